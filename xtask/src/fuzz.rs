@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 
-use crate::process::{self, Ended};
-use crate::tally::{Tally, Verdict};
+use xtask::process::{self, Ended};
+use xtask::tally::{Tally, Verdict};
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Options {

@@ -8,9 +8,9 @@ use std::thread::{self, JoinHandle};
 
 use anyhow::{Context, Result, anyhow};
 
-use crate::process;
-use crate::tally::{Tally, Verdict};
-use crate::workspace;
+use xtask::process;
+use xtask::tally::{Tally, Verdict};
+use xtask::workspace;
 
 /// The manifest of each workspace.
 const MANIFESTS: [&str; 2] = ["Cargo.toml", "python/Cargo.toml"];

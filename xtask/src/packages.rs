@@ -12,10 +12,10 @@ use crate::process;
 
 /// A package, the program that shows whether it is there, and what it is for.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Package(&'static str, &'static str, &'static str);
+pub struct Package(&'static str, &'static str, &'static str);
 
 /// All that any command here uses.
-pub(crate) const ALL: &[Package] = &[
+pub const ALL: &[Package] = &[
     Package("libiscsi-bin", "iscsi-test-cu", "the conformance suite and small clients"),
     Package("tgt", "tgtd", "the peer that conformance and speed are compared with"),
     Package("istgt", "istgt", "another target that our initiator must get along with"),
@@ -63,7 +63,7 @@ pub(crate) const ALL: &[Package] = &[
 ///
 /// # Errors
 /// Only if apt-get could be run and failed.
-pub(crate) fn ensure(packages: &[Package]) -> Result<()> {
+pub fn ensure(packages: &[Package]) -> Result<()> {
     let missing: Vec<&Package> = packages.iter().filter(|package| !present(package)).collect();
     if missing.is_empty() {
         return Ok(());

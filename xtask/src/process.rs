@@ -15,26 +15,26 @@ use rustix::process::{Pid, Signal, kill_process};
 use crate::workspace;
 
 /// The cargo that runs us, with these arguments, in the workspace's root.
-pub(crate) fn cargo(arguments: &[&str]) -> Command {
+pub fn cargo(arguments: &[&str]) -> Command {
     let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     command.args(arguments).current_dir(workspace::root());
     command
 }
 
 /// Whether a program of this name is on the PATH or where Debian keeps a system's programs.
-pub(crate) fn installed(program: &str) -> bool {
+pub fn installed(program: &str) -> bool {
     found(program).is_some()
 }
 
 /// Where a program of this name is, if it is [`installed`].
-pub(crate) fn found(program: &str) -> Option<PathBuf> {
+pub fn found(program: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let everywhere = std::env::split_paths(&path).chain(["/usr/sbin".into(), "/sbin".into()]);
     everywhere.map(|directory| directory.join(program)).find(|path| path.is_file())
 }
 
 /// Runs a program with our own input and output; an exit code other than 0 is an error.
-pub(crate) fn succeed(mut command: Command) -> Result<()> {
+pub fn succeed(mut command: Command) -> Result<()> {
     let shown = shown(&command);
     let status = command.status().with_context(|| format!("cannot run {shown}"))?;
     if !status.success() {
@@ -44,7 +44,7 @@ pub(crate) fn succeed(mut command: Command) -> Result<()> {
 }
 
 /// Runs a program and returns its standard output; an exit code other than 0 is an error with its standard error.
-pub(crate) fn capture(mut command: Command) -> Result<String> {
+pub fn capture(mut command: Command) -> Result<String> {
     let shown = shown(&command);
     let output = command.output().with_context(|| format!("cannot run {shown}"))?;
     if !output.status.success() {
@@ -54,14 +54,14 @@ pub(crate) fn capture(mut command: Command) -> Result<String> {
 }
 
 /// The same with a name and arguments.
-pub(crate) fn run(program: impl AsRef<OsStr>, arguments: &[&str]) -> Result<String> {
+pub fn run(program: impl AsRef<OsStr>, arguments: &[&str]) -> Result<String> {
     let mut command = Command::new(program);
     command.args(arguments);
     capture(command)
 }
 
 /// Fails unless all these programs are installed.
-pub(crate) fn require(programs: &[impl AsRef<str>]) -> Result<()> {
+pub fn require(programs: &[impl AsRef<str>]) -> Result<()> {
     let missing: Vec<&str> =
         programs.iter().map(AsRef::as_ref).filter(|program| !installed(program)).collect();
     ensure!(missing.is_empty(), "missing: {}; run `cargo xtask packages`", missing.join(", "));
@@ -70,7 +70,7 @@ pub(crate) fn require(programs: &[impl AsRef<str>]) -> Result<()> {
 
 /// How a program ended that was given a limited time.
 #[derive(Debug)]
-pub(crate) enum Ended {
+pub enum Ended {
     /// By itself.
     Exited(ExitStatus),
     /// By a signal: it crashed.
@@ -80,7 +80,7 @@ pub(crate) enum Ended {
 }
 
 /// Runs a program, both outputs collected in one text, and kills it when its time is up.
-pub(crate) fn within(limit: Duration, mut command: Command) -> Result<(Ended, String)> {
+pub fn within(limit: Duration, mut command: Command) -> Result<(Ended, String)> {
     let shown = shown(&command);
     let mut child = command
         .stdin(Stdio::null())
@@ -111,7 +111,7 @@ fn end_within(limit: Duration, child: &mut Child) -> Result<Ended> {
 }
 
 /// Kills the children of a process; returns how many there were.
-pub(crate) fn kill_children(parent: u32) -> Result<usize> {
+pub fn kill_children(parent: u32) -> Result<usize> {
     let mut killed = 0;
     for entry in std::fs::read_dir("/proc")? {
         let Some(pid) = entry?.file_name().to_str().and_then(|name| name.parse().ok()) else { continue };
@@ -138,8 +138,9 @@ fn collect(mut pipe: impl Read + Send + 'static) -> thread::JoinHandle<String> {
 
 /// A program in the background, ended when this is dropped: asked first, killed if it will not.
 #[derive(Debug)]
-pub(crate) struct Background {
-    pub(crate) child: Child,
+pub struct Background {
+    /// The process, which ends with this value.
+    pub child: Child,
 }
 
 impl Background {
@@ -147,14 +148,14 @@ impl Background {
     const GRACE: Duration = Duration::from_secs(12);
 
     /// Starts a program.
-    pub(crate) fn start(command: &mut Command) -> Result<Background> {
+    pub fn start(command: &mut Command) -> Result<Background> {
         let shown = shown(command);
         let child = command.stdin(Stdio::null()).spawn().with_context(|| format!("cannot run {shown}"))?;
         Ok(Background { child })
     }
 
     /// Starts a program whose input is written, and whose output is read, by the caller.
-    pub(crate) fn start_piped(command: &mut Command) -> Result<Background> {
+    pub fn start_piped(command: &mut Command) -> Result<Background> {
         let shown = shown(command);
         let child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn();
         Ok(Background { child: child.with_context(|| format!("cannot run {shown}"))? })
@@ -162,25 +163,25 @@ impl Background {
 
     /// Starts a server of ours, and waits for its line `ready`. What it prints after that is read and dropped, so that it
     /// never blocks on us.
-    pub(crate) fn start_ready(command: &mut Command) -> Result<Background> {
+    pub fn start_ready(command: &mut Command) -> Result<Background> {
         let mut background = Background::start(command.stdout(Stdio::piped()))?;
         await_ready(background.child.stdout.take().context("the server's standard output")?)?;
         Ok(background)
     }
 
     /// Its process id.
-    pub(crate) fn pid(&self) -> u32 {
+    pub fn pid(&self) -> u32 {
         self.child.id()
     }
 
     /// Lets it do nothing (SIGSTOP) until [`Background::resume`]. Nothing is left to do about an error: then it has
     /// ended, and whoever needs it will find out.
-    pub(crate) fn pause(&self) {
+    pub fn pause(&self) {
         self.signal(Signal::STOP);
     }
 
     /// Lets it go on (SIGCONT).
-    pub(crate) fn resume(&self) {
+    pub fn resume(&self) {
         self.signal(Signal::CONT);
     }
 
@@ -191,13 +192,13 @@ impl Background {
     }
 
     /// Ends it at once (SIGKILL).
-    pub(crate) fn kill(&mut self) {
+    pub fn kill(&mut self) {
         let _ = self.child.kill(); // an error means that it has ended already
         let _ = self.child.wait();
     }
 
     /// Asks it to end (SIGTERM), and kills it when it does not in time.
-    pub(crate) fn stop(&mut self) {
+    pub fn stop(&mut self) {
         let Some(pid) = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw) else { return };
         if matches!(self.child.try_wait(), Ok(None)) && kill_process(pid, Signal::TERM).is_ok() {
             self.resume(); // who is paused would not hear of it

@@ -9,9 +9,9 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result};
 
-use crate::process;
-use crate::tally::{Tally, Verdict};
-use crate::workspace;
+use xtask::process;
+use xtask::tally::{Tally, Verdict};
+use xtask::workspace;
 
 /// `cargo xtask python`.
 pub(crate) fn run() -> Result<Verdict> {

@@ -4,8 +4,8 @@ use std::path::Path;
 
 use anyhow::{Context, Result, ensure};
 
-use crate::process;
-use crate::workspace;
+use xtask::process;
+use xtask::workspace;
 
 /// What a run in a fresh clone leaves in the target folder (8.5 GB on 2026-11-27), and a little more.
 const NEEDED: u64 = 10 * GIB;

@@ -8,18 +8,21 @@ use derive_more::{AddAssign, Display};
 
 /// Whether what a command checks holds. An `Err` beside it means that it could not be found out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Verdict {
+pub enum Verdict {
+    /// It holds.
     Holds,
+    /// It does not hold.
     Fails,
 }
 
 impl Verdict {
-    pub(crate) fn of(holds: bool) -> Verdict {
+    /// The verdict on one condition.
+    pub fn of(holds: bool) -> Verdict {
         if holds { Verdict::Holds } else { Verdict::Fails }
     }
 
     /// Both hold.
-    pub(crate) fn and(self, other: Verdict) -> Verdict {
+    pub fn and(self, other: Verdict) -> Verdict {
         if self == Verdict::Holds { other } else { self }
     }
 }
@@ -27,15 +30,18 @@ impl Verdict {
 /// Counts of single tests. Its display is the closing line that continuous integration reads.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, AddAssign, Display)]
 #[display("{passed} passed, {failed} failed, {skipped} skipped")]
-pub(crate) struct Tally {
-    pub(crate) passed: u64,
-    pub(crate) failed: u64,
-    pub(crate) skipped: u64,
+pub struct Tally {
+    /// Tests that passed.
+    pub passed: u64,
+    /// Tests that failed.
+    pub failed: u64,
+    /// Tests that this machine cannot run.
+    pub skipped: u64,
 }
 
 impl Tally {
     /// One check that holds or does not.
-    pub(crate) fn of(verdict: Verdict) -> Tally {
+    pub fn of(verdict: Verdict) -> Tally {
         match verdict {
             Verdict::Holds => Tally { passed: 1, ..Tally::default() },
             Verdict::Fails => Tally { failed: 1, ..Tally::default() },
@@ -43,13 +49,13 @@ impl Tally {
     }
 
     /// One check that could not be made here.
-    pub(crate) fn skipped() -> Tally {
+    pub fn skipped() -> Tally {
         Tally { skipped: 1, ..Tally::default() }
     }
 
     /// Makes checks that each keep a core busy, one on each core. Each returns what it has printed, which is shown when it ends,
     /// and added to `failed` if it failed.
-    pub(crate) fn of_busy<T: Sync>(
+    pub fn of_busy<T: Sync>(
         checks: &[T],
         make: impl Fn(&T) -> (Verdict, String) + Sync,
         failed: &mut String,
@@ -77,7 +83,7 @@ impl Tally {
     }
 
     /// Holds if nothing failed.
-    pub(crate) fn verdict(self) -> Verdict {
+    pub fn verdict(self) -> Verdict {
         Verdict::of(self.failed == 0)
     }
 }

@@ -17,13 +17,13 @@ use crate::guest;
 use crate::instructions;
 use crate::licences::Checker;
 use crate::package;
-use crate::packages;
-use crate::process;
 use crate::python;
 use crate::simulate;
 use crate::space;
-use crate::tally::{Tally, Verdict};
 use crate::tidy;
+use xtask::packages;
+use xtask::process;
+use xtask::tally::{Tally, Verdict};
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Options {

@@ -8,13 +8,13 @@ use serde::Deserialize;
 use crate::process;
 
 /// The root of the source tree: the folder above this crate's.
-pub(crate) fn root() -> &'static Path {
+pub fn root() -> &'static Path {
     // xtask lies directly under the root, so its manifest's folder has a parent.
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap_or(Path::new("."))
 }
 
 /// Where cargo puts what it builds; `CARGO_TARGET_DIR` is obeyed.
-pub(crate) fn target_directory() -> PathBuf {
+pub fn target_directory() -> PathBuf {
     match std::env::var_os("CARGO_TARGET_DIR") {
         Some(directory) => root().join(directory),
         None => root().join("target"),
@@ -22,12 +22,12 @@ pub(crate) fn target_directory() -> PathBuf {
 }
 
 /// Builds the program that is shipped, optimised, and says where it is.
-pub(crate) fn release_binary() -> Result<PathBuf> {
+pub fn release_binary() -> Result<PathBuf> {
     binary(&["--release"], "release")
 }
 
 /// The same as the tests have it: at once there, slower, and with assertions.
-pub(crate) fn test_binary() -> Result<PathBuf> {
+pub fn test_binary() -> Result<PathBuf> {
     binary(&[], "debug")
 }
 
@@ -39,28 +39,33 @@ fn binary(options: &[&str], folder: &str) -> Result<PathBuf> {
 
 /// The part of `cargo metadata` that tidy reads.
 #[derive(Debug, Deserialize)]
-pub(crate) struct Metadata {
-    pub(crate) packages: Vec<Package>,
+pub struct Metadata {
+    /// The packages of the workspace.
+    pub packages: Vec<Package>,
 }
 
 /// A member of the workspace.
 #[derive(Debug, Deserialize)]
-pub(crate) struct Package {
-    pub(crate) name: String,
-    pub(crate) manifest_path: PathBuf,
-    pub(crate) dependencies: Vec<Dependency>,
+pub struct Package {
+    /// Its name.
+    pub name: String,
+    /// Its `Cargo.toml`.
+    pub manifest_path: PathBuf,
+    /// What it imports, in code and tests.
+    pub dependencies: Vec<Dependency>,
 }
 
 /// What a member depends on, for building, testing or its build script.
 #[derive(Debug, Deserialize)]
-pub(crate) struct Dependency {
-    pub(crate) name: String,
+pub struct Dependency {
+    /// The name of the package.
+    pub name: String,
     /// Set for what lies in this source tree.
-    pub(crate) path: Option<PathBuf>,
+    pub path: Option<PathBuf>,
 }
 
 /// Asks cargo about the workspace's own members.
-pub(crate) fn metadata() -> Result<Metadata> {
+pub fn metadata() -> Result<Metadata> {
     let output =
         process::capture(process::cargo(&["metadata", "--no-deps", "--offline", "--format-version", "1"]))?;
     serde_json::from_str(&output).context("reading what cargo metadata printed")

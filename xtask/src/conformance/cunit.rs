@@ -6,7 +6,7 @@ use std::time::Duration;
 use anyhow::{Result, bail};
 use serde::Serialize;
 
-use crate::process::{self, Ended};
+use xtask::process::{self, Ended};
 
 /// A registered test.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -6,7 +6,7 @@ use serde::{Serialize, Serializer};
 
 use super::cunit::{Outcome, Test};
 use super::errata::Errata;
-use crate::tally::{Tally, Verdict};
+use xtask::tally::{Tally, Verdict};
 
 /// One configuration's outcomes, by test name.
 #[derive(Debug, Serialize)]

@@ -19,18 +19,18 @@ use std::thread;
 
 use anyhow::{Context, Result, bail, ensure};
 
-use crate::measuring::document;
-use crate::process;
-use crate::serving::ceph::Ceph;
-use crate::serving::linerate::Linerate;
-use crate::serving::tgt::Tgt;
-use crate::serving::{Placement, Serving};
-use crate::tally::{Tally, Verdict};
-use crate::workspace;
 use configuration::Configuration;
 use cunit::Test;
 use errata::Errata;
 use matrix::{Column, Matrix};
+use xtask::document;
+use xtask::process;
+use xtask::serving::ceph::Ceph;
+use xtask::serving::linerate::Linerate;
+use xtask::serving::tgt::Tgt;
+use xtask::serving::{Placement, Serving};
+use xtask::tally::{Tally, Verdict};
+use xtask::workspace;
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Options {

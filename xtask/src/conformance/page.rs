@@ -5,7 +5,7 @@ use std::fmt::Write;
 use super::configuration;
 use super::cunit::{Outcome, Test};
 use super::matrix::{Cell, Column, Matrix};
-use crate::serving::tgt::Tgt;
+use xtask::serving::tgt::Tgt;
 
 /// What a person at a terminal wants to see: the counts, and everything that is wrong.
 pub(super) fn for_terminal(matrix: &Matrix) -> String {

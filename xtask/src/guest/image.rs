@@ -12,8 +12,8 @@ use std::process::Command;
 use anyhow::{Context, Result, bail};
 
 use super::cpio::Archive;
-use crate::process;
-use crate::workspace;
+use xtask::process;
+use xtask::workspace;
 
 /// The two files that QEMU takes.
 #[derive(Debug)]

@@ -99,7 +99,7 @@ fn our_initiator_outlives_a_portal_of_lio_that_goes_and_comes(world: &mut World<
         "none",
     ]);
     command.args(["--block", "16KiB", "--read", "50", "--random", "100", "--depth", "4", "--seconds", "12"]);
-    let load = std::thread::spawn(move || crate::process::capture(command));
+    let load = std::thread::spawn(move || xtask::process::capture(command));
     for _ in 0..2 {
         // It is logged in by now, or logs in meanwhile: either is a session that ends.
         world

@@ -17,8 +17,8 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail, ensure};
 
 use super::image::Image;
-use crate::process::Background;
-use crate::serving::Placement;
+use xtask::process::Background;
+use xtask::serving::Placement;
 
 /// How long the guest may take until its shell answers: 5 s on an idle machine, 48 s were seen beside other builds.
 const BOOT: Duration = Duration::from_secs(240);

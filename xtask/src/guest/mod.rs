@@ -20,9 +20,9 @@ use anyhow::{Context, Result};
 
 use self::image::Image;
 use self::world::World;
-use crate::process;
-use crate::tally::{Tally, Verdict};
-use crate::workspace;
+use xtask::process;
+use xtask::tally::{Tally, Verdict};
+use xtask::workspace;
 
 #[derive(Debug, Default, clap::Args)]
 pub(crate) struct Options {

@@ -14,9 +14,9 @@ use anyhow::{Context, Result, ensure};
 
 use super::image::Image;
 use super::machine::Guest;
-use crate::measuring::namespace::Namespace;
-use crate::process::{self, Background};
-use crate::serving::Placement;
+use xtask::namespace::Namespace;
+use xtask::process::{self, Background};
+use xtask::serving::Placement;
 
 /// The server's address on the first link.
 pub(super) const SERVER: &str = "10.77.0.1";

@@ -7,7 +7,7 @@ use anyhow::{Context, Result};
 use serde::Deserialize;
 
 use super::cell::{Cell, Counts};
-use crate::workspace;
+use xtask::workspace;
 
 /// Counts, and what made them.
 #[derive(Debug, Default, PartialEq, Eq)]

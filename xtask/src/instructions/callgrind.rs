@@ -7,8 +7,8 @@ use std::process::Command;
 use anyhow::{Context, Result, ensure};
 
 use super::cell::{Cell, Counts};
-use crate::process;
-use crate::workspace;
+use xtask::process;
+use xtask::workspace;
 
 /// Callgrind, and the program that it runs.
 pub(super) struct Callgrind {

@@ -20,9 +20,9 @@ use self::baseline::Baseline;
 use self::callgrind::Callgrind;
 pub(crate) use self::callgrind::build;
 use self::cell::{CELLS, Counts};
-use crate::measuring::document::write_section;
-use crate::process;
-use crate::tally::{Tally, Verdict};
+use xtask::document::write_section;
+use xtask::process;
+use xtask::tally::{Tally, Verdict};
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Options {

@@ -2,7 +2,7 @@
 
 use anyhow::Result;
 
-use crate::process;
+use xtask::process;
 
 /// The toolchain of this machine in one line.
 pub(super) fn here() -> Result<String> {

@@ -11,9 +11,9 @@ use std::process::Command;
 use anyhow::{Context, Result, ensure};
 
 use super::FILES;
-use crate::process;
-use crate::tally::{Tally, Verdict};
-use crate::workspace;
+use xtask::process;
+use xtask::tally::{Tally, Verdict};
+use xtask::workspace;
 
 /// A root with a package database in it, and nothing else.
 struct Root {

@@ -12,9 +12,9 @@ use std::process::Command;
 
 use anyhow::{Context, Result};
 
-use crate::process;
-use crate::tally::{Tally, Verdict};
-use crate::workspace;
+use xtask::process;
+use xtask::tally::{Tally, Verdict};
+use xtask::workspace;
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Options {

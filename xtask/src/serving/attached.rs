@@ -12,7 +12,7 @@ use crate::workspace;
 
 /// A loop device over an attached volume, or over a file; both are gone when this is dropped.
 #[derive(Debug)]
-pub(crate) struct Attached {
+pub struct Attached {
     binary: Option<PathBuf>,
     file: PathBuf,
     /// `/dev/loop0`.
@@ -21,7 +21,7 @@ pub(crate) struct Attached {
 
 /// An ext4 file system on an attached volume, unmounted when this is dropped.
 #[derive(Debug)]
-pub(crate) struct Mounted {
+pub struct Mounted {
     folder: PathBuf,
     /// Below the file system, and so dropped behind it.
     attached: Attached,
@@ -29,7 +29,7 @@ pub(crate) struct Mounted {
 
 impl Attached {
     /// Attaches it, and puts a loop device over the file that does not cache what the file's process would get.
-    pub(crate) fn to(volume: &str, binary: &Path, placement: &Placement) -> Result<Attached> {
+    pub fn to(volume: &str, binary: &Path, placement: &Placement) -> Result<Attached> {
         ensure!(Path::new("/dev/fuse").exists(), "/dev/fuse is missing");
         let file = temporary("attached")?.join("disk");
         let mut attached = Attached { binary: Some(binary.to_owned()), file, device: None };
@@ -41,7 +41,7 @@ impl Attached {
     }
 
     /// A new file of this machine instead, to compare with.
-    pub(crate) fn file(bytes: u64) -> Result<Attached> {
+    pub fn file(bytes: u64) -> Result<Attached> {
         let file = temporary("file")?.join("disk");
         fs::File::create(&file)?.set_len(bytes)?;
         let mut attached = Attached { binary: None, file, device: None };
@@ -56,7 +56,7 @@ impl Attached {
     }
 
     /// The process behind the file, which has detached itself from who started it.
-    pub(crate) fn pid(&self) -> Result<u32> {
+    pub fn pid(&self) -> Result<u32> {
         let file = self.file.display().to_string();
         let is_it = |pid: &u32| {
             let words = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
@@ -67,7 +67,7 @@ impl Attached {
     }
 
     /// The block device.
-    pub(crate) fn device(&self) -> &str {
+    pub fn device(&self) -> &str {
         self.device.as_deref().unwrap_or_default() // set by `to`, which alone makes one that anybody sees
     }
 }
@@ -87,7 +87,7 @@ impl Drop for Attached {
 
 impl Mounted {
     /// Makes an ext4 on it, and mounts that.
-    pub(crate) fn on(attached: Attached) -> Result<Mounted> {
+    pub fn on(attached: Attached) -> Result<Mounted> {
         let folder = temporary("mounted")?;
         process::run("mkfs.ext4", &["-q", attached.device()])?;
         process::run("mount", &[attached.device(), &folder.display().to_string()])?;
@@ -95,14 +95,14 @@ impl Mounted {
     }
 
     /// Unmounts it, and has its file system checked.
-    pub(crate) fn check(self) -> Result<()> {
+    pub fn check(self) -> Result<()> {
         process::run("umount", &[&self.folder.display().to_string()])?;
         let found = process::run("e2fsck", &["-fn", self.attached.device()]);
         found.map(drop).context("the file system is damaged")
     }
 
     /// Where it is mounted.
-    pub(crate) fn folder(&self) -> &Path {
+    pub fn folder(&self) -> &Path {
         &self.folder
     }
 }

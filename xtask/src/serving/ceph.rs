@@ -14,7 +14,7 @@ use crate::process::{self, Background};
 use crate::workspace;
 
 /// What it needs, by name.
-pub(crate) const PROGRAMS: &[&str] = &["ceph-mon", "ceph-mgr", "ceph-osd", "ceph", "rbd", "monmaptool"];
+pub const PROGRAMS: &[&str] = &["ceph-mon", "ceph-mgr", "ceph-osd", "ceph", "rbd", "monmaptool"];
 
 /// Every data path as short as it can be: no authentication, no copy, no cache at the clients.
 const CONFIGURATION: &str = "\
@@ -57,7 +57,7 @@ const PATIENCE: Duration = Duration::from_secs(120);
 
 /// A running cluster with the pool `rbd`, ended when dropped.
 #[derive(Debug)]
-pub(crate) struct Ceph {
+pub struct Ceph {
     folder: PathBuf,
     // Ended in this order.
     daemons: Vec<Background>,
@@ -65,7 +65,7 @@ pub(crate) struct Ceph {
 
 impl Ceph {
     /// Starts one.
-    pub(crate) fn start() -> Result<Ceph> {
+    pub fn start() -> Result<Ceph> {
         process::require(PROGRAMS)?;
         let folder = workspace::target_directory().join(format!("xtask/ceph-{}", std::process::id()));
         for part in ["mon", "mgr", "osd"] {
@@ -103,19 +103,19 @@ impl Ceph {
     }
 
     /// The specification of a volume in it: an image of the pool `rbd`, and options.
-    pub(crate) fn volume(&self, image: &str, options: &str) -> String {
+    pub fn volume(&self, image: &str, options: &str) -> String {
         format!("rbd:rbd/{image}?conf={}{options}", self.configuration().display())
     }
 
     /// A command with this cluster as its own.
-    pub(crate) fn command(&self, program: &str) -> Command {
+    pub fn command(&self, program: &str) -> Command {
         let mut command = Command::new(program);
         command.env("CEPH_CONF", self.configuration()).current_dir(&self.folder);
         command
     }
 
     /// What a command says that succeeds.
-    pub(crate) fn run(&self, program: &str, arguments: &[&str]) -> Result<String> {
+    pub fn run(&self, program: &str, arguments: &[&str]) -> Result<String> {
         let mut command = self.command(program);
         command.args(arguments);
         process::capture(command)

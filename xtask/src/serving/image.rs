@@ -10,33 +10,34 @@ use crate::workspace;
 
 /// A file, gone when dropped.
 #[derive(Debug)]
-pub(crate) struct Image(PathBuf);
+pub struct Image(PathBuf);
 
 impl Image {
     /// In memory (/dev/shm): a device that takes next to no time.
-    pub(crate) fn in_memory(name: &str) -> Image {
+    pub fn in_memory(name: &str) -> Image {
         Image(PathBuf::from(format!("/dev/shm/linerate-xtask-{name}-{}.img", std::process::id())))
     }
 
     /// On the disk that this source tree lies on.
-    pub(crate) fn on_disk(name: &str) -> Image {
+    pub fn on_disk(name: &str) -> Image {
         let folder = workspace::target_directory().join("xtask");
         Image(folder.join(format!("{name}-{}.img", std::process::id())))
     }
 
     /// Writes every byte of it, so that nobody reads holes.
-    pub(crate) fn written(self, bytes: u64) -> Result<Image> {
+    pub fn written(self, bytes: u64) -> Result<Image> {
         write(&self.0, bytes).map(|()| self)
     }
 
     /// Makes it a hole of this size.
-    pub(crate) fn sparse(self, bytes: u64) -> Result<Image> {
+    pub fn sparse(self, bytes: u64) -> Result<Image> {
         let file = File::create(&self.0).and_then(|file| file.set_len(bytes));
         file.with_context(|| self.0.display().to_string())?;
         Ok(self)
     }
 
-    pub(crate) fn path(&self) -> &Path {
+    /// The path of the image.
+    pub fn path(&self) -> &Path {
         &self.0
     }
 }
@@ -48,7 +49,7 @@ impl Drop for Image {
 }
 
 /// Writes a file of this size, to the disk.
-pub(crate) fn write(path: &Path, bytes: u64) -> Result<()> {
+pub fn write(path: &Path, bytes: u64) -> Result<()> {
     let write = || {
         fs::create_dir_all(path.parent().unwrap_or(path))?;
         let mut file = File::create(path)?;
@@ -59,7 +60,7 @@ pub(crate) fn write(path: &Path, bytes: u64) -> Result<()> {
 }
 
 /// Brings a file into the page cache.
-pub(crate) fn cache(path: &Path) -> Result<()> {
+pub fn cache(path: &Path) -> Result<()> {
     let read = File::open(path).and_then(|mut file| io::copy(&mut file, &mut io::sink()));
     read.map(drop).with_context(|| path.display().to_string())
 }

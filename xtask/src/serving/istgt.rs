@@ -15,7 +15,7 @@ use crate::workspace;
 
 /// An istgt that serves one LUN.
 #[derive(Debug)]
-pub(crate) struct Istgt {
+pub struct Istgt {
     server: Background,
     port: u16,
     /// Its configuration and what it writes besides.
@@ -28,7 +28,7 @@ const BASE: &str = "iqn.2026-01.io.linerate";
 
 impl Istgt {
     /// Serves a file of this size in memory (/dev/shm), all of it written.
-    pub(crate) fn start(size_bytes: u64, placement: &Placement) -> Result<Istgt> {
+    pub fn start(size_bytes: u64, placement: &Placement) -> Result<Istgt> {
         let port = free_port()?;
         let folder = workspace::target_directory().join(format!("xtask/istgt-{}-{port}", std::process::id()));
         fs::create_dir_all(&folder).with_context(|| folder.display().to_string())?;
@@ -45,7 +45,7 @@ impl Istgt {
     }
 
     /// What it is and how it is set up here, for the reports.
-    pub(crate) fn version() -> String {
+    pub fn version() -> String {
         let version = process::run("istgt", &["-V"]).unwrap_or_default();
         format!("{}, one file on /dev/shm", version.trim())
     }

@@ -15,17 +15,17 @@ use crate::workspace;
 
 /// A server of ours, ready to be logged in to.
 #[derive(Debug)]
-pub(crate) struct Linerate {
+pub struct Linerate {
     server: Background,
     ports: Vec<u16>,
     state: PathBuf,
     /// From its start to the line `ready`.
-    pub(crate) started_in: Duration,
+    pub started_in: Duration,
 }
 
 impl Linerate {
     /// Serves volumes (`NAME=SPEC`, where `{state}` is the server's own folder) on as many ports of the loopback as asked for.
-    pub(crate) fn start(
+    pub fn start(
         binary: &Path,
         volumes: &[String],
         listeners: usize,
@@ -37,7 +37,7 @@ impl Linerate {
     }
 
     /// The same, with any options of `linerate serve`.
-    pub(crate) fn start_with(
+    pub fn start_with(
         binary: &Path,
         options: &[String],
         listeners: usize,
@@ -50,12 +50,7 @@ impl Linerate {
     }
 
     /// Stops, and starts again with what was kept.
-    pub(crate) fn restart(
-        mut self,
-        binary: &Path,
-        options: &[String],
-        placement: &Placement,
-    ) -> Result<Linerate> {
+    pub fn restart(mut self, binary: &Path, options: &[String], placement: &Placement) -> Result<Linerate> {
         self.server.stop();
         let state = std::mem::take(&mut self.state); // or it would be removed with what is dropped here
         let ports = self.ports.iter().map(|_| free_port()).collect::<Result<Vec<u16>>>()?;
@@ -91,17 +86,17 @@ impl Linerate {
     }
 
     /// Where its first listener is.
-    pub(crate) fn address(&self) -> String {
+    pub fn address(&self) -> String {
         format!("127.0.0.1:{}", self.ports[0])
     }
 
     /// The URL of LUN 0 of a volume's target, by the listener of that number.
-    pub(crate) fn url_of(&self, volume: &str, listener: usize) -> String {
+    pub fn url_of(&self, volume: &str, listener: usize) -> String {
         format!("iscsi://127.0.0.1:{}/iqn.2026-01.io.linerate:{volume}/0", self.ports[listener])
     }
 
     /// Its control socket.
-    pub(crate) fn control(&self) -> PathBuf {
+    pub fn control(&self) -> PathBuf {
         self.state.join("control")
     }
 }
@@ -110,7 +105,7 @@ impl Linerate {
 const IN_SYNC: Duration = Duration::from_mins(1);
 
 /// Waits until the set that a server has as this volume is in sync.
-pub(crate) fn await_sync(binary: &Path, control: &Path, volume: &str) -> Result<()> {
+pub fn await_sync(binary: &Path, control: &Path, volume: &str) -> Result<()> {
     let begun = Instant::now();
     loop {
         let mut command = Command::new(binary);

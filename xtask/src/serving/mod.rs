@@ -1,13 +1,13 @@
 //! Servers to test and to measure: ours, tgt, istgt and NBD's beside it, and the raw one that is the ceiling.
 
-pub(crate) mod attached;
-pub(crate) mod ceph;
-pub(crate) mod image;
-pub(crate) mod istgt;
-pub(crate) mod linerate;
-pub(crate) mod nbd;
-pub(crate) mod raw;
-pub(crate) mod tgt;
+pub mod attached;
+pub mod ceph;
+pub mod image;
+pub mod istgt;
+pub mod linerate;
+pub mod nbd;
+pub mod raw;
+pub mod tgt;
 
 use std::net::{Ipv4Addr, TcpListener};
 use std::process::Command;
@@ -17,24 +17,27 @@ use anyhow::{Context, Result};
 use crate::process::Background;
 
 /// A server with a LUN, stopped when dropped.
-pub(crate) trait Serving {
+pub trait Serving {
     /// The URL of its LUN.
     fn url(&self) -> String;
 
+    /// The process of the server.
     fn process(&self) -> &Background;
 }
 
 /// Where a program runs: in a network namespace, on one core, or simply here.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Placement {
-    pub(crate) namespace: Option<String>,
-    pub(crate) core: Option<usize>,
+pub struct Placement {
+    /// The network namespace; none is that of this process.
+    pub namespace: Option<String>,
+    /// The core that it is bound to.
+    pub core: Option<usize>,
 }
 
 impl Placement {
     /// The command line that runs the program there. Each wrapper replaces itself by what it wraps, so the process id
     /// is the program's own.
-    pub(crate) fn command(&self, program: impl AsRef<std::ffi::OsStr>) -> Command {
+    pub fn command(&self, program: impl AsRef<std::ffi::OsStr>) -> Command {
         let mut words: Vec<std::ffi::OsString> = Vec::new();
         if let Some(namespace) = &self.namespace {
             // Not `ip netns exec`: that hides from everybody else what a program mounts.
@@ -51,7 +54,7 @@ impl Placement {
 }
 
 /// A port of the loopback that nothing listens on now.
-pub(crate) fn free_port() -> Result<u16> {
+pub fn free_port() -> Result<u16> {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).context("no free port on the loopback")?;
     Ok(listener.local_addr()?.port())
 }

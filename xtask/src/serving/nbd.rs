@@ -13,7 +13,7 @@ use crate::process::{self, Background};
 
 /// A server that runs.
 #[derive(Debug)]
-pub(crate) struct Nbd {
+pub struct Nbd {
     server: Server,
     url: String,
     /// Removed behind the server.
@@ -28,12 +28,7 @@ enum Server {
 
 impl Nbd {
     /// `linerate serve` with a volume of memory.
-    pub(crate) fn linerate(
-        binary: &Path,
-        bytes: u64,
-        options: &[String],
-        placement: &Placement,
-    ) -> Result<Nbd> {
+    pub fn linerate(binary: &Path, bytes: u64, options: &[String], placement: &Placement) -> Result<Nbd> {
         let port = free_port()?;
         let own = [
             "--volume".to_owned(),
@@ -47,7 +42,7 @@ impl Nbd {
     }
 
     /// nbdkit with its plugin for memory.
-    pub(crate) fn nbdkit(bytes: u64, options: &[String], placement: &Placement) -> Result<Nbd> {
+    pub fn nbdkit(bytes: u64, options: &[String], placement: &Placement) -> Result<Nbd> {
         let port = free_port()?;
         let mut command = placement.command("nbdkit");
         command.args(["--foreground", "--ipaddr", "127.0.0.1", "--port", &port.to_string()]);
@@ -56,7 +51,7 @@ impl Nbd {
     }
 
     /// qemu-nbd with a file in memory (/dev/shm), all of it written.
-    pub(crate) fn qemu(bytes: u64, options: &[String], placement: &Placement) -> Result<Nbd> {
+    pub fn qemu(bytes: u64, options: &[String], placement: &Placement) -> Result<Nbd> {
         let port = free_port()?;
         let image = Image::in_memory(&format!("qemu-nbd-{port}")).written(bytes)?;
         let mut command = placement.command("qemu-nbd");
@@ -66,7 +61,7 @@ impl Nbd {
     }
 
     /// What others are, for the reports.
-    pub(crate) fn versions() -> String {
+    pub fn versions() -> String {
         let of = |program: &str| {
             let said = process::run(program, &["--version"]).unwrap_or_default();
             said.lines().next().unwrap_or(program).to_owned()

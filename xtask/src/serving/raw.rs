@@ -9,19 +9,14 @@ use crate::process::Background;
 
 /// A raw server, ready to be logged in to.
 #[derive(Debug)]
-pub(crate) struct Raw {
+pub struct Raw {
     server: Background,
     port: u16,
 }
 
 impl Raw {
     /// Answers as a disk of this size, with these options (`--poll never`).
-    pub(crate) fn start(
-        binary: &Path,
-        size_bytes: u64,
-        options: &[String],
-        placement: &Placement,
-    ) -> Result<Raw> {
+    pub fn start(binary: &Path, size_bytes: u64, options: &[String], placement: &Placement) -> Result<Raw> {
         let port = free_port()?;
         let mut command = placement.command(binary);
         command.args(["lab", "raw-serve", "--size", &size_bytes.to_string()]).args(options);

@@ -13,7 +13,7 @@ use crate::process::{self, Background};
 
 /// A tgtd that serves one LUN.
 #[derive(Debug)]
-pub(crate) struct Tgt {
+pub struct Tgt {
     server: Background,
     port: u16,
     control: u16,
@@ -24,12 +24,12 @@ const NAME: &str = "iqn.2026-01.io.linerate:tgt";
 
 impl Tgt {
     /// Serves a sparse file of this size in memory (/dev/shm), thin provisioned, as tgt's best case.
-    pub(crate) fn start(size_bytes: u64, placement: &Placement) -> Result<Tgt> {
+    pub fn start(size_bytes: u64, placement: &Placement) -> Result<Tgt> {
         Tgt::start_over("rdwr", size_bytes, placement)
     }
 
     /// The same over another of its stores (`tgtadm --bstype`).
-    pub(crate) fn start_over(store: &str, size_bytes: u64, placement: &Placement) -> Result<Tgt> {
+    pub fn start_over(store: &str, size_bytes: u64, placement: &Placement) -> Result<Tgt> {
         let port = free_port()?;
         let image = Image::in_memory(&format!("tgt-{port}")).sparse(size_bytes)?;
         let control = port % 32_000 + 1; // the name of its control socket, which tgtd wants below 32768
@@ -44,7 +44,7 @@ impl Tgt {
     }
 
     /// What it is and how it is set up here, for the reports.
-    pub(crate) fn version() -> String {
+    pub fn version() -> String {
         let version = process::run("tgtd", &["--version"]).unwrap_or_default();
         format!("tgt {}, one file on /dev/shm, thin provisioned", version.trim())
     }

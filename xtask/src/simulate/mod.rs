@@ -6,9 +6,9 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, Result, ensure};
 
-use crate::process::{self, Ended};
-use crate::tally::{Tally, Verdict};
-use crate::workspace;
+use xtask::process::{self, Ended};
+use xtask::tally::{Tally, Verdict};
+use xtask::workspace;
 
 mod mutations;
 

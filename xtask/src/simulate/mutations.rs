@@ -9,9 +9,9 @@ use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
 
-use crate::process;
-use crate::tally::Verdict;
-use crate::workspace;
+use xtask::process;
+use xtask::tally::Verdict;
+use xtask::workspace;
 
 /// A fault.
 #[derive(Debug)]
@@ -420,7 +420,15 @@ fn tree() -> Result<PathBuf> {
     let _ = fs::remove_dir_all(&tree); // of an earlier mutation, if there was one
     fs::create_dir_all(&tree)?;
     let mut list = Command::new("git");
-    list.current_dir(root).args(["ls-files", "Cargo.*", "crates", "xtask", ".cargo", "rust-toolchain*"]);
+    list.current_dir(root).args([
+        "ls-files",
+        "Cargo.*",
+        "crates",
+        "measurements",
+        "xtask",
+        ".cargo",
+        "rust-toolchain*",
+    ]);
     for file in process::capture(list)?.lines() {
         let (from, to) = (root.join(file), tree.join(file));
         if from.exists() {

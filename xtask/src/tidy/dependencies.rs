@@ -7,7 +7,7 @@ use std::path::Path;
 use anyhow::{Context, Result};
 
 use super::Fault;
-use crate::workspace::Metadata;
+use xtask::workspace::Metadata;
 
 /// Dependencies without a reason, reasons without a dependency, and dependencies declared elsewhere than the root.
 pub(super) fn faults(root: &Path, metadata: &Metadata) -> Result<Vec<Fault>> {

@@ -12,9 +12,9 @@ use derive_more::Display;
 
 use anyhow::Result;
 
-use crate::process;
-use crate::tally::Verdict;
-use crate::workspace;
+use xtask::process;
+use xtask::tally::Verdict;
+use xtask::workspace;
 
 /// A rule broken somewhere.
 #[derive(Debug, PartialEq, Eq, Display)]

@@ -22,7 +22,7 @@ pub(super) struct Source {
 /// Every Rust file of crates and xtask, and of the fuzz targets.
 pub(super) fn read(root: &Path) -> Result<Vec<Source>> {
     let mut paths = Vec::new();
-    for part in ["crates", "xtask", "fuzz"] {
+    for part in ["crates", "measurements", "xtask", "fuzz"] {
         collect(&root.join(part), &mut paths).with_context(|| format!("walking through {part}"))?;
     }
     paths.sort();

@@ -1,7 +1,7 @@
 //! Changes of all kinds, drawn from a seed, while two initiators keep a verified load on a LUN that nothing is taken away
 //! from. After each, the server, its file and what initiators see are compared with a model of what is wanted.
 //!
-//! `cargo xtask changes` makes 200 of them and prints the longest pauses; the test makes fewer. `LINERATE_CHANGES` says how
+//! `cargo measure changes` makes 200 of them and prints the longest pauses; the test makes fewer. `LINERATE_CHANGES` says how
 //! many and `LINERATE_SEED` from which seed.
 
 pub(crate) mod dialogue;

@@ -152,9 +152,10 @@ impl Post {
     fn judged(&mut self, agent: usize, news: Result<Notification, Broken>) -> Result<Notification, Failure> {
         let Agent { name, lost: is_lost, .. } = &mut self.agents[agent];
         match news {
-            Ok(Notification::Failed { code, sentence }) => {
-                Err(Failure::new(FailureKind::of_code(code), format_args!("agent {name}: {}", printable(&sentence))))
-            }
+            Ok(Notification::Failed { code, sentence }) => Err(Failure::new(
+                FailureKind::of_code(code),
+                format_args!("agent {name}: {}", printable(&sentence)),
+            )),
             Ok(Notification::Busy { coordinator }) => Err(Failure::failed(format_args!(
                 "agent {name} works for another coordinator, {}; one at a time",
                 printable(&coordinator)

@@ -1,7 +1,7 @@
 //! What the levels cost beside each other, over members in memory, on one core:
 //!
 //! ```console
-//! cargo xtask raid
+//! cargo measure raid
 //! ```
 //!
 //! builds this, pins it to a core, and writes what it prints to `docs/measured/raid.md`. All sets are there at once, and take turns in

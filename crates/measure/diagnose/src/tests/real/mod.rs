@@ -1,5 +1,5 @@
 //! What `linerate diagnose --quick` measured in the lab and on loopback, with a cause planted or with none
-//! (`cargo xtask diagnose-matrix`): as it was, but for times that are rounded to two digits.
+//! (`cargo measure diagnose-matrix`): as it was, but for times that are rounded to two digits.
 
 use crate::{Cause, Diagnosis, Evidence, Verdict, Where, diagnose};
 use model::Term;

@@ -1,0 +1,121 @@
+//! `cargo measure forward`: stands in front of a target and hands on what both sides say. What the target says it sends as
+//! a careless one would: the header of each PDU by itself, and then its data.
+//!
+//! Without TCP_NODELAY the data then wait until the header is acknowledged (RFC 896), which its receiver puts off for
+//! 40 ms because it has nothing to say before it has the data (RFC 1122, 4.2.3.2).
+
+use std::io::{self, Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::thread;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use rustix::process::getppid;
+
+use xtask::tally::Verdict;
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Options {
+    /// Where to listen
+    #[arg(long)]
+    listen: SocketAddr,
+    /// Where the target is
+    #[arg(long)]
+    to: SocketAddr,
+    /// Leave TCP_NODELAY off, as sockets are made
+    #[arg(long)]
+    nagle: bool,
+}
+
+/// Serves until its parent goes away.
+pub(crate) fn run(options: &Options) -> Result<Verdict> {
+    let listener = TcpListener::bind(options.listen).with_context(|| format!("{}", options.listen))?;
+    println!("ready");
+    let (to, nagle) = (options.to, options.nagle);
+    thread::spawn(move || {
+        for client in listener.incoming().map_while(Result::ok) {
+            // A connection that cannot be made, or ends, is closed on the other side: that is all there is to say.
+            let _ = join(client, to, nagle);
+        }
+    });
+    let parent = getppid();
+    while getppid() == parent {
+        thread::sleep(Duration::from_millis(200));
+    }
+    Ok(Verdict::Holds)
+}
+
+fn join(client: TcpStream, to: SocketAddr, nagle: bool) -> io::Result<()> {
+    let target = TcpStream::connect(to)?;
+    target.set_nodelay(true)?;
+    client.set_nodelay(!nagle)?;
+    let (mut from_client, mut to_target) = (client.try_clone()?, target.try_clone()?);
+    thread::spawn(move || {
+        let _ = io::copy(&mut from_client, &mut to_target);
+        let _ = to_target.shutdown(std::net::Shutdown::Write);
+    });
+    thread::spawn(move || {
+        let _ = in_pieces(target, &client);
+        let _ = client.shutdown(std::net::Shutdown::Both);
+    });
+    Ok(())
+}
+
+/// Basic header segment: RFC 7143 section 11.2.1.
+const BHS_BYTES: usize = 48;
+
+/// Hands on PDU by PDU, without digests, until the target ends: a header in one write, its data in another.
+fn in_pieces(mut target: impl Read, mut client: impl Write) -> io::Result<()> {
+    let mut header = [0; BHS_BYTES];
+    let mut data = Vec::new();
+    loop {
+        target.read_exact(&mut header)?;
+        data.resize(data_bytes(&header), 0);
+        target.read_exact(&mut data)?;
+        client.write_all(&header)?;
+        if !data.is_empty() {
+            client.write_all(&data)?;
+        }
+    }
+}
+
+/// What follows a header: additional header segments, and data up to a multiple of four (section 11.2.1.4 and 11.2.1.5).
+fn data_bytes(header: &[u8; BHS_BYTES]) -> usize {
+    let [additional, high, middle, low] = [header[4], header[5], header[6], header[7]].map(usize::from);
+    additional * 4 + ((high << 16) | (middle << 8) | low).next_multiple_of(4)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Notes each write by itself.
+    #[derive(Default)]
+    struct Pieces(Vec<Vec<u8>>);
+
+    impl Write for &mut Pieces {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            self.0.push(bytes.to_vec());
+            Ok(bytes.len())
+        }
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn a_pdu_with_data_goes_in_two_pieces_and_one_without_in_one() {
+        let mut with_data = vec![0x25; BHS_BYTES];
+        with_data[4..8].copy_from_slice(&[1, 0, 0, 5]); // 4 bytes of additional header, 5 of data, 3 of padding
+        with_data.extend([7; 12]);
+        let mut without = vec![0x21; BHS_BYTES];
+        without[4..8].fill(0);
+        let said = [with_data.clone(), without.clone()].concat();
+        let mut pieces = Pieces::default();
+        let end = in_pieces(said.as_slice(), &mut pieces).expect_err("the end of what it said");
+        assert_eq!(end.kind(), io::ErrorKind::UnexpectedEof);
+        let lengths: Vec<usize> = pieces.0.iter().map(Vec::len).collect();
+        assert_eq!(lengths, [48, 12, 48]);
+        assert_eq!(pieces.0.concat(), said);
+    }
+}

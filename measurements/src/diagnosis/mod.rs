@@ -1,0 +1,324 @@
+//! `cargo measure diagnose-matrix`: causes of slowness are planted, `linerate diagnose` is asked what is wrong, and what it
+//! says is compared with what was planted and with what mending it brings. Writes docs/measured/diagnose-matrix.md.
+//!
+//! A repeat is two worlds ([`world::World`]): one with the cause and one without. Outcomes are kept below the target
+//! directory, each with what the diagnosis printed, so that a part of the matrix can be run again: the page is made of
+//! all that are there.
+
+pub(crate) mod burn;
+pub(crate) mod forward;
+mod outcome;
+mod page;
+mod plants;
+mod rate;
+mod scene;
+mod world;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+use anyhow::{Context, Result, ensure};
+use diagnose::{Cause, Diagnosis};
+
+use crate::lot::Lot;
+use crate::measuring::figures::middle;
+use crate::measuring::machine;
+use outcome::{Answer, Gain, Outcome};
+use plants::{Cure, Plant, Planted};
+use rate::Rates;
+use scene::Scene;
+use world::World;
+use xtask::document;
+use xtask::tally::Verdict;
+use xtask::workspace;
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Options {
+    /// How often each cause is planted
+    #[arg(long, default_value_t = 10)]
+    repeats: u32,
+    /// How many healthy paths there are
+    #[arg(long, default_value_t = 20)]
+    healthy: u32,
+    /// Only these causes, as they are called in JSON (`nbd-medium` over NBD); `healthy` and `nbd-healthy` for paths without one
+    #[arg(long, value_name = "CAUSE")]
+    only: Vec<String>,
+    /// Only this repeat of each
+    #[arg(long)]
+    repeat: Option<u32>,
+    /// Short diagnoses, as `linerate diagnose --quick` makes them
+    #[arg(long)]
+    quick: bool,
+    /// Rounds in which a gain is confirmed
+    #[arg(long, default_value_t = 2)]
+    rounds: u32,
+    /// What is drawn
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// Diagnose nothing: measure what each cause does to a few loads, to see that it binds
+    #[arg(long)]
+    loads: bool,
+    /// Leave out what is kept already, right or wrong
+    #[arg(long)]
+    missing: bool,
+    /// Measure nothing: judge again what was measured before
+    #[arg(long)]
+    judge: bool,
+    /// Use this binary instead of building one
+    #[arg(long, value_name = "FILE")]
+    binary: Option<PathBuf>,
+    /// What else readers of the page should know of the run
+    #[arg(long, value_name = "SENTENCE")]
+    note: Vec<String>,
+    /// Leave the page as it is
+    #[arg(long)]
+    dry: bool,
+}
+
+/// What is run: a plant with its repeat, or a healthy path.
+#[derive(Clone, Copy)]
+enum Case {
+    Plant(&'static Plant, u32),
+    /// Over NBD, or not.
+    Healthy(bool, u32),
+}
+
+impl Case {
+    fn name(self) -> String {
+        match self {
+            Case::Plant(plant, repeat) => format!("{}-{repeat:02}", plant.name()),
+            Case::Healthy(nbd, number) => format!("{}-{number:02}", plants::named(None, nbd)),
+        }
+    }
+}
+
+pub(crate) fn run(options: &Options) -> Result<Verdict> {
+    let healthy = || [false, true].into_iter().map(|nbd| plants::named(None, nbd));
+    let known = || plants::ALL.iter().map(Plant::name).chain(healthy());
+    for name in &options.only {
+        ensure!(
+            known().any(|known| known == *name),
+            "{name} is none of {}",
+            known().collect::<Vec<_>>().join(", ")
+        );
+    }
+    let folder = workspace::target_directory().join("xtask/diagnosis");
+    fs::create_dir_all(&folder).with_context(|| folder.display().to_string())?;
+    if options.judge {
+        judge_again(&folder)?;
+        return end(options, &folder);
+    }
+    let binary = options.binary.clone().map_or_else(workspace::release_binary, Ok)?;
+    for case in cases(options) {
+        let name = case.name();
+        if options.loads {
+            loads(case, options, &binary)?;
+            continue;
+        }
+        if options.missing && folder.join(outcome::file(&name)).exists() {
+            continue;
+        }
+        let begun = Instant::now();
+        let outcome = carry_out(case, options, &binary, &folder);
+        outcome.keep(&folder)?;
+        println!("{} ({:.0} s)", line(&name, &outcome), begun.elapsed().as_secs_f64());
+    }
+    match options.loads {
+        true => Ok(Verdict::Holds),
+        false => end(options, &folder),
+    }
+}
+
+/// Tells how it came out, and writes the page.
+fn end(options: &Options, folder: &Path) -> Result<Verdict> {
+    let outcomes = outcome::all(folder)?;
+    println!("{}", page::summary(&outcomes));
+    if !options.dry {
+        document::write("diagnose-matrix", &page::markdown(&outcomes, &setting(options)))?;
+    }
+    Ok(verdict(&outcomes))
+}
+
+/// All of a repeat before the next one begins: whatever a machine does for a minute falls on many plants.
+fn cases(options: &Options) -> Vec<Case> {
+    let wanted = |name: &str| options.only.is_empty() || options.only.iter().any(|only| only == name);
+    let mut cases = Vec::new();
+    for repeat in 0..options.repeats.max(options.healthy) {
+        if options.repeat.is_some_and(|only| only != repeat) {
+            continue;
+        }
+        let plants = plants::ALL.iter().filter(|plant| repeat < options.repeats && wanted(&plant.name()));
+        cases.extend(plants.map(|plant| Case::Plant(plant, repeat)));
+        let healthy = [false, true].into_iter().filter(|nbd| wanted(&plants::named(None, *nbd)));
+        if repeat < options.healthy {
+            cases.extend(healthy.map(|nbd| Case::Healthy(nbd, repeat)));
+        }
+    }
+    cases
+}
+
+fn carry_out(case: Case, options: &Options, binary: &Path, folder: &Path) -> Outcome {
+    let name = case.name();
+    let (planted, nbd, repeat, details, result) = match case {
+        Case::Plant(plant, repeat) => {
+            let planted = (plant.plant)(&mut Lot::new(options.seed, &plant.name(), repeat));
+            let result = with_cause(&planted, plant.cause, &name, options, binary, folder);
+            (Some(plant.cause), plant.nbd, repeat, planted.details, result)
+        }
+        Case::Healthy(nbd, number) => {
+            let lot = &mut Lot::new(options.seed, &plants::named(None, nbd), number);
+            let (details, scene) =
+                if nbd { plants::healthy_nbd(lot, number) } else { plants::healthy(lot, number) };
+            (None, nbd, number, details, without_cause(&scene, &name, options, binary, folder))
+        }
+    };
+    let (answer, predicted, confirmed) =
+        result.unwrap_or_else(|error| (Answer::Failed(format!("{error:#}")), None, None));
+    Outcome { planted, nbd, repeat, details, answer, predicted, confirmed }
+}
+
+/// What was said, what mending was to bring, and what it brought.
+type Said = Result<(Answer, Option<Gain>, Option<Gain>)>;
+
+fn with_cause(
+    planted: &Planted,
+    cause: Cause,
+    name: &str,
+    options: &Options,
+    binary: &Path,
+    folder: &Path,
+) -> Said {
+    let world = World::build(&planted.scene, binary, &format!("{name}-planted"))?;
+    let diagnosis = diagnose(&world, options, folder, name)?;
+    let answer = Answer::of(&diagnosis);
+    let predicted = Gain::predicted(&diagnosis);
+    if answer.first() != Some(cause) {
+        return Ok((answer, predicted, None));
+    }
+    let confirmed = mended(&world, &diagnosis, &planted.cure, options, binary, name)?;
+    Ok((answer, predicted, confirmed))
+}
+
+fn without_cause(scene: &Scene, name: &str, options: &Options, binary: &Path, folder: &Path) -> Said {
+    let world = World::build(scene, binary, name)?;
+    let diagnosis = diagnose(&world, options, folder, name)?;
+    Ok((Answer::of(&diagnosis), Gain::predicted(&diagnosis), None))
+}
+
+/// What was measured is kept: it can be judged again.
+fn diagnose(world: &World, options: &Options, folder: &Path, name: &str) -> Result<Diagnosis> {
+    let text = world.evidence(&more(options))?;
+    fs::write(folder.join(format!("{name}.evidence.json")), &text)?;
+    judge(&text)
+}
+
+fn judge(text: &str) -> Result<Diagnosis> {
+    Ok(diagnose::diagnose(serde_json::from_str(text).context("reading the evidence")?))
+}
+
+fn more(options: &Options) -> Vec<String> {
+    if options.quick { vec!["--quick".to_owned()] } else { Vec::new() }
+}
+
+/// The load of the first finding, with the cause and without it.
+fn mended(
+    world: &World,
+    diagnosis: &Diagnosis,
+    cure: &Cure,
+    options: &Options,
+    binary: &Path,
+    name: &str,
+) -> Result<Option<Gain>> {
+    let finding = diagnosis.findings.first().context("no finding")?;
+    let run = diagnosis.evidence.loads.get(finding.load).context("the finding's load is not there")?;
+    let load = run.load;
+    let seconds = rate::seconds(&load, middle(run.bytes_per_s.clone()).unwrap_or(0.0));
+    // What chance loses, it loses unevenly: TCP's rate under losses differs by half from second to second.
+    let rounds = if finding.cause == Cause::Loss { LOSS_ROUNDS * options.rounds } else { options.rounds };
+    let rates = match cure {
+        Cure::Trial => rate::confirm(world, world, &load, &rate::changed(&load, finding), rounds, seconds)?,
+        Cure::Path(path) => {
+            let cured = World::build(path, binary, &format!("{name}-cured"))?;
+            // `linerate bench` makes no durable writes, and its connections may go by other lanes.
+            if load.durable || finding.cause == Cause::SlowPath {
+                let other = judge(&cured.evidence(&more(options))?)?;
+                Rates {
+                    planted: rate::of_diagnosis(diagnosis, &load),
+                    cured: rate::of_diagnosis(&other, &load),
+                }
+            } else {
+                rate::confirm(world, &cured, &load, &load, rounds, seconds)?
+            }
+        }
+    };
+    Ok(Some(Gain { load, ratio: rates.gain() }))
+}
+
+const LOSS_ROUNDS: u32 = 4;
+
+/// Judges again what was measured before, by the rules as they are now.
+fn judge_again(folder: &Path) -> Result<()> {
+    for outcome in outcome::all(folder)? {
+        let name = outcome.name();
+        let Ok(text) = fs::read_to_string(folder.join(format!("{name}.evidence.json"))) else { continue };
+        let judged = outcome.judged(&judge(&text).with_context(|| name.clone())?);
+        judged.keep(folder)?;
+        println!("{}", line(&name, &judged));
+    }
+    Ok(())
+}
+
+/// What a plant does to loads, without a diagnosis.
+fn loads(case: Case, options: &Options, binary: &Path) -> Result<()> {
+    let Case::Plant(plant, repeat) = case else { return Ok(()) };
+    let name = plant.name();
+    let Planted { details, scene, cure } = (plant.plant)(&mut Lot::new(options.seed, &name, repeat));
+    println!("{name}-{repeat:02} ({details})");
+    let Cure::Path(path) = cure else { return Ok(()) };
+    let planted = World::build(&scene, binary, &format!("{name}-planted"))?;
+    let cured = World::build(&path, binary, &format!("{name}-cured"))?;
+    for load in rate::LOADS {
+        match rate::confirm(&planted, &cured, load, load, options.rounds, rate::SECONDS_MIN) {
+            Ok(rates) => println!("  {}", rates.line(load)),
+            Err(error) => println!("  {error:#}"),
+        }
+    }
+    Ok(())
+}
+
+/// 95 of 100 right, and no false alarm.
+fn verdict(outcomes: &[Outcome]) -> Verdict {
+    let planted: Vec<&Outcome> = outcomes.iter().filter(|outcome| outcome.planted.is_some()).collect();
+    let right = planted.iter().filter(|outcome| outcome.is_right()).count();
+    let quiet = outcomes.iter().filter(|outcome| outcome.planted.is_none()).all(Outcome::is_right);
+    Verdict::of(right * 100 >= planted.len() * 95 && quiet)
+}
+
+fn line(name: &str, outcome: &Outcome) -> String {
+    let mark = if outcome.is_right() { "right" } else { "WRONG" };
+    let far = if outcome.is_close() == Some(false) { ", but its gain" } else { "" };
+    let gain = |gain: Option<Gain>| match gain.map(|gain| gain.ratio) {
+        None => "-".to_owned(),
+        Some(None) => "infinite".to_owned(),
+        Some(Some(ratio)) => format!("{ratio:.2}"),
+    };
+    let (predicted, confirmed) = (gain(outcome.predicted), gain(outcome.confirmed));
+    let (answer, details) = (page::answered(&outcome.answer), &outcome.details);
+    format!("{mark}{far}: {name} ({details}): {answer}; gain {predicted} said, {confirmed} measured")
+}
+
+fn setting(options: &Options) -> Vec<String> {
+    let mode = if options.quick { "`linerate diagnose --quick`" } else { "`linerate diagnose`" };
+    let rounds =
+        if options.rounds == 1 { "one round".to_owned() } else { format!("{} rounds", options.rounds) };
+    let mut lines = vec![
+        format!("Machine: {}, Linux {}", machine::machine(), machine::kernel()),
+        format!(
+            "{mode}, seed {}, {rounds} for each gain ({LOSS_ROUNDS} times as many where packets are lost)",
+            options.seed
+        ),
+    ];
+    lines.extend(options.note.iter().cloned());
+    lines
+}

@@ -1,0 +1,219 @@
+//! docs/measured/diagnose-matrix.md: what was planted, what was found, and what mending it brought.
+
+use std::fmt::Write;
+
+use diagnose::Cause;
+
+use super::outcome::{Answer, Gain, Outcome};
+use super::plants::{self, Plant};
+
+/// What was found first, as a column.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Column {
+    Found(Cause),
+    Fine,
+    NotKnown,
+    Failed,
+}
+
+impl Column {
+    fn of(answer: &Answer) -> Column {
+        match (answer.first(), answer) {
+            (Some(cause), _) => Column::Found(cause),
+            (None, Answer::NotKnown) => Column::NotKnown,
+            (None, Answer::Failed(_)) => Column::Failed,
+            (None, Answer::Fine | Answer::Found(_)) => Column::Fine,
+        }
+    }
+
+    fn title(self) -> String {
+        match self {
+            Column::Found(cause) => plants::name(cause),
+            Column::Fine => "fine".to_owned(),
+            Column::NotKnown => "not known".to_owned(),
+            Column::Failed => "failed".to_owned(),
+        }
+    }
+}
+
+/// The closing lines: how many were right, and how close the gains were.
+pub(super) fn summary(outcomes: &[Outcome]) -> String {
+    let (planted, healthy): (Vec<&Outcome>, Vec<&Outcome>) =
+        outcomes.iter().partition(|outcome| outcome.planted.is_some());
+    let right = planted.iter().filter(|outcome| outcome.is_right()).count();
+    let alarms = healthy.iter().filter(|outcome| !outcome.is_right()).count();
+    let compared: Vec<bool> = planted.iter().filter_map(|outcome| outcome.is_close()).collect();
+    let close = compared.iter().filter(|close| **close).count();
+    format!(
+        "first finding right in {right} of {} ({:.0} %); false alarms on healthy paths: {alarms} of {}; predicted gain within \
+         20 % of the confirmed one in {close} of {}",
+        planted.len(),
+        100.0 * right as f64 / planted.len().max(1) as f64,
+        healthy.len(),
+        compared.len(),
+    )
+}
+
+/// The whole page; `setting` says where and when, line by line.
+pub(super) fn markdown(outcomes: &[Outcome], setting: &[String]) -> String {
+    let mut page = INTRODUCTION.to_owned();
+    // Writing into a String does not fail.
+    let _ = writeln!(page, "**{}.**\n", summary(outcomes));
+    for line in setting {
+        let _ = writeln!(page, "- {line}");
+    }
+    page.push_str("\n## What was planted, and what was found first\n\n");
+    page.push_str(&confusion(outcomes));
+    page.push_str("\n## What mending it was said to bring, and brought\n\n");
+    page.push_str(GAINS);
+    page.push_str(&gains(outcomes));
+    page.push_str(&wrong(outcomes));
+    page.push_str("\n## Every repeat\n\n");
+    page.push_str(&every(outcomes));
+    page
+}
+
+const INTRODUCTION: &str = "\
+# What `linerate diagnose` finds
+
+Causes of slowness are planted in paths of which everything is known: hosts in network namespaces, links of the lab
+([lab.md](../lab.md)), our own target, and for NBD our own server and nbdkit. Each repeat draws its own distance, rate and sizes from a range in which the cause is
+what binds. `linerate diagnose` is run against it as a user would, and knows nothing of what was planted. Healthy paths are
+among them. `cargo measure diagnose-matrix` does this and writes this page.
+
+";
+
+const GAINS: &str = "\
+The predicted gain is that of the first finding; the confirmed one is the same load, measured with the cause taken away
+over with it, in rounds that alternate. Medians of the repeats.
+
+";
+
+fn confusion(outcomes: &[Outcome]) -> String {
+    let mut columns: Vec<Column> = plants::ALL.iter().map(|plant| Column::Found(plant.cause)).collect();
+    // What can be found and is never planted stands behind, if it was found.
+    columns.extend(outcomes.iter().map(|outcome| Column::of(&outcome.answer)));
+    columns.extend([Column::Fine, Column::NotKnown, Column::Failed]);
+    let mut shown: Vec<Column> = Vec::new();
+    for column in columns {
+        let somewhere = outcomes.iter().any(|outcome| Column::of(&outcome.answer) == column);
+        if somewhere && !shown.contains(&column) {
+            shown.push(column);
+        }
+    }
+    let titles: Vec<String> = shown.iter().map(|column| column.title()).collect();
+    let mut table = format!("| planted | {} |\n|---|{}\n", titles.join(" | "), "---:|".repeat(titles.len()));
+    for (name, row) in rows(outcomes) {
+        let count = |column: &Column| {
+            let count = row.iter().filter(|outcome| Column::of(&outcome.answer) == *column).count();
+            let right = row.first().is_some_and(|outcome| {
+                outcome.planted.map_or(*column == Column::Fine, |cause| *column == Column::Found(cause))
+            });
+            match (count, right) {
+                (0, _) => String::new(),
+                (count, true) => format!("**{count}**"),
+                (count, false) => count.to_string(),
+            }
+        };
+        let cells: Vec<String> = shown.iter().map(count).collect();
+        let _ = writeln!(table, "| {name} | {} |", cells.join(" | "));
+    }
+    table
+}
+
+/// The outcomes of each plant that has any, and those of healthy paths.
+fn rows(outcomes: &[Outcome]) -> Vec<(String, Vec<&Outcome>)> {
+    let healthy = [(None, false), (None, true)];
+    let all = plants::ALL.iter().map(|plant| (Some(plant.cause), plant.nbd)).chain(healthy);
+    let of =
+        |row| outcomes.iter().filter(|outcome| (outcome.planted, outcome.nbd) == row).collect::<Vec<_>>();
+    all.map(|row| (plants::named(row.0, row.1), of(row))).filter(|(_, row)| !row.is_empty()).collect()
+}
+
+fn gains(outcomes: &[Outcome]) -> String {
+    let mut table =
+        "| planted | what | right | predicted | confirmed | within 20 % |\n|---|---|---:|---:|---:|---:|\n"
+            .to_owned();
+    for plant @ Plant { cause, nbd, what, .. } in plants::ALL {
+        let of_row = |outcome: &&Outcome| (outcome.planted, outcome.nbd) == (Some(*cause), *nbd);
+        let row: Vec<&Outcome> = outcomes.iter().filter(of_row).collect();
+        if row.is_empty() {
+            continue;
+        }
+        let right: Vec<&&Outcome> = row.iter().filter(|outcome| outcome.is_right()).collect();
+        let compared: Vec<bool> = right.iter().filter_map(|outcome| outcome.is_close()).collect();
+        let close = compared.iter().filter(|close| **close).count();
+        let middle = |of: fn((Gain, Gain)) -> Gain| {
+            let gains = right.iter().filter_map(|outcome| outcome.gains());
+            let mut values: Vec<f64> = gains.map(|gains| of(gains).ratio.unwrap_or(f64::INFINITY)).collect();
+            values.sort_by(f64::total_cmp);
+            values.get(values.len() / 2).map_or_else(String::new, |value| shown(Some(*value)))
+        };
+        let _ = writeln!(
+            table,
+            "| {} | {what} | {}/{} | {} | {} | {close}/{} |",
+            plant.name(),
+            right.len(),
+            row.len(),
+            middle(|(predicted, _)| predicted),
+            middle(|(_, confirmed)| confirmed),
+            compared.len(),
+        );
+    }
+    table
+}
+
+fn wrong(outcomes: &[Outcome]) -> String {
+    let wrong: Vec<&Outcome> = outcomes.iter().filter(|outcome| !outcome.is_right()).collect();
+    if wrong.is_empty() {
+        return String::new();
+    }
+    let mut text = "\n## What was not right\n\n".to_owned();
+    for outcome in wrong {
+        let _ = writeln!(text, "- {} ({}): {}", planted(outcome), outcome.details, answered(&outcome.answer));
+    }
+    text
+}
+
+fn every(outcomes: &[Outcome]) -> String {
+    let mut table =
+        "| planted | drawn | found | predicted | confirmed |\n|---|---|---|---:|---:|\n".to_owned();
+    for outcome in outcomes {
+        let (predicted, confirmed) = match outcome.gains() {
+            Some((predicted, confirmed)) => (shown(predicted.ratio), shown(confirmed.ratio)),
+            None => (String::new(), String::new()),
+        };
+        let _ = writeln!(
+            table,
+            "| {} | {} | {} | {predicted} | {confirmed} |",
+            planted(outcome),
+            outcome.details,
+            answered(&outcome.answer)
+        );
+    }
+    table
+}
+
+fn planted(outcome: &Outcome) -> String {
+    plants::named(outcome.planted, outcome.nbd)
+}
+
+pub(super) fn answered(answer: &Answer) -> String {
+    match answer {
+        Answer::Found(causes) => {
+            causes.iter().map(|cause| plants::name(*cause)).collect::<Vec<_>>().join(", then ")
+        }
+        Answer::Fine => "fine".to_owned(),
+        Answer::NotKnown => "not known".to_owned(),
+        Answer::Failed(why) => format!("no diagnosis: {}", why.lines().next().unwrap_or_default()),
+    }
+}
+
+fn shown(gain: Option<f64>) -> String {
+    match gain {
+        None => "∞".to_owned(),
+        Some(gain) if gain.is_infinite() => "∞".to_owned(),
+        Some(gain) if gain >= 9.95 => format!("{gain:.0}"),
+        Some(gain) => format!("{gain:.2}"),
+    }
+}

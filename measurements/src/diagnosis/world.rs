@@ -1,0 +1,240 @@
+//! A scene that has been built: hosts, the link, the server and whatever disturbs them. Gone when dropped.
+
+use std::fmt::Write as _;
+use std::fs;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail, ensure};
+use lab::{HostPlan, Lab, LinkPlan, Plan};
+
+use super::scene::{Burner, NbdServer, Scene, Server};
+use xtask::process::{self, Background, Ended};
+use xtask::workspace;
+
+/// Everything of a scene, running.
+pub(super) struct World {
+    // In the order in which they are to end: who serves, and where that is.
+    _forwarder: Option<Background>,
+    _server: Background,
+    lab: Lab,
+    binary: PathBuf,
+    scene: Scene,
+    url: String,
+    state: PathBuf,
+}
+
+/// How long a diagnosis may take: several times what it promises for the slowest paths.
+const DIAGNOSIS: Duration = Duration::from_secs(180);
+/// How long one measurement may take that is to take a second or so. Where long packets vanish it takes for ever.
+const MEASUREMENT: Duration = Duration::from_secs(10);
+
+const CLIENT: &str = "client";
+const SERVER: &str = "server";
+const PORT: u16 = 3260;
+/// Where the server listens if somebody stands in front of it.
+const PORT_BEHIND: u16 = 3261;
+const NAME: &str = "iqn.2026-01.io.linerate:disk";
+
+impl World {
+    /// Builds `scene`; `name` is that of its folder.
+    pub(super) fn build(scene: &Scene, binary: &Path, name: &str) -> Result<World> {
+        let lab = Lab::build(&plan(scene)).context("building the lab")?;
+        let state =
+            workspace::target_directory().join(format!("xtask/diagnosis/{}-{name}", std::process::id()));
+        fs::create_dir_all(&state).with_context(|| state.display().to_string())?;
+        let host = if scene.link.is_some() { SERVER } else { CLIENT };
+        let address = lab.host(host)?.address();
+        let behind = scene.middle.is_some();
+        let at = match behind {
+            true => SocketAddr::new(Ipv4Addr::LOCALHOST.into(), PORT_BEHIND),
+            false => SocketAddr::new(address, PORT),
+        };
+        let server = start(&lab, scene, binary, at, &state)?;
+        let forwarder = match scene.middle {
+            None => None,
+            Some(middle) => {
+                let mut command = lab.host(host)?.command(std::env::current_exe()?);
+                command.args(["forward", "--listen", &format!("{address}:{PORT}"), "--to", &at.to_string()]);
+                command.args(middle.nagle.then_some("--nagle"));
+                Some(Background::start_ready(&mut command)?)
+            }
+        };
+        let mut keys: Vec<String> = scene.keys.iter().map(|(key, value)| format!("{key}={value}")).collect();
+        let place = match &scene.server.nbd {
+            None => format!("iscsi://{address}:{PORT}/{NAME}/0"),
+            Some(NbdServer::Linerate { tls: true }) => {
+                keys.push(format!("tls-ca={}&tls-hostname=localhost", state.join("ca-cert.pem").display()));
+                format!("nbds://{address}:{PORT}/disk")
+            }
+            Some(_) => format!("nbd://{address}:{PORT}/disk"),
+        };
+        let mark = if keys.is_empty() { "" } else { "?" };
+        let url = format!("{place}{mark}{}", keys.join("&"));
+        let (binary, scene) = (binary.to_owned(), scene.clone());
+        Ok(World { _forwarder: forwarder, _server: server, lab, binary, scene, url, state })
+    }
+
+    /// What `linerate diagnose` measures of it, as it prints that.
+    pub(super) fn evidence(&self, more: &[String]) -> Result<String> {
+        let _burner = self.disturbed()?;
+        let mut command = self.client()?;
+        command.args(["--log", "error", "diagnose", &self.url]).args(&self.scene.asked).args(more);
+        let file = self.state.join("evidence.json");
+        command.arg("--evidence").arg(&file);
+        said(DIAGNOSIS, command)?;
+        fs::read_to_string(&file).with_context(|| file.display().to_string())
+    }
+
+    /// What `linerate bench` prints with these arguments.
+    pub(super) fn bench(&self, arguments: &[String]) -> Result<String> {
+        let _burner = self.disturbed()?;
+        let mut command = self.client()?;
+        command.args(["--log", "error", "bench", &self.url, "--json"]).args(arguments);
+        said(MEASUREMENT, command)
+    }
+
+    /// Whoever takes cores, while something is measured here: the other world has the same cores.
+    fn disturbed(&self) -> Result<Option<Background>> {
+        self.scene.burner.map(|burner| burn(&burner)).transpose()
+    }
+
+    fn client(&self) -> Result<Command> {
+        on_core(&self.lab, CLIENT, self.scene.client_core, &self.binary)
+    }
+}
+
+impl Drop for World {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.state); // it lies under target/, and a leftover harms nobody
+    }
+}
+
+fn plan(scene: &Scene) -> Plan {
+    let Some(link) = &scene.link else {
+        return Plan { hosts: vec![HostPlan::new(CLIENT)], links: Vec::new() };
+    };
+    let mut wire = LinkPlan::new("wire", CLIENT, SERVER, link.conditions.clone());
+    for end in &mut wire.ends {
+        end.interface_mtu = link.interface_mtu;
+        end.reported_megabits = link.reported_megabits;
+    }
+    // The two directions lose different packets, and a flow has one lane in both.
+    match wire.conditions[1].lanes.is_empty() {
+        true => wire.conditions[1].seed ^= 1,
+        false => wire.conditions[1].lanes.iter_mut().for_each(|lane| lane.seed ^= 1),
+    }
+    let server = HostPlan { sysctls: scene.server.sysctls.clone(), ..HostPlan::new(SERVER) };
+    Plan { hosts: vec![HostPlan::new(CLIENT), server], links: vec![wire] }
+}
+
+/// `program` in a host, on one core if that is wanted.
+fn on_core(lab: &Lab, host: &str, core: Option<usize>, program: &Path) -> Result<Command> {
+    let host = lab.host(host)?;
+    let Some(core) = core else { return Ok(host.command(program)) };
+    let mut command = host.command("taskset");
+    command.args(["--cpu-list", &core.to_string()]).arg(program);
+    Ok(command)
+}
+
+/// The scene's server, once it listens.
+fn start(lab: &Lab, scene: &Scene, binary: &Path, at: SocketAddr, state: &Path) -> Result<Background> {
+    let host = if scene.link.is_some() { SERVER } else { CLIENT };
+    if let Some(NbdServer::Nbdkit(arguments)) = &scene.server.nbd {
+        let ready = state.join("nbdkit.pid");
+        let mut command = on_core(lab, host, scene.server.core, Path::new("nbdkit"))?;
+        command.args(["--foreground", "--ipaddr", &at.ip().to_string(), "--port", &at.port().to_string()]);
+        command.arg("--pidfile").arg(&ready).args(arguments);
+        let server = Background::start(&mut command)?;
+        let begun = Instant::now();
+        while !ready.exists() {
+            ensure!(begun.elapsed() < READY, "nbdkit does not listen");
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        return Ok(server);
+    }
+    let configuration = state.join("linerate.toml");
+    let text = match &scene.server.nbd {
+        None => configured(&scene.server, at, state),
+        Some(_) => exported(&scene.server, at, state)?,
+    };
+    fs::write(&configuration, text)?;
+    let command = on_core(lab, host, scene.server.core, binary)?;
+    Background::start_ready(&mut serve(command, &configuration, state))
+}
+
+/// How long nbdkit may take to listen.
+const READY: Duration = Duration::from_secs(10);
+
+/// The configuration of our server of NBD; for TLS with the certificates that tests have, copied so that they are their
+/// owner's alone.
+fn exported(server: &Server, listen: SocketAddr, state: &Path) -> Result<String> {
+    let volume = server.volume.replace("{state}", &state.display().to_string());
+    let mut text = format!("[nbd]\nlisten = [\"{listen}\"]\n");
+    if let Some(NbdServer::Linerate { tls: true }) = server.nbd {
+        for name in ["ca-cert.pem", "server-cert.pem", "server-key.pem"] {
+            let (from, to) =
+                (workspace::root().join("crates/runtime/tls/tests/pki").join(name), state.join(name));
+            fs::copy(&from, &to).with_context(|| from.display().to_string())?;
+            fs::set_permissions(&to, fs::Permissions::from_mode(0o600))?;
+        }
+        let file = |name: &str| state.join(name).display().to_string();
+        // Writing into a String does not fail.
+        let _ = writeln!(
+            text,
+            "tls = \"allowed\"\ntls-certificate = \"{}\"\ntls-key = \"{}\"",
+            file("server-cert.pem"),
+            file("server-key.pem")
+        );
+    }
+    let _ = writeln!(text, "[volume.disk]\nspec = \"{volume}\"\n[[nbd.export]]\nvolume = \"disk\"");
+    Ok(text)
+}
+
+fn configured(server: &Server, listen: SocketAddr, state: &Path) -> String {
+    let volume = server.volume.replace("{state}", &state.display().to_string());
+    let mut text = format!("[[portal]]\nlisten = \"{listen}\"\n");
+    // Writing into a String does not fail.
+    if let Some(bytes) = server.receive_buffer {
+        let _ = writeln!(text, "receive-buffer = \"{bytes}B\"");
+    }
+    let _ = writeln!(text, "[volume.disk]\nspec = \"{volume}\"");
+    let _ = writeln!(text, "[[target]]\nname = \"{NAME}\"\nlun = [{{ lun = 0, volume = \"disk\" }}]");
+    let _ = writeln!(text, "[target.session]\n{}", server.session.join("\n"));
+    if let Some(window) = server.window {
+        let _ = writeln!(text, "[limits]\nwindow = {window}");
+    }
+    text
+}
+
+fn serve(mut command: Command, configuration: &Path, state: &Path) -> Command {
+    command.args(["--log", "error", "serve", "--reactors", "1", "--config"]).arg(configuration);
+    command.arg("--state").arg(state).arg("--control").arg(state.join("control"));
+    command
+}
+
+/// Before everybody else on its core, for the share that it is to take. Linux keeps 5 % of a core for those who are not
+/// real-time (sched_rt_runtime_us).
+fn burn(burner: &Burner) -> Result<Background> {
+    let mut command = Command::new("taskset");
+    command
+        .args(["--cpu-list", &burner.core.to_string(), "chrt", "--fifo", "50"])
+        .arg(std::env::current_exe()?);
+    let period_us = burner.period.as_micros().to_string();
+    command.args(["burn", "--share", &burner.share.to_string(), "--period-us", &period_us]);
+    Background::start(&mut command)
+}
+
+/// What a program prints that is to end by itself and well.
+fn said(limit: Duration, command: Command) -> Result<String> {
+    let (ended, text) = process::within(limit, command)?;
+    match ended {
+        Ended::Exited(status) => ensure!(status.success(), "{status}: {text}"),
+        Ended::Crashed(signal) => bail!("signal {signal}: {text}"),
+        Ended::OutOfTime => bail!("it did not end in {} s: {text}", limit.as_secs()),
+    }
+    Ok(text)
+}

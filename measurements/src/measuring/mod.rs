@@ -1,0 +1,258 @@
+//! Everything that compares speeds: tables of cells, servers and clients (`table`, measurements/tables/NAME.toml), one runner
+//! (here), and one page writer (`page`). To measure something else is to write it into a table.
+//!
+//! Everything runs in a network namespace made for it, with its own loopback and cubic congestion control: what a
+//! machine's default does to a loopback is no property of a program. The server has core 0 for itself, the client
+//! core 1, unless the table says otherwise. Each server is started afresh and filled in each round, and measured while every
+//! other is gone or paused; who goes first changes with every round.
+
+mod client;
+mod copying;
+pub(crate) mod cpu;
+mod crc;
+pub(crate) mod figures;
+pub(crate) mod goal;
+pub(crate) mod machine;
+pub(crate) mod network;
+mod page;
+pub(crate) mod pauses;
+pub(crate) mod server;
+mod table;
+pub(crate) mod usage;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::PathBuf;
+
+use anyhow::{Context, Result, ensure};
+
+use client::{Measurement, Program};
+use figures::{Figure, Figures};
+use machine::Setting;
+use server::{Site, Started};
+use table::{Run, Table};
+use xtask::tally::Verdict;
+use xtask::{document, process, workspace};
+
+/// So many a page needs at least.
+const ROUNDS: usize = 5;
+
+/// What every measurement can be told.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Options {
+    /// Only cells whose name contains this; may be repeated
+    #[arg(long, value_name = "TEXT")]
+    cells: Vec<String>,
+    /// Only these servers or kinds of storage
+    #[arg(long, value_name = "NAME", value_delimiter = ',', visible_aliases = ["storage", "served"])]
+    servers: Vec<String>,
+    /// Only these clients
+    #[arg(long, value_name = "NAME", value_delimiter = ',', visible_alias = "client")]
+    clients: Vec<String>,
+    /// Only these parts, where there are several
+    #[arg(long, value_name = "NAME", value_delimiter = ',')]
+    part: Vec<String>,
+    /// Rounds; each figure is the median of them
+    #[arg(long, default_value_t = ROUNDS)]
+    rounds: usize,
+    /// Seconds for each figure in each round [default: 0.5 to 3, by the table]
+    #[arg(long)]
+    seconds: Option<f64>,
+    /// Leave the page in docs as it is
+    #[arg(long)]
+    dry: bool,
+    /// One short round by a debug build, to see that it runs: its figures say nothing, and the page stays as it is
+    #[arg(long)]
+    quick: bool,
+    /// A linerate that was built before, instead of building it
+    #[arg(long, value_name = "FILE")]
+    binary: Option<PathBuf>,
+    /// Which fio; Debian's has no libiscsi engine
+    #[arg(long, value_name = "PROGRAM", default_value = "fio")]
+    fio: PathBuf,
+}
+
+/// Everything measured of a table, a list of rounds for each run.
+#[derive(Debug)]
+pub(crate) struct Results {
+    setting: Setting,
+    runs: BTreeMap<Run, Vec<Figures>>,
+}
+
+impl Options {
+    /// The namespace and the programs to measure with.
+    pub(crate) fn site(&self) -> Result<Site> {
+        let build = if self.quick { workspace::test_binary } else { workspace::release_binary };
+        Site::new(self.binary.clone().map_or_else(build, Ok)?, self.fio.clone())
+    }
+
+    /// Whether a part is wanted.
+    pub(crate) fn has_part(&self, name: &str) -> bool {
+        table::has(&self.part, name)
+    }
+
+    /// Whether the page may be written: everything was measured, often enough, and nobody minds.
+    pub(crate) fn is_for_the_page(&self) -> bool {
+        let is_all = self.cells.is_empty() && self.servers.is_empty() && self.clients.is_empty();
+        is_all && self.rounds >= ROUNDS && !self.dry && !self.quick
+    }
+
+    fn rounds(&self) -> usize {
+        if self.quick { 1 } else { self.rounds.max(1) }
+    }
+
+    fn seconds(&self, table: &Table) -> f64 {
+        self.seconds.unwrap_or(if self.quick { 0.2 } else { table.seconds })
+    }
+}
+
+/// Measures the tables of a command, prints them, writes their sections and all rounds' numbers. Holds if every goal is
+/// reached. The command may have other parts, which are no tables.
+pub(crate) fn run(command: &str, options: &Options, others: &[&str]) -> Result<Verdict> {
+    let tables = table::tables(command)?;
+    let part = |table: &Table| table.name.split_once('-').map_or(String::new(), |(_, part)| part.to_owned());
+    let is_known =
+        |name: &String| others.contains(&name.as_str()) || tables.iter().any(|it| part(it) == *name);
+    let unknown = options.part.iter().find(|name| !is_known(name));
+    ensure!(unknown.is_none(), "{command} has no part {}", unknown.map_or("", String::as_str));
+    let wanted: Vec<&Table> = tables.iter().filter(|table| options.has_part(&part(table))).collect();
+    if wanted.is_empty() {
+        return Ok(Verdict::Holds);
+    }
+    let mut site = options.site()?;
+    let mut verdict = Verdict::Holds;
+    for table in wanted {
+        let goals = one(command, table, &mut site, options)?;
+        verdict = verdict.and(Verdict::of(goals.iter().all(goal::Judged::is_reached)));
+    }
+    Ok(verdict)
+}
+
+fn one(command: &str, table: &Table, site: &mut Site, options: &Options) -> Result<Vec<goal::Judged>> {
+    let mut runs = table.runs(&options.cells, &options.servers, &options.clients);
+    ensure!(!runs.is_empty(), "{}: none of that is in its table", table.name);
+    process::require(&table.needs)?;
+    let setting = Setting::look(site, options.rounds(), options.seconds(table));
+    without_engines(table, &mut runs, site, &setting)?;
+    println!("{}: {} figures: {}", table.name, runs.len() * options.rounds(), page::cells(table, &runs));
+    let mut results = Results { setting, runs: BTreeMap::new() };
+    for number in 0..options.rounds() {
+        println!("{}: round {} of {}", table.name, number + 1, options.rounds());
+        Round { number, table, runs: &runs, seconds: options.seconds(table) }.measure(site, &mut results)?;
+    }
+    let goals = goal::judge(table, &results);
+    let section = page::section(table, &results, &goals);
+    println!("## {}\n\n{section}", table.heading);
+    let path = workspace::target_directory().join(format!("{}.json", table.name));
+    fs::write(&path, page::json(table, &results)?).with_context(|| path.display().to_string())?;
+    if options.is_for_the_page() {
+        document::write_section(command, &table.heading, &section)?;
+    }
+    Ok(goals)
+}
+
+/// Leaves out what this fio has no engine for.
+fn without_engines(table: &Table, runs: &mut BTreeSet<Run>, site: &Site, setting: &Setting) -> Result<()> {
+    let is_fio = |run: &Run| table.clients[run.client].program == Program::Fio;
+    if runs.iter().any(is_fio) {
+        ensure!(!setting.fio.is_empty(), "{} is missing: run `cargo xtask packages`", site.fio.display());
+        let engines = process::run(&site.fio, &["--enghelp"])?;
+        let has = |run: &Run| engines.split_whitespace().any(|one| one == table.servers[run.server].engine());
+        let left_out = runs.len();
+        runs.retain(|run| !is_fio(run) || has(run));
+        if runs.len() < left_out {
+            println!("skipped: {} figures for which {} has no engine", left_out - runs.len(), setting.fio);
+        }
+    }
+    Ok(())
+}
+
+/// One round over a table.
+struct Round<'a> {
+    number: usize,
+    table: &'a Table,
+    runs: &'a BTreeSet<Run>,
+    seconds: f64,
+}
+
+impl Round<'_> {
+    fn measure(&self, site: &mut Site, results: &mut Results) -> Result<()> {
+        let servers: Vec<usize> =
+            self.runs.iter().map(|run| run.server).collect::<BTreeSet<_>>().into_iter().collect();
+        let turns = in_turn(&servers, self.number);
+        match self.table.together {
+            true => self.servers(&turns, site, results),
+            false => turns.chunks(1).try_for_each(|alone| self.servers(alone, site, results)),
+        }
+    }
+
+    /// Each cell with all of these servers and their clients, one right after the other: what the machine does meanwhile,
+    /// it does to all.
+    fn servers(&self, servers: &[usize], site: &mut Site, results: &mut Results) -> Result<()> {
+        let mut started = BTreeMap::new();
+        for &server in servers {
+            let running = self.table.servers[server].start(site)?;
+            if self.table.together {
+                running.pause();
+            }
+            started.insert(server, running);
+        }
+        for cell in 0..self.table.cells.len() {
+            let runs: Vec<Run> = self
+                .runs
+                .iter()
+                .filter(|run| run.cell == cell && started.contains_key(&run.server))
+                .copied()
+                .collect();
+            let mut runs = in_turn(&runs, self.number);
+            // Whose rate depends on another's comes behind it.
+            runs.sort_by_key(|run| self.table.clients[run.client].rate.is_some());
+            for run in runs {
+                let Some(running) = started.get(&run.server) else { continue };
+                if let Some(figures) = self.one(run, running, site, results)? {
+                    results.runs.entry(run).or_default().push(figures);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// One figure; nothing if it depends on a rate that was not measured.
+    fn one(&self, run: Run, server: &Started, site: &Site, results: &Results) -> Result<Option<Figures>> {
+        let (cell, client) = (&self.table.cells[run.cell], &self.table.clients[run.client]);
+        let rate = match &client.rate {
+            None => None,
+            Some(rate) => {
+                let last = rate.of.run(run, self.table).and_then(|of| results.runs.get(&of)?.last());
+                let Some(iops) = last.and_then(|figures| figures.get(&Figure::Iops)) else { return Ok(None) };
+                Some(iops * rate.share)
+            }
+        };
+        server.resume();
+        let measured =
+            client.measure(Measurement { cell, target: server.target(), site, rate, seconds: self.seconds });
+        if self.table.together {
+            server.pause();
+        }
+        measured.map(Some).with_context(|| format!("{}: {}", cell.name, self.table.name_of(run)))
+    }
+}
+
+/// Who goes first changes with every round, so that a machine that grows slower is unjust to all alike.
+fn in_turn<T: Copy>(everybody: &[T], round: usize) -> Vec<T> {
+    let mut order = everybody.to_vec();
+    order.rotate_left(round % everybody.len().max(1));
+    order
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn everybody_goes_first_in_turn() {
+        let orders: Vec<_> = (0..3).map(|round| in_turn(&[1, 2, 3], round)).collect();
+        assert_eq!(orders, [[1, 2, 3], [2, 3, 1], [3, 1, 2]]);
+        assert!(in_turn::<u8>(&[], 4).is_empty());
+    }
+}

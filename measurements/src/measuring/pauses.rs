@@ -1,0 +1,136 @@
+//! When the machine takes a core away: a thread that does nothing but look at the clock notes how long it did not run.
+//! Neither a server nor a client can answer meanwhile, so this bounds what latencies a machine allows at all.
+
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+use serde::{Deserialize, Serialize};
+
+use super::figures::{Figure, Figures};
+use xtask::serving::Placement;
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Options {
+    #[arg(long)]
+    seconds: f64,
+}
+
+/// The shortest that is noted, in microseconds: longer than any interrupt should take.
+const SHORTEST_US: f64 = 15.0;
+
+/// A time in which a thread that wanted to run did not, in microseconds since it began.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+struct Pause {
+    begin_us: f64,
+    end_us: f64,
+}
+
+/// Looks at the clock, and prints the pauses as JSON.
+pub(crate) fn run(options: &Options) -> Result<()> {
+    println!("{}", serde_json::to_string(&watch(Duration::from_secs_f64(options.seconds)))?);
+    Ok(())
+}
+
+fn watch(time: Duration) -> Vec<Pause> {
+    let begin = Instant::now();
+    let since = || begin.elapsed().as_secs_f64() * 1e6;
+    let end_us = time.as_secs_f64() * 1e6;
+    let (mut last, mut pauses) = (since(), Vec::new());
+    while last < end_us {
+        let now = since();
+        if now - last >= SHORTEST_US {
+            pauses.push(Pause { begin_us: last, end_us: now });
+        }
+        last = now;
+    }
+    pauses
+}
+
+/// What the pauses of these cores alone would do to requests that come at equal distances, `rate` a second, to a server that
+/// takes 1/`capacity` of a second for each.
+pub(super) fn alone(cores: &[usize], rate: f64, capacity: f64, seconds: f64) -> Result<Figures> {
+    let pauses = of_cores(cores, seconds)?;
+    let waits = waits_us(&pauses, rate, capacity, seconds);
+    let at = |share: f64| waits.get((waits.len() as f64 * share) as usize).copied().unwrap_or(0.0);
+    let away_us: f64 = pauses.iter().map(|pause| pause.end_us - pause.begin_us).sum();
+    Ok(Figures::from([
+        (Figure::P50Us, at(0.5)),
+        (Figure::P99Us, at(0.99)),
+        (Figure::P999Us, at(0.999)),
+        (Figure::Away, away_us * 100.0 / (seconds * 1e6) / cores.len() as f64),
+    ]))
+}
+
+/// The pauses of several cores at the same time, in their order: each stands for all, since a request needs both ends.
+fn of_cores(cores: &[usize], seconds: f64) -> Result<Vec<Pause>> {
+    let program = std::env::current_exe().context("our own program")?;
+    let begin = |core: &usize| -> Result<Child> {
+        let mut command: Command = Placement { core: Some(*core), ..Placement::default() }.command(&program);
+        command.args(["pauses", "--seconds", &seconds.to_string()]).stdout(Stdio::piped());
+        command.spawn().context("xtask pauses")
+    };
+    let watchers = cores.iter().map(begin).collect::<Result<Vec<_>>>()?;
+    let mut pauses: Vec<Pause> = Vec::new();
+    for watcher in watchers {
+        let output = watcher.wait_with_output()?;
+        ensure!(output.status.success(), "xtask pauses: {}", output.status);
+        pauses.extend(serde_json::from_slice::<Vec<Pause>>(&output.stdout)?);
+    }
+    pauses.sort_by(|one, other| one.begin_us.total_cmp(&other.begin_us));
+    Ok(pauses)
+}
+
+/// How long requests would wait for a server without any fault but the machine's pauses, in microseconds, sorted:
+/// they come at equal distances, `rate` a second for so many seconds, and each takes 1/`capacity` of a second.
+fn waits_us(pauses: &[Pause], rate: f64, capacity: f64, seconds: f64) -> Vec<f64> {
+    let (between_us, service_us) = (1e6 / rate, 1e6 / capacity);
+    let mut coming = pauses.iter().peekable();
+    let (mut free_us, mut waits) = (0.0_f64, Vec::new());
+    for number in 0..(rate * seconds) as u64 {
+        let arrival_us = number as f64 * between_us;
+        let mut done_us = free_us.max(arrival_us) + service_us;
+        while let Some(pause) = coming.next_if(|pause| pause.begin_us < done_us) {
+            // One that ended before the server had anything to do delayed nobody.
+            let begin_us = pause.begin_us.max(done_us - service_us);
+            done_us += (pause.end_us - begin_us).max(0.0);
+        }
+        free_us = done_us;
+        waits.push(done_us - service_us - arrival_us);
+    }
+    waits.sort_by(f64::total_cmp);
+    waits
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn longest(pauses: &[Pause]) -> f64 {
+        waits_us(pauses, 1000.0, 2000.0, 0.1).last().copied().expect("a hundred requests")
+    }
+
+    #[test]
+    fn without_pauses_nobody_waits() {
+        assert!(longest(&[]).abs() < 1e-6);
+    }
+
+    #[test]
+    fn who_comes_as_a_pause_begins_waits_for_its_end() {
+        let pause = Pause { begin_us: 10_000.0, end_us: 15_000.0 };
+        assert!((longest(&[pause]) - 5000.0).abs() < 1.0);
+    }
+
+    #[test]
+    fn a_pause_while_the_server_has_nothing_to_do_delays_nobody() {
+        // Requests come every 1000 µs and take 500.
+        assert!(longest(&[Pause { begin_us: 10_600.0, end_us: 10_900.0 }]).abs() < 1e-6);
+    }
+
+    #[test]
+    fn those_behind_a_pause_wait_until_the_backlog_is_gone() {
+        let waits = waits_us(&[Pause { begin_us: 10_000.0, end_us: 15_000.0 }], 1000.0, 2000.0, 0.1);
+        let waiting = waits.iter().filter(|wait| **wait > 1.0).count();
+        assert!((9..=11).contains(&waiting), "a backlog of 5000 µs shrinks by 500 a request: {waiting}");
+    }
+}

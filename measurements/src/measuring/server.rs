@@ -1,0 +1,323 @@
+//! What is measured: servers of every make, and storage without one.
+
+use std::path::PathBuf;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+use serde::Deserialize;
+
+use super::cpu;
+use xtask::namespace::Namespace;
+use xtask::process::{self, Background};
+use xtask::serving::attached::{Attached, Mounted};
+use xtask::serving::image::{self, Image};
+use xtask::serving::istgt::Istgt;
+use xtask::serving::linerate::Linerate;
+use xtask::serving::nbd::Nbd;
+use xtask::serving::raw::Raw;
+use xtask::serving::tgt::Tgt;
+use xtask::serving::{Placement, Serving};
+
+/// A server or a kind of storage of a table.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub(crate) struct Server {
+    pub(crate) name: String,
+    pub(crate) program: Make,
+    /// Of `linerate serve` and of `linerate lab raw-serve`.
+    #[serde(default)]
+    pub(crate) options: Vec<String>,
+    /// What `linerate serve` serves, or which file is measured. `{disk}` is a written file on this machine's disk,
+    /// `{cached}` the same in the page cache, `{memory}` one in /dev/shm; all servers of a measurement share them.
+    pub(crate) volume: Option<String>,
+    /// tgt's (`tgtadm --bstype`).
+    pub(crate) store: Option<String>,
+    /// Whether it and its clients have a core each; otherwise all of them have all cores.
+    #[serde(default = "yes")]
+    pub(crate) pinned: bool,
+}
+
+/// Whose server, or what else.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum Make {
+    Tgt,
+    Istgt,
+    /// No storage: the ceiling of all servers.
+    Raw,
+    Linerate,
+    /// Ours by NBD, and other NBD servers.
+    LinerateNbd,
+    Nbdkit,
+    QemuNbd,
+    /// Nothing: what a client takes for itself.
+    Null,
+    /// A file or device, without the page cache and without a server.
+    File,
+    /// A LUN of `linerate serve`, attached, as a block device.
+    Attached,
+    /// A file in an ext4 on such a device.
+    Ext4,
+}
+
+/// Where and with what everything runs.
+#[derive(Debug)]
+pub(crate) struct Site {
+    pub(crate) binary: PathBuf,
+    pub(crate) fio: PathBuf,
+    pub(crate) namespace: Namespace,
+    files: Files,
+}
+
+/// Made when they are first asked for.
+#[derive(Debug, Default)]
+struct Files {
+    disk: Option<Image>,
+    memory: Option<Image>,
+}
+
+/// One that runs, stopped when dropped.
+pub(crate) struct Started {
+    target: Target,
+    // In the order of dropping: first what stands on the server.
+    _storage: Option<Storage>,
+    serving: Option<Box<dyn Serving>>,
+}
+
+enum Storage {
+    Attached(#[expect(dead_code, reason = "is there to be dropped")] Attached),
+    Ext4(#[expect(dead_code, reason = "is there to be dropped")] Mounted),
+}
+
+/// What a client must know of it.
+#[derive(Clone, Debug)]
+pub(crate) struct Target {
+    /// As `linerate bench` calls it.
+    pub(crate) place: String,
+    /// As fio calls it, and by which of its engines.
+    pub(crate) file: String,
+    pub(crate) engine: &'static str,
+    /// The server's process.
+    pub(crate) server: Option<u32>,
+    /// Where the client runs.
+    pub(crate) placement: Placement,
+}
+
+/// The size of each volume: far larger than any processor's cache.
+pub(crate) const VOLUME_BYTES: u64 = 1 << 30;
+
+/// The cores of the server and of the client.
+pub(crate) const SERVER_CORE: usize = 0;
+pub(crate) const CLIENT_CORE: usize = 1;
+
+fn yes() -> bool {
+    true
+}
+
+impl Site {
+    pub(crate) fn new(binary: PathBuf, fio: PathBuf) -> Result<Site> {
+        process::require(&["ip", "nsenter", "taskset"])?;
+        Ok(Site { binary, fio, namespace: Namespace::create()?, files: Files::default() })
+    }
+
+    /// In the namespace, on one core or on all.
+    pub(crate) fn place(&self, core: Option<usize>) -> Placement {
+        Placement { namespace: Some(self.namespace.name.clone()), core }
+    }
+
+    /// The same text with the names of files in place of `{disk}`, `{cached}` and `{memory}`.
+    fn resolve(&mut self, text: &str) -> Result<String> {
+        let mut resolved = text.to_owned();
+        for (mark, on_disk, is_cached) in
+            [("{disk}", true, false), ("{cached}", true, true), ("{memory}", false, false)]
+        {
+            if !text.contains(mark) {
+                continue;
+            }
+            let (file, new): (_, fn(&str) -> Image) = match on_disk {
+                true => (&mut self.files.disk, Image::on_disk),
+                false => (&mut self.files.memory, Image::in_memory),
+            };
+            let image = match file {
+                Some(image) => image,
+                None => file.insert(new("measured").written(VOLUME_BYTES)?),
+            };
+            if is_cached {
+                image::cache(image.path())?; // direct writes have put it out of there
+            }
+            resolved = resolved.replace(mark, &image.path().display().to_string());
+        }
+        Ok(resolved)
+    }
+}
+
+impl Server {
+    /// One of this make with nothing said of it.
+    pub(crate) fn of(name: &str, program: Make) -> Server {
+        let name = name.to_owned();
+        Server { name, program, options: Vec::new(), volume: None, store: None, pinned: true }
+    }
+
+    /// fio's engine for it.
+    pub(crate) fn engine(&self) -> &'static str {
+        match self.program {
+            Make::Null => "null",
+            Make::File | Make::Attached | Make::Ext4 => "io_uring",
+            Make::Tgt | Make::Istgt | Make::Raw | Make::Linerate => "libiscsi",
+            Make::LinerateNbd | Make::Nbdkit | Make::QemuNbd => "nbd",
+        }
+    }
+
+    /// Starts it, and sees to it that all of its volume is written.
+    pub(crate) fn start(&self, site: &mut Site) -> Result<Started> {
+        self.started(site).with_context(|| format!("starting {}", self.name))
+    }
+
+    fn started(&self, site: &mut Site) -> Result<Started> {
+        let volume = self.volume.as_deref().unwrap_or(match self.program {
+            Make::File => "{disk}",
+            _ => "ram:1GiB",
+        });
+        let volume = site.resolve(volume)?;
+        let place = site.place(self.pinned.then_some(SERVER_CORE));
+        let client = site.place(self.pinned.then_some(CLIENT_CORE));
+        let linerate = || {
+            let options = ["--volume".to_owned(), format!("vol0={volume}")];
+            Linerate::start_with(&site.binary, &[&options, &self.options[..]].concat(), 1, &place)
+        };
+        let attach = |server: &Linerate| {
+            Attached::to(&format!("{}?congestion=cubic", Serving::url(server)), &site.binary, &place)
+        };
+        match self.program {
+            Make::Null => Ok(Started::without("null:1TiB".to_owned(), "nothing", "null", client)),
+            Make::File => Ok(Started::file(&volume, client)),
+            Make::Attached => {
+                let server = linerate()?;
+                let attached = attach(&server)?;
+                let started = Started::file(attached.device(), client);
+                let started = started.over(Storage::Attached(attached), server);
+                started.fill_file()?;
+                Ok(started)
+            }
+            Make::Ext4 => {
+                let server = linerate()?;
+                let mounted = Mounted::on(attach(&server)?)?;
+                let file = mounted.folder().join("measured.img");
+                image::write(&file, VOLUME_BYTES / 2)?; // the file system wants some of it
+                let started = Started::file(&file.display().to_string(), client);
+                Ok(started.over(Storage::Ext4(mounted), server))
+            }
+            Make::Tgt => {
+                let store = self.store.as_deref().unwrap_or("rdwr"); // which it takes if nobody says
+                let tgt = Tgt::start_over(store, VOLUME_BYTES, &place)?;
+                Started::serving(tgt, client).filled()
+            }
+            Make::Istgt => Ok(Started::serving(Istgt::start(VOLUME_BYTES, &place)?, client)),
+            Make::Raw => {
+                let raw = Raw::start(&site.binary, VOLUME_BYTES, &self.options, &place)?;
+                Ok(Started::serving(raw, client))
+            }
+            Make::LinerateNbd => {
+                Started::nbd(Nbd::linerate(&site.binary, VOLUME_BYTES, &self.options, &place)?, client)
+            }
+            Make::Nbdkit => Started::nbd(Nbd::nbdkit(VOLUME_BYTES, &self.options, &place)?, client),
+            Make::QemuNbd => Started::nbd(Nbd::qemu(VOLUME_BYTES, &self.options, &place)?, client),
+            Make::Linerate => {
+                let started = Started::serving(linerate()?, client);
+                if volume.starts_with("ram:") { started.filled() } else { Ok(started) }
+            }
+        }
+    }
+}
+
+/// A server that has used no CPU time for so long is idle.
+const QUIET: Duration = Duration::from_millis(300);
+/// One that always looks for requests never is.
+const SETTLES_WITHIN: Duration = Duration::from_secs(30);
+
+impl Started {
+    fn serving(server: impl Serving + 'static, client: Placement) -> Started {
+        let url = server.url();
+        // A colon separates fio's files.
+        let mut started = Started::without(url.clone(), &url.replace(':', "\\:"), "libiscsi", client);
+        started.target.server = Some(server.process().pid());
+        started.serving = Some(Box::new(server));
+        started
+    }
+
+    /// All of its export written.
+    fn nbd(server: Nbd, client: Placement) -> Result<Started> {
+        let url = server.url();
+        let mut started = Started::serving(server, client);
+        (started.target.file, started.target.engine) = (url, "nbd");
+        started.filled()
+    }
+
+    fn file(path: &str, client: Placement) -> Started {
+        Started::without(format!("file:{path}?direct=on"), path, "io_uring", client)
+    }
+
+    fn without(place: String, file: &str, engine: &'static str, placement: Placement) -> Started {
+        let target = Target { place, file: file.to_owned(), engine, server: None, placement };
+        Started { target, _storage: None, serving: None }
+    }
+
+    fn over(self, storage: Storage, server: impl Serving + 'static) -> Started {
+        Started { _storage: Some(storage), serving: Some(Box::new(server)), ..self }
+    }
+
+    /// Writes the whole volume, so that no server reads holes; with QEMU's initiator, which is nobody's here.
+    fn filled(self) -> Result<Started> {
+        const PIECE_MIB: u64 = 256; // qemu-io holds it in memory
+        let mut command = self.target.placement.command("qemu-io");
+        command.args(["--format", "raw"]);
+        for at in (0..VOLUME_BYTES >> 20).step_by(PIECE_MIB as usize) {
+            command.args(["-c", &format!("write -q -P 90 {at}M {PIECE_MIB}M")]);
+        }
+        command.arg(&self.target.place);
+        process::capture(command).context("filling the volume")?;
+        self.settled()
+    }
+
+    /// Waits until the server has nothing left to do: ours moves what was written to huge pages for a while, and would be measured
+    /// with that beside its requests.
+    fn settled(self) -> Result<Started> {
+        let Some(server) = self.target.server else { return Ok(self) };
+        let (begin, mut before) = (Instant::now(), cpu::of_process(server)?);
+        while begin.elapsed() < SETTLES_WITHIN {
+            thread::sleep(QUIET);
+            let now = cpu::of_process(server)?;
+            if now == before {
+                break;
+            }
+            before = now;
+        }
+        Ok(self)
+    }
+
+    /// The same by the kernel, to a block device.
+    fn fill_file(&self) -> Result<()> {
+        let to = format!("of={}", self.target.file);
+        let dd = ["if=/dev/zero", &to, "bs=1M", "oflag=direct", "count=1024"];
+        ensure!(VOLUME_BYTES == 1024 << 20);
+        process::run("dd", &dd).context("filling the device").map(drop)
+    }
+
+    pub(crate) fn target(&self) -> &Target {
+        &self.target
+    }
+
+    /// Lets its server do nothing until [`Started::resume`].
+    pub(crate) fn pause(&self) {
+        self.process().map(Background::pause);
+    }
+
+    pub(crate) fn resume(&self) {
+        self.process().map(Background::resume);
+    }
+
+    fn process(&self) -> Option<&Background> {
+        self.serving.as_ref().map(|server| server.process())
+    }
+}

@@ -1,0 +1,384 @@
+//! The tables of what is measured, measurements/tables/NAME.toml: cells, servers, clients, and what is asked for.
+//!
+//! A cell's name is all there is to say of it: `4 KiB random read, depth 32`. The table's other cells, servers and clients
+//! are combined with each other, all with all if no `measure` says otherwise.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+
+use anyhow::{Context, Result, bail, ensure};
+use serde::Deserialize;
+
+use super::client::Client;
+use super::figures::Figure;
+use super::server::Server;
+use xtask::workspace;
+
+/// A section of the page of the command that has its name.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub(crate) struct Table {
+    /// The file's, without `.toml`.
+    #[serde(skip)]
+    pub(crate) name: String,
+    pub(crate) heading: String,
+    /// What the page says before the figures. `{tgt}`, `{istgt}`, `{nbd}` and `{fio}` stand for what these say of themselves.
+    pub(crate) about: String,
+    /// For each figure in each round, if nobody says.
+    pub(crate) seconds: f64,
+    /// All servers are started together, and paused but for the one that is measured. Otherwise one starts when the one
+    /// before it has ended.
+    #[serde(default)]
+    pub(crate) together: bool,
+    /// Programs, beside those of a namespace.
+    #[serde(default)]
+    pub(crate) needs: Vec<String>,
+    pub(crate) columns: Vec<Figure>,
+    pub(crate) multiples: Option<Multiples>,
+    pub(crate) cells: Vec<Cell>,
+    pub(crate) servers: Vec<Server>,
+    pub(crate) clients: Vec<Client>,
+    #[serde(default)]
+    measure: Vec<Selection>,
+    #[serde(default, rename = "goal")]
+    pub(crate) goals: Vec<Goal>,
+}
+
+/// One more table: a figure of every server as a multiple of one server's.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Multiples {
+    pub(crate) figure: Figure,
+    pub(crate) of: String,
+}
+
+/// What is measured with what. A list that is empty is all there are; of a cell a part of its name is enough.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case", default)]
+struct Selection {
+    servers: Vec<String>,
+    clients: Vec<String>,
+    cells: Vec<String>,
+    /// Only if one of its clients was asked for by name.
+    if_named: bool,
+}
+
+/// One workload.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(try_from = "String")]
+pub(crate) struct Cell {
+    pub(crate) name: String,
+    pub(crate) block_bytes: u64,
+    /// Outstanding requests of each session.
+    pub(crate) depth: u32,
+    /// Of each client thread.
+    pub(crate) sessions: u32,
+    pub(crate) clients: u32,
+    pub(crate) is_read: bool,
+    pub(crate) is_random: bool,
+    /// Requests a second of all together, if not as many as they can.
+    pub(crate) rate: Option<f64>,
+}
+
+/// What is asked for. Each list that is empty means all there are; of a cell a part of its name is enough.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub(crate) struct Goal {
+    #[serde(default)]
+    pub(crate) servers: Vec<String>,
+    #[serde(default)]
+    pub(crate) clients: Vec<String>,
+    #[serde(default)]
+    pub(crate) cells: Vec<String>,
+    pub(crate) figure: Figure,
+    /// The figure is divided by this one of the same run.
+    pub(crate) over: Option<Figure>,
+    /// The figure is divided by that of each of these.
+    #[serde(default)]
+    pub(crate) beside: Vec<Beside>,
+    pub(crate) at_least: Option<Limit>,
+    pub(crate) at_most: Option<Limit>,
+}
+
+/// Another run: what is not said is the same.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct Beside {
+    pub(crate) server: Option<String>,
+    pub(crate) client: Option<String>,
+    pub(crate) cell: Option<String>,
+}
+
+/// The same for all cells, or one for each that it names.
+#[derive(Debug, Deserialize)]
+#[serde(untagged)]
+pub(crate) enum Limit {
+    Same(f64),
+    ByCell(BTreeMap<String, f64>),
+}
+
+/// A cell, a server and a client, by their numbers in the table. In the order of the page.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Run {
+    pub(crate) cell: usize,
+    pub(crate) server: usize,
+    pub(crate) client: usize,
+}
+
+/// All tables of a command: NAME.toml, and NAME-PART.toml for each of its parts.
+pub(crate) fn tables(command: &str) -> Result<Vec<Table>> {
+    let folder = workspace::root().join("measurements/tables");
+    let mut names: Vec<String> = fs::read_dir(&folder)
+        .with_context(|| folder.display().to_string())?
+        .filter_map(|entry| Some(entry.ok()?.file_name().to_str()?.strip_suffix(".toml")?.to_owned()))
+        .filter(|name| name.split('-').next() == Some(command))
+        .collect();
+    names.sort();
+    let read = |name: String| {
+        let path = folder.join(format!("{name}.toml"));
+        let text = fs::read_to_string(&path)?;
+        Table::parse(&name, &text).with_context(|| path.display().to_string())
+    };
+    names.into_iter().map(read).collect()
+}
+
+impl Table {
+    pub(crate) fn parse(name: &str, text: &str) -> Result<Table> {
+        let table = Table { name: name.to_owned(), ..toml::from_str(text)? };
+        table.check()?;
+        Ok(table)
+    }
+
+    /// Every name that it uses must be one that it has.
+    fn check(&self) -> Result<()> {
+        let servers = self
+            .measure
+            .iter()
+            .flat_map(|it| &it.servers)
+            .chain(self.goals.iter().flat_map(|it| &it.servers))
+            .chain(self.others().filter_map(|it| it.server.as_ref()))
+            .chain(self.multiples.iter().map(|it| &it.of));
+        for name in servers {
+            self.server(name).with_context(|| format!("no server is called {name}"))?;
+        }
+        let clients = self
+            .measure
+            .iter()
+            .flat_map(|it| &it.clients)
+            .chain(self.goals.iter().flat_map(|it| &it.clients))
+            .chain(self.others().filter_map(|it| it.client.as_ref()));
+        for name in clients {
+            self.client(name).with_context(|| format!("no client is called {name}"))?;
+        }
+        let limits = self.goals.iter().flat_map(|goal| [&goal.at_least, &goal.at_most]).flatten();
+        let by_cell = limits.filter_map(|limit| match limit {
+            Limit::Same(_) => None,
+            Limit::ByCell(cells) => Some(cells.keys()),
+        });
+        for name in self.others().filter_map(|it| it.cell.as_ref()).chain(by_cell.flatten()) {
+            self.cell(name).with_context(|| format!("no cell is called {name}"))?;
+        }
+        let parts = self.measure.iter().flat_map(|it| &it.cells);
+        for part in parts.chain(self.goals.iter().flat_map(|goal| &goal.cells)) {
+            ensure!(
+                self.cells.iter().any(|cell| has_part(std::slice::from_ref(part), &cell.name)),
+                "no cell has {part} in its name"
+            );
+        }
+        let servers = self.servers.iter().map(|server| &server.name);
+        for name in servers.chain(self.clients.iter().map(|client| &client.name)) {
+            ensure!(!name.contains(','), "a comma in {name} would part it on a command line");
+        }
+        for goal in &self.goals {
+            ensure!(
+                goal.at_least.is_some() != goal.at_most.is_some(),
+                "a goal is either at-least or at-most"
+            );
+        }
+        Ok(())
+    }
+
+    /// All other runs that it names.
+    fn others(&self) -> impl Iterator<Item = &Beside> {
+        let rates = self.clients.iter().filter_map(|client| Some(&client.rate.as_ref()?.of));
+        self.goals.iter().flat_map(|goal| &goal.beside).chain(rates)
+    }
+
+    pub(crate) fn server(&self, name: &str) -> Option<usize> {
+        self.servers.iter().position(|server| server.name == name)
+    }
+
+    pub(crate) fn client(&self, name: &str) -> Option<usize> {
+        self.clients.iter().position(|client| client.name == name)
+    }
+
+    pub(crate) fn cell(&self, name: &str) -> Option<usize> {
+        self.cells.iter().position(|cell| cell.name == name)
+    }
+
+    /// Everything to be measured, if only these cells (a part of the name is enough), servers and clients are wanted.
+    pub(crate) fn runs(&self, cells: &[String], servers: &[String], clients: &[String]) -> BTreeSet<Run> {
+        let everything = [Selection::default()];
+        let selections = if self.measure.is_empty() { &everything[..] } else { &self.measure };
+        let mut runs = BTreeSet::new();
+        for selection in selections {
+            if selection.if_named && clients.is_empty() {
+                continue;
+            }
+            for run in self.all().filter(|run| self.can(run)) {
+                let (cell, server, client) =
+                    (&self.cells[run.cell], &self.servers[run.server], &self.clients[run.client]);
+                let is_meant = has_part(&selection.cells, &cell.name)
+                    && has(&selection.servers, &server.name)
+                    && has(&selection.clients, &client.name);
+                let is_wanted =
+                    has_part(cells, &cell.name) && has(servers, &server.name) && has(clients, &client.name);
+                if is_meant && is_wanted {
+                    runs.insert(run);
+                }
+            }
+        }
+        runs
+    }
+
+    fn all(&self) -> impl Iterator<Item = Run> {
+        let [cells, servers, clients] = [self.cells.len(), self.servers.len(), self.clients.len()];
+        (0..cells * servers * clients).map(move |at| Run {
+            cell: at / (servers * clients),
+            server: at / clients % servers,
+            client: at % clients,
+        })
+    }
+
+    fn can(&self, run: &Run) -> bool {
+        self.clients[run.client].can(&self.cells[run.cell])
+    }
+}
+
+/// Whether this name is one of them, where none means all.
+pub(crate) fn has(names: &[String], name: &str) -> bool {
+    names.is_empty() || names.iter().any(|one| one == name)
+}
+
+/// Whether this name contains one of them, where none means all. A number is taken whole: `4 KiB` is no part of `64 KiB`.
+pub(crate) fn has_part(parts: &[String], name: &str) -> bool {
+    let is_digit = |letter: Option<char>| letter.is_some_and(|letter| letter.is_ascii_digit());
+    let is_whole = |at: usize, part: &str| {
+        let (before, after) = (name[..at].chars().last(), name[at + part.len()..].chars().next());
+        let cut = (is_digit(before) && is_digit(part.chars().next()))
+            || (is_digit(part.chars().last()) && is_digit(after));
+        !cut
+    };
+    parts.is_empty()
+        || parts.iter().any(|part| name.match_indices(part.as_str()).any(|(at, _)| is_whole(at, part)))
+}
+
+impl Limit {
+    pub(crate) fn of(&self, cell: &Cell) -> Option<f64> {
+        match self {
+            Limit::Same(limit) => Some(*limit),
+            Limit::ByCell(cells) => cells.get(&cell.name).copied(),
+        }
+    }
+}
+
+impl TryFrom<String> for Cell {
+    type Error = anyhow::Error;
+
+    /// `LENGTH [random|sequential read|write], depth N, N sessions, N sessions of depth N, N clients, N/s`: in any order
+    /// behind the first; what is left out is 1, and a sequential read as often as possible.
+    fn try_from(name: String) -> Result<Cell> {
+        let mut parts = name.split(", ");
+        let words: Vec<&str> = parts.next().unwrap_or_default().split(' ').collect();
+        let (number, unit, pattern) = match words[..] {
+            [number, unit] => (number, unit, ["sequential", "read"]),
+            [number, unit, places, direction] => (number, unit, [places, direction]),
+            _ => bail!("`{name}` does not begin as `4 KiB random read` does"),
+        };
+        let unit_bytes = match unit {
+            "B" => 1,
+            "KiB" => 1 << 10,
+            "MiB" => 1 << 20,
+            _ => bail!("`{unit}` in `{name}` is none of B, KiB, MiB"),
+        };
+        let one_of = |word: &str, [yes, no]: [&str; 2]| match word {
+            word if word == yes => Ok(true),
+            word if word == no => Ok(false),
+            _ => bail!("`{word}` in `{name}` is neither `{yes}` nor `{no}`"),
+        };
+        let (is_random, is_read) =
+            (one_of(pattern[0], ["random", "sequential"])?, one_of(pattern[1], ["read", "write"])?);
+        let block_bytes = number.parse::<u64>().with_context(|| name.clone())? * unit_bytes;
+        let (mut depth, mut sessions, mut clients, mut rate) = (1, 1, 1, None);
+        for part in parts {
+            let number = |text: &str| text.parse::<u32>().with_context(|| format!("`{part}` in `{name}`"));
+            match part.split(' ').collect::<Vec<_>>()[..] {
+                ["depth", count] => depth = number(count)?,
+                [count, "clients"] => clients = number(count)?,
+                [count, "sessions"] => sessions = number(count)?,
+                [count, "sessions", "of", "depth", each] => {
+                    (sessions, depth) = (number(count)?, number(each)?);
+                }
+                [word] if word.ends_with("/s") => rate = Some(f64::from(number(&word[..word.len() - 2])?)),
+                _ => bail!("`{part}` in `{name}` says neither depth, sessions, clients nor a rate"),
+            }
+        }
+        Ok(Cell { block_bytes, depth, sessions, clients, is_read, is_random, rate, name })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_table_is_understood() {
+        for command in ["peers", "nbd", "clients", "digests", "fio", "scale", "volumes"] {
+            let tables = tables(command).unwrap_or_else(|error| panic!("{error:#}"));
+            assert!(!tables.is_empty(), "{command} has none");
+            for table in tables {
+                assert!(!table.runs(&[], &[], &[]).is_empty(), "{} measures nothing", table.name);
+            }
+        }
+    }
+
+    #[test]
+    fn a_cell_is_what_its_name_says() {
+        let cell = |name: &str| Cell::try_from(name.to_owned());
+        let found = cell("4 KiB random write, 8 sessions of depth 32, 2 clients, 1000/s").expect("a cell");
+        assert_eq!((found.block_bytes, found.is_random, found.is_read), (4096, true, false));
+        assert_eq!((found.sessions, found.depth, found.clients, found.rate), (8, 32, 2, Some(1000.0)));
+        let short = cell("48 B").expect("a cell");
+        assert_eq!((short.block_bytes, short.depth, short.is_read, short.rate), (48, 1, true, None));
+        for wrong in [
+            "",
+            "4 KB random read",
+            "4 KiB wild read",
+            "4 KiB random read, deep",
+            "4 KiB random read, depth x",
+        ] {
+            assert!(cell(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn a_number_in_a_part_of_a_name_is_taken_whole() {
+        let has = |part: &str| has_part(&[part.to_owned()], "64 KiB random read, depth 16");
+        assert!(has("64 KiB") && has("depth 16") && has("random") && has(""));
+        assert!(!has("4 KiB") && !has("depth 1") && !has("depth 6"));
+    }
+
+    #[test]
+    fn a_name_that_is_missing_is_told() {
+        let text = |of: &str| {
+            format!(
+                "heading = ''\nabout = ''\nseconds = 1.0\ncolumns = ['iops']\ncells = ['4 KiB random read, depth 1']\n\
+                 multiples = {{ figure = 'iops', of = '{of}' }}\n\
+                 [[servers]]\nname = 'a'\nprogram = 'null'\n[[clients]]\nname = 'b'\nprogram = 'bench'\n"
+            )
+        };
+        assert_eq!(Table::parse("x", &text("a")).expect("a table").runs(&[], &[], &[]).len(), 1);
+        let error = Table::parse("x", &text("c")).expect_err("there is no c").to_string();
+        assert_eq!(error, "no server is called c");
+    }
+}

@@ -1,0 +1,278 @@
+//! What was done and what befell it, and whether the end was like the beginning.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::time::Duration;
+
+use anyhow::Result;
+
+use super::load::{FILES, RAW_FILES};
+use super::trouble::Kind;
+use super::world::Usage;
+use crate::measuring::figures::middle;
+use crate::measuring::machine;
+use xtask::document;
+use xtask::tally::Verdict;
+
+/// One round of one load.
+#[derive(Debug)]
+pub(super) struct Round {
+    pub(super) load: &'static str,
+    /// When it began.
+    pub(super) at: Duration,
+    pub(super) outcome: Outcome,
+}
+
+/// How a round ended.
+#[derive(Clone, Debug)]
+pub(super) enum Outcome {
+    /// All that was read was right.
+    Right { mb_per_s: f64, p50_us: Option<f64> },
+    /// The same, but a request failed: an error was to be expected.
+    Disturbed(String),
+    /// Wrong data, or an error that should not have come.
+    Wrong(String),
+}
+
+#[derive(Debug, Default)]
+pub(super) struct Record {
+    rounds: Vec<Round>,
+    troubles: BTreeMap<Kind, u64>,
+    /// By process.
+    usage: BTreeMap<&'static str, Vec<(Duration, Usage)>>,
+    wrong: Vec<String>,
+}
+
+/// The last quarter's rate must be at least this part of the first's.
+const SLOWER: f64 = 0.7;
+/// Its latency, memory and descriptors may be at most this part of the first's.
+const MORE: f64 = 1.3;
+
+impl Record {
+    pub(super) fn note(&mut self, round: Round) -> Verdict {
+        let Round { load, at, outcome } = &round;
+        match outcome {
+            Outcome::Right { .. } => {}
+            Outcome::Disturbed(what) => println!("           {load}: {what}"),
+            Outcome::Wrong(what) => self.note_wrong(format!("{load} at {:.1} s: {what}", at.as_secs_f64())),
+        }
+        self.rounds.push(round);
+        Verdict::of(self.wrong.is_empty())
+    }
+
+    pub(super) fn note_trouble(&mut self, kind: Kind) {
+        *self.troubles.entry(kind).or_default() += 1;
+    }
+
+    pub(super) fn note_usage(&mut self, process: &'static str, at: Duration, usage: Usage) {
+        self.usage.entry(process).or_default().push((at, usage));
+    }
+
+    pub(super) fn note_wrong(&mut self, what: String) {
+        println!("WRONG: {what}");
+        self.wrong.push(what);
+    }
+
+    /// Nothing was wrong, every load had a round that was right, and the end was like the beginning.
+    pub(super) fn verdict(&self) -> Verdict {
+        let rows = self.rows();
+        let is_whole = rows.iter().all(|row| row.rounds > 0) && rows.iter().all(Row::lasts);
+        Verdict::of(self.wrong.is_empty() && is_whole)
+    }
+
+    fn loads(&self) -> Vec<&'static str> {
+        let mut loads: Vec<_> = self.rounds.iter().map(|round| round.load).collect();
+        loads.sort_unstable();
+        loads.dedup();
+        loads
+    }
+
+    fn rows(&self) -> Vec<Row> {
+        let as_much = |ends: [f64; 2]| ends[1] <= ends[0] * MORE;
+        let share = self.share();
+        let mut rows = Vec::new();
+        for load in self.loads() {
+            let is_told_by_share = share.is_some() && [FILES, RAW_FILES].contains(&load);
+            let holds = if is_told_by_share { |_| true } else { is_as_fast };
+            rows.push(Row::of(format!("{load}, MB/s"), &self.rates(load), holds));
+            let right = self.right(load).into_iter();
+            let latency: Vec<_> = right.filter_map(|(at, _, p50)| Some((at, p50?))).collect();
+            if !latency.is_empty() {
+                rows.push(Row::of(format!("{load}, p50 in µs"), &latency, as_much));
+            }
+        }
+        rows.extend(share);
+        for (process, usage) in &self.usage {
+            let of = |figure: fn(&Usage) -> f64| {
+                usage.iter().map(|(at, usage)| (*at, figure(usage))).collect::<Vec<_>>()
+            };
+            let memory = of(|usage| usage.memory as f64 / 1_048_576.0);
+            rows.push(Row::of(format!("{process}, MiB"), &memory, as_much));
+            let descriptors = of(|usage| usage.descriptors as f64);
+            rows.push(Row::of(format!("{process}, descriptors"), &descriptors, as_much));
+        }
+        rows
+    }
+
+    /// The rounds of a load in which nothing failed: when, MB/s, and p50 in µs.
+    fn right(&self, load: &str) -> Vec<(Duration, f64, Option<f64>)> {
+        let rounds = self.rounds.iter().filter(|round| round.load == load);
+        let right = rounds.filter_map(|round| match round.outcome {
+            Outcome::Right { mb_per_s, p50_us } => Some((round.at, mb_per_s, p50_us)),
+            Outcome::Disturbed(_) | Outcome::Wrong(_) => None,
+        });
+        right.collect()
+    }
+
+    /// When, and MB/s, of the same rounds.
+    fn rates(&self, load: &str) -> Vec<(Duration, f64)> {
+        self.right(load).into_iter().map(|(at, rate, _)| (at, rate)).collect()
+    }
+
+    /// Others use the same disk: what it gives to a file system on a volume is judged as a share of what it gives to one without
+    /// us.
+    fn share(&self) -> Option<Row> {
+        let [files, raw] = [FILES, RAW_FILES]
+            .map(|load| Row::of(format!("{load}, % of that on a file"), &self.rates(load), is_as_fast));
+        let percent = |at: usize| Some(100.0 * files.ends[at]? / raw.ends[at]?);
+        let (rounds, ends) = (files.rounds.min(raw.rounds), [percent(0), percent(1)]);
+        (rounds > 0).then_some(Row { rounds, ends, ..files })
+    }
+
+    pub(super) fn text(&self, time: Duration, seed: u64) -> String {
+        let mut text = format!(
+            "{}; {:.2} h, seed {seed}\n\n| trouble | times |\n|---|---|\n",
+            machine::machine(),
+            time.as_secs_f64() / 3600.0
+        );
+        for (kind, times) in &self.troubles {
+            let _ = writeln!(text, "| {kind} | {times} |"); // a String takes everything
+        }
+        text += "\n| load | rounds that were right | with errors that were expected |\n|---|---|---|\n";
+        for load in self.loads() {
+            let count = |is_it: fn(&Outcome) -> bool| {
+                self.rounds.iter().filter(|round| round.load == load && is_it(&round.outcome)).count()
+            };
+            let right = count(|outcome| matches!(outcome, Outcome::Right { .. }));
+            let disturbed = count(|outcome| matches!(outcome, Outcome::Disturbed(_)));
+            let _ = writeln!(text, "| {load} | {right} | {disturbed} |");
+        }
+        text += "\n| median | first quarter | last quarter |\n|---|---|---|\n";
+        for row in self.rows() {
+            let [first, last] = row.ends.map(|end| end.map_or("—".to_owned(), |end| format!("{end:.1}")));
+            let mark = if row.lasts() { "" } else { " (!)" };
+            let _ = writeln!(text, "| {} | {first} | {last}{mark} |", row.name);
+        }
+        for what in &self.wrong {
+            let _ = writeln!(text, "\nWRONG: {what}");
+        }
+        text
+    }
+
+    /// Adds the run to docs/measured/soak.md.
+    pub(super) fn write(&self, time: Duration, seed: u64) -> Result<()> {
+        let today = xtask::process::run("date", &["--iso-8601"])?;
+        let heading = format!("{}, {:.1} hours, seed {seed}", today.trim(), time.as_secs_f64() / 3600.0);
+        document::write_section("soak", &heading, &self.text(time, seed))
+    }
+}
+
+fn is_as_fast([first, last]: [f64; 2]) -> bool {
+    last >= first * SLOWER
+}
+
+/// A figure at the beginning and at the end.
+struct Row {
+    name: String,
+    rounds: usize,
+    ends: [Option<f64>; 2],
+    holds: fn([f64; 2]) -> bool,
+}
+
+impl Row {
+    fn of(name: String, figures: &[(Duration, f64)], holds: fn([f64; 2]) -> bool) -> Row {
+        let last = figures.last().map_or(Duration::ZERO, |(at, _)| *at);
+        let of = |is_in: &dyn Fn(Duration) -> bool| {
+            middle(figures.iter().filter(|(at, _)| is_in(*at)).map(|(_, figure)| *figure).collect())
+        };
+        let ends = [of(&|at| at <= last / 4), of(&|at| at >= last * 3 / 4)];
+        Row { name, rounds: figures.len(), ends, holds }
+    }
+
+    fn lasts(&self) -> bool {
+        let [Some(first), Some(last)] = self.ends else { return false };
+        (self.holds)([first, last])
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn record(rates: &[f64]) -> Record {
+        let mut record = Record::default();
+        for (number, &mb_per_s) in (0..).zip(rates) {
+            let outcome = Outcome::Right { mb_per_s, p50_us: None };
+            record.note(Round { load: "load", at: Duration::from_secs(number), outcome });
+            let usage = Usage { memory: 1 << 20, descriptors: 10 };
+            record.note_usage("server", Duration::from_secs(number), usage);
+        }
+        record
+    }
+
+    #[test]
+    fn the_end_is_to_be_like_the_beginning() {
+        assert_eq!(record(&[10.0; 20]).verdict(), Verdict::Holds);
+        let mut slower = [10.0; 20];
+        slower[14..].fill(5.0);
+        assert_eq!(record(&slower).verdict(), Verdict::Fails);
+    }
+
+    #[test]
+    fn more_and_more_memory_is_noticed() {
+        let mut record = record(&[10.0; 20]);
+        for number in 0..20 {
+            let usage = Usage { memory: 1 << 30, descriptors: 10 };
+            record.note_usage("server", Duration::from_secs(20 + number), usage);
+        }
+        assert_eq!(record.verdict(), Verdict::Fails);
+    }
+
+    #[test]
+    fn longer_latencies_are_noticed() {
+        for (longer, verdict) in [(1.2, Verdict::Holds), (2.0, Verdict::Fails)] {
+            let mut record = record(&[10.0; 20]);
+            for number in 0..20 {
+                let p50_us = Some(if number < 10 { 100.0 } else { 100.0 * longer });
+                let outcome = Outcome::Right { mb_per_s: 10.0, p50_us };
+                record.note(Round { load: "other", at: Duration::from_secs(number), outcome });
+            }
+            assert_eq!(record.verdict(), verdict, "{longer}");
+        }
+    }
+
+    #[test]
+    fn a_slower_disk_is_not_ours() {
+        for (raw_at_the_end, verdict) in [(20.0, Verdict::Holds), (40.0, Verdict::Fails)] {
+            let mut record = record(&[10.0; 20]);
+            for number in 0..20 {
+                let rate = |first: f64, last: f64| if number < 10 { first } else { last };
+                for (load, mb_per_s) in [(FILES, rate(20.0, 10.0)), (RAW_FILES, rate(40.0, raw_at_the_end))] {
+                    let outcome = Outcome::Right { mb_per_s, p50_us: None };
+                    record.note(Round { load, at: Duration::from_secs(number), outcome });
+                }
+            }
+            assert_eq!(record.verdict(), verdict, "{raw_at_the_end}");
+        }
+    }
+
+    #[test]
+    fn one_wrong_round_is_enough() {
+        let mut record = record(&[10.0; 20]);
+        let outcome = Outcome::Wrong("a block is older than it may be".to_owned());
+        let round = Round { load: "load", at: Duration::ZERO, outcome };
+        assert_eq!(record.note(round), Verdict::Fails);
+        assert_eq!(record.verdict(), Verdict::Fails);
+        assert!(record.text(Duration::ZERO, 1).contains("older"));
+    }
+}

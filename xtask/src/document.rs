@@ -1,0 +1,58 @@
+//! The pages of docs/measured/, one for each command that measures: `cargo xtask NAME` writes NAME.md. Each measurement
+//! writes its section of it and leaves the rest alone.
+
+use std::fs;
+use std::path::PathBuf;
+
+use anyhow::{Context, Result};
+
+use crate::workspace;
+
+/// The page that this command writes.
+fn path(command: &str) -> PathBuf {
+    workspace::root().join("docs/measured").join(format!("{command}.md"))
+}
+
+/// Writes a section of a command's page, in place of the one with its heading or behind all others.
+pub fn write_section(command: &str, heading: &str, body: &str) -> Result<()> {
+    let path = path(command);
+    let page = fs::read_to_string(&path).unwrap_or_else(|_| format!("# `{command}`\n"));
+    write(command, &with_section(&page, heading, body))
+}
+
+/// Writes a whole page.
+pub fn write(command: &str, page: &str) -> Result<()> {
+    let path = path(command);
+    fs::write(&path, page).with_context(|| path.display().to_string())?;
+    println!("wrote {}", path.display());
+    Ok(())
+}
+
+fn with_section(page: &str, heading: &str, body: &str) -> String {
+    let begin = format!("## {heading}\n");
+    let section = format!("{begin}\n{}\n", body.trim_end());
+    let (head, rest) = page.split_once("\n## ").unwrap_or((page, ""));
+    let rest = rest.split("\n## ").filter(|text| !text.is_empty());
+    let mut sections: Vec<String> = rest.map(|text| format!("## {text}")).collect();
+    match sections.iter_mut().find(|text| text.starts_with(&begin)) {
+        Some(old) => *old = section,
+        None => sections.push(section),
+    }
+    let head = format!("{}\n", head.trim_end());
+    sections.iter().fold(head, |page, text| format!("{page}\n{}\n", text.trim_end()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_section_takes_the_place_of_the_one_with_its_heading() {
+        let head = "# Title\n\nA paragraph.\n";
+        let page = format!("{head}\n## one\n\nold\n\n## two\n\nkept\n");
+        let new = with_section(&page, "one", "new\n");
+        assert_eq!(new, format!("{head}\n## one\n\nnew\n\n## two\n\nkept\n"));
+        assert_eq!(with_section(&new, "one", "new"), new);
+        assert!(with_section(&new, "three", "last").ends_with("kept\n\n## three\n\nlast\n"));
+    }
+}
