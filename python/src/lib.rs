@@ -1,7 +1,7 @@
 //! `linerate._linerate`: what of the Python module needs Rust. The package `linerate` beside it has the exceptions, the types
 //! of results and what can be said in Python; docs/python.md is its document.
 //!
-//! Every session lives on a thread of its own (`threaded`). A call that waits has given the interpreter's lock back, and
+//! Every session lives on a thread of its own (`blocking`). A call that waits has given the interpreter's lock back, and
 //! looks for signals every [`waiting::SIGNALS_EVERY`].
 
 mod errors;

@@ -1,5 +1,5 @@
 //! The `linerate` program: the only reader of arguments and environment, and the place where devices and front
-//! ends meet. Reading order: [`arguments`], [`serve`] (starts what [`manage`] makes of a configuration), the commands that ask a running server; the commands that use a target ([`backends`] opens it) and
+//! ends meet. Reading order: [`arguments`], [`serve`] (starts what [`daemon`] makes of a configuration), the commands that ask a running server; the commands that use a target ([`backends`] opens it) and
 //! [`recording`] of what they say to it; then [`bench`] and [`prove`], which measure.
 
 mod agent;

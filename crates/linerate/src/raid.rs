@@ -1,5 +1,5 @@
 //! `linerate raid`: makes RAID sets of volumes, and looks after them: by a specification those that nobody uses
-//! (`backends::raid`), by the name of a volume those of a running server (`manage`).
+//! (`backends::raid`), by the name of a volume those of a running server (`daemon`).
 
 use std::path::PathBuf;
 use std::process::ExitCode;

@@ -68,13 +68,13 @@ fn of_cores(cores: &[usize], seconds: f64) -> Result<Vec<Pause>> {
     let begin = |core: &usize| -> Result<Child> {
         let mut command: Command = Placement { core: Some(*core), ..Placement::default() }.command(&program);
         command.args(["pauses", "--seconds", &seconds.to_string()]).stdout(Stdio::piped());
-        command.spawn().context("xtask pauses")
+        command.spawn().context("measure pauses")
     };
     let watchers = cores.iter().map(begin).collect::<Result<Vec<_>>>()?;
     let mut pauses: Vec<Pause> = Vec::new();
     for watcher in watchers {
         let output = watcher.wait_with_output()?;
-        ensure!(output.status.success(), "xtask pauses: {}", output.status);
+        ensure!(output.status.success(), "measure pauses: {}", output.status);
         pauses.extend(serde_json::from_slice::<Vec<Pause>>(&output.stdout)?);
     }
     pauses.sort_by(|one, other| one.begin_us.total_cmp(&other.begin_us));

@@ -102,7 +102,7 @@ const ARROWS: &[(&str, &str)] = &[
     // Every test run waits for it to be built, so it stands on nothing.
     ("xtask", ""),
     // It builds the paths of the diagnosis' matrix, reads what a diagnosis prints, and times a digest by itself.
-    ("measurements", "lab stats model published bench diagnose iscsi xtask"),
+    ("measurements", "lab stats model published diagnose iscsi xtask"),
 ];
 
 /// Imports that the table does not allow, and crates that it does not know.

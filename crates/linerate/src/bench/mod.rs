@@ -7,7 +7,7 @@
 //! ```
 //!
 //! Reading order: [`run`] (the order of events); `arguments`, `options` (what was asked for), `view` (what is
-//! seen of it), `shown` (what is told in the end). Preparing and measuring are `conduct`'s.
+//! seen of it), `shown` (what is told in the end). Preparing and measuring are `bench_runner`'s.
 
 mod arguments;
 mod options;

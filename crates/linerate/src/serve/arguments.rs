@@ -1,4 +1,4 @@
-//! The command line of `linerate serve`. How it joins with a configuration file is `manage`'s.
+//! The command line of `linerate serve`. How it joins with a configuration file is `daemon`'s.
 
 use std::path::PathBuf;
 

@@ -1,4 +1,4 @@
-//! `linerate serve`: reads the configuration, says what `manage` serves of it, and runs it until a signal comes.
+//! `linerate serve`: reads the configuration, says what `daemon` serves of it, and runs it until a signal comes.
 
 mod arguments;
 mod end;

@@ -1,5 +1,5 @@
 //! A front end small enough to be read at once: a protocol of lines, with which a host reads and writes whole blocks of one
-//! byte. It shows what a front end has to do, and that `server` has all the rest.
+//! byte. It shows what a front end has to do, and that `front_end_core` has all the rest.
 //!
 //! ```text
 //!   use NAME         ok BLOCKS              the volume of this name, from now on

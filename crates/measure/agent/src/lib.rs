@@ -1,5 +1,5 @@
 //! Several machines measure the same storage at the same time: a coordinator tells agents what to do, and hears what came of
-//! it. Here is what they say to each other and how each knows the other; what is done for whom is `conduct`'s.
+//! it. Here is what they say to each other and how each knows the other; what is done for whom is `bench_runner`'s.
 //!
 //! Reading order: [`wire`] (messages, without I/O), [`channel`] (connections), [`door`] (access control of an
 //! agent).

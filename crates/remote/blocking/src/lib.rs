@@ -1,6 +1,6 @@
 //! A remote LUN for programs with a runtime of their own, or with none.
 //!
-//! `initiator` runs in a world of `reactor`, which belongs to one thread. Here that thread is started for each session:
+//! `iscsi_client` runs in a world of `reactor`, which belongs to one thread. Here that thread is started for each session:
 //! [`Lun::open`] logs in on it, and every request travels there and back. What comes back is a [`Request`]: a future that
 //! any executor may poll, and that a thread without one may [wait](Request::wait) for. A [`Lun`] is `Clone`, `Send` and
 //! `Sync`; any number of requests may be outstanding.
@@ -11,7 +11,7 @@
 //!   Request ◄── outcome, waker ◄────────┘
 //! ```
 //!
-//! The price is a wake-up each way. A program that can run a world of `reactor` itself uses `initiator` without this.
+//! The price is a wake-up each way. A program that can run a world of `reactor` itself uses `iscsi_client` without this.
 //!
 //! With the feature `tokio`, [`TokioLun`] is a LUN as a file of tokio: `AsyncRead`, `AsyncWrite` and `AsyncSeek`.
 //! Everything else works in tokio without it.

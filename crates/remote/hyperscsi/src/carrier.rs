@@ -1,4 +1,4 @@
-//! A session as `initiator` sees it: what carries SCSI commands.
+//! A session as `iscsi_client` sees it: what carries SCSI commands.
 
 use std::sync::Arc;
 

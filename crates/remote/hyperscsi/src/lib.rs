@@ -14,7 +14,7 @@
 //! - `link` finds the stations of a target and how long frames may be; `session` gives commands to the protocol's machine, and begins
 //!   another session when one is lost; `inner` has those commands; `driver` joins the machine to datagrams.
 //!
-//! What a LUN is, and how its requests become commands, is `initiator`'s, for iSCSI and for this protocol alike. Paths, failover and
+//! What a LUN is, and how its requests become commands, is `iscsi_client`'s, for iSCSI and for this protocol alike. Paths, failover and
 //! exactly-once execution are the machine's.
 
 mod carrier;

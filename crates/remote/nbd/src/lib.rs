@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   Url ── open ──► paths ──► Channels of Links ──► RemoteExport: BlockDevice
-//!                                │ balancing, failover, fencing: crate `channels`
+//!                                │ balancing, failover, fencing: crate `failover`
 //!                                ▼
 //!                              Link ──► socket      one task each, on the thread that opened it
 //! ```

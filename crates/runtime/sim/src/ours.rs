@@ -1,4 +1,4 @@
-//! The initiator of this project (`initiator`) with its recovery, and its NBD client (`nbd_client`) with its channels: block devices
+//! The initiator of this project (`iscsi_client`) with its recovery, and its NBD client (`nbd_client`) with its channels: block devices
 //! that survive their connections.
 
 use std::cell::RefCell;

@@ -1,5 +1,5 @@
 //! A simple initiator that follows RFC 7143 and does nothing on its own: it is asked for single PDUs or
-//! commands. It shares no code with `initiator`, so that one misreading of the standard cannot be in both.
+//! commands. It shares no code with `iscsi_client`, so that one misreading of the standard cannot be in both.
 //! Its speed of sending and reading is a parameter.
 
 use std::cell::{Cell, RefCell};

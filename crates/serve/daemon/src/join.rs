@@ -14,7 +14,7 @@ pub(crate) fn server(serving: Serving<'_>) -> front_end_core::Config {
 }
 
 impl config::Limits {
-    /// What the file leaves out is as `server` has it.
+    /// What the file leaves out is as `front_end_core` has it.
     pub fn of_server(&self) -> front_end_core::Limits {
         let usual = front_end_core::Limits::default();
         front_end_core::Limits {

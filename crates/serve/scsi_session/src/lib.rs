@@ -2,7 +2,7 @@
 //! order the commands of a LUN begin ([`Turn`]), what monitoring calls commands and answers, and what several units have
 //! to wait for.
 //!
-//! Not here: what a command does (`unit`), tasks and their states, which each transport ends in its own way.
+//! Not here: what a command does (`logical_unit`), tasks and their states, which each transport ends in its own way.
 
 mod export;
 mod luns;

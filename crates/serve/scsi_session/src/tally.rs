@@ -1,4 +1,4 @@
-//! What monitoring calls SCSI commands and what they are answered with. The counters are `server`'s.
+//! What monitoring calls SCSI commands and what they are answered with. The counters are `front_end_core`'s.
 
 use front_end_core::Operation;
 use logical_unit::{Reply, SenseKey, Status, asc};

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!   Url ── open_paths ──► Channels of Paths ──► MultipathLun: BlockDevice
-//!                           │ balancing, failover, fencing, journal, reconnection: crate `channels`
+//!                           │ balancing, failover, fencing, journal, reconnection: crate `failover`
 //!                           ▼
 //!                         Path ──► RemoteLun ──► a session of its own
 //! ```

@@ -4,7 +4,7 @@
 //! a login of the same initiator port to the same target port (RFC 7143 section 6.3.5: the target terminates all its tasks first).
 //! So a new session takes over the ISID of a lost one of its portal, and others that were lost at the same target port, which may
 //! have several portals, are ended by a login and a logout each. What was lost at another target port cannot be ended from here:
-//! `channels` keeps its blocks from newer writes until that port is there again, or for a quarantine.
+//! `failover` keeps its blocks from newer writes until that port is there again, or for a quarantine.
 
 use std::cell::{OnceCell, RefCell};
 use std::collections::BTreeMap;

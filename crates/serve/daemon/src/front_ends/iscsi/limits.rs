@@ -48,7 +48,7 @@ impl Limits {
         }
     }
 
-    /// What the file leaves out is as `target` has it.
+    /// What the file leaves out is as `iscsi_server` has it.
     pub fn of_iscsi(&self) -> iscsi_server::Limits {
         let usual = iscsi_server::Limits::default();
         iscsi_server::Limits {

@@ -1,4 +1,4 @@
-//! A checked configuration and opened volumes, as the values that `target` serves.
+//! A checked configuration and opened volumes, as the values that `iscsi_server` serves.
 
 use std::sync::Arc;
 

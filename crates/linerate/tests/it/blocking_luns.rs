@@ -1,4 +1,4 @@
-//! `threaded` against a server: requests of other runtimes, and a LUN as a file of tokio.
+//! `blocking` against a server: requests of other runtimes, and a LUN as a file of tokio.
 
 use std::future::Future;
 use std::io::{ErrorKind, SeekFrom};
@@ -26,7 +26,7 @@ fn opened(server: &Server, keys: &str) -> Lun {
     Lun::open(&url(server, keys)).wait().expect("a login")
 }
 
-/// On two threads of tokio's, which has no driver for I/O or time here: futures of `threaded` need neither.
+/// On two threads of tokio's, which has no driver for I/O or time here: futures of `blocking` need neither.
 fn in_tokio<T>(work: impl Future<Output = T>) -> T {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).build();
     runtime.expect("threads").block_on(work)
