@@ -1,4 +1,4 @@
-//! Measurements of Linerate beside its peers and against its goals, run as `cargo measure COMMAND`. Each writes its page in
+//! Comparisons of Linerate with its peers and its goals, run as `cargo measure COMMAND`. Each command writes its page in
 //! docs/measured. Nothing here is shipped.
 //!
 //! A command that has goals ends with a non-zero exit code if one was missed.
@@ -24,7 +24,7 @@ use clap::{Parser, Subcommand};
 use xtask::tally;
 
 #[derive(Parser)]
-#[command(name = "cargo measure", about = "Linerate beside its peers, and against its goals")]
+#[command(name = "cargo measure", about = "Compare Linerate with its peers and its goals")]
 struct Arguments {
     #[command(subcommand)]
     command: Command,

@@ -1,4 +1,4 @@
-//! What the automation and the measurements share: processes, packages of the system, servers of every make, pages.
+//! Code shared by `xtask` and `measurements`: processes, Debian packages, Linerate's and its peers' servers, pages.
 
 pub mod document;
 pub mod namespace;

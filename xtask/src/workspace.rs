@@ -51,7 +51,7 @@ pub struct Package {
     pub name: String,
     /// Its `Cargo.toml`.
     pub manifest_path: PathBuf,
-    /// What it imports, in code and tests.
+    /// The packages that its code and its tests import.
     pub dependencies: Vec<Dependency>,
 }
 

@@ -99,7 +99,7 @@ const ARROWS: &[(&str, &str)] = &[
         "sim",
         "block volume scsi logical-unit iscsi reactor host front-end-core iscsi-server nbd-server nbd-client iscsi-client",
     ),
-    // Every test run waits for it to be built, so it stands on nothing.
+    // Every test run builds it first, so it imports none of the others.
     ("xtask", ""),
     // It builds the paths of the diagnosis' matrix, reads what a diagnosis prints, and times a digest by itself.
     ("measurements", "lab stats model published diagnose iscsi xtask"),
