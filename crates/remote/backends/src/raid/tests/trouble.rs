@@ -350,9 +350,7 @@ fn a_member_that_cannot_be_put_back_is_released_and_can_be_tried_again() {
 #[test]
 fn a_set_without_reachable_members_fails_as_they_do() {
     let folder = tempfile::tempdir().expect("a folder");
-    let port = std::net::TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr());
-    let nobody = port.expect("a port").port();
-    let remote = |scheme| format!("{scheme}://127.0.0.1:{nobody}/iqn.2026-01.io.linerate:x/0");
+    let remote = |scheme| format!("{scheme}://127.0.0.1:1/iqn.2026-01.io.linerate:x/0");
     let absent = folder.path().join("absent");
     let cases = [
         (vec![remote("iscsi"), remote("nbd")], crate::failure::FailureKind::Unreachable),
