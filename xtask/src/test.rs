@@ -46,7 +46,7 @@ pub(crate) fn run(options: &Options) -> Result<Verdict> {
         ("tidy", &|| tidy::run().map(Tally::of)),
         ("clippy", &|| checked(&["clippy", "--workspace", "--all-targets", "--", "--deny", "warnings"])),
         ("tests", &|| cargo_test(&mut failures.borrow_mut())),
-        ("guest", &|| guest::measure(&guest::Options::default())),
+        ("guest", &|| guest::measure(&guest::Options::default(), &mut failures.borrow_mut())),
         ("python", &python::measure),
         ("package", &package::measure),
         ("simulation", &|| simulate::measure(&mut failures.borrow_mut())),
@@ -57,9 +57,21 @@ pub(crate) fn run(options: &Options) -> Result<Verdict> {
     ];
     let mut sum = Tally::default();
     let mut failed_steps = Vec::new();
+    let mut times = Vec::new();
     let mut complaint = None;
     for (name, step) in steps {
-        let tally = reported(name, step);
+        println!("== {name}");
+        let begun = Instant::now();
+        // A step that could not be made has failed.
+        let tally = step().unwrap_or_else(|error| {
+            let message = format!("{name}: {error:#}\n");
+            print!("{message}");
+            failures.borrow_mut().push_str(&message);
+            Tally::of(Verdict::Fails)
+        });
+        let time = format!("{name} {:.0} s", begun.elapsed().as_secs_f64());
+        println!("== {time}: {tally}");
+        times.push(time);
         if tally.verdict() == Verdict::Fails {
             failed_steps.push(name);
             complaint = complaint.or_else(space::complaint);
@@ -68,6 +80,7 @@ pub(crate) fn run(options: &Options) -> Result<Verdict> {
     }
     // Last, because a log that is cut is cut at its beginning.
     print!("{}", failures.take());
+    println!("times: {}", times.join(", "));
     if !failed_steps.is_empty() {
         println!("failed: {}", failed_steps.join(", "));
     }
@@ -76,18 +89,6 @@ pub(crate) fn run(options: &Options) -> Result<Verdict> {
     }
     println!("{sum}");
     Ok(sum.verdict())
-}
-
-/// Runs one step and says how it went; a step that could not be made has failed.
-fn reported(name: &str, step: &dyn Fn() -> Result<Tally>) -> Tally {
-    println!("== {name}");
-    let begun = Instant::now();
-    let tally = step().unwrap_or_else(|error| {
-        println!("{name}: {error:#}");
-        Tally::of(Verdict::Fails)
-    });
-    println!("== {name}: {tally} in {:.0} s", begun.elapsed().as_secs_f64());
-    tally
 }
 
 fn checked(arguments: &[&str]) -> Result<Tally> {

@@ -41,13 +41,14 @@ const SCENES: &[&[Scene]] = &[iscsi::SCENES, nbd::SCENES, aoe::SCENES, lio::SCEN
 
 /// `cargo xtask guest`.
 pub(crate) fn run(options: &Options) -> Result<Verdict> {
-    let tally = measure(options)?;
+    let tally = measure(options, &mut String::new())?;
     println!("{tally}");
     Ok(tally.verdict())
 }
 
-/// Plays the scenes and counts those that hold. Skipped, with the reason, where there is no guest to play in.
-pub(crate) fn measure(options: &Options) -> Result<Tally> {
+/// Runs the scenes and counts those that pass. Skipped, with the reason, where no guest can run. A failure's message is printed
+/// and added to `failed`.
+pub(crate) fn measure(options: &Options, failed: &mut String) -> Result<Tally> {
     let image = match obstacle().and_then(|()| Image::ready()) {
         Ok(image) => image,
         Err(error) => {
@@ -70,10 +71,12 @@ pub(crate) fn measure(options: &Options) -> Result<Tally> {
         match outcome {
             Ok(()) => println!("test {name} ... ok ({seconds:.1} s)"),
             Err(error) => {
-                println!(
-                    "test {name} ... FAILED ({seconds:.1} s)\n{error:#}\nconsole:\n{}",
+                let message = format!(
+                    "test {name} ... FAILED ({seconds:.1} s)\n{error:#}\nconsole:\n{}\n",
                     world.guest.last_words()
                 );
+                print!("{message}");
+                failed.push_str(&message);
                 world.ensure_server()?;
                 world.reboot()?;
             }
