@@ -8,7 +8,7 @@ mod support;
 
 use std::sync::Arc;
 
-use iscsi::digest::RunningDigest;
+use iscsi::framing::RunningDigest;
 use libfuzzer_sys::fuzz_target;
 use logical_unit::{DataIn, LogicalUnit, Nexus, Plan, Status};
 use script::Script;

@@ -2,7 +2,7 @@
 //! besides: a set that is found has one disk for a member, and enough of them.
 #![no_main]
 
-use iscsi::digest::RunningDigest;
+use iscsi::framing::RunningDigest;
 use libfuzzer_sys::fuzz_target;
 use raid::choose::{Candidate, Trust, find};
 use raid::superblock::{NoSuperblock, Superblock, newer};

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use iscsi::chap::{Algorithm, Credentials};
+use iscsi::name::TargetAddress;
 use iscsi::negotiate::Offers;
-use iscsi::target_address::TargetAddress;
 use iscsi::text::PrintableText;
 use scsi_session::{Export, NamePattern};
 

@@ -22,8 +22,7 @@ use std::io;
 use std::time::Instant;
 
 use block::{Buffer, WholeBlocks};
-use iscsi::digest::{DIGEST_BYTES, RunningDigest};
-use iscsi::framing::Framing;
+use iscsi::framing::{DIGEST_BYTES, Framing, RunningDigest};
 use iscsi::pdu::{BHS_BYTES, Bhs};
 use iscsi::target::{ConnectionId, Destination, Fatal};
 use reactor::{Received, Stream};

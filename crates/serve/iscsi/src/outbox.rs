@@ -14,8 +14,7 @@ use std::rc::Rc;
 
 use block::{Buffer, Region};
 use front_end_core::Charge;
-use iscsi::digest::{self, DIGEST_BYTES, RunningDigest};
-use iscsi::framing::Framing;
+use iscsi::framing::{self, DIGEST_BYTES, Framing, RunningDigest};
 use iscsi::pdu::Bhs;
 use reactor::{Payload, SendQueue, Stream};
 
@@ -137,7 +136,7 @@ impl Outbox {
                 let start = arena.len();
                 arena.resize(start + range.len(), 0);
                 region.load(range.start, &mut arena[start..]);
-                let digest = digest::digest(&arena[start..]);
+                let digest = framing::digest(&arena[start..]);
                 arena.extend_from_slice(&digest);
             });
             return None;

@@ -7,8 +7,14 @@
 //! ```
 //!
 //! Both drivers need it, each for both directions; it computes and checks, and keeps no bytes.
+//!
+//! The header digest covers the basic header and all additional ones. The data digest covers the data segment
+//! and its padding, whatever the padding says. Each follows what it covers, in four bytes, low byte first: the
+//! standard writes the polynomial's remainder with its bits mirrored, which for a CRC computed in the usual way
+//! comes to little endian.
 
-use crate::digest::{DIGEST_BYTES, RunningDigest, data_digest, digest};
+use crc_fast::{CrcAlgorithm, Digest, crc32_iscsi};
+
 use crate::negotiate::{DigestKind, Parameters};
 use crate::pdu::{BHS_BYTES, Bhs, pad_bytes};
 
@@ -90,8 +96,132 @@ fn digest_bytes(present: bool) -> usize {
     if present { DIGEST_BYTES } else { 0 }
 }
 
+/// The data segment that follows a header.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Segment<T> {
+    /// Bytes of data, without padding.
+    pub length: u32,
+    /// Where they belong.
+    pub destination: Destination<T>,
+}
+
+/// Where a received data segment belongs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Destination<T> {
+    /// There is no data.
+    None,
+    /// The machine: the driver passes it to `handle_segment` as a whole. At most our MaxRecvDataSegmentLength.
+    Inline,
+    /// The task's data.
+    ///
+    /// At the target it begins within what the driver takes for the task, and may reach beyond, but never beyond the
+    /// EDTL: the driver drops what lies beyond, and all of it if it has answered the task. At the initiator all of it
+    /// is within the command's `read_bytes`; the driver drops it if the command has ended since: a function answered
+    /// on another connection may have aborted it.
+    Task {
+        /// The task.
+        task: T,
+        /// Bytes from the start of the command's data.
+        offset: u32,
+    },
+    /// Nowhere: the driver drops it.
+    Discard,
+}
+
+/// The data of a PDU to send.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Payload<T> {
+    /// None.
+    None,
+    /// These bytes.
+    Inline(Vec<u8>),
+    /// A part of a task's data.
+    Task {
+        /// The task.
+        task: T,
+        /// Bytes from the start of the command's data.
+        offset: u32,
+        /// Bytes.
+        length: u32,
+    },
+}
+
+impl<T> Payload<T> {
+    pub(crate) fn inline(data: Vec<u8>) -> Payload<T> {
+        if data.is_empty() { Payload::None } else { Payload::Inline(data) }
+    }
+}
+
+/// Bytes of a digest on the wire.
+pub const DIGEST_BYTES: usize = 4;
+
+/// The digest that follows a basic header and its additional header segments.
+pub fn header_digest(bhs: &Bhs, ahs: &[u8]) -> [u8; DIGEST_BYTES] {
+    let mut running = RunningDigest::new();
+    running.update(&bhs.0);
+    running.update(ahs);
+    running.finish()
+}
+
+/// The digest of bytes that lie in one piece.
+pub fn digest(bytes: &[u8]) -> [u8; DIGEST_BYTES] {
+    crc32_iscsi(bytes).to_le_bytes()
+}
+
+/// The digest that follows this data segment when it is padded with zeros, as we send it.
+pub fn data_digest(data: &[u8]) -> [u8; DIGEST_BYTES] {
+    if pad_bytes(data.len()) == 0 {
+        return digest(data);
+    }
+    let mut running = RunningDigest::new();
+    running.update(data);
+    running.update(&[0; 3][..pad_bytes(data.len())]);
+    running.finish()
+}
+
+/// A digest of data that comes in pieces. What was received is checked with the padding that was received.
+///
+/// It is the CRC's register and nothing else: the library's own value has a table of its constants inside, 300
+/// bytes that every data segment would carry about.
+#[derive(Clone, Copy)]
+pub struct RunningDigest(u32);
+
+impl RunningDigest {
+    /// The digest of nothing, so far.
+    pub fn new() -> RunningDigest {
+        RunningDigest(u32::MAX)
+    }
+
+    /// Takes in the next piece.
+    pub fn update(&mut self, piece: &[u8]) {
+        let mut digest = Digest::new_with_init_state(CrcAlgorithm::Crc32Iscsi, u64::from(self.0));
+        digest.update(piece);
+        // A 32-bit CRC comes in the low half of the library's register.
+        self.0 = digest.get_state() as u32;
+    }
+
+    /// The digest of all pieces, as it travels.
+    pub fn finish(&self) -> [u8; DIGEST_BYTES] {
+        (!self.0).to_le_bytes()
+    }
+}
+
+impl Default for RunningDigest {
+    fn default() -> RunningDigest {
+        RunningDigest::new()
+    }
+}
+
+impl std::fmt::Debug for RunningDigest {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("RunningDigest").field(&self.finish()).finish()
+    }
+}
+
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
     use crate::pdu::Opcode;
 
@@ -148,5 +278,47 @@ mod tests {
     fn a_header_cut_short_is_not_intact() {
         assert!(!BOTH.header_intact(&[]));
         assert!(!BOTH.data_intact(b"x", &[0; 3]));
+    }
+
+    /// CRC32C bit by bit, from its definition: polynomial 0x11edc6f41 with its bits mirrored.
+    fn oracle(bytes: &[u8]) -> [u8; 4] {
+        let shift = |crc: u32| if crc & 1 == 1 { crc >> 1 ^ 0x82f6_3b78 } else { crc >> 1 };
+        let step = |crc: u32, &byte: &u8| (0..8).fold(crc ^ u32::from(byte), |crc, _| shift(crc));
+        (!bytes.iter().fold(u32::MAX, step)).to_le_bytes()
+    }
+
+    /// The examples of RFC 7143 appendix A.4 (RFC 3720 B.4), in the order of their bytes on the wire.
+    #[test]
+    fn the_standard_s_examples() {
+        let ascending: Vec<u8> = (0..32).collect();
+        let descending: Vec<u8> = (0..32).rev().collect();
+        assert_eq!(data_digest(&[0; 32]), [0xaa, 0x36, 0x91, 0x8a]);
+        assert_eq!(data_digest(&[0xff; 32]), [0x43, 0xab, 0xa8, 0x62]);
+        assert_eq!(data_digest(&ascending), [0x4e, 0x79, 0xdd, 0x46]);
+        assert_eq!(data_digest(&descending), [0x5c, 0xdb, 0x3f, 0x11]);
+    }
+
+    #[test]
+    fn padding_is_digested_too() {
+        assert_eq!(data_digest(b"abc"), oracle(b"abc\0"));
+    }
+
+    #[test]
+    fn additional_headers_are_part_of_the_header() {
+        let bhs = Bhs::new(Opcode::ScsiCommand);
+        let mut all = bhs.0.to_vec();
+        all.extend_from_slice(&[0, 2, 1, 0, 9, 0, 0, 0]);
+        assert_eq!(header_digest(&bhs, &[0, 2, 1, 0, 9, 0, 0, 0]), oracle(&all));
+    }
+
+    proptest! {
+        #[test]
+        fn pieces_give_the_digest_of_the_whole(bytes in proptest::collection::vec(any::<u8>(), 0..3000), cut: usize) {
+            let (first, second) = bytes.split_at(cut % (bytes.len() + 1));
+            let mut running = RunningDigest::new();
+            running.update(first);
+            running.update(second);
+            prop_assert_eq!(running.finish(), oracle(&bytes));
+        }
     }
 }

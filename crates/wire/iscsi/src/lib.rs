@@ -3,15 +3,12 @@
 //! Bytes, completions and the time go in; bytes to send and things to do come out. Nothing here opens a socket,
 //! asks the clock or draws a random number, and a CDB is opaque: what a command means is the business of others.
 //!
-//! Reading order: [`pdu`] (the wire), [`serial`] (its sequence numbers), [`digest`], [`text`], [`keys`] and
-//! [`negotiate`] (what the two sides agree on), [`name`], [`target_address`] and [`chap`] (who they are, and where), [`login`] (how a
-//! connection begins), [`framing`] (where PDUs begin and end from then on), [`target`] and [`initiator`] (the full
+//! Reading order: [`pdu`] (the wire), [`serial`] (its sequence numbers), [`text`], [`keys`] and
+//! [`negotiate`] (what the two sides agree on), [`name`] and [`chap`] (who they are, and where), [`login`] (how a
+//! connection begins), [`framing`] (where PDUs begin and end from then on, and their digests), [`target`] and [`initiator`] (the full
 //! feature phase, one half each).
 
 pub mod chap;
-mod connections;
-pub mod data;
-pub mod digest;
 pub mod framing;
 pub mod initiator;
 mod keepalive;
@@ -24,5 +21,4 @@ pub mod pdu;
 pub mod serial;
 mod slab;
 pub mod target;
-pub mod target_address;
 pub mod text;

@@ -13,16 +13,10 @@
 //! [`Claimant`] the initiator's; each does both parts when the proof is mutual. Challenges are handed in, fresh
 //! from the system's random numbers: nothing here draws any.
 
-mod authenticator;
-mod claimant;
-
-pub use authenticator::{Authenticator, ChapPolicy};
-pub use claimant::{ChapClaim, Claimant};
-
 use std::fmt;
+use std::sync::Arc;
 
 use derive_more::Display;
-
 use sha2::Digest;
 use subtle::ConstantTimeEq;
 use zeroize::Zeroizing;
@@ -217,6 +211,210 @@ fn required<'a>(pairs: &[Pair<'a>], key: Key) -> Result<&'a str, ChapError> {
 const RESPONSE_BYTES_MAX: usize = 64;
 
 impl std::error::Error for ChapError {}
+
+/// What a target requires of an initiator.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ChapPolicy {
+    /// Algorithms that are good enough. Of those that the initiator has, too, the strongest is taken.
+    pub algorithms: Vec<Algorithm>,
+    /// Who may log in.
+    pub initiators: Arc<[Credentials]>,
+    /// The target's credentials, for mutual authentication.
+    pub target: Option<Credentials>,
+    /// What the initiator must answer to: fresh for every login.
+    pub challenge: Challenge,
+}
+
+/// The target's side of one exchange.
+#[derive(Clone, Debug)]
+pub struct Authenticator {
+    policy: ChapPolicy,
+    step: AuthenticatorStep,
+}
+
+#[derive(Clone, Debug)]
+enum AuthenticatorStep {
+    Algorithms,
+    Response(Algorithm),
+    Done(String),
+}
+
+impl Authenticator {
+    /// Begins.
+    pub fn new(policy: ChapPolicy) -> Authenticator {
+        Authenticator { policy, step: AuthenticatorStep::Algorithms }
+    }
+
+    /// Whom the initiator claims to be in these keys, if they hold a proof that [`Authenticator::handle`] would look at.
+    pub fn proof_by<'a>(&self, pairs: &[Pair<'a>]) -> Option<&'a str> {
+        let value = |key: Key| pairs.iter().find(|pair| pair.key == key.name()).map(|pair| pair.value);
+        value(Key::ChapN)
+            .filter(|_| matches!(self.step, AuthenticatorStep::Response(_)) && value(Key::ChapR).is_some())
+    }
+
+    /// The CHAP_N that the initiator has proved to be its own, once it has.
+    pub fn authenticated(&self) -> Option<&str> {
+        match &self.step {
+            AuthenticatorStep::Done(name) => Some(name),
+            AuthenticatorStep::Algorithms | AuthenticatorStep::Response(_) => None,
+        }
+    }
+
+    /// Processes the keys of one request, and appends the reply.
+    pub fn handle(&mut self, pairs: &[Pair<'_>], out: &mut Vec<u8>) -> Result<(), ChapError> {
+        self.step = match &self.step {
+            AuthenticatorStep::Algorithms => self.choose(pairs, out)?,
+            AuthenticatorStep::Response(algorithm) => self.verify(*algorithm, pairs, out)?,
+            AuthenticatorStep::Done(name) => AuthenticatorStep::Done(name.clone()),
+        };
+        Ok(())
+    }
+
+    /// The strongest that the policy allows of those in the initiator's list. Its order is "of preference", but the
+    /// choice is the target's (section 12.1.3), and many put MD5 first.
+    fn choose(&self, pairs: &[Pair<'_>], out: &mut Vec<u8>) -> Result<AuthenticatorStep, ChapError> {
+        let offered = required(pairs, Key::ChapA)?.split(',').take(ALGORITHMS_MAX);
+        let offered: Vec<Algorithm> =
+            offered.filter_map(|number| Algorithm::new(text::number(number)?)).collect();
+        let is_common =
+            |algorithm: &Algorithm| self.policy.algorithms.contains(algorithm) && offered.contains(algorithm);
+        let chosen = Algorithm::ALL.into_iter().find(is_common).ok_or(ChapError::NoSharedAlgorithm)?;
+        text::append(out, Key::ChapA.name(), chosen as u8);
+        self.policy.challenge.append(out);
+        Ok(AuthenticatorStep::Response(chosen))
+    }
+
+    fn verify(
+        &self,
+        algorithm: Algorithm,
+        pairs: &[Pair<'_>],
+        out: &mut Vec<u8>,
+    ) -> Result<AuthenticatorStep, ChapError> {
+        let proof = Proof::read(pairs)?;
+        // All accounts are tried, so that the time taken does not tell which names exist.
+        let try_account = |found, account| {
+            if proof.is_by(account, algorithm, &self.policy.challenge) { Some(account) } else { found }
+        };
+        let account =
+            self.policy.initiators.iter().fold(None, try_account).ok_or(ChapError::WrongResponse)?;
+        if find(pairs, Key::ChapC)?.is_some() || find(pairs, Key::ChapI)?.is_some() {
+            self.prove(account, algorithm, &Challenge::read(pairs)?, out)?;
+        }
+        Ok(AuthenticatorStep::Done(account.name.clone()))
+    }
+
+    /// Mutual authentication: the initiator's challenge to the target.
+    fn prove(
+        &self,
+        account: &Credentials,
+        algorithm: Algorithm,
+        challenge: &Challenge,
+        out: &mut Vec<u8>,
+    ) -> Result<(), ChapError> {
+        let own = self.policy.target.as_ref().ok_or(ChapError::CannotProve)?;
+        if challenge.bytes == self.policy.challenge.bytes {
+            return Err(ChapError::ReflectedChallenge);
+        }
+        if own.secret == account.secret {
+            return Err(ChapError::EqualSecrets);
+        }
+        append_proof(own, algorithm, challenge, out);
+        Ok(())
+    }
+}
+
+/// A list of algorithms longer than this is cut.
+const ALGORITHMS_MAX: usize = 32;
+
+/// An initiator's credentials, and what it requires of the target.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ChapClaim {
+    /// Acceptable algorithms, the preferred first. For tgt (1.0.85) this must be MD5 alone, or first: it knows SHA1
+    /// not at all, and takes SHA-256 but cannot read the response to it.
+    pub algorithms: Vec<Algorithm>,
+    /// Who we are.
+    pub initiator: Credentials,
+    /// Who the target must be, and what it must answer to (fresh for every login), if the proof is to be mutual.
+    pub target: Option<(Credentials, Challenge)>,
+}
+
+/// The initiator's side of one exchange.
+#[derive(Clone, Debug)]
+pub struct Claimant {
+    claim: ChapClaim,
+    step: ClaimantStep,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum ClaimantStep {
+    Algorithms,
+    Challenge,
+    Proof(Algorithm),
+    Done,
+}
+
+impl Claimant {
+    /// Begins.
+    pub fn new(claim: ChapClaim) -> Claimant {
+        Claimant { claim, step: ClaimantStep::Algorithms }
+    }
+
+    /// Whether our own proof has been given; the target's may still be due.
+    pub fn has_proved(&self) -> bool {
+        matches!(self.step, ClaimantStep::Proof(_) | ClaimantStep::Done)
+    }
+
+    /// Whether nothing more is due from either side. Our own proof may still be refused by a login status.
+    pub fn is_done(&self) -> bool {
+        self.step == ClaimantStep::Done
+    }
+
+    /// Whether our response has been sent, or is about to be.
+    pub fn has_answered(&self) -> bool {
+        matches!(self.step, ClaimantStep::Proof(_) | ClaimantStep::Done)
+    }
+
+    /// Takes in the keys of one response, and appends what is to be said to them.
+    pub fn handle(&mut self, pairs: &[Pair<'_>], out: &mut Vec<u8>) -> Result<(), ChapError> {
+        self.step = match self.step {
+            ClaimantStep::Algorithms => self.offer(out),
+            ClaimantStep::Challenge => self.answer(pairs, out)?,
+            ClaimantStep::Proof(algorithm) => self.verify(algorithm, pairs)?,
+            ClaimantStep::Done => ClaimantStep::Done,
+        };
+        Ok(())
+    }
+
+    fn offer(&self, out: &mut Vec<u8>) -> ClaimantStep {
+        text::append(out, Key::ChapA.name(), Algorithm::list(&self.claim.algorithms));
+        ClaimantStep::Challenge
+    }
+
+    fn answer(&self, pairs: &[Pair<'_>], out: &mut Vec<u8>) -> Result<ClaimantStep, ChapError> {
+        let chosen = text::number(required(pairs, Key::ChapA)?).and_then(Algorithm::new);
+        let chosen = chosen.filter(|algorithm| self.claim.algorithms.contains(algorithm));
+        let chosen = chosen.ok_or(ChapError::NoSharedAlgorithm)?;
+        let challenge = Challenge::read(pairs)?;
+        append_proof(&self.claim.initiator, chosen, &challenge, out);
+        match &self.claim.target {
+            None => Ok(ClaimantStep::Done),
+            Some((target, _)) if target.secret == self.claim.initiator.secret => Err(ChapError::EqualSecrets),
+            Some((_, ours)) if ours.bytes == challenge.bytes => Err(ChapError::ReflectedChallenge),
+            Some((_, ours)) => {
+                ours.append(out);
+                Ok(ClaimantStep::Proof(chosen))
+            }
+        }
+    }
+
+    fn verify(&self, algorithm: Algorithm, pairs: &[Pair<'_>]) -> Result<ClaimantStep, ChapError> {
+        let proof = Proof::read(pairs)?;
+        match &self.claim.target {
+            Some((target, challenge)) if proof.is_by(target, algorithm, challenge) => Ok(ClaimantStep::Done),
+            _ => Err(ChapError::WrongResponse),
+        }
+    }
+}
 
 #[cfg(test)]
 mod tests;

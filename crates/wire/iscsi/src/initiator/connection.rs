@@ -1,17 +1,14 @@
-//! State of a connection.
+//! State of a connection: what it receives, what it is to send, and its keepalive.
 
 use std::collections::VecDeque;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
-use super::config::ConnectionStart;
-use super::event::ConnectionId;
-use super::incoming::Incoming;
-use super::keepalive::Probe;
-use super::transfer::Run;
-use crate::connections::Identified;
+use super::exchange::Run;
+use super::interface::{ConnectionId, ConnectionStart};
 use crate::keepalive::Keepalive;
-use crate::pdu::{Bhs, Cid, Ttt};
+use crate::pdu::{AsyncMessage, Bhs, Cid, Reject, Residual, Response, TextResponse, Ttt};
 use crate::serial::Sn;
+use crate::slab::Identified;
 use crate::slab::Key;
 
 #[derive(Debug)]
@@ -102,4 +99,68 @@ impl Connection {
             self.exp_stat_sn = stat_sn.next();
         }
     }
+}
+
+/// The keepalive pings of a connection.
+#[derive(Debug)]
+pub(super) struct Probe {
+    /// Time of the last ping.
+    asked: Instant,
+    /// Pings without a response. After a rejected ping the next is sent only when the connection is silent.
+    unanswered: u32,
+}
+
+impl Probe {
+    pub(super) fn new(now: Instant) -> Probe {
+        Probe { asked: now, unanswered: 0 }
+    }
+
+    /// A connection in logout takes no ping; the interval passes all the same.
+    pub(super) fn ask(&mut self, now: Instant, is_sent: bool) {
+        self.asked = now;
+        self.unanswered = self.unanswered.saturating_add(u32::from(is_sent));
+    }
+
+    pub(super) fn answered(&mut self) {
+        self.unanswered = self.unanswered.saturating_sub(1);
+    }
+
+    /// One outstanding ping at a time, and at least the interval between two.
+    pub(super) fn deadline(&self, interval: Duration) -> Option<Instant> {
+        if self.unanswered == 0 { self.asked.checked_add(interval) } else { None }
+    }
+}
+
+/// Action when a data segment has been received.
+#[derive(Debug, Default)]
+pub(super) enum Incoming {
+    /// None.
+    #[default]
+    Nothing,
+    /// Drop it.
+    Dropped,
+    /// It belongs to a Data-In; with the status, if it brought one.
+    Data {
+        key: Key,
+        length: u32,
+        done: Option<CommandStatus>,
+    },
+    /// It is sense data, or empty.
+    Response(CommandStatus),
+    Text(TextResponse, Key),
+    /// It is the data of a ping response.
+    PingResponse(Key),
+    /// It belongs to an asynchronous message.
+    Message(Box<AsyncMessage>),
+    /// It is the rejected header.
+    Reject(Reject),
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(super) struct CommandStatus {
+    pub(super) key: Key,
+    pub(super) response: Response,
+    pub(super) status: u8,
+    pub(super) residual: Residual,
+    pub(super) read_residual: Residual,
 }

@@ -1,15 +1,16 @@
 //! Exchanges: commands, and everything else that has an Initiator Task Tag and awaits a response.
+//!
+//! Of a command: its data in both directions with the checks of the target's PDUs (RFC 7143 sections 11.7 and 11.8), and the
+//! time that it spends per phase. A command is in exactly one [`Phase`] at a time, and the time in each is summed, so that
+//! the parts add up to the whole. Times are those passed by the driver: if it reads the clock once per iteration, events of
+//! one iteration have the same time.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
-use super::Session;
-use super::event::{ConnectionId, LogoutScope};
-use super::phase_times::PhaseClock;
-use super::transfer::{Inbound, Outbound};
-use crate::observed::report;
-use crate::pdu::{Itt, Lun, TaskAttribute, TaskManagementFunction};
+use super::interface::{ConnectionId, Fatal, LogoutScope, Phase, Times};
+use crate::negotiate::Parameters;
+use crate::pdu::{DataIn, Itt, Lun, R2t, TaskAttribute, TaskManagementFunction};
 use crate::serial::Sn;
-use crate::slab::Key;
 use crate::text::Assembly;
 
 /// An outstanding request.
@@ -70,16 +71,6 @@ pub const TASK_EVENTS: [&str; 8] = [
     "the target cannot carry it out",
 ];
 
-impl Session {
-    /// Reports an event of a command before it takes effect.
-    pub(super) fn observe(&self, event: &'static str, which: impl FnOnce(&Session) -> Option<Key>) {
-        report("initiator", event, || match which(self).and_then(|key| self.exchanges.get(key)) {
-            Some(Exchange::Task(task)) => TASK_STATES[1 + task.clock.phase() as usize],
-            _ => TASK_STATES[0],
-        });
-    }
-}
-
 /// A task management function.
 #[derive(Debug)]
 pub(super) struct Tmf {
@@ -110,5 +101,216 @@ impl Exchange {
             Exchange::Text(text) => text.connection,
             Exchange::Ping { connection, .. } | Exchange::Logout { connection, .. } => *connection,
         }
+    }
+}
+
+/// Data to the target.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Outbound {
+    /// Total length.
+    pub(super) length: u32,
+    /// Length of the immediate data.
+    pub(super) immediate: u32,
+    /// End of the unsolicited data.
+    pub(super) unsolicited_end: u32,
+    /// The next R2TSN.
+    next_r2t: Sn,
+    /// Outstanding R2Ts.
+    outstanding: u32,
+    /// Bytes that may be sent: unsolicited, or requested. A target may request some twice.
+    allowed: u64,
+    /// Bytes transmitted.
+    handed_out: u64,
+}
+
+/// Data from the target.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Inbound {
+    /// Expected length.
+    pub(super) length: u32,
+    /// All bytes before this offset have been announced.
+    announced: u32,
+    next_data_sn: Sn,
+}
+
+/// A sequence of Data-Out PDUs: the unsolicited ones, or those for an R2T.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Run {
+    pub(super) offset: u32,
+    pub(super) end: u32,
+    pub(super) data_sn: Sn,
+}
+
+impl Outbound {
+    /// As much unsolicited data as negotiated: targets that rely on it prefer "it MUST send the maximum"
+    /// (section 4.2.5.2).
+    pub(super) fn new(length: u32, segment_max: u32, rules: &Parameters) -> Outbound {
+        let first_burst = length.min(rules.first_burst_length);
+        let immediate = if rules.immediate_data { first_burst.min(segment_max) } else { 0 };
+        let unsolicited_end = if rules.initial_r2t { immediate } else { first_burst };
+        let allowed = u64::from(unsolicited_end);
+        Outbound { length, immediate, unsolicited_end, allowed, ..Outbound::default() }
+    }
+
+    /// Whether unsolicited Data-Out PDUs follow the command.
+    pub(super) fn has_unsolicited(&self) -> bool {
+        self.unsolicited_end > self.immediate
+    }
+
+    pub(super) fn unsolicited(&self) -> Run {
+        Run { offset: self.immediate, end: self.unsolicited_end, data_sn: Sn(0) }
+    }
+
+    /// The sequence requested by an R2T, if the R2T is valid.
+    pub(super) fn handle_r2t(&mut self, pdu: &R2t, rules: &Parameters) -> Result<Run, Fatal> {
+        let length = pdu.desired_data_transfer_length.get();
+        let end =
+            pdu.buffer_offset.checked_add(length).filter(|&end| end <= self.length).ok_or(Fatal::BadR2t)?;
+        if length > rules.max_burst_length || pdu.r2t_sn != self.next_r2t {
+            return Err(Fatal::BadR2t);
+        }
+        if self.outstanding >= u32::from(rules.max_outstanding_r2t.max(1)) {
+            return Err(Fatal::TooManyR2ts);
+        }
+        self.outstanding += 1;
+        self.allowed += u64::from(length);
+        self.next_r2t = self.next_r2t.next();
+        Ok(Run { offset: pdu.buffer_offset, end, data_sn: Sn(0) })
+    }
+
+    /// The driver has taken this many more bytes.
+    pub(super) fn hand_out(&mut self, length: u32) {
+        self.handed_out += u64::from(length);
+    }
+
+    /// Bytes that the driver has taken.
+    pub(super) fn handed_out(&self) -> u64 {
+        self.handed_out
+    }
+
+    /// The phase of the command as far as its write data are concerned.
+    pub(super) fn phase(&self) -> Phase {
+        if self.handed_out < self.allowed {
+            Phase::Sending
+        } else if self.handed_out < u64::from(self.length) {
+            Phase::R2t
+        } else {
+            Phase::Answer
+        }
+    }
+
+    /// The driver has taken the last PDU for an R2T.
+    pub(super) fn fulfilled(&mut self) {
+        self.outstanding = self.outstanding.saturating_sub(1);
+    }
+}
+
+impl Inbound {
+    pub(super) fn new(length: u32) -> Inbound {
+        Inbound { length, ..Inbound::default() }
+    }
+
+    /// The offset of a Data-In, if it is valid now. DataPDUInOrder and DataSequenceInOrder are Yes.
+    #[inline]
+    pub(super) fn take(&mut self, pdu: &DataIn) -> Result<u32, Fatal> {
+        if pdu.buffer_offset != self.announced || pdu.data_sn != self.next_data_sn {
+            return Err(Fatal::DataInOutOfOrder);
+        }
+        let end = self.announced.checked_add(pdu.data_segment_length).filter(|&end| end <= self.length);
+        self.announced = end.ok_or(Fatal::DataInBeyondEnd)?;
+        self.next_data_sn = self.next_data_sn.next();
+        Ok(pdu.buffer_offset)
+    }
+
+    /// Whether all expected data have arrived.
+    pub(super) fn is_complete(&self) -> bool {
+        self.announced == self.length
+    }
+
+    /// Bytes received.
+    pub(super) fn bytes(&self) -> u32 {
+        self.announced
+    }
+}
+
+impl Run {
+    /// Takes the next PDU off the front: its offset, length and DataSN, and whether it is the last.
+    pub(super) fn take(&mut self, segment_max: u32) -> (u32, u32, Sn, bool) {
+        let (offset, data_sn) = (self.offset, self.data_sn);
+        let length = (self.end - offset).min(segment_max);
+        self.offset += length;
+        self.data_sn = data_sn.next();
+        (offset, length, data_sn, self.offset == self.end)
+    }
+}
+
+/// The phase clock of a command.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct PhaseClock {
+    phase: Phase,
+    since: Instant,
+    times: Times,
+}
+
+impl PhaseClock {
+    /// Starts at the submission.
+    pub(super) fn new(now: Instant) -> PhaseClock {
+        PhaseClock { phase: Phase::Queued, since: now, times: Times::default() }
+    }
+
+    pub(super) fn phase(&self) -> Phase {
+        self.phase
+    }
+
+    #[inline]
+    pub(super) fn enter(&mut self, now: Instant, phase: Phase) {
+        if phase != self.phase {
+            self.pass(now);
+            self.phase = phase;
+        }
+    }
+
+    /// Data were transmitted or requested.
+    #[inline]
+    pub(super) fn sent(&mut self, now: Instant, outbound: &Outbound) {
+        self.enter(now, outbound.phase());
+    }
+
+    /// Data have begun to arrive. A bidirectional command with data to send stays in that phase.
+    #[inline]
+    pub(super) fn data(&mut self, now: Instant, outbound: &Outbound) {
+        if outbound.phase() == Phase::Answer {
+            self.enter(now, Phase::Data);
+        }
+    }
+
+    /// The last data have arrived.
+    #[inline]
+    pub(super) fn data_complete(&mut self, now: Instant) {
+        if self.phase == Phase::Data {
+            self.enter(now, Phase::Status);
+        }
+    }
+
+    /// The times until now.
+    #[inline]
+    pub(super) fn stop(&mut self, now: Instant) -> Times {
+        self.pass(now);
+        self.times
+    }
+
+    #[inline]
+    fn pass(&mut self, now: Instant) {
+        // Most events of a command share their iteration with another, and a subtraction takes 40
+        // instructions.
+        if now != self.since {
+            self.spend(now.saturating_duration_since(self.since));
+            self.since = now;
+        }
+    }
+
+    fn spend(&mut self, time: Duration) {
+        let sum = &mut self.times.spent[self.phase as usize];
+        *sum = sum.saturating_add(u64::try_from(time.as_nanos()).unwrap_or(u64::MAX));
     }
 }

@@ -2,13 +2,11 @@
 
 use std::time::Instant;
 
-use super::connection::QueuedPdu;
-use super::event::{ConnectionId, Event, Failure, PingId, TaskId};
+use super::connection::{CommandStatus, Incoming, QueuedPdu};
 use super::exchange::{Exchange, Task};
-use super::fatal::Fatal;
-use super::incoming::{CommandStatus, Incoming};
-use super::{INDEX_MASK, Session, tag};
-use crate::data;
+use super::interface::{ConnectionId, Event, Failure, Fatal, PingId, TaskId};
+use super::session::{INDEX_MASK, Session, tag};
+use crate::framing;
 use crate::pdu::{
     AsyncMessage, BHS_BYTES, Bhs, DataIn, Itt, LogoutResponse, Malformed, NopIn, NopOut, Opcode, R2t, Reject,
     RejectReason, Residual, Response, ScsiResponse, TargetNumbers, TaskManagementResponse, TextResponse,
@@ -17,10 +15,10 @@ use crate::serial::Sn;
 use crate::slab::Key;
 
 /// The data segment that follows a header.
-pub type Segment = data::Segment<TaskId>;
+pub type Segment = framing::Segment<TaskId>;
 
 /// Where a received data segment belongs.
-pub type Destination = data::Destination<TaskId>;
+pub type Destination = framing::Destination<TaskId>;
 
 impl Session {
     /// Processes a header: its 48 bytes and all additional header segments, with digests verified. Returns

@@ -4,15 +4,12 @@ use std::time::Instant;
 
 use derive_more::{Display, Error};
 
-use super::Session;
-use super::connection::{PreparedPdu, QueuedPdu};
-use super::event::{CloseReason, ConnectionId, Event, LogoutScope, PingId, TaskId};
-use super::exchange::{Exchange, Task, Text};
-use super::phase_times::PhaseClock;
-use super::transfer::{Inbound, Outbound};
-use crate::pdu::{
-    Ahs, Bhs, Cid, LogoutReason, LogoutRequest, Lun, NopOut, TaskAttribute, TextRequest, ahs::CDB_BYTES_MAX,
-};
+use super::connection::{Connection, PreparedPdu, QueuedPdu};
+use super::exchange::{Exchange, Inbound, Outbound, PhaseClock, Task, Text};
+use super::interface::{CloseReason, ConnectionId, Event, LogoutScope, PingId, TaskId};
+use super::session::{Session, tag};
+use crate::pdu::ahs::CDB_BYTES_MAX;
+use crate::pdu::{Ahs, Bhs, Cid, LogoutReason, LogoutRequest, Lun, NopOut, TaskAttribute, TextRequest};
 use crate::serial::Sn;
 use crate::slab::Key;
 use crate::text::Assembly;
@@ -86,7 +83,7 @@ impl Session {
         let pdu = NopOut {
             immediate: true,
             lun: Lun(0),
-            itt: Some(super::tag(key)),
+            itt: Some(tag(key)),
             ttt: None,
             cmd_sn: Sn(0),
             exp_stat_sn: Sn(0),
@@ -121,7 +118,7 @@ impl Session {
             is_final: true,
             continues: false,
             lun: Lun(0),
-            itt: super::tag(key),
+            itt: tag(key),
             ttt,
             cmd_sn: Sn(0),
             exp_stat_sn: Sn(0),
@@ -187,7 +184,7 @@ impl Session {
     }
 
     /// The connection, unless it is logging out.
-    pub(super) fn open_connection(&self, id: ConnectionId) -> Option<&super::Connection> {
+    pub(super) fn open_connection(&self, id: ConnectionId) -> Option<&Connection> {
         self.connection(id).filter(|connection| !connection.is_leaving)
     }
 
@@ -234,13 +231,7 @@ fn additional_headers(long_cdb: &[u8], expected_read_length: Option<u32>) -> Box
 }
 
 fn logout(key: Key, cid: Cid, reason: LogoutReason) -> Bhs {
-    let pdu = LogoutRequest {
-        immediate: true,
-        reason,
-        itt: super::tag(key),
-        cid,
-        cmd_sn: Sn(0),
-        exp_stat_sn: Sn(0),
-    };
+    let pdu =
+        LogoutRequest { immediate: true, reason, itt: tag(key), cid, cmd_sn: Sn(0), exp_stat_sn: Sn(0) };
     pdu.emit()
 }

@@ -2,10 +2,10 @@
 
 use std::time::Instant;
 
-use super::Session;
 use super::connection::PreparedPdu;
-use super::event::{ConnectionId, Event, Failure, PingId, TaskId, TmfId};
 use super::exchange::{Exchange, Task, Tmf};
+use super::interface::{ConnectionId, Event, Failure, PingId, TaskId, TmfId};
+use super::session::{Session, tag};
 use crate::pdu::{
     Itt, Lun, TaskManagementFunction as Function, TaskManagementRequest, TaskManagementResponse,
     TaskManagementResult,
@@ -29,7 +29,7 @@ impl Session {
             connection,
             function: Function::AbortTask,
             lun,
-            referenced: Some(super::tag(task.0)),
+            referenced: Some(tag(task.0)),
             cmd_sn: None,
             ref_cmd_sn,
             plugs_gap: false,
@@ -117,7 +117,7 @@ impl Session {
         let Some((lun, cmd_sn)) = self.end_task(key, |task| (task.lun, task.cmd_sn)) else { return };
         self.events.push_back(Event::Failed { task: TaskId(key), why });
         if let Some(cmd_sn) = cmd_sn {
-            self.plug_gap(connection, super::tag(key), lun, cmd_sn);
+            self.plug_gap(connection, tag(key), lun, cmd_sn);
         }
     }
 
@@ -170,7 +170,7 @@ impl Session {
             immediate: true,
             function,
             lun,
-            itt: super::tag(key),
+            itt: tag(key),
             referenced_task: referenced,
             cmd_sn: Sn(0),
             exp_stat_sn: Sn(0),
@@ -212,7 +212,7 @@ impl Session {
             .exchanges
             .iter()
             .filter(|(key, entry)| match entry {
-                Exchange::Task(task) => tmf.ends(super::tag(*key), task),
+                Exchange::Task(task) => tmf.ends(tag(*key), task),
                 Exchange::Tmf(_) | Exchange::Text(_) | Exchange::Ping { .. } | Exchange::Logout { .. } => {
                     false
                 }
@@ -221,7 +221,7 @@ impl Session {
             .collect();
         for key in ended {
             if self.exchanges.get(key).is_some_and(|entry| entry.connection() != tmf.connection) {
-                self.remember_ended(super::tag(key));
+                self.remember_ended(tag(key));
             }
             self.fail_task(tmf.connection, key, Failure::Aborted);
         }

@@ -1,16 +1,19 @@
-//! Transmission: queued PDUs, which get their sequence numbers here.
+//! Transmission and keepalive: queued PDUs, which get their sequence numbers here.
 //!
 //! A command takes its CmdSN when it is sent, not when it is submitted: a command that is never sent leaves
 //! no gap.
+//!
+//! A connection is pinged when it is silent, and at the same interval when it is not: the round-trip time of
+//! a NOP under load tells the queue in front of the target from the target. Only silence closes a connection.
 
 use std::time::Instant;
 
-use super::Session;
 use super::connection::{PreparedPdu, QueuedPdu};
-use super::event::{ConnectionId, TaskId};
-use super::exchange::Exchange;
-use super::transfer::Run;
-use crate::data;
+use super::exchange::{Exchange, Run};
+use super::interface::{CloseReason, ConnectionId, Event, TaskId};
+use super::session::{Session, tag};
+use crate::framing;
+use crate::keepalive::Due;
 use crate::pdu::{Bhs, DataOut, ScsiCommand, Ttt};
 use crate::serial::Sn;
 use crate::slab::Key;
@@ -27,7 +30,7 @@ pub struct Transmit {
 }
 
 /// The data of a PDU to send.
-pub type Payload = data::Payload<TaskId>;
+pub type Payload = framing::Payload<TaskId>;
 
 impl Session {
     /// The next PDU to send on a connection. `now` counts as its time of transmission.
@@ -73,7 +76,7 @@ impl Session {
             total_ahs_length: task.ahs.len(),
             data_segment_length: out.immediate,
             lun: task.lun,
-            itt: super::tag(key),
+            itt: tag(key),
             expected_data_transfer_length: if out.length > 0 { out.length } else { read_bytes },
             cmd_sn,
             exp_stat_sn,
@@ -114,7 +117,7 @@ impl Session {
         let pdu = DataOut {
             is_final,
             lun: task.lun,
-            itt: super::tag(key),
+            itt: tag(key),
             ttt,
             exp_stat_sn,
             data_sn,
@@ -157,3 +160,46 @@ fn payload(key: Key, offset: u32, length: u32) -> Payload {
 /// Offsets of sequence numbers in all requests (section 11).
 const CMD_SN: usize = 24;
 const EXP_STAT_SN: usize = 28;
+
+impl Session {
+    /// Processes expired timeouts.
+    pub fn handle_timeout(&mut self, now: Instant) {
+        let mut to_ask: Vec<ConnectionId> = Vec::new();
+        for connection in self.connections.iter_mut() {
+            match connection.keepalive.due(now, &self.config.nop) {
+                Due::Nothing => {
+                    let deadline = connection.probe.deadline(self.config.nop.interval);
+                    if deadline.is_some_and(|deadline| now >= deadline) {
+                        to_ask.push(connection.id);
+                    }
+                }
+                Due::Ping => to_ask.push(connection.id),
+                Due::Close => self
+                    .events
+                    .push_back(Event::Close { connection: connection.id, reason: CloseReason::Silent }),
+            }
+        }
+        for id in to_ask {
+            self.probe(now, id);
+        }
+    }
+
+    fn probe(&mut self, now: Instant, id: ConnectionId) {
+        let is_sent = self.send_ping(id, &[], true).is_some();
+        if let Some(connection) = self.connection_mut(id) {
+            connection.probe.ask(now, is_sent);
+        }
+    }
+
+    /// The next time to call [`Session::handle_timeout`]. Any other call may change it.
+    pub fn poll_timeout(&self) -> Option<Instant> {
+        let nop = &self.config.nop;
+        let connections = self.connections.iter();
+        connections
+            .flat_map(|connection| {
+                [connection.keepalive.deadline(nop), connection.probe.deadline(nop.interval)]
+            })
+            .flatten()
+            .min()
+    }
+}

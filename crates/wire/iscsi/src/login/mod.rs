@@ -10,23 +10,18 @@
 //! PDUs to send come from `poll_transmit`, and questions to the driver and results from `poll_event`. Neither
 //! machine has a clock: the driver ends a login that takes too long.
 
-mod admission;
-#[cfg(test)]
-mod captures;
 mod initiator;
-mod negotiation;
+mod interface;
 #[cfg(test)]
 mod pair;
-#[cfg(test)]
-mod properties;
-mod refusal;
 mod target;
 #[cfg(test)]
 mod tests;
 
-pub use admission::{Acceptance, Admission, AdmissionRequest, Grant, LoggedIn, SessionRequest, TargetEvent};
 pub use initiator::{Attached, InitiatorConfig, InitiatorEvent, InitiatorLogin, LoginFailure};
-pub use refusal::LoginError;
+pub use interface::{
+    Acceptance, Admission, AdmissionRequest, Grant, LoggedIn, LoginError, SessionRequest, TargetEvent,
+};
 pub use target::{ClaimedNames, TargetLogin, TargetPolicy};
 
 use crate::pdu::Bhs;

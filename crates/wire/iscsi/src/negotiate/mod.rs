@@ -12,18 +12,15 @@
 //!                             ◀───────────────    X-com.example.Dance=NotUnderstood
 //! ```
 
-mod parameters;
-mod received_keys;
-mod setting;
-
-pub use parameters::{DigestKind, Offers, Parameters, SessionType, TaskReporting};
-pub(crate) use received_keys::ReceivedKeys;
-
 use derive_more::Display;
 
-use self::setting::Setting;
+use self::parameters::Setting;
 use crate::keys::{self, Entry, Key, Rule, Scope, Sender, Use, answer};
 use crate::text::{self, Pair};
+
+pub use parameters::{DigestKind, Offers, Parameters, SessionType, TaskReporting};
+
+mod parameters;
 
 /// The role of a side.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -206,8 +203,10 @@ impl Negotiator {
         }
         let rule = key.entry().rule;
         let offered = self.offers.settings_in_range(key).unwrap_or_default();
-        match setting::read(rule, value).as_deref() {
-            Some(&[answer]) if setting::is_fair(rule, &offered, answer) => self.parameters.set(key, answer),
+        match parameters::read(rule, value).as_deref() {
+            Some(&[answer]) if parameters::is_fair(rule, &offered, answer) => {
+                self.parameters.set(key, answer)
+            }
             _ => return Err(NegotiationError::UnfairAnswer(key)),
         }
         Ok(())
@@ -219,8 +218,8 @@ impl Negotiator {
         if !self.is_relevant(entry) {
             return answer::IRRELEVANT.to_owned();
         }
-        let agreed = setting::read(entry.rule, value)
-            .and_then(|offered| setting::agree(entry.rule, &offered, &self.acceptable(entry)));
+        let agreed = parameters::read(entry.rule, value)
+            .and_then(|offered| parameters::agree(entry.rule, &offered, &self.acceptable(entry)));
         match agreed {
             Some(setting) if self.may_change(entry) || self.parameters.setting(key) == Some(setting) => {
                 self.parameters.set(key, setting);
@@ -320,6 +319,49 @@ fn set_alias(place: &mut Option<String>, value: &str) -> bool {
         *place = (!value.is_empty()).then(|| value.to_owned());
     }
     fits
+}
+
+/// The keys that one side has declared, offered or answered in a login, or in an exchange of text.
+///
+/// "Neither the initiator nor the target should attempt to declare or negotiate a parameter more than once during login,
+/// except for responses to specific keys that explicitly allow repeated key declarations (e.g., TargetAddress). An attempt
+/// to renegotiate/redeclare parameters not specifically allowed MUST be detected by the initiator and target" (RFC 7143
+/// section 6.3; 6.4 says the same of the full feature phase).
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct ReceivedKeys(u64);
+
+impl ReceivedKeys {
+    /// Records the keys of one text.
+    pub(crate) fn take(&mut self, pairs: &[Pair<'_>]) -> Result<(), NegotiationError> {
+        let mut here = ReceivedKeys::default();
+        for pair in pairs.iter().filter(|pair| !answer::is_answer(pair.value)) {
+            let Some(key) = Key::find(pair.key) else { continue };
+            let before = match key {
+                // Several addresses (section 13.8), and an exchange of several steps with rules of its own.
+                Key::TargetAddress | Key::ChapA | Key::ChapI | Key::ChapC | Key::ChapN | Key::ChapR => {
+                    continue;
+                }
+                // Not allowed, but harmless, and real: libiscsi and u-root's initiator say who they are in every request.
+                // That it does not change is for the login to see.
+                Key::InitiatorName | Key::TargetName | Key::SessionType | Key::InitiatorAlias => here,
+                _ => *self,
+            };
+            if before.has(key) {
+                return Err(NegotiationError::Repeated(key));
+            }
+            here.add(key);
+            self.add(key);
+        }
+        Ok(())
+    }
+
+    fn has(self, key: Key) -> bool {
+        self.0 >> key as u32 & 1 == 1
+    }
+
+    fn add(&mut self, key: Key) {
+        self.0 |= 1 << key as u32;
+    }
 }
 
 #[cfg(test)]

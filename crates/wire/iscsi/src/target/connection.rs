@@ -1,17 +1,19 @@
-//! State of a connection.
+//! State of a connection: what it receives, what it is to send, and its text exchange.
 
 use std::collections::VecDeque;
 use std::time::Instant;
 
-use super::config::ConnectionStart;
-use super::event::{ConnectionId, Receipt};
-use super::incoming::Incoming;
-use super::text::TextExchange;
-use crate::connections::Identified;
+use super::interface::{CloseReason, ConnectionId, ConnectionStart, Receipt, TextQuery};
 use crate::keepalive::Keepalive;
-use crate::pdu::{Bhs, Cid, Opcode, Ttt};
+use crate::negotiate::ReceivedKeys;
+use crate::pdu::{
+    Bhs, Cid, LogoutRequest, Lun, NopIn, NopOut, Opcode, TargetNumbers, TaskManagementRequest, TextRequest,
+    Ttt,
+};
 use crate::serial::Sn;
+use crate::slab::Identified;
 use crate::slab::Key;
+use crate::text::{Assembly, Pieces};
 
 #[derive(Debug)]
 pub(super) struct Connection {
@@ -74,14 +76,14 @@ pub(super) struct PreparedPdu {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum CloseAfter {
     /// This connection, and why.
-    One(ConnectionId, super::CloseReason),
+    One(ConnectionId, CloseReason),
     /// All connections, and why.
-    All(super::CloseReason),
+    All(CloseReason),
 }
 
 impl PreparedPdu {
     /// Why all connections are closed after it, if they are.
-    pub(super) fn closes_all(&self) -> Option<super::CloseReason> {
+    pub(super) fn closes_all(&self) -> Option<CloseReason> {
         match self.then {
             Some(CloseAfter::All(reason)) => Some(reason),
             Some(CloseAfter::One(..)) | None => None,
@@ -158,7 +160,7 @@ impl Connection {
     }
 
     /// Why all connections were to be closed after a queued PDU, if they were.
-    pub(super) fn closes_all(&self) -> Option<super::CloseReason> {
+    pub(super) fn closes_all(&self) -> Option<CloseReason> {
         self.responses.iter().find_map(|say| match say {
             QueuedPdu::Prepared(ready) => ready.closes_all(),
             QueuedPdu::Response(_) | QueuedPdu::R2t(_) | QueuedPdu::FencePing(_) => None,
@@ -173,3 +175,90 @@ impl Connection {
 
 /// Receipts kept for an initiator that acknowledges nothing. Others count as not acknowledged.
 const RECEIPTS_MAX: usize = 64;
+
+/// The text exchange of a connection; there is at most one.
+#[derive(Debug)]
+pub(super) struct TextExchange {
+    pub(super) incoming: Assembly,
+    pub(super) outgoing: Pieces,
+    /// The tag of our last response, if the exchange continues.
+    pub(super) ttt: Option<Ttt>,
+    tags: u32,
+    /// The request that waits for the driver, with the response text before its reply and the targets requested.
+    pub(super) asked: Option<(TextRequest, Vec<u8>, TextQuery)>,
+    /// The driver has more to say after `outgoing`: where that begins.
+    pub(super) rest: Option<(TextQuery, String)>,
+    pub(super) heard: ReceivedKeys,
+}
+
+impl TextExchange {
+    pub(super) fn new(text_bytes_max: usize) -> TextExchange {
+        TextExchange {
+            incoming: Assembly::new(text_bytes_max),
+            outgoing: Pieces::default(),
+            ttt: None,
+            tags: 0,
+            asked: None,
+            rest: None,
+            heard: ReceivedKeys::default(),
+        }
+    }
+
+    /// A request without our tag begins a new exchange, and ends an outstanding one (section 11.10.4).
+    pub(super) fn restart(&mut self) {
+        self.incoming.clear();
+        self.outgoing = Pieces::default();
+        self.rest = None;
+        self.ttt = None;
+        self.heard = ReceivedKeys::default();
+    }
+
+    pub(super) fn next_tag(&mut self) -> Option<Ttt> {
+        self.tags = (self.tags + 1) & 0x7fff_ffff;
+        self.ttt = Ttt::new(self.tags);
+        self.ttt
+    }
+}
+
+/// A NOP-In of the target. "If the Target Transfer Tag is valid, the LUN field MUST hold a valid LUN": zero
+/// always is, and libiscsi before 2858cb5 answers with it in any case.
+pub(super) fn nop_in(ttt: Option<Ttt>) -> NopIn {
+    NopIn { lun: Lun(0), itt: None, ttt, numbers: TargetNumbers::default(), data_segment_length: 0 }
+}
+
+/// Action when a data segment has been received.
+#[derive(Debug, Default)]
+pub(super) enum Incoming {
+    /// None.
+    #[default]
+    Nothing,
+    /// Drop it.
+    Dropped,
+    /// It is immediate data.
+    Immediate { key: Key, length: u32 },
+    /// It belongs to a Data-Out.
+    DataOut { key: Key, offset: u32, length: u32, is_final: bool },
+    /// It completes a request.
+    Request(Box<Request>),
+}
+
+/// A request with a CmdSN that is not a SCSI command.
+#[derive(Debug)]
+pub(super) struct Request {
+    pub(super) connection: ConnectionId,
+    pub(super) since: Instant,
+    pub(super) kind: RequestKind,
+    /// Text or ping data.
+    pub(super) data: Vec<u8>,
+    pub(super) cmd_sn: Sn,
+    pub(super) immediate: bool,
+}
+
+/// The type of a request.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum RequestKind {
+    Nop(NopOut),
+    Text(TextRequest),
+    Tmf(TaskManagementRequest),
+    Logout(LogoutRequest),
+}

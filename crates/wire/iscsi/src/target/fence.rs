@@ -20,21 +20,19 @@
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-use super::connection::{CloseAfter, PreparedPdu, QueuedPdu};
-use super::event::{ConnectionId, Event};
-use super::timeout::Timeout;
-use super::{Session, Transmit};
-use crate::pdu::{Bhs, Lun, Opcode, Ttt};
+use super::connection::{PreparedPdu, QueuedPdu};
+use super::interface::ConnectionId;
+use crate::pdu::{Lun, Ttt};
 use crate::serial::Sn;
 
 /// The active fence, and the PDUs it blocks.
 #[derive(Debug, Default)]
 pub(super) struct Fences {
-    active: Option<Fence>,
+    pub(super) active: Option<Fence>,
     /// In the order of transmission.
-    blocked: VecDeque<Blocked>,
+    pub(super) blocked: VecDeque<Blocked>,
     /// Number of fences so far, so that a ping of a fence that timed out does not count for the next.
-    begun: u32,
+    pub(super) begun: u32,
 }
 
 /// The responses that a fence blocks.
@@ -45,40 +43,40 @@ pub(super) enum FenceScope {
 }
 
 #[derive(Debug)]
-struct Fence {
-    number: u32,
-    scope: FenceScope,
+pub(super) struct Fence {
+    pub(super) number: u32,
+    pub(super) scope: FenceScope,
     /// The connection of the fenced response.
-    requester: ConnectionId,
+    pub(super) requester: ConnectionId,
     /// The fenced response, until it is sent.
-    answer: Option<Box<PreparedPdu>>,
+    pub(super) answer: Option<Box<PreparedPdu>>,
     /// Connections with unacknowledged responses.
-    unacknowledged: Vec<Unacknowledged>,
-    timeout: Timeout,
+    pub(super) unacknowledged: Vec<Unacknowledged>,
+    pub(super) timeout: Timeout,
 }
 
 #[derive(Debug)]
-struct Unacknowledged {
-    connection: ConnectionId,
+pub(super) struct Unacknowledged {
+    pub(super) connection: ConnectionId,
     /// `None` until it is sent.
-    ping: Option<Ping>,
+    pub(super) ping: Option<Ping>,
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Ping {
+pub(super) struct Ping {
     /// The first StatSN that need not be acknowledged.
-    stat_sn: Sn,
-    ttt: Option<Ttt>,
+    pub(super) stat_sn: Sn,
+    pub(super) ttt: Option<Ttt>,
 }
 
 #[derive(Debug)]
-struct Blocked {
-    connection: ConnectionId,
-    say: BlockedPdu,
+pub(super) struct Blocked {
+    pub(super) connection: ConnectionId,
+    pub(super) say: BlockedPdu,
 }
 
 #[derive(Debug)]
-enum BlockedPdu {
+pub(super) enum BlockedPdu {
     Plain(QueuedPdu),
     /// A response that begins another fence.
     Fenced(FenceScope, Box<PreparedPdu>),
@@ -137,158 +135,32 @@ impl FenceScope {
     }
 }
 
-impl Session {
-    /// Queues a PDU after all responses so far, blocked ones included.
-    pub(super) fn queue_after_responses(&mut self, id: ConnectionId, bhs: Bhs, then: Option<CloseAfter>) {
-        let say = QueuedPdu::Prepared(Box::new(PreparedPdu { bhs, data: Vec::new(), is_status: true, then }));
-        if self.fences.is_active() {
-            self.fences.hold(id, say);
-        } else if let Some(connection) = self.connection_mut(id) {
-            connection.responses.push_back(say);
-        }
+/// A timeout that starts with the first call that brings the time: a driver that reports a function as done
+/// does not pass the time.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Timeout {
+    limit: Duration,
+    until: Option<Instant>,
+}
+
+impl Timeout {
+    pub(super) fn new(limit: Duration) -> Timeout {
+        Timeout { limit, until: None }
     }
 
-    /// Queues a response that no response on any connection may pass.
-    pub(super) fn queue_fenced(
-        &mut self,
-        id: ConnectionId,
-        bhs: Bhs,
-        scope: FenceScope,
-        then: Option<CloseAfter>,
-    ) {
-        let ready = Box::new(PreparedPdu { bhs, data: Vec::new(), is_status: true, then });
-        if self.fences.is_active() {
-            self.fences.blocked.push_back(Blocked { connection: id, say: BlockedPdu::Fenced(scope, ready) });
-        } else {
-            self.begin_fence(id, scope, ready);
-            self.advance_fence();
-        }
-    }
-
-    /// Section 4.2.2.3.3: "takes note of last-sent and unacknowledged StatSN on each of the connections", by
-    /// a ping behind everything queued there.
-    fn begin_fence(&mut self, requester: ConnectionId, scope: FenceScope, answer: Box<PreparedPdu>) {
-        let number = self.fences.begun.wrapping_add(1);
-        self.fences.begun = number;
-        let others: Vec<ConnectionId> =
-            self.connections().map(|(id, _)| id).filter(|&other| other != requester).collect();
-        let unacknowledged = others.into_iter().map(|other| self.ask(number, other)).collect();
-        let answer = Some(answer);
-        let timeout = Timeout::new(ACKNOWLEDGE_WITHIN);
-        self.fences.active = Some(Fence { number, scope, requester, answer, unacknowledged, timeout });
-    }
-
-    /// Queues a ping. On a connection that is logging out nothing follows the logout response: there only its
-    /// end is waited for.
-    fn ask(&mut self, number: u32, id: ConnectionId) -> Unacknowledged {
-        if let Some(connection) = self.connection_mut(id).filter(|connection| !connection.logged_out) {
-            connection.responses.push_back(QueuedPdu::FencePing(number));
-            self.events.push_back(Event::TransmitReady { connection: id });
-        }
-        Unacknowledged { connection: id, ping: None }
-    }
-
-    /// Sends the ping: everything queued before it has been sent.
-    pub(super) fn emit_fence_ping(&mut self, id: ConnectionId, number: u32) -> Option<Transmit> {
-        let active = self.fences.active.as_mut().filter(|fence| fence.number == number)?;
-        let unacknowledged =
-            active.unacknowledged.iter_mut().find(|unacknowledged| unacknowledged.connection == id)?;
-        let connection = self.connections.get_mut(id)?;
-        let ttt = connection.next_ping();
-        unacknowledged.ping = Some(Ping { stat_sn: connection.stat_sn, ttt });
-        let ready = PreparedPdu {
-            bhs: super::nop::nop_in(ttt).emit(),
-            data: Vec::new(),
-            is_status: false,
-            then: None,
-        };
-        Some(self.emit_prepared(id, ready))
-    }
-
-    /// Processes ExpStatSN of a received PDU while a fence is active.
-    pub(super) fn handle_acknowledgement(&mut self, id: ConnectionId, bhs: &Bhs) {
-        let Some(fence) = &mut self.fences.active else { return };
-        let exp_stat_sn = exp_stat_sn(bhs);
-        let answered = match bhs.opcode() {
-            Some(Opcode::NopOut) => Ttt::new(bhs.u32(TTT)),
-            _ => None,
-        };
-        let arrived =
-            |ping: Ping| ping.stat_sn.le(exp_stat_sn) || (answered.is_some() && answered == ping.ttt);
-        fence.unacknowledged.retain(|unacknowledged| {
-            unacknowledged.connection != id || !unacknowledged.ping.is_some_and(arrived)
-        });
-        self.advance_fence();
-    }
-
-    /// A connection is gone, with its responses.
-    pub(super) fn fences_connection_lost(&mut self, id: ConnectionId) {
-        if let Some(fence) = &mut self.fences.active {
-            fence.unacknowledged.retain(|unacknowledged| unacknowledged.connection != id);
-            self.advance_fence();
-        }
-    }
-
-    /// Ends waits that timed out.
-    pub(super) fn fences_timeout(&mut self, now: Instant) {
-        if let Some(fence) = &mut self.fences.active
-            && fence.timeout.has_expired(now)
-        {
-            fence.unacknowledged.clear();
-            self.advance_fence();
-        }
-    }
-
-    /// Advances fences without missing acknowledgements: sends the response, or ends the fence.
-    fn advance_fence(&mut self) {
-        while let Some(mut fence) = self.fences.active.take_if(|fence| fence.unacknowledged.is_empty()) {
-            match fence.answer.take() {
-                Some(answer) => self.fences.active = Some(self.send_fenced(fence, answer)),
-                None => self.release_blocked(),
+    /// Whether it has expired. A limit beyond the range of the clock never expires.
+    pub(super) fn has_expired(&mut self, now: Instant) -> bool {
+        match self.until {
+            Some(until) => now >= until,
+            None => {
+                self.until = now.checked_add(self.limit);
+                false
             }
         }
     }
 
-    /// All responses before it have arrived. "The fence … MUST NOT be considered cleared" before it has
-    /// arrived too.
-    fn send_fenced(&mut self, fence: Fence, answer: Box<PreparedPdu>) -> Fence {
-        let is_last = answer.then.is_some();
-        if let Some(connection) = self.connection_mut(fence.requester) {
-            connection.responses.push_back(QueuedPdu::Prepared(answer));
-            self.events.push_back(Event::TransmitReady { connection: fence.requester });
-        }
-        // A response after which the connections are closed is never acknowledged.
-        let is_heard =
-            !is_last && self.connections().count() > 1 && self.connection(fence.requester).is_some();
-        let unacknowledged =
-            if is_heard { vec![self.ask(fence.number, fence.requester)] } else { Vec::new() };
-        let timeout = Timeout::new(ACKNOWLEDGE_WITHIN);
-        Fence { unacknowledged, timeout, ..fence }
-    }
-
-    /// Queues the blocked PDUs, up to the next fenced response.
-    fn release_blocked(&mut self) {
-        while let Some(Blocked { connection: id, say }) = self.fences.blocked.pop_front() {
-            match say {
-                BlockedPdu::Fenced(scope, ready) => return self.begin_fence(id, scope, ready),
-                BlockedPdu::Plain(say) => {
-                    if let Some(connection) = self.connection_mut(id) {
-                        connection.responses.push_back(say);
-                        self.events.push_back(Event::TransmitReady { connection: id });
-                    }
-                }
-            }
-        }
+    /// When to check: immediately (at a time that has passed) if it has not started.
+    pub(super) fn deadline(&self, passed: Instant) -> Instant {
+        self.until.unwrap_or(passed)
     }
 }
-
-/// ExpStatSN: all statuses before it have arrived.
-pub(super) fn exp_stat_sn(bhs: &Bhs) -> Sn {
-    Sn(bhs.u32(EXP_STAT_SN))
-}
-
-/// An initiator on a LAN acknowledges within milliseconds; issue 2 wants resets answered within five seconds.
-const ACKNOWLEDGE_WITHIN: Duration = Duration::from_secs(1);
-/// Offsets in all PDUs of an initiator (section 11).
-const EXP_STAT_SN: usize = 28;
-const TTT: usize = 20;

@@ -15,298 +15,55 @@
 //! States of a task (`task`), with the files of the transitions:
 //!
 //! ```text
-//!  SCSI Command ──┬─ CmdSN is next (commands) ───► announced ── expect_data (respond) ──► takes data (data_out,
-//!                 │                                 ▲     │ no data, or refused                │  inbound)
-//!                 └─ CmdSN is ahead ──► held ───────┘     ▼                                    │ DataComplete
-//!                      (window)   release (commands)   with the driver ◄───────────────────────┘ or DataFailed
-//!                                                         │ respond (respond)
+//!  SCSI Command ──┬─ CmdSN is next (receive) ────► announced ── expect_data (transmit) ──► takes data (receive)
+//!                 │                                 ▲     │ no data, or refused               │
+//!                 └─ CmdSN is ahead ──► held ───────┘     ▼                                   │ DataComplete
+//!                      (window)   release (receive)   with the driver ◄───────────────────────┘ or DataFailed
+//!                                                         │ respond (transmit)
 //!                                                         ▼
 //!  ended ◄── last PDU sent (transmit) ◄── queued ◄── response: queued at once, or when its data are drained after a
-//!                                                    digest error (data_out), or at the end of a fence (fence)
-//!  ended ◄── from any state: abort (respond), connection lost (here), logout (logout), TMF (task_management)
+//!                                                    digest error (receive), or at the end of a fence (fence)
+//!  ended ◄── from any state: abort (transmit), connection lost (session), logout (requests), TMF (task_management)
 //! ```
 //!
 //! States of a connection, named as in section 8.1:
 //!
 //! ```text
-//!  add_connection ──► S5 LOGGED_IN ── Logout Request (logout) ─────────► S6 IN_LOGOUT ── Event::Close ──► removed
-//!      (here)           │    ▲   │                                           ▲
-//!                       │    │   └── asked to log out (notice) ─► S7 LOGOUT_REQUESTED ── deadline (nop) ─► removed
-//!                       │    └── PDUs received (receive) restart the keepalive (nop)
-//!                       └── silent (nop), Fatal (driver), cold reset (task_management) ──► Event::Close ──► removed
+//!  add_connection ──► S5 LOGGED_IN ── Logout Request (requests) ───────► S6 IN_LOGOUT ── Event::Close ──► removed
+//!    (session)          │    ▲   │                                           ▲
+//!                       │    │   └── asked to log out (requests) ► S7 LOGOUT_REQUESTED ── deadline ──► removed
+//!                       │    └── PDUs received (receive) restart the keepalive (requests)
+//!                       └── silent, Fatal (driver), cold reset (task_management) ──► Event::Close ──► removed
 //! ```
 //!
 //! A session ends with its last connection (ErrorRecoveryLevel 0); the driver drops it then.
 //!
-//! Reading order: [`event`] (actions for the driver), `window` (delivery order), `receive`, `commands`, `data_out` and
-//! `inbound` (reception), `outbound` and `transmit` (Data-In and status), `task_management` and `fence` (the end of
-//! many commands), `text`, `logout`, `nop`, `notice` (the rest of the protocol).
+//! Reading order: [`interface`] (actions for the driver), `session` (the tables), `window` (delivery order), `receive`
+//! and `task` (commands and their data), `transmit` (Data-In and status), `task_management` and `fence` (the end of
+//! many commands), `requests` (the rest of the protocol).
 //!
 //! ErrorRecoveryLevel is 0: an error ends a command or the connection, and no PDU is sent twice. So ExpStatSN, which
 //! tells what need not be kept for retransmission, is evaluated only for receipts and while a `fence` is active.
 
-mod commands;
-mod config;
 mod connection;
-mod data_out;
-mod event;
-mod fatal;
 mod fence;
-mod inbound;
-mod incoming;
-mod logout;
-mod nop;
-mod notice;
-mod outbound;
+mod interface;
 mod receive;
-mod respond;
-mod tags;
+mod requests;
+mod session;
 mod task;
 mod task_management;
-mod text;
-mod timeout;
 mod transmit;
 mod window;
 
-use std::collections::VecDeque;
-use std::time::Instant;
-
-pub use config::{ConnectionStart, SessionConfig};
-pub use event::{
-    CloseReason, Command, ConnectionId, DataFault, Event, LogoutId, Receipt, TaskId, TextQuery, TmfId,
-    TmfRequest,
+pub use interface::{
+    CloseReason, Command, ConnectionId, ConnectionStart, DataFault, Event, Fatal, LogoutId, Receipt,
+    SessionConfig, TaskId, TextQuery, TmfId, TmfRequest,
 };
-pub use fatal::Fatal;
-pub use notice::Notice;
 pub use receive::{Destination, Segment};
-pub use respond::Response;
+pub use requests::Notice;
+pub use session::{Counters, Session};
 pub use task::{TASK_EVENTS, TASK_STATES};
-pub use transmit::{Payload, Transmit};
+pub use transmit::{Payload, Response, Transmit};
 
 pub use crate::keepalive::NopPolicy;
-
-use self::connection::Connection;
-use self::fence::Fences;
-use self::logout::Logout;
-use self::tags::Tags;
-use self::task::Task;
-use self::task_management::{EarlyAbort, Tmf};
-use self::window::Window;
-use crate::connections::Connections;
-use crate::negotiate::Parameters;
-use crate::pdu::Cid;
-use crate::serial::Sn;
-use crate::slab::{Key, Slab};
-
-/// A session: its command window, its tasks and its connections.
-#[derive(Debug)]
-pub struct Session {
-    config: SessionConfig,
-    window: Window,
-    tasks: Slab<Task>,
-    tags: Tags,
-    tmfs: Slab<Tmf>,
-    logouts: Slab<Logout>,
-    early_aborts: Vec<EarlyAbort>,
-    fences: Fences,
-    connections: Connections<Connection>,
-    events: VecDeque<Event>,
-    counters: Counters,
-    /// Non-immediate tasks whose last PDU has not been sent, and outstanding functions: each takes room of
-    /// the command window.
-    active: u32,
-    /// Outstanding immediate tasks and task management functions.
-    immediate: u32,
-    /// Data of held commands and requests, and segments being received by the machine, in bytes, with the
-    /// cost of holding them.
-    staged_bytes: usize,
-    /// Bytes that the driver lets it hold in addition.
-    staging_limit: usize,
-}
-
-/// Counters of a session.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Counters {
-    /// SCSI commands announced to the driver.
-    pub commands: u64,
-    /// Commands outside the command window, or duplicates within it: ignored, as section 4.2.2.1 requires.
-    pub commands_ignored: u64,
-    /// Data-Out PDUs dropped because their task has ended.
-    pub data_out_late: u64,
-    /// Data digest errors.
-    pub digest_errors: u64,
-    /// PDUs answered by a Reject.
-    pub rejects: u64,
-}
-
-impl Session {
-    /// A session without connections. The first to be added is the leading one.
-    pub fn new(config: SessionConfig) -> Session {
-        Session {
-            window: Window::new(config.exp_cmd_sn, config.window),
-            config,
-            tasks: Slab::new(),
-            tags: Tags::default(),
-            tmfs: Slab::new(),
-            logouts: Slab::new(),
-            early_aborts: Vec::new(),
-            fences: Fences::default(),
-            connections: Connections::new(),
-            events: VecDeque::new(),
-            counters: Counters::default(),
-            active: 0,
-            immediate: 0,
-            staged_bytes: 0,
-            staging_limit: usize::MAX,
-        }
-    }
-
-    /// Adds a connection after its login.
-    pub fn add_connection(&mut self, now: Instant, cid: Cid, start: ConnectionStart) -> ConnectionId {
-        let text_bytes_max = self.config.text_bytes_max;
-        self.connections.add(|id| Connection::new(id, cid, start, now, text_bytes_max))
-    }
-
-    /// Removes a connection. Its tasks end (ErrorRecoveryLevel 0); [`Event::TaskGone`] names them. The
-    /// session continues if it has other connections.
-    pub fn remove_connection(&mut self, _now: Instant, id: ConnectionId) {
-        let Some(connection) = self.connection(id) else { return };
-        let unsaid = connection.closes_all().or_else(|| self.fences.closing_blocked(id));
-        self.staged_bytes -= connection.reserved_bytes;
-        self.connections.remove(id);
-        self.drop_connection_tasks(id);
-        self.tmfs_connection_lost(id);
-        self.fences_connection_lost(id);
-        // Connections that were to close after a response that can no longer be sent close all the same.
-        if let Some(reason) = unsaid {
-            self.close_all(reason);
-        }
-        self.release();
-    }
-
-    /// The next action for the driver.
-    pub fn poll_event(&mut self) -> Option<Event> {
-        loop {
-            let event = self.events.pop_front()?;
-            if self.is_current(&event) {
-                return Some(event);
-            }
-        }
-    }
-
-    /// The parameters negotiated by the leading login.
-    pub fn parameters(&self) -> &Parameters {
-        &self.config.parameters
-    }
-
-    /// Number of tasks: held, executing, or with a response being sent.
-    pub fn commands_in_flight(&self) -> usize {
-        self.tasks.len()
-    }
-
-    /// Bytes of data held by the machine: of held commands, and in queued responses.
-    pub fn staged_bytes(&self) -> usize {
-        let unsent = self.connections.iter().map(|connection| connection.urgent_bytes);
-        self.staged_bytes + unsent.sum::<usize>()
-    }
-
-    /// Sets how many bytes more may be held. Without a call the limits of [`SessionConfig`] apply alone.
-    pub fn set_staging_limit(&mut self, bytes: usize) {
-        self.staging_limit = bytes;
-    }
-
-    /// The oldest data held because earlier CmdSNs, or the rest of the segment, have not arrived: since when,
-    /// and on which connection.
-    pub fn oldest_staged(&self) -> Option<(Instant, ConnectionId)> {
-        let commands = self.tasks.iter().filter(|(_, task)| task.staged_bytes() > 0);
-        let commands = commands.filter_map(|(_, task)| Some((task.waiting.as_ref()?.since, task.connection)));
-        let requests = self.window.held_requests().map(|request| (request.since, request.connection));
-        let coming = self.connections.iter().filter(|connection| connection.reserved_bytes > 0);
-        let coming = coming.map(|connection| (connection.header_at, connection.id));
-        commands.chain(requests).chain(coming).min_by_key(|(since, _)| *since)
-    }
-
-    /// The counters.
-    pub fn counters(&self) -> Counters {
-        self.counters
-    }
-
-    /// The next CmdSN in order.
-    pub fn exp_cmd_sn(&self) -> Sn {
-        self.window.exp_cmd_sn()
-    }
-
-    /// How often a command was the last that the initiator might send before another was answered.
-    pub fn window_closings(&self) -> u64 {
-        self.window.closings()
-    }
-
-    /// The last CmdSN announced to the initiator.
-    pub fn max_cmd_sn(&self) -> Sn {
-        self.window.max_cmd_sn()
-    }
-
-    /// The connections.
-    pub fn connections(&self) -> impl Iterator<Item = (ConnectionId, Cid)> {
-        self.connections.iter().map(|connection| (connection.id, connection.cid))
-    }
-
-    fn connection(&self, id: ConnectionId) -> Option<&Connection> {
-        self.connections.get(id)
-    }
-
-    fn connection_mut(&mut self, id: ConnectionId) -> Option<&mut Connection> {
-        self.connections.get_mut(id)
-    }
-
-    /// Whether an event still applies: its task may have ended since.
-    fn is_current(&self, event: &Event) -> bool {
-        match event {
-            Event::Command(Command { task, .. })
-            | Event::StagedData { task, .. }
-            | Event::DataComplete { task }
-            | Event::DataFailed { task, .. } => {
-                self.tasks.get(task.key).is_some_and(|task| task.outbound.is_none())
-            }
-            Event::TaskManagement(_)
-            | Event::SendTargets { .. }
-            | Event::TaskGone { .. }
-            | Event::LogoutPending { .. }
-            | Event::TransmitReady { .. }
-            | Event::Acknowledged(_)
-            | Event::Close { .. } => true,
-        }
-    }
-
-    /// Removes a task from all tables, in any state.
-    fn remove_task(&mut self, key: Key) -> Option<Task> {
-        let task = self.tasks.remove(key)?;
-        self.tags.remove(task.itt);
-        self.staged_bytes -= task.staged_bytes();
-        if task.immediate {
-            self.immediate -= 1;
-        } else if !task.is_held() {
-            self.active -= 1;
-        }
-        Some(task)
-    }
-
-    /// Ends the tasks of a connection, and reports those the driver knows.
-    fn drop_connection_tasks(&mut self, id: ConnectionId) {
-        let doomed: Vec<Key> =
-            self.tasks.iter().filter(|(_, task)| task.connection == id).map(|(key, _)| key).collect();
-        doomed.into_iter().for_each(|key| self.drop_task(key));
-    }
-
-    fn drop_task(&mut self, key: Key) {
-        self.observe("its connection is lost", |_| Some(key));
-        let Some(task) = self.remove_task(key) else { return };
-        if task.is_held() {
-            self.window.mark_received(key);
-        }
-        // A held command without staging room is answered without the driver.
-        if task.announced {
-            self.events.push_back(Event::TaskGone { task: TaskId { key, connection: task.connection } });
-        }
-    }
-}

@@ -1,26 +1,29 @@
-//! Received PDUs: headers, their data segments, and requests other than SCSI commands.
+//! Received PDUs: headers and their data segments, SCSI commands (delivered in CmdSN order, held, or refused) and their data,
+//! and the delivery of other requests.
 
 use std::time::Instant;
 
-use super::Session;
-use super::event::{ConnectionId, Event, TaskId};
-use super::fatal::Fatal;
-use super::fence::exp_stat_sn;
-use super::incoming::{Incoming, Request, RequestKind};
+use super::connection::{Incoming, QueuedPdu, Request, RequestKind};
+use super::interface::{Command, ConnectionId, DataFault, Event, Fatal, TaskId};
+use super::session::Session;
+use super::task::{ExpectedLengths, HeldCommand, Inbound, NextStep, StagedData, Task, staged_cost};
+use super::task_management::exp_stat_sn;
+use super::transmit::Response;
 use super::window::{CmdSnOrder, Held};
-use crate::data;
+use crate::framing;
 use crate::negotiate::SessionType;
 use crate::pdu::{
-    Bhs, DataOut, LogoutRequest, Malformed, NopOut, Opcode, Reject, RejectReason, TargetNumbers,
-    TaskManagementRequest, TextRequest,
+    Ahs, Bhs, DataOut, LogoutRequest, Malformed, NopOut, Opcode, Reject, RejectReason, ScsiCommand,
+    TargetNumbers, TaskManagementRequest, TextRequest,
 };
 use crate::serial::Sn;
+use crate::slab::Key;
 
 /// The data segment that follows a header.
-pub type Segment = data::Segment<TaskId>;
+pub type Segment = framing::Segment<TaskId>;
 
 /// Where a received data segment belongs.
-pub type Destination = data::Destination<TaskId>;
+pub type Destination = framing::Destination<TaskId>;
 
 impl Session {
     /// Processes a header: its 48 bytes and all additional header segments, with digests verified. Returns
@@ -238,3 +241,349 @@ impl Session {
 
 /// Data that may be queued even without staging room: that of one or two pings.
 const UNSENT_BYTES_MIN: usize = 64 << 10;
+
+impl Session {
+    pub(super) fn take_command(&mut self, id: ConnectionId, bhs: &Bhs, ahs: &[u8]) -> Result<(), Malformed> {
+        let pdu = ScsiCommand::parse(bhs)?;
+        let ahs = if ahs.is_empty() { Ahs::default() } else { Ahs::parse(ahs)? };
+        let order = if pdu.immediate { CmdSnOrder::Next } else { self.window.order(pdu.cmd_sn) };
+        self.observe("SCSI Command of its tag", |session| session.tags.find(pdu.itt));
+        if order == CmdSnOrder::Ignored {
+            self.counters.commands_ignored += 1;
+        } else if !pdu.immediate && self.is_aborted_early(pdu.cmd_sn, pdu.lun) {
+            self.skip_aborted(pdu.cmd_sn, order);
+        } else if self.tags.find(pdu.itt).is_some() {
+            // Section 11.2.1.8 requires unique tags. A status would be taken for the other task's, so this is
+            // one of the few cases for a Reject; its CmdSN does not count as received (section 7.3).
+            self.reject(id, RejectReason::TaskInProgress);
+        } else if pdu.immediate && self.immediate >= self.config.immediate_max {
+            self.reject(id, RejectReason::ImmediateCommandReject);
+        } else {
+            self.accept_command(id, &pdu, &ahs, order);
+        }
+        Ok(())
+    }
+
+    /// A command that a TMF aborted before it arrived: its CmdSN counts as received, and no task is created.
+    fn skip_aborted(&mut self, cmd_sn: Sn, order: CmdSnOrder) {
+        self.counters.commands_ignored += 1;
+        if order == CmdSnOrder::Ahead {
+            return self.window.hold(cmd_sn, Held::Received);
+        }
+        self.window.advance();
+        self.release();
+    }
+
+    fn accept_command(&mut self, id: ConnectionId, pdu: &ScsiCommand, ahs: &Ahs<'_>, order: CmdSnOrder) {
+        let inbound = Inbound::new(pdu, &self.config.parameters);
+        let key = self.tasks.insert(Task {
+            connection: id,
+            itt: pdu.itt,
+            lun: pdu.lun,
+            immediate: pdu.immediate,
+            announced: false,
+            waiting: None,
+            lengths: lengths(pdu, ahs),
+            inbound,
+            outbound: None,
+            queued: false,
+        });
+        self.tags.insert(pdu.itt, key);
+        self.immediate += u32::from(pdu.immediate);
+        if pdu.data_segment_length > 0 && inbound.fault().is_none() {
+            self.set_incoming(id, Incoming::Immediate { key, length: pdu.data_segment_length });
+        }
+        let command = command(TaskId { key, connection: id }, pdu, ahs);
+        match order {
+            CmdSnOrder::Ahead => self.hold_command(key, pdu.cmd_sn, command),
+            CmdSnOrder::Next | CmdSnOrder::Ignored => self.announce_next(command),
+        }
+    }
+
+    fn announce_next(&mut self, command: Command) {
+        let immediate = command.immediate;
+        self.announce(command);
+        if !immediate {
+            self.window.advance();
+            self.release();
+        }
+    }
+
+    fn announce(&mut self, command: Command) {
+        let task = command.task;
+        self.counters.commands += 1;
+        self.active += u32::from(!command.immediate);
+        self.events.push_back(Event::Command(command));
+        let Some(entry) = self.tasks.get_mut(task.key) else { return };
+        entry.announced = true;
+        if let Some(fault) = entry.inbound.fault() {
+            self.events.push_back(Event::DataFailed { task, fault });
+        }
+    }
+
+    fn hold_command(&mut self, key: Key, cmd_sn: Sn, command: Command) {
+        if let Some(since) = self.connection(command.task.connection).map(|connection| connection.header_at)
+            && let Some(task) = self.tasks.get_mut(key)
+        {
+            task.waiting = Some(Box::new(HeldCommand { command, since, staged: Vec::new(), overrun: false }));
+        }
+        self.window.hold(cmd_sn, Held::Command(key));
+    }
+
+    /// Delivers what is held for the next CmdSN, and for those after it.
+    pub(super) fn release(&mut self) {
+        while let Some(held) = self.window.take_next() {
+            match held {
+                Held::Command(key) => self.release_command(key),
+                Held::Request(request) => {
+                    self.staged_bytes -= staged_cost(request.data.len());
+                    self.carry_out(*request);
+                }
+                Held::Received => {}
+            }
+        }
+        self.release_tmfs();
+    }
+
+    fn release_command(&mut self, key: Key) {
+        let Some(waiting) = self.tasks.get_mut(key).and_then(|task| task.waiting.take()) else { return };
+        let HeldCommand { command, staged, overrun, .. } = *waiting;
+        let task = command.task;
+        if overrun {
+            return self.refuse_overrun(task, &staged);
+        }
+        self.announce(command);
+        for StagedData { offset, bytes } in staged {
+            self.staged_bytes -= staged_cost(bytes.len());
+            self.events.push_back(Event::StagedData { task, offset, bytes });
+        }
+    }
+
+    /// There was no room for the data of a held command: TASK SET FULL, so that the initiator retries (SAM-5
+    /// 5.3.1).
+    fn refuse_overrun(&mut self, task: TaskId, staged: &[StagedData]) {
+        self.staged_bytes -= staged.iter().map(|staged| staged_cost(staged.bytes.len())).sum::<usize>();
+        self.active += 1;
+        self.respond(task, Response { status: TASK_SET_FULL, ..Response::default() });
+    }
+}
+
+fn command(task: TaskId, pdu: &ScsiCommand, ahs: &Ahs<'_>) -> Command {
+    Command {
+        task,
+        lun: pdu.lun,
+        attribute: pdu.attribute,
+        immediate: pdu.immediate,
+        read: pdu.read,
+        write: pdu.write,
+        edtl: pdu.expected_data_transfer_length,
+        bidirectional_read_edtl: (pdu.read && pdu.write).then(|| ahs.expected_read_length.unwrap_or(0)),
+        immediate_data: pdu.data_segment_length,
+        cdb: pdu.cdb,
+        long_cdb: ahs.extended_cdb.map(|rest| [&pdu.cdb, rest].concat().into_boxed_slice()),
+    }
+}
+
+fn lengths(pdu: &ScsiCommand, ahs: &Ahs<'_>) -> ExpectedLengths {
+    let edtl = pdu.expected_data_transfer_length;
+    let read = match (pdu.read, pdu.write) {
+        (true, true) => ahs.expected_read_length.unwrap_or(0),
+        (true, false) => edtl,
+        (false, _) => 0,
+    };
+    ExpectedLengths { write: if pdu.write { edtl } else { 0 }, read, bidirectional: pdu.read && pdu.write }
+}
+
+/// SAM-5 5.3.1.
+const TASK_SET_FULL: u8 = 0x28;
+
+impl Session {
+    /// Bytes of a command's data received so far, from its start.
+    pub fn data_received(&self, task: TaskId) -> u32 {
+        self.tasks.get(task.key).map_or(0, |task| task.inbound.received())
+    }
+
+    pub(super) fn take_data_out(&mut self, id: ConnectionId, pdu: &DataOut) -> Result<(), Fatal> {
+        self.observe("Data-Out", |session| session.tags.find(pdu.itt));
+        let Some((key, task)) = self.tags.find(pdu.itt).and_then(|key| Some((key, self.tasks.get_mut(key)?)))
+        else {
+            // After an ABORT or a reset an initiator may or may not continue to answer R2Ts (FastAbort in
+            // iscsid.conf): late data are dropped silently.
+            self.counters.data_out_late += 1;
+            return Ok(());
+        };
+        if task.connection != id {
+            return Err(Fatal::ForeignTask);
+        }
+        if task.refuses_data() {
+            task.inbound.dropped(pdu);
+            self.respond_if_drained(key);
+            return Ok(());
+        }
+        let foreign_lun = pdu.ttt.is_some() && pdu.lun != task.lun;
+        let checked = task.inbound.check(pdu, key, &self.config.parameters, task.lengths.write);
+        match checked {
+            Ok(_) if foreign_lun => self.fail(key, DataFault::Sequence),
+            Ok(offset) => {
+                let (length, is_final) = (pdu.data_segment_length, pdu.is_final);
+                self.set_incoming(id, Incoming::DataOut { key, offset, length, is_final });
+            }
+            Err(fault) => {
+                task.inbound.dropped(pdu);
+                self.fail(key, fault);
+            }
+        }
+        Ok(())
+    }
+
+    /// The destination of the data segment being received.
+    pub(super) fn destination(&mut self, id: ConnectionId) -> Destination {
+        let Some(connection) = self.connection(id) else { return Destination::Discard };
+        let (key, offset, length) = match &connection.incoming {
+            Incoming::Nothing | Incoming::Dropped => return Destination::Discard,
+            Incoming::Request(_) => return self.request_destination(id),
+            Incoming::Immediate { key, length } => (*key, 0, *length),
+            Incoming::DataOut { key, offset, length, .. } => (*key, *offset, *length),
+        };
+        let has_room = self.has_staging_room(length as usize);
+        let Some(task) = self.tasks.get_mut(key) else { return Destination::Discard };
+        let Some(waiting) = &mut task.waiting else {
+            return match task.inbound.takes_from(offset) {
+                true => Destination::Task { task: TaskId { key, connection: id }, offset },
+                false => Destination::Discard,
+            };
+        };
+        waiting.overrun |= !has_room;
+        if waiting.overrun { Destination::Discard } else { self.reserve(id, length as usize) }
+    }
+
+    /// A short ping is answered even without staging room; its size is small for each connection.
+    fn request_destination(&mut self, id: ConnectionId) -> Destination {
+        let length =
+            self.connection(id).map_or(0, |connection| connection.header.data_segment_length()) as usize;
+        if length <= UNCOUNTED_BYTES_MAX {
+            return Destination::Inline;
+        }
+        if !self.has_staging_room(length) {
+            self.reject(id, RejectReason::LongOperationReject);
+            self.set_incoming(id, Incoming::Dropped);
+            return Destination::Discard;
+        }
+        self.reserve(id, length)
+    }
+
+    /// A segment held by the machine is charged from its header on: the peer may take any time to send it.
+    fn reserve(&mut self, id: ConnectionId, length: usize) -> Destination {
+        self.count_staged(length);
+        if let Some(connection) = self.connection_mut(id) {
+            connection.reserved_bytes = staged_cost(length);
+        }
+        Destination::Inline
+    }
+
+    pub(super) fn has_staging_room(&self, length: usize) -> bool {
+        let bytes = staged_cost(length);
+        bytes <= self.staging_limit && self.staged_bytes + bytes <= self.config.staged_bytes_max
+    }
+
+    pub(super) fn count_staged(&mut self, length: usize) {
+        self.staged_bytes += staged_cost(length);
+        self.staging_limit = self.staging_limit.saturating_sub(staged_cost(length));
+    }
+
+    pub(super) fn immediate_arrived(&mut self, key: Key, length: u32, inline: &[u8]) {
+        self.stage(key, 0, length, inline);
+        if let Some(task) = self.tasks.get_mut(key) {
+            task.inbound.immediate_arrived(length);
+            self.advance_data(key);
+        }
+    }
+
+    pub(super) fn data_out_arrived(
+        &mut self,
+        key: Key,
+        offset: u32,
+        length: u32,
+        is_final: bool,
+        inline: &[u8],
+    ) {
+        self.observe("its data are there", |_| Some(key));
+        self.stage(key, offset, length, inline);
+        if let Some(task) = self.tasks.get_mut(key) {
+            task.inbound.arrived(length, is_final);
+            self.advance_data(key);
+            self.respond_if_drained(key);
+        }
+    }
+
+    /// Holds the data of a held command; other data are at their destination already.
+    fn stage(&mut self, key: Key, offset: u32, length: u32, inline: &[u8]) {
+        if length == 0 {
+            return;
+        }
+        let has_room = self.has_staging_room(inline.len());
+        let Some(task) = self.tasks.get_mut(key) else { return };
+        let (task_id, connection) = (key, task.connection);
+        let Some(waiting) = &mut task.waiting else {
+            // The command was delivered between this header and its data: the driver knows the task.
+            if !inline.is_empty() {
+                let task = TaskId { key: task_id, connection };
+                self.events.push_back(Event::StagedData { task, offset, bytes: inline.to_vec() });
+            }
+            return;
+        };
+        if inline.len() == length as usize && has_room && !waiting.overrun {
+            waiting.staged.push(StagedData { offset, bytes: inline.to_vec() });
+            self.count_staged(inline.len());
+        } else {
+            waiting.overrun = true;
+        }
+    }
+
+    /// Requests more data, or reports that it is complete.
+    pub(super) fn advance_data(&mut self, key: Key) {
+        let Some(task) = self.tasks.get_mut(key) else { return };
+        let id = task.connection;
+        match task.inbound.next(&self.config.parameters) {
+            NextStep::Wait => {}
+            NextStep::Complete => {
+                self.events.push_back(Event::DataComplete { task: TaskId { key, connection: id } });
+            }
+            NextStep::SendR2ts(count) => {
+                if let Some(connection) = self.connection_mut(id) {
+                    connection.urgent.extend((0..count).map(|_| QueuedPdu::R2t(key)));
+                }
+            }
+        }
+    }
+
+    /// Records an error in a task's data.
+    fn fail(&mut self, key: Key, fault: DataFault) {
+        let Some(task) = self.tasks.get_mut(key) else { return };
+        task.inbound.fail(fault);
+        if !task.is_held() {
+            let task = TaskId { key, connection: task.connection };
+            self.events.push_back(Event::DataFailed { task, fault });
+        }
+    }
+
+    /// Section 7.8: "it MUST answer with a Reject PDU with a reason code of Data-Digest-Error and discard the PDU".
+    /// A task whose data it was also gets its CHECK CONDITION, "after … it receives all the data".
+    pub(super) fn digest_failed(&mut self, id: ConnectionId, incoming: &Incoming) {
+        self.counters.digest_errors += 1;
+        self.reject(id, RejectReason::DataDigestError);
+        match incoming {
+            Incoming::Immediate { key, .. } => self.fail(*key, DataFault::Digest),
+            Incoming::DataOut { key, is_final, length, .. } => {
+                if let Some(task) = self.tasks.get_mut(*key) {
+                    task.inbound.arrived(*length, *is_final);
+                }
+                self.fail(*key, DataFault::Digest);
+            }
+            Incoming::Nothing | Incoming::Dropped | Incoming::Request(_) => {}
+        }
+    }
+}
+
+/// The MaxRecvDataSegmentLength of a discovery session.
+const UNCOUNTED_BYTES_MAX: usize = 8 << 10;

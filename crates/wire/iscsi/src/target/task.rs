@@ -1,13 +1,23 @@
-//! A SCSI task, from the arrival of its command to its status.
+//! A SCSI task, from the arrival of its command to its status: the data of a write, which PDU of it is valid next and what
+//! to request (RFC 7143 sections 4.2.5.2, 11.7 and 11.8), and the data and status of the response (sections 11.4 and 11.7).
+//!
+//! ```text
+//!   0            immediate       unsolicited        burst_start                          wanted   EDTL
+//!   | data with the command | Data-Out, TTT=none | R2T 0, MaxBurst | R2T 1, MaxBurst | rest |      |
+//!   '------------ at most FirstBurstLength ------'
+//! ```
+//!
+//! DataPDUInOrder and DataSequenceInOrder are Yes, so the offset of the next byte is determined, however many
+//! R2Ts are outstanding.
 
+use std::collections::HashMap;
+use std::hash::{BuildHasherDefault, Hasher};
 use std::time::Instant;
 
-use super::Session;
-use super::event::{Command, ConnectionId};
-use super::inbound::Inbound;
-use super::outbound::{ExpectedLengths, Outbound};
-use crate::observed::report;
-use crate::pdu::{Itt, Lun};
+use super::interface::{Command, ConnectionId, DataFault, Receipt};
+use crate::negotiate::Parameters;
+use crate::pdu::{DataOut, Itt, Lun, Residual, ScsiCommand, Ttt};
+use crate::serial::Sn;
 use crate::slab::Key;
 
 #[derive(Debug)]
@@ -63,19 +73,6 @@ pub const TASK_EVENTS: [&str; 9] = [
     "its connection is lost",
 ];
 
-impl Session {
-    /// Reports an event of a task before it takes effect.
-    pub(super) fn observe(&self, event: &'static str, which: impl FnOnce(&Session) -> Option<Key>) {
-        report("target", event, || match which(self).and_then(|key| self.tasks.get(key)) {
-            None => "not there",
-            Some(task) if task.outbound.is_some() => "answered",
-            Some(task) if task.is_held() => "waits for its turn",
-            Some(task) if task.inbound.is_wanted() => "takes data",
-            Some(_) => "with the driver",
-        });
-    }
-}
-
 impl Task {
     /// Whether its command is held.
     pub(super) fn is_held(&self) -> bool {
@@ -98,4 +95,423 @@ impl Task {
 pub(super) fn staged_cost(length: usize) -> usize {
     const OVERHEAD_BYTES: usize = 64;
     length + OVERHEAD_BYTES
+}
+
+/// State of a write's data.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Inbound {
+    /// Bytes that the driver accepts; `None` until it calls `expect_data`.
+    wanted: Option<u32>,
+    /// All bytes before this offset have arrived.
+    received: u32,
+    /// Immediate data are still being received.
+    immediate_pending: bool,
+    /// Unsolicited Data-Out PDUs are still to come.
+    unsolicited_open: bool,
+    /// Start of the solicited data.
+    burst_start: u32,
+    /// R2Ts by number: below `done` fulfilled, below `sent` sent, below `asked` to be sent.
+    done: u32,
+    sent: u32,
+    asked: u32,
+    /// Next DataSN of the current sequence.
+    data_sn: Sn,
+    fault: Option<DataFault>,
+    complete: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum NextStep {
+    /// Wait for data.
+    Wait,
+    /// Send this many R2Ts.
+    SendR2ts(u32),
+    /// All data have arrived.
+    Complete,
+}
+
+/// The range of an R2T.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Burst {
+    pub(super) r2t_sn: u32,
+    pub(super) offset: u32,
+    pub(super) length: u32,
+}
+
+impl Inbound {
+    /// Checks a command header against the rules for unsolicited data.
+    pub(super) fn new(command: &ScsiCommand, rules: &Parameters) -> Inbound {
+        let immediate = command.data_segment_length;
+        let most = rules.first_burst_length.min(command.expected_data_transfer_length);
+        let allowed = immediate == 0 || (command.write && rules.immediate_data && immediate <= most);
+        let fault = !allowed || (!command.is_final && rules.initial_r2t);
+        Inbound {
+            immediate_pending: immediate > 0 && !fault,
+            unsolicited_open: !command.is_final,
+            fault: fault.then_some(DataFault::Unsolicited),
+            ..Inbound::default()
+        }
+    }
+
+    pub(super) fn fault(&self) -> Option<DataFault> {
+        self.fault
+    }
+
+    /// All bytes before this offset have arrived.
+    pub(super) fn received(&self) -> u32 {
+        self.received
+    }
+
+    /// Whether the driver accepts data, and no error has occurred.
+    pub(super) fn is_wanted(&self) -> bool {
+        self.wanted.is_some() && self.fault.is_none()
+    }
+
+    /// Whether the driver may accept data from this offset on. For immediate data it has not decided yet.
+    pub(super) fn takes_from(&self, offset: u32) -> bool {
+        self.wanted.is_none_or(|wanted| offset < wanted)
+    }
+
+    /// The driver accepts this many bytes.
+    pub(super) fn expect(&mut self, wanted: u32) {
+        self.wanted = Some(wanted);
+    }
+
+    /// The offset of a Data-Out, if it is the one valid next.
+    pub(super) fn check(
+        &self,
+        pdu: &DataOut,
+        key: Key,
+        rules: &Parameters,
+        edtl: u32,
+    ) -> Result<u32, DataFault> {
+        let (end, misplaced) = match pdu.ttt {
+            None if self.unsolicited_open => (rules.first_burst_length.min(edtl), DataFault::Unsolicited),
+            None => return Err(DataFault::Unsolicited),
+            Some(ttt) => {
+                (self.open_burst_end(ttt, key, rules).ok_or(DataFault::Sequence)?, DataFault::Sequence)
+            }
+        };
+        if pdu.data_sn != self.data_sn || pdu.buffer_offset != self.received {
+            return Err(DataFault::Sequence);
+        }
+        match pdu.buffer_offset.checked_add(pdu.data_segment_length) {
+            Some(reached) if reached > end => Err(misplaced),
+            // "The F bit … for the last PDU of a sequence": an R2T answered by less than it requested.
+            Some(reached) if pdu.ttt.is_some() && pdu.is_final && reached < end => Err(DataFault::Sequence),
+            Some(_) => Ok(pdu.buffer_offset),
+            None => Err(DataFault::Sequence),
+        }
+    }
+
+    /// The immediate data have arrived.
+    pub(super) fn immediate_arrived(&mut self, length: u32) {
+        self.immediate_pending = false;
+        self.received += length;
+    }
+
+    /// The data of a Data-Out that [`Inbound::check`] accepted have arrived.
+    pub(super) fn arrived(&mut self, length: u32, is_final: bool) {
+        self.received += length;
+        self.data_sn = self.data_sn.next();
+        if is_final {
+            self.end_sequence(self.done < self.sent);
+        }
+    }
+
+    /// A Data-Out whose data are dropped; it may still end its sequence.
+    pub(super) fn dropped(&mut self, pdu: &DataOut) {
+        if pdu.is_final {
+            self.end_sequence(pdu.ttt.is_some());
+        }
+    }
+
+    /// An error in the data: no more is requested.
+    pub(super) fn fail(&mut self, fault: DataFault) {
+        self.fault = Some(fault);
+        self.immediate_pending = false;
+        self.asked = self.sent;
+    }
+
+    /// Whether all data announced or requested have arrived or been dropped.
+    pub(super) fn is_drained(&self) -> bool {
+        !self.unsolicited_open && !self.immediate_pending && self.done >= self.sent
+    }
+
+    /// Determines the next step.
+    pub(super) fn next(&mut self, rules: &Parameters) -> NextStep {
+        let Some(wanted) = self.wanted.filter(|_| self.fault.is_none()) else { return NextStep::Wait };
+        if self.complete || self.immediate_pending || self.unsolicited_open {
+            return NextStep::Wait;
+        }
+        if self.received >= wanted {
+            self.complete = true;
+            return NextStep::Complete;
+        }
+        if self.asked == 0 {
+            self.burst_start = self.received;
+        }
+        let bursts = (wanted - self.burst_start).div_ceil(rules.max_burst_length.max(1));
+        let allowed = self.done.saturating_add(u32::from(rules.max_outstanding_r2t.max(1)));
+        let more = bursts.min(allowed).saturating_sub(self.asked);
+        self.asked += more;
+        if more == 0 { NextStep::Wait } else { NextStep::SendR2ts(more) }
+    }
+
+    /// The next R2T to send, if it is still needed.
+    pub(super) fn send_r2t(&mut self, rules: &Parameters) -> Option<Burst> {
+        if self.sent >= self.asked {
+            return None;
+        }
+        let burst = self.burst(self.sent, rules)?;
+        self.sent += 1;
+        Some(burst)
+    }
+
+    /// R2Ts sent, which ExpDataSN of the response counts.
+    pub(super) fn r2ts_sent(&self) -> u32 {
+        self.sent
+    }
+
+    fn burst(&self, number: u32, rules: &Parameters) -> Option<Burst> {
+        let offset = self.burst_start.checked_add(number.checked_mul(rules.max_burst_length)?)?;
+        let length = self.wanted?.checked_sub(offset)?.min(rules.max_burst_length);
+        Some(Burst { r2t_sn: number, offset, length })
+    }
+
+    /// The end of the burst that `ttt` may bring data for now.
+    fn open_burst_end(&self, ttt: Ttt, key: Key, rules: &Parameters) -> Option<u32> {
+        if self.done >= self.sent || self.unsolicited_open || ttt != r2t_tag(key, self.done) {
+            return None;
+        }
+        self.burst(self.done, rules).map(|burst| burst.offset + burst.length)
+    }
+
+    fn end_sequence(&mut self, solicited: bool) {
+        self.data_sn = Sn(0);
+        match solicited {
+            true => self.done = self.done.saturating_add(1).min(self.sent),
+            false => self.unsolicited_open = false,
+        }
+    }
+}
+
+/// The Target Transfer Tag of a task's R2T. Its low half is the task's index; the high half changes with
+/// every R2T and every reuse of the index, so that late data of an ended task are not stored for its
+/// successor.
+pub(super) fn r2t_tag(key: Key, r2t_sn: u32) -> Ttt {
+    let order = key.generation.wrapping_mul(31).wrapping_add(r2t_sn) & 0x7fff;
+    let tag = order << 16 | (key.index & 0xffff);
+    Ttt::new(tag).unwrap_or_else(|| unreachable!("bit 31 is clear, so this is not the reserved tag"))
+}
+
+/// Expected data transfer lengths, in bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct ExpectedLengths {
+    pub(super) write: u32,
+    pub(super) read: u32,
+    pub(super) bidirectional: bool,
+}
+
+/// The driver's response, and how much of it has been sent.
+#[derive(Debug)]
+pub(super) struct Outbound {
+    pub(super) status: u8,
+    /// Empty if there is none; an empty box owns no memory.
+    pub(super) sense: Box<[u8]>,
+    /// Acknowledgement that the driver wants of the status.
+    pub(super) receipt: Option<Box<Receipt>>,
+    /// Size of the Data-In.
+    data_in: u32,
+    /// Bytes requested by the CDB.
+    expected: u64,
+    sent: u32,
+    data_sn: u32,
+}
+
+/// The range of one Data-In PDU.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Chunk {
+    pub(super) offset: u32,
+    pub(super) length: u32,
+    pub(super) data_sn: u32,
+    /// It ends a burst, or the data.
+    pub(super) is_final: bool,
+    /// It carries the status, and is the last.
+    pub(super) with_status: bool,
+}
+
+/// Limits on Data-In: the initiator's MaxRecvDataSegmentLength, and MaxBurstLength.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Limits {
+    pub(super) segment: u32,
+    pub(super) burst: u32,
+}
+
+impl Outbound {
+    pub(super) fn new(
+        status: u8,
+        sense: &[u8],
+        data_in: u32,
+        expected: u64,
+        lengths: ExpectedLengths,
+    ) -> Outbound {
+        Outbound {
+            status,
+            sense: sense.into(),
+            receipt: None,
+            data_in: data_in.min(lengths.read),
+            expected,
+            sent: 0,
+            data_sn: 0,
+        }
+    }
+
+    /// The next range; `None` if all data have been sent.
+    pub(super) fn next_chunk(&mut self, limits: Limits, lengths: ExpectedLengths) -> Option<Chunk> {
+        let left = self.data_in - self.sent;
+        if left == 0 {
+            return None;
+        }
+        let burst_left = limits.burst - self.sent % limits.burst;
+        let length = left.min(limits.segment).min(burst_left);
+        let is_last = length == left;
+        let chunk = Chunk {
+            offset: self.sent,
+            length,
+            data_sn: self.data_sn,
+            is_final: is_last || length == burst_left,
+            with_status: is_last && self.rides_on_data(lengths),
+        };
+        self.sent += length;
+        self.data_sn += 1;
+        Some(chunk)
+    }
+
+    /// Section 11.7.3: status may come with the last Data-In "if the command completed without an exception"; two
+    /// residuals do not fit there.
+    fn rides_on_data(&self, lengths: ExpectedLengths) -> bool {
+        self.status == GOOD && self.sense.is_empty() && !lengths.bidirectional
+    }
+
+    /// Number of Data-In PDUs sent.
+    pub(super) fn data_sn(&self) -> u32 {
+        self.data_sn
+    }
+
+    /// The residual of the written data if it writes, else of the read data.
+    pub(super) fn residual(&self, lengths: ExpectedLengths) -> Residual {
+        let edtl = if lengths.bidirectional || lengths.read == 0 { lengths.write } else { lengths.read };
+        residual(self.expected, edtl)
+    }
+
+    /// The residual of a bidirectional command's read data.
+    pub(super) fn read_residual(&self, lengths: ExpectedLengths) -> Residual {
+        match lengths.bidirectional {
+            true => residual(u64::from(self.data_in), lengths.read),
+            false => Residual::None,
+        }
+    }
+}
+
+/// Section 11.4.5: bytes requested against bytes expected by the initiator.
+fn residual(moved: u64, expected: u32) -> Residual {
+    let saturated = |bytes: u64| u32::try_from(bytes).unwrap_or(u32::MAX);
+    match moved.cmp(&u64::from(expected)) {
+        std::cmp::Ordering::Equal => Residual::None,
+        std::cmp::Ordering::Less => Residual::Underflow(saturated(u64::from(expected) - moved)),
+        std::cmp::Ordering::Greater => Residual::Overflow(saturated(moved - u64::from(expected))),
+    }
+}
+
+/// SAM-5 5.3.1.
+const GOOD: u8 = 0;
+
+/// The tags of all tasks.
+#[derive(Debug, Default)]
+pub(super) struct Tags(HashMap<u32, Key, BuildHasherDefault<TagHasher>>);
+
+impl Tags {
+    pub(super) fn find(&self, itt: Itt) -> Option<Key> {
+        self.0.get(&itt.get()).copied()
+    }
+
+    pub(super) fn insert(&mut self, itt: Itt, key: Key) {
+        self.0.insert(itt.get(), key);
+    }
+
+    pub(super) fn remove(&mut self, itt: Itt) {
+        self.0.remove(&itt.get());
+    }
+}
+
+/// Hashes a tag by one multiplication. An initiator that chooses its tags to collide slows down the lookup of
+/// its own tasks only, and the command window limits their number.
+#[derive(Debug, Default)]
+struct TagHasher(u64);
+
+impl Hasher for TagHasher {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        bytes.iter().for_each(|&byte| self.write_u32(u32::from(byte)));
+    }
+
+    fn write_u32(&mut self, tag: u32) {
+        let product = u128::from(self.0 ^ u64::from(tag)) * u128::from(GOLDEN);
+        self.0 = (product >> 64) as u64 ^ product as u64;
+    }
+}
+
+/// 2^64 divided by the golden ratio: Knuth's multiplicative hashing, which distributes consecutive values
+/// evenly.
+const GOLDEN: u64 = 0x9e37_79b9_7f4a_7c15;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const READ: ExpectedLengths = ExpectedLengths { write: 0, read: 10_000, bidirectional: false };
+
+    #[test]
+    fn data_is_cut_by_segments_and_bursts() {
+        let mut answer = Outbound::new(0, &[], 10_000, 10_000, READ);
+        let limits = Limits { segment: 3000, burst: 4096 };
+        let chunks: Vec<_> = std::iter::from_fn(|| answer.next_chunk(limits, READ)).collect();
+        let shape: Vec<_> = chunks.iter().map(|c| (c.offset, c.length, c.is_final, c.with_status)).collect();
+        assert_eq!(
+            shape,
+            [
+                (0, 3000, false, false),
+                (3000, 1096, true, false),
+                (4096, 3000, false, false),
+                (7096, 1096, true, false),
+                (8192, 1808, true, true),
+            ]
+        );
+        assert!(chunks.iter().map(|chunk| chunk.data_sn).eq(0..5));
+    }
+
+    #[test]
+    fn status_with_sense_does_not_ride_on_data() {
+        let mut answer = Outbound::new(2, &[0x70], 512, 512, READ);
+        let chunk = answer.next_chunk(Limits { segment: 8192, burst: 8192 }, READ);
+        assert_eq!(chunk.map(|chunk| (chunk.is_final, chunk.with_status)), Some((true, false)));
+    }
+
+    #[test]
+    fn more_data_than_expected_is_cut_and_told() {
+        let mut answer = Outbound::new(0, &[], 12_000, 12_000, READ);
+        let limits = Limits { segment: 1 << 20, burst: 1 << 20 };
+        assert_eq!(answer.next_chunk(limits, READ).map(|chunk| chunk.length), Some(10_000));
+        assert_eq!(answer.residual(READ), Residual::Overflow(2000));
+    }
+
+    #[test]
+    fn residuals_saturate() {
+        assert_eq!(residual(u64::MAX, 1), Residual::Overflow(u32::MAX));
+        assert_eq!(residual(0, u32::MAX), Residual::Underflow(u32::MAX));
+    }
 }

@@ -16,45 +16,18 @@
 
 use std::time::{Duration, Instant};
 
-use super::Session;
-use super::connection::CloseAfter;
-use super::event::{CloseReason, ConnectionId, Event, TaskId, TmfId, TmfRequest};
-use super::fence::FenceScope;
-use super::timeout::Timeout;
+use super::connection::{CloseAfter, PreparedPdu, QueuedPdu, nop_in};
+use super::fence::{Blocked, BlockedPdu, Fence, FenceScope, Ping, Timeout, Unacknowledged};
+use super::interface::{CloseReason, ConnectionId, Event, TaskId, TmfId, TmfRequest};
+use super::session::{DelayedTmf, EarlyAbort, Session, Tmf};
+use super::transmit::Transmit;
 use super::window::{CmdSnOrder, Held};
 use crate::pdu::{
-    Bhs, Itt, Lun, RejectReason, TargetNumbers, TaskManagementFunction as Function, TaskManagementRequest,
-    TaskManagementResponse, TaskManagementResult,
+    Bhs, Itt, Lun, Opcode, RejectReason, TargetNumbers, TaskManagementFunction as Function,
+    TaskManagementRequest, TaskManagementResponse, TaskManagementResult, Ttt,
 };
 use crate::serial::Sn;
 use crate::slab::Key;
-
-/// An outstanding function.
-#[derive(Debug)]
-pub(super) struct Tmf {
-    connection: ConnectionId,
-    itt: Itt,
-    function: Function,
-    lun: Lun,
-    immediate: bool,
-    /// Set while it waits for commands sent before it.
-    waiting: Option<DelayedTmf>,
-}
-
-/// A function that aborted commands before they arrived.
-#[derive(Debug)]
-pub(super) struct EarlyAbort {
-    /// The function's CmdSN.
-    before: Sn,
-    scope: FenceScope,
-}
-
-/// A function that waits for earlier commands.
-#[derive(Debug)]
-struct DelayedTmf {
-    pdu: TaskManagementRequest,
-    timeout: Timeout,
-}
 
 impl Session {
     /// A function has been executed, or has failed.
@@ -264,7 +237,7 @@ impl Session {
     fn query_task(&mut self, id: ConnectionId, pdu: &TaskManagementRequest) {
         let found = pdu.referenced_task.and_then(|itt| self.tags.find(itt));
         self.observe("QUERY TASK", |_| found);
-        let is_there = |task: &super::Task| task.lun == pdu.lun && task.outbound.is_none();
+        let is_there = |task: &super::task::Task| task.lun == pdu.lun && task.outbound.is_none();
         let result = match found.and_then(|key| self.tasks.get(key)).is_some_and(is_there) {
             true => TaskManagementResult::FunctionSucceeded,
             false => TaskManagementResult::FunctionComplete,
@@ -354,3 +327,154 @@ fn fence_of(tmf: &Tmf) -> Option<FenceScope> {
 /// Time for commands sent before a reset on other connections to arrive. A TCP retransmission takes about 200
 /// ms, two take about 600.
 const ARRIVE_WITHIN: Duration = Duration::from_secs(2);
+
+impl Session {
+    /// Queues a PDU after all responses so far, blocked ones included.
+    pub(super) fn queue_after_responses(&mut self, id: ConnectionId, bhs: Bhs, then: Option<CloseAfter>) {
+        let say = QueuedPdu::Prepared(Box::new(PreparedPdu { bhs, data: Vec::new(), is_status: true, then }));
+        if self.fences.is_active() {
+            self.fences.hold(id, say);
+        } else if let Some(connection) = self.connection_mut(id) {
+            connection.responses.push_back(say);
+        }
+    }
+
+    /// Queues a response that no response on any connection may pass.
+    pub(super) fn queue_fenced(
+        &mut self,
+        id: ConnectionId,
+        bhs: Bhs,
+        scope: FenceScope,
+        then: Option<CloseAfter>,
+    ) {
+        let ready = Box::new(PreparedPdu { bhs, data: Vec::new(), is_status: true, then });
+        if self.fences.is_active() {
+            self.fences.blocked.push_back(Blocked { connection: id, say: BlockedPdu::Fenced(scope, ready) });
+        } else {
+            self.begin_fence(id, scope, ready);
+            self.advance_fence();
+        }
+    }
+
+    /// Section 4.2.2.3.3: "takes note of last-sent and unacknowledged StatSN on each of the connections", by
+    /// a ping behind everything queued there.
+    fn begin_fence(&mut self, requester: ConnectionId, scope: FenceScope, answer: Box<PreparedPdu>) {
+        let number = self.fences.begun.wrapping_add(1);
+        self.fences.begun = number;
+        let others: Vec<ConnectionId> =
+            self.connections().map(|(id, _)| id).filter(|&other| other != requester).collect();
+        let unacknowledged = others.into_iter().map(|other| self.ask(number, other)).collect();
+        let answer = Some(answer);
+        let timeout = Timeout::new(ACKNOWLEDGE_WITHIN);
+        self.fences.active = Some(Fence { number, scope, requester, answer, unacknowledged, timeout });
+    }
+
+    /// Queues a ping. On a connection that is logging out nothing follows the logout response: there only its
+    /// end is waited for.
+    fn ask(&mut self, number: u32, id: ConnectionId) -> Unacknowledged {
+        if let Some(connection) = self.connection_mut(id).filter(|connection| !connection.logged_out) {
+            connection.responses.push_back(QueuedPdu::FencePing(number));
+            self.events.push_back(Event::TransmitReady { connection: id });
+        }
+        Unacknowledged { connection: id, ping: None }
+    }
+
+    /// Sends the ping: everything queued before it has been sent.
+    pub(super) fn emit_fence_ping(&mut self, id: ConnectionId, number: u32) -> Option<Transmit> {
+        let active = self.fences.active.as_mut().filter(|fence| fence.number == number)?;
+        let unacknowledged =
+            active.unacknowledged.iter_mut().find(|unacknowledged| unacknowledged.connection == id)?;
+        let connection = self.connections.get_mut(id)?;
+        let ttt = connection.next_ping();
+        unacknowledged.ping = Some(Ping { stat_sn: connection.stat_sn, ttt });
+        let ready = PreparedPdu { bhs: nop_in(ttt).emit(), data: Vec::new(), is_status: false, then: None };
+        Some(self.emit_prepared(id, ready))
+    }
+
+    /// Processes ExpStatSN of a received PDU while a fence is active.
+    pub(super) fn handle_acknowledgement(&mut self, id: ConnectionId, bhs: &Bhs) {
+        let Some(fence) = &mut self.fences.active else { return };
+        let exp_stat_sn = exp_stat_sn(bhs);
+        let answered = match bhs.opcode() {
+            Some(Opcode::NopOut) => Ttt::new(bhs.u32(TTT)),
+            _ => None,
+        };
+        let arrived =
+            |ping: Ping| ping.stat_sn.le(exp_stat_sn) || (answered.is_some() && answered == ping.ttt);
+        fence.unacknowledged.retain(|unacknowledged| {
+            unacknowledged.connection != id || !unacknowledged.ping.is_some_and(arrived)
+        });
+        self.advance_fence();
+    }
+
+    /// A connection is gone, with its responses.
+    pub(super) fn fences_connection_lost(&mut self, id: ConnectionId) {
+        if let Some(fence) = &mut self.fences.active {
+            fence.unacknowledged.retain(|unacknowledged| unacknowledged.connection != id);
+            self.advance_fence();
+        }
+    }
+
+    /// Ends waits that timed out.
+    pub(super) fn fences_timeout(&mut self, now: Instant) {
+        if let Some(fence) = &mut self.fences.active
+            && fence.timeout.has_expired(now)
+        {
+            fence.unacknowledged.clear();
+            self.advance_fence();
+        }
+    }
+
+    /// Advances fences without missing acknowledgements: sends the response, or ends the fence.
+    fn advance_fence(&mut self) {
+        while let Some(mut fence) = self.fences.active.take_if(|fence| fence.unacknowledged.is_empty()) {
+            match fence.answer.take() {
+                Some(answer) => self.fences.active = Some(self.send_fenced(fence, answer)),
+                None => self.release_blocked(),
+            }
+        }
+    }
+
+    /// All responses before it have arrived. "The fence … MUST NOT be considered cleared" before it has
+    /// arrived too.
+    fn send_fenced(&mut self, fence: Fence, answer: Box<PreparedPdu>) -> Fence {
+        let is_last = answer.then.is_some();
+        if let Some(connection) = self.connection_mut(fence.requester) {
+            connection.responses.push_back(QueuedPdu::Prepared(answer));
+            self.events.push_back(Event::TransmitReady { connection: fence.requester });
+        }
+        // A response after which the connections are closed is never acknowledged.
+        let is_heard =
+            !is_last && self.connections().count() > 1 && self.connection(fence.requester).is_some();
+        let unacknowledged =
+            if is_heard { vec![self.ask(fence.number, fence.requester)] } else { Vec::new() };
+        let timeout = Timeout::new(ACKNOWLEDGE_WITHIN);
+        Fence { unacknowledged, timeout, ..fence }
+    }
+
+    /// Queues the blocked PDUs, up to the next fenced response.
+    fn release_blocked(&mut self) {
+        while let Some(Blocked { connection: id, say }) = self.fences.blocked.pop_front() {
+            match say {
+                BlockedPdu::Fenced(scope, ready) => return self.begin_fence(id, scope, ready),
+                BlockedPdu::Plain(say) => {
+                    if let Some(connection) = self.connection_mut(id) {
+                        connection.responses.push_back(say);
+                        self.events.push_back(Event::TransmitReady { connection: id });
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// ExpStatSN: all statuses before it have arrived.
+pub(super) fn exp_stat_sn(bhs: &Bhs) -> Sn {
+    Sn(bhs.u32(EXP_STAT_SN))
+}
+
+/// An initiator on a LAN acknowledges within milliseconds; issue 2 wants resets answered within five seconds.
+const ACKNOWLEDGE_WITHIN: Duration = Duration::from_secs(1);
+/// Offsets in all PDUs of an initiator (section 11).
+const EXP_STAT_SN: usize = 28;
+const TTT: usize = 20;

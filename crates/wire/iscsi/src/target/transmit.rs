@@ -1,14 +1,16 @@
-//! Transmission: queued PDUs, which get their sequence numbers here.
+//! The driver's calls for a command (data accepted, its response), and transmission: queued PDUs, which get their sequence
+//! numbers here.
 
-use super::connection::{CloseAfter, PreparedPdu, QueuedPdu};
-use super::event::{CloseReason, ConnectionId, Event, TaskId};
-use super::outbound::{Chunk, Limits};
-use super::{Session, inbound};
-use crate::data;
-use crate::pdu::{Bhs, DataIn, DataInStatus, Itt, Lun, R2t, Response, ScsiResponse, TargetNumbers};
+use std::num::NonZeroU32;
+
+use super::connection::{CloseAfter, PreparedPdu, QueuedPdu, nop_in};
+use super::interface::{CloseReason, ConnectionId, DataFault, Event, Receipt, TaskId};
+use super::session::Session;
+use super::task::{Chunk, Limits, Outbound, Task, r2t_tag};
+use crate::framing;
+use crate::pdu::{Bhs, DataIn, DataInStatus, Itt, Lun, R2t, ScsiResponse, TargetNumbers};
 use crate::serial::Sn;
 use crate::slab::Key;
-use std::num::NonZeroU32;
 
 /// A PDU to send. The driver adds padding and digests ([`crate::framing::Framing`]).
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -22,7 +24,7 @@ pub struct Transmit {
 }
 
 /// The data of a PDU to send.
-pub type Payload = data::Payload<TaskId>;
+pub type Payload = framing::Payload<TaskId>;
 
 impl Session {
     /// The next PDU to send on a connection. It may cause events: [`Event::Close`] after a logout response.
@@ -86,7 +88,7 @@ impl Session {
         let pdu = R2t {
             lun: task.lun,
             itt: task.itt,
-            ttt: inbound::r2t_tag(key, burst.r2t_sn),
+            ttt: r2t_tag(key, burst.r2t_sn),
             numbers: TargetNumbers::default(),
             r2t_sn: Sn(burst.r2t_sn),
             buffer_offset: burst.offset,
@@ -159,7 +161,7 @@ impl Session {
         }
         let r2ts = if task.lengths.bidirectional { task.inbound.r2ts_sent() } else { 0 };
         let mut header = ScsiResponse {
-            response: Response::Completed,
+            response: crate::pdu::Response::Completed,
             status: answer.status,
             itt: task.itt,
             snack_tag: 0,
@@ -229,3 +231,93 @@ fn sense_segment(sense: &[u8]) -> Vec<u8> {
 const STAT_SN: usize = 24;
 const EXP_CMD_SN: usize = 28;
 const MAX_CMD_SN: usize = 32;
+
+/// The response to a command.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Response<'a> {
+    /// SAM-5 status.
+    pub status: u8,
+    /// Sense data; empty for none. Bytes beyond 65,535 are not sent.
+    pub sense: &'a [u8],
+    /// Size of the Data-In held by the driver. Bytes beyond the EDTL are not sent.
+    pub data_in: u32,
+    /// Bytes requested by the CDB, in the command's direction (of a bidirectional command: to write). The
+    /// difference to the EDTL is reported as residual.
+    pub expected: u64,
+    /// Requests [`Event::Acknowledged`] when the initiator has acknowledged the status; for statuses without
+    /// data only. Usually `None`.
+    ///
+    /// [`Event::Acknowledged`]: super::Event::Acknowledged
+    pub receipt: Option<Receipt>,
+}
+
+impl Session {
+    /// The driver takes this many bytes of a write's data, from its start; at most the EDTL. When they are there,
+    /// [`super::Event::DataComplete`] follows. See [`super::Event::Command`] for when to call this.
+    pub fn expect_data(&mut self, task: TaskId, wanted: u32) {
+        self.observe("the driver takes data", |_| Some(task.key));
+        let Some(entry) = self.tasks.get_mut(task.key) else { return };
+        if entry.outbound.is_none() {
+            entry.inbound.expect(wanted.min(entry.lengths.write));
+            self.advance_data(task.key);
+        }
+    }
+
+    /// Ends a command. Only the first response counts; one for an ended task has no effect.
+    ///
+    /// The driver keeps the data to be sent until [`super::Transmit::last_of`] names the task.
+    pub fn respond(&mut self, task: TaskId, response: Response<'_>) {
+        self.observe("the driver answers", |_| Some(task.key));
+        let Some(entry) = self.tasks.get_mut(task.key) else { return };
+        if entry.outbound.is_none() {
+            let Response { status, sense, data_in, expected, receipt } = response;
+            let mut answer = Outbound::new(status, sense, data_in, expected, entry.lengths);
+            answer.receipt = receipt.map(Box::new);
+            entry.outbound = Some(answer);
+            // Data with a digest error: "it MUST wait to receive all the data (signaled by a data PDU with
+            // the Final bit set for all outstanding R2Ts) before sending the SCSI Response" (section 7.8).
+            if entry.inbound.fault() != Some(DataFault::Digest) || entry.inbound.is_drained() {
+                self.queue_response(task.key);
+            }
+        }
+    }
+
+    /// Aborts a command that the driver has fenced: there is no response, and later data for it are dropped.
+    pub fn abort(&mut self, task: TaskId) {
+        self.observe("the driver gives it up", |_| Some(task.key));
+        if self.remove_task(task.key).is_some() {
+            self.announce_window(task.connection);
+        }
+    }
+
+    /// Queues a response that waited for the last of its command's data.
+    pub(super) fn respond_if_drained(&mut self, key: Key) {
+        let waits = |task: &&Task| task.outbound.is_some() && !task.queued && task.inbound.is_drained();
+        if self.tasks.get(key).as_ref().is_some_and(waits) {
+            self.queue_response(key);
+        }
+    }
+
+    fn queue_response(&mut self, key: Key) {
+        let Some(task) = self.tasks.get_mut(key) else { return };
+        task.queued = true;
+        let (id, lun) = (task.connection, task.lun);
+        if self.fences.holds(lun) {
+            self.fences.hold(id, QueuedPdu::Response(key));
+        } else if let Some(connection) = self.connection_mut(id) {
+            connection.responses.push_back(QueuedPdu::Response(key));
+        }
+    }
+
+    /// If the command window was closed and no response is queued that would announce its reopening, sends a
+    /// NOP-In.
+    fn announce_window(&mut self, id: ConnectionId) {
+        if !self.window.is_closed() {
+            return;
+        }
+        let Some(connection) = self.connection_mut(id) else { return };
+        if connection.urgent.is_empty() && connection.responses.is_empty() {
+            connection.queue_without_status(nop_in(None).emit());
+        }
+    }
+}

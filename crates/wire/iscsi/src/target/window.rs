@@ -7,7 +7,7 @@
 
 use std::collections::VecDeque;
 
-use super::incoming::Request;
+use super::connection::Request;
 use crate::serial::Sn;
 use crate::slab::Key;
 

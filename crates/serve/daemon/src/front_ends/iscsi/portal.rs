@@ -2,7 +2,7 @@
 
 use crate::config::Address;
 use crate::config::Section;
-use iscsi::target_address::TargetAddress;
+use iscsi::name::TargetAddress;
 use iscsi_server::ISCSI;
 use reactor::StreamOptions;
 use volume::spec::Bytes;

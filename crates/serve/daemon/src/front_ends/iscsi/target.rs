@@ -4,8 +4,8 @@ use std::ops::Range;
 
 use front_end_core::Network;
 use iscsi::name::Name;
+use iscsi::name::TargetAddress;
 use iscsi::negotiate::Offers;
-use iscsi::target_address::TargetAddress;
 use iscsi::text::PrintableText;
 use iscsi_server::{NamePattern, Redirect};
 
