@@ -38,16 +38,18 @@ impl Live {
             // Before its hosts lose the volume for nothing. Other orders do not wait for it.
             block_on(shrink::check_served(volume, device, &served, Bytes(*bytes)))?;
         }
-        let mut now = self.now();
-        let (file, changed) = now.changed(change)?;
-        let wanted = || changed.wanted(file.as_ref());
-        let mut reloaded = self.serve(&mut now, wanted()?, options, Some(change))?;
+        let plan = |now: &Now| {
+            let (file, changed) = now.changed(change)?;
+            Ok((changed.wanted(file.as_ref())?, (file, changed)))
+        };
+        let (mut now, wanted, (file, changed)) = self.lock_for(options, plan)?;
+        let mut reloaded = self.serve(&mut now, wanted, options, Some(change))?;
         reloaded.notes.extend(changed.lasts.clone());
         if options.dry_run {
             return Ok(reloaded);
         }
         // A file that could not grow is not to be as large at the next start, either.
-        if !Difference::between(&now.config, &wanted()?).lines.is_empty() {
+        if !Difference::between(&now.config, &changed.wanted(file.as_ref())?).lines.is_empty() {
             return Ok(reloaded);
         }
         if let (Some(before), Some(after)) = (&file, &changed.file) {

@@ -47,6 +47,16 @@ impl Difference {
         self.lines.is_empty() && self.at_next_start.is_empty() && self.reordered.is_empty()
     }
 
+    /// Whether the volume that has this name now is taken away, renamed, opened again or changed.
+    pub(crate) fn touches(&self, volume: &VolumeName) -> bool {
+        let named = self.removed.iter().chain(&self.reopened).chain(&self.reordered);
+        named
+            .chain(self.renamed.iter().map(|(from, _)| from))
+            .chain(self.grown.iter().map(|(name, _)| name))
+            .chain(self.shrunk.iter().map(|(name, ..)| name))
+            .any(|name| name == volume)
+    }
+
     fn line(&mut self, line: String) {
         self.lines.push(line);
     }

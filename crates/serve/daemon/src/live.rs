@@ -13,7 +13,7 @@
 //! ```
 
 use std::net::SocketAddr;
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -48,6 +48,8 @@ pub struct Live {
     events: Arc<Events>,
     openers: Openers,
     now: Mutex<Now>,
+    /// Notified when an order to a RAID set has ended.
+    pub(crate) orders: Condvar,
     probe: Probe,
     reloads: Reloads,
     /// Where metrics are served.
@@ -63,6 +65,10 @@ pub(crate) struct Now {
     pub(crate) desired: Desired,
     pub(crate) config: Config,
     pub(crate) volumes: Volumes,
+    /// Volumes with an order to one of their RAID sets. It waits for members without the lock.
+    pub(crate) ordered: Vec<VolumeName>,
+    /// Orders and changes of the configuration that wait for one of them to end.
+    pub(crate) waiting: usize,
 }
 
 /// How a reload is meant.
@@ -125,6 +131,7 @@ impl Live {
             events,
             openers,
             now: Mutex::new(now),
+            orders: Condvar::new(),
             probe,
             reloads: Reloads::default(),
             endpoint: Mutex::default(),
@@ -255,14 +262,42 @@ impl Live {
         self.now.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Releases the lock until an order to a RAID set has ended.
+    pub(crate) fn order_ended<'a>(&'a self, mut now: MutexGuard<'a, Now>) -> MutexGuard<'a, Now> {
+        debug_assert!(!now.ordered.is_empty(), "an order ends");
+        now.waiting += 1;
+        tracing::info!(waiting = now.waiting, "a change waits for an order to a RAID set");
+        let mut now = self.orders.wait(now).unwrap_or_else(PoisonError::into_inner);
+        now.waiting -= 1;
+        now
+    }
+
+    /// What is served, locked for a change to the configuration that `plan` makes of it. If the change touches a volume with an
+    /// order to a RAID set, it waits for the order without the lock, and plans again.
+    pub(crate) fn lock_for<T>(
+        &self,
+        options: ReloadOptions,
+        plan: impl Fn(&Now) -> Result<(Config, T), Failure>,
+    ) -> Result<(MutexGuard<'_, Now>, Config, T), Failure> {
+        let mut now = self.now();
+        loop {
+            let (wanted, rest) = plan(&now)?;
+            let difference = Difference::between(&now.config, &wanted);
+            if options.dry_run || !now.ordered.iter().any(|volume| difference.touches(volume)) {
+                return Ok((now, wanted, rest));
+            }
+            now = self.order_ended(now);
+        }
+    }
+
     /// Reads the configuration again and serves that. The audit says `by` whom.
     ///
     /// # Errors
     /// Nothing has changed, and why.
     pub fn reload(&self, options: ReloadOptions, by: &str) -> Result<Reloaded, Failure> {
         self.noted(options, by, || {
-            let mut now = self.now();
-            let wanted = now.desired.safe_config()?;
+            let plan = |now: &Now| Ok((now.desired.safe_config()?, ()));
+            let (mut now, wanted, ()) = self.lock_for(options, plan)?;
             self.serve(&mut now, wanted, options, None)
         })
     }

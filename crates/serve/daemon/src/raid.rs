@@ -43,7 +43,12 @@ impl Live {
 
     fn raid_unnoted(&self, volume: &str, set: Option<usize>, order: &RaidOrder) -> Result<Reloaded, Failure> {
         let order = order_of(order).map_err(Failure::refused)?;
+        let is_assembly = matches!(order, Order::Assemble);
         let mut now = self.now();
+        // Each order rewrites the specification that the one before has left.
+        while !is_assembly && now.ordered.iter().any(|name| name.as_str() == volume) {
+            now = self.order_ended(now);
+        }
         let opened = now
             .volumes
             .named(volume)
@@ -66,19 +71,51 @@ impl Live {
                 Failure::failed(format_args!("the set of volume {volume} does not answer; see its log"))
             })?
         };
-        // It changes nothing of the configuration, which others may want while members are waited for.
-        if matches!(order, Order::Assemble) {
+        // Members may be waited for: nobody who wants the configuration waits with them.
+        if is_assembly {
             drop(now);
             return Ok(Reloaded { changes: vec![ask(order)?], ..Reloaded::default() });
         }
         now.check_served(now.desired.file()?.as_ref())?;
+        let claim = Claim::new(self, &mut now, volume);
         let before = set.written();
-        let said = ask(order)?;
-        let mut reloaded = Reloaded { changes: vec![said], ..Reloaded::default() };
+        drop(now);
+        let mut reloaded = Reloaded { changes: vec![ask(order)?], ..Reloaded::default() };
+        let mut now = self.now();
+        debug_assert!(
+            now.ordered.contains(&claim.volume),
+            "the claim lasts until the outcome is written down"
+        );
+        debug_assert!(now.volumes.get(&claim.volume).is_some(), "a claimed volume is not taken away");
         if set.written() != before {
             now.write_down(volume, &before, &set.written(), &mut reloaded);
         }
+        // Dropped before the claim, which takes the lock again.
+        drop(now);
         Ok(reloaded)
+    }
+}
+
+/// A volume with an order to one of its RAID sets. Until this is dropped, other orders to its sets wait, and so do changes of the
+/// configuration that touch the volume ([`Live::lock_for`]).
+struct Claim<'a> {
+    live: &'a Live,
+    volume: VolumeName,
+}
+
+impl Claim<'_> {
+    fn new<'a>(live: &'a Live, now: &mut Now, volume: &str) -> Claim<'a> {
+        let volume: VolumeName = volume.parse().expect("a volume of this name is served");
+        debug_assert!(!now.ordered.contains(&volume), "one order at a time");
+        now.ordered.push(volume.clone());
+        Claim { live, volume }
+    }
+}
+
+impl Drop for Claim<'_> {
+    fn drop(&mut self) {
+        self.live.now().ordered.retain(|volume| *volume != self.volume);
+        self.live.orders.notify_all();
     }
 }
 

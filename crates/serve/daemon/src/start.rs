@@ -67,7 +67,14 @@ fn start_noting(desired: Desired, config: Config, undo: &Undo) -> Result<Started
     let socket = Socket::bind(&control(&config, state.directory())).map_err(Failure::refused)?;
     let metrics = config.metrics.as_ref().map(Metrics::bind).transpose()?;
     tell(&desired, &config, &state, &addresses);
-    let live = Live::new(state, server, front_ends, events, openers, Now { desired, config, volumes });
+    let live = Live::new(
+        state,
+        server,
+        front_ends,
+        events,
+        openers,
+        Now { desired, config, volumes, ordered: Vec::new(), waiting: 0 },
+    );
     live.serve_metrics(metrics)?;
     Ok(Started { live, addresses, ends, reactors, socket: Some(socket), socket_file: None })
 }
@@ -227,7 +234,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::control::{Change, Request, ask};
+    use crate::control::{Change, RaidOrder, Request, ask};
 
     #[test]
     fn a_volume_shrinks_by_an_order_alone_and_not_into_its_data() {
@@ -288,7 +295,10 @@ mod tests {
         }
 
         fn start_at(listen: &str, spec: &str) -> One {
-            let folder = tempfile::tempdir().expect("a temporary directory");
+            One::start_in(tempfile::tempdir().expect("a temporary directory"), listen, spec)
+        }
+
+        fn start_in(folder: tempfile::TempDir, listen: &str, spec: &str) -> One {
             let mut one = One { folder, server: None };
             let desired = Desired {
                 volumes: vec![format!("v={}", one.text(spec)).parse().expect("a volume")],
@@ -416,19 +426,110 @@ mod tests {
         one.end();
     }
 
-    /// The first `size=` of a set was once cut: a member's, of a set with all its hosts cut off for nothing.
-    #[test]
-    fn a_raid_set_is_not_shrunk_by_cutting_its_first_member() {
+    /// A server of a mirror of two files, of which the first can be made to hang.
+    fn mirror() -> One {
         let folder = tempfile::tempdir().expect("a temporary directory");
         let member = |name: &str| format!("file:{}?size=96MiB", folder.path().join(name).display());
-        let spec = format!("raid1:[{}, {}]", member("a"), member("b"));
+        let spec = format!("raid1:[fault:[{}], {}]", member("a"), member("b"));
         let set = backends::parse(&spec).expect("a specification");
         let creation = backends::raid::Creation::default();
         backends::remote::run(async {
             backends::raid::create(&set, &creation, disk_contents::Consent::Given).await.map(drop)
         })
         .expect("a set");
-        let one = One::start(&spec);
+        One::start_in(folder, "127.0.0.1:0", &spec)
+    }
+
+    fn add_spare(one: &One, name: &str) -> mpsc::Receiver<String> {
+        let spare = one.text(&format!("file:FOLDER/{name}?size=96MiB"));
+        let order = RaidOrder::Add { spare, overwrite: false };
+        one.ask(Request::Raid { volume: "v".to_owned(), set: None, order })
+    }
+
+    fn is_ordered(one: &One) -> bool {
+        !one.live().now().ordered.is_empty()
+    }
+
+    /// An order once held the lock of the configuration until all members had answered.
+    #[test]
+    fn an_order_to_a_set_whose_member_does_not_answer_keeps_nobody_else_waiting() {
+        let one = mirror();
+        let faults = one.faults();
+        faults.hang();
+        let order = add_spare(&one, "spare");
+        wait_until(|| is_ordered(&one) && faults.counts().hanging > 0);
+        for (request, expected) in [
+            (Request::Targets, "iqn.2026-01.io.linerate:v"),
+            (Request::Volumes, "raid1"),
+            (Request::Reload { dry_run: false, force: false }, "Reloaded"),
+            (add_ram("w", 1), "+ volume w"),
+            // A dry run changes nothing.
+            (remove("v", true), "- volume v"),
+        ] {
+            let reply = one.ask(request).recv_timeout(WAIT).expect("a reply while the order waits");
+            assert!(reply.contains(expected), "{reply}");
+        }
+        assert!(order.try_recv().is_err() && is_ordered(&one), "the order still waits");
+        faults.pass();
+        let reply = order.recv_timeout(WAIT).expect("a reply");
+        assert!(reply.contains("failed: []"), "{reply}");
+        one.end();
+    }
+
+    fn add_ram(volume: &str, mib: u64) -> Request {
+        let change = Change::Add {
+            volume: volume.parse().expect("a name"),
+            spec: format!("ram:{mib}MiB"),
+            front_end: None,
+            target: None,
+            lun: None,
+            initiators: Vec::new(),
+            keys: Vec::new(),
+        };
+        Request::Change { change, dry_run: false, force: false }
+    }
+
+    fn remove(volume: &str, dry_run: bool) -> Request {
+        let change = Change::Remove { volume: volume.parse().expect("a name") };
+        Request::Change { change, dry_run, force: true }
+    }
+
+    #[test]
+    fn orders_to_a_set_and_changes_of_its_volume_wait_for_the_order_before() {
+        let one = mirror();
+        let added = one.ask(add_ram("w", 1)).recv_timeout(WAIT).expect("a reply");
+        assert!(added.contains("+ volume w"), "{added}");
+        let faults = one.faults();
+        faults.hang();
+        let first = add_spare(&one, "first");
+        wait_until(|| is_ordered(&one) && faults.counts().hanging > 0);
+        let second = add_spare(&one, "second");
+        wait_until(|| one.live().now().waiting == 1);
+        faults.pass();
+        for order in [first, second] {
+            let reply = order.recv_timeout(WAIT).expect("a reply");
+            assert!(reply.contains("failed: []"), "{reply}");
+        }
+        let spec = one.live().volumes().remove(0).spec;
+        assert!(spec.contains("/first") && spec.contains("/second"), "{spec}");
+        faults.hang();
+        let third = add_spare(&one, "third");
+        wait_until(|| is_ordered(&one) && faults.counts().hanging > 0);
+        let removed = one.ask(remove("v", false));
+        wait_until(|| one.live().now().waiting == 1);
+        assert_eq!(one.live().volumes().len(), 2, "it is served while the order waits");
+        faults.pass();
+        let reply = third.recv_timeout(WAIT).expect("a reply");
+        assert!(reply.contains("failed: []"), "{reply}");
+        let reply = removed.recv_timeout(WAIT).expect("a reply");
+        assert!(reply.contains("- volume v") && reply.contains("failed: []"), "{reply}");
+        one.end();
+    }
+
+    /// The first `size=` of a set was once cut: a member's, of a set with all its hosts cut off for nothing.
+    #[test]
+    fn a_raid_set_is_not_shrunk_by_cutting_its_first_member() {
+        let one = mirror();
         let opening = || one.live().now().volumes.named("v").expect("served").unit.volume().opening();
         let (before, mib) = (opening(), one.mib());
         let reply = one.shrink(80, false).recv_timeout(WAIT).expect("a reply");
@@ -498,20 +599,8 @@ mod tests {
             panic!("no targets");
         };
         assert_eq!(targets[0].portals, [server.addresses()[0].to_string()]);
-        let spec = "ram:2MiB".to_owned();
-        let volume = "vm2".parse().expect("a name");
-        let change = Change::Add {
-            volume,
-            spec,
-            front_end: None,
-            target: None,
-            lun: None,
-            initiators: Vec::new(),
-            keys: Vec::new(),
-        };
-        let add = Request::Change { change, dry_run: false, force: false };
         let socket = folder.path().join(CONTROL);
-        let added = ask(&socket, &add).expect("a reply");
+        let added = ask(&socket, &add_ram("vm2", 2)).expect("a reply");
         assert!(matches!(&added, Reply::Reloaded { failed, .. } if failed.is_empty()), "{added:?}");
         let sizes = server.live().volumes().into_iter().map(|volume| (volume.name, volume.bytes));
         let expected = [("vm1".to_owned(), 1 << 20), ("vm2".to_owned(), 2 << 20)];
