@@ -59,9 +59,9 @@ const MUTATIONS: &[Mutation] = &[
     Mutation {
         name: "starved-command",
         what: "a command that waits for memory is forgotten when there is some",
-        file: "crates/serve/iscsi/src/session/command.rs",
-        from: "while let Some((id, job)) = self.waiting_for_memory.pop_front() {",
-        to: "while let Some((id, job)) = self.waiting_for_memory.pop_front().filter(|_| false) {",
+        file: "crates/serve/scsi_session/src/commands.rs",
+        from: "while let Some((id, job)) = self.commands_mut().waiting_for_memory.pop_front() {",
+        to: "while let Some((id, job)) = self.commands_mut().waiting_for_memory.pop_front().filter(|_| false) {",
     },
     Mutation {
         name: "shared-compare-and-write",
@@ -89,21 +89,23 @@ const MUTATIONS: &[Mutation] = &[
     Mutation {
         name: "reader-that-does-not-read",
         what: "a peer that takes no data keeps its memory and its blocks for as long as it likes",
-        file: "crates/serve/iscsi/src/session/links.rs",
-        from: "            link.cut_slow();",
-        to: "            let _ = link;",
+        file: "crates/serve/iscsi/src/slow_peers.rs",
+        from: "        if let Some(link) = self.link(id) {
+            link.cut_slow();",
+        to: "        if let Some(link) = self.link(id) {
+            let _ = link;",
     },
     Mutation {
         name: "preempt-that-aborts-nothing",
         what: "PREEMPT AND ABORT lets the tasks of the preempted nexus run on",
-        file: "crates/serve/iscsi/src/management.rs",
+        file: "crates/serve/scsi_session/src/commands.rs",
         from: "server.abort(AbortOrder { volume, owners: Owners::These(nexuses), spared: Some(by) }).await;",
         to: "let _ = (volume, nexuses);",
     },
     Mutation {
         name: "early-data-lost",
         what: "data that overtook their command on another connection are dropped",
-        file: "crates/serve/iscsi/src/session/mod.rs",
+        file: "crates/serve/iscsi/src/session.rs",
         from: "self.land(task, offset, &bytes)",
         to: "drop((task, offset, bytes))",
     },
@@ -145,14 +147,14 @@ const MUTATIONS: &[Mutation] = &[
     Mutation {
         name: "copy-that-ends-without-a-word",
         what: "a copy that ends with a reset of its destination is not answered",
-        file: "crates/serve/iscsi/src/session/ending.rs",
-        from: "                    untold.push(id);",
-        to: "",
+        file: "crates/serve/iscsi/src/session.rs",
+        from: "            is_copy\n        });",
+        to: "            false\n        });",
     },
     Mutation {
         name: "abort-that-ends-nothing",
         what: "a command that is aborted runs on behind the answer",
-        file: "crates/serve/scsi_session/src/work.rs",
+        file: "crates/serve/scsi_session/src/commands.rs",
         from: "self.task.abort();",
         to: "drop(self.task);",
     },

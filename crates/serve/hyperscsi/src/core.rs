@@ -23,9 +23,8 @@ use front_end_core::{
 };
 use hyperscsi::target::{Event, PathState, SessionEnd, SessionId, Share, TaskId};
 use hyperscsi::{Counters, FRAME_BYTES_MAX, Header, Refusal, Response};
-use logical_unit::LogicalUnit;
 use reactor::{DatagramBatch, Datagrams, Receiver, Sender};
-use scsi_session::quiesce;
+use scsi_session::{ScsiSession, abort_ordered, quiesce, tell_removed};
 
 use crate::config::Config;
 use crate::door::Door;
@@ -319,7 +318,7 @@ impl CoreSessions {
                 Event::Command { task, command } => match self.session(task.session) {
                     // The initiator is told that its session has ended, and asks again another time.
                     Some(session) if !self.is_leaving.get() => {
-                        session.borrow_mut().arrive(reactor::now(), task.number, command);
+                        session.borrow_mut().begin_task(reactor::now(), task.number, command);
                     }
                     _ => {}
                 },
@@ -425,7 +424,7 @@ impl CoreSessions {
             SessionEnd::Misbehaved => "violation",
         };
         let units = session.borrow_mut().end();
-        self.tally.connection_closed(Some(session.borrow().target()), why);
+        self.tally.connection_closed(session.borrow().target(), why);
         session.borrow().log_out(why);
         self.server.tell(|observer| observer.session_ended(session.borrow().info()));
         // Its nexuses end with it, at the latest when a task lets it go that is ending just now.
@@ -501,19 +500,7 @@ impl CoreSessions {
         if !may_stay {
             self.disconnect(session.borrow().id());
         }
-        if removed.units.is_empty() {
-            return;
-        }
-        let (session, core, done) = (Rc::downgrade(session), Rc::clone(self), Sender::clone(done));
-        drop(reactor::spawn(async move {
-            quiesce(&core.server, removed.units).await;
-            if let Some(session) = session.upgrade() {
-                let mut session = session.borrow_mut();
-                session.tell_aborted(&removed.tasks);
-                session.sweep_luns();
-            }
-            drop(done);
-        }));
+        tell_removed(&self.server, session, removed, done);
     }
 }
 
@@ -579,32 +566,8 @@ impl CoreFrontEnd for CoreSessions {
         Box::pin(self.serve(portal, number, datagrams))
     }
 
-    /// Those of other initiators are told, once the devices have quiesced and the commands may be sent again.
     fn abort(self: Rc<Self>, order: &AbortOrder, done: &Sender<()>) {
-        let (mut cleared, mut others) = (Vec::new(), Vec::new());
-        for session in self.all() {
-            let mut session = session.borrow_mut();
-            let Some((unit, nexus)) = session.user_of(&order.volume) else { continue };
-            if order.is_about(nexus) {
-                cleared.push((session.weak(), session.clear_unit(&unit, None, &mut others)));
-            }
-        }
-        cleared.retain(|(_, tasks)| !tasks.is_empty());
-        others.retain(|other| !Arc::ptr_eq(other.volume(), &order.volume));
-        if !cleared.is_empty() || !others.is_empty() {
-            let (server, done) = (Arc::clone(&self.server), Sender::clone(done));
-            let volume = Arc::clone(&order.volume);
-            drop(reactor::spawn(async move {
-                quiesce(&server, others).await;
-                drop(done);
-                server.quiesce(vec![volume]).await;
-                for (session, tasks) in cleared {
-                    if let Some(session) = session.upgrade() {
-                        session.borrow_mut().tell_aborted(&tasks);
-                    }
-                }
-            }));
-        }
+        abort_ordered(&self.server, &self.all(), order, done);
     }
 
     fn adapt(self: Rc<Self>, done: &Sender<()>) {
@@ -620,12 +583,12 @@ impl CoreFrontEnd for CoreSessions {
         let (all, mut in_flight) = (self.all(), BTreeMap::new());
         let sessions = all.iter().map(|session| {
             let session = session.borrow();
-            session.count_in_flight(&mut in_flight);
+            session.commands.count_in_flight(&mut in_flight);
             SessionCounts {
-                target: Some(session.target().to_owned()),
+                target: session.target().map(str::to_owned),
                 host: session.counted_as(),
                 connections: 1,
-                traffic: session.traffic(),
+                traffic: session.commands.traffic,
             }
         });
         let mut statistics = self.tally.statistics(sessions);
@@ -642,11 +605,12 @@ impl CoreFrontEnd for CoreSessions {
         self.kept.borrow_mut().set(self.machine.borrow().memory_bytes());
         for session in self.all() {
             let mut session = session.borrow_mut();
-            let hung: Vec<(Arc<LogicalUnit>, Duration)> = session.expire(now);
+            session.commands.observe(now);
+            let hung = session.expire(now);
             hung.iter().for_each(|(unit, time)| self.server.fence(unit.volume(), *time));
-            session.sweep_luns();
+            session.commands.sweep_luns();
             session.resume_waiting_for_memory();
-            is_busy |= session.in_flight() > 0;
+            is_busy |= session.commands.in_flight() > 0;
         }
         is_busy
     }
@@ -663,7 +627,7 @@ impl CoreFrontEnd for CoreSessions {
 
     fn is_idle(&self) -> bool {
         let (_, unacknowledged, _) = self.machine.borrow().holds();
-        unacknowledged == 0 && self.all().iter().all(|session| session.borrow().in_flight() == 0)
+        unacknowledged == 0 && self.all().iter().all(|session| session.borrow().commands.in_flight() == 0)
     }
 
     fn close_all(&self) {

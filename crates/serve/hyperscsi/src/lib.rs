@@ -11,8 +11,8 @@
 //! - `core` has the protocol machine, its clock, and the sessions of a core; `interface` receives and sends. Each core has a socket
 //!   for each portal, and is given the frames of its sessions by the kernel. Sessions of one nexus are on one core.
 //! - `door` says who may log in.
-//! - `session` carries out commands, as iSCSI's sessions do: the LUNs are those of the crate `scsi_session`. `late` has their deadlines,
-//!   `management` the functions that end them.
+//! - `session` carries out commands, as iSCSI's sessions do: their life is that of the crate `scsi_session`. `management` has the
+//!   functions that end them.
 //!
 //! Not here: numbers, credit, retransmission, which commands were met before: all of that is `hyperscsi`'s.
 
@@ -21,7 +21,6 @@ mod core;
 mod door;
 mod front_end;
 mod interface;
-mod late;
 mod loss;
 mod management;
 mod session;

@@ -18,9 +18,9 @@ use reactor::{Received, Stream};
 use crate::admission::Admitted;
 use crate::core::CoreSessions;
 use crate::inbox::{Inbox, Input, Scratch};
-use crate::link::{Closing, Link};
+use crate::link::{Closing, Link, SLOW};
 use crate::outbox::{self, Outbox};
-use crate::session::{Outgoing, SLOW, SharedSession};
+use crate::session::{Outgoing, SharedSession};
 
 /// Why a connection ended.
 #[derive(Debug)]
@@ -256,7 +256,7 @@ impl Connection {
                 Payload::Task { task, offset, length } => {
                     let range = offset as usize..offset as usize + length as usize;
                     let Outgoing { payload, lock } =
-                        sent.unwrap_or_else(|| Outgoing { payload: session.outgoing(task), lock: None });
+                        sent.unwrap_or_else(|| Outgoing { payload: session.payload(task), lock: None });
                     self.outbox.push_segment(payload, range, lock);
                     continue;
                 }

@@ -4,7 +4,7 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::pin::Pin;
-use std::rc::{Rc, Weak};
+use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -16,7 +16,7 @@ use iscsi::pdu::{Cid, Tsih};
 use iscsi::serial::Sn;
 use logical_unit::LogicalUnit;
 use reactor::Sender;
-use scsi_session::quiesce;
+use scsi_session::{ScsiSession, abort_ordered, quiesce, tell_removed};
 use volume::Volume;
 
 use crate::admission::{Admitted, LoginDriver};
@@ -26,7 +26,7 @@ use crate::front_end::{Context, Iscsi};
 use crate::inbox::{SCRATCH_BYTES, Scratch};
 use crate::refusal::Refusal;
 use crate::registry::SessionSlot;
-use crate::session::{Removed, Session, SharedSession};
+use crate::session::{Session, SharedSession};
 use crate::status::SessionStatus;
 
 /// State shared by the tasks of a core.
@@ -154,7 +154,7 @@ impl CoreSessions {
     pub(crate) fn close_target(&self, target: &str, except: Tsih) {
         for session in self.all() {
             let session = session.borrow();
-            if session.target_name() == target && session.identity.slot.tsih != except {
+            if session.target() == Some(target) && session.identity.slot.tsih != except {
                 session.links().for_each(|link| link.cut());
             }
         }
@@ -192,42 +192,17 @@ impl CoreFrontEnd for CoreSessions {
         Box::pin(LoginDriver::new(&self, accepted).admit())
     }
 
-    /// Those of other initiators are told, once the devices have quiesced and the commands may be sent again.
     fn abort(self: Rc<Self>, order: &AbortOrder, done: &Sender<()>) {
-        let (mut cleared, mut others) = (Vec::new(), Vec::new());
-        for session in self.all() {
-            let mut session = session.borrow_mut();
-            let Some((unit, nexus)) = session.user_of(&order.volume) else { continue };
-            if order.is_about(nexus) {
-                cleared.push((session.weak(), session.clear_unit(&unit, &mut others)));
-            }
-        }
-        cleared.retain(|(_, tasks)| !tasks.is_empty());
-        others.retain(|other| !Arc::ptr_eq(other.volume(), &order.volume));
-        if !cleared.is_empty() || !others.is_empty() {
-            let (server, done) = (Arc::clone(&self.context.server), Sender::clone(done));
-            let volume = Arc::clone(&order.volume);
-            drop(reactor::spawn(async move {
-                quiesce(&server, others).await;
-                drop(done);
-                server.quiesce(vec![volume]).await;
-                for (session, tasks) in cleared {
-                    if let Some(session) = session.upgrade() {
-                        session.borrow_mut().tell_aborted(&tasks);
-                    }
-                }
-            }));
-        }
+        abort_ordered(&self.context.server, &self.all(), order, done);
     }
 
     fn adapt(self: Rc<Self>, done: &Sender<()>) {
         let (config, portals, now) = (self.context.config(), self.context.portals(), reactor::now());
         self.tally.keep_served(|target| config.target(target).is_some());
         for session in self.all() {
-            let ended = session.borrow_mut().adapt(now, &config, &portals);
-            if !ended.is_empty() {
-                let (session, context) = (Rc::downgrade(&session), self.context.clone());
-                drop(reactor::spawn(tell_removed(session, context, ended, Sender::clone(done))));
+            let removed = session.borrow_mut().adapt(now, &config, &portals);
+            if let Some(removed) = removed {
+                tell_removed(&self.context.server, &session, removed, done);
             }
         }
     }
@@ -236,7 +211,7 @@ impl CoreFrontEnd for CoreSessions {
         let (all, mut in_flight) = (self.all(), BTreeMap::new());
         let sessions = all.iter().map(|session| {
             let session = session.borrow();
-            session.count_in_flight(&mut in_flight);
+            session.commands.count_in_flight(&mut in_flight);
             SessionCounts {
                 target: session.target().map(str::to_owned),
                 host: Arc::clone(&session.identity.counted_as),
@@ -298,22 +273,6 @@ impl CoreFrontEnd for CoreSessions {
     }
 }
 
-/// Answers commands for removed LUNs once the devices have quiesced, and frees the LUNs' slots.
-async fn tell_removed(
-    session: Weak<RefCell<Session>>,
-    context: Context,
-    Removed { units, tasks }: Removed,
-    done: Sender<()>,
-) {
-    quiesce(&context.server, units).await;
-    if let Some(session) = session.upgrade() {
-        let mut session = session.borrow_mut();
-        session.tell_aborted(&tasks);
-        session.sweep_luns();
-    }
-    drop(done);
-}
-
 /// Runs a connection in full feature phase until its end.
 async fn serve(
     core: Rc<CoreSessions>,
@@ -329,20 +288,20 @@ async fn serve(
     session.borrow_mut().lose_link(reactor::now(), id);
     drop(permit);
     // Another session of this nexus must not begin while commands of this one can still reach the medium.
-    let aborted_units = session.borrow_mut().take_aborted_units();
+    let aborted_units = session.borrow_mut().commands.take_aborted_units();
     quiesce(&core.context.server, aborted_units).await;
     core.end_session_without_links(&session);
 }
 
 fn tick_session(server: &Server, session: &SharedSession, now: Instant, stall: Duration) -> bool {
     let mut session = session.borrow_mut();
-    session.observe(now);
+    session.commands.observe(now);
     let hung = session.expire(now);
     hung.iter().for_each(|(unit, time)| server.fence(unit.volume(), *time));
     session.withdraw_slow_transfers(now);
     session.cut_stalled(now, stall);
     session.end_discovery(now);
-    session.sweep_luns();
+    session.commands.sweep_luns();
     session.settle_kept();
     session.resume_waiting_for_memory();
     if session.machine.poll_timeout().is_some_and(|due| due <= now) {
@@ -351,5 +310,5 @@ fn tick_session(server: &Server, session: &SharedSession, now: Instant, stall: D
     }
     // Blocked connections check themselves how long the socket has accepted no data.
     session.links().filter(|link| link.is_blocked()).for_each(|link| link.wake());
-    session.in_flight() > 0
+    session.commands.in_flight() > 0
 }

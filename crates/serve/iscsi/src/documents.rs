@@ -8,7 +8,8 @@ use iscsi::serial::Sn;
 use iscsi::target::SessionConfig;
 
 use crate::admission::{DISCOVERY_MEMORY_BYTES_MAX, LOGIN_MEMORY_BYTES_MAX};
-use crate::session::{PATIENCE, SLOW};
+use crate::link::SLOW;
+use crate::slow_peers::PATIENCE;
 use crate::{backoff, directory};
 
 const SECURITY: &str = include_str!("../../../../docs/security.md");

@@ -27,7 +27,9 @@ mod management;
 mod outbox;
 mod refusal;
 mod registry;
+mod report;
 mod session;
+mod slow_peers;
 mod status;
 
 pub use access::Access;

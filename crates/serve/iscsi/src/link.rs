@@ -3,10 +3,14 @@
 use std::cell::{Cell, RefCell};
 use std::net::SocketAddr;
 use std::task::{Context, Poll, Waker};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use iscsi::pdu::Cid;
 use iscsi::target::CloseReason;
+
+/// Transfers of a peer that is this late are moved from the volume's memory to a buffer if others wait for
+/// their blocks.
+pub(crate) const SLOW: Duration = Duration::from_secs(1);
 
 /// The shared state of a connection. Its task is in `connection`.
 pub(crate) struct Link {

@@ -9,101 +9,78 @@ use std::cell::RefCell;
 use std::rc::Weak;
 use std::sync::Arc;
 
-use front_end_core::{AbortOrder, Owners, Server};
+use front_end_core::Server;
 use iscsi::pdu::{TaskManagementFunction as Function, TaskManagementResult as Outcome};
 use iscsi::target::{LogoutId, TaskId, TmfRequest};
-use logical_unit::{Effect, LogicalUnit};
-use scsi_session::{abort_everybodys, add_units, quiesce};
+use logical_unit::LogicalUnit;
+use scsi_session::{ScsiSession, abort_everybodys, add_units, quiesce, with};
 
 use crate::front_end::Context;
 use crate::session::Session;
 
-/// Carries out a function and sends its response. The session's own commands are aborted at once, since
-/// commands that arrive after the function are not affected by it; the rest runs as a task.
-pub(crate) fn start(session: &mut Session, request: TmfRequest) {
-    session.count_task_management(request.function);
-    let (units, untold) = end_own(session, &request);
-    let (context, session) = (session.context(), session.weak());
-    drop(reactor::spawn(async move {
-        let result = carry_out(&context, &session, &request, units).await;
-        tracing::info!(function = ?request.function, ?result, "task management");
-        with(&session, |session| {
-            session.tell_aborted(&untold);
-            session.machine.tmf_done(request.tmf, result);
-            session.handle_events(reactor::now());
-            session.wake_all();
-        });
-    }));
-}
-
-/// Answers the logout of a lost connection when the devices of its aborted commands have quiesced.
-pub(crate) fn quiesce_connection(session: &mut Session, logout: LogoutId) {
-    let (context, units, session) = (session.context(), session.units(), session.weak());
-    drop(reactor::spawn(async move {
-        quiesce(&context.server, units).await;
-        with(&session, |session| {
-            session.machine.logout_done(logout);
-            session.handle_events(reactor::now());
-            session.wake_all();
-        });
-    }));
-}
-
-/// Aborts the session's own commands that the function names. Returns the units whose devices must quiesce
-/// before the response, and the copies that were addressed to another LUN, whose initiator must still be
-/// answered.
-fn end_own(session: &mut Session, request: &TmfRequest) -> (Vec<Arc<LogicalUnit>>, Vec<TaskId>) {
-    let unit = session.unit(request.lun);
-    match (request.function, unit) {
-        (Function::AbortTask, unit) => {
-            let mut units = request.referenced.map_or_else(Vec::new, |task| session.abort(task));
-            add_units(&mut units, unit.as_slice());
-            (units, Vec::new())
-        }
-        (Function::AbortTaskSet | Function::ClearTaskSet, Some(unit)) => session.abort_unit(&unit, None),
-        (Function::LogicalUnitReset, Some(unit)) => {
-            let ended = session.abort_unit(&unit, None);
-            unit.reset();
-            ended
-        }
-        (Function::ITNexusReset, _) => {
-            session.units().iter().for_each(|unit| drop(session.abort_unit(unit, None)));
-            (session.units(), Vec::new())
-        }
-        (Function::TargetWarmReset | Function::TargetColdReset, _) => {
-            for unit in session.units() {
-                drop(session.abort_unit(&unit, None));
-                unit.reset();
-            }
-            (session.units(), Vec::new())
-        }
-        // Queries, what is not supported, and LUNs that do not exist.
-        _ => (Vec::new(), Vec::new()),
+impl Session {
+    /// Carries out a function and sends its response. The session's own commands are aborted at once, since
+    /// commands that arrive after the function are not affected by it; the rest runs as a task.
+    pub(crate) fn manage(&mut self, request: TmfRequest) {
+        self.tally.task_management(self.target(), name(request.function));
+        let (units, untold) = self.end_own(&request);
+        let (context, session) = (self.context.clone(), self.weak());
+        drop(reactor::spawn(async move {
+            let result = carry_out(&context, &session, &request, units).await;
+            tracing::info!(function = ?request.function, ?result, "task management");
+            with(&session, |session| {
+                session.tell_aborted(&untold);
+                session.machine.tmf_done(request.tmf, result);
+                session.handle_events(reactor::now());
+                session.wake_all();
+            });
+        }));
     }
-}
 
-/// Carries out the effects of a command on other commands and sessions, before it is answered.
-pub(crate) async fn settle(
-    server: Arc<Server>,
-    session: Weak<RefCell<Session>>,
-    task: TaskId,
-    effects: Box<[Effect]>,
-) {
-    for effect in effects {
-        match effect {
-            Effect::AbortTasks { unit, nexuses, by } => {
-                // Of its own nexus everything ends but the command itself.
-                let own = nexuses
-                    .contains(&by)
-                    .then(|| with(&session, |session| session.abort_unit(&unit, Some(task))));
-                let (mut units, untold) = own.flatten().unwrap_or_default();
-                with(&session, |session| session.wake_all());
-                let volume = Arc::clone(unit.volume());
-                server.abort(AbortOrder { volume, owners: Owners::These(nexuses), spared: Some(by) }).await;
-                add_units(&mut units, &[unit]);
-                quiesce(&server, units).await;
-                with(&session, |session| session.tell_aborted(&untold));
+    /// Answers the logout of a lost connection when the devices of its aborted commands have quiesced.
+    pub(crate) fn quiesce_connection(&mut self, logout: LogoutId) {
+        let (server, units, session) = (Arc::clone(&self.context.server), self.units(), self.weak());
+        drop(reactor::spawn(async move {
+            quiesce(&server, units).await;
+            with(&session, |session| {
+                session.machine.logout_done(logout);
+                session.handle_events(reactor::now());
+                session.wake_all();
+            });
+        }));
+    }
+
+    /// Aborts the session's own commands that the function names. Returns the units whose devices must quiesce
+    /// before the response, and the copies that were addressed to another LUN, whose initiator must still be
+    /// answered.
+    fn end_own(&mut self, request: &TmfRequest) -> (Vec<Arc<LogicalUnit>>, Vec<TaskId>) {
+        let unit = self.unit(request.lun.0);
+        let all = self.units();
+        match (request.function, unit) {
+            (Function::AbortTask, unit) => {
+                let mut units = request.referenced.map_or_else(Vec::new, |task| self.abort(task));
+                add_units(&mut units, unit.as_slice());
+                (units, Vec::new())
             }
+            (Function::AbortTaskSet | Function::ClearTaskSet | Function::LogicalUnitReset, Some(unit)) => {
+                let mut units = vec![Arc::clone(&unit)];
+                let untold = self.abort_own(&unit, None, &mut units);
+                if request.function == Function::LogicalUnitReset {
+                    unit.reset();
+                }
+                (units, untold)
+            }
+            (Function::ITNexusReset | Function::TargetWarmReset | Function::TargetColdReset, _) => {
+                for unit in &all {
+                    drop(self.abort_own(unit, None, &mut Vec::new()));
+                    if request.function != Function::ITNexusReset {
+                        unit.reset();
+                    }
+                }
+                (all, Vec::new())
+            }
+            // Queries, what is not supported, and LUNs that do not exist.
+            _ => (Vec::new(), Vec::new()),
         }
     }
 }
@@ -115,7 +92,7 @@ async fn carry_out(
     units: Vec<Arc<LogicalUnit>>,
 ) -> Outcome {
     let server = &context.server;
-    let unit = with(session, |session| session.unit(request.lun)).flatten();
+    let unit = with(session, |session| session.unit(request.lun.0)).flatten();
     match (request.function, unit) {
         (Function::TargetWarmReset | Function::TargetColdReset, _) => {
             for unit in &units {
@@ -137,7 +114,8 @@ async fn carry_out(
             quiesce(server, units).await;
         }
         (Function::QueryTaskSet, Some(unit)) => {
-            return yes(with(session, |session| session.has_tasks_for(&unit)) == Some(true));
+            let has_tasks = |session: &mut Session| session.commands.tasks_of(&unit).next().is_some();
+            return yes(with(session, has_tasks) == Some(true));
         }
         (Function::QueryAsynchronousEvent | Function::TaskReassign | Function::Other(_), Some(_)) => {
             return Outcome::NotSupported;
@@ -166,11 +144,24 @@ fn close_others(context: &Context, session: &Weak<RefCell<Session>>) {
 /// Aborts all commands for `unit` of other sessions. The requesting session's own have been aborted already,
 /// and its later ones are carried out.
 async fn end_everybodys(server: &Server, session: &Weak<RefCell<Session>>, unit: &Arc<LogicalUnit>) {
-    let spared = with(session, |session| session.nexus_of(unit)).flatten();
+    let spared = with(session, |session| session.commands.nexus_of(unit)).flatten();
     abort_everybodys(server, unit, spared).await;
 }
 
-/// Calls `what` with the session if it still exists.
-fn with<T>(session: &Weak<RefCell<Session>>, what: impl FnOnce(&mut Session) -> T) -> Option<T> {
-    session.upgrade().map(|session| what(&mut session.borrow_mut()))
+fn name(function: Function) -> &'static str {
+    match function {
+        Function::AbortTask => "abort_task",
+        Function::AbortTaskSet => "abort_task_set",
+        Function::ClearAca => "clear_aca",
+        Function::ClearTaskSet => "clear_task_set",
+        Function::LogicalUnitReset => "logical_unit_reset",
+        Function::TargetWarmReset => "target_warm_reset",
+        Function::TargetColdReset => "target_cold_reset",
+        Function::TaskReassign => "task_reassign",
+        Function::QueryTask => "query_task",
+        Function::QueryTaskSet => "query_task_set",
+        Function::ITNexusReset => "i_t_nexus_reset",
+        Function::QueryAsynchronousEvent => "query_asynchronous_event",
+        Function::Other(_) => "other",
+    }
 }

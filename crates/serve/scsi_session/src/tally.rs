@@ -4,7 +4,7 @@ use front_end_core::Operation;
 use logical_unit::{Reply, SenseKey, Status, asc};
 
 /// What a command of this operation code does.
-pub fn operation(code: u8) -> Operation {
+pub(crate) fn operation(code: u8) -> Operation {
     BY_CODE[usize::from(code)]
 }
 
@@ -29,7 +29,7 @@ const BY_CODE: [Operation; 256] = {
 };
 
 /// What a reply says, as it is counted.
-pub enum Failure {
+pub(crate) enum Failure {
     /// GOOD.
     None,
     /// A unit attention of this kind.
@@ -39,7 +39,7 @@ pub enum Failure {
 }
 
 /// What this reply says.
-pub fn failure(reply: &Reply) -> Failure {
+pub(crate) fn failure(reply: &Reply) -> Failure {
     match (reply.status, &reply.sense) {
         (Status::Good | Status::ConditionMet, _) => Failure::None,
         (Status::Busy, _) => Failure::Of("busy"),

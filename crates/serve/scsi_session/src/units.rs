@@ -18,11 +18,11 @@ pub fn add_units(units: &mut Vec<Arc<LogicalUnit>>, more: &[Arc<LogicalUnit>]) {
 /// the session ends, and a unit that has been closed by then has: a volume is closed once its last command has ended. So
 /// the list keeps no unit open.
 #[derive(Default)]
-pub struct AbortedUnits(Vec<Weak<LogicalUnit>>);
+pub(crate) struct AbortedUnits(Vec<Weak<LogicalUnit>>);
 
 impl AbortedUnits {
     /// Adds the units that are not in the list yet.
-    pub fn add(&mut self, more: &[Arc<LogicalUnit>]) {
+    pub(crate) fn add(&mut self, more: &[Arc<LogicalUnit>]) {
         self.0.retain(|known| known.strong_count() > 0);
         for unit in more {
             if !self.0.iter().any(|known| std::ptr::eq(known.as_ptr(), Arc::as_ptr(unit))) {
@@ -32,12 +32,12 @@ impl AbortedUnits {
     }
 
     /// Those that are still open.
-    pub fn open(&self) -> Vec<Arc<LogicalUnit>> {
+    pub(crate) fn open(&self) -> Vec<Arc<LogicalUnit>> {
         self.0.iter().filter_map(Weak::upgrade).collect()
     }
 
     /// Takes all of them out, and returns those that are still open.
-    pub fn take(&mut self) -> Vec<Arc<LogicalUnit>> {
+    pub(crate) fn take(&mut self) -> Vec<Arc<LogicalUnit>> {
         std::mem::take(self).open()
     }
 }

@@ -1,14 +1,15 @@
-//! What a session reports: SendTargets responses to its initiator, log lines, and its status.
+//! What a session reports: SendTargets responses to its initiator, log lines, its status, and what is counted for monitoring.
 
 use std::net::SocketAddr;
 
-use iscsi::target::{ConnectionId, TextQuery};
+use iscsi::target::{ConnectionId, Fatal, TextQuery};
+use scsi_session::ScsiSession as _;
 
-use super::Session;
 use crate::connection::ConnectionEnd;
 use crate::directory::{self, SendTargetsRequester};
 use crate::front_end::ISCSI;
 use crate::link::Link;
+use crate::session::Session;
 use crate::status::{self, ConnectionStatus, SessionStatus};
 use front_end_core::{AUDIT, SessionInfo, Traffic};
 
@@ -16,7 +17,7 @@ use front_end_core::{AUDIT, SessionInfo, Traffic};
 const KEYS_OF_A_LINE: usize = 3;
 
 impl Session {
-    pub(super) fn send_targets(
+    pub(crate) fn send_targets(
         &mut self,
         id: ConnectionId,
         which: &TextQuery,
@@ -26,7 +27,7 @@ impl Session {
         let Some((address, local)) = self.link(id).map(|link| (link.peer.ip(), link.local)) else { return };
         let config = self.context.config();
         let requester = SendTargetsRequester { initiator: &self.identity.initiator, address, local };
-        let own = self.identity.target.as_ref().map(|target| target.name.as_str());
+        let own = self.target();
         // A session with a target "MUST NOT return targets other than the one to which the session is logged
         // in" (appendix C), whatever it is asked for.
         let wanted = directory::visible(&config, &requester, from)
@@ -72,7 +73,8 @@ impl Session {
 
     /// A line for the end of a connection, and one for what its session has moved.
     pub(crate) fn log_out(&self, link: &Link, end: &ConnectionEnd) {
-        let (identity, Traffic { commands, read_bytes, written_bytes, .. }) = (&self.identity, self.traffic);
+        let (identity, Traffic { commands, read_bytes, written_bytes, .. }) =
+            (&self.identity, self.commands.traffic);
         let (initiator, user, session) = (&identity.initiator, &identity.user, identity.slot.tsih.0);
         let (peer, cid) = (link.peer, link.cid.0);
         let Some(target) = identity.target.as_ref().map(|target| &target.name) else {
@@ -82,16 +84,12 @@ impl Session {
         tracing::info!(target: AUDIT, %peer, session, cid, commands, read_bytes, written_bytes, "moved by its session");
     }
 
-    pub(crate) fn target_name(&self) -> &str {
-        self.identity.target.as_ref().map_or("(discovery)", |target| target.name.as_str())
-    }
-
     /// Itself as an observer of the server is told of it.
     pub(crate) fn info(&self) -> SessionInfo<'_> {
         SessionInfo {
             initiator: &self.identity.initiator,
             user: self.identity.user.as_deref(),
-            target: self.identity.target.as_ref().map(|target| target.name.as_str()),
+            target: self.target(),
             front_end: ISCSI,
             handle: Some(self.identity.slot.tsih.0),
         }
@@ -114,9 +112,29 @@ impl Session {
                 .map(|link| ConnectionStatus { cid: link.cid.0, peer: link.peer, local: link.local })
                 .collect(),
             parameters: status::keys(self.machine.parameters()),
-            luns: self.luns.iter().map(|slot| slot.lun).collect(),
-            in_flight: self.in_flight(),
-            traffic: self.traffic,
+            luns: self.commands.luns.iter().map(|slot| slot.lun).collect(),
+            in_flight: self.commands.in_flight(),
+            traffic: self.commands.traffic,
+        }
+    }
+
+    /// A connection of it has ended so.
+    pub(crate) fn count_end_of_connection(&self, end: &ConnectionEnd) {
+        self.tally.connection_closed(self.target(), end.name());
+        if matches!(end, ConnectionEnd::Violation(Fatal::HeaderDigest)) {
+            self.tally.digest_error(self.target(), "header");
+        }
+    }
+
+    /// Its traffic so far.
+    pub(crate) fn traffic(&self) -> Traffic {
+        Traffic { window_full: self.machine.window_closings(), ..self.commands.traffic }
+    }
+
+    /// Its traffic is counted to its end.
+    pub(crate) fn count_end(&self) {
+        if let Some(target) = self.target() {
+            self.tally.session_ended(target, &self.identity.counted_as, self.traffic());
         }
     }
 }

@@ -1,0 +1,531 @@
+//! A session on its core: connects the iSCSI machine to the logical units. The life of its commands is that of every SCSI
+//! session ([`scsi_session::ScsiSession`]); here are the reception of their data, and their answers on the way to the
+//! initiator.
+//!
+//! Memory that the machine holds is charged like that of commands: data that arrived before their command's turn, pings and
+//! texts that are being received, and responses to them that are queued. Data arrive early when several connections carry
+//! one command sequence and one of them is late. An initiator that omits a command, or does not send the rest of a ping,
+//! would hold memory without limit; it loses the connection when others need the memory (`Session::slowest_holder`).
+//!
+//! Elsewhere: task management (`management`), peers that are slow (`slow_peers`), what is told of a session (`report`).
+
+use std::cell::RefCell;
+use std::net::SocketAddr;
+use std::rc::{Rc, Weak};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use block::Buffer;
+use front_end_core::{Budget, Charge, CoreTally, Portal};
+use iscsi::negotiate::DigestKind;
+use iscsi::pdu::{Cid, TaskAttribute, TaskManagementResult};
+use iscsi::target::{
+    Command, ConnectionId, ConnectionStart, DataFault, Event, NopPolicy, Receipt, Response, SessionConfig,
+    TaskId,
+};
+use logical_unit::{
+    Data, DataIn, InitiatorPort, LogicalUnit, Misdeclared, Receive, Reply, Status, TargetPort, TransferFault,
+};
+use reactor::{Payload, Sender};
+use scsi_session::{Commands, Declared, LossReport, Luns, Removed, ScsiSession, TaskState, Turn};
+
+use crate::admission::Admitted;
+use crate::config::{Config, Target};
+use crate::core::CoreSessions;
+use crate::front_end::Context;
+use crate::inbox::Landing;
+use crate::link::Link;
+use crate::registry::SessionSlot;
+
+/// A session, shared by its connections and running commands.
+pub(crate) type SharedSession = Rc<RefCell<Session>>;
+
+/// A session.
+pub(crate) struct Session {
+    pub(crate) machine: iscsi::target::Session,
+    pub(crate) commands: Commands<Session>,
+    pub(crate) identity: Identity,
+    pub(crate) context: Context,
+    pub(crate) tally: Rc<CoreTally>,
+    /// By the index of their [`ConnectionId`].
+    pub(crate) links: Vec<Option<(ConnectionId, Rc<Link>)>>,
+    this: Weak<RefCell<Session>>,
+    /// Memory that the machine holds.
+    kept: Charge,
+    /// The largest data segment that is buffered until its digest is checked; zero without data digests.
+    checked_bytes_max: u32,
+    /// Dropped when the session ends, which wakes those that wait for that.
+    ending: Vec<Sender<()>>,
+}
+
+/// The identity of the session, for the registry and for status.
+pub(crate) struct Identity {
+    pub(crate) initiator: String,
+    /// The name under which monitoring has it.
+    pub(crate) counted_as: Arc<str>,
+    /// The authenticated CHAP name.
+    pub(crate) user: Option<String>,
+    pub(crate) isid: iscsi::pdu::Isid,
+    pub(crate) slot: SessionSlot,
+    /// `None` for a discovery session.
+    pub(crate) target: Option<Arc<Target>>,
+    /// The portal group of its login.
+    pub(crate) tag: u16,
+    pub(crate) started: Instant,
+}
+
+/// What a task sends.
+pub(crate) struct Outgoing {
+    pub(crate) payload: Payload,
+    /// Keeps overlapping atomic commands out until the payload is sent.
+    pub(crate) lock: Option<block::Shared>,
+}
+
+/// For an initiator to log out when its target is gone, or when its session is to end.
+const LOGOUT_TIME: Duration = Duration::from_secs(5);
+
+impl Session {
+    /// The session of a leading login. Its connections join it one by one.
+    pub(crate) fn begin(core: &CoreSessions, admitted: &Admitted) -> SharedSession {
+        let (context, memory) = (&core.context, core.memory());
+        let login = &admitted.login;
+        let limits = &context.config().limits;
+        let target = admitted.target.as_deref();
+        let initiator = login.request.initiator_name.as_str().to_owned();
+        let usual = match target {
+            Some(_) => SessionConfig {
+                window: limits.window,
+                ..SessionConfig::new(login.parameters.clone(), login.exp_cmd_sn)
+            },
+            None => SessionConfig::of_discovery(login.parameters.clone(), login.exp_cmd_sn),
+        };
+        let config = SessionConfig {
+            nop: NopPolicy::of_target(limits.nop_interval),
+            abort_of_finished: abort_of_finished(&initiator),
+            ..usual
+        };
+        // A discovery session needs no authentication and does not use the memory of others: its own limit is
+        // small.
+        let within = target.map(|_| Rc::clone(memory));
+        let budget = Budget::new(limits.session_staging_bytes, within);
+        let port = InitiatorPort { name: initiator.clone(), qualifier: login.request.isid.0 };
+        let target_port = TargetPort {
+            name: target.map_or(String::new(), |target| target.name.clone()),
+            group: admitted.tag,
+            relative_port: admitted.tag,
+        };
+        let exports = target.map_or(&[][..], |target| &target.exports);
+        let luns = Luns::new(exports, port, target_port, Rc::clone(&core.tally));
+        let (server, tally) = (Arc::clone(&context.server), Rc::clone(&core.tally));
+        Rc::new_cyclic(|this| {
+            RefCell::new(Session {
+                machine: iscsi::target::Session::new(config),
+                kept: budget.hold(0),
+                commands: Commands::new(Weak::clone(this), server, tally, luns, budget),
+                identity: Identity {
+                    counted_as: context.initiator_names().label(&initiator),
+                    initiator,
+                    user: login.authenticated_as.clone(),
+                    isid: login.request.isid,
+                    slot: admitted.slot,
+                    target: admitted.target.clone(),
+                    tag: admitted.tag,
+                    started: reactor::now(),
+                },
+                context: context.clone(),
+                tally: Rc::clone(&core.tally),
+                links: Vec::new(),
+                this: Weak::clone(this),
+                checked_bytes_max: match login.parameters.data_digest {
+                    DigestKind::None => 0,
+                    DigestKind::Crc32c => login.parameters.local_max_recv_data_segment_length,
+                },
+                ending: Vec::new(),
+            })
+        })
+    }
+
+    pub(crate) fn weak(&self) -> Weak<RefCell<Session>> {
+        Weak::clone(&self.this)
+    }
+
+    /// Handles the machine's events.
+    pub(crate) fn handle_events(&mut self, now: Instant) {
+        while let Some(event) = self.machine.poll_event() {
+            match event {
+                Event::Command(command) => self.arrive(now, command),
+                Event::StagedData { task, offset, bytes } => self.land(task, offset, &bytes),
+                Event::DataComplete { task } => self.data_complete(task),
+                Event::DataFailed { task, fault } => self.data_failed(task, fault),
+                Event::TaskManagement(request) => self.manage(request),
+                Event::LogoutPending { logout } => self.quiesce_connection(logout),
+                Event::SendTargets { connection, which, from, segment_max } => {
+                    self.send_targets(connection, &which, from.as_deref(), segment_max);
+                }
+                Event::TaskGone { task } => self.forget(task, &mut Vec::new()),
+                Event::TransmitReady { connection } => self.wake(connection),
+                Event::Acknowledged(Receipt { subject: nexus, value: losses }) => {
+                    self.commands.note_told(LossReport { nexus, losses });
+                }
+                Event::Close { connection, reason } => {
+                    if let Some(link) = self.link(connection) {
+                        link.close(reason);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Stores data that arrived before their command's turn.
+    fn land(&mut self, id: TaskId, offset: u32, bytes: &[u8]) {
+        if let Some(landing) = self.landing(id) {
+            landing.put(offset as usize, bytes);
+            self.charge_incomplete(id);
+        }
+    }
+
+    /// The destination of a task's data; `None` if they are no longer wanted.
+    pub(crate) fn landing(&mut self, id: TaskId) -> Option<&mut Landing> {
+        match &mut self.commands.task_mut(id)?.state {
+            TaskState::Receiving(_, landing) => Some(landing),
+            _ => None,
+        }
+    }
+
+    /// Charges memory for an incomplete block at the end of the data received so far. If there is none, the
+    /// command is answered and its further data are dropped; whole blocks that were stored stay, and are
+    /// written again when it is retried.
+    pub(crate) fn charge_incomplete(&mut self, id: TaskId) {
+        let Some(Landing::Memory { blocks, is_charged: charged @ false }) = self.landing(id) else { return };
+        let bytes = blocks.incomplete_bytes();
+        if bytes == 0 {
+            return;
+        }
+        *charged = true;
+        if !self.commands.charge(id, bytes) {
+            self.answer(id, Reply::status(Status::TaskSetFull));
+        }
+    }
+
+    fn data_complete(&mut self, id: TaskId) {
+        let Some(task) = self.commands.task_mut(id) else { return };
+        let (index, job, landing) = match (task.slot, std::mem::replace(&mut task.state, TaskState::Held)) {
+            (Some(index), TaskState::Receiving(job, landing)) => (index, job, landing),
+            (_, other) => return task.state = other,
+        };
+        let (bytes, data) = match landing {
+            Landing::Memory { blocks, .. } => (blocks.len(), Data::Placed),
+            Landing::Buffer { start, buffer } => (start + buffer.len(), Data::Buffer(buffer)),
+        };
+        if job.writes_blocks() {
+            self.commands.traffic.written_bytes += bytes as u64;
+        }
+        self.finish_in_turn(id, index, job, data);
+    }
+
+    fn data_failed(&mut self, id: TaskId, fault: DataFault) {
+        let Some(index) = self.commands.task(id).and_then(|task| task.slot) else { return };
+        let fault = match fault {
+            DataFault::Digest => {
+                self.tally.digest_error(self.target(), "data");
+                TransferFault::Digest
+            }
+            DataFault::Sequence => TransferFault::NotEnoughUnsolicited,
+            DataFault::Unsolicited => TransferFault::UnexpectedUnsolicited,
+        };
+        let reply = self.commands.luns.unit(index).transfer_failed(fault);
+        self.answer(id, reply);
+    }
+
+    /// The payload of a task that is being sent.
+    pub(crate) fn payload(&self, id: TaskId) -> Payload {
+        match self.commands.task(id).map(|task| &task.state) {
+            Some(TaskState::Answered(outgoing)) => outgoing.payload.clone(),
+            _ => Payload::None,
+        }
+    }
+
+    /// The last PDU of a task is queued; its connection holds the lock until all is sent.
+    pub(crate) fn sent(&mut self, id: TaskId, now: Instant) -> Option<Outgoing> {
+        let task = self.commands.remove(id, Some(now))?;
+        self.resume_waiting_for_memory();
+        match task.state {
+            TaskState::Answered(outgoing) => Some(outgoing),
+            _ => None,
+        }
+    }
+
+    /// Removes a task that the machine has removed. Adds the units to `units` whose devices may still carry it out.
+    fn forget(&mut self, id: TaskId, units: &mut Vec<Arc<LogicalUnit>>) {
+        self.commands.clear(id, units);
+        self.forget_cleared(id);
+    }
+
+    /// Aborts a command: no response, and no further effect once these units have quiesced.
+    pub(crate) fn abort(&mut self, id: TaskId) -> Vec<Arc<LogicalUnit>> {
+        let mut units = Vec::new();
+        self.machine.abort(id);
+        self.forget(id, &mut units);
+        units
+    }
+
+    /// The unit behind a LUN field, if this session sees one there.
+    pub(crate) fn unit(&self, lun: u64) -> Option<Arc<LogicalUnit>> {
+        self.commands.luns.find(lun).map(|index| self.commands.luns.unit(index))
+    }
+
+    /// All units that this session sees.
+    pub(crate) fn units(&self) -> Vec<Arc<LogicalUnit>> {
+        self.commands.luns.iter().map(|slot| Arc::clone(&slot.unit)).collect()
+    }
+
+    /// Allows the machine to hold as much as the budget has.
+    pub(crate) fn grant_room(&mut self) {
+        self.machine.set_staging_limit(self.commands.budget.free());
+    }
+
+    /// Charges what the machine holds now.
+    pub(crate) fn settle_kept(&mut self) {
+        self.kept.set(self.machine.staged_bytes());
+    }
+
+    /// Adapts to the current configuration. A session that has lost its target, or access to it, has no LUNs
+    /// any more and is asked to log out. Returns the aborted commands; `None` for a discovery session.
+    pub(crate) fn adapt(
+        &mut self,
+        now: Instant,
+        config: &Config,
+        portals: &[Portal],
+    ) -> Option<Removed<TaskId>> {
+        let before = self.identity.target.as_ref()?;
+        let target = config.target(&before.name).filter(|target| self.may_stay(target)).cloned();
+        // Of a target that is gone the name is left: its volumes are to be closed.
+        self.identity.target = Some(target.clone().unwrap_or_else(|| before.without_luns()));
+        let removed = self.commands.adapt_luns(target.as_ref().map_or(&[], |target| &target.exports));
+        if target.is_none() {
+            self.machine.request_logout(now, LOGOUT_TIME);
+        } else {
+            // Connections whose portal was removed.
+            let is_there = |local: SocketAddr| {
+                portals.iter().any(|portal| portal.tag == self.identity.tag && portal.took_in(local))
+            };
+            self.links().filter(|link| !is_there(link.local)).for_each(|link| link.cut());
+        }
+        self.wake_all();
+        Some(removed)
+    }
+
+    fn may_stay(&self, target: &Target) -> bool {
+        let (initiator, user) = (&self.identity.initiator, self.identity.user.as_deref());
+        self.links().all(|link| target.keeps(initiator, link.peer.ip(), user, self.identity.tag))
+    }
+
+    /// Ends the session if it has this TSIH, or is this initiator's: asks the initiator to log out, or closes the connections
+    /// at once.
+    pub(crate) fn end(&mut self, tsih: Option<u16>, initiator: &str, at_once: bool) -> bool {
+        let identity = &self.identity;
+        if tsih != Some(identity.slot.tsih.0) && !identity.initiator.eq_ignore_ascii_case(initiator) {
+            return false;
+        }
+        if at_once {
+            self.links().for_each(|link| link.cut());
+        } else {
+            self.machine.request_logout(reactor::now(), LOGOUT_TIME);
+            self.wake_all();
+        }
+        true
+    }
+
+    /// `done` is dropped when the session is.
+    pub(crate) fn on_end(&mut self, done: Sender<()>) {
+        self.ending.push(done);
+    }
+
+    /// Adds a connection. It replaces one with the same CID, whose commands are aborted.
+    pub(crate) fn open_link(&mut self, now: Instant, link: Rc<Link>, start: ConnectionStart) -> ConnectionId {
+        let older = self.links.iter().flatten().find(|(_, other)| other.cid == link.cid).cloned();
+        if let Some((id, older)) = older {
+            older.cut();
+            self.lose_link(now, id);
+        }
+        let id = self.machine.add_connection(now, link.cid, start);
+        if self.links.len() <= id.index() {
+            self.links.resize_with(id.index() + 1, || None);
+        }
+        self.links[id.index()] = Some((id, link));
+        id
+    }
+
+    /// Removes a lost connection and aborts its commands (ErrorRecoveryLevel 0).
+    pub(crate) fn lose_link(&mut self, now: Instant, id: ConnectionId) {
+        if let Some(place) = self.links.get_mut(id.index()) {
+            place.take_if(|(known, _)| *known == id);
+        }
+        self.machine.remove_connection(now, id);
+        self.handle_events(now);
+        self.wake_all();
+    }
+
+    /// Whether a connection with this CID may join; it replaces one with the same CID.
+    pub(crate) fn has_room_for(&self, cid: Cid) -> bool {
+        let others = self.links().filter(|link| link.cid != cid).count();
+        others < usize::from(self.machine.parameters().max_connections)
+    }
+
+    /// Its connections.
+    pub(crate) fn links(&self) -> impl Iterator<Item = &Rc<Link>> {
+        self.links.iter().flatten().map(|(_, link)| link)
+    }
+
+    pub(crate) fn link(&self, id: ConnectionId) -> Option<&Rc<Link>> {
+        let (known, link) = self.links.get(id.index())?.as_ref()?;
+        (*known == id).then_some(link)
+    }
+
+    pub(crate) fn wake(&self, id: ConnectionId) {
+        if let Some(link) = self.link(id) {
+            link.wake();
+        }
+    }
+
+    /// Wakes every connection to send what is queued.
+    pub(crate) fn wake_all(&self) {
+        self.links().for_each(|link| link.wake());
+    }
+}
+
+impl ScsiSession for Session {
+    type Id = TaskId;
+    type Command = Command;
+    type Landing = Landing;
+    type Outgoing = Outgoing;
+
+    /// INQUIRY and REQUEST SENSE have fewer.
+    const UNCHARGED_BYTES: usize = 512;
+
+    fn commands(&self) -> &Commands<Session> {
+        &self.commands
+    }
+
+    fn commands_mut(&mut self) -> &mut Commands<Session> {
+        &mut self.commands
+    }
+
+    fn index(id: TaskId) -> usize {
+        id.index()
+    }
+
+    fn declared(command: &Command) -> Declared<'_, TaskId> {
+        Declared {
+            id: command.task,
+            lun: command.lun.0,
+            cdb: command.cdb(),
+            turn: match command.attribute {
+                TaskAttribute::Ordered => Turn::Ordered,
+                TaskAttribute::HeadOfQueue => Turn::HeadOfQueue,
+                TaskAttribute::Simple | TaskAttribute::Untagged | TaskAttribute::Aca => Turn::Simple,
+            },
+            data_out_bytes: command.data_out_bytes(),
+            data_in_bytes: command.data_in_bytes(),
+            fault: match command.attribute {
+                TaskAttribute::Aca => Some(Misdeclared::Aca),
+                _ => (command.read && command.write).then_some(Misdeclared::BothDirections),
+            },
+            sends_early: command.write, // immediate data follow at once
+        }
+    }
+
+    fn target(&self) -> Option<&str> {
+        self.identity.target.as_ref().map(|target| target.name.as_str())
+    }
+
+    fn receive(&mut self, command: &Command, _: usize, receive: Receive) {
+        let Receive { bytes, place, job } = receive;
+        // Of what goes to memory, one data segment at a time waits for its digest.
+        let buffered = match place {
+            logical_unit::Landing::Buffer => bytes,
+            logical_unit::Landing::Memory(_) => bytes.min(self.checked_bytes_max),
+        };
+        let memory_bytes = match buffered {
+            0 => 0,
+            bytes => Buffer::memory_bytes(bytes as usize),
+        };
+        if !self.commands.charge(command.task, memory_bytes + job.working_bytes()) {
+            // Bounded memory comes first; initiators retry this (SAM-5 5.3.1, TASK SET FULL).
+            return self.answer(command.task, Reply::status(Status::TaskSetFull));
+        }
+        let landing = match place {
+            logical_unit::Landing::Memory(blocks) => Landing::Memory { blocks, is_charged: false },
+            logical_unit::Landing::Buffer => {
+                Landing::Buffer { start: 0, buffer: Buffer::recycled(bytes as usize) }
+            }
+        };
+        if let Some(task) = self.commands.task_mut(command.task) {
+            task.state = TaskState::Receiving(job, landing);
+        }
+        self.machine.expect_data(command.task, bytes);
+    }
+
+    fn outgoing(data: DataIn) -> Outgoing {
+        let (payload, lock) = match data {
+            DataIn::None => (Payload::None, None),
+            DataIn::Bytes(bytes) => (Payload::Bytes(bytes.into()), None),
+            DataIn::Buffer(buffer) => (Payload::Buffer(Rc::new(buffer)), None),
+            DataIn::Region(region, lock) => (Payload::Memory(region), lock),
+        };
+        Outgoing { payload, lock }
+    }
+
+    fn respond(&mut self, id: TaskId, reply: &Reply, data_bytes: usize, report: Option<LossReport>) {
+        let response = Response {
+            status: reply.status.code(),
+            sense: reply.sense.as_ref().map_or(&[], |sense| sense.bytes()),
+            data_in: u32::try_from(data_bytes).unwrap_or(u32::MAX),
+            expected: reply.expected_bytes,
+            receipt: report.map(|LossReport { nexus, losses }| Receipt { subject: nexus, value: losses }),
+        };
+        self.machine.respond(id, response);
+        self.wake(id.connection());
+    }
+
+    fn after_answers(&mut self) {
+        self.handle_events(reactor::now());
+    }
+
+    /// Those that were addressed to another LUN (copies) are still to be told: their initiator waits for an answer.
+    fn abort_own(
+        &mut self,
+        unit: &Arc<LogicalUnit>,
+        except: Option<TaskId>,
+        units: &mut Vec<Arc<LogicalUnit>>,
+    ) -> Vec<TaskId> {
+        let own = self.commands.tasks_of(unit).map(|task| task.id).filter(|id| Some(*id) != except);
+        let mut untold: Vec<TaskId> = own.collect();
+        // All of them first, so that nothing begins because something else was aborted.
+        untold.iter().for_each(|id| self.commands.clear(*id, units));
+        let received = |session: &Session, id: TaskId| session.commands.task(id).and_then(|task| task.slot);
+        untold.retain(|id| {
+            let Some(received) = received(self, *id).map(|index| self.commands.luns.unit(index)) else {
+                return false;
+            };
+            scsi_session::add_units(units, std::slice::from_ref(&received));
+            let is_copy = !Arc::ptr_eq(&received, unit);
+            if !is_copy {
+                self.machine.abort(*id);
+                self.forget_cleared(*id);
+            }
+            is_copy
+        });
+        self.wake_all();
+        untold
+    }
+}
+
+/// What an initiator is told of a task that ended before it could be aborted. ESXi, whose names begin with
+/// VMware's, resets a target that follows RFC 7143 section 11.6.1 (c) here.
+fn abort_of_finished(initiator: &str) -> TaskManagementResult {
+    match initiator.starts_with("iqn.1998-01.com.vmware:") {
+        true => TaskManagementResult::FunctionComplete,
+        false => TaskManagementResult::TaskDoesNotExist,
+    }
+}

@@ -1,0 +1,909 @@
+//! The life of a command in a session, whatever carries it there. Nothing here blocks.
+//!
+//! A transport implements [`ScsiSession`] for its session, which has one [`Commands`]. It announces a command
+//! ([`ScsiSession::arrive`]); the logical unit plans it; its data, if any, are received; the logical unit finishes it, at
+//! once or as a task of the executor; the transport sends the reply ([`ScsiSession::respond`]).
+//!
+//! ```text
+//!   arrive ─► begin ─┬─ Plan::Reply ────────────────────────────────────► answer
+//!                    ├─ Plan::Receive ─► data received ─► finish ─┬─ Now ─► answer
+//!                    └─ Plan::Run ──────────────────────► finish ─┴─ Later ─► (executor) ─► answer
+//! ```
+//!
+//! The states of a task ([`TaskState`]); it begins as `Held`:
+//!
+//! ```text
+//!          Plan::Receive              data complete
+//!   Held ────────────────► Receiving ───────────────► Held
+//!
+//!   Held ── turn and memory ─► finish ─┬─ Later ───► Running ─┐
+//!                                      ├─ Lasting ─► Lasting ─┼─► Answered ── sent ──► removed
+//!                                      └─ Now ────────────────┘
+//!   not Answered ── aborted by its own session ────► removed, or as by another initiator
+//!   not Answered ── aborted by another initiator ──► Cleared ── devices quiesced ──► Answered
+//! ```
+//!
+//! A command that waits too long is ended by [`ScsiSession::expire`], on the core's tick and not on its path:
+//!
+//! ```text
+//!   waits for                         limit               then
+//!   a device request                  the LUN's deadline  the command fails, the device's volume is fenced
+//!   its turn, memory, or a range lock the LUN's deadline  BUSY, or the command fails; nothing is fenced
+//! ```
+//!
+//! A deadline counts from the request to the device: a command that waits for its turn, for memory or for its initiator's
+//! data is no sign of a hanging device, and must not fence it.
+
+use std::cell::RefCell;
+use std::collections::{BTreeMap, VecDeque};
+use std::fmt::Debug;
+use std::future::{Future, ready};
+use std::pin::Pin;
+use std::rc::{Rc, Weak};
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+use std::time::{Duration, Instant};
+
+use block::DeviceError;
+use front_end_core::{AbortOrder, Budget, Charge, CoreTally, Operation, Owners, Server, Span, Traffic};
+use logical_unit::{
+    CommandIn, Data, DataIn, DeviceRequest, Effect, Job, LogicalUnit, Misdeclared, NexusId, Plan, Receive,
+    Reply, Running, SiblingUnits, Status, Step, Watch,
+};
+use reactor::{JoinHandle, Sender};
+
+use crate::luns::{Export, Luns, Turn};
+use crate::tally::{Failure, failure, operation};
+use crate::units::{AbortedUnits, add_units, quiesce};
+
+/// What the header of a command says, and its transport of it.
+pub struct Declared<'a, I> {
+    /// Names it as long as it exists.
+    pub id: I,
+    /// The eight bytes of its LUN field.
+    pub lun: u64,
+    /// The CDB.
+    pub cdb: &'a [u8],
+    /// When it may begin.
+    pub turn: Turn,
+    /// What the initiator offers to send, in bytes.
+    pub data_out_bytes: u32,
+    /// What the initiator has room for, in bytes.
+    pub data_in_bytes: u32,
+    /// What is wrong with it, whatever the CDB.
+    pub fault: Option<Misdeclared>,
+    /// Its data may arrive before its turn, so that they need a place.
+    pub sends_early: bool,
+}
+
+impl<'a, I> Declared<'a, I> {
+    /// As the logical unit takes it; `stage` if its data must wait for its turn.
+    fn command_in(&self, luns: &'a Arc<dyn SiblingUnits>, stage: bool) -> CommandIn<'a> {
+        let Declared { cdb, data_out_bytes, data_in_bytes, .. } = *self;
+        CommandIn { cdb, data_out_bytes, data_in_bytes, luns, stage }
+    }
+}
+
+/// A session of a transport. The transport supplies the first methods; the others are the life of a command, and the same
+/// for all.
+pub trait ScsiSession: Sized + 'static {
+    /// Names a command as long as it exists.
+    type Id: Copy + Eq + Debug + 'static;
+    /// A command as it arrives.
+    type Command;
+    /// Where the data of a command are received.
+    type Landing;
+    /// What a command sends when it is answered.
+    type Outgoing;
+
+    /// Parameter data up to this length count as a part of the task itself. Longer ones are charged to the session.
+    const UNCHARGED_BYTES: usize;
+
+    /// Its commands.
+    fn commands(&self) -> &Commands<Self>;
+
+    /// Its commands, to be changed.
+    fn commands_mut(&mut self) -> &mut Commands<Self>;
+
+    /// A small number that no other command of the session has as long as this one exists.
+    fn index(id: Self::Id) -> usize;
+
+    /// What a command says of itself.
+    fn declared(command: &Self::Command) -> Declared<'_, Self::Id>;
+
+    /// The target's name; none for a discovery session.
+    fn target(&self) -> Option<&str>;
+
+    /// Receives the data of a command, and calls [`ScsiSession::finish_in_turn`] when they are there.
+    fn receive(&mut self, command: &Self::Command, index: usize, receive: Receive);
+
+    /// The data of a reply, on their way to the initiator.
+    fn outgoing(data: DataIn) -> Self::Outgoing;
+
+    /// Sends the answer of a task: `data_bytes` bytes of data, which its state has now, and `reply` without data. The
+    /// initiator's receipt is wanted if there is a report of losses; [`Commands::note_told`] takes it.
+    fn respond(&mut self, id: Self::Id, reply: &Reply, data_bytes: usize, report: Option<LossReport>);
+
+    /// Commands were answered that were not handled just now.
+    fn after_answers(&mut self) {}
+
+    /// Aborts the session's own commands that use `unit`, except this one, at the order of the session itself. Adds the units
+    /// that they used to `units`. Returns those that are still to be told ([`ScsiSession::tell_aborted`]).
+    fn abort_own(
+        &mut self,
+        unit: &Arc<LogicalUnit>,
+        except: Option<Self::Id>,
+        units: &mut Vec<Arc<LogicalUnit>>,
+    ) -> Vec<Self::Id> {
+        self.commands_mut().clear_unit(unit, except, units)
+    }
+
+    /// A command has arrived.
+    fn arrive(&mut self, now: Instant, command: Self::Command) {
+        let commands = self.commands_mut();
+        commands.traffic.commands += 1;
+        let declared = Self::declared(&command);
+        let Some(index) = commands.luns.find(declared.lun) else { return self.answer_absent(now, &declared) };
+        let entered = commands.luns.slot(index).enter(declared.turn);
+        commands.open(now, Some(index), &declared, entered);
+        if entered || declared.sends_early {
+            self.begin_command(index, &command, !entered); // of early data, only the effect can wait
+        } else {
+            commands.luns.slot(index).waiting.push_back(Waiting::Begin(command));
+        }
+    }
+
+    /// Lets the logical unit plan a command.
+    fn begin_command(&mut self, index: usize, command: &Self::Command, stage: bool) {
+        let declared = Self::declared(command);
+        let (slot, visible) = self.commands_mut().luns.slot_among(index);
+        if let Some(fault) = declared.fault {
+            let reply = slot.unit.misdeclared(fault);
+            return self.answer(declared.id, reply);
+        }
+        match slot.unit.begin(&mut slot.nexus, &declared.command_in(visible, stage)) {
+            Plan::Reply(reply) => self.answer(declared.id, reply),
+            Plan::Receive(receive) => self.receive(command, index, receive),
+            Plan::Run(job) => self.run_with_memory(declared.id, index, job),
+        }
+    }
+
+    /// Finishes a command that takes nothing from the initiator, once there is memory for what it reads.
+    fn run_with_memory(&mut self, id: Self::Id, index: usize, job: Job) {
+        let commands = self.commands_mut();
+        if commands.waiting_for_memory.is_empty() && commands.charge(id, job.working_bytes()) {
+            self.finish(id, index, job, Data::None);
+        } else {
+            commands.waiting_for_memory.push_back((id, job));
+        }
+    }
+
+    /// Starts commands that waited for memory, in order.
+    fn resume_waiting_for_memory(&mut self) {
+        let commands = self.commands_mut();
+        if commands.waiting_for_memory.is_empty() || std::mem::replace(&mut commands.is_resuming, true) {
+            return; // what is started below has ended: the loop continues
+        }
+        while let Some((id, job)) = self.commands_mut().waiting_for_memory.pop_front() {
+            let commands = self.commands_mut();
+            let Some(index) = commands.held_task(id).and_then(|task| task.slot) else {
+                continue; // ended while it waited
+            };
+            if !commands.charge(id, job.working_bytes()) {
+                commands.waiting_for_memory.push_front((id, job));
+                break;
+            }
+            self.finish(id, index, job, Data::None);
+        }
+        self.commands_mut().is_resuming = false;
+    }
+
+    /// Finishes a command whose data have arrived, when its turn has come.
+    fn finish_in_turn(&mut self, id: Self::Id, index: usize, job: Job, data: Data) {
+        let Commands { luns, tasks, .. } = self.commands_mut();
+        let Some(task) = task_of(tasks, id) else { return };
+        debug_assert!(matches!(task.state, TaskState::Held), "its data have arrived: {id:?}");
+        let slot = luns.slot(index);
+        task.entered = task.entered || slot.enter(task.turn);
+        if task.entered {
+            self.finish(id, index, job, data);
+        } else {
+            slot.waiting.push_back(Waiting::Finish(id, job, data));
+        }
+    }
+
+    /// Lets the logical unit finish a command, at once or as a task of the executor.
+    fn finish(&mut self, id: Self::Id, index: usize, job: Job, data: Data) {
+        let luns = &mut self.commands_mut().luns;
+        let is_short = job.working_bytes().max(data.buffer_bytes()) <= logical_unit::AT_ONCE_BYTES_MAX;
+        match luns.slot(index).unit.finish(job, data) {
+            Step::Now(reply) => self.answer(id, reply),
+            Step::Later(Running { mut reply, watch }) => {
+                luns.tally(index).note_wait();
+                watch.time_requests(reactor::now);
+                // Begun here, a request is with its device before this round's answers are sent, and what a
+                // device ends at once needs no task.
+                let begun = is_short.then(|| reply.as_mut().poll(&mut Context::from_waker(Waker::noop())));
+                let reply: Pin<Box<dyn Future<Output = Reply>>> = match begun {
+                    Some(Poll::Ready(reply)) if reply.effects.is_none() => {
+                        return self.answer_reporting(id, reply, watch.reported_losses());
+                    }
+                    Some(Poll::Ready(reply)) => Box::pin(ready(reply)),
+                    Some(Poll::Pending) | None => reply,
+                };
+                let task = self.commands().spawn(id, reply);
+                self.commands_mut().set_state(id, TaskState::Running(Work { task, watch }));
+            }
+            Step::Lasting { reply, work } => {
+                // A dropped handle lets the task run on: no command owns this work.
+                drop(reactor::spawn(work));
+                let task = self.commands().spawn(id, reply);
+                self.commands_mut().set_state(id, TaskState::Lasting(task));
+            }
+        }
+    }
+
+    /// The device has completed a command.
+    fn complete(&mut self, id: Self::Id, reply: Reply) {
+        let commands = self.commands();
+        let Some(task) = commands.task(id) else { return };
+        let losses = match &task.state {
+            // One that was aborted is told that, when all are.
+            TaskState::Cleared => return,
+            TaskState::Running(work) => {
+                if let Some(index) = task.slot {
+                    commands.luns.tally(index).record_device(task.operation, work.watch.device_time());
+                }
+                work.watch.reported_losses()
+            }
+            _ => 0,
+        };
+        self.answer_reporting(id, reply, losses);
+        self.after_answers();
+    }
+
+    /// Answers a command for a LUN that does not exist.
+    fn answer_absent(&mut self, now: Instant, command: &Declared<'_, Self::Id>) {
+        let commands = self.commands_mut();
+        commands.open(now, None, command, false);
+        let answer = if command.lun == logical_unit::REPORT_LUNS_WELL_KNOWN {
+            logical_unit::well_known
+        } else {
+            logical_unit::absent
+        };
+        let reply = answer(&command.command_in(&commands.luns.visible(), false));
+        self.answer(command.id, reply);
+    }
+
+    /// Answers a task. Only the first answer counts: its data may be queued already.
+    fn answer(&mut self, id: Self::Id, reply: Reply) {
+        self.answer_reporting(id, reply, 0);
+    }
+
+    /// The same with a reply that reports so many losses of acknowledged writes.
+    fn answer_reporting(&mut self, id: Self::Id, mut reply: Reply, losses: u64) {
+        let commands = self.commands_mut();
+        if let DataIn::Bytes(bytes) = &reply.data
+            && bytes.len() > Self::UNCHARGED_BYTES
+            && !commands.charge(id, bytes.len())
+        {
+            return self.answer(id, Reply::status(Status::TaskSetFull));
+        }
+        let Some(task) = task_of(&mut commands.tasks, id).filter(|task| !task.is_answered()) else { return };
+        let data = std::mem::take(&mut reply.data);
+        let data_bytes = data.len();
+        task.state = TaskState::Answered(Self::outgoing(data));
+        let (slot, operation) = (task.slot, task.operation);
+        let entered = std::mem::take(&mut task.entered);
+        commands.traffic.read_bytes += data_bytes as u64;
+        let report = slot
+            .filter(|_| losses > 0)
+            .map(|index| LossReport { nexus: commands.luns.slot(index).nexus.id().number(), losses });
+        if reply.status != Status::Good {
+            self.count_failure(slot, operation, &reply);
+        }
+        self.respond(id, &reply, data_bytes, report);
+        if let (Some(index), true) = (slot, entered) {
+            self.leave(index);
+        }
+    }
+
+    /// A reply says something else than GOOD.
+    fn count_failure(&self, slot: Option<usize>, operation: Operation, reply: &Reply) {
+        let commands = self.commands();
+        match (failure(reply), slot) {
+            (Failure::None, _) | (Failure::Of(_), None) => {}
+            (Failure::UnitAttention(kind), _) => commands.tally.unit_attention(self.target(), kind),
+            (Failure::Of(kind), Some(index)) => commands.luns.tally(index).failed(operation, kind),
+        }
+    }
+
+    /// A command has left its LUN: starts waiting commands, in the order of their arrival.
+    fn leave(&mut self, index: usize) {
+        self.commands_mut().luns.slot(index).leave();
+        while let Some(next) = self.commands_mut().luns.slot(index).waiting.pop_front() {
+            let Commands { luns, tasks, .. } = self.commands_mut();
+            let Some(task) = task_of(tasks, next.id()).filter(|task| matches!(task.state, TaskState::Held))
+            else {
+                continue; // ended while it waited: it never begins
+            };
+            let slot = luns.slot(index);
+            if !slot.may_enter(task.turn) {
+                return slot.waiting.push_front(next);
+            }
+            slot.take_turn(task.turn);
+            task.entered = true;
+            match next {
+                Waiting::Begin(command) => self.begin_command(index, &command, false),
+                Waiting::Finish(id, job, data) => self.finish(id, index, job, data),
+            }
+        }
+    }
+
+    /// Removes a command that [`Commands::clear`] has aborted and that is not answered.
+    fn forget_cleared(&mut self, id: Self::Id) {
+        if let Some(task) = self.commands_mut().remove(id, None)
+            && let (Some(index), true) = (task.slot, task.entered)
+        {
+            self.leave(index);
+        }
+    }
+
+    /// Answers aborted commands with TASK ABORTED: TAS is set in the control mode page (SPC-4 7.5.8).
+    fn tell_aborted(&mut self, aborted: &[Self::Id]) {
+        for id in aborted {
+            self.answer(*id, Reply::status(Status::TaskAborted));
+        }
+        self.after_answers();
+    }
+
+    /// Ends commands that have waited too long by the last [`Commands::observe`]. Returns the units whose devices do not
+    /// answer, with the time since the request, for the caller to fence.
+    fn expire(&mut self, now: Instant) -> Vec<(Arc<LogicalUnit>, Duration)> {
+        let commands = self.commands();
+        let late = commands.observed().filter_map(|(task, Observed { stage, since, .. })| {
+            let (index, time) = (task.slot?, now.saturating_duration_since(since));
+            let has_deadline = matches!(stage, WaitingFor::Others | WaitingFor::Device(_));
+            (has_deadline && time > commands.luns.deadline(index)).then_some((task.id, index, stage, time))
+        });
+        let late: Vec<_> = late.collect();
+        let mut hung: Vec<(Arc<LogicalUnit>, Duration)> = Vec::new();
+        for (id, index, stage, time) in late {
+            let commands = self.commands_mut();
+            // The end of another one may have begun it, or ended it, in between.
+            let Some(task) = task_of(&mut commands.tasks, id).filter(|task| task.stage() == stage) else {
+                continue;
+            };
+            let TaskState::Running(work) = std::mem::replace(&mut task.state, TaskState::Held) else {
+                // It has not begun: nothing of it has happened (SAM-5 5.3.1, BUSY).
+                commands.forget_waiting(id);
+                self.answer(id, Reply::status(Status::Busy));
+                continue;
+            };
+            let (unit, others) = (commands.luns.unit(index), work.give_up());
+            commands.aborted_units.add(std::slice::from_ref(&unit));
+            commands.aborted_units.add(&others);
+            if let WaitingFor::Device(request) = stage {
+                let silent = request.unit.checked_sub(1).and_then(|other| others.get(other)).unwrap_or(&unit);
+                silent.volume().health().timed_out();
+                if !hung.iter().any(|(known, _)| Arc::ptr_eq(known, silent)) {
+                    hung.push((Arc::clone(silent), time));
+                }
+            }
+            self.answer(id, unit.gave_up(DeviceError::TimedOut));
+        }
+        hung
+    }
+}
+
+/// A reply reports losses of acknowledged writes: the nexus, by its number, and the count.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LossReport {
+    /// The number of the nexus.
+    pub nexus: u64,
+    /// The count that is reported.
+    pub losses: u64,
+}
+
+/// A command between its arrival and its last PDU.
+pub struct Task<S: ScsiSession> {
+    /// Its name.
+    pub id: S::Id,
+    /// Its LUN's place; `None`: addressed to a LUN that does not exist.
+    pub slot: Option<usize>,
+    /// What it does.
+    pub operation: Operation,
+    /// What has become of it.
+    pub state: TaskState<S>,
+    turn: Turn,
+    /// It has begun and is counted at its LUN.
+    entered: bool,
+    started: Instant,
+    /// Memory held for its data.
+    charge: Option<Charge>,
+}
+
+/// What has become of a command.
+pub enum TaskState<S: ScsiSession> {
+    /// Its data are being received to this destination.
+    Receiving(Job, S::Landing),
+    /// It waits for its turn, or for memory.
+    Held,
+    /// A task of the executor awaits its device.
+    Running(Work),
+    /// A task of the executor awaits the logical unit's own work (SANITIZE, FORMAT UNIT), which has no deadline.
+    Lasting(JoinHandle<()>),
+    /// Aborted; answered once the device has quiesced.
+    Cleared,
+    /// Answered; its data and response are being sent.
+    Answered(S::Outgoing),
+}
+
+/// A running command: a task of the executor that awaits its device.
+pub struct Work {
+    task: JoinHandle<()>,
+    /// Its progress.
+    watch: Rc<Watch>,
+}
+
+impl Work {
+    /// Aborts it; work that must run to its end continues by itself. Returns the units, besides that of its LUN, whose devices
+    /// may still carry it out.
+    fn give_up(self) -> Vec<Arc<LogicalUnit>> {
+        if !self.watch.is_committed() {
+            self.task.abort();
+        }
+        self.watch.others().to_vec()
+    }
+}
+
+/// What waits for its turn at a LUN.
+pub enum Waiting<S: ScsiSession> {
+    /// A command that has not begun.
+    Begin(S::Command),
+    /// A write whose data have arrived.
+    Finish(S::Id, Job, Data),
+}
+
+impl<S: ScsiSession> Waiting<S> {
+    fn id(&self) -> S::Id {
+        match self {
+            Waiting::Begin(command) => S::declared(command).id,
+            Waiting::Finish(id, ..) => *id,
+        }
+    }
+}
+
+/// What a task waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WaitingFor {
+    /// Its turn, memory, or blocks that another command has.
+    Others,
+    /// Its initiator's data.
+    Data,
+    /// This request of a device.
+    Device(DeviceRequest),
+    /// Its logical unit's own work, or the end of a task management function: these have no deadline here.
+    Unit,
+    /// The network.
+    Sending,
+}
+
+/// What a task waited for at the last tick.
+#[derive(Clone, Copy, Debug)]
+pub struct Observed<I> {
+    task: I,
+    /// What it waited for.
+    pub stage: WaitingFor,
+    /// Since when, as observed by ticks.
+    pub since: Instant,
+}
+
+impl<S: ScsiSession> Task<S> {
+    /// Whether it was answered, and its answer is being sent.
+    pub fn is_answered(&self) -> bool {
+        matches!(self.state, TaskState::Answered(_))
+    }
+
+    /// Whether memory is charged for it.
+    pub fn holds_memory(&self) -> bool {
+        self.charge.is_some()
+    }
+
+    fn stage(&self) -> WaitingFor {
+        match &self.state {
+            TaskState::Receiving(..) => WaitingFor::Data,
+            TaskState::Held => WaitingFor::Others,
+            TaskState::Running(work) => work.watch.request().map_or(WaitingFor::Others, WaitingFor::Device),
+            TaskState::Lasting(_) | TaskState::Cleared => WaitingFor::Unit,
+            TaskState::Answered(_) => WaitingFor::Sending,
+        }
+    }
+
+    /// What it waits for now, and since when.
+    fn observe(&self, before: Option<Observed<S::Id>>, now: Instant) -> Observed<S::Id> {
+        let stage = self.stage();
+        let since = match before.filter(|before| before.task == self.id) {
+            Some(before) if before.stage == stage => before.since,
+            // It came since the last look; what it waits for first, it waits for since then.
+            None if stage == WaitingFor::Others => self.started,
+            _ => now,
+        };
+        Observed { task: self.id, stage, since }
+    }
+}
+
+/// Commands that were aborted because their LUNs were removed.
+#[must_use]
+pub struct Removed<I> {
+    /// The units whose devices may still carry them out.
+    units: Vec<Arc<LogicalUnit>>,
+    /// To be told when these have quiesced.
+    tasks: Vec<I>,
+}
+
+/// The commands of a session, and what they share.
+pub struct Commands<S: ScsiSession> {
+    /// The LUNs that the session sees.
+    pub luns: Luns<Waiting<S>>,
+    /// What the session has moved.
+    pub traffic: Traffic,
+    /// Memory its commands may hold.
+    pub budget: Rc<Budget>,
+    session: Weak<RefCell<S>>,
+    server: Arc<Server>,
+    tally: Rc<CoreTally>,
+    /// Of the latest command that was answered.
+    span: Span,
+    /// By their [`ScsiSession::index`].
+    tasks: Vec<Option<Task<S>>>,
+    /// What each task waited for at the last tick, by the same index.
+    observed: Vec<Option<Observed<S::Id>>>,
+    waiting_for_memory: VecDeque<(S::Id, Job)>,
+    /// [`ScsiSession::resume_waiting_for_memory`] is at work.
+    is_resuming: bool,
+    /// Units whose devices may still carry out aborted commands.
+    aborted_units: AbortedUnits,
+}
+
+/// The task of this name, if it still exists.
+fn task_of<S: ScsiSession>(tasks: &mut [Option<Task<S>>], id: S::Id) -> Option<&mut Task<S>> {
+    tasks.get_mut(S::index(id))?.as_mut().filter(|task| task.id == id)
+}
+
+impl<S: ScsiSession> Commands<S> {
+    /// Those of a session that begins.
+    pub fn new(
+        session: Weak<RefCell<S>>,
+        server: Arc<Server>,
+        tally: Rc<CoreTally>,
+        luns: Luns<Waiting<S>>,
+        budget: Rc<Budget>,
+    ) -> Commands<S> {
+        let now = reactor::now();
+        Commands {
+            luns,
+            traffic: Traffic::default(),
+            budget,
+            session,
+            server,
+            tally,
+            span: Span::new(now, now),
+            tasks: Vec::new(),
+            observed: Vec::new(),
+            waiting_for_memory: VecDeque::new(),
+            is_resuming: false,
+            aborted_units: AbortedUnits::default(),
+        }
+    }
+
+    fn open(&mut self, started: Instant, slot: Option<usize>, command: &Declared<'_, S::Id>, entered: bool) {
+        let (id, index) = (command.id, S::index(command.id));
+        if self.tasks.len() <= index {
+            self.tasks.resize_with(index + 1, || None);
+        }
+        debug_assert!(self.tasks[index].is_none(), "a name is used again when its task is gone: {id:?}");
+        self.tasks[index] = Some(Task {
+            id,
+            slot,
+            operation: operation(command.cdb.first().copied().unwrap_or(0)),
+            state: TaskState::Held,
+            turn: command.turn,
+            entered,
+            started,
+            charge: None,
+        });
+    }
+
+    /// Spawns a task that awaits the device and completes the command. The command's other effects are carried out before its
+    /// answer, also if it was aborted meanwhile.
+    fn spawn(&self, id: S::Id, work: Pin<Box<dyn Future<Output = Reply>>>) -> JoinHandle<()> {
+        let (session, server) = (Weak::clone(&self.session), Arc::clone(&self.server));
+        reactor::spawn(async move {
+            let mut reply = work.await;
+            if let Some(effects) = reply.effects.take() {
+                // In a place of its own: nearly no command needs room for it.
+                Box::pin(settle(server, Weak::clone(&session), id, effects)).await;
+            }
+            with(&session, |session| session.complete(id, reply));
+        })
+    }
+
+    /// A task, if it still exists.
+    pub fn task(&self, id: S::Id) -> Option<&Task<S>> {
+        self.tasks.get(S::index(id))?.as_ref().filter(|task| task.id == id)
+    }
+
+    /// A task, if it still exists.
+    pub fn task_mut(&mut self, id: S::Id) -> Option<&mut Task<S>> {
+        task_of(&mut self.tasks, id)
+    }
+
+    /// All tasks.
+    pub fn tasks(&self) -> impl Iterator<Item = &Task<S>> {
+        self.tasks.iter().flatten()
+    }
+
+    /// A task that waits for its turn or for memory; `None` if it was aborted meanwhile.
+    fn held_task(&mut self, id: S::Id) -> Option<&mut Task<S>> {
+        self.task_mut(id).filter(|task| matches!(task.state, TaskState::Held))
+    }
+
+    fn set_state(&mut self, id: S::Id, state: TaskState<S>) {
+        if let Some(task) = self.task_mut(id) {
+            task.state = state;
+        }
+    }
+
+    /// An index that no task has.
+    pub fn free_index(&self) -> usize {
+        self.tasks.iter().position(Option::is_none).unwrap_or(self.tasks.len())
+    }
+
+    /// Commands in flight.
+    pub fn in_flight(&self) -> usize {
+        self.tasks().count()
+    }
+
+    /// Adds the commands in flight, by the address of their volume.
+    pub fn count_in_flight(&self, in_flight: &mut BTreeMap<usize, u64>) {
+        for index in self.tasks().filter_map(|task| task.slot) {
+            *in_flight.entry(Arc::as_ptr(self.luns.unit_at(index).volume()) as usize).or_default() += 1;
+        }
+    }
+
+    /// Charges memory for a command's data; it is returned with the task.
+    pub fn charge(&mut self, id: S::Id, bytes: usize) -> bool {
+        if bytes == 0 {
+            return true;
+        }
+        let Some(charge) = self.budget.take(bytes) else { return false };
+        if let Some(task) = self.task_mut(id) {
+            match &mut task.charge {
+                Some(held) => held.merge(charge),
+                None => task.charge = Some(charge),
+            }
+        }
+        true
+    }
+
+    /// Removes a task and releases its memory; then call [`ScsiSession::resume_waiting_for_memory`]. If it was answered at
+    /// `answered`, that is counted.
+    pub fn remove(&mut self, id: S::Id, answered: Option<Instant>) -> Option<Task<S>> {
+        let mut task = self.tasks.get_mut(S::index(id))?.take_if(|task| task.id == id)?;
+        if let (Some(now), Some(index)) = (answered, task.slot) {
+            debug_assert!(task.is_answered() && !task.entered, "{id:?} has been answered");
+            self.span = self.span.to(task.started, now);
+            self.luns.tally(index).record(task.operation, self.span);
+        }
+        drop(task.charge.take());
+        Some(task)
+    }
+
+    /// Drops what waits of a command that is ended before it has begun: its data must not outlive its charge.
+    fn forget_waiting(&mut self, id: S::Id) {
+        if let Some(index) = self.task(id).and_then(|task| task.slot) {
+            self.luns.slot(index).waiting.retain(|waiting| waiting.id() != id);
+        }
+        self.waiting_for_memory.retain(|(waiting, _)| *waiting != id);
+    }
+
+    /// The initiator has an answer that reported losses of acknowledged writes.
+    pub fn note_told(&self, report: LossReport) {
+        if let Some(nexus) = self.luns.nexus(report.nexus) {
+            nexus.note_told(report.losses);
+        }
+    }
+
+    /// Aborts a command's device requests, drops its further data, and frees its memory. Adds the units to `units` whose
+    /// devices may still carry it out.
+    pub fn clear(&mut self, id: S::Id, units: &mut Vec<Arc<LogicalUnit>>) {
+        let Some(task) = task_of(&mut self.tasks, id).filter(|task| !task.is_answered()) else { return };
+        task.charge = None;
+        let own = task.slot.map(|index| self.luns.unit(index));
+        match std::mem::replace(&mut task.state, TaskState::Cleared) {
+            TaskState::Running(work) => {
+                for more in [own.as_slice(), &work.give_up()] {
+                    self.aborted_units.add(more);
+                    add_units(units, more);
+                }
+            }
+            TaskState::Lasting(reply) => reply.abort(), // what goes on is the logical unit's
+            TaskState::Held => self.forget_waiting(id),
+            // An earlier function aborted it, but the devices may still have its requests.
+            TaskState::Cleared => {
+                add_units(units, own.as_slice());
+                add_units(units, &self.aborted_units.open());
+            }
+            TaskState::Receiving(..) | TaskState::Answered(_) => {}
+        }
+    }
+
+    /// Aborts every command that uses `unit` except this one, and those already answered. They have no further effect once the
+    /// devices have quiesced; then answer them by [`ScsiSession::tell_aborted`]. Adds the units that they used to `units`.
+    #[must_use]
+    pub fn clear_unit(
+        &mut self,
+        unit: &Arc<LogicalUnit>,
+        except: Option<S::Id>,
+        units: &mut Vec<Arc<LogicalUnit>>,
+    ) -> Vec<S::Id> {
+        let doomed = self.tasks_of(unit).filter(|task| Some(task.id) != except && !task.is_answered());
+        let cleared: Vec<S::Id> = doomed.map(|task| task.id).collect();
+        cleared.iter().for_each(|id| self.clear(*id, units));
+        cleared
+    }
+
+    /// The commands that use `unit`: those for its LUN, and copies that another LUN received.
+    pub fn tasks_of(&self, unit: &Arc<LogicalUnit>) -> impl Iterator<Item = &Task<S>> {
+        let same = |other: &Arc<LogicalUnit>| Arc::ptr_eq(other, unit);
+        self.tasks().filter(move |task| {
+            let others = match &task.state {
+                TaskState::Running(work) => work.watch.others(),
+                _ => &[],
+            };
+            task.slot.is_some_and(|index| same(self.luns.unit_at(index))) || others.iter().any(same)
+        })
+    }
+
+    /// Takes the units whose devices may still carry out aborted commands.
+    pub fn take_aborted_units(&mut self) -> Vec<Arc<LogicalUnit>> {
+        self.aborted_units.take()
+    }
+
+    /// Aborts all commands, none of which is answered any more. Returns the units whose devices may still carry them out.
+    pub fn end(&mut self) -> Vec<Arc<LogicalUnit>> {
+        let mut units = self.aborted_units.take();
+        let all: Vec<S::Id> = self.tasks().map(|task| task.id).collect();
+        all.iter().for_each(|id| self.clear(*id, &mut units));
+        self.tasks.clear();
+        debug_assert!(self.waiting_for_memory.is_empty(), "no command waits that has ended");
+        units
+    }
+
+    /// Shows the LUNs of `exports`, and no others. Returns the commands that were aborted, for [`tell_removed`].
+    pub fn adapt_luns(&mut self, exports: &[Export]) -> Removed<S::Id> {
+        let mut removed = Removed { units: Vec::new(), tasks: Vec::new() };
+        for place in self.luns.remove_gone(exports) {
+            let unit = self.luns.unit(place);
+            let is_gone = !self.luns.shows(&unit); // else another LUN is the same unit
+            let doomed = |task: &&Task<S>| !task.is_answered() && (is_gone || task.slot == Some(place));
+            let cleared: Vec<S::Id> = self.tasks_of(&unit).filter(doomed).map(|task| task.id).collect();
+            cleared.iter().for_each(|id| self.clear(*id, &mut removed.units));
+            removed.tasks.extend(cleared);
+            add_units(&mut removed.units, &[unit]);
+        }
+        if self.luns.add_missing(exports) > 0 || !removed.units.is_empty() {
+            self.luns.tell_changed();
+        }
+        self.sweep_luns();
+        removed
+    }
+
+    /// Frees LUNs that were removed, once no command needs them.
+    pub fn sweep_luns(&mut self) {
+        if self.luns.are_some_gone() {
+            let tasks = &self.tasks;
+            self.luns.sweep(|place| tasks.iter().flatten().any(|task| task.slot == Some(place)));
+        }
+    }
+
+    /// The nexus of this session at `unit`.
+    pub fn nexus_of(&self, unit: &Arc<LogicalUnit>) -> Option<NexusId> {
+        self.luns.user_of(unit.volume()).map(|(_, nexus)| nexus)
+    }
+
+    /// Observes what every task waits for; [`Commands::observed`] tells it.
+    pub fn observe(&mut self, now: Instant) {
+        self.observed.resize(self.tasks.len(), None);
+        for (task, observed) in self.tasks.iter().zip(&mut self.observed) {
+            *observed = task.as_ref().map(|task| task.observe(*observed, now));
+        }
+    }
+
+    /// Each task that still exists, with its last observation.
+    pub fn observed(&self) -> impl Iterator<Item = (&Task<S>, Observed<S::Id>)> {
+        let tasks = self.tasks.iter().zip(&self.observed);
+        let tasks = tasks.filter_map(|(task, observed)| Some((task.as_ref()?, (*observed)?)));
+        tasks.filter(|(task, observed)| task.id == observed.task)
+    }
+}
+
+/// Calls `what` with the session if it still exists.
+pub fn with<S, T>(session: &Weak<RefCell<S>>, what: impl FnOnce(&mut S) -> T) -> Option<T> {
+    session.upgrade().map(|session| what(&mut session.borrow_mut()))
+}
+
+/// Carries out the effects of a command on other commands and sessions, before it is answered.
+async fn settle<S: ScsiSession>(
+    server: Arc<Server>,
+    session: Weak<RefCell<S>>,
+    id: S::Id,
+    effects: Box<[Effect]>,
+) {
+    for Effect::AbortTasks { unit, nexuses, by } in effects {
+        let mut units = vec![Arc::clone(&unit)];
+        // Of its own nexus everything ends but the command itself.
+        let own = nexuses.contains(&by);
+        let abort_own = |session: &mut S| session.abort_own(&unit, Some(id), &mut units);
+        let untold = if own { with(&session, abort_own) } else { None };
+        let volume = Arc::clone(unit.volume());
+        server.abort(AbortOrder { volume, owners: Owners::These(nexuses), spared: Some(by) }).await;
+        quiesce(&server, units).await;
+        with(&session, |session| session.tell_aborted(&untold.unwrap_or_default()));
+    }
+}
+
+/// Aborts the commands of a core's sessions that the order names ([`front_end_core::CoreFrontEnd::abort`]). Those of other
+/// initiators are told, once the devices have quiesced and the commands may be sent again.
+pub fn abort_ordered<S: ScsiSession>(
+    server: &Arc<Server>,
+    sessions: &[Rc<RefCell<S>>],
+    order: &AbortOrder,
+    done: &Sender<()>,
+) {
+    let (mut cleared, mut others) = (Vec::new(), Vec::new());
+    for shared in sessions {
+        let mut session = shared.borrow_mut();
+        let commands = session.commands_mut();
+        let Some((unit, nexus)) = commands.luns.user_of(&order.volume) else { continue };
+        if order.is_about(nexus) {
+            cleared.push((Rc::downgrade(shared), commands.clear_unit(&unit, None, &mut others)));
+        }
+    }
+    cleared.retain(|(_, tasks)| !tasks.is_empty());
+    others.retain(|other| !Arc::ptr_eq(other.volume(), &order.volume));
+    if !cleared.is_empty() || !others.is_empty() {
+        let (server, done, volume) = (Arc::clone(server), Sender::clone(done), Arc::clone(&order.volume));
+        drop(reactor::spawn(async move {
+            quiesce(&server, others).await;
+            drop(done);
+            server.quiesce(vec![volume]).await;
+            for (session, tasks) in cleared {
+                with(&session, |session| session.tell_aborted(&tasks));
+            }
+        }));
+    }
+}
+
+/// Answers commands for removed LUNs once the devices have quiesced, and frees the LUNs' slots; then drops `done`.
+pub fn tell_removed<S: ScsiSession>(
+    server: &Arc<Server>,
+    session: &Rc<RefCell<S>>,
+    removed: Removed<S::Id>,
+    done: &Sender<()>,
+) {
+    let Removed { units, tasks } = removed;
+    if units.is_empty() {
+        return;
+    }
+    let (server, session, done) = (Arc::clone(server), Rc::downgrade(session), Sender::clone(done));
+    drop(reactor::spawn(async move {
+        quiesce(&server, units).await;
+        with(&session, |session| {
+            session.tell_aborted(&tasks);
+            session.commands_mut().sweep_luns();
+        });
+        drop(done);
+    }));
+}

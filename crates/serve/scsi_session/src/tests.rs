@@ -1,0 +1,230 @@
+//! Scenes of commands in a session whose transport is the test.
+
+use std::cell::RefCell;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use block::Buffer;
+use front_end_core::{Budget, Config, Limits, Server};
+use logical_unit::{Data, DataIn, InitiatorPort, LogicalUnit, Receive, Reply, Status, TargetPort};
+use reactor::Alone;
+use volume::VolumeOptions;
+
+use crate::*;
+
+#[path = "../../logical_unit/tests/it/support/mod.rs"]
+#[allow(dead_code, unused_imports, unreachable_pub)]
+mod support;
+
+use support::{Disk, DiskOptions, TEST_UNIT_READY, sixteen, unit_options, unit_over};
+
+/// A command: its index, the CDB, its data, and when it may begin.
+struct Sent {
+    index: usize,
+    cdb: Vec<u8>,
+    data: Vec<u8>,
+    turn: Turn,
+}
+
+/// A session on LUN 0 to 1, each of which is a disk of its own.
+struct Scene {
+    commands: Commands<Scene>,
+    /// The answers so far, by the index of their command.
+    answers: Vec<(usize, Status)>,
+    /// The initiator reads none of them: they stay on their way, as over iSCSI.
+    is_stuck: bool,
+}
+
+impl ScsiSession for Scene {
+    type Id = usize;
+    type Command = Sent;
+    type Landing = ();
+    type Outgoing = usize;
+
+    const UNCHARGED_BYTES: usize = usize::MAX;
+
+    fn commands(&self) -> &Commands<Scene> {
+        &self.commands
+    }
+
+    fn commands_mut(&mut self) -> &mut Commands<Scene> {
+        &mut self.commands
+    }
+
+    fn index(id: usize) -> usize {
+        id
+    }
+
+    fn declared(command: &Sent) -> Declared<'_, usize> {
+        Declared {
+            id: command.index,
+            lun: 0,
+            cdb: &command.cdb,
+            turn: command.turn,
+            data_out_bytes: command.data.len() as u32,
+            data_in_bytes: if command.data.is_empty() { 1 << 24 } else { 0 },
+            fault: None,
+            sends_early: !command.data.is_empty(),
+        }
+    }
+
+    fn target(&self) -> Option<&str> {
+        Some("target")
+    }
+
+    fn receive(&mut self, command: &Sent, index: usize, receive: Receive) {
+        assert!(self.commands.charge(command.index, command.data.len()), "there is memory for its data");
+        self.finish_in_turn(command.index, index, receive.job, Data::Buffer(Buffer::from(&command.data[..])));
+    }
+
+    fn outgoing(data: DataIn) -> usize {
+        data.len()
+    }
+
+    fn respond(&mut self, id: usize, reply: &Reply, _: usize, _: Option<LossReport>) {
+        self.answers.push((id, reply.status));
+        if !self.is_stuck {
+            self.commands.remove(id, Some(reactor::now()));
+            self.resume_waiting_for_memory();
+        }
+    }
+}
+
+const DEADLINE: Duration = Duration::from_secs(30);
+
+/// Plays a scene whose session may hold `limit` bytes.
+fn play(limit: usize, disk: fn() -> DiskOptions, scene: impl FnOnce(&mut Scene)) {
+    reactor::block_on(Alone::virtual_time(), async {
+        let config = Config { volumes: Vec::new(), portals: Vec::new(), limits: Limits::default() };
+        let (server, _cores) = Server::new(config, 1, Vec::new());
+        let disks: Vec<_> = (0..2).map(|_| Arc::new(Disk::new(disk()))).collect();
+        let unit = |(lun, disk): (usize, &Arc<Disk>)| Export {
+            lun: lun as u16,
+            volume: format!("disk{lun}"),
+            unit: unit_over(Arc::clone(disk) as _, VolumeOptions::default(), unit_options()).expect("new"),
+            initiators: None,
+            deadline: DEADLINE,
+        };
+        let exports: Vec<Export> = disks.iter().enumerate().map(unit).collect();
+        let initiator = InitiatorPort { name: "initiator".into(), qualifier: [0; 6] };
+        let port = TargetPort { name: "target".into(), group: 1, relative_port: 1 };
+        let luns = Luns::new(&exports, initiator, port, Rc::default());
+        let session = Rc::new_cyclic(|this| {
+            let commands = Commands::new(this.clone(), server, Rc::default(), luns, Budget::new(limit, None));
+            RefCell::new(Scene { commands, answers: Vec::new(), is_stuck: false })
+        });
+        let mut session = session.borrow_mut();
+        session.send(0, &TEST_UNIT_READY, &[], Turn::Simple); // takes the unit attention
+        session.answers.clear();
+        scene(&mut session);
+    });
+}
+
+/// A disk that keeps writes until it is told to carry them out.
+fn queueing() -> DiskOptions {
+    DiskOptions { queues: true, ..DiskOptions::default() }
+}
+
+impl Scene {
+    fn send(&mut self, index: usize, cdb: &[u8], data: &[u8], turn: Turn) {
+        let command = Sent { index, cdb: cdb.into(), data: data.into(), turn };
+        self.arrive(reactor::now(), command);
+    }
+
+    fn write(&mut self, index: usize, turn: Turn) {
+        self.send(index, &sixteen(0x8a, 0, 0, 1), &[7; 512], turn);
+    }
+
+    fn unit(&self) -> Arc<LogicalUnit> {
+        self.commands.luns.unit(0)
+    }
+
+    /// What a tick at this time does.
+    fn tick(&mut self, now: Instant) -> usize {
+        self.commands.observe(now);
+        self.expire(now).len()
+    }
+}
+
+/// HyperSCSI's session once forgot the first charge.
+#[test]
+fn a_second_charge_of_a_command_is_added_to_the_first() {
+    play(10_000, queueing, |session| {
+        session.write(1, Turn::Simple);
+        assert!(session.commands.charge(1, 1000) && session.commands.charge(1, 2000));
+        assert_eq!(session.commands.budget.used(), 512 + 1000 + 2000);
+        session.commands.clear(1, &mut Vec::new());
+        assert_eq!(session.commands.budget.used(), 0);
+    });
+}
+
+/// iSCSI's session once took back the answer of the second, and answered it again.
+#[test]
+fn a_command_that_begins_because_another_has_expired_is_not_expired_with_it() {
+    play(10_000, queueing, |session| {
+        let begin = reactor::now();
+        session.is_stuck = true;
+        session.write(1, Turn::Ordered);
+        session.send(2, &TEST_UNIT_READY, &[], Turn::Simple);
+        assert_eq!((session.tick(begin), session.answers.len()), (0, 0));
+        assert_eq!(session.tick(begin + DEADLINE + Duration::from_secs(1)), 1, "the disk of the write");
+        assert_eq!(session.answers, [(1, Status::CheckCondition), (2, Status::Good)]);
+    });
+}
+
+#[test]
+fn a_command_that_waits_too_long_for_memory_is_busy_and_its_device_is_not_fenced() {
+    play(10_000, queueing, |session| {
+        let begin = reactor::now();
+        let _held = session.commands.budget.take(10_000);
+        session.send(1, &sixteen(0x88, 0, 0, 1), &[], Turn::Simple);
+        assert_eq!((session.tick(begin), session.answers.len()), (0, 0));
+        assert_eq!(session.tick(begin + DEADLINE + Duration::from_secs(1)), 0);
+        assert_eq!(session.answers, [(1, Status::Busy)]);
+    });
+}
+
+/// iSCSI's session once kept the data until the turn came, when their charge had long been given back.
+#[test]
+fn data_of_a_command_that_is_aborted_before_its_turn_do_not_outlive_their_charge() {
+    play(10_000, queueing, |session| {
+        session.write(1, Turn::Ordered);
+        session.write(2, Turn::Simple);
+        assert_eq!((session.commands.budget.used(), session.commands.luns.slot(0).waiting.len()), (1024, 1));
+        session.commands.clear(2, &mut Vec::new());
+        assert_eq!((session.commands.budget.used(), session.commands.luns.slot(0).waiting.len()), (512, 0));
+    });
+}
+
+/// iSCSI's session once answered the second function while the device still had the write.
+#[test]
+fn a_function_that_aborts_an_aborted_command_again_waits_for_the_same_devices() {
+    play(10_000, queueing, |session| {
+        session.write(1, Turn::Simple);
+        let unit = session.unit();
+        for function in ["the first", "the second"] {
+            let mut units = Vec::new();
+            assert_eq!(session.commands.clear_unit(&unit, None, &mut units), [1]);
+            assert!(units.len() == 1 && Arc::ptr_eq(&units[0], &unit), "{function} waits for the device");
+        }
+        session.tell_aborted(&[1]);
+        assert_eq!(session.answers, [(1, Status::TaskAborted)]);
+    });
+}
+
+/// Each of them ends at once and gives its memory back: iSCSI's session did not know that this resumes the next.
+#[test]
+fn commands_that_waited_for_memory_resume_each_other_in_order_and_one_after_the_other() {
+    let in_cache = || DiskOptions { cached: true, ..DiskOptions::default() };
+    play(10_000, in_cache, |session| {
+        let held = session.commands.budget.take(10_000);
+        (1..2000).for_each(|index| session.send(index, &sixteen(0x88, 0, 0, 1), &[], Turn::Simple));
+        assert_eq!(session.answers, []);
+        drop(held);
+        session.resume_waiting_for_memory();
+        let good: Vec<_> = (1..2000).map(|index| (index, Status::Good)).collect();
+        assert_eq!(session.answers, good);
+        assert_eq!(session.commands.budget.used(), 0);
+    });
+}
