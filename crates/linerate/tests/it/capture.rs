@@ -170,7 +170,8 @@ impl Captured {
 
 /// tshark's complaints that count about a file of packets.
 pub(crate) fn faults(file: &Path, ports: &str) -> Vec<String> {
-    tell(file, ports, COMPLAINTS).lines().filter_map(fault).collect()
+    let options = ["-Y", COMPLAINTS].into_iter().chain(FIELDS.iter().copied());
+    tell(file, ports, &options.collect::<Vec<_>>()).lines().filter_map(fault).collect()
 }
 
 /// What tshark has to say about a file of packets, those of these ports decoded as iSCSI (`3260` or `1-65535`).
@@ -199,10 +200,11 @@ fn guessers() -> &'static [String] {
     })
 }
 
-/// Every frame with a complaint: severities, groups, messages, and what the frame is.
-const COMPLAINTS: &[&str] = &[
-    "-Y",
-    "_ws.malformed || _ws.expert.severity >= \"Warning\"",
+/// Every frame with a complaint.
+pub(crate) const COMPLAINTS: &str = "_ws.malformed || _ws.expert.severity >= \"Warning\"";
+
+/// Of a frame: severities, groups, messages, and what it is.
+const FIELDS: &[&str] = &[
     "-T",
     "fields",
     "-E",

@@ -11,7 +11,7 @@ use std::thread;
 use iscsi_client::{FlightRecorder, Settings};
 use tempfile::NamedTempFile;
 
-use crate::capture::{faults, tell};
+use crate::capture::{COMPLAINTS, faults, tell};
 use crate::program::{Ended, end_of, installed, run_command, signal, until};
 use crate::server::{Server, has_ipv6};
 use crate::sessions::sessions;
@@ -56,9 +56,13 @@ pub(crate) fn begin(command: &mut Command) -> Option<NamedTempFile> {
     Some(file)
 }
 
-/// Has a file decoded, unless it is empty: then the command was refused before it began.
+/// Has a file decoded, unless it has no packets: then the command was refused before it connected. Each start of tshark takes half
+/// a second of CPU time, so a file without suspicious packets, as most are, is decoded once.
 pub(crate) fn look_at(file: &Path) {
-    if !installed(&["tshark"]) || file.metadata().is_ok_and(|file| file.len() == 0) {
+    if !installed(&["tshark"]) || !has_packets(file) {
+        return;
+    }
+    if fields(file, &format!("{COMPLAINTS} || ({NOT_DECODED})"), "frame.number").is_empty() {
         return;
     }
     let strange = not_decoded(file);
@@ -72,6 +76,21 @@ pub(crate) fn look_at(file: &Path) {
     let faults: Vec<String> =
         faults(file, ANY_PORT).into_iter().filter(|fault| !fault.contains("Unknown SCSI exchange")).collect();
     assert!(faults.is_empty(), "tshark complains:\n{}", faults.join("\n"));
+}
+
+/// Whether a pcapng file has an Enhanced Packet Block. A block is its type, its length with both of these, and its body.
+fn has_packets(file: &Path) -> bool {
+    const ENHANCED_PACKET_BLOCK: u32 = 6;
+    let bytes = std::fs::read(file).expect("a recording");
+    let mut rest = bytes.as_slice();
+    while let [k0, k1, k2, k3, l0, l1, l2, l3, ..] = *rest {
+        if u32::from_le_bytes([k0, k1, k2, k3]) == ENHANCED_PACKET_BLOCK {
+            return true;
+        }
+        let length = u32::from_le_bytes([l0, l1, l2, l3]).try_into().expect("a small block");
+        rest = rest.split_at_checked(length).expect("whole blocks").1;
+    }
+    false
 }
 
 /// What tshark says of the first of these packets and of those before and behind it.
