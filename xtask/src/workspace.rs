@@ -21,9 +21,13 @@ pub fn target_directory() -> PathBuf {
     }
 }
 
-/// Builds the program that is shipped, optimised, and says where it is.
+/// The profile of the packaged program, and its folder. It costs a tenth fewer instructions a command than `release`, which
+/// builds in a fraction of the time.
+pub const SHIPPED: &str = "shipped";
+
+/// Builds the program that is packaged and measured, and returns its path.
 pub fn release_binary() -> Result<PathBuf> {
-    binary(&["--release"], "release")
+    binary(&["--profile", SHIPPED], SHIPPED)
 }
 
 /// The same as the tests have it: at once there, slower, and with assertions.
