@@ -21,9 +21,9 @@ use std::time::Instant;
 use anyhow::{Context, Result, ensure};
 use diagnose::{Cause, Diagnosis};
 
+use crate::figures::middle;
 use crate::lot::Lot;
-use crate::measuring::figures::middle;
-use crate::measuring::machine;
+use crate::machine;
 use outcome::{Answer, Gain, Outcome};
 use plants::{Cure, Plant, Planted};
 use rate::Rates;

@@ -6,7 +6,7 @@ use model::{Direction, Load};
 use serde::Deserialize;
 
 use super::world::World;
-use crate::measuring::figures::middle;
+use crate::figures::middle;
 
 /// What taking the cause away really brought.
 pub(super) struct Rates {

@@ -1,29 +1,27 @@
 //! The loads, each of which knows what it must read.
 
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use serde::Deserialize;
-
-use super::record::Outcome;
-use super::world::{Protocol, SMALL, SMALL_BYTES, World};
-use crate::lot::Lot;
 use xtask::process::{self, Ended};
+use xtask::serving::Placement;
 use xtask::serving::attached::{Attached, Mounted};
 
-/// What is compared with what.
-pub(super) const FILES: &str = "fio in ext4 on linerate attach";
-pub(super) const RAW_FILES: &str = "fio in ext4 on a file of this machine";
+use super::record::{FILES, Outcome, RAW_FILES};
+use crate::lot::Lot;
+use crate::scene::World;
 
 /// Somebody who writes, and checks what he reads.
 pub(super) trait Load: Send {
-    fn name(&self) -> &'static str;
+    fn name(&self) -> &str;
 
     /// Works for some seconds, or until an error ends that.
-    fn round(&mut self) -> Outcome;
+    fn round(&mut self) -> Result<Outcome>;
 
     /// The process that it keeps from the beginning to the end, if any.
     fn resident(&self) -> Option<(&'static str, u32)> {
@@ -37,32 +35,44 @@ pub(super) trait Load: Send {
 }
 
 /// One of each kind.
-pub(super) fn all(world: &World, seed: u64) -> Result<Vec<Box<dyn Load + '_>>> {
-    Ok(vec![
-        Box::new(Bench::new(world, "layers", world.url("layers", Protocol::Iscsi), seed)),
-        Box::new(Bench::new(world, SMALL, world.url(SMALL, Protocol::Iscsi), seed)),
-        Box::new(Bench::new(world, "nbd", world.url("nbd", Protocol::Nbd), seed)),
-        Box::new(Bench::new(world, "aoe", world.url("aoe", Protocol::Aoe), seed)),
-        Box::new(Bench::new(world, "frames", world.url("frames", Protocol::Frames), seed)),
-        Box::new(Bench::new(world, "datagrams", world.url("datagrams", Protocol::Datagrams), seed)),
-        Box::new(Bench::new(world, "set", world.url("set", Protocol::Iscsi), seed)),
-        Box::new(Bench::new(world, "mirror", world.mirror(), seed)),
-        Box::new(Qemu::new(world, seed)),
-        Box::new(Files::new(world)?),
-        Box::new(Files::alone()?),
-    ])
+pub(super) fn all(rows: &[BenchRow], world: &World, binary: &Path, seed: u64) -> Result<Vec<Box<dyn Load>>> {
+    let client = world.client(None)?;
+    let bench = |row: &BenchRow| {
+        let row = BenchRow { url: world.resolve(&row.url), ..row.clone() };
+        let log = world.folder().join(format!("{}.log", row.volume));
+        let lot = Lot::new(seed, &row.volume, 0);
+        Box::new(Bench { row, log, lot, client: client.clone(), binary: binary.to_owned() }) as Box<dyn Load>
+    };
+    let mut loads: Vec<Box<dyn Load>> = rows.iter().map(bench).collect();
+    let (lot, slots) = (Lot::new(seed, "qemu", 0), vec![Some(0); 256]);
+    loads.push(Box::new(Qemu { url: world.resolve("{iscsi}:qemu/0"), client: client.clone(), lot, slots }));
+    let attached = Attached::to(&world.resolve("{iscsi}:attached/0"), binary, &client)?;
+    let pid = Some(attached.pid()?);
+    loads.push(Box::new(Files { mounted: Mounted::on(attached)?, pid }));
+    loads.push(Box::new(Files { mounted: Mounted::on(Attached::file(512 << 20)?)?, pid: None }));
+    Ok(loads)
 }
 
 /// A round that takes longer than this hangs: troubles last for seconds, and an initiator waits for two minutes.
 const ROUND_MAX: Duration = Duration::from_secs(400);
 
-/// `linerate bench` with a log of what it was promised, and `linerate bench verify` behind it.
-struct Bench<'a> {
-    world: &'a World,
-    volume: &'static str,
+/// A row of the table.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "kebab-case")]
+pub(super) struct BenchRow {
+    name: String,
+    volume: String,
     url: String,
+    unmap_blocks: Option<u64>,
+}
+
+/// `linerate bench` with a log of what it was promised, and `linerate bench verify` behind it.
+struct Bench {
+    row: BenchRow,
     log: PathBuf,
     lot: Lot,
+    client: Placement,
+    binary: PathBuf,
 }
 
 #[derive(Deserialize)]
@@ -77,32 +87,25 @@ struct Latency {
     p50: f64,
 }
 
-impl Bench<'_> {
-    fn new<'a>(world: &'a World, volume: &'static str, url: String, seed: u64) -> Bench<'a> {
-        let log = world.folder.join(format!("{volume}.log"));
-        Bench { world, volume, url, log, lot: Lot::new(seed, volume, 0) }
-    }
-
+impl Bench {
     fn command(&self, words: &[&str]) -> Command {
-        let mut command = self.world.client().command(&self.world.binary);
+        let mut command = self.client.command(&self.binary);
         command.args(["--log", "error"]).args(words);
         command
     }
 
     fn load(&mut self) -> Result<Outcome> {
         let seed = self.lot.number().to_string();
-        let url = self.url.clone();
         let _ = fs::remove_file(&self.log); // there is none in the first round
-        if self.volume == SMALL {
-            // Or it would be as large as it can be, and nobody could take its space.
-            let blocks = (SMALL_BYTES / 512).to_string();
-            let (_, text) =
-                process::within(ROUND_MAX, self.command(&["scsi", "unmap", &url, "0", &blocks, "--yes"]))?;
+        let url = self.row.url.as_str();
+        if let Some(blocks) = self.row.unmap_blocks {
+            let unmap = self.command(&["scsi", "unmap", url, "0", &blocks.to_string(), "--yes"]);
+            let (_, text) = process::within(ROUND_MAX, unmap)?;
             if !text.is_empty() {
                 return Ok(Outcome::Disturbed(last_line(&text)));
             }
         }
-        let mut command = self.command(&["bench", &url, "--block", "4KiB:60,64KiB:40", "--seconds", "12"]);
+        let mut command = self.command(&["bench", url, "--block", "4KiB:60,64KiB:40", "--seconds", "12"]);
         // The same in each round, so that rounds can be compared.
         command.args(["--read", "40", "--depth", "8", "--seed", &seed, "--allow-write", "--yes"]);
         command.arg("--json").arg("--verify").arg("--verify-log").arg(&self.log);
@@ -120,55 +123,37 @@ impl Bench<'_> {
             _ => Outcome::Wrong(format!("bench: {ended:?}: {}", last_line(&text))),
         })
     }
+}
 
-    /// Checks what the log says was promised, and says what is wrong. Tries again while the server cannot be reached.
-    fn verify(&self) -> Result<Option<String>> {
+impl Load for Bench {
+    fn name(&self) -> &str {
+        &self.row.name
+    }
+
+    /// Checks what the log says was promised. Tries again while the server cannot be reached.
+    fn round(&mut self) -> Result<Outcome> {
+        let outcome = self.load()?;
+        if matches!(outcome, Outcome::Wrong(_)) || !self.log.exists() {
+            return Ok(outcome); // a load that did not get in has no log
+        }
         let begun = Instant::now();
         loop {
             let mut command = self.command(&["bench", "verify"]);
-            command.arg(&self.log).arg(&self.url);
+            command.arg(&self.log).arg(&self.row.url);
             let (ended, text) = process::within(ROUND_MAX, command)?;
             match exit_code(&ended) {
-                Some(0) => return Ok(None),
-                Some(1 | 3 | 4 | 9) if begun.elapsed() < ROUND_MAX => {
-                    std::thread::sleep(Duration::from_secs(1))
-                }
-                _ => return Ok(Some(format!("verify-log: {ended:?}: {}", text.trim_end()))),
+                Some(0) => return Ok(outcome),
+                Some(1 | 3 | 4 | 9) if begun.elapsed() < ROUND_MAX => thread::sleep(Duration::from_secs(1)),
+                _ => return Ok(Outcome::Wrong(format!("verify-log: {ended:?}: {}", text.trim_end()))),
             }
         }
     }
 }
 
-impl Load for Bench<'_> {
-    fn name(&self) -> &'static str {
-        match self.volume {
-            SMALL => "linerate bench, iSCSI, a disk that fills up",
-            "nbd" => "linerate bench, NBD, a write-behind volume",
-            "aoe" => "linerate bench, AoE",
-            "frames" => "linerate bench, HyperSCSI, a write-behind volume",
-            "datagrams" => "linerate bench, HyperSCSI over UDP",
-            "set" => "linerate bench, iSCSI, a RAID 5 in the server",
-            "mirror" => "linerate bench, a RAID 1 of an iSCSI and an NBD member",
-            _ => "linerate bench, iSCSI, a write-behind volume",
-        }
-    }
-
-    fn round(&mut self) -> Outcome {
-        let outcome = self.load().unwrap_or_else(|error| Outcome::Wrong(format!("{error:#}")));
-        if matches!(outcome, Outcome::Wrong(_)) || !self.log.exists() {
-            return outcome; // a load that did not get in has no log
-        }
-        match self.verify() {
-            Ok(None) => outcome,
-            Ok(Some(wrong)) => Outcome::Wrong(wrong),
-            Err(error) => Outcome::Wrong(format!("{error:#}")),
-        }
-    }
-}
-
 /// `qemu-io` over libiscsi: patterns that were flushed must be there, also for the next process.
-struct Qemu<'a> {
-    world: &'a World,
+struct Qemu {
+    url: String,
+    client: Placement,
     lot: Lot,
     /// The pattern of each slot, if it is known.
     slots: Vec<Option<u8>>,
@@ -176,22 +161,27 @@ struct Qemu<'a> {
 
 const SLOT_KIB: usize = 256;
 
-impl Qemu<'_> {
-    fn new(world: &World, seed: u64) -> Qemu<'_> {
-        Qemu { world, lot: Lot::new(seed, "qemu", 0), slots: vec![Some(0); 256] }
+impl Qemu {
+    fn draw(&mut self) -> usize {
+        (self.lot.number() % self.slots.len() as u64) as usize
+    }
+}
+
+impl Load for Qemu {
+    fn name(&self) -> &str {
+        "qemu-io (libiscsi)"
     }
 
-    fn play(&mut self) -> Result<Outcome> {
+    fn round(&mut self) -> Result<Outcome> {
         let at = |slot: usize| format!("{}k {SLOT_KIB}k", slot * SLOT_KIB);
         let drawn: Vec<usize> = (0..64).map(|_| self.draw()).collect();
         let old: Vec<(usize, u8)> =
             drawn.into_iter().filter_map(|slot| Some((slot, self.slots[slot]?))).collect();
         let pattern = (self.lot.number() % 255) as u8 + 1;
         let new: Vec<usize> = (0..64).map(|_| self.draw()).collect();
-        let mut command = self.world.client().command("qemu-io");
+        let mut command = self.client.command("qemu-io");
         command.args(["--image-opts", "-t", "writeback"]);
-        let url = self.world.url("qemu", Protocol::Iscsi);
-        let (portal, path) = url.trim_start_matches("iscsi://").split_once('/').context("a URL")?;
+        let (portal, path) = self.url.trim_start_matches("iscsi://").split_once('/').context("a URL")?;
         let target = path.trim_end_matches("/0");
         for (slot, pattern) in &old {
             command.arg("-c").arg(format!("read -P {pattern} {}", at(*slot)));
@@ -226,20 +216,6 @@ impl Qemu<'_> {
             (None, _) => Outcome::Wrong(format!("qemu-io: {ended:?}: {}", last_line(&text))),
         })
     }
-
-    fn draw(&mut self) -> usize {
-        (self.lot.number() % self.slots.len() as u64) as usize
-    }
-}
-
-impl Load for Qemu<'_> {
-    fn name(&self) -> &'static str {
-        "qemu-io (libiscsi)"
-    }
-
-    fn round(&mut self) -> Outcome {
-        self.play().unwrap_or_else(|error| Outcome::Wrong(format!("{error:#}")))
-    }
 }
 
 /// fio in an ext4 on `linerate attach`, which bears everything that befalls its server; or on a file, for what the machine
@@ -250,18 +226,19 @@ struct Files {
     pid: Option<u32>,
 }
 
-impl Files {
-    fn new(world: &World) -> Result<Files> {
-        let attached = Attached::to(&world.url("attached", Protocol::Iscsi), &world.binary, &world.client())?;
-        let pid = Some(attached.pid()?);
-        Ok(Files { mounted: Mounted::on(attached)?, pid })
+impl Load for Files {
+    fn name(&self) -> &str {
+        match self.pid {
+            Some(_) => FILES,
+            None => RAW_FILES,
+        }
     }
 
-    fn alone() -> Result<Files> {
-        Ok(Files { mounted: Mounted::on(Attached::file(512 << 20)?)?, pid: None })
+    fn resident(&self) -> Option<(&'static str, u32)> {
+        Some(("linerate attach", self.pid?))
     }
 
-    fn play(&self) -> Result<Outcome> {
+    fn round(&mut self) -> Result<Outcome> {
         let mut command = Command::new("fio");
         command.args(["--name=soak", "--rw=randrw", "--bs=4k-64k", "--size=64m", "--ioengine=psync"]);
         command.args([
@@ -274,34 +251,14 @@ impl Files {
         command.arg(format!("--directory={}", self.mounted.folder().display()));
         let begun = Instant::now();
         let (ended, text) = process::within(ROUND_MAX, command)?;
+        let rate = 64.0 * 1.048_576 / begun.elapsed().as_secs_f64();
+        if self.pid.is_none() {
+            thread::sleep(Duration::from_secs(20)); // it is to be compared with, and not to be a load
+        }
         Ok(match exit_code(&ended) {
-            Some(0) => {
-                let rate = 64.0 * 1.048_576 / begun.elapsed().as_secs_f64();
-                Outcome::Right { mb_per_s: rate, p50_us: None }
-            }
+            Some(0) => Outcome::Right { mb_per_s: rate, p50_us: None },
             _ => Outcome::Wrong(format!("fio: {ended:?}: {}", text.trim_end())),
         })
-    }
-}
-
-impl Load for Files {
-    fn name(&self) -> &'static str {
-        match self.pid {
-            Some(_) => FILES,
-            None => RAW_FILES,
-        }
-    }
-
-    fn resident(&self) -> Option<(&'static str, u32)> {
-        Some(("linerate attach", self.pid?))
-    }
-
-    fn round(&mut self) -> Outcome {
-        let outcome = self.play().unwrap_or_else(|error| Outcome::Wrong(format!("{error:#}")));
-        if self.pid.is_none() {
-            std::thread::sleep(Duration::from_secs(20)); // it is to be compared with, and not to be a load
-        }
-        outcome
     }
 
     fn end(self: Box<Self>) -> Result<()> {

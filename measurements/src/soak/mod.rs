@@ -1,6 +1,6 @@
 //! `cargo measure soak`: real processes, sockets and files for hours. Several initiators keep a load on one server and check
 //! what they read, while the server is killed, stopped and started again, its disk hangs, fails, loses writes and is full, and
-//! its network is cut.
+//! its network is cut. The servers' volumes and the loads stand in measurements/tables/soak.toml.
 //!
 //! ```text
 //!   namespace of the clients                          namespace of the server
@@ -13,22 +13,25 @@
 
 mod load;
 mod record;
-mod trouble;
-mod world;
 
-use std::sync::Mutex;
+use std::fs::{self, File};
+use std::iter;
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use anyhow::Result;
-
-use record::{Outcome, Record, Round};
-use trouble::Trouble;
-use world::{Usage, World};
-use xtask::packages;
+use anyhow::{Context, Result, ensure};
+use serde::Deserialize;
+use xtask::process::{self, Background};
 use xtask::tally::Verdict;
-use xtask::workspace;
+use xtask::{packages, workspace};
+
+use crate::lot::Lot;
+use crate::scene::{Scene, World};
+use load::BenchRow;
+use record::{Kind, Outcome, Record, Round, Usage};
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Options {
@@ -41,15 +44,34 @@ pub(crate) struct Options {
     /// Leave the page as it is
     #[arg(long)]
     dry: bool,
+    /// Use this binary instead of building one
+    #[arg(long, value_name = "FILE")]
+    binary: Option<PathBuf>,
+}
+
+/// measurements/tables/soak.toml.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Table {
+    scene: Scene,
+    load: Vec<BenchRow>,
 }
 
 pub(crate) fn run(options: &Options) -> Result<Verdict> {
     packages::ensure(packages::ALL)?;
-    let binary = workspace::release_binary()?;
-    let world = World::make(&binary)?;
+    ensure!(rustix::process::geteuid().is_root(), "namespaces, mounts and loop devices need root");
+    let path = workspace::root().join("measurements/tables/soak.toml");
+    let mut table: Table =
+        toml::from_str(&fs::read_to_string(&path)?).with_context(|| path.display().to_string())?;
+    let small = Small::mount()?;
+    table.scene.names.insert("small".to_owned(), small.0.display().to_string());
+    // A copy: a build during the run replaces the program in the target directory.
+    let binary = small.0.with_extension("linerate");
+    fs::copy(options.binary.clone().map_or_else(workspace::release_binary, Ok)?, &binary)?;
+    let mut world = World::build(&table.scene, &binary)?;
     let time = Duration::from_secs_f64(options.hours * 3600.0);
     let (begun, record, is_over) = (Instant::now(), Mutex::new(Record::default()), AtomicBool::new(false));
-    let mut loads = load::all(&world, options.seed)?;
+    let mut loads = load::all(&table.load, &world, &binary, options.seed)?;
     let residents: Vec<_> = loads.iter().filter_map(|load| load.resident()).collect();
     let troubled = thread::scope(|scope| {
         for load in &mut loads {
@@ -57,9 +79,10 @@ pub(crate) fn run(options: &Options) -> Result<Verdict> {
             scope.spawn(move || {
                 while !is_over.load(Ordering::Relaxed) {
                     let at = begun.elapsed();
-                    let outcome = load.round();
+                    let outcome = load.round().unwrap_or_else(|error| Outcome::Wrong(format!("{error:#}")));
                     let is_disturbed = matches!(outcome, Outcome::Disturbed(_));
-                    if locked(record).note(Round { load: load.name(), at, outcome }) == Verdict::Fails {
+                    let load = load.name().to_owned();
+                    if locked(record).note(Round { load, at, outcome }) == Verdict::Fails {
                         is_over.store(true, Ordering::Relaxed);
                     }
                     if is_disturbed {
@@ -68,27 +91,26 @@ pub(crate) fn run(options: &Options) -> Result<Verdict> {
                 }
             });
         }
-        let mut trouble = Trouble::new(&world, options.seed);
+        let mut lot = Lot::new(options.seed, "trouble", 0);
         let mut outcome = Ok(());
         while begun.elapsed() < time && !is_over.load(Ordering::Relaxed) && outcome.is_ok() {
-            outcome = trouble.next(|what| {
-                println!("{:7.1} s  {what}", begun.elapsed().as_secs_f64());
-                locked(&record).note_trouble(what);
-                if let Ok(Some(usage)) = world.usage() {
-                    locked(&record).note_usage("server", begun.elapsed(), usage);
-                }
-                for (process, pid) in &residents {
-                    if let Ok(usage) = Usage::of(*pid) {
-                        locked(&record).note_usage(process, begun.elapsed(), usage);
-                    }
-                }
+            sleep(&mut lot, 1.0, 11.0);
+            let all: Vec<Kind> = LOT.iter().flat_map(|(kind, times)| iter::repeat_n(*kind, *times)).collect();
+            let what = lot.one_of(&all);
+            println!("{:7.1} s  {what}", begun.elapsed().as_secs_f64());
+            let server = world.process(SERVER).map(|server| ("server", server.pid()));
+            let usages = residents.iter().copied().chain(server).filter_map(|(process, pid)| {
+                Some((process, Usage::of(pid).ok()?)) // it may have ended
             });
+            let usages: Vec<_> = usages.collect();
+            locked(&record).note_trouble(what, begun.elapsed(), usages);
+            outcome = trouble(what, &mut world, &binary, &small, &mut lot);
         }
         is_over.store(true, Ordering::Relaxed);
         outcome
     });
     let checked = loads.into_iter().try_for_each(|load| load.end());
-    let mut record = record.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
+    let mut record = record.into_inner().unwrap_or_else(PoisonError::into_inner);
     for error in [troubled, checked].into_iter().filter_map(Result::err) {
         record.note_wrong(format!("{error:#}"));
     }
@@ -97,10 +119,95 @@ pub(crate) fn run(options: &Options) -> Result<Verdict> {
     if verdict == Verdict::Holds && !options.dry {
         record.write(begun.elapsed(), options.seed)?;
     }
-    world.end(verdict);
+    if verdict == Verdict::Fails {
+        world.keep = true;
+        println!("what is left is in {}", world.folder().display());
+    }
+    let _ = fs::remove_file(&binary); // a leftover is harmless
     Ok(verdict)
 }
 
-fn locked<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+const SERVER: &str = "server";
+/// Volumes with a fault layer.
+const FAULTY: [&str; 3] = ["layers", "frames", "nbd"];
+
+/// How often each trouble comes, of twenty times.
+const LOT: [(Kind, usize); 9] = [
+    (Kind::Killed, 11),
+    (Kind::Ended, 1),
+    (Kind::Stopped, 1),
+    (Kind::Cut, 2),
+    (Kind::Disk("hang"), 1),
+    (Kind::Disk("fail"), 1),
+    (Kind::Disk("lose"), 1),
+    (Kind::Disk("slow=20ms"), 1),
+    (Kind::Full, 1),
+];
+
+/// Makes one trouble; ends when all is whole again.
+fn trouble(kind: Kind, world: &mut World, binary: &PathBuf, small: &Small, lot: &mut Lot) -> Result<()> {
+    match kind {
+        Kind::Killed => {
+            world.kill_daemon(SERVER)?;
+            sleep(lot, 0.0, 3.0);
+            world.start_daemon(SERVER)
+        }
+        Kind::Ended => world.start_daemon(SERVER), // which ends the one before
+        Kind::Stopped => {
+            world.process(SERVER).map(Background::pause);
+            sleep(lot, 1.0, 8.0);
+            world.process(SERVER).map(Background::resume);
+            Ok(())
+        }
+        Kind::Cut => {
+            world.set_up(0, false)?;
+            sleep(lot, 0.2, 8.0);
+            world.set_up(0, true)
+        }
+        Kind::Disk(mode) => {
+            let control = world.control(SERVER)?.display().to_string();
+            let set = |mode: &str| {
+                FAULTY.into_iter().try_for_each(|volume| {
+                    process::run(binary, &["server", "fault", volume, mode, "--control", &control]).map(drop)
+                })
+            };
+            set(mode)?;
+            sleep(lot, 0.2, 8.0);
+            set("pass")
+        }
+        Kind::Full => {
+            let path = small.0.join("filler");
+            // The copy ends with an error: there is no space.
+            let _ = std::io::copy(&mut std::io::repeat(0), &mut File::create(&path)?);
+            sleep(lot, 1.0, 8.0);
+            fs::remove_file(&path).context("making room again")
+        }
+    }
+}
+
+fn sleep(lot: &mut Lot, least: f64, most: f64) {
+    thread::sleep(Duration::from_secs_f64(lot.between(least, most)));
+}
+
+/// A tmpfs with room for a volume of 64 MiB and a little more; gone when dropped.
+struct Small(PathBuf);
+
+impl Small {
+    fn mount() -> Result<Small> {
+        let path = workspace::target_directory().join(format!("xtask/soak-{}-small", std::process::id()));
+        fs::create_dir_all(&path).with_context(|| path.display().to_string())?;
+        process::run("mount", &["-t", "tmpfs", "-o", "size=72m", "tmpfs", &path.display().to_string()])?;
+        Ok(Small(path))
+    }
+}
+
+impl Drop for Small {
+    fn drop(&mut self) {
+        let _ = process::run("umount", &["--lazy", &self.0.display().to_string()]);
+        let _ = fs::remove_dir(&self.0); // an empty folder left behind is harmless
+    }
 }

@@ -1,23 +1,72 @@
 //! What was done and what befell it, and whether the end was like the beginning.
 
-use std::collections::BTreeMap;
-use std::fmt::Write as _;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::{self, Write as _};
+use std::fs;
 use std::time::Duration;
 
 use anyhow::Result;
-
-use super::load::{FILES, RAW_FILES};
-use super::trouble::Kind;
-use super::world::Usage;
-use crate::measuring::figures::middle;
-use crate::measuring::machine;
 use xtask::document;
 use xtask::tally::Verdict;
+
+use crate::figures::middle;
+use crate::machine;
+
+/// What is compared with what.
+pub(super) const FILES: &str = "fio in ext4 on linerate attach";
+pub(super) const RAW_FILES: &str = "fio in ext4 on a file of this machine";
+
+/// What befalls the server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Kind {
+    /// SIGKILL, and a start.
+    Killed,
+    /// SIGTERM, and a start.
+    Ended,
+    /// SIGSTOP for a while.
+    Stopped,
+    /// The link is down for a while.
+    Cut,
+    /// A disk does this for a while (`linerate server fault`).
+    Disk(&'static str),
+    /// A disk is full for a while.
+    Full,
+}
+
+impl fmt::Display for Kind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Kind::Killed => f.write_str("server killed"),
+            Kind::Ended => f.write_str("server ended"),
+            Kind::Stopped => f.write_str("server stopped for a while"),
+            Kind::Cut => f.write_str("link cut"),
+            Kind::Disk("hang") => f.write_str("disk hangs"),
+            Kind::Disk("fail") => f.write_str("disk fails"),
+            Kind::Disk("lose") => f.write_str("disk loses writes"),
+            Kind::Disk(_) => f.write_str("disk is slow"),
+            Kind::Full => f.write_str("disk is full"),
+        }
+    }
+}
+
+/// What a process uses.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Usage {
+    pub(super) memory: u64,
+    pub(super) descriptors: usize,
+}
+
+impl Usage {
+    pub(super) fn of(pid: u32) -> Result<Usage> {
+        let descriptors = fs::read_dir(format!("/proc/{pid}/fd"))?.count();
+        Ok(Usage { memory: machine::own_memory(pid)?, descriptors })
+    }
+}
 
 /// One round of one load.
 #[derive(Debug)]
 pub(super) struct Round {
-    pub(super) load: &'static str,
+    pub(super) load: String,
     /// When it began.
     pub(super) at: Duration,
     pub(super) outcome: Outcome,
@@ -60,12 +109,12 @@ impl Record {
         Verdict::of(self.wrong.is_empty())
     }
 
-    pub(super) fn note_trouble(&mut self, kind: Kind) {
+    /// With what each process uses as it begins.
+    pub(super) fn note_trouble(&mut self, kind: Kind, at: Duration, usages: Vec<(&'static str, Usage)>) {
         *self.troubles.entry(kind).or_default() += 1;
-    }
-
-    pub(super) fn note_usage(&mut self, process: &'static str, at: Duration, usage: Usage) {
-        self.usage.entry(process).or_default().push((at, usage));
+        for (process, usage) in usages {
+            self.usage.entry(process).or_default().push((at, usage));
+        }
     }
 
     pub(super) fn note_wrong(&mut self, what: String) {
@@ -80,11 +129,8 @@ impl Record {
         Verdict::of(self.wrong.is_empty() && is_whole)
     }
 
-    fn loads(&self) -> Vec<&'static str> {
-        let mut loads: Vec<_> = self.rounds.iter().map(|round| round.load).collect();
-        loads.sort_unstable();
-        loads.dedup();
-        loads
+    fn loads(&self) -> BTreeSet<&str> {
+        self.rounds.iter().map(|round| round.load.as_str()).collect()
     }
 
     fn rows(&self) -> Vec<Row> {
@@ -212,12 +258,19 @@ mod tests {
     fn record(rates: &[f64]) -> Record {
         let mut record = Record::default();
         for (number, &mb_per_s) in (0..).zip(rates) {
-            let outcome = Outcome::Right { mb_per_s, p50_us: None };
-            record.note(Round { load: "load", at: Duration::from_secs(number), outcome });
-            let usage = Usage { memory: 1 << 20, descriptors: 10 };
-            record.note_usage("server", Duration::from_secs(number), usage);
+            note(&mut record, "load", number, Outcome::Right { mb_per_s, p50_us: None });
+            note_memory(&mut record, number, 1 << 20);
         }
         record
+    }
+
+    fn note(record: &mut Record, load: &str, second: u64, outcome: Outcome) -> Verdict {
+        record.note(Round { load: load.to_owned(), at: Duration::from_secs(second), outcome })
+    }
+
+    fn note_memory(record: &mut Record, second: u64, memory: u64) {
+        let usage = Usage { memory, descriptors: 10 };
+        record.note_trouble(Kind::Killed, Duration::from_secs(second), vec![("server", usage)]);
     }
 
     #[test]
@@ -232,8 +285,7 @@ mod tests {
     fn more_and_more_memory_is_noticed() {
         let mut record = record(&[10.0; 20]);
         for number in 0..20 {
-            let usage = Usage { memory: 1 << 30, descriptors: 10 };
-            record.note_usage("server", Duration::from_secs(20 + number), usage);
+            note_memory(&mut record, 20 + number, 1 << 30);
         }
         assert_eq!(record.verdict(), Verdict::Fails);
     }
@@ -245,7 +297,7 @@ mod tests {
             for number in 0..20 {
                 let p50_us = Some(if number < 10 { 100.0 } else { 100.0 * longer });
                 let outcome = Outcome::Right { mb_per_s: 10.0, p50_us };
-                record.note(Round { load: "other", at: Duration::from_secs(number), outcome });
+                note(&mut record, "other", number, outcome);
             }
             assert_eq!(record.verdict(), verdict, "{longer}");
         }
@@ -258,8 +310,7 @@ mod tests {
             for number in 0..20 {
                 let rate = |first: f64, last: f64| if number < 10 { first } else { last };
                 for (load, mb_per_s) in [(FILES, rate(20.0, 10.0)), (RAW_FILES, rate(40.0, raw_at_the_end))] {
-                    let outcome = Outcome::Right { mb_per_s, p50_us: None };
-                    record.note(Round { load, at: Duration::from_secs(number), outcome });
+                    note(&mut record, load, number, Outcome::Right { mb_per_s, p50_us: None });
                 }
             }
             assert_eq!(record.verdict(), verdict, "{raw_at_the_end}");
@@ -270,8 +321,7 @@ mod tests {
     fn one_wrong_round_is_enough() {
         let mut record = record(&[10.0; 20]);
         let outcome = Outcome::Wrong("a block is older than it may be".to_owned());
-        let round = Round { load: "load", at: Duration::ZERO, outcome };
-        assert_eq!(record.note(round), Verdict::Fails);
+        assert_eq!(note(&mut record, "load", 0, outcome), Verdict::Fails);
         assert_eq!(record.verdict(), Verdict::Fails);
         assert!(record.text(Duration::ZERO, 1).contains("older"));
     }

@@ -1,38 +1,48 @@
-//! Everything that compares speeds: tables of cells, servers and clients (`table`, measurements/tables/NAME.toml), one runner
-//! (here), and one page writer (`page`). To measure something else is to write it into a table.
+//! The runner of all comparisons: tables of cells, servers and clients (`table`, measurements/tables/NAME.toml), and scenes that are
+//! written out because they count something and compare nothing. To measure something else is to write it into a table.
 //!
-//! Everything runs in a network namespace made for it, with its own loopback and cubic congestion control: what a
+//! Without a scene everything runs in a network namespace made for it, with its own loopback and cubic congestion control: what a
 //! machine's default does to a loopback is no property of a program. The server has core 0 for itself, the client
 //! core 1, unless the table says otherwise. Each server is started afresh and filled in each round, and measured while every
 //! other is gone or paused; who goes first changes with every round.
-
-mod client;
-mod copying;
-pub(crate) mod cpu;
-mod crc;
-pub(crate) mod figures;
-pub(crate) mod goal;
-pub(crate) mod machine;
-pub(crate) mod network;
-mod page;
-pub(crate) mod pauses;
-pub(crate) mod server;
-mod table;
-pub(crate) mod usage;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::PathBuf;
 
 use anyhow::{Context, Result, ensure};
-
-use client::{Measurement, Program};
-use figures::{Figure, Figures};
-use machine::Setting;
-use server::{Site, Started};
-use table::{Run, Table};
+use serde_json::{Value, json};
 use xtask::tally::Verdict;
 use xtask::{document, process, workspace};
+
+use crate::client::{Measurement, Program};
+use crate::figures::{Figure, Figures};
+use crate::machine::{self, Setting};
+use crate::page::{self, Judged, Results};
+use crate::scene::World;
+use crate::server::{Site, Started};
+use crate::table::{self, Run, Table};
+use crate::{levels, scale, steps};
+
+/// A part of a command that is no table, by its name.
+type Part = (&'static str, &'static str, fn(&Site, &Options) -> Result<Found>);
+
+const PARTS: [Part; 4] = [
+    ("scale", "idle", scale::idle),
+    ("scale", "luns", scale::luns),
+    ("scale", "commands", scale::commands),
+    ("raid", "levels", levels::measure),
+];
+
+/// What came of such a part.
+pub(crate) struct Found {
+    /// The heading of its section.
+    pub(crate) heading: &'static str,
+    /// How it was measured, and the table.
+    pub(crate) text: String,
+    pub(crate) goals: Vec<Judged>,
+    pub(crate) figures: Value,
+}
 
 /// So many a page needs at least.
 const ROUNDS: usize = 5;
@@ -63,7 +73,7 @@ pub(crate) struct Options {
     dry: bool,
     /// One short round by a debug build, to see that it runs: its figures say nothing, and the page stays as it is
     #[arg(long)]
-    quick: bool,
+    pub(crate) quick: bool,
     /// A linerate that was built before, instead of building it
     #[arg(long, value_name = "FILE")]
     binary: Option<PathBuf>,
@@ -72,27 +82,20 @@ pub(crate) struct Options {
     fio: PathBuf,
 }
 
-/// Everything measured of a table, a list of rounds for each run.
-#[derive(Debug)]
-pub(crate) struct Results {
-    setting: Setting,
-    runs: BTreeMap<Run, Vec<Figures>>,
-}
-
 impl Options {
     /// The namespace and the programs to measure with.
-    pub(crate) fn site(&self) -> Result<Site> {
+    fn site(&self) -> Result<Site> {
         let build = if self.quick { workspace::test_binary } else { workspace::release_binary };
         Site::new(self.binary.clone().map_or_else(build, Ok)?, self.fio.clone())
     }
 
     /// Whether a part is wanted.
-    pub(crate) fn has_part(&self, name: &str) -> bool {
+    fn has_part(&self, name: &str) -> bool {
         table::has(&self.part, name)
     }
 
     /// Whether the page may be written: everything was measured, often enough, and nobody minds.
-    pub(crate) fn is_for_the_page(&self) -> bool {
+    fn is_for_the_page(&self) -> bool {
         let is_all = self.cells.is_empty() && self.servers.is_empty() && self.clients.is_empty();
         is_all && self.rounds >= ROUNDS && !self.dry && !self.quick
     }
@@ -106,33 +109,66 @@ impl Options {
     }
 }
 
-/// Measures the tables of a command, prints them, writes their sections and all rounds' numbers. Holds if every goal is
-/// reached. The command may have other parts, which are no tables.
-pub(crate) fn run(command: &str, options: &Options, others: &[&str]) -> Result<Verdict> {
+/// Measures the tables and the other parts of a command, prints them, writes their sections and all rounds' numbers. Holds if every
+/// goal is reached.
+pub(crate) fn run(command: &str, options: &Options) -> Result<Verdict> {
     let tables = table::tables(command)?;
     let part = |table: &Table| table.name.split_once('-').map_or(String::new(), |(_, part)| part.to_owned());
+    let parts = || PARTS.iter().filter(|(of, ..)| *of == command);
     let is_known =
-        |name: &String| others.contains(&name.as_str()) || tables.iter().any(|it| part(it) == *name);
+        |name: &String| parts().any(|(_, part, _)| part == name) || tables.iter().any(|it| part(it) == *name);
     let unknown = options.part.iter().find(|name| !is_known(name));
     ensure!(unknown.is_none(), "{command} has no part {}", unknown.map_or("", String::as_str));
-    let wanted: Vec<&Table> = tables.iter().filter(|table| options.has_part(&part(table))).collect();
-    if wanted.is_empty() {
-        return Ok(Verdict::Holds);
-    }
     let mut site = options.site()?;
     let mut verdict = Verdict::Holds;
-    for table in wanted {
-        let goals = one(command, table, &mut site, options)?;
-        verdict = verdict.and(Verdict::of(goals.iter().all(goal::Judged::is_reached)));
+    for table in tables.iter().filter(|table| options.has_part(&part(table))) {
+        site.world = None; // the last table's ends before this one's begins
+        site.world = table.scene.as_ref().map(|scene| World::build(scene, &site.binary)).transpose()?;
+        let goals = one(command, table, &mut site, options).with_context(|| table.name.clone())?;
+        verdict = verdict.and(Verdict::of(goals.iter().all(Judged::is_reached)));
+    }
+    site.world = None;
+    for (_, name, measure) in parts().filter(|(_, name, _)| options.has_part(name)) {
+        let Found { heading, text, goals, figures } = measure(&site, options)?;
+        let machine = format!("Machine: {}, Linux {}.", machine::machine(), machine::kernel());
+        let section = format!("{}\n\n{}{machine}\n", text.trim_end(), page::rows(&goals));
+        let all = json!({"machine": machine, "congestion": site.namespace.congestion, "figures": figures});
+        let json = serde_json::to_string_pretty(&all)?;
+        publish(command, &format!("{command}-{name}"), heading, &section, &json, options)?;
+        verdict = verdict.and(Verdict::of(goals.iter().all(Judged::is_reached)));
     }
     Ok(verdict)
 }
 
-fn one(command: &str, table: &Table, site: &mut Site, options: &Options) -> Result<Vec<goal::Judged>> {
-    let mut runs = table.runs(&options.cells, &options.servers, &options.clients);
-    ensure!(!runs.is_empty(), "{}: none of that is in its table", table.name);
+/// Prints a section, and keeps it and its figures.
+fn publish(
+    command: &str,
+    name: &str,
+    heading: &str,
+    section: &str,
+    json: &str,
+    options: &Options,
+) -> Result<()> {
+    println!("## {heading}\n\n{section}");
+    let path = workspace::target_directory().join(format!("{name}.json"));
+    fs::write(&path, json).with_context(|| path.display().to_string())?;
+    match options.is_for_the_page() {
+        true => document::write_section(command, heading, section),
+        false => Ok(()),
+    }
+}
+
+fn one(command: &str, table: &Table, site: &mut Site, options: &Options) -> Result<Vec<Judged>> {
     process::require(&table.needs)?;
     let setting = Setting::look(site, options.rounds(), options.seconds(table));
+    if let Some(steps) = &table.steps {
+        let (text, goals) = steps::measure(steps, table, site, options.seconds(table).max(1.0))?;
+        let section = format!("{}{}{text}", page::about(table, &setting), page::rows(&goals));
+        publish(command, &table.name, &table.heading, &section, &json!(setting).to_string(), options)?;
+        return Ok(goals);
+    }
+    let mut runs = table.runs(&options.cells, &options.servers, &options.clients);
+    ensure!(!runs.is_empty(), "none of that is in the table");
     without_engines(table, &mut runs, site, &setting)?;
     println!("{}: {} figures: {}", table.name, runs.len() * options.rounds(), page::cells(table, &runs));
     let mut results = Results { setting, runs: BTreeMap::new() };
@@ -140,15 +176,28 @@ fn one(command: &str, table: &Table, site: &mut Site, options: &Options) -> Resu
         println!("{}: round {} of {}", table.name, number + 1, options.rounds());
         Round { number, table, runs: &runs, seconds: options.seconds(table) }.measure(site, &mut results)?;
     }
-    let goals = goal::judge(table, &results);
+    let goals = page::judge(table, &results);
     let section = page::section(table, &results, &goals);
-    println!("## {}\n\n{section}", table.heading);
-    let path = workspace::target_directory().join(format!("{}.json", table.name));
-    fs::write(&path, page::json(table, &results)?).with_context(|| path.display().to_string())?;
-    if options.is_for_the_page() {
-        document::write_section(command, &table.heading, &section)?;
-    }
+    publish(command, &table.name, &table.heading, &section, &page::json(table, &results)?, options)?;
     Ok(goals)
+}
+
+/// What document 004 prints for a run, and our figures beside it.
+fn add_printed(figures: &mut Figures, run: Run, table: &Table) {
+    let printed = |metric: &str| {
+        let system = table.servers[run.server].published.as_ref()?;
+        let test = table.published.get(&table.cells[run.cell].name)?;
+        let row = published::rows().iter().find(|row| {
+            row.document == "004" && row.system.ends_with(system) && row.test == *test && row.metric == metric
+        })?;
+        row.printed.parse::<f64>().ok()
+    };
+    figures.extend(printed("cpu_load_client").map(|load| (Figure::PrintedClientBusy, load)));
+    if let Some(rate) = printed("throughput") {
+        figures.insert(Figure::PrintedMbPerS, rate);
+        let times = figures.get(&Figure::MbPerS).map(|ours| ours / rate);
+        figures.extend(times.map(|times| (Figure::TimesPrinted, times)));
+    }
 }
 
 /// Leaves out what this fio has no engine for.
@@ -229,12 +278,16 @@ impl Round<'_> {
             }
         };
         server.resume();
-        let measured =
-            client.measure(Measurement { cell, target: server.target(), site, rate, seconds: self.seconds });
+        let (target, span) = (server.target(), self.table.span.as_str());
+        let measured = client.measure(Measurement { cell, target, site, span, rate, seconds: self.seconds });
         if self.table.together {
             server.pause();
         }
-        measured.map(Some).with_context(|| format!("{}: {}", cell.name, self.table.name_of(run)))
+        let with_printed = |mut figures| {
+            add_printed(&mut figures, run, self.table);
+            Some(figures)
+        };
+        measured.map(with_printed).with_context(|| format!("{}: {}", cell.name, self.table.name_of(run)))
     }
 }
 
@@ -254,5 +307,18 @@ mod tests {
         let orders: Vec<_> = (0..3).map(|round| in_turn(&[1, 2, 3], round)).collect();
         assert_eq!(orders, [[1, 2, 3], [2, 3, 1], [3, 1, 2]]);
         assert!(in_turn::<u8>(&[], 4).is_empty());
+    }
+
+    #[test]
+    fn every_published_row_that_a_table_names_is_found_for_each_of_its_tests() {
+        for table in table::tables("cern").expect("readable") {
+            for run in table.runs(&[], &[], &[]) {
+                let mut figures = Figures::from([(Figure::MbPerS, 1.0)]);
+                add_printed(&mut figures, run, &table);
+                let is_asked = table.servers[run.server].published.is_some()
+                    && table.published.contains_key(&table.cells[run.cell].name);
+                assert_eq!(figures.len(), if is_asked { 4 } else { 1 }, "{run:?}");
+            }
+        }
     }
 }

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, ensure};
 use serde::{Deserialize, Serialize};
 
-use super::figures::{Figure, Figures};
+use crate::figures::{Figure, Figures};
 use xtask::serving::Placement;
 
 #[derive(Debug, clap::Args)]
@@ -49,7 +49,7 @@ fn watch(time: Duration) -> Vec<Pause> {
 
 /// What the pauses of these cores alone would do to requests that come at equal distances, `rate` a second, to a server that
 /// takes 1/`capacity` of a second for each.
-pub(super) fn alone(cores: &[usize], rate: f64, capacity: f64, seconds: f64) -> Result<Figures> {
+pub(crate) fn alone(cores: &[usize], rate: f64, capacity: f64, seconds: f64) -> Result<Figures> {
     let pauses = of_cores(cores, seconds)?;
     let waits = waits_us(&pauses, rate, capacity, seconds);
     let at = |share: f64| waits.get((waits.len() as f64 * share) as usize).copied().unwrap_or(0.0);

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use super::table::Cell;
+use crate::table::Cell;
 
 /// One figure of a run. CPU time is user and system time of all threads of a process, for each request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -18,6 +18,7 @@ pub(crate) enum Figure {
     MeanUs,
     ServerUsPerIo,
     ClientUsPerIo,
+    BothUsPerIo,
     ServerSPerGib,
     ClientSPerGib,
     IopsPerClientCpu,
@@ -32,10 +33,15 @@ pub(crate) enum Figure {
     Jain,
     SlowestClient,
     FastestClient,
+    LastClient,
     /// Of the other load at the same time.
     OtherIops,
     /// The share of the time that the machine took a core away for, in percent.
     Away,
+    /// What document 004 prints for the same storage and test, and our rate as a multiple of its.
+    PrintedMbPerS,
+    PrintedClientBusy,
+    TimesPrinted,
 }
 
 /// One run's figures, or the medians of several.
@@ -53,6 +59,7 @@ impl Figure {
             Figure::MeanUs => ("mean µs", 1),
             Figure::ServerUsPerIo => ("server CPU µs/IO", 2),
             Figure::ClientUsPerIo => ("client CPU µs/IO", 2),
+            Figure::BothUsPerIo => ("CPU of both µs/IO", 2),
             Figure::ServerSPerGib => ("server CPU s/GiB", 3),
             Figure::ClientSPerGib => ("client CPU s/GiB", 3),
             Figure::IopsPerClientCpu => ("IOPS per client CPU s", 0),
@@ -63,8 +70,12 @@ impl Figure {
             Figure::Jain => ("Jain's index", 4),
             Figure::SlowestClient => ("slowest client, IOPS", 0),
             Figure::FastestClient => ("fastest client, IOPS", 0),
+            Figure::LastClient => ("last client, IOPS", 0),
             Figure::OtherIops => ("IOPS of the other load", 0),
             Figure::Away => ("core away, %", 2),
+            Figure::PrintedMbPerS => ("MB/s in print", 1),
+            Figure::PrintedClientBusy => ("client load in print, %", 0),
+            Figure::TimesPrinted => ("times that", 2),
         }
     }
 }
@@ -86,6 +97,8 @@ pub(crate) fn complete(figures: &mut Figures, cell: &Cell) {
     if let Some(us) = figures.get(&Figure::ClientUsPerIo).filter(|us| **us > 0.0) {
         figures.insert(Figure::IopsPerClientCpu, 1e6 / us);
     }
+    let both = figures.get(&Figure::ServerUsPerIo).zip(figures.get(&Figure::ClientUsPerIo));
+    figures.extend(both.map(|(server, client)| (Figure::BothUsPerIo, server + client)));
 }
 
 /// The median of each figure by itself.

@@ -7,7 +7,6 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, ensure};
 use serde::Deserialize;
 
-use super::cpu;
 use xtask::namespace::Namespace;
 use xtask::process::{self, Background};
 use xtask::serving::attached::{Attached, Mounted};
@@ -18,6 +17,9 @@ use xtask::serving::nbd::Nbd;
 use xtask::serving::raw::Raw;
 use xtask::serving::tgt::Tgt;
 use xtask::serving::{Placement, Serving};
+
+use crate::machine;
+use crate::scene::World;
 
 /// A server or a kind of storage of a table.
 #[derive(Clone, Debug, Deserialize)]
@@ -31,6 +33,14 @@ pub(crate) struct Server {
     /// What `linerate serve` serves, or which file is measured. `{disk}` is a written file on this machine's disk,
     /// `{cached}` the same in the page cache, `{memory}` one in /dev/shm; all servers of a measurement share them.
     pub(crate) volume: Option<String>,
+    /// Of the scene's storage. Several are measured at the same time, by a client each.
+    #[serde(default)]
+    pub(crate) urls: Vec<String>,
+    /// The daemons of the scene whose CPU time is the server's.
+    #[serde(default)]
+    busy: Vec<String>,
+    /// Its row in document 004: what the system's name ends with.
+    pub(crate) published: Option<String>,
     /// tgt's (`tgtadm --bstype`).
     pub(crate) store: Option<String>,
     /// Whether it and its clients have a core each; otherwise all of them have all cores.
@@ -59,6 +69,8 @@ pub(crate) enum Make {
     Attached,
     /// A file in an ext4 on such a device.
     Ext4,
+    /// Storage of the table's scene.
+    Place,
 }
 
 /// Where and with what everything runs.
@@ -67,6 +79,8 @@ pub(crate) struct Site {
     pub(crate) binary: PathBuf,
     pub(crate) fio: PathBuf,
     pub(crate) namespace: Namespace,
+    /// Of a table that has one.
+    pub(crate) world: Option<World>,
     files: Files,
 }
 
@@ -94,12 +108,12 @@ enum Storage {
 #[derive(Clone, Debug)]
 pub(crate) struct Target {
     /// As `linerate bench` calls it.
-    pub(crate) place: String,
+    pub(crate) places: Vec<String>,
     /// As fio calls it, and by which of its engines.
     pub(crate) file: String,
     pub(crate) engine: &'static str,
-    /// The server's process.
-    pub(crate) server: Option<u32>,
+    /// The server's processes.
+    pub(crate) servers: Vec<u32>,
     /// Where the client runs.
     pub(crate) placement: Placement,
 }
@@ -118,21 +132,24 @@ fn yes() -> bool {
 impl Site {
     pub(crate) fn new(binary: PathBuf, fio: PathBuf) -> Result<Site> {
         process::require(&["ip", "nsenter", "taskset"])?;
-        Ok(Site { binary, fio, namespace: Namespace::create()?, files: Files::default() })
+        Ok(Site { binary, fio, namespace: Namespace::create()?, world: None, files: Files::default() })
     }
 
-    /// In the namespace, on one core or on all.
-    pub(crate) fn place(&self, core: Option<usize>) -> Placement {
-        Placement { namespace: Some(self.namespace.name.clone()), core }
+    /// In the namespace or with the clients of the scene, on one core or on all.
+    pub(crate) fn place(&self, core: Option<usize>) -> Result<Placement> {
+        match &self.world {
+            Some(world) => world.client(core),
+            None => Ok(Placement { namespace: Some(self.namespace.name.clone()), core }),
+        }
     }
 
-    /// The same text with the names of files in place of `{disk}`, `{cached}` and `{memory}`.
+    /// The same text with the scene's texts, and the names of files in place of `{disk}`, `{cached}` and `{memory}`.
     fn resolve(&mut self, text: &str) -> Result<String> {
-        let mut resolved = text.to_owned();
+        let mut resolved = self.world.as_ref().map_or(text.to_owned(), |world| world.resolve(text));
         for (mark, on_disk, is_cached) in
             [("{disk}", true, false), ("{cached}", true, true), ("{memory}", false, false)]
         {
-            if !text.contains(mark) {
+            if !resolved.contains(mark) {
                 continue;
             }
             let (file, new): (_, fn(&str) -> Image) = match on_disk {
@@ -156,7 +173,18 @@ impl Server {
     /// One of this make with nothing said of it.
     pub(crate) fn of(name: &str, program: Make) -> Server {
         let name = name.to_owned();
-        Server { name, program, options: Vec::new(), volume: None, store: None, pinned: true }
+        let (options, urls, busy) = Default::default();
+        Server {
+            name,
+            program,
+            options,
+            volume: None,
+            urls,
+            busy,
+            published: None,
+            store: None,
+            pinned: true,
+        }
     }
 
     /// fio's engine for it.
@@ -164,6 +192,7 @@ impl Server {
         match self.program {
             Make::Null => "null",
             Make::File | Make::Attached | Make::Ext4 => "io_uring",
+            Make::Place => "rbd", // the only one of them that fio measures
             Make::Tgt | Make::Istgt | Make::Raw | Make::Linerate => "libiscsi",
             Make::LinerateNbd | Make::Nbdkit | Make::QemuNbd => "nbd",
         }
@@ -180,8 +209,8 @@ impl Server {
             _ => "ram:1GiB",
         });
         let volume = site.resolve(volume)?;
-        let place = site.place(self.pinned.then_some(SERVER_CORE));
-        let client = site.place(self.pinned.then_some(CLIENT_CORE));
+        let place = site.place(self.pinned.then_some(SERVER_CORE))?;
+        let client = site.place(self.pinned.then_some(CLIENT_CORE))?;
         let linerate = || {
             let options = ["--volume".to_owned(), format!("vol0={volume}")];
             Linerate::start_with(&site.binary, &[&options, &self.options[..]].concat(), 1, &place)
@@ -192,6 +221,13 @@ impl Server {
         match self.program {
             Make::Null => Ok(Started::without("null:1TiB".to_owned(), "nothing", "null", client)),
             Make::File => Ok(Started::file(&volume, client)),
+            Make::Place => {
+                let places = self.urls.iter().map(|url| site.resolve(url)).collect::<Result<Vec<_>>>()?;
+                let servers = site.world.as_ref().map_or(Vec::new(), |world| world.pids(&self.busy));
+                let target =
+                    Target { places, file: String::new(), engine: self.engine(), servers, placement: client };
+                Ok(Started { target, _storage: None, serving: None })
+            }
             Make::Attached => {
                 let server = linerate()?;
                 let attached = attach(&server)?;
@@ -241,7 +277,7 @@ impl Started {
         let url = server.url();
         // A colon separates fio's files.
         let mut started = Started::without(url.clone(), &url.replace(':', "\\:"), "libiscsi", client);
-        started.target.server = Some(server.process().pid());
+        started.target.servers = vec![server.process().pid()];
         started.serving = Some(Box::new(server));
         started
     }
@@ -259,7 +295,8 @@ impl Started {
     }
 
     fn without(place: String, file: &str, engine: &'static str, placement: Placement) -> Started {
-        let target = Target { place, file: file.to_owned(), engine, server: None, placement };
+        let (places, file) = (vec![place], file.to_owned());
+        let target = Target { places, file, engine, servers: Vec::new(), placement };
         Started { target, _storage: None, serving: None }
     }
 
@@ -275,7 +312,7 @@ impl Started {
         for at in (0..VOLUME_BYTES >> 20).step_by(PIECE_MIB as usize) {
             command.args(["-c", &format!("write -q -P 90 {at}M {PIECE_MIB}M")]);
         }
-        command.arg(&self.target.place);
+        command.args(&self.target.places);
         process::capture(command).context("filling the volume")?;
         self.settled()
     }
@@ -283,11 +320,10 @@ impl Started {
     /// Waits until the server has nothing left to do: ours moves what was written to huge pages for a while, and would be measured
     /// with that beside its requests.
     fn settled(self) -> Result<Started> {
-        let Some(server) = self.target.server else { return Ok(self) };
-        let (begin, mut before) = (Instant::now(), cpu::of_process(server)?);
+        let (begin, mut before) = (Instant::now(), self.target.server_cpu_s()?);
         while begin.elapsed() < SETTLES_WITHIN {
             thread::sleep(QUIET);
-            let now = cpu::of_process(server)?;
+            let now = self.target.server_cpu_s()?;
             if now == before {
                 break;
             }
@@ -319,5 +355,12 @@ impl Started {
 
     fn process(&self) -> Option<&Background> {
         self.serving.as_ref().map(|server| server.process())
+    }
+}
+
+impl Target {
+    /// The CPU time of all its processes.
+    pub(crate) fn server_cpu_s(&self) -> Result<f64> {
+        self.servers.iter().map(|pid| machine::cpu_s(*pid)).sum()
     }
 }

@@ -9,10 +9,13 @@ use std::fs;
 use anyhow::{Context, Result, bail, ensure};
 use serde::Deserialize;
 
-use super::client::Client;
-use super::figures::Figure;
-use super::server::Server;
 use xtask::workspace;
+
+use crate::client::Client;
+use crate::figures::Figure;
+use crate::scene::Scene;
+use crate::server::Server;
+use crate::steps::Steps;
 
 /// A section of the page of the command that has its name.
 #[derive(Debug, Deserialize)]
@@ -22,7 +25,7 @@ pub(crate) struct Table {
     #[serde(skip)]
     pub(crate) name: String,
     pub(crate) heading: String,
-    /// What the page says before the figures. `{tgt}`, `{istgt}`, `{nbd}` and `{fio}` stand for what these say of themselves.
+    /// The text before the figures. `{tgt}`, `{istgt}`, `{nbd}`, `{fio}` and `{ceph}` stand for the versions of these programs.
     pub(crate) about: String,
     /// For each figure in each round, if nobody says.
     pub(crate) seconds: f64,
@@ -33,10 +36,23 @@ pub(crate) struct Table {
     /// Programs, beside those of a namespace.
     #[serde(default)]
     pub(crate) needs: Vec<String>,
+    /// The part of the storage that is used; empty for all of it.
+    #[serde(default = "whole_volume")]
+    pub(crate) span: String,
+    /// Hosts, links and servers that run for all of the table.
+    pub(crate) scene: Option<Scene>,
+    /// Events during one verified load of each server, in place of rounds.
+    pub(crate) steps: Option<Steps>,
+    #[serde(default)]
     pub(crate) columns: Vec<Figure>,
-    pub(crate) multiples: Option<Multiples>,
+    #[serde(default)]
+    pub(crate) multiples: Vec<Multiples>,
+    /// The name that the published rows have for a cell.
+    #[serde(default)]
+    pub(crate) published: BTreeMap<String, String>,
     pub(crate) cells: Vec<Cell>,
     pub(crate) servers: Vec<Server>,
+    #[serde(default = "Client::bench_only")]
     pub(crate) clients: Vec<Client>,
     #[serde(default)]
     measure: Vec<Selection>,
@@ -44,12 +60,18 @@ pub(crate) struct Table {
     pub(crate) goals: Vec<Goal>,
 }
 
-/// One more table: a figure of every server as a multiple of one server's.
+/// One more table: a figure of these servers, or of all, as a multiple of one server's.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Multiples {
     pub(crate) figure: Figure,
     pub(crate) of: String,
+    #[serde(default)]
+    pub(crate) servers: Vec<String>,
+}
+
+fn whole_volume() -> String {
+    crate::server::VOLUME_BYTES.to_string()
 }
 
 /// What is measured with what. A list that is empty is all there are; of a cell a part of its name is enough.
@@ -74,7 +96,8 @@ pub(crate) struct Cell {
     /// Of each client thread.
     pub(crate) sessions: u32,
     pub(crate) clients: u32,
-    pub(crate) is_read: bool,
+    /// The percentage of reads: 0, 50 or 100.
+    pub(crate) reads: u8,
     pub(crate) is_random: bool,
     /// Requests a second of all together, if not as many as they can.
     pub(crate) rate: Option<f64>,
@@ -93,20 +116,23 @@ pub(crate) struct Goal {
     pub(crate) figure: Figure,
     /// The figure is divided by this one of the same run.
     pub(crate) over: Option<Figure>,
-    /// The figure is divided by that of each of these.
+    /// The figure is divided by that of each of these, or by the sum of theirs.
     #[serde(default)]
     pub(crate) beside: Vec<Beside>,
+    #[serde(default)]
+    pub(crate) sum: bool,
     pub(crate) at_least: Option<Limit>,
     pub(crate) at_most: Option<Limit>,
 }
 
-/// Another run: what is not said is the same.
+/// Another run. A field that is missing is that of the run it is compared with.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct Beside {
     pub(crate) server: Option<String>,
     pub(crate) client: Option<String>,
     pub(crate) cell: Option<String>,
+    pub(crate) figure: Option<Figure>,
 }
 
 /// The same for all cells, or one for each that it names.
@@ -157,7 +183,7 @@ impl Table {
             .flat_map(|it| &it.servers)
             .chain(self.goals.iter().flat_map(|it| &it.servers))
             .chain(self.others().filter_map(|it| it.server.as_ref()))
-            .chain(self.multiples.iter().map(|it| &it.of));
+            .chain(self.multiples.iter().flat_map(|it| it.servers.iter().chain([&it.of])));
         for name in servers {
             self.server(name).with_context(|| format!("no server is called {name}"))?;
         }
@@ -175,7 +201,9 @@ impl Table {
             Limit::Same(_) => None,
             Limit::ByCell(cells) => Some(cells.keys()),
         });
-        for name in self.others().filter_map(|it| it.cell.as_ref()).chain(by_cell.flatten()) {
+        let published = self.published.keys();
+        for name in self.others().filter_map(|it| it.cell.as_ref()).chain(by_cell.flatten()).chain(published)
+        {
             self.cell(name).with_context(|| format!("no cell is called {name}"))?;
         }
         let parts = self.measure.iter().flat_map(|it| &it.cells);
@@ -282,10 +310,16 @@ impl Limit {
     }
 }
 
+impl Cell {
+    pub(crate) fn is_read(&self) -> bool {
+        self.reads == 100
+    }
+}
+
 impl TryFrom<String> for Cell {
     type Error = anyhow::Error;
 
-    /// `LENGTH [random|sequential read|write], depth N, N sessions, N sessions of depth N, N clients, N/s`: in any order
+    /// `LENGTH [random|sequential read|write|mixed], depth N, N sessions, N sessions of depth N, N clients, N/s`: in any order
     /// behind the first; what is left out is 1, and a sequential read as often as possible.
     fn try_from(name: String) -> Result<Cell> {
         let mut parts = name.split(", ");
@@ -301,13 +335,17 @@ impl TryFrom<String> for Cell {
             "MiB" => 1 << 20,
             _ => bail!("`{unit}` in `{name}` is none of B, KiB, MiB"),
         };
-        let one_of = |word: &str, [yes, no]: [&str; 2]| match word {
-            word if word == yes => Ok(true),
-            word if word == no => Ok(false),
-            _ => bail!("`{word}` in `{name}` is neither `{yes}` nor `{no}`"),
+        let is_random = match pattern[0] {
+            "random" => true,
+            "sequential" => false,
+            word => bail!("`{word}` in `{name}` is neither `random` nor `sequential`"),
         };
-        let (is_random, is_read) =
-            (one_of(pattern[0], ["random", "sequential"])?, one_of(pattern[1], ["read", "write"])?);
+        let reads = match pattern[1] {
+            "read" => 100,
+            "mixed" => 50,
+            "write" => 0,
+            word => bail!("`{word}` in `{name}` is none of read, write, mixed"),
+        };
         let block_bytes = number.parse::<u64>().with_context(|| name.clone())? * unit_bytes;
         let (mut depth, mut sessions, mut clients, mut rate) = (1, 1, 1, None);
         for part in parts {
@@ -323,7 +361,7 @@ impl TryFrom<String> for Cell {
                 _ => bail!("`{part}` in `{name}` says neither depth, sessions, clients nor a rate"),
             }
         }
-        Ok(Cell { block_bytes, depth, sessions, clients, is_read, is_random, rate, name })
+        Ok(Cell { block_bytes, depth, sessions, clients, reads, is_random, rate, name })
     }
 }
 
@@ -333,7 +371,22 @@ mod tests {
 
     #[test]
     fn every_table_is_understood() {
-        for command in ["peers", "nbd", "clients", "digests", "fio", "scale", "volumes"] {
+        let commands = [
+            "peers",
+            "nbd",
+            "clients",
+            "digests",
+            "fio",
+            "scale",
+            "volumes",
+            "raid",
+            "rbd",
+            "cern",
+            "hyperscsi",
+            "gateway",
+            "failover",
+        ];
+        for command in commands {
             let tables = tables(command).unwrap_or_else(|error| panic!("{error:#}"));
             assert!(!tables.is_empty(), "{command} has none");
             for table in tables {
@@ -346,10 +399,10 @@ mod tests {
     fn a_cell_is_what_its_name_says() {
         let cell = |name: &str| Cell::try_from(name.to_owned());
         let found = cell("4 KiB random write, 8 sessions of depth 32, 2 clients, 1000/s").expect("a cell");
-        assert_eq!((found.block_bytes, found.is_random, found.is_read), (4096, true, false));
+        assert_eq!((found.block_bytes, found.is_random, found.reads), (4096, true, 0));
         assert_eq!((found.sessions, found.depth, found.clients, found.rate), (8, 32, 2, Some(1000.0)));
         let short = cell("48 B").expect("a cell");
-        assert_eq!((short.block_bytes, short.depth, short.is_read, short.rate), (48, 1, true, None));
+        assert_eq!((short.block_bytes, short.depth, short.reads, short.rate), (48, 1, 100, None));
         for wrong in [
             "",
             "4 KB random read",
@@ -373,7 +426,7 @@ mod tests {
         let text = |of: &str| {
             format!(
                 "heading = ''\nabout = ''\nseconds = 1.0\ncolumns = ['iops']\ncells = ['4 KiB random read, depth 1']\n\
-                 multiples = {{ figure = 'iops', of = '{of}' }}\n\
+                 multiples = [{{ figure = 'iops', of = '{of}' }}]\n\
                  [[servers]]\nname = 'a'\nprogram = 'null'\n[[clients]]\nname = 'b'\nprogram = 'bench'\n"
             )
         };

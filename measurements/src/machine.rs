@@ -1,0 +1,195 @@
+//! What the figures depend on besides the programs, and what processes use of the machine, as the kernel counts it (proc(5)).
+
+use std::fs;
+use std::io::ErrorKind;
+
+use anyhow::{Context, Result};
+use rustix::io::Errno;
+use serde::Serialize;
+use xtask::process;
+use xtask::serving::istgt::Istgt;
+use xtask::serving::nbd::Nbd;
+use xtask::serving::tgt::Tgt;
+
+use crate::scene::World;
+use crate::server::Site;
+
+/// The setting of a measurement.
+#[derive(Debug, Default, Serialize)]
+pub(crate) struct Setting {
+    pub(crate) machine: String,
+    pub(crate) kernel: String,
+    /// What else the machine did when it began, in processes that want to run (the load average of a minute).
+    pub(crate) load: f64,
+    pub(crate) congestion: String,
+    pub(crate) rounds: usize,
+    pub(crate) seconds: f64,
+    pub(crate) tgt: String,
+    pub(crate) istgt: String,
+    /// nbdkit and qemu-nbd.
+    pub(crate) nbd: String,
+    /// Empty if it is missing.
+    pub(crate) fio: String,
+    /// Of the scene's cluster, if it has one.
+    pub(crate) ceph: String,
+}
+
+impl Setting {
+    /// Looks around, and warns if the machine is not ours alone.
+    pub(crate) fn look(site: &Site, rounds: usize, seconds: f64) -> Setting {
+        let (load, namespace) = (load(), &site.namespace);
+        println!("network namespace {}: {}", namespace.name, namespace.congestion);
+        if load > 0.5 {
+            println!("note: something else is running here (load {load:.1}); these figures will be too low");
+        }
+        Setting {
+            machine: machine(),
+            kernel: kernel(),
+            load,
+            congestion: namespace.congestion.clone(),
+            rounds,
+            seconds,
+            tgt: Tgt::version(),
+            istgt: Istgt::version(),
+            nbd: Nbd::versions(),
+            fio: process::run(&site.fio, &["--version"]).unwrap_or_default().trim().to_owned(),
+            ceph: site.world.as_ref().and_then(World::ceph_version).unwrap_or_default(),
+        }
+    }
+
+    /// A line for the page.
+    pub(crate) fn line(&self) -> String {
+        format!(
+            "Machine: {}, Linux {}; load before the first round {:.2}.\n\n",
+            self.machine, self.kernel, self.load
+        )
+    }
+}
+
+/// Its cores and what they are.
+pub(crate) fn machine() -> String {
+    let cores = std::thread::available_parallelism().map_or(0, usize::from);
+    format!("{cores} cores, {}", processor())
+}
+
+/// The release of Linux.
+pub(crate) fn kernel() -> String {
+    fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default().trim().to_owned()
+}
+
+fn processor() -> String {
+    let text = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    let name = text.lines().find_map(|line| line.strip_prefix("model name"));
+    name.unwrap_or("unknown").trim_start_matches([' ', '\t', ':']).to_owned()
+}
+
+/// The load average of the last minute.
+fn load() -> f64 {
+    let text = fs::read_to_string("/proc/loadavg").unwrap_or_default();
+    text.split(' ').next().and_then(|minute| minute.parse().ok()).unwrap_or(0.0)
+}
+
+/// User and system time of all threads of a running process, in seconds, in steps of 10 ms.
+pub(crate) fn cpu_s(pid: u32) -> Result<f64> {
+    seconds(&pid.to_string(), OWN).context("the server has ended")
+}
+
+/// The same of all programs that we have started and that have ended. The kernel adds them when we wait for them.
+pub(crate) fn children_cpu_s() -> Result<f64> {
+    seconds("self", CHILDREN)
+}
+
+/// utime and stime, which are fields 14 and 15, and cutime and cstime behind them; the first field behind the program's
+/// name is number 3.
+const OWN: usize = 14 - 3;
+const CHILDREN: usize = 16 - 3;
+
+fn seconds(process: &str, field: usize) -> Result<f64> {
+    let stat = fs::read_to_string(format!("/proc/{process}/stat"))?;
+    let ticks = ticks(&stat, field).context("/proc/PID/stat")?;
+    Ok(ticks as f64 / rustix::param::clock_ticks_per_second() as f64)
+}
+
+/// The program's name stands in brackets and may hold anything, brackets and spaces too: fields count from behind it.
+fn ticks(stat: &str, field: usize) -> Option<u64> {
+    let (_, fields) = stat.rsplit_once(") ")?;
+    let mut fields = fields.split(' ').skip(field);
+    let user: u64 = fields.next()?.parse().ok()?;
+    let system: u64 = fields.next()?.parse().ok()?;
+    Some(user + system)
+}
+
+/// Memory of a process's own, in bytes: what no other process has and no file can give back.
+pub(crate) fn own_memory(pid: u32) -> Result<u64> {
+    memory(pid, "Anonymous:")
+}
+
+/// Proportional set size in bytes: its own memory, and its share of what it has with others (the program's code).
+pub(crate) fn proportional_memory(pid: u32) -> Result<u64> {
+    memory(pid, "Pss:")
+}
+
+fn memory(pid: u32, field: &str) -> Result<u64> {
+    let text = fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).context("the server has ended")?;
+    field_kib(&text, field).map(|kib| kib << 10).context("smaps_rollup")
+}
+
+/// CPU time of all threads that a process has now, in seconds, to the nanosecond: the steps of [`cpu_s`] are too coarse where almost
+/// nothing happens.
+pub(crate) fn threads_cpu_s(pid: u32) -> Result<f64> {
+    let mut nanoseconds = 0;
+    for task in fs::read_dir(format!("/proc/{pid}/task")).context("the server has ended")? {
+        let text = match fs::read_to_string(task?.path().join("schedstat")) {
+            Ok(text) => text,
+            // The thread has ended since the listing: ESRCH if the file was open by then.
+            Err(error) if error.kind() == ErrorKind::NotFound => continue,
+            Err(error) if error.raw_os_error() == Some(Errno::SRCH.raw_os_error()) => continue,
+            Err(error) => return Err(error).context("schedstat"),
+        };
+        nanoseconds += text.split(' ').next().and_then(|run| run.parse::<u64>().ok()).context("schedstat")?;
+    }
+    Ok(nanoseconds as f64 / 1e9)
+}
+
+fn field_kib(text: &str, name: &str) -> Option<u64> {
+    let line = text.lines().find_map(|line| line.strip_prefix(name))?;
+    line.split_whitespace().next()?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cpu_time_is_found_behind_any_name() {
+        let stat = "7 (a (b) c) S 1 7 7 0 -1 4194560 100 0 0 0 42 8 3 4 20 0 3 0 100 1 2";
+        assert_eq!(ticks(stat, OWN), Some(50));
+        assert_eq!(ticks(stat, CHILDREN), Some(7));
+    }
+
+    #[test]
+    fn a_field_is_found_by_its_whole_name() {
+        let text = "Rss:    9320 kB\nPss:    7331 kB\nPss_Dirty:   12 kB\nAnonymous:    916 kB\n";
+        assert_eq!(field_kib(text, "Pss:"), Some(7331));
+        assert_eq!(field_kib(text, "Anonymous:"), Some(916));
+        assert_eq!(field_kib(text, "Swap:"), None);
+    }
+
+    #[test]
+    fn this_process_has_memory_and_used_time() {
+        let pid = std::process::id();
+        assert!(own_memory(pid).expect("readable") > 0);
+        assert!(proportional_memory(pid).expect("readable") > 0);
+        assert!(threads_cpu_s(pid).expect("readable") > 0.0);
+    }
+
+    #[test]
+    fn a_thread_that_ends_meanwhile_is_not_missed() {
+        std::thread::scope(|scope| {
+            scope.spawn(|| (0..2000).for_each(|_| drop(std::thread::spawn(|| ()).join())));
+            for _ in 0..2000 {
+                assert!(threads_cpu_s(std::process::id()).expect("readable") > 0.0);
+            }
+        });
+    }
+}

@@ -1,0 +1,384 @@
+//! A table's figures as a section of its command's page and as JSON, and what was asked for, with whether it was found.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write as _;
+
+use anyhow::Result;
+use serde_json::json;
+
+use crate::figures::{Figure, Figures, median, middle, spread};
+use crate::machine::Setting;
+use crate::table::{Beside, Goal, Limit, Multiples, Run, Table, has, has_part};
+
+/// Everything measured of a table, a list of rounds for each run.
+#[derive(Debug)]
+pub(crate) struct Results {
+    pub(crate) setting: Setting,
+    pub(crate) runs: BTreeMap<Run, Vec<Figures>>,
+}
+
+pub(crate) fn section(table: &Table, results: &Results, goals: &[Judged]) -> String {
+    let mut text = about(table, &results.setting);
+    text.push_str(&rows(goals));
+    for multiples in &table.multiples {
+        text.push_str(&times(table, multiples, results));
+    }
+    text + &figures(table, results)
+}
+
+/// How it was measured.
+pub(crate) fn about(table: &Table, setting: &Setting) -> String {
+    let command = table.name.replacen('-', " --part ", 1);
+    let versions = [
+        ("{tgt}", &setting.tgt),
+        ("{istgt}", &setting.istgt),
+        ("{nbd}", &setting.nbd),
+        ("{fio}", &setting.fio),
+        ("{ceph}", &setting.ceph),
+    ];
+    let own = versions.iter().fold(table.about.clone(), |text, (name, version)| text.replace(name, version));
+    let Setting { rounds, seconds, congestion, .. } = setting;
+    let others = match table.together {
+        true => "all servers are started together and paused (SIGSTOP) but for the one that is measured",
+        false => "each server is started when the one before it has ended",
+    };
+    let places = match table.servers.iter().all(|server| server.pinned) {
+        true => "Server pinned to core 0, client to core 1",
+        false => "Where nothing else is said, server pinned to core 0, client to core 1",
+    };
+    let how = match (&table.scene, &table.steps) {
+        (None, _) => format!(
+            "{places}, in a network namespace of their own ({congestion}). In each of {rounds} rounds every server is started afresh, \
+             all of its volume written, and left alone until it is idle; {others}. Each figure takes {seconds} s after 0.2 s that \
+             do not count, and another one comes first in every round."
+        ),
+        (Some(_), None) => format!(
+            "Each figure takes {seconds} s after 0.2 s that do not count, in each of {rounds} rounds, in which another one comes first."
+        ),
+        (Some(_), Some(_)) => {
+            return format!(
+                "`cargo measure {command}` measures this and writes this section. {}\n\n{}",
+                own.trim(),
+                setting.line()
+            );
+        }
+    };
+    format!(
+        "`cargo measure {command}` measures this and writes this section. {}\n\n{how} Figures are medians of the rounds, ratios \
+         medians of the rounds' ratios. MB are 10^6 bytes. CPU time is the user and system time of a whole process for each request, \
+         the client's start and login included.\n\n{}",
+        own.trim(),
+        setting.line()
+    )
+}
+
+/// A row for each cell, a column for each server.
+fn times(table: &Table, multiples: &Multiples, results: &Results) -> String {
+    let Some(base) = table.server(&multiples.of) else { return String::new() };
+    let (heading, places) = multiples.figure.column();
+    let bases: Vec<Run> = results.runs.keys().filter(|run| run.server == base).copied().collect();
+    let is_there = |server: usize| bases.iter().any(|run| results.runs.contains_key(&Run { server, ..*run }));
+    let is_meant = |server: usize| server != base && has(&multiples.servers, &table.servers[server].name);
+    let others = || (0..table.servers.len()).filter(|server| is_meant(*server) && is_there(*server));
+    let names: Vec<&str> = others().map(|server| table.servers[server].name.as_str()).collect();
+    let mut text = format!(
+        "{heading} as multiples of those of {of}:\n\n| cell | {of} | {} |\n|---|---:|{}\n",
+        names.join(" | "),
+        "---:|".repeat(names.len()),
+        of = multiples.of,
+    );
+    for run in &bases {
+        let Some(figure) = results.median(*run, multiples.figure) else { continue };
+        let client = match table.clients.len() > 1 {
+            true => format!(", {}", table.clients[run.client].name),
+            false => String::new(),
+        };
+        let _ = write!(text, "| {}{client} | {figure:.places$} |", table.cells[run.cell].name);
+        for server in others() {
+            let times = results.times(Run { server, ..*run }, *run, multiples.figure);
+            let _ = write!(text, " {} |", number(times, 2));
+        }
+        text.push('\n');
+    }
+    text + "\n"
+}
+
+/// A row for each run.
+fn figures(table: &Table, results: &Results) -> String {
+    let (servers, clients) = (table.servers.len() > 1, table.clients.len() > 1);
+    let mut head = vec!["cell"];
+    head.extend(servers.then_some("server"));
+    head.extend(clients.then_some("client"));
+    let names = head.len();
+    head.extend(table.columns.iter().map(|figure| figure.column().0));
+    let mut text = format!(
+        "| {} | slowest – fastest, IOPS |\n|{}{}---|\n",
+        head.join(" | "),
+        "---|".repeat(names),
+        "---:|".repeat(table.columns.len())
+    );
+    for (run, rounds) in &results.runs {
+        let median = median(rounds);
+        let mut row = vec![table.cells[run.cell].name.clone()];
+        row.extend(servers.then(|| table.servers[run.server].name.clone()));
+        row.extend(clients.then(|| table.clients[run.client].name.clone()));
+        row.extend(table.columns.iter().map(|figure| number(median.get(figure).copied(), figure.column().1)));
+        let _ = writeln!(text, "| {} | {} |", row.join(" | "), spread(rounds));
+    }
+    text
+}
+
+fn number(figure: Option<f64>, places: usize) -> String {
+    figure.map_or_else(String::new, |figure| format!("{figure:.places$}"))
+}
+
+/// Every round's figures.
+pub(crate) fn json(table: &Table, results: &Results) -> Result<String> {
+    let runs: Vec<_> = results
+        .runs
+        .iter()
+        .map(|(run, rounds)| {
+            let (cell, server, client) = (
+                &table.cells[run.cell].name,
+                &table.servers[run.server].name,
+                &table.clients[run.client].name,
+            );
+            json!({"cell": cell, "server": server, "client": client, "rounds": rounds})
+        })
+        .collect();
+    Ok(serde_json::to_string_pretty(&json!({"setting": results.setting, "runs": runs}))?)
+}
+
+/// The names of all cells of these runs, for messages.
+pub(crate) fn cells(table: &Table, runs: &BTreeSet<Run>) -> String {
+    let cells: BTreeSet<usize> = runs.iter().map(|run| run.cell).collect();
+    cells.into_iter().map(|cell| table.cells[cell].name.as_str()).collect::<Vec<_>>().join("; ")
+}
+
+/// A goal and what was measured.
+#[derive(Debug)]
+pub(crate) struct Judged {
+    what: String,
+    found: f64,
+    bound: Bound,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Bound {
+    AtMost(f64),
+    AtLeast(f64),
+}
+
+impl Judged {
+    pub(crate) fn at_most(what: impl Into<String>, found: f64, limit: f64) -> Judged {
+        Judged { what: what.into(), found, bound: Bound::AtMost(limit) }
+    }
+
+    pub(crate) fn at_least(what: impl Into<String>, found: f64, limit: f64) -> Judged {
+        Judged { what: what.into(), found, bound: Bound::AtLeast(limit) }
+    }
+
+    /// Whether it was found.
+    pub(crate) fn is_reached(&self) -> bool {
+        match self.bound {
+            Bound::AtMost(limit) => self.found <= limit,
+            Bound::AtLeast(limit) => self.found >= limit,
+        }
+    }
+
+    fn row(&self) -> String {
+        let asked = match self.bound {
+            Bound::AtMost(limit) => format!("≤ {limit}"),
+            Bound::AtLeast(limit) => format!("≥ {limit}"),
+        };
+        let verdict = if self.is_reached() { "reached" } else { "**missed**" };
+        format!("| {} | {asked} | {:.3} | {verdict} |\n", self.what, self.found)
+    }
+}
+
+/// A row for each; nothing for none.
+pub(crate) fn rows(goals: &[Judged]) -> String {
+    if goals.is_empty() {
+        return String::new();
+    }
+    let head = "| goal | asked | found | |\n|---|---|---:|---|\n";
+    goals.iter().fold(head.to_owned(), |text, goal| text + &goal.row()) + "\n"
+}
+
+/// All goals of a table in all runs that they are about, as far as these were measured.
+pub(crate) fn judge(table: &Table, results: &Results) -> Vec<Judged> {
+    table
+        .goals
+        .iter()
+        .flat_map(|goal| results.runs.keys().flat_map(|run| of_run(goal, *run, table, results)))
+        .collect()
+}
+
+fn of_run(goal: &Goal, run: Run, table: &Table, results: &Results) -> Vec<Judged> {
+    let cell = &table.cells[run.cell];
+    let is_meant = has(&goal.servers, &table.servers[run.server].name)
+        && has(&goal.clients, &table.clients[run.client].name)
+        && has_part(&goal.cells, &cell.name);
+    let limit = |limit: &Option<Limit>| limit.as_ref().and_then(|limit| limit.of(cell));
+    let bound = limit(&goal.at_least).map(Bound::AtLeast).or(limit(&goal.at_most).map(Bound::AtMost));
+    let Some(bound) = bound.filter(|_| is_meant) else { return Vec::new() };
+    // With the figure of each; none means that the run's own figure is judged.
+    let groups: Vec<&[Beside]> = match (goal.beside.is_empty(), goal.sum) {
+        (true, _) => vec![&[]],
+        (false, true) => vec![&goal.beside],
+        (false, false) => goal.beside.chunks(1).collect(),
+    };
+    let judged = |group: &[Beside]| {
+        let others: Vec<(Run, Figure)> = group
+            .iter()
+            .map(|beside| Some((beside.run(run, table)?, beside.figure.unwrap_or(goal.figure))))
+            .collect::<Option<_>>()?;
+        if others.contains(&(run, goal.figure)) {
+            return None; // nothing is beside itself
+        }
+        let found = results.ratio(run, &others, goal)?;
+        let figure = goal.figure.column().0;
+        let over = goal.over.map_or_else(String::new, |over| format!(" over {}", over.column().0));
+        let names: Vec<String> = others.iter().map(|(other, _)| table.other(run, *other)).collect();
+        let beside =
+            if names.is_empty() { String::new() } else { format!(" beside {}", names.join(" and ")) };
+        let what = format!("{}: {figure}{over} of {}{beside}", cell.name, table.name_of(run));
+        Some(Judged { what, found, bound })
+    };
+    groups.into_iter().filter_map(judged).collect()
+}
+
+impl Beside {
+    pub(crate) fn run(&self, run: Run, table: &Table) -> Option<Run> {
+        let or = |name: &Option<String>, find: &dyn Fn(&str) -> Option<usize>, same: usize| {
+            name.as_ref().map_or(Some(same), |name| find(name))
+        };
+        Some(Run {
+            cell: or(&self.cell, &|name| table.cell(name), run.cell)?,
+            server: or(&self.server, &|name| table.server(name), run.server)?,
+            client: or(&self.client, &|name| table.client(name), run.client)?,
+        })
+    }
+}
+
+impl Table {
+    /// Server and client, where there are several.
+    pub(crate) fn name_of(&self, run: Run) -> String {
+        let (server, client) = (&self.servers[run.server].name, &self.clients[run.client].name);
+        match (self.servers.len() > 1, self.clients.len() > 1) {
+            (true, true) => format!("{server} by {client}"),
+            (false, true) => client.clone(),
+            _ => server.clone(),
+        }
+    }
+
+    /// What of the other run is not the same.
+    fn other(&self, run: Run, other: Run) -> String {
+        let names = [
+            (run.server != other.server).then(|| self.servers[other.server].name.clone()),
+            (run.client != other.client).then(|| self.clients[other.client].name.clone()),
+            (run.cell != other.cell).then(|| self.cells[other.cell].name.clone()),
+        ];
+        names.into_iter().flatten().collect::<Vec<_>>().join(" by ")
+    }
+}
+
+impl Results {
+    /// The median of the rounds' ratios: both sides of each were measured within seconds of each other.
+    fn ratio(&self, run: Run, others: &[(Run, Figure)], goal: &Goal) -> Option<f64> {
+        let of = |run: &Run, figure: Figure, round: usize| {
+            let figures = self.runs.get(run)?.get(round)?;
+            let over = goal.over.map_or(Some(1.0), |over| figures.get(&over).copied());
+            Some(figures.get(&figure)? / over?)
+        };
+        let ratio = |round: usize| {
+            let theirs =
+                others.iter().map(|(other, figure)| of(other, *figure, round)).sum::<Option<f64>>()?;
+            Some(of(&run, goal.figure, round)? / if others.is_empty() { 1.0 } else { theirs })
+        };
+        middle((0..self.runs.get(&run)?.len()).filter_map(ratio).collect())
+    }
+
+    fn median(&self, run: Run, figure: Figure) -> Option<f64> {
+        median(self.runs.get(&run)?).get(&figure).copied()
+    }
+
+    /// How many times one run's figure another's is.
+    fn times(&self, run: Run, other: Run, figure: Figure) -> Option<f64> {
+        let [ours, theirs] = [self.runs.get(&run)?, self.runs.get(&other)?]
+            .map(|rounds| rounds.iter().map(move |round| round.get(&figure)));
+        middle(ours.zip(theirs).filter_map(|(ours, theirs)| Some(ours? / theirs?)).collect())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TABLE: &str = "
+        heading = 'x'
+        about = 'x'
+        seconds = 1.0
+        columns = ['iops']
+        cells = ['4 KiB random read, depth 32', '4 KiB random read, depth 1']
+        [[servers]]
+        name = 'tgt'
+        program = 'tgt'
+        [[servers]]
+        name = 'ours'
+        program = 'linerate'
+        [[clients]]
+        name = 'bench'
+        program = 'bench'
+        [[goal]]
+        servers = ['ours']
+        figure = 'iops'
+        beside = [{ server = 'tgt' }]
+        at-least = { '4 KiB random read, depth 32' = 6.9 }
+        [[goal]]
+        servers = ['ours']
+        cells = ['depth 1']
+        figure = 'p999_us'
+        over = 'p50_us'
+        at-most = 3.0";
+
+    fn judged(runs: &[(usize, usize, &[Figures])]) -> Vec<Judged> {
+        let table = Table::parse("x", TABLE).expect("a table");
+        let runs: BTreeMap<_, _> = runs
+            .iter()
+            .map(|(cell, server, rounds)| (Run { cell: *cell, server: *server, client: 0 }, rounds.to_vec()))
+            .collect();
+        // The second goal's part of a name is in the first cell's too.
+        judge(&table, &Results { setting: Setting::default(), runs })
+    }
+
+    fn rates(rates: &[f64]) -> Vec<Figures> {
+        rates.iter().map(|iops| Figures::from([(Figure::Iops, *iops)])).collect()
+    }
+
+    #[test]
+    fn what_slows_a_round_down_for_all_changes_no_ratio() {
+        let goals = judged(&[(0, 0, &rates(&[100.0, 50.0, 100.0])), (0, 1, &rates(&[700.0, 350.0, 700.0]))]);
+        assert_eq!(goals.len(), 1, "a goal that was not measured is none");
+        assert!(goals[0].is_reached());
+        let row = "| 4 KiB random read, depth 32: IOPS of ours beside tgt | ≥ 6.9 | 7.000 | reached |\n";
+        assert_eq!(goals[0].row(), row);
+        let missed = judged(&[(0, 0, &rates(&[100.0])), (0, 1, &rates(&[600.0]))]);
+        assert!(!missed[0].is_reached());
+    }
+
+    #[test]
+    fn a_figure_may_be_judged_by_another_of_its_run() {
+        let slow = Figures::from([(Figure::P50Us, 10.0), (Figure::P999Us, 31.0)]);
+        let goals = judged(&[(1, 1, &[slow])]);
+        assert_eq!(goals.len(), 1);
+        assert!(!goals[0].is_reached());
+    }
+
+    #[test]
+    fn a_goal_can_be_missed() {
+        assert!(Judged::at_most("seconds", 2.0, 2.0).is_reached());
+        assert!(!Judged::at_most("seconds", 2.1, 2.0).is_reached());
+        assert!(!Judged::at_least("Jain's index", 0.94, 0.95).is_reached());
+    }
+}

@@ -1,0 +1,249 @@
+//! The memory and the time that a server takes for much of everything: idle sessions, LUNs, commands under way. These count what is
+//! there, and compare nothing; the other parts of `cargo measure scale` are tables (measurements/tables/scale-*.toml).
+
+use std::fmt::Write as _;
+use std::fs;
+use std::process::{Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+use serde_json::{Value, json};
+use xtask::process::{self, Background};
+use xtask::serving::Serving;
+use xtask::serving::linerate::Linerate;
+use xtask::workspace;
+
+use crate::machine::{own_memory, proportional_memory, threads_cpu_s};
+use crate::page::Judged;
+use crate::runner::{Found, Options};
+use crate::server::Site;
+
+const IDLE_SESSIONS: u64 = 1000;
+/// Long enough for two of the initiator's NOPs in each session, which it sends every 5 s.
+const WATCHED: Duration = Duration::from_secs(12);
+
+/// 1,000 sessions that do nothing: memory and CPU time of the server.
+pub(crate) fn idle(site: &Site, _: &Options) -> Result<Found> {
+    let server = serve(site, &["--volume", "ram0=ram:1GiB"])?;
+    thread::sleep(Duration::from_secs(1)); // what belongs to the start is over
+    let cpu_without = cpu_share(&server)?;
+    let before = memory(&server)?;
+    let begin = Instant::now();
+    let workload = format!("--sessions {IDLE_SESSIONS} --depth 1 --rate 1 --seconds 300");
+    let client = load(site, &server, "ram0", &workload)?;
+    // The server itself counts them.
+    let logged_in = wait_for(IDLE_SESSIONS, || Ok(sessions(site, &server)?.len() as u64));
+    let took = begin.elapsed();
+    let watched = logged_in.and_then(|()| {
+        thread::sleep(Duration::from_secs(2));
+        Ok((cpu_share(&server)?, memory(&server)?))
+    });
+    drop(client); // ended as a person would, so that it logs out
+    let (cpu_with, after) = watched?;
+    let each = |before: u64, after: u64| after.saturating_sub(before) as f64 / 1024.0 / IDLE_SESSIONS as f64;
+    let (own, proportional) = (each(before.0, after.0), each(before.1, after.1));
+    let text = format!(
+        "`cargo measure scale --part idle`: {IDLE_SESSIONS} sessions of our initiator with one connection each and a RAM \
+         volume, with default settings: one request a second over all of them, and a NOP every 5 s in each. Logged in \
+         one after the other in {:.1} s. Memory is what `/proc/PID/smaps_rollup` says before and with them (the kernel's \
+         sockets are not in it), CPU time what `schedstat` says of all threads over {} s.\n\n\
+         | | without sessions | with {IDLE_SESSIONS} | for each session |\n|---|---:|---:|---:|\n\
+         | memory of the server's own, KiB | {} | {} | {own:.1} |\n\
+         | proportional set size, KiB | {} | {} | {proportional:.1} |\n\
+         | CPU time, % of a core | {:.3} | {:.3} | {:.5} |\n",
+        took.as_secs_f64(),
+        WATCHED.as_secs(),
+        before.0 >> 10,
+        after.0 >> 10,
+        before.1 >> 10,
+        after.1 >> 10,
+        cpu_without * 100.0,
+        cpu_with * 100.0,
+        (cpu_with - cpu_without) * 100.0 / IDLE_SESSIONS as f64,
+    );
+    let goals = vec![
+        Judged::at_most("KiB for each idle session", own.max(proportional), 64.0),
+        Judged::at_most("% of a core without sessions", cpu_without * 100.0, 0.5),
+        Judged::at_most(format!("% of a core with {IDLE_SESSIONS} idle sessions"), cpu_with * 100.0, 0.5),
+    ];
+    let figures = json!({
+        "sessions": IDLE_SESSIONS, "own_bytes": [before.0, after.0], "proportional_bytes": [before.1, after.1],
+        "cpu_share": [cpu_without, cpu_with], "logins_seconds": took.as_secs_f64(),
+    });
+    Ok(Found { heading: "1,000 idle sessions", text, goals, figures })
+}
+
+/// CPU time for each second of [`WATCHED`].
+fn cpu_share(server: &Linerate) -> Result<f64> {
+    let (begin, before) = (Instant::now(), threads_cpu_s(pid(server))?);
+    thread::sleep(WATCHED);
+    Ok((threads_cpu_s(pid(server))? - before) / begin.elapsed().as_secs_f64())
+}
+
+/// The server's own, and its proportional set size.
+fn memory(server: &Linerate) -> Result<(u64, u64)> {
+    Ok((own_memory(pid(server))?, proportional_memory(pid(server))?))
+}
+
+const LUNS: usize = 4096;
+
+/// 4,096 LUNs: how soon a server with them is ready, whether initiators see them all, and their memory.
+pub(crate) fn luns(site: &Site, _: &Options) -> Result<Found> {
+    let empty = own_memory(pid(&serve(site, &["--volume", "ram0=ram:16MiB"])?))?;
+    let mut text = format!(
+        "`cargo measure scale --part luns`: a configuration file with {LUNS} RAM volumes. The first start draws an identity \
+         for each volume and puts it on the disk; later ones read it. Memory is the server's own, above that of a server \
+         with one LUN, nothing written and nobody logged in.\n\n\
+         | shown as | first start, s | later start, s | seen by an initiator | bytes for each LUN |\n|---|---:|---:|---:|---:|\n"
+    );
+    let (mut goals, mut figures) = (Vec::new(), Vec::new());
+    for (name, is_one) in [("one target with all", true), ("a target for each", false)] {
+        let path = workspace::target_directory().join(format!("xtask/scale-{}.toml", std::process::id()));
+        fs::write(&path, luns_configuration(is_one)).with_context(|| path.display().to_string())?;
+        let file = path.to_string_lossy().into_owned();
+        let arguments = ["--config", file.as_str()];
+        let first = serve(site, &arguments)?;
+        let first_s = first.started_in.as_secs_f64();
+        let later = first.restart(&site.binary, &arguments.map(str::to_owned), &site.place(None)?)?;
+        let later_s = later.started_in.as_secs_f64();
+        let each = own_memory(pid(&later))?.saturating_sub(empty) / LUNS as u64;
+        let seen = luns_seen(is_one, site, &later)?;
+        drop(later);
+        let _ = fs::remove_file(&path); // a leftover under target/ harms nobody
+        let _ = writeln!(text, "| {name} | {first_s:.2} | {later_s:.2} | {seen} | {each} |");
+        goals.push(Judged::at_most(format!("seconds to the first start, {name}"), first_s, 2.0));
+        goals.push(Judged::at_most(format!("seconds to a later start, {name}"), later_s, 2.0));
+        goals.push(Judged::at_least(format!("LUNs seen, {name}"), seen as f64, LUNS as f64));
+        figures.push(
+            json!({"shape": name, "first_s": first_s, "later_s": later_s, "seen": seen, "bytes_each": each}),
+        );
+    }
+    Ok(Found { heading: "4,096 LUNs", text, goals, figures: json!(figures) })
+}
+
+fn luns_configuration(is_one: bool) -> String {
+    let volumes = (0..LUNS).map(|number| format!("[volume.v{number}]\nspec = \"ram:16MiB\"\n"));
+    let lun = |lun: usize, volume: usize| format!("[[target.lun]]\nlun = {lun}\nvolume = \"v{volume}\"\n");
+    let target = |name: &str| format!("[[target]]\nname = \"iqn.2026-01.io.linerate:{name}\"\n");
+    match is_one {
+        true => volumes.chain([target("all")]).chain((0..LUNS).map(|number| lun(number, number))).collect(),
+        false => {
+            volumes.chain((0..LUNS).map(|number| target(&format!("t{number}")) + &lun(0, number))).collect()
+        }
+    }
+}
+
+/// How many of them an initiator finds.
+fn luns_seen(is_one: bool, site: &Site, server: &Linerate) -> Result<usize> {
+    let mut command = linerate(site)?;
+    match is_one {
+        true => command.args(["scsi", "luns", "--json", &server.url_of("all", 0)]),
+        false => command.args(["discover", "--json", &server.address()]),
+    };
+    let answer: Value = serde_json::from_str(&process::capture(command)?)?;
+    let list = answer[if is_one { "luns" } else { "targets" }].as_array();
+    // REPORT LUNS names the well-known logical units too, which have no number.
+    let is_counted = |entry: &&Value| match is_one {
+        true => entry["lun"].as_str().is_some_and(|lun| lun.parse::<u32>().is_ok()),
+        false => entry["name"].is_string(),
+    };
+    Ok(list.with_context(|| format!("no list in {answer}"))?.iter().filter(is_counted).count())
+}
+
+const BUSY_SESSIONS: u64 = 16;
+const DEPTH: u64 = 128;
+const BLOCK_BYTES: u64 = 4096;
+
+/// The memory of commands under way: reads that a device keeps because it hangs.
+pub(crate) fn commands(site: &Site, _: &Options) -> Result<Found> {
+    let with = |depth| memory_with(site, depth);
+    let (few, many) = (with(1)?, with(DEPTH)?);
+    let each = many.saturating_sub(few) / (BUSY_SESSIONS * (DEPTH - 1));
+    let beside = each.saturating_sub(BLOCK_BYTES);
+    let text = format!(
+        "`cargo measure scale --part commands`: reads of {BLOCK_BYTES} bytes of a volume that hangs \
+         (`fault:[null:1GiB]`, `linerate server fault`), {BUSY_SESSIONS} sessions, 1 and {DEPTH} under way in each. A RAM volume's data are sent from \
+         where they lie and take no buffer; a file's take one as long as they are.\n\n\
+         | commands under way | memory of the server's own, KiB |\n|---:|---:|\n| {BUSY_SESSIONS} | {} |\n| {} | {} |\n\n\
+         That is {each} bytes for each command, of which {BLOCK_BYTES} are its data. What commands may hold is bounded: 256 \
+         MiB of data in a session, 1 GiB in all (`staging`), and 256 commands in a session (`window`), so 1,000 sessions \
+         with full windows hold at most 1 GiB of data and {} MiB beside.\n",
+        few >> 10,
+        BUSY_SESSIONS * DEPTH,
+        many >> 10,
+        (beside * 256 * 1000) >> 20,
+    );
+    let goals = vec![Judged::at_most("bytes for each command beside its data", beside as f64, 4096.0)];
+    let figures =
+        json!({"sessions": BUSY_SESSIONS, "depth": DEPTH, "own_bytes": [few, many], "bytes_each": each});
+    Ok(Found { heading: "Memory of commands", text, goals, figures })
+}
+
+/// Memory of the server's own while every session has `depth` commands under way.
+fn memory_with(site: &Site, depth: u64) -> Result<u64> {
+    let server = serve(site, &["--volume", "ram0=fault:[null:1GiB]"])?;
+    let workload = format!("--sessions {BUSY_SESSIONS} --depth {depth} --rate 4000 --seconds 60");
+    let mut client = load(site, &server, "ram0", &workload)?;
+    let memory = wait_for(BUSY_SESSIONS, || Ok(sessions(site, &server)?.len() as u64))
+        .and_then(|()| switch(site, &server, "hang"))
+        .and_then(|()| wait_for(BUSY_SESSIONS * depth, || in_flight(site, &server)))
+        .and_then(|()| own_memory(pid(&server)));
+    client.kill(); // it is not asked for its report
+    switch(site, &server, "pass")?; // or the server would wait for it at its end
+    memory
+}
+
+fn switch(site: &Site, server: &Linerate, mode: &str) -> Result<()> {
+    let mut command = linerate(site)?;
+    command.args(["server", "fault"]).arg("--control").arg(server.control()).args(["ram0", mode]);
+    process::capture(command).map(drop)
+}
+
+fn in_flight(site: &Site, server: &Linerate) -> Result<u64> {
+    Ok(sessions(site, server)?.iter().filter_map(|session| session["in_flight"].as_u64()).sum())
+}
+
+/// Starts a server with these options on all cores.
+fn serve(site: &Site, options: &[&str]) -> Result<Linerate> {
+    let options: Vec<String> = options.iter().map(|&option| option.to_owned()).collect();
+    Linerate::start_with(&site.binary, &options, 1, &site.place(None)?)
+}
+
+/// The program in the measurement's namespace.
+fn linerate(site: &Site) -> Result<Command> {
+    Ok(site.place(None)?.command(&site.binary))
+}
+
+/// Begins a load in the background.
+fn load(site: &Site, server: &Linerate, volume: &str, options: &str) -> Result<Background> {
+    let mut command = linerate(site)?;
+    command.args(["bench", &server.url_of(volume, 0), "--json", "--allow-write", "--yes"]);
+    command.args(options.split(' ')).stdout(Stdio::null()).stderr(Stdio::null());
+    Background::start(&mut command)
+}
+
+/// Who is logged in, as the server itself tells it.
+fn sessions(site: &Site, server: &Linerate) -> Result<Vec<Value>> {
+    let mut command = linerate(site)?;
+    command.args(["server", "sessions", "--json", "--control"]).arg(server.control());
+    let told: Value = serde_json::from_str(&process::capture(command)?)?;
+    told["sessions"].as_array().cloned().context("linerate server sessions")
+}
+
+/// How long all logins, or all commands, may take until they are there.
+const LIMIT: Duration = Duration::from_secs(60);
+
+/// Waits until there are so many.
+fn wait_for(wanted: u64, count: impl Fn() -> Result<u64>) -> Result<()> {
+    let end = Instant::now() + LIMIT;
+    while count()? < wanted {
+        ensure!(Instant::now() < end, "not {wanted} sessions or commands within {LIMIT:?}");
+        thread::sleep(Duration::from_millis(50));
+    }
+    Ok(())
+}
+
+fn pid(server: &Linerate) -> u32 {
+    server.process().pid()
+}

@@ -1,0 +1,445 @@
+//! Every suite on every kind of storage, by the real program: it must come to its end, and what it wrote must agree with
+//! itself. Writes docs/measured/suites.md.
+//!
+//! Suites are made for disks and minutes; here they get a small span and a second or so for each run, by options that
+//! everybody has. So the figures say that a suite runs and is sane, not how fast anything is.
+
+use std::fmt::Write;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+use anyhow::{Context, Result, ensure};
+use serde::Deserialize;
+use xtask::tally::Verdict;
+use xtask::{document, process, workspace};
+
+use crate::machine::Setting;
+use crate::server::{Make, Server, Site, Started};
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Options {
+    /// Only these suites
+    #[arg(long, value_name = "NAME")]
+    suite: Vec<String>,
+    /// Only these kinds of storage
+    #[arg(long, value_name = "NAME", value_parser = STORAGE.map(|(name, _)| name))]
+    storage: Vec<String>,
+    /// The part of the storage that is used, in MiB
+    #[arg(long, default_value_t = 256)]
+    span_mib: u64,
+    /// How long each run of each cell takes at most
+    #[arg(long, default_value_t = 0.5)]
+    seconds: f64,
+    /// A linerate that was built before, instead of building it
+    #[arg(long, value_name = "FILE")]
+    binary: Option<PathBuf>,
+    /// How often each cell is run at most; steady state needs five
+    #[arg(long, default_value_t = 5)]
+    repeats: u32,
+    /// Leave the page as it is
+    #[arg(long)]
+    dry: bool,
+}
+
+/// The kinds of storage that people measure.
+const STORAGE: [(&str, Make); 4] =
+    [("linerate", Make::Linerate), ("tgt", Make::Tgt), ("file", Make::File), ("ext4", Make::Ext4)];
+
+/// What came of one suite on one kind of storage.
+#[derive(Debug)]
+struct Outcome {
+    suite: String,
+    storage: &'static str,
+    wall_s: f64,
+    /// What it wrote, or why there is nothing.
+    record: Result<Record, String>,
+    /// What is wrong with that.
+    doubts: Vec<String>,
+}
+
+/// Runs them, prints and writes the table. It holds if every suite came to its end everywhere, without a doubt.
+pub(crate) fn run(options: &Options) -> Result<Verdict> {
+    process::require(&["tgtd", "losetup", "mkfs.ext4", "qemu-io"])?;
+    let binary = options.binary.clone().map_or_else(workspace::release_binary, Ok)?;
+    let suites = if options.suite.is_empty() { names(&binary)? } else { options.suite.clone() };
+    let mut site = Site::new(binary, PathBuf::from("fio"))?;
+    let setting = Setting::look(&site, 1, 0.0);
+    let asked = |name: &str| options.storage.is_empty() || options.storage.iter().any(|one| one == name);
+    let mut outcomes = Vec::new();
+    for (name, make) in STORAGE.into_iter().filter(|(name, _)| asked(name)) {
+        let storage = Server::of(name, make).start(&mut site)?;
+        for suite in &suites {
+            let outcome = outcome(suite, name, &storage, &site.binary, options)?;
+            println!("{name}, {suite}: {:.0} s, {}", outcome.wall_s, outcome.verdict());
+            outcomes.push(outcome);
+        }
+    }
+    println!("{}", table(&outcomes));
+    if !options.dry && options.suite.is_empty() && options.storage.is_empty() {
+        let section = section(&outcomes, &setting, options);
+        document::write_section("suites", "Every suite on every kind of storage", &section)?;
+    }
+    let fine = outcomes.iter().all(|outcome| outcome.record.is_ok() && outcome.doubts.is_empty());
+    Ok(Verdict::of(fine))
+}
+
+/// The names of all suites, as the program tells them.
+fn names(binary: &Path) -> Result<Vec<String>> {
+    let said = process::run(binary, &["bench", "--list"])?;
+    let names: Vec<String> =
+        said.lines().filter_map(|line| line.split_whitespace().next()).map(str::to_owned).collect();
+    ensure!(!names.is_empty(), "`linerate bench --list` printed nothing");
+    Ok(names)
+}
+
+fn outcome(
+    suite: &str,
+    name: &'static str,
+    storage: &Started,
+    binary: &Path,
+    options: &Options,
+) -> Result<Outcome> {
+    let folder = workspace::target_directory().join(format!("xtask/suites/{name}-{suite}"));
+    let _ = fs::remove_dir_all(&folder); // of an earlier run, if there was one
+    fs::create_dir_all(folder.parent().unwrap_or(&folder))?;
+    let target = storage.target();
+    let mut command = target.placement.command(binary);
+    command.args(["bench", &target.places[0], "--suite", suite, "--allow-write", "--yes"]);
+    command.args(["--span", &format!("{}MiB", options.span_mib), "--seconds", &options.seconds.to_string()]);
+    command.args(["--repeats", &options.repeats.to_string()]);
+    command.arg("--out").arg(&folder);
+    let begun = Instant::now();
+    let ended = process::capture(command);
+    let wall_s = begun.elapsed().as_secs_f64();
+    let record = ended.and_then(|_| Record::read(&folder.join("result.json")).context("result.json"));
+    let doubts = record.as_ref().map_or_else(|_| Vec::new(), doubts);
+    let record = record.map_err(|error| format!("{error:#}"));
+    Ok(Outcome { suite: suite.to_owned(), storage: name, wall_s, record, doubts })
+}
+
+impl Outcome {
+    /// `fine`, or the first thing that is wrong.
+    fn verdict(&self) -> String {
+        match (&self.record, self.doubts.as_slice()) {
+            (Err(why), _) => format!("FAILED: {why}"),
+            (Ok(_), []) => "fine".to_owned(),
+            (Ok(_), [first, more @ ..]) => format!("{first} (and {} more)", more.len()),
+        }
+    }
+}
+
+/// A row for each suite on each kind of storage.
+fn table(outcomes: &[Outcome]) -> String {
+    let mut text = String::from(
+        "| suite | storage | s | cells | runs | fastest read | fastest write | most IOPS | |\n\
+         |---|---|---:|---:|---:|---:|---:|---:|---|\n",
+    );
+    for outcome in outcomes {
+        let figures = outcome.record.as_ref().map_or_else(|_| " | | | | ".to_owned(), figures);
+        let (suite, storage, wall_s) = (&outcome.suite, outcome.storage, outcome.wall_s);
+        let _ = writeln!(text, "| `{suite}` | {storage} | {wall_s:.0} | {figures} | {} |", outcome.verdict());
+    }
+    text
+}
+
+/// Five columns, from the number of cells on.
+fn figures(record: &Record) -> String {
+    let best = record.runs.iter().map(CellRun::rates).fold(Rates::default(), |best, rates| Rates {
+        iops: best.iops.max(rates.iops),
+        read_bytes: best.read_bytes.max(rates.read_bytes),
+        written_bytes: best.written_bytes.max(rates.written_bytes),
+    });
+    let mb_per_s =
+        |bytes: f64| if bytes > 0.0 { format!("{:.0} MB/s", bytes / 1e6) } else { "–".to_owned() };
+    format!(
+        "{} | {} | {} | {} | {:.0}",
+        record.cells().count(),
+        record.runs.len(),
+        mb_per_s(best.read_bytes),
+        mb_per_s(best.written_bytes),
+        best.iops
+    )
+}
+
+/// The section of the page.
+fn section(outcomes: &[Outcome], setting: &Setting, options: &Options) -> String {
+    format!(
+        "`cargo measure suites` runs this and writes this section. Each suite is the one that `linerate bench --suite NAME` \
+         runs, with three things reduced by options that everybody has: `--span {}MiB` instead of all of the storage (and \
+         of the gigabytes that some suites want), `--seconds {}` for each run of each cell, and `--repeats {}`. So the figures show that \
+         every suite comes to its end everywhere and is sane, not what the storage can do. Server on core 0, client on \
+         core 1, in a network namespace ({}). linerate has a RAM volume, tgt a file on /dev/shm; the file is on this machine's \
+         disk and the ext4 on a loop device over an attached LUN of `linerate serve`, both read and written with \
+         `O_DIRECT`.\n\n\
+         *Fine* means: exit code 0, the record has its end and every cell; no request failed; as many latencies as \
+         requests; samples add up to the run in requests, bytes and seconds; bytes fit the requests' lengths; nobody \
+         wrote who should read; no more under way than asked for; and the rate times the mean latency is the \
+         measured number under way, but for what the ends of a run make of it (Little's law). All of that is computed from `result.json` by code that shares \
+         nothing with the program.\n\n{}{}",
+        options.span_mib,
+        options.seconds,
+        options.repeats,
+        setting.congestion,
+        setting.line(),
+        table(outcomes)
+    )
+}
+
+/// What is read of a `result.json`. These are types of our own, and all figures are computed here anew: a mistake of the
+/// program's own summary would be no help in finding it.
+#[derive(Debug, Deserialize)]
+struct Record {
+    ended: Option<String>,
+    suite: Suite,
+    runs: Vec<CellRun>,
+}
+
+#[derive(Debug, Deserialize)]
+struct Suite {
+    steps: Vec<Step>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum Step {
+    Purge,
+    Fill {},
+    Measure { cells: Vec<Cell> },
+}
+
+#[derive(Debug, Deserialize)]
+struct Cell {
+    name: String,
+    roles: Vec<Role>,
+}
+
+#[derive(Debug, Deserialize)]
+struct Role {
+    name: String,
+    sessions: u16,
+    workload: Workload,
+}
+
+#[derive(Debug, Deserialize)]
+struct Workload {
+    accesses: Vec<Access>,
+    depth: u32,
+}
+
+#[derive(Debug, Deserialize)]
+struct Access {
+    block_bytes: u32,
+    read: u8,
+}
+
+#[derive(Debug, Deserialize)]
+struct CellRun {
+    cell: String,
+    ended: String,
+    clients: Vec<ClientRun>,
+}
+
+#[derive(Debug, Deserialize)]
+struct ClientRun {
+    role: String,
+    run: Run,
+    cpu: Cpu,
+}
+
+#[derive(Debug, Deserialize)]
+struct Run {
+    seconds: f64,
+    under_way_mean: f64,
+    reads: Flow,
+    writes: Flow,
+    errors: u64,
+    mismatches: u64,
+    samples: Vec<Sample>,
+}
+
+#[derive(Debug, Deserialize)]
+struct Flow {
+    ios: u64,
+    bytes: u64,
+    /// (nanoseconds, times).
+    service: Vec<(u64, u64)>,
+}
+
+#[derive(Debug, Deserialize)]
+struct Sample {
+    at_s: f64,
+    seconds: f64,
+    reads: u64,
+    writes: u64,
+    read_bytes: u64,
+    written_bytes: u64,
+}
+
+#[derive(Debug, Deserialize)]
+struct Cpu {
+    seconds: f64,
+    cpus: u32,
+}
+
+impl Record {
+    fn read(path: &Path) -> Result<Record> {
+        Ok(serde_json::from_str(&fs::read_to_string(path)?)?)
+    }
+
+    /// All cells that were to be run.
+    fn cells(&self) -> impl Iterator<Item = &Cell> {
+        self.suite.steps.iter().flat_map(|step| match step {
+            Step::Measure { cells } => cells.as_slice(),
+            Step::Purge | Step::Fill {} => &[],
+        })
+    }
+}
+
+impl Run {
+    fn ios(&self) -> u64 {
+        self.reads.ios + self.writes.ios
+    }
+
+    /// The mean of all latencies, in seconds.
+    fn latency_mean_s(&self) -> f64 {
+        let all = || self.reads.service.iter().chain(&self.writes.service);
+        let sum_ns: f64 = all().map(|(ns, times)| *ns as f64 * *times as f64).sum();
+        let count: u64 = all().map(|(_, times)| times).sum();
+        sum_ns / 1e9 / count.max(1) as f64
+    }
+
+    /// The longest latency, in seconds.
+    fn latency_max_s(&self) -> f64 {
+        let last = |flow: &Flow| flow.service.last().map_or(0, |(ns, _)| *ns);
+        last(&self.reads).max(last(&self.writes)) as f64 / 1e9
+    }
+}
+
+impl CellRun {
+    /// Requests a second and bytes a second read and written, of all clients together.
+    fn rates(&self) -> Rates {
+        let sum = |of: fn(&Run) -> u64| -> f64 {
+            let rate =
+                |client: &ClientRun| of(&client.run) as f64 / client.run.seconds.max(f64::MIN_POSITIVE);
+            self.clients.iter().map(rate).sum()
+        };
+        Rates {
+            iops: sum(Run::ios),
+            read_bytes: sum(|run| run.reads.bytes),
+            written_bytes: sum(|run| run.writes.bytes),
+        }
+    }
+}
+
+/// All per second.
+#[derive(Clone, Copy, Debug, Default)]
+struct Rates {
+    iops: f64,
+    read_bytes: f64,
+    written_bytes: f64,
+}
+
+/// By how much rate times mean latency may differ from the measured number of requests under way beside what the ends
+/// of a run make of it: latencies are told to one part in a thousand.
+const LITTLE_PERCENT: f64 = 1.0;
+
+/// Everything that is odd, in sentences.
+fn doubts(record: &Record) -> Vec<String> {
+    let mut doubts = Vec::new();
+    if record.ended.is_none() {
+        doubts.push("the record has no end".to_owned());
+    }
+    for cell in record.cells() {
+        let runs: Vec<_> = record.runs.iter().filter(|run| run.cell == cell.name).collect();
+        if runs.is_empty() {
+            doubts.push(format!("{}: never ran", cell.name));
+        }
+        doubts.extend(
+            runs.iter().flat_map(|run| of_run(cell, run)).map(|doubt| format!("{}: {doubt}", cell.name)),
+        );
+    }
+    doubts
+}
+
+fn of_run(cell: &Cell, run: &CellRun) -> Vec<String> {
+    let mut doubts = Vec::new();
+    if matches!(run.ended.as_str(), "failures" | "interrupted") {
+        doubts.push(format!("ended by {}", run.ended));
+    }
+    if run.clients.len() != cell.roles.len() {
+        doubts.push(format!("{} clients for {} roles", run.clients.len(), cell.roles.len()));
+    }
+    for client in &run.clients {
+        match cell.roles.iter().find(|role| role.name == client.role) {
+            Some(role) => doubts.extend(of_client(role, client)),
+            None => doubts.push(format!("a client has the role {}, which is none", client.role)),
+        }
+    }
+    doubts
+}
+
+fn of_client(role: &Role, client: &ClientRun) -> Vec<String> {
+    let ClientRun { run, cpu, .. } = client;
+    let mut doubts = Vec::new();
+    let mut doubt = |odd: bool, what: String| doubts.extend(odd.then_some(what));
+    doubt(run.errors > 0, format!("{} errors", run.errors));
+    doubt(run.mismatches > 0, format!("{} blocks were wrong", run.mismatches));
+    doubt(run.ios() == 0 || run.seconds <= 0.0, "nothing was done".to_owned());
+    let kinds = || role.workload.accesses.iter();
+    doubt(kinds().all(|access| access.read == 100) && run.writes.ios > 0, "a reader wrote".to_owned());
+    doubt(kinds().all(|access| access.read == 0) && run.reads.ios > 0, "a writer read".to_owned());
+    let sizes: Vec<u64> = kinds().map(|access| u64::from(access.block_bytes)).collect();
+    for (name, flow) in [("reads", &run.reads), ("writes", &run.writes)] {
+        doubt(counted(flow) != flow.ios, format!("{} {name}, {} latencies", flow.ios, counted(flow)));
+        let (least, most) = (sizes.iter().min().unwrap_or(&0), sizes.iter().max().unwrap_or(&0));
+        let possible = flow.ios * least..=flow.ios * most;
+        doubt(!possible.contains(&flow.bytes), format!("{} {name} of {} bytes", flow.ios, flow.bytes));
+    }
+    let asked = f64::from(role.workload.depth) * f64::from(role.sessions);
+    doubt(run.under_way_mean > asked * 1.001, format!("{} under way of {asked}", run.under_way_mean));
+    doubt(
+        cpu.seconds > run.seconds * 1.2 * f64::from(cpu.cpus),
+        format!("{} s of CPU time in {} s", cpu.seconds, run.seconds),
+    );
+    doubts.extend(samples(run));
+    doubts.extend(little(asked, run));
+    doubts
+}
+
+fn counted(flow: &Flow) -> u64 {
+    flow.service.iter().map(|(_, times)| times).sum()
+}
+
+/// Samples are all of the run, one behind the other, but for a last piece of less than half their length, which is left
+/// out as noise.
+fn samples(run: &Run) -> Vec<String> {
+    let mut doubts = Vec::new();
+    let longest_s = run.samples.iter().map(|sample| sample.seconds).fold(0.0, f64::max);
+    let left_s = run.seconds - run.samples.iter().map(|sample| sample.seconds).sum::<f64>();
+    if !(-1e-6..longest_s * 0.501).contains(&left_s) {
+        doubts.push(format!("samples leave out {left_s} s of {} s", run.seconds));
+    }
+    let sum = |of: fn(&Sample) -> u64| run.samples.iter().map(of).sum::<u64>();
+    let told = (run.ios(), run.reads.bytes + run.writes.bytes);
+    let seen =
+        (sum(|sample| sample.reads + sample.writes), sum(|sample| sample.read_bytes + sample.written_bytes));
+    let is_whole = left_s < 1e-6;
+    if (is_whole && seen != told) || seen.0 > told.0 || seen.1 > told.1 {
+        doubts.push(format!("samples have {seen:?} requests and bytes, the run has {told:?}"));
+    }
+    if !run.samples.is_sorted_by(|one, next| one.at_s < next.at_s) {
+        doubts.push("samples are not in their order".to_owned());
+    }
+    doubts
+}
+
+/// Little's law over the time that was counted. A request that ends in it counts whole, also what it took before, and one
+/// that does not end in it counts nothing: at each end as many as there may be under way, each for about the longest latency.
+/// What was not counted may have taken longer than all that was, hence twice that.
+fn little(asked: f64, run: &Run) -> Option<String> {
+    let expected = run.ios() as f64 / run.seconds * run.latency_mean_s();
+    let ends = 2.0 * asked * run.latency_max_s() / run.seconds;
+    let odd = (expected - run.under_way_mean).abs() > ends + run.under_way_mean * LITTLE_PERCENT / 100.0;
+    odd.then(|| format!("rate times latency is {expected:.2}, under way were {:.2}", run.under_way_mean))
+}
