@@ -13,7 +13,7 @@ use crate::server::Site;
 
 pub(crate) fn measure(_: &Site, options: &Options) -> Result<Found> {
     let (build, folder): (&[&str], _) =
-        if options.quick { (&[], "debug") } else { (&["--release"], "release") };
+        if options.quick { (&[], "debug") } else { (&["--profile", workspace::SHIPPED], workspace::SHIPPED) };
     let words = ["build", "--package", "linerate-raid", "--example", "device"];
     process::succeed(process::cargo(&[&words[..], build].concat()))
         .context("building the program that measures")?;

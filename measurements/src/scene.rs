@@ -168,7 +168,7 @@ impl World {
         for place in &scene.fill {
             let mut command = world.place(&world.client, None)?.command(binary);
             command.args(["--log", "error", "bench", &world.resolve(place), "--allow-write", "--yes"]);
-            command.args(["--block", "1MiB", "--read", "0", "--random", "0", "--json"]);
+            command.args(["--block", "256KiB", "--depth", "8", "--read", "0", "--random", "0", "--json"]);
             command.args(["--seconds", &scene.fill_seconds.to_string()]);
             process::capture(command)?;
         }
