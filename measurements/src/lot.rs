@@ -1,7 +1,8 @@
 //! Numbers drawn by lot, the same for the same seed.
 
-/// SplitMix64 (Steele, Lea and Flood, 2014).
-pub(crate) struct Lot(u64);
+use block::Random;
+
+pub(crate) struct Lot(Random);
 
 impl Lot {
     /// What has this name draws its own numbers with a seed, and others in each repeat.
@@ -10,21 +11,16 @@ impl Lot {
         let name = name.bytes().fold(0xcbf2_9ce4_8422_2325, |hash: u64, byte| {
             (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3)
         });
-        Lot(seed ^ name ^ u64::from(repeat).wrapping_mul(0xd6e8_feb8_6659_fd93))
+        Lot(Random::new(seed ^ name ^ u64::from(repeat).wrapping_mul(0xd6e8_feb8_6659_fd93)))
     }
 
     pub(crate) fn number(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
+        self.0.next()
     }
 
     /// From `low` to `high`, to two digits: every repeat can be told to people.
     pub(crate) fn between(&mut self, low: f64, high: f64) -> f64 {
-        let share = (self.number() >> 11) as f64 / (1u64 << 53) as f64;
-        let value = low + share * (high - low);
+        let value = low + self.0.fraction() * (high - low);
         let places = if value >= 10.0 {
             0
         } else if value >= 1.0 {

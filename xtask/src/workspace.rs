@@ -66,6 +66,8 @@ pub struct Dependency {
     pub name: String,
     /// Set for what lies in this source tree.
     pub path: Option<PathBuf>,
+    /// `dev` or `build`; `None` for what the program itself imports.
+    pub kind: Option<String>,
 }
 
 /// Asks cargo about the workspace's own members.

@@ -1,7 +1,7 @@
 //! Who may import whom. The table is ARCHITECTURE.md's; what is not in it is forbidden, for tests as for the code.
 
 use super::Fault;
-use xtask::workspace::{Metadata, Package};
+use xtask::workspace::{Dependency, Metadata, Package};
 
 /// A crate and the crates of this tree that it may import, without the `linerate-` that their packages begin with.
 const ARROWS: &[(&str, &str)] = &[
@@ -13,6 +13,8 @@ const ARROWS: &[(&str, &str)] = &[
     ("hyperscsi", ""),
     ("scsi", "foreign"),
     ("reactor", "block"),
+    // The tests of every crate may import it, and nothing that is shipped.
+    (TESTKIT, "block reactor"),
     ("tls", "foreign reactor"),
     ("volume", "block"),
     ("disk-contents", "block"),
@@ -76,7 +78,7 @@ const ARROWS: &[(&str, &str)] = &[
     ),
     // Volumes for how sizes are written.
     ("report", "volume stats published model bench diagnose"),
-    ("lab", "reactor host"),
+    ("lab", "block reactor host"),
     // It opens storage and makes threads, which `bench` does not. Clients may work on a host of a lab. Reports
     // lie in the folder of a record.
     (
@@ -97,13 +99,16 @@ const ARROWS: &[(&str, &str)] = &[
     // A whole world: never shipped.
     (
         "sim",
-        "block volume scsi logical-unit iscsi reactor host front-end-core iscsi-server nbd-server nbd-client iscsi-client",
+        "block volume scsi logical-unit iscsi reactor host front-end-core iscsi-server nbd-server nbd-client iscsi-client testkit",
     ),
     // Every test run builds it first, so it imports none of the others.
     ("xtask", ""),
     // It builds the paths of the diagnosis' matrix, reads what a diagnosis prints, and times a digest by itself.
-    ("measurements", "lab stats model published diagnose iscsi xtask"),
+    ("measurements", "block lab stats model published diagnose iscsi xtask"),
 ];
+
+/// What only tests import.
+const TESTKIT: &str = "testkit";
 
 /// Imports that the table does not allow, and crates that it does not know.
 pub(super) fn faults(metadata: &Metadata) -> Vec<Fault> {
@@ -115,9 +120,14 @@ fn of_package(package: &Package) -> Vec<Fault> {
         return vec![fault(package, "is not in the table of arrows (xtask/src/tidy/arrows.rs)".to_owned())];
     };
     let ours = package.dependencies.iter().filter(|dependency| dependency.path.is_some());
-    ours.filter(|dependency| !allowed.split(' ').any(|name| name == short(&dependency.name)))
-        .map(|dependency| fault(package, format!("must not import {}", dependency.name)))
-        .collect()
+    let is_of_tests = |dependency: &&Dependency| {
+        short(&dependency.name) == TESTKIT && dependency.kind.as_deref() == Some("dev")
+    };
+    ours.filter(|dependency| {
+        !allowed.split(' ').any(|name| name == short(&dependency.name)) && !is_of_tests(dependency)
+    })
+    .map(|dependency| fault(package, format!("must not import {}", dependency.name)))
+    .collect()
 }
 
 /// A package as the table names it.
@@ -132,10 +142,14 @@ fn fault(package: &Package, what: String) -> Fault {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use xtask::workspace::Dependency;
 
     fn importing(name: &str, dependency: &str) -> Metadata {
-        let dependency = Dependency { name: dependency.to_owned(), path: Some("anywhere".into()) };
+        importing_for(None, name, dependency)
+    }
+
+    fn importing_for(kind: Option<&str>, name: &str, dependency: &str) -> Metadata {
+        let kind = kind.map(str::to_owned);
+        let dependency = Dependency { name: dependency.to_owned(), path: Some("anywhere".into()), kind };
         let package = Package {
             name: name.to_owned(),
             manifest_path: "Cargo.toml".into(),
@@ -154,6 +168,12 @@ mod tests {
     #[test]
     fn scsi_may_know_blocks() {
         assert_eq!(faults(&importing("linerate-logical-unit", "linerate-block")), []);
+    }
+
+    #[test]
+    fn only_tests_may_know_the_testkit() {
+        assert_eq!(faults(&importing_for(Some("dev"), "linerate-iscsi", "linerate-testkit")), []);
+        assert_eq!(faults(&importing("linerate-iscsi", "linerate-testkit")).len(), 1);
     }
 
     #[test]

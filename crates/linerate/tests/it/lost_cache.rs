@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use block::{BlockDevice, Buffer, DeviceError, Durability, Extent};
 use iscsi_client::{Lun, Management, RemoteLun, TaskManagementResult};
+use testkit::Random;
 
 use crate::attach::{Attached, possible};
 use crate::copy::MIB;
@@ -23,28 +24,6 @@ const WRITE_BACK: &str = "disk=buffered:4MiB:[delay:2ms:[file:{state}/disk.img?s
 const SIZE: u64 = 48 * MIB;
 /// A target that is killed before the command has logged in is unreachable, which is an error at once.
 const LOGIN_BYTES_MAX: u64 = 64 << 10;
-
-/// Random numbers whose seed is printed, and can be given as `LINERATE_SEED`.
-struct Dice(u64);
-
-impl Dice {
-    fn new() -> Dice {
-        let fresh = || std::time::UNIX_EPOCH.elapsed().expect("a clock").as_nanos() as u64;
-        let seed = std::env::var("LINERATE_SEED").ok().and_then(|seed| seed.parse().ok());
-        let seed = seed.unwrap_or_else(fresh);
-        eprintln!("LINERATE_SEED={seed}");
-        Dice(seed)
-    }
-
-    /// SplitMix64.
-    fn below(&mut self, end: u64) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut mixed = self.0;
-        mixed = (mixed ^ mixed >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        mixed = (mixed ^ mixed >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-        (mixed ^ mixed >> 31) % end
-    }
-}
 
 /// A copy that runs while its target is killed.
 struct Copying {
@@ -107,14 +86,14 @@ impl Copying {
 /// Once, with `--checkpoint 3600`, it ended with exit code 0 and 270 of 2,048 pieces wrong.
 #[test]
 fn a_copy_whose_target_loses_its_cache_is_right_in_the_end() {
-    let mut dice = Dice::new();
+    let mut random = Random::of_variable("LINERATE_SEED", Random::fresh_seed());
     for case in 0..4 {
         let checkpoint = [1, 3600][case % 2];
         let Some(mut copying) = Copying::begin(checkpoint) else { return };
-        let kills = 1 + dice.below(2);
+        let kills = 1 + random.below(2);
         let mut at = 0;
         for _ in 0..kills {
-            at += LOGIN_BYTES_MAX + dice.below(SIZE);
+            at += LOGIN_BYTES_MAX + random.below(SIZE);
             copying.kill_target_at(at);
         }
         let ended = copying.end();

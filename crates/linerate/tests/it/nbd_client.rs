@@ -7,7 +7,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 
 use block::{Allocation, BlockDevice, Buffer, DeviceError, Durability, Extent};
-use stats::Random;
+use testkit::Random;
 
 use crate::json::{INFO, check};
 use crate::nbd::tls::Pki;

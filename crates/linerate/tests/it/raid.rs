@@ -5,10 +5,11 @@ use std::process::{Child, Command, Stdio};
 
 use serde_json::Value;
 use tempfile::TempDir;
+use testkit::Random;
 
 use crate::crash::{Promise, Writer, check};
 use crate::program::{PATIENCE, ended_within, installed, run, until, write_patterned_file};
-use crate::remote::{attached, in_a_world, random};
+use crate::remote::{attached, in_a_world};
 use crate::server::{Server, free_port};
 
 const LINERATE: &str = env!("CARGO_BIN_EXE_linerate");
@@ -608,22 +609,8 @@ fn a_set_whose_journal_is_lost_starts_when_that_is_accepted_and_with_a_journal_o
 /// who know what was promised to be kept.
 #[test]
 fn what_was_acknowledged_survives_failures_replacements_and_kills_in_any_order() {
-    let seed = match std::env::var("LINERATE_RAID_SEED").ok().and_then(|seed| seed.parse().ok()) {
-        Some(seed) => seed,
-        None => {
-            let mut bytes = [0; 8];
-            random(&mut bytes);
-            u64::from_le_bytes(bytes) | 1
-        }
-    };
-    eprintln!("LINERATE_RAID_SEED={seed}");
-    let mut state: u64 = seed;
-    let mut draw = move |below: usize| {
-        state ^= state << 13;
-        state ^= state >> 7;
-        state ^= state << 17;
-        (state >> 11) as usize % below
-    };
+    let mut random = Random::of_variable("LINERATE_RAID_SEED", Random::fresh_seed());
+    let mut draw = move |below: u64| random.below(below) as usize;
     let (level, redundancy) =
         [("raid5:16KiB", 1), ("raid6:64KiB", 2), ("raid1", 3), ("raid10:64KiB", 1)][draw(4)];
     let Some(mut local) = Local::new(level, &["a", "b", "c", "d"]) else { return };

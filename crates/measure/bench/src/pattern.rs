@@ -12,10 +12,9 @@
 //! A read that returns the wrong block, an old one, or a mixture of two is told from each other, which is the
 //! first question after any mismatch.
 
-use block::Lba;
+use block::{GOLDEN_GAMMA, Lba, mix};
 
 use crate::Failure;
-use stats::{GOLDEN_GAMMA, mix};
 
 const MAGIC: u64 = u64::from_le_bytes(*b"linerate");
 const HEADER_BYTES: usize = 32;

@@ -6,7 +6,7 @@ use std::process::Command;
 
 use bench::fio_job::{self, Job, Jobs};
 use bench::plan::Workload;
-use stats::Random;
+use block::Random;
 
 /// What fio prints, or `None` if there is no fio.
 fn fio(arguments: &[&str], text: &str) -> Option<String> {

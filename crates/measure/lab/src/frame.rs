@@ -192,7 +192,7 @@ fn ends(
     };
     [(source, ports[0]), (destination, ports[1])].map(|(address, port)| {
         let bytes = frame[address].iter().chain(port);
-        crate::random::mix(bytes.fold(0, |number, &byte| crate::random::mix(number << 8 ^ u64::from(byte))))
+        block::mix(bytes.fold(0, |number, &byte| block::mix(number << 8 ^ u64::from(byte))))
     })
 }
 

@@ -3,6 +3,8 @@
 //! Each frame has its own number for each purpose, whatever was asked before: whether frame 1000 is lost does
 //! not depend on whether frame 999 was held up.
 
+use block::{GOLDEN_GAMMA, mix};
+
 /// What a number decides.
 #[derive(Clone, Copy)]
 pub(crate) enum Purpose {
@@ -22,16 +24,6 @@ pub(crate) fn number(seed: u64, purpose: Purpose, count: u64) -> u64 {
     let start = mix(seed ^ (purpose as u64 + 1).wrapping_mul(GOLDEN_GAMMA));
     mix(start.wrapping_add(count.wrapping_mul(GOLDEN_GAMMA)))
 }
-
-/// Spreads every bit of `value` over all of the result.
-pub(crate) fn mix(value: u64) -> u64 {
-    let value = (value ^ (value >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    let value = (value ^ (value >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    value ^ (value >> 31)
-}
-
-/// 2^64 divided by the golden ratio, made odd: SplitMix64's step.
-const GOLDEN_GAMMA: u64 = 0x9e37_79b9_7f4a_7c15;
 
 #[cfg(test)]
 mod tests {

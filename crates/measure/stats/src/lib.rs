@@ -16,8 +16,7 @@
 //! samples that follow each other in time and are not independent; `runs`, for the few repeats of a run;
 //! [`welch`](fn@welch), for two of them; [`line`](fn@line), [`scalability`](fn@scalability), [`jain`] and
 //! [`little`](fn@little); [`steady`] for rounds; [`Latencies`] and [`Histogram`] for what is counted while it
-//! happens; [`Random`] for what only has to look random; [`figures`] for numbers as people read them,
-//! [`table`] for columns of text.
+//! happens; [`figures`] for numbers as people read them, [`table`] for columns of text.
 
 mod centre;
 mod fairness;
@@ -29,7 +28,6 @@ mod line;
 mod little;
 #[cfg(test)]
 mod properties;
-mod random;
 mod runs;
 mod scalability;
 mod series;
@@ -46,7 +44,6 @@ pub use interval::{Interval, MeanEstimate};
 pub use latencies::Latencies;
 pub use line::{FittedLine, line};
 pub use little::{drained_mean, little};
-pub use random::{GOLDEN_GAMMA, Random, mix};
 pub use runs::{median_coverage, median_interval};
 pub use scalability::{Scalability, scalability};
 pub use series::{autocorrelation_time, known_well_enough, series_mean};

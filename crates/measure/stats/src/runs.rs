@@ -49,7 +49,7 @@ fn by_order(runs: &[f64]) -> Interval {
 mod tests {
     use super::super::series::tests::normal;
     use super::*;
-    use crate::Random;
+    use testkit::Random;
 
     #[test]
     fn one_run_does_not_say_how_far_it_may_be_off() {

@@ -112,7 +112,7 @@ fn folded(samples: &[f64]) -> Vec<f64> {
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
-    use crate::Random;
+    use testkit::Random;
 
     /// Numbers that are nearly normal: the sum of twelve uniform ones.
     pub(crate) fn normal(random: &mut Random) -> f64 {

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use block::Random;
+
 /// Between two attempts at first, at most.
 const FIRST: Duration = Duration::from_millis(50);
 /// Between two attempts, at most: a server that is back is found within this time.
@@ -11,13 +13,13 @@ const LONGEST: Duration = Duration::from_secs(5);
 #[derive(Clone, Debug)]
 pub struct Backoff {
     longest: Duration,
-    random: u64,
+    random: Random,
 }
 
 impl Backoff {
     /// With this random seed.
     pub fn new(seed: u64) -> Backoff {
-        Backoff { longest: FIRST, random: seed | 1 }
+        Backoff { longest: FIRST, random: Random::new(seed) }
     }
 
     /// The connection was made: the next loss begins anew.
@@ -29,12 +31,8 @@ impl Backoff {
     pub fn delay(&mut self) -> Duration {
         let longest = self.longest;
         self.longest = (longest * 2).min(LONGEST);
-        // xorshift64 (Marsaglia): jitter needs no more.
-        self.random ^= self.random << 13;
-        self.random ^= self.random >> 7;
-        self.random ^= self.random << 17;
         let half = longest / 2;
-        half + half.mul_f64((self.random >> 11) as f64 / (1u64 << 53) as f64)
+        half + half.mul_f64(self.random.fraction())
     }
 }
 

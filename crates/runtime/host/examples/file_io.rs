@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::rc::Rc;
 use std::time::Instant;
 
-use block::{BlockDevice as _, BlockSize, Buffer, Durability, Extent};
+use block::{BlockDevice as _, BlockSize, Buffer, Durability, Extent, Random};
 use host::{Epoll, EpollOptions, FileDevice, FileOptions, IoEngine, cputime};
 use reactor::{block_on, spawn};
 
@@ -58,10 +58,9 @@ async fn open(path: &std::path::Path) -> FileDevice {
 }
 
 async fn read(device: Rc<FileDevice>, seed: u64, reads: u64) {
-    let mut random = seed * 2 + 1;
+    let mut random = Random::new(seed);
     for _ in 0..reads {
-        random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        let extent = Extent::new((random >> 33) % BLOCKS, 1);
+        let extent = Extent::new(random.below(BLOCKS), 1);
         device.read(extent, Buffer::recycled(4096)).await.expect("read");
     }
 }

@@ -38,7 +38,7 @@ pub(crate) fn begin(simulation: &Rc<Simulation>) -> Machine {
 
 async fn live(simulation: Rc<Simulation>) {
     while !simulation.is_over.get() {
-        let wait = draw(|random| random.delay(100_000, 5_000_000_000));
+        let wait = draw(|random| random.mostly_small(100_000, 5_000_000_000));
         reactor::sleep(Duration::from_nanos(wait)).await;
         let group = draw(|random| random.between(1, u64::from(GROUPS))) as u16;
         let Ok(stream) = reactor::world().connect(portal(group), &Default::default()) else { continue };
@@ -50,7 +50,7 @@ async fn live(simulation: Rc<Simulation>) {
         // Whatever it does, it does it for so long at most.
         let time = match kind {
             HOLDS => HOLD,
-            _ => Duration::from_nanos(draw(|random| random.delay(100_000_000, 60_000_000_000))),
+            _ => Duration::from_nanos(draw(|random| random.mostly_small(100_000_000, 60_000_000_000))),
         };
         let _ = reactor::timeout(time, attack.go_on(&simulation, kind)).await;
     }
@@ -86,14 +86,14 @@ impl Attack {
             if simulation.is_over.get() {
                 return Ok(());
             }
-            for _ in 0..draw(|random| random.delay(1, 64)) {
+            for _ in 0..draw(|random| random.mostly_small(1, 64)) {
                 let (header, data) = self.anything(simulation);
                 self.send(&header, &data).await?;
             }
             if draw(|random| random.once_in(reads_once_in)) {
                 self.read_what_is_there().await?;
             }
-            let wait = draw(|random| random.delay(1_000, 3_000_000_000));
+            let wait = draw(|random| random.mostly_small(1_000, 3_000_000_000));
             reactor::sleep(Duration::from_nanos(wait)).await;
         }
     }
@@ -101,7 +101,7 @@ impl Attack {
     /// Bytes that mean nothing.
     async fn babble(&mut self) -> Result<(), Closed> {
         loop {
-            let mut bytes = vec![0; draw(|random| random.delay(1, 4096)) as usize];
+            let mut bytes = vec![0; draw(|random| random.mostly_small(1, 4096)) as usize];
             draw(|random| random.fill(&mut bytes));
             self.write(&bytes).await?;
         }
@@ -171,7 +171,7 @@ impl Attack {
             0..3 => {
                 header[0] = 0x01;
                 header[1] = 0xc1; // final, reads, simple
-                let blocks = draw(|random| random.delay(1, 512)) as u32;
+                let blocks = draw(|random| random.mostly_small(1, 512)) as u32;
                 set_32(&mut header, 20, blocks * 512);
                 let cdb = draw(|random| *random.pick(&READS));
                 header[32..48].copy_from_slice(&cdb);
@@ -184,7 +184,7 @@ impl Attack {
                 header[8..10].copy_from_slice(&LUN.to_be_bytes());
                 header[0] = 0x01;
                 header[1] = draw(|random| *random.pick(&[0xa1, 0x21]));
-                let blocks = draw(|random| random.delay(1, 512)) as u32;
+                let blocks = draw(|random| random.mostly_small(1, 512)) as u32;
                 set_32(&mut header, 20, blocks * 512);
                 header[32] = 0x8a;
                 header[42..46].copy_from_slice(&blocks.to_be_bytes());
@@ -221,7 +221,7 @@ impl Attack {
             let place = draw(|random| random.below(48)) as usize;
             // Not what it is, the LUN, a length or the CDB: it is to write nowhere else.
             if matches!(place, 1..4 | 16..32) {
-                header[place] = draw(|random| random.bits()) as u8;
+                header[place] = draw(|random| random.next()) as u8;
             }
         }
         (header, data)

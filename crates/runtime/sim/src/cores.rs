@@ -227,7 +227,7 @@ pub(crate) fn run_until(mut done: impl FnMut() -> bool, end: u64) {
 fn step(core: Core) {
     let Some(mut body) = take_body(core) else { return };
     if universe::draw(|random| random.once_in(STALLED_ONCE_IN)) {
-        let stall = universe::draw(|random| random.delay(STALL.0, STALL.1));
+        let stall = universe::draw(|random| random.mostly_small(STALL.0, STALL.1));
         with(|universe| {
             let place = &mut universe.cores.all[core.0];
             (place.body, place.state) = (Some(body), RunState::Stalled);

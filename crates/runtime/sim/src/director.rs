@@ -49,7 +49,7 @@ pub(crate) async fn direct(simulation: Rc<Simulation>) {
             6..8 => isolate_server(&simulation, time),
             _ if crashes => universe::after(0, move || {
                 later.crash_server(draw(|random| random.once_in(2)));
-                let pause = draw(|random| random.delay(1_000_000, 20_000_000_000));
+                let pause = draw(|random| random.mostly_small(1_000_000, 20_000_000_000));
                 universe::after(pause, move || {
                     if !later.is_over.get() && later.server.borrow().is_none() {
                         later.start_server();

@@ -19,8 +19,8 @@ use block::{
     Losses, Pending, Profile, Run, Slice,
 };
 
-use crate::random::Random;
 use crate::universe::{self, note};
+use testkit::Random;
 
 /// Timing and faults of a disk.
 #[derive(Clone, Debug)]
@@ -351,11 +351,15 @@ impl Disk {
 
 impl DiskBehaviour {
     fn time(&self, random: &mut Random) -> u64 {
-        random.delay(self.least_time, self.most_time)
+        random.mostly_small(self.least_time, self.most_time)
     }
 
     fn hangs(&self, random: &mut Random) -> u64 {
-        if random.once_in(self.hangs_once_in) { random.delay(self.most_time, self.longest_hang) } else { 0 }
+        if random.once_in(self.hangs_once_in) {
+            random.mostly_small(self.most_time, self.longest_hang)
+        } else {
+            0
+        }
     }
 }
 

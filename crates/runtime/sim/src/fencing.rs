@@ -57,7 +57,7 @@ async fn fence_all(simulation: &Simulation, session: &Simple) -> Result<(), Lost
         keys(session, volume).await?;
     }
     while !simulation.is_over.get() && !session.is_asked_to_leave() {
-        let wait = draw(|random| random.delay(1_000_000, 4_000_000_000));
+        let wait = draw(|random| random.mostly_small(1_000_000, 4_000_000_000));
         reactor::sleep(Duration::from_nanos(wait)).await;
         let volume = Rc::clone(draw(|random| random.pick(&fenced)));
         simulation.count_command();

@@ -66,7 +66,9 @@ impl SimKeep {
 
 /// How long it takes until the next thing is stored, and then until that is told.
 fn times() -> [u64; 2] {
-    universe::draw(|random| [random.delay(10_000, 50_000_000), random.delay(10_000, 50_000_000)])
+    universe::draw(|random| {
+        [random.mostly_small(10_000, 50_000_000), random.mostly_small(10_000, 50_000_000)]
+    })
 }
 
 impl PersistentState for SimKeep {

@@ -20,7 +20,6 @@ mod network;
 mod ours;
 mod outbox;
 mod pdu;
-mod random;
 mod redirector;
 mod registrations;
 mod scenario;

@@ -184,11 +184,11 @@ pub(crate) fn connect(machine: Machine, to: SocketAddr) -> io::Result<Box<dyn St
         network.next_port = network.next_port.wrapping_add(1) | 0x8000;
         let from = address(machine, network.next_port);
         let most = network.conditions.most_buffer;
-        let mut buffer = || universe.random.delay(1 << 10, most) as usize;
+        let mut buffer = || universe.random.mostly_small(1 << 10, most) as usize;
         let ends = [EndState::new(machine, from, buffer()), EndState::new(machine, to, buffer())];
         universe.network.connections.insert(number, Connection { ends });
         let delay = universe.network.conditions.least_delay * 2;
-        (StreamEnd { connection: number, side: 0 }, universe.random.delay(delay, delay * 8))
+        (StreamEnd { connection: number, side: 0 }, universe.random.mostly_small(delay, delay * 8))
     });
     universe::after(delay, move || arrive(end, to));
     Ok(Box::new(SimStream(end)))
@@ -265,9 +265,9 @@ fn close(end: StreamEnd) {
 fn send(universe: &mut universe::Universe, end: StreamEnd, piece: Segment) {
     let now = universe.time();
     let conditions = universe.network.conditions.clone();
-    let mut delay = universe.random.delay(conditions.least_delay, conditions.most_delay);
+    let mut delay = universe.random.mostly_small(conditions.least_delay, conditions.most_delay);
     if universe.random.once_in(conditions.lost_once_in) {
-        delay += universe.random.delay(RETRANSMISSION.0, RETRANSMISSION.1);
+        delay += universe.random.mostly_small(RETRANSMISSION.0, RETRANSMISSION.1);
     }
     let Some(state) = universe.network.end(end) else { return };
     let after = state.wire.back().map_or(0, |(at, _)| *at);

@@ -189,7 +189,7 @@ struct Client {
 impl Client {
     async fn work(self: Rc<Client>) {
         let (simulation, volume, writer) = (&self.simulation, &self.volume, self.writer);
-        for _ in 0..draw(|random| random.delay(10, 5_000)) {
+        for _ in 0..draw(|random| random.mostly_small(10, 5_000)) {
             if simulation.is_over.get() {
                 return;
             }

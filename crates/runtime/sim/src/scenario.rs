@@ -436,8 +436,8 @@ impl Simulation {
         };
         let server_limits = front_end_core::Limits { staging_bytes, ..front_end_core::Limits::default() };
         network::set_weather(draw(|random| NetworkConditions {
-            least_delay: random.delay(5_000, 5_000_000),
-            most_delay: random.delay(5_000_000, 200_000_000),
+            least_delay: random.mostly_small(5_000, 5_000_000),
+            most_delay: random.mostly_small(5_000_000, 200_000_000),
             lost_once_in: random.between(100, 20_000),
             most_buffer: random.between(2 << 10, 1 << 20),
         }));
@@ -506,7 +506,7 @@ impl Simulation {
     /// Between two commands of one hand.
     pub(crate) async fn pause(&self) {
         if self.is_long {
-            let wait = draw(|random| random.delay(1_000_000, 4_000_000_000));
+            let wait = draw(|random| random.mostly_small(1_000_000, 4_000_000_000));
             reactor::sleep(Duration::from_nanos(wait)).await;
         }
     }

@@ -170,7 +170,7 @@ impl Simulation {
             }
             _ => return,
         };
-        let grace = draw(|random| random.delay(10_000_000, 20_000_000_000));
+        let grace = draw(|random| random.mostly_small(10_000_000, 20_000_000_000));
         note(&[14, grace], || format!("{machine} is asked to end"));
         if let Some(running) = &*self.server.borrow() {
             running.handle.shutdown(Duration::from_nanos(grace));

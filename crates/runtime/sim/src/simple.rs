@@ -394,7 +394,7 @@ async fn read(simple: Simple) {
 /// Waits, once in a while.
 pub(crate) async fn dawdle(once_in: u64, longest: u64) {
     if universe::draw(|random| random.once_in(once_in)) {
-        let time = universe::draw(|random| random.delay(1_000_000, longest));
+        let time = universe::draw(|random| random.mostly_small(1_000_000, longest));
         reactor::sleep(Duration::from_nanos(time)).await;
     }
 }

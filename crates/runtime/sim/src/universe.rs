@@ -12,7 +12,7 @@ use iscsi::observed::Observation;
 
 use crate::cores::Cores;
 use crate::network::Network;
-use crate::random::Random;
+use testkit::Random;
 
 thread_local! {
     static UNIVERSE: RefCell<Option<Universe>> = const { RefCell::new(None) };
@@ -191,7 +191,7 @@ impl Universe {
     pub(crate) fn after(&mut self, delay: u64, act: Box<dyn FnOnce()>) {
         let event = Event {
             at: self.now.saturating_add(delay),
-            lot: self.random.bits() as u32,
+            lot: self.random.next() as u32,
             number: self.next_event,
             act,
         };

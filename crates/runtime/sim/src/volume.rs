@@ -96,7 +96,7 @@ impl Volume {
                 let is_buffered = has(Feature::Layers) && draw(|random| random.once_in(3));
                 let habits = draw(|random| DiskBehaviour {
                     least_time: random.of_any_size(1_000, 1_000_000),
-                    most_time: random.delay(1_000_000, 100_000_000),
+                    most_time: random.mostly_small(1_000_000, 100_000_000),
                     hangs_once_in: *random.pick(&[NEVER, NEVER, 1_000, 10_000]),
                     fails_once_in: *random.pick(&[NEVER, NEVER, 200, 5_000]),
                     sync_fails_once_in: *random.pick(&[NEVER, NEVER, 4, 50]),
@@ -214,7 +214,7 @@ impl Volume {
         draw(|random| {
             let blocks = match random.once_in(self.long_once_in) {
                 true => random.of_any_size(1, self.blocks),
-                false => random.delay(1, self.blocks.min(64)),
+                false => random.mostly_small(1, self.blocks.min(64)),
             };
             (random.below(self.blocks - blocks + 1), blocks)
         })

@@ -47,7 +47,7 @@ fn terms(simulation: &Simulation, number: u64) -> Terms {
         slow: Slowness {
             reads_once_in: *random.pick(&[crate::disk::NEVER, 50, 1_000]),
             sends_once_in: *random.pick(&[crate::disk::NEVER, 50, 1_000]),
-            longest: random.delay(10_000_000, longest),
+            longest: random.mostly_small(10_000_000, longest),
         },
         is_calm: simulation.is_calm,
     })
@@ -96,7 +96,7 @@ async fn log_in(simulation: &Simulation, terms: &Terms, group: u16, writer: u64)
         other => {
             let status = other.map(Result::err);
             note(&[20, writer], || format!("nexus {writer} does not get in: {status:?}"));
-            let wait = draw(|random| random.delay(1_000_000, 5_000_000_000));
+            let wait = draw(|random| random.mostly_small(1_000_000, 5_000_000_000));
             reactor::sleep(Duration::from_nanos(wait)).await;
             return None;
         }
@@ -113,7 +113,7 @@ async fn log_in(simulation: &Simulation, terms: &Terms, group: u16, writer: u64)
 }
 
 async fn work(simulation: Rc<Simulation>, session: Simple, writer: u64) {
-    let leaves_after = draw(|random| random.delay(10, 5_000));
+    let leaves_after = draw(|random| random.mostly_small(10, 5_000));
     for _ in 0..leaves_after {
         if simulation.is_over.get() || session.is_lost() || session.is_asked_to_leave() {
             return;
@@ -147,7 +147,7 @@ async fn work(simulation: Rc<Simulation>, session: Simple, writer: u64) {
             96..97 => reset(&simulation, &session, &volume, writer).await,
             _ if simulation.is_dense => continue,
             _ => {
-                let wait = draw(|random| random.delay(1_000, 1_000_000_000));
+                let wait = draw(|random| random.mostly_small(1_000, 1_000_000_000));
                 reactor::sleep(Duration::from_nanos(wait)).await;
                 Ok(())
             }
@@ -251,7 +251,7 @@ async fn write(
 /// How long a command is waited for, if it is to be aborted after that.
 pub(crate) fn patience(simulation: &Simulation) -> Option<Duration> {
     let aborts = simulation.has(Feature::Aborts) && draw(|random| random.once_in(30));
-    aborts.then(|| Duration::from_nanos(draw(|random| random.delay(10_000, 100_000_000))))
+    aborts.then(|| Duration::from_nanos(draw(|random| random.mostly_small(10_000, 100_000_000))))
 }
 
 fn unmap(lba: u64, blocks: u64) -> (Cdb, Vec<u8>) {
@@ -362,7 +362,7 @@ async fn reset(simulation: &Simulation, session: &Simple, volume: &Volume, write
         if draw(|random| random.once_in(2)) {
             write(simulation, session, volume, writer, WriteCommand::Write, (lba, blocks)).await?;
         }
-        let wait = draw(|random| random.delay(1_000, 100_000_000));
+        let wait = draw(|random| random.mostly_small(1_000, 100_000_000));
         reactor::sleep(Duration::from_nanos(wait)).await;
         read_at(session, volume, writer, lba, blocks).await?;
     }

@@ -5,6 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::path::PathBuf;
 
+use testkit::Random;
+
 use crate::server::free_port;
 
 /// The target with the LUN under load.
@@ -17,7 +19,7 @@ pub(super) const INITIATORS: &str = "iqn.2026-01.com.example:";
 /// The configuration.
 #[derive(Clone)]
 pub(super) struct Model {
-    random: u64,
+    random: Random,
     port: u16,
     state: PathBuf,
     volumes: BTreeMap<String, Volume>,
@@ -80,7 +82,7 @@ impl Change {
 impl Model {
     pub(super) fn new(seed: u64, port: u16, state: PathBuf) -> Model {
         let mut model = Model {
-            random: seed,
+            random: Random::new(seed),
             port,
             state,
             volumes: BTreeMap::new(),
@@ -100,18 +102,13 @@ impl Model {
         model
     }
 
-    /// SplitMix64 (Steele, Lea and Flood, 2014).
     pub(super) fn below(&mut self, limit: u64) -> u64 {
-        self.random = self.random.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.random;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        (z ^ (z >> 31)) % limit
+        self.random.below(limit)
     }
 
     /// Goes on drawing as another does, and gives no name that it has given.
     pub(super) fn draw_on(&mut self, other: &Model) {
-        (self.random, self.count) = (other.random, other.count);
+        (self.random, self.count) = (other.random.clone(), other.count);
     }
 
     fn one_of<T: Copy>(&mut self, choices: &[T]) -> Option<T> {

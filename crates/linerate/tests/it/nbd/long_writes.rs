@@ -3,7 +3,7 @@
 use std::thread::sleep;
 use std::time::Duration;
 
-use stats::Random;
+use testkit::Random;
 
 use super::Both;
 use super::client::{Client, EPERM, FLUSH, READ, WRITE};

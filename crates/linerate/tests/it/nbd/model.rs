@@ -1,5 +1,7 @@
 //! Random requests over several connections and over iSCSI, against an array in memory.
 
+use testkit::Random;
+
 use super::Both;
 use super::client::{Client, FLUSH, TRIM, WRITE_ZEROES};
 use crate::peer::{BLOCK, Moves, Peer, read_10, write_10};
@@ -7,25 +9,13 @@ use crate::peer::{BLOCK, Moves, Peer, read_10, write_10};
 const SIZE: u64 = 8 << 20;
 const SEED: u64 = 0x6e62_6420;
 
-/// xorshift64*.
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, limit: u64) -> u64 {
-        self.0 ^= self.0 >> 12;
-        self.0 ^= self.0 << 25;
-        self.0 ^= self.0 >> 27;
-        (self.0.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 11) % limit
-    }
-
-    /// A range: of blocks, of parts of blocks, short and long.
-    fn range(&mut self) -> (u64, u64) {
-        let unit = [1, 1, 512, 4096][self.below(4) as usize];
-        let most = [16, 700, 9000, 300_000][self.below(4) as usize];
-        let offset = self.below(SIZE / unit) * unit;
-        let length = (1 + self.below(most)).next_multiple_of(unit).min(SIZE - offset);
-        (offset, length)
-    }
+/// A range: of blocks, of parts of blocks, short and long.
+fn random_range(random: &mut Random) -> (u64, u64) {
+    let unit = *random.pick(&[1, 1, 512, 4096]);
+    let most = *random.pick(&[16, 700, 9000, 300_000]);
+    let offset = random.below(SIZE / unit) * unit;
+    let length = (1 + random.below(most)).next_multiple_of(unit).min(SIZE - offset);
+    (offset, length)
 }
 
 #[test]
@@ -43,13 +33,13 @@ fn every_byte_is_what_was_written_last() {
 
 fn play(volume: &str, block: usize) {
     let Some(both) = Both::serving(&[volume], "") else { return };
-    let mut random = Random(SEED);
+    let mut random = Random::new(SEED);
     let mut clients: Vec<Client> = (0..2).map(|_| Client::attach(both.port, "disk")).collect();
     clients.push(Client::extended(both.port, "disk"));
     let mut peer = Peer::attach(&both.server, "disk", 1);
     let mut model = vec![0; SIZE as usize];
     for step in 0..2000 {
-        let (offset, length) = random.range();
+        let (offset, length) = random_range(&mut random);
         let at = offset as usize..(offset + length) as usize;
         let client = &mut clients[step % 3];
         match random.below(10) {

@@ -12,7 +12,7 @@ mod tests;
 
 use std::time::Duration;
 
-use block::{Blocks, Extent, Lba};
+use block::{Blocks, Extent, Lba, Random};
 
 pub(crate) use layout::Layout;
 use layout::Line;
@@ -20,7 +20,6 @@ pub use layout::WorkloadError;
 use spread::Spread;
 
 use crate::plan::Percent;
-use stats::Random;
 
 /// One request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -3,7 +3,7 @@
 use super::Layout;
 use super::shuffle::Shuffle;
 use crate::plan::Distribution;
-use stats::Random;
+use block::Random;
 
 /// Draws places.
 ///

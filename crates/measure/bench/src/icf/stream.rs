@@ -11,12 +11,11 @@
 //! 4. if the request would pass the end, it goes to the start;
 //! 5. with the chance "% reads" it reads.
 
-use block::{BlockSize, Blocks, Geometry};
+use block::{BlockSize, Blocks, Geometry, Random};
 use proptest::prelude::*;
 
 use crate::access::{AccessStream, Kind, Layout};
 use crate::plan::Workload;
-use stats::Random;
 
 const SECTOR: u64 = 512;
 

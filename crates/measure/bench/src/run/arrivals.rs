@@ -5,7 +5,7 @@
 //! known as a number: a device that has stopped for a day takes no memory here.
 
 use crate::plan::Pace;
-use stats::Random;
+use block::Random;
 
 /// The times of an open loop.
 pub(super) struct Arrivals {

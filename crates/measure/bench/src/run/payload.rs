@@ -2,10 +2,9 @@
 
 use std::collections::VecDeque;
 
-use block::{Buffer, Slice};
+use block::{Buffer, Random, Slice, mix};
 
 use crate::plan::{Data, Workload};
-use stats::{Random, mix};
 
 /// The memory of one slot.
 pub(super) struct Payload {

@@ -4,7 +4,7 @@ use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::sync::Arc;
 
-use block::{BlockDevice, Buffer, Durability, Extent, Slice};
+use block::{BlockDevice, Buffer, Durability, Extent, Slice, mix};
 
 use super::payload::Payload;
 use super::signal::Signal;
@@ -14,7 +14,6 @@ use crate::generations::{Generations, Granules};
 use crate::journal::{Journal, Unflushed};
 use crate::plan::{Data, Workload};
 use crate::{Failure, pattern};
-use stats::mix;
 
 /// What the slots of one device share.
 pub(super) struct Session {

@@ -11,8 +11,8 @@ use std::collections::BTreeMap;
 
 use crate::plan::{Cell, Order, Rule, Step, Stop, Suite};
 use crate::record::{CellRun, Ended};
+use block::{Random, mix};
 use stats::steady;
-use stats::{Random, mix};
 use stats::{median, median_interval};
 
 pub use left::Left;

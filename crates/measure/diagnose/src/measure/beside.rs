@@ -1,8 +1,8 @@
 //! The same load by sessions with something changed, in rounds right before or behind its own: what another number of
 //! connections brings, or no TLS, is measured that way and not reckoned.
 
+use block::Random;
 use model::Load;
-use stats::Random;
 
 use super::confirm::set;
 use super::ladder::shuffle;

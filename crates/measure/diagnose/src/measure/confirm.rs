@@ -7,9 +7,9 @@
 use std::time::Duration;
 
 use crate::{Cause, Change, Diagnosis, Evidence, Finding, Known, Timed, confirmed};
+use block::Random;
 use disk_contents::Consent;
 use model::{Direction, Load};
-use stats::Random;
 
 use super::load::{Running, Times};
 use super::pace::Pace;

@@ -5,11 +5,11 @@ use std::time::Duration;
 
 use crate::{Evidence, Known, PathLayer, Storage, Timed};
 use bench::record::{Fact, Facts, Group};
+use block::Random;
 use iscsi::pdu::Cid;
 use iscsi_client::verbs::ModeValues;
 use iscsi_client::{ConnectionStatistics, Settings};
 use model::{Direction, Load};
-use stats::Random;
 
 use super::beside::{Compared, Others};
 use super::device::Device;

@@ -4,8 +4,8 @@
 use std::time::{Duration, Instant};
 
 use crate::{Known, Ladder, Timed};
+use block::Random;
 use iscsi::pdu::Cid;
-use stats::Random;
 
 use super::probe::{Ground, NOT_ALLOWED, NoTime, Probe};
 use super::way::Way;

@@ -2,8 +2,7 @@
 
 use std::collections::HashSet;
 
-use block::{Blocks, Extent, Geometry, Lba};
-use stats::Random;
+use block::{Blocks, Extent, Geometry, Lba, Random};
 
 /// A part of a LUN, of whole physical blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -4,10 +4,9 @@ use std::io;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use block::{BlockDevice as _, Buffer, DeviceError, Durability, Extent, Slice};
+use block::{BlockDevice as _, Buffer, DeviceError, Durability, Extent, Random, Slice};
 use iscsi::pdu::Cid;
 use reactor::StreamOptions;
-use stats::Random;
 
 use super::device::Device;
 use super::places::{Part, Untouched, physical_block_bytes};

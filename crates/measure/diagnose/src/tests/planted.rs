@@ -2,8 +2,8 @@
 
 use super::world::World;
 use crate::{Cause, Diagnosis, LongPackets, Verdict, diagnose};
+use block::Random;
 use model::{Direction, Load};
-use stats::Random;
 
 /// Worlds for each cause.
 const SEEDS: std::ops::Range<u64> = 0..20;

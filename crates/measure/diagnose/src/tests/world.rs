@@ -5,9 +5,9 @@ use crate::{
     Evidence, Known, Ladder, LinkLayer, LoadRun, LongPackets, Parts, PathLayer, PathUnderLoad, Storage, Timed,
 };
 use bench::record::Histogram;
+use block::Random;
 use model::link::Link;
 use model::{Direction, Keys, Load, Path, Prediction, Term, predict};
-use stats::Random;
 
 /// What there is.
 #[derive(Clone, Debug)]

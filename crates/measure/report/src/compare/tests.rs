@@ -2,7 +2,7 @@ use super::*;
 use bench::plan::Pace;
 use bench::record::{CellRun, Facts, Group, Histogram};
 use bench::test_record::{cell, record, run};
-use stats::Random;
+use testkit::Random;
 
 fn cells(count: usize) -> Vec<Cell> {
     (0..count).map(|number| cell(&format!("cell-{number}"), 4096, 1)).collect()

@@ -5,23 +5,13 @@ use crate::summary;
 use bench::plan::{Cell, Percent, Workload};
 use bench::record::{CellRun, Record};
 use bench::test_record::{clients, record, run};
+use testkit::Random;
 
 /// 3 runs: two degrees of freedom, 95 % (Student's table).
 const T: f64 = 4.303;
 
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, most: u64) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        (self.0 >> 11) % most
-    }
-
-    fn between(&mut self, low: f64, high: f64) -> f64 {
-        low + (high - low) * self.below(1 << 30) as f64 / f64::from(1 << 30)
-    }
+fn between(random: &mut Random, low: f64, high: f64) -> f64 {
+    low + (high - low) * random.fraction()
 }
 
 fn cell(name: &str, series: &str, block_bytes: u32, depth: u32, read: Percent) -> Cell {
@@ -42,7 +32,7 @@ fn middle(mut rates: [f64; 3]) -> f64 {
 fn a_rate_is_judged_by_its_own_ceiling_else_by_what_was_published_of_its_length() {
     let mut seen = [0; 3];
     for seed in 1..=400_u64 {
-        let mut random = Random(seed * 0x9e37_79b9);
+        let mut random = Random::new(seed);
         let lengths = [4096_u32, 65_536, 1 << 20];
         let mut cells: Vec<(Cell, [f64; 3], bool)> = Vec::new();
         for n in 0..=random.below(5) {
@@ -53,7 +43,7 @@ fn a_rate_is_judged_by_its_own_ceiling_else_by_what_was_published_of_its_length(
         }
         let mut limits: Vec<Limit> = Vec::new();
         for direction in ["read", "write"].into_iter().filter(|_| random.below(2) == 0).collect::<Vec<_>>() {
-            let points = lengths.map(|bytes| (bytes, random.between(1e8, 1e11))).to_vec();
+            let points = lengths.map(|bytes| (bytes, between(&mut random, 1e8, 1e11))).to_vec();
             limits.push(Limit {
                 name: format!("{direction} roof"),
                 direction: direction.to_owned(),
@@ -66,7 +56,7 @@ fn a_rate_is_judged_by_its_own_ceiling_else_by_what_was_published_of_its_length(
             [published::Direction::Read, published::Direction::Write].into_iter().enumerate()
         {
             if random.below(2) == 0 {
-                let points = vec![(lengths[random.below(3) as usize], random.between(1e6, 1e9))];
+                let points = vec![(lengths[random.below(3) as usize], between(&mut random, 1e6, 1e9))];
                 let (document, table) = ("001".to_owned(), n.to_string());
                 let (name, pattern) = ("it".to_owned(), String::new());
                 let rtt_ms = (random.below(4) == 0).then_some(10.0);
@@ -166,7 +156,7 @@ fn told(before: [f64; 3], after: [f64; 3]) -> Option<(bool, bool)> {
 fn only_a_step_that_the_intervals_tell_apart_is_said_to_help_or_not_to_help() {
     let mut seen = [0; 3];
     for seed in 1..=600_u64 {
-        let mut random = Random(seed * 0x2545_f491);
+        let mut random = Random::new(seed);
         let over_length = seed % 3 == 0;
         let (mut cells, mut runs, mut last) = (Vec::new(), Vec::new(), Vec::new());
         for series in ["one", "two"].iter().take(1 + random.below(2) as usize) {
@@ -176,8 +166,9 @@ fn only_a_step_that_the_intervals_tell_apart_is_said_to_help_or_not_to_help() {
             for (step, number) in [1_u32, 4, 16].into_iter().enumerate() {
                 let (bytes, depth) = if over_length { (4096 * number, 8) } else { (4096, number) };
                 let cell = cell(&format!("{series}-{step}"), series, bytes, depth, Percent::ALL);
-                rate *= random.between(0.8, 1.8);
-                let measured = [0; 3].map(|_| (rate * random.between(1.0 - noise, 1.0 + noise)).round());
+                rate *= between(&mut random, 0.8, 1.8);
+                let measured =
+                    [0; 3].map(|_| (rate * between(&mut random, 1.0 - noise, 1.0 + noise)).round());
                 runs.extend(runs_of(&cell, measured));
                 cells.push(cell);
                 rates.push(if over_length { measured.map(|rate| rate * f64::from(bytes)) } else { measured });

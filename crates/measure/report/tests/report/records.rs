@@ -9,6 +9,7 @@ use bench::record::{
 use bench::suite::wan::{self, WanPlan};
 use model::link::Link;
 use model::{Load, Path, predict};
+use testkit::Random;
 
 /// Storage that is told by three numbers: it takes a while for each request, moves so many bytes a second, and handles so many
 /// requests a second.
@@ -112,7 +113,7 @@ pub(crate) fn wan() -> Record {
     let mut record = measured(wan::suite(&plan), 1, 2.0);
     record.subject.place = "lab".to_owned();
     let cells: Vec<Cell> = record.suite.cells().cloned().collect();
-    let mut noise = Noise(0x2545_f491);
+    let mut noise = Noise(Random::new(0x2545_f491));
     for (run, cell) in record.runs.iter_mut().zip(&cells) {
         let Role { sessions, workload, .. } = &cell.roles[0];
         let iops = across(cell) / workload.block_bytes_mean();
@@ -214,7 +215,7 @@ fn goodput(size: u32) -> f64 {
 }
 
 fn measured(suite: Suite, rounds: u32, seconds: f64) -> Record {
-    let mut noise = Noise(0x9e37_79b9);
+    let mut noise = Noise(Random::new(0x9e37_79b9));
     let cells: Vec<Cell> = suite.cells().cloned().collect();
     let mut runs = Vec::new();
     for round in 0..rounds {
@@ -398,13 +399,10 @@ fn normal_quantile_above(share: f64) -> f64 {
 }
 
 /// Numbers that look random and are always the same.
-struct Noise(u64);
+struct Noise(Random);
 
 impl Noise {
     fn around_one(&mut self, spread: f64) -> f64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        1.0 + spread * ((self.0 >> 11) as f64 / (1_u64 << 53) as f64 * 2.0 - 1.0)
+        1.0 + spread * (self.0.fraction() * 2.0 - 1.0)
     }
 }

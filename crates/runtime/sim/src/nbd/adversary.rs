@@ -20,12 +20,12 @@ pub(crate) fn begin(simulation: &Rc<Simulation>) -> Machine {
 
 async fn live(simulation: Rc<Simulation>) {
     while !simulation.is_over.get() {
-        let wait = draw(|random| random.delay(100_000, 5_000_000_000));
+        let wait = draw(|random| random.mostly_small(100_000, 5_000_000_000));
         reactor::sleep(Duration::from_nanos(wait)).await;
         let Ok(stream) = reactor::world().connect(super::portal(), &Default::default()) else { continue };
         let kind = draw(|random| random.below(8));
         note(&[61, kind], || format!("the NBD adversary begins, in its way {kind}"));
-        let time = Duration::from_nanos(draw(|random| random.delay(100_000_000, 60_000_000_000)));
+        let time = Duration::from_nanos(draw(|random| random.mostly_small(100_000_000, 60_000_000_000)));
         let _ = reactor::timeout(time, attack(&*stream, &simulation, kind)).await;
     }
 }
@@ -53,13 +53,13 @@ async fn attack(stream: &dyn Stream, simulation: &Simulation, kind: u64) -> io::
     // Answers are read now and then, or never: what the server has to say stays with it.
     let reads_once_in = *draw(|random| random.pick(&[1, 8, crate::disk::NEVER]));
     while !simulation.is_over.get() {
-        for _ in 0..draw(|random| random.delay(1, 64)) {
+        for _ in 0..draw(|random| random.mostly_small(1, 64)) {
             pdu::write(stream, &request(is_own)).await?;
         }
         if draw(|random| random.once_in(reads_once_in)) {
             read_what_is_there(stream)?;
         }
-        let wait = draw(|random| random.delay(1_000, 3_000_000_000));
+        let wait = draw(|random| random.mostly_small(1_000, 3_000_000_000));
         reactor::sleep(Duration::from_nanos(wait)).await;
     }
     Ok(())
@@ -68,7 +68,7 @@ async fn attack(stream: &dyn Stream, simulation: &Simulation, kind: u64) -> io::
 /// Bytes that mean nothing.
 async fn babble(stream: &dyn Stream) -> io::Result<()> {
     loop {
-        let mut bytes = vec![0; draw(|random| random.delay(1, 4096)) as usize];
+        let mut bytes = vec![0; draw(|random| random.mostly_small(1, 4096)) as usize];
         draw(|random| random.fill(&mut bytes));
         pdu::write(stream, &bytes).await?;
     }
@@ -78,11 +78,11 @@ async fn babble(stream: &dyn Stream) -> io::Result<()> {
 async fn haggle(stream: &dyn Stream) -> io::Result<()> {
     loop {
         let number = draw(|random| *random.pick(&[1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, u32::MAX]));
-        let mut data = vec![0; draw(|random| random.delay(1, 8192)) as usize - 1];
+        let mut data = vec![0; draw(|random| random.mostly_small(1, 8192)) as usize - 1];
         draw(|random| random.fill(&mut data));
         let mut sent = option(number, &data);
         match draw(|random| random.below(8)) {
-            0 => sent[8 + 4..16].copy_from_slice(&draw(|random| random.bits() as u32).to_be_bytes()),
+            0 => sent[8 + 4..16].copy_from_slice(&draw(|random| random.next() as u32).to_be_bytes()),
             1 => sent.truncate(draw(|random| random.below(sent.len() as u64)) as usize),
             2 => sent[..8].copy_from_slice(&OPTION_MAGIC[..].iter().rev().copied().collect::<Vec<_>>()),
             _ => {}
@@ -91,7 +91,7 @@ async fn haggle(stream: &dyn Stream) -> io::Result<()> {
         if draw(|random| random.once_in(4)) {
             read_what_is_there(stream)?;
         }
-        reactor::sleep(Duration::from_nanos(draw(|random| random.delay(1_000, 3_000_000_000)))).await;
+        reactor::sleep(Duration::from_nanos(draw(|random| random.mostly_small(1_000, 3_000_000_000)))).await;
     }
 }
 
@@ -102,21 +102,21 @@ fn request(is_own: bool) -> Vec<u8> {
     let changes = is_own && draw(|random| random.once_in(2));
     let command = *draw(|random| random.pick(if changes { &changing[..] } else { &reading[..] }));
     let magic = if draw(|random| random.once_in(200)) {
-        draw(|random| random.bits() as u32)
+        draw(|random| random.next() as u32)
     } else {
         simple::REQUEST
     };
     let flags = draw(|random| *random.pick(&[0, 0, 0, simple::FUA, simple::DF, 0x8000]));
     let block = crate::scenario::BLOCK as u64;
     let offset = draw(|random| match random.below(10) {
-        0 => random.bits(),
+        0 => random.next(),
         1 => random.below(600 * block),
         _ => random.below(64) * block,
     });
     let length = draw(|random| match random.below(10) {
-        0 => random.bits() as u32,
+        0 => random.next() as u32,
         1 => random.below(5 * block) as u32,
-        _ => (random.delay(1, 512) * block) as u32,
+        _ => (random.mostly_small(1, 512) * block) as u32,
     });
     let mut sent = magic.to_be_bytes().to_vec();
     sent.extend(flags.to_be_bytes());

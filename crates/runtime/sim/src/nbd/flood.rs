@@ -33,13 +33,14 @@ pub(crate) fn begin(simulation: &Rc<Simulation>) -> Vec<Machine> {
 /// Floods the server, connection after connection.
 async fn flood(simulation: Rc<Simulation>) {
     while !simulation.is_over.get() {
-        reactor::sleep(Duration::from_nanos(draw(|random| random.delay(100_000, 1_000_000_000)))).await;
+        reactor::sleep(Duration::from_nanos(draw(|random| random.mostly_small(100_000, 1_000_000_000))))
+            .await;
         let is_nbd = draw(|random| random.once_in(2));
         let group = draw(|random| random.between(1, u64::from(GROUPS))) as u16;
         let to = if is_nbd { super::portal() } else { portal(group) };
         let Ok(stream) = reactor::world().connect(to, &Default::default()) else { continue };
         note(&[62, u64::from(is_nbd)], || format!("a flood begins at {to}"));
-        let time = Duration::from_nanos(draw(|random| random.delay(100_000_000, 20_000_000_000)));
+        let time = Duration::from_nanos(draw(|random| random.mostly_small(100_000_000, 20_000_000_000)));
         let _ = reactor::timeout(time, async {
             if is_nbd {
                 greet(&*stream).await?;
@@ -138,7 +139,8 @@ async fn ask(simulation: Rc<Simulation>) {
             Ok(Err(error)) => note(&[63], || format!("a client is flooded: {error}")),
             Err(_) => universe::fault(format!("a flooded client waits for {} s", OPEN_MAX.as_secs())),
         }
-        reactor::sleep(Duration::from_nanos(draw(|random| random.delay(1_000_000, 1_000_000_000)))).await;
+        reactor::sleep(Duration::from_nanos(draw(|random| random.mostly_small(1_000_000, 1_000_000_000))))
+            .await;
     }
 }
 

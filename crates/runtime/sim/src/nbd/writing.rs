@@ -49,7 +49,7 @@ async fn live(simulation: Rc<Simulation>, writer: Writer) {
     while !simulation.is_over.get() {
         let volume = simulation.any_volume();
         let Some(clients) = connect(&simulation, &volume).await else {
-            let wait = draw(|random| random.delay(1_000_000, 5_000_000_000));
+            let wait = draw(|random| random.mostly_small(1_000_000, 5_000_000_000));
             reactor::sleep(Duration::from_nanos(wait)).await;
             continue;
         };
@@ -83,7 +83,7 @@ async fn connect(simulation: &Simulation, volume: &Volume) -> Option<Vec<Client>
         true => draw(|random| Slowness {
             reads_once_in: *random.pick(&[never, 50, 1_000]),
             sends_once_in: *random.pick(&[never, 50, 1_000]),
-            longest: random.delay(10_000_000, longest),
+            longest: random.mostly_small(10_000_000, longest),
         }),
         false => Slowness { reads_once_in: never, sends_once_in: never, longest: 1_000_000 },
     };
@@ -108,7 +108,7 @@ async fn connect(simulation: &Simulation, volume: &Volume) -> Option<Vec<Client>
 
 async fn work(session: Rc<Session>) {
     let simulation = Rc::clone(&session.simulation);
-    for _ in 0..draw(|random| random.delay(10, 5_000)) {
+    for _ in 0..draw(|random| random.mostly_small(10, 5_000)) {
         let is_lost = session.clients.iter().any(Client::is_lost);
         if simulation.is_over.get() || is_lost || session.ends.get() {
             return;

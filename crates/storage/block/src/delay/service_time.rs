@@ -2,6 +2,7 @@
 
 use std::time::{Duration, Instant};
 
+use crate::random::{GOLDEN_GAMMA, Random};
 use crate::sleeper::later;
 
 /// Service times: constant, or from a two-point distribution, with stalls if wanted. The time of a request
@@ -114,14 +115,10 @@ impl ServiceTime {
     }
 }
 
-/// A pseudo-random number below a million: SplitMix64 (Steele, Lea and Flood, 2014), whose outputs are a
-/// function of their position.
+/// The pseudo-random number of this position, below a million.
 fn per_million(seed: u64, number: u64) -> u32 {
-    let mut z = seed.wrapping_add(number.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15));
-    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    let share = (u128::from(z ^ (z >> 31)) * 1_000_000) >> 64;
-    share as u32
+    let nth = Random::new(seed.wrapping_add(number.wrapping_mul(GOLDEN_GAMMA))).below(1_000_000);
+    nth as u32
 }
 
 impl From<Duration> for ServiceTime {

@@ -1,13 +1,13 @@
 //! An executor that polls only woken tasks, in random order.
 
-use std::cell::{Cell, RefCell};
+use std::cell::RefCell;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, Wake, Waker};
 
-use crate::{DeviceError, Pending, Spawner};
+use crate::{DeviceError, Pending, Random, Spawner};
 
 pub(crate) type Task<'a> = Pin<Box<dyn Future<Output = ()> + 'a>>;
 
@@ -21,24 +21,17 @@ impl Wake for Woken {
 
 thread_local! {
     static SPAWNED: RefCell<Vec<Task<'static>>> = const { RefCell::new(Vec::new()) };
-    static RANDOM_STATE: Cell<u64> = const { Cell::new(1) };
+    static RANDOM: RefCell<Random> = RefCell::new(Random::new(1));
 }
 
-/// A pseudo-random number below `below`: xorshift64 (Marsaglia, 2003).
+/// A random number below `below`.
 pub(crate) fn draw(below: u64) -> u64 {
-    RANDOM_STATE.with(|state| {
-        let mut x = state.get().max(1);
-        x ^= x << 13;
-        x ^= x >> 7;
-        x ^= x << 17;
-        state.set(x);
-        x % below
-    })
+    RANDOM.with_borrow_mut(|random| random.below(below))
 }
 
 /// Sets the random seed of this thread.
 pub(crate) fn seed(number: u64) {
-    RANDOM_STATE.set(number);
+    RANDOM.set(Random::new(number));
 }
 
 pub(crate) struct LocalSpawner;

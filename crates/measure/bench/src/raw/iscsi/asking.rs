@@ -15,8 +15,8 @@ use super::client::{CMD_SN, Load, receive_pdu, send_pdu};
 use super::wire::{Data, Wire};
 use super::{BLOCK_BYTES, bytes_behind, invalid};
 use crate::raw::Direction;
+use block::Random;
 use stats::Latencies;
-use stats::Random;
 
 /// A session with equal commands under way, whose tags are 0 to the depth.
 pub(super) struct Asking<'a> {

@@ -2,8 +2,8 @@
 //! (`cargo measure diagnose-matrix`): as it was, but for times that are rounded to two digits.
 
 use crate::{Cause, Diagnosis, Evidence, Verdict, Where, diagnose};
+use block::Random;
 use model::Term;
-use stats::Random;
 
 fn diagnosis(evidence: &str) -> Diagnosis {
     let evidence: Evidence = serde_json::from_str(evidence).expect("it is evidence");

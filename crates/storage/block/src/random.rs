@@ -1,4 +1,4 @@
-//! Pseudorandom numbers, reproducible from their seed.
+//! Pseudorandom numbers, reproducible from their seed: the one generator of the program.
 
 /// SplitMix64: one addition and three multiplications a number, and any seed will do. Good enough to scatter
 /// block addresses and to make data that nothing can compress; good for nothing that must stay secret.

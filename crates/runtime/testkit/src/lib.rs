@@ -1,0 +1,29 @@
+//! What the tests of several crates share. It is a dev-dependency only, except of the simulator, which is not shipped either.
+//!
+//! [`Random`] prints its seed when a test fails; [`TestDisk`] is a disk of memory with a cache; [`Ethernet`] loses, doubles, delays and
+//! reorders frames; [`poll`] and [`ready`] poll futures that need no reactor.
+
+mod disk;
+mod ethernet;
+mod random;
+
+pub use disk::TestDisk;
+pub use ethernet::{Conditions, Ethernet};
+pub use random::Random;
+
+use std::future::Future;
+use std::pin::{Pin, pin};
+use std::task::{Context, Poll, Waker};
+
+/// Polls once, with a waker that wakes nothing.
+pub fn poll<F: Future + ?Sized>(future: Pin<&mut F>) -> Option<F::Output> {
+    match future.poll(&mut Context::from_waker(Waker::noop())) {
+        Poll::Ready(output) => Some(output),
+        Poll::Pending => None,
+    }
+}
+
+/// The output of a future that ends in its first poll. Panics if it does not.
+pub fn ready<F: Future>(future: F) -> F::Output {
+    poll(pin!(future)).expect("the future ends in its first poll")
+}

@@ -1,0 +1,104 @@
+//! Random numbers whose seed is known when a test fails.
+
+use std::ops::{Deref, DerefMut};
+
+/// The generator of the program ([`block::Random`]), which prints its seed if it is dropped by a panic.
+#[derive(Clone, Debug)]
+pub struct Random {
+    seed: u64,
+    numbers: block::Random,
+}
+
+impl Random {
+    /// The numbers of this seed.
+    pub fn new(seed: u64) -> Random {
+        Random { seed, numbers: block::Random::new(seed) }
+    }
+
+    /// The seed comes from an environment variable, or else is `usual`. It is printed.
+    pub fn of_variable(name: &str, usual: u64) -> Random {
+        let seed = std::env::var(name).ok().and_then(|seed| seed.parse().ok()).unwrap_or(usual);
+        eprintln!("{name}={seed}");
+        Random::new(seed)
+    }
+
+    /// A seed that differs from run to run.
+    pub fn fresh_seed() -> u64 {
+        std::time::UNIX_EPOCH.elapsed().map_or(1, |time| time.as_nanos() as u64)
+    }
+
+    /// A number from `least` to `most`, both included.
+    pub fn between(&mut self, least: u64, most: u64) -> u64 {
+        assert!(least <= most, "an empty range");
+        least + self.below(most - least + 1)
+    }
+
+    /// True once in `times` times.
+    pub fn once_in(&mut self, times: u64) -> bool {
+        self.below(times) == 0
+    }
+
+    /// True so many times of a thousand.
+    pub fn per_mille(&mut self, share: u64) -> bool {
+        self.below(1000) < share
+    }
+
+    /// One of `choices`, of which there is at least one.
+    pub fn pick<'a, T>(&mut self, choices: &'a [T]) -> &'a T {
+        &choices[self.below(choices.len() as u64) as usize]
+    }
+
+    /// A number that is mostly small: half of all lie below `least` doubled, and each doubling after that has half of those left, up to
+    /// `most`.
+    pub fn mostly_small(&mut self, least: u64, most: u64) -> u64 {
+        let mut top = least.max(1);
+        while top < most && self.once_in(2) {
+            top = (top * 2).min(most);
+        }
+        self.between(least.min(top), top.max(least))
+    }
+
+    /// A number between the two, of each size (a power of two times the least) as often as of any other.
+    pub fn of_any_size(&mut self, least: u64, most: u64) -> u64 {
+        let least = least.max(1);
+        let size = self.between(0, u64::from((most / least).max(1).ilog2()));
+        self.between(least << size, (least << size).saturating_mul(2).min(most))
+    }
+
+    /// Random bytes, as a seed of another generator.
+    pub fn bytes<const N: usize>(&mut self) -> [u8; N] {
+        let mut bytes = [0; N];
+        self.fill(&mut bytes);
+        bytes
+    }
+
+    /// Fills `bytes`.
+    pub fn fill(&mut self, bytes: &mut [u8]) {
+        for chunk in bytes.chunks_mut(8) {
+            let bits = self.next().to_le_bytes();
+            chunk.copy_from_slice(&bits[..chunk.len()]);
+        }
+    }
+}
+
+impl Deref for Random {
+    type Target = block::Random;
+
+    fn deref(&self) -> &block::Random {
+        &self.numbers
+    }
+}
+
+impl DerefMut for Random {
+    fn deref_mut(&mut self) -> &mut block::Random {
+        &mut self.numbers
+    }
+}
+
+impl Drop for Random {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            eprintln!("the random numbers have the seed {}", self.seed);
+        }
+    }
+}
