@@ -13,9 +13,9 @@ use reactor::{
     DatagramAddress, DatagramBatch, Datagrams, MacAddress, OutDatagram, OutSlice, block_on, now, sleep,
     timeout,
 };
+use testkit::{Ethernet, Random, TestDisk};
 
-use crate::ethernet::{Ethernet, Random};
-use crate::servers::{DEVICE, Disk, endpoint, ours, served, slots};
+use crate::servers::{DEVICE, endpoint, ours, served, slots, slow_disk};
 use crate::{GOOD, SECTOR, SECTORS, opened};
 
 /// A host, with a tag and a frame of its own for each command.
@@ -104,8 +104,8 @@ impl Host {
     }
 }
 
-fn disk() -> Arc<Disk> {
-    Disk::new(1, SECTORS, BlockSize::B512)
+fn disk() -> Arc<TestDisk> {
+    slow_disk(1, SECTORS, BlockSize::B512)
 }
 
 #[test]
@@ -135,7 +135,7 @@ fn a_repeated_change_is_answered_while_the_medium_holds_it_and_carried_out_when_
 fn a_host_that_reuses_its_tags_reads_what_it_wrote() {
     block_on(Ethernet::new(1, GOOD, 1500).world(), async {
         let (_server, host) = (ours(disk(), "server"), Host::new("1"));
-        let mut random = Random(11);
+        let mut random = Random::new(11);
         let mut shown = [0; 4];
         for number in 0..200 {
             let (tag, lba, data) = (number % 3, random.below(4), random.below(2) as u8 + 1);
@@ -156,7 +156,7 @@ fn each_station_is_told_of_lost_writes_however_often_it_asks_and_wherever_it_was
         let _server = ours(Arc::clone(&disk), "server");
         let (host, other) = (Host::new("1"), Host::new("2"));
         assert!(host.has_flushed(1).await && other.has_flushed(1).await);
-        disk.fail_next(DeviceError::WritesLost);
+        disk.fail_next_flush(DeviceError::WritesLost);
         assert!(!host.has_flushed(2).await);
         assert!(!host.has_flushed(2).await, "the answer may have been lost");
         assert!(host.has_flushed(3).await);
@@ -254,7 +254,7 @@ fn a_flush_fails_for_the_reason_that_the_server_gives() {
             (DeviceError::Fenced, DeviceError::NotReady),
             (DeviceError::TimedOut, DeviceError::NotReady),
         ] {
-            disk.fail_next(failed);
+            disk.fail_next_flush(failed);
             assert_eq!(device.flush().await, Err(told), "{failed:?}");
         }
         host.reserve(1, vec![host.address()]).await;

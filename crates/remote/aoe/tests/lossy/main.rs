@@ -1,7 +1,6 @@
 //! Client and server on an Ethernet that loses, doubles, delays and reorders frames. A model knows what each sector must hold:
 //! what was acknowledged is read, and no older write comes back, however late its copies arrive.
 
-mod ethernet;
 mod frames;
 mod servers;
 
@@ -13,9 +12,9 @@ use std::time::Duration;
 use aoe_client::{RemoteAoe, Url, discover, open};
 use block::{BlockDevice as _, BlockSize, Buffer, DeviceError, Durability, Extent};
 use reactor::{block_on, now, sleep, spawn, timeout};
+use testkit::{Conditions, Ethernet, Random};
 
-use ethernet::{Conditions, Ethernet, Random};
-use servers::{DEVICE, Disk, forgetful, ours};
+use servers::{DEVICE, forgetful, ours, slow_disk};
 
 const SECTORS: usize = 96;
 const SECTOR: usize = 512;
@@ -68,7 +67,7 @@ async fn work(device: &Rc<RemoteAoe>, seed: u64, tasks: u64, requests: u64) {
         .map(|task| {
             let (device, model) = (Rc::clone(device), Rc::clone(&model));
             spawn(async move {
-                let mut random = Random(seed ^ task << 32);
+                let mut random = Random::new(seed ^ task << 32);
                 for _ in 0..requests {
                     let (lba, sectors) =
                         (random.below(SECTORS as u64 - 8) as usize, 1 + random.below(8) as usize);
@@ -125,7 +124,7 @@ fn what_our_server_acknowledged_is_read_whatever_befalls_frames() {
         block_on(ethernet.world(), async {
             let block_size =
                 if seed % 3 == 0 { BlockSize::new(4096).expect("a size") } else { BlockSize::B512 };
-            let _server = ours(Disk::new(seed, SECTORS, block_size), "server");
+            let _server = ours(slow_disk(seed, SECTORS, block_size), "server");
             let device = Rc::new(opened("").await);
             work(&device, seed, 6, 60).await;
             let counters = device.counters().await.expect("its thread runs");
@@ -139,7 +138,7 @@ fn a_server_that_carries_copies_out_again_spoils_nothing() {
     for seed in 100..108 {
         let ethernet = Ethernet::new(seed, BAD, 1500);
         block_on(ethernet.world(), async {
-            forgetful(Disk::new(seed, SECTORS, BlockSize::B512), "server");
+            forgetful(slow_disk(seed, SECTORS, BlockSize::B512), "server");
             let device = Rc::new(opened("").await);
             work(&device, seed, 6, 40).await;
         });
@@ -151,7 +150,7 @@ fn frames_that_are_seconds_late_spoil_nothing() {
     for seed in 200..203 {
         let ethernet = Ethernet::new(seed, LATE, 1500);
         block_on(ethernet.world(), async {
-            let _server = ours(Disk::new(seed, SECTORS, BlockSize::B512), "server");
+            let _server = ours(slow_disk(seed, SECTORS, BlockSize::B512), "server");
             let device = Rc::new(opened("?sectors=2&timeout=300s").await);
             work(&device, seed, 4, 15).await;
         });
@@ -176,7 +175,7 @@ async fn version(device: &RemoteAoe) -> u8 {
 fn a_copy_within_a_long_quarantine_does_not_replace_a_newer_write() {
     let ethernet = Ethernet::new(1, GOOD, 1500);
     block_on(ethernet.world(), async {
-        let _server = ours(Disk::new(1, SECTORS, BlockSize::B512), "server");
+        let _server = ours(slow_disk(1, SECTORS, BlockSize::B512), "server");
         let device = opened("?quarantine=10s").await;
         ethernet.hold_next(Duration::from_secs(7));
         write(&device, 1).await; // by its second copy
@@ -190,7 +189,7 @@ fn a_copy_within_a_long_quarantine_does_not_replace_a_newer_write() {
 fn a_copy_of_a_write_whose_answers_were_lost_for_seconds_does_not_replace_a_newer_one() {
     let ethernet = Ethernet::new(1, GOOD, 1500);
     block_on(ethernet.world(), async {
-        let _server = ours(Disk::new(1, SECTORS, BlockSize::B512), "server");
+        let _server = ours(slow_disk(1, SECTORS, BlockSize::B512), "server");
         let device = Rc::new(opened("").await);
         let (writer, begin) = (Rc::clone(&device), now());
         ethernet.mute(Some("server"));
@@ -214,7 +213,7 @@ fn the_same_seed_is_the_same_run() {
         let ethernet = Ethernet::new(seed, BAD, 1500);
         block_on(ethernet.world(), async {
             let begin = now();
-            forgetful(Disk::new(seed, SECTORS, BlockSize::B512), "server");
+            forgetful(slow_disk(seed, SECTORS, BlockSize::B512), "server");
             let device = Rc::new(opened("").await);
             work(&device, seed, 4, 20).await;
             now() - begin
@@ -239,7 +238,7 @@ fn nobody_there_is_said_after_the_timeout() {
 fn a_server_that_dies_fails_requests_at_their_deadline_and_one_that_comes_back_goes_on() {
     let ethernet = Ethernet::new(1, GOOD, 1500);
     block_on(ethernet.world(), async {
-        let _server = ours(Disk::new(1, SECTORS, BlockSize::B512), "server");
+        let _server = ours(slow_disk(1, SECTORS, BlockSize::B512), "server");
         let device = opened("?timeout=5s").await;
         ethernet.set(Conditions { lost_percent: 100, ..GOOD });
         let begin = now();
@@ -257,7 +256,7 @@ fn a_server_that_dies_fails_requests_at_their_deadline_and_one_that_comes_back_g
 fn an_answer_that_comes_while_a_copy_waits_to_be_sent_ends_it() {
     let ethernet = Ethernet::new(1, GOOD, 1500);
     block_on(ethernet.world(), async {
-        let disk = Disk::new(1, SECTORS, BlockSize::B512);
+        let disk = slow_disk(1, SECTORS, BlockSize::B512);
         let _server = ours(Arc::clone(&disk), "server");
         let device = Rc::new(opened("?timeout=5s").await);
         disk.delay_next(Duration::from_millis(400));
@@ -279,7 +278,7 @@ fn an_answer_that_comes_while_a_copy_waits_to_be_sent_ends_it() {
 fn a_write_that_was_given_up_does_not_come_after_a_newer_one() {
     let ethernet = Ethernet::new(1, GOOD, 1500);
     block_on(ethernet.world(), async {
-        let disk = Disk::new(1, SECTORS, BlockSize::B512);
+        let disk = slow_disk(1, SECTORS, BlockSize::B512);
         let _server = ours(Arc::clone(&disk), "server");
         let device = opened("?timeout=3s").await;
         let write = async |version| {
@@ -305,7 +304,7 @@ fn a_write_that_was_given_up_does_not_come_after_a_newer_one() {
 fn an_interface_that_is_made_anew_is_served_again() {
     let ethernet = Ethernet::new(1, GOOD, 1500);
     block_on(ethernet.world(), async {
-        let _server = ours(Disk::new(1, SECTORS, BlockSize::B512), "server");
+        let _server = ours(slow_disk(1, SECTORS, BlockSize::B512), "server");
         let device = opened("?timeout=5s").await;
         ethernet.unplug("server");
         sleep(Duration::from_secs(1)).await;
@@ -318,7 +317,7 @@ fn an_interface_that_is_made_anew_is_served_again() {
 fn an_interface_of_the_client_that_is_made_anew_is_used_again() {
     let ethernet = Ethernet::new(1, GOOD, 1500);
     block_on(ethernet.world(), async {
-        let _server = ours(Disk::new(1, SECTORS, BlockSize::B512), "server");
+        let _server = ours(slow_disk(1, SECTORS, BlockSize::B512), "server");
         let device = opened("").await;
         write(&device, 1).await;
         ethernet.unplug("client");
@@ -334,7 +333,7 @@ fn an_interface_of_the_client_that_is_made_anew_is_used_again() {
 fn a_server_with_another_station_is_found_again_and_newer_writes_wait() {
     let ethernet = Ethernet::new(1, GOOD, 1500);
     block_on(ethernet.world(), async {
-        let disk = Disk::new(1, SECTORS, BlockSize::B512);
+        let disk = slow_disk(1, SECTORS, BlockSize::B512);
         let _server = ours(Arc::clone(&disk), "server");
         let device = opened("?timeout=10s").await;
         ethernet.unplug("server");
@@ -354,10 +353,10 @@ fn a_server_with_another_station_is_found_again_and_newer_writes_wait() {
 fn another_device_in_the_place_of_one_is_not_used() {
     let ethernet = Ethernet::new(1, GOOD, 1500);
     block_on(ethernet.world(), async {
-        let _server = ours(Disk::new(1, SECTORS, BlockSize::B512), "server");
+        let _server = ours(slow_disk(1, SECTORS, BlockSize::B512), "server");
         let device = opened("?timeout=10s").await;
         ethernet.unplug("server");
-        let _other = ours(Disk::new(1, SECTORS + 8, BlockSize::B512), "spare");
+        let _other = ours(slow_disk(1, SECTORS + 8, BlockSize::B512), "spare");
         let read = device.read(Extent::new(0, 1), Buffer::zeroed(SECTOR)).await;
         assert_eq!(read.map(drop), Err(DeviceError::NotReady));
     });
@@ -367,7 +366,7 @@ fn another_device_in_the_place_of_one_is_not_used() {
 fn a_flood_of_nonsense_leaves_others_their_turns() {
     let ethernet = Ethernet::new(1, GOOD, 1500);
     block_on(ethernet.world(), async {
-        let _server = ours(Disk::new(1, SECTORS, BlockSize::B512), "server");
+        let _server = ours(slow_disk(1, SECTORS, BlockSize::B512), "server");
         ethernet.flood();
         let found = discover("client", Duration::from_millis(1)).await.expect("an interface");
         assert_eq!(found.len(), 1);
@@ -381,7 +380,7 @@ fn long_frames_are_used_if_they_arrive() {
         let conditions = Conditions { carried_bytes: carried, ..GOOD };
         let ethernet = Ethernet::new(1, conditions, 9000);
         block_on(ethernet.world(), async {
-            let _server = ours(Disk::new(1, SECTORS, BlockSize::B512), "server");
+            let _server = ours(slow_disk(1, SECTORS, BlockSize::B512), "server");
             let device = Rc::new(opened("").await);
             assert_eq!(device.sectors(), expected);
             work(&device, 1, 4, 40).await;
@@ -393,7 +392,7 @@ fn long_frames_are_used_if_they_arrive() {
 fn all_devices_are_discovered_once() {
     let ethernet = Ethernet::new(1, Conditions { doubled_percent: 50, ..GOOD }, 9000);
     block_on(ethernet.world(), async {
-        let _server = ours(Disk::new(1, SECTORS, BlockSize::B512), "server");
+        let _server = ours(slow_disk(1, SECTORS, BlockSize::B512), "server");
         let found = discover("client", Duration::from_secs(1)).await.expect("an interface");
         let [found] = &found[..] else { panic!("{found:?}") };
         assert_eq!((found.address, found.sectors_max, found.buffer_count), (DEVICE, 17, 64));

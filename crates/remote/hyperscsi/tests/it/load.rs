@@ -6,10 +6,9 @@ use std::time::Duration;
 
 use block::{BlockDevice, Buffer, Durability, Extent};
 use reactor::{sleep, spawn};
+use testkit::Random;
 
-use crate::disk::BLOCK;
-use crate::ethernet::Random;
-
+pub(crate) const BLOCK: usize = 512;
 pub(crate) const BLOCKS: usize = 96;
 
 /// What each block holds, and which are being used.
@@ -25,7 +24,7 @@ pub(crate) async fn work<D: BlockDevice + 'static>(device: &Rc<D>, seed: u64, ta
         .map(|task| {
             let (device, model) = (Rc::clone(device), Rc::clone(&model));
             spawn(async move {
-                let mut random = Random(seed ^ task << 32);
+                let mut random = Random::new(seed ^ task << 32);
                 for _ in 0..requests {
                     let (lba, blocks) =
                         (random.below(BLOCKS as u64 - 24) as usize, 1 + random.below(24) as usize);

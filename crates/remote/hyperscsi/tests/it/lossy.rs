@@ -14,11 +14,10 @@ use hyperscsi_client::{OpenError, Opened, Url, discover, open, open_target};
 use iscsi_client::verbs::{Compared, LunSelection};
 use iscsi_client::{Management, RemoteLun, TaskManagementResult};
 use reactor::{DatagramBatch, DatagramEndpoint, OutDatagram, OutSlice, block_on, now, sleep, spawn, timeout};
+use testkit::{Conditions, Ethernet, Random};
 
-use crate::disk::{BLOCK, Disk};
-use crate::ethernet::{Conditions, Ethernet, Random};
-use crate::load::{BLOCKS, work};
-use crate::server::{Rules, TARGET, on_interface, open as open_endpoint, unit};
+use crate::load::{BLOCK, BLOCKS, work};
+use crate::server::{Rules, TARGET, fast_disk, on_interface, open as open_endpoint, slow_disk, unit};
 
 const BAD: Conditions = Conditions {
     lost_percent: 15,
@@ -80,7 +79,7 @@ fn what_was_acknowledged_is_read_whatever_befalls_frames() {
     for seed in 0..4 {
         let ethernet = Ethernet::new(seed, BAD, if seed % 2 == 0 { 1500 } else { 9000 });
         block_on(ethernet.world(), async {
-            let disk = Disk::new(seed, BLOCKS);
+            let disk = slow_disk(seed, BLOCKS);
             let _server = on_interface("server", unit(&disk, 1), Rules::default());
             let lun = Rc::new(opened("").await);
             work(&lun, seed, 6, 40).await;
@@ -95,7 +94,7 @@ fn the_same_seed_is_the_same_run() {
         SEED.set(seed);
         let ethernet = Ethernet::new(seed, BAD, 1500);
         block_on(ethernet.world(), async {
-            let (begin, disk) = (now(), Disk::new(seed, BLOCKS));
+            let (begin, disk) = (now(), slow_disk(seed, BLOCKS));
             let _server = on_interface("server", unit(&disk, 1), Rules::default());
             let lun = Rc::new(opened("").await);
             work(&lun, seed, 4, 20).await;
@@ -110,7 +109,7 @@ fn the_same_seed_is_the_same_run() {
 fn a_lun_is_the_disk_that_it_says_it_is() {
     let ethernet = Ethernet::new(1, GOOD, 9000);
     block_on(ethernet.world(), async {
-        let _server = on_interface("server", unit(&Disk::fast(8192), 1), Rules::default());
+        let _server = on_interface("server", unit(&fast_disk(8192), 1), Rules::default());
         let lun = opened("").await;
         assert_eq!((lun.geometry().blocks.0, lun.geometry().block_size.bytes()), (8192, 512));
         assert!(lun.profile().thin && lun.profile().volatile_cache && lun.profile().solid_state);
@@ -159,7 +158,7 @@ fn keys_must_match() {
     let ethernet = Ethernet::new(1, GOOD, 1500);
     block_on(ethernet.world(), async {
         let rules = Rules { secret: Some("a long secret"), ..Rules::default() };
-        let server = on_interface("server", unit(&Disk::new(1, BLOCKS), 1), rules);
+        let server = on_interface("server", unit(&slow_disk(1, BLOCKS), 1), rules);
         let lun = Rc::new(opened(&format!("?key={right}")).await);
         work(&lun, 1, 2, 20).await;
         let lun = opened(&format!("?key={right}&cipher=chacha20-poly1305")).await;
@@ -179,7 +178,7 @@ fn keys_must_match() {
         assert!(refused(&url("?key=/none")).await.starts_with("the key in /none cannot be used: "));
         drop(server);
         // Who wants proof takes no target that gives none.
-        let _open = on_interface("server", unit(&Disk::new(1, BLOCKS), 1), Rules::default());
+        let _open = on_interface("server", unit(&slow_disk(1, BLOCKS), 1), Rules::default());
         assert!(refused(&url(&format!("?key={right}"))).await.contains("the target refuses the key of"));
     });
 }
@@ -192,7 +191,7 @@ fn frames_that_are_thrown_back_and_damaged_change_nothing() {
     let ethernet = Ethernet::new(1, GOOD, 1500);
     block_on(ethernet.world(), async {
         let rules = Rules { secret: Some("a long secret"), ..Rules::default() };
-        let _server = on_interface("server", unit(&Disk::new(1, BLOCKS), 1), rules);
+        let _server = on_interface("server", unit(&slow_disk(1, BLOCKS), 1), rules);
         // The last letter of its name makes the address of an interface: it has the server's.
         let mirror = open_endpoint(DatagramEndpoint::Ethernet {
             interface: "mirror".to_owned(),
@@ -201,7 +200,7 @@ fn frames_that_are_thrown_back_and_damaged_change_nothing() {
         let thrown = Rc::new(Cell::new(0));
         let count = Rc::clone(&thrown);
         let throwing = spawn(async move {
-            let (mut batch, mut random) = (DatagramBatch::new(64, 1500), Random(7));
+            let (mut batch, mut random) = (DatagramBatch::new(64, 1500), Random::new(7));
             loop {
                 let received = mirror.receive(&mut batch).await.expect("an interface");
                 for index in 0..received {
@@ -229,7 +228,7 @@ fn a_target_that_answers_with_too_few_bytes_is_not_believed() {
     let ethernet = Ethernet::new(1, GOOD, 1500);
     block_on(ethernet.world(), async {
         let rules = Rules { shortens_reads: true, ..Rules::default() };
-        let _server = on_interface("server", unit(&Disk::fast(BLOCKS), 1), rules);
+        let _server = on_interface("server", unit(&fast_disk(BLOCKS), 1), rules);
         let lun = opened("").await;
         let read = lun.read(Extent::new(3, 2), Buffer::zeroed(2 * BLOCK)).await;
         assert_eq!(read.map(drop), Err(DeviceError::Unreadable(Lba(3))));
@@ -246,7 +245,7 @@ fn who_is_not_there_is_told_from_others() {
             "no HyperSCSI target answers at hyperscsi://client within 3 s"
         );
         assert!(now() - begin >= Duration::from_secs(3) && now() - begin < Duration::from_secs(4));
-        let _server = on_interface("server", unit(&Disk::new(1, BLOCKS), 1), Rules::default());
+        let _server = on_interface("server", unit(&slow_disk(1, BLOCKS), 1), Rules::default());
         let other = Url::parse("hyperscsi://client/iqn.x:other/0").expect("a URL");
         let expected = format!("no target iqn.x:other answers at hyperscsi://client; there is {TARGET}");
         assert_eq!(refused(&other).await, expected);
@@ -264,7 +263,7 @@ fn a_hidden_target_is_reached_by_its_station() {
     let ethernet = Ethernet::new(1, GOOD, 1500);
     block_on(ethernet.world(), async {
         let rules = Rules { is_hidden: true, ..Rules::default() };
-        let _server = on_interface("server", unit(&Disk::new(1, BLOCKS), 1), rules);
+        let _server = on_interface("server", unit(&slow_disk(1, BLOCKS), 1), rules);
         let error = open(&url("?timeout=2s"), random).await.err();
         assert!(matches!(error, Some(OpenError::Silent { .. })), "{error:?}");
         let station = "02:00:00:00:00:72"; // the last letter of its interface
@@ -279,7 +278,7 @@ fn long_frames_are_used_if_they_arrive() {
         let ethernet = Ethernet::new(1, Conditions { carried_bytes: carried, ..GOOD }, 9000);
         block_on(ethernet.world(), async {
             let begin = now();
-            let _server = on_interface("server", unit(&Disk::new(1, BLOCKS), 1), Rules::default());
+            let _server = on_interface("server", unit(&slow_disk(1, BLOCKS), 1), Rules::default());
             let Opened { target, session } =
                 open_target(&url(""), random).await.unwrap_or_else(|error| panic!("{error}"));
             assert!(now() - begin < Duration::from_millis(500), "no attempt is wasted: {:?}", now() - begin);
@@ -295,7 +294,7 @@ fn a_server_that_is_started_again_under_load_loses_and_repeats_nothing() {
     for seed in 0..2 {
         let ethernet = Ethernet::new(seed, Conditions { lost_percent: 5, ..GOOD }, 1500);
         block_on(ethernet.world(), async {
-            let disk = Disk::new(seed, BLOCKS);
+            let disk = slow_disk(seed, BLOCKS);
             let mut server = on_interface("server", unit(&disk, 1), Rules::default());
             let lun = Rc::new(opened("").await);
             let working = Rc::clone(&lun);
@@ -321,7 +320,7 @@ fn a_server_that_is_started_again_under_load_loses_and_repeats_nothing() {
 fn a_flush_after_a_restart_that_lost_the_cache_says_so() {
     let ethernet = Ethernet::new(1, GOOD, 1500);
     block_on(ethernet.world(), async {
-        let disk = Disk::new(1, BLOCKS);
+        let disk = slow_disk(1, BLOCKS);
         let server = on_interface("server", unit(&disk, 1), Rules::default());
         let lun = opened("").await;
         write(&lun, 0, 1).await.expect("written");
@@ -339,7 +338,7 @@ fn a_flush_after_a_restart_that_lost_the_cache_says_so() {
 fn requests_wait_for_a_lost_session_as_long_as_they_are_told() {
     let ethernet = Ethernet::new(1, GOOD, 1500);
     block_on(ethernet.world(), async {
-        let disk = Disk::new(1, BLOCKS);
+        let disk = slow_disk(1, BLOCKS);
         let server = on_interface("server", unit(&disk, 1), Rules::default());
         let lun = opened("?reconnect-time=20s").await;
         drop(server);
@@ -362,7 +361,7 @@ fn requests_wait_for_a_lost_session_as_long_as_they_are_told() {
 fn a_session_that_is_not_to_come_back_fails_at_once() {
     let ethernet = Ethernet::new(1, GOOD, 1500);
     block_on(ethernet.world(), async {
-        let disk = Disk::new(1, BLOCKS);
+        let disk = slow_disk(1, BLOCKS);
         let server = on_interface("server", unit(&disk, 1), Rules::default());
         let lun = opened("?reconnect-time=0").await;
         drop(server);
@@ -380,7 +379,7 @@ fn a_session_that_is_not_to_come_back_fails_at_once() {
 fn a_command_that_takes_too_long_is_aborted_and_never_comes_late() {
     let ethernet = Ethernet::new(1, GOOD, 1500);
     block_on(ethernet.world(), async {
-        let disk = Disk::new(1, BLOCKS);
+        let disk = slow_disk(1, BLOCKS);
         let _server = on_interface("server", unit(&disk, 1), Rules::default());
         let lun = opened("?timeout=3s").await;
         disk.delay_next(Duration::from_secs(8));
@@ -400,7 +399,7 @@ fn a_write_that_was_given_up_never_comes_behind_a_newer_one() {
     for seed in 0..20 {
         let ethernet = Ethernet::new(seed, GOOD, 1500);
         block_on(ethernet.world(), async {
-            let disk = Disk::new(1, BLOCKS);
+            let disk = slow_disk(1, BLOCKS);
             let _server = on_interface("server", unit(&disk, 1), Rules::default());
             let lun = opened("?timeout=1s").await;
             for version in (0..40).step_by(2) {
@@ -426,7 +425,7 @@ fn a_write_that_was_given_up_never_comes_behind_a_newer_one() {
 fn a_dropped_request_is_aborted() {
     let ethernet = Ethernet::new(1, GOOD, 1500);
     block_on(ethernet.world(), async {
-        let disk = Disk::new(1, BLOCKS);
+        let disk = slow_disk(1, BLOCKS);
         let _server = on_interface("server", unit(&disk, 1), Rules::default());
         let lun = opened("").await;
         let before = disk.writes();
@@ -443,7 +442,7 @@ fn a_dropped_request_is_aborted() {
 fn one_of_two_paths(trouble: impl Fn(&Ethernet)) {
     let ethernet = Ethernet::new(1, GOOD, 1500);
     block_on(ethernet.world(), async {
-        let disk = Disk::new(1, BLOCKS);
+        let disk = slow_disk(1, BLOCKS);
         let _server = on_interface("server", unit(&disk, 1), Rules::default());
         let url = Url::parse(&format!("hyperscsi://client+second/{TARGET}/0")).expect("a URL");
         let lun = Rc::new(open(&url, random).await.unwrap_or_else(|error| panic!("{error}")));
@@ -469,7 +468,7 @@ fn an_interface_that_is_named_twice_is_one_path() {
     for options in [String::new(), format!("?station={station},{station}")] {
         let ethernet = Ethernet::new(1, GOOD, 1500);
         block_on(ethernet.world(), async {
-            let _server = on_interface("server", unit(&Disk::new(1, BLOCKS), 1), Rules::default());
+            let _server = on_interface("server", unit(&slow_disk(1, BLOCKS), 1), Rules::default());
             let url = format!("hyperscsi://client+client+alt-client/{TARGET}/0{options}");
             let url = Url::parse(&url).expect("a URL");
             let Opened { target, session } =
@@ -492,7 +491,7 @@ fn an_interface_that_takes_no_frames_leaves_the_others_theirs() {
 fn an_interface_that_is_made_anew_is_used_again() {
     let ethernet = Ethernet::new(1, GOOD, 1500);
     block_on(ethernet.world(), async {
-        let disk = Disk::new(1, BLOCKS);
+        let disk = slow_disk(1, BLOCKS);
         let _server = on_interface("server", unit(&disk, 1), Rules::default());
         let lun = opened("").await;
         ethernet.unplug("client");
@@ -509,7 +508,7 @@ fn an_interface_that_is_made_anew_is_used_again() {
 fn a_flood_of_nonsense_leaves_others_their_turns() {
     let ethernet = Ethernet::new(1, GOOD, 1500);
     block_on(ethernet.world(), async {
-        let _server = on_interface("server", unit(&Disk::fast(BLOCKS), 1), Rules::default());
+        let _server = on_interface("server", unit(&fast_disk(BLOCKS), 1), Rules::default());
         ethernet.flood();
         let lun = opened("").await;
         write(&lun, 0, 1).await.expect("written");
@@ -521,7 +520,7 @@ fn a_flood_of_nonsense_leaves_others_their_turns() {
 fn a_session_that_is_closed_is_closed_at_the_server_too() {
     let ethernet = Ethernet::new(1, GOOD, 1500);
     block_on(ethernet.world(), async {
-        let unit = unit(&Disk::new(1, BLOCKS), 1);
+        let unit = unit(&slow_disk(1, BLOCKS), 1);
         let before = Arc::strong_count(&unit);
         let _server = on_interface("server", Arc::clone(&unit), Rules::default());
         let serving = Arc::strong_count(&unit);

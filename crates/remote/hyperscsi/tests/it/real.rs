@@ -13,9 +13,8 @@ use hyperscsi_client::{Opened, Place, Url, closed, discover, open, open_target};
 use iscsi_client::RemoteLun;
 use reactor::{DatagramAddress, DatagramEndpoint, Datagrams, block_on, sleep, spawn, timeout};
 
-use crate::disk::Disk;
 use crate::load::{BLOCKS, work};
-use crate::server::{self, Rules, TARGET, unit};
+use crate::server::{self, Rules, TARGET, fast_disk, unit};
 
 fn random(bytes: &mut [u8]) {
     use std::hash::{BuildHasher as _, Hasher as _, RandomState};
@@ -50,7 +49,7 @@ async fn refused(url: &str) -> String {
 #[test]
 fn udp_carries_it_and_a_restart_is_survived() {
     run(async {
-        let disk = Disk::fast(BLOCKS);
+        let disk = fast_disk(BLOCKS);
         let (endpoint, address) = udp(SocketAddr::from(([127, 0, 0, 1], 0)));
         let running = server::on(vec![endpoint], unit(&disk, 1), Rules::default());
         let text = format!("hyperscsi+udp://{address}/{TARGET}/0");
@@ -78,7 +77,7 @@ fn two_addresses_are_two_paths() {
     run(async {
         let (first, one) = udp(SocketAddr::from(([127, 0, 0, 1], 0)));
         let (second, two) = udp(SocketAddr::from(([127, 0, 0, 2], 0)));
-        let _running = server::on(vec![first, second], unit(&Disk::fast(BLOCKS), 1), Rules::default());
+        let _running = server::on(vec![first, second], unit(&fast_disk(BLOCKS), 1), Rules::default());
         // One that is there twice is one path.
         let url = Url::parse(&format!("hyperscsi+udp://{one}+{two}+{one}/{TARGET}/0")).expect("a URL");
         let Opened { target, session } =
@@ -131,7 +130,7 @@ fn frames(interface: &str) -> Box<dyn Datagrams> {
 fn raw_frames_carry_it() {
     with_pair(|| {
         run(async {
-            let disk = Disk::fast(8192);
+            let disk = fast_disk(8192);
             let running = server::on(vec![frames("right")], unit(&disk, 1), Rules::default());
             let lun = Rc::new(opened(&format!("hyperscsi://left/{TARGET}/0")).await);
             let mut data = Buffer::zeroed(1 << 20);

@@ -7,8 +7,9 @@ use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Poll, Waker};
+use std::time::Duration;
 
-use block::{BlockDevice, Buffer};
+use block::{BlockDevice, BlockSize, Buffer};
 use hyperscsi::target::{Admission, Config, Directory, Event, SessionId, TaskId};
 use hyperscsi::{Command, ETHERTYPE, Function, FunctionResult, Psk, Refusal, Response, Target};
 use logical_unit::{
@@ -19,9 +20,8 @@ use reactor::{
     DatagramAddress, DatagramBatch, DatagramEndpoint, DatagramOptions, Datagrams, JoinHandle, OutDatagram,
     OutSlice,
 };
+use testkit::TestDisk;
 use volume::{Volume, VolumeOptions};
-
-use crate::disk::Disk;
 
 pub(crate) const TARGET: &str = "iqn.2026-11.test:disk";
 
@@ -47,8 +47,19 @@ impl Directory<DatagramAddress> for Rules {
     }
 }
 
+/// A disk whose requests take up to 3 ms.
+pub(crate) fn slow_disk(seed: u64, blocks: usize) -> Arc<TestDisk> {
+    let disk = TestDisk::new(BlockSize::B512, blocks as u64);
+    Arc::new(disk.slow(seed, Duration::from_millis(3)))
+}
+
+/// A disk that answers immediately.
+pub(crate) fn fast_disk(blocks: usize) -> Arc<TestDisk> {
+    Arc::new(TestDisk::new(BlockSize::B512, blocks as u64))
+}
+
 /// A logical unit whose cache has this generation.
-pub(crate) fn unit(disk: &Arc<Disk>, generation: u8) -> Arc<LogicalUnit> {
+pub(crate) fn unit(disk: &Arc<TestDisk>, generation: u8) -> Arc<LogicalUnit> {
     let identity = Identity::new(*b"hyperscsi client");
     let options = LogicalUnitOptions { identity, removable: false, thin: None };
     let device: Arc<dyn BlockDevice> = Arc::clone(disk) as _;
