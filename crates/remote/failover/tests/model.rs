@@ -17,27 +17,13 @@ use failover::{
     Request, Settings, Transport, Writers,
 };
 use reactor::{Alone, block_on, now, sleep, sleep_until, spawn, timeout, yield_now};
+use testkit::Random;
 
 const BLOCKS: usize = 24;
 const QUARANTINE: Duration = Duration::from_secs(3);
 
-struct Random(u64);
-
-impl Random {
-    fn next(&mut self) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0
-    }
-
-    fn below(&mut self, limit: u64) -> u64 {
-        (self.next() >> 8) % limit.max(1)
-    }
-
-    fn time(&mut self, longest: Duration) -> Duration {
-        Duration::from_micros(self.below(longest.as_micros() as u64))
-    }
+fn random_time(random: &mut Random, longest: Duration) -> Duration {
+    Duration::from_micros(random.below(longest.as_micros() as u64))
 }
 
 /// The data of all blocks of a write are its version.
@@ -129,7 +115,7 @@ struct World {
 impl World {
     fn new(seed: u64, fencing: Fencing, ghosts_for: Duration) -> Rc<World> {
         Rc::new(World {
-            random: RefCell::new(Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1)),
+            random: RefCell::new(Random::new(seed)),
             fencing,
             ghosts_for,
             cache: RefCell::new([0; BLOCKS]),
@@ -151,7 +137,7 @@ impl World {
     }
 
     fn time(&self, longest: Duration) -> Duration {
-        self.random.borrow_mut().time(longest)
+        random_time(&mut self.random.borrow_mut(), longest)
     }
 
     fn carry_out(&self, asked: &Asked) -> Vec<u32> {
@@ -569,7 +555,7 @@ async fn step(world: &World, channels: &Channels<Network>, told: &RefCell<Told>)
         let mut random = world.random.borrow_mut();
         let start = random.below(BLOCKS as u64);
         let end = start + 1 + random.below((BLOCKS as u64 - start).min(5));
-        (random.below(20), start..end, random.time(Duration::from_millis(30)))
+        (random.below(20), start..end, random_time(&mut random, Duration::from_millis(30)))
     };
     let blocks = range.start as usize..range.end as usize;
     let mut wrong = None;

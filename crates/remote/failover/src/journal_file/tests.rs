@@ -1,14 +1,10 @@
-use std::pin::pin;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-use std::task::{Context, Waker};
 
-use block::{
-    Allocation, BlockDevice, BlockSize, Blocks, Buffer, Durability, Extent, Geometry, Pending, Profile, Run,
-    Slice,
-};
+use block::{BlockDevice, BlockSize, Buffer, Durability, Extent, Pending, Slice};
 use proptest::prelude::*;
 use tempfile::TempDir;
+use testkit::{TestDisk, ready};
 
 use super::recovery::Server;
 use super::*;
@@ -19,8 +15,7 @@ const CAPACITY: u64 = 20_000;
 
 /// A device with a cache. Each block has one byte, all over.
 struct Medium {
-    cache: Mutex<Vec<u8>>,
-    durable: Mutex<Vec<u8>>,
+    disk: TestDisk,
     /// It loses its cache before it carries out the next request, if that is of this kind.
     loses_cache_at: Mutex<Option<At>>,
     /// How often that has happened.
@@ -36,35 +31,29 @@ enum At {
 
 impl Medium {
     fn new() -> Medium {
-        Medium {
-            cache: Mutex::new(vec![0; BLOCKS]),
-            durable: Mutex::new(vec![0; BLOCKS]),
-            loses_cache_at: Mutex::default(),
-            restarts: AtomicU64::new(0),
-        }
+        let disk = TestDisk::new(BlockSize::B512, BLOCKS as u64);
+        Medium { disk, loses_cache_at: Mutex::default(), restarts: AtomicU64::new(0) }
     }
 
     fn begin(&self, request: At) {
         if self.loses_cache_at.lock().expect("whole").take_if(|at| *at == request).is_some() {
             self.restarts.fetch_add(1, Relaxed);
-            self.restart(|_| false);
+            self.disk.lose_cache();
         }
     }
 
     fn fill(&self, blocks: Range<usize>, byte: u8) {
-        self.cache.lock().expect("whole")[blocks].fill(byte);
+        self.disk.with_bytes(|bytes| bytes[blocks.start * BLOCK..blocks.end * BLOCK].fill(byte));
     }
 
+    /// The byte of each block.
     fn now(&self) -> Vec<u8> {
-        self.cache.lock().expect("whole").clone()
+        self.disk.contents().into_iter().step_by(BLOCK).collect()
     }
 
-    /// It loses its cache but for the blocks that it has happened to write.
-    fn restart(&self, written: impl Fn(usize) -> bool) {
-        let (mut cache, durable) = (self.cache.lock().expect("whole"), self.durable.lock().expect("whole"));
-        for (number, block) in cache.iter_mut().enumerate().filter(|(number, _)| !written(*number)) {
-            *block = durable[number];
-        }
+    /// The same, behind the cache.
+    fn durable(&self) -> Vec<u8> {
+        self.disk.stable_contents().into_iter().step_by(BLOCK).collect()
     }
 
     fn owner(&self) -> Owner {
@@ -73,76 +62,22 @@ impl Medium {
     }
 }
 
-fn place(extent: Extent) -> Range<usize> {
-    extent.lba.0 as usize..(extent.lba.0 + extent.blocks.0) as usize
-}
-
 impl BlockDevice for Medium {
-    fn geometry(&self) -> Geometry {
-        Geometry { block_size: BlockSize::B512, blocks: Blocks(BLOCKS as u64), physical_exponent: 0 }
-    }
+    block::forward!(self => self.disk; geometry, profile, unmap, write_zeroes, allocation, losses, quiesced);
 
-    fn profile(&self) -> Profile {
-        Profile {
-            read_only: false,
-            thin: true,
-            granularity: Blocks(1),
-            volatile_cache: true,
-            durable: true,
-            solid_state: true,
-            optimal_transfer: None,
-            loses_unseen: false,
-        }
-    }
-
-    fn read(&self, extent: Extent, mut buffer: Buffer) -> Pending<'_, Buffer> {
+    fn read(&self, extent: Extent, buffer: Buffer) -> Pending<'_, Buffer> {
         self.begin(At::Read);
-        for (block, byte) in buffer.chunks_exact_mut(BLOCK).zip(&self.now()[place(extent)]) {
-            block.fill(*byte);
-        }
-        Box::pin(async { Ok(buffer) })
+        self.disk.read(extent, buffer)
     }
 
-    fn write(&self, extent: Extent, data: Slice, _: Durability) -> Pending<'_, ()> {
+    fn write(&self, extent: Extent, data: Slice, durability: Durability) -> Pending<'_, ()> {
         self.begin(At::Write);
-        for (number, block) in place(extent).zip(data.chunks_exact(BLOCK)) {
-            self.fill(number..number + 1, block[0]);
-        }
-        Box::pin(async { Ok(()) })
+        self.disk.write(extent, data, durability)
     }
 
     fn flush(&self) -> Pending<'_, ()> {
         self.begin(At::Flush);
-        *self.durable.lock().expect("whole") = self.now();
-        Box::pin(async { Ok(()) })
-    }
-
-    fn unmap(&self, _: Extent) -> Pending<'_, ()> {
-        Box::pin(async { Ok(()) })
-    }
-
-    fn write_zeroes(&self, extent: Extent, _: bool) -> Pending<'_, ()> {
-        self.fill(place(extent), 0);
-        Box::pin(async { Ok(()) })
-    }
-
-    fn allocation(&self, extent: Extent, _: usize) -> Pending<'_, Vec<Run>> {
-        Box::pin(async move { Ok(vec![Run { extent, allocation: Allocation::Mapped }]) })
-    }
-
-    fn losses(&self) -> block::Losses {
-        block::Losses::NONE
-    }
-
-    fn quiesced(&self) -> Pending<'_, ()> {
-        Box::pin(std::future::ready(Ok(())))
-    }
-}
-
-fn ready<F: Future>(future: F) -> F::Output {
-    match pin!(future).poll(&mut Context::from_waker(Waker::noop())) {
-        std::task::Poll::Ready(output) => output,
-        std::task::Poll::Pending => panic!("the device is in memory"),
+        self.disk.flush()
     }
 }
 
@@ -265,8 +200,9 @@ proptest! {
                 Step::WriteDurably(at, length) => {
                     let range = (at * BLOCK) as u64..((at + length) * BLOCK) as u64;
                     scene.announce(&mut file, &range);
-                    medium.fill(at..at + length, version);
-                    medium.durable.lock().expect("whole")[at..at + length].fill(version);
+                    let data = Buffer::from(&vec![version; length * BLOCK][..]).share();
+                    let extent = Extent::new(at as u64, length as u64);
+                    ready(medium.disk.write(extent, data, Durability::Stable)).expect("memory");
                     if journal.forget(at as u64..(at + length) as u64) && !file.append(&range, None).expect("a file") {
                         scene.flush(&mut file);
                     }
@@ -307,7 +243,7 @@ proptest! {
                 drop(file);
                 flush = None;
                 journal = crate::Journal::default();
-                medium.restart(|block| seed >> (block % 64) & 1 == 1);
+                medium.disk.lose_cache_except(|block| seed >> (block % 64) & 1 == 1);
                 file = scene.open(ReplayRule::Force, None).expect("its own file");
                 for (number, block) in medium.now().into_iter().enumerate() {
                     prop_assert!(allowed[number].contains(&block), "block {number}: {block}, not {:?}", allowed[number]);
@@ -349,11 +285,11 @@ fn what_the_server_has_is_not_written_again_and_what_it_has_lost_is() {
     let mut file = scene.open(ReplayRule::Auto, Some(1)).expect("a clean file");
     scene.write(&mut file, 31..33, 8);
     drop(file);
-    scene.medium.restart(|_| false);
+    scene.medium.disk.lose_cache();
     assert_eq!(scene.medium.now()[30..34], [7, 7, 7, 7]);
     assert!(scene.open(ReplayRule::Auto, Some(2)).expect("it was restarted").is_empty());
     assert_eq!(scene.medium.now()[30..34], [7, 8, 8, 7]);
-    assert_eq!(scene.medium.durable.lock().expect("whole")[30..34], [7, 8, 8, 7]);
+    assert_eq!(scene.medium.durable()[30..34], [7, 8, 8, 7]);
 }
 
 /// The server has what the file holds in its cache alone, and is replaced by one without that cache while the file is dealt with.
@@ -367,7 +303,7 @@ fn a_cache_that_is_lost_while_the_file_is_compared_or_flushed_costs_nothing() {
         drop(file);
         *scene.medium.loses_cache_at.lock().expect("whole") = Some(at);
         assert!(scene.open(ReplayRule::Auto, start).expect("nobody else has written").is_empty());
-        let durable = scene.medium.durable.lock().expect("whole");
+        let durable = scene.medium.durable();
         assert_eq!((&durable[30..34], &durable[50..52]), (&[7; 4][..], &[8; 2][..]), "{start:?}, {at:?}");
     }
 }
@@ -381,7 +317,7 @@ fn with_a_lost_write(before: impl FnOnce(&Scene, &mut JournalFile)) -> Scene {
     before(&scene, &mut file);
     scene.write(&mut file, 40..41, 4);
     drop(file);
-    scene.medium.restart(|_| false);
+    scene.medium.disk.lose_cache();
     scene
 }
 
