@@ -5,8 +5,8 @@ use std::time::Instant;
 
 use hyperscsi::initiator::{Config, Event, RequestId, SubmitError};
 use hyperscsi::{Command, FRAGMENTS_MAX, Function, FunctionResult, Initiator, Payload};
+use testkit::Random;
 
-use super::chance::Chance;
 use super::ledger::Ledger;
 
 /// Blocks that a host has for itself: reads and writes of one never overlap in time.
@@ -32,20 +32,20 @@ pub(crate) struct Client {
 }
 
 impl Client {
-    pub(crate) fn new(now: Instant, host: u8, config: Config, quota: u64, chance: &mut Chance) -> Client {
+    pub(crate) fn new(now: Instant, host: u8, config: Config, quota: u64, random: &mut Random) -> Client {
         Client {
             host,
-            machine: Initiator::new(now, config.clone(), chance.seed()),
+            machine: Initiator::new(now, config.clone(), random.bytes()),
             config,
             quota,
-            depth: 1 + chance.below(24) as usize,
+            depth: 1 + random.below(24) as usize,
             outstanding: BTreeMap::new(),
             functions: BTreeMap::new(),
             busy: BTreeMap::new(),
             session: 0,
             is_logged_in: false,
             is_ended: false,
-            large_per_mille: chance.below(40),
+            large_per_mille: random.below(40),
             resumed: 0,
             nexus_losses: 0,
         }
@@ -56,28 +56,28 @@ impl Client {
     }
 
     /// The process dies and starts again.
-    pub(crate) fn restart(&mut self, now: Instant, ledger: &mut Ledger, chance: &mut Chance) {
+    pub(crate) fn restart(&mut self, now: Instant, ledger: &mut Ledger, random: &mut Random) {
         ledger.lose_all(self.host);
         self.outstanding.clear();
         self.functions.clear();
         self.busy.clear();
         (self.is_logged_in, self.is_ended) = (false, false);
-        self.machine = Initiator::new(now, self.config.clone(), chance.seed());
+        self.machine = Initiator::new(now, self.config.clone(), random.bytes());
     }
 
-    pub(crate) fn run(&mut self, now: Instant, ledger: &mut Ledger, chance: &mut Chance) {
+    pub(crate) fn run(&mut self, now: Instant, ledger: &mut Ledger, random: &mut Random) {
         while let Some(event) = self.machine.poll_event() {
             self.handle(event, ledger);
         }
         while self.is_logged_in && self.quota > 0 && self.outstanding.len() < self.depth {
-            if !self.issue(ledger, chance) {
+            if !self.issue(ledger, random) {
                 break;
             }
         }
-        if self.is_logged_in && !self.outstanding.is_empty() && chance.per_mille(3) {
-            self.manage(chance);
+        if self.is_logged_in && !self.outstanding.is_empty() && random.per_mille(3) {
+            self.manage(random);
         }
-        if self.is_logged_in && self.quota > 0 && chance.below(4000) == 0 {
+        if self.is_logged_in && self.quota > 0 && random.below(4000) == 0 {
             self.machine.disconnect(now);
             self.run_events(ledger);
         }
@@ -89,19 +89,19 @@ impl Client {
         }
     }
 
-    fn issue(&mut self, ledger: &mut Ledger, chance: &mut Chance) -> bool {
-        let block = u16::from(self.host) << 8 | chance.below(BLOCKS) as u16;
+    fn issue(&mut self, ledger: &mut Ledger, random: &mut Random) -> bool {
+        let block = u16::from(self.host) << 8 | random.below(BLOCKS) as u16;
         if self.busy.contains_key(&block) || self.machine.room() == 0 {
             return false;
         }
-        let is_write = chance.per_mille(600);
-        let longest = match (chance.per_mille(self.large_per_mille), chance.per_mille(100)) {
+        let is_write = random.per_mille(600);
+        let longest = match (random.per_mille(self.large_per_mille), random.per_mille(100)) {
             // A message that is longer than an epoch would begin anew for ever.
             (true, true) if self.config.times.rekey_frames > 2 * FRAGMENTS_MAX as u64 => 1 << 20,
             (true, _) => 40_000,
             (false, _) => 1500,
         };
-        let bytes = chance.below(longest) as u32;
+        let bytes = random.below(longest) as u32;
         let id = ledger.issue(self.host, self.session, block, bytes, is_write);
         let mut cdb = vec![if is_write { 0x8a } else { 0x88 }; 16];
         cdb[2..10].copy_from_slice(&id.to_be_bytes());
@@ -119,11 +119,11 @@ impl Client {
         true
     }
 
-    fn manage(&mut self, chance: &mut Chance) {
+    fn manage(&mut self, random: &mut Random) {
         let victim =
-            *self.outstanding.keys().nth(chance.below(self.outstanding.len() as u64) as usize).expect("one");
-        let lun = [0, chance.below(2) as u8, 0, 0, 0, 0, 0, 0];
-        let (function, task) = match chance.below(10) {
+            *self.outstanding.keys().nth(random.below(self.outstanding.len() as u64) as usize).expect("one");
+        let lun = [0, random.below(2) as u8, 0, 0, 0, 0, 0, 0];
+        let (function, task) = match random.below(10) {
             0..5 => (Function::AbortTask, Some(victim)),
             5 => (Function::QueryTask, Some(victim)),
             6 => (Function::AbortTaskSet, None),

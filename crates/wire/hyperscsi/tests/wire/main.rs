@@ -3,7 +3,6 @@
 //!
 //! `HYPERSCSI_SEEDS=1..2000 HYPERSCSI_COMMANDS=1000 cargo test --release -p linerate-hyperscsi --test wire` runs more.
 
-mod chance;
 mod client;
 mod ledger;
 mod server;

@@ -5,8 +5,8 @@ use std::time::Instant;
 
 use hyperscsi::target::{Admission, Config, Directory, Event, SessionId, TaskId};
 use hyperscsi::{Function, FunctionResult, Payload, Psk, Refusal, Response, Target};
+use testkit::Random;
 
-use super::chance::Chance;
 use super::ledger::Ledger;
 
 /// Host and interface.
@@ -61,13 +61,13 @@ impl Server {
     }
 
     /// Carries out what is due, and what the machine wants.
-    pub(crate) fn run(&mut self, now_us: u64, ledger: &mut Ledger, chance: &mut Chance) {
+    pub(crate) fn run(&mut self, now_us: u64, ledger: &mut Ledger, random: &mut Random) {
         loop {
             let due = self.jobs.iter().find(|(_, job)| job.due <= now_us).map(|(task, _)| *task);
             if let Some(task) = due {
                 self.carry_out(task, ledger);
             } else if let Some(event) = self.machine.poll_event() {
-                self.handle(event, now_us, chance);
+                self.handle(event, now_us, random);
             } else {
                 return;
             }
@@ -90,7 +90,7 @@ impl Server {
         }
     }
 
-    fn handle(&mut self, event: Event, now_us: u64, chance: &mut Chance) {
+    fn handle(&mut self, event: Event, now_us: u64, random: &mut Random) {
         match event {
             Event::SessionBegan { .. } | Event::LoginRefused { .. } | Event::Received { .. } => {}
             Event::SessionEnded { session, reason } => {
@@ -100,14 +100,14 @@ impl Server {
                     "our initiator keeps the rules"
                 );
                 // Some can be taken back, others are with the disk.
-                self.jobs.retain(|task, _| task.session != session || chance.per_mille(500));
+                self.jobs.retain(|task, _| task.session != session || random.per_mille(500));
                 self.ended.insert(session);
                 self.quiesce();
             }
             Event::Command { task, command } => {
                 let id = u64::from_be_bytes(*command.cdb[2..].first_chunk().expect("sixteen bytes"));
-                let slow = chance.per_mille(self.slow_per_mille);
-                let due = now_us + if slow { chance.below(300_000) } else { chance.below(50) };
+                let slow = random.per_mille(self.slow_per_mille);
+                let due = now_us + if slow { random.below(300_000) } else { random.below(50) };
                 let job = Job { due, id, data: command.data_out, lun: command.lun };
                 assert!(self.jobs.insert(task, job).is_none(), "a task is begun once");
             }

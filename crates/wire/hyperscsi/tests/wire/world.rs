@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 use hyperscsi::initiator::{Config as ClientConfig, Times};
 use hyperscsi::target::Config as ServerConfig;
 use hyperscsi::{Cipher, Header, Psk};
+use testkit::Random;
 
-use super::chance::Chance;
 use super::client::Client;
 use super::ledger::Ledger;
 use super::server::{Address, Server};
@@ -70,7 +70,7 @@ pub(crate) struct Met {
 pub(crate) struct World {
     base: Instant,
     now: u64,
-    chance: Chance,
+    random: Random,
     faults: Faults,
     delay_us: u64,
     heap: BinaryHeap<Reverse<(u64, u64)>>,
@@ -92,51 +92,51 @@ pub(crate) struct World {
 
 impl World {
     pub(crate) fn new(seed: u64, commands: u64) -> World {
-        let mut chance = Chance(seed.wrapping_mul(0x1234_5678_9abc_def1));
-        let hosts = 1 + chance.below(3) as u8;
-        let interfaces = 1 + chance.below(2) as u8;
-        let key = chance.per_mille(400).then(|| Psk::from_secret(b"a secret"));
+        let mut random = Random::new(seed);
+        let hosts = 1 + random.below(3) as u8;
+        let interfaces = 1 + random.below(2) as u8;
+        let key = random.per_mille(400).then(|| Psk::from_secret(b"a secret"));
         let faults = Faults {
-            loss: [0, 5, 20, 50, 100, 200][chance.below(6) as usize],
-            duplication: [0, 10, 100][chance.below(3) as usize],
-            damage: [0, 2, 20][chance.below(3) as usize],
-            jitter_us: [0, 50, 1000, 20_000][chance.below(4) as usize],
-            late: [0, 3, 20][chance.below(3) as usize],
-            very_late: [0, 1, 3][chance.below(3) as usize],
-            partitions: [0, 50, 400][chance.below(3) as usize],
-            server_restarts: [0, 10, 60][chance.below(3) as usize],
-            client_restarts: [0, 10, 60][chance.below(3) as usize],
+            loss: [0, 5, 20, 50, 100, 200][random.below(6) as usize],
+            duplication: [0, 10, 100][random.below(3) as usize],
+            damage: [0, 2, 20][random.below(3) as usize],
+            jitter_us: [0, 50, 1000, 20_000][random.below(4) as usize],
+            late: [0, 3, 20][random.below(3) as usize],
+            very_late: [0, 1, 3][random.below(3) as usize],
+            partitions: [0, 50, 400][random.below(3) as usize],
+            server_restarts: [0, 10, 60][random.below(3) as usize],
+            client_restarts: [0, 10, 60][random.below(3) as usize],
         };
         let base = Instant::now();
-        let rekey_frames = [1 << 24, 300, 5000][chance.below(3) as usize];
+        let rekey_frames = [1 << 24, 300, 5000][random.below(3) as usize];
         let clients = (1..=hosts)
             .map(|host| {
-                let cipher = if chance.per_mille(500) { Cipher::Aes256Gcm } else { Cipher::ChaCha20Poly1305 };
+                let cipher = if random.per_mille(500) { Cipher::Aes256Gcm } else { Cipher::ChaCha20Poly1305 };
                 let config = ClientConfig {
                     key: key.clone().map(|key| (key, cipher)),
-                    frame_bytes: vec![[9000, 1500][chance.below(2) as usize], 1232],
+                    frame_bytes: vec![[9000, 1500][random.below(2) as usize], 1232],
                     paths: interfaces,
-                    bundles: chance.per_mille(800),
+                    bundles: random.per_mille(800),
                     times: Times { rekey_frames, ..Times::default() },
                     ..ClientConfig::new(&format!("host-{host}"), "disk")
                 };
-                Client::new(base, host, config, commands / u64::from(hosts), &mut chance)
+                Client::new(base, host, config, commands / u64::from(hosts), &mut random)
             })
             .collect();
         let server_config = ServerConfig {
-            frame_bytes: [9000, 1500, 1400][chance.below(3) as usize],
-            queue_depth: [128, 16, 3][chance.below(3) as usize],
-            send_bytes_max: [8 << 20, 4096][chance.below(2) as usize],
+            frame_bytes: [9000, 1500, 1400][random.below(3) as usize],
+            queue_depth: [128, 16, 3][random.below(3) as usize],
+            send_bytes_max: [8 << 20, 4096][random.below(2) as usize],
             credit: 1 << 20,
             ..ServerConfig::default()
         };
-        let slow_per_mille = [0, 20, 300][chance.below(3) as usize];
-        let server = Server::new(server_config, key.clone(), chance.seed(), slow_per_mille);
+        let slow_per_mille = [0, 20, 300][random.below(3) as usize];
+        let server = Server::new(server_config, key.clone(), random.bytes(), slow_per_mille);
         World {
             base,
             now: 0,
-            delay_us: [30, 200, 10_000][chance.below(3) as usize],
-            chance,
+            delay_us: [30, 200, 10_000][random.below(3) as usize],
+            random,
             faults,
             heap: BinaryHeap::new(),
             items: BTreeMap::new(),
@@ -176,28 +176,28 @@ impl World {
         (self.now, from, to, bytes.len()).hash(&mut self.trace);
         bytes[..28].hash(&mut self.trace);
         let faults = self.faults;
-        let copies = 1 + u64::from(self.chance.per_mille(faults.duplication));
+        let copies = 1 + u64::from(self.random.per_mille(faults.duplication));
         for _ in 0..copies {
-            if self.chance.per_mille(faults.loss) || self.is_cut(from) || self.is_cut(to) {
+            if self.random.per_mille(faults.loss) || self.is_cut(from) || self.is_cut(to) {
                 continue;
             }
-            let mut delay = self.delay_us + self.chance.below(faults.jitter_us + 1);
-            if self.chance.per_mille(faults.late) {
-                delay += self.chance.below(3_000_000);
+            let mut delay = self.delay_us + self.random.below(faults.jitter_us + 1);
+            if self.random.per_mille(faults.late) {
+                delay += self.random.below(3_000_000);
             }
-            if self.chance.per_mille(faults.very_late) {
-                delay += self.chance.below(25_000_000);
+            if self.random.per_mille(faults.very_late) {
+                delay += self.random.below(25_000_000);
             }
             let mut bytes = bytes.to_vec();
-            if self.chance.per_mille(faults.damage) {
-                let at = self.chance.below(bytes.len() as u64) as usize;
-                bytes[at] ^= 1 << self.chance.below(8);
-                if self.chance.per_mille(200) {
+            if self.random.per_mille(faults.damage) {
+                let at = self.random.below(bytes.len() as u64) as usize;
+                bytes[at] ^= 1 << self.random.below(8);
+                if self.random.per_mille(200) {
                     bytes.truncate(at);
                 }
             }
             // Networks pad short frames, and some longer ones.
-            bytes.resize(bytes.len().max(46) + self.chance.below(4) as usize, 0);
+            bytes.resize(bytes.len().max(46) + self.random.below(4) as usize, 0);
             self.later(delay, Item::Frame { from, to, bytes });
         }
     }
@@ -207,7 +207,7 @@ impl World {
         let now = self.instant();
         let mut frame = Vec::new();
         if let Some(mut server) = self.server.take() {
-            server.run(self.now, &mut self.ledger, &mut self.chance);
+            server.run(self.now, &mut self.ledger, &mut self.random);
             while let Some(to) = server.machine.poll_transmit(now, &mut frame) {
                 self.transmit((0, to.1), to, &frame);
             }
@@ -215,12 +215,12 @@ impl World {
         }
         let mut clients = std::mem::take(&mut self.clients);
         for client in &mut clients {
-            client.run(now, &mut self.ledger, &mut self.chance);
+            client.run(now, &mut self.ledger, &mut self.random);
             while let Some(path) = client.machine.poll_transmit(now, &mut frame) {
                 assert!(path < self.interfaces);
                 self.transmit((client.host, path), (0, path), &frame);
             }
-            client.run(now, &mut self.ledger, &mut self.chance);
+            client.run(now, &mut self.ledger, &mut self.random);
         }
         self.clients = clients;
     }
@@ -239,38 +239,38 @@ impl World {
             }
             Item::Heal { host, interface } => *self.cut.entry((host, interface)).or_default() -= 1,
             Item::StartServer => {
-                let (key, seed) = (self.key.clone(), self.chance.seed());
+                let (key, seed) = (self.key.clone(), self.random.bytes());
                 self.server = Some(Server::new(self.server_config, key, seed, self.slow_per_mille));
             }
             Item::StartClient { index } => {
                 let client = &mut self.clients[index];
-                client.restart(now, &mut self.ledger, &mut self.chance);
+                client.restart(now, &mut self.ledger, &mut self.random);
             }
         }
     }
 
     fn misfortune(&mut self) {
         let faults = self.faults;
-        if self.chance.below(1_000_000) < faults.partitions {
+        if self.random.below(1_000_000) < faults.partitions {
             self.met.partitions += 1;
-            let host = self.chance.below(self.clients.len() as u64 + 1) as u8;
-            let longest = if self.chance.per_mille(100) { 150_000_000 } else { 6_000_000 };
-            let (length, all) = (self.chance.below(longest), self.chance.per_mille(500));
-            let one = self.chance.below(u64::from(self.interfaces)) as u8;
+            let host = self.random.below(self.clients.len() as u64 + 1) as u8;
+            let longest = if self.random.per_mille(100) { 150_000_000 } else { 6_000_000 };
+            let (length, all) = (self.random.below(longest), self.random.per_mille(500));
+            let one = self.random.below(u64::from(self.interfaces)) as u8;
             for interface in (0..self.interfaces).filter(|interface| all || *interface == one) {
                 *self.cut.entry((host, interface)).or_default() += 1;
                 self.later(length, Item::Heal { host, interface });
             }
         }
-        if self.chance.below(1_000_000) < faults.server_restarts && self.server.is_some() {
+        if self.random.below(1_000_000) < faults.server_restarts && self.server.is_some() {
             self.met.server_restarts += 1;
             self.server = None;
-            let pause = self.chance.below(5_000_000);
+            let pause = self.random.below(5_000_000);
             self.later(pause, Item::StartServer);
         }
-        if self.chance.below(1_000_000) < faults.client_restarts {
+        if self.random.below(1_000_000) < faults.client_restarts {
             self.met.client_restarts += 1;
-            let index = self.chance.below(self.clients.len() as u64) as usize;
+            let index = self.random.below(self.clients.len() as u64) as usize;
             self.handle(Item::StartClient { index });
         }
     }
@@ -308,7 +308,7 @@ impl World {
         for index in 0..self.clients.len() {
             if self.clients[index].is_ended && self.clients[index].quota > 0 {
                 self.clients[index].is_ended = false;
-                let pause = self.chance.below(100_000);
+                let pause = self.random.below(100_000);
                 self.later(pause, Item::StartClient { index });
             }
         }
