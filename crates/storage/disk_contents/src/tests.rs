@@ -1,9 +1,6 @@
-use std::future::Future;
-use std::pin::pin;
-use std::task::{Context, Poll, Waker};
-
-use block::{BlockSize, Buffer, Durability, Extent, Geometry, Null, Pending, Profile, Run, Slice};
+use block::BlockSize;
 use proptest::prelude::*;
+use testkit::{TestDisk, ready};
 
 use super::*;
 
@@ -131,82 +128,25 @@ fn a_label_cannot_move_the_cursor() {
 }
 
 /// A device whose first block is a file system's, and all others zeros; or zeros alone.
-struct Disk {
-    zeros: Null,
-    has_system: bool,
-    read_only: bool,
-}
-
-impl Disk {
-    fn new(has_system: bool, read_only: bool) -> Disk {
-        let blocks = BlockSize::B512.exact(1 << 20).expect("whole blocks");
-        let geometry = Geometry { block_size: BlockSize::B512, blocks, physical_exponent: 0 };
-        Disk { zeros: Null::new(geometry), has_system, read_only }
+fn test_disk(has_system: bool, read_only: bool) -> TestDisk {
+    let disk = TestDisk::new(BlockSize::B512, 2048).with_profile(|profile| profile.read_only = read_only);
+    if has_system {
+        disk.with_bytes(|bytes| bytes[..4].copy_from_slice(b"XFSB"));
     }
-}
-
-impl BlockDevice for Disk {
-    fn geometry(&self) -> Geometry {
-        self.zeros.geometry()
-    }
-
-    fn profile(&self) -> Profile {
-        Profile { read_only: self.read_only, ..self.zeros.profile() }
-    }
-
-    fn read(&self, extent: Extent, buffer: Buffer) -> Pending<'_, Buffer> {
-        Box::pin(async move {
-            let mut buffer = self.zeros.read(extent, buffer).await?;
-            if self.has_system && extent.lba.0 == 0 {
-                buffer[..4].copy_from_slice(b"XFSB");
-            }
-            Ok(buffer)
-        })
-    }
-
-    fn write(&self, extent: Extent, data: Slice, durability: Durability) -> Pending<'_, ()> {
-        self.zeros.write(extent, data, durability)
-    }
-
-    fn flush(&self) -> Pending<'_, ()> {
-        self.zeros.flush()
-    }
-
-    fn unmap(&self, extent: Extent) -> Pending<'_, ()> {
-        self.zeros.unmap(extent)
-    }
-
-    fn write_zeroes(&self, extent: Extent, may_unmap: bool) -> Pending<'_, ()> {
-        self.zeros.write_zeroes(extent, may_unmap)
-    }
-
-    fn allocation(&self, extent: Extent, runs_max: usize) -> Pending<'_, Vec<Run>> {
-        self.zeros.allocation(extent, runs_max)
-    }
-
-    fn losses(&self) -> block::Losses {
-        block::Losses::NONE
-    }
-
-    fn quiesced(&self) -> Pending<'_, ()> {
-        Box::pin(std::future::ready(Ok(())))
-    }
+    disk
 }
 
 /// Whether the disk may be overwritten, and what is asked about it.
-fn consent(device: &Disk, part: Option<&str>, answer: Option<bool>) -> Result<(), Refused> {
+fn consent(device: &TestDisk, part: Option<&str>, answer: Option<bool>) -> Result<(), Refused> {
     let asked = |_: &str| answer.unwrap_or(false);
     let consent = if answer.is_some() { Consent::Ask(&asked) } else { Consent::Given };
     let overwritten = Overwritten { device, name: &"san", part };
-    match pin!(overwritten.consent(consent)).poll(&mut Context::from_waker(Waker::noop())) {
-        Poll::Ready(consent) => consent,
-        Poll::Pending => panic!("these disks answer at once"),
-    }
+    ready(overwritten.consent(consent))
 }
 
 #[test]
 fn what_is_on_a_disk_is_lost_with_consent_only() {
-    let disk = Disk::new(true, false);
+    let disk = test_disk(true, false);
     assert_eq!(
         consent(&disk, None, Some(false)),
         Err(Refused::Kept("an XFS file system is on san".to_owned()))
@@ -215,8 +155,8 @@ fn what_is_on_a_disk_is_lost_with_consent_only() {
     assert_eq!(said, "an XFS file system is on san, of which 1MiB would be overwritten");
     assert_eq!(consent(&disk, None, Some(true)), Ok(()));
     assert_eq!(consent(&disk, None, None), Ok(()));
-    assert_eq!(consent(&Disk::new(false, false), None, Some(false)), Ok(()), "nothing is lost");
-    let protected = consent(&Disk::new(false, true), None, None);
+    assert_eq!(consent(&test_disk(false, false), None, Some(false)), Ok(()), "nothing is lost");
+    let protected = consent(&test_disk(false, true), None, None);
     assert_eq!(protected, Err(Refused::WriteProtected("san".to_owned())));
 }
 

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use block::{BlockDevice, BlockSize, Blocks, Buffer, Durability, Extent, Pending};
+use block::{BlockDevice, BlockSize, Blocks, Buffer, Durability, Extent, Pending, Random};
 use raid::{
     AreaCopy, Assembly, Layout, Level, MemberStates, MetadataStore, Origin, ProtectionAreas, RaidDevice,
     Summed,
@@ -100,7 +100,7 @@ pub(crate) struct TestSet {
     kind: &'static Kind,
     device: Arc<RaidDevice>,
     has_failed: bool,
-    chance: u64,
+    random: Random,
 }
 
 impl TestSet {
@@ -152,15 +152,7 @@ impl TestSet {
             spawner: Arc::new(Here),
         };
         let device = Arc::new(end(RaidDevice::assemble(assembly)).expect("a set"));
-        TestSet { kind, device, has_failed: false, chance: 88_172_645_463_325_252 }
-    }
-
-    /// xorshift64 (Marsaglia, 2003).
-    fn draw(&mut self, below: u64) -> u64 {
-        self.chance ^= self.chance << 13;
-        self.chance ^= self.chance >> 7;
-        self.chance ^= self.chance << 17;
-        self.chance % below
+        TestSet { kind, device, has_failed: false, random: Random::new(1) }
     }
 
     /// CPU time of a request in nanoseconds; `None` if the set cannot do that.
@@ -182,7 +174,7 @@ impl TestSet {
         };
         let places = (self.device.geometry().bytes()) / bytes;
         let starts: Vec<u64> = (0..requests)
-            .map(|at| if bytes == RANDOM_BYTES { self.draw(places) } else { at % places })
+            .map(|at| if bytes == RANDOM_BYTES { self.random.below(places) } else { at % places })
             .collect();
         let device = Arc::clone(&self.device);
         let begun = cpu_time();

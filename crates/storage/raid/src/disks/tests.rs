@@ -1,122 +1,24 @@
-use std::future::Future;
-use std::pin::pin;
-use std::task::{Context, Poll, Waker};
-
-use block::{Allocation, BlockSize, Blocks, Geometry, Lba, Profile, Run, Slice};
+use block::BlockSize;
 use proptest::prelude::*;
+use testkit::{TestDisk, ready};
 
 use super::*;
 use crate::Level;
 use crate::choose::{FoundSet, Journal, LeftOut, Refusal, Trust, only_set};
 use crate::superblock::tests::{set, uuid};
 
-/// Bytes in memory, of which a write may be torn: it stops after so many bytes, and the device with it.
-struct Memory {
-    bytes: Lock<Vec<u8>>,
-    block_size: BlockSize,
-    /// Bytes that are still written.
-    left: Lock<Option<usize>>,
-    /// Of another host: nothing is written.
-    is_fenced: Lock<bool>,
-}
-
 const DISK_BYTES: usize = 5 << 20;
 
-impl Memory {
-    fn with_block_size(block_size: BlockSize) -> Arc<Memory> {
-        Arc::new(Memory {
-            bytes: Lock::new(vec![0x55; DISK_BYTES]),
-            block_size,
-            left: Lock::new(None),
-            is_fenced: Lock::new(false),
-        })
-    }
-
-    fn tear_after(&self, bytes: Option<usize>) {
-        *self.left.lock() = bytes;
-    }
-
-    fn change<'a>(&'a self, extent: Extent, data: &[u8]) -> Pending<'a, ()> {
-        if *self.is_fenced.lock() {
-            return Box::pin(async { Err(DeviceError::Fenced) });
-        }
-        let start = self.geometry().offset(extent) as usize;
-        let mut left = self.left.lock();
-        let fits = left.map_or(data.len(), |left| left.min(data.len()));
-        *left = left.map(|left| left - fits);
-        self.bytes.lock()[start..start + fits].copy_from_slice(&data[..fits]);
-        let result =
-            if fits == data.len() { Ok(()) } else { Err(DeviceError::Unwritable(Lba(extent.lba.0))) };
-        Box::pin(async move { result })
-    }
-}
-
-impl BlockDevice for Memory {
-    fn geometry(&self) -> Geometry {
-        let blocks = Blocks((DISK_BYTES >> self.block_size.shift()) as u64);
-        Geometry { block_size: self.block_size, blocks, physical_exponent: 0 }
-    }
-
-    fn profile(&self) -> Profile {
-        let granularity = Blocks(1);
-        Profile {
-            read_only: false,
-            thin: false,
-            granularity,
-            volatile_cache: true,
-            durable: false,
-            solid_state: true,
-            optimal_transfer: None,
-            loses_unseen: false,
-        }
-    }
-
-    fn read(&self, extent: Extent, mut buffer: Buffer) -> Pending<'_, Buffer> {
-        let start = self.geometry().offset(extent) as usize;
-        let length = buffer.len();
-        buffer.copy_from_slice(&self.bytes.lock()[start..start + length]);
-        Box::pin(async move { Ok(buffer) })
-    }
-
-    fn write(&self, extent: Extent, data: Slice, _: Durability) -> Pending<'_, ()> {
-        self.change(extent, &data)
-    }
-
-    fn flush(&self) -> Pending<'_, ()> {
-        Box::pin(async { Ok(()) })
-    }
-
-    fn unmap(&self, _: Extent) -> Pending<'_, ()> {
-        Box::pin(async { Ok(()) })
-    }
-
-    fn write_zeroes(&self, extent: Extent, _: bool) -> Pending<'_, ()> {
-        self.change(extent, &vec![0; self.geometry().length(extent) as usize])
-    }
-
-    fn allocation(&self, extent: Extent, _: usize) -> Pending<'_, Vec<Run>> {
-        Box::pin(async move { Ok(vec![Run { extent, allocation: Allocation::Mapped }]) })
-    }
-
-    fn losses(&self) -> block::Losses {
-        block::Losses::NONE
-    }
-
-    fn quiesced(&self) -> Pending<'_, ()> {
-        Box::pin(std::future::ready(Ok(())))
-    }
-}
-
-fn ready<T>(future: impl Future<Output = T>) -> T {
-    match pin!(future).poll(&mut Context::from_waker(Waker::noop())) {
-        Poll::Ready(output) => output,
-        Poll::Pending => panic!("memory answers at once"),
-    }
+/// A disk on which something was.
+fn memory(block_size: BlockSize) -> Arc<TestDisk> {
+    let disk = TestDisk::new(block_size, DISK_BYTES as u64 >> block_size.shift());
+    disk.with_bytes(|bytes| bytes.fill(0x55));
+    Arc::new(disk.with_profile(|profile| (profile.thin, profile.durable) = (false, false)))
 }
 
 /// A new set of memory disks.
 struct Scene {
-    memory: Vec<Arc<Memory>>,
+    memory: Vec<Arc<TestDisk>>,
     disks: Vec<Disk>,
 }
 
@@ -127,8 +29,8 @@ impl Scene {
 
     fn with_record(record: &SetRecord) -> Scene {
         let count = record.uuids().count();
-        let memory: Vec<_> = (0..count).map(|_| Memory::with_block_size(record.block_size)).collect();
-        let disk = |(index, device): (usize, &Arc<Memory>)| Disk {
+        let memory: Vec<_> = (0..count).map(|_| memory(record.block_size)).collect();
+        let disk = |(index, device): (usize, &Arc<TestDisk>)| Disk {
             name: format!("disk{index}"),
             device: Arc::clone(device) as Arc<dyn BlockDevice>,
         };
@@ -161,7 +63,7 @@ fn what_was_created_is_put_together_in_any_order() {
         // The first block of member 0's data is at 1 MiB of the first disk.
         let block = Buffer::zeroed(block_size.bytes() as usize).share();
         ready(parts.data.device().write(Extent::new(0, 1), block, Durability::Cached)).expect("written");
-        let bytes = scene.memory[0].bytes.lock();
+        let bytes = scene.memory[0].contents();
         assert_eq!((bytes[(1 << 20) - 1], bytes[1 << 20], bytes[(1 << 20) + 65_536]), (0, 0, 0x55));
     }
 }
@@ -219,7 +121,7 @@ fn a_journal_on_a_device_of_its_own_is_found_by_content_and_needs_no_more_room_t
     let ProtectionAreas::Journal(copies) = parts.protection() else { panic!("no journal") };
     let members: Vec<_> = copies.iter().map(|copy| copy.member).collect();
     assert_eq!(members, [Some(0), Some(1), None], "with areas of members in reserve");
-    let zeros = scene.memory[3].bytes.lock()[192 << 10..end as usize].iter().all(|byte| *byte == 0);
+    let zeros = scene.memory[3].contents()[192 << 10..end as usize].iter().all(|byte| *byte == 0);
     assert!(zeros, "no journal of before is found");
 }
 
@@ -228,13 +130,14 @@ fn an_old_copy_of_the_journal_and_none_are_refused_and_it_can_be_given_up() {
     let (_, mut scene) = with_journal_device();
     let states = MemberStates::in_sync(3);
     ready(scene.opened().records.start(&states)).expect("started");
-    let old = scene.memory[3].bytes.lock().clone();
+    let old = scene.memory[3].contents();
     let records = scene.opened().records;
     ready(records.start(&states)).expect("started again");
-    let is = std::mem::replace(&mut *scene.memory[3].bytes.lock(), old);
+    let is = scene.memory[3].contents();
+    scene.memory[3].with_bytes(|bytes| bytes.copy_from_slice(&old));
     let said = scene.found().expect_err("an old copy").to_string();
     assert!(said.contains("an old copy of it") && said.contains("would be lost"), "{said}");
-    *scene.memory[3].bytes.lock() = is;
+    scene.memory[3].with_bytes(|bytes| bytes.copy_from_slice(&is));
     assert_eq!(scene.found().expect("it is there").journal, Some(3));
     // A copy beside it; and none.
     scene.disks.push(scene.disks[3].clone());
@@ -264,8 +167,8 @@ fn a_journal_that_moves_to_the_members_leaves_its_device_behind() {
     assert_eq!((found.record.journal_device, found.journal), (None, None));
     assert!(matches!(found.left_out[..], [(3, LeftOut::FormerJournal { .. })]), "{:?}", found.left_out);
     assert!(
-        scene.memory[0].bytes.lock()[64 << 10..].starts_with(b"LNRTRAID\x01")
-            || scene.memory[0].bytes.lock()[128 << 10..].starts_with(b"LNRTRAID\x01")
+        scene.memory[0].contents()[64 << 10..].starts_with(b"LNRTRAID\x01")
+            || scene.memory[0].contents()[128 << 10..].starts_with(b"LNRTRAID\x01")
     );
     let ProtectionAreas::Journal(copies) = scene.opened().protection() else { panic!("no journal") };
     assert_eq!(copies.iter().filter_map(|copy| copy.member).collect::<Vec<_>>(), [0, 1]);
@@ -275,7 +178,7 @@ fn a_journal_that_moves_to_the_members_leaves_its_device_behind() {
 fn a_set_whose_journal_another_host_has_taken_over_records_nothing() {
     let (_, scene) = with_journal_device();
     let records = scene.opened().records;
-    *scene.memory[3].is_fenced.lock() = true;
+    scene.memory[3].fail_writes(Some(DeviceError::Fenced));
     assert_eq!(ready(records.start(&MemberStates::in_sync(3))), Err(DeviceError::Fenced));
     assert!(records.is_taken_over());
 }
@@ -306,7 +209,7 @@ fn a_replacement_is_not_covered_by_the_missed_regions_of_the_member_before_it() 
         assert_eq!(ready(records.missed_is_noted(true)), Ok(true));
         // Torn, the superblock of the member that is left has not the record of the replacement.
         scene.memory[0].tear_after(torn.then_some(100));
-        let disk = Memory::with_block_size(BlockSize::B512);
+        let disk = memory(BlockSize::B512);
         let replaced = ready(records.replace(1, uuid(9), disk));
         assert_eq!(replaced.is_err(), torn);
         scene.memory[0].tear_after(None);
@@ -388,18 +291,18 @@ fn a_record_that_a_fenced_member_ended_keeps_its_number_and_is_the_last() {
     let states = MemberStates::in_sync(3);
     ready(records.start(&states)).expect("started");
     let before = records.set().generation;
-    *scene.memory[2].is_fenced.lock() = true;
+    scene.memory[2].fail_writes(Some(DeviceError::Fenced));
     assert_eq!(ready(records.scrubbed(Some(ScrubRecord::default()))), Err(DeviceError::Fenced));
     // Members 0 and 1 have it.
     assert_eq!(records.set().generation, before + 1);
     // The other host may run the set, and lets this one in again.
-    *scene.memory[2].is_fenced.lock() = false;
-    let is = scene.memory[0].bytes.lock().clone();
+    scene.memory[2].fail_writes(None);
+    let is = scene.memory[0].contents();
     assert_eq!(ready(records.record(&states)), Err(DeviceError::Fenced));
     assert_eq!(ready(records.close()), Err(DeviceError::Fenced));
     let spare = Arc::clone(&scene.disks[1].device);
     assert_eq!(ready(records.add_spare(uuid(9), spare)), Err(DeviceError::Fenced));
-    assert!(is == *scene.memory[0].bytes.lock(), "nothing is written");
+    assert!(is == scene.memory[0].contents(), "nothing is written");
 }
 
 #[test]
@@ -476,9 +379,9 @@ proptest! {
 fn a_record_with_more_lost_extents_than_it_has_room_for_is_not_written() {
     let scene = Scene::new(Level::Raid1, 2);
     let records = scene.opened().records;
-    let before: Vec<Vec<u8>> = scene.memory.iter().map(|memory| memory.bytes.lock().clone()).collect();
+    let before: Vec<Vec<u8>> = scene.memory.iter().map(|memory| memory.contents()).collect();
     let mut states = records.set().states();
     (0..2049).for_each(|extent| states.lost.insert(1, extent * 2..extent * 2 + 1));
     assert_eq!(ready(records.record(&states)), Err(DeviceError::OutOfRange));
-    assert!(scene.memory.iter().map(|memory| memory.bytes.lock().clone()).eq(before));
+    assert!(scene.memory.iter().map(|memory| memory.contents()).eq(before));
 }

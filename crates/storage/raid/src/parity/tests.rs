@@ -1,4 +1,5 @@
 use proptest::prelude::*;
+use testkit::Random;
 
 use super::*;
 
@@ -33,13 +34,10 @@ impl Stripe {
 }
 
 fn stripes(strips: std::ops::Range<usize>) -> impl Strategy<Value = Stripe> {
-    (strips, 0..1500usize, 0..64usize, any::<u64>()).prop_map(|(strips, length, offset, mut state)| {
-        let bytes = (0..offset + strips * (length + 1)).map(|_| {
-            // An LCG of Knuth's; its high bits are random enough for bytes.
-            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-            (state >> 56) as u8
-        });
-        Stripe { bytes: bytes.collect(), offset, length, strips }
+    (strips, 0..1500usize, 0..64usize, any::<u64>()).prop_map(|(strips, length, offset, seed)| {
+        let mut bytes = vec![0; offset + strips * (length + 1)];
+        Random::new(seed).fill(&mut bytes);
+        Stripe { bytes, offset, length, strips }
     })
 }
 

@@ -1,4 +1,4 @@
-//! One thread with tasks that are polled in random order, a clock that moves with them, and chance from a seed.
+//! One thread with tasks that are polled in random order, a clock that moves with them, and random numbers from a seed.
 
 use std::cell::{Cell, RefCell};
 use std::future::{Future, poll_fn};
@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, Wake, Waker};
 use std::time::{Duration, Instant};
 
-use block::{Sleeper, Spawner};
+use block::{Random, Sleeper, Spawner};
 
 pub(crate) type Task = Pin<Box<dyn Future<Output = ()>>>;
 
@@ -22,27 +22,19 @@ impl Wake for Woken {
 
 thread_local! {
     static SPAWNED: RefCell<Vec<Task>> = const { RefCell::new(Vec::new()) };
-    static CHANCE: Cell<u64> = const { Cell::new(1) };
+    static RANDOM: RefCell<Random> = RefCell::new(Random::new(1));
     static STEPS: Cell<u64> = const { Cell::new(0) };
     static START: Instant = Instant::now();
 }
 
-/// Sets the seed of this thread. Neighbouring seeds differ in all bits.
+/// Sets the seed of this thread.
 pub(crate) fn seed(number: u64) {
-    CHANCE.set(number.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
-    for _ in 0..8 {
-        draw(2);
-    }
+    RANDOM.set(Random::new(number));
 }
 
-/// A number below `below`: xorshift64* (Vigna, 2016).
+/// A number below `below`.
 pub(crate) fn draw(below: u64) -> u64 {
-    let mut x = CHANCE.get();
-    x ^= x >> 12;
-    x ^= x << 25;
-    x ^= x >> 27;
-    CHANCE.set(x);
-    (x.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 32) % below.max(1)
+    RANDOM.with_borrow_mut(|random| random.below(below))
 }
 
 /// Once in so many.
