@@ -10,7 +10,7 @@
 //!
 //! Each segment is padded to a whole word. TotalAHSLength is one byte of words, so at most 1020 bytes arrive here.
 
-use super::{Malformed, pad_bytes};
+use super::bhs::{Malformed, pad_bytes};
 
 /// The longest CDB that iSCSI carries (section 11.2.2.3).
 pub const CDB_BYTES_MAX: usize = 260;

@@ -9,7 +9,9 @@
 //!   20  opcode-specific, to byte 47          |
 //! ```
 
-use super::{Itt, Lun, Malformed, Opcode};
+use derive_more::{Display, Error};
+use num_enum::TryFromPrimitive;
+
 use crate::serial::Sn;
 
 /// Bytes in a basic header segment.
@@ -27,7 +29,7 @@ impl Bhs {
     pub fn new(opcode: Opcode) -> Bhs {
         let mut bhs = Bhs([0; BHS_BYTES]);
         bhs.set_u8(0, opcode as u8);
-        bhs.set_u8(1, FINAL);
+        bhs.set_u8(1, 0x80);
         bhs
     }
 
@@ -54,11 +56,6 @@ impl Bhs {
     /// The Initiator Task Tag as it stands, reserved value and all: for answers to PDUs that do not parse.
     pub fn itt_raw(&self) -> u32 {
         self.u32(16)
-    }
-
-    /// Bytes 8 to 15, where they are a LUN.
-    pub fn lun(&self) -> Lun {
-        Lun(self.u64(8))
     }
 
     /// The byte at an offset.
@@ -124,49 +121,14 @@ impl Bhs {
         self.0[at..at + bytes.len()].copy_from_slice(bytes);
     }
 
-    /// Sets the I bit.
-    pub fn set_immediate(&mut self, immediate: bool) {
-        if immediate {
-            self.0[0] |= IMMEDIATE;
-        }
-    }
-
     /// Sets the length of the data segment: bytes, without padding.
     pub fn set_data_segment_length(&mut self, length: u32) {
         self.set_u24(5, length);
     }
 
-    /// Sets the LUN field.
-    pub fn set_lun(&mut self, lun: Lun) {
-        self.set_u64(8, lun.0);
-    }
-
-    /// Whether a bit of the flags in byte 1 is set.
-    pub(super) fn flag(&self, bit: u8) -> bool {
-        self.0[1] & bit != 0
-    }
-
-    /// The Initiator Task Tag, where the PDU must have one.
-    pub(super) fn itt(&self) -> Result<Itt, Malformed> {
-        Itt::new(self.itt_raw()).ok_or(Malformed::ReservedItt)
-    }
-
-    pub(super) fn numbers(&self) -> TargetNumbers {
-        TargetNumbers {
-            stat_sn: Sn(self.u32(24)),
-            exp_cmd_sn: Sn(self.u32(28)),
-            max_cmd_sn: Sn(self.u32(32)),
-        }
-    }
-
-    pub(super) fn set_numbers(&mut self, numbers: TargetNumbers) {
-        self.set_u32(24, numbers.stat_sn.0);
-        self.set_u32(28, numbers.exp_cmd_sn.0);
-        self.set_u32(32, numbers.max_cmd_sn.0);
-    }
-
     /// Refuses a header of another kind, and one with additional header segments: only the SCSI Command has any
     /// (section 11.2.2.1 defines no others).
+    #[inline]
     pub(super) fn expect(&self, opcode: Opcode) -> Result<(), Malformed> {
         self.expect_opcode(opcode)?;
         if self.total_ahs_length() == 0 { Ok(()) } else { Err(Malformed::UnexpectedAhs) }
@@ -177,8 +139,9 @@ impl Bhs {
         if self.opcode() == Some(opcode) { Ok(()) } else { Err(Malformed::WrongOpcode) }
     }
 
-    /// Refuses data, for the PDUs whose "DataSegmentLength MUST be 0".
-    pub(super) fn expect_no_data(&self) -> Result<(), Malformed> {
+    /// Refuses data too, for the PDUs whose "DataSegmentLength MUST be 0".
+    pub(super) fn expect_no_data(&self, opcode: Opcode) -> Result<(), Malformed> {
+        self.expect(opcode)?;
         if self.data_segment_length() == 0 { Ok(()) } else { Err(Malformed::UnexpectedData) }
     }
 }
@@ -195,52 +158,177 @@ pub struct TargetNumbers {
     pub max_cmd_sn: Sn,
 }
 
+/// The type of a PDU. Bit 5 is the sender: clear for the initiator, set for the target.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, TryFromPrimitive)]
+#[repr(u8)]
+pub enum Opcode {
+    /// Initiator: ping, or the response to the target's ping.
+    NopOut = 0x00,
+    /// Initiator: a SCSI command.
+    ScsiCommand = 0x01,
+    /// Initiator: abort, reset, query.
+    TaskManagementRequest = 0x02,
+    /// Initiator: begin or continue a login.
+    LoginRequest = 0x03,
+    /// Initiator: keys and values, in full feature phase.
+    TextRequest = 0x04,
+    /// Initiator: data of a write.
+    DataOut = 0x05,
+    /// Initiator: close this connection, another, or the session.
+    LogoutRequest = 0x06,
+    /// Initiator: request for retransmission.
+    SnackRequest = 0x10,
+    /// Target: ping, or the response to the initiator's ping.
+    NopIn = 0x20,
+    /// Target: status of a SCSI command.
+    ScsiResponse = 0x21,
+    /// Target: outcome of a task management function.
+    TaskManagementResponse = 0x22,
+    /// Target: continues, completes or refuses a login.
+    LoginResponse = 0x23,
+    /// Target: keys and values, in full feature phase.
+    TextResponse = 0x24,
+    /// Target: data of a read, perhaps with the command's status.
+    DataIn = 0x25,
+    /// Target: outcome of a logout.
+    LogoutResponse = 0x26,
+    /// Target: request for a part of a write's data.
+    R2t = 0x31,
+    /// Target: asynchronous event.
+    AsyncMessage = 0x32,
+    /// Target: rejection of a PDU.
+    Reject = 0x3f,
+}
+
+/// Initiator Task Tag (RFC 7143 section 11.2.1.8): the initiator's name for a task, unique in its session.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Display)]
+#[display("{_0:#x}")]
+pub struct Itt(u32);
+
+impl Itt {
+    /// A valid tag, for users that need only one.
+    pub const ZERO: Itt = Itt(0);
+
+    /// A tag; `None` for 0xffffffff, which is reserved.
+    pub fn new(value: u32) -> Option<Itt> {
+        (value != RESERVED_TAG).then_some(Itt(value))
+    }
+
+    /// The tag's value.
+    pub fn get(self) -> u32 {
+        self.0
+    }
+}
+
+/// Target Transfer Tag: the target's name for a transfer it asked for, or for a question it put.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Display)]
+#[display("{_0:#x}")]
+pub struct Ttt(u32);
+
+impl Ttt {
+    /// A tag; `None` for 0xffffffff, which is reserved.
+    pub fn new(value: u32) -> Option<Ttt> {
+        (value != RESERVED_TAG).then_some(Ttt(value))
+    }
+
+    /// The tag's value.
+    pub fn get(self) -> u32 {
+        self.0
+    }
+}
+
+/// A LUN: eight bytes by the format of SAM-5, opaque to iSCSI.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Display)]
+#[display("{_0:016x}")]
+pub struct Lun(pub u64);
+
+/// Initiator part of the session identifier (section 11.12.5): six bytes that the initiator chooses.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Isid(pub [u8; 6]);
+
+/// Target Session Identifying Handle (section 11.12.6): the target's name for a session. Zero asks for a new one.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Display)]
+pub struct Tsih(pub u16);
+
+impl Tsih {
+    /// "A new session, please"; never the handle of one that exists.
+    pub const NEW: Tsih = Tsih(0);
+}
+
+/// Connection identifier (section 11.12.7): the initiator's name for a connection within its session.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Display)]
+pub struct Cid(pub u16);
+
+/// Why a header could not be parsed.
+#[expect(missing_docs, reason = "where a variant has no more to say than it displays")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Display, Error)]
+pub enum Malformed {
+    /// RFC 7143 section 11.2.1.2 lists no such opcode.
+    #[display("unknown opcode")]
+    UnknownOpcode,
+    #[display("another opcode than expected")]
+    WrongOpcode,
+    /// 0xffffffff where a task must be named.
+    #[display("reserved Initiator Task Tag")]
+    ReservedItt,
+    /// 0xffffffff where a transfer must be named.
+    #[display("reserved Target Transfer Tag")]
+    ReservedTtt,
+    /// A task is named in a PDU that belongs to none (sections 11.9, 11.17).
+    #[display("an Initiator Task Tag where none belongs")]
+    UnexpectedItt,
+    #[display("additional header segments where none belong")]
+    UnexpectedAhs,
+    /// Data in a PDU whose DataSegmentLength must be 0.
+    #[display("data where none belongs")]
+    UnexpectedData,
+    /// An additional header segment is cut off, or does not have the length its type must have.
+    #[display("additional header segment of a wrong length")]
+    AhsLength,
+    #[display("additional header segment given twice")]
+    AhsRepeated,
+    /// A task attribute above 4 (section 11.3.1).
+    #[display("reserved task attribute")]
+    ReservedAttribute,
+    /// "Setting both the W and the F bit to 0 is an error" (section 11.3.1): data announced, but no write.
+    #[display("data announced for a command that is no write")]
+    UnsolicitedDataWithoutWrite,
+    /// Overflow and underflow at once (sections 11.4.1, 11.7.3).
+    #[display("overflow and underflow at once")]
+    ContradictoryResidual,
+    /// A SCSI response code between the standard's and the vendors' (section 11.4.3).
+    #[display("reserved response code")]
+    ReservedResponse,
+    /// Status on a Data-In that is not the last (section 11.7.3).
+    #[display("status on a Data-In that is not the last")]
+    StatusWithoutFinal,
+    /// An R2T for no data (section 11.8.4).
+    #[display("an R2T that asks for nothing")]
+    EmptyR2t,
+    /// C together with F or T (sections 11.10.2, 11.12.2).
+    #[display("text that goes on and is over")]
+    ContinueAndFinal,
+    /// Login stage 2 (section 11.12.3).
+    #[display("reserved login stage")]
+    ReservedStage,
+    /// An invalid stage transition (section 11.12.3).
+    #[display("a login that does not go forward")]
+    BackwardStage,
+    /// A logout reason above 2 (section 11.14.1).
+    #[display("reserved logout reason")]
+    ReservedLogoutReason,
+    /// A SNACK type above 3 (section 11.16.1).
+    #[display("reserved SNACK type")]
+    ReservedSnackKind,
+}
+
 /// Bytes that fill a segment of this length up to a whole four-byte word.
 pub fn pad_bytes(length: usize) -> usize {
     length.wrapping_neg() % 4
 }
 
-/// Byte 1: the last, or only, PDU of its sequence.
-pub(super) const FINAL: u8 = 0x80;
-/// Byte 1 of text and login PDUs: the text continues in the next PDU.
-pub(super) const CONTINUE: u8 = 0x40;
-
 const IMMEDIATE: u8 = 0x40;
 const OPCODE_MASK: u8 = 0x3f;
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn fields_are_big_endian() {
-        let mut bhs = Bhs([0; BHS_BYTES]);
-        bhs.set_u16(8, 0x0102);
-        bhs.set_u24(10, 0x03_0405);
-        bhs.set_u32(16, 0x0607_0809);
-        bhs.set_u64(20, 0x0a0b_0c0d_0e0f_1011);
-        assert_eq!(bhs.bytes(8), [1, 2, 3, 4, 5]);
-        assert_eq!(bhs.bytes(16), [6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17]);
-        assert_eq!((bhs.u16(8), bhs.u24(10)), (0x0102, 0x03_0405));
-        assert_eq!((bhs.u32(16), bhs.u64(20)), (0x0607_0809, 0x0a0b_0c0d_0e0f_1011));
-    }
-
-    #[test]
-    fn the_wire_counts_ahs_in_words() {
-        let mut bhs = Bhs::new(Opcode::ScsiCommand);
-        bhs.set_u8(4, 0xff);
-        assert_eq!(bhs.total_ahs_length(), 1020);
-    }
-
-    #[test]
-    fn data_is_padded_to_whole_words() {
-        assert_eq!([0, 1, 2, 3, 4].map(pad_bytes), [0, 3, 2, 1, 0]);
-    }
-
-    #[test]
-    fn the_reserved_top_bit_of_the_opcode_byte_is_ignored() {
-        let mut bhs = Bhs::new(Opcode::NopOut);
-        bhs.set_u8(0, 0xc0);
-        assert_eq!((bhs.opcode(), bhs.immediate()), (Some(Opcode::NopOut), true));
-    }
-}
+/// No task, or no transfer.
+pub(super) const RESERVED_TAG: u32 = 0xffff_ffff;
