@@ -10,9 +10,20 @@
 //! ```
 //!
 //! All numbers are big-endian. Bytes behind the trailer are padding of the network and ignored.
+//!
+//! A frame to be sent is in pieces ([`Frame`]): data of messages stay where they are ([`Payload`]), until the kernel copies
+//! them. What is sealed has to be copied. The trailer proves that a frame was not damaged (CRC32C), or that the peer of the
+//! login sent it (AEAD). The header is in clear and covered in both cases. The nonce of the AEAD is the frame's path and
+//! number, which no epoch uses twice, under a key that is of one direction of one epoch.
 
+use std::ops::{Deref, Range};
+use std::sync::Arc;
+use std::{fmt, iter};
+
+use crc_fast::{CrcAlgorithm, Digest, crc32_iscsi};
 use derive_more::{Display, Error};
 use num_enum::TryFromPrimitive;
+use ring::aead::{AES_256_GCM, Aad, Algorithm, CHACHA20_POLY1305, LessSafeKey, Nonce, UnboundKey};
 
 /// The EtherType of HyperSCSI.
 pub const ETHERTYPE: u16 = 0x889a;
@@ -253,5 +264,295 @@ impl Header {
         bytes[20..24].copy_from_slice(&self.message.to_be_bytes());
         bytes[24..28].copy_from_slice(&self.message_bytes.to_be_bytes());
         bytes
+    }
+}
+
+/// A piece of data that is shorter costs less to be copied than to be a piece.
+const PIECE_BYTES_MIN: usize = 1024;
+/// Pieces of data in a frame. Behind each, and in front of all, is a piece of the frame's own bytes.
+const DATA_PIECES_MAX: usize = 3;
+
+/// A frame.
+#[derive(Debug, Default)]
+pub struct Frame {
+    /// Header, acknowledgement, heads and short data of messages, trailer, padding.
+    pub(crate) bytes: Vec<u8>,
+    /// Data of messages, each in front of the byte of `bytes` with this number.
+    data: Vec<(usize, Payload)>,
+    /// No data may be pieces of their own.
+    is_sealed: bool,
+}
+
+impl Frame {
+    /// The most pieces that a frame has.
+    pub const PIECES_MAX: usize = 2 * DATA_PIECES_MAX + 1;
+
+    /// An empty one that uses this memory.
+    pub(crate) fn over(bytes: Vec<u8>) -> Frame {
+        let mut frame = Frame { bytes, ..Frame::default() };
+        frame.clear();
+        frame
+    }
+
+    /// Empties it.
+    pub fn clear(&mut self) {
+        self.begin(false);
+    }
+
+    pub(crate) fn begin(&mut self, is_sealed: bool) {
+        self.bytes.clear();
+        self.data.clear();
+        self.is_sealed = is_sealed;
+    }
+
+    /// Its bytes, in order; at most [`Frame::PIECES_MAX`] pieces.
+    pub fn pieces(&self) -> impl Iterator<Item = &[u8]> {
+        let ends = self.data.iter().map(|(end, _)| *end).chain([self.bytes.len()]);
+        let starts = iter::once(0).chain(self.data.iter().map(|(end, _)| *end));
+        let own = starts.zip(ends).map(|(start, end)| &self.bytes[start..end]);
+        let data = self.data.iter().map(|(_, data)| Some(&**data)).chain([None]);
+        own.zip(data).flat_map(|(own, data)| iter::once(own).chain(data))
+    }
+
+    /// Its bytes in one piece.
+    pub(crate) fn into_bytes(self) -> Vec<u8> {
+        if self.data.is_empty() { self.bytes } else { self.pieces().collect::<Vec<&[u8]>>().concat() }
+    }
+
+    /// The number of its bytes.
+    pub fn len(&self) -> usize {
+        self.bytes.len() + self.data.iter().map(|(_, data)| data.len()).sum::<usize>()
+    }
+
+    /// Whether it has none.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Makes it as long as this at least.
+    pub fn pad(&mut self, bytes: usize) {
+        let missing = bytes.saturating_sub(self.len());
+        self.bytes.resize(self.bytes.len() + missing, 0);
+    }
+
+    pub(crate) fn put(&mut self, bytes: &[u8]) {
+        self.bytes.extend_from_slice(bytes);
+    }
+
+    pub(crate) fn put_data(&mut self, all: &Payload, start: usize, end: usize) {
+        if end - start < PIECE_BYTES_MIN || self.is_sealed || self.data.len() == DATA_PIECES_MAX {
+            self.put(&all[start..end]);
+        } else {
+            self.data.push((self.bytes.len(), all.part(start..end)));
+        }
+    }
+
+    pub(crate) fn crc(&self) -> u32 {
+        let mut digest = Digest::new(CrcAlgorithm::Crc32Iscsi);
+        self.pieces().for_each(|piece| digest.update(piece));
+        digest.finalize() as u32
+    }
+}
+
+/// Bytes of a shared buffer. A copy of it is the same bytes.
+#[derive(Clone, Default)]
+pub struct Payload {
+    /// `None`: no bytes.
+    buffer: Option<Arc<dyn AsRef<[u8]> + Send + Sync>>,
+    range: Range<usize>,
+}
+
+impl Payload {
+    /// All bytes of a buffer, which must be the same ones as long as this is there.
+    pub fn new(buffer: impl AsRef<[u8]> + Send + Sync + 'static) -> Payload {
+        let range = 0..buffer.as_ref().len();
+        if range.is_empty() { Payload::default() } else { Payload { buffer: Some(Arc::new(buffer)), range } }
+    }
+
+    /// A part of it, as far as it reaches.
+    pub fn part(&self, part: Range<usize>) -> Payload {
+        let end = (self.range.start + part.end).min(self.range.end);
+        let start = (self.range.start + part.start).min(end);
+        Payload { buffer: self.buffer.clone(), range: start..end }
+    }
+
+    /// Cuts off what is beyond so many bytes.
+    pub fn truncate(&mut self, bytes: usize) {
+        self.range.end = self.range.end.min(self.range.start + bytes);
+    }
+}
+
+impl Deref for Payload {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        let bytes = self.buffer.as_ref().map_or(&[][..], |buffer| (**buffer).as_ref());
+        bytes.get(self.range.clone()).unwrap_or_default()
+    }
+}
+
+impl From<Vec<u8>> for Payload {
+    fn from(bytes: Vec<u8>) -> Payload {
+        Payload::new(bytes)
+    }
+}
+
+impl fmt::Debug for Payload {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} bytes", self.len())
+    }
+}
+
+impl<T: AsRef<[u8]> + ?Sized> PartialEq<T> for Payload {
+    fn eq(&self, other: &T) -> bool {
+        **self == *other.as_ref()
+    }
+}
+
+impl AsRef<[u8]> for Payload {
+    fn as_ref(&self) -> &[u8] {
+        self
+    }
+}
+
+impl Eq for Payload {}
+
+/// How the frames of a session are sealed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Cipher {
+    /// AES-256-GCM: the faster one where the processor has AES.
+    Aes256Gcm,
+    /// ChaCha20-Poly1305.
+    ChaCha20Poly1305,
+}
+
+/// The protection of an epoch's frames.
+pub(crate) enum Protection {
+    /// Damage is noticed, forgery is not.
+    Crc,
+    /// Both are. The keys are this side's and the peer's.
+    Aead { ours: Box<LessSafeKey>, theirs: Box<LessSafeKey> },
+}
+
+impl fmt::Debug for Protection {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(if self.is_aead() { "Aead" } else { "Crc" })
+    }
+}
+
+impl Protection {
+    pub(crate) fn aead(cipher: Cipher, ours: &[u8; 32], theirs: &[u8; 32]) -> Protection {
+        let algorithm: &'static Algorithm = match cipher {
+            Cipher::Aes256Gcm => &AES_256_GCM,
+            Cipher::ChaCha20Poly1305 => &CHACHA20_POLY1305,
+        };
+        let key = |bytes| {
+            let key = UnboundKey::new(algorithm, bytes);
+            Box::new(LessSafeKey::new(key.expect("both ciphers have keys of 32 bytes")))
+        };
+        Protection::Aead { ours: key(ours), theirs: key(theirs) }
+    }
+
+    pub(crate) fn is_aead(&self) -> bool {
+        matches!(self, Protection::Aead { .. })
+    }
+
+    /// Bytes behind a body.
+    pub(crate) fn trailer_bytes(&self) -> usize {
+        if self.is_aead() { TAG_BYTES } else { CRC_BYTES }
+    }
+
+    /// Ends a frame that consists of this header and the body behind it.
+    pub(crate) fn seal(&self, header: &Header, frame: &mut Frame) {
+        match self {
+            Protection::Crc => frame.put(&frame.crc().to_be_bytes()),
+            Protection::Aead { ours, .. } => {
+                let (head, body) = frame.bytes.split_at_mut(HEADER_BYTES);
+                let tag = ours.seal_in_place_separate_tag(nonce(header), Aad::from(&*head), body);
+                frame.put(tag.expect("a frame is shorter than a cipher's limit").as_ref());
+            }
+        }
+    }
+
+    /// The body of a frame whose trailer is right. The length was checked by [`Header::parse`].
+    pub(crate) fn open<'a>(&self, header: &Header, frame: &'a mut [u8]) -> Option<&'a [u8]> {
+        if header.sealed != self.is_aead() {
+            return None;
+        }
+        let end = HEADER_BYTES + usize::from(header.length);
+        match self {
+            Protection::Crc => {
+                let crc = frame.get(end..end + CRC_BYTES)?;
+                (crc == crc32_iscsi(&frame[..end]).to_be_bytes()).then(|| &frame[HEADER_BYTES..end])
+            }
+            Protection::Aead { theirs, .. } => {
+                let (head, sealed) = frame.get_mut(..end + TAG_BYTES)?.split_at_mut(HEADER_BYTES);
+                let body = theirs.open_in_place(nonce(header), Aad::from(&*head), sealed);
+                body.ok().map(|body| &*body)
+            }
+        }
+    }
+}
+
+fn nonce(header: &Header) -> Nonce {
+    let mut bytes = [0; 12];
+    bytes[0] = header.path;
+    bytes[4..].copy_from_slice(&header.number.to_be_bytes());
+    Nonce::assume_unique_for_key(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pieces(frame: &Frame) -> Vec<Vec<u8>> {
+        frame.pieces().map(<[u8]>::to_vec).collect()
+    }
+
+    #[test]
+    fn long_data_stay_where_they_are() {
+        let data = Payload::from((0..5000).map(|at| at as u8).collect::<Vec<u8>>());
+        let mut frame = Frame::default();
+        frame.put(b"head");
+        frame.put_data(&data, 0, 2000);
+        frame.put(b"x");
+        frame.put_data(&data, 1990, 2000);
+        frame.put_data(&data, 2000, 4000);
+        frame.put(b"tail");
+        let wanted = [b"head", &data[..2000], b"x", &data[1990..2000], &data[2000..4000], b"tail"].concat();
+        assert_eq!(pieces(&frame).concat(), wanted);
+        assert_eq!((pieces(&frame).len(), frame.len()), (5, wanted.len()));
+        assert!(frame.pieces().any(|piece| piece.as_ptr() == data[2000..].as_ptr()));
+        assert_eq!(frame.crc(), crc_fast::crc32_iscsi(&wanted));
+        frame.pad(wanted.len() + 2);
+        assert_eq!(pieces(&frame).concat(), [&wanted[..], &[0, 0]].concat());
+        frame.begin(true);
+        frame.put_data(&data, 0, 5000);
+        assert_eq!(pieces(&frame), [data.to_vec()], "it will be sealed");
+    }
+
+    #[test]
+    fn a_frame_has_no_more_pieces_than_it_says() {
+        let data = Payload::from(vec![7; 2000]);
+        let mut frame = Frame::default();
+        for _ in 0..9 {
+            frame.put(b"head");
+            frame.put_data(&data, 0, 2000);
+        }
+        assert_eq!((pieces(&frame).len(), frame.len()), (Frame::PIECES_MAX, 9 * 2004));
+    }
+
+    #[test]
+    fn parts_are_the_same_bytes_and_reach_no_further_than_the_whole() {
+        let mut all = Payload::from(b"0123456789".to_vec());
+        assert_eq!(all.part(2..5), *b"234");
+        assert_eq!(all.part(2..5).part(1..9), *b"34", "of the part");
+        assert_eq!(all.part(20..30), *b"");
+        assert_eq!(all.part(2..5).as_ptr(), all[2..].as_ptr());
+        all.truncate(4);
+        assert_eq!(all, *b"0123");
+        all.truncate(9);
+        assert_eq!(all.len(), 4);
+        assert_eq!(Payload::from(Vec::new()), Payload::default());
     }
 }

@@ -17,38 +17,26 @@
 //! Commands and data pass through the machines: every byte is summed or encrypted anyway. Data to be sent are copied by nobody but the
 //! kernel ([`Frame`]), unless they are encrypted; received ones once, into their message.
 
-mod ack;
-mod bundle;
-mod chance;
-mod congestion;
-mod counters;
 pub mod discovery;
 mod frame;
 pub mod initiator;
 mod login;
-mod open;
-mod outgoing;
 mod path;
-mod payload;
 mod pdu;
-mod protection;
 mod reassembly;
-mod seen;
 pub mod target;
 mod transport;
 
-pub use counters::Counters;
 pub use frame::{
-    CRC_BYTES, ETHERTYPE, FRAGMENTS_MAX, FRAME_BYTES_MAX, FRAME_BYTES_MIN, HEADER_BYTES, Header,
-    MESSAGES_OPEN_MAX, Malformed, NUMBER_END, Opcode, PATHS_MAX, SESSION_AT, TAG_BYTES, UDP_PORT, VERSION,
+    CRC_BYTES, Cipher, ETHERTYPE, FRAGMENTS_MAX, FRAME_BYTES_MAX, FRAME_BYTES_MIN, Frame, HEADER_BYTES,
+    Header, MESSAGES_OPEN_MAX, Malformed, NUMBER_END, Opcode, PATHS_MAX, Payload, SESSION_AT, TAG_BYTES,
+    UDP_PORT, VERSION,
 };
 pub use initiator::Initiator;
 pub use login::{NAME_BYTES_MAX, PATTERN, Psk, Refusal, is_name};
-pub use outgoing::Frame;
-pub use payload::Payload;
 pub use pdu::{
     CDB_BYTES_MAX, Command, DATA_BYTES_MAX, Function, FunctionResult, Response, SENSE_BYTES_MAX,
     TaskAttribute,
 };
-pub use protection::Cipher;
 pub use target::Target;
+pub use transport::Counters;

@@ -28,9 +28,7 @@ use snow::types::{Cipher as NoiseCipher, Dh, Hash, Random};
 use snow::{Builder, HandshakeState};
 use zeroize::Zeroizing;
 
-use crate::frame::{FRAME_BYTES_MIN, HEADER_BYTES, Header, Opcode, PATHS_MAX};
-use crate::outgoing::Frame;
-use crate::protection::{Cipher, Protection};
+use crate::frame::{Cipher, FRAME_BYTES_MIN, Frame, HEADER_BYTES, Header, Opcode, PATHS_MAX, Protection};
 
 /// The Noise protocol.
 pub const PATTERN: &str = "Noise_NNpsk0_25519_ChaChaPoly_BLAKE2s";
@@ -454,5 +452,34 @@ impl Handshake {
 impl std::fmt::Debug for Handshake {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("Handshake")
+    }
+}
+
+/// A generator: SHA-256 of the seed and a counter.
+pub(crate) struct SeededRandom {
+    seed: Zeroizing<[u8; 32]>,
+    drawn: u64,
+}
+
+impl SeededRandom {
+    pub(crate) fn new(seed: [u8; 32]) -> SeededRandom {
+        SeededRandom { seed: Zeroizing::new(seed), drawn: 0 }
+    }
+
+    pub(crate) fn bytes(&mut self) -> Zeroizing<[u8; 32]> {
+        self.drawn += 1;
+        let hash = Sha256::new().chain_update(*self.seed).chain_update(self.drawn.to_be_bytes());
+        Zeroizing::new(hash.finalize().into())
+    }
+
+    pub(crate) fn u64(&mut self) -> u64 {
+        let bytes = self.bytes();
+        bytes.first_chunk().map_or(0, |chunk| u64::from_be_bytes(*chunk))
+    }
+}
+
+impl std::fmt::Debug for SeededRandom {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("SeededRandom").field("drawn", &self.drawn).finish_non_exhaustive()
     }
 }

@@ -1,11 +1,12 @@
 //! One path of an epoch: numbers of frames in both directions, what is under way, and when it counts as lost.
+//!
+//! Acknowledgements tell which frames of a path arrived; the window that tells them apart is the replay window, too. Round
+//! trips are measured as Jacobson and Karels do (RFC 6298), and a window in frames follows from them by additive increase
+//! and multiplicative decrease (RFC 5681).
 
 use std::collections::VecDeque;
 use std::iter;
 use std::time::{Duration, Instant};
-
-use crate::ack::{ACK_SPAN, Ack, Received};
-use crate::congestion::{Congestion, RoundTrips};
 
 /// A frame counts as lost when one that was sent so many frames later has arrived, at first.
 const REORDERING_MIN: u64 = 3;
@@ -293,5 +294,337 @@ impl Path {
         }
         let again = if self.is_down { now + self.trips.backed_off(self.timeouts).min(RETRY) } else { now };
         self.probe_at = Some(again);
+    }
+}
+
+/// Bytes of an acknowledgement on the wire.
+pub(crate) const ACK_BYTES: usize = 48;
+/// Numbers below the largest one that an acknowledgement tells of.
+pub(crate) const ACK_SPAN: u64 = 256;
+/// Numbers below the largest one that a receiver tells apart. Older frames are dropped: they may have been met.
+const REPLAY_SPAN: u64 = 1024;
+/// An acknowledgement waits so long for a frame that it can travel in, and for more to acknowledge.
+pub(crate) const ACK_DELAY: Duration = Duration::from_millis(1);
+/// It does not wait when it has so many frames to tell of.
+const ACK_FRAMES: u32 = 32;
+
+/// An acknowledgement.
+///
+/// ```text
+///  0 largest number u48 │ 6 its delay in µs u32 │ 10 credit u48 │ 16 bitmap, 256 bits
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Ack {
+    /// The largest number that arrived on this path.
+    pub(crate) largest: u64,
+    /// How long ago.
+    pub(crate) delay: Duration,
+    /// Bytes of messages that may be begun in this epoch, from its beginning on.
+    pub(crate) granted: u64,
+    /// Bit `i`, from the highest of the first byte: `largest - 1 - i` arrived.
+    pub(crate) bitmap: [u8; 32],
+}
+
+impl Ack {
+    pub(crate) fn parse(body: &[u8]) -> Option<Ack> {
+        let bytes: &[u8; ACK_BYTES] = body.first_chunk()?;
+        let u48 = |at: usize| bytes[at..at + 6].iter().fold(0, |sum, byte| sum << 8 | u64::from(*byte));
+        let delay = bytes[6..10].iter().fold(0, |sum, byte| sum << 8 | u64::from(*byte));
+        let mut bitmap = [0; 32];
+        bitmap.copy_from_slice(&bytes[16..]);
+        Some(Ack { largest: u48(0), delay: Duration::from_micros(delay), granted: u48(10), bitmap })
+    }
+
+    pub(crate) fn bytes(&self) -> [u8; ACK_BYTES] {
+        let mut bytes = [0; ACK_BYTES];
+        let delay = u32::try_from(self.delay.as_micros()).unwrap_or(u32::MAX);
+        bytes[..6].copy_from_slice(&self.largest.to_be_bytes()[2..]);
+        bytes[6..10].copy_from_slice(&delay.to_be_bytes());
+        bytes[10..16].copy_from_slice(&self.granted.to_be_bytes()[2..]);
+        bytes[16..].copy_from_slice(&self.bitmap);
+        bytes
+    }
+
+    /// Whether it says that this number arrived.
+    pub(crate) fn covers(&self, number: u64) -> bool {
+        match self.largest.checked_sub(number) {
+            None => false,
+            Some(0) => true,
+            Some(below @ 1..=ACK_SPAN) => {
+                let bit = (below - 1) as usize;
+                self.bitmap[bit / 8] & 0x80 >> (bit % 8) != 0
+            }
+            Some(_) => false,
+        }
+    }
+}
+
+/// The frames that arrived on a path.
+#[derive(Debug, Default)]
+pub(crate) struct Received {
+    largest: Option<u64>,
+    largest_at: Option<Instant>,
+    /// Whether a number within [`REPLAY_SPAN`] of the largest arrived: its bit is its remainder.
+    bits: [u64; (REPLAY_SPAN / 64) as usize],
+    /// Frames that want an acknowledgement and have none yet.
+    pending: u32,
+    due: Option<Instant>,
+}
+
+impl Received {
+    fn bit(&self, number: u64) -> bool {
+        let at = number % REPLAY_SPAN;
+        self.bits[(at / 64) as usize] >> (at % 64) & 1 == 1
+    }
+
+    fn set(&mut self, number: u64, is_set: bool) {
+        let at = number % REPLAY_SPAN;
+        let (word, mask) = (&mut self.bits[(at / 64) as usize], 1 << (at % 64));
+        *word = if is_set { *word | mask } else { *word & !mask };
+    }
+
+    /// Whether this number and the 63 below it arrived, the highest first. Those below 0 have not.
+    fn down_from(&self, number: u64) -> u64 {
+        let words = self.bits.len() as u64;
+        let (word, shift) = (number / 64, number % 64);
+        let below =
+            if shift == 63 { 0 } else { self.bits[((word + words - 1) % words) as usize] >> (shift + 1) };
+        self.bits[(word % words) as usize] << (63 - shift) | below
+    }
+
+    /// Whether a frame of this number may be taken: it was not met, and it is not too old to tell.
+    pub(crate) fn is_new(&self, number: u64) -> bool {
+        match self.largest {
+            Some(largest) if number <= largest => largest - number < REPLAY_SPAN && !self.bit(number),
+            _ => true,
+        }
+    }
+
+    /// Notes a frame; `wanting` an acknowledgement, `at_once` if its sender waits for it.
+    pub(crate) fn record(&mut self, now: Instant, number: u64, wanting: bool, at_once: bool) {
+        let expected = self.largest.map_or(0, |largest| largest + 1);
+        if number >= expected {
+            let from = expected.max(number.saturating_sub(REPLAY_SPAN - 1));
+            (from..number).for_each(|between| self.set(between, false));
+            (self.largest, self.largest_at) = (Some(number), Some(now));
+        }
+        self.set(number, true);
+        if wanting {
+            self.pending += 1;
+            let at_once = at_once || number != expected || self.pending >= ACK_FRAMES;
+            let due = if at_once { now } else { now + ACK_DELAY };
+            self.due = Some(self.due.map_or(due, |before| before.min(due)));
+        }
+    }
+
+    /// When the next acknowledgement is due.
+    pub(crate) fn due(&self) -> Option<Instant> {
+        self.due
+    }
+
+    /// Whether a frame waits for its acknowledgement.
+    pub(crate) fn is_pending(&self) -> bool {
+        self.pending > 0
+    }
+
+    /// The acknowledgement, which is sent now. `None` if nothing arrived yet.
+    pub(crate) fn ack(&mut self, now: Instant, granted: u64) -> Option<Ack> {
+        let (largest, at) = (self.largest?, self.largest_at?);
+        (self.pending, self.due) = (0, None);
+        let mut bitmap = [0; 32];
+        for (eight, down) in bitmap.chunks_exact_mut(8).zip((1..).step_by(64)) {
+            if let Some(number) = largest.checked_sub(down) {
+                eight.copy_from_slice(&self.down_from(number).to_be_bytes());
+            }
+        }
+        Some(Ack { largest, delay: now.saturating_duration_since(at), granted, bitmap })
+    }
+}
+
+/// Before the first round trip is known (OpenAoE's driver begins with the same).
+const RTO_INITIAL: Duration = Duration::from_millis(250);
+/// A machine that is busy answers some milliseconds late: sending again earlier costs more than it gains.
+const RTO_MIN: Duration = Duration::from_millis(5);
+const RTO_MAX: Duration = Duration::from_secs(2);
+
+/// Frames under way at the beginning (RFC 6928).
+const WINDOW_INITIAL: u32 = 10;
+const WINDOW_MIN: u32 = 2;
+/// An acknowledgement tells of so many frames.
+pub(crate) const WINDOW_MAX: u32 = ACK_SPAN as u32;
+
+/// Round trips of a path.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct RoundTrips {
+    smoothed: Option<Duration>,
+    variation: Duration,
+    latest: Duration,
+}
+
+impl RoundTrips {
+    /// A measurement. Every frame has a number of its own, so it is never that of another transmission.
+    pub(crate) fn sample(&mut self, trip: Duration, ack_delay: Duration) {
+        let trip = trip.saturating_sub(ack_delay.min(ACK_DELAY)).max(Duration::from_micros(1));
+        self.latest = trip;
+        match self.smoothed {
+            None => (self.smoothed, self.variation) = (Some(trip), trip / 2),
+            Some(smoothed) => {
+                self.variation = (self.variation * 3 + smoothed.abs_diff(trip)) / 4;
+                self.smoothed = Some((smoothed * 7 + trip) / 8);
+            }
+        }
+    }
+
+    pub(crate) fn smoothed(&self) -> Option<Duration> {
+        self.smoothed
+    }
+
+    /// How long an acknowledgement is waited for.
+    pub(crate) fn timeout(&self) -> Duration {
+        self.smoothed.map_or(RTO_INITIAL, |smoothed| {
+            (smoothed + (self.variation * 4).max(ACK_DELAY) + ACK_DELAY).clamp(RTO_MIN, RTO_MAX)
+        })
+    }
+
+    /// The same after so many times without an answer.
+    pub(crate) fn backed_off(&self, times: u32) -> Duration {
+        (self.timeout() * (1 << times.min(10))).min(RTO_MAX)
+    }
+
+    /// A frame is lost when one that was sent so much later has arrived (RFC 9002 section 6.1.2).
+    pub(crate) fn reordering(&self) -> Duration {
+        let longest = self.smoothed.unwrap_or(RTO_INITIAL).max(self.latest);
+        (longest * 9 / 8).max(Duration::from_millis(1))
+    }
+}
+
+/// The window of a path.
+#[derive(Debug)]
+pub(crate) struct Congestion {
+    window: u32,
+    threshold: u32,
+    /// Frames acknowledged since the window grew last, in congestion avoidance.
+    acknowledged: u32,
+    /// Losses of frames below this number belong to a congestion that has been answered.
+    answered_below: u64,
+    /// Window and threshold before the last decrease.
+    before: Option<(u32, u32)>,
+}
+
+impl Congestion {
+    pub(crate) fn new() -> Congestion {
+        Congestion {
+            window: WINDOW_INITIAL,
+            threshold: WINDOW_MAX,
+            acknowledged: 0,
+            answered_below: 0,
+            before: None,
+        }
+    }
+
+    pub(crate) fn window(&self) -> u32 {
+        self.window
+    }
+
+    /// Frames were acknowledged while so many were under way.
+    pub(crate) fn on_ack(&mut self, frames: u32, in_flight: u32) {
+        // A window that is not used says nothing of the path.
+        if in_flight * 2 < self.window {
+            return;
+        }
+        if self.window < self.threshold {
+            self.window = (self.window + frames).min(self.threshold);
+        } else {
+            self.acknowledged += frames;
+            while self.acknowledged >= self.window {
+                self.acknowledged -= self.window;
+                self.window = (self.window + 1).min(WINDOW_MAX);
+            }
+        }
+    }
+
+    /// A frame was lost; `next` is the number of the next one. A decrease is made once a round trip.
+    pub(crate) fn on_loss(&mut self, number: u64, next: u64) {
+        if number < self.answered_below {
+            return;
+        }
+        self.before = Some((self.window, self.threshold));
+        self.threshold = (self.window / 2).max(WINDOW_MIN);
+        (self.window, self.acknowledged, self.answered_below) = (self.threshold, 0, next);
+    }
+
+    /// Nothing is acknowledged any more.
+    pub(crate) fn collapse(&mut self, next: u64) {
+        self.threshold = (self.window / 2).max(WINDOW_MIN);
+        (self.window, self.acknowledged, self.answered_below, self.before) = (WINDOW_MIN, 0, next, None);
+    }
+
+    /// What counted as lost was late: the last decrease is taken back.
+    pub(crate) fn undo(&mut self) {
+        if let Some((window, threshold)) = self.before.take() {
+            (self.window, self.threshold) = (self.window.max(window), self.threshold.max(threshold));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn each_number_is_new_once_and_told_of(numbers in proptest::collection::vec(0u64..3000, 1..60)) {
+            let now = Instant::now();
+            let (mut received, mut model) = (Received::default(), BTreeSet::new());
+            for number in numbers {
+                let largest = model.last().copied().unwrap_or(0);
+                let is_old = number + REPLAY_SPAN <= largest;
+                prop_assert_eq!(received.is_new(number), !is_old && !model.contains(&number));
+                if received.is_new(number) {
+                    received.record(now, number, true, false);
+                    model.insert(number);
+                }
+                let ack = received.ack(now, 77).unwrap();
+                prop_assert_eq!(Ack::parse(&ack.bytes()), Some(ack));
+                for number in 0..3010 {
+                    let is_near = ack.largest.saturating_sub(number) <= ACK_SPAN;
+                    prop_assert_eq!(ack.covers(number), is_near && model.contains(&number));
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_window_grows_by_one_a_round_trip_and_is_halved_once_a_round_trip() {
+        let mut congestion = Congestion::new();
+        congestion.on_ack(10, 10);
+        assert_eq!(congestion.window(), 20, "slow start doubles");
+        congestion.on_loss(3, 30);
+        congestion.on_loss(29, 30);
+        assert_eq!(congestion.window(), 10, "the second loss is of the same round trip");
+        congestion.on_ack(10, 10);
+        assert_eq!(congestion.window(), 11);
+        congestion.on_ack(11, 2);
+        assert_eq!(congestion.window(), 11, "the window was not used");
+        congestion.undo();
+        assert_eq!(congestion.window(), 20, "the frame was late, not lost");
+        congestion.collapse(50);
+        assert_eq!(congestion.window(), WINDOW_MIN);
+    }
+
+    #[test]
+    fn a_timeout_follows_the_round_trips_and_doubles() {
+        let mut trips = RoundTrips::default();
+        assert_eq!(trips.timeout(), RTO_INITIAL);
+        (0..100).for_each(|_| trips.sample(Duration::from_millis(40), Duration::ZERO));
+        assert!(trips.timeout() < Duration::from_millis(50), "{:?}", trips.timeout());
+        assert!(trips.backed_off(3) > Duration::from_millis(300));
+        assert_eq!(trips.backed_off(60), RTO_MAX);
+        trips.sample(Duration::from_micros(50), Duration::from_secs(9));
+        assert!(trips.timeout() >= RTO_MIN, "an impossible delay of the peer changes little");
     }
 }

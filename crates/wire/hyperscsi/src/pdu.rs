@@ -11,8 +11,7 @@
 
 use num_enum::{FromPrimitive, IntoPrimitive, TryFromPrimitive};
 
-use crate::frame::Opcode;
-use crate::payload::Payload;
+use crate::frame::{Opcode, Payload};
 use crate::transport::Message;
 
 /// Bytes in front of the CDB of a command, and of the sense data of a reply.
@@ -269,8 +268,9 @@ impl Reply {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use proptest::prelude::*;
+
+    use super::*;
 
     fn written(message: &Message) -> Vec<u8> {
         [&message.head[..], &message.data].concat()

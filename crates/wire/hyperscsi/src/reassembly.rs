@@ -2,10 +2,9 @@
 //! but the last of a message has the same length, and what a message will take is charged to the credit with its
 //! first fragment. Nothing grows by a number that a peer chose.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use crate::frame::{FRAGMENTS_MAX, Header, MESSAGES_OPEN_MAX, Opcode};
-use crate::seen::Seen;
 
 /// A message that is being put together.
 #[derive(Debug)]
@@ -45,7 +44,7 @@ pub(crate) struct Reassembly {
     fragment_bytes: usize,
     message_bytes_max: usize,
     /// Messages that arrived whole.
-    delivered: Seen,
+    delivered: ReplayWindow,
     partial: BTreeMap<u32, Partial>,
     /// Bytes of messages begun in this epoch, and how many may be.
     charged: u64,
@@ -57,7 +56,7 @@ impl Reassembly {
         Reassembly {
             fragment_bytes,
             message_bytes_max: message_bytes_max.min(fragment_bytes * FRAGMENTS_MAX),
-            delivered: Seen::default(),
+            delivered: ReplayWindow::default(),
             partial: BTreeMap::new(),
             charged: 0,
             granted: credit,
@@ -159,8 +158,111 @@ impl Reassembly {
     }
 }
 
+/// Numbers that have been met.
+#[derive(Debug, Default)]
+pub(crate) struct ReplayWindow {
+    next: u64,
+    missing: BTreeSet<u64>,
+}
+
+impl ReplayWindow {
+    pub(crate) fn contains(&self, number: u64) -> bool {
+        number < self.next && !self.missing.contains(&number)
+    }
+
+    /// The lowest number that has not been met.
+    pub(crate) fn lowest(&self) -> u64 {
+        self.missing.first().copied().unwrap_or(self.next)
+    }
+
+    /// How many numbers will be missing when this one has been met.
+    pub(crate) fn missing_with(&self, number: u64) -> u64 {
+        let is_one = u64::from(self.missing.contains(&number));
+        self.missing.len() as u64 - is_one + number.saturating_sub(self.next)
+    }
+
+    /// Notes a number. The caller has checked [`ReplayWindow::missing_with`].
+    pub(crate) fn insert(&mut self, number: u64) {
+        if number < self.next {
+            self.missing.remove(&number);
+        } else {
+            self.missing.extend(self.next..number);
+            self.next = number + 1;
+        }
+    }
+}
+
+/// A value for each open message.
+#[derive(Debug)]
+pub(crate) struct OpenMessages<T> {
+    /// The number of the first place, which is taken, unless there is none.
+    first: u32,
+    places: VecDeque<Option<T>>,
+    count: usize,
+}
+
+impl<T> OpenMessages<T> {
+    pub(crate) fn new() -> OpenMessages<T> {
+        OpenMessages { first: 0, places: VecDeque::new(), count: 0 }
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.count
+    }
+
+    /// The lowest number.
+    pub(crate) fn oldest(&self) -> Option<u32> {
+        (self.count > 0).then_some(self.first)
+    }
+
+    fn place(&self, number: u32) -> Option<usize> {
+        number.checked_sub(self.first).map(|place| place as usize)
+    }
+
+    pub(crate) fn get(&self, number: u32) -> Option<&T> {
+        self.places.get(self.place(number)?)?.as_ref()
+    }
+
+    pub(crate) fn get_mut(&mut self, number: u32) -> Option<&mut T> {
+        let place = self.place(number)?;
+        self.places.get_mut(place)?.as_mut()
+    }
+
+    /// Adds the next one: no number is as high. Places grow by the distance to the oldest, which the caller bounds.
+    pub(crate) fn push(&mut self, number: u32, value: T) {
+        if self.places.is_empty() {
+            self.first = number;
+        }
+        let place = self.place(number).unwrap_or_default();
+        debug_assert!(place >= self.places.len(), "numbers rise");
+        self.places.resize_with(place, || None);
+        self.places.push_back(Some(value));
+        self.count += 1;
+    }
+
+    pub(crate) fn remove(&mut self, number: u32) -> Option<T> {
+        let place = self.place(number)?;
+        let value = self.places.get_mut(place)?.take()?;
+        self.count -= 1;
+        while let Some(None) = self.places.front() {
+            self.places.pop_front();
+            self.first += 1;
+        }
+        Some(value)
+    }
+
+    /// In the order of their numbers.
+    pub(crate) fn into_values(self) -> impl Iterator<Item = T> {
+        self.places.into_iter().flatten()
+    }
+}
+
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+
+    use proptest::prelude::*;
+
     use super::*;
 
     const F: usize = 100;
@@ -256,5 +358,44 @@ mod tests {
         all.release(1000);
         let (header, body) = fragment(9, 1000, 0);
         assert_eq!(all.take(&header, &body), Fragment::Taken);
+    }
+
+    proptest! {
+        #[test]
+        fn it_is_a_set(numbers in proptest::collection::vec(0u64..64, 0..80)) {
+            let (mut replay_window, mut model) = (ReplayWindow::default(), BTreeSet::new());
+            for number in numbers {
+                prop_assert_eq!(replay_window.contains(number), model.contains(&number));
+                let missing = replay_window.missing_with(number);
+                replay_window.insert(number);
+                model.insert(number);
+                prop_assert_eq!(missing, replay_window.missing.len() as u64);
+                prop_assert_eq!(replay_window.lowest(), (0..).find(|number| !model.contains(number)).unwrap());
+            }
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn it_is_a_map(steps in proptest::collection::vec((any::<bool>(), 0u32..40), 0..200)) {
+            let (mut open, mut model) = (OpenMessages::new(), BTreeMap::new());
+            let mut next = 5;
+            for (is_push, number) in steps {
+                if is_push {
+                    next += number % 3;
+                    open.push(next, number);
+                    model.insert(next, number);
+                    next += 1;
+                } else {
+                    prop_assert_eq!(open.remove(number), model.remove(&number));
+                }
+                prop_assert_eq!((open.len(), open.oldest()), (model.len(), model.keys().next().copied()));
+                for number in 0..next + 2 {
+                    prop_assert_eq!(open.get(number), model.get(&number));
+                    prop_assert_eq!(open.get_mut(number), model.get_mut(&number));
+                }
+            }
+            prop_assert!(open.into_values().eq(model.into_values()));
+        }
     }
 }

@@ -8,20 +8,26 @@
 //!
 //! A message is begun when all before it have been sent once, so that those that hold credit can always become whole.
 //! What is unacknowledged when an epoch ends goes over to the next ([`Transport::into_messages`]).
+//!
+//! Several messages may be in one frame. What a frame costs does not depend on its length, so small messages that wait travel
+//! together, if the login says that both sides can. They are whole, of one opcode, and have consecutive numbers.
+//!
+//! ```text
+//!  header: message, message length of the first │ [acknowledgement] │ first message │ length u16 │ next message │ …
+//! ```
 
 use std::collections::VecDeque;
+use std::iter;
 use std::time::{Duration, Instant};
 
-use crate::ack::{ACK_BYTES, Ack};
-use crate::bundle::{self, LENGTH_BYTES};
-use crate::counters::Counters;
-use crate::frame::{FRAGMENTS_MAX, HEADER_BYTES, Header, MESSAGES_OPEN_MAX, NUMBER_END, Opcode, PATHS_MAX};
-use crate::open::OpenMessages;
-use crate::outgoing::Frame;
-use crate::path::{Load, Path, Piece, Settled};
-use crate::payload::Payload;
-use crate::protection::Protection;
-use crate::reassembly::{Delivered, Fragment, Reassembly};
+use derive_more::AddAssign;
+
+use crate::frame::{
+    FRAGMENTS_MAX, Frame, HEADER_BYTES, Header, MESSAGES_OPEN_MAX, NUMBER_END, Opcode, PATHS_MAX, Payload,
+    Protection,
+};
+use crate::path::{ACK_BYTES, Ack, Load, Path, Piece, Settled};
+use crate::reassembly::{Delivered, Fragment, OpenMessages, Reassembly};
 
 /// When credit is missing, and the acknowledgement that grants more was lost, it is asked for so often.
 const CREDIT_RETRY: Duration = Duration::from_millis(100);
@@ -277,7 +283,7 @@ impl Transport {
     /// before that was seen are not delivered again.
     fn take_messages(&mut self, header: &Header, body: &[u8], arrived: &mut Vec<Delivered>) -> bool {
         let may_be = self.agreed.bundles && body.len() <= self.fragment_bytes();
-        if header.bundle && !(may_be && bundle::is_right(header, body)) {
+        if header.bundle && !(may_be && is_bundle(header, body)) {
             return false;
         }
         let mut take = |header: &Header, body: &[u8]| match self.reassembly.take(header, body) {
@@ -290,7 +296,7 @@ impl Transport {
             Fragment::Refused => false,
         };
         if header.bundle {
-            bundle::messages(header, body).all(|(header, body)| take(&header, body))
+            bundled(header, body).all(|(header, body)| take(&header, body))
         } else {
             take(header, body)
         }
@@ -587,5 +593,142 @@ impl Transport {
         frame.bytes[..HEADER_BYTES].copy_from_slice(&header.bytes());
         self.agreed.protection.seal(&header, frame);
         self.counters.frames_sent += 1;
+    }
+}
+
+/// Bytes in front of each message but the first.
+const LENGTH_BYTES: usize = 2;
+
+/// Bytes of a message in a bundle at least, so that a frame carries no more of them than there are requests: the shortest PDU has more.
+const MESSAGE_BYTES_MIN: usize = 12;
+
+/// Whether the lengths in a body are those of two messages or more that fill it.
+fn is_bundle(header: &Header, body: &[u8]) -> bool {
+    let first = header.message_bytes as usize;
+    let (mut rest, mut last) = (body.get(first..).filter(|_| first >= MESSAGE_BYTES_MIN), header.message);
+    loop {
+        match rest {
+            None => return false,
+            Some([]) => return last > header.message,
+            Some([high, low, behind @ ..]) if last < u32::MAX => {
+                let length = usize::from(u16::from_be_bytes([*high, *low]));
+                rest = behind.get(length..).filter(|_| length >= MESSAGE_BYTES_MIN);
+                last += 1;
+            }
+            Some(_) => return false,
+        }
+    }
+}
+
+/// The messages of a body that [`is_bundle`], each with the header that it would have alone.
+fn bundled<'a>(header: &Header, body: &'a [u8]) -> impl Iterator<Item = (Header, &'a [u8])> {
+    let alone = |message: u32, bytes: usize| Header {
+        bundle: false,
+        length: bytes as u16,
+        message,
+        message_bytes: bytes as u32,
+        ..*header
+    };
+    let (first, mut rest) = body.split_at_checked(header.message_bytes as usize).unwrap_or((body, &[]));
+    let behind = (header.message..=u32::MAX).skip(1).map_while(move |message| {
+        let (length, from) = rest.split_first_chunk()?;
+        let (bytes, behind) = from.split_at_checked(usize::from(u16::from_be_bytes(*length)))?;
+        rest = behind;
+        Some((message, bytes))
+    });
+    let all = iter::once((header.message, first)).chain(behind);
+    all.map(move |(message, bytes)| (alone(message, bytes.len()), bytes))
+}
+
+/// Counters of an end of a session, over all its epochs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, AddAssign)]
+pub struct Counters {
+    /// Frames sent.
+    pub frames_sent: u64,
+    /// Genuine frames received.
+    pub frames_received: u64,
+    /// Frames that had been received before.
+    pub frames_repeated: u64,
+    /// Frames with a wrong checksum or seal.
+    pub frames_damaged: u64,
+    /// Fragments that broke a rule.
+    pub fragments_refused: u64,
+    /// Fragments that were sent again.
+    pub fragments_lost: u64,
+    /// Messages sent.
+    pub messages_sent: u64,
+    /// Messages received.
+    pub messages_received: u64,
+    /// Messages that had been received in an earlier epoch, and were not executed again.
+    pub messages_repeated: u64,
+}
+
+impl Counters {
+    /// What was counted since these.
+    #[must_use]
+    pub fn since(&self, earlier: &Counters) -> Counters {
+        Counters {
+            frames_sent: self.frames_sent.saturating_sub(earlier.frames_sent),
+            frames_received: self.frames_received.saturating_sub(earlier.frames_received),
+            frames_repeated: self.frames_repeated.saturating_sub(earlier.frames_repeated),
+            frames_damaged: self.frames_damaged.saturating_sub(earlier.frames_damaged),
+            fragments_refused: self.fragments_refused.saturating_sub(earlier.fragments_refused),
+            fragments_lost: self.fragments_lost.saturating_sub(earlier.fragments_lost),
+            messages_sent: self.messages_sent.saturating_sub(earlier.messages_sent),
+            messages_received: self.messages_received.saturating_sub(earlier.messages_received),
+            messages_repeated: self.messages_repeated.saturating_sub(earlier.messages_repeated),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::frame::Opcode;
+
+    fn bundle(message: u32, bytes: u32) -> Header {
+        let plain = Header::plain(Opcode::Request);
+        Header { bundle: true, message, message_bytes: bytes, ..plain }
+    }
+
+    /// `message_bytes` of each, then its bytes, each with its length but for the first.
+    fn body(messages: &[&[u8]]) -> Vec<u8> {
+        let mut body = messages[0].to_vec();
+        for message in &messages[1..] {
+            body.extend((message.len() as u16).to_be_bytes());
+            body.extend_from_slice(message);
+        }
+        body
+    }
+
+    #[test]
+    fn messages_come_out_with_the_headers_that_they_would_have_alone() {
+        let all: [&[u8]; 3] = [b"the first one", b"and the second", b"the last one"];
+        let (header, body) = (bundle(510, 13), body(&all));
+        assert!(is_bundle(&header, &body));
+        let out: Vec<(u32, u32, u16, &[u8])> = bundled(&header, &body)
+            .map(|(header, bytes)| {
+                assert!(!header.bundle);
+                (header.message, header.message_bytes, header.length, bytes)
+            })
+            .collect();
+        assert_eq!(out, [(510, 13, 13, all[0]), (511, 14, 14, all[1]), (512, 12, 12, all[2])]);
+    }
+
+    #[test]
+    fn lengths_that_do_not_fill_the_body_are_wrong() {
+        let good = body(&[b"the first one", b"and the second"]);
+        assert!(is_bundle(&bundle(0, 13), &good));
+        for length in 0..good.len() {
+            assert!(
+                !is_bundle(&bundle(0, 13), &good[..length]),
+                "{length} bytes: cut off, or one message alone"
+            );
+        }
+        assert!(!is_bundle(&bundle(0, 13), &[&good[..], b"f"].concat()), "a byte too many");
+        assert!(!is_bundle(&bundle(0, u32::MAX), &good), "a giant");
+        assert!(!is_bundle(&bundle(u32::MAX, 13), &good), "no number is behind the last one");
+        assert!(!is_bundle(&bundle(0, 13), &body(&[b"the first one", b""])), "shorter than any PDU");
+        assert!(!is_bundle(&bundle(0, 1), &body(&[b"1", b"and the second"])), "shorter than any PDU");
     }
 }

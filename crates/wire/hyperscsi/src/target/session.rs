@@ -5,19 +5,17 @@
 //!        └─── its number was met: executed already, or at work. Its reply is under way, so nothing follows
 //! ```
 //!
-//! This is the duplicate-request cache: `seen` has every number ever met in the session, and a reply stays in the
+//! This is the duplicate-request cache: `replay_window` has every number ever met in the session, and a reply stays in the
 //! transport until it is acknowledged, over all epochs.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Instant;
 
-use super::config::Config;
-use super::event::{Event, SessionEnd, SessionId, TaskId};
-use crate::counters::Counters;
+use super::interface::{Config, Event, SessionEnd, SessionId, TaskId};
 use crate::frame::{MESSAGES_OPEN_MAX, PATHS_MAX};
 use crate::pdu::{Command, Everywhere, Function, FunctionResult, Reply, Request, Response, SENSE_BYTES_MAX};
-use crate::seen::Seen;
-use crate::transport::{Message, Transport};
+use crate::reassembly::ReplayWindow;
+use crate::transport::{Counters, Message, Transport};
 
 /// Resets whose earlier commands may still arrive. Beyond so many they are taken together.
 const RESETS_MAX: usize = 32;
@@ -65,7 +63,7 @@ pub(super) struct Session<A> {
     pub(super) wants_receipt: bool,
     queue_depth: u64,
     send_bytes_max: usize,
-    seen: Seen,
+    replay_window: ReplayWindow,
     live: BTreeMap<u64, Live>,
     /// Commands that have not begun, in the order of their arrival.
     waiting: VecDeque<u64>,
@@ -100,7 +98,7 @@ impl<A> Session<A> {
             wants_receipt: false,
             queue_depth: u64::from(config.queue_depth),
             send_bytes_max: config.send_bytes_max,
-            seen: Seen::default(),
+            replay_window: ReplayWindow::default(),
             live: BTreeMap::new(),
             waiting: VecDeque::new(),
             running_bytes: 0,
@@ -178,7 +176,7 @@ impl<A> Session<A> {
         let number = match &request {
             Request::Command { number, .. } | Request::TaskManagement { number, .. } => *number,
         };
-        if self.seen.contains(number) {
+        if self.replay_window.contains(number) {
             self.counters.messages_repeated += 1;
             self.release(charge);
             return Ok(());
@@ -215,12 +213,12 @@ impl<A> Session<A> {
         let unheard_max = 2 * u64::from(MESSAGES_OPEN_MAX) + self.queue_depth;
         if number == u64::MAX
             || self.transport.unacknowledged() as u64 > unheard_max
-            || self.seen.missing_with(number) + self.live.len() as u64 >= self.queue_depth
+            || self.replay_window.missing_with(number) + self.live.len() as u64 >= self.queue_depth
         {
             return Err(Misbehaved);
         }
-        self.seen.insert(number);
-        let lowest = self.seen.lowest();
+        self.replay_window.insert(number);
+        let lowest = self.replay_window.lowest();
         self.resets.retain(|reset| reset.before > lowest);
         Ok(())
     }
@@ -245,7 +243,7 @@ impl<A> Session<A> {
         }
         let is_live = matches!(self.live.get(&referenced), Some(Live::Waiting { .. } | Live::Running { .. }));
         // What has not arrived yet will be executed when it does.
-        let is_coming = referenced < number && !self.seen.contains(referenced);
+        let is_coming = referenced < number && !self.replay_window.contains(referenced);
         let result = match function {
             Function::QueryTask if is_live || is_coming => FunctionResult::Succeeded,
             Function::QueryTaskSet => {
@@ -255,7 +253,7 @@ impl<A> Session<A> {
                     Live::Function => false,
                 });
                 // Of what is coming the logical unit is not known.
-                let is_any_coming = self.seen.lowest() < number;
+                let is_any_coming = self.replay_window.lowest() < number;
                 if on_lun || is_any_coming { FunctionResult::Succeeded } else { FunctionResult::Complete }
             }
             Function::AbortTask => return self.abort(number, lun, referenced, events),
@@ -278,7 +276,7 @@ impl<A> Session<A> {
             self.done(number, FunctionResult::Complete);
             return Ok(());
         }
-        if !self.seen.contains(referenced) {
+        if !self.replay_window.contains(referenced) {
             self.note(referenced)?;
             self.reply(referenced, Response::task_aborted());
         } else if matches!(self.live.get(&referenced), Some(Live::Running { .. })) {

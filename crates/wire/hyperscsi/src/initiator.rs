@@ -1,7 +1,7 @@
 //! An initiator's session, as a machine without I/O: commands and frames in, frames and results out.
 //!
 //! ```text
-//!  new ──► Login ── LoginReply (login) ──► Session ── suspicion, old keys ──► Session and Login
+//!  new ──► Login ── LoginReply ──► Session ── suspicion, old keys ──► Session and Login
 //!            ▲                               │  ▲                                │     │ unknown: NexusLost,
 //!            └── nothing answers: Ended      │  └──────── Resumed ◄──────────────┘     ▼ requests are Lost
 //!                                            └── disconnect, DISCONNECT: Ended       Login
@@ -10,25 +10,19 @@
 //! The driver calls [`Initiator::poll_transmit`] and [`Initiator::poll_event`] until they are empty after each other
 //! call, and [`Initiator::handle_timeout`] when [`Initiator::poll_timeout`] says so.
 
-mod config;
-mod event;
-mod login;
-
 use std::collections::{BTreeMap, VecDeque};
 use std::time::{Duration, Instant};
 
-pub use config::{Config, Times};
-pub use event::{EndReason, Event, RequestId, SubmitError};
+use derive_more::{Display, Error};
 
-use self::login::Attempt;
-use crate::chance::Chance;
-use crate::counters::Counters;
-use crate::frame::{Header, Opcode};
-use crate::outgoing::Frame;
-use crate::payload::Payload;
-use crate::pdu::{CDB_BYTES_MAX, Command, DATA_BYTES_MAX, Function, Reply, Request};
+use crate::frame::{Cipher, Frame, Header, Opcode, PATHS_MAX, Payload, Protection};
+use crate::login::{self, Answer, Handshake, LoginReply, LoginRequest, Outcome, Psk, Refusal, SeededRandom};
+use crate::pdu::{
+    CDB_BYTES_MAX, Command, DATA_BYTES_MAX, Function, FunctionResult, MESSAGE_BYTES_MAX, Reply, Request,
+    Response,
+};
 use crate::reassembly::Delivered;
-use crate::transport::{Message, Transport};
+use crate::transport::{Agreed, Counters, Message, Transport};
 
 /// The acknowledgement of a DISCONNECT is waited for so long.
 const CLOSING: Duration = Duration::from_secs(1);
@@ -54,7 +48,7 @@ struct Session {
 #[derive(Debug)]
 pub struct Initiator {
     config: Config,
-    chance: Chance,
+    random: SeededRandom,
     session: Option<Session>,
     login: Option<Attempt>,
     /// Requests to log in so far: each goes by the next path, over all attempts.
@@ -77,11 +71,11 @@ pub struct Initiator {
 impl Initiator {
     /// Begins to log in. The seed is random and used for nothing else: nonces and keys come from it.
     pub fn new(now: Instant, config: Config, seed: [u8; 32]) -> Initiator {
-        let mut chance = Chance::new(seed);
-        let instance = chance.u64();
+        let mut random = SeededRandom::new(seed);
+        let instance = random.u64();
         let mut machine = Initiator {
             config: config.checked(),
-            chance,
+            random,
             session: None,
             login: None,
             login_frames: 0,
@@ -393,5 +387,306 @@ pub(crate) fn disconnect() -> Message {
         head: vec![0],
         data: Payload::default(),
         receipt: None,
+    }
+}
+
+/// Times of an initiator.
+#[derive(Clone, Copy, Debug)]
+pub struct Times {
+    /// A login that is not answered is sent again after this, later after twice as long, to eight times.
+    pub retry: Duration,
+    /// Nothing is acknowledged for so long: another login is tried, while the session goes on.
+    pub suspect: Duration,
+    /// A session in which nothing is sent asks for an acknowledgement so often.
+    pub keepalive: Duration,
+    /// Nothing is answered for so long: the session has ended.
+    pub give_up: Duration,
+    /// After so many frames a login makes new keys. A message that is not acknowledged by then begins anew, so these must be many
+    /// more than the frames of the longest message. The limit of AES-GCM is beyond 2^24.5 frames of 9 KiB (RFC 9001
+    /// appendix B.1 has the arithmetic).
+    pub rekey_frames: u64,
+}
+
+impl Default for Times {
+    fn default() -> Times {
+        Times {
+            retry: Duration::from_millis(250),
+            suspect: Duration::from_secs(1),
+            keepalive: Duration::from_secs(5),
+            give_up: Duration::from_secs(60),
+            rekey_frames: 1 << 24,
+        }
+    }
+}
+
+/// How an initiator logs in.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// Its name ([`is_name`](crate::is_name)).
+    pub initiator: String,
+    /// The target's name.
+    pub target: String,
+    /// A second session of the same name and port to the same target replaces the first.
+    pub port: u32,
+    /// The key, if the target knows the initiator by one, and the cipher.
+    pub key: Option<(Psk, Cipher)>,
+    /// Bytes of frames to try, the longest first: what the interface carries, and what every network does.
+    pub frame_bytes: Vec<u16>,
+    /// Number of paths, 1 to [`PATHS_MAX`].
+    pub paths: u8,
+    /// Bytes of partial messages that it keeps; 1 MiB and some at least.
+    pub credit: u32,
+    /// Whether a frame may carry several messages, if the target can do that, too.
+    pub bundles: bool,
+    /// Times.
+    pub times: Times,
+}
+
+impl Config {
+    /// With defaults for everything but the names.
+    pub fn new(initiator: &str, target: &str) -> Config {
+        Config {
+            initiator: initiator.to_owned(),
+            target: target.to_owned(),
+            port: 0,
+            key: None,
+            frame_bytes: vec![crate::FRAME_BYTES_MIN as u16],
+            paths: 1,
+            credit: 4 << 20,
+            bundles: true,
+            times: Times::default(),
+        }
+    }
+
+    /// With what is out of range brought into it.
+    fn checked(mut self) -> Config {
+        let (shortest, longest) = (crate::FRAME_BYTES_MIN as u16, crate::FRAME_BYTES_MAX as u16);
+        self.frame_bytes.iter_mut().for_each(|bytes| *bytes = (*bytes).clamp(shortest, longest));
+        if self.frame_bytes.is_empty() {
+            self.frame_bytes.push(shortest);
+        }
+        self.paths = self.paths.clamp(1, PATHS_MAX as u8);
+        self.credit = self.credit.max(MESSAGE_BYTES_MAX as u32);
+        self
+    }
+}
+
+/// A command or a function of an initiator. No two of one machine are the same.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct RequestId {
+    session: u32,
+    number: u64,
+}
+
+/// An action for the driver.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Event {
+    /// The session has begun: requests may be submitted.
+    LoggedIn {
+        /// Commands that may be outstanding.
+        queue_depth: u32,
+        /// Bytes of a frame.
+        frame_bytes: usize,
+        /// Whether the frames are sealed, and the peer is proven to know the key.
+        is_encrypted: bool,
+    },
+    /// The session goes on in another epoch. Nothing was lost.
+    Resumed,
+    /// A command ended.
+    Completed {
+        /// Which.
+        id: RequestId,
+        /// How.
+        response: Response,
+    },
+    /// A task management function ended.
+    FunctionDone {
+        /// Which.
+        id: RequestId,
+        /// How.
+        result: FunctionResult,
+    },
+    /// A request will not be answered: the session is gone. It may have been executed, but will not be after any
+    /// request of the next session.
+    Lost {
+        /// Which.
+        id: RequestId,
+    },
+    /// The target has no record of the session: an I_T nexus loss (SAM-5 6.3.4). Another login is under way.
+    NexusLost,
+    /// The machine has ended.
+    Ended(EndReason),
+}
+
+/// Why a machine has ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Display, Error)]
+pub enum EndReason {
+    /// [`Initiator::disconnect`].
+    #[display("the session was closed")]
+    Disconnected,
+    /// The target closed the session.
+    #[display("the target closed the session")]
+    ByTarget,
+    /// The target refused the login.
+    #[display("{_0}")]
+    Refused(#[error(not(source))] Refusal),
+    /// Nothing answered.
+    #[display("nothing answers")]
+    Unreachable,
+    /// The target broke a rule of the protocol.
+    #[display("the target broke a rule of the protocol")]
+    TargetMisbehaved,
+}
+
+/// Why a request was not taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Display, Error)]
+pub enum SubmitError {
+    /// There is no session: before [`Event::LoggedIn`], after [`Event::NexusLost`] or [`Event::Ended`].
+    #[display("there is no session")]
+    NoSession,
+    /// As many requests as the target allows are outstanding.
+    #[display("too many requests are outstanding")]
+    Full,
+    /// The CDB or the data are longer than the protocol allows.
+    #[display("the command is longer than the protocol allows")]
+    TooLong,
+}
+
+/// A login with frames of one size is tried so often before the next size is.
+const TRIES: u32 = 4;
+
+/// A login that is not answered yet.
+#[derive(Debug)]
+struct Attempt {
+    began: Instant,
+    next_at: Instant,
+    resume: bool,
+    /// Which of the sizes of frames.
+    size: usize,
+    sent: u32,
+    nonce: u64,
+    frame_bytes: u16,
+    frame: Vec<u8>,
+    handshake: Option<Handshake>,
+}
+
+/// Logins: the first one, and those that a session goes on with.
+impl Initiator {
+    /// Begins a login.
+    fn log_in(&mut self, now: Instant, resume: bool) {
+        self.login = Some(self.attempt(now, now, resume, 0));
+    }
+
+    fn attempt(&mut self, began: Instant, now: Instant, resume: bool, size: usize) -> Attempt {
+        let frame_bytes = self.config.frame_bytes[size];
+        let nonce = self.random.u64();
+        let mut request = LoginRequest {
+            resume,
+            bundles: self.config.bundles,
+            cipher: self.config.key.as_ref().map(|(_, cipher)| *cipher),
+            frame_bytes,
+            credit: self.config.credit,
+            nonce,
+            instance: self.instance,
+            port: self.config.port,
+            paths: self.config.paths,
+            initiator: self.config.initiator.clone(),
+            target: self.config.target.clone(),
+            noise: Vec::new(),
+            code: Vec::new(),
+        };
+        let handshake = self.config.key.as_ref().map(|(psk, cipher)| {
+            let mut handshake = Handshake::new(psk, *cipher, &request.clear(), self.random.bytes(), true);
+            request.noise = handshake.write(&[]);
+            handshake
+        });
+        let frame = request.body(self.config.key.as_ref().map(|(psk, _)| psk));
+        Attempt { began, next_at: now, resume, size, sent: 0, nonce, frame_bytes, frame, handshake }
+    }
+
+    /// The login's next frame, if it is due.
+    fn poll_login(&mut self, now: Instant, into: &mut Frame) -> Option<u8> {
+        let due = self.login.as_ref().filter(|login| login.next_at <= now)?;
+        if due.sent >= TRIES {
+            // The network may drop frames of this size.
+            let (began, resume) = (due.began, due.resume);
+            let size = (due.size + 1) % self.config.frame_bytes.len();
+            self.login = Some(self.attempt(began, now, resume, size));
+        }
+        let login = self.login.as_mut()?;
+        let path = (self.login_frames % u32::from(self.config.paths)) as u8;
+        self.login_frames = self.login_frames.wrapping_add(1);
+        login.next_at = now + self.config.times.retry * (1 << login.sent.min(3));
+        login.sent += 1;
+        into.bytes = login::frame(Opcode::LoginRequest, path, &login.frame, usize::from(login.frame_bytes));
+        Some(path)
+    }
+
+    fn handle_login_reply(&mut self, now: Instant, header: &Header, frame: &mut [u8]) {
+        let Some(reply) = login::body(header, frame).and_then(LoginReply::parse) else { return };
+        let Some(login) = self.login.as_mut().filter(|login| login.nonce == reply.nonce) else { return };
+        let sealed = match reply.content {
+            Ok(sealed) => sealed,
+            // It is not proven: somebody who cannot end the session could send it.
+            Err(_) if login.resume => return,
+            Err(refusal) => return self.end(EndReason::Refused(refusal)),
+        };
+        let content = match &mut login.handshake {
+            None => Some(sealed),
+            Some(handshake) => handshake.read(&sealed),
+        };
+        let Some(answer) = content.and_then(|content| Answer::parse(&content)) else { return };
+        match (login.resume, answer.outcome) {
+            (true, Outcome::Unknown) => self.lose_nexus(now),
+            (true, Outcome::Resumed) | (false, Outcome::New) if answer.frame_bytes <= login.frame_bytes => {
+                self.begin_epoch(now, header.path, &answer);
+            }
+            _ => {}
+        }
+    }
+
+    /// The target has no record of the session.
+    fn lose_nexus(&mut self, now: Instant) {
+        self.drop_session();
+        self.events.push_back(Event::NexusLost);
+        self.instance = self.random.u64();
+        self.log_in(now, false);
+    }
+
+    fn begin_epoch(&mut self, now: Instant, path: u8, answer: &Answer) {
+        let Some(login) = self.login.take() else { return };
+        let agreed = Agreed {
+            session: answer.session,
+            epoch: answer.epoch,
+            protection: login.handshake.map_or(Protection::Crc, Handshake::protection),
+            frame_bytes: usize::from(answer.frame_bytes),
+            paths: usize::from(answer.paths.min(self.config.paths)),
+            our_credit: u64::from(self.config.credit),
+            their_credit: u64::from(answer.credit),
+            message_bytes_max: MESSAGE_BYTES_MAX,
+            bundles: answer.bundles && self.config.bundles,
+        };
+        let mut transport = Transport::new(now, agreed);
+        transport.prove(usize::from(path));
+        // The first frame of an epoch tells the target that the answer arrived; the other paths are new.
+        transport.probe_all(now);
+        match self.session.take() {
+            Some(before) => {
+                self.counters += before.transport.counters;
+                before.transport.into_messages().for_each(|message| transport.send(message));
+                self.events.push_back(Event::Resumed);
+            }
+            None => {
+                self.sessions += 1;
+                self.next_number = 0;
+                self.events.push_back(Event::LoggedIn {
+                    queue_depth: u32::from(answer.queue_depth),
+                    frame_bytes: transport.frame_bytes(),
+                    is_encrypted: transport.is_encrypted(),
+                });
+            }
+        }
+        let queue_depth = u32::from(answer.queue_depth);
+        self.session = Some(Session { id: answer.session, queue_depth, transport });
     }
 }
