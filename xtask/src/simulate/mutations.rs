@@ -28,14 +28,14 @@ const MUTATIONS: &[Mutation] = &[
     Mutation {
         name: "copy-through-resets",
         what: "EXTENDED COPY is no task of its destination: what ends tasks there does not find it",
-        file: "crates/serve/logical_unit/src/unit/access.rs",
+        file: "crates/serve/logical_unit/src/access.rs",
         from: "self.others.get().map_or(&[], |others| others)",
         to: "self.others.get().map_or(&[], |others| &others[..0])",
     },
     Mutation {
         name: "told-when-built",
         what: "a nexus counts as told of lost writes when the answer is built, not when it is acknowledged",
-        file: "crates/serve/logical_unit/src/unit/access.rs",
+        file: "crates/serve/logical_unit/src/access.rs",
         from: "self.watch.reported_losses.set(losses);",
         to: "self.unit.note(|state| {
             let own = state.nexuses.iter_mut().filter(|nexus| Some(nexus.id) == self.nexus);
@@ -45,7 +45,7 @@ const MUTATIONS: &[Mutation] = &[
     Mutation {
         name: "flush-that-lies",
         what: "lost writes are told to the initiator alone whose flush found them out",
-        file: "crates/serve/logical_unit/src/unit/losses.rs",
+        file: "crates/serve/logical_unit/src/unit.rs",
         from: "is_untold.then_some(losses)",
         to: "(is_untold && losses == 0).then_some(losses)",
     },
@@ -82,7 +82,7 @@ const MUTATIONS: &[Mutation] = &[
     Mutation {
         name: "write-beside-one-given-up",
         what: "blocks of a write that was given up are free for others while the device still has it",
-        file: "crates/serve/logical_unit/src/unit/access.rs",
+        file: "crates/serve/logical_unit/src/access.rs",
         from: "self.access.unit.volume().lock_until_quiesced(extent);",
         to: "let _ = extent;",
     },
@@ -126,7 +126,7 @@ const MUTATIONS: &[Mutation] = &[
     Mutation {
         name: "reservation-save",
         what: "a registration that is aborted while it is saved is on disk and not in memory",
-        file: "crates/serve/logical_unit/src/persistent/command.rs",
+        file: "crates/serve/logical_unit/src/reservations/mod.rs",
         from: "    unit.commit();\n    unit.volume().save_reservations",
         to: "    unit.volume().save_reservations",
     },

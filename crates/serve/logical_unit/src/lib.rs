@@ -10,25 +10,27 @@
 //!
 //! This crate does no I/O except through the device, reads no clock and spawns no tasks.
 
-mod attention;
+mod access;
+mod carry_out;
 mod cdb;
 mod command;
 mod copy;
 mod failure;
-mod format;
 mod identity;
 mod medium_operation;
 mod mode;
 mod nexus;
-mod persistent;
 mod plan;
-mod reserve;
+mod reservations;
 mod sanitize;
+mod state;
 mod unit;
 
-pub use command::luns::{absent, well_known};
+pub use access::{DeviceRequest, Watch};
+pub use carry_out::{AT_ONCE_BYTES_MAX, Misdeclared, TransferFault};
+pub use command::report::{absent, well_known};
 pub use identity::{Ascii, GivenNames, Identity, Naa, NameError};
-pub use nexus::{InitiatorPort, Nexus, NexusId, TargetPort, Traffic};
+pub use nexus::{InitiatorPort, NexusId, TargetPort, Traffic};
 pub use plan::{
     Background, CommandIn, Data, DataIn, Effect, Job, Landing, Plan, Receive, Reply, Running, SiblingUnits,
     Step,
@@ -37,8 +39,5 @@ pub use scsi::{
     Condition, LunAddress, REPORT_LUNS_WELL_KNOWN, SenseData, SenseFormat, SenseKey, Specific, Status, asc,
     flat_number,
 };
-pub use unit::{
-    AT_ONCE_BYTES_MAX, DeviceRequest, InquiryFacts, LogicalUnit, LogicalUnitOptions, Misdeclared,
-    TransferFault, Watch,
-};
+pub use unit::{InquiryFacts, LogicalUnit, LogicalUnitOptions, Nexus};
 pub use volume::Damaged;

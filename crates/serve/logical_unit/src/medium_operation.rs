@@ -15,21 +15,7 @@
 //! operation without a trace: volumes in memory are empty then, and for others the initiator, which has not
 //! seen it end, must start it again.
 
-use std::cell::RefCell;
-use std::future::poll_fn;
-use std::rc::Rc;
-use std::sync::Arc;
-use std::task::{Context, Poll, Waker};
-
-use block::{Chunks, DeviceError, Durability, Extent, Slice};
 use scsi::{Condition, SenseKey, asc};
-use volume::RequestKind;
-
-use crate::command::Call;
-use crate::failure::Failure;
-use crate::nexus::NexusId;
-use crate::plan::{Background, Ending, Outcome};
-use crate::unit::{LogicalUnit, Reserved, UnitState, give_way};
 
 /// Which operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -52,7 +38,7 @@ impl OperationKind {
     }
 
     /// What the command that began it is told if it fails.
-    fn failed(self) -> u16 {
+    pub(crate) fn failed(self) -> u16 {
         match self {
             OperationKind::Sanitize { .. } => asc::SANITIZE_COMMAND_FAILED,
             OperationKind::Format => asc::FORMAT_COMMAND_FAILED,
@@ -128,7 +114,7 @@ impl Operations {
 
     /// Begins an operation in this generation. A SANITIZE that failed is not made good by a FORMAT UNIT
     /// (SBC-4 4.11.4).
-    fn start(&mut self, kind: OperationKind, generation: u64) -> Result<(), Condition> {
+    pub(crate) fn start(&mut self, kind: OperationKind, generation: u64) -> Result<(), Condition> {
         self.in_progress()?;
         if let (OperationKind::Format, OperationState::Failed { kind: OperationKind::Sanitize { .. } }) =
             (kind, &self.state)
@@ -140,7 +126,7 @@ impl Operations {
         Ok(())
     }
 
-    fn proceed(&mut self, done: u64, total: u64) {
+    pub(crate) fn proceed(&mut self, done: u64, total: u64) {
         if let OperationState::Running { progress, .. } = &mut self.state {
             let share = u128::from(done) * 0x1_0000 / u128::from(total.max(1));
             *progress = u16::try_from(share).unwrap_or(u16::MAX);
@@ -148,7 +134,7 @@ impl Operations {
     }
 
     /// The operation that runs has ended.
-    fn end(&mut self, succeeded: bool) {
+    pub(crate) fn end(&mut self, succeeded: bool) {
         if let OperationState::Running { kind, .. } = self.state {
             self.state = if succeeded { OperationState::Idle } else { OperationState::Failed { kind } };
         }
@@ -170,150 +156,6 @@ impl Operations {
         }
     }
 }
-
-/// What a pass over the medium does to a piece of it.
-pub(crate) enum Method {
-    /// Write these bytes, which are as long as the largest piece.
-    Fill(Slice),
-    /// Give the space back.
-    Erase,
-    /// Write zeros, and keep the space.
-    Zero,
-}
-
-/// Refuses an operation at once that [`start`] would refuse now.
-pub(crate) fn permitted(call: &Call<'_>) -> Result<(), Condition> {
-    call.unit.look(writable)
-}
-
-/// The medium is there and may be written. That the last operation failed is a reason for another.
-fn writable(state: &UnitState) -> Result<(), Condition> {
-    state.accessible()?;
-    state.writable()
-}
-
-/// Begins an operation for the nexus `by`. Its parameter list may have come long after the command, so
-/// everything that could forbid it is checked again. With `immediate` its command ends at once.
-pub(crate) fn start(
-    unit: Arc<LogicalUnit>,
-    by: NexusId,
-    kind: OperationKind,
-    immediate: bool,
-    methods: Vec<Method>,
-) -> Result<(Background, Ending), Failure> {
-    unit.change_in_generation(|state, generation| {
-        state.reserved(by, Reserved::Write)?;
-        writable(state)?;
-        Ok::<_, Failure>(state.operations.start(kind, generation)?)
-    })?;
-    let completion = Rc::default();
-    let operation = Operation { unit, succeeded: false, completion: Rc::clone(&completion) };
-    let end: Ending = if immediate {
-        Box::pin(async { Ok(Outcome::default()) })
-    } else {
-        Box::pin(async move {
-            match poll_fn(|context| completion.borrow_mut().poll(context)).await {
-                true => Ok(Outcome::default()),
-                false => Err(Condition::new(SenseKey::MediumError, kind.failed()).into()),
-            }
-        })
-    };
-    Ok((Box::pin(operation.run(methods)), end))
-}
-
-/// How one operation ended, for the command that began it. The state of the logical unit does not tell: by
-/// the time the command is polled, another core may have begun the next operation.
-#[derive(Default)]
-struct Completion {
-    succeeded: Option<bool>,
-    waiting: Option<Waker>,
-}
-
-impl Completion {
-    fn poll(&mut self, context: &mut Context<'_>) -> Poll<bool> {
-        if let Some(succeeded) = self.succeeded {
-            return Poll::Ready(succeeded);
-        }
-        self.waiting = Some(context.waker().clone());
-        Poll::Pending
-    }
-}
-
-/// An operation under way. It ends when this is dropped, and only then: after that another core may begin the
-/// next.
-struct Operation {
-    unit: Arc<LogicalUnit>,
-    succeeded: bool,
-    completion: Rc<RefCell<Completion>>,
-}
-
-impl Operation {
-    async fn run(mut self, methods: Vec<Method>) {
-        self.succeeded = self.all_passes(&methods).await.is_ok();
-    }
-
-    async fn all_passes(&self, methods: &[Method]) -> Result<(), DeviceError> {
-        let total = self.unit.device().geometry().blocks.0.saturating_mul(methods.len() as u64);
-        let mut done = 0;
-        for method in methods {
-            for piece in self.pieces(method) {
-                self.pass(method, piece).await?;
-                done += piece.blocks.0;
-                self.unit.note(|state| state.operations.proceed(done, total));
-                give_way().await;
-            }
-            let flushed = self.unit.volume().flush().await;
-            self.unit.volume().record_end(RequestKind::Flush, &flushed);
-            flushed?;
-        }
-        Ok(())
-    }
-
-    /// The whole medium, in pieces.
-    fn pieces(&self, method: &Method) -> Chunks {
-        let geometry = self.unit.device().geometry();
-        let bytes = match method {
-            Method::Fill(data) => data.len() as u64,
-            Method::Erase | Method::Zero => ERASE_BYTES,
-        };
-        Extent::new(0, geometry.blocks.0).chunks(bytes >> geometry.block_size.shift())
-    }
-
-    /// Waits for the commands that hold a range lock on the piece, then overwrites what they wrote. A command
-    /// that was accepted before the operation and takes its lock later, because its data are still to come,
-    /// is refused under that lock ([`Operations::none_since`]).
-    async fn pass(&self, method: &Method, piece: Extent) -> Result<(), DeviceError> {
-        let device = self.unit.device();
-        let _alone = self.unit.locks().exclude(piece).await;
-        let passed = match method {
-            Method::Erase => device.unmap(piece).await,
-            Method::Zero => device.write_zeroes(piece, false).await,
-            Method::Fill(data) => {
-                let length = device.geometry().length(piece) as usize;
-                let data = data.part(0..length).ok_or(DeviceError::OutOfRange)?;
-                device.write(piece, data, Durability::Cached).await
-            }
-        };
-        self.unit.volume().record_end(RequestKind::Change, &passed);
-        passed
-    }
-}
-
-impl Drop for Operation {
-    fn drop(&mut self) {
-        self.unit.change(|state| state.operations.end(self.succeeded));
-        let mut completion = self.completion.borrow_mut();
-        completion.succeeded = Some(self.succeeded);
-        let waiting = completion.waiting.take();
-        drop(completion);
-        if let Some(waker) = waiting {
-            waker.wake();
-        }
-    }
-}
-
-/// One call to give space back, so that the progress of an erase can be seen.
-const ERASE_BYTES: u64 = 64 << 20;
 
 #[cfg(test)]
 mod tests {

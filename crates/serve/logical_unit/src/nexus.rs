@@ -1,23 +1,13 @@
-//! I_T nexuses: pairs of an initiator port and a target port (SAM-5 4.6).
+//! What belongs to an I_T nexus, a pair of an initiator port and a target port (SAM-5 4.6): its names, its traffic, the cached
+//! result of its checks, and its unit attentions: conditions that are reported to an initiator before its next command is carried out
+//! (SAM-5 5.14).
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use block::Geometry;
-use scsi::SenseFormat;
+use scsi::{Condition, SenseFormat, SenseKey, asc};
 pub(crate) use volume::HostPath as NexusName;
 pub use volume::{AttachmentId as NexusId, HostPort as InitiatorPort, ServicePort as TargetPort};
-
-use crate::unit::LogicalUnit;
-
-/// An I_T nexus at a logical unit; a session holds one per LUN. Dropping it is an I_T nexus loss, which
-/// releases what belongs to the nexus.
-pub struct Nexus {
-    pub(crate) unit: Arc<LogicalUnit>,
-    pub(crate) id: NexusId,
-    pub(crate) view: View,
-    pub(crate) counters: Arc<Counters>,
-}
 
 /// Traffic counters of a nexus. Only its session writes them, so counting takes no lock; other threads read
 /// them.
@@ -95,30 +85,86 @@ pub(crate) struct View {
     pub(crate) format: SenseFormat,
 }
 
-impl Nexus {
-    /// Its id in task management and in [`crate::Effect`]s.
-    pub fn id(&self) -> NexusId {
-        self.id
-    }
+/// No unit is ever in this generation.
+pub(crate) const NO_GENERATION: u64 = u64::MAX;
 
-    /// The logical unit it leads to.
-    pub fn unit(&self) -> &Arc<LogicalUnit> {
-        &self.unit
-    }
+/// A cause of a unit attention. They are reported in the order of this list, not of their arrival: resets
+/// come before changes of a single property.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) enum Attention {
+    PowerOn,
+    BusDeviceReset,
+    MediumChanged,
+    ReportedLunsChanged,
+    InquiryChanged,
+    CapacityChanged,
+    ModeParametersChanged,
+    ReservationsPreempted,
+    ReservationsReleased,
+    RegistrationsPreempted,
+}
 
-    /// The configured format of sense data, for those that the front end makes itself.
-    pub fn sense_format(&self) -> SenseFormat {
-        self.unit.look(|state| state.sense_format())
+impl Attention {
+    pub(crate) fn condition(self) -> Condition {
+        let code = match self {
+            Attention::PowerOn => asc::POWER_ON_OR_RESET,
+            Attention::BusDeviceReset => asc::BUS_DEVICE_RESET,
+            Attention::MediumChanged => asc::MEDIUM_MAY_HAVE_CHANGED,
+            Attention::ReportedLunsChanged => asc::REPORTED_LUNS_DATA_CHANGED,
+            Attention::InquiryChanged => asc::INQUIRY_DATA_CHANGED,
+            Attention::CapacityChanged => asc::CAPACITY_DATA_CHANGED,
+            Attention::ModeParametersChanged => asc::MODE_PARAMETERS_CHANGED,
+            Attention::ReservationsPreempted => asc::RESERVATIONS_PREEMPTED,
+            Attention::ReservationsReleased => asc::RESERVATIONS_RELEASED,
+            Attention::RegistrationsPreempted => asc::REGISTRATIONS_PREEMPTED,
+        };
+        Condition::new(SenseKey::UnitAttention, code)
     }
 }
 
-impl View {
-    /// No unit is ever in this generation.
-    pub(crate) const NONE: u64 = u64::MAX;
+/// The pending unit attentions of one I_T nexus. Each cause is pending at most once.
+#[derive(Debug, Default)]
+pub(crate) struct Attentions {
+    waiting: Vec<Attention>,
 }
 
-impl Drop for Nexus {
-    fn drop(&mut self) {
-        self.unit.detach(self.id);
+impl Attentions {
+    pub(crate) fn raise(&mut self, attention: Attention) {
+        if let Err(place) = self.waiting.binary_search(&attention) {
+            self.waiting.insert(place, attention);
+        }
+    }
+
+    /// Takes the next one to report.
+    pub(crate) fn take(&mut self) -> Option<Attention> {
+        (!self.waiting.is_empty()).then(|| self.waiting.remove(0))
+    }
+
+    pub(crate) fn clear(&mut self, attention: Attention) {
+        self.waiting.retain(|waiting| *waiting != attention);
+    }
+
+    pub(crate) fn has(&self, attention: Attention) -> bool {
+        self.waiting.contains(&attention)
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.waiting.is_empty()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_order_is_that_of_importance_and_repetitions_are_dropped() {
+        let mut attentions = Attentions::default();
+        for attention in [Attention::CapacityChanged, Attention::PowerOn, Attention::CapacityChanged] {
+            attentions.raise(attention);
+        }
+        assert_eq!(attentions.take(), Some(Attention::PowerOn));
+        assert_eq!(attentions.take(), Some(Attention::CapacityChanged));
+        assert_eq!(attentions.take(), None);
     }
 }

@@ -15,9 +15,10 @@ use std::sync::Arc;
 use block::{Buffer, Durability, Extent, Region, Shared, WholeBlocks};
 use scsi::{Condition, SenseData, SenseFormat, Status};
 
+use crate::access::{DeviceAccess, Watch};
 use crate::failure::Failure;
 use crate::nexus::NexusId;
-use crate::unit::{DeviceAccess, LogicalUnit, Watch};
+use crate::unit::LogicalUnit;
 
 /// A command as a transport delivers it.
 pub struct CommandIn<'a> {

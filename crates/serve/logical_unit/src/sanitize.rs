@@ -1,22 +1,38 @@
-//! SANITIZE (SBC-4 5.31, 4.11): makes all data ever written unreadable.
+//! SANITIZE (SBC-4 5.31, 4.11), which makes all data ever written unreadable; FORMAT UNIT (SBC-3 5.3), which writes zeros to every
+//! block, and deallocates the blocks of thin volumes; and how such an operation passes over the medium. Their state is in
+//! `medium_operation`.
 //!
 //! CRYPTOGRAPHIC ERASE would change an encryption key, and there is none. It is offered only where
 //! deallocation has the same effect, on volumes in memory; it is refused for files, whose old blocks may
 //! remain on the disk below.
+//!
+//! There is neither protection information nor a defect list, so all that may be asked for is a format as it
+//! is: with FMTDATA zero, or with a parameter list that names no defects. Protection types, defects and
+//! initialization patterns are refused.
 
-use block::{Buffer, Slice};
-use scsi::Condition;
+use std::cell::RefCell;
+use std::future::poll_fn;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
 
-use crate::command::Call;
+use block::{Buffer, Chunks, DeviceError, Durability, Extent, Slice};
+use scsi::{Condition, SenseKey, asc};
+use volume::RequestKind;
+
+use crate::access::give_way;
+use crate::command::call::Call;
 use crate::failure::Failure;
-use crate::medium_operation::{self, Method, OperationKind};
-use crate::plan::Plan;
+use crate::medium_operation::OperationKind;
+use crate::nexus::NexusId;
+use crate::plan::{Background, Ending, Outcome, Plan};
+use crate::state::{Reserved, UnitState};
 use crate::unit::LogicalUnit;
 
 /// SANITIZE, OVERWRITE.
 pub(crate) fn plan_overwrite(call: &mut Call<'_>) -> Result<Plan, Failure> {
     reserved_fields(call)?;
-    medium_operation::permitted(call)?;
+    permitted(call)?;
     let block_bytes = call.geometry().block_size.bytes();
     let length = u32::from(call.cdb.u16(7));
     // A header and a pattern of one byte to one block.
@@ -29,7 +45,7 @@ pub(crate) fn plan_overwrite(call: &mut Call<'_>) -> Result<Plan, Failure> {
 /// SANITIZE, BLOCK ERASE and CRYPTOGRAPHIC ERASE.
 pub(crate) fn plan_erase(call: &mut Call<'_>) -> Result<Plan, Failure> {
     reserved_fields(call)?;
-    medium_operation::permitted(call)?;
+    permitted(call)?;
     no_parameters(call)?;
     set_off(call, 0, |_, _| Ok(vec![Method::Erase]))
 }
@@ -63,11 +79,11 @@ fn set_off(
     length: u32,
     methods: impl FnOnce(&LogicalUnit, &Buffer) -> Result<Vec<Method>, Condition> + Send + 'static,
 ) -> Result<Plan, Failure> {
-    let (immediate, may_exit) = (call.cdb.bit(1, IMMED), call.cdb.bit(1, AUSE));
+    let (immediate, may_exit) = (call.cdb.bit(1, SANITIZE_IMMED), call.cdb.bit(1, AUSE));
     let (by, kind) = (call.nexus.id, OperationKind::Sanitize { may_exit });
     call.receive_and_start(length, move |unit, list| {
         let methods = methods(&unit, &list)?;
-        medium_operation::start(unit, by, kind, immediate, methods)
+        start(unit, by, kind, immediate, methods)
     })
 }
 
@@ -105,12 +121,238 @@ fn filled(pattern: &[u8], block_bytes: usize, medium_bytes: u64) -> Slice {
     buffer.share()
 }
 
-const IMMED: u8 = 7;
+const SANITIZE_IMMED: u8 = 7;
 /// Allow unrestricted sanitize exit.
 const AUSE: u8 = 5;
 const HEADER_BYTES: usize = 4;
 /// The length of one write; the buffer is shared by all passes.
 const PIECE_BYTES: u64 = 1 << 20;
+
+pub(crate) fn plan_format(call: &mut Call<'_>) -> Result<Plan, Failure> {
+    let length = parameter_list_length(call)?;
+    permitted(call)?;
+    let by = call.nexus.id;
+    call.receive_and_start(length, move |unit, list| {
+        let immediate = length > 0 && immediate(&list, length as usize)?;
+        let method = if unit.thin() { Method::Erase } else { Method::Zero };
+        start(unit, by, OperationKind::Format, immediate, vec![method])
+    })
+}
+
+/// The length of the parameter list header. A command that destroys all data is refused if any field of its
+/// CDB is not supported.
+fn parameter_list_length(call: &Call<'_>) -> Result<u32, Condition> {
+    let cdb = call.cdb;
+    if cdb.byte(1) & FMTPINFO != 0 {
+        return Err(Condition::invalid_bit(1, 7));
+    }
+    // Vendor specific, the interleave of SBC-2, and FFMT of SBC-4: a fast format would leave what was
+    // written.
+    if let Some(at) = (2..=4).find(|&at| cdb.byte(at) != 0) {
+        return Err(Condition::invalid_field(at as u16));
+    }
+    let defect_list_format = cdb.byte(1) & DEFECT_LIST_FORMAT;
+    match (cdb.bit(1, FMTDATA), cdb.bit(1, LONGLIST)) {
+        (false, _) if defect_list_format != 0 => Err(Condition::invalid_bit(1, 2)),
+        (false, _) => Ok(0),
+        // Reserved.
+        (true, _) if defect_list_format == DEFECT_LIST_FORMAT => Err(Condition::invalid_bit(1, 2)),
+        (true, false) => Ok(SHORT_HEADER_BYTES),
+        (true, true) => Ok(LONG_HEADER_BYTES),
+    }
+}
+
+/// Whether the header (SBC-3 tables 32 and 33) asks for an answer before the end. DPRY, DCRT and STPF say
+/// what is to be done about defects and about lists of them that cannot be read, and there are none.
+fn immediate(list: &[u8], length: usize) -> Result<bool, Condition> {
+    let header = list.get(..length).ok_or(Condition::parameter_list_length())?;
+    let flags = header[1];
+    let invalid = |byte: u16, bit: u8| {
+        Err(Condition::new(SenseKey::IllegalRequest, asc::INVALID_FIELD_IN_PARAMETER_LIST).at_field(
+            false,
+            byte,
+            Some(bit),
+        ))
+    };
+    if header[0] & PROTECTION_FIELD_USAGE != 0 {
+        return invalid(0, 2);
+    }
+    if flags & IP != 0 {
+        return invalid(1, 3);
+    }
+    if flags & FOV == 0 && flags & NEEDS_FOV != 0 {
+        return invalid(1, 7);
+    }
+    let defects_at = if length == LONG_HEADER_BYTES as usize { 4 } else { 2 };
+    // P_I_INFORMATION and PROTECTION INTERVAL EXPONENT.
+    if defects_at == 4 && header[3] != 0 {
+        return invalid(3, 7);
+    }
+    if header[defects_at..].iter().any(|&byte| byte != 0) {
+        return Err(Condition::invalid_parameter(defects_at as u16));
+    }
+    Ok(flags & FORMAT_IMMED != 0)
+}
+
+const FMTPINFO: u8 = 0xc0;
+const LONGLIST: u8 = 5;
+const FMTDATA: u8 = 4;
+const DEFECT_LIST_FORMAT: u8 = 0x07;
+
+const SHORT_HEADER_BYTES: u32 = 4;
+const LONG_HEADER_BYTES: u32 = 8;
+const PROTECTION_FIELD_USAGE: u8 = 0x07;
+/// Format options valid.
+const FOV: u8 = 0x80;
+/// DPRY, DCRT and STPF, which must be zero unless FOV is one.
+const NEEDS_FOV: u8 = 0x70;
+/// An initialization pattern follows.
+const IP: u8 = 0x08;
+const FORMAT_IMMED: u8 = 0x02;
+
+/// What a pass over the medium does to a piece of it.
+pub(crate) enum Method {
+    /// Write these bytes, which are as long as the largest piece.
+    Fill(Slice),
+    /// Give the space back.
+    Erase,
+    /// Write zeros, and keep the space.
+    Zero,
+}
+
+/// Refuses an operation at once that [`start`] would refuse now.
+pub(crate) fn permitted(call: &Call<'_>) -> Result<(), Condition> {
+    call.unit.look(writable)
+}
+
+/// The medium is there and may be written. That the last operation failed is a reason for another.
+fn writable(state: &UnitState) -> Result<(), Condition> {
+    state.accessible()?;
+    state.writable()
+}
+
+/// Begins an operation for the nexus `by`. Its parameter list may have come long after the command, so
+/// everything that could forbid it is checked again. With `immediate` its command ends at once.
+pub(crate) fn start(
+    unit: Arc<LogicalUnit>,
+    by: NexusId,
+    kind: OperationKind,
+    immediate: bool,
+    methods: Vec<Method>,
+) -> Result<(Background, Ending), Failure> {
+    unit.change_in_generation(|state, generation| {
+        state.reserved(by, Reserved::Write)?;
+        writable(state)?;
+        Ok::<_, Failure>(state.operations.start(kind, generation)?)
+    })?;
+    let completion = Rc::default();
+    let operation = Operation { unit, succeeded: false, completion: Rc::clone(&completion) };
+    let end: Ending = if immediate {
+        Box::pin(async { Ok(Outcome::default()) })
+    } else {
+        Box::pin(async move {
+            match poll_fn(|context| completion.borrow_mut().poll(context)).await {
+                true => Ok(Outcome::default()),
+                false => Err(Condition::new(SenseKey::MediumError, kind.failed()).into()),
+            }
+        })
+    };
+    Ok((Box::pin(operation.run(methods)), end))
+}
+
+/// How one operation ended, for the command that began it. The state of the logical unit does not tell: by
+/// the time the command is polled, another core may have begun the next operation.
+#[derive(Default)]
+struct Completion {
+    succeeded: Option<bool>,
+    waiting: Option<Waker>,
+}
+
+impl Completion {
+    fn poll(&mut self, context: &mut Context<'_>) -> Poll<bool> {
+        if let Some(succeeded) = self.succeeded {
+            return Poll::Ready(succeeded);
+        }
+        self.waiting = Some(context.waker().clone());
+        Poll::Pending
+    }
+}
+
+/// An operation under way. It ends when this is dropped, and only then: after that another core may begin the
+/// next.
+struct Operation {
+    unit: Arc<LogicalUnit>,
+    succeeded: bool,
+    completion: Rc<RefCell<Completion>>,
+}
+
+impl Operation {
+    async fn run(mut self, methods: Vec<Method>) {
+        self.succeeded = self.all_passes(&methods).await.is_ok();
+    }
+
+    async fn all_passes(&self, methods: &[Method]) -> Result<(), DeviceError> {
+        let total = self.unit.device().geometry().blocks.0.saturating_mul(methods.len() as u64);
+        let mut done = 0;
+        for method in methods {
+            for piece in self.pieces(method) {
+                self.pass(method, piece).await?;
+                done += piece.blocks.0;
+                self.unit.note(|state| state.operations.proceed(done, total));
+                give_way().await;
+            }
+            let flushed = self.unit.volume().flush().await;
+            self.unit.volume().record_end(RequestKind::Flush, &flushed);
+            flushed?;
+        }
+        Ok(())
+    }
+
+    /// The whole medium, in pieces.
+    fn pieces(&self, method: &Method) -> Chunks {
+        let geometry = self.unit.device().geometry();
+        let bytes = match method {
+            Method::Fill(data) => data.len() as u64,
+            Method::Erase | Method::Zero => ERASE_BYTES,
+        };
+        Extent::new(0, geometry.blocks.0).chunks(bytes >> geometry.block_size.shift())
+    }
+
+    /// Waits for the commands that hold a range lock on the piece, then overwrites what they wrote. A command
+    /// that was accepted before the operation and takes its lock later, because its data are still to come,
+    /// is refused under that lock ([`Operations::none_since`]).
+    async fn pass(&self, method: &Method, piece: Extent) -> Result<(), DeviceError> {
+        let device = self.unit.device();
+        let _alone = self.unit.locks().exclude(piece).await;
+        let passed = match method {
+            Method::Erase => device.unmap(piece).await,
+            Method::Zero => device.write_zeroes(piece, false).await,
+            Method::Fill(data) => {
+                let length = device.geometry().length(piece) as usize;
+                let data = data.part(0..length).ok_or(DeviceError::OutOfRange)?;
+                device.write(piece, data, Durability::Cached).await
+            }
+        };
+        self.unit.volume().record_end(RequestKind::Change, &passed);
+        passed
+    }
+}
+
+impl Drop for Operation {
+    fn drop(&mut self) {
+        self.unit.change(|state| state.operations.end(self.succeeded));
+        let mut completion = self.completion.borrow_mut();
+        completion.succeeded = Some(self.succeeded);
+        let waiting = completion.waiting.take();
+        drop(completion);
+        if let Some(waker) = waiting {
+            waker.wake();
+        }
+    }
+}
+
+/// One call to give space back, so that the progress of an erase can be seen.
+const ERASE_BYTES: u64 = 64 << 20;
 
 #[cfg(test)]
 mod tests {

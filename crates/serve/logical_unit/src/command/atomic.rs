@@ -4,27 +4,28 @@
 use block::{Buffer, Compared, Extent};
 use scsi::Condition;
 
-use super::{Call, transfer, vpd};
+use super::read_write;
+use crate::access::miscompare;
+use crate::command::call::Call;
 use crate::failure::Failure;
 use crate::plan::{Outcome, Plan};
-use crate::unit::miscompare;
 
 /// Data-out are twice the blocks named: first what is expected, then what is to be written.
 pub(crate) fn plan_compare_and_write(call: &mut Call<'_>) -> Result<Plan, Failure> {
     let geometry = call.geometry();
-    transfer::refuse_protection(call.cdb)?;
+    read_write::refuse_protection(call.cdb)?;
     let extent = Extent::new(call.cdb.u64(2), u64::from(call.cdb.byte(NUMBER_OF_BLOCKS)));
-    transfer::within(extent, geometry)?;
+    read_write::within(extent, geometry)?;
     let half = geometry.length(extent) as u32;
     if extent.is_empty() && call.command.data_out_bytes != 0 {
         // More blocks than one byte can count were meant.
         return Err(Condition::invalid_field(NUMBER_OF_BLOCKS as u16).into());
     }
-    exactly(call, half * 2)?;
+    read_write::exactly(call, half * 2)?;
     if extent.is_empty() {
         return call.good();
     }
-    let durability = transfer::durability(&call.view, transfer::fua(call.cdb));
+    let durability = read_write::durability(&call.view, read_write::fua(call.cdb));
     // What is to be written by itself, and what is found.
     let working_bytes = Buffer::memory_bytes(half as usize) + call.unit.piece_memory_bytes(extent);
     call.receive(half * 2, working_bytes, move |access, data| async move {
@@ -47,11 +48,11 @@ pub(crate) fn plan_compare_and_write(call: &mut Call<'_>) -> Result<Plan, Failur
 /// Sets the bits that are set in the data.
 pub(crate) fn plan_or_write(call: &mut Call<'_>) -> Result<Plan, Failure> {
     let geometry = call.geometry();
-    let extent = transfer::extent(call.cdb, geometry)?;
+    let extent = read_write::transfer_extent(call.cdb, geometry)?;
     if extent.is_empty() {
         return call.good();
     }
-    let durability = transfer::durability(&call.view, transfer::fua(call.cdb));
+    let durability = read_write::durability(&call.view, read_write::fua(call.cdb));
     let bytes = geometry.length(extent) as u32;
     call.receive(bytes, Buffer::memory_bytes(bytes as usize), move |access, data| async move {
         let blocks = data.len() as u64 >> geometry.block_size.shift();
@@ -66,43 +67,32 @@ pub(crate) fn plan_or_write(call: &mut Call<'_>) -> Result<Plan, Failure> {
 
 pub(crate) fn plan_write_atomic(call: &mut Call<'_>) -> Result<Plan, Failure> {
     let geometry = call.geometry();
-    transfer::refuse_protection(call.cdb)?;
+    read_write::refuse_protection(call.cdb)?;
     if call.cdb.u16(ATOMIC_BOUNDARY) != 0 {
         // MAXIMUM ATOMIC BOUNDARY SIZE is 0: none can be asked for.
         return Err(Condition::invalid_field(ATOMIC_BOUNDARY as u16).into());
     }
     let extent = Extent::new(call.cdb.u64(2), u64::from(call.cdb.u16(12)));
-    transfer::within(extent, geometry)?;
-    if extent.blocks.0 > vpd::atomic_blocks_max(geometry) {
+    read_write::within(extent, geometry)?;
+    if extent.blocks.0 > read_write::atomic_blocks_max(geometry) {
         return Err(Condition::invalid_field(12).into());
     }
     if extent.is_empty() {
         return call.good();
     }
     let bytes = geometry.length(extent) as u32;
-    exactly(call, bytes)?;
-    let durability = transfer::durability(&call.view, transfer::fua(call.cdb));
+    read_write::exactly(call, bytes)?;
+    let durability = read_write::durability(&call.view, read_write::fua(call.cdb));
     call.receive(bytes, 0, move |access, data| async move {
-        whole(&data, bytes as usize)?;
+        read_write::whole(&data, bytes as usize)?;
         let _excluded = access.locks().exclude(extent).await;
         access.store(extent, data.share(), durability).await?;
         Ok(Outcome::default())
     })
 }
 
-/// Refuses a command whose initiator offers more or less data than the CDB asks for: it cannot be carried out
-/// in part.
-pub(crate) fn exactly(call: &Call<'_>, bytes: u32) -> Result<(), Condition> {
-    (call.command.data_out_bytes == bytes).then_some(()).ok_or(Condition::INVALID_INFORMATION_UNIT)
-}
-
-/// The check of the received data, for a front end that passed another length than requested.
-pub(crate) fn whole(data: &Buffer, bytes: usize) -> Result<(), Condition> {
-    (data.len() == bytes).then_some(()).ok_or(Condition::INVALID_INFORMATION_UNIT)
-}
-
 fn halves(data: Buffer, half: usize) -> Result<(Buffer, Buffer), Condition> {
-    whole(&data, half * 2)?;
+    read_write::whole(&data, half * 2)?;
     let written = Buffer::from(&data[half..]);
     let mut expected = data;
     expected.truncate(half);

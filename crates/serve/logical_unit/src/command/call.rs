@@ -1,17 +1,118 @@
-//! A command passed to its planner, and the plans that a planner can return.
+//! A command as the table knows it ([`Command`]), and one that is passed to its planner ([`Call`]), with the plans that a planner
+//! can return.
 
 use std::future::Future;
 use std::sync::Arc;
 
 use block::{Buffer, Geometry};
+use scsi::{CommandCode, CommandTimeouts};
 
+use crate::access::DeviceAccess;
 use crate::cdb::Cdb;
 use crate::failure::Failure;
-use crate::nexus::{Nexus, View};
+use crate::nexus::View;
 use crate::plan::{
     Background, CommandIn, DataIn, Deferred, Ending, Job, Landing, Outcome, Plan, Receive, Reply, Work,
 };
-use crate::unit::{DeviceAccess, LogicalUnit};
+use crate::state::Reserved;
+use crate::unit::{LogicalUnit, Nexus, UnitTraits};
+
+/// Plans a command that has passed the gate.
+pub(crate) type Planner = fn(&mut Call<'_>) -> Result<Plan, Failure>;
+
+/// A command, as the table knows it.
+pub(crate) struct Command {
+    /// Its codes. All service actions of ours are in bits 4..0 of byte 1.
+    pub(crate) kind: CommandCode,
+    /// CDB usage data (SPC-4 6.35.3) behind the operation code: a one for each bit that is looked at, and the
+    /// service action. With the operation code, they are as long as the CDB.
+    pub(crate) usage: &'static [u8],
+    /// Its nominal and recommended timeouts.
+    pub(crate) timeouts: CommandTimeouts,
+    pub(crate) reserved: Reserved,
+    /// Reports pending unit attentions instead; all but INQUIRY, REPORT LUNS and REQUEST SENSE (SAM-5 5.14).
+    pub(crate) attention: bool,
+    /// Needs the medium: not while it is ejected or fenced.
+    pub(crate) medium: bool,
+    /// Changes the medium: not while it is protected.
+    pub(crate) writes: bool,
+    /// What the logical unit must be for the command to exist.
+    pub(crate) exists: Exists,
+    pub(crate) plan: Planner,
+}
+
+impl Command {
+    /// A command that neither accesses the medium nor conflicts with persistent reservations.
+    pub(crate) const fn new(kind: CommandCode, usage: &'static [u8], plan: Planner) -> Command {
+        Command {
+            kind,
+            usage,
+            timeouts: CommandTimeouts { nominal_s: 1, recommended_s: 30 },
+            reserved: Reserved::Status,
+            attention: true,
+            medium: false,
+            writes: false,
+            exists: Exists::Always,
+            plan,
+        }
+    }
+
+    pub(crate) const fn reserved(self, reserved: Reserved) -> Command {
+        Command { reserved, ..self }
+    }
+
+    /// Never stopped by unit attentions or reservations.
+    pub(crate) const fn always(self) -> Command {
+        Command { attention: false, reserved: Reserved::Never, ..self }
+    }
+
+    pub(crate) const fn needs_medium(self) -> Command {
+        Command { medium: true, ..self }
+    }
+
+    pub(crate) const fn reads(self) -> Command {
+        self.needs_medium().reserved(Reserved::Read)
+    }
+
+    pub(crate) const fn writes(self) -> Command {
+        Command { writes: true, ..self.needs_medium().reserved(Reserved::Write) }
+    }
+
+    pub(crate) const fn if_thin(self) -> Command {
+        Command { exists: Exists::Thin, ..self }
+    }
+
+    pub(crate) const fn if_volatile(self) -> Command {
+        Command { exists: Exists::Volatile, ..self }
+    }
+
+    /// Its time grows with the blocks it names.
+    pub(crate) const fn takes(self, nominal_s: u32, recommended_s: u32) -> Command {
+        Command { timeouts: CommandTimeouts { nominal_s, recommended_s }, ..self }
+    }
+}
+
+/// On which logical units a command exists.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Exists {
+    /// All.
+    Always,
+    /// Those whose blocks can be deallocated.
+    Thin,
+    /// Those in memory, where deallocated data are destroyed.
+    Volatile,
+}
+
+impl Exists {
+    /// Whether the command exists on such a unit.
+    pub(crate) fn on(self, traits: UnitTraits) -> bool {
+        match self {
+            Exists::Always => true,
+            Exists::Thin => traits.thin,
+            Exists::Volatile => traits.volatile,
+        }
+    }
+}
 
 /// A command to be planned.
 pub(crate) struct Call<'a> {

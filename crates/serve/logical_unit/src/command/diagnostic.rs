@@ -1,16 +1,22 @@
 //! SEND DIAGNOSTIC and RECEIVE DIAGNOSTIC RESULTS (SPC-4 6.42, 6.28): self-tests in the foreground, and the
-//! list of diagnostic pages, of which there is no other.
+//! list of diagnostic pages, of which there is no other. LOG SENSE (SPC-4 6.7, 7.3; SBC-3 6.4): counters of reads and writes, the
+//! space of thin volumes, and an invalid temperature, since there is no sensor.
 //!
 //! A self-test reads from the device. Those in the background and the extended ones are refused: their
 //! results are told by a log page, and their length by a mode page, that are not there.
+//!
+//! All log parameters are lists, so PAGE CONTROL asks for nothing else than what they are now. Nothing can be
+//! saved or selected.
 
-use block::Extent;
+use block::{Extent, Space};
 use scsi::{Condition, SenseKey, asc};
 
-use super::Call;
+use super::inquiry::THRESHOLD_SET_BYTES;
+use crate::access::DeviceAccess;
+use crate::command::call::Call;
 use crate::failure::Failure;
-use crate::plan::{Outcome, Plan};
-use crate::unit::DeviceAccess;
+use crate::nexus::Traffic;
+use crate::plan::{DataIn, Outcome, Plan};
 
 /// SEND DIAGNOSTIC.
 pub(crate) fn plan_send(call: &mut Call<'_>) -> Result<Plan, Failure> {
@@ -66,20 +72,133 @@ fn samples(blocks: u64) -> impl Iterator<Item = u64> {
 /// RECEIVE DIAGNOSTIC RESULTS. Without PCV it is about what was sent last, and that can have been this page
 /// only.
 pub(crate) fn plan_receive(call: &mut Call<'_>) -> Result<Plan, Failure> {
-    if call.cdb.bit(1, PCV) && call.cdb.byte(2) != SUPPORTED_PAGES {
+    if call.cdb.bit(1, PCV) && call.cdb.byte(2) != SUPPORTED_DIAGNOSTIC_PAGES {
         return Err(Condition::invalid_field(2).into());
     }
-    call.parameter_data(vec![SUPPORTED_PAGES, 0, 0, 1, SUPPORTED_PAGES], u32::from(call.cdb.u16(3)))
+    call.parameter_data(
+        vec![SUPPORTED_DIAGNOSTIC_PAGES, 0, 0, 1, SUPPORTED_DIAGNOSTIC_PAGES],
+        u32::from(call.cdb.u16(3)),
+    )
 }
 
 const SELFTEST: u8 = 2;
 const PCV: u8 = 0;
 /// SELF-TEST CODE.
 const FOREGROUND_SHORT: u8 = 0b101;
-const SUPPORTED_PAGES: u8 = 0x00;
+const SUPPORTED_DIAGNOSTIC_PAGES: u8 = 0x00;
 const PAGE_HEADER_BYTES: usize = 4;
 /// Few enough for a spinning disk to be done within a second.
 const SAMPLES: u64 = 32;
+
+pub(crate) fn plan_log_sense(call: &mut Call<'_>) -> Result<Plan, Failure> {
+    // PPC, which is obsolete, and SP: nothing is saved.
+    if let Some(bit) = (0..2).find(|&bit| call.cdb.bit(1, bit)) {
+        return Err(Condition::invalid_bit(1, bit).into());
+    }
+    let (code, subpage, pointer) = (call.cdb.byte(2) & 0x3f, call.cdb.byte(3), call.cdb.u16(5));
+    let body = match (code, subpage) {
+        (SUPPORTED_PAGES, 0 | ALL_SUBPAGES) if pointer != 0 => return Err(Condition::invalid_field(5).into()),
+        (SUPPORTED_PAGES, 0) => pages(call).collect(),
+        (SUPPORTED_PAGES, ALL_SUBPAGES) => [SUPPORTED_PAGES, 0, SUPPORTED_PAGES, ALL_SUBPAGES]
+            .into_iter()
+            .chain(pages(call).skip(1).flat_map(|page| [page, 0]))
+            .collect(),
+        (PROVISIONING, 0) if call.unit.thin() => return plan_provisioning(call, pointer),
+        (CACHE, 0) => from(pointer, cache(call.unit.traffic()))?,
+        (TEMPERATURE, 0) => from(pointer, temperature())?,
+        (STATISTICS, 0) => from(pointer, statistics(call.unit.traffic()))?,
+        (SUPPORTED_PAGES | PROVISIONING | TEMPERATURE | STATISTICS | CACHE, 1..) => {
+            return Err(Condition::invalid_field(3).into());
+        }
+        _ => return Err(Condition::invalid_bit(2, 5).into()),
+    };
+    call.parameter_data(page(code, subpage, &body), u32::from(call.cdb.u16(7)))
+}
+
+fn page(code: u8, subpage: u8, body: &[u8]) -> Vec<u8> {
+    let subpage_format = if subpage == 0 { 0 } else { SPF };
+    [&[subpage_format | code, subpage], &(body.len() as u16).to_be_bytes()[..], body].concat()
+}
+
+/// The pages there are, without their subpages.
+fn pages(call: &Call<'_>) -> impl Iterator<Item = u8> + use<> {
+    let is_thin = call.unit.thin();
+    PAGES.into_iter().filter(move |page| *page != PROVISIONING || is_thin)
+}
+
+/// Logical block provisioning (SBC-3 6.4.4): what the device says of its space, in threshold sets of LBAs.
+fn plan_provisioning(call: &Call<'_>, pointer: u16) -> Result<Plan, Failure> {
+    call.command.returns_data()?;
+    let allocation_length = usize::from(call.cdb.u16(7));
+    call.run(0, move |access| async move {
+        // A device that does not know is as one without the page.
+        let Some(space) = access.space().await? else { return Err(Condition::invalid_bit(2, 5).into()) };
+        let mut data = page(PROVISIONING, 0, &from(pointer, provisioning(space))?);
+        data.truncate(allocation_length);
+        Ok(DataIn::Bytes(data).into())
+    })
+}
+
+/// Available and used LBA mapping resource counts. What is available others may take, too.
+fn provisioning(space: Space) -> Vec<(u16, Vec<u8>)> {
+    let parameter = |code, sets: u64, scope| {
+        let count = u32::try_from(sets).unwrap_or(u32::MAX);
+        (code, [&count.to_be_bytes()[..], &[scope, 0, 0, 0]].concat())
+    };
+    let available = space.available_bytes.map(|bytes| parameter(1, bytes / THRESHOLD_SET_BYTES, SHARED));
+    let used = parameter(2, space.used_bytes.div_ceil(THRESHOLD_SET_BYTES), DEDICATED);
+    available.into_iter().chain([used]).collect()
+}
+
+/// What vendors' page 37h begins with on disks: blocks sent to initiators, and blocks received from them.
+fn cache(traffic: Traffic) -> Vec<(u16, Vec<u8>)> {
+    let counters = [traffic.blocks_sent, traffic.blocks_received];
+    (0..).zip(counters.map(|counter| counter.to_be_bytes().to_vec())).collect()
+}
+
+/// The parameters whose codes are not below PARAMETER POINTER. It must not be above the last (SPC-4 6.7).
+fn from(pointer: u16, parameters: Vec<(u16, Vec<u8>)>) -> Result<Vec<u8>, Condition> {
+    if parameters.last().is_none_or(|(last, _)| pointer > *last) {
+        return Err(Condition::invalid_field(5));
+    }
+    let wanted = parameters.into_iter().filter(|(code, _)| *code >= pointer);
+    Ok(wanted
+        .flat_map(|(code, value)| {
+            let [high, low] = code.to_be_bytes();
+            [vec![high, low, BINARY_LIST, value.len() as u8], value].concat()
+        })
+        .collect())
+}
+
+/// Temperature and reference temperature (SPC-4 7.3.21): there is no sensor, and no temperature to stay
+/// below.
+fn temperature() -> Vec<(u16, Vec<u8>)> {
+    vec![(0, vec![0, UNAVAILABLE]), (1, vec![0, UNAVAILABLE])]
+}
+
+/// General statistics and performance (SPC-4 7.3.9): counters, idle time, and the interval in which times are
+/// counted. No times are taken, so those are zero; sg_logs shows a page only if all three parameters are
+/// there.
+fn statistics(traffic: Traffic) -> Vec<(u16, Vec<u8>)> {
+    let counters = [traffic.reads, traffic.writes, traffic.blocks_received, traffic.blocks_sent, 0, 0, 0, 0];
+    let counters = counters.iter().flat_map(|counter| counter.to_be_bytes()).collect();
+    vec![(1, counters), (2, vec![0; 8]), (3, vec![0; 8])]
+}
+
+const SUPPORTED_PAGES: u8 = 0x00;
+const PROVISIONING: u8 = 0x0c;
+const TEMPERATURE: u8 = 0x0d;
+const STATISTICS: u8 = 0x19;
+const CACHE: u8 = 0x37;
+const PAGES: [u8; 5] = [SUPPORTED_PAGES, PROVISIONING, TEMPERATURE, STATISTICS, CACHE];
+const ALL_SUBPAGES: u8 = 0xff;
+const SPF: u8 = 0x40;
+/// FORMAT AND LINKING: a binary list.
+const BINARY_LIST: u8 = 0x03;
+const UNAVAILABLE: u8 = 0xff;
+/// SCOPE: of this logical unit alone, or others may use it, too.
+const DEDICATED: u8 = 1;
+const SHARED: u8 = 2;
 
 #[cfg(test)]
 mod tests {

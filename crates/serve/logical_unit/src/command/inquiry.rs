@@ -1,17 +1,24 @@
-//! INQUIRY (SPC-4 6.6): the standard data. The VPD pages are in `vpd`.
+//! INQUIRY: the standard data (SPC-4 6.6) and the pages of vital product data (SPC-4 7.8, SBC-3 6.6).
 
-use scsi::{Condition, Inquiry};
+use block::Geometry;
+use scsi::{
+    Association, BlockDeviceCharacteristics, BlockLimits, CacheGeneration, Condition, Designator,
+    ExtendedInquiry, Inquiry, Name, Policy, Port, Provisioning, Vpd,
+};
 
-use super::{Call, vpd};
+use super::read_write;
 use crate::cdb::Cdb;
+use crate::command::call::Call;
+use crate::copy;
 use crate::failure::Failure;
 use crate::identity::Identity;
+use crate::nexus::TargetPort;
 use crate::plan::Plan;
 
-pub(crate) fn plan(call: &mut Call<'_>) -> Result<Plan, Failure> {
+pub(crate) fn plan_inquiry(call: &mut Call<'_>) -> Result<Plan, Failure> {
     let page = call.cdb.byte(2);
     let data = match (call.cdb.bit(1, 0), page) {
-        (true, page) => vpd::page(call, page).ok_or(Condition::invalid_field(2))?,
+        (true, page) => vpd_page(call, page).ok_or(Condition::invalid_field(2))?,
         (false, 0) => standard(DIRECT_ACCESS, call.unit.options().removable, call.unit.identity()),
         // PAGE CODE must be zero without EVPD.
         (false, _) => return Err(Condition::invalid_field(2).into()),
@@ -56,3 +63,175 @@ fn standard(device: u8, removable: bool, identity: &Identity) -> Vec<u8> {
 
 /// PERIPHERAL QUALIFIER 000b, device type 00h: a direct access block device is here.
 const DIRECT_ACCESS: u8 = 0x00;
+
+/// The page with its header, if there is such a page.
+fn vpd_page(call: &Call<'_>, code: u8) -> Option<Vec<u8>> {
+    let (_, page) = PAGES.iter().find(|(known, _)| *known == code)?;
+    page(call)
+}
+
+/// A page with its header, if this logical unit has it.
+type Page = fn(&Call<'_>) -> Option<Vec<u8>>;
+
+/// All pages by their codes, in the ascending order in which page 00h lists them (SPC-4 7.8).
+const PAGES: &[(u8, Page)] = &[
+    (0x00, |call| Some(Vpd::write(0x00, &supported_pages(call)))),
+    (0x80, |call| Some(Vpd::write(0x80, call.unit.identity().serial().as_bytes()))),
+    (0x83, |call| Some(Vpd::write(0x83, &written(&device_identification(call))))),
+    // There is no software interface with an identifier that the IEEE has given out.
+    (0x84, |_| Some(Vpd::write(0x84, &[]))),
+    (0x86, |call| Some(extended_inquiry(call).write().to_vec())),
+    (0x87, |_| Some(Vpd::write(0x87, &ONE_SET_OF_MODE_PAGES.write()))),
+    (0x88, |call| Some(Vpd::write(0x88, &scsi_ports(call)))),
+    (0x8f, |_| Some(copy::limits().write_page())),
+    (0xb0, |call| Some(block_limits(call).write().to_vec())),
+    (0xb1, |call| Some(block_characteristics(call).write().to_vec())),
+    (0xb2, |call| Some(provisioning(call).write().to_vec())),
+    (CACHE_GENERATION, |call| Some(cache_generation(call)?.write())),
+];
+
+/// The first that the standard leaves to vendors.
+const CACHE_GENERATION: u8 = 0xc0;
+
+fn supported_pages(call: &Call<'_>) -> Vec<u8> {
+    let is_there = |code: &u8| *code != CACHE_GENERATION || cache_generation(call).is_some();
+    PAGES.iter().map(|(code, _)| *code).filter(is_there).collect()
+}
+
+/// Extended INQUIRY data (SPC-4 7.8.7). The SIMPLE task attribute is all that is claimed: a target that claims ORDERED
+/// must keep the order.
+fn extended_inquiry(call: &Call<'_>) -> ExtendedInquiry {
+    ExtendedInquiry { simpsup: true, v_sup: call.view.volatile_cache, ..Default::default() }
+}
+
+/// One set of mode pages for all nexuses (SPC-4 7.8.10).
+const ONE_SET_OF_MODE_PAGES: Policy = Policy { page: 0x3f, subpage: 0xff, several_units: false, policy: 0 };
+
+/// Our own page: it differs if unflushed writes may have been lost since an initiator last read it, in this server or in an
+/// earlier one.
+fn cache_generation(call: &Call<'_>) -> Option<CacheGeneration> {
+    call.unit.volume().cache_generation().filter(|_| call.view.volatile_cache).map(CacheGeneration)
+}
+
+fn written(designators: &[Designator]) -> Vec<u8> {
+    designators.iter().flat_map(Designator::write).collect()
+}
+
+/// Device identification (SPC-4 7.8.6). The names of the logical unit come first: they are the same on every
+/// path, and an initiator with a short allocation length sees those.
+fn device_identification(call: &Call<'_>) -> Vec<Designator> {
+    let of_unit = |name| Designator { association: Association::LogicalUnit, protocol: None, name };
+    let mut designators: Vec<Designator> = call.unit.identity().names().map(of_unit).into();
+    let port = call.unit.look(|state| state.name(call.nexus.id).map(|name| name.service.clone()));
+    if let Some(port) = port {
+        let of_port = |name| Designator { association: Association::TargetPort, protocol: ISCSI, name };
+        designators.extend([
+            of_port(Name::RelativeTargetPort(port.relative_port)),
+            of_port(Name::TargetPortGroup(TARGET_PORT_GROUP_ID)),
+            of_port(Name::iscsi_target_port(&port.name, port.group)),
+            Designator { association: Association::Target, protocol: ISCSI, name: Name::ScsiName(port.name) },
+        ]);
+    }
+    designators
+}
+
+/// SCSI ports (SPC-4 7.8.14): those of the caller's own target through which the logical unit is in use.
+/// Another target is another SCSI device, so its ports are not listed.
+fn scsi_ports(call: &Call<'_>) -> Vec<u8> {
+    let mut ports: Vec<TargetPort> = call.unit.look(|state| {
+        let target = state.name(call.nexus.id).map(|name| name.service.name.as_str());
+        let all = state.nexuses.iter().map(|nexus| &nexus.name.service);
+        all.filter(|port| Some(port.name.as_str()) == target).cloned().collect()
+    });
+    ports.sort_unstable_by_key(|port| port.relative_port);
+    ports.dedup_by_key(|port| port.relative_port);
+    ports.truncate(PORTS_MAX);
+    let port = |port: &TargetPort| {
+        let name = Name::iscsi_target_port(&port.name, port.group);
+        let name = Designator { association: Association::TargetPort, protocol: ISCSI, name };
+        Port { relative: port.relative_port, initiator: None, designators: vec![name] }.write()
+    };
+    ports.iter().flat_map(port).collect()
+}
+
+/// Block limits (SBC-4 6.6.4).
+fn block_limits(call: &Call<'_>) -> BlockLimits {
+    let geometry = call.geometry();
+    let transfer_blocks = read_write::transfer_blocks_max(geometry) as u32;
+    let optimal = call.unit.device().profile().optimal_transfer;
+    let optimal = optimal.and_then(|optimal| {
+        let granularity = u16::try_from(optimal.granularity.0).ok()?;
+        let length = u32::try_from(optimal.length.0).ok()?;
+        (length <= transfer_blocks).then_some((granularity, length))
+    });
+    // OPTIMAL TRANSFER LENGTH is 0 where all lengths are alike: Linux before 6.9 takes it for the largest request it should send.
+    let (optimal_granularity, optimal_transfer) =
+        optimal.unwrap_or((1 << geometry.physical_exponent.min(15), 0));
+    let limits = BlockLimits {
+        wsnz: read_write::refuses_zero_blocks(call),
+        compare_and_write_blocks: read_write::COMPARE_AND_WRITE_BLOCKS_MAX,
+        optimal_granularity,
+        transfer_blocks,
+        optimal_transfer,
+        write_same_blocks: read_write::WRITE_SAME_BLOCKS_MAX,
+        // ATOMIC ALIGNMENT and GRANULARITY of 0: any; no atomic boundaries.
+        atomic_blocks: read_write::atomic_blocks_max(geometry) as u32,
+        ..BlockLimits::default()
+    };
+    if !call.unit.thin() {
+        return limits;
+    }
+    let granularity = call.unit.device().profile().granularity.0.max(1);
+    BlockLimits {
+        unmap_blocks: read_write::UNMAP_BLOCKS_MAX,
+        unmap_descriptors: read_write::UNMAP_DESCRIPTORS_MAX,
+        unmap_granularity_blocks: u32::try_from(granularity).unwrap_or(u32::MAX),
+        ugavalid: true,
+        ..limits
+    }
+}
+
+/// Block device characteristics (SBC-4 6.6.2).
+fn block_characteristics(call: &Call<'_>) -> BlockDeviceCharacteristics {
+    let traits = call.unit.traits();
+    BlockDeviceCharacteristics {
+        medium_rotation_rate: u16::from(call.unit.device().profile().solid_state),
+        // 01b each: after a SANITIZE of that kind, reads succeed; where there is no such SANITIZE, 00b.
+        wabereq: u8::from(traits.thin),
+        wacereq: u8::from(traits.volatile),
+        ..Default::default()
+    }
+}
+
+/// Logical block provisioning (SBC-4 6.6.7).
+fn provisioning(call: &Call<'_>) -> Provisioning {
+    if !call.unit.thin() {
+        return Provisioning::default();
+    }
+    Provisioning {
+        threshold_exponent: threshold_exponent(call.geometry()),
+        by_unmap: true,
+        by_write_same_16: true,
+        by_write_same_10: true,
+        lbprz: 1,
+        provisioning_type: 2, // thin
+        ..Default::default()
+    }
+}
+
+/// THRESHOLD EXPONENT: the resource counts of the Logical Block Provisioning log page are numbers of
+/// threshold sets, of 2^exponent blocks each. A set is a mebibyte, and no volume has 2^32 of them.
+fn threshold_exponent(geometry: Geometry) -> u8 {
+    THRESHOLD_SET_BYTES.ilog2() as u8 - geometry.block_size.shift() as u8
+}
+
+/// A threshold set, which is larger than any block.
+pub(crate) const THRESHOLD_SET_BYTES: u64 = 1 << 20;
+
+/// The one target port group there is.
+pub(crate) const TARGET_PORT_GROUP_ID: u16 = 1;
+
+/// So that the page stays far below 64 KiB.
+const PORTS_MAX: usize = 128;
+/// PROTOCOL IDENTIFIER (SPC-4 7.6.1) of names that belong to the target.
+const ISCSI: Option<u8> = Some(5);

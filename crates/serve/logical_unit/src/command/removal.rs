@@ -2,12 +2,11 @@
 
 use scsi::{Condition, SenseKey, asc};
 
-use super::Call;
-use crate::attention::Attention;
+use crate::command::call::Call;
 use crate::failure::Failure;
-use crate::nexus::NexusId;
+use crate::nexus::{Attention, NexusId};
 use crate::plan::{Outcome, Plan};
-use crate::unit::{Medium, Reserved, UnitState};
+use crate::state::{Medium, Reserved, UnitState};
 
 /// There is no spindle to stop, but a stopped unit behaves as if there were: commands that need the medium
 /// are refused until the unit is started again (SBC-3 4.20). Only a fixed medium is stopped: libiscsi's

@@ -1,72 +1,138 @@
-//! REPORT SUPPORTED OPERATION CODES, REPORT SUPPORTED TASK MANAGEMENT FUNCTIONS and REPORT TARGET PORT GROUPS
-//! (SPC-4 6.35, 6.36, 6.37).
+//! Commands that report what there is: TEST UNIT READY (SPC-4 6.47), REQUEST SENSE (6.39), READ CAPACITY(10) and (16) (SBC-3
+//! 5.15 and 5.16), READ DEFECT DATA(10) and (12) (5.17 and 5.18), REPORT LUNS (SPC-4 6.33) and REPORT TARGET PORT GROUPS (6.37); the
+//! REPORT LUNS well-known logical unit, and replies at LUNs without a logical unit.
 
-use scsi::{AccessState, CommandSupport, Condition, PortGroup, SupportedCommand};
+use scsi::{
+    AccessState, Capacity, Condition, LunList, PortGroup, REPORT_LUNS_WELL_KNOWN, SenseFormat, SenseKey, asc,
+};
 
-use super::{Call, Command, UnitTraits, commands, vpd};
+use super::inquiry;
+use crate::cdb::Cdb;
+use crate::command::call::Call;
 use crate::failure::Failure;
-use crate::plan::Plan;
+use crate::plan::{CommandIn, DataIn, Plan, Reply, SiblingUnits};
 
-pub(crate) fn plan_operation_codes(call: &mut Call<'_>) -> Result<Plan, Failure> {
-    let timeouts = call.cdb.bit(2, 7);
-    let (opcode, service_action) = (call.cdb.byte(3), call.cdb.u16(4));
-    let traits = call.unit.traits();
-    let data = match call.cdb.byte(2) & 7 {
-        0 => all_commands(traits, timeouts),
-        option @ 1..=3 => one_command(find(traits, option, opcode, service_action)?, timeouts),
-        _ => return Err(Condition::invalid_bit(2, 2).into()),
+/// The gate has made all the checks.
+pub(crate) fn plan_ready(call: &mut Call<'_>) -> Result<Plan, Failure> {
+    call.good()
+}
+
+/// With autosense, REQUEST SENSE returns pending unit attentions and pollable sense data.
+pub(crate) fn plan_request_sense(call: &mut Call<'_>) -> Result<Plan, Failure> {
+    call.command.returns_data()?; // before the attention is taken
+    let format = if call.cdb.bit(1, 0) { SenseFormat::Descriptor } else { SenseFormat::Fixed };
+    let allocation_length = u32::from(call.cdb.byte(4));
+    let unit = call.unit;
+    let condition =
+        unit.take_attention(call.nexus.id).unwrap_or_else(|| unit.look(|state| pollable(state.ready())));
+    call.parameter_data(condition.encode(format).bytes().to_vec(), allocation_length)
+}
+
+/// Sense data that can be polled (SPC-4 5.11.2): why the unit is not ready, or that there is nothing to tell.
+fn pollable(ready: Result<(), Condition>) -> Condition {
+    ready.err().unwrap_or(Condition::new(SenseKey::NoSense, asc::NO_ADDITIONAL_SENSE_INFORMATION))
+}
+
+pub(crate) fn plan_capacity_10(call: &mut Call<'_>) -> Result<Plan, Failure> {
+    call.parameter_data(capacity(call).write_10().to_vec(), 8)
+}
+
+pub(crate) fn plan_capacity_16(call: &mut Call<'_>) -> Result<Plan, Failure> {
+    call.parameter_data(capacity(call).write_16().to_vec(), call.cdb.u32(10))
+}
+
+fn capacity(call: &Call<'_>) -> Capacity {
+    let (geometry, thin) = (call.geometry(), call.unit.thin());
+    Capacity {
+        blocks: geometry.blocks.0,
+        block_bytes: geometry.block_size.bytes(),
+        physical_exponent: geometry.physical_exponent,
+        lowest_aligned: 0,
+        protection_type: None,
+        thin,
+        read_zeros: thin,
+        long_commands: true,
+    }
+}
+
+/// Both lists are valid and empty.
+pub(crate) fn plan_defects_10(call: &mut Call<'_>) -> Result<Plan, Failure> {
+    let header = vec![0, call.cdb.byte(2) & DEFECT_REQUEST, 0, 0];
+    call.parameter_data(header, u32::from(call.cdb.u16(7)))
+}
+
+pub(crate) fn plan_defects_12(call: &mut Call<'_>) -> Result<Plan, Failure> {
+    let header = vec![0, call.cdb.byte(1) & DEFECT_REQUEST, 0, 0, 0, 0, 0, 0];
+    call.parameter_data(header, call.cdb.u32(6))
+}
+
+/// REQ_PLIST, REQ_GLIST and DEFECT LIST FORMAT, which the header gives back in the same bits.
+const DEFECT_REQUEST: u8 = 0x1f;
+
+pub(crate) fn plan_luns(call: &mut Call<'_>) -> Result<Plan, Failure> {
+    let cdb = call.cdb;
+    let data = inventory(cdb, call.command.luns.as_ref())?;
+    let plan = call.parameter_data(data, cdb.u32(6))?;
+    // SPC-3 6.21: "The execution of a REPORT LUNS command by any valid and installed logical unit shall clear the
+    // REPORTED LUNS DATA HAS CHANGED unit attention condition for all logical units of that target with respect to the
+    // requesting initiator."
+    call.command.luns.luns_reported();
+    Ok(plan)
+}
+
+/// The reply to a command for a LUN at which this nexus sees no logical unit (SPC-4 5.7, SAM-5 5.13).
+pub fn absent(command: &CommandIn<'_>) -> Reply {
+    let unsupported = Condition::new(SenseKey::IllegalRequest, asc::LOGICAL_UNIT_NOT_SUPPORTED);
+    answer(command, NO_DEVICE, unsupported)
+}
+
+/// The reply of the logical unit at [`REPORT_LUNS_WELL_KNOWN`].
+pub fn well_known(command: &CommandIn<'_>) -> Reply {
+    if Cdb(command.cdb).opcode() == 0x00 {
+        return Reply::good(0);
+    }
+    let unsupported = Condition::new(SenseKey::IllegalRequest, asc::INVALID_COMMAND_OPERATION_CODE);
+    answer(command, WELL_KNOWN_DEVICE, unsupported)
+}
+
+/// The three commands that are answered anywhere.
+fn answer(command: &CommandIn<'_>, device: u8, otherwise: Condition) -> Reply {
+    let (cdb, luns) = (Cdb(command.cdb), command.luns.as_ref());
+    let (data, allocation_length) = match cdb.opcode() {
+        0x12 => (inquiry::without_device(cdb, device), u32::from(cdb.u16(3))),
+        REPORT_LUNS => (inventory(cdb, luns), cdb.u32(6)),
+        0x03 => (Ok(sense(cdb, device, &otherwise)), u32::from(cdb.byte(4))),
+        _ => (Err(otherwise), 0),
     };
-    call.parameter_data(data, call.cdb.u32(6))
-}
-
-/// The command that REPORTING OPTIONS asks about (SPC-4 table 241): 1 by operation code, which must have no
-/// service actions; 2 by both, and it must have them; 3 by both, whichever it has.
-fn find(
-    traits: UnitTraits,
-    option: u8,
-    opcode: u8,
-    service_action: u16,
-) -> Result<Option<&'static Command>, Condition> {
-    let mut of_opcode = commands(traits).filter(|command| command.kind.opcode == opcode).peekable();
-    let Some(first) = of_opcode.peek() else { return Ok(None) };
-    match (option, first.kind.service_action.is_some()) {
-        (1, true) | (2, false) => Err(Condition::invalid_bit(2, 2)),
-        (1, false) => Ok(of_opcode.next()),
-        _ => {
-            Ok(of_opcode
-                .find(|command| u16::from(command.kind.service_action.unwrap_or(0)) == service_action))
+    match data.and_then(|data| command.returns_data().map(|()| data)) {
+        Ok(mut data) => {
+            data.truncate(allocation_length as usize);
+            if cdb.opcode() == REPORT_LUNS {
+                luns.luns_reported();
+            }
+            Reply::data(DataIn::Bytes(data), command.data_in_bytes)
         }
+        Err(condition) => Reply::check(&condition, SenseFormat::Fixed),
     }
 }
 
-fn all_commands(traits: UnitTraits, timeouts: bool) -> Vec<u8> {
-    SupportedCommand::write_list(commands(traits).map(|command| SupportedCommand {
-        opcode: command.kind.opcode,
-        service_action: command.kind.service_action.map(u16::from),
-        cdb_bytes: 1 + command.usage.len() as u16,
-        timeouts: timeouts.then_some(command.timeouts),
-    }))
+/// REQUEST SENSE at a LUN without logical unit says so in the parameter data, with GOOD (SPC-4 6.39).
+fn sense(cdb: Cdb<'_>, device: u8, absent: &Condition) -> Vec<u8> {
+    let format = if cdb.bit(1, 0) { SenseFormat::Descriptor } else { SenseFormat::Fixed };
+    let nothing = Condition::new(SenseKey::NoSense, asc::NO_ADDITIONAL_SENSE_INFORMATION);
+    let condition = if device == NO_DEVICE { absent } else { &nothing };
+    condition.encode(format).bytes().to_vec()
 }
 
-fn one_command(command: Option<&Command>, timeouts: bool) -> Vec<u8> {
-    let Some(command) = command else { return CommandSupport::No.write() };
-    let usage = [&[command.kind.opcode], command.usage].concat();
-    let timeouts = timeouts.then_some(command.timeouts);
-    CommandSupport::Yes { as_in_the_standard: true, usage, timeouts }.write()
-}
-
-/// All that RFC 7143 11.5 can carry, but CLEAR ACA: there is none to clear.
-pub(crate) fn plan_task_management(call: &mut Call<'_>) -> Result<Plan, Failure> {
-    let extended = call.cdb.bit(2, 7);
-    let mut data =
-        vec![ABORT_TASK | ABORT_TASK_SET | CLEAR_TASK_SET | LOGICAL_UNIT_RESET | TARGET_RESET, 0, 0, 0];
-    if extended {
-        data[3] = 12;
-        data.extend([TIMEOUTS_VALID, 0, 0, 0]);
-        data.extend(TASK_MANAGEMENT_TIMEOUT.to_be_bytes());
-        data.extend(TASK_MANAGEMENT_TIMEOUT.to_be_bytes());
-    }
-    call.parameter_data(data, call.cdb.u32(6))
+/// The LUN list that SELECT REPORT asks for.
+fn inventory(cdb: Cdb<'_>, luns: &dyn SiblingUnits) -> Result<Vec<u8>, Condition> {
+    let list = match cdb.byte(2) {
+        0x00 => luns.luns(),
+        0x01 => vec![REPORT_LUNS_WELL_KNOWN],
+        0x02 => [luns.luns(), vec![REPORT_LUNS_WELL_KNOWN]].concat(),
+        _ => return Err(Condition::invalid_field(2)),
+    };
+    Ok(LunList { luns: list }.write())
 }
 
 /// One group, active and optimized on all its ports.
@@ -81,7 +147,7 @@ pub(crate) fn plan_target_port_groups(call: &mut Call<'_>) -> Result<Plan, Failu
     ports.sort_unstable();
     ports.dedup();
     let group = PortGroup {
-        group: vpd::TARGET_PORT_GROUP_ID,
+        group: inquiry::TARGET_PORT_GROUP_ID,
         preferred: false,
         state: AccessState::ActiveOptimized,
         // No other is ever reported: standby is mishandled by ESXi and Windows.
@@ -92,12 +158,8 @@ pub(crate) fn plan_target_port_groups(call: &mut Call<'_>) -> Result<Plan, Failu
     call.parameter_data(PortGroup::write_list(&[group], extended), call.cdb.u32(6))
 }
 
-const ABORT_TASK: u8 = 0x80;
-const ABORT_TASK_SET: u8 = 0x40;
-const CLEAR_TASK_SET: u8 = 0x10;
-const LOGICAL_UNIT_RESET: u8 = 0x08;
-const TARGET_RESET: u8 = 0x02;
-/// TMFTMOV.
-const TIMEOUTS_VALID: u8 = 0x01;
-/// In tenths of a second. A function is answered when what it ended is fenced, in five seconds at most.
-const TASK_MANAGEMENT_TIMEOUT: u32 = 50;
+const REPORT_LUNS: u8 = 0xa0;
+/// PERIPHERAL QUALIFIER 011b, device type 1Fh: nothing can be here.
+const NO_DEVICE: u8 = 0x7f;
+/// Device type 1Eh: well-known logical unit.
+const WELL_KNOWN_DEVICE: u8 = 0x1e;

@@ -1,27 +1,39 @@
-//! The table of commands.
+//! The table of commands, and the commands that report it: REPORT SUPPORTED OPERATION CODES and REPORT SUPPORTED TASK MANAGEMENT
+//! FUNCTIONS (SPC-4 6.35, 6.36).
+//!
+//! The table has the common properties of each command: the CDB bits that are evaluated and the timeouts
+//! (both for REPORT SUPPORTED OPERATION CODES), how it conflicts with reservations, and its preconditions.
+//! Its planner does the rest.
 
 use scsi::commands::*;
+use scsi::{CommandSupport, Condition, SenseKey, SupportedCommand, asc};
 
-use super::*;
-use crate::copy::{results, run};
-use crate::mode::command as mode;
-use crate::persistent::command as persistent;
-use crate::{format, reserve, sanitize};
+use super::call::{Call, Command, Planner};
+use super::{atomic, diagnostic, inquiry, provisioning, read_write, removal, report};
+use crate::cdb::Cdb;
+use crate::failure::Failure;
+use crate::mode::{select, sense};
+use crate::plan::Plan;
+use crate::state::Reserved;
+use crate::unit::UnitTraits;
+use crate::{copy, reservations, sanitize};
 
 /// Every command, in ascending order of operation code and service action: REPORT SUPPORTED OPERATION CODES
 /// lists them as they stand here.
-pub(crate) static TABLE: &[Command] = &[
-    Command::new(TEST_UNIT_READY, &[0, 0, 0, 0, NACA], ready::plan).needs_medium(),
-    Command::new(REQUEST_SENSE, &[0x01, 0, 0, 0xff, NACA], request_sense::plan).always(),
+static TABLE: &[Command] = &[
+    Command::new(TEST_UNIT_READY, &[0, 0, 0, 0, NACA], report::plan_ready).needs_medium(),
+    Command::new(REQUEST_SENSE, &[0x01, 0, 0, 0xff, NACA], report::plan_request_sense).always(),
     // It asks by itself whether the medium is there and may be written, as SANITIZE does.
-    Command::new(FORMAT_UNIT, &[0x3f, 0, 0, 0, NACA], format::plan).reserved(Reserved::Write).takes(60, 3600),
-    Command::new(READ_6, &[0x1f, 0xff, 0xff, 0xff, NACA], read::plan).reads(),
-    Command::new(WRITE_6, &[0x1f, 0xff, 0xff, 0xff, NACA], write::plan).writes(),
-    Command::new(INQUIRY, &[0x01, 0xff, 0xff, 0xff, NACA], inquiry::plan).always(),
-    Command::new(MODE_SELECT_6, &[0x13, 0, 0, 0xff, NACA], mode::plan_select).reserved(Reserved::Write),
-    Command::new(RESERVE_6, &[0x13, 0, 0, 0, NACA], reserve::plan_reserve).reserved(Reserved::Own),
-    Command::new(RELEASE_6, &[0x13, 0, 0, 0, NACA], reserve::plan_release).reserved(Reserved::Own),
-    Command::new(MODE_SENSE_6, &[0x08, 0xff, 0xff, 0xff, NACA], mode::plan_sense).reserved(Reserved::Read),
+    Command::new(FORMAT_UNIT, &[0x3f, 0, 0, 0, NACA], sanitize::plan_format)
+        .reserved(Reserved::Write)
+        .takes(60, 3600),
+    Command::new(READ_6, &[0x1f, 0xff, 0xff, 0xff, NACA], read_write::plan_read).reads(),
+    Command::new(WRITE_6, &[0x1f, 0xff, 0xff, 0xff, NACA], read_write::plan_write).writes(),
+    Command::new(INQUIRY, &[0x01, 0xff, 0xff, 0xff, NACA], inquiry::plan_inquiry).always(),
+    Command::new(MODE_SELECT_6, &[0x13, 0, 0, 0xff, NACA], select::plan_select).reserved(Reserved::Write),
+    Command::new(RESERVE_6, &[0x13, 0, 0, 0, NACA], reservations::plan_reserve).reserved(Reserved::Own),
+    Command::new(RELEASE_6, &[0x13, 0, 0, 0, NACA], reservations::plan_release).reserved(Reserved::Own),
+    Command::new(MODE_SENSE_6, &[0x08, 0xff, 0xff, 0xff, NACA], sense::plan_sense).reserved(Reserved::Read),
     // It asks by itself what reservations think of stopping, and the next of preventing.
     Command::new(START_STOP_UNIT, &[0x01, 0, 0x0f, 0xf7, NACA], removal::plan_start_stop)
         .reserved(Reserved::Never)
@@ -34,21 +46,22 @@ pub(crate) static TABLE: &[Command] = &[
         .takes(1, 60),
     Command::new(PREVENT_ALLOW_MEDIUM_REMOVAL, &[0, 0, 0, 0x03, NACA], removal::plan_prevent)
         .reserved(Reserved::Never),
-    Command::new(READ_CAPACITY_10, &[0, 0, 0, 0, 0, 0, 0, 0, NACA], capacity::plan_10)
+    Command::new(READ_CAPACITY_10, &[0, 0, 0, 0, 0, 0, 0, 0, NACA], report::plan_capacity_10)
         .needs_medium()
         .reserved(Reserved::Never),
-    Command::new(READ_10, &ten(0xf8), read::plan).reads(),
-    Command::new(WRITE_10, &ten(0xf8), write::plan).writes(),
-    Command::new(WRITE_AND_VERIFY_10, &ten(0xf6), verify::plan_write).writes(),
-    Command::new(VERIFY_10, &ten(0xf6), verify::plan).reads().takes(1, 60),
-    Command::new(PRE_FETCH_10, &ten(0x02), cache::plan_prefetch).reads(),
-    Command::new(SYNCHRONIZE_CACHE_10, &ten(0x02), cache::plan_synchronize)
+    Command::new(READ_10, &ten(0xf8), read_write::plan_read).reads(),
+    Command::new(WRITE_10, &ten(0xf8), read_write::plan_write).writes(),
+    Command::new(WRITE_AND_VERIFY_10, &ten(0xf6), read_write::plan_write_and_verify).writes(),
+    Command::new(VERIFY_10, &ten(0xf6), read_write::plan_verify).reads().takes(1, 60),
+    Command::new(PRE_FETCH_10, &ten(0x02), read_write::plan_prefetch).reads(),
+    Command::new(SYNCHRONIZE_CACHE_10, &ten(0x02), read_write::plan_synchronize)
         .needs_medium()
         .reserved(Reserved::Write)
         .takes(1, 60),
-    Command::new(READ_DEFECT_DATA_10, &[0, 0x1f, 0, 0, 0, 0, 0xff, 0xff, NACA], defects::plan_10).reads(),
-    Command::new(WRITE_SAME_10, &ten(0xfe), write_same::plan).writes().takes(1, 60),
-    Command::new(UNMAP, &[0x01, 0, 0, 0, 0, 0, 0xff, 0xff, NACA], unmap::plan)
+    Command::new(READ_DEFECT_DATA_10, &[0, 0x1f, 0, 0, 0, 0, 0xff, 0xff, NACA], report::plan_defects_10)
+        .reads(),
+    Command::new(WRITE_SAME_10, &ten(0xfe), provisioning::plan_write_same).writes().takes(1, 60),
+    Command::new(UNMAP, &[0x01, 0, 0, 0, 0, 0, 0xff, 0xff, NACA], provisioning::plan_unmap)
         .writes()
         .takes(1, 60)
         .if_thin(),
@@ -61,15 +74,15 @@ pub(crate) static TABLE: &[Command] = &[
         &[0x1f, 0, 0, 0, 0, 0, 0xff, 0xff, NACA],
         sanitize::plan_exit_failure_mode,
     ),
-    Command::new(LOG_SENSE, &[0x03, 0x3f, 0xff, 0, 0xff, 0xff, 0xff, 0xff, NACA], log_sense::plan)
+    Command::new(LOG_SENSE, &[0x03, 0x3f, 0xff, 0, 0xff, 0xff, 0xff, 0xff, NACA], diagnostic::plan_log_sense)
         .reserved(Reserved::Never),
-    Command::new(MODE_SELECT_10, &[0x13, 0, 0, 0, 0, 0, 0xff, 0xff, NACA], mode::plan_select)
+    Command::new(MODE_SELECT_10, &[0x13, 0, 0, 0, 0, 0, 0xff, 0xff, NACA], select::plan_select)
         .reserved(Reserved::Write),
-    Command::new(RESERVE_10, &[0x13, 0, 0, 0, 0, 0, 0, 0, NACA], reserve::plan_reserve)
+    Command::new(RESERVE_10, &[0x13, 0, 0, 0, 0, 0, 0, 0, NACA], reservations::plan_reserve)
         .reserved(Reserved::Own),
-    Command::new(RELEASE_10, &[0x13, 0, 0, 0, 0, 0, 0, 0, NACA], reserve::plan_release)
+    Command::new(RELEASE_10, &[0x13, 0, 0, 0, 0, 0, 0, 0, NACA], reservations::plan_release)
         .reserved(Reserved::Own),
-    Command::new(MODE_SENSE_10, &[0x18, 0xff, 0xff, 0, 0, 0, 0xff, 0xff, NACA], mode::plan_sense)
+    Command::new(MODE_SENSE_10, &[0x18, 0xff, 0xff, 0, 0, 0, 0xff, 0xff, NACA], sense::plan_sense)
         .reserved(Reserved::Read),
     persistent_in(PERSISTENT_RESERVE_IN_READ_KEYS, &[0, 0, 0, 0, 0, 0, 0xff, 0xff, NACA]),
     persistent_in(PERSISTENT_RESERVE_IN_READ_RESERVATION, &[1, 0, 0, 0, 0, 0, 0xff, 0xff, NACA]),
@@ -89,52 +102,53 @@ pub(crate) static TABLE: &[Command] = &[
     Command::new(
         EXTENDED_COPY_LID1,
         &[0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 0xff, 0xff, 0, NACA],
-        run::plan,
+        copy::plan_copy,
     )
     .reserved(Reserved::Write)
     .takes(1, 120),
     Command::new(
         RECEIVE_COPY_STATUS_LID1,
         &[0, 0xff, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 0xff, 0xff, 0, NACA],
-        results::plan_status,
+        copy::plan_status,
     ),
     Command::new(
         RECEIVE_COPY_OPERATING_PARAMETERS,
         &[3, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 0xff, 0xff, 0, NACA],
-        results::plan_operating_parameters,
+        copy::plan_operating_parameters,
     ),
-    Command::new(READ_16, &sixteen(0xf8), read::plan).reads(),
+    Command::new(READ_16, &sixteen(0xf8), read_write::plan_read).reads(),
     Command::new(
         COMPARE_AND_WRITE,
         &[0xf8, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0, 0, 0, 0xff, 0, NACA],
         atomic::plan_compare_and_write,
     )
     .writes(),
-    Command::new(WRITE_16, &sixteen(0xf8), write::plan).writes(),
+    Command::new(WRITE_16, &sixteen(0xf8), read_write::plan_write).writes(),
     Command::new(ORWRITE_16, &sixteen(0xf8), atomic::plan_or_write).writes(),
-    Command::new(WRITE_AND_VERIFY_16, &sixteen(0xf6), verify::plan_write).writes(),
-    Command::new(VERIFY_16, &sixteen(0xf6), verify::plan).reads().takes(1, 60),
-    Command::new(PRE_FETCH_16, &sixteen(0x02), cache::plan_prefetch).reads(),
-    Command::new(SYNCHRONIZE_CACHE_16, &sixteen(0x02), cache::plan_synchronize)
+    Command::new(WRITE_AND_VERIFY_16, &sixteen(0xf6), read_write::plan_write_and_verify).writes(),
+    Command::new(VERIFY_16, &sixteen(0xf6), read_write::plan_verify).reads().takes(1, 60),
+    Command::new(PRE_FETCH_16, &sixteen(0x02), read_write::plan_prefetch).reads(),
+    Command::new(SYNCHRONIZE_CACHE_16, &sixteen(0x02), read_write::plan_synchronize)
         .needs_medium()
         .reserved(Reserved::Write)
         .takes(1, 60),
-    Command::new(WRITE_SAME_16, &sixteen(0xff), write_same::plan).writes().takes(1, 60),
+    Command::new(WRITE_SAME_16, &sixteen(0xff), provisioning::plan_write_same).writes().takes(1, 60),
     Command::new(WRITE_ATOMIC_16, &sixteen(0xf8), atomic::plan_write_atomic).writes(),
     Command::new(
         READ_CAPACITY_16,
         &[0x10, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 0xff, 0xff, 0, NACA],
-        capacity::plan_16,
+        report::plan_capacity_16,
     )
     .needs_medium()
     .reserved(Reserved::Never),
     Command::new(
         GET_LBA_STATUS,
         &[0x12, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0, NACA],
-        lba_status::plan,
+        provisioning::plan_lba_status,
     )
     .reads(),
-    Command::new(REPORT_LUNS, &[0, 0xff, 0, 0, 0, 0xff, 0xff, 0xff, 0xff, 0, NACA], luns::plan).always(),
+    Command::new(REPORT_LUNS, &[0, 0xff, 0, 0, 0, 0xff, 0xff, 0xff, 0xff, 0, NACA], report::plan_luns)
+        .always(),
     Command::new(
         REPORT_TARGET_PORT_GROUPS,
         &[0xea, 0, 0, 0, 0, 0xff, 0xff, 0xff, 0xff, 0, NACA],
@@ -143,21 +157,25 @@ pub(crate) static TABLE: &[Command] = &[
     Command::new(
         REPORT_SUPPORTED_OPERATION_CODES,
         &[0x0c, 0x87, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0, NACA],
-        report::plan_operation_codes,
+        plan_operation_codes,
     )
     .reserved(Reserved::Read),
     Command::new(
         REPORT_SUPPORTED_TASK_MANAGEMENT_FUNCTIONS,
         &[0x0d, 0x80, 0, 0, 0, 0xff, 0xff, 0xff, 0xff, 0, NACA],
-        report::plan_task_management,
+        plan_task_management,
     )
     .reserved(Reserved::Read),
-    Command::new(READ_12, &twelve(0xf8), read::plan).reads(),
-    Command::new(WRITE_12, &twelve(0xf8), write::plan).writes(),
-    Command::new(WRITE_AND_VERIFY_12, &twelve(0xf6), verify::plan_write).writes(),
-    Command::new(VERIFY_12, &twelve(0xf6), verify::plan).reads().takes(1, 60),
-    Command::new(READ_DEFECT_DATA_12, &[0x1f, 0, 0, 0, 0, 0xff, 0xff, 0xff, 0xff, 0, NACA], defects::plan_12)
-        .reads(),
+    Command::new(READ_12, &twelve(0xf8), read_write::plan_read).reads(),
+    Command::new(WRITE_12, &twelve(0xf8), read_write::plan_write).writes(),
+    Command::new(WRITE_AND_VERIFY_12, &twelve(0xf6), read_write::plan_write_and_verify).writes(),
+    Command::new(VERIFY_12, &twelve(0xf6), read_write::plan_verify).reads().takes(1, 60),
+    Command::new(
+        READ_DEFECT_DATA_12,
+        &[0x1f, 0, 0, 0, 0, 0xff, 0xff, 0xff, 0xff, 0, NACA],
+        report::plan_defects_12,
+    )
+    .reads(),
 ];
 
 /// It asks by itself whether the medium is there and may be written: that the last one failed is no obstacle.
@@ -167,11 +185,11 @@ const fn sanitize(command: CommandCode, usage: &'static [u8], plan: Planner) -> 
 
 /// They look at the reservations, so reservations do not stop them.
 const fn persistent_in(command: CommandCode, usage: &'static [u8]) -> Command {
-    Command::new(command, usage, persistent::plan_in).reserved(Reserved::Own)
+    Command::new(command, usage, reservations::plan_in).reserved(Reserved::Own)
 }
 
 const fn persistent_out(command: CommandCode, usage: &'static [u8]) -> Command {
-    Command::new(command, usage, persistent::plan_out).reserved(Reserved::Own)
+    Command::new(command, usage, reservations::plan_out).reserved(Reserved::Own)
 }
 
 /// The bit of the CONTROL byte that is looked at.
@@ -189,6 +207,98 @@ const fn twelve(flags: u8) -> [u8; 11] {
 const fn sixteen(flags: u8) -> [u8; 15] {
     [flags, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0, NACA]
 }
+
+/// The commands of such a logical unit.
+pub(crate) fn commands(traits: UnitTraits) -> impl Iterator<Item = &'static Command> {
+    TABLE.iter().filter(move |command| command.exists.on(traits))
+}
+
+/// The command of this CDB, or an error that points at the invalid field.
+pub(crate) fn find(cdb: Cdb<'_>, traits: UnitTraits) -> Result<&'static Command, Condition> {
+    let mut opcode_known = false;
+    for command in commands(traits).filter(|command| command.kind.opcode == cdb.opcode()) {
+        match command.kind.service_action {
+            Some(action) if action != cdb.byte(1) & 0x1f => opcode_known = true,
+            _ => return Ok(command),
+        }
+    }
+    // SERVICE ACTION is bits 4..0 of byte 1.
+    let service_action = Condition::invalid_bit(1, 4);
+    let opcode = Condition::new(SenseKey::IllegalRequest, asc::INVALID_COMMAND_OPERATION_CODE);
+    Err(if opcode_known { service_action } else { opcode })
+}
+
+pub(crate) fn plan_operation_codes(call: &mut Call<'_>) -> Result<Plan, Failure> {
+    let timeouts = call.cdb.bit(2, 7);
+    let (opcode, service_action) = (call.cdb.byte(3), call.cdb.u16(4));
+    let traits = call.unit.traits();
+    let data = match call.cdb.byte(2) & 7 {
+        0 => all_commands(traits, timeouts),
+        option @ 1..=3 => one_command(asked_for(traits, option, opcode, service_action)?, timeouts),
+        _ => return Err(Condition::invalid_bit(2, 2).into()),
+    };
+    call.parameter_data(data, call.cdb.u32(6))
+}
+
+/// The command that REPORTING OPTIONS asks about (SPC-4 table 241): 1 by operation code, which must have no
+/// service actions; 2 by both, and it must have them; 3 by both, whichever it has.
+fn asked_for(
+    traits: UnitTraits,
+    option: u8,
+    opcode: u8,
+    service_action: u16,
+) -> Result<Option<&'static Command>, Condition> {
+    let mut of_opcode = commands(traits).filter(|command| command.kind.opcode == opcode).peekable();
+    let Some(first) = of_opcode.peek() else { return Ok(None) };
+    match (option, first.kind.service_action.is_some()) {
+        (1, true) | (2, false) => Err(Condition::invalid_bit(2, 2)),
+        (1, false) => Ok(of_opcode.next()),
+        _ => {
+            Ok(of_opcode
+                .find(|command| u16::from(command.kind.service_action.unwrap_or(0)) == service_action))
+        }
+    }
+}
+
+fn all_commands(traits: UnitTraits, timeouts: bool) -> Vec<u8> {
+    SupportedCommand::write_list(commands(traits).map(|command| SupportedCommand {
+        opcode: command.kind.opcode,
+        service_action: command.kind.service_action.map(u16::from),
+        cdb_bytes: 1 + command.usage.len() as u16,
+        timeouts: timeouts.then_some(command.timeouts),
+    }))
+}
+
+fn one_command(command: Option<&Command>, timeouts: bool) -> Vec<u8> {
+    let Some(command) = command else { return CommandSupport::No.write() };
+    let usage = [&[command.kind.opcode], command.usage].concat();
+    let timeouts = timeouts.then_some(command.timeouts);
+    CommandSupport::Yes { as_in_the_standard: true, usage, timeouts }.write()
+}
+
+/// All that RFC 7143 11.5 can carry, but CLEAR ACA: there is none to clear.
+pub(crate) fn plan_task_management(call: &mut Call<'_>) -> Result<Plan, Failure> {
+    let extended = call.cdb.bit(2, 7);
+    let mut data =
+        vec![ABORT_TASK | ABORT_TASK_SET | CLEAR_TASK_SET | LOGICAL_UNIT_RESET | TARGET_RESET, 0, 0, 0];
+    if extended {
+        data[3] = 12;
+        data.extend([TIMEOUTS_VALID, 0, 0, 0]);
+        data.extend(TASK_MANAGEMENT_TIMEOUT.to_be_bytes());
+        data.extend(TASK_MANAGEMENT_TIMEOUT.to_be_bytes());
+    }
+    call.parameter_data(data, call.cdb.u32(6))
+}
+
+const ABORT_TASK: u8 = 0x80;
+const ABORT_TASK_SET: u8 = 0x40;
+const CLEAR_TASK_SET: u8 = 0x10;
+const LOGICAL_UNIT_RESET: u8 = 0x08;
+const TARGET_RESET: u8 = 0x02;
+/// TMFTMOV.
+const TIMEOUTS_VALID: u8 = 0x01;
+/// In tenths of a second. A function is answered when what it ended is fenced, in five seconds at most.
+const TASK_MANAGEMENT_TIMEOUT: u32 = 50;
 
 #[cfg(test)]
 mod tests {

@@ -6,12 +6,24 @@
 //! device (02h). A list is checked as a whole before the first block moves; the copy then holds one piece of
 //! 1 MiB at a time, and ends with its command when that is aborted.
 //!
-//! [`run`] carries out copies, [`results`] records their results.
+//! [`results`] records the results of copies.
+
+use std::sync::Arc;
+
+use block::{Buffer, Durability, Extent};
+use scsi::{Condition, CopyList, CopySegment, CopyTarget, ListIdUsage, OperatingParameters, SenseKey, asc};
+use volume::{Access, Requester};
+
+use crate::access::{DeviceAccess, PIECE_BYTES, give_way};
+use crate::command::call::Call;
+use crate::failure::Failure;
+use crate::nexus::{NexusId, NexusName};
+use crate::plan::{Outcome, Plan, SiblingUnits};
+use crate::unit::LogicalUnit;
 
 pub(crate) mod results;
-pub(crate) mod run;
 
-use scsi::{CopySegment, CopyTarget, OperatingParameters};
+use self::results::{Progress, Status};
 
 /// What one parameter list may hold. A list just too long in both kinds of descriptors is also longer than
 /// [`DESCRIPTOR_BYTES_MAX`]; which of the three is told depends on that, and libiscsi looks.
@@ -29,5 +41,254 @@ pub(crate) fn limits() -> OperatingParameters {
         copies_max: u8::MAX,
         granularity_exponent: 9, // of the smallest block there is
         ..OperatingParameters::default()
+    }
+}
+
+/// EXTENDED COPY(LID1).
+pub(crate) fn plan_copy(call: &mut Call<'_>) -> Result<Plan, Failure> {
+    let length = call.cdb.u32(10) as usize;
+    if length == 0 {
+        return call.good(); // SPC-4 6.3.1: not an error, and nothing is copied.
+    }
+    if !(CopyList::HEADER_BYTES..=CopyList::HEADER_BYTES + DESCRIPTOR_BYTES_MAX).contains(&length) {
+        return Err(Condition::parameter_list_length().into());
+    }
+    let by = call.nexus.id;
+    let luns = Arc::clone(call.command.luns);
+    call.receive(length as u32, PIECE_BYTES as usize, move |access, bytes| {
+        // Begun at once, not when it is first polled: from here on it is known at all its units.
+        let copy = Copy::begin(&access, by, &*luns, length, &bytes);
+        async move { copy?.run().await }
+    })
+}
+
+/// RECEIVE COPY RESULTS, COPY STATUS(LID1).
+pub(crate) fn plan_status(call: &mut Call<'_>) -> Result<Plan, Failure> {
+    let id = call.nexus.id;
+    let data = call.unit.look(|state| state.copies.status(id, call.cdb.byte(2)));
+    call.parameter_data(data.ok_or(Condition::invalid_field(2))?, call.cdb.u32(10))
+}
+
+/// RECEIVE COPY RESULTS, OPERATING PARAMETERS.
+pub(crate) fn plan_operating_parameters(call: &mut Call<'_>) -> Result<Plan, Failure> {
+    call.parameter_data(limits().write_all(), call.cdb.u32(10))
+}
+
+/// A copy whose segments have all been checked: what cannot end well does not begin.
+struct Copy {
+    by: NexusName,
+    steps: Vec<Step>,
+    record: Record,
+}
+
+/// A segment whose ends are found, with extents that lie within them.
+struct Step {
+    source: DeviceAccess,
+    from: Extent,
+    destination: DeviceAccess,
+    to: Extent,
+}
+
+impl Copy {
+    /// Reads and checks a parameter list, and tells which units it uses.
+    fn begin(
+        access: &DeviceAccess,
+        by: NexusId,
+        luns: &dyn SiblingUnits,
+        length: usize,
+        bytes: &Buffer,
+    ) -> Result<Copy, Failure> {
+        let list = CopyList::parse(bytes, length, &limits())?;
+        let name = access.look(|state| state.name(by).cloned()).ok_or(Failure::ReservationConflict)?;
+        let mut others = Vec::new();
+        let ends = list.targets.iter().enumerate().map(|target| end(access, luns, target, &mut others));
+        let ends = ends.collect::<Result<Vec<_>, _>>()?;
+        let requester = Requester { attachment: by, path: &name };
+        let steps = list.segments.iter().map(|segment| step(segment, &ends, &requester));
+        let steps = steps.collect::<Result<Vec<_>, _>>()?;
+        let record = Record::begin(access, by, &list)?;
+        access.uses(others);
+        Ok(Copy { by: name, steps, record })
+    }
+
+    async fn run(self) -> Result<Outcome, Failure> {
+        let mut progress = Progress::default();
+        for step in &self.steps {
+            self.copy(step, &mut progress).await?;
+            progress.segments += 1;
+            self.record.proceed(progress);
+        }
+        self.record.succeed();
+        Ok(Outcome::default())
+    }
+
+    /// Piece by piece. Neither end is locked while the other is worked on: two locks at once could wait for
+    /// each other through a third. A reservation, write protection or a fence may have come since the last
+    /// piece, so each end is asked again for each piece, when nothing is left to wait for.
+    async fn copy(&self, step: &Step, progress: &mut Progress) -> Result<(), Failure> {
+        let Step { source, destination, .. } = step;
+        let by = Requester { attachment: self.record.by, path: &self.by };
+        let shift = destination.device().geometry().block_size.shift();
+        let mut done = 0;
+        for from in source.pieces(step.from) {
+            let bytes = source.device().geometry().length(from);
+            let data = {
+                let _shared = source.locks().share(from).await;
+                source.admits(&by, Access::Read).map_err(third_party)?;
+                source.fetch(from).await.map_err(third_party)?
+            };
+            let to = Extent::new(step.to.lba.0 + (done >> shift), bytes >> shift);
+            let _shared = destination.locks().share(to).await;
+            destination.admits(&by, Access::Write).map_err(third_party)?;
+            let durability = destination.copy_durability();
+            destination.store(to, data.share(), durability).await.map_err(third_party)?;
+            done += bytes;
+            progress.bytes += bytes;
+            self.record.proceed(*progress);
+            give_way().await;
+        }
+        Ok(())
+    }
+}
+
+/// Access to the logical unit that a target descriptor names; `None` if there is none, which matters once it
+/// is used. A unit that is not the command's own is one of `others`.
+fn end(
+    access: &DeviceAccess,
+    luns: &dyn SiblingUnits,
+    (number, target): (usize, &CopyTarget),
+    others: &mut Vec<Arc<LogicalUnit>>,
+) -> Result<Option<DeviceAccess>, Condition> {
+    let found = match access.identity().has_designator(&target.designator) {
+        true => Some(Arc::clone(access)),
+        false => luns.by_designator(&target.designator),
+    };
+    let Some(unit) = found.filter(|_| !target.null) else { return Ok(None) };
+    let block_bytes = unit.device().geometry().block_size.bytes();
+    if target.block_bytes != 0 && target.block_bytes != block_bytes {
+        return Err(CopyTarget::wrong_block_length(number));
+    }
+    if Arc::ptr_eq(&unit, access) {
+        return Ok(Some(access.to(unit, 0)));
+    }
+    let known = others.iter().position(|other| Arc::ptr_eq(other, &unit));
+    let index = known.unwrap_or_else(|| {
+        others.push(Arc::clone(&unit));
+        others.len() - 1
+    });
+    Ok(Some(access.to(unit, index + 1)))
+}
+
+fn step(segment: &CopySegment, ends: &[Option<DeviceAccess>], by: &Requester<'_>) -> Result<Step, Failure> {
+    let end = |index: u16| {
+        ends.get(usize::from(index)).cloned().flatten().ok_or(aborted(asc::UNREACHABLE_COPY_TARGET))
+    };
+    let (source, destination) = (end(segment.source)?, end(segment.destination)?);
+    let (from, to) = extents(segment, &source, &destination)?;
+    source.admits(by, Access::Read)?;
+    destination.admits(by, Access::Write)?;
+    Ok(Step { source, from, destination, to })
+}
+
+/// What is copied, in the blocks of either end.
+fn extents(
+    segment: &CopySegment,
+    source: &LogicalUnit,
+    destination: &LogicalUnit,
+) -> Result<(Extent, Extent), Condition> {
+    let (source, destination) = (source.device().geometry(), destination.device().geometry());
+    let counted = if segment.destination_counts { destination } else { source };
+    let bytes = u64::from(segment.blocks) << counted.block_size.shift();
+    // Data that do not fill whole blocks would need CAT and PAD, which initiators do not use.
+    let inexact = aborted(asc::UNEXPECTED_INEXACT_SEGMENT);
+    let from = Extent {
+        lba: block::Lba(segment.source_lba),
+        blocks: source.block_size.exact(bytes).ok_or(inexact)?,
+    };
+    let to = Extent {
+        lba: block::Lba(segment.destination_lba),
+        blocks: destination.block_size.exact(bytes).ok_or(inexact)?,
+    };
+    if !source.contains(from) || !destination.contains(to) {
+        return Err(aborted(asc::NO_ADDITIONAL_SENSE_INFORMATION));
+    }
+    Ok((from, to))
+}
+
+fn aborted(code: u16) -> Condition {
+    Condition::new(SenseKey::CopyAborted, code)
+}
+
+/// An end of the copy failed (SPC-4 6.3.3). Lack of space is said as such: it is what a thin volume's host
+/// must hear.
+fn third_party(failure: Failure) -> Failure {
+    match failure {
+        Failure::Check(condition) if condition.key == SenseKey::DataProtect => failure,
+        Failure::Check(_) => aborted(asc::THIRD_PARTY_DEVICE_FAILURE).into(),
+        Failure::ReservationConflict => failure,
+    }
+}
+
+impl LogicalUnit {
+    /// Whether a copy on behalf of this nexus may read here, or write.
+    fn admits(&self, by: &Requester<'_>, access: Access) -> Result<(), Failure> {
+        self.look(|state| {
+            state.admits(by, access)?;
+            state.ready()?;
+            if access == Access::Write {
+                state.writable()?;
+            }
+            Ok(())
+        })
+    }
+
+    fn copy_durability(&self) -> Durability {
+        match self.look(|state| state.modes.write_cache()) {
+            true => Durability::Cached,
+            false => Durability::Stable,
+        }
+    }
+}
+
+/// What RECEIVE COPY RESULTS will know of this copy. Dropped before [`Record::succeed`], by an error or
+/// because the command was aborted, it says so.
+struct Record {
+    unit: Arc<LogicalUnit>,
+    by: NexusId,
+    id: u8,
+    usage: ListIdUsage,
+}
+
+impl Record {
+    fn begin(unit: &Arc<LogicalUnit>, by: NexusId, list: &CopyList) -> Result<Record, Failure> {
+        if list.usage != ListIdUsage::None {
+            unit.note(|state| state.copies.begin(by, list.id))?;
+        }
+        Ok(Record { unit: Arc::clone(unit), by, id: list.id, usage: list.usage })
+    }
+
+    fn proceed(&self, progress: Progress) {
+        if self.usage != ListIdUsage::None {
+            self.unit.note(|state| state.copies.proceed(self.by, self.id, progress));
+        }
+    }
+
+    fn succeed(self) {
+        self.end(Status::Completed);
+    }
+
+    /// An end that is already told stays.
+    fn end(&self, status: Status) {
+        match self.usage {
+            ListIdUsage::Hold => self.unit.note(|state| state.copies.end(self.by, self.id, status)),
+            ListIdUsage::Discard => self.unit.note(|state| state.copies.forget(self.by, self.id)),
+            ListIdUsage::None => {}
+        }
+    }
+}
+
+impl Drop for Record {
+    fn drop(&mut self) {
+        self.end(Status::CompletedWithErrors);
     }
 }

@@ -4,10 +4,7 @@ use std::collections::VecDeque;
 
 use scsi::{Condition, SenseKey, asc};
 
-use crate::command::Call;
-use crate::failure::Failure;
 use crate::nexus::NexusId;
-use crate::plan::Plan;
 
 /// The copies whose list identifiers mean something, the oldest first.
 #[derive(Debug, Default)]
@@ -87,7 +84,7 @@ impl Copies {
     }
 
     /// COPY STATUS(LID1) parameter data (SPC-4 table 247).
-    fn status(&self, by: NexusId, id: u8) -> Option<Vec<u8>> {
+    pub(crate) fn status(&self, by: NexusId, id: u8) -> Option<Vec<u8>> {
         let copy = self.known.iter().find(|copy| copy.by == by && copy.id == id)?;
         let (units, count) = transfer_count(copy.progress.bytes);
         let [high, low] = copy.progress.segments.to_be_bytes();
@@ -101,18 +98,6 @@ impl Copies {
 fn transfer_count(bytes: u64) -> (u8, u32) {
     let units = (0..6u8).find(|&units| bytes >> (10 * u32::from(units)) <= u64::from(u32::MAX)).unwrap_or(6);
     (units, (bytes >> (10 * u32::from(units))) as u32)
-}
-
-/// RECEIVE COPY RESULTS, COPY STATUS(LID1).
-pub(crate) fn plan_status(call: &mut Call<'_>) -> Result<Plan, Failure> {
-    let id = call.nexus.id;
-    let data = call.unit.look(|state| state.copies.status(id, call.cdb.byte(2)));
-    call.parameter_data(data.ok_or(Condition::invalid_field(2))?, call.cdb.u32(10))
-}
-
-/// RECEIVE COPY RESULTS, OPERATING PARAMETERS.
-pub(crate) fn plan_operating_parameters(call: &mut Call<'_>) -> Result<Plan, Failure> {
-    call.parameter_data(super::limits().write_all(), call.cdb.u32(10))
 }
 
 #[cfg(test)]

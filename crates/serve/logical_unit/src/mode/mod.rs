@@ -8,16 +8,14 @@
 //! TST is 0: one set of pages is shared by all I_T nexuses, so a change by one is a unit attention, MODE
 //! PARAMETERS CHANGED, for all others.
 
-pub(crate) mod command;
-mod page;
+use scsi::{
+    Caching, Control, ControlExtension, DisconnectReconnect, ErrorRecovery, InformationalExceptions,
+    ModePageHeader, ModeValues,
+};
+use volume::Damaged;
+
 pub(crate) mod select;
 pub(crate) mod sense;
-
-pub(crate) use page::Facts;
-use page::{BYTES_MAX, COUNT};
-use scsi::{Caching, Control, ModePageHeader, ModeValues};
-
-use volume::Damaged;
 
 /// Every mode page of a logical unit.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -35,7 +33,7 @@ impl Pages {
     /// The default pages of a logical unit.
     pub(crate) fn new(facts: Facts) -> Pages {
         let padded = |page: &Vec<u8>| std::array::from_fn(|at| page.get(at).copied().unwrap_or(0));
-        let pages = page::pages(facts);
+        let pages = pages(facts);
         let (default, changeable) =
             (pages.each_ref().map(|[page, _]| padded(page)), pages.map(|[_, mask]| padded(&mask)));
         Pages { current: default, saved: default, default, changeable }
@@ -43,17 +41,17 @@ impl Pages {
 
     /// WCE of the caching page: a write may be answered before it is on stable storage.
     pub(crate) fn write_cache(&self) -> bool {
-        Caching::parse(&self.current[page::CACHING]).wce
+        Caching::parse(&self.current[CACHING]).wce
     }
 
     /// SWP of the control page: commands that would change the medium end with WRITE PROTECTED.
     pub(crate) fn write_protect(&self) -> bool {
-        Control::parse(&self.current[page::CONTROL]).swp
+        Control::parse(&self.current[CONTROL]).swp
     }
 
     /// D_SENSE of the control page: sense data is in descriptor format.
     pub(crate) fn descriptor_sense(&self) -> bool {
-        Control::parse(&self.current[page::CONTROL]).d_sense
+        Control::parse(&self.current[CONTROL]).d_sense
     }
 
     /// A hard reset or logical unit reset: current values become the saved ones (SPC-4 6.14).
@@ -120,11 +118,68 @@ impl Pages {
     }
 }
 
+/// What of the medium shows in mode pages.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Facts {
+    /// Writes may be lost in a crash until a flush: there is a write cache to speak of.
+    pub(crate) volatile_cache: bool,
+}
+
+const COUNT: usize = 6;
+/// The longest page, control extension.
+const BYTES_MAX: usize = 32;
+
+/// Positions in [`pages`].
+const CACHING: usize = 2;
+const CONTROL: usize = 3;
+
+/// Each page twice: its default, and the mask of bits that MODE SELECT may change.
+/// In ascending order, as 3Fh returns them (SPC-4 6.11.1).
+fn pages(facts: Facts) -> [[Vec<u8>; 2]; COUNT] {
+    // A medium without a volatile cache has nothing to switch on: WCE=1 would be a lie.
+    let caching = Caching { wce: facts.volatile_cache, ..Caching::default() };
+    [
+        // AWRE and ARRE, since media under us relocate by themselves.
+        fixed(&ErrorRecovery { awre: true, arre: true, ..ErrorRecovery::default() }.write()),
+        // No limits of its own; RFC 7143 negotiates bursts.
+        fixed(&DisconnectReconnect::default().write()),
+        [caching.write().to_vec(), caching.write().to_vec()],
+        // GLTSD, there is no log to save; QUEUE ALGORITHM MODIFIER 1, simple commands may be reordered; QERR
+        // 0, other commands go on after a CHECK CONDITION; TAS, a command that another initiator's reset ends
+        // is told so, for its own initiator would else wait for it until it lost patience (30 s in Linux);
+        // BUSY TIMEOUT PERIOD without limit.
+        [
+            Control {
+                gltsd: true,
+                queue_algorithm: 1,
+                tas: true,
+                busy_timeout_period: u16::MAX,
+                ..Control::default()
+            }
+            .write()
+            .to_vec(),
+            Control { d_sense: true, swp: true, ..Control::default() }.write().to_vec(),
+        ],
+        fixed(&ControlExtension::default().write()),
+        // DEXCPT, no informational exceptions are reported.
+        fixed(&InformationalExceptions { dexcpt: true, ..InformationalExceptions::default() }.write()),
+    ]
+}
+
+/// A page of which nothing may change. The header of a changeable page is the page's own (SPC-4 6.11.3).
+fn fixed(page: &[u8]) -> [Vec<u8>; 2] {
+    let header = if page[0] & 0x40 == 0 { 2 } else { 4 };
+    let mut changeable = page.to_vec();
+    changeable[header..].fill(0);
+    [page.to_vec(), changeable]
+}
+
 #[cfg(test)]
 mod tests {
+    use scsi::ModeForm;
+
     use super::*;
     use crate::mode::select::Select;
-    use scsi::ModeForm;
 
     const CACHED: Facts = Facts { volatile_cache: true };
 

@@ -1,9 +1,16 @@
 //! MODE SELECT(6) and (10): a parameter list into new pages, all of it or nothing (SPC-4 6.13, 6.14).
 
+use block::Buffer;
 use scsi::{BlockDescriptor, Condition, ModeForm, ModeHeader, ModePageHeader};
 
 use super::sense::Medium;
 use super::{Page, Pages};
+use crate::access::DeviceAccess;
+use crate::command::call::Call;
+use crate::failure::Failure;
+use crate::nexus::{Attention, NexusId};
+use crate::plan::{Outcome, Plan};
+use crate::state::UnitState;
 
 /// A MODE SELECT command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -111,6 +118,56 @@ impl Pages {
 /// INVALID FIELD IN PARAMETER LIST, pointing at the byte `at` of the list.
 fn wrong(at: usize) -> Condition {
     Condition::invalid_parameter(u16::try_from(at).unwrap_or(u16::MAX))
+}
+
+/// MODE SELECT(6) and (10).
+pub(crate) fn plan_select(call: &mut Call<'_>) -> Result<Plan, Failure> {
+    let (select, length) = Select::parse(&call.cdb.full(), call.unit.volume().can_save())?;
+    let id = call.nexus.id;
+    call.receive(length as u32, 0, move |access, list| select_pages(access, id, select, length, list))
+}
+
+/// Once it saves it is run to its end.
+async fn select_pages(
+    unit: DeviceAccess,
+    id: NexusId,
+    select: Select,
+    length: usize,
+    list: Buffer,
+) -> Result<Outcome, Failure> {
+    if list.len() < length {
+        return Err(Condition::parameter_list_length().into());
+    }
+    let lock = unit.volume().lock_to_save().await;
+    let (mut next, medium) = unit.look(|state| (state.modes.clone(), unit.mode_medium(state)));
+    let before = next.clone();
+    let changed = select.apply(&mut next, &list, medium)?;
+    if select.save {
+        unit.commit();
+        unit.volume().save_front_end_state(next.to_bytes(), &lock).await?;
+    }
+    unit.change(|state| state.take_modes(id, next, changed));
+    settle_cache(&unit, &before).await?;
+    Ok(Outcome::default())
+}
+
+/// What was cached before the write cache was switched off is written out before that is answered: from then
+/// on, an initiator need not flush (SBC-3 6.5.5).
+async fn settle_cache(access: &DeviceAccess, before: &Pages) -> Result<(), Failure> {
+    if before.write_cache() && !access.look(|state| state.modes.write_cache()) {
+        access.flush().await?;
+    }
+    Ok(())
+}
+
+impl UnitState {
+    fn take_modes(&mut self, by: NexusId, next: Pages, changed: bool) {
+        self.volume.set_write_protected(next.write_protect());
+        self.modes = next;
+        if changed {
+            self.raise_others(by, Attention::ModeParametersChanged);
+        }
+    }
 }
 
 #[cfg(test)]
@@ -245,8 +302,8 @@ mod tests {
             let form = if ten { ModeForm::Ten } else { ModeForm::Six };
             let _ = Select { form, save: false }.apply(&mut after, &list, MEDIUM);
             let before = pages();
-            for index in 0..crate::mode::page::COUNT {
-                for at in 0..crate::mode::page::BYTES_MAX {
+            for index in 0..crate::mode::COUNT {
+                for at in 0..crate::mode::BYTES_MAX {
                     let different = after.current[index][at] ^ before.current[index][at];
                     proptest::prop_assert_eq!(different & !after.changeable[index][at], 0);
                 }

@@ -5,6 +5,11 @@ use scsi::{
 };
 
 use super::{Page, Pages};
+use crate::command::call::Call;
+use crate::failure::Failure;
+use crate::plan::Plan;
+use crate::state::UnitState;
+use crate::unit::LogicalUnit;
 
 /// What the mode parameter header and block descriptor tell of the medium.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -114,6 +119,26 @@ impl Sense {
     fn no_such_page(&self, pages: &Pages) -> Condition {
         let known = self.page == ALL_PAGES || pages.find((self.page, 0)).is_some();
         if known { Condition::invalid_field(3) } else { Condition::invalid_bit(2, 5) }
+    }
+}
+
+/// MODE SENSE(6) and (10).
+pub(crate) fn plan_sense(call: &mut Call<'_>) -> Result<Plan, Failure> {
+    let sense = Sense::parse(&call.cdb.full()).ok_or(Condition::invalid_field(0))?;
+    let data = call.unit.look(|state| sense.data(&state.modes, call.unit.mode_medium(state)))?;
+    call.parameter_data(data, sense.allocation as u32)
+}
+
+impl LogicalUnit {
+    pub(super) fn mode_medium(&self, state: &UnitState) -> Medium {
+        let geometry = self.device().geometry();
+        Medium {
+            blocks: geometry.blocks.0,
+            block_bytes: geometry.block_size.bytes(),
+            write_protected: state.writable().is_err(),
+            dpo_fua: true,
+            can_save: self.volume().can_save(),
+        }
     }
 }
 

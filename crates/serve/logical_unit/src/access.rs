@@ -8,7 +8,7 @@
 //! Order and exclusion among commands are not here; range locks provide them.
 
 use std::cell::{Cell, OnceCell};
-use std::future::Future;
+use std::future::{Future, poll_fn};
 use std::ops::Deref;
 use std::pin::Pin;
 use std::rc::Rc;
@@ -16,13 +16,13 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
-use block::{Buffer, Compared, DeviceError, Durability, Extent, Pending, Run, Slice, Space};
+use block::{Buffer, Chunks, Compared, DeviceError, Durability, Extent, Pending, Run, Slice, Space};
 use scsi::{Condition, SenseKey, asc};
 use volume::RequestKind;
 
 use crate::failure::Failure;
 use crate::nexus::NexusId;
-use crate::unit::{LogicalUnit, give_way};
+use crate::unit::LogicalUnit;
 
 /// The progress of a running command, for its front end.
 #[derive(Default)]
@@ -364,4 +364,36 @@ fn first_difference(found: &[u8], expected: &[u8], at: usize) -> Option<usize> {
 /// looks at after a failed COMPARE AND WRITE (SBC-3 5.2).
 pub(crate) fn miscompare(offset: u64) -> Condition {
     Condition::new(SenseKey::Miscompare, asc::MISCOMPARE_DURING_VERIFY).with_information(offset)
+}
+
+/// The largest piece held in memory for a command without data from the initiator.
+pub(crate) const PIECE_BYTES: u64 = 1 << 20;
+
+impl LogicalUnit {
+    /// Cuts `extent` into pieces of 1 MiB at most.
+    pub(crate) fn pieces(&self, extent: Extent) -> Chunks {
+        extent.chunks(PIECE_BYTES >> self.device().geometry().block_size.shift())
+    }
+
+    /// The memory that a piece of `extent` takes, in bytes.
+    pub(crate) fn piece_memory_bytes(&self, extent: Extent) -> usize {
+        let geometry = self.device().geometry();
+        let longest = self.pieces(extent).next().map_or(0, |piece| geometry.length(piece));
+        Buffer::memory_bytes(longest as usize) // no more than PIECE_BYTES, or one block
+    }
+}
+
+/// Yields to other tasks of this thread between two pieces. A device in memory completes each request at
+/// once, so without it a command over many pieces would block its reactor, and with it the NOP-Ins of all
+/// sessions.
+pub(crate) async fn give_way() {
+    let mut given = false;
+    poll_fn(|context| {
+        if std::mem::replace(&mut given, true) {
+            return Poll::Ready(());
+        }
+        context.waker().wake_by_ref();
+        Poll::Pending
+    })
+    .await;
 }

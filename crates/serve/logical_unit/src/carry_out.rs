@@ -1,16 +1,87 @@
-//! The second half of a command: its data have arrived, and it accesses the device.
+//! What front ends call for a command: [`LogicalUnit::begin`] checks and plans it at once; [`LogicalUnit::finish`] carries out the
+//! part that needs data from the initiator or the device. Reads and writes have a fast path: one generation number stands for
+//! everything that could forbid them.
+//!
+//! The checks before a command is planned come in the order of SAM-5 5.3.3: unit attentions, reservations, a
+//! SANITIZE or FORMAT UNIT in progress, and the state and write protection of the medium. Reads and writes
+//! skip them while the cached view of their nexus is valid.
 
 use std::future::Future;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use block::{Buffer, Durability, Extent};
+use block::{Buffer, DeviceError, Durability, Extent};
+use scsi::{Condition, SenseKey, asc};
 use volume::RequestKind;
 
+use crate::access::DeviceAccess;
+use crate::cdb::Cdb;
+use crate::command::call::{Call, Command};
+use crate::command::{read_write, table};
+use crate::failure;
 use crate::failure::Failure;
 use crate::nexus::NexusId;
-use crate::plan::{Data, DataIn, Ended, Job, Outcome, Reply, Running, Step, Work};
-use crate::unit::{DeviceAccess, LogicalUnit};
+use crate::plan::{CommandIn, Data, DataIn, Ended, Job, Outcome, Plan, Reply, Running, Step, Work};
+use crate::unit::{LogicalUnit, Nexus};
+
+impl LogicalUnit {
+    /// Plans a command. Never blocks.
+    pub fn begin(self: &Arc<Self>, nexus: &mut Nexus, command: &CommandIn<'_>) -> Plan {
+        if nexus.view.generation != self.generation() {
+            self.look_again(nexus);
+        }
+        let cdb = Cdb(command.cdb);
+        let view = nexus.view;
+        let mut call = Call { unit: self, nexus, view, cdb, command };
+        let plan = match cdb.opcode() {
+            0x08 | 0x28 | 0x88 | 0xa8 if view.reads && !cdb.naca() => read_write::plan_read(&mut call),
+            0x0a | 0x2a | 0x8a | 0xaa if view.writes && !cdb.naca() => read_write::plan_write(&mut call),
+            _ => self.admit(&mut call),
+        };
+        plan.unwrap_or_else(|failure| Plan::Reply(Reply::failure(failure, view.format)))
+    }
+
+    fn look_again(&self, nexus: &mut Nexus) {
+        // Read first: a change after this line makes the view stale, never wrong.
+        let generation = self.generation();
+        let geometry = self.device().geometry();
+        let id = nexus.id;
+        nexus.view = self.look(|state| state.view(id, geometry, generation));
+    }
+
+    /// Finds the command, checks whether it is allowed, and plans it.
+    pub(crate) fn admit(self: &Arc<Self>, call: &mut Call<'_>) -> Result<Plan, Failure> {
+        let command = table::find(call.cdb, self.traits())?;
+        self.check(call, command)?;
+        if call.cdb.naca() {
+            // INQUIRY says NORMACA = 0 (SAM-5 5.10.2).
+            return Err(Condition::invalid_bit(call.cdb.layout().control_at() as u16, 2).into());
+        }
+        (command.plan)(call)
+    }
+
+    fn check(&self, call: &mut Call<'_>, command: &Command) -> Result<(), Failure> {
+        let id = call.nexus.id;
+        if command.attention
+            && let Some(attention) = self.take_attention(id)
+        {
+            return Err(attention.into());
+        }
+        self.look(|state| {
+            state.reserved(id, command.reserved)?;
+            if command.attention {
+                state.operations.in_progress()?;
+            }
+            if command.medium {
+                state.ready()?;
+            }
+            if command.writes {
+                state.writable()?;
+            }
+            Ok(())
+        })
+    }
+}
 
 /// Longer requests become tasks, so that others run in between: a copy of 256 KiB takes some 30 µs.
 pub const AT_ONCE_BYTES_MAX: usize = 256 << 10;
@@ -145,5 +216,56 @@ fn buffer(data: Data) -> Buffer {
     match data {
         Data::Buffer(buffer) => buffer,
         Data::None | Data::Placed => Buffer::recycled(0),
+    }
+}
+
+/// Why the data of a command did not arrive. The sense data are those of RFC 7143 section 11.4.7.2, the sense
+/// key is always ABORTED COMMAND.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TransferFault {
+    /// A digest did not match.
+    Digest,
+    /// Data that were not requested, or not negotiated.
+    UnexpectedUnsolicited,
+    /// Less than was announced.
+    NotEnoughUnsolicited,
+}
+
+/// Errors in the declaration of a command by its transport, regardless of the CDB.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Misdeclared {
+    /// It moves data both ways: no command of ours does.
+    BothDirections,
+    /// Its task attribute is ACA. There never is an auto contingent allegiance here (NORMACA is zero).
+    Aca,
+}
+
+impl LogicalUnit {
+    /// The reply to a command whose data did not arrive.
+    pub fn transfer_failed(&self, fault: TransferFault) -> Reply {
+        let code = match fault {
+            TransferFault::Digest => asc::PROTOCOL_SERVICE_CRC_ERROR,
+            TransferFault::UnexpectedUnsolicited => asc::UNEXPECTED_UNSOLICITED_DATA,
+            TransferFault::NotEnoughUnsolicited => asc::NOT_ENOUGH_UNSOLICITED_DATA,
+        };
+        self.refuse(&Condition::new(SenseKey::AbortedCommand, code))
+    }
+
+    /// The reply to a command that was aborted during a device request.
+    pub fn gave_up(&self, error: DeviceError) -> Reply {
+        self.refuse(&failure::condition(error))
+    }
+
+    /// The reply to a command with an invalid declaration.
+    pub fn misdeclared(&self, fault: Misdeclared) -> Reply {
+        self.refuse(&match fault {
+            Misdeclared::BothDirections => Condition::INVALID_INFORMATION_UNIT,
+            // SAM-5 8.9.
+            Misdeclared::Aca => Condition::new(SenseKey::IllegalRequest, asc::INVALID_MESSAGE_ERROR),
+        })
+    }
+
+    fn refuse(&self, condition: &Condition) -> Reply {
+        Reply::check(condition, self.look(|state| state.sense_format()))
     }
 }

@@ -1,39 +1,20 @@
-//! The logical unit: a CDB in, block requests and a status out.
+//! The logical unit ([`LogicalUnit`]): its volume, its state and the I_T nexuses at it ([`Nexus`]).
 //!
-//! [`LogicalUnit::begin`] plans a command at once; [`LogicalUnit::finish`] carries out the part that needs
-//! data from the initiator or the device. Reads and writes have a fast path: one generation number stands for
-//! everything that could forbid them (unit attentions, reservations, write protection, a fence). While it is
-//! unchanged since this nexus last checked, they access nothing that is shared with other cores.
-
-mod access;
-mod finish;
-mod front_end;
-mod gate;
-mod losses;
-mod pieces;
-mod state;
+//! The generation of the volume counts every change that could forbid a command (unit attentions, reservations, write protection,
+//! a fence). While it is unchanged since a nexus last checked, its reads and writes access nothing that is shared with other cores
+//! (`carry_out`).
 
 use std::fmt;
 use std::sync::Arc;
 
 use block::{BlockDevice, BlockSize, Blocks, Lock, Profile, RangeLocks};
-use volume::{Damaged, Volume};
+use scsi::{Condition, SenseFormat};
+use volume::{Damaged, RequestKind, Volume};
 
-use crate::attention::Attention;
-use crate::cdb::Cdb;
-use crate::command::{self, Call, UnitTraits};
 use crate::identity::{GivenNames, Identity};
 use crate::mode::{Facts, Pages};
-use crate::nexus::{Counters, InitiatorPort, Nexus, NexusId, TargetPort, Traffic, View};
-use crate::plan::{CommandIn, Plan, Reply};
-
-pub(crate) use access::{DeviceAccess, miscompare};
-pub use access::{DeviceRequest, Watch};
-pub use finish::AT_ONCE_BYTES_MAX;
-pub use front_end::{Misdeclared, TransferFault};
-pub(crate) use losses::Departed;
-pub(crate) use pieces::{PIECE_BYTES, give_way};
-pub(crate) use state::{Medium, Reserved, UnitState};
+use crate::nexus::{Attention, Counters, InitiatorPort, NO_GENERATION, NexusId, TargetPort, Traffic, View};
+use crate::state::UnitState;
 
 /// Options of a logical unit.
 #[derive(Clone, Debug)]
@@ -57,6 +38,22 @@ pub struct InquiryFacts {
     block_size: BlockSize,
     physical_exponent: u8,
     profile: Profile,
+}
+
+/// Properties of a logical unit that determine which commands exist.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct UnitTraits {
+    pub(crate) thin: bool,
+    pub(crate) volatile: bool,
+}
+
+/// An I_T nexus at a logical unit; a session holds one per LUN. Dropping it is an I_T nexus loss, which
+/// releases what belongs to the nexus.
+pub struct Nexus {
+    pub(crate) unit: Arc<LogicalUnit>,
+    pub(crate) id: NexusId,
+    pub(crate) view: View,
+    pub(crate) counters: Arc<Counters>,
 }
 
 /// The SCSI face of a volume. All sessions of all cores and all targets that map it share one.
@@ -93,36 +90,12 @@ impl LogicalUnit {
         let (counters, losses) = (Arc::<Counters>::default(), self.volume.lost_writes());
         self.change(|state| state.attach(id, initiator, target_port, Arc::clone(&counters), losses));
         let geometry = self.device().geometry();
-        let view = self.look(|state| state.view(id, geometry, View::NONE));
+        let view = self.look(|state| state.view(id, geometry, NO_GENERATION));
         Nexus { unit: Arc::clone(self), id, view, counters }
     }
 
     pub(crate) fn detach(&self, id: NexusId) {
         self.change(|state| state.detach(id));
-    }
-
-    /// Plans a command. Never blocks.
-    pub fn begin(self: &Arc<Self>, nexus: &mut Nexus, command: &CommandIn<'_>) -> Plan {
-        if nexus.view.generation != self.generation() {
-            self.look_again(nexus);
-        }
-        let cdb = Cdb(command.cdb);
-        let view = nexus.view;
-        let mut call = Call { unit: self, nexus, view, cdb, command };
-        let plan = match cdb.opcode() {
-            0x08 | 0x28 | 0x88 | 0xa8 if view.reads && !cdb.naca() => command::read::plan(&mut call),
-            0x0a | 0x2a | 0x8a | 0xaa if view.writes && !cdb.naca() => command::write::plan(&mut call),
-            _ => self.admit(&mut call),
-        };
-        plan.unwrap_or_else(|failure| Plan::Reply(Reply::failure(failure, view.format)))
-    }
-
-    fn look_again(&self, nexus: &mut Nexus) {
-        // Read first: a change after this line makes the view stale, never wrong.
-        let generation = self.generation();
-        let geometry = self.device().geometry();
-        let id = nexus.id;
-        nexus.view = self.look(|state| state.view(id, geometry, generation));
     }
 
     /// Logical unit reset (SAM-5 6.3.3), for task management. It is reported to all nexuses including the
@@ -249,5 +222,86 @@ impl LogicalUnit {
     /// Reads the state.
     pub(crate) fn look<T>(&self, look: impl FnOnce(&UnitState) -> T) -> T {
         look(&self.state.lock())
+    }
+
+    /// Checks again, before a device request of a command that was accepted in generation `accepted`, whether
+    /// the medium may still be used so: the data of the command may have arrived much later. Reservations are
+    /// not checked again: a command that did not conflict when it was accepted is not affected by later ones
+    /// (SPC-4 5.12.1).
+    ///
+    /// A caller that will change blocks holds its range lock, so no operation is missed: one that begins
+    /// after this check waits for that lock and then overwrites the blocks; one that held the range before
+    /// has changed the generation before it took its own lock.
+    #[inline]
+    pub(crate) fn still_permits(&self, accepted: u64, kind: RequestKind) -> Result<(), Condition> {
+        if self.generation() == accepted { Ok(()) } else { self.permits_now(accepted, kind) }
+    }
+
+    #[cold]
+    fn permits_now(&self, accepted: u64, kind: RequestKind) -> Result<(), Condition> {
+        self.look(|state| match kind {
+            RequestKind::Read => state.ready(),
+            RequestKind::Change => {
+                state.ready()?;
+                state.writable()?;
+                state.operations.none_since(accepted)
+            }
+            RequestKind::Flush | RequestKind::Inspect => Ok(()),
+        })
+    }
+
+    /// Takes the next unit attention of the caller's nexus.
+    pub(crate) fn take_attention(&self, id: NexusId) -> Option<Condition> {
+        let quiet = |state: &UnitState| {
+            state.nexuses.iter().all(|nexus| nexus.id != id || nexus.attentions.is_empty())
+        };
+        if self.look(quiet) {
+            return None;
+        }
+        self.change(|state| state.take_attention(id)).map(|attention| attention.condition())
+    }
+
+    /// The count of losses, if not all of them were reported to this nexus.
+    pub(crate) fn untold_losses(&self, nexus: NexusId) -> Option<u64> {
+        let losses = self.volume().lost_writes();
+        let is_untold = losses > 0
+            && self.look(|state| {
+                let nexus = state.nexuses.iter().find(|attached| attached.id == nexus);
+                nexus.is_some_and(|nexus| nexus.losses_told < losses)
+            });
+        is_untold.then_some(losses)
+    }
+}
+
+impl Nexus {
+    /// Its id in task management and in [`crate::Effect`]s.
+    pub fn id(&self) -> NexusId {
+        self.id
+    }
+
+    /// The logical unit it leads to.
+    pub fn unit(&self) -> &Arc<LogicalUnit> {
+        &self.unit
+    }
+
+    /// The configured format of sense data, for those that the front end makes itself.
+    pub fn sense_format(&self) -> SenseFormat {
+        self.unit.look(|state| state.sense_format())
+    }
+
+    /// The initiator has acknowledged a response that reported this count of losses
+    /// ([`super::Watch::reported_losses`]).
+    pub fn note_told(&self, losses: u64) {
+        self.unit.note(|state| {
+            if let Some(nexus) = state.nexus(self.id) {
+                nexus.losses_told = nexus.losses_told.max(losses);
+            }
+        });
+    }
+}
+
+impl Drop for Nexus {
+    fn drop(&mut self) {
+        self.unit.detach(self.id);
     }
 }

@@ -192,8 +192,8 @@ fn bit(byte: u16, bit: u8) -> Condition {
 
 #[cfg(test)]
 mod tests {
-    use super::super::report::transport_id;
-    use super::super::scene::{nexus, through};
+    use super::super::tests::{nexus, through};
+    use super::super::transport_id;
     use super::*;
 
     fn cdb(action: u8, scope_type: u8, length: u32) -> [u8; 10] {
