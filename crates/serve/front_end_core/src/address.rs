@@ -135,6 +135,7 @@ impl std::error::Error for NotANetwork {}
 impl Network {
     /// Whether `address` lies in it. An IPv4 address that came in over an IPv6 socket counts as IPv4.
     pub fn contains(&self, address: IpAddr) -> bool {
+        debug_assert!(self.prefix_bits <= if self.address.is_ipv4() { 32 } else { 128 });
         match (self.address, address.to_canonical()) {
             (IpAddr::V4(net), IpAddr::V4(host)) => {
                 let shift = 32 - u32::from(self.prefix_bits);
@@ -195,11 +196,13 @@ impl Counts {
     pub fn add(&mut self, block: AddressBlock) {
         self.all += 1;
         *self.per_block.entry(block).or_default() += 1;
+        debug_assert!(self.all >= self.per_block.len(), "each block that is there counts");
     }
 
     /// Subtracts one from the count of the block.
     pub fn remove(&mut self, block: AddressBlock) {
         if let Some(count) = self.per_block.get_mut(&block) {
+            debug_assert!((1..=self.all).contains(count), "a count is a part of the sum");
             self.all -= 1;
             *count -= 1;
             if *count == 0 {

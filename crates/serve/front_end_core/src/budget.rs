@@ -77,6 +77,7 @@ impl Budget {
     }
 
     fn add(&self, bytes: usize) {
+        debug_assert!(self.used.get().checked_add(bytes).is_some(), "so much memory is in no machine");
         self.used.set(self.used.get() + bytes);
         if let Some(within) = &self.within {
             within.add(bytes);
@@ -84,6 +85,7 @@ impl Budget {
     }
 
     fn give_back(&self, bytes: usize) {
+        debug_assert!(bytes <= self.used.get(), "a charge gives back what it holds, once");
         self.used.set(self.used.get() - bytes);
         if let Some(within) = &self.within {
             within.give_back(bytes);
@@ -111,6 +113,7 @@ impl Charge {
 
     /// Adds another charge of the same budget to this one.
     pub fn merge(&mut self, mut other: Charge) {
+        debug_assert!(Rc::ptr_eq(&self.budget, &other.budget), "both are charges of one budget");
         self.bytes += std::mem::take(&mut other.bytes);
     }
 }

@@ -1,4 +1,5 @@
-//! The interface of a protocol that serves volumes.
+//! The interface of a protocol that serves volumes, and what a server tells whoever follows what happens in it. Nothing depends on there
+//! being an observer.
 
 use std::any::Any;
 use std::pin::Pin;
@@ -9,10 +10,9 @@ use std::time::{Duration, Instant};
 use reactor::{Datagrams, Sender, Stream};
 use volume::{AttachmentId, Volume};
 
-use crate::address::AddressBlock;
-use crate::core::CoreHandle;
-use crate::listener::Portal;
-use crate::server::ConnectionPermit;
+use crate::address::{AddressBlock, HostAddress};
+use crate::portal::Portal;
+use crate::server::{ConnectionPermit, CoreHandle};
 use crate::tally::CoreStatistics;
 
 /// A protocol that serves volumes: the part that all cores share.
@@ -134,4 +134,40 @@ pub struct SlowHolder {
     pub since: Instant,
     /// Cuts its connection, which frees the memory.
     pub cut: Box<dyn FnOnce()>,
+}
+
+/// A session of a host, in any protocol.
+#[derive(Clone, Copy, Debug)]
+pub struct SessionInfo<'a> {
+    /// The name that the host has in its protocol, such as an iSCSI name.
+    pub initiator: &'a str,
+    /// Who it has proved to be.
+    pub user: Option<&'a str>,
+    /// What it uses; `None` is a session that only asks what there is.
+    pub target: Option<&'a str>,
+    /// Its front end ([`crate::FrontEnd::name`]).
+    pub front_end: &'static str,
+    /// The front end's number of it, if it has one; another session may have it once this one has ended.
+    pub handle: Option<u16>,
+}
+
+/// Follows what happens. Its methods are called on reactor threads and must not block.
+pub trait Observer: Send + Sync {
+    /// A host has logged in, from this address.
+    fn session_began(&self, session: SessionInfo<'_>, peer: HostAddress);
+
+    /// Its last connection has ended.
+    fn session_ended(&self, session: SessionInfo<'_>);
+
+    /// Requests of a volume have begun to fail, or its device does not answer.
+    fn volume_failed(&self, volume: &str, cause: &str);
+
+    /// They succeed again: so many failed, in so much time.
+    fn volume_recovered(&self, volume: &str, failed: u64, time: Duration);
+
+    /// A volume is out of service until its device, which has not answered for so long, does.
+    fn volume_fenced(&self, volume: &str, silent: Duration);
+
+    /// A volume is larger now.
+    fn volume_grew(&self, volume: &str, bytes: u64);
 }

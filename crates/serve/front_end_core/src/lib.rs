@@ -18,38 +18,33 @@
 //!
 //! Not here: protocols, the source of the configuration, the back ends of volumes, system calls.
 //!
-//! Reading order: [`FrontEnd`] (what a protocol has to do), [`Server`] and [`Core`] (the threads and what they share),
-//! `listener` and `logins` (connections that have not logged in), [`Budget`] (memory), `fence` (how commands end that a device
-//! does not answer), `storage` and `growth` (volumes that fail and that become larger), [`Observer`] (who is
-//! told of all that), `tally` (what is counted for monitoring), `log_limit`.
+//! Reading order: [`FrontEnd`] (what a protocol has to do) and [`Observer`] (who is told what happens), [`Server`] and [`Core`] (the
+//! threads and what they share; how commands end that a device does not answer), `listener` (connections that have not logged in),
+//! [`Budget`] (memory), `storage` (volumes that fail and that become larger), `tally` (what is counted for monitoring), `log_limit`.
 
 mod address;
 mod budget;
-mod core;
-mod fence;
 mod front_end;
-mod growth;
-mod last_flush;
 mod listener;
 mod log_limit;
-mod logins;
-mod observer;
+mod portal;
 mod requests;
 mod server;
 mod storage;
 mod tally;
-mod watched;
 
 pub use address::{AddressBlock, Counts, HostAddress, Network, NotAHostAddress, NotANetwork};
 pub use budget::{Budget, Charge};
-pub use core::{AFTER_GRACE, Core, CoreHandle, RunningCore};
-pub use front_end::{AbortOrder, Accepted, CoreFrontEnd, FrontEnd, Owners, SlowHolder};
-pub use last_flush::{Unflushed, last_flush};
-pub use listener::{ListenAddress, Portal, each_once};
+pub use front_end::{
+    AbortOrder, Accepted, CoreFrontEnd, FrontEnd, Observer, Owners, SessionInfo, SlowHolder,
+};
 pub use log_limit::{ALL_LINES_MAX, AUDIT, LINES_MAX, WINDOW};
-pub use observer::{Observer, SessionInfo};
+pub use portal::{ListenAddress, Portal, each_once};
 pub use requests::{Requests, Ticket, Unserved};
-pub use server::{Config, ConnectionPermit, Limits, Phase, Server};
+pub use server::{
+    AFTER_GRACE, Config, ConnectionPermit, Core, CoreHandle, Limits, Phase, RunningCore, Server,
+};
+pub use storage::{Unflushed, last_flush};
 pub use tally::{
     CLASSES, CoreStatistics, CoreTally, Count, Durations, HOSTS_MAX, HostNames, HostStatistics, OTHERS,
     Operation, SessionCounts, Span, Traffic, VolumeStatistics, VolumeTally,

@@ -1,181 +1,30 @@
-//! Portals: listening sockets, and accepting connections.
+//! Listening sockets, and the connections that they accept, until those have logged in: their number is bounded, and a new one may
+//! evict an older one.
+//!
+//! No connection is refused: a peer that opens connections and sends nothing would otherwise keep others out.
+//! At the limit the oldest connection of the address with the most of them is closed, so a flood from one
+//! address evicts its own connections. Addresses that have sessions are evicted last, so that they can add
+//! connections and reinstate sessions.
 
 use std::cell::{Cell, RefCell};
-use std::fmt;
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet};
 use std::future::poll_fn;
 use std::io;
 use std::net::SocketAddr;
-use std::path::PathBuf;
 use std::rc::Rc;
 use std::time::Duration;
 
 use reactor::{
     DatagramAddress, DatagramEndpoint, DatagramOptions, DatagramShare, Datagrams, DetachedDatagrams,
-    JoinHandle, ListenOptions, Listener, Receiver, Stream, StreamOptions,
+    JoinHandle, ListenOptions, Listener, Receiver, Stream,
 };
 
 use crate::address::AddressBlock;
-use crate::core::RunningCore;
 use crate::front_end::Accepted;
 use crate::log_limit::AUDIT;
-use crate::logins::Logins;
-
-/// Where a portal listens.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum ListenAddress {
-    /// At an address of this machine; port 0 takes a free one.
-    Inet(SocketAddr),
-    /// On the Unix socket of this path. Who connects there counts as 127.0.0.1, with port 0.
-    Unix(PathBuf),
-    /// For datagrams, which the front end [receives](crate::CoreFrontEnd::receive) itself.
-    Datagrams(DatagramOptions),
-}
-
-impl ListenAddress {
-    /// The address, if it is one of a network.
-    pub fn inet(&self) -> Option<SocketAddr> {
-        match self {
-            ListenAddress::Inet(address) => Some(*address),
-            ListenAddress::Unix(_) | ListenAddress::Datagrams(_) => None,
-        }
-    }
-
-    /// As people are told of it: `SCHEME://ADDR:PORT`, `SCHEME+unix://PATH`, `SCHEME://INTERFACE` or
-    /// `SCHEME+udp://ADDR:PORT`.
-    pub fn url(&self, scheme: &str) -> String {
-        match self {
-            ListenAddress::Inet(address) => format!("{scheme}://{address}"),
-            ListenAddress::Unix(path) => format!("{scheme}+unix://{}", path.display()),
-            ListenAddress::Datagrams(DatagramOptions {
-                endpoint: DatagramEndpoint::Ethernet { interface, .. },
-                ..
-            }) => format!("{scheme}://{interface}"),
-            ListenAddress::Datagrams(DatagramOptions {
-                endpoint: DatagramEndpoint::Udp(address), ..
-            }) => {
-                format!("{scheme}+udp://{address}")
-            }
-        }
-    }
-}
-
-impl From<SocketAddr> for ListenAddress {
-    fn from(address: SocketAddr) -> ListenAddress {
-        ListenAddress::Inet(address)
-    }
-}
-
-/// `ADDR:PORT`, `unix:PATH`, the name of an interface, or `udp:ADDR:PORT`.
-impl fmt::Display for ListenAddress {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            ListenAddress::Inet(address) => address.fmt(f),
-            ListenAddress::Unix(path) => write!(f, "unix:{}", path.display()),
-            ListenAddress::Datagrams(options) => match &options.endpoint {
-                DatagramEndpoint::Ethernet { interface, .. } => f.write_str(interface),
-                DatagramEndpoint::Udp(address) => write!(f, "udp:{address}"),
-            },
-        }
-    }
-}
-
-/// An address to listen on, and the front end whose hosts connect there.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Portal {
-    /// The name of the front end ([`FrontEnd::name`](crate::FrontEnd::name)).
-    pub front_end: &'static str,
-    /// Where to listen.
-    pub listen: ListenAddress,
-    /// A number that means something to the front end: its portal group tag, at least 1, in iSCSI (RFC 7143
-    /// section 4.4.1).
-    pub tag: u16,
-    /// What discovery says instead of the address, for targets behind address translation: `host:port`.
-    pub advertise: Option<String>,
-    /// How accepted connections are set up.
-    pub stream: StreamOptions,
-}
-
-impl Portal {
-    /// Whether a connection with the local address `local` was accepted by this portal.
-    pub fn took_in(&self, local: SocketAddr) -> bool {
-        self.listen.inet().is_some_and(|listen| {
-            let (ip, here) = (listen.ip().to_canonical(), local.ip().to_canonical());
-            // Two interfaces may have one link-local address.
-            let is_here = match (listen, local) {
-                (SocketAddr::V6(listen), SocketAddr::V6(local)) => {
-                    ip == here && (listen.scope_id() == 0 || listen.scope_id() == local.scope_id())
-                }
-                _ => ip == here,
-            };
-            listen.port() == local.port() && (ip.is_unspecified() || is_here)
-        })
-    }
-}
-
-/// Refuses portals of which one is there twice, by one name or two: each frame of an interface would be taken twice. Asks the world of this
-/// thread for names.
-///
-/// # Errors
-/// The text names the portal.
-pub fn each_once(portals: &[Portal]) -> io::Result<()> {
-    for (index, Portal { listen, .. }) in portals.iter().enumerate() {
-        if let Some(before) = portals[..index].iter().find(|before| is_same_place(&before.listen, listen)) {
-            let why = match before.listen.to_string() == listen.to_string() {
-                true => format!("{listen}: it is there twice; name it once"),
-                false => format!(
-                    "{listen}: this is the interface {} under another name; name it once",
-                    before.listen
-                ),
-            };
-            return Err(io::Error::other(why));
-        }
-    }
-    Ok(())
-}
-
-/// Whether both are one place. Port 0 is another one each time.
-fn is_same_place(one: &ListenAddress, other: &ListenAddress) -> bool {
-    use DatagramEndpoint::{Ethernet, Udp};
-    match (one, other) {
-        (ListenAddress::Datagrams(one), ListenAddress::Datagrams(other)) => {
-            match (&one.endpoint, &other.endpoint) {
-                (
-                    Ethernet { interface: one, ether_type: frames },
-                    Ethernet { interface: other, ether_type: others },
-                ) => {
-                    let name = |name| reactor::world().interface_name(name);
-                    frames == others && (one == other || name(one) == name(other))
-                }
-                (Udp(one), Udp(other)) => one == other && one.port() != 0,
-                _ => false,
-            }
-        }
-        (ListenAddress::Inet(one), ListenAddress::Inet(other)) => one == other && one.port() != 0,
-        (ListenAddress::Unix(one), ListenAddress::Unix(other)) => one == other,
-        _ => false,
-    }
-}
-
-impl Portal {
-    /// Other datagrams of a portal whose interface has failed, once it is up again: one that was removed and made anew is another.
-    /// `None` if the old ones are to be tried again.
-    pub async fn open_again(&self) -> Option<Box<dyn Datagrams>> {
-        let ListenAddress::Datagrams(options) = &self.listen else { return None };
-        loop {
-            reactor::sleep(OPEN_PAUSE).await;
-            // Of one port all would have to be opened again, in their order. It is bound to no interface that can go.
-            if matches!(options.endpoint, DatagramEndpoint::Udp(_)) && options.share.is_some() {
-                return None;
-            }
-            match reactor::world().datagrams(options) {
-                Ok(datagrams) => return Some(datagrams),
-                // The right to open one was given up since the start.
-                Err(error) if error.kind() == io::ErrorKind::PermissionDenied => return None,
-                Err(_) => {}
-            }
-        }
-    }
-}
+use crate::portal::{ListenAddress, Portal, each_once};
+use crate::server::RunningCore;
 
 /// The listening portals, and their connections that have not logged in.
 pub(crate) struct Listeners {
@@ -228,7 +77,7 @@ impl Receiving {
 
     /// Whether it can go on for one of these portals.
     pub(crate) fn stays_for_any(&self, portals: &[Portal]) -> bool {
-        portals.iter().any(|portal| is_same(&self.wanted, portal))
+        portals.iter().any(|portal| self.wanted.stays_for(portal))
     }
 
     pub(crate) fn close(self) {
@@ -267,8 +116,9 @@ impl Listeners {
     /// [`RunningCore::close_but`].
     pub(crate) fn close_but(&mut self, portals: &[Portal]) {
         let all = std::mem::take(&mut self.listening);
-        let (stay, gone): (Vec<_>, Vec<_>) =
-            all.into_iter().partition(|listening| portals.iter().any(|portal| listening.stays_for(portal)));
+        let (stay, gone): (Vec<_>, Vec<_>) = all
+            .into_iter()
+            .partition(|listening| portals.iter().any(|portal| listening.wanted.stays_for(portal)));
         self.listening = stay;
         self.closed.extend(gone.into_iter().map(Listening::close));
     }
@@ -285,7 +135,7 @@ impl Listeners {
         // Those that stay take their place again.
         let mut places: Vec<Option<Listening>> = Vec::new();
         for wanted in portals {
-            let place = before.iter().position(|listening| listening.stays_for(wanted));
+            let place = before.iter().position(|listening| listening.wanted.stays_for(wanted));
             places.push(place.map(|place| before.remove(place).renamed(wanted)));
         }
         // Named twice before, and once now.
@@ -311,6 +161,7 @@ impl Listeners {
         }
         local.server().set_portals(self.listening.iter().map(|listening| listening.taken.clone()).collect());
         opened?;
+        debug_assert_eq!(self.listening.len(), portals.len(), "all are listened on, or none");
         Ok(self.listening.iter().map(|listening| listening.taken.listen.clone()).collect())
     }
 
@@ -439,11 +290,6 @@ impl Listening {
         }
     }
 
-    /// Whether its socket can serve `wanted` without being reopened.
-    fn stays_for(&self, wanted: &Portal) -> bool {
-        is_same(&self.wanted, wanted)
-    }
-
     fn renamed(mut self, wanted: &Portal) -> Listening {
         self.wanted.advertise.clone_from(&wanted.advertise);
         self.taken.advertise.clone_from(&wanted.advertise);
@@ -455,11 +301,6 @@ impl Listening {
         self.task.abort();
         self.wanted
     }
-}
-
-/// Whether what one portal listens on can serve the other without being reopened.
-fn is_same(one: &Portal, other: &Portal) -> bool {
-    Portal { advertise: other.advertise.clone(), ..one.clone() } == *other
 }
 
 /// A portal with these options, at the port that was taken.
@@ -588,27 +429,149 @@ type SharedLogins = Rc<RefCell<Logins<Login>>>;
 const BUFFERS_TOGETHER: usize = 4;
 /// Connections accepted in a row before other tasks run.
 const BURST: u32 = 16;
-/// After an error of an interface nothing is tried for so long.
-const OPEN_PAUSE: Duration = Duration::from_millis(100);
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+
+/// Connections that have not logged in, with what ends them.
+pub(crate) struct Logins<T> {
+    most: usize,
+    next: u64,
+    waiting: BTreeMap<u64, (AddressBlock, T)>,
+    /// The numbers of each address, in the order in which they came.
+    per_block: BTreeMap<AddressBlock, BTreeSet<u64>>,
+    /// The same addresses; the last one is evicted first.
+    ranks: BTreeSet<Rank>,
+}
+
+/// How many logins an address has, and the number of the oldest of them: of two with as many, the one with
+/// the older login ranks higher.
+type Rank = (usize, Reverse<u64>, AddressBlock);
+
+impl<T> Logins<T> {
+    /// Room for so many, at least one.
+    pub(crate) fn new(most: usize) -> Logins<T> {
+        Logins {
+            most: most.max(1),
+            next: 0,
+            waiting: BTreeMap::new(),
+            per_block: BTreeMap::new(),
+            ranks: BTreeSet::new(),
+        }
+    }
+
+    /// Room for so many, at least one, from now on.
+    pub(crate) fn set_limit(&mut self, most: usize) {
+        self.most = most.max(1);
+    }
+
+    /// Adds a connection. Returns the one to be closed if the limit is exceeded.
+    pub(crate) fn add(
+        &mut self,
+        from: AddressBlock,
+        login: impl FnOnce(u64) -> T,
+        has_sessions: impl Fn(AddressBlock) -> bool,
+    ) -> Option<T> {
+        let gives_way = if self.waiting.len() >= self.most { self.heaviest(has_sessions) } else { None };
+        let ended = gives_way.and_then(|block| self.take_oldest(block));
+        let number = self.next;
+        self.next += 1;
+        let before = self.waiting.insert(number, (from, login(number)));
+        debug_assert!(before.is_none(), "numbers are not used again");
+        self.change(from, |numbers| numbers.insert(number));
+        ended
+    }
+
+    /// Removes a connection whose login succeeded or failed.
+    pub(crate) fn remove(&mut self, number: u64) -> Option<T> {
+        let (from, login) = self.waiting.remove(&number)?;
+        self.change(from, |numbers| numbers.remove(&number));
+        Some(login)
+    }
+
+    pub(crate) fn take_oldest(&mut self, block: AddressBlock) -> Option<T> {
+        let oldest = *self.per_block.get(&block)?.first()?;
+        self.remove(oldest)
+    }
+
+    /// Changes the logins of an address, and its rank with them.
+    fn change(&mut self, block: AddressBlock, act: impl FnOnce(&mut BTreeSet<u64>) -> bool) {
+        let numbers = self.per_block.entry(block).or_default();
+        let rank = |numbers: &BTreeSet<u64>| -> Option<Rank> {
+            Some((numbers.len(), Reverse(*numbers.first()?), block))
+        };
+        if let Some(before) = rank(numbers) {
+            self.ranks.remove(&before);
+        }
+        act(numbers);
+        match rank(numbers) {
+            Some(after) => drop(self.ranks.insert(after)),
+            None => drop(self.per_block.remove(&block)),
+        }
+        debug_assert_eq!(self.ranks.len(), self.per_block.len(), "each address has one rank");
+    }
+
+    fn heaviest(&self, has_sessions: impl Fn(AddressBlock) -> bool) -> Option<AddressBlock> {
+        let stranger = self.ranks.iter().rev().find(|(_, _, block)| !has_sessions(*block));
+        stranger.or_else(|| self.ranks.last()).map(|(_, _, block)| *block)
+    }
+}
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    fn block(number: u32) -> AddressBlock {
+        AddressBlock::containing(std::net::Ipv4Addr::from_bits(number).into())
+    }
+
+    /// Who ends when these come one after the other: the number of the login that does.
+    fn come(logins: &mut Logins<u64>, from: &[u32], has_sessions: &[u32]) -> Vec<Option<u64>> {
+        let has_sessions = |from| has_sessions.iter().any(|number| block(*number) == from);
+        from.iter().map(|number| logins.add(block(*number), |login| login, has_sessions)).collect()
+    }
+
     #[test]
-    fn interfaces_with_one_link_local_address_are_portals_apart() {
-        let address = |text: &str| text.parse::<SocketAddr>().expect("an address");
-        let portal = |listen| Portal {
-            front_end: "test",
-            listen: address(listen).into(),
-            tag: 1,
-            advertise: None,
-            stream: StreamOptions::default(),
+    fn a_crowd_from_one_address_takes_its_own_places() {
+        let mut logins = Logins::new(4);
+        assert_eq!(come(&mut logins, &[7, 9, 9, 9], &[]), [None; 4]);
+        assert_eq!(come(&mut logins, &[9, 9, 8], &[]), [Some(1), Some(2), Some(3)], "and others come in");
+        assert_eq!(logins.waiting.keys().copied().collect::<Vec<_>>(), [0, 4, 5, 6]);
+    }
+
+    #[test]
+    fn a_crowd_of_addresses_takes_the_oldest_and_spares_who_is_logged_in() {
+        let mut logins = Logins::new(3);
+        assert_eq!(come(&mut logins, &[1, 2, 3, 4, 5], &[]), [None, None, None, Some(0), Some(1)]);
+        let mut logins = Logins::new(3);
+        assert_eq!(come(&mut logins, &[1, 1, 3, 4, 5], &[1]), [None, None, None, Some(2), Some(3)]);
+        assert_eq!(come(&mut logins, &[1, 1, 1], &[1]), [Some(4), Some(0), Some(1)], "but not for ever");
+    }
+
+    /// Each question takes the lock of the registry.
+    #[test]
+    fn an_address_is_asked_about_once_at_most_when_one_more_comes() {
+        let mut logins = Logins::new(1000);
+        come(&mut logins, &(0..1000).collect::<Vec<u32>>(), &[]);
+        let ask = |logins: &mut Logins<u64>, strangers: bool| {
+            let asked = std::cell::Cell::new(0);
+            let has_sessions = |_| {
+                asked.set(asked.get() + 1);
+                !strangers
+            };
+            let ended = logins.add(block(7), |login| login, has_sessions);
+            (ended, asked.get())
         };
-        let took_in = |listen, local| portal(listen).took_in(address(local));
-        assert!(took_in("[fe80::1%2]:3260", "[fe80::1%2]:3260"));
-        assert!(!took_in("[fe80::1%2]:3260", "[fe80::1%3]:3260"));
-        assert!(took_in("[::]:3260", "[fe80::1%3]:3260") && took_in("10.0.0.1:1", "[::ffff:10.0.0.1]:1"));
+        assert_eq!(ask(&mut logins, true), (Some(0), 1), "the first stranger gives way");
+        assert_eq!(ask(&mut logins, true), (Some(7), 1));
+        assert_eq!(ask(&mut logins, false), (Some(1000), 999));
+    }
+
+    #[test]
+    fn who_is_done_leaves_room() {
+        let mut logins = Logins::new(2);
+        come(&mut logins, &[1, 2], &[]);
+        assert_eq!((logins.remove(0), logins.remove(0)), (Some(0), None));
+        assert_eq!(come(&mut logins, &[3], &[]), [None]);
+        assert_eq!((logins.take_oldest(block(3)), logins.take_oldest(block(3))), (Some(2), None));
+        assert_eq!((logins.per_block.len(), logins.ranks.len()), (1, 1), "nothing is kept of who has gone");
     }
 }

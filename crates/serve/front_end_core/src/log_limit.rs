@@ -60,6 +60,8 @@ impl LogLimit {
             true => (lines.written, all.written) = (lines.written + 1, all.written + 1),
             false => lines.left_out += 1,
         }
+        debug_assert!(lines.written <= LINES_MAX && all.written <= ALL_LINES_MAX);
+        debug_assert!(self.blocks.len() <= BLOCKS_MAX);
         admits
     }
 

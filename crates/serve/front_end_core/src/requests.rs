@@ -75,7 +75,8 @@ struct Listed<'a> {
 
 impl Drop for Listed<'_> {
     fn drop(&mut self) {
-        self.requests.outstanding.borrow_mut().remove(&self.number);
+        let listed = self.requests.outstanding.borrow_mut().remove(&self.number);
+        debug_assert!(listed.is_some(), "a request is listed until this is dropped");
         if let Some(extent) = self.changes {
             self.requests.has_left_changes.set(true);
             self.requests.volume.lock_until_quiesced(extent);
@@ -121,6 +122,7 @@ impl Requests {
     #[inline]
     pub fn permits(&self, access: Access) -> Result<(), Denied> {
         let generation = self.volume.generation();
+        debug_assert_ne!(generation, u64::MAX, "that stands for none");
         let (known, mut permitted) = self.permitted.get();
         if known != generation {
             let requester = Requester { attachment: self.attachment, path: &self.path };
@@ -148,6 +150,7 @@ impl Requests {
         if ticket.0 != self.aborts.get() {
             return Err(Unserved::Aborted);
         }
+        debug_assert_eq!(kind == RequestKind::Change, changes.is_some(), "a change says which blocks");
         let access = if kind == RequestKind::Change { Access::Write } else { Access::Read };
         self.permits(access).map_err(Unserved::Denied)?;
         let request = pin!(request());
@@ -191,6 +194,7 @@ impl Requests {
             if let Some(Outstanding { early: Some(early), .. }) = entry {
                 return Poll::Ready(Err(*early));
             }
+            debug_assert!(entry.is_some(), "it is listed while it is waited for");
             if let Some(entry) = entry {
                 entry.waker = Some(cx.waker().clone());
             }
@@ -203,7 +207,8 @@ impl Requests {
     fn list(&self, access: Access, changes: Option<Extent>, is_asked: bool) -> Listed<'_> {
         let number = self.next.replace(self.next.get() + 1);
         let outstanding = Outstanding { access, since: reactor::now(), is_asked, early: None, waker: None };
-        self.outstanding.borrow_mut().insert(number, outstanding);
+        let before = self.outstanding.borrow_mut().insert(number, outstanding);
+        debug_assert!(before.is_none(), "numbers are not used again");
         Listed { requests: self, number, changes }
     }
 

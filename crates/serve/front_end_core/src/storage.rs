@@ -1,4 +1,6 @@
-//! Logging of storage failures: one line when a volume begins to fail, to hang or to run out of space, and
+//! The volumes that the first core looks after: those that fail, that become larger, and that are closed.
+//!
+//! Of storage failures the log has one line when a volume begins to fail, to hang or to run out of space, and
 //! one when it has worked again for a while, with the number of failed requests and the duration. The number
 //! of lines does not depend on the load, so a failing volume cannot fill the log.
 //!
@@ -6,23 +8,41 @@
 //!   well ── a request fails, or the device does not answer ──► ERROR ──► failing
 //!   failing ── no failure for QUIET, and the latest request of each kind succeeded ──► WARN ──► well
 //! ```
+//!
+//! The kernel sends no notification when a file grows, so its size is polled. Front ends notify their hosts;
+//! in SCSI by the unit attention CAPACITY DATA HAS CHANGED (SBC-3 4.10).
+//!
+//! The device that is opened next may never hear that the kernel could not write what this one has acknowledged, so that a last flush
+//! without success counts as a loss, whatever the reason.
 
+use std::cell::RefCell;
+use std::fmt;
 use std::rc::Rc;
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
-use volume::{StorageCondition, StorageError, Volume};
+use block::DeviceError;
+use volume::{RequestKind, Snapshot, StorageCondition, StorageError, Volume};
 
-use crate::server::Server;
-use crate::watched::Name;
+use crate::front_end::Observer;
 
-/// How often volumes are looked at: `volume` records the results of requests of all front ends.
+/// Who has the volumes looked after, and hears of them.
+pub(crate) trait Watcher: 'static {
+    /// A volume has become larger: front ends tell their hosts.
+    fn volume_grew(&self, volume: &Arc<Volume>);
+
+    /// Tells the observer, if there is one.
+    fn observe(&self, what: &dyn Fn(&dyn Observer));
+}
+
+/// How often volumes are looked at: `volume` records the results of requests of all front ends, and a look at the size costs a
+/// stat(2).
 const LOOK: Duration = Duration::from_secs(1);
 /// Failures less than this apart are one episode.
 const QUIET: Duration = Duration::from_secs(5);
 
 /// Logs the failures of a volume for as long as it is served, by the name that it has then.
-pub(crate) async fn watch(server: Arc<Server>, name: Rc<Name>, volume: Weak<Volume>) {
+pub(crate) async fn watch_failures(server: Arc<impl Watcher>, name: Rc<Name>, volume: Weak<Volume>) {
     let mut observed = Observed::default();
     loop {
         reactor::sleep(LOOK).await;
@@ -32,7 +52,7 @@ pub(crate) async fn watch(server: Arc<Server>, name: Rc<Name>, volume: Weak<Volu
         match line {
             LogLine::Failing { cause } => {
                 tracing::error!(volume = name, cause, "storage fails");
-                server.tell(|observer| observer.volume_failed(&name, &cause));
+                server.observe(&|observer| observer.volume_failed(&name, &cause));
             }
             LogLine::Recovered { cause, failed, time } => {
                 let seconds = time.as_secs_f64().round() as u64;
@@ -43,7 +63,7 @@ pub(crate) async fn watch(server: Arc<Server>, name: Rc<Name>, volume: Weak<Volu
                     seconds,
                     "storage works again"
                 );
-                server.tell(|observer| observer.volume_recovered(&name, failed, time));
+                server.observe(&|observer| observer.volume_recovered(&name, failed, time));
             }
         }
     }
@@ -72,6 +92,7 @@ enum LogLine {
 impl Observed {
     fn look(&mut self, now: Instant, condition: &StorageCondition) -> Option<LogLine> {
         let failed_before = std::mem::replace(&mut self.failed, condition.failed);
+        debug_assert!(failed_before <= condition.failed, "the count only grows");
         let fails = condition.is_failing || condition.silent.is_some() || condition.failed > failed_before;
         match &mut self.episode {
             None if !fails => None,
@@ -109,9 +130,112 @@ fn cause(condition: &StorageCondition) -> String {
     }
 }
 
+/// Looks at a volume for as long as it is served, each by itself: one that hangs keeps no other from growing.
+pub(crate) async fn watch_growth(server: Arc<impl Watcher>, name: Rc<Name>, volume: Weak<Volume>) {
+    let mut known = match volume.upgrade() {
+        Some(volume) => volume.device().geometry().blocks,
+        None => return,
+    };
+    loop {
+        reactor::sleep(LOOK).await;
+        let Some(volume) = volume.upgrade() else { return };
+        if let Err(error) = volume.device().refresh().await {
+            // What uses the volume will fail, and say so; its size stays what it was.
+            tracing::debug!(volume = name.now(), %error, "cannot look at the size");
+            // No request need be under way when another host takes the device over.
+            if error == DeviceError::Fenced {
+                volume.record_end(RequestKind::Inspect, &Err::<(), _>(error));
+            }
+        }
+        let blocks = volume.device().geometry().blocks;
+        if known < blocks {
+            let name = name.now();
+            tracing::info!(volume = name, blocks = blocks.0, "the volume has grown");
+            server.volume_grew(&volume);
+            let bytes = volume.device().geometry().bytes();
+            server.observe(&|observer| observer.volume_grew(&name, bytes));
+        }
+        known = blocks;
+    }
+}
+
+/// What a volume that is served is called; it may get another name meanwhile.
+pub(crate) struct Name(RefCell<String>);
+
+impl Name {
+    /// What it is called now, or was when it was served last.
+    pub(crate) fn now(&self) -> String {
+        self.0.borrow().clone()
+    }
+}
+
+/// Volumes that are looked after.
+#[derive(Default)]
+pub(crate) struct Watched(Vec<(Weak<Volume>, Rc<Name>)>);
+
+impl Watched {
+    /// Goes by what is served now. Returns the volumes that are new.
+    pub(crate) fn adapt(&mut self, served: &Snapshot) -> Vec<(Weak<Volume>, Rc<Name>)> {
+        self.0.retain(|(volume, _)| volume.strong_count() > 0);
+        let mut new = Vec::new();
+        for (name, volume) in served.iter() {
+            match self.0.iter().find(|(known, _)| known.as_ptr() == Arc::as_ptr(volume)) {
+                Some((_, known)) => name.clone_into(&mut known.0.borrow_mut()),
+                None => new.push((Arc::downgrade(volume), Rc::new(Name(RefCell::new(name.to_owned()))))),
+            }
+        }
+        self.0.extend(new.iter().cloned());
+        debug_assert!(self.0.len() >= served.iter().count(), "all that is served is looked after");
+        new
+    }
+}
+
+/// Why a volume could not be flushed before it was closed.
+#[derive(Debug)]
+pub enum Unflushed {
+    /// Its device said so.
+    Failed(DeviceError),
+    /// Its device did not answer within this time.
+    Unanswered(Duration),
+}
+
+impl fmt::Display for Unflushed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Unflushed::Failed(error) => write!(f, "{error}"),
+            Unflushed::Unanswered(limit) => {
+                write!(f, "the device has not answered for {:.1} s", limit.as_secs_f64())
+            }
+        }
+    }
+}
+
+/// Flushes a volume within a time. If that fails, a loss has been counted and is recorded for the next start.
+///
+/// # Errors
+/// Acknowledged writes may be lost.
+pub async fn last_flush(volume: &Volume, limit: Duration) -> Result<(), Unflushed> {
+    let unflushed = match reactor::timeout(limit, volume.flush()).await {
+        Ok(Ok(())) => return Ok(()),
+        Ok(Err(error)) if error.is_loss() => return Err(Unflushed::Failed(error)), // counted by the flush
+        Ok(Err(error)) => Unflushed::Failed(error),
+        Err(_) => Unflushed::Unanswered(limit),
+    };
+    // A state directory on the same disk may hang as well.
+    let _ = reactor::timeout(RECORD_TIME, volume.abandon_unflushed()).await;
+    Err(unflushed)
+}
+
+/// How long the end of a volume waits for the record of a loss.
+pub(crate) const RECORD_TIME: Duration = Duration::from_secs(1);
+
 #[cfg(test)]
-mod tests {
-    use block::DeviceError;
+pub(crate) mod tests {
+    use std::pin::Pin;
+    use std::sync::Mutex;
+
+    use block::{BlockDevice, BlockSize, Blocks, Fault, FaultControl, Geometry, Null, Pending, Sleeper};
+    use volume::{LossMark, PersistentState, Registry, VolumeOptions};
 
     use super::*;
 
@@ -167,5 +291,105 @@ mod tests {
         let told = lines([silent]);
         let cause = "the device does not answer for 30 s".to_owned();
         assert_eq!(told, [(0, LogLine::Failing { cause })]);
+    }
+
+    #[test]
+    fn a_volume_that_gets_another_name_is_the_same_one() {
+        let geometry = Geometry { block_size: BlockSize::B512, blocks: Blocks(8), physical_exponent: 0 };
+        let volume = Volume::new(Arc::new(Null::new(geometry)), Default::default()).expect("a volume");
+        let registry = Registry::new(vec![("old".to_owned(), Arc::clone(&volume))]);
+        let mut watched = Watched::default();
+        let new = watched.adapt(&registry.snapshot());
+        let [(_, name)] = &new[..] else { panic!("one is new") };
+        assert_eq!(name.now(), "old");
+        registry.replace(vec![("new".to_owned(), volume)]);
+        assert!(watched.adapt(&registry.snapshot()).is_empty());
+        assert_eq!(name.now(), "new");
+        registry.replace(Vec::new());
+        watched.adapt(&registry.snapshot());
+        assert_eq!(name.now(), "new", "what it was called last");
+    }
+
+    /// Remembers the mark of the last loss, after a time.
+    #[derive(Default)]
+    pub(crate) struct Paper {
+        mark: Mutex<Option<LossMark>>,
+        time: Duration,
+    }
+
+    impl Paper {
+        pub(crate) fn slow(time: Duration) -> Paper {
+            Paper { time, ..Paper::default() }
+        }
+
+        pub(crate) fn mark(&self) -> Option<LossMark> {
+            *self.mark.lock().expect("not poisoned")
+        }
+    }
+
+    impl PersistentState for Paper {
+        fn save<'a>(&'a self, _: Vec<u8>) -> Pending<'a, ()> {
+            Box::pin(async { Ok(()) })
+        }
+
+        fn load(&self) -> Option<Vec<u8>> {
+            None
+        }
+
+        fn loss_mark(&self) -> LossMark {
+            self.mark().unwrap_or_default()
+        }
+
+        fn new_loss_mark(&self) -> LossMark {
+            [7; 16]
+        }
+
+        fn record_loss(&self, mark: LossMark) -> Pending<'_, ()> {
+            Box::pin(async move {
+                reactor::sleep(self.time).await;
+                *self.mark.lock().expect("not poisoned") = Some(mark);
+                Ok(())
+            })
+        }
+    }
+
+    pub(crate) struct ReactorSleep;
+
+    impl Sleeper for ReactorSleep {
+        fn now(&self) -> Instant {
+            reactor::now()
+        }
+
+        fn sleep(&self, duration: Duration) -> Pin<Box<dyn Future<Output = ()>>> {
+            Box::pin(reactor::sleep(duration))
+        }
+    }
+
+    /// What the last flush said, and what the next start finds recorded.
+    fn closed(misbehave: impl FnOnce(&FaultControl)) -> (Option<String>, Option<LossMark>) {
+        let (faults, paper) = (FaultControl::default(), Arc::new(Paper::default()));
+        let geometry = Geometry { block_size: BlockSize::B512, blocks: Blocks(8), physical_exponent: 0 };
+        let device = Fault::new(Null::new(geometry), Arc::new(ReactorSleep), faults.clone());
+        let options = VolumeOptions {
+            persistent_state: Some(Arc::clone(&paper) as Arc<dyn PersistentState>),
+            ..VolumeOptions::default()
+        };
+        let volume = Volume::new(Arc::new(device) as Arc<dyn BlockDevice>, options).expect("nothing is kept");
+        misbehave(&faults);
+        let flushed = last_flush(&volume, Duration::from_secs(4));
+        let outcome = reactor::block_on(reactor::Alone::virtual_time(), flushed);
+        (outcome.err().map(|why| why.to_string()), paper.mark())
+    }
+
+    #[test]
+    fn a_last_flush_without_success_is_a_loss_for_the_next_start() {
+        assert_eq!(closed(|_| {}), (None, None));
+        let (why, mark) = closed(FaultControl::hang);
+        assert_eq!(why.as_deref(), Some("the device has not answered for 4.0 s"));
+        assert_eq!(mark, Some([7; 16]), "what the device does with it later has no witness");
+        let (_, mark) = closed(|faults| faults.fail(DeviceError::NotReady));
+        assert_eq!(mark, Some([7; 16]));
+        let (_, mark) = closed(FaultControl::lose);
+        assert_eq!(mark, Some([7; 16]));
     }
 }

@@ -296,6 +296,7 @@ impl HostNames {
         if known.len() == HOSTS_MAX {
             return OTHERS.into();
         }
+        debug_assert!(known.len() < HOSTS_MAX);
         let name: Arc<str> = host.into();
         known.insert(host.to_owned(), Arc::clone(&name));
         name
