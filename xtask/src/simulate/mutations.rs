@@ -193,7 +193,7 @@ const NBD_MUTATIONS: &[Mutation] = &[
     Mutation {
         name: "nbd-preempt-that-aborts-nothing",
         what: "PREEMPT AND ABORT lets requests of NBD clients run on that its reservation forbids",
-        file: "crates/serve/nbd/src/core.rs",
+        file: "crates/serve/nbd/src/front_end.rs",
         from: "client.requests.abort_reserved();",
         to: "",
     },
@@ -217,7 +217,7 @@ const NBD_MUTATIONS: &[Mutation] = &[
     Mutation {
         name: "nbd-requests-behind-the-end",
         what: "requests of an NBD connection that has ended run on",
-        file: "crates/serve/nbd/src/core.rs",
+        file: "crates/serve/nbd/src/front_end.rs",
         from: "let end = connection.run().await;
                     client.requests.abort();",
         to: "let end = connection.run().await;",

@@ -88,7 +88,7 @@ impl Client {
     ) {
         let (client, ticket) = (Rc::clone(self), self.requests.accept());
         self.begin_task();
-        self.count_wait();
+        self.tally.note_wait();
         drop(reactor::spawn(async move {
             let outcome = client.carry_out(&request, command, ticket, data, charge).await;
             let outcome = outcome.unwrap_or_else(|Failed(error, text)| Outcome::Failed(error, text));
@@ -141,6 +141,7 @@ impl Client {
     /// [`Client::start`] must follow.
     #[inline]
     pub(crate) fn write_now(&self, request: &Request, data: &[u8]) -> Option<Outcome> {
+        debug_assert_eq!(data.len() as u64, request.length, "all of its data are here");
         if self.durability(request) == Durability::Stable || !self.is_whole(request) {
             return None;
         }
@@ -322,6 +323,7 @@ impl Client {
             BlockStatus { bytes: to.saturating_sub(from), state }
         };
         let extents: Vec<BlockStatus> = runs.iter().map(status).filter(|extent| extent.bytes > 0).collect();
+        debug_assert!(extents.iter().map(|extent| extent.bytes).sum::<u64>() <= request.length);
         match extents.is_empty() {
             false => Ok(Outcome::Extents { extents, charge }),
             true => Err(Failed(Errno::Einval, "nothing is asked for")), // a reply has at least one
@@ -364,6 +366,10 @@ impl Client {
 
     /// Where the bytes of a request are among those of the blocks that cover it.
     fn part(&self, request: &Request, covering: Extent) -> Range<usize> {
+        debug_assert!(
+            self.device().geometry().offset(covering) <= request.offset,
+            "the blocks cover the bytes"
+        );
         let skipped = (request.offset - self.device().geometry().offset(covering)) as usize;
         skipped..skipped + request.length as usize
     }

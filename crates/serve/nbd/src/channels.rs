@@ -111,6 +111,7 @@ impl Channel {
 impl Drop for Channel {
     fn drop(&mut self) {
         let ended = self.channels.named.lock().remove(&self.key);
+        debug_assert!(ended.is_some(), "a channel has its name until this is dropped");
         ended.into_iter().flat_map(|entry| entry.waiting).for_each(Waker::wake);
     }
 }

@@ -1,32 +1,32 @@
-//! A client: what its connection and the tasks of its requests share.
+//! A client: what its connection and the tasks of its requests share. Clients are named by numbers: 1 to 65,535, over and over, none of
+//! which two clients have at the same time.
 
 use std::cell::{Cell, RefCell};
-use std::collections::VecDeque;
-use std::fmt;
+use std::collections::{BTreeSet, VecDeque};
 use std::future::poll_fn;
 use std::net::SocketAddr;
 use std::ops::Range;
 use std::rc::Rc;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
+use std::{fmt, io};
 
 use front_end_core::{
     AUDIT, Budget, Charge, ListenAddress, Operation, Portal, Requests, SessionCounts, SessionInfo, Span,
     Traffic, VolumeTally,
 };
-use nbd::{BlockStatus, Command, Errno, Request, Session};
+use nbd::{BadMagic, BlockStatus, Command, Errno, Request, Session};
 use reactor::Payload;
 use volume::{AttachmentId, HostPath, HostPort, ServicePort};
 
 use crate::config::{Encryption, Export, Limits, Requester};
-use crate::connection::ConnectionEnd;
-use crate::front_end::NBD;
-use crate::numbers::Number;
+
+/// The name of this front end in [`Portal::front_end`](front_end_core::Portal::front_end).
+pub const NBD: &str = "nbd";
 
 /// A client that has shaken hands.
 pub(crate) struct Client {
-    /// Its number in this server.
     number: Number,
     pub(crate) peer: SocketAddr,
     pub(crate) requester: Requester,
@@ -42,23 +42,23 @@ pub(crate) struct Client {
     /// What monitoring calls its host.
     pub(crate) counted_as: Arc<str>,
     /// Counts of the volume on this core.
-    tally: Rc<VolumeTally>,
+    pub(crate) tally: Rc<VolumeTally>,
     /// Answers of this round, and when their requests began: all of them end when it has sent them.
     answered: RefCell<Vec<(Operation, Instant)>>,
     since: Instant,
     /// Answers of tasks, for the connection.
     answers: RefCell<VecDeque<Answer>>,
     /// Requests that have a task.
-    running: Cell<usize>,
+    pub(crate) running: Cell<usize>,
     closing: Cell<Option<Closing>>,
     /// Since when the socket has taken nothing.
-    stuck: Cell<Option<Instant>>,
+    pub(crate) stuck: Cell<Option<Instant>>,
     /// Since when what was queued then has not been taken, with the position of its end in bytes.
     backlog: Cell<Option<(Instant, u64)>>,
     /// Since when the data of a write come, and since when nothing of them has.
     owing: Cell<Option<(Instant, Instant)>>,
     /// A request waits for memory.
-    starved: Cell<bool>,
+    pub(crate) starved: Cell<bool>,
     woken: Cell<bool>,
     waker: RefCell<Option<Waker>>,
     traffic: Cell<Traffic>,
@@ -104,7 +104,51 @@ pub(crate) enum Closing {
     Dropped,
 }
 
-/// The answer to a request.
+/// Why a connection ended.
+#[derive(Debug)]
+pub(crate) enum ConnectionEnd {
+    /// Closed by this side, or as the client has asked.
+    Closed(Closing),
+    /// The client closed the connection without a word.
+    PeerClosed,
+    /// The socket failed.
+    Socket(io::Error),
+    /// The client broke a rule that has no answer.
+    Violation(BadMagic),
+    /// The client has taken nothing of its answers, or sent nothing of the data that it owes, for too long.
+    Stalled,
+}
+
+impl ConnectionEnd {
+    /// The name that monitoring has for it.
+    pub(crate) fn name(&self) -> &'static str {
+        match self {
+            ConnectionEnd::Closed(Closing::Disconnected) => "disconnected",
+            ConnectionEnd::Closed(Closing::Asked | Closing::Dropped) => "dropped",
+            ConnectionEnd::Closed(Closing::Gone) => "export_gone",
+            ConnectionEnd::Closed(Closing::TooSlow) => "too_slow",
+            ConnectionEnd::PeerClosed => "closed_by_client",
+            ConnectionEnd::Socket(_) => "socket_error",
+            ConnectionEnd::Violation(_) => "protocol_error",
+            ConnectionEnd::Stalled => "send_stall",
+        }
+    }
+}
+
+impl fmt::Display for ConnectionEnd {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            ConnectionEnd::Closed(closing) => closing.fmt(f),
+            ConnectionEnd::PeerClosed => f.write_str("closed by the client without disconnecting"),
+            ConnectionEnd::Socket(error) => error.fmt(f),
+            ConnectionEnd::Violation(violation) => violation.fmt(f),
+            ConnectionEnd::Stalled => {
+                f.write_str("took nothing of what was sent, or sent nothing of what it owed, for too long")
+            }
+        }
+    }
+}
+
 pub(crate) struct Answer {
     pub(crate) request: Request,
     /// When it was taken in.
@@ -158,7 +202,6 @@ impl fmt::Display for Closing {
 }
 
 impl Client {
-    /// Its number in this server.
     pub(crate) fn number(&self) -> u16 {
         self.number.value()
     }
@@ -229,18 +272,18 @@ impl Client {
         self.closing.get().is_none() && self.running.get() < self.limits.requests
     }
 
-    /// Whether ticks should come soon.
     pub(crate) fn is_busy(&self) -> bool {
         self.running.get() > 0 || self.starved.get() || self.stuck.get().is_some()
     }
 
     /// A request begins to have a task.
     pub(crate) fn begin_task(&self) {
+        debug_assert!(self.running.get() < self.limits.requests, "there is room for one more");
         self.running.set(self.running.get() + 1);
     }
 
-    /// A task has its answer.
     pub(crate) fn end_task(&self, answer: Answer) {
+        debug_assert!(self.running.get() > 0, "a task ends once");
         self.running.set(self.running.get() - 1);
         self.answers.borrow_mut().push_back(answer);
         self.wake();
@@ -268,11 +311,6 @@ impl Client {
         self.tally.failed(operation(request), name_of(error));
     }
 
-    /// A request waits for the device.
-    pub(crate) fn count_wait(&self) {
-        self.tally.note_wait();
-    }
-
     /// What was answered in this round is on its way.
     pub(crate) fn record_answers(&self) {
         let mut answered = self.answered.borrow_mut();
@@ -291,18 +329,9 @@ impl Client {
         SessionInfo { front_end: NBD, initiator: host, user: None, target, handle }
     }
 
-    /// A request waits for memory, or none does any more.
-    pub(crate) fn set_starved(&self, starved: bool) {
-        self.starved.set(starved);
-    }
-
-    /// Since when the socket has taken nothing of what is queued.
-    pub(crate) fn set_stuck(&self, since: Option<Instant>) {
-        self.stuck.set(since);
-    }
-
     /// How much has been sent, and queued in all, while the socket is full; `None` if it is not.
     pub(crate) fn set_backlog(&self, full: Option<(Instant, (u64, u64))>) {
+        debug_assert!(full.is_none_or(|(_, (sent, queued))| sent <= queued), "what is sent was queued");
         let kept = |sent| self.backlog.get().filter(|(_, end)| *end > sent);
         self.backlog.set(full.map(|(now, (sent, queued))| kept(sent).unwrap_or((now, queued))));
     }
@@ -322,10 +351,6 @@ impl Client {
     pub(crate) fn slow_since(&self) -> Option<Instant> {
         let slow = [self.backlog.get().map(|(since, _)| since), self.owing.get().map(|(begin, _)| begin)];
         slow.into_iter().flatten().min()
-    }
-
-    pub(crate) fn stuck_since(&self) -> Option<Instant> {
-        self.stuck.get()
     }
 
     /// Lets the connection look again at what has a limit of time or memory.
@@ -354,11 +379,6 @@ impl Client {
     /// The name of its host, which is its address.
     pub(crate) fn host(&self) -> String {
         self.peer.ip().to_canonical().to_string()
-    }
-
-    /// Requests that the device has.
-    pub(crate) fn in_flight(&self) -> usize {
-        self.running.get()
     }
 
     pub(crate) fn log_in(&self) {
@@ -445,4 +465,66 @@ fn path(portal: &Portal, peer: SocketAddr, export: &str) -> HostPath {
     let host = HostPort { name: format!("{NBD}:{}", peer.ip().to_canonical()), qualifier: [0; 6] };
     let service = ServicePort { name: format!("{NBD}:{export}"), group: portal.tag, relative_port: 1 };
     HostPath { host, service }
+}
+
+/// A client's number, which is free again when this is dropped.
+pub(crate) struct Number(u16);
+
+/// Those that are in use, and the last that was given.
+#[derive(Default)]
+struct Numbers {
+    used: BTreeSet<u16>,
+    last: u16,
+}
+
+/// Of this process: clients of all cores are told apart by them.
+static NUMBERS: Mutex<Numbers> = Mutex::new(Numbers { used: BTreeSet::new(), last: 0 });
+
+impl Number {
+    /// The next that is free. With 65,535 clients none is, and two have the same.
+    pub(crate) fn next() -> Number {
+        Number(NUMBERS.lock().unwrap_or_else(PoisonError::into_inner).next())
+    }
+
+    pub(crate) fn value(&self) -> u16 {
+        self.0
+    }
+}
+
+impl Drop for Number {
+    fn drop(&mut self) {
+        NUMBERS.lock().unwrap_or_else(PoisonError::into_inner).used.remove(&self.0);
+    }
+}
+
+impl Numbers {
+    fn next(&mut self) -> u16 {
+        let later = (self.last..u16::MAX).map(|before| before + 1).chain(1..=self.last);
+        self.last = later.into_iter().find(|number| !self.used.contains(number)).unwrap_or(u16::MAX);
+        self.used.insert(self.last);
+        debug_assert_ne!(self.last, 0, "no client has this number");
+        self.last
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_number_is_not_given_again_while_its_client_is_there() {
+        let mut numbers = Numbers::default();
+        let first: Vec<u16> = (0..3).map(|_| numbers.next()).collect();
+        assert_eq!(first, [1, 2, 3]);
+        numbers.used.remove(&2);
+        numbers.last = u16::MAX - 1;
+        let later: Vec<u16> = (0..4).map(|_| numbers.next()).collect();
+        assert_eq!(later, [u16::MAX, 2, 4, 5]);
+    }
+
+    #[test]
+    fn there_is_an_end_of_looking_where_all_are_used() {
+        let mut numbers = Numbers { used: (1..=u16::MAX).collect(), last: 7 };
+        assert_eq!(numbers.next(), u16::MAX);
+    }
 }

@@ -122,7 +122,6 @@ impl Config {
         }
     }
 
-    /// The exports for this client.
     pub(crate) fn seen(&self, from: &Requester) -> impl Iterator<Item = &Arc<Export>> {
         let lacks_tls = self.tls_mode() == TlsMode::Required && from.encryption.is_none();
         self.exports.iter().filter(move |export| !lacks_tls && export.admits(from))
@@ -200,6 +199,7 @@ fn preferred_block_size(geometry: Geometry, profile: Profile) -> u32 {
         (bytes.is_power_of_two() && (physical..=PAYLOAD_BYTES_MAX).contains(&bytes)).then_some(bytes)
     };
     let optimal = profile.optimal_transfer;
+    debug_assert!(physical.is_power_of_two() && physical <= PAYLOAD_BYTES_MAX);
     optimal.and_then(|optimal| bytes(optimal.length).or(bytes(optimal.granularity))).unwrap_or(physical)
 }
 

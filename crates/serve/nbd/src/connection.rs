@@ -1,74 +1,38 @@
 //! A connection: the loop between its socket and its client's requests.
 //!
 //! Each round reads once what is available, begins its requests, and sends what has been answered: under
-//! load, two system calls for any number of requests.
+//! load, two system calls for any number of requests. Requests are parsed one after the other where they were received, and the data
+//! of writes are taken from there, too, if all of them have come; only the rest of longer ones is received into its buffer.
+//!
+//! ```text
+//!   scratch   | request | request, data | request, da…        one read, many requests
+//!   buffer                                         |  …ta  |  the rest, if it is long
+//! ```
+//!
+//! Whether to wait for more requests before the next read: a client that keeps many requests outstanding, and sends each as soon as
+//! it has an answer, is answered one request at a time by a server that is faster: two system calls and a wake-up of the client for
+//! each. If the server sleeps for a moment, several come together, and the client, which has other answers to go on with, loses
+//! nothing. One that waits for its answers does. So it is tried ([`Gather`]): the time of some requests with and without waiting is
+//! compared, and what is found holds for a while.
 
-use std::fmt;
+use std::cell::RefCell;
 use std::future::poll_fn;
 use std::io;
 use std::rc::Rc;
 use std::task::Poll;
+use std::time::{Duration, Instant};
 
-use front_end_core::{Charge, ConnectionPermit, Traffic};
-use nbd::BadMagic;
-use reactor::{Payload, SendQueue, Stream};
+use block::Buffer;
+use front_end_core::{Charge, Traffic};
+use nbd::{BadMagic, Command, Errno, Request};
+use reactor::{Payload, Received, SendQueue, Stream};
 
-use crate::admission::Admitted;
-use crate::client::{Answer, Beginning, Client, Closing, Outcome};
-use crate::core::CoreClients;
-use crate::front_end::Place;
-use crate::gather::{self, Gather};
-use crate::receive::{Receiver, Scratch, Stopped};
+use crate::client::{Answer, Client, Closing, ConnectionEnd, Outcome};
 
 /// Beyond this many bytes no request begins until the socket has taken them.
-pub(crate) const FILL_BYTES: usize = 1 << 20;
+const FILL_BYTES: usize = 1 << 20;
 /// More of them are waited for only behind a round that moved less than this: data cost more than calls.
 const GATHERED_BYTES_MAX: u64 = 128 << 10;
-
-/// Why a connection ended.
-#[derive(Debug)]
-pub(crate) enum ConnectionEnd {
-    /// Closed by this side, or as the client has asked.
-    Closed(Closing),
-    /// The client closed the connection without a word.
-    PeerClosed,
-    /// The socket failed.
-    Socket(io::Error),
-    /// The client broke a rule that has no answer.
-    Violation(BadMagic),
-    /// The client has taken nothing of its answers, or sent nothing of the data that it owes, for too long.
-    Stalled,
-}
-
-impl ConnectionEnd {
-    /// The name that monitoring has for it.
-    pub(crate) fn name(&self) -> &'static str {
-        match self {
-            ConnectionEnd::Closed(Closing::Disconnected) => "disconnected",
-            ConnectionEnd::Closed(Closing::Asked | Closing::Dropped) => "dropped",
-            ConnectionEnd::Closed(Closing::Gone) => "export_gone",
-            ConnectionEnd::Closed(Closing::TooSlow) => "too_slow",
-            ConnectionEnd::PeerClosed => "closed_by_client",
-            ConnectionEnd::Socket(_) => "socket_error",
-            ConnectionEnd::Violation(_) => "protocol_error",
-            ConnectionEnd::Stalled => "send_stall",
-        }
-    }
-}
-
-impl fmt::Display for ConnectionEnd {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            ConnectionEnd::Closed(closing) => closing.fmt(f),
-            ConnectionEnd::PeerClosed => f.write_str("closed by the client without disconnecting"),
-            ConnectionEnd::Socket(error) => error.fmt(f),
-            ConnectionEnd::Violation(violation) => violation.fmt(f),
-            ConnectionEnd::Stalled => {
-                f.write_str("took nothing of what was sent, or sent nothing of what it owed, for too long")
-            }
-        }
-    }
-}
 
 /// A connection whose client has shaken hands.
 pub(crate) struct Connection {
@@ -80,46 +44,21 @@ pub(crate) struct Connection {
     gather: Gather,
     /// The socket may have more.
     readable: bool,
-    _permit: ConnectionPermit,
-    _place: Place,
 }
 
 impl Connection {
-    pub(crate) fn new(core: &Rc<CoreClients>, admitted: Admitted) -> io::Result<(Rc<Client>, Connection)> {
-        let Admitted {
+    pub(crate) fn new(client: Rc<Client>, stream: Box<dyn Stream>, scratch: Rc<Scratch>) -> Connection {
+        Connection {
+            client,
             stream,
-            permit,
-            place,
-            peer,
-            requester,
-            local,
-            portal,
-            export,
-            session,
-            limits,
-            losses_told,
-            ..
-        } = admitted;
-        let stream = tls::adopt(stream)?;
-        let counted_as = core.front_end.names.label(&peer.ip().to_canonical().to_string());
-        let tally = core.tally.volume(&export.volume);
-        let beginning = Beginning { peer, requester, local, portal, export, session, limits, losses_told };
-        let client = Rc::new(Client::new(beginning, counted_as, tally, &core.handle.memory));
-        let connection = Connection {
-            client: Rc::clone(&client),
-            stream,
-            scratch: Rc::clone(&core.scratch),
+            scratch,
             receiver: Receiver::default(),
             queue: SendQueue::default(),
             gather: Gather::default(),
             readable: true,
-            _permit: permit,
-            _place: place,
-        };
-        Ok((client, connection))
+        }
     }
 
-    /// Runs it to its end.
     pub(crate) async fn run(mut self) -> ConnectionEnd {
         loop {
             match self.round() {
@@ -155,16 +94,16 @@ impl Connection {
     /// Lets more requests come together, if that is known to pay and all of this round are answered.
     fn gather(&mut self, before: Traffic) {
         let now = self.client.traffic();
+        debug_assert!(now.commands >= before.commands, "traffic only grows");
         let moved = now.read_bytes + now.written_bytes - before.read_bytes - before.written_bytes;
         let requests = now.commands - before.commands;
         let settled = !self.client.is_working() && self.queue.is_empty() && self.receiver.owed().is_none();
         let is_short = requests > 0 && moved <= GATHERED_BYTES_MAX;
         if settled && is_short && self.gather.after(requests, reactor::now()) {
-            reactor::world().gather(gather::SPAN);
+            reactor::world().gather(SPAN);
         }
     }
 
-    /// Whether another request may begin.
     fn may_begin(&self) -> bool {
         self.client.has_room() && self.queue.load() < FILL_BYTES
     }
@@ -189,7 +128,7 @@ impl Connection {
         let mut scratch = self.scratch.borrow_mut();
         let received =
             self.receiver.receive(&self.client, &*self.stream, &mut scratch, &mut self.queue, read);
-        self.client.set_starved(self.receiver.stopped() == Stopped::Memory);
+        self.client.starved.set(self.receiver.stopped() == Stopped::Memory);
         let (now, owes) = (reactor::now(), self.receiver.owed());
         if self.client.traffic().commands > answered {
             self.client.set_owing(now, false, true); // what is owed now is another request's
@@ -211,18 +150,17 @@ impl Connection {
         Ok(())
     }
 
-    /// Returns whether anything was sent.
     fn send(&mut self) -> Result<bool, ConnectionEnd> {
         let moved = self.queue.send(&*self.stream).map_err(ConnectionEnd::Socket)?;
         if self.queue.is_empty() {
-            self.client.set_stuck(None);
+            self.client.stuck.set(None);
             self.client.set_backlog(None);
             return Ok(moved);
         }
         let now = reactor::now();
         self.client.set_backlog(Some((now, self.queue.position())));
-        let since = self.client.stuck_since().filter(|_| !moved).unwrap_or(now);
-        self.client.set_stuck(Some(since));
+        let since = self.client.stuck.get().filter(|_| !moved).unwrap_or(now);
+        self.client.stuck.set(Some(since));
         match now.duration_since(since) > self.client.limits.send_stall {
             true => Err(ConnectionEnd::Stalled),
             false => Ok(moved),
@@ -273,4 +211,351 @@ pub(crate) fn queue_answer(client: &Client, queue: &mut SendQueue<Charge>, answe
         }
     }
     client.count(&request, begin, (read, written));
+}
+
+/// The size of one read: two writes of 128 KiB, or sixty of 4 KiB.
+pub(crate) const SCRATCH_BYTES: usize = 256 << 10;
+/// A rest from this size on is received in place.
+const DIRECT_BYTES: usize = 32 << 10;
+/// Data longer than this do not fit into a read with what else is in the socket.
+const LONG_BYTES: u64 = SCRATCH_BYTES as u64 / 2;
+/// So much is read behind long data, so that those of the next request are received in place, too: a copy less.
+const NEXT_BYTES: usize = 4 << 10;
+
+/// The core's scratch buffer, shared by its connections, which use it one at a time.
+pub(crate) type Scratch = RefCell<Box<[u8]>>;
+
+/// The receive state of a connection.
+#[derive(Default)]
+struct Receiver {
+    /// What was received and not taken: an incomplete header, or what waits for its turn.
+    stash: Vec<u8>,
+    incoming: Option<Incoming>,
+    /// The latest request has long data, as the next one may.
+    is_long: bool,
+    stopped: Stopped,
+}
+
+/// Why no more requests were taken.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Stopped {
+    /// No more have come.
+    #[default]
+    Incomplete,
+    /// There are as many outstanding, or as much is queued, as may be.
+    Room,
+    /// There is no memory for the next one.
+    Memory,
+}
+
+/// Data that follow a request.
+struct Incoming {
+    request: Request,
+    /// How many bytes have come, of how many.
+    received: u64,
+    length: u64,
+    /// Where they belong. Those of a refused request are dropped before it is answered: clients that are still sending
+    /// do not expect an answer (libnbd gives up the connection).
+    place: Result<(Buffer, Charge), Errno>,
+}
+
+impl Receiver {
+    /// Whether what was received waits, so that nothing more should be.
+    fn is_full(&self) -> bool {
+        self.stash.len() >= SCRATCH_BYTES / 2
+    }
+
+    /// How many bytes of the data of a request have come, if it waits for more.
+    fn owed(&self) -> Option<u64> {
+        self.incoming.as_ref().map(|incoming| incoming.received)
+    }
+
+    /// Why it took no more the last time.
+    fn stopped(&self) -> Stopped {
+        self.stopped
+    }
+
+    /// Receives what is there, if `read` says so, and takes as many requests as may begin now. Returns
+    /// whether the socket may have more.
+    fn receive(
+        &mut self,
+        client: &Rc<Client>,
+        stream: &dyn Stream,
+        scratch: &mut [u8],
+        queue: &mut SendQueue<Charge>,
+        read: bool,
+    ) -> io::Result<Result<bool, BadMagic>> {
+        let kept = self.stash.len();
+        debug_assert!(kept <= scratch.len() && !(read && self.is_full()), "what waits leaves room to read");
+        scratch[..kept].copy_from_slice(&self.stash);
+        self.stash.clear();
+        let mut received = Received::default();
+        if read {
+            let least = if self.is_long { 1 } else { DIRECT_BYTES };
+            let direct = self.incoming.as_mut().and_then(|incoming| incoming.rest(least)).unwrap_or_default();
+            let end = if self.is_long { scratch.len().min(kept + NEXT_BYTES) } else { scratch.len() };
+            received = match stream.receive(direct, &[], &mut scratch[kept..end]) {
+                Ok(Received { placed: 0, rest: 0, .. }) => return Err(io::ErrorKind::UnexpectedEof.into()),
+                Ok(received) => received,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => Received::default(),
+                Err(error) => return Err(error),
+            };
+            if let Some(incoming) = &mut self.incoming {
+                incoming.received += received.placed as u64;
+            }
+        }
+        let bytes = &scratch[..kept + received.rest];
+        match self.take(client, queue, bytes) {
+            Ok(taken) => {
+                debug_assert!(taken <= bytes.len());
+                self.stash.extend_from_slice(&bytes[taken..]);
+                Ok(Ok(received.is_full))
+            }
+            Err(magic) => Ok(Err(magic)),
+        }
+    }
+
+    /// Takes requests as long as they may begin. Returns how many bytes they were.
+    fn take(
+        &mut self,
+        client: &Rc<Client>,
+        queue: &mut SendQueue<Charge>,
+        bytes: &[u8],
+    ) -> Result<usize, BadMagic> {
+        let form = client.session.form;
+        let header_bytes = Request::header_bytes(form);
+        let mut at = 0;
+        self.stopped = Stopped::Incomplete;
+        let now = reactor::now();
+        loop {
+            if let Some(incoming) = &mut self.incoming {
+                at += incoming.put(&bytes[at..]);
+                if incoming.received < incoming.length {
+                    return Ok(at);
+                }
+                match self.incoming.take().map(|incoming| (incoming.request, incoming.place)) {
+                    Some((request, Ok((buffer, charge)))) => {
+                        debug_assert_eq!(buffer.len() as u64, request.length, "all of its data have come");
+                        client.start(request, Command::Write, now, Some(buffer), Some(charge));
+                    }
+                    Some((request, Err(error))) => {
+                        let outcome = Outcome::Failed(error, why(error));
+                        queue_answer(client, queue, Answer { request, begin: now, outcome });
+                    }
+                    None => {}
+                }
+            }
+            if !client.has_room() || queue.load() >= FILL_BYTES {
+                self.stopped = Stopped::Room;
+                return Ok(at);
+            }
+            let Some(request) = Request::parse(form, &bytes[at..])? else { return Ok(at) };
+            let payload_bytes = request.payload_bytes(form);
+            let begun = match client.session.check(&request) {
+                Ok(Command::Disconnect) => {
+                    client.close(Closing::Disconnected);
+                    return Ok(bytes.len()); // nothing may follow
+                }
+                Ok(Command::Write) => {
+                    let data = bytes[at + header_bytes..].get(..payload_bytes as usize);
+                    if let Some(outcome) = data.and_then(|data| client.write_now(&request, data)) {
+                        queue_answer(client, queue, Answer { request, begin: now, outcome });
+                        at += header_bytes + payload_bytes as usize;
+                        self.is_long = false;
+                        continue;
+                    }
+                    let charge = client.memory.take(Buffer::memory_bytes(payload_bytes as usize));
+                    charge.map(|charge| Some(Ok((Buffer::recycled(payload_bytes as usize), charge))))
+                }
+                Ok(command) => client.begin(request, command, now, queue).then_some(None),
+                Err(error) => Some(Some(Err(error))),
+            };
+            let Some(place) = begun else {
+                self.stopped = Stopped::Memory;
+                return Ok(at);
+            };
+            at += header_bytes;
+            self.is_long = payload_bytes > LONG_BYTES && matches!(place, Some(Ok(_)));
+            if let Some(place) = place {
+                self.incoming = Some(Incoming { request, received: 0, length: payload_bytes, place });
+            }
+        }
+    }
+}
+
+impl Incoming {
+    /// What is missing, if it should be received in place: `least` bytes or more.
+    fn rest(&mut self, least: usize) -> Option<&mut [u8]> {
+        let received = self.received as usize;
+        let (buffer, _) = self.place.as_mut().ok()?;
+        buffer.get_mut(received..).filter(|rest| rest.len() >= least)
+    }
+
+    /// Takes what belongs to it from the front of `bytes`, and returns how much that is.
+    fn put(&mut self, bytes: &[u8]) -> usize {
+        debug_assert!(self.received <= self.length, "no more is taken than belongs to it");
+        let missing = self.length - self.received;
+        let taken = usize::try_from(missing).map_or(bytes.len(), |missing| missing.min(bytes.len()));
+        if let Ok((buffer, _)) = &mut self.place {
+            let received = self.received as usize;
+            buffer[received..received + taken].copy_from_slice(&bytes[..taken]);
+        }
+        self.received += taken as u64;
+        taken
+    }
+}
+
+/// Why [`nbd::Session::check`] refuses a request.
+fn why(error: Errno) -> &'static str {
+    match error {
+        Errno::Eperm => "the export is read-only",
+        Errno::Enospc => "past the end of the export",
+        _ => "not a request that this export knows, or past its end",
+    }
+}
+
+/// How long to wait for more. (Virtual machines wake up 40 µs later.)
+const SPAN: Duration = Duration::from_micros(20);
+/// As many at once are enough.
+const ENOUGH: u64 = 16;
+/// The requests of a comparison.
+const WINDOW: u64 = 128;
+/// The requests that its outcome holds for.
+const HOLD: u64 = 64 * WINDOW;
+/// After so many waits in succession that brought no second request, waiting does not pay.
+const VAIN: u32 = 4;
+/// Longer than this between two rounds, there was nothing to do.
+const PAUSE: Duration = Duration::from_millis(1);
+
+/// What was learnt of a client.
+#[derive(Debug, Default)]
+struct Gather {
+    phase: Phase,
+    /// The requests of this phase, and their time.
+    requests: u64,
+    spent: Duration,
+    latest: Option<Instant>,
+    /// More were waited for.
+    waited: bool,
+    /// So many times in succession, and in vain.
+    in_vain: u32,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Phase {
+    /// Without waiting.
+    #[default]
+    Alone,
+    /// With it; so long did `requests` take without.
+    Together { alone: Duration, requests: u64 },
+    /// The outcome: whether it pays.
+    Known(bool),
+}
+
+impl Gather {
+    /// So many requests came by one read, and have been answered. Returns whether to wait for more before the next one.
+    fn after(&mut self, requests: u64, now: Instant) -> bool {
+        let since = self.latest.replace(now).map_or(Duration::ZERO, |latest| now.duration_since(latest));
+        self.spent += since.min(PAUSE);
+        self.requests += requests;
+        self.in_vain = if self.waited && requests <= 1 { self.in_vain + 1 } else { 0 };
+        match self.phase {
+            Phase::Alone if self.requests >= WINDOW => {
+                self.enter(Phase::Together { alone: self.spent, requests: self.requests });
+            }
+            Phase::Together { .. } | Phase::Known(true) if self.in_vain >= VAIN => {
+                self.enter(Phase::Known(false))
+            }
+            Phase::Together { alone, requests } if self.requests >= WINDOW => {
+                let pays = self.spent.as_nanos() * u128::from(requests)
+                    <= alone.as_nanos() * u128::from(self.requests) * 9 / 8;
+                self.enter(Phase::Known(pays));
+            }
+            Phase::Known(_) if self.requests >= HOLD => self.enter(Phase::Alone),
+            _ => {}
+        }
+        let waits = matches!(self.phase, Phase::Together { .. } | Phase::Known(true));
+        self.waited = waits && requests < ENOUGH;
+        self.waited
+    }
+
+    fn enter(&mut self, phase: Phase) {
+        *self = Gather { phase, latest: self.latest, ..Gather::default() };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Serves a client that keeps `depth` outstanding and takes so long for each answer; returns how many requests came
+    /// by a read after waiting, per read, and the share of the reads that were waited for, in the second half.
+    fn served(depth: u64, client: Duration, waiting: Duration, total: u64) -> (f64, f64) {
+        let (mut gather, mut now) = (Gather::default(), Instant::now());
+        let (mut done, mut rounds, mut waits, mut gathered) = (0, 0u32, 0u32, 0);
+        let mut wait = false;
+        while done < total {
+            // What it can send meanwhile: as many as it has answers for.
+            let span = if wait { waiting } else { client };
+            now += span;
+            let requests = ((span.as_nanos() / client.as_nanos()) as u64).clamp(1, depth);
+            if done > total / 2 {
+                rounds += 1;
+                waits += u32::from(wait);
+                gathered += if wait { requests } else { 0 };
+            }
+            done += requests;
+            wait = gather.after(requests, now);
+        }
+        (gathered as f64 / f64::from(waits.max(1)), f64::from(waits) / f64::from(rounds))
+    }
+
+    const US: Duration = Duration::from_micros(1);
+
+    #[test]
+    fn a_busy_client_is_waited_for() {
+        let (requests, share) = served(32, 5 * US, 60 * US, 1 << 20);
+        assert!(requests > 11.0 && share > 0.7, "{requests} by {share} of the reads");
+    }
+
+    #[test]
+    fn a_client_that_waits_for_each_answer_is_not_made_to_wait() {
+        let (_, share) = served(1, 20 * US, 60 * US, 1 << 20);
+        assert!(share < 0.001, "{share}");
+    }
+
+    #[test]
+    fn a_client_that_runs_out_of_answers_is_not_made_to_wait() {
+        for depth in [2, 4, 8] {
+            let (_, share) = served(depth, 5 * US, 60 * US, 1 << 20);
+            assert!(share < 0.02, "depth {depth}: {share}");
+        }
+    }
+
+    #[test]
+    fn many_at_once_are_enough() {
+        let (mut gather, mut now) = (Gather::default(), Instant::now());
+        for _ in 0..10_000 {
+            now += 100 * US;
+            assert!(!gather.after(ENOUGH, now));
+        }
+    }
+
+    #[test]
+    fn what_was_learnt_is_forgotten_when_the_client_changes() {
+        let (mut gather, mut now) = (Gather::default(), Instant::now());
+        let mut waited = false;
+        for _ in 0..1000 {
+            let requests = if waited { 12 } else { 1 };
+            now += if waited { 60 * US } else { 5 * US };
+            waited = gather.after(requests, now);
+        }
+        assert!(waited);
+        now += 60 * US;
+        for alone in 1..=VAIN {
+            assert_eq!(gather.after(1, now), alone < VAIN);
+            now += 60 * US;
+        }
+        assert!(!gather.after(1, now));
+    }
 }

@@ -1,23 +1,27 @@
-//! NBD as a front end: the part that all cores share.
+//! NBD as a front end: what all cores share, a core's clients, and the handshake of a connection, from the first byte to its core. The
+//! client is not trusted: it has so much time, and the machine bounds what is kept of it.
 
+use std::cell::{Cell, RefCell};
+use std::io;
+use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use block::Lock;
 use front_end_core::{
-    AddressBlock, CoreFrontEnd, CoreHandle, Counts, FrontEnd, HostNames, RunningCore, Server,
+    AUDIT, AbortOrder, Accepted, AddressBlock, ConnectionPermit, CoreFrontEnd, CoreHandle, CoreStatistics,
+    CoreTally, Counts, FrontEnd, HostNames, Phase, RunningCore, Server, SlowHolder,
 };
+use nbd::{ChannelName, Exports, Handshake, Step, Violation};
+use reactor::{Detached, InSlice, Sender, Stream};
 use volume::Volume;
 
-use crate::channels::Channels;
-use crate::client::ClientStatus;
-use crate::config::Config;
-use crate::core::CoreClients;
-
-/// The name of this front end in [`Portal::front_end`](front_end_core::Portal::front_end).
-pub const NBD: &str = "nbd";
+use crate::channels::{Channel, Channels};
+use crate::client::{Beginning, Client, ClientStatus, Closing, ConnectionEnd, NBD};
+use crate::config::{Config, Encryption, Export, Requester};
+use crate::connection::{Connection, SCRATCH_BYTES, Scratch};
 
 /// The NBD front end: exports, and who uses them.
 pub struct Nbd {
@@ -28,21 +32,22 @@ pub struct Nbd {
     /// Addresses that have clients.
     addresses: Lock<Counts>,
     /// Connections that their clients have named.
-    pub(crate) channels: Arc<Channels>,
+    channels: Arc<Channels>,
     /// What monitoring calls hosts.
-    pub(crate) names: HostNames,
+    names: HostNames,
 }
 
 /// A client counted for its core and its address, until it is dropped.
-pub(crate) struct Place {
+struct Place {
     front_end: Arc<Nbd>,
-    pub(crate) core: usize,
+    core: usize,
     from: AddressBlock,
 }
 
 impl Drop for Place {
     fn drop(&mut self) {
-        self.front_end.loads[self.core].fetch_sub(1, Ordering::Relaxed);
+        let before = self.front_end.loads[self.core].fetch_sub(1, Ordering::Relaxed);
+        debug_assert!(before > 0, "a client is counted until this is dropped");
         self.front_end.addresses.lock().remove(self.from);
     }
 }
@@ -92,7 +97,7 @@ impl Nbd {
     }
 
     /// A place for a client on the core that has the fewest.
-    pub(crate) fn place(self: &Arc<Self>, from: AddressBlock) -> Place {
+    fn place(self: &Arc<Self>, from: AddressBlock) -> Place {
         let load = |core: &usize| self.loads[*core].load(Ordering::Relaxed);
         let core = (0..self.loads.len()).min_by_key(load).unwrap_or(0);
         self.loads[core].fetch_add(1, Ordering::Relaxed);
@@ -116,4 +121,415 @@ impl FrontEnd for Nbd {
 
     /// The protocol has no message for it: a client learns of it when it connects again.
     fn volume_grew(&self, _: &Arc<Volume>) {}
+}
+
+/// A slow client that has held memory for this long loses its connection if others need the memory.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// State shared by the tasks of a core.
+struct CoreClients {
+    front_end: Arc<Nbd>,
+    handle: CoreHandle,
+    scratch: Rc<Scratch>,
+    clients: RefCell<Vec<Rc<Client>>>,
+    tally: CoreTally,
+}
+
+impl CoreClients {
+    fn new(front_end: Arc<Nbd>, handle: CoreHandle) -> CoreClients {
+        let scratch = Rc::new(RefCell::new(vec![0; SCRATCH_BYTES].into_boxed_slice()));
+        CoreClients { front_end, handle, scratch, clients: RefCell::default(), tally: CoreTally::default() }
+    }
+
+    /// Serves a client that another core may have admitted.
+    fn begin(self: &Rc<Self>, mut admitted: Admitted) {
+        let core = Rc::clone(self);
+        drop(reactor::spawn(async move {
+            let peer = admitted.beginning.peer;
+            // Dropped when none of its requests can be carried out any more.
+            let channel = admitted.channel.take();
+            let (permit, place) = (admitted.permit, admitted.place);
+            debug_assert_eq!(place.core, core.handle.core, "it is served where it is counted");
+            let client = match tls::adopt(admitted.stream) {
+                Ok(stream) => {
+                    let client = Rc::new(core.client(admitted.beginning));
+                    // What is served may have changed since it was admitted.
+                    if !core.still_serves(&client) {
+                        return;
+                    }
+                    let connection = Connection::new(Rc::clone(&client), stream, Rc::clone(&core.scratch));
+                    core.clients.borrow_mut().push(Rc::clone(&client));
+                    if channel.as_ref().is_some_and(Channel::has_to_end) {
+                        client.close(Closing::Dropped);
+                    }
+                    core.greet(&client);
+                    let end = connection.run().await;
+                    client.requests.abort();
+                    drop((permit, place));
+                    core.see_off(&client, &end);
+                    client.idle().await;
+                    client
+                }
+                Err(error) => return tracing::warn!(%peer, %error, "a connection could not change threads"),
+            };
+            core.clients.borrow_mut().retain(|other| !Rc::ptr_eq(other, &client));
+            drop(channel);
+            if client.requests.has_left_changes() {
+                core.handle.server.quiesce(vec![Arc::clone(client.requests.volume())]).await;
+            }
+        }));
+    }
+
+    fn client(&self, beginning: Beginning) -> Client {
+        let counted_as = self.front_end.names.label(&beginning.peer.ip().to_canonical().to_string());
+        let tally = self.tally.volume(&beginning.export.volume);
+        Client::new(beginning, counted_as, tally, &self.handle.memory)
+    }
+
+    /// Registers a connection by its name, once those that its client has lost have ended. `None` if the name is
+    /// taken.
+    async fn succeed(&self, name: &ChannelName) -> Option<Channel> {
+        let channels = &self.front_end.channels;
+        // Its client was not answered in time when it first came with this name.
+        let namesake = ChannelName { ended: vec![name.number], ..name.clone() };
+        self.end(channels.condemn(&namesake)).await;
+        let channel = channels.register(name)?;
+        self.end(channels.condemn(name)).await;
+        Some(channel)
+    }
+
+    /// Ends connections, on whichever cores they are.
+    async fn end(&self, lost: Vec<(u128, u64)>) {
+        if lost.is_empty() {
+            return;
+        }
+        for core in 0..self.handle.server.cores() {
+            let lost = lost.clone();
+            self.handle.server.run_on(core, move |local| {
+                let Some(core) = local.front_end::<CoreClients>() else { return };
+                let is_lost = |client: &&Rc<Client>| {
+                    let name = client.session.channel.as_ref();
+                    name.is_some_and(|name| lost.contains(&(name.session, name.number)))
+                };
+                core.all().iter().filter(is_lost).for_each(|client| client.close(Closing::Dropped));
+            });
+        }
+        self.front_end.channels.ended(&lost).await;
+    }
+
+    /// A client begins, and everybody who wants to know is told.
+    fn greet(&self, client: &Client) {
+        client.log_in();
+        self.tally.login(Some(&client.export.name), "accepted");
+        let host = client.host();
+        self.handle.server.tell(|observer| observer.session_began(client.info(&host), client.peer.into()));
+    }
+
+    fn see_off(&self, client: &Client, end: &ConnectionEnd) {
+        client.log_out(end);
+        let (export, counts, host) = (&client.export.name, client.counts(), client.host());
+        self.tally.session_ended(export, &counts.host, counts.traffic);
+        self.tally.connection_closed(Some(export), end.name());
+        self.handle.server.tell(|observer| observer.session_ended(client.info(&host)));
+    }
+
+    /// Whether the client could connect to the same export now.
+    fn still_serves(&self, client: &Client) -> bool {
+        let (config, export) = (self.front_end.config(), &client.export);
+        let now = config.find(&export.name, &client.requester);
+        let is_same =
+            |now: &Arc<Export>| Arc::ptr_eq(&export.volume, &now.volume) && now.read_only == export.read_only;
+        now.is_some_and(is_same) && self.handle.server.volumes().contains(&export.volume)
+    }
+
+    fn status(&self) -> Vec<ClientStatus> {
+        self.all().iter().map(|client| client.status(self.handle.core)).collect()
+    }
+
+    fn drop_clients(&self, which: &str, force: bool) -> usize {
+        let (number, closing) = (which.parse::<u16>(), if force { Closing::Dropped } else { Closing::Asked });
+        let is_meant =
+            |client: &&Rc<Client>| number == Ok(client.number()) || client.peer.ip().to_string() == which;
+        let all = self.all();
+        let meant = all.iter().filter(is_meant);
+        meant.map(|client| client.close(closing)).count()
+    }
+
+    fn all(&self) -> Vec<Rc<Client>> {
+        self.clients.borrow().clone()
+    }
+}
+
+impl CoreFrontEnd for CoreClients {
+    fn accept(self: Rc<Self>, accepted: Accepted) -> Pin<Box<dyn Future<Output = ()>>> {
+        Box::pin(admit(self, accepted))
+    }
+
+    fn abort(self: Rc<Self>, order: &AbortOrder, done: &Sender<()>) {
+        for client in self.all() {
+            let uses = Arc::ptr_eq(client.requests.volume(), &order.volume);
+            if uses && order.is_about(client.requests.attachment()) {
+                client.requests.abort();
+            } else if uses {
+                // PREEMPT AND ABORT names registrants, and a client cannot be one.
+                client.requests.abort_reserved();
+            }
+        }
+        // Behind the tasks that were woken by it: only then their blocks are locked until the device has quiesced.
+        let done = Sender::clone(done);
+        drop(reactor::spawn(async move {
+            reactor::yield_now().await;
+            drop(done);
+        }));
+    }
+
+    fn adapt(self: Rc<Self>, _: &Sender<()>) {
+        let config = self.front_end.config();
+        self.tally.keep_served(|target| config.exports.iter().any(|export| export.name == target));
+        for client in self.all() {
+            if !self.still_serves(&client) {
+                client.requests.abort();
+                client.close(Closing::Gone);
+            }
+        }
+    }
+
+    fn statistics(&self) -> CoreStatistics {
+        let clients = self.all();
+        let mut statistics = self.tally.statistics(clients.iter().map(|client| client.counts()));
+        for volume in &mut statistics.volumes {
+            let uses = |client: &&Rc<Client>| Arc::as_ptr(client.requests.volume()) == volume.volume.as_ptr();
+            volume.in_flight = clients.iter().filter(uses).map(|client| client.running.get() as u64).sum();
+        }
+        statistics
+    }
+
+    fn tick(&self, now: Instant) -> bool {
+        let clients = self.all();
+        for client in &clients {
+            if let Some(silent) = client.requests.expire(now, client.export.deadline) {
+                self.handle.server.fence(client.requests.volume(), silent);
+            }
+            client.tick();
+        }
+        clients.iter().any(|client| client.is_busy())
+    }
+
+    fn slowest_holder(&self, now: Instant) -> Option<SlowHolder> {
+        let slow = |client: Rc<Client>| {
+            let since = client.slow_since().filter(|since| now.duration_since(*since) > PATIENCE)?;
+            Some(SlowHolder { since, cut: Box::new(move || client.close(Closing::TooSlow)) })
+        };
+        self.all().into_iter().filter_map(slow).min_by_key(|holder| holder.since)
+    }
+
+    /// The protocol has no message for it: what is outstanding is answered, and nothing else.
+    fn ask_to_leave(&self, _: Duration) {
+        self.all().iter().for_each(|client| client.close(Closing::Asked));
+    }
+
+    fn is_idle(&self) -> bool {
+        self.clients.borrow().is_empty()
+    }
+
+    fn close_all(&self) {
+        self.all().iter().for_each(|client| client.close(Closing::Dropped));
+    }
+}
+
+/// A client that has agreed with an export, on its way to its core.
+struct Admitted {
+    stream: Detached,
+    permit: ConnectionPermit,
+    place: Place,
+    beginning: Beginning,
+    /// If the client has named the connection.
+    channel: Option<Channel>,
+}
+
+/// Why a connection ended before there were requests.
+enum Failure {
+    Socket(io::Error),
+    Violation(Violation),
+    /// Another connection has its name.
+    NameTaken,
+    Tls(tls::Failure),
+    /// It has sent something behind STARTTLS, before it was answered: what others could have put there.
+    Injected,
+    /// It only wanted to know what there is.
+    Ended,
+}
+
+impl Failure {
+    /// Clients that only list close without ABORT.
+    fn reading(error: io::Error) -> Failure {
+        if error.kind() == io::ErrorKind::UnexpectedEof { Failure::Ended } else { Failure::Socket(error) }
+    }
+}
+
+/// The exports as a client sees them.
+struct Seen<'a> {
+    config: Arc<Config>,
+    from: &'a Requester,
+    channels: &'a Channels,
+    told: &'a Told,
+}
+
+/// What a client was told, which must be true of the volume that it is served.
+#[derive(Default)]
+struct Told {
+    /// The opening of the volume that the latest export told of, which is that of GO.
+    opening: Cell<Option<u64>>,
+    /// The opening of the volume, and its losses, that the latest start has told of.
+    losses: Cell<Option<(u64, u64)>>,
+}
+
+impl Exports for Seen<'_> {
+    fn list<'a>(&'a self, from: usize) -> Box<dyn Iterator<Item = (&'a str, &'a str)> + 'a> {
+        let told = |export: &'a Arc<Export>| (export.name.as_str(), export.description.as_str());
+        Box::new(self.config.seen(self.from).skip(from).map(told))
+    }
+
+    fn find(&self, name: &str) -> Option<nbd::Export> {
+        let export = self.config.find(name, self.from)?;
+        self.told.opening.set(Some(export.volume.opening()));
+        Some(export.as_told())
+    }
+
+    fn start(&self, export: &str) -> u128 {
+        let Some(export) = self.config.find(export, self.from) else { return 0 };
+        // Counted first: a loss in between is told twice, and not missed.
+        self.told.losses.set(Some((export.volume.opening(), export.volume.lost_writes())));
+        self.channels.start(&export.volume)
+    }
+
+    fn volume(&self, export: &str) -> Option<u128> {
+        self.config.find(export, self.from)?.identity
+    }
+
+    fn needs_tls(&self, name: &str) -> bool {
+        self.config.needs_tls(name, self.from)
+    }
+}
+
+/// Takes a connection through its handshake and hands it to its core.
+async fn admit(core: Rc<CoreClients>, accepted: Accepted) {
+    let Accepted { portal, stream, permit } = accepted;
+    let server = &core.handle.server;
+    if server.phase() != Phase::Open {
+        return; // clients try again; a handshake would have to say that there is nothing
+    }
+    let peer = stream.peer();
+    let local = portal.listen.inet().map_or_else(|| portal.listen.clone(), |_| stream.local().into());
+    let limit = core.front_end.config().limits.handshake_time;
+    let shaken = shake_hands(&core, stream);
+    let (result, why) = match reactor::timeout(limit, shaken).await {
+        Ok(Ok(Agreed { stream, requester, session, channel, told })) => {
+            let config = core.front_end.config();
+            let Some(export) = config.find(&session.export.name, &requester).map(Arc::clone) else { return };
+            let opening = export.volume.opening();
+            // A client without a name begins with no losses to be told of.
+            let losses = told.losses.get().filter(|_| channel.is_some());
+            let (told_of, losses_told) = losses.unwrap_or((opening, export.volume.lost_writes()));
+            if told.opening.get() != Some(opening) || told_of != opening {
+                // Its size, identity and start are those of a volume that has been replaced since. The client connects again.
+                return tracing::info!(target: AUDIT, %peer, export = session.export.name, "the export changed during the handshake");
+            }
+            let place = core.front_end.place(AddressBlock::containing(peer.ip()));
+            let (at, limits) = (place.core, config.limits);
+            let stream = stream.detach();
+            let beginning =
+                Beginning { peer, requester, local, portal, export, session, limits, losses_told };
+            let admitted = Admitted { stream, permit, place, beginning, channel };
+            return server.run_on(at, move |local| {
+                if let Some(core) = local.front_end::<CoreClients>() {
+                    core.begin(admitted);
+                }
+            });
+        }
+        Ok(Err(Failure::Ended)) => return tracing::debug!(target: AUDIT, %peer, "discovery"),
+        Ok(Err(Failure::Socket(error))) => ("socket_error", error.to_string()),
+        Ok(Err(Failure::Violation(violation))) => match violation {
+            Violation::NoExport(_) => ("no_such_export", violation.to_string()),
+            Violation::WithoutTls => ("no_tls", violation.to_string()),
+            _ => ("protocol_error", violation.to_string()),
+        },
+        Ok(Err(Failure::Tls(failure))) => ("tls_failed", failure.to_string()),
+        Ok(Err(Failure::NameTaken)) => ("protocol_error", "another connection has this name".to_owned()),
+        Ok(Err(Failure::Injected)) => {
+            ("protocol_error", "something in clear text between STARTTLS and TLS".to_owned())
+        }
+        Err(_) => ("too_slow", "the handshake took too long".to_owned()),
+    };
+    core.tally.login(None, result);
+    if server.may_log(peer.ip()) {
+        tracing::warn!(target: AUDIT, why, %peer, "login refused");
+    }
+}
+
+struct Agreed {
+    stream: Box<dyn Stream>,
+    requester: Requester,
+    session: nbd::Session,
+    channel: Option<Channel>,
+    told: Told,
+}
+
+/// The configuration is looked at anew for each option: a client that takes its time keeps no volume of an earlier one open.
+async fn shake_hands(core: &CoreClients, mut stream: Box<dyn Stream>) -> Result<Agreed, Failure> {
+    let mut requester = Requester { address: stream.peer().ip(), encryption: None };
+    let mut machine = Handshake::new(core.front_end.config().tls_mode());
+    let mut replies = Handshake::greeting().to_vec();
+    let mut received = Vec::new();
+    let told = Told::default();
+    loop {
+        stream.write_all(&replies).await.map_err(Failure::Socket)?;
+        replies.clear();
+        received.resize(machine.wanted(), 0);
+        stream.read_exact(&mut received).await.map_err(Failure::reading)?;
+        let config = core.front_end.config();
+        let exports = Seen { config, from: &requester, channels: &core.front_end.channels, told: &told };
+        let step = machine.take(&received, &exports, &mut replies);
+        drop(exports);
+        match step.map_err(Failure::Violation)? {
+            Step::Continue => {}
+            Step::StartTls => {
+                let server = core.front_end.config().tls.as_ref().map(|tls| tls.server.clone());
+                let Some(server) = server else { return Err(Failure::Ended) };
+                let encrypted = start_tls(stream, &server, &replies).await?;
+                let (cipher, names) = (encrypted.cipher(), encrypted.peer_names());
+                requester.encryption = Some(Encryption { cipher, names });
+                stream = Box::new(encrypted);
+                replies.clear();
+            }
+            Step::Transmission(session) => {
+                let channel = match &session.channel {
+                    Some(name) => Some(core.succeed(name).await.ok_or(Failure::NameTaken)?),
+                    None => None,
+                };
+                stream.write_all(&replies).await.map_err(Failure::Socket)?;
+                return Ok(Agreed { stream, requester, session, channel, told });
+            }
+            Step::End => {
+                let _ = stream.write_all(&replies).await; // it may have closed already
+                return Err(Failure::Ended);
+            }
+        }
+    }
+}
+
+/// Nothing in clear text may come behind STARTTLS. What comes later than this look is no TLS, and ends the handshake.
+async fn start_tls(
+    stream: Box<dyn Stream>,
+    server: &tls::Server,
+    reply: &[u8],
+) -> Result<tls::TlsStream, Failure> {
+    match stream.try_read(&mut [InSlice::Bytes(&mut [0])]) {
+        Ok(0) => return Err(Failure::Ended),
+        Ok(_) => return Err(Failure::Injected),
+        Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+        Err(error) => return Err(Failure::Socket(error)),
+    }
+    stream.write_all(reply).await.map_err(Failure::Socket)?;
+    tls::accept(stream, server).await.map_err(Failure::Tls)
 }

@@ -8,7 +8,7 @@
 //! ```
 //!
 //! - [`Nbd`] is what all cores share: the exports, and how many clients each core has.
-//! - `admission` drives [`nbd::Handshake`]; nothing of a client is trusted, and its time is bounded.
+//! - `front_end` drives [`nbd::Handshake`]; nothing of a client is trusted, and its time is bounded.
 //! - `connection` moves bytes: one read, many requests; one vectored write, many answers.
 //! - `carry_out` is what a request does to a volume. Requests with whole blocks are shared with others, those
 //!   that change parts of blocks exclude others; each asks the volume's gate, has a deadline and can be
@@ -18,19 +18,14 @@
 //! of the export (NBD_FLAG_CAN_MULTI_CONN), and acknowledged writes that are lost are reported once to each
 //! connection that could rely on them.
 
-mod admission;
 mod carry_out;
 mod channels;
 mod client;
 mod config;
 mod connection;
-mod core;
 mod front_end;
-mod gather;
-mod numbers;
-mod receive;
 
-pub use client::ClientStatus;
+pub use client::{ClientStatus, NBD};
 pub use config::{Config, Encryption, Export, Limits, Requester, Tls};
-pub use front_end::{NBD, Nbd};
+pub use front_end::Nbd;
 pub use nbd::TlsMode;
