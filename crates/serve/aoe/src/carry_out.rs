@@ -18,9 +18,8 @@ use front_end_core::{Charge, Operation, Span, Ticket, Traffic, Unserved};
 use reactor::{DatagramAddress, MacAddress};
 use volume::{Access, Denied, RequestKind};
 
-use crate::core::{CoreShelves, CoreSlot, Station};
-use crate::done::{Head, Verdict};
-use crate::outgoing::{Interface, OutFrame};
+use crate::front_end::{CoreShelves, CoreSlot, Interface, OutFrame, Station};
+use crate::history::{Head, Verdict};
 
 /// The model that IDENTIFY DEVICE says.
 const MODEL: &str = "LINERATE VIRTUAL-DISK";
@@ -77,7 +76,6 @@ enum Failed {
 }
 
 impl CoreShelves {
-    /// An ATA command has come.
     pub(crate) fn command(
         self: &Rc<Self>,
         slot: &Rc<CoreSlot>,
@@ -160,7 +158,7 @@ impl CoreShelves {
         let Some((ticket, running)) = command.start(self) else { return };
         drop(reactor::spawn(async move {
             let read = command.fetch(&range, ticket).await;
-            command.station.running.set(command.station.running.get() - 1);
+            command.station.end_task();
             drop(running);
             match read {
                 Ok((buffer, part)) => command.end(Ok(()), &buffer[part], Some(charge)),
@@ -170,6 +168,7 @@ impl CoreShelves {
     }
 
     fn write(self: &Rc<Self>, command: Command, lba: u64, data: &[u8], is_durable: bool) {
+        debug_assert_eq!(data.len() % SECTOR_BYTES, 0, "whole sectors");
         let sectors = data.len() as u64 / SECTOR_BYTES as u64;
         let Some(range) = command.slot.range(lba, sectors) else {
             return command.end(Err(Failed::Ata(AtaError::NoSector)), &[], None);
@@ -195,7 +194,7 @@ impl CoreShelves {
     ///
     /// Its tag, registers and data do not distinguish a repetition from a new change that reuses the tag. Both may be
     /// acknowledged while the medium holds `content`. Otherwise a newer change has replaced it: an old copy must not be
-    /// carried out, a new change must. The frame is dropped, so the host repeats it, and [`crate::done`] treats it as new
+    /// carried out, a new change must. The frame is dropped, so the host repeats it, and [`crate::history`] treats it as new
     /// when no copy can be on its way any more.
     fn first(
         self: &Rc<Self>,
@@ -227,7 +226,7 @@ impl CoreShelves {
         let Some((ticket, running)) = command.start(self) else { return };
         drop(reactor::spawn(async move {
             let holds = command.holds(&content, ticket).await.unwrap_or(false);
-            command.station.running.set(command.station.running.get() - 1);
+            command.station.end_task();
             drop((running, charge));
             if !holds {
                 return command.end(Err(Failed::Dropped), &[], None);
@@ -245,7 +244,7 @@ impl CoreShelves {
         let Some((ticket, running)) = command.start(self) else { return };
         drop(reactor::spawn(async move {
             let done = work(&command, ticket).await;
-            command.station.running.set(command.station.running.get() - 1);
+            command.station.end_task();
             drop(running);
             command.end(done, &[], charge);
         }));
@@ -259,7 +258,7 @@ impl Command {
             self.forget_write(None);
             return None;
         }
-        self.station.running.set(self.station.running.get() + 1);
+        self.station.begin_task();
         self.slot.tally.note_wait();
         Some((self.slot.requests.accept(), Rc::clone(&self.slot.running.borrow())))
     }
@@ -334,6 +333,7 @@ impl Command {
 
     /// Where the bytes are among those of the blocks that cover them.
     fn part(&self, range: &Range<u64>, covering: Extent) -> Range<usize> {
+        debug_assert!(self.device().geometry().offset(covering) <= range.start, "the blocks cover the bytes");
         let skipped = (range.start - self.device().geometry().offset(covering)) as usize;
         skipped..skipped + (range.end - range.start) as usize
     }
@@ -430,6 +430,7 @@ impl Command {
         is_durable: bool,
         ticket: Ticket,
     ) -> Result<(), Failed> {
+        debug_assert_eq!(data.len() as u64, range.end - range.start);
         let (extent, requests, device) = (self.covering(&range)?, &self.slot.requests, self.device());
         let locks = self.slot.volume.range_locks();
         match self.is_whole(&range) {

@@ -1,9 +1,64 @@
-//! What hosts set in a slot: the configuration string, the mask list and the reservation (AoEr11 sections 3.2 to 3.4).
+//! What is served, and what hosts set in a slot: the configuration string, the mask list and the reservation (AoEr11 sections 3.2 to
+//! 3.4).
+
+use std::sync::Arc;
+use std::time::Duration;
 
 use aoe::{
-    Config, ConfigCommand, ErrorCode, MacList, Mask, MaskDirective, MaskError, Reserve, ReserveCommand,
+    Address, Config as ConfigQuery, ConfigCommand, ErrorCode, MacList, Mask, MaskDirective, MaskError,
+    Reserve, ReserveCommand,
 };
 use reactor::MacAddress;
+use volume::Volume;
+
+/// The configuration of the front end. [`Aoe::adopt`](crate::Aoe::adopt) replaces it.
+#[derive(Clone, Default)]
+pub struct Config {
+    /// The volumes; their addresses differ.
+    pub slots: Vec<Arc<Slot>>,
+    /// Limits besides those of the server.
+    pub limits: Limits,
+}
+
+/// A volume at an address.
+pub struct Slot {
+    /// Shelf and slot.
+    pub address: Address,
+    /// The volume.
+    pub volume: Arc<Volume>,
+    /// Hosts cannot write.
+    pub read_only: bool,
+    /// The stations that may use it; `None` is any.
+    pub stations: Option<Vec<MacAddress>>,
+    /// A device that has not answered a request for so long is fenced.
+    pub deadline: Duration,
+}
+
+/// Limits of this front end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Commands that one station may have outstanding at one slot, as it is told (the buffer count).
+    pub commands: u16,
+    /// Memory for data of commands of all stations on one core, in bytes.
+    pub staging_bytes: usize,
+}
+
+impl Default for Limits {
+    fn default() -> Limits {
+        Limits { commands: 64, staging_bytes: 64 << 20 }
+    }
+}
+
+impl Slot {
+    /// Its address, as people write it.
+    pub fn name(&self) -> String {
+        self.address.to_string()
+    }
+
+    pub(crate) fn admits(&self, station: MacAddress) -> bool {
+        self.stations.as_ref().is_none_or(|stations| stations.contains(&station))
+    }
+}
 
 /// The state of one slot.
 #[derive(Default)]
@@ -38,7 +93,7 @@ impl SlotState {
     }
 
     /// The string to be returned; `None` if the query is not for a server with this one, and has no answer.
-    pub(crate) fn config(&mut self, query: &Config<'_>) -> Option<Result<&[u8], ErrorCode>> {
+    pub(crate) fn config(&mut self, query: &ConfigQuery<'_>) -> Option<Result<&[u8], ErrorCode>> {
         match query.command {
             ConfigCommand::Read => {}
             ConfigCommand::Test if query.string == self.string => {}
@@ -77,6 +132,7 @@ impl SlotState {
                 _ => return Err(MaskError::BadDirective),
             }
         }
+        debug_assert!(masks.len() <= STATIONS_MAX, "a usual frame has room");
         self.masks = masks;
         Ok(())
     }
@@ -107,7 +163,7 @@ impl SlotState {
 
 #[cfg(test)]
 mod tests {
-    use aoe::{Address, Body, Frame, Header};
+    use aoe::{Body, Frame, Header};
 
     use super::*;
 
@@ -118,7 +174,7 @@ mod tests {
     fn a_string_is_set_once_and_tested() {
         let mut state = SlotState::default();
         let mut ask = |command, string: &[u8]| {
-            state.config(&Config::query(command, string)).map(|answer| answer.map(<[u8]>::to_vec))
+            state.config(&ConfigQuery::query(command, string)).map(|answer| answer.map(<[u8]>::to_vec))
         };
         assert_eq!(ask(ConfigCommand::Test, b""), Some(Ok(Vec::new())));
         assert_eq!(ask(ConfigCommand::Set, b"mine"), Some(Ok(b"mine".to_vec())));

@@ -1,16 +1,17 @@
-//! The writes and deallocations carried out for a station, so that a late copy of one is not carried out over a newer
-//! write.
+//! What is remembered of a station: the writes and deallocations carried out for it, so that a late copy of one is not carried out over a
+//! newer write, and which lost writes it has been told of: a loss is told once to each, and told again to one that asks again.
 //!
 //! A copy has the tag, the registers and the data of the original. So has a new write of a host that reuses a tag: while a
 //! copy can still arrive, `carry_out` answers either only if the medium holds the data. A client that repeats a write
 //! under another tag, as Linux' driver does, cannot be recognised.
 
 use std::cell::Cell;
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use aoe::ATA_BYTES;
+use reactor::MacAddress;
 
 /// For so long a copy may come after the latest answer. Linerate's client lets a newer write go as soon as it has an answer, if no frame
 /// takes longer than its quarantine of 2 s: the answer was sent at most 2 s before, and a copy that was sent until then comes at most
@@ -116,7 +117,6 @@ impl Writes {
         }
     }
 
-    /// Whether answers are kept.
     pub(crate) fn are_kept(&self) -> bool {
         !self.answered.is_empty()
     }
@@ -144,6 +144,7 @@ impl Writes {
             }
         }
         if were_kept && !self.are_kept() {
+            debug_assert!(self.writers.0.get() > 0, "it was counted when its first answer was kept");
             self.writers.0.set(self.writers.0.get() - 1);
         }
     }
@@ -154,6 +155,65 @@ impl Drop for Writes {
         if self.are_kept() {
             self.writers.0.set(self.writers.0.get() - 1);
         }
+    }
+}
+
+/// For so long a flush may be sent again whose answer was lost.
+const REPEATED: Duration = Duration::from_secs(60);
+/// The departed stations that are remembered at a slot.
+const DEPARTED_MAX: usize = 4096;
+
+/// What one station has been told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct ReportedLosses {
+    /// The lost writes that it knows of, or that were lost before it came.
+    losses: u64,
+    /// The flush that was told last, and when.
+    by: Option<(u32, Instant)>,
+}
+
+impl ReportedLosses {
+    /// Of a station that comes when so many writes were lost.
+    pub(crate) fn since(losses: u64) -> ReportedLosses {
+        ReportedLosses { losses, by: None }
+    }
+
+    /// Whether this flush must be told, which counts as done.
+    pub(crate) fn tell(&mut self, now: Instant, tag: u32, losses: u64) -> bool {
+        debug_assert!(self.losses <= losses, "losses only grow");
+        if self.losses != losses {
+            (self.losses, self.by) = (losses, Some((tag, now)));
+            return true;
+        }
+        let is_repeated =
+            |(told, at): (u32, Instant)| told == tag && now.saturating_duration_since(at) <= REPEATED;
+        self.by.is_some_and(is_repeated)
+    }
+}
+
+/// What the stations that a slot has forgotten had been told.
+#[derive(Default)]
+pub(crate) struct Departed {
+    stations: BTreeMap<MacAddress, ReportedLosses>,
+    /// The lowest number of losses that a forgotten station had been told of. An unknown station may be that one.
+    least: Option<u64>,
+}
+
+impl Departed {
+    pub(crate) fn note(&mut self, station: MacAddress, told: ReportedLosses) {
+        self.stations.insert(station, told);
+        if self.stations.len() > DEPARTED_MAX
+            && let Some((_, told)) = self.stations.pop_first()
+        {
+            self.least = Some(self.least.map_or(told.losses, |least| least.min(told.losses)));
+        }
+        debug_assert!(self.stations.len() <= DEPARTED_MAX);
+    }
+
+    /// What a station has been told that comes when so many writes were lost.
+    pub(crate) fn take(&mut self, station: MacAddress, losses: u64) -> ReportedLosses {
+        let known = self.stations.remove(&station);
+        known.unwrap_or_else(|| ReportedLosses::since(self.least.unwrap_or(losses)))
     }
 }
 
@@ -229,5 +289,33 @@ mod tests {
         assert_eq!(writers.0.get(), 0);
         writers.0.set(usize::MAX);
         assert_eq!(writers.share(), ANSWERS_MIN);
+    }
+
+    fn station(number: u32) -> MacAddress {
+        let [a, b, c, d] = number.to_be_bytes();
+        MacAddress([2, 0, a, b, c, d])
+    }
+
+    #[test]
+    fn a_loss_is_told_once_and_again_to_a_copy() {
+        let (mut told, now) = (ReportedLosses::since(3), Instant::now());
+        assert!(!told.tell(now, 1, 3));
+        assert!(told.tell(now, 2, 4));
+        assert!(told.tell(now + REPEATED, 2, 4), "its answer may be lost");
+        assert!(!told.tell(now, 3, 4));
+        assert!(!told.tell(now + 2 * REPEATED, 2, 4), "another flush with this tag");
+    }
+
+    #[test]
+    fn a_station_that_comes_back_knows_what_it_knew() {
+        let mut departed = Departed::default();
+        departed.note(station(1), ReportedLosses::since(3));
+        assert_eq!(departed.take(station(2), 5), ReportedLosses::since(5), "a new one");
+        assert_eq!(departed.take(station(1), 5), ReportedLosses::since(3));
+        for number in 0..=DEPARTED_MAX as u32 {
+            departed.note(station(number), ReportedLosses::since(4));
+        }
+        assert_eq!(departed.stations.len(), DEPARTED_MAX);
+        assert_eq!(departed.take(station(0), 5), ReportedLosses::since(4), "it may have been there");
     }
 }
