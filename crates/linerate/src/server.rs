@@ -253,7 +253,7 @@ fn sessions(socket: &Path, json: bool) -> Result<(), Failure> {
     };
     let (first, begin) = (sample()?, Instant::now());
     if json {
-        return say_json_list("sessions", &daemon::sessions::json(&first).map_err(Failure::failed)?);
+        return say_json_list("sessions", &tables::sessions_json(&first).map_err(Failure::failed)?);
     }
     let second = if first.is_empty() {
         Vec::new()
@@ -261,7 +261,7 @@ fn sessions(socket: &Path, json: bool) -> Result<(), Failure> {
         thread::sleep(INTERVAL);
         sample()?
     };
-    say(&daemon::sessions::table(&first, &second, begin.elapsed(), width()));
+    say(&tables::sessions(&first, &second, begin.elapsed(), width()));
     Ok(())
 }
 

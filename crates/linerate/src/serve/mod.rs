@@ -8,7 +8,7 @@ use std::process;
 use std::sync::Arc;
 
 use daemon::config::Log;
-use daemon::{Checked, Config, Live, Supervisor, announce, summary};
+use daemon::{Checked, Config, Live, Supervisor, announce};
 
 pub(crate) use arguments::ServeArguments;
 
@@ -40,7 +40,7 @@ fn check(config: &Config, log: &Log) -> Result<(), Failure> {
     mistakes.extend(not_logged.map(|failure| failure.to_string()));
     notes.iter().for_each(|note| remark(format_args!("note: {note}")));
     match mistakes.is_empty() {
-        true => say(&summary::text(config)),
+        true => say(&announce::summary(config)),
         false => return Err(Failure::refused(mistakes.join("\n"))),
     }
     Ok(())

@@ -9,7 +9,8 @@ use std::time::Duration;
 
 use daemon::config::{Addition, Config, Section, Tables, Unfit, VolumeName, not_editable, text_of};
 use daemon::control;
-use daemon::front_ends::{Configured, Document, Kind, Running, Serving, listen_address, portal_changes};
+use daemon::front_ends::exposed::{Contents, Exposed, Lun, portal_changes};
+use daemon::front_ends::{Configured, Document, Kind, Running, Serving, listen_address};
 use front_end_core::{ListenAddress, Portal, RunningCore, Server, Traffic};
 use toml_edit::{Item, Table, TableLike};
 
@@ -28,7 +29,33 @@ pub(crate) const KIND: Kind = Kind {
 #[derive(Debug, Default)]
 struct EchoConfig {
     listen: Option<SocketAddr>,
-    exports: Vec<VolumeName>,
+    exports: Vec<EchoExport>,
+}
+
+/// A volume, for anybody.
+#[derive(Debug, PartialEq)]
+struct EchoExport(VolumeName);
+
+impl Exposed for EchoExport {
+    fn name(&self) -> String {
+        self.0.to_string()
+    }
+
+    fn words(&self) -> [&'static str; 2] {
+        ["echo of ", ""]
+    }
+
+    fn contents(&self) -> Contents<'_> {
+        Contents::Volume(&self.0)
+    }
+
+    fn audience(&self, _: Option<&Lun>) -> String {
+        "any client".to_owned()
+    }
+
+    fn differences(&self, _: &dyn Exposed) -> Vec<&'static str> {
+        Vec::new()
+    }
 }
 
 struct Listen(SocketAddr);
@@ -48,7 +75,7 @@ impl EchoConfig {
         let export = |export: &Section<'_>| {
             let name = export.required("volume", export.text("volume"), "\"vm1\"");
             export.done();
-            document.volume(export, &name?)
+            document.volume(export, &name?).map(EchoExport)
         };
         let exports = section.sections("export", "[[echo.export]]").iter().filter_map(export).collect();
         section.done();
@@ -60,17 +87,21 @@ impl EchoConfig {
     }
 
     fn names(&self) -> Vec<String> {
-        self.exports.iter().map(VolumeName::to_string).collect()
+        self.exports.iter().map(EchoExport::name).collect()
     }
 }
 
 impl Configured for EchoConfig {
+    fn kind(&self) -> &'static Kind {
+        &KIND
+    }
+
     fn is_empty(&self) -> bool {
         self.exports.is_empty()
     }
 
-    fn volumes(&self) -> Vec<&VolumeName> {
-        self.exports.iter().collect()
+    fn exposed(&self) -> Vec<&dyn Exposed> {
+        self.exports.iter().map(|export| export as &dyn Exposed).collect()
     }
 
     fn portals(&self) -> Vec<Portal> {
@@ -79,44 +110,20 @@ impl Configured for EchoConfig {
         self.listen.map(ListenAddress::from).map(portal).into_iter().collect()
     }
 
-    fn changes(&self, wanted: &Config, renamed: &[(VolumeName, VolumeName)]) -> Vec<String> {
-        let EchoConfig { listen: _, exports } = EchoConfig::of(wanted);
-        let name_now = |name| renamed.iter().find(|(from, _)| from == name).map_or(name, |(_, to)| to);
-        let before: Vec<&VolumeName> = self.exports.iter().map(name_now).collect();
+    /// In words of its own.
+    fn changes(&self, wanted: &dyn Configured, renamed: &[(VolumeName, VolumeName)]) -> Vec<String> {
+        let exports: Vec<String> = wanted.exposed().into_iter().map(Exposed::name).collect();
+        let name_now = |export: &EchoExport| {
+            let found = renamed.iter().find(|(from, _)| *from == export.0);
+            found.map_or(export.name(), |(_, to)| to.to_string())
+        };
+        let before: Vec<String> = self.exports.iter().map(name_now).collect();
         let new =
             exports.iter().filter(|name| !before.contains(name)).map(|name| format!("+ echo of {name}"));
         let gone =
             before.iter().filter(|name| !exports.contains(name)).map(|name| format!("- echo of {name}"));
-        let portals = portal_changes(&self.portals(), &EchoConfig::of(wanted).portals(), |portal| {
-            self.describe(portal)
-        });
+        let portals = portal_changes(&self.portals(), &wanted.portals(), |portal| self.describe(portal));
         new.chain(gone).chain(portals).collect()
-    }
-
-    fn summary(&self, _: &Config) -> String {
-        self.exports.iter().map(|name| format!("echo of {name}\n")).collect()
-    }
-
-    fn exports_of(&self, volume: &VolumeName) -> Vec<control::Lun> {
-        let its = self.exports.iter().filter(|name| *name == volume);
-        its.map(|name| control::Lun { front_end: ECHO.to_owned(), target: name.to_string(), lun: None })
-            .collect()
-    }
-
-    fn targets(&self, _: &[Portal]) -> Vec<control::Target> {
-        let target = |name: &VolumeName| control::Target {
-            front_end: ECHO.to_owned(),
-            name: name.to_string(),
-            alias: None,
-            portals: self.listen.iter().map(SocketAddr::to_string).collect(),
-            initiators: None,
-            networks: None,
-            users: Vec::new(),
-            redirect: None,
-            luns: vec![control::TargetLun { lun: 0, volume: name.to_string() }],
-            sessions: 0,
-        };
-        self.exports.iter().map(target).collect()
     }
 
     fn start(&self, _: Serving<'_>, _: usize) -> Arc<dyn Running> {

@@ -12,14 +12,14 @@ use reactor::ListenOptions;
 use rustix::fs::{Access, AtFlags, CWD, accessat};
 use volume::backend::{Creation, Opening};
 
-use crate::config::{Config, Volume, VolumeName};
+use crate::config::values::VolumeName;
+use crate::config::{Config, Volume};
 use crate::control::{BindError, Socket};
-use crate::live::block_on;
-use crate::mark;
-use crate::remotes::{Openers, Outcome};
+use crate::identity;
+use crate::metrics::http::Bound;
 use crate::start::{control, no_listener, state_directory};
 use crate::state::{ServerState, StateError};
-use crate::volumes;
+use crate::waiting::{Openers, Outcome, at_once, block_on};
 
 /// What trying a configuration has shown.
 #[derive(Debug, Default)]
@@ -94,7 +94,7 @@ impl Trial<'_> {
         self.paths(&exported);
         let (remote, local): (Vec<&Volume>, Vec<&Volume>) =
             exported.into_iter().partition(|volume| volume.spec.is_remote());
-        let outcomes = volumes::at_once(&local, |volume| (volume.name.clone(), self.local(volume)));
+        let outcomes = at_once(&local, |volume| (volume.name.clone(), self.local(volume)));
         for (name, outcome) in outcomes {
             let Err(error) = outcome else { continue };
             let sentence = format!("volume {name}: {error}");
@@ -160,7 +160,7 @@ impl Trial<'_> {
         let length = kept.check_length(volume, grown.max(device.geometry().bytes()));
         length.map_err(|failure| failure.to_string())?;
         if !(kept.has_identity || volume.uuid.is_some()) && volume.spec.keeps_data() {
-            mark::identity(volume, self.state, device.as_ref()).map_err(|failure| failure.to_string())?;
+            identity::marked(volume, self.state, device.as_ref()).map_err(|failure| failure.to_string())?;
         }
         if let Some(path) = volume.spec.path().filter(|_| !is_readonly) {
             let writable = accessat(CWD, path, Access::WRITE_OK, AtFlags::EACCESS);
@@ -198,7 +198,7 @@ impl Trial<'_> {
                 _ => self.mistake(&no_listener(&error)),
             }
         }
-        if let Some(Err(failure)) = self.config.metrics.as_ref().map(|metrics| metrics.bind().map(drop)) {
+        if let Some(Err(failure)) = self.config.metrics.map(|metrics| Bound::new(metrics).map(drop)) {
             self.in_use(&failure);
         }
     }

@@ -8,9 +8,9 @@ use backends::Failure;
 use front_end_core::ListenAddress;
 use volume::spec::{Bytes, Spec};
 
-use crate::config::{self, Config, ConfigFile, Unfit, Volume, VolumeName};
-use crate::front_ends::{Configured, FrontEnds, Kind};
-use crate::poll::{Gather, Poll};
+use crate::config::file::{ConfigFile, no_size, with_size};
+use crate::config::values::{Gather, Poll, Unfit, VolumeName};
+use crate::config::{Beside, Config, Configured, FrontEnds, Kind, Volume};
 
 /// A configuration file and what goes beside it. With nothing in it a RAM volume is served
 /// ([`Desired::or_usual`]).
@@ -95,12 +95,6 @@ impl Desired {
         self.safe_config_with(self.file()?.as_ref())
     }
 
-    /// Where a front end is to listen.
-    pub(crate) fn listen_by(&self, front_end: &str) -> Vec<ListenAddress> {
-        let its = self.listen.iter().filter(|listen| listen.front_end == front_end);
-        its.map(|listen| listen.address.clone()).collect()
-    }
-
     /// The configuration file, if there is one.
     pub(crate) fn file(&self) -> Result<Option<ConfigFile>, Failure> {
         let read = |path| ConfigFile::read(path, self.front_ends);
@@ -113,19 +107,37 @@ impl Desired {
             Some(file) => file.config().map_err(Failure::refused)?,
             None => Config::empty(self.front_ends),
         };
-        for volume in &self.volumes {
-            add(&mut config, &volume.name, &volume.spec)?;
+        for NamedSpec { name, spec } in &self.volumes {
+            if config.volumes.iter().any(|volume| volume.name == *name) {
+                let sentence = format!("there are two volumes named {name}; give each its own name");
+                return Err(Failure::refused(sentence));
+            }
+            config.volumes.push(Volume::new(name.clone(), spec.clone()));
         }
         for front_end in &mut config.front_ends {
-            front_end.take_over(self).map_err(Failure::refused)?;
+            let its = self.listen.iter().filter(|listen| listen.front_end == front_end.kind().name);
+            let beside = Beside {
+                listen: its.map(|listen| listen.address.clone()).collect(),
+                has_addresses: !self.listen.is_empty(),
+                volumes: self.volumes.iter().map(|volume| &volume.name).collect(),
+            };
+            front_end.take_over(&beside).map_err(Failure::refused)?;
         }
         if config.front_ends().all(Configured::is_empty) {
+            let headings: Vec<&str> = self.front_ends.0.iter().map(|kind| kind.heading).collect();
             return Err(Failure::refused(format!(
                 "nothing to serve: the configuration has no {}; add one, or --volume",
-                self.front_ends.headings()
+                headings.join(" and no ")
             )));
         }
-        self.set_rest(&mut config);
+        let Config { state, control, reactors, poll, gather, io_engine, congestion, .. } = &mut config;
+        congestion.clone_from(&self.congestion);
+        *state = self.state.clone().or(state.take());
+        *control = self.control.clone().or(control.take());
+        *reactors = self.reactors.map(usize::from).or(*reactors);
+        *poll = self.poll.map(|poll| poll.0).or(*poll);
+        *gather = self.gather.map(|gather| gather.0).or(*gather);
+        *io_engine = self.io_engine.or(*io_engine);
         Ok(config)
     }
 
@@ -143,14 +155,12 @@ impl Desired {
         self.volumes.iter().any(|volume| volume.name == *name)
     }
 
-    /// With a volume more.
     pub(crate) fn with_volume(&self, name: &VolumeName, spec: &Spec) -> Desired {
         let mut desired = self.clone();
         desired.volumes.push(NamedSpec { name: name.clone(), spec: spec.clone() });
         desired
     }
 
-    /// Without a volume.
     pub(crate) fn without_volume(&self, name: &VolumeName) -> Desired {
         let mut desired = self.clone();
         desired.volumes.retain(|volume| volume.name != *name);
@@ -159,13 +169,11 @@ impl Desired {
 
     /// With another size of a volume.
     pub(crate) fn with_size(&self, name: &VolumeName, size: Bytes) -> Result<Desired, String> {
-        let mut desired = self.clone();
-        for volume in desired.volumes.iter_mut().filter(|volume| volume.name == *name) {
-            let sized = config::with_size(&volume.spec.to_string(), size);
-            let sized = sized.ok_or_else(|| config::no_size(name))?;
-            volume.spec = backends::parse(&sized).map_err(|error| error.to_string())?;
-        }
-        Ok(desired)
+        let Some(volume) = self.volumes.iter().find(|volume| volume.name == *name) else {
+            return Ok(self.clone());
+        };
+        let sized = with_size(&volume.spec.to_string(), size).ok_or_else(|| no_size(name))?;
+        Ok(self.with_spec(name, &backends::parse(&sized).map_err(|error| error.to_string())?))
     }
 
     /// With another specification of a volume.
@@ -175,29 +183,10 @@ impl Desired {
         named.for_each(|volume| volume.spec = spec.clone());
         desired
     }
-
-    fn set_rest(&self, config: &mut Config) {
-        let Config { state, control, reactors, poll, gather, io_engine, congestion, .. } = config;
-        congestion.clone_from(&self.congestion);
-        *state = self.state.clone().or(state.take());
-        *control = self.control.clone().or(control.take());
-        *reactors = self.reactors.map(usize::from).or(*reactors);
-        *poll = self.poll.map(|poll| poll.0).or(*poll);
-        *gather = self.gather.map(|gather| gather.0).or(*gather);
-        *io_engine = self.io_engine.or(*io_engine);
-    }
 }
 
 /// The default volume of `linerate serve`.
 const USUAL_VOLUME: &str = "ram0=ram:1GiB";
-
-fn add(config: &mut Config, name: &VolumeName, spec: &Spec) -> Result<(), Failure> {
-    if config.volumes.iter().any(|volume| volume.name == *name) {
-        return Err(Failure::refused(format!("there are two volumes named {name}; give each its own name")));
-    }
-    config.volumes.push(Volume::new(name.clone(), spec.clone()));
-    Ok(())
-}
 
 #[cfg(test)]
 mod tests {

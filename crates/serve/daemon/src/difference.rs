@@ -4,7 +4,8 @@ use std::collections::BTreeSet;
 
 use block::BlockSize;
 
-use crate::config::{Config, Volume, VolumeName};
+use crate::config::values::VolumeName;
+use crate::config::{Config, LIMITS_CHANGED, Volume};
 use backends::raid::is_one_file;
 use volume::spec::{Bytes, Spec};
 
@@ -15,7 +16,6 @@ pub(crate) struct Difference {
     pub(crate) lines: Vec<String>,
     /// What is different and counts from the next start on.
     pub(crate) at_next_start: Vec<&'static str>,
-    /// Volumes that were not served.
     pub(crate) added: Vec<VolumeName>,
     /// Volumes that are not served any more.
     pub(crate) removed: Vec<VolumeName>,
@@ -39,6 +39,12 @@ impl Difference {
         let mut difference = Difference::default();
         difference.volumes(now, wanted);
         difference.rest(now, wanted);
+        let Difference { added, removed, reopened, shrunk, .. } = &difference;
+        debug_assert!(added.iter().all(|name| !removed.contains(name)), "a volume comes or goes");
+        debug_assert!(
+            shrunk.iter().all(|(name, ..)| reopened.contains(name)),
+            "it is cut while it is closed"
+        );
         difference
     }
 
@@ -111,6 +117,7 @@ impl Difference {
         match resized(&before.spec, spec).filter(|_| is_same_disk) {
             Some((old, new)) if new.0 > old.0 => {
                 self.line(format!("~ volume {name} grows to {new}"));
+                debug_assert!(!self.shrunk.iter().any(|(shrunk, ..)| shrunk == name), "one or the other");
                 self.grown.push((name.clone(), new));
             }
             Some((old, new)) if new.0 == old.0 => self.reordered.push(name.clone()),
@@ -139,17 +146,18 @@ impl Difference {
             log,
             congestion: _, // the command line's, which stays
         } = wanted;
-        for front_end in now.front_ends() {
-            self.lines.extend(front_end.changes(wanted, &self.renamed));
+        for (before, after) in now.front_ends().zip(wanted.front_ends()) {
+            debug_assert_eq!(before.kind().name, after.kind().name, "both were read by one table");
+            self.lines.extend(before.changes(after, &self.renamed));
         }
         // Front ends have theirs in the same section.
-        if now.limits != *limits && !self.lines.iter().any(|line| line == LIMITS) {
-            self.line(LIMITS.to_owned());
+        if now.limits != *limits && !self.lines.iter().any(|line| line == LIMITS_CHANGED) {
+            self.line(LIMITS_CHANGED.to_owned());
         }
         self.metrics = now.metrics != *metrics;
         if self.metrics {
             self.line(match metrics {
-                Some(metrics) => format!("~ metrics on {}", metrics.listen),
+                Some(metrics) => format!("~ metrics on {metrics}"),
                 None => "- metrics".to_owned(),
             });
         }
@@ -166,9 +174,6 @@ impl Difference {
             fixed.iter().filter(|(is_changed, _)| *is_changed).map(|(_, key)| *key).collect();
     }
 }
-
-/// What is told of `[limits]`, whosever they are.
-pub(crate) const LIMITS: &str = "~ limits";
 
 /// The sizes, if a smaller `size=` cuts off a part of one of the stores, which are the same.
 pub(crate) fn shrinking(before: &Spec, after: &Spec) -> Option<(Bytes, Bytes)> {

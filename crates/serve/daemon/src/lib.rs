@@ -1,9 +1,8 @@
 //! A configured server, for any program that runs or manages one: `linerate`, a test, an HTTP API.
 //!
 //! Reading order: [`config`] (what a file says, with its mistakes), [`Desired`] (a file, and what goes beside it), [`state`]
-//! (what outlives a server), [`front_ends`] (their table), `volumes` and `join` (a configuration as devices, and
-//! as what is served), [`start()`], [`check()`] (a start that changes nothing), [`Live`] (a running server and its
-//! reconfiguration), [`control`] (both sides of the control socket, and events), [`sessions`] (as text and JSON),
+//! (what outlives a server), [`front_ends`] (their table), `volumes` (a configuration as devices), [`start()`], [`check()`] (a start that changes nothing), [`Live`] (a running server and its
+//! reconfiguration), `orders` (what it is asked), [`control`] (both sides of the control socket, events, tables),
 //! [`metrics`] (for monitoring), [`Supervisor`] (what a service manager is
 //! told).
 //!
@@ -21,7 +20,7 @@
 //! ";
 //! let mistake = Config::parse("linerate.toml", text).expect_err("there is no such volume").to_string();
 //! assert!(mistake.starts_with("linerate.toml:5:28: there is no volume `vm2`; did you mean `vm1`?"), "{mistake}");
-//! assert_eq!(daemon::summary::text(&Config::parse("linerate.toml", &text.replace("vm2", "vm1"))?), "\
+//! assert_eq!(daemon::announce::summary(&Config::parse("linerate.toml", &text.replace("vm2", "vm1"))?), "\
 //! target iqn.2026-01.com.example:disks for any initiator
 //!   LUN 0: vm1 = ram:1GiB
 //! the configuration is good
@@ -30,40 +29,31 @@
 //! ```
 
 pub mod announce;
-mod answers;
-mod cache_generation;
-mod change;
 mod check;
 pub mod config;
 pub mod control;
 mod desired;
 mod difference;
 pub mod front_ends;
+mod identity;
 pub mod import;
-mod join;
 mod live;
 mod log_line;
-mod mark;
 pub mod metrics;
-mod poll;
-mod raid;
-mod remotes;
-mod served;
-pub mod sessions;
+mod orders;
 mod shrink;
 mod start;
 pub mod state;
-pub mod summary;
 mod supervisor;
 mod volumes;
+mod waiting;
 
 pub use check::{Checked, check};
+pub use config::values::{Gather, Poll};
 pub use config::{Address, Config, ConfigError, VolumeName};
 pub use desired::{Desired, Listen, NamedSpec};
 pub use front_end_core::AFTER_GRACE;
 pub use live::{Live, ReloadOptions, Reloaded};
 pub use log_line::{LogLine, log_fields};
-pub use poll::{Gather, Poll};
 pub use start::{Started, start};
 pub use supervisor::Supervisor;
-pub use volumes::Volumes;

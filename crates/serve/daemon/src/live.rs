@@ -17,28 +17,27 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use backends::Failure;
 use block::{BlockDevice, DeviceError};
 use front_end_core::{AUDIT, Server};
-use host::{Epoll, EpollOptions};
 use volume::Volume;
 use volume::backend::Undo;
+use volume::spec::Bytes;
 
 use crate::announce;
-use crate::config::{self, Config, ConfigFile, VolumeName};
+use crate::config::file::ConfigFile;
+use crate::config::values::VolumeName;
+use crate::config::{self, Config, Running, Serving};
 use crate::control::{Change, Event, Events, Session, Target};
 use crate::desired::Desired;
 use crate::difference::Difference;
-use crate::front_ends::{Running, Serving};
-use crate::join;
-use crate::metrics::http::{Bound, Endpoint};
-use crate::metrics::{Probe, Reloads};
-use crate::remotes::Openers;
+use crate::metrics::http::{Bound, Endpoint, Monitored};
+use crate::metrics::{Health, Probe, Reloads, render};
 use crate::shrink;
 use crate::state::{ServerState, UnitState};
 use crate::supervisor::Supervisor;
 use crate::volumes::{self, Opened, Volumes};
-use backends::Failure;
-use volume::spec::Bytes;
+use crate::waiting::{CLOSE_TIME, FLUSH_TIME, Openers, answered, block_on};
 
 /// A server, and what it is made of.
 pub struct Live {
@@ -47,12 +46,11 @@ pub struct Live {
     front_ends: Vec<Arc<dyn Running>>,
     events: Arc<Events>,
     openers: Openers,
-    now: Mutex<Now>,
+    now: Mutex<LiveState>,
     /// Notified when an order to a RAID set has ended.
     pub(crate) orders: Condvar,
     probe: Probe,
     reloads: Reloads,
-    /// Where metrics are served.
     endpoint: Mutex<Option<Endpoint>>,
     supervisor: OnceLock<Supervisor>,
     /// For what outlives a call.
@@ -60,7 +58,7 @@ pub struct Live {
 }
 
 /// What is served.
-pub(crate) struct Now {
+pub(crate) struct LiveState {
     /// What it is made of, besides the configuration file.
     pub(crate) desired: Desired,
     pub(crate) config: Config,
@@ -100,7 +98,7 @@ struct Reopened {
     not_served: Vec<VolumeName>,
 }
 
-impl Now {
+impl LiveState {
     /// Refuses to change what is served while the file, as it is now, says something else.
     pub(crate) fn check_served(&self, file: Option<&ConfigFile>) -> Result<(), Failure> {
         let unserved = Difference::between(&self.config, &self.desired.safe_config_with(file)?);
@@ -121,7 +119,7 @@ impl Live {
         front_ends: Vec<Arc<dyn Running>>,
         events: Arc<Events>,
         openers: Openers,
-        now: Now,
+        now: LiveState,
     ) -> Arc<Live> {
         let probe = Probe::new(&now.config, &now.volumes);
         Arc::new_cyclic(|me| Live {
@@ -149,23 +147,10 @@ impl Live {
         &self.probe
     }
 
-    pub(crate) fn reloads(&self) -> &Reloads {
-        &self.reloads
-    }
-
-    pub(crate) fn supervisor(&self) -> Option<&Supervisor> {
-        self.supervisor.get()
-    }
-
-    /// There is one for as long as the server runs.
-    pub(crate) fn set_supervisor(&self, supervisor: Supervisor) {
-        // A second one is not told anything.
-        let _ = self.supervisor.set(supervisor);
-    }
-
     /// Serves metrics there from now on, and nowhere else.
     pub(crate) fn serve_metrics(&self, bound: Option<Bound>) -> Result<(), Failure> {
-        let endpoint = bound.map(|bound| bound.serve(Weak::clone(&self.me)));
+        let me: Weak<Live> = Weak::clone(&self.me);
+        let endpoint = bound.map(|bound| bound.serve(me));
         *self.endpoint() = endpoint.transpose().map_err(Failure::failed)?;
         Ok(())
     }
@@ -181,6 +166,46 @@ impl Live {
 
     pub(crate) fn server(&self) -> &Arc<Server> {
         &self.server
+    }
+
+    /// Tells the service manager that the server serves, and from now on how it goes. Its watchdog hears of this server as
+    /// long as every reactor thread answers.
+    ///
+    /// # Errors
+    /// There is no thread to be had.
+    pub fn supervise(self: &Arc<Live>, supervisor: Supervisor) -> Result<(), Failure> {
+        let period = supervisor.period();
+        let has_watchdog = supervisor.watchdog.is_some();
+        // A second one is not told anything.
+        let _ = self.supervisor.set(supervisor);
+        self.tell_ready();
+        let live = Arc::downgrade(self);
+        let work = move || watch(&live, period, has_watchdog);
+        thread::Builder::new().name("supervisor".to_owned()).spawn(work).map(drop).map_err(Failure::failed)
+    }
+
+    /// The server serves, or serves again after a reload.
+    pub(crate) fn tell_ready(&self) {
+        if let Some(supervisor) = self.supervisor.get() {
+            supervisor.ready(&self.status());
+        }
+    }
+
+    /// For people, in a line.
+    fn status(&self) -> String {
+        let targets = self.probe.targets().len();
+        let volumes = self.server.volumes().iter().count();
+        format!("serves {targets} target(s), {volumes} volume(s)")
+    }
+
+    /// All metrics now. Blocks for at most a second for each who asks at the same time.
+    pub fn metrics(&self) -> String {
+        render::text(&self.probe.sample(&self.server, &self.reloads, || self.sessions()))
+    }
+
+    /// Whether all is well. Asks no core, and does not block.
+    pub fn health(&self) -> Health {
+        Health::of(&self.server)
     }
 
     /// What it says of itself once it serves.
@@ -203,9 +228,7 @@ impl Live {
     pub(crate) fn targets(&self) -> Vec<Target> {
         let sessions = self.sessions();
         let portals = self.server.portals();
-        let mut targets: Vec<Target> = self.with_config(|config| {
-            config.front_ends().flat_map(|front_end| front_end.targets(&portals)).collect()
-        });
+        let mut targets = self.with_config(|config| config.targets(&portals));
         for target in &mut targets {
             let is_of = |session: &&Session| session.target.as_ref() == Some(&target.name);
             target.sessions = sessions.iter().filter(is_of).count();
@@ -252,18 +275,18 @@ impl Live {
     /// time.
     pub fn shutdown(&self, grace: Duration) {
         tracing::info!(grace_seconds = grace.as_secs(), "ending: initiators are asked to log out");
-        if let Some(supervisor) = self.supervisor() {
+        if let Some(supervisor) = self.supervisor.get() {
             supervisor.stopping();
         }
         self.server.shutdown(grace);
     }
 
-    pub(crate) fn now(&self) -> MutexGuard<'_, Now> {
+    pub(crate) fn now(&self) -> MutexGuard<'_, LiveState> {
         self.now.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Releases the lock until an order to a RAID set has ended.
-    pub(crate) fn order_ended<'a>(&'a self, mut now: MutexGuard<'a, Now>) -> MutexGuard<'a, Now> {
+    pub(crate) fn order_ended<'a>(&'a self, mut now: MutexGuard<'a, LiveState>) -> MutexGuard<'a, LiveState> {
         debug_assert!(!now.ordered.is_empty(), "an order ends");
         now.waiting += 1;
         tracing::info!(waiting = now.waiting, "a change waits for an order to a RAID set");
@@ -277,8 +300,8 @@ impl Live {
     pub(crate) fn lock_for<T>(
         &self,
         options: ReloadOptions,
-        plan: impl Fn(&Now) -> Result<(Config, T), Failure>,
-    ) -> Result<(MutexGuard<'_, Now>, Config, T), Failure> {
+        plan: impl Fn(&LiveState) -> Result<(Config, T), Failure>,
+    ) -> Result<(MutexGuard<'_, LiveState>, Config, T), Failure> {
         let mut now = self.now();
         loop {
             let (wanted, rest) = plan(&now)?;
@@ -296,7 +319,7 @@ impl Live {
     /// Nothing has changed, and why.
     pub fn reload(&self, options: ReloadOptions, by: &str) -> Result<Reloaded, Failure> {
         self.noted(options, by, || {
-            let plan = |now: &Now| Ok((now.desired.safe_config()?, ()));
+            let plan = |now: &LiveState| Ok((now.desired.safe_config()?, ()));
             let (mut now, wanted, ()) = self.lock_for(options, plan)?;
             self.serve(&mut now, wanted, options, None)
         })
@@ -312,7 +335,7 @@ impl Live {
         if options.dry_run {
             return change();
         }
-        if let Some(supervisor) = self.supervisor() {
+        if let Some(supervisor) = self.supervisor.get() {
             supervisor.reloading();
         }
         let outcome = change();
@@ -332,12 +355,16 @@ impl Live {
     /// Serves `wanted` from now on. With an error nothing has changed. An `order` is what differs in it from the file.
     pub(crate) fn serve(
         &self,
-        now: &mut Now,
+        now: &mut LiveState,
         wanted: Config,
         options: ReloadOptions,
         order: Option<&Change>,
     ) -> Result<Reloaded, Failure> {
         let difference = Difference::between(&now.config, &wanted);
+        debug_assert!(
+            options.dry_run || !now.ordered.iter().any(|volume| difference.touches(volume)),
+            "the configuration was locked for this change"
+        );
         let (added, cut, discard_data) = match order {
             Some(Change::Add { volume, .. }) => (Some(volume), None, false),
             Some(Change::Resize { volume, shrink: true, discard_data, .. }) => {
@@ -371,7 +398,7 @@ impl Live {
         refuse_losses(&losses, options)?;
         self.check_names(&difference)?;
         let metrics = match &wanted.metrics {
-            Some(metrics) if difference.metrics => Some(metrics.bind()?),
+            Some(metrics) if difference.metrics => Some(Bound::new(*metrics)?),
             _ => None,
         };
         let undo = Undo::default();
@@ -387,7 +414,8 @@ impl Live {
         reloaded.notes.extend(known.iter().filter_map(|name| opened.get(name)?.of_created_file(name)));
         next.adopt(opened);
         let without_reopened = next.all_but(&difference.reopened);
-        let serving = Serving { config: &wanted, volumes: &without_reopened };
+        let units = without_reopened.units();
+        let serving = Serving { config: &wanted, units: &units };
         self.apply(serving).map_err(|error| {
             undo.take_back();
             Failure::refused(format!("cannot listen on {error}"))
@@ -465,13 +493,13 @@ impl Live {
     }
 
     /// What initiators would lose. Of volumes that are new they have nothing yet.
-    pub(crate) fn losses(&self, now: &Now, wanted: &Config, difference: &Difference) -> Vec<String> {
+    pub(crate) fn losses(&self, now: &LiveState, wanted: &Config, difference: &Difference) -> Vec<String> {
         let gone: Vec<VolumeName> = difference.removed.iter().chain(&difference.reopened).cloned().collect();
         let mut next = now.volumes.all_but(&[]);
         next.rename(&difference.renamed);
-        let next = next.all_but(&gone);
-        let wanted = Serving { config: wanted, volumes: &next };
-        let portals = join::server(wanted).portals;
+        let units = next.all_but(&gone).units();
+        let wanted = Serving { config: wanted, units: &units };
+        let portals = wanted.of_server().portals;
         self.front_ends
             .iter()
             .flat_map(|front_end| front_end.losses(&self.server, wanted, &portals))
@@ -494,14 +522,14 @@ impl Live {
 
     fn apply(&self, wanted: Serving<'_>) -> std::io::Result<()> {
         let adopt = || self.front_ends.iter().for_each(|front_end| front_end.adopt(wanted));
-        let reconfigured = self.server.reconfigure(join::server(wanted), adopt);
+        let reconfigured = self.server.reconfigure(wanted.of_server(), adopt);
         reactor::block_on(reactor::Alone::real_time(), reconfigured).map(drop)
     }
 
     /// Opens the closed volumes with their new specifications. Those in `uncut`, and those that cannot be opened, keep the former ones.
     fn reopen(
         &self,
-        now: &mut Now,
+        now: &mut LiveState,
         wanted: &Config,
         difference: &Difference,
         uncut: &[VolumeName],
@@ -511,6 +539,10 @@ impl Live {
         if difference.reopened.is_empty() {
             return reopened;
         }
+        debug_assert!(
+            difference.reopened.iter().all(|name| now.volumes.get(name).is_none()),
+            "they are closed"
+        );
         for name in &difference.reopened {
             let one = std::slice::from_ref(name);
             let undo = Undo::default();
@@ -539,7 +571,7 @@ impl Live {
                 reopened.not_served.push(name.clone());
             }
         }
-        if let Err(error) = self.apply(Serving { config: wanted, volumes: &now.volumes }) {
+        if let Err(error) = self.apply(Serving { config: wanted, units: &now.volumes.units() }) {
             failed.push(format!("cannot listen on {error}"));
         }
         reopened
@@ -554,6 +586,38 @@ impl Live {
                 failed.push(format!("what is kept of volume {from} could not be renamed: {error}"));
             }
         }
+    }
+}
+
+impl Monitored for Live {
+    fn metrics(&self) -> String {
+        self.metrics()
+    }
+
+    fn health(&self) -> Health {
+        self.health()
+    }
+}
+
+/// Tells the service manager how the server is, until that has ended.
+fn watch(live: &Weak<Live>, period: Duration, has_watchdog: bool) {
+    loop {
+        let begin = Instant::now();
+        let Some(live) = live.upgrade() else { return };
+        let answers = live.server.ask_cores(period, |_| ()).into_iter().enumerate();
+        let silent: Vec<usize> =
+            answers.filter(|(_, answer)| answer.is_none()).map(|(core, _)| core).collect();
+        let Some(supervisor) = live.supervisor.get() else { return };
+        match &silent[..] {
+            [] if has_watchdog => supervisor.tell(&format!("WATCHDOG=1\nSTATUS={}", live.status())),
+            [] => supervisor.tell(&format!("STATUS={}", live.status())),
+            _ => {
+                tracing::error!(reactors = ?silent, "reactor threads do not answer");
+                supervisor.tell(&format!("STATUS=reactor threads do not answer: {silent:?}"));
+            }
+        }
+        drop(live);
+        thread::sleep(period.saturating_sub(begin.elapsed()));
     }
 }
 
@@ -666,6 +730,7 @@ fn grow(
     failed: &mut Vec<String>,
 ) -> Vec<VolumeName> {
     let mut not_grown = Vec::new();
+    debug_assert!(grown.iter().all(|(name, _)| specs.iter().any(|volume| volume.name == *name)));
     for (name, bytes) in grown {
         let Some(opened) = volumes.get(name) else { continue };
         let growth = reactor::timeout(GROW_TIME, opened.unit.volume().device().grow(bytes.0));
@@ -688,28 +753,6 @@ fn grow(
     not_grown
 }
 
-/// Waits for a device on this thread, which has no reactor.
-pub(crate) fn block_on<T>(work: impl Future<Output = T>) -> T {
-    match Epoll::shared(EpollOptions::default()) {
-        Ok(world) => reactor::block_on(world, work),
-        Err(error) => {
-            tracing::warn!(%error, "no epoll to be had for a change of the configuration");
-            reactor::block_on(reactor::Alone::real_time(), work)
-        }
-    }
-}
-
-/// The answer of a device to a request that other orders, or the caller, must not wait for without a limit.
-pub(crate) async fn answered<T>(
-    request: impl Future<Output = Result<T, DeviceError>>,
-) -> Result<T, DeviceError> {
-    reactor::timeout(FLUSH_TIME, request).await.unwrap_or(Err(DeviceError::TimedOut))
-}
-
 /// A file that grows writes back its cached data first, which may be gigabytes.
 const GROW_TIME: Duration = Duration::from_secs(60);
-/// A device that takes longer is said not to answer.
-pub(crate) const FLUSH_TIME: Duration = Duration::from_secs(10);
-/// For the last commands of a volume to end.
-pub(crate) const CLOSE_TIME: Duration = Duration::from_secs(10);
 const CLOSE_STEP: Duration = Duration::from_millis(5);

@@ -122,6 +122,7 @@ fn cut(line: &str) -> Option<usize> {
             end = Some(at);
         }
     }
+    debug_assert!(end.is_none_or(|end| line.is_char_boundary(end)), "it is cut between letters");
     // An end that is the line's own cuts nothing.
     end.filter(|end| line[*end..].trim_end() != "")
 }

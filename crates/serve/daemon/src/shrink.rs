@@ -7,8 +7,8 @@ use std::time::Duration;
 use block::{Allocation, BlockDevice, Blocks, Buffer, DeviceError, Extent, Lba};
 use volume::spec::Bytes;
 
-use crate::config::VolumeName;
-use crate::live::answered;
+use crate::config::values::VolumeName;
+use crate::waiting::answered;
 use backends::Failure;
 
 /// Refuses to cut a volume to `bytes` if data lies behind. A file system of a known length that ends before was made smaller
@@ -95,7 +95,12 @@ async fn first_data(device: &dyn BlockDevice, from: u64) -> Result<Option<u64>, 
         let rest = Extent { lba: Lba(at), blocks: Blocks(geometry.blocks.0 - at) };
         for run in answered(device.allocation(rest, RUNS)).await? {
             let end = run.extent.lba.0 + run.extent.blocks.0;
+            debug_assert!(
+                at < end && end <= geometry.blocks.0,
+                "runs are parts of what was asked for, in order"
+            );
             while run.allocation == Allocation::Mapped && at < end {
+                debug_assert!(step.0 > 0);
                 let piece = Extent { lba: Lba(at), blocks: Blocks(step.0.min(end - at)) };
                 let buffer = Buffer::recycled(geometry.length(piece) as usize);
                 let data = answered(device.read(piece, buffer)).await?;

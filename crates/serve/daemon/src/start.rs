@@ -15,14 +15,14 @@ use host::{EpollOptions, threads};
 use reactor::{Sender, mailbox};
 use volume::backend::Undo;
 
-use crate::config::{Config, Metrics};
+use crate::config::{Config, Running, Serving};
 use crate::control::{Events, Reply, Socket};
 use crate::desired::Desired;
-use crate::front_ends::{Running, Serving};
-use crate::live::{Live, Now};
-use crate::remotes::{Ends, Jobs, LastUse, Openers};
+use crate::live::{Live, LiveState};
+use crate::metrics::http::Bound;
 use crate::state::{self, CONTROL, ServerState};
-use crate::{join, summary, volumes};
+use crate::waiting::{Ends, Jobs, LastUse, Openers};
+use crate::{announce, volumes};
 
 /// A server that has been started. Dropping it leaves its threads to themselves.
 pub struct Started {
@@ -56,16 +56,18 @@ fn start_noting(desired: Desired, config: Config, undo: &Undo) -> Result<Started
     let (openers, of_cores, ends) = Openers::of_cores(cores);
     let (reactors, begins) = start_reactors(&config, cores, of_cores)?;
     let volumes = volumes::open(&config, &state, &openers, undo)?;
-    let serving = Serving { config: &config, volumes: &volumes };
+    let units = volumes.units();
+    let serving = Serving { config: &config, units: &units };
     let front_ends: Vec<Arc<dyn Running>> =
         config.front_ends().map(|front_end| front_end.start(serving, cores.get())).collect();
     let for_server = front_ends.iter().map(|front_end| Arc::clone(front_end) as Arc<dyn FrontEnd>).collect();
-    let (server, parts) = Server::new(join::server(serving), cores.get(), for_server);
+    let (server, parts) = Server::new(serving.of_server(), cores.get(), for_server);
     let events = Arc::new(Events::default());
     server.set_observer(events.clone());
     let addresses = addresses(&begin(&begins, parts))?;
+    debug_assert_eq!(addresses.len(), server.portals().len(), "an address for each portal");
     let socket = Socket::bind(&control(&config, state.directory())).map_err(Failure::refused)?;
-    let metrics = config.metrics.as_ref().map(Metrics::bind).transpose()?;
+    let metrics = config.metrics.map(Bound::new).transpose()?;
     tell(&desired, &config, &state, &addresses);
     let live = Live::new(
         state,
@@ -73,7 +75,7 @@ fn start_noting(desired: Desired, config: Config, undo: &Undo) -> Result<Started
         front_ends,
         events,
         openers,
-        Now { desired, config, volumes, ordered: Vec::new(), waiting: 0 },
+        LiveState { desired, config, volumes, ordered: Vec::new(), waiting: 0 },
     );
     live.serve_metrics(metrics)?;
     Ok(Started { live, addresses, ends, reactors, socket: Some(socket), socket_file: None })
@@ -137,7 +139,6 @@ pub(crate) fn state_directory(config: &Config) -> Result<PathBuf, Failure> {
     }
 }
 
-/// Where its control socket is.
 pub(crate) fn control(config: &Config, state: &Path) -> PathBuf {
     config.control.clone().unwrap_or_else(|| state.join(CONTROL))
 }
@@ -147,12 +148,12 @@ fn tell(desired: &Desired, config: &Config, state: &ServerState, bound: &[Listen
     let file = desired.path.as_ref().map(|path| path.display().to_string());
     let (version, pid, state) = (env!("CARGO_PKG_VERSION"), process::id(), state.directory().display());
     tracing::info!(version, pid, config = file, %state, "started");
-    for line in summary::of(config, bound).lines() {
+    for line in announce::summary_of(config, bound).lines() {
         tracing::info!("serves: {}", secrets::masked(line).trim_start());
     }
 }
 
-type Bound = Receiver<io::Result<Vec<ListenAddress>>>;
+type BoundPortals = Receiver<io::Result<Vec<ListenAddress>>>;
 
 /// What a reactor thread serves, and who hears of the portals.
 type Part = (Core, mpsc::Sender<io::Result<Vec<ListenAddress>>>);
@@ -192,8 +193,9 @@ fn start_reactors(
 }
 
 /// Gives the reactor threads their parts. The receiver hears of the portals.
-fn begin(begins: &[Sender<Part>], parts: Vec<Core>) -> Bound {
+fn begin(begins: &[Sender<Part>], parts: Vec<Core>) -> BoundPortals {
     let (report, bound) = mpsc::channel();
+    debug_assert_eq!(begins.len(), parts.len(), "each reactor has a core");
     for (begin, core) in begins.iter().zip(parts) {
         // A reactor that has ended is missed by who waits for the portals.
         let _ = begin.send((core, report.clone()));
@@ -201,7 +203,7 @@ fn begin(begins: &[Sender<Part>], parts: Vec<Core>) -> Bound {
     bound
 }
 
-fn addresses(bound: &Bound) -> Result<Vec<ListenAddress>, Failure> {
+fn addresses(bound: &BoundPortals) -> Result<Vec<ListenAddress>, Failure> {
     match bound.recv() {
         Ok(Ok(addresses)) => Ok(addresses),
         Ok(Err(error)) => Err(Failure::refused(no_listener(&error))),
@@ -239,18 +241,8 @@ mod tests {
     #[test]
     fn a_volume_shrinks_by_an_order_alone_and_not_into_its_data() {
         use std::os::unix::fs::FileExt as _;
-        let folder = tempfile::tempdir().expect("a temporary directory");
-        let image = folder.path().join("v.img");
-        let desired = |mib: u64| Desired {
-            volumes: vec![format!("v=file:{}?size={mib}MiB", image.display()).parse().expect("a volume")],
-            listen: vec!["127.0.0.1:0".parse().expect("an address")],
-            state: Some(folder.path().join("state")),
-            reactors: Some(1),
-            ..Desired::default()
-        };
-        let start_with = |mib| start(desired(mib), desired(mib).safe_config().expect("nothing wrong"));
-        let mut server = start_with(4).expect("started");
-        server.open().expect("threads");
+        let one = One::start("file:FOLDER/v.img?size=4MiB");
+        let image = one.folder.path().join("v.img");
         let file = std::fs::File::options().write(true).open(&image).expect("made");
         file.write_all_at(b"data", 3 << 20).expect("written");
         let resize = |mib: u64, shrink, discard_data| {
@@ -260,26 +252,25 @@ mod tests {
                 shrink,
                 discard_data,
             };
-            let request = Request::Change { change, dry_run: false, force: false };
-            match ask(&folder.path().join("state").join(CONTROL), &request).expect("a reply") {
+            match one.live().answer(&Request::Change { change, dry_run: false, force: false }, "test") {
                 Reply::Reloaded { failed, .. } => failed.join("\n"),
                 Reply::Refused { reason } => reason,
                 other => panic!("{other:?}"),
             }
         };
-        let bytes = |server: &Started| server.live().volumes()[0].bytes >> 20;
         assert!(resize(2, false, false).contains("cannot become 2MiB"));
         let told = resize(2, true, false);
         assert!(told.contains("data lies behind it, from byte 3145728 on"), "{told}");
-        assert_eq!(bytes(&server), 4);
+        assert_eq!(one.mib(), 4);
         assert_eq!(resize(2, true, true), "");
-        assert_eq!(bytes(&server), 2);
+        assert_eq!(one.mib(), 2);
         assert_eq!(resize(1, true, false), "", "there is no data");
         assert_eq!(resize(4, false, false), "", "the file has kept its length");
-        assert_eq!(bytes(&server), 4);
-        server.live().shutdown(std::time::Duration::ZERO);
-        server.join().expect("flushed");
-        let told = start_with(2).map(drop).expect_err("cut by a configuration").to_string();
+        assert_eq!(one.mib(), 4);
+        let folder = one.end();
+        let desired = desired("127.0.0.1:0", "file:FOLDER/v.img?size=2MiB", &folder);
+        let config = desired.safe_config().expect("nothing wrong");
+        let told = start(desired, config).map(drop).expect_err("cut by a configuration").to_string();
         assert!(told.contains("served with 4MiB, and would be cut to 2MiB"), "{told}");
     }
 
@@ -299,14 +290,8 @@ mod tests {
         }
 
         fn start_in(folder: tempfile::TempDir, listen: &str, spec: &str) -> One {
+            let desired = desired(listen, spec, &folder);
             let mut one = One { folder, server: None };
-            let desired = Desired {
-                volumes: vec![format!("v={}", one.text(spec)).parse().expect("a volume")],
-                listen: vec![listen.parse().expect("an address")],
-                state: Some(one.folder.path().join("state")),
-                reactors: Some(1),
-                ..Desired::default()
-            };
             let config = desired.safe_config().expect("nothing wrong");
             let server = one.server.insert(start(desired, config).expect("started"));
             server.open().expect("threads");
@@ -344,10 +329,22 @@ mod tests {
             self.ask(Request::Change { change, dry_run, force: false })
         }
 
-        fn end(mut self) {
+        fn end(mut self) -> tempfile::TempDir {
             let server = self.server.take().expect("started");
             server.live().shutdown(Duration::ZERO);
             server.join().expect("flushed");
+            self.folder
+        }
+    }
+
+    fn desired(listen: &str, spec: &str, folder: &tempfile::TempDir) -> Desired {
+        let spec = spec.replace("FOLDER", &folder.path().display().to_string());
+        Desired {
+            volumes: vec![format!("v={spec}").parse().expect("a volume")],
+            listen: vec![listen.parse().expect("an address")],
+            state: Some(folder.path().join("state")),
+            reactors: Some(1),
+            ..Desired::default()
         }
     }
 
@@ -380,7 +377,7 @@ mod tests {
         let reply = reply.recv_timeout(WAIT).expect("a reply");
         assert_eq!(one.mib(), 4, "{reply}");
         assert!(reply.contains("it stays what it was"), "{reply}");
-        one.end();
+        drop(one.end());
     }
 
     /// The check once held the lock of all orders without a limit: the order to end a fault waited for the fault.
@@ -400,7 +397,7 @@ mod tests {
             one.ask(request).recv_timeout(WAIT).expect("a reply");
         }
         reply.recv_timeout(WAIT).expect("a reply");
-        one.end();
+        drop(one.end());
     }
 
     /// The check once came before the question whether the volume is in use.
@@ -423,7 +420,7 @@ mod tests {
         assert_eq!((faults.counts().hanging, faults.counts().dropped), (0, 0), "its device is not asked");
         faults.pass();
         drop(client);
-        one.end();
+        drop(one.end());
     }
 
     /// A server of a mirror of two files, of which the first can be made to hang.
@@ -473,7 +470,7 @@ mod tests {
         faults.pass();
         let reply = order.recv_timeout(WAIT).expect("a reply");
         assert!(reply.contains("failed: []"), "{reply}");
-        one.end();
+        drop(one.end());
     }
 
     fn add_ram(volume: &str, mib: u64) -> Request {
@@ -523,7 +520,7 @@ mod tests {
         assert!(reply.contains("failed: []"), "{reply}");
         let reply = removed.recv_timeout(WAIT).expect("a reply");
         assert!(reply.contains("- volume v") && reply.contains("failed: []"), "{reply}");
-        one.end();
+        drop(one.end());
     }
 
     /// The first `size=` of a set was once cut: a member's, of a set with all its hosts cut off for nothing.
@@ -535,7 +532,7 @@ mod tests {
         let reply = one.shrink(80, false).recv_timeout(WAIT).expect("a reply");
         assert!(reply.contains("Refused") && reply.contains("only volumes of files"), "{reply}");
         assert_eq!((opening(), one.mib()), (before, mib), "its hosts keep it");
-        one.end();
+        drop(one.end());
     }
 
     /// The record once kept an order that a reload had removed, and the next one did not count.
@@ -579,34 +576,24 @@ mod tests {
     /// What a second program does: this one.
     #[test]
     fn a_server_is_started_asked_changed_and_ended() {
-        let folder = tempfile::tempdir().expect("a temporary directory");
-        let desired = Desired {
-            volumes: vec!["vm1=ram:1MiB".parse().expect("a volume")],
-            listen: vec!["127.0.0.1:0".parse().expect("an address")],
-            state: Some(folder.path().to_owned()),
-            reactors: Some(1),
-            ..Desired::default()
-        };
-        let config = desired.safe_config().expect("nothing wrong");
-        let mut server = start(desired, config).expect("started");
+        let one = One::start("ram:1MiB");
+        let server = one.server.as_ref().expect("started");
         assert_ne!(
             server.addresses()[0].inet().map(|address| address.port()),
             Some(0),
             "the port that was taken"
         );
-        server.open().expect("threads");
-        let Ok(Reply::Targets { targets }) = ask(&folder.path().join(CONTROL), &Request::Targets) else {
+        let socket = one.folder.path().join("state").join(CONTROL);
+        let Ok(Reply::Targets { targets }) = ask(&socket, &Request::Targets) else {
             panic!("no targets");
         };
         assert_eq!(targets[0].portals, [server.addresses()[0].to_string()]);
-        let socket = folder.path().join(CONTROL);
         let added = ask(&socket, &add_ram("vm2", 2)).expect("a reply");
         assert!(matches!(&added, Reply::Reloaded { failed, .. } if failed.is_empty()), "{added:?}");
         let sizes = server.live().volumes().into_iter().map(|volume| (volume.name, volume.bytes));
-        let expected = [("vm1".to_owned(), 1 << 20), ("vm2".to_owned(), 2 << 20)];
+        let expected = [("v".to_owned(), 1 << 20), ("vm2".to_owned(), 2 << 20)];
         assert_eq!(sizes.collect::<Vec<_>>(), expected);
-        server.live().shutdown(std::time::Duration::ZERO);
-        server.join().expect("flushed");
+        let _folder = one.end();
         assert!(!socket.exists(), "its socket goes with it");
     }
 }

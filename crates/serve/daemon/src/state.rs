@@ -4,6 +4,9 @@
 //! data has `spec` and `bytes`, what it was served as and its length then: it was served before, so that a file of it which is missing
 //! is not created, and one that was cut is told from one that is to grow. The folder
 //! is locked while the volume is served, so that no two servers give one identity to two disks.
+//!
+//! What was served before permits a start: which missing files are created, with which length
+//! a file is opened that is to grow, and that a volume has not become smaller.
 
 use std::fmt;
 use std::fs::{self, File, TryLockError};
@@ -12,14 +15,18 @@ use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 use std::process;
 
+use backends::Failure;
+use backends::raid::{file_of, is_one_file};
 use block::{DeviceError, Pending};
 use host::StateDirectory;
-use volume::backend::Undo;
+use volume::backend::{Creation, Undo};
+use volume::spec::{Bytes, Spec};
 use volume::{LossMark, PersistentState};
 
-use crate::config::{ConfigFile, Uuid, Volume, VolumeName};
-use crate::front_ends::FrontEnds;
-use backends::Failure;
+use crate::config::file::{ConfigFile, with_size};
+use crate::config::values::{Uuid, VolumeName};
+use crate::config::{FrontEnds, Volume};
+use crate::difference::{growth, size};
 
 /// The state directory, which exists and is writable, and is this server's as long as this is not dropped.
 #[derive(Debug)]
@@ -34,7 +41,6 @@ pub(crate) struct ServerState {
 pub(crate) struct Kept {
     /// Where it is.
     pub(crate) folder: PathBuf,
-    /// It has an identity.
     pub(crate) has_identity: bool,
     /// What it was served as.
     pub(crate) spec: Option<String>,
@@ -43,10 +49,89 @@ pub(crate) struct Kept {
 }
 
 impl Kept {
-    /// Where its length is kept.
-    pub(crate) fn bytes_path(&self) -> PathBuf {
-        self.folder.join(BYTES)
+    /// Which missing files of the volume are created: none if it was served before, but those of which the specification orders it, and
+    /// that counts once.
+    pub(crate) fn creation(&self, volume: &Volume) -> Creation {
+        match (&self.spec, self.served_as()) {
+            (None, _) => Creation::Free,
+            (_, Some(before)) if before.orders_creation() && volume.spec.orders_creation() => Creation::Never,
+            _ => Creation::Ordered,
+        }
     }
+
+    /// If the volume is to grow: its new length, and its specification with the length of before. Orders are those of now.
+    pub(crate) fn growing(&self, volume: &Volume) -> Option<(Bytes, Spec)> {
+        let before = self.served_as()?;
+        let bytes = growth(&before, &volume.spec)?;
+        debug_assert!(size(&before).is_some_and(|size| size.0 < bytes.0), "it becomes longer");
+        let former = with_size(&volume.spec.to_string(), size(&before)?)?;
+        Some((bytes, backends::parse(&former).ok()?))
+    }
+
+    /// Refuses a smaller `size=` of a store of before, which is not even opened with it: a RAID set would go on without that member.
+    pub(crate) fn check_sizes(&self, volume: &Volume) -> Result<(), Failure> {
+        let (Some(before), Some(bytes)) = (self.served_as(), self.bytes) else { return Ok(()) };
+        let (kept, now) = (stores(&before), stores(&volume.spec));
+        // After an order to shrink it the kept length is the smaller one already.
+        let is_cut = |old: &Bytes, new: &Bytes| new.0 < old.0 && (now.len() > 1 || new.0 < bytes);
+        let sizes = now.iter().filter_map(|store| {
+            let former = kept.iter().find(|former| is_same(former, store))?;
+            Some((size(former)?, size(store)?))
+        });
+        match sizes.into_iter().find(|(old, new)| is_cut(old, new)) {
+            Some((old, new)) => Err(self.cut(volume, old, new)),
+            None => Ok(()),
+        }
+    }
+
+    /// Refuses a volume that has become smaller without an order, if a store of it is one of before.
+    pub(crate) fn check_length(&self, volume: &Volume, bytes: u64) -> Result<(), Failure> {
+        let (Some(kept), Some(before)) = (self.served_as(), self.bytes) else { return Ok(()) };
+        let (kept, now) = (stores(&kept), stores(&volume.spec));
+        match bytes < before && now.iter().any(|store| kept.iter().any(|former| is_same(former, store))) {
+            true => Err(self.cut(volume, Bytes(before), Bytes(bytes))),
+            false => Ok(()),
+        }
+    }
+
+    fn cut(&self, volume: &Volume, before: Bytes, bytes: Bytes) -> Failure {
+        let (name, kept) = (&volume.name, self.folder.join(BYTES));
+        // The one remedy that every kind of store has: what keeps data may be outside of this server.
+        let mut why = format!(
+            "it was served with {before}, and would be cut to {bytes}: give it its former size again, or, if it was made smaller on \
+             purpose and the data behind {bytes} is not needed, remove {}, which keeps the former size",
+            kept.display()
+        );
+        if size(&volume.spec).is_some() && file_of(&volume.spec).is_some() {
+            let resize = format!("linerate server resize {name} {bytes} --shrink");
+            why += &format!("; while it is served, `{resize}` looks for data first");
+        }
+        Failure::refused(why)
+    }
+
+    /// What it was served as, if that can still be read.
+    fn served_as(&self) -> Option<Spec> {
+        backends::parse(self.spec.as_deref()?).ok()
+    }
+}
+
+/// The stores below all layers.
+fn stores(spec: &Spec) -> Vec<&Spec> {
+    match spec.backend.members() {
+        [] => vec![spec],
+        members => members.iter().flat_map(stores).collect(),
+    }
+}
+
+/// Whether both are one store, perhaps of another size. Options do not count. A file is the same by any path that leads to it, and
+/// a URL only as it is written.
+fn is_same(one: &Spec, other: &Spec) -> bool {
+    let (one, other) = (one.backend(), other.backend());
+    let is_one_place = match (one.path(), other.path()) {
+        (Some(one), Some(other)) => is_one_file(one, other),
+        _ => one.argument() == other.argument(),
+    };
+    one.keeps_data() && one.kind().name == other.kind().name && is_one_place
 }
 
 /// A volume's folder, held against other servers until it is dropped.
@@ -222,6 +307,7 @@ impl ServerState {
     }
 
     fn path_of(&self, volume: &VolumeName) -> PathBuf {
+        debug_assert!(!volume.as_str().starts_with('.'), "no name leads elsewhere");
         self.directory.join("volumes").join(volume.as_str())
     }
 }
@@ -589,5 +675,49 @@ mod tests {
         assert_eq!(place(false, path("/x"), path("/home/a")), path("/x/linerate"));
         assert_eq!(place(false, path("x"), path("/home/a")), path("/home/a/.local/state/linerate"));
         assert_eq!(place(false, None, None), None);
+    }
+
+    fn made_of(spec: &str) -> Volume {
+        Volume::new("v".parse().expect("a name"), backends::parse(spec).expect("a specification"))
+    }
+
+    fn served(spec: &str, mib: u64) -> Kept {
+        Kept { spec: Some(spec.to_owned()), bytes: Some(mib << 20), ..Kept::default() }
+    }
+
+    /// Any two LUNs were one store, since neither has a path, and of a set the first member alone counted.
+    #[test]
+    fn a_volume_has_become_smaller_if_it_has_a_store_of_before() {
+        for (before, now, is_refused) in [
+            ("iscsi://san1/iqn.2026-01.com.example:a/0", "iscsi://san1/iqn.2026-01.com.example:a/0", true),
+            ("iscsi://san1/iqn.2026-01.com.example:a/0", "iscsi://san1/iqn.2026-01.com.example:a/1", false),
+            ("nbd://san1/a", "delay:1ms:[nbd://san1/a]", true),
+            ("nbd://san1/a", "nbd://san1/b", false),
+            ("raid1:[file:/a,file:/b]", "raid1:[file:/c,file:/b]", true),
+            ("raid1:[file:/a,file:/b]", "raid1:[file:/c,file:/d]", false),
+            ("raid1:[ram:2MiB,file:/b]", "raid1:[ram:2MiB,file:/d]", false),
+            ("file:/a?direct", "file:/a?size=1MiB", true),
+            ("file:/a/b", "file:/a//./b", true),
+            ("file:/proc/self/mounts", "file:/proc/mounts", true),
+        ] {
+            let refused = served(before, 2).check_length(&made_of(now), 1 << 20);
+            assert_eq!(refused.is_err(), is_refused, "{before} {now}");
+            assert!(served(before, 2).check_length(&made_of(now), 2 << 20).is_ok(), "{before} {now}");
+        }
+    }
+
+    #[test]
+    fn a_smaller_size_of_any_member_is_refused_before_it_is_opened() {
+        let before = "raid1:[file:/a?size=2MiB,file:/b?size=2MiB]";
+        for (now, is_refused) in [
+            ("raid1:[file:/a?size=2MiB,file:/b?size=1MiB]", true),
+            ("raid1:[file:/a?size=1MiB,file:/b?size=2MiB]", true),
+            ("raid1:[file:/a?size=2MiB,file:/c?size=1MiB]", false),
+            ("raid1:[file:/a?size=3MiB,file:/b?size=2MiB]", false),
+        ] {
+            assert_eq!(served(before, 1).check_sizes(&made_of(now)).is_err(), is_refused, "{now}");
+        }
+        let shrunk = served("file:/a?size=2MiB", 1);
+        assert!(shrunk.check_sizes(&made_of("file:/a?size=1MiB")).is_ok(), "by an order");
     }
 }

@@ -8,13 +8,7 @@ use std::io;
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
-use std::sync::{Arc, Weak};
-use std::thread;
-use std::time::{Duration, Instant};
-
-use backends::Failure;
-
-use crate::live::Live;
+use std::time::Duration;
 
 /// How often the status is told anew if there is no watchdog.
 const STATUS_TIME: Duration = Duration::from_secs(10);
@@ -25,7 +19,7 @@ pub struct Supervisor {
     socket: UnixDatagram,
     address: SocketAddr,
     /// It ends the process if it hears nothing for so long.
-    watchdog: Option<Duration>,
+    pub(crate) watchdog: Option<Duration>,
 }
 
 impl Supervisor {
@@ -48,6 +42,7 @@ impl Supervisor {
         let number = |name| variable(name)?.to_str()?.parse::<u64>().ok();
         let is_ours = number("WATCHDOG_PID").is_none_or(|other| other == u64::from(pid));
         let watchdog = number("WATCHDOG_USEC").filter(|time| is_ours && *time > 0);
+        debug_assert!(watchdog != Some(0), "that is no watchdog");
         let (socket, watchdog) = (UnixDatagram::unbound()?, watchdog.map(Duration::from_micros));
         // A service manager that does not read must not hold up a reload.
         socket.set_nonblocking(true)?;
@@ -60,81 +55,23 @@ impl Supervisor {
         self.tell(&format!("RELOADING=1\nMONOTONIC_USEC={time}\nSTATUS=reloading"));
     }
 
-    /// It serves.
     pub(crate) fn ready(&self, status: &str) {
         self.tell(&format!("READY=1\nSTATUS={status}"));
     }
 
-    /// It ends.
     pub(crate) fn stopping(&self) {
         self.tell("STOPPING=1\nSTATUS=initiators are asked to log out");
     }
 
-    fn tell(&self, lines: &str) {
+    pub(crate) fn tell(&self, lines: &str) {
         if let Err(error) = self.socket.send_to_addr(lines.as_bytes(), &self.address) {
             tracing::debug!(%error, "the service manager was not told");
         }
     }
 
     /// Twice in the time after which it would be ended.
-    fn period(&self) -> Duration {
+    pub(crate) fn period(&self) -> Duration {
         self.watchdog.map_or(STATUS_TIME, |time| time / 2)
-    }
-}
-
-impl Live {
-    /// Tells the service manager that the server serves, and from now on how it goes. Its watchdog hears of this server as
-    /// long as every reactor thread answers.
-    ///
-    /// # Errors
-    /// There is no thread to be had.
-    pub fn supervise(self: &Arc<Live>, supervisor: Supervisor) -> Result<(), Failure> {
-        let period = supervisor.period();
-        let has_watchdog = supervisor.watchdog.is_some();
-        self.set_supervisor(supervisor);
-        self.tell_ready();
-        let live = Arc::downgrade(self);
-        let work = move || watch(&live, period, has_watchdog);
-        thread::Builder::new().name("supervisor".to_owned()).spawn(work).map(drop).map_err(Failure::failed)
-    }
-
-    /// The server serves, or serves again after a reload.
-    pub(crate) fn tell_ready(&self) {
-        if let Some(supervisor) = self.supervisor() {
-            supervisor.ready(&self.status());
-        }
-    }
-
-    /// For people, in a line.
-    fn status(&self) -> String {
-        let targets = self.probe().targets().len();
-        let volumes = self.server().volumes().iter().count();
-        format!("serves {targets} target(s), {volumes} volume(s)")
-    }
-
-    /// The cores that do not run a closure within this time.
-    fn silent_cores(&self, within: Duration) -> Vec<usize> {
-        let answers = self.server().ask_cores(within, |_| ());
-        answers.iter().enumerate().filter(|(_, answer)| answer.is_none()).map(|(core, _)| core).collect()
-    }
-}
-
-fn watch(live: &Weak<Live>, period: Duration, has_watchdog: bool) {
-    loop {
-        let begin = Instant::now();
-        let Some(live) = live.upgrade() else { return };
-        let silent = live.silent_cores(period);
-        let Some(supervisor) = live.supervisor() else { return };
-        match &silent[..] {
-            [] if has_watchdog => supervisor.tell(&format!("WATCHDOG=1\nSTATUS={}", live.status())),
-            [] => supervisor.tell(&format!("STATUS={}", live.status())),
-            _ => {
-                tracing::error!(reactors = ?silent, "reactor threads do not answer");
-                supervisor.tell(&format!("STATUS=reactor threads do not answer: {silent:?}"));
-            }
-        }
-        drop(live);
-        thread::sleep(period.saturating_sub(begin.elapsed()));
     }
 }
 

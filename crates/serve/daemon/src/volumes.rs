@@ -3,41 +3,35 @@
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::thread;
 use std::time::Instant;
 
+use backends::Failure;
+use backends::raid::{self, Running};
 use block::{BlockDevice, DeviceError, FaultControl};
 use logical_unit::{Identity, LogicalUnit, LogicalUnitOptions};
 use volume::backend::{Creation, Layers, Opening, Undo};
-use volume::{NamedVolumes, PersistentState, VolumeOptions};
-
-use crate::config::{Config, Volume, VolumeName};
-use crate::control::FaultMode;
-use crate::state::{Kept, ServerState, UnitState};
-use backends::Failure;
-use backends::raid::{self, Running};
 use volume::spec::{Bytes, Spec};
+use volume::{PersistentState, VolumeOptions};
 
-use crate::cache_generation;
-use crate::live::block_on;
-use crate::mark;
-use crate::remotes::Openers;
+use crate::config::values::VolumeName;
+use crate::config::{Config, Units, Volume};
+use crate::control::FaultMode;
+use crate::identity;
+use crate::state::{Kept, ServerState, UnitState};
+use crate::waiting::{Openers, at_once, block_on};
 
 /// The volumes of a server that are open, by name.
 #[derive(Default)]
-pub struct Volumes(HashMap<VolumeName, Opened>);
+pub(crate) struct Volumes(HashMap<VolumeName, Opened>);
 
 /// A volume in use.
 #[derive(Clone)]
 pub(crate) struct Opened {
-    /// Its logical unit.
     pub(crate) unit: Arc<LogicalUnit>,
     /// What it was opened as, for people.
     pub(crate) spec: String,
     /// Its layers that take orders.
     pub(crate) layers: Layers,
-    /// What is kept of it.
     pub(crate) kept: Arc<UnitState>,
     /// The file that was made for it just now.
     created: Option<PathBuf>,
@@ -46,11 +40,6 @@ pub(crate) struct Opened {
 }
 
 impl Volumes {
-    /// A volume as a logical unit. [`LogicalUnit::volume`] is what front ends without SCSI use.
-    pub fn unit(&self, name: &VolumeName) -> Option<&Arc<LogicalUnit>> {
-        Some(&self.get(name)?.unit)
-    }
-
     pub(crate) fn get(&self, name: &VolumeName) -> Option<&Opened> {
         self.0.get(name)
     }
@@ -80,19 +69,19 @@ impl Volumes {
     }
 
     /// What front ends serve, by name.
-    pub(crate) fn by_name(&self) -> NamedVolumes {
-        let named =
-            |(name, opened): (&VolumeName, &Opened)| (name.to_string(), Arc::clone(opened.unit.volume()));
-        self.0.iter().map(named).collect()
+    pub(crate) fn units(&self) -> Units {
+        self.0.iter().map(|(name, opened)| (name.clone(), Arc::clone(&opened.unit))).collect()
     }
 
-    /// Takes one out.
     pub(crate) fn take(&mut self, name: &VolumeName) -> Option<(VolumeName, Opened)> {
         self.0.remove_entry(name)
     }
 
-    /// Adds others.
     pub(crate) fn adopt(&mut self, others: Volumes) {
+        debug_assert!(
+            others.0.keys().all(|name| !self.0.contains_key(name)),
+            "no volume takes another's place"
+        );
         self.0.extend(others.0);
     }
 
@@ -100,6 +89,7 @@ impl Volumes {
     pub(crate) fn rename(&mut self, renamed: &[(VolumeName, VolumeName)]) {
         let taken: Vec<_> =
             renamed.iter().filter_map(|(from, to)| Some((to.clone(), self.0.remove(from)?))).collect();
+        debug_assert_eq!(taken.len(), renamed.len(), "what gets another name is served");
         taken.iter().for_each(|(name, opened)| opened.name_sets(name));
         self.0.extend(taken);
     }
@@ -113,7 +103,6 @@ impl Volumes {
         }
     }
 
-    /// The volume with this name.
     pub(crate) fn named(&self, name: &str) -> Option<&Opened> {
         self.0.iter().find(|(known, _)| known.as_str() == name).map(|(_, opened)| opened)
     }
@@ -214,37 +203,6 @@ fn open_all<'a>(
     renamed.into_iter().chain(others).collect::<Result<_, _>>().map(Volumes)
 }
 
-/// How many volumes are opened at a time. A new volume's identity must be on the disk before it is served,
-/// and a file system commits what waits together: 4,096 of them took 28 s one by one and take below 2 s so.
-const OPENERS: usize = 32;
-
-/// Does `work` for each of `things` on up to [`OPENERS`] threads; the results are in the order of the things.
-pub(crate) fn at_once<T: Sync, R: Send>(things: &[T], work: impl Fn(&T) -> R + Sync) -> Vec<R> {
-    let next = AtomicUsize::new(0);
-    let run = || {
-        let mut done = Vec::new();
-        while let index = next.fetch_add(1, Ordering::Relaxed)
-            && let Some(thing) = things.get(index)
-        {
-            done.push((index, work(thing)));
-        }
-        done
-    };
-    let mut done = thread::scope(|scope| {
-        // The rest of the work is this thread's, and all of it if there are no threads to be had.
-        let helpers = 1..OPENERS.min(things.len());
-        let helpers: Vec<_> =
-            helpers.map_while(|_| thread::Builder::new().spawn_scoped(scope, run).ok()).collect();
-        let mut done = run();
-        for helper in helpers {
-            done.extend(helper.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)));
-        }
-        done
-    });
-    done.sort_unstable_by_key(|(index, _)| *index);
-    done.into_iter().map(|(_, result)| result).collect()
-}
-
 /// The devices of those volumes that are reached over a network, what makes their `fault:` layers misbehave, and layers that take
 /// orders.
 type Remotes = HashMap<VolumeName, (Arc<dyn BlockDevice>, FaultControl, Layers)>;
@@ -259,6 +217,7 @@ fn remotes<'a>(
         remote.map(|volume| Ok((*volume, opening(volume)?.1))).collect::<Result<_, Failure>>()?;
     let opened = remote.iter().map(|(volume, opening)| (volume.spec.clone(), opening.clone()));
     let opened = openers.open(opened.collect());
+    debug_assert_eq!(opened.len(), remote.len(), "an outcome for each");
     let named = remote.into_iter().zip(opened).map(|((volume, Opening { faults, layers, .. }), device)| {
         let device = device.map_err(|failure| failure.context(format_args!("volume {}", volume.name)))?;
         Ok((volume.name.clone(), (device, faults, layers)))
@@ -293,13 +252,13 @@ fn open_one(
         Some(uuid) => uuid,
         None => {
             let may_be_known = volume.spec.keeps_data() && created.is_none();
-            let marked = may_be_known.then(|| mark::identity(volume, state.directory(), device.as_ref()));
+            let marked = may_be_known.then(|| identity::marked(volume, state.directory(), device.as_ref()));
             folder.keep_identity(marked.transpose()?.flatten()).map_err(Failure::refused)?
         }
     };
-    mark::put(volume, uuid, &opening.undo);
+    identity::put_mark(volume, uuid, &opening.undo);
     // A file that is created lies on a file system only now.
-    let generation = cache_generation::of(&uuid, &volume.spec);
+    let generation = identity::cache_generation(&uuid, &volume.spec);
     let options = LogicalUnitOptions {
         identity: Identity { given: volume.names.clone(), ..Identity::new(uuid.0) },
         removable: volume.spec.removable,
@@ -355,6 +314,7 @@ mod tests {
     use std::collections::HashSet;
 
     use super::*;
+    use crate::waiting::OPENERS;
 
     fn aside() -> Openers {
         Openers::aside().expect("a thread")

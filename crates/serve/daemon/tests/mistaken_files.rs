@@ -178,7 +178,7 @@ fn names_a_place(sentence: &str, path: &Path, text: &str) -> bool {
 }
 
 fn serves(live: &Live) -> (String, Vec<(String, String)>) {
-    let targets = live.with_config(daemon::summary::text);
+    let targets = live.with_config(daemon::announce::summary);
     let volumes = live.volumes().into_iter().map(|volume| (volume.name, volume.spec));
     (targets, volumes.collect())
 }

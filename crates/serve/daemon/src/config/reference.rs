@@ -1,7 +1,7 @@
 //! The configuration file as users are told of it: [`TEXT`] is an example with every section and key, each with a comment, and
 //! [`sections`] joins it with what the parser really accepts.
 
-use super::document;
+use super::known_keys;
 
 /// The example. A key behind `#` without a blank is one that excludes another key of the example.
 pub const TEXT: &str = include_str!("reference.toml");
@@ -32,7 +32,7 @@ pub struct Key {
 
 /// All sections, each heading once.
 pub fn sections() -> Vec<Section> {
-    let known = document::known_keys(TEXT);
+    let known = known_keys(TEXT);
     let kind = |heading: &str, name: &str| {
         let of_section = known.iter().filter(|(title, _)| generic(title) == heading);
         let key = of_section.flat_map(|(_, keys)| keys).find(|key| key.name == name);
@@ -92,7 +92,7 @@ mod tests {
                 assert!(!key.text.is_empty(), "{} of {heading} is not explained", key.name);
             }
         }
-        for (heading, keys) in document::known_keys(TEXT) {
+        for (heading, keys) in known_keys(TEXT) {
             let section = explained.iter().find(|section| section.heading == generic(&heading));
             let path = |name: &str| {
                 format!("{}.{name}", heading.trim_matches(['[', ']'])).trim_start_matches('.').to_owned()

@@ -1,18 +1,19 @@
-//! A table of the configuration file, read key by key.
+//! A table of the configuration file, read key by key, and the mistakes in it.
 //!
 //! `serde` is not used: its derive stops at the first mistake and names Rust types. Here all mistakes of a
 //! file are reported at once, an unknown key with the nearest known one, and an invalid value with a valid
-//! example.
+//! example. Each is shown with line and column. Values that may be secrets are not shown, since messages end up in logs and bug
+//! reports.
 
-use std::cell::RefCell;
-use std::fmt::Display;
+use std::cell::{Cell, RefCell};
+use std::fmt::{self, Display, Write};
 use std::ops::{Range, RangeInclusive};
+use std::path::Path;
 use std::str::FromStr;
 
+use backends::secrets::{self, Exposed};
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
-
-use super::mistake::Mistakes;
 use volume::nearest::hint;
 
 /// A value and where it stands.
@@ -26,7 +27,7 @@ pub struct Placed<T> {
 
 /// A key that a table may have.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct KnownKey {
+pub(crate) struct KnownKey {
     /// Its name.
     pub name: &'static str,
     /// What its value is, for people: `a string`, `a number from 1 to 1024`.
@@ -40,8 +41,6 @@ pub struct Section<'a> {
     at: Range<usize>,
     table: &'a DeTable<'a>,
     asked: RefCell<Vec<KnownKey>>,
-    /// Keys by the names that they had before.
-    old: RefCell<Vec<&'static str>>,
     /// Where its mistakes go.
     pub mistakes: &'a Mistakes<'a>,
 }
@@ -55,14 +54,8 @@ impl<'a> Section<'a> {
         table: &'a DeTable<'a>,
         mistakes: &'a Mistakes<'a>,
     ) -> Section<'a> {
-        Section {
-            title: title.into(),
-            at,
-            table,
-            asked: RefCell::default(),
-            old: RefCell::default(),
-            mistakes,
-        }
+        debug_assert!(at.start <= at.end, "a place in the file");
+        Section { title: title.into(), at, table, asked: RefCell::default(), mistakes }
     }
 
     /// Where its heading is.
@@ -85,11 +78,6 @@ impl<'a> Section<'a> {
         &self.title
     }
 
-    fn value(&self, key: &'static str, kind: impl Into<String>) -> Option<&'a Value<'a>> {
-        self.asked.borrow_mut().push(KnownKey { name: key, kind: kind.into() });
-        self.table.get(key)
-    }
-
     /// The value of `key`, if it is there and `read` understands it. `read` answers a sentence otherwise.
     fn read<T>(
         &self,
@@ -97,7 +85,8 @@ impl<'a> Section<'a> {
         kind: impl Into<String>,
         read: impl FnOnce(&'a DeValue<'a>) -> Result<T, String>,
     ) -> Option<Placed<T>> {
-        let value = self.value(key, kind)?;
+        self.asked.borrow_mut().push(KnownKey { name: key, kind: kind.into() });
+        let value = self.table.get(key)?;
         match read(value.get_ref()) {
             Ok(read) => Some(Placed { value: read, at: value.span() }),
             Err(sentence) => {
@@ -120,17 +109,6 @@ impl<'a> Section<'a> {
         self.read(key, "true or false", flag).map(|placed| placed.value)
     }
 
-    /// The same for a key that was called `old` before.
-    pub fn renamed_flag(&self, key: &'static str, old: &'static str) -> Option<bool> {
-        self.old.borrow_mut().push(old);
-        if self.has(key) || !self.has(old) {
-            return self.flag(key);
-        }
-        let flag = self.flag(old);
-        self.asked.borrow_mut().retain(|asked| asked.name != old);
-        flag
-    }
-
     /// A number in this range.
     pub fn count(&self, key: &'static str, range: RangeInclusive<u64>) -> Option<Placed<u64>> {
         let kind = format!("a number from {} to {}", range.start(), range.end());
@@ -144,46 +122,51 @@ impl<'a> Section<'a> {
 
     /// An array of such strings, if it is there.
     pub fn list<T: FromStr<Err: Display>>(&self, key: &'static str) -> Option<Vec<T>> {
-        let element = |value: &'a Value<'a>| match text(value.get_ref()).and_then(parse) {
-            Ok(element) => Some(element),
-            Err(sentence) => {
-                self.mistakes.add(value.span(), format!("`{key}`: {sentence}"));
-                None
-            }
-        };
-        let array = self.array(key, "a list of strings", "write strings in brackets: [\"…\", \"…\"]")?;
-        Some(array.filter_map(element).collect())
+        self.list_by(key, str::parse)
+    }
+
+    /// The same by a function that reads an element.
+    pub fn list_by<T, E: Display>(
+        &self,
+        key: &'static str,
+        read: impl Fn(&str) -> Result<T, E>,
+    ) -> Option<Vec<T>> {
+        let read = |value| read(text(value)?).map_err(|error| error.to_string());
+        let list =
+            self.elements(key, "a list of strings", "write strings in brackets: [\"…\", \"…\"]", read)?;
+        Some(list.into_iter().map(|element| element.value).collect())
     }
 
     /// An array of numbers, if it is there.
     pub fn counts(&self, key: &'static str, range: RangeInclusive<u64>) -> Option<Vec<Placed<u64>>> {
-        let element = |value: &'a Value<'a>| match count(value.get_ref(), &range) {
-            Ok(number) => Some(Placed { value: number, at: value.span() }),
+        let read = |value| count(value, &range);
+        self.elements(key, "a list of numbers", "write numbers in brackets: [1, 2]", read)
+    }
+
+    /// The elements of an array that `read` understands. An empty one is a mistake: it could mean "none" or "not set", and the key
+    /// can be left out.
+    fn elements<T>(
+        &self,
+        key: &'static str,
+        kind: &str,
+        remedy: &str,
+        read: impl Fn(&'a DeValue<'a>) -> Result<T, String>,
+    ) -> Option<Vec<Placed<T>>> {
+        let element = |value: &'a Value<'a>| match read(value.get_ref()) {
+            Ok(read) => Some(Placed { value: read, at: value.span() }),
             Err(sentence) => {
                 self.mistakes.add(value.span(), format!("`{key}`: {sentence}"));
                 None
             }
         };
-        let array = self.array(key, "a list of numbers", "write numbers in brackets: [1, 2]")?;
-        Some(array.filter_map(element).collect())
-    }
-
-    /// The elements of an array. An empty one is a mistake: it could mean "none" or "not set", and the key
-    /// can be left out.
-    fn array(
-        &self,
-        key: &'static str,
-        kind: &str,
-        remedy: &str,
-    ) -> Option<impl Iterator<Item = &'a Value<'a>> + use<'a>> {
         let array = self.read(key, kind, |value| match value.as_array() {
             Some(array) if array.is_empty() => {
                 Err("the list is empty; write at least one entry, or remove the key".to_owned())
             }
             Some(array) => Ok(array),
             None => Err(format!("{} and not a list; {remedy}", kind_of(value))),
-        });
-        array.map(|placed| placed.value.iter())
+        })?;
+        Some(array.value.iter().filter_map(element).collect())
     }
 
     /// A table under `key`.
@@ -196,16 +179,13 @@ impl<'a> Section<'a> {
 
     /// The tables of an array of tables under `key`.
     pub fn sections(&self, key: &'static str, title: &str) -> Vec<Section<'a>> {
-        let element = |value: &'a Value<'a>| match value.get_ref().as_table() {
-            Some(table) => Some(Section::new(title, value.span(), table, self.mistakes)),
-            None => {
-                self.mistakes
-                    .add(value.span(), format!("`{key}`: {}; write {title}", is_not(value.get_ref())));
-                None
-            }
+        let read = |value: &'a DeValue<'a>| {
+            value.as_table().ok_or_else(|| format!("{}; write {title}", is_not(value)))
         };
+        debug_assert!(title.starts_with("[["), "each of them has a heading of its own");
         let remedy = format!("write {title} with two brackets, once for each");
-        self.array(key, "tables", &remedy).into_iter().flatten().filter_map(element).collect()
+        let tables = self.elements(key, "tables", &remedy, read).unwrap_or_default();
+        tables.into_iter().map(|table| Section::new(title, table.at, table.value, self.mistakes)).collect()
     }
 
     /// The tables under `key` that have names of the user's choice, in the order of the file.
@@ -240,6 +220,29 @@ impl<'a> Section<'a> {
         read
     }
 
+    /// The secret that is written in `secret`, or in the file that `secret-file` names, and where that is said.
+    pub(crate) fn secret(&self, example: &str) -> Option<(Placed<&'a str>, Vec<u8>)> {
+        let refuse = |place: &Placed<&str>, sentence: String| {
+            self.mistakes.add(place.at.clone(), sentence);
+            None
+        };
+        match (self.text("secret"), self.text("secret-file")) {
+            (Some(_), Some(file)) => {
+                refuse(&file, "there are two secrets; keep `secret` or `secret-file`".to_owned())
+            }
+            (None, Some(file)) => match secrets::read(Path::new(file.value)) {
+                Ok(bytes) => Some((file, bytes.to_vec())),
+                Err(error) => refuse(&file, format!("cannot read the secret in {}: {error}", file.value)),
+            },
+            (secret, None) => {
+                let inline = self.required("secret", secret, &format!("\"{example}\""))?;
+                self.mistakes.found_secret(&inline.at);
+                let bytes = inline.value.as_bytes().to_vec();
+                Some((inline, bytes))
+            }
+        }
+    }
+
     /// Reports every key that was not read as a mistake.
     pub fn done(&self) {
         let mut known = self.asked.borrow().clone();
@@ -247,7 +250,7 @@ impl<'a> Section<'a> {
         let asked: Vec<&str> = known.iter().map(|key| key.name).collect();
         for (key, _) in self.table.iter() {
             let name: &str = key.get_ref();
-            if !asked.contains(&name) && !self.old.borrow().contains(&name) {
+            if !asked.contains(&name) {
                 let sentence = format!("unknown key `{name}` in {}{}", self.title, hint(name, &asked));
                 self.mistakes.add(key.span(), sentence);
             }
@@ -288,5 +291,241 @@ fn kind_of(value: &DeValue<'_>) -> &'static str {
         DeValue::Datetime(_) => "a date",
         DeValue::Array(_) => "a list",
         DeValue::Table(_) => "a table",
+    }
+}
+
+/// All mistakes of one file, in the order of the file.
+#[derive(Debug, PartialEq, Eq)]
+pub struct ConfigError {
+    shown: String,
+}
+
+impl ConfigError {
+    /// The file itself could not be read.
+    pub fn unreadable(file: &str, error: &std::io::Error) -> ConfigError {
+        ConfigError { shown: format!("cannot read the configuration {file}: {error}") }
+    }
+}
+
+impl std::error::Error for ConfigError {}
+
+impl fmt::Display for ConfigError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.shown)
+    }
+}
+
+/// Collects mistakes while a file is read.
+pub struct Mistakes<'a> {
+    file: &'a str,
+    text: &'a str,
+    /// The file, if others may use it. Told with the first secret in it.
+    exposed: Cell<Option<Exposed>>,
+    list: RefCell<Vec<Mistake>>,
+    sections: RefCell<Vec<(String, Vec<KnownKey>)>>,
+}
+
+#[derive(PartialEq, Eq)]
+struct Mistake {
+    at: Range<usize>,
+    sentence: String,
+}
+
+impl<'a> Mistakes<'a> {
+    pub(super) fn new(file: &'a str, text: &'a str, exposed: Option<Exposed>) -> Mistakes<'a> {
+        let exposed = Cell::new(exposed);
+        Mistakes { file, text, exposed, list: RefCell::default(), sections: RefCell::default() }
+    }
+
+    pub(super) fn text(&self) -> &'a str {
+        self.text
+    }
+
+    /// There is a secret at this place: a mistake, if others than its owner may use the file.
+    pub(crate) fn found_secret(&self, at: &Range<usize>) {
+        if let Some(exposed) = self.exposed.take() {
+            self.add(at.clone(), exposed.to_string());
+        }
+    }
+
+    /// One more, at its place in the file.
+    pub fn add(&self, at: Range<usize>, sentence: impl Into<String>) {
+        debug_assert!(at.start <= at.end, "a place in the file");
+        let mistake = Mistake { at, sentence: sentence.into() };
+        let mut list = self.list.borrow_mut();
+        // A key of several front ends is read by each.
+        if !list.contains(&mistake) {
+            list.push(mistake);
+        }
+    }
+
+    /// A section has been read, which may have these keys.
+    pub(super) fn section_read(&self, title: &str, keys: Vec<KnownKey>) {
+        self.sections.borrow_mut().push((title.to_owned(), keys));
+    }
+
+    /// All sections that have been read, by their headings.
+    pub(super) fn sections(&self) -> Vec<(String, Vec<KnownKey>)> {
+        self.sections.borrow().clone()
+    }
+
+    /// The part `within` of the string that stands at `at`. If the string is written with escapes, letters
+    /// cannot be told apart in it, and all of it is meant.
+    pub fn inside(&self, at: &Range<usize>, value: &str, within: &Range<usize>) -> Range<usize> {
+        let start = at.start + 1;
+        if self.text.get(start..start + value.len()) == Some(value) {
+            start + within.start..start + within.end
+        } else {
+            at.clone()
+        }
+    }
+
+    /// `value`, if nothing was wrong.
+    pub(super) fn verdict<T>(self, value: Option<T>) -> Result<T, ConfigError> {
+        let mut list = self.list.into_inner();
+        debug_assert!(value.is_some() || !list.is_empty(), "a file without mistakes has a value");
+        list.sort_by_key(|mistake| mistake.at.start);
+        match value {
+            Some(value) if list.is_empty() => Ok(value),
+            _ => Err(ConfigError { shown: shown(self.file, self.text, &list) }),
+        }
+    }
+}
+
+fn shown(file: &str, text: &str, list: &[Mistake]) -> String {
+    let mut shown = String::new();
+    for (index, mistake) in list.iter().enumerate() {
+        let place = SourceLine::at(text, &mistake.at);
+        let margin = place.line.to_string().len();
+        let lead = if index > 0 { "\n" } else { "" };
+        // Writing into a String does not fail.
+        let _ = write!(
+            shown,
+            "{lead}{file}:{line}:{column}: {sentence}\n{line} | {source}\n{:margin$} | {:before$}{:^<carets$}",
+            "",
+            "",
+            "",
+            line = place.line,
+            column = place.column,
+            sentence = mistake.sentence,
+            source = place.source,
+            before = place.before,
+            carets = place.carets,
+        );
+    }
+    shown
+}
+
+/// A source line and the marked part of it. Lines and columns count from 1, columns in characters.
+struct SourceLine {
+    line: usize,
+    column: usize,
+    /// As it is shown.
+    source: String,
+    /// Letters of `source` before the carets.
+    before: usize,
+    carets: usize,
+}
+
+impl SourceLine {
+    fn at(text: &str, at: &Range<usize>) -> SourceLine {
+        let before = text.get(..at.start).unwrap_or(text);
+        let start = before.rfind('\n').map_or(0, |newline| newline + 1);
+        let rest = text.get(start..).unwrap_or("");
+        let source = rest.lines().next().unwrap_or("");
+        let column = before.get(start..).unwrap_or("").chars().count() + 1;
+        let meant = text.get(at.clone()).unwrap_or("").lines().next().unwrap_or("");
+        debug_assert!(start <= before.len(), "the line begins before the place");
+        let (before_it, carets) = (column - 1, meant.chars().count().max(1));
+        let place = SourceLine {
+            line: before.matches('\n').count() + 1,
+            column,
+            source: String::new(),
+            before: before_it,
+            carets,
+        };
+        match harmless_part(text.get(..start).unwrap_or(""), source) {
+            None => SourceLine { source: secrets::masked(source), ..place },
+            Some(part) if before_it < part.chars().count() => {
+                let carets = carets.min(part.chars().count() - before_it);
+                SourceLine { source: format!("{part}{NOT_SHOWN}"), carets, ..place }
+            }
+            Some(part) => SourceLine {
+                source: format!("{part}{NOT_SHOWN}"),
+                before: part.chars().count(),
+                carets: NOT_SHOWN.len(),
+                ..place
+            },
+        }
+    }
+}
+
+/// Replaces text that is not shown.
+const NOT_SHOWN: &str = "(not shown)";
+
+/// The beginning of a line that can be shown although the rest may be a secret; `None` if all of it can.
+///
+/// A file with a mistake cannot be trusted to have its secrets where they belong: a quote may be missing, a
+/// key may be misspelt. So this looks at words alone: every value is hidden from the first word that speaks
+/// of secrets to the end of the section.
+fn harmless_part<'a>(before: &str, line: &'a str) -> Option<&'a str> {
+    let section = before.lines().rev().scan(true, |inside, line| {
+        let go_on = std::mem::replace(inside, !is_heading(line));
+        go_on.then_some(line)
+    });
+    if is_heading(line) {
+        let end = line.find('#').unwrap_or(line.len());
+        return (end < line.len()).then(|| &line[..end]);
+    }
+    if !std::iter::once(line).chain(section).any(speaks_of_secrets) {
+        return None;
+    }
+    let key = line.split_once('=').map(|(key, _)| key).filter(|key| key.split('.').all(is_known_key));
+    // With the blank behind the `=`, if there is one: another letter there may be longer than a byte.
+    let blank = |key: &str| usize::from(line[key.len() + 1..].starts_with(' '));
+    Some(key.map_or("", |key| &line[..key.len() + 1 + blank(key)]))
+}
+
+/// `[target.chap]`, complete or not.
+fn is_heading(line: &str) -> bool {
+    let heading = line.split('#').next().unwrap_or("").trim();
+    let letter = |c: char| c.is_ascii_alphanumeric() || "[]._- ".contains(c);
+    let begins = heading.trim_start_matches('[').starts_with(|c: char| c.is_ascii_alphanumeric());
+    heading.starts_with('[') && begins && heading.chars().all(letter)
+}
+
+fn speaks_of_secrets(line: &str) -> bool {
+    let line = line.to_ascii_lowercase();
+    ["secret", "passw", "chap", "account", "mutual"].iter().any(|word| line.contains(word))
+}
+
+/// The keys around secrets. Others may be misplaced secrets.
+fn is_known_key(key: &str) -> bool {
+    const KNOWN: &str = "account algorithms chap discovery initiators mutual secret secret-file target user";
+    KNOWN.split(' ').any(|known| known == key.trim())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn mistakes_are_shown_in_the_order_of_the_file() {
+        let text = "a = 1\nbcd = 2\n";
+        let mistakes = Mistakes::new("x.toml", text, None);
+        mistakes.add(6..9, "second");
+        mistakes.add(4..5, "first");
+        let error = mistakes.verdict(Some(())).expect_err("two mistakes");
+        assert_eq!(
+            error.to_string(),
+            "x.toml:1:5: first\n1 | a = 1\n  |     ^\nx.toml:2:1: second\n2 | bcd = 2\n  | ^^^"
+        );
+    }
+
+    #[test]
+    fn a_place_beyond_the_text_is_shown_at_its_end() {
+        let mistakes = Mistakes::new("x", "", None);
+        mistakes.add(5..9, "?");
+        assert_eq!(mistakes.verdict(None::<()>).expect_err("one").to_string(), "x:1:1: ?\n1 | \n  | ^");
     }
 }

@@ -1,5 +1,5 @@
 use super::*;
-use crate::front_ends::iscsi::Account;
+use crate::front_ends::iscsi::target::Account;
 
 fn mistakes(text: &str) -> String {
     Config::parse("x.toml", text).expect_err("mistakes").to_string()
@@ -63,7 +63,7 @@ fn values_of_the_wrong_kind_are_refused_with_an_example() {
     refused("[log]\nfilter = \"a=b=c\"", "2:10", "warn,audit=info");
     refused("[volume]\nvm1 = 1", "2:1", "write [volume.NAME]");
     refused("[limits]\nconnections-per-session = 9", "2:27", "from 1 to 8");
-    refused("[volume.vm1]\nspec = \"ram:1GiB\"\nreadonly = 1", "3:12", "true or false");
+    refused("[volume.vm1]\nspec = \"ram:1GiB\"\nread-only = 1", "3:13", "true or false");
 }
 
 #[test]
@@ -125,7 +125,7 @@ fn two_volumes_with_one_designator_are_refused() {
 #[test]
 fn options_of_a_volume_beside_its_specification_win() {
     let text =
-        "[volume.a]\nspec = \"ram:1GiB?readonly\"\nreadonly = false\nremovable = true\ndeadline = \"5s\"";
+        "[volume.a]\nspec = \"ram:1GiB?readonly\"\nread-only = false\nremovable = true\ndeadline = \"5s\"";
     let config = Config::parse("x.toml", text).expect("nothing wrong");
     let [volume] = config.volumes.as_slice() else { panic!("one volume") };
     assert!(!volume.spec.readonly && volume.spec.removable);

@@ -1,13 +1,15 @@
 //! Values that the configuration file and the command line share, each with the rule that it must obey.
 
 use std::fmt;
-use std::net::SocketAddr;
+use std::net::{Ipv6Addr, SocketAddr};
+use std::path::PathBuf;
 use std::str::FromStr;
+use std::time::Duration;
 
-use serde::{Deserialize, Serialize};
+use front_end_core::ListenAddress;
+use reactor::BadAddress;
 use volume::nearest::hint;
-
-use crate::front_ends::listen_address;
+use volume::spec::{NotATime, Time};
 
 /// Why a text is not what it should be, with the remedy.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -23,6 +25,7 @@ impl std::error::Error for Unfit {}
 
 /// The value that is called `text` in `table`, a table of `what`.
 pub fn one_of<T: Copy>(what: &str, text: &str, table: &[(&str, T)]) -> Result<T, Unfit> {
+    debug_assert!(!table.is_empty(), "there is something to choose");
     let known: Vec<&str> = table.iter().map(|(name, _)| *name).collect();
     let found = table.iter().find(|(name, _)| *name == text).map(|(_, value)| *value);
     found.ok_or_else(|| Unfit(format!("unknown {what} `{text}`{}", hint(text, &known))))
@@ -33,7 +36,7 @@ pub fn one_of<T: Copy>(what: &str, text: &str, table: &[(&str, T)]) -> Result<T,
 pub struct Address(pub SocketAddr);
 
 /// The port IANA gave iSCSI (RFC 7143 section 4.2.7.3).
-const ISCSI_PORT: u16 = 3260;
+pub(crate) const ISCSI_PORT: u16 = 3260;
 
 impl FromStr for Address {
     type Err = Unfit;
@@ -43,10 +46,81 @@ impl FromStr for Address {
     }
 }
 
+/// Where to listen: `SCHEME://ADDR:PORT`; the scheme, and a port that is the protocol's own, may be left out.
+pub fn listen_address(text: &str, own_scheme: &str, own_port: u16) -> Result<SocketAddr, Unfit> {
+    debug_assert_ne!(own_port, 0, "the protocol's port");
+    let place = without_scheme(text, own_scheme)?;
+    reactor::listen_address(place, Some(own_port)).map_err(|wrong| match wrong {
+        BadAddress::Form(_)
+            if place.split('%').next().is_some_and(|bare| bare.parse::<Ipv6Addr>().is_ok()) =>
+        {
+            Unfit(format!("an IPv6 address stands in brackets; write [{place}]:{own_port}"))
+        }
+        BadAddress::Form(_) => Unfit(format!(
+            "`{place}` is not an address and a port; write one such as 0.0.0.0:{own_port} or [::]:{own_port}"
+        )),
+        wrong => Unfit(wrong.to_string()),
+    })
+}
+
+/// The same, or a Unix socket: `SCHEME+unix://PATH`.
+pub fn listen_address_or_path(text: &str, own_scheme: &str, own_port: u16) -> Result<ListenAddress, Unfit> {
+    let local = text.strip_prefix(own_scheme).and_then(|rest| rest.strip_prefix("+unix://"));
+    let Some(path) = local else { return Ok(listen_address(text, own_scheme, own_port)?.into()) };
+    // What a URL must write otherwise: clients are told of it in theirs.
+    let is_plain = |c: char| !c.is_control() && !" \"#%&?\\".contains(c);
+    match path.starts_with('/') && !path.ends_with('/') && path.chars().all(is_plain) {
+        true => Ok(ListenAddress::Unix(PathBuf::from(path))),
+        false => Err(Unfit(format!(
+            "`{path}` is not the absolute path of a socket, without spaces and any of \"#%&?\\; write one such as \
+             {own_scheme}+unix:///run/linerate/{own_scheme}.sock"
+        ))),
+    }
+}
+
+/// An interface of this machine: `[SCHEME://]NAME`.
+pub(crate) fn interface<'a>(text: &'a str, own_scheme: &str) -> Result<&'a str, Unfit> {
+    let name = without_scheme(text, own_scheme)?;
+    // What the kernel takes (dev_valid_name).
+    let is_name = (1..16).contains(&name.len())
+        && name.bytes().all(|byte| byte.is_ascii_graphic() && byte != b'/' && byte != b':');
+    match is_name {
+        true => Ok(name),
+        false => {
+            let sentence =
+                format!("`{name}` is not the name of an interface; write one such as {own_scheme}://eth0");
+            Err(Unfit(sentence))
+        }
+    }
+}
+
+fn without_scheme<'a>(text: &'a str, own_scheme: &str) -> Result<&'a str, Unfit> {
+    match text.split_once("://") {
+        None => Ok(text),
+        Some((scheme, place)) if scheme == own_scheme => Ok(place),
+        Some((scheme, _)) => Err(Unfit(format!("`{scheme}://` is not served here; write {own_scheme}://…"))),
+    }
+}
+
+/// Where metrics are served: an address and a port.
+pub(super) struct MetricsAddress(pub(super) SocketAddr);
+
+impl FromStr for MetricsAddress {
+    type Err = Unfit;
+
+    fn from_str(text: &str) -> Result<MetricsAddress, Unfit> {
+        reactor::listen_address(text, None).map(MetricsAddress).map_err(|wrong| match wrong {
+            BadAddress::Form(_) => Unfit(format!(
+                "`{text}` is not an address and a port; write one such as 127.0.0.1:9260 or [::1]:9260"
+            )),
+            wrong => Unfit(wrong.to_string()),
+        })
+    }
+}
+
 /// The name of a volume. It becomes part of an iSCSI name and of file names, so it has lower-case letters,
 /// digits, dots and dashes only.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(try_from = "String", into = "String")]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct VolumeName(String);
 
 impl VolumeName {
@@ -62,20 +136,6 @@ impl fmt::Display for VolumeName {
     }
 }
 
-impl TryFrom<String> for VolumeName {
-    type Error = Unfit;
-
-    fn try_from(text: String) -> Result<VolumeName, Unfit> {
-        text.parse()
-    }
-}
-
-impl From<VolumeName> for String {
-    fn from(name: VolumeName) -> String {
-        name.0
-    }
-}
-
 impl FromStr for VolumeName {
     type Err = Unfit;
 
@@ -83,6 +143,7 @@ impl FromStr for VolumeName {
         let letter = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-' || c == '.';
         let begins = text.starts_with(|c: char| c.is_ascii_lowercase() || c.is_ascii_digit());
         if begins && text.chars().all(letter) && text.len() <= NAME_MAX {
+            debug_assert!(!text.contains('/'), "it is a part of file names");
             return Ok(VolumeName(text.to_owned()));
         }
         let example = text.to_ascii_lowercase();
@@ -109,6 +170,7 @@ impl Uuid {
     pub fn from_random(mut bytes: [u8; 16]) -> Uuid {
         bytes[6] = bytes[6] & 0x0f | 0x40;
         bytes[8] = bytes[8] & 0x3f | 0x80;
+        debug_assert!(bytes[6] >> 4 == 4 && bytes[8] >> 6 == 2, "version 4 of the usual variant");
         Uuid(bytes)
     }
 }
@@ -144,6 +206,63 @@ impl FromStr for Uuid {
                 ))
             },
         )
+    }
+}
+
+/// How long a reactor looks for events before it sleeps (`50us`, or `always`); [`reactor::Spin::ALWAYS`] for `always`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Poll(pub Duration);
+
+/// For how long events gather before a reactor looks for more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Gather(pub Duration);
+
+const ALWAYS: &str = "always";
+/// A request waits this long at most for others: a disk's seek.
+const GATHER_MAX: Duration = Duration::from_millis(10);
+
+impl Poll {
+    /// A number of microseconds, or `always`: what `--poll-us` takes.
+    pub fn of_microseconds(text: &str) -> Result<Poll, String> {
+        if text == ALWAYS {
+            return Ok(Poll(reactor::Spin::ALWAYS));
+        }
+        let microseconds: u32 =
+            text.parse().map_err(|_| "write a whole number of microseconds, or `always`")?;
+        Ok(Poll(Duration::from_micros(microseconds.into())))
+    }
+}
+
+impl FromStr for Poll {
+    type Err = NotATime;
+
+    fn from_str(text: &str) -> Result<Poll, NotATime> {
+        match text {
+            ALWAYS => Ok(Poll(reactor::Spin::ALWAYS)),
+            time => Ok(Poll(time.parse::<Time>()?.0)),
+        }
+    }
+}
+
+impl Gather {
+    /// A number of microseconds: what `--gather-us` takes.
+    pub fn of_microseconds(text: &str) -> Result<Gather, String> {
+        let microseconds: u32 = text.parse().map_err(|_| "write a whole number of microseconds")?;
+        Gather::new(Duration::from_micros(microseconds.into()))
+    }
+
+    fn new(span: Duration) -> Result<Gather, String> {
+        (span <= GATHER_MAX)
+            .then_some(Gather(span))
+            .ok_or_else(|| "requests gather for at most 10 ms".to_owned())
+    }
+}
+
+impl FromStr for Gather {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Gather, String> {
+        Gather::new(text.parse::<Time>().map_err(|error| error.to_string())?.0)
     }
 }
 
@@ -195,6 +314,23 @@ mod tests {
         {
             assert!(bad.parse::<Uuid>().is_err(), "{bad}");
         }
+    }
+
+    #[test]
+    fn requests_gather_for_ten_milliseconds_at_most() {
+        assert_eq!("10ms".parse(), Ok(Gather(GATHER_MAX)));
+        assert!("11ms".parse::<Gather>().is_err() && Gather::of_microseconds("10001").is_err());
+        assert_eq!(Gather::of_microseconds("200"), Ok(Gather(Duration::from_micros(200))));
+    }
+
+    #[test]
+    fn a_time_or_always() {
+        assert_eq!("50us".parse(), Ok(Poll(Duration::from_micros(50))));
+        assert_eq!("always".parse(), Ok(Poll(reactor::Spin::ALWAYS)));
+        assert!("often".parse::<Poll>().is_err());
+        assert_eq!(Poll::of_microseconds("0"), Ok(Poll(Duration::ZERO)));
+        assert_eq!(Poll::of_microseconds("always"), Ok(Poll(reactor::Spin::ALWAYS)));
+        assert!(Poll::of_microseconds("50us").is_err());
     }
 
     proptest! {

@@ -64,7 +64,7 @@ fn read(name: &Placed<&str>, section: &Section<'_>) -> Option<Volume> {
     if let Some(zero) = deadline.as_ref().filter(|time| time.value.0.is_zero()) {
         section.mistakes.add(zero.at.clone(), "a command needs some time; write a deadline such as \"30s\"");
     }
-    let (readonly, removable) = (section.renamed_flag("read-only", "readonly"), section.flag("removable"));
+    let (readonly, removable) = (section.flag("read-only"), section.flag("removable"));
     let thick = section.flag("thick");
     section.done();
     let mut volume = Volume::new(known.ok()?, spec?);

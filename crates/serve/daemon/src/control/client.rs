@@ -1,14 +1,20 @@
-//! The client of the control socket.
+//! The client of the control socket, and the RAID sets of a running server for those who ask it.
 
 use std::fmt;
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
+use std::str::FromStr;
+use std::thread;
 use std::time::Duration;
 
-use super::{Occurrence, Reply, Request, message};
-use crate::live::{CLOSE_TIME, FLUSH_TIME};
+use backends::raid::{Scrub, SetState};
 use backends::{Failure, FailureKind};
+
+use super::events::Occurrence;
+use super::{RaidOrder, Reply, Request, line_of, message_of};
+use crate::config::values::VolumeName;
+use crate::waiting::{CLOSE_TIME, FLUSH_TIME};
 
 /// Ten thousand sessions with all their keys fit into it.
 const REPLY_BYTES_MAX: u64 = 64 * 1024 * 1024;
@@ -151,7 +157,7 @@ fn converse(path: &Path, request: &Request) -> io::Result<(Reply, BufReader<Unix
     let patience = patience(request);
     stream.set_read_timeout(Some(NOTICE))?;
     stream.set_write_timeout(Some(PATIENCE))?;
-    stream.write_all(&message::line(request)?)?;
+    stream.write_all(&line_of(request)?)?;
     let mut stream = BufReader::new(stream);
     let is_late = stream.fill_buf().is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock);
     if is_late && patience > PATIENCE {
@@ -163,7 +169,7 @@ fn converse(path: &Path, request: &Request) -> io::Result<(Reply, BufReader<Unix
         );
     }
     stream.get_ref().set_read_timeout(Some(patience))?;
-    let reply = message::read(&read_line(&mut stream)?).map_err(io::Error::other)?;
+    let reply = message_of(&read_line(&mut stream)?).map_err(io::Error::other)?;
     Ok((reply, stream))
 }
 
@@ -171,4 +177,104 @@ fn read_line(stream: &mut impl BufRead) -> io::Result<Vec<u8>> {
     let mut line = Vec::new();
     stream.take(REPLY_BYTES_MAX).read_until(b'\n', &mut line)?;
     Ok(line)
+}
+
+/// A set of a volume of a running server, written `VOLUME`, or `VOLUME/N` where it is made of several.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ServedSet {
+    volume: VolumeName,
+    /// From the outermost on; `None` for the only one.
+    number: Option<usize>,
+}
+
+impl FromStr for ServedSet {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<ServedSet, String> {
+        let (volume, number) =
+            text.split_once('/').map_or((text, None), |(name, number)| (name, Some(number)));
+        let number = number.map(str::parse).transpose();
+        let number =
+            number.map_err(|_| format!("write the number of a set behind the slash, as in {volume}/0"))?;
+        Ok(ServedSet { volume: volume.parse().map_err(|error| format!("{error}"))?, number })
+    }
+}
+
+/// How often a server is asked how far it is.
+const LOOK_EVERY: Duration = Duration::from_millis(500);
+
+impl ServedSet {
+    /// How it is; all sets of the volume if none is named.
+    ///
+    /// # Errors
+    /// There is no server, or no such set.
+    pub fn states(&self, socket: &Path) -> Result<Vec<SetState>, Failure> {
+        let volumes = match ask(socket, &Request::Volumes).map_err(Failure::from)? {
+            Reply::Volumes { volumes } => volumes,
+            other => return Err(unexpected(other)),
+        };
+        let volume = volumes.into_iter().find(|volume| volume.name == self.volume.as_str());
+        let not_found = |why: String| Failure::new(FailureKind::NotFound, why);
+        let volume = volume.ok_or_else(|| not_found(format!("no volume named {} is served", self.volume)))?;
+        let sets: Vec<SetState> = match self.number {
+            None => volume.raid,
+            Some(number) => volume.raid.into_iter().skip(number).take(1).collect(),
+        };
+        match sets.is_empty() {
+            true => Err(not_found(format!("volume {} has no such RAID set", self.volume))),
+            false => Ok(sets),
+        }
+    }
+
+    /// Has it do something.
+    ///
+    /// # Errors
+    /// There is no server.
+    pub fn order(&self, socket: &Path, order: RaidOrder) -> Result<Reply, Failure> {
+        let request = Request::Raid { volume: self.volume.to_string(), set: self.number, order };
+        ask(socket, &request).map_err(Failure::from)
+    }
+
+    /// Has it scrubbed, and waits for that: the server goes on if this process ends. `tells` hears how many stripes are done, and
+    /// of how many.
+    ///
+    /// # Errors
+    /// There is no server, or no such set, or it is scrubbed already.
+    pub fn scrub(
+        &self,
+        socket: &Path,
+        repair: bool,
+        tells: &mut dyn FnMut(u64, u64),
+    ) -> Result<Scrub, Failure> {
+        match self.order(socket, RaidOrder::Scrub { repair })? {
+            Reply::Reloaded { .. } => {}
+            Reply::Refused { reason } => return Err(Failure::refused(reason)),
+            other => return Err(unexpected(other)),
+        }
+        loop {
+            let scrub = self.states(socket)?.into_iter().find_map(|set| set.scrub);
+            match scrub {
+                None => {
+                    return Err(Failure::failed("the scrub was cancelled"));
+                }
+                Some(scrub) if scrub.has_ended => return Ok(scrub.found),
+                Some(scrub) => tells(scrub.progress.done, scrub.progress.total),
+            }
+            thread::sleep(LOOK_EVERY);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_set_is_named_by_its_volume() {
+        let set = |text: &str| text.parse::<ServedSet>();
+        assert_eq!(set("vm1").map(|set| set.number), Ok(None));
+        assert_eq!(set("vm1/2").map(|set| set.number), Ok(Some(2)));
+        assert!(set("vm1/x").expect_err("a mistake").contains("vm1/0"));
+        assert!(set("VM").expect_err("a mistake").contains("cannot name a volume"));
+    }
 }

@@ -10,7 +10,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use front_end_core::{HostAddress, Observer, SessionInfo};
 use serde::{Deserialize, Serialize};
 
-use super::message::VERSION;
+use super::VERSION;
 
 /// An event.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -130,7 +130,6 @@ pub struct Occurrence {
     pub event: Event,
 }
 
-/// A line of JSON.
 type Line = Arc<[u8]>;
 
 /// Hands events to subscribers.
@@ -181,6 +180,7 @@ impl Events {
         (subscribers.len() < SUBSCRIBERS_MAX).then(|| {
             let queue = Arc::new(Queue::default());
             subscribers.push(Arc::downgrade(&queue));
+            debug_assert!(subscribers.len() <= SUBSCRIBERS_MAX);
             Subscriber(queue)
         })
     }
@@ -198,6 +198,7 @@ impl Queue {
             waiting.bytes += line.len();
             waiting.lines.push_back(line);
         }
+        debug_assert!(waiting.bytes <= QUEUE_BYTES_MAX || waiting.lines.len() == 1, "a queue is bounded");
         self.is_filled.notify_one();
     }
 }
@@ -211,6 +212,7 @@ impl Subscriber {
         let (mut waiting, _) = waited.unwrap_or_else(PoisonError::into_inner);
         match waiting.lines.pop_front() {
             Some(line) => {
+                debug_assert!(waiting.bytes >= line.len(), "its bytes were counted");
                 waiting.bytes -= line.len();
                 Some(line)
             }

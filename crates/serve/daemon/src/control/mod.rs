@@ -11,29 +11,25 @@
 
 mod client;
 mod events;
-mod message;
 mod server;
-mod sets;
 pub mod tables;
-mod text;
 
 use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
 use ::front_end_core::HostAddress;
-use serde::{Deserialize, Serialize};
-
-pub use client::{AskError, Subscription, ask, subscribe, unexpected};
-pub use events::{Event, Events, Occurrence};
-pub use message::VERSION;
-pub use server::{BindError, Socket};
-pub use sets::ServedSet;
-
-use crate::config::VolumeName;
 use backends::raid::SetState;
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
 use volume::nearest::hint;
 use volume::spec::Time;
+
+pub use client::{AskError, ServedSet, Subscription, ask, subscribe, unexpected};
+pub use events::{Event, Events, Occurrence};
+pub use server::{BindError, Socket};
+
+use crate::config::values::VolumeName;
 
 /// What a server can be asked.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -95,6 +91,7 @@ pub enum Request {
         /// Its name.
         volume: String,
         /// What its requests are to meet with from now on.
+        #[serde(with = "text")]
         mode: FaultMode,
     },
 }
@@ -153,6 +150,7 @@ pub enum Change {
     /// One that is not served yet.
     Add {
         /// Its name.
+        #[serde(with = "text")]
         volume: VolumeName,
         /// What it is made of; files by their whole paths.
         spec: String,
@@ -176,11 +174,13 @@ pub enum Change {
     /// One that is not to be served any more. What is on it stays there.
     Remove {
         /// Its name.
+        #[serde(with = "text")]
         volume: VolumeName,
     },
     /// One that is to be larger, or smaller.
     Resize {
         /// Its name.
+        #[serde(with = "text")]
         volume: VolumeName,
         /// How large.
         bytes: u64,
@@ -367,8 +367,7 @@ pub struct Connection {
 
 /// What the requests to a volume with a `fault:` layer meet with: `pass`, `hang`, `fail`, `lose` or
 /// `slow=5ms`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(try_from = "String", into = "String")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FaultMode {
     /// Nothing; those that hang go on.
     Pass,
@@ -415,17 +414,53 @@ impl FromStr for FaultMode {
     }
 }
 
-impl TryFrom<String> for FaultMode {
-    type Error = String;
+/// Of the protocol. What is added to it later (a request, a key of a reply) leaves it as it is; it changes when a client that
+/// knows this one would misunderstand the answer.
+pub const VERSION: u32 = 1;
 
-    fn try_from(text: String) -> Result<FaultMode, String> {
-        text.parse()
+#[derive(Serialize)]
+struct Message<'a, T> {
+    version: u32,
+    #[serde(flatten)]
+    body: &'a T,
+}
+
+/// A request or a reply as a line.
+fn line_of<T: Serialize>(body: &T) -> serde_json::Result<Vec<u8>> {
+    let mut line = serde_json::to_vec(&Message { version: VERSION, body })?;
+    line.push(b'\n');
+    Ok(line)
+}
+
+/// Reads one. The error is a sentence.
+fn message_of<T: DeserializeOwned>(line: &[u8]) -> Result<T, String> {
+    let mut value: serde_json::Value = serde_json::from_slice(line).map_err(|error| error.to_string())?;
+    let version = value.as_object_mut().and_then(|message| message.remove("version"));
+    match version {
+        Some(version) if version != VERSION => Err(format!(
+            "version {version} of the control protocol is not known here; this is version {VERSION}"
+        )),
+        _ => serde_json::from_value(value).map_err(|error| error.to_string()),
     }
 }
 
-impl From<FaultMode> for String {
-    fn from(mode: FaultMode) -> String {
-        mode.to_string()
+/// Values that are texts in JSON, as people write them.
+mod text {
+    use std::fmt::Display;
+    use std::str::FromStr;
+
+    use serde::{Deserialize as _, Deserializer, Serializer};
+
+    pub(super) fn serialize<T: Display, S: Serializer>(value: &T, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(value)
+    }
+
+    pub(super) fn deserialize<'de, T, D>(deserializer: D) -> Result<T, D::Error>
+    where
+        T: FromStr<Err: Display>,
+        D: Deserializer<'de>,
+    {
+        String::deserialize(deserializer)?.parse().map_err(serde::de::Error::custom)
     }
 }
 
@@ -474,5 +509,25 @@ mod tests {
         assert!("hagn".parse::<FaultMode>().expect_err("a mistake").contains("did you mean `hang`?"));
         assert!("slow".parse::<FaultMode>().expect_err("a mistake").contains("slow=5ms"));
         assert!("slow=5m".parse::<FaultMode>().expect_err("a mistake").contains("a unit"));
+    }
+
+    #[test]
+    fn a_message_says_its_version_and_one_without_is_of_the_first() {
+        let request = Request::Reload { dry_run: true, force: false };
+        let text = line_of(&request).expect("JSON");
+        assert_eq!(text, b"{\"version\":1,\"request\":\"reload\",\"dry_run\":true,\"force\":false}\n");
+        assert_eq!(message_of(&text), Ok(request));
+        assert_eq!(message_of(br#"{"request":"sessions"}"#), Ok(Request::Sessions));
+        assert_eq!(line_of(&Reply::Done).expect("JSON"), b"{\"version\":1,\"reply\":\"done\"}\n");
+    }
+
+    #[test]
+    fn another_version_is_refused() {
+        for version in ["2", "0", "\"1\"", "1.0", "null"] {
+            let text = format!(r#"{{"version":{version},"request":"sessions"}}"#);
+            let refused = message_of::<Request>(text.as_bytes()).expect_err("it is not known");
+            assert!(refused.contains("this is version 1"), "{refused}");
+        }
+        assert!(message_of::<Request>(br#"{"request":"reload","versoin":1}"#).is_err(), "nor are other keys");
     }
 }

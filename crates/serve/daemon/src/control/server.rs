@@ -14,7 +14,7 @@ use host::local_socket::{self, SocketFile};
 use rustix::net::sockopt::socket_peercred;
 
 use super::events::{Events, Subscriber};
-use super::{Reply, Request, message};
+use super::{Reply, Request, line_of, message_of};
 
 /// Longer than any request; a client that sends more is not one of ours.
 const REQUEST_BYTES_MAX: usize = 64 * 1024;
@@ -122,7 +122,6 @@ type Answer = dyn Fn(Request, &str) -> Reply + Send + Sync;
 struct Clients {
     answer: Box<Answer>,
     events: Arc<Events>,
-    /// Clients that have a thread.
     attended: Mutex<usize>,
     has_gone: Condvar,
 }
@@ -132,7 +131,9 @@ struct ClientSlot(Arc<Clients>);
 
 impl Drop for ClientSlot {
     fn drop(&mut self) {
-        *self.0.attended.lock().unwrap_or_else(PoisonError::into_inner) -= 1;
+        let mut attended = self.0.attended.lock().unwrap_or_else(PoisonError::into_inner);
+        debug_assert!(*attended > 0, "a client is counted until this is dropped");
+        *attended -= 1;
         self.0.has_gone.notify_one();
     }
 }
@@ -143,7 +144,7 @@ impl Clients {
         let Some(slot) = self.slot() else {
             let refused = Reply::Refused { reason: "the server has too many clients; try again".to_owned() };
             // It may have gone.
-            let _ = send(&client, &message::line(&refused)?, Duration::from_millis(1));
+            let _ = send(&client, &line_of(&refused)?, Duration::from_millis(1));
             return Ok(());
         };
         let attend = move || {
@@ -164,6 +165,7 @@ impl Clients {
         let (mut attended, wait) = waited.unwrap_or_else(PoisonError::into_inner);
         (!wait.timed_out()).then(|| {
             *attended += 1;
+            debug_assert!(*attended <= CLIENTS_MAX);
             ClientSlot(Arc::clone(self))
         })
     }
@@ -177,7 +179,7 @@ impl Clients {
                 return Ok(None);
             }
             let mut subscriber = None;
-            let reply = match message::read(&line) {
+            let reply = match message_of(&line) {
                 Ok(Request::Events) => {
                     subscriber = self.events.subscribe();
                     let reason = "the server has as many subscribers to events as it may have".to_owned();
@@ -186,7 +188,7 @@ impl Clients {
                 Ok(request) => (self.answer)(request, &by),
                 Err(error) => Reply::Refused { reason: format!("not a request: {error}") },
             };
-            send(client, &message::line(&reply)?, RECEIVE_TIME)?;
+            send(client, &line_of(&reply)?, RECEIVE_TIME)?;
             if subscriber.is_some() || line.last() != Some(&b'\n') {
                 return Ok(subscriber);
             }

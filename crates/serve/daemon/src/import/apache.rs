@@ -18,8 +18,7 @@ use std::rc::Rc;
 
 use backends::Failure;
 
-use super::Place;
-use super::limits::Reader;
+use super::san::{Place, Reader};
 
 /// A line with a key, or a block.
 #[derive(Debug)]

@@ -9,9 +9,8 @@ use serde::Deserialize;
 use serde::de::{MapAccess, Visitor};
 use serde_json::value::RawValue;
 
-use super::{Note, Place};
+use super::san::{Note, Place};
 
-/// A text that is JSON.
 pub(super) struct Document<'a> {
     file: Rc<str>,
     text: &'a str,
@@ -19,7 +18,6 @@ pub(super) struct Document<'a> {
     lines: Vec<usize>,
 }
 
-/// An object of it.
 pub(super) struct Object<'a> {
     document: &'a Document<'a>,
     at: usize,
@@ -89,7 +87,6 @@ impl<'a> Document<'a> {
 }
 
 impl<'a> Object<'a> {
-    /// Where it begins.
     pub(super) fn place(&self) -> Place {
         self.document.place(self.at)
     }
@@ -127,7 +124,6 @@ impl<'a> Object<'a> {
         self.scalar(key).map(|value| !matches!(value.as_str(), "0" | "false" | ""))
     }
 
-    /// An object under a key.
     pub(super) fn object(&self, key: &str) -> Option<Object<'a>> {
         self.document.object(self.value(key)?)
     }

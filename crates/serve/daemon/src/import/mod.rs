@@ -10,16 +10,12 @@
 
 mod apache;
 mod json;
-mod limits;
 mod lio;
-mod rendering;
 mod san;
-mod session;
 #[cfg(test)]
 mod tests;
 mod tgt;
 
-use std::fmt;
 use std::path::Path;
 use std::rc::Rc;
 
@@ -27,8 +23,9 @@ use backends::Failure;
 use zeroize::Zeroizing;
 
 use crate::config::Config;
-use limits::Reader;
-use san::San;
+use san::{Reader, San};
+
+pub use san::Note;
 
 /// A configuration of ours, and what of the other one is not in it.
 pub struct Imported {
@@ -38,35 +35,6 @@ pub struct Imported {
     pub notes: Vec<Note>,
     /// Whether `text` holds CHAP secrets, so that only its owner may read it.
     pub has_secrets: bool,
-}
-
-/// Where something stands.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct Place {
-    file: Rc<str>,
-    line: usize,
-}
-
-/// Something that could not be carried over, or is different here. No secret is in it.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Note {
-    place: Place,
-    /// The key as it is written there, and what becomes of it.
-    sentence: String,
-}
-
-impl Note {
-    fn new(place: &Place, sentence: impl fmt::Display) -> Note {
-        // A key or name may be anything, and this becomes a comment of one line.
-        let harmless = |c: char| if c.is_control() { '?' } else { c };
-        Note { place: place.clone(), sentence: sentence.to_string().chars().map(harmless).collect() }
-    }
-}
-
-impl fmt::Display for Note {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}:{}: {}", self.place.file, self.place.line, self.sentence)
-    }
 }
 
 /// Reads the configuration of another target at `path`.
@@ -92,7 +60,7 @@ fn imported(kind: &str, path: &Path, san: &San) -> Result<Imported, Failure> {
             path.display()
         )));
     }
-    let text = rendering::text(san, &format!("{} ({kind})", path.display()));
+    let text = san::rendered(san, &format!("{} ({kind})", path.display()));
     match Config::parse("the imported configuration", &text) {
         Ok(_) => Ok(Imported { notes: san.all_notes(), has_secrets: san.has_secrets(), text }),
         Err(error) => Err(Failure::failed(format_args!(

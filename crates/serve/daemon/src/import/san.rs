@@ -1,16 +1,83 @@
 //! What both formats say, in our terms: volumes, targets with their LUNs and access lists, and what was left out of each.
 
 use std::collections::{HashMap, HashSet};
+use std::fmt::{self, Write as _};
+use std::fs::File;
+use std::io::Read as _;
+use std::path::Path;
+use std::rc::Rc;
 use std::str::FromStr;
 
+use backends::Failure;
 use iscsi::name::Name;
 use iscsi::text::PrintableText;
 use logical_unit::{Ascii, Naa};
-use volume::spec::encode;
+use volume::spec::{Bytes, encode};
 use zeroize::Zeroizing;
 
-use super::{Note, Place};
-use crate::config::Uuid;
+use crate::config::values::Uuid;
+
+/// Where something stands.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Place {
+    pub(super) file: Rc<str>,
+    pub(super) line: usize,
+}
+
+/// Something that could not be carried over, or is different here. No secret is in it.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Note {
+    place: Place,
+    /// The key as it is written there, and what becomes of it.
+    sentence: String,
+}
+
+impl Note {
+    pub(super) fn new(place: &Place, sentence: impl fmt::Display) -> Note {
+        // A key or name may be anything, and this becomes a comment of one line.
+        let harmless = |c: char| if c.is_control() { '?' } else { c };
+        Note { place: place.clone(), sentence: sentence.to_string().chars().map(harmless).collect() }
+    }
+}
+
+impl fmt::Display for Note {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}: {}", self.place.file, self.place.line, self.sentence)
+    }
+}
+
+/// Reads files until they are too many, or too long together.
+pub(super) struct Reader {
+    files_left: usize,
+    bytes_left: u64,
+}
+
+/// More than a folder of one file for each target has.
+const FILES_MAX: usize = 4096;
+/// 16 MiB: ten thousand LUNs, each with an access list, are less.
+const BYTES_MAX: u64 = 16 << 20;
+
+impl Default for Reader {
+    fn default() -> Reader {
+        Reader { files_left: FILES_MAX, bytes_left: BYTES_MAX }
+    }
+}
+
+impl Reader {
+    /// The text of a file; bytes that are not UTF-8 become U+FFFD, which no value is believed with.
+    pub(super) fn read(&mut self, path: &Path) -> Result<Zeroizing<String>, Failure> {
+        let refused = |why: &str| Failure::refused(format_args!("{}: {why}", path.display()));
+        self.files_left =
+            self.files_left.checked_sub(1).ok_or_else(|| refused("too many files are included"))?;
+        let mut bytes = Zeroizing::new(Vec::new());
+        let file = File::open(path).map_err(|error| refused(&error.to_string()))?;
+        let read = file.take(self.bytes_left + 1).read_to_end(&mut bytes);
+        let length = read.map_err(|error| refused(&error.to_string()))? as u64;
+        let left = self.bytes_left.checked_sub(length);
+        self.bytes_left = left.ok_or_else(|| refused("it is longer than 16 MiB, with what it includes"))?;
+        Ok(Zeroizing::new(String::from_utf8_lossy(&bytes).into_owned()))
+    }
+}
 
 /// All of a configuration.
 #[derive(Default)]
@@ -30,7 +97,6 @@ pub(super) struct San {
     stems: HashMap<String, u32>,
 }
 
-/// An address to listen on.
 pub(super) struct Portal {
     pub(super) listen: std::net::SocketAddr,
     pub(super) group: u16,
@@ -134,6 +200,7 @@ impl San {
         }
         volume.name = self.free_name(wanted);
         let name = volume.name.clone();
+        debug_assert!(self.volumes.iter().all(|other| other.name != name), "each has a name of its own");
         self.volumes.push(volume);
         Some(name)
     }
@@ -226,7 +293,10 @@ impl Target {
     /// Adds a LUN, if its number is free here.
     pub(super) fn add_lun(&mut self, lun: Lun, place: &Place) {
         match self.luns.iter().find(|other| other.lun == lun.lun) {
-            None => self.luns.push(lun),
+            None => {
+                debug_assert!(u64::from(lun.lun) <= LUN_MAX);
+                self.luns.push(lun);
+            }
             Some(other) => {
                 let sentence = format!(
                     "LUN {} of the volume {} is not carried over: the target has the volume {} under this number",
@@ -299,3 +369,227 @@ fn unfit(secret: &str) -> Option<String> {
 
 /// What `tgt-admin --dump` prints in place of secrets. It is public, and therefore no secret.
 const PLACEHOLDERS: &[&str] = &["PLEASE_CORRECT_THE_PASSWORD"];
+
+/// Takes a key over. Those that are not ours are noted, unless their value changes nothing.
+///
+/// `Err` if it is no key of the standard.
+pub(super) fn take_session_key(target: &mut Target, key: &str, value: &str, place: &Place) -> Result<(), ()> {
+    let taken = match key {
+        "MaxRecvDataSegmentLength" => length(value).map(|value| ("max-segment", value)),
+        "FirstBurstLength" => length(value).map(|value| ("first-burst", value)),
+        "MaxBurstLength" => length(value).map(|value| ("max-burst", value)),
+        "MaxOutstandingR2T" => {
+            let count = value.parse::<u16>().ok().filter(|count| *count > 0);
+            count.map(|count| ("max-outstanding-r2t", count.to_string()))
+        }
+        "InitialR2T" => flag(value).map(|value| ("initial-r2t", value)),
+        "ImmediateData" => flag(value).map(|value| ("immediate-data", value)),
+        "HeaderDigest" => digests(value).map(|value| ("header-digest", value)),
+        "DataDigest" => digests(value).map(|value| ("data-digest", value)),
+        _ => return other_key(target, key, value, place),
+    };
+    match taken {
+        Some((ours, value)) => {
+            target.session.retain(|(key, _)| *key != ours);
+            target.session.push((ours, value));
+        }
+        None => target.note(
+            place,
+            format_args!("`{key}` is not carried over: its value is none that the standard has"),
+        ),
+    }
+    Ok(())
+}
+
+fn other_key(target: &mut Target, key: &str, value: &str, place: &Place) -> Result<(), ()> {
+    let Some((_, usual)) = OTHERS.iter().find(|(name, _)| *name == key) else { return Err(()) };
+    if !usual.is_some_and(|usual| !value.eq_ignore_ascii_case(usual)) {
+        return Ok(());
+    }
+    target.note(place, format_args!("`{key}` is not carried over: this server decides it"));
+    Ok(())
+}
+
+/// Keys without an equal here, with the value that everybody has; those without one concern the other target only.
+const OTHERS: &[(&str, Option<&str>)] = &[
+    ("DataPDUInOrder", Some("Yes")),
+    ("DataSequenceInOrder", Some("Yes")),
+    ("DefaultTime2Retain", Some("20")),
+    ("DefaultTime2Wait", Some("2")),
+    ("ErrorRecoveryLevel", Some("0")),
+    ("IFMarkInt", None),
+    ("IFMarker", Some("No")),
+    ("MaxConnections", Some("1")),
+    ("MaxXmitDataSegmentLength", None),
+    ("OFMarkInt", None),
+    ("OFMarker", Some("No")),
+];
+
+/// What is more than a burst may be cannot be sent unasked (RFC 7143 section 13.14).
+pub(super) fn settle_bursts(target: &mut Target, place: &Place) {
+    let bytes = |target: &Target, key| {
+        let value =
+            target.session.iter().find(|(name, _)| *name == key).map(|(_, value)| value.trim_matches('"'));
+        value.and_then(|value| value.parse::<Bytes>().ok()).map(|bytes| bytes.0)
+    };
+    let max = bytes(target, "max-burst")
+        .unwrap_or(u64::from(iscsi::negotiate::Offers::of_target().max_burst_length));
+    if bytes(target, "first-burst").is_some_and(|first| first > max) {
+        target.session.retain(|(key, _)| *key != "first-burst");
+        target
+            .notes
+            .push(Note::new(place, "`FirstBurstLength` is not carried over: it is more than MaxBurstLength"));
+    }
+}
+
+/// 512 to 2^24 - 1 (RFC 7143 sections 13.12 to 13.14).
+fn length(value: &str) -> Option<String> {
+    let bytes = value.parse::<u64>().ok().filter(|bytes| (512..=0xff_ffff).contains(bytes))?;
+    Some(format!("\"{}\"", Bytes(bytes)))
+}
+
+fn flag(value: &str) -> Option<String> {
+    match value.to_ascii_lowercase().as_str() {
+        "yes" => Some("true".to_owned()),
+        "no" => Some("false".to_owned()),
+        _ => None,
+    }
+}
+
+fn digests(value: &str) -> Option<String> {
+    let known = |digest: &str| match digest.trim().to_ascii_lowercase().as_str() {
+        "none" => Some("\"none\""),
+        "crc32c" => Some("\"crc32c\""),
+        _ => None,
+    };
+    let digests: Option<Vec<&str>> = value.split(',').map(known).collect();
+    Some(format!("[{}]", digests?.join(", ")))
+}
+
+/// The text, which says where it is from.
+pub(super) fn rendered(san: &San, source: &str) -> Zeroizing<String> {
+    let mut text = Zeroizing::new(String::new());
+    let source: String = source.chars().map(|c| if c.is_control() { '?' } else { c }).collect();
+    line(&mut text, format_args!("# Imported from {source}."));
+    match san.all_notes().len() {
+        0 => text.push_str("# Everything in it was carried over.\n"),
+        many => line(
+            &mut text,
+            format_args!(
+                "# Not carried over, or different here: {many}, each a comment that begins with `import:`."
+            ),
+        ),
+    }
+    notes(&mut text, &san.notes);
+    text.push_str(san.remark);
+    for portal in &san.portals {
+        line(&mut text, format_args!("\n[[portal]]\nlisten = \"{}\"", portal.listen));
+        if portal.group != 1 {
+            line(&mut text, format_args!("group = {}", portal.group));
+        }
+    }
+    san.volumes.iter().for_each(|one| volume(&mut text, one));
+    for one in &san.targets {
+        text.push('\n');
+        notes(&mut text, &one.notes);
+        let section = target(one);
+        match one.left_out {
+            None => text.push_str(&section),
+            Some(_) => section.lines().for_each(|inside| line(&mut text, format_args!("# {inside}"))),
+        }
+    }
+    if let Some(discovery) = &san.discovery {
+        text.push('\n');
+        chap(&mut text, "discovery.chap", discovery);
+    }
+    text
+}
+
+fn notes(text: &mut String, notes: &[Note]) {
+    notes.iter().for_each(|note| line(text, format_args!("# import: {note}")));
+}
+
+fn volume(text: &mut String, volume: &Volume) {
+    text.push('\n');
+    notes(text, &volume.notes);
+    // A dot in a bare key begins a table below it.
+    let name = if volume.name.contains('.') { quoted(&volume.name) } else { volume.name.clone() };
+    line(text, format_args!("[volume.{name}]\nspec = {}", quoted(&volume.spec)));
+    if let Some(uuid) = &volume.uuid {
+        line(text, format_args!("uuid = {}", quoted(uuid)));
+    }
+    volume.names.iter().for_each(|(key, value)| line(text, format_args!("{key} = {}", quoted(value))));
+    for (key, is_set) in
+        [("read-only", volume.readonly), ("removable", volume.removable), ("thick", volume.thick)]
+    {
+        if is_set {
+            line(text, format_args!("{key} = true"));
+        }
+    }
+}
+
+fn target(target: &Target) -> Zeroizing<String> {
+    let mut text = Zeroizing::new(format!("[[target]]\nname = {}\n", quoted(&target.name)));
+    if let Some(alias) = &target.alias {
+        line(&mut text, format_args!("alias = {}", quoted(alias)));
+    }
+    if let Some(groups) = &target.groups {
+        let groups: Vec<String> = groups.iter().map(u16::to_string).collect();
+        line(&mut text, format_args!("groups = [{}]", groups.join(", ")));
+    }
+    list(&mut text, "initiators", target.initiators.as_deref());
+    list(&mut text, "networks", target.networks.as_deref());
+    for lun in &target.luns {
+        line(
+            &mut text,
+            format_args!("\n[[target.lun]]\nlun = {}\nvolume = {}", lun.lun, quoted(&lun.volume)),
+        );
+        list(&mut text, "initiators", lun.initiators.as_deref());
+    }
+    if !target.session.is_empty() {
+        text.push_str("\n[target.session]\n");
+        target.session.iter().for_each(|(key, value)| line(&mut text, format_args!("{key} = {value}")));
+    }
+    if let Some(accounts) = &target.chap {
+        text.push('\n');
+        chap(&mut text, "target.chap", accounts);
+    }
+    text
+}
+
+fn chap(text: &mut String, section: &str, chap: &Chap) {
+    let accounts = chap.accounts.iter().map(|account| (format!("[[{section}.account]]"), account));
+    let mutual = chap.mutual.iter().map(|account| (format!("[{section}.mutual]"), account));
+    let mut between = "";
+    for (heading, Account { user, secret, initiators }) in accounts.chain(mutual) {
+        let secret = Zeroizing::new(quoted(secret));
+        line(text, format_args!("{between}{heading}\nuser = {}\nsecret = {}", quoted(user), *secret));
+        list(text, "initiators", initiators.as_deref());
+        between = "\n";
+    }
+}
+
+fn list(text: &mut String, key: &str, entries: Option<&[String]>) {
+    if let Some(entries) = entries {
+        let entries: Vec<String> = entries.iter().map(|entry| quoted(entry)).collect();
+        line(text, format_args!("{key} = [{}]", entries.join(", ")));
+    }
+}
+
+/// Writing into a String does not fail.
+fn line(text: &mut String, line: impl fmt::Display) {
+    let _ = writeln!(text, "{line}");
+}
+
+/// A basic string of TOML, on one line.
+fn quoted(text: &str) -> String {
+    let mut quoted = String::from("\"");
+    for c in text.chars() {
+        match c {
+            '"' | '\\' => quoted.extend(['\\', c]),
+            c if c.is_control() => quoted += &format!("\\u{:04x}", u32::from(c)),
+            c => quoted.push(c),
+        }
+    }
+    quoted + "\""
+}

@@ -11,10 +11,8 @@ use volume::spec::Bytes;
 use zeroize::Zeroizing;
 
 use super::apache::Entry;
-use super::san::{self, Account, Chap, LUN_MAX, Lun, Portal, San, Target, Volume};
-use super::{Note, Place, session};
+use super::san::{self, Account, Chap, LUN_MAX, Lun, Note, Place, Portal, San, Target, Volume};
 
-/// All that the lines say.
 pub(super) fn san(entries: &[Entry]) -> San {
     let mut reader = Tgt::default();
     // Users of discovery first, as tgt-admin makes them.
@@ -157,7 +155,7 @@ impl Tgt {
         for entry in &own {
             target_line(&mut target, entry);
         }
-        session::settle(&mut target, place);
+        san::settle_bursts(&mut target, place);
         self.luns(&mut target, &stores, &for_luns);
         if stores.is_empty() {
             for_luns
@@ -328,7 +326,7 @@ fn target_line(target: &mut Target, entry: &Entry) {
             | "initiator-name"
             | "incominguser"
             | "outgoinguser"
-    ) || session::take(target, key, &entry.value, &entry.place).is_ok()
+    ) || san::take_session_key(target, key, &entry.value, &entry.place).is_ok()
     {
         return;
     }

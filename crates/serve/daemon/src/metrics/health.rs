@@ -30,7 +30,7 @@ pub struct Problem {
 }
 
 impl Health {
-    pub(super) fn of(server: &Server) -> Health {
+    pub(crate) fn of(server: &Server) -> Health {
         let mut problems = Vec::new();
         let mut add = |kind, name, problem: String| problems.push(Problem { kind, name, problem });
         match server.phase() {

@@ -15,6 +15,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use backends::Failure;
 use front_end_core::{AddressBlock, Counts};
 use http_body_util::Full;
 use hyper::body::{Bytes, Incoming};
@@ -27,10 +28,8 @@ use tokio::net::TcpStream;
 use tokio::sync::{Mutex as AsyncMutex, oneshot};
 use tokio::time::timeout;
 
-use super::bucket::Bucket;
-use crate::live::Live;
+use super::health::Health;
 
-/// Connections at once.
 const CONNECTIONS_MAX: usize = 64;
 /// Of one address or IPv6 network (/64): one host that opens connections and sends nothing leaves room for others.
 const CONNECTIONS_OF_ADDRESS_MAX: usize = 8;
@@ -60,6 +59,15 @@ const WAITING_THREADS: usize = 2;
 /// After an error of accept(2): out of descriptors, say.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
+/// A server whose metrics and health are served.
+pub(crate) trait Monitored: Send + Sync {
+    /// Its page of metrics. May block for a second.
+    fn metrics(&self) -> String;
+
+    /// Whether all is well. Does not block.
+    fn health(&self) -> Health;
+}
+
 /// An address that is listened on, and not served yet.
 #[derive(Debug)]
 pub(crate) struct Bound {
@@ -74,16 +82,15 @@ pub(crate) struct Endpoint {
 }
 
 impl Bound {
-    /// Listens on this address.
-    pub(crate) fn new(address: SocketAddr) -> io::Result<Bound> {
-        let named = |error: io::Error| io::Error::new(error.kind(), format!("{address}: {error}"));
-        let listener = TcpListener::bind(address).map_err(named)?;
-        listener.set_nonblocking(true)?;
+    pub(crate) fn new(address: SocketAddr) -> Result<Bound, Failure> {
+        let failed = |error: String| Failure::refused(format!("cannot listen for [metrics] on {error}"));
+        let listener = TcpListener::bind(address).map_err(|error| failed(format!("{address}: {error}")))?;
+        listener.set_nonblocking(true).map_err(|error| failed(error.to_string()))?;
         Ok(Bound { listener })
     }
 
     /// Serves the metrics of this server.
-    pub(crate) fn serve(self, live: Weak<Live>) -> io::Result<Endpoint> {
+    pub(crate) fn serve(self, live: Weak<dyn Monitored>) -> io::Result<Endpoint> {
         let address = self.listener.local_addr()?;
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_io()
@@ -114,7 +121,6 @@ impl Endpoint {
     }
 }
 
-/// Open connections by address.
 type Connections = Arc<Mutex<Counts>>;
 
 /// A connection that is counted until this is dropped.
@@ -131,6 +137,7 @@ impl ConnectionSlot {
             return None;
         }
         counts.add(from);
+        debug_assert!(counts.all() <= CONNECTIONS_MAX && counts.count_of(from) <= CONNECTIONS_OF_ADDRESS_MAX);
         Some(ConnectionSlot { connections: Arc::clone(connections), from })
     }
 }
@@ -145,7 +152,7 @@ fn lock(connections: &Connections) -> MutexGuard<'_, Counts> {
     connections.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-async fn accept(listener: TcpListener, live: Weak<Live>) {
+async fn accept(listener: TcpListener, live: Weak<dyn Monitored>) {
     let listener = match tokio::net::TcpListener::from_std(listener) {
         Ok(listener) => listener,
         Err(error) => return tracing::error!(%error, "metrics are not served"),
@@ -203,7 +210,7 @@ type Reply = Response<Full<Bytes>>;
 
 /// What is served: the server, and its latest page of metrics.
 struct Pages {
-    live: Weak<Live>,
+    live: Weak<dyn Monitored>,
     latest: AsyncMutex<Latest>,
     requests: AsyncMutex<Bucket>,
 }
@@ -214,19 +221,11 @@ struct Latest {
 }
 
 impl Pages {
-    fn new(live: Weak<Live>) -> Pages {
+    fn new(live: Weak<dyn Monitored>) -> Pages {
         let bucket = Bucket::new(Instant::now(), PAGES_BURST, PAGES_PER_SECOND);
         let requests = Bucket::new(Instant::now(), REQUESTS_BURST, REQUESTS_PER_SECOND);
         let latest = Latest { page: None, bucket };
         Pages { live, latest: AsyncMutex::new(latest), requests: AsyncMutex::new(requests) }
-    }
-
-    /// A request's turn. Who waits longest has the next one.
-    async fn turn(&self) {
-        let mut requests = self.requests.lock().await;
-        while let Err(wait) = requests.take(Instant::now()) {
-            tokio::time::sleep(wait).await;
-        }
     }
 
     /// A new page, or the latest one if there have been many; nothing if the server ends.
@@ -238,14 +237,19 @@ impl Pages {
         latest.page.clone()
     }
 
-    async fn ask<T: Send + 'static>(&self, question: fn(&Live) -> T) -> Option<T> {
+    async fn ask<T: Send + 'static>(&self, question: fn(&dyn Monitored) -> T) -> Option<T> {
         let live = Weak::clone(&self.live);
-        tokio::task::spawn_blocking(move || live.upgrade().map(|live| question(&live))).await.ok().flatten()
+        tokio::task::spawn_blocking(move || live.upgrade().map(|live| question(&*live))).await.ok().flatten()
     }
 }
 
 async fn answer(pages: Arc<Pages>, request: Request<Incoming>) -> Result<Reply, Infallible> {
-    pages.turn().await;
+    // A request's turn. Who waits longest has the next one.
+    let mut requests = pages.requests.lock().await;
+    while let Err(wait) = requests.take(Instant::now()) {
+        tokio::time::sleep(wait).await;
+    }
+    drop(requests);
     if !matches!(*request.method(), Method::GET | Method::HEAD) {
         let mut reply = plain(StatusCode::METHOD_NOT_ALLOWED, "only GET and HEAD\n");
         reply.headers_mut().insert(ALLOW, HeaderValue::from_static("GET, HEAD"));
@@ -253,7 +257,7 @@ async fn answer(pages: Arc<Pages>, request: Request<Incoming>) -> Result<Reply, 
     }
     let answer = match request.uri().path() {
         "/metrics" => pages.metrics().await.map(|page| reply(StatusCode::OK, PROMETHEUS, page)),
-        "/healthz" => pages.ask(Live::health).await.map(|health| {
+        "/healthz" => pages.ask(|live| live.health()).await.map(|health| {
             let status = if health.healthy { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
             // Strings and a flag always make JSON.
             let text = serde_json::to_string(&health).unwrap_or_default();
@@ -264,7 +268,6 @@ async fn answer(pages: Arc<Pages>, request: Request<Incoming>) -> Result<Reply, 
     Ok(answer.unwrap_or_else(|| plain(StatusCode::SERVICE_UNAVAILABLE, "the server ends\n")))
 }
 
-/// The text format of Prometheus.
 const PROMETHEUS: &str = "text/plain; version=0.0.4; charset=utf-8";
 
 fn plain(status: StatusCode, text: &'static str) -> Reply {
@@ -278,4 +281,60 @@ fn reply(status: StatusCode, content_type: &'static str, text: Bytes) -> Reply {
     headers.insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
     headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
     reply
+}
+
+/// Tokens that are taken, and come back with time.
+#[derive(Debug)]
+struct Bucket {
+    most: f64,
+    per_second: f64,
+    tokens: f64,
+    filled: Instant,
+}
+
+impl Bucket {
+    fn new(now: Instant, most: u32, per_second: u32) -> Bucket {
+        let most = f64::from(most);
+        Bucket { most, per_second: f64::from(per_second), tokens: most, filled: now }
+    }
+
+    /// Takes a token; the error is the time until there is one.
+    fn take(&mut self, now: Instant) -> Result<(), Duration> {
+        let time = now.saturating_duration_since(self.filled);
+        self.tokens = (self.tokens + time.as_secs_f64() * self.per_second).min(self.most);
+        self.filled = now;
+        if self.tokens < 1.0 {
+            return Err(Duration::from_secs_f64((1.0 - self.tokens) / self.per_second));
+        }
+        debug_assert!((1.0..=self.most).contains(&self.tokens), "there is one, and no more than a burst");
+        self.tokens -= 1.0;
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_burst_passes_and_then_so_many_a_second() {
+        let mut now = Instant::now();
+        let mut bucket = Bucket::new(now, 3, 10);
+        assert_eq!((0..10).filter(|_| bucket.take(now).is_ok()).count(), 3);
+        let mut taken = 0;
+        for _ in 0..10_000 {
+            now += Duration::from_millis(1);
+            taken += u32::from(bucket.take(now).is_ok());
+        }
+        assert!((99..=100).contains(&taken), "{taken} in ten seconds");
+        let wait = loop {
+            if let Err(wait) = bucket.take(now) {
+                break wait;
+            }
+        };
+        assert!(wait <= Duration::from_millis(100), "{wait:?}");
+        assert_eq!(bucket.take(now + wait + Duration::from_nanos(1)), Ok(()));
+        now += Duration::from_secs(3600);
+        assert_eq!((0..10).filter(|_| bucket.take(now).is_ok()).count(), 3, "an hour saves up no more");
+    }
 }

@@ -5,32 +5,15 @@
 //! has that of the process; a scrape reads all of them ([`Sample`]). While the server reloads, or a core hangs, a scrape still
 //! ends within a second and reports that.
 //!
-//! Reading order: [`families`] (all metrics), [`exposition`] (the text format), [`sample`] (reading the counters),
+//! Reading order: [`families`] (all metrics, and the text format), [`sample`] (reading the counters),
 //! `render` (a sample as text), [`health`], `http` (the listener).
 
-mod bucket;
-mod exposition;
 mod families;
 pub(crate) mod health;
 pub(crate) mod http;
-mod render;
+pub(crate) mod render;
 mod sample;
 
-pub use exposition::{Family, Kind};
-pub use families::FAMILIES;
+pub use families::{FAMILIES, Family, Kind};
 pub use health::Health;
 pub(crate) use sample::{Probe, Reloads};
-
-use crate::live::Live;
-
-impl Live {
-    /// All metrics now. Blocks for at most a second for each who asks at the same time.
-    pub fn metrics(&self) -> String {
-        render::text(&self.sample())
-    }
-
-    /// Whether all is well. Asks no core, and does not block.
-    pub fn health(&self) -> Health {
-        Health::of(self.server())
-    }
-}

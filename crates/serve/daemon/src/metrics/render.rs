@@ -9,8 +9,7 @@ use backends::secrets::masked;
 use front_end_core::{CoreStatistics, Count, Durations, HostStatistics, Operation, Phase, VolumeStatistics};
 use volume::Volume;
 
-use super::exposition::{Exposition, Family, seconds};
-use super::families::{self as all};
+use super::families::{self as all, Exposition, Family, seconds};
 use super::sample::{CoreSample, Sample, VolumeSample};
 
 /// A family, and where its values come from.
@@ -20,8 +19,7 @@ type CoreCounts = fn(&CoreStatistics) -> &[Count];
 type HostValue = fn(&HostStatistics) -> u64;
 type CoreValue = fn(&CoreSample) -> f64;
 
-/// All metrics.
-pub(super) fn text(sample: &Sample) -> String {
+pub(crate) fn text(sample: &Sample) -> String {
     let mut out = Exposition::default();
     server(&mut out, sample);
     volumes(&mut out, sample);
@@ -165,7 +163,6 @@ fn volumes(out: &mut Exposition, sample: &Sample) {
 
 type SetValue<'a> = &'a dyn Fn(&SetState) -> Option<f64>;
 
-/// RAID sets of volumes.
 fn sets(out: &mut Exposition, volumes: &[VolumeSample]) {
     let all_sets: Vec<(&str, String, &SetState)> = volumes
         .iter()

@@ -8,13 +8,13 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
 use backends::raid::{self, Running, SetState};
-use front_end_core::{CoreStatistics, Phase, RunningCore};
+use front_end_core::{CoreStatistics, Phase, RunningCore, Server};
 use volume::Volume;
 use volume::backend::Layers;
 
-use crate::config::{Config, Uuid};
+use crate::config::Config;
+use crate::config::values::Uuid;
 use crate::control::{Session, Target};
-use crate::live::Live;
 use crate::volumes::Volumes;
 
 /// How long a core may take to answer.
@@ -28,7 +28,7 @@ pub(super) type SessionLabels = [String; 5];
 const SESSION_LABELS_MAX: usize = 1024;
 
 /// All that is known at a moment.
-pub(super) struct Sample {
+pub(crate) struct Sample {
     pub(super) phase: Phase,
     pub(super) io_engine: &'static str,
     pub(super) cores: Vec<CoreState>,
@@ -49,7 +49,6 @@ pub(super) struct CoreState {
     pub(super) latest: Option<Arc<CoreSample>>,
 }
 
-/// What one core answers.
 pub(super) struct CoreSample {
     pub(super) cpu: Duration,
     pub(super) spin: Duration,
@@ -100,6 +99,7 @@ impl LoggedIn {
                 self.now.insert(labels);
             }
         }
+        debug_assert!(self.known.len() <= SESSION_LABELS_MAX && self.now.len() <= self.known.len());
     }
 }
 
@@ -114,7 +114,7 @@ struct Described {
 impl Described {
     fn of(config: &Config, volumes: &Volumes) -> Described {
         let described = config.volumes.iter().filter_map(|volume| {
-            let uuid = Uuid(volumes.unit(&volume.name)?.identity().uuid);
+            let uuid = Uuid(volumes.get(&volume.name)?.unit.identity().uuid);
             Some((volume.name.to_string(), (volume.spec.backend.kind().name, uuid)))
         });
         let layers = config
@@ -124,7 +124,7 @@ impl Described {
         Described {
             volumes: Arc::new(described.collect()),
             layers: Arc::new(layers.collect()),
-            targets: config.front_ends().flat_map(|front_end| front_end.targets(&[])).collect(),
+            targets: config.targets(&[]).into(),
         }
     }
 }
@@ -158,9 +158,60 @@ impl Probe {
         lock(&self.described).layers.values().flat_map(raid::sets).collect()
     }
 
+    /// The server now. It takes no lock that a reload holds.
+    pub(crate) fn sample(
+        &self,
+        server: &Server,
+        reloads: &Reloads,
+        sessions: impl FnOnce() -> Vec<Session>,
+    ) -> Sample {
+        let (snapshot, described) = (server.volumes(), lock(&self.described).clone());
+        let volume = |(name, volume): (&str, &Arc<Volume>)| VolumeSample {
+            name: name.to_owned(),
+            description: described.volumes.get(name).copied(),
+            volume: Arc::clone(volume),
+            sets: described
+                .layers
+                .get(name)
+                .into_iter()
+                .flat_map(raid::sets)
+                .map(|set| set.status())
+                .collect(),
+        };
+        let volumes = snapshot.iter().map(volume).collect();
+        let begin = Instant::now();
+        let core = move |local: &Rc<RunningCore>| {
+            let sample = CoreSample {
+                cpu: host::cputime::thread(),
+                spin: reactor::world().looked_in_vain(),
+                memory_used: local.memory().used(),
+                memory_limit: local.memory().limit(),
+                front_ends: local.statistics(),
+            };
+            (begin.elapsed(), sample)
+        };
+        let cores = self.heard(server.ask_cores(ANSWER_TIME, core));
+        // A core that hangs is not waited for a second time.
+        if cores.iter().all(|core| core.lag.is_some()) {
+            lock(&self.logged_in).update(sessions());
+        }
+        Sample {
+            phase: server.phase(),
+            io_engine: self.io_engine,
+            cores,
+            sessions: lock(&self.logged_in).now.clone(),
+            volumes,
+            targets: described.targets,
+            generation: snapshot.version(),
+            reloads: reloads.counts(),
+            started: self.started,
+        }
+    }
+
     /// The state of all cores after these answers.
     fn heard(&self, answers: Vec<Option<(Duration, CoreSample)>>) -> Vec<CoreState> {
         let mut cores = lock(&self.cores);
+        debug_assert!(cores.is_empty() || cores.len() == answers.len(), "a server keeps its cores");
         cores.resize_with(answers.len(), CoreState::default);
         for (core, answer) in cores.iter_mut().zip(answers) {
             *core = match answer {
@@ -176,7 +227,6 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// How reloads went.
 pub(crate) struct Reloads {
     succeeded: AtomicU64,
     failed: AtomicU64,
@@ -205,7 +255,6 @@ impl Default for Reloads {
 }
 
 impl Reloads {
-    /// One has ended.
     pub(crate) fn ended(&self, succeeded: bool) {
         let count = if succeeded { &self.succeeded } else { &self.failed };
         count.fetch_add(1, Ordering::Relaxed);
@@ -218,54 +267,6 @@ impl Reloads {
         let (succeeded, failed) =
             (self.succeeded.load(Ordering::Relaxed), self.failed.load(Ordering::Relaxed));
         ReloadCounts { succeeded, failed, last_succeeded, in_force_since }
-    }
-}
-
-impl Live {
-    /// The server now. It takes no lock that a reload holds.
-    pub(super) fn sample(&self) -> Sample {
-        let (server, probe) = (self.server(), self.probe());
-        let (snapshot, described) = (server.volumes(), lock(&probe.described).clone());
-        let volume = |(name, volume): (&str, &Arc<Volume>)| VolumeSample {
-            name: name.to_owned(),
-            description: described.volumes.get(name).copied(),
-            volume: Arc::clone(volume),
-            sets: described
-                .layers
-                .get(name)
-                .into_iter()
-                .flat_map(raid::sets)
-                .map(|set| set.status())
-                .collect(),
-        };
-        let volumes = snapshot.iter().map(volume).collect();
-        let begin = Instant::now();
-        let core = move |local: &Rc<RunningCore>| {
-            let sample = CoreSample {
-                cpu: host::cputime::thread(),
-                spin: reactor::world().looked_in_vain(),
-                memory_used: local.memory().used(),
-                memory_limit: local.memory().limit(),
-                front_ends: local.statistics(),
-            };
-            (begin.elapsed(), sample)
-        };
-        let cores = probe.heard(server.ask_cores(ANSWER_TIME, core));
-        // A core that hangs is not waited for a second time.
-        if cores.iter().all(|core| core.lag.is_some()) {
-            lock(&probe.logged_in).update(self.sessions());
-        }
-        Sample {
-            phase: server.phase(),
-            io_engine: probe.io_engine,
-            cores,
-            sessions: lock(&probe.logged_in).now.clone(),
-            volumes,
-            targets: described.targets,
-            generation: snapshot.version(),
-            reloads: self.reloads().counts(),
-            started: probe.started,
-        }
     }
 }
 

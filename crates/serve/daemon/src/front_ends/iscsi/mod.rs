@@ -2,35 +2,28 @@
 //!
 //! It has the volumes and addresses of the command line: each volume is LUN 0 of a target of its own, for anybody.
 
-mod changes;
-mod chap;
-mod edit;
-mod limits;
-mod names;
-mod portal;
-mod serving;
-mod session;
-mod sessions;
-mod summary;
-mod target;
+pub(crate) mod target;
 mod usage;
 
+use std::any::Any;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
+use std::time::Duration;
 
-use ::iscsi::name::Name;
-use ::iscsi_server::{ISCSI, Iscsi};
 use front_end_core::{ListenAddress, Server};
+use iscsi::name::TargetAddress;
+use iscsi_server::{Authentication, ConnectionStatus, ISCSI, Iscsi, SessionStatus};
+use reactor::StreamOptions;
+use toml_edit::Table;
+use volume::spec::{Bytes, Time};
 
-use self::chap::Protected;
-use super::{Configured, Document, Kind, Running, Serving};
-use crate::config::{Address, Config, Section, VolumeName};
-use crate::control::{self, Lun as ExportedLun};
-use crate::desired::Desired;
-
-pub use chap::{Account, Chap};
-pub use limits::Limits;
-pub use portal::Portal;
-pub use target::{Lun, Target};
+use self::target::{Chap, Protected, Target, own_target};
+use super::exposed::{self, Exposed, announced, place_of_target, portal_changes};
+use super::sections::{add_lun, each_once, exports, random, remove_luns};
+use crate::config::section::Section;
+use crate::config::values::{Address, ISCSI_PORT, VolumeName};
+use crate::config::{self, Addition, Beside, Config, Configured, Document, Kind, Running, Serving};
+use crate::control;
 
 /// Its line of the table.
 pub const KIND: Kind = Kind {
@@ -38,8 +31,8 @@ pub const KIND: Kind = Kind {
     listen: |text| Ok(text.parse::<Address>()?.0.into()),
     heading: "[[target]]",
     read: |document| Box::new(IscsiConfig::read(document)),
-    add: edit::add,
-    remove: edit::remove,
+    add,
+    remove: |root, volume| remove_luns(root, volume),
 };
 
 /// What a configuration says of iSCSI.
@@ -57,6 +50,46 @@ pub struct IscsiConfig {
     pub limits: Limits,
 }
 
+/// An address to listen on, and how connections to it are set up.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Portal {
+    /// Where to listen.
+    pub listen: Address,
+    /// Its portal group tag, 1 unless said otherwise.
+    pub group: u16,
+    /// The address that discovery returns instead.
+    pub advertise: Option<TargetAddress>,
+    /// TCP congestion control by name.
+    pub congestion: Option<String>,
+    /// SO_SNDBUF in bytes; the system's automatic size if `None`.
+    pub send_buffer: Option<usize>,
+    /// SO_RCVBUF, likewise.
+    pub receive_buffer: Option<usize>,
+}
+
+/// Limits besides those of the server; what is `None` has the default of `iscsi_server::Limits`.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Limits {
+    /// Sessions at once, without those for discovery.
+    pub sessions: Option<usize>,
+    /// Discovery sessions at once.
+    pub discovery_sessions: Option<usize>,
+    /// How long one of them may last.
+    pub discovery_time: Option<Duration>,
+    /// Connections of one session.
+    pub connections_per_session: Option<u16>,
+    /// From accepting a connection to its last login response.
+    pub login_time: Option<Duration>,
+    /// Commands in flight in one session.
+    pub window: Option<u32>,
+    /// Silence after which an initiator is asked whether it is alive.
+    pub nop_interval: Option<Duration>,
+    /// How long a peer may read nothing, or send nothing of the data it owes.
+    pub send_stall: Option<Duration>,
+    /// Memory for data and working buffers of commands of one session.
+    pub session_staging_bytes: Option<usize>,
+}
+
 impl Config {
     /// What it says of iSCSI.
     ///
@@ -70,34 +103,179 @@ impl Config {
 impl IscsiConfig {
     fn read(document: &Document<'_>) -> IscsiConfig {
         let root = document.root;
-        let portals = portal::all(&root.sections("portal", "[[portal]]"));
-        let targets = target::all(&root.sections("target", "[[target]]"), document, &portals);
+        let portals = portals(&root.sections("portal", "[[portal]]"));
+        let groups: Vec<u16> = portals.iter().map(|portal| portal.group).collect();
+        let targets = root.sections("target", "[[target]]");
+        let targets = targets.iter().filter_map(|section| Target::read(section, document, &groups));
+        let targets = each_once(targets, root.mistakes, |name, _| {
+            format!("the target {name} is there twice; put all its LUNs under one [[target]]")
+        });
+        let discovery = root.section("discovery", "[discovery]").and_then(|section| {
+            let chap = section.section("chap", "[discovery.chap]");
+            let chap = chap.and_then(|section| Chap::read(&section, Protected::Discovery));
+            section.done();
+            chap
+        });
         let limits = document.limits.map(Limits::read).unwrap_or_default();
-        let has_portal = !portals.is_empty();
-        IscsiConfig { portals, has_portal, targets, discovery: discovery(root), limits }
+        IscsiConfig { has_portal: !portals.is_empty(), portals, targets, discovery, limits }
     }
 
-    fn add_target(&mut self, volume: &VolumeName) -> Result<(), String> {
-        let target = Target::of_volume(volume);
-        if self.targets.iter().any(|other| other.name == target.name) {
-            return Err(format!("the file has the target {} already; rename the volume", target.name));
+    /// As `iscsi_server` serves it.
+    fn served(&self, serving: Serving<'_>) -> iscsi_server::Config {
+        let served = |target: &Target| {
+            Arc::new(iscsi_server::Target {
+                name: target.name.to_string(),
+                alias: target.alias.clone(),
+                exports: exports(&target.luns, serving),
+                access: iscsi_server::Access {
+                    initiators: target.initiators.clone(),
+                    networks: target.networks.clone(),
+                },
+                authentication: target.chap.as_ref().map(authentication),
+                offers: target.offers.clone(),
+                portal_groups: target.groups.clone(),
+                hidden: target.hidden,
+                redirect: target.redirect.clone(),
+            })
+        };
+        iscsi_server::Config {
+            targets: self.targets.iter().map(served).collect(),
+            discovery_authentication: self.discovery.as_ref().map(authentication),
+            limits: self.limits.of_iscsi(),
+            random,
         }
-        self.targets.push(target);
-        Ok(())
+    }
+}
+
+fn authentication(chap: &Chap) -> Authentication {
+    let accounts = chap.accounts.iter();
+    Authentication {
+        accounts: accounts.clone().map(|account| account.credentials.clone()).collect(),
+        // Users that are bound to initiator names.
+        initiators: accounts
+            .filter_map(|account| Some((account.credentials.name.clone(), account.initiators.clone()?)))
+            .collect(),
+        mutual: chap.mutual.clone(),
+        algorithms: chap.algorithms.clone(),
+    }
+}
+
+impl Portal {
+    /// At this address, with everything else as usual.
+    pub fn at(listen: Address) -> Portal {
+        let (advertise, congestion) = (None, None);
+        Portal { listen, group: 1, advertise, congestion, send_buffer: None, receive_buffer: None }
     }
 
-    fn set_portals(&mut self, desired: &Desired) -> Result<(), String> {
-        let listen = desired.listen_by(ISCSI);
-        if !listen.is_empty() {
-            let addresses = listen.iter().filter_map(ListenAddress::inet);
+    pub(super) fn of_server(&self) -> front_end_core::Portal {
+        let Portal { listen, group, advertise, congestion, send_buffer, receive_buffer } = self;
+        debug_assert_ne!(*group, 0, "a portal group tag is 1 at least");
+        front_end_core::Portal {
+            front_end: ISCSI,
+            listen: listen.0.into(),
+            tag: *group,
+            advertise: advertise.as_ref().map(ToString::to_string),
+            stream: StreamOptions {
+                congestion: congestion.clone(),
+                send_buffer_bytes: *send_buffer,
+                receive_buffer_bytes: *receive_buffer,
+                ..StreamOptions::default()
+            },
+        }
+    }
+}
+
+fn portals(sections: &[Section<'_>]) -> Vec<Portal> {
+    let mut portals: Vec<Portal> = Vec::new();
+    for section in sections {
+        let Some(portal) = read_portal(section) else { continue };
+        // Port 0 takes a free port each time.
+        if portal.listen.0.port() != 0 && portals.iter().any(|other| other.listen == portal.listen) {
+            let sentence = format!("{} is listened on twice; remove one [[portal]]", portal.listen.0);
+            section.mistakes.add(section.at(), sentence);
+        }
+        portals.push(portal);
+    }
+    portals
+}
+
+fn read_portal(section: &Section<'_>) -> Option<Portal> {
+    let listen = section.required("listen", section.parsed::<Address>("listen"), "\"0.0.0.0:3260\"");
+    let group = section.count("group", 1..=65_535).map_or(1, |group| group.value as u16);
+    let advertise = section.parsed("advertise").map(|address| address.value);
+    let congestion = section.text("congestion").map(|name| name.value.to_owned());
+    let buffer = |key| section.parsed::<Bytes>(key).map(|bytes| bytes.value.0 as usize);
+    let (send_buffer, receive_buffer) = (buffer("send-buffer"), buffer("receive-buffer"));
+    section.done();
+    let listen = listen?.value;
+    Some(Portal { listen, group, advertise, congestion, send_buffer, receive_buffer })
+}
+
+impl Limits {
+    fn read(section: &Section<'_>) -> Limits {
+        let count = |key, most| section.count(key, 1..=most).map(|count| count.value);
+        let time = |key| section.parsed::<Time>(key).map(|time| time.value.0);
+        Limits {
+            sessions: count("sessions", 65_534).map(|count| count as usize),
+            discovery_sessions: count("discovery-sessions", 65_534).map(|count| count as usize),
+            discovery_time: time("discovery-time"),
+            connections_per_session: count("connections-per-session", 8).map(|count| count as u16),
+            login_time: time("login-time"),
+            window: count("window", 65_535).map(|count| count as u32),
+            nop_interval: time("nop-interval"),
+            send_stall: time("send-stall"),
+            session_staging_bytes: section
+                .parsed::<Bytes>("session-staging")
+                .map(|bytes| bytes.value.0 as usize),
+        }
+    }
+
+    /// What the file leaves out is as `iscsi_server` has it.
+    pub fn of_iscsi(&self) -> iscsi_server::Limits {
+        let usual = iscsi_server::Limits::default();
+        iscsi_server::Limits {
+            sessions: self.sessions.unwrap_or(usual.sessions),
+            discovery_sessions: self.discovery_sessions.unwrap_or(usual.discovery_sessions),
+            discovery_time: self.discovery_time.unwrap_or(usual.discovery_time),
+            connections_per_session: self.connections_per_session.unwrap_or(usual.connections_per_session),
+            login_time: self.login_time.unwrap_or(usual.login_time),
+            window: self.window.unwrap_or(usual.window),
+            nop_interval: self.nop_interval.unwrap_or(usual.nop_interval),
+            send_stall: self.send_stall.unwrap_or(usual.send_stall),
+            session_staging_bytes: self.session_staging_bytes.unwrap_or(usual.session_staging_bytes),
+        }
+    }
+}
+
+impl Configured for IscsiConfig {
+    fn kind(&self) -> &'static Kind {
+        &KIND
+    }
+
+    fn take_over(&mut self, beside: &Beside<'_>) -> Result<(), String> {
+        // Who asks for addresses of other front ends only does not ask for iSCSI.
+        let is_asked_for = !beside.has_addresses || !beside.listen.is_empty();
+        if is_asked_for || !self.targets.is_empty() {
+            for volume in &beside.volumes {
+                let target = Target::of_volume(volume);
+                if self.targets.iter().any(|other| other.name == target.name) {
+                    return Err(format!(
+                        "the file has the target {} already; rename the volume",
+                        target.name
+                    ));
+                }
+                self.targets.push(target);
+            }
+        }
+        if !beside.listen.is_empty() {
+            let addresses = beside.listen.iter().filter_map(ListenAddress::inet);
             self.portals = addresses.map(|address| Portal::at(Address(address))).collect();
         }
         if self.portals.is_empty() && !self.targets.is_empty() {
-            let usual = USUAL_ADDRESS.parse::<Address>().map_err(|error| error.to_string())?;
-            self.portals = vec![Portal::at(usual)];
+            self.portals = vec![Portal::at(USUAL_ADDRESS)];
         }
         // The file is held to this by itself; --listen may have taken a group away.
-        let lost = |target: &&Target| !self.portals.iter().any(|portal| target.is_reached_by(portal.group));
+        let lost = |target: &&Target| !self.portals.iter().any(|portal| target.is_in(portal.group));
         match self.targets.iter().find(lost) {
             None => Ok(()),
             Some(target) => Err(format!(
@@ -106,24 +284,13 @@ impl IscsiConfig {
             )),
         }
     }
-}
-
-impl Configured for IscsiConfig {
-    fn take_over(&mut self, desired: &Desired) -> Result<(), String> {
-        // Who asks for addresses of other front ends only does not ask for iSCSI.
-        let is_asked_for = desired.listen.is_empty() || !desired.listen_by(ISCSI).is_empty();
-        if is_asked_for || !self.targets.is_empty() {
-            desired.volumes.iter().try_for_each(|volume| self.add_target(&volume.name))?;
-        }
-        self.set_portals(desired)
-    }
 
     fn is_empty(&self) -> bool {
         self.targets.is_empty() && !self.has_portal
     }
 
-    fn volumes(&self) -> Vec<&VolumeName> {
-        self.targets.iter().flat_map(|target| &target.luns).map(|lun| &lun.volume).collect()
+    fn exposed(&self) -> Vec<&dyn Exposed> {
+        self.targets.iter().map(|target| target as &dyn Exposed).collect()
     }
 
     fn portals(&self) -> Vec<front_end_core::Portal> {
@@ -134,45 +301,60 @@ impl Configured for IscsiConfig {
         format!("{} (portal group {})", portal.listen, portal.tag)
     }
 
-    fn changes(&self, wanted: &Config, renamed: &[(VolumeName, VolumeName)]) -> Vec<String> {
-        changes::between(self, wanted.iscsi(), renamed)
-    }
-
-    fn summary(&self, config: &Config) -> String {
-        self.targets.iter().map(|target| summary::of(target, config)).collect()
-    }
-
-    fn exports_of(&self, volume: &VolumeName) -> Vec<ExportedLun> {
-        let all = self.targets.iter().flat_map(|target| target.luns.iter().map(move |lun| (target, lun)));
-        let its = all.filter(|(_, lun)| lun.volume == *volume);
-        let exported = |(target, lun): (&Target, &Lun)| ExportedLun {
-            front_end: ISCSI.to_owned(),
-            target: target.name.to_string(),
-            lun: Some(lun.lun),
-        };
-        its.map(exported).collect()
-    }
-
-    fn targets(&self, portals: &[front_end_core::Portal]) -> Vec<control::Target> {
-        self.targets.iter().map(|target| summary::told(target, portals)).collect()
+    fn changes(&self, wanted: &dyn Configured, renamed: &[(VolumeName, VolumeName)]) -> Vec<String> {
+        let mut lines = exposed::changes(&self.exposed(), &wanted.exposed(), renamed);
+        let describe = |portal: &front_end_core::Portal| format!("{} (group {})", portal.listen, portal.tag);
+        lines.extend(portal_changes(&self.portals(), &wanted.portals(), describe));
+        let any: &dyn Any = wanted;
+        // All are named, so that a new one is compared, or left out on purpose.
+        if let Some(IscsiConfig { portals: _, has_portal: _, targets: _, discovery, limits }) =
+            any.downcast_ref()
+        {
+            lines.extend((self.discovery != *discovery).then(|| "~ discovery: CHAP accounts".to_owned()));
+            lines.extend((self.limits != *limits).then(|| config::LIMITS_CHANGED.to_owned()));
+        }
+        lines
     }
 
     fn announcement(&self, portals: &[front_end_core::Portal], volumes: &[control::Volume]) -> String {
-        self.targets.iter().filter_map(|target| summary::announced(target, portals, volumes)).collect()
+        let announced = |target: &Target| {
+            let addresses = addresses(target, portals);
+            let url = format!("{ISCSI}://{}", addresses.first()?);
+            let name = target.name.to_string();
+            let place = place_of_target(&url, &name, &target.luns, addresses.len() - 1);
+            Some(announced(target, volumes, &place))
+        };
+        self.targets.iter().filter_map(announced).collect()
     }
 
     fn usage(&self, portals: &[front_end_core::Portal]) -> String {
-        usage::text(self, portals)
+        let ways = self
+            .targets
+            .iter()
+            .filter_map(|target| usage::Way::to(target, addresses(target, portals)).map(|way| way.text()));
+        ways.collect::<Vec<_>>().join("\n")
     }
 
     fn start(&self, serving: Serving<'_>, cores: usize) -> Arc<dyn Running> {
-        Iscsi::new(serving::config(self, serving), cores)
+        Iscsi::new(self.served(serving), cores)
     }
+}
+
+/// The addresses of the portals that lead to a target.
+fn addresses(target: &Target, portals: &[front_end_core::Portal]) -> Vec<SocketAddr> {
+    let leads_to =
+        |portal: &&front_end_core::Portal| portal.front_end == ISCSI && target.is_reached_by(portal);
+    let address = |portal: &front_end_core::Portal| match portal.listen.inet()? {
+        // The zone is this machine's.
+        SocketAddr::V6(v6) => Some(SocketAddr::from((*v6.ip(), v6.port()))),
+        v4 => Some(v4),
+    };
+    portals.iter().filter(leads_to).filter_map(address).collect()
 }
 
 impl Running for Iscsi {
     fn adopt(&self, wanted: Serving<'_>) {
-        Iscsi::adopt(self, serving::config(wanted.config.iscsi(), wanted));
+        Iscsi::adopt(self, wanted.config.iscsi().served(wanted));
     }
 
     fn losses(
@@ -181,12 +363,12 @@ impl Running for Iscsi {
         wanted: Serving<'_>,
         portals: &[front_end_core::Portal],
     ) -> Vec<String> {
-        let losses = Iscsi::losses(self, server, &serving::config(wanted.config.iscsi(), wanted), portals);
+        let losses = Iscsi::losses(self, server, &wanted.config.iscsi().served(wanted), portals);
         losses.iter().map(ToString::to_string).collect()
     }
 
     fn sessions(&self, server: &Server) -> Vec<control::Session> {
-        Iscsi::sessions(self, server).into_iter().map(sessions::session).collect()
+        Iscsi::sessions(self, server).into_iter().map(session).collect()
     }
 
     fn drop_sessions(&self, server: &Server, which: &str, force: bool) -> usize {
@@ -194,33 +376,35 @@ impl Running for Iscsi {
     }
 }
 
-fn discovery(root: &Section<'_>) -> Option<Chap> {
-    let section = root.section("discovery", "[discovery]")?;
-    let chap = section
-        .section("chap", "[discovery.chap]")
-        .and_then(|section| chap::read(&section, Protected::Discovery));
-    section.done();
-    chap
+fn session(status: SessionStatus) -> control::Session {
+    let connection = |status: &ConnectionStatus| control::Connection {
+        cid: Some(status.cid),
+        peer: status.peer.into(),
+        local: status.local.to_string(),
+    };
+    control::Session {
+        front_end: ISCSI.to_owned(),
+        initiator: status.initiator,
+        user: status.user,
+        isid: Some(status.isid),
+        tsih: Some(status.tsih),
+        target: status.target,
+        age_seconds: status.age.as_secs_f64(),
+        core: status.core,
+        connections: status.connections.iter().map(connection).collect(),
+        parameters: status.parameters,
+        in_flight: status.in_flight,
+        commands: status.traffic.commands,
+        read_bytes: status.traffic.read_bytes,
+        written_bytes: status.traffic.written_bytes,
+    }
 }
 
-/// The target that a volume of the command line, or of `server add`, has to itself.
-fn own_target(volume: &VolumeName) -> Name {
-    // A volume's name has letters that every iSCSI name may have, and is short enough: both are rules of `VolumeName`.
-    let name = Name::new(&format!("iqn.2026-01.io.linerate:{volume}"));
-    name.expect("a volume's name makes an iSCSI name").normalised()
+/// Writes a LUN more, of a target that is made if it is not in the file.
+fn add(root: &mut Table, addition: &Addition<'_>) -> Result<(), String> {
+    let own = own_target(addition.volume);
+    add_lun(root, addition.target.unwrap_or(own.as_str()), str::eq_ignore_ascii_case, addition)
 }
 
 /// Nobody but this machine reaches what nobody thought about.
-const USUAL_ADDRESS: &str = "127.0.0.1:3260";
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_longest_name_of_a_volume_makes_the_name_of_a_target() {
-        let volume = "vm-1.".to_owned() + &"x".repeat(59);
-        let name = own_target(&volume.parse().expect("64 letters"));
-        assert_eq!(name.as_str(), format!("iqn.2026-01.io.linerate:{volume}"));
-    }
-}
+const USUAL_ADDRESS: Address = Address(SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), ISCSI_PORT));

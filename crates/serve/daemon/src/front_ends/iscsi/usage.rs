@@ -5,13 +5,11 @@
 use std::fmt::Write;
 use std::net::{IpAddr, SocketAddr};
 
-use iscsi_server::ISCSI;
-
-use super::{IscsiConfig, Target};
+use super::target::Target;
 use crate::front_ends::typed::labelled;
 
 /// A target and the way to it.
-struct Way<'a> {
+pub(super) struct Way<'a> {
     target: &'a Target,
     /// Addresses that initiators can reach, not wildcards: at least one.
     portals: Vec<SocketAddr>,
@@ -23,27 +21,9 @@ struct Way<'a> {
     mutual: Option<&'a str>,
 }
 
-/// The lines for every target that one of these portals leads to.
-pub(super) fn text(config: &IscsiConfig, portals: &[front_end_core::Portal]) -> String {
-    let ways = config.targets.iter().filter_map(|target| Way::to(target, portals));
-    ways.map(|way| format!("{}\n{}", way.target.name, way.lines())).collect::<Vec<_>>().join("\n")
-}
-
-/// The addresses of the portals that lead to a target.
-pub(super) fn addresses(target: &Target, portals: &[front_end_core::Portal]) -> Vec<SocketAddr> {
-    let leads_to =
-        |portal: &&front_end_core::Portal| portal.front_end == ISCSI && target.is_reached_by(portal.tag);
-    let address = |portal: &front_end_core::Portal| match portal.listen.inet()? {
-        // The zone is this machine's.
-        SocketAddr::V6(v6) => Some(SocketAddr::from((*v6.ip(), v6.port()))),
-        v4 => Some(v4),
-    };
-    portals.iter().filter(leads_to).filter_map(address).collect()
-}
-
 impl<'a> Way<'a> {
-    fn to(target: &'a Target, portals: &[front_end_core::Portal]) -> Option<Way<'a>> {
-        let portals = addresses(target, portals);
+    /// To a target that these portals lead to; `None` if there is none.
+    pub(super) fn to(target: &'a Target, portals: Vec<SocketAddr>) -> Option<Way<'a>> {
         let chap = target.chap.as_ref();
         let user =
             chap.and_then(|chap| chap.accounts.first()).map(|account| account.credentials.name.as_str());
@@ -52,7 +32,9 @@ impl<'a> Way<'a> {
         (!portals.is_empty()).then_some(Way { target, portals, initiator, user, mutual })
     }
 
-    fn lines(&self) -> String {
+    /// The name of the target, and the lines.
+    pub(super) fn text(&self) -> String {
+        debug_assert!(!self.portals.is_empty(), "a way leads through a portal");
         // A line of PowerShell continues behind a backtick.
         let systems = [
             ("Linux", self.linux(), '\\'),
@@ -61,7 +43,7 @@ impl<'a> Way<'a> {
             ("QEMU", self.qemu(), '\\'),
             ("libiscsi", self.libiscsi(), '\\'),
         ];
-        let mut text = String::new();
+        let mut text = format!("{}\n", self.target.name);
         if let Some(name) = &self.initiator {
             // Writing into a String does not fail.
             let _ = writeln!(
@@ -168,7 +150,7 @@ impl<'a> Way<'a> {
 
 #[cfg(test)]
 mod tests {
-    use crate::config::Config;
+    use crate::config::{Config, Configured as _};
     use crate::front_ends::typed::joined;
 
     fn told(target: &str) -> String {
@@ -182,7 +164,7 @@ mod tests {
         );
         let config = Config::parse("x.toml", &text).expect("nothing wrong");
         let portals: Vec<_> = config.portals().map(|(_, portal)| portal).collect();
-        super::text(config.iscsi(), &portals)
+        config.iscsi().usage(&portals)
     }
 
     const LUN: &str = "[[target.lun]]\nlun = 7\nvolume = \"vm1\"\n";

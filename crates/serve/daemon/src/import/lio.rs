@@ -3,20 +3,16 @@
 //! An attribute or parameter with the value that LIO gives it by itself was chosen by nobody, and ours is better than some of
 //! them: only others are carried over or noted.
 
-mod attributes;
-mod logins;
-mod storage;
-
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
 
-use super::json::{Document, Object};
-use super::san::{self, Account, Chap, LUN_MAX, Lun, Portal, San, Target};
-use super::{Note, Place, session};
-use attributes::{ACL_ATTRIBUTES, GROUP_ATTRIBUTES, unusual};
+use ::volume::spec::Bytes;
 use backends::Failure;
 use iscsi::text::PrintableText;
-use logins::{Login, chap, login};
+use zeroize::Zeroizing;
+
+use super::json::{Document, Object};
+use super::san::{self, Account, Chap, LUN_MAX, Lun, Note, Place, Portal, San, Target, Volume};
 
 /// All that the document says.
 ///
@@ -80,7 +76,7 @@ impl Lio {
         let name = object.scalar("name").unwrap_or_default();
         let path = format!("/backstores/{plugin}/{name}");
         let mut notes = Vec::new();
-        let built = storage::volume(&plugin, object, &mut notes);
+        let built = volume(&plugin, object, &mut notes);
         let mut volume = match built {
             Ok(volume) => volume,
             Err(why) => {
@@ -91,7 +87,7 @@ impl Lio {
         };
         if let Some(wwn) = object.scalar("wwn") {
             volume.uuid = san::uuid(&wwn);
-            storage::identify(&mut volume, &plugin, &name, &wwn, object);
+            identify(&mut volume, &plugin, &name, &wwn, object);
         }
         volume.readonly |= self.only_protected.contains(&path);
         notes.extend(object.unread());
@@ -162,7 +158,7 @@ impl Lio {
         if let Some(parameters) = group.object("parameters") {
             authentication |= session_of(target, &parameters);
         }
-        session::settle(target, &place);
+        san::settle_bursts(target, &place);
         self.users(target, group, &Access { authentication, ..access }, uses);
         target.notes.extend(group.unread());
     }
@@ -489,7 +485,7 @@ fn session_of(target: &mut Target, parameters: &Object<'_>) -> bool {
             "TargetAlias" if value == "LIO Target" || value.is_empty() => {}
             "TargetAlias" if value.parse::<PrintableText>().is_ok() => target.alias = Some(value),
             _ if USUAL_PARAMETERS.iter().any(|(name, usual)| *name == key && *usual == value) => {}
-            _ if session::take(target, key, &value, &place).is_ok() => {}
+            _ if san::take_session_key(target, key, &value, &place).is_ok() => {}
             _ => target.note(&place, format_args!("`{key}` is not carried over: it is not known here")),
         }
     }
@@ -507,3 +503,252 @@ const USUAL_PARAMETERS: &[(&str, &str)] = &[
     ("MaxOutstandingR2T", "1"),
     ("MaxRecvDataSegmentLength", "8192"),
 ];
+
+/// The volume of a storage object without its name, or why there is none.
+fn volume(plugin: &str, object: &Object<'_>, notes: &mut Vec<Note>) -> Result<Volume, String> {
+    let attributes = object.object("attributes");
+    let attribute = |key: &str| attributes.as_ref().and_then(|attributes| attributes.scalar(key));
+    let block: u64 = match attribute("block_size").as_deref().unwrap_or("512") {
+        "512" => 512,
+        "4096" => 4096,
+        other => return Err(format!("there are no blocks of {other} bytes here")),
+    };
+    let is_set = |key: &str| attribute(key).is_some_and(|value| value != "0");
+    let thick = !is_set("emulate_tpu") && !is_set("emulate_tpws");
+    let device = object.scalar("dev").unwrap_or_default();
+    let bytes = object.number("size").map(|size| Bytes(size - size % block)).filter(|size| size.0 > 0);
+    let mut options = Vec::new();
+    if block != 512 {
+        options.push(format!("block={block}"));
+    }
+    let spec = match (plugin, bytes) {
+        ("fileio", bytes) => {
+            let size = bytes.filter(|_| !device.starts_with("/dev/")).map(|size| format!("size={size}"));
+            let options: Vec<String> = size.into_iter().chain(options).collect();
+            san::file_spec(&device, &options).ok_or("`dev` is no path of a file")?
+        }
+        ("block", _) => {
+            options.push("direct".to_owned());
+            san::file_spec(&device, &options).ok_or("`dev` is no path of a block device")?
+        }
+        ("ramdisk", Some(size)) => {
+            let kind = if object.flag("nullio") == Some(true) { "null" } else { "ram" };
+            let query = options.first().map(|block| format!("?{block}")).unwrap_or_default();
+            format!("{kind}:{size}{query}")
+        }
+        ("ramdisk", None) => return Err("its size is no number of blocks".to_owned()),
+        _ => return Err(format!("there is no equal of `{plugin}` here")),
+    };
+    if backends::parse(&spec).is_err() {
+        return Err("its size is no size of a volume".to_owned());
+    }
+    if object.flag("write_back") == Some(false) && plugin == "fileio" {
+        notes.push(Note::new(
+            &object.place_of("write_back"),
+            "`write_back` is not carried over: initiators are told of a write cache, and flush it",
+        ));
+    }
+    // What LIO reads and writes with says nothing of the volume.
+    let _ = object.scalar("aio");
+    for group in object
+        .objects("alua_tpgs")
+        .iter()
+        .filter(|group| group.scalar("name").as_deref() != Some("default_tg_pt_gp"))
+    {
+        notes.push(Note::new(
+            &group.place(),
+            "an ALUA group is not carried over: there is one, which is active and optimized",
+        ));
+    }
+    if let Some(attributes) = &attributes {
+        notes.extend(unusual(attributes, STORAGE_ATTRIBUTES));
+    }
+    Ok(Volume { spec, thick, readonly: object.flag("readonly") == Some(true), ..Volume::default() })
+}
+
+/// The names that the kernel gives it (`target_core_spc.c`): all are made of the unit serial number, `wwn`, and the model, which
+/// is the name of the storage object if `emulate_model_alias` is set, as targetcli sets it.
+fn identify(volume: &mut Volume, plugin: &str, name: &str, wwn: &str, object: &Object<'_>) {
+    let (place, named) = (object.place_of("wwn"), object.place_of("name"));
+    let is_alias = object.object("attributes").and_then(|attributes| attributes.flag("emulate_model_alias"));
+    let (model, revision) = match plugin {
+        "fileio" => ("FILEIO", "4.0"),
+        "block" => ("IBLOCK", "4.0"),
+        _ => ("RAMDISK-MCP", "v4.0"),
+    };
+    let model: String =
+        if is_alias == Some(true) { name.chars().take(16).collect() } else { model.to_owned() };
+    volume.give("serial", wwn.to_owned(), "wwn", &place);
+    volume.give("naa", naa(wwn), "wwn", &place);
+    volume.give("t10-id", format!("LIO-ORG {model}:{wwn}"), "wwn", &place);
+    volume.give("vendor", "LIO-ORG".to_owned(), "vendor", &place);
+    volume.give("product", model, "name", &named);
+    volume.give("revision", revision.to_owned(), "revision", &place);
+}
+
+/// NAA IEEE Registered Extended: LIO's company identifier, 001405h, and the first 25 hexadecimal digits of the unit serial
+/// number, with zeroes if it has fewer.
+fn naa(wwn: &str) -> String {
+    let digits: String = wwn.chars().filter(char::is_ascii_hexdigit).take(25).collect();
+    format!("0x6001405{:0<25}", digits.to_ascii_lowercase())
+}
+
+/// The credentials of a node ACL, or of a portal group for anybody.
+struct Login {
+    account: Result<Account, Note>,
+    mutual: Option<(Result<Account, Note>, Place)>,
+}
+
+/// The CHAP credentials of a node ACL or portal group, if it has a user.
+fn login(object: &Object<'_>, initiator: Option<&str>) -> Option<Login> {
+    let read = |user: &str, secret: &str, initiator: Option<&str>| {
+        let secret = Zeroizing::new(object.scalar(secret).unwrap_or_default());
+        let user = object.scalar(user).filter(|user| !user.is_empty())?;
+        let initiators = initiator.map(|name| vec![name.to_owned()]);
+        Some(Account::new(&user, &secret, initiators, &object.place_of("chap_userid")))
+    };
+    let mutual = read("chap_mutual_userid", "chap_mutual_password", None);
+    let mutual = mutual.map(|mutual| (mutual, object.place_of("chap_mutual_userid")));
+    Some(Login { account: read("chap_userid", "chap_password", initiator)?, mutual })
+}
+
+/// What initiators must prove. One whose user cannot be carried over may not log in.
+fn chap(target: &mut Target, wanted: bool, logins: Vec<Login>, place: &Place) {
+    if !wanted {
+        if !logins.is_empty() {
+            target.note(place, "users and secrets are not carried over: authentication is off, so that nobody is asked for them");
+        }
+        return;
+    }
+    let mut chap = Chap::default();
+    for Login { account, mutual } in logins {
+        match account {
+            Err(note) => target.notes.push(note),
+            Ok(account) => match chap.accounts.iter_mut().find(|other| other.user == account.user) {
+                None => chap.accounts.push(account),
+                Some(other) if other.secret == account.secret => {
+                    let names = account.initiators.into_iter().flatten();
+                    other.initiators.get_or_insert_default().extend(names);
+                }
+                Some(_) => target.note(
+                    place,
+                    format_args!(
+                        "the user `{}` is not carried over a second time: a user has one secret here",
+                        account.user
+                    ),
+                ),
+            },
+        }
+        match mutual {
+            None => {}
+            Some((Err(note), _)) => target.notes.push(note),
+            Some((Ok(mutual), place)) => match &chap.mutual {
+                None => chap.mutual = Some(mutual),
+                Some(first) if *first == mutual => {}
+                Some(_) => target.note(&place, "`chap_mutual_userid` is not carried over: a target has one user and secret of its own here"),
+            },
+        }
+    }
+    if let Some(mutual) = &chap.mutual
+        && chap.accounts.iter().any(|account| account.secret == mutual.secret)
+    {
+        target.note(place, "`chap_mutual_password` is not carried over: it is also an initiator's secret");
+        chap.mutual = None;
+    }
+    let proved = |name: &String| {
+        chap.accounts
+            .iter()
+            .any(|account| account.initiators.as_ref().is_none_or(|names| names.contains(name)))
+    };
+    if let Some(names) = &mut target.initiators {
+        names.retain(proved);
+    }
+    match chap.accounts.is_empty() {
+        false => target.chap = Some(chap),
+        true => target.leave_out("it wants CHAP, and none of its users could be carried over", place),
+    }
+}
+
+/// Attributes of a portal group with LIO's own values. Those without one are looked at elsewhere or concern nothing here.
+const GROUP_ATTRIBUTES: &[(&str, Option<&str>)] = &[
+    ("authentication", None),
+    ("cache_dynamic_acls", None),
+    ("default_cmdsn_depth", Some("64")),
+    ("default_erl", Some("0")),
+    ("demo_mode_discovery", Some("1")),
+    ("demo_mode_write_protect", None),
+    ("fabric_prot_type", Some("0")),
+    ("generate_node_acls", None),
+    ("login_keys_workaround", Some("1")),
+    ("login_timeout", Some("15")),
+    ("netif_timeout", Some("2")),
+    ("prod_mode_write_protect", None),
+    ("t10_pi", Some("0")),
+    ("tpg_enabled_sendtargets", Some("1")),
+];
+
+/// Attributes of a node ACL likewise.
+const ACL_ATTRIBUTES: &[(&str, Option<&str>)] = &[
+    ("authentication", Some("-1")),
+    ("dataout_timeout", Some("3")),
+    ("dataout_timeout_retries", Some("5")),
+    ("default_erl", Some("0")),
+    ("nopin_response_timeout", Some("30")),
+    ("nopin_timeout", Some("15")),
+    ("random_datain_pdu_offsets", Some("0")),
+    ("random_datain_seq_offsets", Some("0")),
+    ("random_r2t_offsets", Some("0")),
+];
+
+/// Attributes of a storage object likewise.
+const STORAGE_ATTRIBUTES: &[(&str, Option<&str>)] = &[
+    ("alua_support", Some("1")),
+    ("block_size", None),
+    ("complete_type", None),
+    ("emulate_3pc", Some("1")),
+    ("emulate_caw", Some("1")),
+    ("emulate_dpo", None),
+    ("emulate_fua_read", None),
+    ("emulate_fua_write", Some("1")),
+    ("emulate_model_alias", None),
+    ("emulate_pr", Some("1")),
+    ("emulate_rest_reord", Some("0")),
+    ("emulate_rsoc", Some("1")),
+    ("emulate_tas", Some("1")),
+    ("emulate_tpu", None),
+    ("emulate_tpws", None),
+    ("emulate_ua_intlck_ctrl", Some("0")),
+    ("emulate_write_cache", None),
+    ("enforce_pr_isids", None),
+    ("force_pr_aptpl", Some("0")),
+    ("is_nonrot", None),
+    ("max_unmap_block_desc_count", None),
+    ("max_unmap_lba_count", None),
+    ("max_write_same_len", None),
+    ("optimal_sectors", None),
+    ("pgr_support", Some("1")),
+    ("pi_prot_format", Some("0")),
+    ("pi_prot_type", Some("0")),
+    ("pi_prot_verify", Some("0")),
+    ("queue_depth", None),
+    ("submit_type", None),
+    ("unmap_granularity", None),
+    ("unmap_granularity_alignment", None),
+    ("unmap_zeroes_data", None),
+];
+
+/// A note for each attribute with another value than LIO's own.
+fn unusual(attributes: &Object<'_>, known: &[(&str, Option<&str>)]) -> Vec<Note> {
+    let is_unusual = |(name, value, place): (&str, Option<String>, Place)| {
+        // What the kernel or the device says of itself is no setting.
+        let usual = known.iter().find(|(other, _)| *other == name).map(|(_, usual)| *usual);
+        let is_usual = match usual {
+            Some(Some(usual)) => value.as_deref() == Some(usual),
+            Some(None) => true,
+            None => name.starts_with("hw_"),
+        };
+        let sentence = format!("the attribute `{name}` is not carried over: there is no such setting here");
+        (!is_usual).then(|| Note::new(&place, sentence))
+    };
+    attributes.scalars().filter_map(is_unusual).collect()
+}

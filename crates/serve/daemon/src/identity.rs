@@ -1,4 +1,8 @@
-//! What changes when acknowledged writes that were not flushed may have been lost between two starts: with every start of this process
+//! The mark of a file that was served: the identity of its volume, in an extended attribute. It tells a disk that
+//! hosts know, and whose state directory is lost, from an image that is served for the first time. Only a regular file of a file system with
+//! attributes has one; it is lost with a copy that does not keep attributes.
+//!
+//! The cache generation changes when acknowledged writes that were not flushed may have been lost between two starts: with every start of this process
 //! where they are in its memory; else with every start of the machine, and with whatever throws the kernel's page cache away, as an
 //! unmount does that could not write everything back. A loss while the volume is served has a separate mark
 //! ([`volume::Volume::loss_mark`]).
@@ -12,19 +16,100 @@
 use std::fs;
 use std::io;
 use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
-use rustix::fs::{major, minor};
+use backends::Failure;
+use backends::raid::file_of;
+use block::BlockDevice;
+use rustix::fs::{XattrFlags, getxattr, major, minor, removexattr, setxattr};
 use sha2::{Digest, Sha256};
-use volume::spec::Spec;
+use volume::backend::Undo;
+use volume::spec::{Spec, WhichIdentity};
 
-use crate::config::Uuid;
+use crate::config::Volume;
+use crate::config::values::Uuid;
+use crate::waiting::{answered, block_on};
+
+const NAME: &str = "user.linerate.uuid";
+
+/// The identity of a volume of which neither the state directory nor the configuration has one; `None` for a new one.
+///
+/// # Errors
+/// Its file was served before and has data: hosts may know it, and only people can tell whether as this disk.
+pub(crate) fn marked(
+    volume: &Volume,
+    state: &Path,
+    device: &dyn BlockDevice,
+) -> Result<Option<Uuid>, Failure> {
+    let marked = file_of(&volume.spec).and_then(|path| Some((path, read_mark(path)?)));
+    let found = || block_on(answered(disk_contents::contents(device)));
+    match (marked, volume.spec.which_identity()) {
+        (marked, Some(WhichIdentity::OfFile)) => Ok(marked.map(|(_, uuid)| uuid)),
+        (_, Some(WhichIdentity::New)) => Ok(None),
+        (None, None) => {
+            if let Ok(Some(found)) = found() {
+                let (volume, state) = (&volume.name, state.display());
+                tracing::warn!(
+                    %volume, %found, %state,
+                    "this volume has data and gets a new identity: to hosts that know it, it is another disk; if the state \
+                     directory was lost, stop the server and restore it, or give the volume its former uuid"
+                );
+            }
+            Ok(None)
+        }
+        (Some((path, uuid)), None) => {
+            let found = match found() {
+                Ok(None) => return Ok(None),
+                Ok(Some(found)) => found.to_string(),
+                Err(error) => format!("data that cannot be read ({error})"),
+            };
+            let (name, path, state) = (&volume.name, path.display(), state.display());
+            Err(Failure::refused(format!(
+                "volume {name}: {path} has {found} and was served before, as the disk {uuid}, but the state directory {state} \
+                 does not know it: if it was lost, restore it; else add to the specification `identity=file` to serve the same \
+                 disk without its reservations, or `identity=new` if hosts are to take it for another disk, as for a copy; a \
+                 volume with another name than before needs `previous-name`"
+            )))
+        }
+    }
+}
+
+/// Marks the file of a volume that is served under this identity.
+pub(crate) fn put_mark(volume: &Volume, uuid: Uuid, undo: &Undo) {
+    let Some(path) = file_of(&volume.spec).filter(|_| !volume.spec.is_readonly()) else { return };
+    let before = read_mark(path);
+    if before == Some(uuid) || !fs::metadata(path).is_ok_and(|file| file.is_file()) {
+        return;
+    }
+    if let Err(error) = write_mark(path, uuid) {
+        // Without one a lost state directory is only warned of.
+        tracing::debug!(volume = %volume.name, %error, "the file has no mark of its identity");
+        return;
+    }
+    let path: PathBuf = path.to_owned();
+    undo.add(move || {
+        let _ = match before {
+            Some(before) => write_mark(&path, before),
+            None => removexattr(&path, NAME),
+        };
+    });
+}
+
+fn read_mark(path: &Path) -> Option<Uuid> {
+    let mut text = [0; 64];
+    let length = getxattr(path, NAME, &mut text[..]).ok()?;
+    std::str::from_utf8(text.get(..length)?).ok()?.parse().ok()
+}
+
+fn write_mark(path: &Path, uuid: Uuid) -> rustix::io::Result<()> {
+    setxattr(path, NAME, uuid.to_string().as_bytes(), XattrFlags::empty())
+}
 
 const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
 const SYSFS: &str = "/sys";
 
 /// The generation of the cache of a volume that is open.
-pub(crate) fn of(uuid: &Uuid, spec: &Spec) -> [u8; 16] {
+pub(crate) fn cache_generation(uuid: &Uuid, spec: &Spec) -> [u8; 16] {
     let mut generation = [0; 16];
     match fs::read(BOOT_ID) {
         Ok(boot) if spec.cache_outlives_process() => {

@@ -1,0 +1,281 @@
+//! What hosts find at a front end: a target, an export or a slot. People are told of all of them in the same way.
+
+use std::any::Any;
+
+use front_end_core::Portal;
+use iscsi_server::NamePattern;
+use volume::spec::Bytes;
+
+use crate::config::values::VolumeName;
+use crate::control::{self, TargetLun};
+
+/// Something that hosts find at a front end.
+pub trait Exposed: Any {
+    /// What the protocol calls it.
+    fn name(&self) -> String;
+
+    /// What stands before its name: the protocol, and what it is. One of them may be empty.
+    fn words(&self) -> [&'static str; 2];
+
+    /// What is on it.
+    fn contents(&self) -> Contents<'_>;
+
+    /// Who may use it, or one of its LUNs.
+    fn audience(&self, lun: Option<&Lun>) -> String;
+
+    /// The same in detail, for the control socket.
+    fn access(&self) -> AccessLists {
+        AccessLists::default()
+    }
+
+    /// Whether this portal, one of its front end, leads to it.
+    fn is_reached_by(&self, _: &Portal) -> bool {
+        true
+    }
+
+    /// What differs from another one of the same type besides its contents, a word each. See [`difference`].
+    fn differences(&self, before: &dyn Exposed) -> Vec<&'static str>;
+
+    /// Whether others may use it than those of `before`.
+    fn is_for_others(&self, before: &dyn Exposed) -> bool {
+        self.audience(None) != before.audience(None)
+    }
+}
+
+/// Who may use something: names, networks and accounts.
+#[derive(Default)]
+pub struct AccessLists {
+    /// What people call it.
+    pub alias: Option<String>,
+    /// The names, or patterns of names, that may log in; `None` is any.
+    pub initiators: Option<Vec<String>>,
+    /// Where they may come from; `None` is anywhere.
+    pub networks: Option<Vec<String>>,
+    /// Who has to prove its identity; empty without.
+    pub users: Vec<String>,
+    /// Where they are sent instead.
+    pub redirect: Option<String>,
+}
+
+/// What is on something that hosts find.
+pub enum Contents<'a> {
+    /// A volume.
+    Volume(&'a VolumeName),
+    /// Volumes under numbers.
+    Luns(&'a [Lun]),
+}
+
+/// A volume under a number.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Lun {
+    /// Its number.
+    pub lun: u16,
+    /// What initiators find there.
+    pub volume: VolumeName,
+    /// Initiators that it is visible to; `None` for all that may log in.
+    pub initiators: Option<Vec<NamePattern>>,
+}
+
+impl<'a> Contents<'a> {
+    /// Its volumes, with their numbers where there are numbers.
+    pub(crate) fn volumes(&self) -> Vec<(Option<u16>, &'a VolumeName)> {
+        match *self {
+            Contents::Volume(volume) => vec![(None, volume)],
+            Contents::Luns(luns) => luns.iter().map(|lun| (Some(lun.lun), &lun.volume)).collect(),
+        }
+    }
+}
+
+/// The words whose values differ.
+pub(super) fn differing(words: &[(bool, &'static str)]) -> Vec<&'static str> {
+    words.iter().filter(|(differs, _)| *differs).map(|(_, word)| *word).collect()
+}
+
+/// One of the same type as it was before.
+pub(super) fn before<T: Exposed>(before: &dyn Exposed) -> &T {
+    let before: &dyn Any = before;
+    before.downcast_ref().expect("what one front end exposes is of one type")
+}
+
+/// Texts of a list that may be missing.
+pub(super) fn texts<T: ToString>(list: Option<&Vec<T>>) -> Option<Vec<String>> {
+    list.map(|all| all.iter().map(ToString::to_string).collect())
+}
+
+/// For the control socket; the portals are those of all front ends.
+pub(crate) fn target(exposed: &dyn Exposed, front_end: &str, portals: &[Portal]) -> control::Target {
+    let AccessLists { alias, initiators, networks, users, redirect } = exposed.access();
+    debug_assert!(!exposed.name().is_empty(), "hosts ask for it by name");
+    let reached =
+        portals.iter().filter(|portal| portal.front_end == front_end && exposed.is_reached_by(portal));
+    let lun = |(lun, volume): (Option<u16>, &VolumeName)| TargetLun {
+        lun: lun.unwrap_or(0),
+        volume: volume.to_string(),
+    };
+    control::Target {
+        front_end: front_end.to_owned(),
+        name: exposed.name(),
+        alias,
+        portals: reached.map(|portal| portal.listen.to_string()).collect(),
+        initiators,
+        networks,
+        users,
+        redirect,
+        luns: exposed.contents().volumes().into_iter().map(lun).collect(),
+        sessions: 0,
+    }
+}
+
+/// What `serve --check` prints of it; `spec_of` says what a volume is made of.
+pub(crate) fn summary(exposed: &dyn Exposed, spec_of: &dyn Fn(&VolumeName) -> Option<String>) -> String {
+    let spec = |volume| spec_of(volume).map(|spec| format!(" = {spec}")).unwrap_or_default();
+    let [protocol, noun] = exposed.words();
+    let head = format!("{protocol}{noun}{} for {}\n", exposed.name(), exposed.audience(None));
+    match exposed.contents() {
+        Contents::Volume(volume) => format!("{head}  {volume}{}\n", spec(volume)),
+        Contents::Luns(luns) => luns.iter().fold(head, |text, lun| {
+            let masked = if lun.initiators.is_some() { ", for listed initiators" } else { "" };
+            text + &format!("  LUN {}: {}{}{masked}\n", lun.lun, lun.volume, spec(&lun.volume))
+        }),
+    }
+}
+
+/// A line that people read has no more LUNs.
+const LUNS_SHOWN: usize = 4;
+
+/// What a server that has begun says of it: its volumes with their sizes, and where it is.
+pub(super) fn announced(exposed: &dyn Exposed, volumes: &[control::Volume], place: &str) -> String {
+    let sized = |name: &VolumeName| {
+        let volume = volumes.iter().find(|volume| volume.name == name.as_str());
+        let size = volume.map(|volume| format!(" ({}, {})", volume.spec, Bytes(volume.bytes)));
+        format!("{name}{}", size.unwrap_or_default())
+    };
+    let contents = match exposed.contents() {
+        Contents::Volume(volume) => sized(volume),
+        Contents::Luns(luns) => {
+            let (shown, rest) = luns.split_at(luns.len().min(LUNS_SHOWN));
+            let shown: Vec<String> =
+                shown.iter().map(|lun| format!("LUN {} {}", lun.lun, sized(&lun.volume))).collect();
+            let more = if rest.is_empty() { String::new() } else { format!("; {} more", rest.len()) };
+            shown.join("; ") + &more
+        }
+    };
+    format!("\n{}, for {}\n  {contents}\n  {place}\n", label(exposed), exposed.audience(None))
+}
+
+/// Where the first LUN of a target is: below this URL, and at so many more portals.
+pub(super) fn place_of_target(url: &str, name: &str, luns: &[Lun], more: usize) -> String {
+    let lun = luns.first().map_or_else(String::new, |lun| format!("/{}", lun.lun));
+    let elsewhere = if more == 0 { String::new() } else { format!(", and {more} more portals") };
+    format!("{url}/{name}{lun}{elsewhere}")
+}
+
+/// What people call it: `NBD export vm1`.
+fn label(exposed: &dyn Exposed) -> String {
+    let [protocol, _] = exposed.words();
+    format!("{protocol}{}", exposed.name())
+}
+
+/// What differs between two lists, for people, a line each. `renamed` are volumes that have another name in `wanted`, from and to.
+pub(crate) fn changes(
+    now: &[&dyn Exposed],
+    wanted: &[&dyn Exposed],
+    renamed: &[(VolumeName, VolumeName)],
+) -> Vec<String> {
+    let title = |exposed: &dyn Exposed| {
+        let [protocol, noun] = exposed.words();
+        format!("{}{}", if protocol.is_empty() { noun } else { protocol }, exposed.name())
+    };
+    let mut lines = Vec::new();
+    for after in wanted {
+        let (name, audience) = (label(*after), for_whom(&after.audience(None)));
+        let Some(before) = now.iter().find(|before| before.name() == after.name()) else {
+            let contents = match after.contents() {
+                Contents::Volume(volume) => format!("= {volume}"),
+                Contents::Luns(luns) => {
+                    let luns: Vec<String> =
+                        luns.iter().map(|lun| format!("LUN {} = {}", lun.lun, lun.volume)).collect();
+                    format!("({})", luns.join(", "))
+                }
+            };
+            lines.push(format!("+ {} {contents} {audience}", title(*after)));
+            continue;
+        };
+        match (before.contents(), after.contents()) {
+            (Contents::Luns(before), Contents::Luns(luns)) => {
+                lun_changes(*after, before, luns, renamed, &mut lines)
+            }
+            (Contents::Volume(before), Contents::Volume(volume)) if called_now(before, renamed) != volume => {
+                lines.push(format!("~ {name}: {before} -> {volume} {audience}"));
+            }
+            _ => {}
+        }
+        lines.extend(after.differences(*before).into_iter().map(|word| format!("~ {name}: {word}")));
+        if after.is_for_others(*before) {
+            lines.push(format!("~ {name} is {audience}"));
+        }
+    }
+    let gone = now.iter().filter(|before| wanted.iter().all(|after| after.name() != before.name()));
+    lines.extend(
+        gone.map(|before| format!("- {}, which was {}", title(*before), for_whom(&before.audience(None)))),
+    );
+    lines
+}
+
+fn lun_changes(
+    target: &dyn Exposed,
+    before: &[Lun],
+    luns: &[Lun],
+    renamed: &[(VolumeName, VolumeName)],
+    lines: &mut Vec<String>,
+) {
+    let name = label(target);
+    for after @ Lun { lun, volume, initiators } in luns {
+        let audience = for_whom(&target.audience(Some(after)));
+        match before.iter().find(|old| old.lun == *lun) {
+            None => lines.push(format!("+ {name} LUN {lun} = {volume} {audience}")),
+            Some(old) if called_now(&old.volume, renamed) != volume => {
+                lines.push(format!("~ {name} LUN {lun} = {volume} (was {}) {audience}", old.volume));
+            }
+            Some(old) if old.initiators != *initiators => {
+                lines.push(format!("~ {name} LUN {lun}: who sees it; {audience}"));
+            }
+            Some(_) => {}
+        }
+    }
+    let gone = before.iter().filter(|old| luns.iter().all(|lun| lun.lun != old.lun));
+    lines.extend(gone.map(|lun| format!("- {name} LUN {} = {}", lun.lun, lun.volume)));
+    if luns.is_empty() && !before.is_empty() {
+        lines.push(format!("~ {name} has no LUN now, and stays {}", for_whom(&target.audience(None))));
+    }
+}
+
+/// What the volume of this name is called from now on.
+fn called_now<'a>(name: &'a VolumeName, renamed: &'a [(VolumeName, VolumeName)]) -> &'a VolumeName {
+    renamed.iter().find(|(from, _)| from == name).map_or(name, |(_, to)| to)
+}
+
+/// Who may use something, as a change tells of it: what is open to everybody stands out.
+fn for_whom(audience: &str) -> String {
+    format!("for {}", audience.replacen("any ", "ANY ", 1))
+}
+
+/// What is different between two lists of portals, for people, a line each; `describe` says which portal it is.
+pub fn portal_changes(
+    now: &[Portal],
+    wanted: &[Portal],
+    describe: impl Fn(&Portal) -> String,
+) -> Vec<String> {
+    let mut lines = Vec::new();
+    for portal in wanted.iter().filter(|portal| !now.contains(portal)) {
+        let is_there = now.iter().any(|before| before.listen == portal.listen);
+        let sign = if is_there { '~' } else { '+' };
+        lines.push(format!("{sign} portal {}", describe(portal)));
+    }
+    for portal in now {
+        if wanted.iter().all(|after| after.listen != portal.listen) {
+            lines.push(format!("- portal {}", describe(portal)));
+        }
+    }
+    lines
+}

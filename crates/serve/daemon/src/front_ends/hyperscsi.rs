@@ -1,0 +1,445 @@
+//! HyperSCSI as a front end of a configured server: `[hyperscsi]`, and `[[hyperscsi.target]]` for each target.
+//!
+//! With an address of its own on the command line (`--listen hyperscsi://INTERFACE` or `hyperscsi+udp://ADDR:PORT`) it has the
+//! volumes of the command line, each as LUN 0 of a target with the volume's name, for any initiator.
+
+use std::ops::Range;
+use std::str::FromStr;
+use std::sync::Arc;
+
+use front_end_core::{HostAddress, ListenAddress, Network, Portal, Server};
+use hyperscsi::{Counters, ETHERTYPE, FRAME_BYTES_MAX, FRAME_BYTES_MIN, Psk, UDP_PORT, is_name};
+use hyperscsi_server::{Access, HYPERSCSI, HyperScsi, NamePattern, SessionStatus};
+use reactor::{DatagramEndpoint, DatagramOptions, DatagramRing, MacAddress};
+use toml_edit::{Item, Table};
+
+use super::exposed::{
+    AccessLists, Contents, Exposed, Lun, announced, before, differing, place_of_target, texts,
+};
+use super::sections::{self, Listening, add_lun, each_once, random, remove_luns, section_to_edit};
+use crate::config::section::Section;
+use crate::config::values::{Unfit, VolumeName, interface, listen_address};
+use crate::config::{Addition, Beside, Config, Configured, Document, Kind, Running, Serving};
+use crate::control;
+
+/// Its line of the table.
+pub const KIND: Kind = Kind {
+    name: HYPERSCSI,
+    listen,
+    heading: "[[hyperscsi.target]]",
+    read: |document| Box::new(HyperScsiConfig::read(document)),
+    add,
+    remove,
+};
+
+/// Frames that come faster than they are taken wait here, those of many initiators.
+const RECEIVE_BUFFER_BYTES: usize = 8 << 20;
+/// A ring makes a lone request quicker by a quarter to a half: frames are seen in it without a system call. As many of them as the
+/// receive buffer has room for.
+const RING: DatagramRing = DatagramRing { payload_bytes: FRAME_BYTES_MAX, places_max: usize::MAX };
+/// What stands before the address of a UDP socket.
+const UDP_SCHEME: &str = "hyperscsi+udp";
+
+/// What a configuration says of HyperSCSI: where initiators are, and its targets.
+#[derive(Debug, Default)]
+pub struct HyperScsiConfig(Listening<Target>);
+
+/// A target and who may use it.
+#[derive(Clone, Debug, PartialEq)]
+struct Target {
+    name: String,
+    /// Initiators that may use it; `None` for any.
+    initiators: Option<Vec<NamePattern>>,
+    /// Stations of the Ethernet that they may have; `None` is any.
+    stations: Option<Vec<MacAddress>>,
+    /// Networks that they may come from, over UDP; `None` is any.
+    networks: Option<Vec<Network>>,
+    /// The keys of initiators, each name once. If there is one, all need one.
+    keys: Vec<(String, Psk)>,
+    /// Its LUNs, each number once.
+    luns: Vec<Lun>,
+}
+
+struct Name(String);
+
+struct Pattern(NamePattern);
+
+/// A login can be recorded, and secrets tried against it: 128 bits, if they are random.
+const SECRET_MIN: usize = 16;
+const SECRET_MAX: usize = 255;
+
+impl FromStr for Name {
+    type Err = Unfit;
+
+    fn from_str(text: &str) -> Result<Name, Unfit> {
+        match is_name(text) {
+            true => Ok(Name(text.to_owned())),
+            false => {
+                Err(Unfit(format!("`{text}` is not a name: it has letters, digits and .:-_, 223 at most")))
+            }
+        }
+    }
+}
+
+impl FromStr for Pattern {
+    type Err = Unfit;
+
+    fn from_str(text: &str) -> Result<Pattern, Unfit> {
+        let stem = text.strip_suffix('*');
+        if stem != Some("") {
+            stem.unwrap_or(text).parse::<Name>()?;
+        }
+        Ok(Pattern(NamePattern::new(text)))
+    }
+}
+
+/// `[hyperscsi://]INTERFACE`, or `hyperscsi+udp://ADDR[:PORT]`.
+fn listen(text: &str) -> Result<ListenAddress, Unfit> {
+    let endpoint = match text.starts_with("hyperscsi+") {
+        true => DatagramEndpoint::Udp(listen_address(text, UDP_SCHEME, UDP_PORT)?),
+        false => DatagramEndpoint::Ethernet {
+            interface: interface(text, HYPERSCSI)?.to_owned(),
+            ether_type: ETHERTYPE,
+        },
+    };
+    Ok(ListenAddress::Datagrams(DatagramOptions {
+        endpoint,
+        receive_buffer_bytes: Some(RECEIVE_BUFFER_BYTES),
+        ring: Some(RING),
+        payload_bytes_min: FRAME_BYTES_MIN,
+        share: None,
+    }))
+}
+
+impl HyperScsiConfig {
+    fn read(document: &Document<'_>) -> HyperScsiConfig {
+        let Some(section) = document.root.section("hyperscsi", "[hyperscsi]") else {
+            return HyperScsiConfig::default();
+        };
+        let targets = section.sections("target", "[[hyperscsi.target]]");
+        let targets = targets.iter().filter_map(|section| Target::read(section, document));
+        let targets = each_once(targets, section.mistakes, |name, _| {
+            format!("the target {name} is there twice; put all its LUNs under one [[hyperscsi.target]]")
+        });
+        let listening = Listening::read(&section, &KIND, "[\"eth0\"]", targets);
+        section.done();
+        HyperScsiConfig(listening)
+    }
+
+    /// What a configuration says; `None` if it was read by a table of front ends without HyperSCSI.
+    fn of(config: &Config) -> Option<&HyperScsiConfig> {
+        config.front_end()
+    }
+}
+
+/// As `hyperscsi_server` serves it; nothing without a section.
+fn served(config: Option<&HyperScsiConfig>, serving: Serving<'_>) -> hyperscsi_server::Config {
+    let served = |target: &Target| {
+        Arc::new(hyperscsi_server::Target {
+            name: target.name.clone(),
+            exports: sections::exports(&target.luns, serving),
+            access: Access {
+                initiators: target.initiators.clone(),
+                stations: target.stations.clone(),
+                networks: target.networks.clone(),
+            },
+            keys: target.keys.iter().cloned().collect(),
+        })
+    };
+    let targets = config.iter().flat_map(|config| &config.0.exports).map(served).collect();
+    hyperscsi_server::Config { targets, random }
+}
+
+impl Target {
+    /// A target, its name, and where it stands.
+    fn read(
+        section: &Section<'_>,
+        document: &Document<'_>,
+    ) -> Option<(String, Range<usize>, Option<Target>)> {
+        let name = section.required("name", section.parsed::<Name>("name"), "\"disks\"");
+        let initiators = patterns(section);
+        let (stations, networks) = (section.list("stations"), section.list("networks"));
+        let keys = keys(section);
+        let luns = sections::luns(section, "[[hyperscsi.target.lun]]", document, patterns);
+        section.done();
+        // What a target says of hosts outlives its last volume, and counts for the next one.
+        let says_more = ["initiators", "stations", "networks", "key"];
+        if !section.has("lun") && !says_more.iter().any(|key| section.has(key)) {
+            let sentence = "this target has no LUN; write [[hyperscsi.target.lun]] with lun = 0 and volume = \"…\" under it";
+            section.mistakes.add(section.at(), sentence);
+        }
+        let name = name?.value.0;
+        Some((name.clone(), section.at(), Some(Target { name, initiators, stations, networks, keys, luns })))
+    }
+}
+
+fn patterns(section: &Section<'_>) -> Option<Vec<NamePattern>> {
+    Some(section.list::<Pattern>("initiators")?.into_iter().map(|pattern| pattern.0).collect())
+}
+
+fn keys(target: &Section<'_>) -> Vec<(String, Psk)> {
+    let sections = target.sections("key", "[[hyperscsi.target.key]]");
+    let read = |section: &Section<'_>| {
+        let initiator = section.required("initiator", section.parsed::<Name>("initiator"), "\"host1\"");
+        let secret = section.secret("16 random letters or more");
+        section.done();
+        let (initiator, (place, secret)) = (initiator?, secret?);
+        let length = secret.len();
+        if !(SECRET_MIN..=SECRET_MAX).contains(&length) {
+            let sentence = format!(
+                "this secret has {length} bytes; one for HyperSCSI has 16 bytes at least and {SECRET_MAX} at most"
+            );
+            section.mistakes.add(place.at.clone(), sentence);
+        }
+        let name = initiator.value.0;
+        Some((name.clone(), initiator.at, Some((name, Psk::from_secret(&secret)))))
+    };
+    each_once(sections.iter().filter_map(read), target.mistakes, |name, _| {
+        format!("the initiator `{name}` has two keys; keep one")
+    })
+}
+
+impl Exposed for Target {
+    fn name(&self) -> String {
+        self.name.clone()
+    }
+
+    fn words(&self) -> [&'static str; 2] {
+        ["HyperSCSI ", "target "]
+    }
+
+    fn contents(&self) -> Contents<'_> {
+        Contents::Luns(&self.luns)
+    }
+
+    fn audience(&self, lun: Option<&Lun>) -> String {
+        let is_listed = self.initiators.is_some() || lun.is_some_and(|lun| lun.initiators.is_some());
+        let who = if is_listed { "listed initiators" } else { "any initiator" };
+        let near = match (&self.stations, &self.networks) {
+            (None, None) => "",
+            (Some(_), None) => " from listed stations",
+            (None, Some(_)) => " from listed networks",
+            (Some(_), Some(_)) => " from listed stations and networks",
+        };
+        let proof = if self.keys.is_empty() { "" } else { ", with keys" };
+        format!("{who}{near}{proof}")
+    }
+
+    fn access(&self) -> AccessLists {
+        let is_near = self.stations.is_some() || self.networks.is_some();
+        let near = [texts(self.stations.as_ref()), texts(self.networks.as_ref())];
+        AccessLists {
+            initiators: texts(self.initiators.as_ref()),
+            networks: is_near.then(|| near.into_iter().flatten().flatten().collect()),
+            users: self.keys.iter().map(|(initiator, _)| initiator.clone()).collect(),
+            ..AccessLists::default()
+        }
+    }
+
+    fn differences(&self, old: &dyn Exposed) -> Vec<&'static str> {
+        // All are named, so that a new one is compared.
+        let Target { name: _, initiators, stations, networks, keys, luns: _ } = self;
+        let old: &Target = before(old);
+        differing(&[
+            (old.initiators != *initiators, "initiators"),
+            (old.stations != *stations, "stations"),
+            (old.networks != *networks, "networks"),
+            (old.keys != *keys, "keys"),
+        ])
+    }
+}
+
+impl Configured for HyperScsiConfig {
+    fn kind(&self) -> &'static Kind {
+        &KIND
+    }
+
+    fn take_over(&mut self, beside: &Beside<'_>) -> Result<(), String> {
+        self.0.take_over(beside, &KIND, "HyperSCSI", |targets, volume| {
+            // A volume's name has no letter that a target's may not have.
+            let name = volume.to_string();
+            if targets.iter().any(|target| target.name == name) {
+                return Err(format!("the file has the HyperSCSI target {name} already; rename the volume"));
+            }
+            let luns = vec![Lun { lun: 0, volume: volume.clone(), initiators: None }];
+            Ok(Target { name, initiators: None, stations: None, networks: None, keys: Vec::new(), luns })
+        })
+    }
+
+    fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    fn exposed(&self) -> Vec<&dyn Exposed> {
+        self.0.exposed()
+    }
+
+    fn portals(&self) -> Vec<Portal> {
+        self.0.portals(&KIND)
+    }
+
+    fn announcement(&self, portals: &[Portal], volumes: &[control::Volume]) -> String {
+        let mut own = portals.iter().filter(|portal| portal.front_end == HYPERSCSI);
+        let Some(first) = own.next() else { return String::new() };
+        let (url, more) = (first.listen.url(HYPERSCSI), own.count());
+        let place = |target: &Target| place_of_target(&url, &target.name, &target.luns, more);
+        self.0.exports.iter().map(|target| announced(target, volumes, &place(target))).collect()
+    }
+
+    fn usage(&self, portals: &[Portal]) -> String {
+        let Some(first) = portals.iter().find(|portal| portal.front_end == HYPERSCSI) else {
+            return String::new();
+        };
+        // The interface of a host has a name of its own.
+        let url = match &first.listen {
+            ListenAddress::Datagrams(DatagramOptions {
+                endpoint: DatagramEndpoint::Ethernet { .. }, ..
+            }) => format!("{HYPERSCSI}://eth0"),
+            listen => listen.url(HYPERSCSI),
+        };
+        let usage = |target: &Target| {
+            let (name, key) = (&target.name, if target.keys.is_empty() { "" } else { "?key=FILE" });
+            let line = |lun: &Lun| format!("linerate info '{url}/{name}/{}{key}'\n", lun.lun);
+            let lines: Vec<String> = target.luns.iter().map(line).collect();
+            format!("HyperSCSI {name}\n  Linerate  {}", lines.join("            "))
+        };
+        self.0.exports.iter().map(usage).collect()
+    }
+
+    fn start(&self, serving: Serving<'_>, _: usize) -> Arc<dyn Running> {
+        HyperScsi::new(served(Some(self), serving))
+    }
+}
+
+impl Running for HyperScsi {
+    fn adopt(&self, wanted: Serving<'_>) {
+        HyperScsi::adopt(self, served(HyperScsiConfig::of(wanted.config), wanted));
+    }
+
+    fn losses(&self, server: &Server, wanted: Serving<'_>, _: &[Portal]) -> Vec<String> {
+        HyperScsi::losses(self, server, &served(HyperScsiConfig::of(wanted.config), wanted))
+    }
+
+    fn sessions(&self, server: &Server) -> Vec<control::Session> {
+        HyperScsi::sessions(self, server).into_iter().map(session).collect()
+    }
+
+    fn drop_sessions(&self, server: &Server, which: &str, _: bool) -> usize {
+        HyperScsi::drop_sessions(self, server, which)
+    }
+}
+
+fn session(status: SessionStatus) -> control::Session {
+    let parameters = parameters(&status);
+    let mut connections: Vec<control::Connection> =
+        status.paths.iter().map(|path| connection(path.peer, &path.portal)).collect();
+    if connections.is_empty() {
+        connections.push(connection(status.peer, &status.portal));
+    }
+    control::Session {
+        front_end: HYPERSCSI.to_owned(),
+        user: status.is_encrypted.then(|| status.initiator.clone()),
+        initiator: status.initiator,
+        isid: Some(format!("{:08x}", status.port)),
+        tsih: Some(status.handle),
+        target: Some(status.target),
+        age_seconds: status.age.as_secs_f64(),
+        core: status.core,
+        connections,
+        parameters,
+        in_flight: status.in_flight,
+        commands: status.traffic.commands,
+        read_bytes: status.traffic.read_bytes,
+        written_bytes: status.traffic.written_bytes,
+    }
+}
+
+fn connection(peer: HostAddress, portal: &str) -> control::Connection {
+    control::Connection { cid: None, peer, local: portal.to_owned() }
+}
+
+/// What was agreed on, what has become of frames, and how each path is, in the order of the connections.
+fn parameters(status: &SessionStatus) -> Vec<String> {
+    let Counters { frames_sent, frames_received, frames_repeated, frames_damaged, .. } = status.counters;
+    let protection = if status.is_encrypted { "sealed" } else { "crc32c" };
+    let mut parameters = vec![
+        format!("Frames={protection}"),
+        format!("FrameBytes={}", status.frame_bytes),
+        format!("FramesSent={frames_sent}"),
+        format!("FramesReceived={frames_received}"),
+        format!("FramesRepeated={frames_repeated}"),
+        format!("FramesDamaged={frames_damaged}"),
+        format!("FragmentsLost={}", status.counters.fragments_lost),
+    ];
+    for (number, path) in status.paths.iter().enumerate() {
+        parameters.push(format!("Path{number}={}", if path.is_up { "up" } else { "down" }));
+        if let Some(trip) = path.round_trip {
+            parameters.push(format!("Path{number}RoundTripUs={}", trip.as_micros()));
+        }
+        parameters.push(format!("Path{number}WindowFrames={}", path.window_frames));
+    }
+    parameters
+}
+
+/// Writes a LUN more, of a target that is made if it is not in the file: that with the volume's name, unless the addition names one.
+fn add(root: &mut Table, addition: &Addition<'_>) -> Result<(), String> {
+    let section = section_to_edit(root, "hyperscsi", "eth0")?;
+    let name = addition.target.unwrap_or(addition.volume.as_str());
+    match is_name(name) {
+        true => add_lun(section, name, |one, other| one == other, addition),
+        false => Err(format!("`{name}` names no HyperSCSI target; use letters, digits and .:-_")),
+    }
+}
+
+/// Without the LUNs that are this volume, and the targets of which nothing is left but their names.
+fn remove(root: &mut Table, volume: &VolumeName) -> Result<(), String> {
+    let section = root.get_mut("hyperscsi").and_then(Item::as_table_like_mut);
+    section
+        .filter(|section| section.contains_key("target"))
+        .map_or(Ok(()), |section| remove_luns(section, volume))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_address_is_an_interface_or_one_of_udp() {
+        let url = |text: &str| listen(text).map(|address| address.url(HYPERSCSI)).ok();
+        for (text, meant) in [
+            ("eth0", "hyperscsi://eth0"),
+            ("hyperscsi://eth0", "hyperscsi://eth0"),
+            ("hyperscsi+udp://192.0.2.1", "hyperscsi+udp://192.0.2.1:5674"),
+            ("hyperscsi+udp://[::]:7", "hyperscsi+udp://[::]:7"),
+        ] {
+            assert_eq!(url(text).as_deref(), Some(meant));
+        }
+        for wrong in ["", "hyperscsi://", "hyperscsi+udp://eth0", "hyperscsi+tcp://192.0.2.1", "aoe://eth0"] {
+            assert_eq!(url(wrong), None, "{wrong}");
+        }
+    }
+
+    #[test]
+    fn keys_and_lists_of_a_target_are_read() {
+        let text = "[hyperscsi]\nlisten = [\"eth0\"]\n[volume.vm1]\nspec = \"ram:1MiB\"\n\
+                    [[hyperscsi.target]]\nname = \"disks\"\ninitiators = [\"host*\"]\nstations = [\"02:00:00:00:00:01\"]\n\
+                    [[hyperscsi.target.lun]]\nlun = 3\nvolume = \"vm1\"\ninitiators = [\"host1\"]\n\
+                    [[hyperscsi.target.key]]\ninitiator = \"host1\"\nsecret = \"sixteen bytes or\"\n";
+        let config = Config::parse("x.toml", text).expect("nothing wrong");
+        let summary = HyperScsiConfig::of(&config).expect("its part").summary(&config);
+        let expected = "HyperSCSI target disks for listed initiators from listed stations, with keys\n  \
+                        LUN 3: vm1 = ram:1MiB, for listed initiators\n";
+        assert_eq!(summary, expected);
+        for (from, to, why) in [
+            ("name = \"disks\"", "name = \"a b\"", "a name"),
+            ("sixteen bytes or", "short", "16 bytes"),
+            ("initiator = \"host1\"", "initiator = \"host*\"", "a name"),
+            ("volume = \"vm1\"", "volume = \"vm2\"", "no volume `vm2`"),
+            ("lun = 3", "lun = 16384", "16383"),
+            ("[[hyperscsi.target.key]]", "[[hyperscsi.target.keys]]", "unknown key `keys`"),
+        ] {
+            let mistake = Config::parse("x.toml", &text.replace(from, to)).expect_err(why).to_string();
+            assert!(mistake.contains(why), "{why}: {mistake}");
+        }
+    }
+}

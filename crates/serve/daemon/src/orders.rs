@@ -1,0 +1,462 @@
+//! Requests on the control socket of a running server, and their replies.
+//!
+//! Adding, removing and resizing one volume: the configuration is changed as an editor would change it, applied, and only
+//! then written to the file. Orders to RAID sets: what a set is made of afterwards is written to the configuration file.
+
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use backends::raid::{self, Order, without_overruling};
+use backends::{Failure, parse};
+use front_end_core::AUDIT;
+use volume::spec::{Bytes, Spec};
+
+use crate::config::file::ConfigFile;
+use crate::config::values::VolumeName;
+use crate::config::{Addition, Config, Volume};
+use crate::control::{self, Change, FaultMode, RaidOrder, Reply, Request};
+use crate::desired::Desired;
+use crate::difference::Difference;
+use crate::live::{Live, LiveState, ReloadOptions, Reloaded, refuse_losses};
+use crate::shrink;
+use crate::waiting::{CLOSE_TIME, block_on};
+
+impl Live {
+    /// Handles one request. Blocks for at most a second, unless it changes the configuration; the audit says `by` whom.
+    pub fn answer(&self, request: &Request, by: &str) -> Reply {
+        match request {
+            Request::Sessions => Reply::Sessions { sessions: self.sessions() },
+            Request::Targets => Reply::Targets { targets: self.targets() },
+            Request::Drop { sessions, force } => match self.drop_sessions(sessions, *force) {
+                Ok(0) => {
+                    Reply::Refused { reason: format!("no session has the TSIH or the initiator {sessions}") }
+                }
+                Ok(sessions) => Reply::Dropped { sessions },
+                Err(reason) => Reply::Refused { reason },
+            },
+            Request::Volumes => Reply::Volumes { volumes: self.volumes() },
+            Request::Metrics => Reply::Metrics { text: self.metrics() },
+            Request::Usage => Reply::Usage { text: self.usage() },
+            Request::Reload { dry_run, force } => {
+                reloaded(self.reload(ReloadOptions { dry_run: *dry_run, force: *force }, by))
+            }
+            Request::Change { change, dry_run, force } => {
+                reloaded(self.change(change, ReloadOptions { dry_run: *dry_run, force: *force }, by))
+            }
+            Request::Raid { volume, set, order } => reloaded(self.raid(volume, *set, order, by)),
+            Request::Fault { volume, mode } => switch(self, volume, *mode, by),
+            Request::Events => Reply::Refused {
+                reason: "events are told on the control socket, or by Live::events".to_owned(),
+            },
+        }
+    }
+}
+
+fn reloaded(outcome: Result<Reloaded, Failure>) -> Reply {
+    match outcome {
+        Ok(Reloaded { changes, notes, failed }) => Reply::Reloaded { changes, notes, failed },
+        Err(failure) => Reply::Refused { reason: failure.to_string() },
+    }
+}
+
+fn switch(live: &Live, name: &str, mode: FaultMode, by: &str) -> Reply {
+    let switched = live.now().volumes.named(name).map(|volume| volume.switch(mode));
+    let reason = match switched {
+        Some(true) => {
+            tracing::info!(target: AUDIT, by, volume = name, ?mode, "fault");
+            return Reply::Done;
+        }
+        Some(false) => format!("volume {name} has no fault: layer; serve it as fault:[…] to make it fail"),
+        None => format!("no volume named {name} is served"),
+    };
+    Reply::Refused { reason }
+}
+
+/// The configuration with a change in it.
+struct Changed {
+    desired: Desired,
+    file: Option<ConfigFile>,
+    /// For people: where it stands, if not in the file.
+    lasts: Option<String>,
+}
+
+impl Live {
+    /// Applies a change to the running server and to the configuration file. The audit says `by` whom.
+    ///
+    /// # Errors
+    /// Nothing has changed, and why.
+    pub fn change(&self, change: &Change, options: ReloadOptions, by: &str) -> Result<Reloaded, Failure> {
+        self.noted(options, by, || self.change_unnoted(change, options))
+    }
+
+    fn change_unnoted(&self, change: &Change, options: ReloadOptions) -> Result<Reloaded, Failure> {
+        if let Change::Resize { volume, bytes, shrink: true, discard_data: false } = change
+            && !options.dry_run
+            && let Some(served) = self.volume_to_cut(volume, change, options)?
+            && let Some(device) = served.upgrade().map(|served| Arc::clone(served.device()))
+        {
+            // Before its hosts lose the volume for nothing. Other orders do not wait for it.
+            block_on(shrink::check_served(volume, device, &served, Bytes(*bytes)))?;
+        }
+        let plan = |now: &LiveState| {
+            let (file, changed) = now.changed(change)?;
+            Ok((changed.wanted(file.as_ref())?, (file, changed)))
+        };
+        let (mut now, wanted, (file, changed)) = self.lock_for(options, plan)?;
+        let mut reloaded = self.serve(&mut now, wanted, options, Some(change))?;
+        reloaded.notes.extend(changed.lasts.clone());
+        if options.dry_run {
+            return Ok(reloaded);
+        }
+        // A file that could not grow is not to be as large at the next start, either.
+        if !Difference::between(&now.config, &changed.wanted(file.as_ref())?).lines.is_empty() {
+            return Ok(reloaded);
+        }
+        if let (Some(before), Some(after)) = (&file, &changed.file) {
+            let path = before.path().display();
+            match after.replace(before) {
+                Ok(()) => reloaded.notes.push(format!("{path} is updated, too")),
+                Err(error) => reloaded.failed.push(format!(
+                    "it is served so, but {path} could not be written ({error}): make the change there before the next \
+                     start or reload"
+                )),
+            }
+        }
+        now.desired = changed.desired;
+        Ok(reloaded)
+    }
+
+    /// The volume of which this change cuts off a part, if its hosts may lose it.
+    fn volume_to_cut(
+        &self,
+        volume: &VolumeName,
+        change: &Change,
+        options: ReloadOptions,
+    ) -> Result<Option<Weak<::volume::Volume>>, Failure> {
+        let now = self.now();
+        let (file, changed) = now.changed(change)?;
+        let wanted = changed.wanted(file.as_ref())?;
+        let difference = Difference::between(&now.config, &wanted);
+        refuse_losses(&self.losses(&now, &wanted, &difference), options)?;
+        let is_cut = difference.shrunk.iter().any(|(name, ..)| name == volume);
+        let opened = now.volumes.get(volume).filter(|_| is_cut);
+        Ok(opened.map(|opened| Arc::downgrade(opened.unit.volume())))
+    }
+
+    /// What is served.
+    pub fn volumes(&self) -> Vec<control::Volume> {
+        let now = self.now();
+        let served = now.config.volumes.iter().filter_map(|volume| {
+            let unit = &now.volumes.get(&volume.name)?.unit;
+            let (geometry, identity) = (unit.volume().device().geometry(), unit.identity());
+            let [naa, _] = identity.names();
+            Some(control::Volume {
+                name: volume.name.to_string(),
+                spec: volume.spec.to_string(),
+                bytes: geometry.bytes(),
+                block_bytes: geometry.block_size.bytes(),
+                naa: naa.to_string(),
+                serial: identity.serial(),
+                luns: now.config.exports_of(&volume.name),
+                in_file: !now.desired.has_volume(&volume.name),
+                raid: now.volumes.get(&volume.name)?.sets().iter().map(|set| set.status()).collect(),
+            })
+        });
+        served.collect()
+    }
+}
+
+impl LiveState {
+    /// The configuration file, and the configuration with this change in it.
+    fn changed(&self, change: &Change) -> Result<(Option<ConfigFile>, Changed), Failure> {
+        let file = self.desired.file()?;
+        self.check_served(file.as_ref())?;
+        let changed = Changed::by(change, &self.desired, file.as_ref()).map_err(Failure::refused)?;
+        if let Change::Resize { volume, bytes, shrink, .. } = change {
+            let difference = Difference::between(&self.config, &changed.wanted(file.as_ref())?);
+            let served = self.config.volumes.iter().find(|served| served.name == *volume);
+            let is_of_file = served.is_some_and(|served| raid::file_of(&served.spec).is_some());
+            if !(*shrink && is_of_file && difference.shrunk.iter().any(|(name, ..)| name == volume)) {
+                check_growth(volume, Bytes(*bytes), &difference)?;
+            }
+        }
+        Ok((file, changed))
+    }
+}
+
+impl Changed {
+    fn wanted(&self, file: Option<&ConfigFile>) -> Result<Config, Failure> {
+        self.desired.safe_config_with(self.file.as_ref().or(file))
+    }
+
+    fn by(change: &Change, desired: &Desired, file: Option<&ConfigFile>) -> Result<Changed, String> {
+        let (Change::Add { volume, .. } | Change::Remove { volume } | Change::Resize { volume, .. }) = change;
+        let on_command_line = |desired| {
+            let mut lasts =
+                format!("this lasts until the server ends: volume {volume} is not in its configuration file");
+            if matches!(change, Change::Resize { .. }) {
+                lasts += "; write the new size on its command line, because a start refuses a smaller one";
+            }
+            Changed { desired, file: None, lasts: Some(lasts) }
+        };
+        let in_file = |file| Changed { desired: desired.clone(), file: Some(file), lasts: None };
+        match (change, desired.has_volume(volume), file) {
+            (Change::Add { .. }, true, _) => Err(format!("there is a volume {volume} already")),
+            (Change::Add { spec, front_end, target, lun, initiators, keys, .. }, false, Some(file)) => {
+                let (spec, target) = (read(spec)?.to_string(), target.as_deref());
+                let kind = desired.front_ends.named(front_end.as_deref())?;
+                file.with_volume(&Addition { volume, spec: &spec, target, lun: *lun, initiators, keys }, kind)
+                    .map(in_file)
+            }
+            (Change::Add { spec, front_end, target, lun, initiators, keys, .. }, false, None) => {
+                if front_end.is_some()
+                    || target.is_some()
+                    || lun.is_some()
+                    || !(initiators.is_empty() && keys.is_empty())
+                {
+                    return Err(
+                        "this server has no configuration file, and without one each volume is LUN 0 \
+                         of a target of its own, for anybody; give it a file by `serve --config` for \
+                         anything else"
+                            .to_owned(),
+                    );
+                }
+                let lasts = "this lasts until the server ends: it has no configuration file".to_owned();
+                let desired = desired.with_volume(volume, &read(spec)?);
+                Ok(Changed { desired, file: None, lasts: Some(lasts) })
+            }
+            (Change::Remove { .. }, true, _) => Ok(on_command_line(desired.without_volume(volume))),
+            (Change::Resize { bytes, .. }, true, _) => {
+                desired.with_size(volume, Bytes(*bytes)).map(on_command_line)
+            }
+            (Change::Remove { .. }, false, Some(file)) => file.without_volume(volume).map(in_file),
+            (Change::Resize { bytes, .. }, false, Some(file)) => {
+                file.with_size(volume, Bytes(*bytes)).map(in_file)
+            }
+            (Change::Remove { .. } | Change::Resize { .. }, false, None) => {
+                Err(format!("there is no volume {volume}"))
+            }
+        }
+    }
+}
+
+/// Parses a specification whose paths are absolute, so that it means the same to the server as to the client.
+pub(crate) fn read(spec: &str) -> Result<Spec, String> {
+    let spec = backends::parse(spec).map_err(|error| error.to_string())?;
+    match relative(&spec) {
+        None => Ok(spec),
+        Some(path) => Err(format!(
+            "{path}: the server has a working directory of its own; write the whole path, such as \
+             file:/data/{path}"
+        )),
+    }
+}
+
+/// A file in it that is not named by its whole path.
+fn relative(spec: &Spec) -> Option<String> {
+    let own = spec.backend.path().filter(|path| path.is_relative());
+    own.map(|path| path.display().to_string()).or_else(|| spec.backend.members().iter().find_map(relative))
+}
+
+/// Refuses a change of the volume other than growth.
+fn check_growth(name: &VolumeName, size: Bytes, difference: &Difference) -> Result<(), Failure> {
+    let grows = difference.grown.iter().any(|(grown, _)| grown == name);
+    match grows || difference.lines.is_empty() {
+        true => Ok(()),
+        false => Err(Failure::refused(format!(
+            "volume {name} cannot become {size} while it is served: only volumes of files can be resized, to a larger \
+             number of whole blocks, or with --shrink to a smaller one"
+        ))),
+    }
+}
+
+/// A set that takes longer is said not to answer: less than the client of the control socket waits.
+const ANSWER_TIME: Duration = Duration::from_secs(240);
+
+impl Live {
+    /// Has a RAID set of a volume do something, and the configuration file say of which volumes it is made then. The audit says
+    /// `by` whom.
+    ///
+    /// # Errors
+    /// It is not done, and why.
+    pub fn raid(
+        &self,
+        volume: &str,
+        set: Option<usize>,
+        order: &RaidOrder,
+        by: &str,
+    ) -> Result<Reloaded, Failure> {
+        let outcome = self.raid_unnoted(volume, set, order);
+        let order = serde_json::to_string(order).unwrap_or_default();
+        match &outcome {
+            Ok(Reloaded { failed, .. }) => {
+                tracing::info!(target: AUDIT, by, volume, order, "raid");
+                failed.iter().for_each(|why| tracing::error!(target: AUDIT, by, volume, why, "not changed"));
+            }
+            Err(why) => tracing::error!(target: AUDIT, by, volume, order, %why, "raid refused"),
+        }
+        outcome
+    }
+
+    fn raid_unnoted(&self, volume: &str, set: Option<usize>, order: &RaidOrder) -> Result<Reloaded, Failure> {
+        let order = order_of(order).map_err(Failure::refused)?;
+        let is_assembly = matches!(order, Order::Assemble);
+        let mut now = self.now();
+        // Each order rewrites the specification that the one before has left.
+        while !is_assembly && now.ordered.iter().any(|name| name.as_str() == volume) {
+            now = self.order_ended(now);
+        }
+        let opened = now
+            .volumes
+            .named(volume)
+            .ok_or_else(|| Failure::refused(format_args!("no volume named {volume} is served")))?;
+        let set = match (&opened.sets()[..], set) {
+            ([], _) => return Err(Failure::refused(format_args!("volume {volume} is no RAID set"))),
+            ([only], None) => Arc::clone(only),
+            (sets, Some(number)) if number < sets.len() => Arc::clone(&sets[number]),
+            (sets, _) => {
+                return Err(Failure::refused(format_args!(
+                    "volume {volume} is made of {} RAID sets: name one, {volume}/0 to {volume}/{}",
+                    sets.len(),
+                    sets.len() - 1
+                )));
+            }
+        };
+        let ask = |order| {
+            let asked = block_on(async { reactor::timeout(ANSWER_TIME, set.ask(order)).await });
+            asked.map_err(|_| {
+                Failure::failed(format_args!("the set of volume {volume} does not answer; see its log"))
+            })?
+        };
+        // Members may be waited for: nobody who wants the configuration waits with them.
+        if is_assembly {
+            drop(now);
+            return Ok(Reloaded { changes: vec![ask(order)?], ..Reloaded::default() });
+        }
+        now.check_served(now.desired.file()?.as_ref())?;
+        let claim = Claim::new(self, &mut now, volume);
+        let before = set.written();
+        drop(now);
+        let mut reloaded = Reloaded { changes: vec![ask(order)?], ..Reloaded::default() };
+        let mut now = self.now();
+        debug_assert!(
+            now.ordered.contains(&claim.volume),
+            "the claim lasts until the outcome is written down"
+        );
+        debug_assert!(now.volumes.get(&claim.volume).is_some(), "a claimed volume is not taken away");
+        if set.written() != before {
+            now.write_down(volume, &before, &set.written(), &mut reloaded);
+        }
+        // Dropped before the claim, which takes the lock again.
+        drop(now);
+        Ok(reloaded)
+    }
+}
+
+/// A volume with an order to one of its RAID sets. Until this is dropped, other orders to its sets wait, and so do changes of the
+/// configuration that touch the volume ([`Live::lock_for`]).
+struct Claim<'a> {
+    live: &'a Live,
+    volume: VolumeName,
+}
+
+impl Claim<'_> {
+    fn new<'a>(live: &'a Live, now: &mut LiveState, volume: &str) -> Claim<'a> {
+        let volume: VolumeName = volume.parse().expect("a volume of this name is served");
+        debug_assert!(!now.ordered.contains(&volume), "one order at a time");
+        now.ordered.push(volume.clone());
+        Claim { live, volume }
+    }
+}
+
+impl Drop for Claim<'_> {
+    fn drop(&mut self) {
+        self.live.now().ordered.retain(|volume| *volume != self.volume);
+        self.live.orders.notify_all();
+    }
+}
+
+impl Live {
+    /// Closes all RAID sets, which nobody uses any more. One that does not answer is synchronised by the next start.
+    pub(crate) fn close_sets(&self) {
+        // Not what a change may hold for long.
+        let sets = self.probe().sets();
+        let close = async {
+            for set in sets {
+                if let Err(failure) = set.close().await {
+                    tracing::warn!("a RAID set was not closed: {failure}");
+                }
+            }
+        };
+        let closed = block_on(async { reactor::timeout(CLOSE_TIME, close).await });
+        if closed.is_err() {
+            tracing::warn!("RAID sets were not closed: they do not answer");
+        }
+    }
+}
+
+impl LiveState {
+    /// A set of the volume is written otherwise from now on.
+    fn write_down(&mut self, volume: &str, before: &str, after: &str, reloaded: &mut Reloaded) {
+        let named = |known: &Volume| known.name.as_str() == volume;
+        let Some(at) = self.config.volumes.iter().position(named) else { return };
+        let rewritten = |spec: &Spec| {
+            let text = spec.to_string();
+            match text.contains(before) {
+                true => parse(&without_overruling(&text.replacen(before, after, 1)))
+                    .map_err(|error| error.to_string()),
+                false => Err("the set is written otherwise there".to_owned()),
+            }
+        };
+        let outcome = rewritten(&self.config.volumes[at].spec).and_then(|spec| {
+            let name = self.config.volumes[at].name.clone();
+            self.config.volumes[at].spec = spec.clone();
+            self.volumes.describe(&self.config);
+            self.written(&name, &spec, &rewritten)
+        });
+        match outcome {
+            Ok(note) => reloaded.notes.push(note),
+            Err(why) => reloaded.failed.push(format!(
+                "it is done, and the configuration does not say so ({why}): write {after} there instead of {before}"
+            )),
+        }
+    }
+
+    /// Has the configuration say so, where that is a file, and tells how long that lasts.
+    fn written(
+        &mut self,
+        name: &VolumeName,
+        spec: &Spec,
+        rewritten: &dyn Fn(&Spec) -> Result<Spec, String>,
+    ) -> Result<String, String> {
+        if self.desired.has_volume(name) {
+            self.desired = self.desired.with_spec(name, spec);
+            return Ok(format!(
+                "volume {name} is not in a configuration file: start the server with --volume '{name}={spec}' next time"
+            ));
+        }
+        let file = self.desired.file().map_err(|failure| failure.to_string())?;
+        let file = file.ok_or("there is none")?;
+        let other = |text: &str| {
+            let spec = parse(text).map_err(|error| error.to_string())?;
+            rewritten(&spec).map(|spec| spec.to_string())
+        };
+        let changed = file.with_spec(name, other)?;
+        changed.replace(&file).map_err(|error| error.to_string())?;
+        Ok(format!("{} is updated, too", file.path().display()))
+    }
+}
+
+fn order_of(order: &RaidOrder) -> Result<Order, String> {
+    Ok(match order {
+        RaidOrder::Fail { member } => Order::Fail { member: *member },
+        RaidOrder::Replace { member, with, overwrite } => {
+            Order::Replace { member: *member, with: read(with)?, overwrites: *overwrite }
+        }
+        RaidOrder::Add { spare, overwrite } => Order::Add { spare: read(spare)?, overwrites: *overwrite },
+        RaidOrder::Scrub { repair } => Order::Scrub { repairs: *repair },
+        RaidOrder::CancelScrub => Order::CancelScrub,
+        RaidOrder::Grow => Order::Grow,
+        RaidOrder::Assemble => Order::Assemble,
+    })
+}
