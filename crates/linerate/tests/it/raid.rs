@@ -661,7 +661,7 @@ fn what_was_acknowledged_survives_failures_replacements_and_kills_in_any_order()
         let ended: Vec<_> = writers.into_iter().map(Writer::end).collect();
         assert!(
             ended.iter().all(|(_, kept, _)| *kept > 0),
-            "seed {seed}, life {life}: {}",
+            "life {life}: {}",
             local.server.log()
         );
         local.server.restart();
@@ -681,6 +681,6 @@ fn what_was_acknowledged_survives_failures_replacements_and_kills_in_any_order()
     }
     local.until_healthy();
     let found = local.tell(&["raid", "scrub", "disk"]);
-    assert!(found.contains(": 0 do not fit, 0 cannot be read"), "seed {seed}: {found}");
+    assert!(found.contains(": 0 do not fit, 0 cannot be read"), "{found}");
     local.server.stop();
 }
