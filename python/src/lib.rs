@@ -22,6 +22,7 @@ use waiting::wait;
 
 #[pymodule]
 fn _linerate(module: &Bound<'_, PyModule>) -> PyResult<()> {
+    backends::secrets::mask_words(std::env::args_os().skip(1));
     module.add("__version__", env!("CARGO_PKG_VERSION"))?;
     module.add_class::<lun::Lun>()?;
     module.add_function(wrap_pyfunction!(connect, module)?)?;

@@ -4,7 +4,7 @@ use std::io::{self, Write as _};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use backends::waiting;
+use backends::peers;
 use clap::{ArgMatches, Args, FromArgMatches, Parser, Subcommand};
 use daemon::config::Log;
 use signal_hook::consts::{SIGINT, SIGTERM};
@@ -258,7 +258,7 @@ fn note_for_people(command: &clap::Command, matches: &ArgMatches) {
         return;
     }
     if command.get_name() != "serve" {
-        waiting::tell_by(|sentence| remark(format_args!("linerate: {sentence}")));
+        peers::announce_waits_by(|sentence| remark(format_args!("linerate: {sentence}")));
     }
     let is_size = |argument: &&clap::Arg| {
         let mut names = argument.get_value_names().into_iter().flatten();

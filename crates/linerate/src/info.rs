@@ -21,26 +21,7 @@ pub(crate) struct InfoArguments {
 
 /// Runs the command.
 pub(crate) fn run(arguments: &InfoArguments) -> Result<(), Failure> {
-    let text = &arguments.url;
-    if backends::nbd::is_url(text) {
-        say(remote::run(inspect::nbd::info(text))?.printed(arguments.json));
-        return Ok(());
-    }
-    if backends::aoe::is_url(text) {
-        say(remote::run(inspect::aoe::info(text))?.printed(arguments.json));
-        return Ok(());
-    }
-    if backends::hyperscsi::is_url(text) {
-        say(remote::run(inspect::hyperscsi::info(text, &arguments.vpd))?.printed(arguments.json));
-        return Ok(());
-    }
-    if remote::is_portal(text) {
-        let (portal, settings) = remote::portal(text)?;
-        say(remote::run(inspect::info_of_all(&portal, &settings, &arguments.vpd))?.printed(arguments.json));
-        return Ok(());
-    }
-    let (url, lun) = remote::target_url(text)?;
-    let info = remote::run(inspect::info(&url, lun, &arguments.vpd))?;
-    say(info.printed(arguments.json));
+    let answer = remote::run(inspect::describe(&arguments.url, &arguments.vpd))?;
+    say(answer.printed(arguments.json));
     Ok(())
 }

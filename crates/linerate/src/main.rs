@@ -52,6 +52,7 @@ use arguments::Arguments;
 const IMAGES_CLOSE: Duration = Duration::from_secs(2);
 
 fn main() -> ExitCode {
+    secrets::mask_words(std::env::args_os().skip(1));
     secrets::ask_by(terminal::secret);
     let code = match Arguments::read().map(Arguments::run) {
         Ok(Ok(code)) | Err(code) => code,

@@ -26,7 +26,6 @@ use crate::diagnose;
 use crate::failure::Failure;
 use crate::interrupt::Interrupt;
 use crate::output::{say, say_json};
-use crate::recording;
 use ::wan::own_target::{self, OwnTarget, OwnTargetOptions};
 use bench_runner::own::OwnStorage;
 use bench_runner::site::Site;
@@ -141,7 +140,7 @@ async fn prove(
 ) -> Result<Proof, Failure> {
     let mut url = Url::parse(&server.url()).map_err(Failure::failed)?;
     url.settings.stream.congestion = congestion;
-    recording::keep(&url.settings);
+    backends::peers::record(&url.settings);
     args.say("\nWhat is written comes back\n");
     let ways = RefCell::new(Vec::new());
     let others = integrity::Others { nbd: server.nbd_url(), hyperscsi: server.hyperscsi_url() };

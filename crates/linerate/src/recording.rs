@@ -6,7 +6,7 @@
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
-use backends::recorders;
+use backends::peers;
 use signal_hook::consts::SIGUSR1;
 use signal_hook::iterator::Signals;
 use signal_hook::low_level::emulate_default_handler;
@@ -14,8 +14,6 @@ use signal_hook::low_level::emulate_default_handler;
 use crate::failure::Failure;
 use crate::output::remark;
 use crate::private_file;
-
-pub(crate) use backends::recorders::keep;
 
 /// A file to be written.
 #[derive(Clone)]
@@ -33,7 +31,7 @@ impl RecordFile {
 
     /// Writes what has been recorded until now.
     pub(crate) fn write(&self) -> Result<(), Failure> {
-        let recorded = recorders::pcapng();
+        let recorded = peers::recordings();
         let written = private_file::create(&self.path).and_then(|mut file| file.write_all(&recorded));
         written.map_err(|error| Failure::unwritten(format_args!("--record {}", self.path.display()), &error))
     }

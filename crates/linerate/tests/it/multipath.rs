@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering::Relaxed};
 
 use backends::Failure;
-use backends::channelled::{self, ChannelStatus, Status};
 use backends::location::Location;
+use backends::peers::{self, ChannelStatus, Status};
 use block::{BlockDevice, DeviceError, Durability};
 use iscsi::pdu::Opcode;
 
@@ -60,7 +60,7 @@ impl San {
 
 async fn status(url: &str) -> Status {
     let spec = backends::parse(url).expect("a specification");
-    channelled::opened(&spec).expect("it has channels").status().await.expect("on this thread")
+    peers::channels(&spec).expect("it has channels").status().await.expect("on this thread")
 }
 
 #[test]

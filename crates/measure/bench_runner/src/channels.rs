@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Instant;
 
-use backends::channelled::{ChannelStatus, Channelled, Status};
+use backends::peers::{ChannelStatus, Channelled, Status};
 use serde::Serialize;
 use stats::figures::{counted, duration, grouped, latency, significant, size};
 use stats::printable;

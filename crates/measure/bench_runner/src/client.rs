@@ -22,7 +22,7 @@ use super::ways::{Source, StoragePaths, settle};
 use crate::journal;
 use crate::site::Site;
 use backends::Failure;
-use backends::channelled::Channelled;
+use backends::peers::Channelled;
 
 /// The handle of a client, which logs out and ends when this is dropped.
 pub struct Client {

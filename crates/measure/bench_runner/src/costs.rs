@@ -13,7 +13,7 @@ use reactor::JoinHandle;
 use super::channels::ChannelFigures;
 use super::frames::FrameFigures;
 use super::ways::{StoragePaths, told};
-use backends::channelled::Channelled;
+use backends::peers::Channelled;
 
 /// Under way.
 pub(crate) struct Costs {

@@ -6,7 +6,7 @@ use std::io;
 use std::path::Path;
 use std::rc::Rc;
 
-use backends::{Failure, FailureKind, remote};
+use backends::{Failure, FailureKind, peers};
 use bench::journal::Journal;
 use bench::plan::Workload;
 use block::Geometry;
@@ -26,7 +26,7 @@ pub fn of_run(path: &Path, workload: &Workload, geometry: Geometry) -> Result<Rc
         let count = Journal::words(workload, geometry).map_err(Failure::refused)?;
         let words = MappedWords::create(path, count).map_err(|error| unusable(path, &error))?;
         let mut epoch = [0; 4];
-        remote::random(&mut epoch);
+        peers::random(&mut epoch);
         let epoch = u32::from_le_bytes(epoch);
         Journal::begin(Rc::new(words), workload, geometry, epoch).map_err(Failure::refused)?
     };

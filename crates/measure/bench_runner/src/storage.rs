@@ -12,7 +12,7 @@ use iscsi_client::RemoteLun;
 
 use super::ways::Source;
 use backends::location::{self, Location, Opened};
-use backends::{Failure, channelled, hyperscsi, nbd};
+use backends::{Failure, hyperscsi, nbd, peers};
 use environment::{self, server::Server};
 use volume::spec::{Bytes, Spec};
 
@@ -60,7 +60,7 @@ impl Storage {
             Location::Volume(spec) => {
                 let opened = place.open(!writable).await?;
                 let export = nbd::url_of(spec).map(Box::new);
-                let (device, channels) = (Arc::clone(&opened.device), channelled::opened(spec));
+                let (device, channels) = (Arc::clone(&opened.device), peers::channels(spec));
                 let source = match hyperscsi::url_of(spec) {
                     Some(url) => Source::HyperScsi(Box::new(url)),
                     None => Source::Local { export, device, channels, cached: None },

@@ -7,7 +7,7 @@ use block::{BlockDevice, Buffer, Buffered, Extent, SingleUser, Window};
 use host::{FileDevice, ReactorTasks};
 use iscsi_client::{RemoteTarget, Statistics, Url};
 
-use backends::channelled::{self, Channelled};
+use backends::peers::{self, Channelled};
 use backends::{Failure, hyperscsi, nbd, remote};
 
 /// What is measured, as each client opens it.
@@ -110,7 +110,7 @@ impl StoragePaths {
             let failure = Failure::device("cannot read block 0", error);
             let lost = match &self.source {
                 Source::Local { export: Some(url), .. } => nbd::unreachable(url).await,
-                Source::Local { channels: Some(channels), .. } => channelled::unreachable(&**channels).await,
+                Source::Local { channels: Some(channels), .. } => peers::unreachable(&**channels).await,
                 Source::Local { .. } | Source::Lun(_) | Source::HyperScsi(_) => None,
             };
             return Err(match lost {

@@ -7,7 +7,7 @@ use bench::raw::Direction;
 use super::ground::{self, TestBed};
 use super::tcp::TcpFlow;
 use backends::Failure;
-use backends::recorders;
+use backends::peers;
 use bench_runner::crew::{CellOutcome, Crew, LocalCrew, Progress, Purged};
 use bench_runner::ways::Source;
 
@@ -58,7 +58,7 @@ impl WanCrew {
         let (Some(site), Some(url)) = (self.ground.client(), self.ground.url(setting)?) else {
             return Ok(None);
         };
-        recorders::keep(&url.settings);
+        peers::record(&url.settings);
         let crew = LocalCrew::new(Source::Lun(Box::new(url)), ground::SPIN);
         Ok(Some((crew.beside_its_server().at(site), SessionKey::from_setting(setting))))
     }

@@ -18,7 +18,7 @@ use reactor::{DatagramEndpoint, DatagramOptions, StreamOptions};
 use volume::{Volume, VolumeOptions};
 
 use backends::Failure;
-use backends::remote::random;
+use backends::peers::random;
 use bench_runner::site::Site;
 
 /// A command that takes longer than this on memory never ends.

@@ -251,24 +251,6 @@ impl From<OpenError> for Failure {
     }
 }
 
-impl From<nbd_client::OpenError> for Failure {
-    fn from(error: nbd_client::OpenError) -> Failure {
-        Failure::new(crate::nbd::kind_of(&error), error)
-    }
-}
-
-impl From<aoe_client::OpenError> for Failure {
-    fn from(error: aoe_client::OpenError) -> Failure {
-        Failure::new(crate::aoe::kind_of(&error), error)
-    }
-}
-
-impl From<hyperscsi_client::OpenError> for Failure {
-    fn from(error: hyperscsi_client::OpenError) -> Failure {
-        Failure::new(crate::hyperscsi::kind_of(&error), error)
-    }
-}
-
 impl From<VerbError> for Failure {
     fn from(error: VerbError) -> Failure {
         let kind = match &error {

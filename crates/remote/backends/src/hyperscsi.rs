@@ -4,83 +4,43 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-pub(crate) use hyperscsi_client::SCHEMES;
 pub use hyperscsi_client::{
     Counters, Found, Opened as Target, Options as UrlOptions, PathStatus, Place, SCHEME_UDP, SessionHandle,
-    SessionStatus, Url, closed,
+    SessionStatus, Url,
 };
-use hyperscsi_client::{OpenError, Refusal, UrlError};
+use hyperscsi_client::{KEYS, OpenError, Refusal, SCHEMES, UrlError};
 use iscsi_client::RemoteLun;
-use volume::backend::{Backend, Kind, Opened, Opening};
-use volume::spec::{Problem, Spec, Written};
+use volume::backend::{Kind, UrlKind};
+use volume::spec::Spec;
 
-use crate::failure::{self, Failure};
-use crate::remote::random;
-use crate::url_spec::{self, UrlSpec, has_scheme, kind};
-use crate::{secrets, waiting};
+use crate::failure::{self, Failure, FailureKind};
+use crate::peers::{self, has_scheme, random};
+use crate::secrets;
 
 /// A LUN on an Ethernet.
-pub(crate) static HYPERSCSI: Kind = kind(
+pub(crate) static HYPERSCSI: Kind = peers::kind(
     SCHEMES[0],
     "hyperscsi://INTERFACE/TARGET/LUN",
     "a LUN of a HyperSCSI target on the Ethernet of an interface, so that this server is a gateway to it; several interfaces with + \
      between ([hyperscsi.md](hyperscsi.md))",
-    |written| read(&HYPERSCSI, written),
+    &URL,
 );
 
 /// The same over UDP.
 pub(crate) static HYPERSCSI_UDP: Kind =
-    kind(SCHEMES[1], "hyperscsi+udp://HOST[:PORT]/TARGET/LUN", "the same over UDP", |written| {
-        read(&HYPERSCSI_UDP, written)
-    });
+    peers::kind(SCHEMES[1], "hyperscsi+udp://HOST[:PORT]/TARGET/LUN", "the same over UDP", &URL);
 
-#[derive(Debug)]
-struct HyperScsi {
-    kind: &'static Kind,
-    written: UrlSpec,
-}
-
-fn read(kind: &'static Kind, written: &Written<'_>) -> Result<Arc<dyn Backend>, Problem> {
-    let lun = HyperScsi { kind, written: UrlSpec::new(kind.name, written)? };
-    lun.url().map_err(|error| Problem::new(written.argument().at.clone(), error.to_string()))?;
-    Ok(Arc::new(lun))
-}
-
-impl HyperScsi {
-    fn url(&self) -> Result<Url, UrlError> {
-        Url::parse(&self.written.text())
-    }
-}
-
-impl Backend for HyperScsi {
-    fn kind(&self) -> &'static Kind {
-        self.kind
-    }
-
-    fn argument(&self) -> String {
-        self.written.place.clone()
-    }
-
-    fn options(&self) -> Vec<String> {
-        self.written.options.clone()
-    }
-
-    fn keeps_data(&self) -> bool {
-        true
-    }
-
-    fn is_remote(&self) -> bool {
-        true
-    }
-
-    fn open<'a>(&'a self, _: &'a Opening) -> Opened<'a> {
-        Box::pin(async { Ok(Arc::new(open(&self.url()?).await?) as _) })
-    }
-}
+static URL: UrlKind = UrlKind {
+    has_key: |key| KEYS.contains(&&*key.replace('_', "-")),
+    check: |url| Url::parse(url).map(drop).map_err(|error| error.to_string()),
+    open: |url, _| Box::pin(async move { Ok(Arc::new(open(&Url::parse(&url)?).await?) as _) }),
+    unreachable: None,
+    close: Some(|| Box::pin(hyperscsi_client::closed())),
+};
 
 /// The URL of a volume that is a LUN and nothing else: no layer over it, and not read-only.
 pub fn url_of(spec: &Spec) -> Option<Url> {
-    let text = url_spec::url_of(&*spec.backend, &SCHEMES).filter(|_| !spec.readonly)?;
+    let text = peers::url_of(&*spec.backend, &SCHEMES).filter(|_| !spec.readonly)?;
     Url::parse(&text).ok()
 }
 
@@ -111,7 +71,7 @@ pub async fn open(url: &Url) -> Result<RemoteLun, Failure> {
 /// As [`open`].
 pub async fn open_with_session(url: &Url) -> Result<(RemoteLun, SessionHandle), Failure> {
     let opened = hyperscsi_client::open_with_session(url, random);
-    Ok(waiting::announced(url, ("timeout", url.options.timeout), opened).await?)
+    Ok(peers::announced(url, ("timeout", url.options.timeout), opened).await?)
 }
 
 /// Logs in, for any of the target's LUNs.
@@ -120,7 +80,7 @@ pub async fn open_with_session(url: &Url) -> Result<(RemoteLun, SessionHandle), 
 /// As [`open`].
 pub async fn open_target(url: &Url) -> Result<Target, Failure> {
     let opened = hyperscsi_client::open_target(url, random);
-    Ok(waiting::announced(url, ("timeout", url.options.timeout), opened).await?)
+    Ok(peers::announced(url, ("timeout", url.options.timeout), opened).await?)
 }
 
 /// The targets that answer at a place: `INTERFACE`, several with `+` between, or `hyperscsi+udp://HOST[:PORT]`.
@@ -141,20 +101,22 @@ pub async fn discover(text: &str) -> Result<(Place, Vec<Found>), Failure> {
 /// Targets answer at once, and a question that is lost is repeated.
 const LISTEN: Duration = Duration::from_secs(1);
 
-/// The kind of a failure to open a LUN.
-pub(crate) fn kind_of(error: &OpenError) -> failure::FailureKind {
-    match error {
-        OpenError::Interface(_) | OpenError::Key { .. } => failure::FailureKind::Refused,
-        OpenError::Resolve { .. } | OpenError::NoAddress(_) | OpenError::Silent { .. } => {
-            failure::FailureKind::Unreachable
-        }
-        OpenError::Elsewhere { .. } => failure::FailureKind::NotFound,
-        OpenError::Refused { refusal, .. } => match refusal {
-            Refusal::UnknownTarget => failure::FailureKind::NotFound,
-            Refusal::Authentication => failure::FailureKind::Authentication,
-            Refusal::Full | Refusal::Malformed => failure::FailureKind::LoginRefused,
-        },
-        OpenError::Login { .. } => failure::FailureKind::LoginRefused,
-        OpenError::Lun(error) => failure::of_open(error),
+impl From<OpenError> for Failure {
+    fn from(error: OpenError) -> Failure {
+        let kind = match &error {
+            OpenError::Interface(_) | OpenError::Key { .. } => FailureKind::Refused,
+            OpenError::Resolve { .. } | OpenError::NoAddress(_) | OpenError::Silent { .. } => {
+                FailureKind::Unreachable
+            }
+            OpenError::Elsewhere { .. } => FailureKind::NotFound,
+            OpenError::Refused { refusal, .. } => match refusal {
+                Refusal::UnknownTarget => FailureKind::NotFound,
+                Refusal::Authentication => FailureKind::Authentication,
+                Refusal::Full | Refusal::Malformed => FailureKind::LoginRefused,
+            },
+            OpenError::Login { .. } => FailureKind::LoginRefused,
+            OpenError::Lun(error) => failure::of_open(error),
+        };
+        Failure::new(kind, error)
     }
 }

@@ -2,11 +2,12 @@
 //! or a network; URLs with their secrets; errors. `linerate`, tests and other programs open storage by it.
 //!
 //! Reading order: [`GRAMMAR`] and [`open`] (from a specification to a device), [`location`] (also URLs and
-//! paths, as commands name storage), [`remote`] (sessions with a target), [`secrets`], [`reservation`],
-//! [`recorders`], [`waiting`], [`failure`].
+//! paths, as commands name storage), [`remote`] (sessions with a target), [`peers`] (what storage at peers shares), [`secrets`],
+//! [`reservation`], [`failure`].
 //!
 //! It prints nothing and reads no arguments. Secrets come from files and the environment; [`secrets::ask_by`]
-//! sets another source, and [`waiting::tell_by`] who is told of a peer that is silent.
+//! sets another source, [`secrets::mask_words`] the words of the command line that messages must not repeat, and
+//! [`peers::announce_waits_by`] the function that announces a silent peer.
 //!
 //! ```
 //! use block::{Buffer, Extent};
@@ -21,23 +22,18 @@
 //! ```
 
 pub mod aoe;
-pub mod channelled;
 pub mod failure;
 mod file;
 pub mod hyperscsi;
-mod iscsi;
 pub mod location;
 pub mod nbd;
-mod overwritten;
+pub mod peers;
 pub mod raid;
 mod ram;
 mod rbd;
-pub mod recorders;
 pub mod remote;
 pub mod reservation;
 pub mod secrets;
-mod url_spec;
-pub mod waiting;
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -49,7 +45,7 @@ use volume::backend::{self, Creation, Layers, OpenError, Opening, Undo};
 use volume::spec::{Grammar, Spec, SpecError};
 
 pub use failure::{Failure, FailureKind};
-pub use overwritten::Overwritten;
+pub use reservation::Overwritten;
 
 /// All kinds of volumes, in the order of the document.
 pub const GRAMMAR: Grammar = Grammar(&[OWN, volume::backends::ALL]);
@@ -58,7 +54,7 @@ pub const GRAMMAR: Grammar = Grammar(&[OWN, volume::backends::ALL]);
 const OWN: &[&backend::Kind] = &[
     &ram::RAM,
     &file::FILE,
-    &iscsi::ISCSI,
+    &remote::ISCSI,
     &nbd::NBD,
     &nbd::NBDS,
     &nbd::NBD_UNIX,

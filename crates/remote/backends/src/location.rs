@@ -12,9 +12,10 @@ use host::{FileDevice, FileOptions};
 use iscsi_client::{RemoteLun, Transfer, Unit, Url, cdb};
 use volume::spec::Spec;
 
-use crate::channelled::{self, Channelled};
+use crate::GRAMMAR;
 use crate::failure::Failure;
-use crate::{hyperscsi, nbd, remote};
+use crate::peers::{self, Channelled};
+use crate::remote::{self, has_port};
 
 /// The name of storage that is not opened yet.
 pub enum Location {
@@ -32,8 +33,8 @@ pub struct Opened {
     pub device: Arc<dyn BlockDevice>,
     /// The LUN, if it is one: its session must be closed, and it has more functions than other block devices.
     lun: Option<Arc<RemoteLun>>,
-    /// The export of an NBD server that it lies on, if it does.
-    export: Option<nbd::Url>,
+    /// The volume that it is, if it is one.
+    volume: Option<Spec>,
     /// The device with channels that it lies on, if it does.
     channels: Option<Arc<dyn Channelled>>,
     /// An identity that distinguishes it from other storage; `None` if its data end with this process.
@@ -49,10 +50,10 @@ impl Location {
         if is_url(text) {
             return Ok(Location::Lun(Box::new(remote::url(text)?)));
         }
-        if crate::GRAMMAR.is_meant(text) {
+        if GRAMMAR.is_meant(text) {
             return crate::parse(text).map(Location::Volume).map_err(Failure::refused);
         }
-        if is_portal(text) && !Path::new(text).exists() {
+        if has_port(text) && !Path::new(text).exists() {
             return Err(Failure::refused(format!(
                 "{text} is a portal and names no LUN: `linerate discover {text} --luns` lists the URLs of its LUNs, such as \
                  iscsi://{text}/IQN/0; a file of this name is ./{text}"
@@ -120,32 +121,23 @@ impl Location {
                     true => crate::open_by_bytes(&spec).await?,
                     false => crate::open(&spec).await?,
                 };
-                let channels = channelled::opened(&spec);
+                let channels = peers::channels(&spec);
                 let told = || channels.as_ref()?.identity();
-                let (export, identity) =
-                    (nbd::url_of(&spec), spec.path().and_then(file_identity).or_else(told));
-                Ok(Opened { device, lun: None, export, channels, identity })
+                let identity = spec.path().and_then(file_identity).or_else(told);
+                Ok(Opened { device, lun: None, volume: Some(spec), channels, identity })
             }
             Location::Path(path) => file(FileOptions { read_only, ..FileOptions::new(path) }),
         }
     }
 }
 
-/// Whether a text is the URL of a LUN, rather than a volume: it begins with a scheme, and not with NBD's, AoE's or HyperSCSI's,
-/// whose devices are volumes only, as is a LUN by several sessions.
+/// Whether a text is the URL of a LUN, rather than a volume: it begins with a scheme, and not with one whose devices are volumes
+/// only, as is a LUN by several sessions.
 pub fn is_url(text: &str) -> bool {
-    let has_scheme = text.split_once("://").is_some_and(|(scheme, _)| !scheme.contains(['[', ':', '/']));
-    let is_other = crate::nbd::is_url(text)
-        || crate::aoe::is_url(text)
-        || hyperscsi::is_url(text)
-        || remote::has_paths(text);
-    has_scheme && !is_other
-}
-
-/// Whether a text looks like `HOST:PORT`.
-pub(crate) fn is_portal(text: &str) -> bool {
-    let port = text.rsplit_once(':').filter(|(host, _)| !host.is_empty() && !host.contains('/'));
-    port.is_some_and(|(_, port)| port.parse::<u16>().is_ok())
+    let scheme = text.split_once("://").map(|(scheme, _)| scheme);
+    let Some(scheme) = scheme.filter(|scheme| !scheme.contains(['[', ':', '/'])) else { return false };
+    let kind = GRAMMAR.kind(scheme).filter(|kind| kind.url().is_some());
+    kind.is_none_or(|kind| kind.name == remote::ISCSI.name && !remote::has_paths(text))
 }
 
 /// A file or block device.
@@ -163,7 +155,7 @@ async fn lun(url: &Url) -> Result<Opened, Failure> {
     let serial = serial_number(&lun).await;
     let identity = Some(format!("{} LUN {} {serial}", url.target, url.lun));
     let lun = Arc::new(lun);
-    Ok(Opened { device: lun.clone(), lun: Some(lun), export: None, channels: None, identity })
+    Ok(Opened { device: lun.clone(), lun: Some(lun), volume: None, channels: None, identity })
 }
 
 /// The Unit Serial Number page (SPC-4 7.8.17); a target without it is known by its name alone.
@@ -188,7 +180,7 @@ pub fn file_identity(path: &Path) -> Option<String> {
 impl Opened {
     /// A device of this machine.
     pub fn local(device: Arc<dyn BlockDevice>, identity: Option<String>) -> Opened {
-        Opened { device, lun: None, export: None, channels: None, identity }
+        Opened { device, lun: None, volume: None, channels: None, identity }
     }
 
     /// The LUN, if it is one.
@@ -205,10 +197,12 @@ impl Opened {
             Err(failure) if failure.is_device() => failure,
             done => return done,
         };
-        let lost = match (&self.lun, &self.export, &self.channels) {
+        let store = self.volume.as_ref().map(Spec::store);
+        let asks = store.and_then(|store| Some((store, store.kind().url()?.unreachable?)));
+        let lost = match (&self.lun, asks, &self.channels) {
             (Some(lun), ..) => remote::lost(&lun.unit()).await,
-            (None, Some(url), _) => nbd::unreachable(url).await,
-            (None, None, Some(channels)) => channelled::unreachable(&**channels).await,
+            (None, Some((store, ask)), _) => ask(&peers::text_of(store)).await.map(Failure::from),
+            (None, None, Some(channels)) => peers::unreachable(&**channels).await,
             (None, None, None) => None,
         };
         Err(match lost {

@@ -5,96 +5,58 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-pub(crate) use nbd_client::SCHEMES;
 pub use nbd_client::Url;
-use nbd_client::{OpenError, RemoteExport, TlsFiles, UrlError};
+use nbd_client::{KEYS, OpenError, Refused, RemoteExport, SCHEMES, TlsFiles};
 use tls::CredentialsError;
-use volume::backend::{Backend, Kind, Opened, Opening};
-use volume::spec::{Problem, Spec, Written};
+use volume::backend::{Kind, UrlKind};
+use volume::spec::Spec;
 
-use crate::channelled;
-use crate::failure::{self, Failure};
-use crate::remote::random;
-use crate::url_spec::{self, UrlSpec, has_scheme, kind};
-use crate::{secrets, waiting};
+use crate::failure::{self, Failure, FailureKind};
+use crate::peers::{self, has_scheme, random};
+use crate::secrets;
 
 /// An export of an NBD server.
-pub(crate) static NBD: Kind = kind(
+pub(crate) static NBD: Kind = peers::kind(
     SCHEMES[0],
     "nbd://HOST/EXPORT",
     "an export of an NBD server, so that this server is a gateway to it ([nbd.md](nbd.md))",
-    |written| read(&NBD, written),
+    &URL,
 );
 
 /// The same over TLS.
 pub(crate) static NBDS: Kind =
-    kind(SCHEMES[1], "nbds://HOST/EXPORT?tls-ca=FILE", "the same over TLS", |written| read(&NBDS, written));
+    peers::kind(SCHEMES[1], "nbds://HOST/EXPORT?tls-ca=FILE", "the same over TLS", &URL);
 
 /// The same on a Unix socket.
-pub(crate) static NBD_UNIX: Kind = kind(
+pub(crate) static NBD_UNIX: Kind = peers::kind(
     SCHEMES[2],
     "nbd+unix:///EXPORT?socket=PATH",
     "an export of an NBD server of this machine, by a Unix socket",
-    |written| read(&NBD_UNIX, written),
+    &URL,
 );
 
 /// Both.
 pub(crate) static NBDS_UNIX: Kind =
-    kind(SCHEMES[3], "nbds+unix:///EXPORT?socket=PATH&tls-ca=FILE", "the same over TLS", |written| {
-        read(&NBDS_UNIX, written)
-    });
+    peers::kind(SCHEMES[3], "nbds+unix:///EXPORT?socket=PATH&tls-ca=FILE", "the same over TLS", &URL);
 
-#[derive(Debug)]
-struct Nbd {
-    kind: &'static Kind,
-    written: UrlSpec,
-}
-
-fn read(kind: &'static Kind, written: &Written<'_>) -> Result<Arc<dyn Backend>, Problem> {
-    let export = Nbd { kind, written: UrlSpec::new(kind.name, written)? };
-    let wrong = |error: UrlError| Problem::new(written.argument().at.clone(), error.to_string());
-    export.url().map_err(wrong)?;
-    Ok(Arc::new(export))
-}
-
-impl Nbd {
-    fn url(&self) -> Result<Url, UrlError> {
-        Url::parse(&self.written.text())
-    }
-}
-
-impl Backend for Nbd {
-    fn kind(&self) -> &'static Kind {
-        self.kind
-    }
-
-    fn argument(&self) -> String {
-        self.written.place.clone()
-    }
-
-    fn options(&self) -> Vec<String> {
-        self.written.options.clone()
-    }
-
-    fn keeps_data(&self) -> bool {
-        true
-    }
-
-    fn is_remote(&self) -> bool {
-        true
-    }
-
-    fn open<'a>(&'a self, opening: &'a Opening) -> Opened<'a> {
-        Box::pin(async {
-            let url = self.url()?;
-            let mut url = if opening.read_only { beside(&url) } else { url };
+static URL: UrlKind = UrlKind {
+    has_key: |key| KEYS.contains(&key),
+    check: |url| Url::parse(url).map(drop).map_err(|error| error.to_string()),
+    open: |text, opening| {
+        Box::pin(async move {
+            let mut url = Url::parse(&text)?;
+            if opening.read_only {
+                url = beside(&url);
+            }
             url.options.by_bytes = opening.by_bytes;
             let export = Arc::new(open(&url).await?);
-            channelled::keep(self, &export);
+            peers::keep_channels(text, &export);
             Ok(export as _)
         })
-    }
-}
+    },
+    unreachable: Some(|url| Box::pin(async { Some(unreachable(&Url::parse(url).ok()?).await?.into()) })),
+    close: None,
+};
 
 /// Whether a text is the URL of an export.
 pub fn is_url(text: &str) -> bool {
@@ -103,7 +65,7 @@ pub fn is_url(text: &str) -> bool {
 
 /// The URL of the export below all layers of a volume, if there is one.
 pub fn url_of(spec: &Spec) -> Option<Url> {
-    Url::parse(&url_spec::url_of(spec.store(), &SCHEMES)?).ok()
+    Url::parse(&peers::url_of(spec.store(), &SCHEMES)?).ok()
 }
 
 /// Connects to an export, as [`nbd_client::open`] does, with the certificates of its URL.
@@ -113,7 +75,7 @@ pub fn url_of(spec: &Spec) -> Option<Url> {
 pub async fn open(url: &Url) -> Result<RemoteExport, Failure> {
     let credentials = url.tls.as_ref().map(credentials).transpose()?;
     let opened = nbd_client::open(url, credentials.as_ref(), random);
-    Ok(waiting::announced(url, timeout(url), opened).await?)
+    Ok(peers::announced(url, timeout(url), opened).await?)
 }
 
 /// The same over TLS with a server of this process, by [`tls::loopback`].
@@ -139,7 +101,7 @@ pub async fn unreachable(url: &Url) -> Option<Failure> {
         Ok(Err(failure)) => failure.is_unreachable().then_some(failure),
         Err(_) => {
             let why = format_args!("the server does not answer within {} s", PROBE.as_secs());
-            Some(Failure::new(failure::FailureKind::Unreachable, why))
+            Some(Failure::new(FailureKind::Unreachable, why))
         }
     }
 }
@@ -154,7 +116,7 @@ const PROBE: Duration = Duration::from_secs(3);
 pub async fn list(url: &Url) -> Result<Vec<(String, String)>, Failure> {
     let credentials = url.tls.as_ref().map(credentials).transpose()?;
     let listed = nbd_client::list(url, credentials.as_ref());
-    Ok(waiting::announced(url, timeout(url), listed).await?)
+    Ok(peers::announced(url, timeout(url), listed).await?)
 }
 
 /// The key that bounds a handshake, and its value.
@@ -185,25 +147,23 @@ fn credentials(files: &TlsFiles) -> Result<tls::Client, Failure> {
     })
 }
 
-/// The kind of a failure to open an export.
-pub(crate) fn kind_of(error: &OpenError) -> failure::FailureKind {
-    match error {
-        OpenError::Resolve(..) | OpenError::Connection(..) | OpenError::TimedOut(_) => {
-            failure::FailureKind::Unreachable
-        }
-        OpenError::Refused(_, refused) => match refused {
-            nbd_client::Refused::NoExport(_) => failure::FailureKind::NotFound,
-            nbd_client::Refused::TlsRequired
-            | nbd_client::Refused::NoTls(_)
-            | nbd_client::Refused::Server(_) => failure::FailureKind::LoginRefused,
-            nbd_client::Refused::NotNbd(_)
-            | nbd_client::Refused::OldStyle
-            | nbd_client::Refused::Violation(_) => failure::FailureKind::Failed,
-        },
-        OpenError::JournalFile(error) => failure::of_journal_file(error),
-        OpenError::Changed(..) | OpenError::Empty(_) => failure::FailureKind::Failed,
-        OpenError::Ragged { .. } | OpenError::Unreachable { .. } => failure::FailureKind::Failed,
-        OpenError::Tls(_, tls::Failure::Socket(_)) => failure::FailureKind::Unreachable,
-        OpenError::Tls(_, tls::Failure::Tls(_)) => failure::FailureKind::LoginRefused,
+impl From<OpenError> for Failure {
+    fn from(error: OpenError) -> Failure {
+        let kind = match &error {
+            OpenError::Resolve(..) | OpenError::Connection(..) | OpenError::TimedOut(_) => {
+                FailureKind::Unreachable
+            }
+            OpenError::Refused(_, refused) => match refused {
+                Refused::NoExport(_) => FailureKind::NotFound,
+                Refused::TlsRequired | Refused::NoTls(_) | Refused::Server(_) => FailureKind::LoginRefused,
+                Refused::NotNbd(_) | Refused::OldStyle | Refused::Violation(_) => FailureKind::Failed,
+            },
+            OpenError::JournalFile(error) => failure::of_journal_file(error),
+            OpenError::Changed(..) | OpenError::Empty(_) => FailureKind::Failed,
+            OpenError::Ragged { .. } | OpenError::Unreachable { .. } => FailureKind::Failed,
+            OpenError::Tls(_, tls::Failure::Socket(_)) => FailureKind::Unreachable,
+            OpenError::Tls(_, tls::Failure::Tls(_)) => FailureKind::LoginRefused,
+        };
+        Failure::new(kind, error)
     }
 }

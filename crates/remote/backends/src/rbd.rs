@@ -9,7 +9,7 @@ use volume::backend::{Backend, Kind, Opened, Opening, Options};
 use volume::spec::{BlockShape, Bytes, Problem, Time, Token, Written, decode, encode};
 
 use crate::failure::{self, Failure};
-use crate::waiting;
+use crate::peers;
 
 /// A RADOS block device.
 pub(crate) static RBD: Kind = Kind {
@@ -176,8 +176,7 @@ impl Backend for Rbd {
             let options = RbdOptions { read_only: opening.read_only, ..self.options.clone() };
             let limit = options.timeout + options.lock_wait;
             let name = format!("rbd:{}", self.argument());
-            let opened =
-                waiting::announced(&name, ("timeout and lock-wait", limit), RbdDevice::open(options));
+            let opened = peers::announced(&name, ("timeout and lock-wait", limit), RbdDevice::open(options));
             let device = opened.await.map_err(|error| Failure::new(kind_of(&error), error))?;
             Ok(Arc::new(device) as _)
         })

@@ -1,4 +1,5 @@
-//! Opening a target from the text of a URL.
+//! LUNs of iSCSI targets: `iscsi://host/target/lun?connections=4` as a back end, so that a server of it is a gateway; and sessions with
+//! targets from the texts of URLs and portals.
 //!
 //! Secrets are never on the command line, which other users can list. They come from a file (the keys
 //! `secret-file` and `target-secret-file`), from the environment, or from the function set by
@@ -17,11 +18,41 @@ use iscsi_client::{
     UrlError, UrlProblem,
 };
 use reactor::{BadAddress, Ipv6Host};
+use volume::backend::{Kind, UrlKind};
 use volume::nearest::hint;
 use zeroize::Zeroizing;
 
 use crate::failure::Failure;
-use crate::{hyperscsi, location, raid, recorders, secrets, url_spec, waiting};
+use crate::peers::{self, random};
+use crate::{GRAMMAR, raid, secrets};
+
+/// A LUN of another target.
+pub(crate) static ISCSI: Kind = peers::kind(
+    "iscsi",
+    "iscsi://HOST/TARGET/LUN",
+    "a LUN of another iSCSI target, so that this server is a gateway to it. Its options are those of URLs \
+     ([initiator.md](initiator.md)); secrets come from files or the environment, never from the specification",
+    &UrlKind {
+        has_key: |key| Settings::keys().any(|(name, _)| name == key.replace('_', "-")),
+        check,
+        open: |text, opening| {
+            Box::pin(async move {
+                let mut url = url(&text)?;
+                if opening.read_only {
+                    url.settings.paths.journal_file = None; // it is for who writes
+                }
+                if !url.settings.paths.are_several() {
+                    return Ok(Arc::new(open(&url).await?) as _);
+                }
+                let lun = Arc::new(open_paths(&url).await?);
+                peers::keep_channels(text, &lun);
+                Ok(lun as _)
+            })
+        },
+        unreachable: None,
+        close: None,
+    },
+);
 
 /// Environment variable: the secret of the initiator.
 const SECRET: &str = "LINERATE_SECRET";
@@ -34,10 +65,10 @@ const TARGET_SECRET: &str = "LINERATE_TARGET_SECRET";
 /// What is wrong with the text, or a secret that is not to be found.
 pub fn url(text: &str) -> Result<Url, Failure> {
     refuse_secrets(text)?;
-    url_spec::require_slashes(text).map_err(Failure::refused)?;
+    require_slashes(text)?;
     let mut url = Url::parse(text).map_err(|error| pointed_at(text, &error))?;
     find_secrets(&mut url.settings)?;
-    recorders::keep(&url.settings);
+    peers::record(&url.settings);
     Ok(url)
 }
 
@@ -50,11 +81,14 @@ pub async fn lost(unit: &Unit) -> Option<Failure> {
     }
 }
 
+/// Refuses the URL of any kind without its slashes.
+fn require_slashes(text: &str) -> Result<(), Failure> {
+    let kind = text.split_once(':').and_then(|(scheme, _)| GRAMMAR.kind(scheme));
+    kind.map_or(Ok(()), |kind| peers::require_slashes(text, kind)).map_err(Failure::refused)
+}
+
 /// What is wrong with the URL of a LUN, in one sentence. Secrets are not looked for.
-///
-/// # Errors
-/// That sentence.
-pub fn check(text: &str) -> Result<(), String> {
+fn check(text: &str) -> Result<(), String> {
     if secrets::is_in(text) {
         return Err(format!(
             "a secret in a specification is one that others read; put it into a file (secret-file=PATH, \
@@ -83,14 +117,20 @@ pub fn is_portal(text: &str) -> bool {
     !text.contains("://") || matches!(Url::parse(text), Err(UrlError { problem: UrlProblem::NoTarget, .. }))
 }
 
+/// Whether a text looks like `HOST:PORT`.
+pub(crate) fn has_port(text: &str) -> bool {
+    let port = text.rsplit_once(':').filter(|(host, _)| !host.is_empty() && !host.contains('/'));
+    port.is_some_and(|(_, port)| port.parse::<u16>().is_ok())
+}
+
 /// A portal to ask, with its secrets: `HOST`, `HOST:PORT`, an IPv6 address with or without brackets, or a
 /// URL.
 ///
 /// # Errors
 /// As [`url`].
 pub fn portal(text: &str) -> Result<(Portal, Settings), Failure> {
-    if crate::GRAMMAR.is_meant(text) && !text.contains("://") && !location::is_portal(text) {
-        url_spec::require_slashes(text).map_err(Failure::refused)?;
+    if GRAMMAR.is_meant(text) && !text.contains("://") && !has_port(text) {
+        require_slashes(text)?;
         return Err(Failure::refused(format!(
             "{text} is a volume and no portal: serve it (`linerate serve --volume disk={text}`) and ask that portal, or measure \
              it where it is (`linerate bench {text}`)"
@@ -105,7 +145,7 @@ pub fn portal(text: &str) -> Result<(Portal, Settings), Failure> {
     refuse_secrets(&address)?;
     let (portal, mut settings) = Portal::parse(&address).map_err(|error| pointed_at(&address, &error))?;
     find_secrets(&mut settings)?;
-    recorders::keep(&settings);
+    peers::record(&settings);
     Ok((portal, settings))
 }
 
@@ -149,7 +189,7 @@ pub async fn log_in(
     settings: &Settings,
 ) -> Result<Arc<RemoteTarget>, Failure> {
     let opened = iscsi_client::open_target(portal, target, settings, random);
-    let opened = waiting::announced(portal, login_time(settings), opened).await;
+    let opened = peers::announced(portal, login_time(settings), opened).await;
     opened.map_err(|error| refused(error, settings))
 }
 
@@ -159,7 +199,7 @@ pub async fn log_in(
 /// As [`open`].
 pub async fn discover(portal: &Portal, settings: &Settings) -> Result<Vec<Discovered>, Failure> {
     let found =
-        waiting::announced(portal, login_time(settings), iscsi_client::discover(portal, settings, random));
+        peers::announced(portal, login_time(settings), iscsi_client::discover(portal, settings, random));
     found.await.map_err(|error| refused(error, settings))
 }
 
@@ -194,7 +234,7 @@ const LUN_MAX: u64 = 16_383;
 /// RAID sets that the work has opened have so much time to be closed. Those that are not are synchronised, or replay their
 /// journal, when they are opened next: a flush of what a page cache has can take long.
 const CLOSE_TIME: Duration = Duration::from_mins(1);
-/// Targets have so much time to hear the farewell.
+/// Peers have so much time to hear the farewell of sessions that they would otherwise keep, for a minute.
 const FAREWELL_TIME: Duration = Duration::from_secs(10);
 
 /// Runs the work in a world and an executor on this thread.
@@ -206,18 +246,14 @@ pub fn run<T>(work: impl Future<Output = Result<T, Failure>>) -> Result<T, Failu
     reactor::block_on(world, async {
         let result = work.await;
         let _ = reactor::timeout(CLOSE_TIME, raid::closed()).await;
-        // A target keeps a session that has not said farewell for a minute.
-        let _ = reactor::timeout(FAREWELL_TIME, hyperscsi::closed()).await;
+        let _ = reactor::timeout(FAREWELL_TIME, async {
+            for close in GRAMMAR.kinds().filter_map(|kind| kind.url()?.close) {
+                close().await;
+            }
+        })
+        .await;
         result
     })
-}
-
-/// Fresh random numbers, for session identifiers and CHAP challenges.
-///
-/// # Panics
-/// If the system has none.
-pub fn random(bytes: &mut [u8]) {
-    getrandom::fill(bytes).expect("the system has random numbers once it has started");
 }
 
 /// What is wrong with a URL, above the place where it is.
@@ -285,7 +321,7 @@ fn find_secret(
 }
 
 fn asked_for(name: &str, variable: &str) -> Result<Zeroizing<Vec<u8>>, Failure> {
-    secrets::ask(&format!("secret of {name}: "))?.ok_or_else(|| {
+    secrets::ask(&format!("secret of {name}: ")).map_err(Failure::refused)?.ok_or_else(|| {
         Failure::refused(format!(
             "the secret of {name:?} is missing: set {variable}, or name a file that holds it"
         ))

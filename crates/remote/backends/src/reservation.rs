@@ -1,13 +1,44 @@
-//! Checks for reservations of other initiators on a LUN, before it is written or used.
+//! Checks before storage is overwritten or used: reservations of other initiators, then its content.
 //!
 //! A session of ours is a new nexus without a registration, so every reservation belongs to another. A
 //! reservation by RESERVE(6) cannot be queried; it shows as a RESERVATION CONFLICT.
 
+use std::fmt::Display;
+
 use block::{BlockDevice, Buffer, DeviceError, Extent};
+use disk_contents::Consent;
 use iscsi_client::RemoteLun;
 use iscsi_client::verbs::{Registration, Reservation, VerbError};
 
 use crate::failure::{Failure, FailureKind};
+
+/// Storage that a command is about to write over, whatever is there.
+pub struct Overwritten<'a> {
+    /// The device.
+    pub device: &'a dyn BlockDevice,
+    /// Its place, for people.
+    pub name: &'a dyn Display,
+    /// The part that is written, for people, if it is not all of it.
+    pub part: Option<String>,
+    /// The LUN that it is, if reservations of other initiators are to be told beforehand.
+    pub lun: Option<&'a RemoteLun>,
+}
+
+impl Overwritten<'_> {
+    /// Checks that it is not write-protected, not reserved, and empty, or that there is consent to lose its
+    /// content.
+    ///
+    /// # Errors
+    /// What keeps it from being overwritten.
+    pub async fn consent(&self, consent: Consent<'_>) -> Result<(), Failure> {
+        let Overwritten { device, name, ref part, lun } = *self;
+        if let Some(lun) = lun.filter(|_| !device.profile().read_only) {
+            check(lun, false, "reading is possible").await?;
+        }
+        let overwritten = disk_contents::Overwritten { device, name, part: part.as_deref() };
+        Ok(overwritten.consent(consent).await?)
+    }
+}
 
 /// Refuses a LUN that may not be used as is wanted; `instead` is what is possible where only writing is not.
 ///

@@ -1,16 +1,16 @@
 //! Secrets: reading them from files that are for their owner alone, finding them in URLs of a command line (which other users
 //! can list), and masking them in messages, which end up in terminals, logs and bug reports.
 
-use std::env;
+use std::ffi::OsString;
 use std::io;
 use std::iter;
 use std::ops::Range;
 use std::sync::OnceLock;
 
-use iscsi_client::Settings;
+use volume::backend::Kind;
 use zeroize::Zeroizing;
 
-use crate::failure::Failure;
+use crate::GRAMMAR;
 
 pub use iscsi_client::secret_file::{Exposed, exposed, in_environment, read, read_key, without_line_end};
 
@@ -25,13 +25,22 @@ pub fn ask_by(ask: Ask) {
     let _ = ASK.set(ask); // who was named first stays
 }
 
+static WORDS: OnceLock<Vec<String>> = OnceLock::new();
+
+/// Sets the words of the command line, in which URLs end where a word does; once per process.
+pub fn mask_words(words: impl Iterator<Item = OsString>) {
+    let words = words.map(|word| word.to_string_lossy().into_owned());
+    let _ = WORDS.set(words.collect()); // the first ones stay
+}
+
 /// Asks for a secret with this prompt; `None` if there is no terminal.
 ///
 /// # Errors
 /// Reading the answer failed.
-pub fn ask(question: &str) -> Result<Option<Zeroizing<Vec<u8>>>, Failure> {
+pub fn ask(question: &str) -> io::Result<Option<Zeroizing<Vec<u8>>>> {
     let answer = ASK.get().and_then(|ask| ask(question)).transpose();
-    let answer = answer.map_err(|error| Failure::refused(format!("cannot ask for the secret: {error}")))?;
+    let answer = answer
+        .map_err(|error| io::Error::new(error.kind(), format!("cannot ask for the secret: {error}")))?;
     Ok(answer.map(|answer| without_line_end(Zeroizing::new(answer.into_bytes()))))
 }
 
@@ -57,11 +66,10 @@ pub fn masked_url(url: &str) -> String {
     url.char_indices().map(|(at, letter)| if is_secret(at) { '*' } else { letter }).collect()
 }
 
-/// Any text with a URL in it, or several. Words of the command line are known as such; elsewhere a secret may
-/// have blanks, and what is doubtful is masked.
+/// Any text with a URL in it, or several. [Words of the command line](mask_words) are known as such; elsewhere a secret may have
+/// blanks, and what is doubtful is masked.
 pub fn masked(text: &str) -> String {
-    let words: Vec<String> = env::args_os().skip(1).map(|word| word.to_string_lossy().into_owned()).collect();
-    masked_beside(text, &words)
+    masked_beside(text, WORDS.get().map_or(&[], Vec::as_slice))
 }
 
 fn masked_beside(text: &str, words: &[String]) -> String {
@@ -168,10 +176,7 @@ fn is_secret(key: &str) -> bool {
 }
 
 fn is_known(key: &str) -> bool {
-    let hyphened = key.replace('_', "-");
-    Settings::keys().any(|(name, _)| name == hyphened)
-        || nbd_client::KEYS.contains(&key)
-        || hyperscsi_client::KEYS.contains(&&*hyphened)
+    GRAMMAR.kinds().filter_map(Kind::url).any(|url| (url.has_key)(key))
 }
 
 #[cfg(test)]

@@ -51,7 +51,7 @@ fn a_restarted_server_gets_back_what_it_has_acknowledged() {
         reactor::block_on(world, async {
             let url = format!("nbd://127.0.0.1:{port}/?connections={connections}&timeout=600&{options}");
             let url = nbd_client::Url::parse(&url).expect("a URL");
-            let export = nbd_client::open(&url, None, backends::remote::random).await.expect("it is served");
+            let export = nbd_client::open(&url, None, backends::peers::random).await.expect("it is served");
             let status = export.status().await.expect("on this thread");
             assert!(
                 status.channels.len() == connections && status.channels.iter().all(|one| one.is_connected)

@@ -54,8 +54,30 @@ pub async fn discover(
     Ok((Answer::new(discovery.text(), &discovery), looked))
 }
 
-/// What a login at the URL came to, and the target's LUN of that number, or all of them. `pages` are those of vital
-/// product data to show whole.
+/// Describes what a text names: a LUN, a target with its LUNs, a portal with its targets, or storage by another protocol. `pages` are
+/// those of vital product data to show whole.
+///
+/// # Errors
+/// The text, or what kept the storage from being looked at.
+pub async fn describe(text: &str, pages: &[u8]) -> Result<Answer, Failure> {
+    if backends::nbd::is_url(text) {
+        return nbd::info(text).await;
+    }
+    if backends::aoe::is_url(text) {
+        return aoe::info(text).await;
+    }
+    if backends::hyperscsi::is_url(text) {
+        return hyperscsi::info(text, pages).await;
+    }
+    if remote::is_portal(text) {
+        let (portal, settings) = remote::portal(text)?;
+        return info_of_all(&portal, &settings, pages).await;
+    }
+    let (url, lun) = remote::target_url(text)?;
+    info(&url, lun, pages).await
+}
+
+/// What a login at the URL came to, and the target's LUN of that number, or all of them.
 ///
 /// # Errors
 /// The login fails, the session is lost, or there is no LUN of that number.

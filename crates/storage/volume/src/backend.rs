@@ -34,8 +34,32 @@ pub struct Kind {
 pub enum Options {
     /// These; any other is a mistake.
     Known(&'static [&'static str]),
-    /// Its own grammar says.
-    Own,
+    /// Those of its URLs.
+    Url(&'static UrlKind),
+}
+
+/// What a kind knows whose volumes are written as URLs of storage that a peer has. Its name is their scheme.
+pub struct UrlKind {
+    /// Whether its URLs have this key. Messages mask the value of a key that no kind has.
+    pub has_key: fn(&str) -> bool,
+    /// Finds the mistake in a URL, without touching anything.
+    pub check: fn(&str) -> Result<(), String>,
+    /// Opens the storage of a URL.
+    pub open: for<'a> fn(String, &'a Opening) -> Opened<'a>,
+    /// Asks why the peer cannot be reached, after the device has failed; `None` if it can.
+    pub unreachable: Option<for<'a> fn(&'a str) -> Pin<Box<dyn Future<Output = Option<OpenError>> + 'a>>>,
+    /// Closes all sessions of this thread, so that their peers do not keep them until they time out.
+    pub close: Option<fn() -> Pin<Box<dyn Future<Output = ()>>>>,
+}
+
+impl Kind {
+    /// What it knows if its volumes are URLs.
+    pub fn url(&self) -> Option<&'static UrlKind> {
+        match self.options {
+            Options::Url(url) => Some(url),
+            Options::Known(_) => None,
+        }
+    }
 }
 
 impl fmt::Debug for Kind {

@@ -37,7 +37,7 @@ fn of_file(file: &Path) -> Result<Zeroizing<Vec<u8>>, Failure> {
 }
 
 fn asked_for(option: &str) -> Result<Zeroizing<Vec<u8>>, Failure> {
-    secrets::ask("secret of the agents: ")?.ok_or_else(|| {
+    secrets::ask("secret of the agents: ").map_err(Failure::refused)?.ok_or_else(|| {
         Failure::refused(format!(
             "the agents' secret is missing: name a file that holds it with {option}, or set {VARIABLE}"
         ))

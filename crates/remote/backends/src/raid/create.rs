@@ -13,8 +13,10 @@ use volume::spec::{Bytes, Spec};
 
 use super::status::status;
 use super::{Raid, STRIP, check_losses_are_seen, file_of, is_set, named};
-use crate::remote::random;
-use crate::{Failure, Overwritten, opening};
+use crate::failure::Failure;
+use crate::opening;
+use crate::peers::random;
+use crate::reservation::Overwritten;
 
 /// What a new set is to be.
 #[derive(Clone, Debug, Default)]

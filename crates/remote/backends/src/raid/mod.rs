@@ -27,7 +27,7 @@ use raid::Level;
 use volume::backend::{Backend, Kind, Opened, Opening, Options};
 use volume::spec::{Bytes, Problem, Spec, Time, Written};
 
-use crate::Failure;
+use crate::failure::Failure;
 
 pub use condition::{Condition, Meaning};
 pub use create::{Creation, create, is_one_file, replace};

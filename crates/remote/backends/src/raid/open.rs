@@ -21,8 +21,8 @@ use super::progress::Throttle;
 use super::running::{self, Facts, Names, Parts, Running};
 use super::upkeep::{self, Spare, Upkeep};
 use super::{LOST, Raid, STRIP, WRONG, check_losses_are_seen, file_of, is_set};
-use crate::remote::random;
-use crate::{Failure, FailureKind};
+use crate::failure::{Failure, FailureKind};
+use crate::peers::random;
 
 /// Memory for buffers of stripes in flight, of each set.
 const MEMORY_BYTES: u64 = 64 << 20;

@@ -22,7 +22,7 @@ use super::named;
 use super::progress::{Scrubbing, Working};
 use super::scrub::Scrub;
 use super::status::{JournalStatus, MemberCondition, MemberStatus, SetState};
-use crate::Failure;
+use crate::failure::Failure;
 
 static SETS: Mutex<Vec<Weak<Running>>> = Mutex::new(Vec::new());
 

@@ -10,7 +10,8 @@ use volume::spec::Spec;
 
 use super::named;
 use super::open::{Assembled, LostJournal, Manner};
-use crate::{Failure, opening};
+use crate::failure::Failure;
+use crate::opening;
 
 /// What a scrub has found, in stripes.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

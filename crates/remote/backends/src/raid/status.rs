@@ -14,7 +14,8 @@ use super::condition::{Condition, Meaning};
 use super::open::{Members, not_assembled, said};
 use super::progress::{Progress, ScrubStatus};
 use super::{KINDS, LOST, Raid, named};
-use crate::{Failure, opening};
+use crate::failure::Failure;
+use crate::opening;
 
 /// A set as its members have it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]

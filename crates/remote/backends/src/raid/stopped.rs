@@ -11,7 +11,7 @@ use super::named;
 use super::open::{Again, Assembled, Kept, Manner};
 use super::running::{Order, Ordered, Parts};
 use super::upkeep::{Upkeep, has_stopped};
-use crate::Failure;
+use crate::failure::Failure;
 
 /// Between attempts, the longer the more of them there were: a set that stops again and again is not read all the time.
 pub(super) struct Pauses(Duration);

@@ -20,7 +20,7 @@ use super::create::{are_one_store, new_member, uuid};
 use super::progress::{Pace, Scrubbing, Throttle, Working};
 use super::running::{Current, Order, Parts, Running, Stopped};
 use super::stopped::{self, Pauses};
-use crate::Failure;
+use crate::failure::Failure;
 
 /// How often it looks whether there is something to do.
 const LOOK_EVERY: Duration = Duration::from_secs(1);

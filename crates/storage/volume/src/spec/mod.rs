@@ -71,7 +71,8 @@ impl Grammar {
         self.0.iter().copied().flatten().copied()
     }
 
-    pub(crate) fn kind(self, name: &str) -> Option<&'static Kind> {
+    /// The one of this name.
+    pub fn kind(self, name: &str) -> Option<&'static Kind> {
         self.kinds().find(|kind| kind.name == name)
     }
 

@@ -7,7 +7,7 @@ use std::str::FromStr;
 use super::Spec;
 use super::error::Problem;
 use super::syntax::{Choice, Node, Token};
-use crate::backend::Options;
+use crate::backend::{Kind, Options};
 use crate::nearest::hint;
 
 type Parsed<T> = Result<T, Problem>;
@@ -78,6 +78,11 @@ pub struct Written<'a> {
 }
 
 impl<'a> Written<'a> {
+    /// Its kind.
+    pub fn kind(&self) -> &'static Kind {
+        self.node.kind
+    }
+
     /// What stands between the kind and the brackets or options.
     pub fn argument(&self) -> &'a Token {
         &self.node.argument

@@ -1,0 +1,223 @@
+//! What back ends share whose storage is at a peer. They are written as URLs, and are one type: what a kind knows of its URLs is a
+//! [`UrlKind`]. What is known of their channels is found here, whatever layers lie over them. A peer that accepts a connection
+//! and then is silent is announced once, since a login may take as long as its time limit. Flight recorders keep the recent PDUs of
+//! all iSCSI sessions, for Wireshark.
+
+use std::fmt::Display;
+use std::path::Path;
+use std::pin::pin;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
+use std::time::Duration;
+
+use iscsi_client::{FlightRecorder, Settings};
+use volume::backend::{Backend, Kind, Opened, Opening, Options, UrlKind};
+use volume::spec::{Problem, Spec, Time, Written};
+
+use crate::failure::{Failure, FailureKind};
+use crate::secrets::masked_url;
+
+pub use failover::{ChannelStatus, Channelled, Status};
+
+/// A kind of back end that is written as a URL.
+pub(crate) const fn kind(
+    name: &'static str,
+    usage: &'static str,
+    about: &'static str,
+    url: &'static UrlKind,
+) -> Kind {
+    Kind { name, usage, about, is_layer: false, options: Options::Url(url), read }
+}
+
+/// Storage at a peer, by its URL.
+#[derive(Debug)]
+struct RemoteBackend {
+    kind: &'static Kind,
+    /// What stands behind the scheme and its colon.
+    place: String,
+    options: Vec<String>,
+}
+
+fn read(written: &Written<'_>) -> Result<Arc<dyn Backend>, Problem> {
+    let place = written.argument();
+    let wrong = |sentence| Problem::new(place.at.clone(), sentence);
+    let (kind, place_text) = (written.kind(), place.text.clone());
+    let backend = RemoteBackend { kind, place: place_text, options: written.own_options() };
+    let text = text_of(&backend);
+    require_slashes(&text, kind).map_err(wrong)?;
+    (backend.url().check)(&text).map_err(wrong)?;
+    Ok(Arc::new(backend))
+}
+
+impl RemoteBackend {
+    fn url(&self) -> &'static UrlKind {
+        self.kind.url().expect("its kind was made by `kind`")
+    }
+}
+
+impl Backend for RemoteBackend {
+    fn kind(&self) -> &'static Kind {
+        self.kind
+    }
+
+    fn argument(&self) -> String {
+        self.place.clone()
+    }
+
+    fn options(&self) -> Vec<String> {
+        self.options.clone()
+    }
+
+    fn keeps_data(&self) -> bool {
+        true
+    }
+
+    fn is_remote(&self) -> bool {
+        true
+    }
+
+    fn open<'a>(&'a self, opening: &'a Opening) -> Opened<'a> {
+        (self.url().open)(text_of(self), opening)
+    }
+}
+
+/// The text of a back end without the options that every volume has: the URL, if it is written as one.
+pub(crate) fn text_of(backend: &dyn Backend) -> String {
+    let options = backend.options();
+    let mark = if options.is_empty() { "" } else { "?" };
+    format!("{}:{}{mark}{}", backend.kind().name, backend.argument(), options.join("&"))
+}
+
+/// The URL that a back end was written as, if it is one of these schemes.
+pub(crate) fn url_of(backend: &dyn Backend, schemes: &[&str]) -> Option<String> {
+    schemes.contains(&backend.kind().name).then(|| text_of(backend))
+}
+
+/// Whether a text begins with one of these schemes.
+pub(crate) fn has_scheme(text: &str, schemes: &[&str]) -> bool {
+    text.split_once("://").is_some_and(|(scheme, _)| schemes.contains(&scheme))
+}
+
+/// Refuses a URL of this kind without its slashes, such as `iscsi:/HOST/IQN/0`.
+///
+/// # Errors
+/// The sentence that says so, with the URL that was meant.
+pub(crate) fn require_slashes(text: &str, kind: &Kind) -> Result<(), String> {
+    let scheme = kind.name;
+    let rest = text.strip_prefix(scheme).and_then(|rest| rest.strip_prefix(':'));
+    let Some(rest) = rest.filter(|rest| kind.url().is_some() && !rest.starts_with("//")) else {
+        return Ok(());
+    };
+    // One on a Unix socket has no host, and its path begins with another slash.
+    let root = if scheme.ends_with("+unix") { "/" } else { "" };
+    let meant = masked_url(&format!("{scheme}://{root}{}", rest.trim_start_matches('/')));
+    Err(format!("a URL has two slashes after `{scheme}:`; did you mean {meant}?"))
+}
+
+/// The devices with channels that this process has opened, by the names of their stores.
+static CHANNELLED: Mutex<Vec<(String, Weak<dyn Channelled>)>> = Mutex::new(Vec::new());
+
+/// The device that was opened last as the store of this volume, if it has channels and is open.
+pub fn channels(spec: &Spec) -> Option<Arc<dyn Channelled>> {
+    let (url, opened) = (text_of(spec.store()), CHANNELLED.lock().unwrap_or_else(PoisonError::into_inner));
+    opened.iter().rev().filter(|(other, _)| *other == url).find_map(|(_, device)| device.upgrade())
+}
+
+/// Adds the device of a URL to those whose channels are found.
+pub(crate) fn keep_channels(url: String, device: &Arc<impl Channelled + 'static>) {
+    let device: Weak<dyn Channelled> = Arc::downgrade(device) as _;
+    let mut opened = CHANNELLED.lock().unwrap_or_else(PoisonError::into_inner);
+    opened.retain(|(_, device)| device.strong_count() > 0);
+    opened.push((url, device));
+}
+
+/// Why a device cannot be reached, if none of its channels has a connection.
+pub async fn unreachable(device: &dyn Channelled) -> Option<Failure> {
+    let channels = device.status().await?.channels;
+    let is_lost = channels.iter().all(|channel| !channel.is_connected);
+    let why = channels.into_iter().find_map(|channel| channel.last_error).filter(|_| is_lost)?;
+    Some(Failure::new(FailureKind::Unreachable, format_args!("no path leads to it: {why}")))
+}
+
+/// Shorter waits are ordinary: a server that starts, a path that fails over.
+const ANNOUNCED_AFTER: Duration = Duration::from_secs(2);
+
+static ANNOUNCE: OnceLock<fn(&str)> = OnceLock::new();
+static IS_ANNOUNCED: AtomicBool = AtomicBool::new(false);
+
+/// Sets the function that announces a wait to people, once per process. Without it, none is announced.
+pub fn announce_waits_by(announce: fn(&str)) {
+    let _ = ANNOUNCE.set(announce); // the first one stays
+}
+
+/// Awaits the answer of a peer, which may take `limit`, the value of the URL's key of this name.
+pub(crate) async fn announced<T>(
+    peer: impl Display,
+    (key, limit): (&str, Duration),
+    answer: impl Future<Output = T>,
+) -> T {
+    let announce = || {
+        if let Some(announce) = ANNOUNCE.get()
+            && !IS_ANNOUNCED.swap(true, Ordering::Relaxed)
+        {
+            announce(&format!("waiting for an answer from {peer}, for up to {} ({key})", Time(limit)));
+        }
+    };
+    slow(answer, announce).await
+}
+
+/// Awaits `work`, and calls `announce` if it takes long.
+async fn slow<T>(work: impl Future<Output = T>, announce: impl FnOnce()) -> T {
+    let mut work = pin!(work);
+    match reactor::timeout(ANNOUNCED_AFTER, work.as_mut()).await {
+        Ok(output) => output,
+        Err(_) => {
+            announce();
+            work.await
+        }
+    }
+}
+
+/// The folder in which each lost connection leaves a file.
+const RECORD_FOLDER: &str = "LINERATE_RECORD_DIR";
+
+static RECORDERS: Mutex<Vec<FlightRecorder>> = Mutex::new(Vec::new());
+
+/// Adds the sessions of these settings to those that [`recordings`] has.
+pub fn record(settings: &Settings) {
+    if let Some(folder) = std::env::var_os(RECORD_FOLDER) {
+        settings.recorder.write_endings_to(Path::new(&folder));
+    }
+    RECORDERS.lock().unwrap_or_else(PoisonError::into_inner).push(settings.recorder.clone());
+}
+
+/// What all of them have recorded until now, as a file for Wireshark.
+pub fn recordings() -> Vec<u8> {
+    iscsi_client::pcapng(RECORDERS.lock().unwrap_or_else(PoisonError::into_inner).iter())
+}
+
+/// Fresh random numbers, for session identifiers and CHAP challenges.
+///
+/// # Panics
+/// If the system has none.
+pub fn random(bytes: &mut [u8]) {
+    getrandom::fill(bytes).expect("the system has random numbers once it has started");
+}
+
+#[cfg(test)]
+mod tests {
+    use reactor::Alone;
+
+    use super::*;
+
+    #[test]
+    fn a_wait_is_announced_after_two_seconds() {
+        for (milliseconds, expected) in [(1900, 0), (2100, 1), (15_000, 1)] {
+            let mut announced = 0;
+            reactor::block_on(Alone::virtual_time(), async {
+                slow(reactor::sleep(Duration::from_millis(milliseconds)), || announced += 1).await;
+            });
+            assert_eq!(announced, expected, "{milliseconds} ms");
+        }
+    }
+}
