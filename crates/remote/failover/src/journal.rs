@@ -120,6 +120,29 @@ impl<R: Part> Journal<R> {
     }
 }
 
+/// Who else changes the device.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Writers {
+    /// Not known: what another host writes is not replaced without evidence of a loss.
+    #[default]
+    Unknown,
+    /// Nobody: whatever the blocks hold otherwise was lost.
+    One,
+    /// Other hosts: what the blocks hold otherwise is never replaced.
+    Several,
+}
+
+impl Writers {
+    /// The words of URLs.
+    pub fn parse(text: &str) -> Option<Writers> {
+        match text {
+            "one" => Some(Writers::One),
+            "several" => Some(Writers::Several),
+            _ => None,
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;

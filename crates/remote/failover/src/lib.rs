@@ -21,31 +21,22 @@
 //! replayed before anything else is sent. When it tells nothing, and no link is left that belongs to the server as it was, the journal
 //! is compared with what the server has (`replay` has the table). A [file](Channels::keep_in) has them, too, for the case that this process is killed.
 
-mod backoff;
 mod balance;
+mod channels;
 mod claims;
-mod flushes;
 mod journal;
 mod journal_file;
-mod keeping;
-mod pace;
 mod patience;
-mod replay;
 mod session;
-mod status;
 mod transport;
-mod turns;
-mod watch;
 
-pub use backoff::Backoff;
-pub use balance::{Begun, Estimate, REQUEST_BYTES, choose};
+pub use balance::{Backoff, Begun, Estimate, REQUEST_BYTES, choose};
+pub use channels::Channels;
 pub use claims::{Claim, Claims};
-pub use flushes::Untold;
-pub use journal::{Journal, Mark, Part};
+pub use journal::{Journal, Mark, Part, Writers};
 pub use journal_file::{Content, Doubt, JournalFileError, Owner, ReplayRule};
 pub use patience::{Ahead, LIMITS_MAX, Late, Patience};
-pub use replay::Writers;
-pub use session::{Channels, Settings};
-pub use status::{ChannelStatus, Channelled, Status};
-pub use transport::{Connected, Failed, Kind, Link, Loss, Name, Request, Transport};
-pub use watch::watch;
+pub use session::{Settings, Untold};
+pub use transport::{
+    ChannelStatus, Channelled, Connected, Failed, Kind, Link, Loss, Name, Request, Status, Transport, watch,
+};

@@ -4,28 +4,23 @@ use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
 use std::future::poll_fn;
 use std::ops::Range;
-use std::path::Path;
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 use std::rc::Rc;
-use std::task::{Poll, Waker};
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::Relaxed;
+use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
-use block::{BlockDevice, FlushLedger, LossCounter, Reserve};
+use block::{DeviceError, Flush, FlushLedger, Reserve};
 use reactor::JoinHandle;
 
 use crate::balance::{Begun, Estimate, choose};
 use crate::claims::{Claim, Claims};
-use crate::flushes::Flushes;
-use crate::journal::{Journal, Mark};
-use crate::journal_file::recovery::Server;
-use crate::journal_file::{JournalFile, JournalFileError, Owner, ReplayRule};
-use crate::keeping::attend;
-use crate::pace::Pace;
-use crate::patience::Wait;
-use crate::replay::Writers;
-use crate::status::{ChannelStatus, Status};
-use crate::transport::{Connected, Failed, Kind, Link, Request, Transport};
-use crate::turns::Turns;
+use crate::journal::{Journal, Mark, Writers};
+use crate::journal_file::JournalFile;
+use crate::patience::{Late, Wait};
+use crate::transport::{Failed, Kind, Link, Request, Transport};
 
 /// How channels are used.
 #[derive(Clone, Debug)]
@@ -58,9 +53,6 @@ pub(crate) type RequestOf<T> = <<T as Transport>::Link as Link>::Request;
 pub(crate) type ReplyOf<T> = <<T as Transport>::Link as Link>::Reply;
 pub(crate) type FailedOf<T> = Failed<<<T as Transport>::Link as Link>::Error>;
 
-/// Channels to one device. They live on the thread that made them.
-pub struct Channels<T: Transport>(Rc<Shared<T>>);
-
 pub(crate) struct Shared<T: Transport> {
     pub(crate) transport: T,
     pub(crate) settings: Settings,
@@ -73,11 +65,11 @@ pub(crate) struct Shared<T: Transport> {
     /// The same changes, for the next process.
     pub(crate) file: RefCell<Option<JournalFile>>,
     /// A flush empties the journal of as much at once.
-    _reserve: Reserve,
+    pub(crate) _reserve: Reserve,
     pub(crate) is_flushing: Cell<bool>,
     /// How many of these flushes have failed.
-    failed_flushes: Cell<u64>,
-    pace: Cell<Pace>,
+    pub(crate) failed_flushes: Cell<u64>,
+    pub(crate) pace: Cell<Pace>,
     /// The server's start, if it tells.
     pub(crate) start: Cell<Option<u128>>,
     /// How many connections have been made, each of which may have led to another start.
@@ -142,198 +134,6 @@ pub(crate) struct Sending<'a, T: Transport> {
     begun: Begun,
 }
 
-/// The most memory of a journal that is kept for what comes.
-const RESERVE_BYTES_MAX: usize = 64 << 20;
-
-impl<T: Transport> Channels<T> {
-    /// Channels, the first of which has this connection by this path. Its name was number 0.
-    pub fn new(transport: T, settings: Settings, first: Connected<T::Link>, path: usize) -> Channels<T> {
-        let slot = |number: usize| Slot {
-            in_use: None,
-            estimate: Estimate::default(),
-            was_tried: false,
-            last_error: None,
-            path: number % settings.paths.max(1),
-            requests: 0,
-            bytes: 0,
-            service: Duration::ZERO,
-            reconnects: 0,
-            longest_outage: Duration::ZERO,
-        };
-        let state = State {
-            slots: (0..settings.channels.max(1)).map(slot).collect(),
-            unfenced: BTreeMap::new(),
-            quarantined: BTreeSet::new(),
-            replay_after: BTreeSet::new(),
-            next_number: 1,
-            waiters: Vec::new(),
-            has_changed: false,
-            leaving: Vec::new(),
-            tasks: Vec::new(),
-            resends: 0,
-            longest_stall: Duration::ZERO,
-            replays: 0,
-        };
-        let most_kept = settings.journal_bytes / 2;
-        let reserve = Reserve::of(most_kept.min(RESERVE_BYTES_MAX));
-        let shared = Rc::new(Shared {
-            transport,
-            settings,
-            claims: Claims::default(),
-            state: RefCell::new(state),
-            admission: Turns::default(),
-            ledger: RefCell::default(),
-            flushes: Flushes::default(),
-            journal: RefCell::default(),
-            file: RefCell::default(),
-            _reserve: reserve,
-            is_flushing: Cell::new(false),
-            failed_flushes: Cell::new(0),
-            pace: Cell::new(Pace::up_to(most_kept)),
-            start: Cell::new(first.start),
-            connections: Cell::new(1),
-            parted: Cell::new(None),
-        });
-        let first = InUse { link: first.link, number: 0, fences: first.fences };
-        shared.publish(0, path, first.clone());
-        let mut first = Some(first);
-        for slot in 0..shared.settings.channels.max(1) {
-            let task = reactor::spawn(attend(Rc::clone(&shared), slot, first.take()));
-            shared.state.borrow_mut().tasks.push(task);
-        }
-        Channels(shared)
-    }
-
-    /// Waits until each channel has a connection, or has been refused one.
-    pub async fn tried(&self) {
-        poll_fn(|cx| {
-            let mut state = self.0.state.borrow_mut();
-            if state.slots.iter().all(|slot| slot.was_tried) {
-                return Poll::Ready(());
-            }
-            state.waiters.push(cx.waker().clone());
-            Poll::Pending
-        })
-        .await;
-    }
-
-    /// Has a request carried out, over as many connections as it takes.
-    ///
-    /// # Errors
-    /// The server's, or it was not answered in time.
-    pub fn ask(
-        &self,
-        request: RequestOf<T>,
-    ) -> impl Future<Output = Result<ReplyOf<T>, FailedOf<T>>> + use<'_, T> {
-        self.0.ask(request)
-    }
-
-    /// Ends when no change that was asked for before can reach the medium any more, whether it was answered or dropped.
-    pub async fn quiesced(&self) {
-        self.0.claims.quiesced().await;
-    }
-
-    /// Keeps acknowledged changes that no flush has covered in a file from now on, with room for `capacity` bytes if it is new. What the
-    /// file holds from before is dealt with first, by the rule. `device` is that of these channels, and nobody uses it yet.
-    ///
-    /// # Errors
-    /// The file cannot be used; then it holds what it did.
-    pub async fn keep_in(
-        &self,
-        path: &Path,
-        rule: ReplayRule,
-        capacity: u64,
-        owner: &Owner,
-        device: &dyn BlockDevice,
-    ) -> Result<(), JournalFileError> {
-        let server = || Server { start: self.0.start.get(), connections: self.0.connections.get() };
-        let mut file = JournalFile::recovered(path, rule, capacity, owner, device, &server).await?;
-        let _ = file.set_start(self.0.start.get()); // a failure fails the next change
-        self.0.file.replace(Some(file));
-        Ok(())
-    }
-
-    /// The losses of acknowledged changes. Those of a server that was restarted are counted before a request is sent to it.
-    pub fn losses(&self) -> LossCounter {
-        self.0.ledger.borrow().losses()
-    }
-
-    /// Ends when the losses are certain; false if they are not in the time of a request.
-    pub async fn resolved(&self) -> bool {
-        let certain = poll_fn(|cx| {
-            if !self.0.ledger.borrow().losses().get().is_in_doubt() {
-                return Poll::Ready(());
-            }
-            self.0.state.borrow_mut().waiters.push(cx.waker().clone());
-            Poll::Pending
-        });
-        reactor::timeout(self.0.settings.timeout, certain).await.is_ok()
-    }
-
-    /// Has the next flush say that acknowledged writes are lost, since who was told was no flush.
-    pub fn tell_of_loss(&self) {
-        self.0.tell_of_loss();
-    }
-
-    /// The same as [`Channels::leave`], after a flush that empties the journal file if there is one.
-    pub async fn close(&self) {
-        let is_kept = self.0.file.borrow().as_ref().is_some_and(|file| !file.is_empty());
-        if is_kept {
-            let _ = self.0.ask(self.0.transport.flush()).await; // without it the file holds what it does
-        }
-        self.leave();
-    }
-
-    /// Ends all channels once their requests are answered.
-    pub fn leave(&self) {
-        let mut state = self.0.state.borrow_mut();
-        let (tasks, slots) = (std::mem::take(&mut state.tasks), std::mem::take(&mut state.slots));
-        drop(state);
-        tasks.into_iter().for_each(JoinHandle::abort);
-        self.0.flushes.leave();
-        slots.into_iter().filter_map(|slot| slot.in_use).for_each(|in_use| in_use.link.leave());
-    }
-
-    /// The connections that are alive, each with the number of its channel.
-    pub fn links(&self) -> Vec<(usize, Rc<T::Link>)> {
-        let state = self.0.state.borrow();
-        let slots = state.slots.iter().enumerate();
-        slots.filter_map(|(number, slot)| Some((number, Rc::clone(&slot.live()?.link)))).collect()
-    }
-
-    /// What is known of the channels.
-    pub fn status(&self) -> Status {
-        let state = self.0.state.borrow();
-        let channel = |slot: &Slot<T::Link>| ChannelStatus {
-            path: self.0.transport.path_name(slot.path),
-            is_connected: slot.live().is_some(),
-            last_error: slot.last_error.clone(),
-            requests: slot.requests,
-            bytes: slot.bytes,
-            service: slot.service,
-            outstanding_bytes: slot.estimate.outstanding(),
-            rate: slot.estimate.rate(),
-            latency: Duration::from_secs_f64(slot.estimate.latency()),
-            reconnects: slot.reconnects,
-            longest_outage: slot.longest_outage,
-        };
-        Status {
-            channels: state.slots.iter().map(channel).collect(),
-            resends: state.resends,
-            longest_stall: state.longest_stall,
-            replays: state.replays,
-            journal_bytes: self.0.journal.borrow().bytes(),
-            fences: state.slots.iter().any(|slot| slot.in_use.as_ref().is_some_and(|in_use| in_use.fences)),
-        }
-    }
-}
-
-impl<T: Transport> Drop for Channels<T> {
-    fn drop(&mut self) {
-        self.leave();
-    }
-}
-
 impl<L: Link> Slot<L> {
     pub(crate) fn live(&self) -> Option<&InUse<L>> {
         self.in_use.as_ref().filter(|in_use| !in_use.link.is_lost())
@@ -341,7 +141,7 @@ impl<L: Link> Slot<L> {
 }
 
 impl<T: Transport> Shared<T> {
-    async fn ask(self: &Rc<Self>, request: RequestOf<T>) -> Result<ReplyOf<T>, FailedOf<T>> {
+    pub(crate) async fn ask(self: &Rc<Self>, request: RequestOf<T>) -> Result<ReplyOf<T>, FailedOf<T>> {
         let mut wait = Wait::new(reactor::now(), self.settings.timeout);
         let kind = request.kind();
         if kind == Kind::Flush {
@@ -605,6 +405,363 @@ impl<T: Transport> Drop for Sending<'_, T> {
         let begun = self.begun;
         if let Some(mut slot) = self.slot() {
             slot.estimate.give_up(begun);
+        }
+    }
+}
+
+// Flushes. A server may tell of lost writes only once, by the answer to the flush that has found them lost: so each flush is a task of
+// its own, and what it is answered counts, even if its caller does not wait for it any more.
+//
+// ```text
+//   ask ──► task: sent, and sent again ──► answered: journal, ledger ──► the caller: reported
+//             │ the caller has gone               │
+//             ▼                                   └─ nobody is told: the ledger fails the next flush
+//         abandoned: until it is answered, its connection is lost, or the channels are left
+// ```
+//
+// A later flush can be answered first, and its success says nothing of what the abandoned one is answered. So it is reported when those
+// that were abandoned before it have ended.
+
+/// Flushes that nobody waits for. With so many, the next one is not sent before one of them has ended: callers that give up again and
+/// again on a server that does not answer take no more memory than this.
+const ABANDONED_MAX: usize = 16;
+
+/// The flushes of a device.
+pub(crate) struct Flushes<T: Transport> {
+    next: Cell<u64>,
+    /// Those that were sent, and whose callers have gone.
+    abandoned: RefCell<BTreeMap<u64, JoinHandle<Ended<T>>>>,
+    has_left: Cell<bool>,
+    waiting: RefCell<Vec<Waker>>,
+}
+
+/// What a flush has come to, as the ledger has noted it.
+type Ended<T> = (Flush, Result<ReplyOf<T>, FailedOf<T>>);
+
+impl<T: Transport> Default for Flushes<T> {
+    fn default() -> Flushes<T> {
+        Flushes {
+            next: Cell::new(0),
+            abandoned: RefCell::default(),
+            has_left: Cell::new(false),
+            waiting: RefCell::default(),
+        }
+    }
+}
+
+impl<T: Transport> Flushes<T> {
+    /// Ends those that nobody waits for: nobody will ask any more.
+    pub(crate) fn leave(&self) {
+        self.has_left.set(true);
+        let abandoned = std::mem::take(&mut *self.abandoned.borrow_mut());
+        abandoned.into_values().for_each(JoinHandle::abort);
+        self.wake();
+    }
+
+    async fn until(&self, is_met: impl Fn(&BTreeMap<u64, JoinHandle<Ended<T>>>) -> bool) {
+        poll_fn(|cx| {
+            if is_met(&self.abandoned.borrow()) {
+                return Poll::Ready(());
+            }
+            self.waiting.borrow_mut().push(cx.waker().clone());
+            Poll::Pending
+        })
+        .await;
+    }
+
+    fn wake(&self) {
+        let waiting = std::mem::take(&mut *self.waiting.borrow_mut());
+        waiting.into_iter().for_each(Waker::wake);
+    }
+}
+
+/// A caller that waits for its flush.
+struct Waiting<T: Transport> {
+    shared: Rc<Shared<T>>,
+    number: u64,
+    task: Option<JoinHandle<Ended<T>>>,
+    is_sent: Rc<Cell<bool>>,
+}
+
+/// The task of a flush. When it is dropped, the flush has ended.
+struct Running<T: Transport> {
+    shared: Rc<Shared<T>>,
+    number: u64,
+    is_sent: Rc<Cell<bool>>,
+}
+
+impl<T: Transport> Shared<T> {
+    pub(crate) async fn flush(
+        self: &Rc<Self>,
+        request: RequestOf<T>,
+        wait: Wait,
+    ) -> Result<ReplyOf<T>, FailedOf<T>> {
+        let room = self.flushes.until(|abandoned| abandoned.len() < ABANDONED_MAX);
+        reactor::timeout_at(wait.deadline, room).await.map_err(|_| Failed::TimedOut)?;
+        let number = self.flushes.next.replace(self.flushes.next.get() + 1);
+        let is_sent = Rc::<Cell<bool>>::default();
+        let running = Running { shared: Rc::clone(self), number, is_sent: Rc::clone(&is_sent) };
+        let late = Late::default();
+        let task = Some(reactor::spawn(running.run(request, wait, late.clone())));
+        let waiting = Waiting { shared: Rc::clone(self), number, task, is_sent };
+        let (flush, answer) = unless_late(waiting, &late).await.ok_or(Failed::TimedOut)?;
+        let reply = match answer {
+            Ok(reply) => {
+                let earlier = |abandoned: &BTreeMap<u64, _>| abandoned.range(..number).next().is_none();
+                // This answer is progress.
+                let deadline = reactor::now() + self.settings.timeout;
+                let ended = reactor::timeout_at(deadline, self.flushes.until(earlier)).await;
+                ended.map_err(|_| Failed::TimedOut)?;
+                Ok(reply)
+            }
+            failed => failed,
+        };
+        let answer = match &reply {
+            Ok(_) => Ok(()),
+            Err(Failed::Server(_)) => Err(DeviceError::WritesLost),
+            Err(_) => Err(DeviceError::NotReady),
+        };
+        let told = self.ledger.borrow_mut().report(flush, answer);
+        let reply = reply?;
+        told.map(|()| reply).map_err(|_| Failed::WritesLost)
+    }
+}
+
+impl<T: Transport> Running<T> {
+    async fn run(self, request: RequestOf<T>, wait: Wait, late: Late) -> Ended<T> {
+        let shared = &self.shared;
+        // It covers what was acknowledged before it was first sent, however often it is sent, and tells of what nobody was told of then.
+        let (mark, flush) = (shared.mark(), shared.ledger.borrow_mut().begin_flush());
+        let answer = self.answer(&request, wait, &late).await;
+        let ended = match answer {
+            Ok(reply) => {
+                let kept = shared.flushed(mark);
+                shared.wake();
+                kept.map(|()| reply)
+            }
+            failed => failed,
+        };
+        let noted = match &ended {
+            Ok(_) => Some(Ok(())),
+            // The ledger makes flushes beside this one fail, too.
+            Err(Failed::Server(_)) => Some(Err(DeviceError::WritesLost)),
+            Err(_) => None, // whether anything was flushed is not known
+        };
+        if let Some(answer) = noted {
+            let _ = shared.ledger.borrow_mut().note_answer(flush, answer); // the caller is told, if there is one
+        }
+        (flush, ended)
+    }
+
+    async fn answer(
+        &self,
+        request: &RequestOf<T>,
+        wait: Wait,
+        late: &Late,
+    ) -> Result<ReplyOf<T>, FailedOf<T>> {
+        let deadline = wait.deadline;
+        let shared = &self.shared;
+        let mut was_lost = false;
+        loop {
+            let (link, sending) = shared.usable(request.bytes(), deadline).await.ok_or(Failed::TimedOut)?;
+            self.is_sent.set(true);
+            let answer = link.exchange(request, None, deadline, Some(late.clone())).await;
+            self.is_sent.set(false);
+            let answer = shared.attempted(&*link, sending, request, answer, &mut was_lost, wait.asked);
+            let is_abandoned = shared.flushes.abandoned.borrow().contains_key(&self.number);
+            match answer {
+                Err(Failed::Lost) if is_abandoned => return Err(Failed::Lost),
+                Err(Failed::Lost) if reactor::now() >= deadline => return Err(Failed::TimedOut),
+                Err(Failed::Lost) => shared.state.borrow_mut().resends += 1,
+                ended => return ended,
+            }
+        }
+    }
+}
+
+/// Waits for a flush; `None` if its connection says that it is late.
+async fn unless_late<T: Transport>(waiting: Waiting<T>, late: &Late) -> Option<Ended<T>> {
+    let (mut waiting, mut told) = (pin!(waiting), pin!(late.told()));
+    poll_fn(|cx| match waiting.as_mut().poll(cx) {
+        Poll::Ready(ended) => Poll::Ready(Some(ended)),
+        Poll::Pending => told.as_mut().poll(cx).map(|()| None),
+    })
+    .await
+}
+
+impl<T: Transport> Future for Waiting<T> {
+    type Output = Ended<T>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Ended<T>> {
+        let Some(task) = &mut self.task else { return Poll::Pending };
+        let ended = Pin::new(task).poll(cx);
+        if ended.is_ready() {
+            self.task = None;
+        }
+        ended
+    }
+}
+
+impl<T: Transport> Drop for Waiting<T> {
+    fn drop(&mut self) {
+        let Some(task) = self.task.take().filter(|task| !task.is_finished()) else { return };
+        let flushes = &self.shared.flushes;
+        if !self.is_sent.get() || flushes.has_left.get() {
+            return task.abort();
+        }
+        flushes.abandoned.borrow_mut().insert(self.number, task);
+    }
+}
+
+impl<T: Transport> Drop for Running<T> {
+    fn drop(&mut self) {
+        let abandoned = self.shared.flushes.abandoned.borrow_mut().remove(&self.number);
+        if abandoned.is_some() {
+            self.shared.flushes.wake();
+        }
+    }
+}
+
+/// The answer of a flush on its way to a caller, who may be on another thread and gone: then the device is to tell of lost writes with
+/// its next flush.
+pub struct Untold(Option<Arc<AtomicBool>>);
+
+impl Untold {
+    /// That of `answer`: `next` is set if it tells of lost writes, and nobody [takes](Untold::told) it.
+    pub fn of<R, E>(answer: &Result<R, Failed<E>>, next: &Arc<AtomicBool>) -> Untold {
+        let tells = matches!(answer, Err(Failed::Server(_) | Failed::WritesLost));
+        Untold(tells.then(|| Arc::clone(next)))
+    }
+
+    /// The caller has it.
+    pub fn told(mut self) {
+        self.0 = None;
+    }
+}
+
+impl Drop for Untold {
+    fn drop(&mut self) {
+        if let Some(next) = &self.0 {
+            next.store(true, Relaxed);
+        }
+    }
+}
+
+// How much a journal may hold before it is flushed. What it holds is memory that the processor's caches have to do
+// without, and a flush takes the server's time: as little is kept as lets flushes take a small part of the time.
+
+/// Less is not worth a request.
+const BYTES_MIN: usize = 1 << 20;
+/// Flushes may take one part in so many of the time.
+const SHARE: u32 = 16;
+
+/// When the next flush is due. It begins with the most, since nothing is known of the server.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Pace {
+    bytes: usize,
+    most: usize,
+    begun: Option<Instant>,
+}
+
+impl Pace {
+    /// One that lets up to `most` bytes wait.
+    pub(crate) fn up_to(most: usize) -> Pace {
+        Pace { bytes: most, most, begun: None }
+    }
+
+    /// The bytes above which a flush is due.
+    pub(crate) fn bytes(self) -> usize {
+        self.bytes
+    }
+
+    /// A flush that began and ended then has emptied the journal.
+    pub(crate) fn flushed(&mut self, begun: Instant, ended: Instant) {
+        let took = ended.saturating_duration_since(begun);
+        let before = self.begun.replace(begun).map(|before| begun.saturating_duration_since(before));
+        // Between half of the share and the share it stays as it is.
+        match before {
+            Some(interval) if took.saturating_mul(SHARE) > interval => {
+                self.bytes = (self.bytes * 2).min(self.most)
+            }
+            Some(interval) if took.saturating_mul(2 * SHARE) < interval => {
+                self.bytes = (self.bytes / 2).max(BYTES_MIN.min(self.most));
+            }
+            _ => {}
+        }
+    }
+}
+
+// What is done by one task at a time.
+
+/// One after the other.
+#[derive(Default)]
+pub(crate) struct Turns {
+    is_taken: Cell<bool>,
+    waiting: RefCell<Vec<Waker>>,
+}
+
+pub(crate) struct Turn<'a>(&'a Turns);
+
+impl Turns {
+    pub(crate) async fn take(&self) -> Turn<'_> {
+        poll_fn(|cx| {
+            if !self.is_taken.replace(true) {
+                return Poll::Ready(Turn(self));
+            }
+            self.waiting.borrow_mut().push(cx.waker().clone());
+            Poll::Pending
+        })
+        .await
+    }
+}
+
+impl Drop for Turn<'_> {
+    fn drop(&mut self) {
+        self.0.is_taken.set(false);
+        let waiting = std::mem::take(&mut *self.0.waiting.borrow_mut());
+        waiting.into_iter().for_each(Waker::wake);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    /// The bytes above which a flush is due in the end, and the part of the time that flushes took, for a client that writes
+    /// at `bytes_per_s` to a server whose flush takes `flush`, and as much again for each MiB as it takes to write one there.
+    fn settled(bytes_per_s: f64, flush: Duration, medium_bytes_per_s: f64) -> (usize, f64) {
+        let (mut pace, mut now) = (Pace::up_to(32 << 20), Instant::now());
+        let mut share = 0.0;
+        for _ in 0..50 {
+            let bytes = pace.bytes() as f64;
+            let filled = Duration::from_secs_f64(bytes / bytes_per_s);
+            let took = flush + Duration::from_secs_f64(bytes / medium_bytes_per_s);
+            now += filled;
+            pace.flushed(now, now + took);
+            share = took.as_secs_f64() / filled.as_secs_f64();
+        }
+        (pace.bytes(), share)
+    }
+
+    #[test]
+    fn a_server_that_flushes_at_once_is_asked_often() {
+        assert_eq!(settled(1e9, Duration::from_micros(20), f64::INFINITY).0, 1 << 20);
+    }
+
+    #[test]
+    fn a_server_that_needs_long_is_asked_as_seldom_as_there_is_memory() {
+        assert_eq!(settled(1e9, Duration::from_millis(10), f64::INFINITY).0, 32 << 20);
+        assert_eq!(settled(1e9, Duration::ZERO, 2e9).0, 32 << 20);
+    }
+
+    #[test]
+    fn in_between_flushes_take_a_small_part_of_the_time() {
+        for micros in [100, 200, 500, 900] {
+            let (bytes, share) = settled(1e9, Duration::from_micros(micros), f64::INFINITY);
+            assert!((2 << 20..32 << 20).contains(&bytes), "{micros} µs: {bytes}");
+            assert!(share < 1.0 / f64::from(SHARE), "{micros} µs: {share}");
         }
     }
 }

@@ -1,10 +1,14 @@
 //! What a protocol provides: connections, and requests that can be sent more than once.
 
+use std::cell::RefCell;
+use std::future::poll_fn;
 use std::ops::Range;
+use std::pin::Pin;
 use std::rc::Rc;
-use std::task::Waker;
-use std::time::Instant;
+use std::task::{Poll, Waker};
+use std::time::{Duration, Instant};
 
+use block::BlockDevice;
 use derive_more::Display;
 
 use crate::claims::Claim;
@@ -169,4 +173,97 @@ pub trait Transport: 'static {
 
     /// A flush.
     fn flush(&self) -> <Self::Link as Link>::Request;
+}
+
+// What is known of channels, for people and reports.
+
+/// A block device that is reached by channels.
+pub trait Channelled: BlockDevice {
+    /// What is known of them; `None` if their thread has ended.
+    fn status(&self) -> Pin<Box<dyn Future<Output = Option<Status>> + '_>>;
+
+    /// What the server tells of its volume that distinguishes it from others; `None` if it tells nothing of that kind. Where the protocol
+    /// has a number for it (NBD), also from the same volume after a loss of flushed data. A LUN has none: one in its target's memory
+    /// has the same identity after a restart, and is empty.
+    fn identity(&self) -> Option<String>;
+}
+
+/// All channels of a device.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Status {
+    /// Each of them.
+    pub channels: Vec<ChannelStatus>,
+    /// Requests that were sent again.
+    pub resends: u64,
+    /// The longest time to the answer of a request that was sent again.
+    pub longest_stall: Duration,
+    /// How often the journal was replayed, since the server may have been restarted.
+    pub replays: u64,
+    /// Bytes of acknowledged changes that no flush has covered, as the journal has them.
+    pub journal_bytes: usize,
+    /// The server ends connections that the client names: fencing does not rely on time.
+    pub fences: bool,
+}
+
+/// One channel.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct ChannelStatus {
+    /// Its path, as the protocol names it.
+    pub path: String,
+    /// It has a connection.
+    pub is_connected: bool,
+    /// Why it lost the last one, or why there is none yet.
+    pub last_error: Option<String>,
+    /// Requests that were answered.
+    pub requests: u64,
+    /// Their data in bytes.
+    pub bytes: u64,
+    /// The time to their answers, all together.
+    pub service: Duration,
+    /// Requests outstanding, in bytes of their data and their overhead.
+    pub outstanding_bytes: u64,
+    /// Bytes a second when it has enough to do; `None` while that is unknown.
+    pub rate: Option<f64>,
+    /// The shortest time to an answer lately.
+    pub latency: Duration,
+    /// How often it has connected again.
+    pub reconnects: u64,
+    /// The longest time without a connection.
+    pub longest_outage: Duration,
+}
+
+impl Status {
+    /// What has been counted since `before`. What is no count is as it is now; so are the longest times.
+    pub fn since(mut self, before: &Status) -> Status {
+        for (channel, before) in self.channels.iter_mut().zip(&before.channels) {
+            channel.requests -= before.requests.min(channel.requests);
+            channel.bytes -= before.bytes.min(channel.bytes);
+            channel.service = channel.service.saturating_sub(before.service);
+            channel.reconnects -= before.reconnects.min(channel.reconnects);
+        }
+        self.resends -= before.resends.min(self.resends);
+        self.replays -= before.replays.min(self.replays);
+        self
+    }
+}
+
+// Waiting for a state that is shared by the tasks of a thread.
+
+/// Waits until `ready` finds in a state what is waited for. Who changes the state wakes those in its list, `watching`.
+pub async fn watch<S, R>(
+    state: &RefCell<S>,
+    watching: impl Fn(&mut S) -> &mut Vec<Waker>,
+    ready: impl Fn(&S) -> Option<R>,
+) -> R {
+    poll_fn(|cx| {
+        let mut state = state.borrow_mut();
+        match ready(&state) {
+            Some(ready) => Poll::Ready(ready),
+            None => {
+                watching(&mut state).push(cx.waker().clone());
+                Poll::Pending
+            }
+        }
+    })
+    .await
 }

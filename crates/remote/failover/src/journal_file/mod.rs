@@ -14,8 +14,6 @@
 //! had changed when the file was begun. It ends before a change of it is sent. When a file is [replayed](recovery), anchors that
 //! do not hold any more tell that another client has written.
 
-mod header;
-mod record;
 pub(crate) mod recovery;
 
 use std::fs::{File, OpenOptions, TryLockError};
@@ -28,9 +26,7 @@ use std::path::{Path, PathBuf};
 use crc_fast::crc32_iscsi;
 use derive_more::Display;
 
-use self::header::{Anchor, HEADER_BYTES, Header};
-use self::record::{Kind, RECORD_BYTES, Record};
-use crate::replay::Writers;
+use crate::journal::Writers;
 
 /// What a change makes of its bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -197,7 +193,7 @@ impl JournalFile {
             boot,
             start: None, // until it is dealt with
             bytes: owner.bytes,
-            identity: header::shortened(&owner.identity),
+            identity: shortened(&owner.identity),
             anchors: Vec::new(),
         };
         let header = match metadata.len() {
@@ -207,7 +203,7 @@ impl JournalFile {
                 file.read_exact_at(&mut page, 0).map_err(|_| JournalFileError::Foreign(path.to_owned()))?;
                 let there = match Header::parse(&page) {
                     Some(header) if length >= HEADER_BYTES as u64 + header.capacity => header,
-                    _ if header::is_ours(&page) => return Err(JournalFileError::Damaged(path.to_owned())),
+                    _ if is_ours(&page) => return Err(JournalFileError::Damaged(path.to_owned())),
                     _ => return Err(JournalFileError::Foreign(path.to_owned())),
                 };
                 if there.identity != fresh.identity || owner.bytes < there.bytes {
@@ -278,7 +274,7 @@ impl JournalFile {
             Some(Content::Write(data)) => data,
             _ => &[],
         };
-        let is_appended = self.append_record(range, record::kind(content), data)?;
+        let is_appended = self.append_record(range, kind(content), data)?;
         if is_appended && !data.is_empty() && self.candidates.len() < CANDIDATES_MAX {
             let place = &data[..data.len().min(ANCHOR_BYTES)];
             self.candidates.push((self.head, Anchor::new(range.start, place)));
@@ -444,3 +440,228 @@ fn checksum(parts: &[&[u8]]) -> u32 {
 
 #[cfg(test)]
 mod tests;
+
+// The first page of a journal file.
+
+/// One page: a call writes all of it or nothing, also if the process is killed meanwhile.
+pub(crate) const HEADER_BYTES: usize = 4096;
+/// What it begins with; the last two digits are the version of the format.
+const MAGIC: &[u8; 8] = b"LNRJNL01";
+/// Anchors, at most.
+const ANCHORS_MAX: usize = 64;
+/// Bytes of an identity, at most.
+const IDENTITY_BYTES_MAX: usize = 1024;
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Header {
+    /// Bytes of the ring.
+    pub(crate) capacity: u64,
+    /// The position of the first record that no flush has covered. Positions only grow; a place of the ring has one of each lap.
+    pub(crate) tail: u64,
+    /// In each record: data of users never look like a record.
+    pub(crate) salt: u64,
+    pub(crate) boot: u128,
+    pub(crate) start: Option<u128>,
+    /// The device's capacity.
+    pub(crate) bytes: u64,
+    pub(crate) identity: String,
+    pub(crate) anchors: Vec<Anchor>,
+}
+
+/// A place with a checksum of what it holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Anchor {
+    pub(crate) start: u64,
+    pub(crate) length: u32,
+    pub(crate) checksum: u32,
+}
+
+impl Anchor {
+    pub(crate) fn new(start: u64, data: &[u8]) -> Anchor {
+        Anchor { start, length: data.len() as u32, checksum: checksum(&[data]) }
+    }
+
+    pub(crate) fn range(&self) -> Range<u64> {
+        self.start..self.start.saturating_add(self.length.into())
+    }
+
+    pub(crate) fn overlaps(&self, range: &Range<u64>) -> bool {
+        self.start < range.end && range.start < self.range().end
+    }
+}
+
+impl Header {
+    pub(crate) fn offset(&self, position: u64) -> u64 {
+        HEADER_BYTES as u64 + position % self.capacity
+    }
+
+    /// The position of the start of the ring after this one.
+    pub(crate) fn next_lap(&self, position: u64) -> u64 {
+        (position / self.capacity + 1).saturating_mul(self.capacity)
+    }
+
+    /// Where a record of this length begins, which lies in one piece.
+    pub(crate) fn place(&self, head: u64, bytes: u64) -> u64 {
+        if head % self.capacity + bytes > self.capacity { self.next_lap(head) } else { head }
+    }
+
+    /// Puts an anchor in the place of another one, if there is no room for one more: the next turn.
+    pub(crate) fn replace_anchor(&mut self, turn: usize, anchor: Anchor) -> usize {
+        if self.anchors.len() < ANCHORS_MAX {
+            self.anchors.push(anchor);
+            return turn;
+        }
+        self.anchors[turn % ANCHORS_MAX] = anchor;
+        (turn + 1) % ANCHORS_MAX
+    }
+
+    pub(crate) fn page(&self) -> [u8; HEADER_BYTES] {
+        let mut out = Vec::with_capacity(HEADER_BYTES);
+        out.extend(MAGIC);
+        for number in [self.capacity, self.tail, self.salt, self.bytes] {
+            out.extend(number.to_le_bytes());
+        }
+        out.extend(self.boot.to_le_bytes());
+        out.extend(u32::from(self.start.is_some()).to_le_bytes());
+        out.extend(self.start.unwrap_or_default().to_le_bytes());
+        out.extend((self.identity.len() as u32).to_le_bytes());
+        out.extend(self.identity.as_bytes());
+        out.extend((self.anchors.len() as u32).to_le_bytes());
+        for anchor in &self.anchors {
+            out.extend(anchor.start.to_le_bytes());
+            out.extend(anchor.length.to_le_bytes());
+            out.extend(anchor.checksum.to_le_bytes());
+        }
+        let mut page = [0; HEADER_BYTES];
+        page[..out.len()].copy_from_slice(&out);
+        let end = HEADER_BYTES - 4;
+        let sum = checksum(&[&page[..end]]);
+        page[end..].copy_from_slice(&sum.to_le_bytes());
+        page
+    }
+
+    /// None if it is no header, or damaged.
+    pub(crate) fn parse(page: &[u8; HEADER_BYTES]) -> Option<Header> {
+        let (body, sum) = page.split_at(HEADER_BYTES - 4);
+        if !is_ours(page) || checksum(&[body]).to_le_bytes() != sum {
+            return None;
+        }
+        let mut rest = &body[MAGIC.len()..];
+        let [capacity, tail, salt, bytes] =
+            [take(&mut rest)?, take(&mut rest)?, take(&mut rest)?, take(&mut rest)?].map(u64::from_le_bytes);
+        let boot = u128::from_le_bytes(take(&mut rest)?);
+        let has_start = u32::from_le_bytes(take(&mut rest)?) == 1;
+        let start = Some(u128::from_le_bytes(take(&mut rest)?)).filter(|_| has_start);
+        let length = u32::from_le_bytes(take(&mut rest)?) as usize;
+        let (identity, after) = rest.split_at_checked(length)?;
+        let identity = String::from_utf8(identity.to_vec()).ok()?;
+        rest = after;
+        let count = u32::from_le_bytes(take(&mut rest)?) as usize;
+        let mut anchors = Vec::new();
+        for _ in 0..Some(count).filter(|count| *count <= ANCHORS_MAX)? {
+            let start = u64::from_le_bytes(take(&mut rest)?);
+            let [length, checksum] = [take(&mut rest)?, take(&mut rest)?].map(u32::from_le_bytes);
+            anchors.push(Anchor { start, length, checksum });
+        }
+        (capacity > 0).then_some(Header { capacity, tail, salt, boot, start, bytes, identity, anchors })
+    }
+}
+
+fn take<const N: usize>(rest: &mut &[u8]) -> Option<[u8; N]> {
+    let (taken, after) = rest.split_first_chunk()?;
+    *rest = after;
+    Some(*taken)
+}
+
+/// Whether a page claims to be a header.
+pub(crate) fn is_ours(page: &[u8; HEADER_BYTES]) -> bool {
+    page.starts_with(MAGIC)
+}
+
+/// An identity as the header has room for it: the checksum of a long one stands for its end.
+pub(crate) fn shortened(identity: &str) -> String {
+    if identity.len() <= IDENTITY_BYTES_MAX {
+        return identity.to_owned();
+    }
+    let cut = identity.floor_char_boundary(IDENTITY_BYTES_MAX - 16);
+    format!("{}… {:08x}", &identity[..cut], checksum(&[identity.as_bytes()]))
+}
+
+// A change in the ring: a header, and the data of a write behind it.
+
+/// Bytes of its header.
+pub(crate) const RECORD_BYTES: usize = 48;
+/// The checksum is its last field.
+const SUMMED: usize = RECORD_BYTES - 4;
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Record {
+    pub(crate) position: u64,
+    pub(crate) range: Range<u64>,
+    pub(crate) kind: Kind,
+    pub(crate) data_bytes: usize,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    Write = 1,
+    Zeroes = 2,
+    /// Zeros that may be deallocated.
+    ZeroesOrHoles = 3,
+    Unmap = 4,
+    /// A durable change: older ones of its bytes must not be written again.
+    Durable = 5,
+    /// A change was sent over one that was acknowledged: it may have been carried out.
+    Sent = 6,
+}
+
+const KINDS: [Kind; 6] =
+    [Kind::Write, Kind::Zeroes, Kind::ZeroesOrHoles, Kind::Unmap, Kind::Durable, Kind::Sent];
+
+pub(crate) fn kind(content: Option<&Content<&[u8]>>) -> Kind {
+    match content {
+        Some(Content::Write(_)) => Kind::Write,
+        Some(Content::Zeroes { may_unmap: false }) => Kind::Zeroes,
+        Some(Content::Zeroes { may_unmap: true }) => Kind::ZeroesOrHoles,
+        Some(Content::Unmap) => Kind::Unmap,
+        None => Kind::Durable,
+    }
+}
+
+impl Record {
+    /// The position behind it.
+    pub(crate) fn end(&self) -> u64 {
+        self.position + (RECORD_BYTES + self.data_bytes) as u64
+    }
+
+    pub(crate) fn header(&self, salt: u64, data: &[u8]) -> [u8; RECORD_BYTES] {
+        let mut header = [0; RECORD_BYTES];
+        let numbers = [salt, self.position, self.range.start, self.range.end];
+        for (field, number) in header.chunks_exact_mut(8).zip(numbers) {
+            field.copy_from_slice(&number.to_le_bytes());
+        }
+        header[32..36].copy_from_slice(&(self.kind as u32).to_le_bytes());
+        header[36..40].copy_from_slice(&(self.data_bytes as u32).to_le_bytes());
+        let sum = checksum(&[&header[..SUMMED], data]);
+        header[SUMMED..].copy_from_slice(&sum.to_le_bytes());
+        header
+    }
+
+    /// What a header says, if it is one of this position. Its checksum is not looked at.
+    pub(crate) fn parse(header: &[u8; RECORD_BYTES], salt: u64, position: u64) -> Option<Record> {
+        let u64_at = |at: usize| Some(u64::from_le_bytes(*header.get(at..)?.first_chunk()?));
+        let u32_at = |at: usize| Some(u32::from_le_bytes(*header.get(at..)?.first_chunk()?));
+        let range = u64_at(16)?..u64_at(24)?;
+        let kind = u32_at(32)?;
+        let kind = KINDS.into_iter().find(|one| *one as u32 == kind)?;
+        let data_bytes = u32_at(36)? as usize;
+        let is_whole = kind != Kind::Write || range.end.checked_sub(range.start) == Some(data_bytes as u64);
+        let is_here = u64_at(0)? == salt && u64_at(8)? == position;
+        (is_here && is_whole && range.start < range.end).then_some(Record {
+            position,
+            range,
+            kind,
+            data_bytes,
+        })
+    }
+}

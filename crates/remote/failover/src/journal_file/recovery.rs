@@ -7,11 +7,11 @@ use std::task::Poll;
 
 use block::{BlockDevice, Buffer, DeviceError, Durability, Extent, Slice};
 
-use super::header::Anchor;
-use super::record::{Kind, Record};
-use super::{ANCHOR_BYTES, Content, Doubt, JournalFile, JournalFileError, Owner, ReplayRule, boot};
-use crate::journal::{Journal, Part};
-use crate::replay::Writers;
+use crate::journal::{Journal, Part, Writers};
+use crate::journal_file::{
+    ANCHOR_BYTES, Anchor, Content, Doubt, JournalFile, JournalFileError, Kind, Owner, Record, ReplayRule,
+    boot,
+};
 
 /// Requests that are outstanding at once.
 const AT_ONCE: usize = 32;

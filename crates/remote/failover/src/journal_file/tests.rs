@@ -6,8 +6,8 @@ use proptest::prelude::*;
 use tempfile::TempDir;
 use testkit::{TestDisk, ready};
 
-use super::recovery::Server;
-use super::*;
+use crate::journal_file::recovery::Server;
+use crate::journal_file::*;
 
 const BLOCKS: usize = 96;
 const BLOCK: usize = 512;
@@ -438,9 +438,9 @@ fn a_header_survives_its_page_however_long_the_name_is() {
         boot: 4,
         start: Some(5),
         bytes: 6,
-        identity: header::shortened(&name),
+        identity: super::shortened(&name),
         anchors: vec![Anchor { start: 1, length: 2, checksum: 3 }; 64],
     };
     assert_eq!(Header::parse(&header.page()), Some(header));
-    assert_ne!(header::shortened(&name), header::shortened(&(name + "ö")));
+    assert_ne!(super::shortened(&name), super::shortened(&(name + "ö")));
 }

@@ -1,0 +1,820 @@
+//! The task of each channel, which keeps a connection.
+//!
+//! ```text
+//!            connect, with the numbers of lost connections that the server is to end
+//!   ┌──► no connection ──────────────► connected ── one at a time ──┐
+//!   │        ▲  │ refused: back-off                                 ▼
+//!   │        └──┘            it tells that its cache is as it was, or another connection answers ──► in use
+//!   │                        neither: see to the journal (`replay`) ────────────────────────────────► in use
+//!   └──── ended, or silent although requests are outstanding ◄──────────────────────────┘
+//! ```
+
+use std::cell::{Cell, RefCell};
+use std::collections::{BTreeMap, BTreeSet};
+use std::future::poll_fn;
+use std::ops::Range;
+use std::path::Path;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::task::Poll;
+use std::time::Duration;
+
+use block::{BlockDevice, LossCounter, Reserve};
+use reactor::JoinHandle;
+
+use crate::balance::{Backoff, Estimate};
+use crate::claims::{Claim, Claims};
+use crate::journal::{Part as _, Writers};
+use crate::journal_file::recovery::Server;
+use crate::journal_file::{Content, JournalFile, JournalFileError, Owner, ReplayRule};
+use crate::session::{
+    FailedOf, Flushes, InUse, Pace, ReplyOf, RequestOf, Settings, Shared, Slot, State, Turns,
+};
+use crate::transport::{ChannelStatus, Connected, Failed, Link, Loss, Name, Request as _, Status, Transport};
+
+/// Channels to one device. They live on the thread that made them.
+pub struct Channels<T: Transport>(Rc<Shared<T>>);
+
+/// The most memory of a journal that is kept for what comes.
+const RESERVE_BYTES_MAX: usize = 64 << 20;
+
+impl<T: Transport> Channels<T> {
+    /// Channels, the first of which has this connection by this path. Its name was number 0.
+    pub fn new(transport: T, settings: Settings, first: Connected<T::Link>, path: usize) -> Channels<T> {
+        let slot = |number: usize| Slot {
+            in_use: None,
+            estimate: Estimate::default(),
+            was_tried: false,
+            last_error: None,
+            path: number % settings.paths.max(1),
+            requests: 0,
+            bytes: 0,
+            service: Duration::ZERO,
+            reconnects: 0,
+            longest_outage: Duration::ZERO,
+        };
+        let state = State {
+            slots: (0..settings.channels.max(1)).map(slot).collect(),
+            unfenced: BTreeMap::new(),
+            quarantined: BTreeSet::new(),
+            replay_after: BTreeSet::new(),
+            next_number: 1,
+            waiters: Vec::new(),
+            has_changed: false,
+            leaving: Vec::new(),
+            tasks: Vec::new(),
+            resends: 0,
+            longest_stall: Duration::ZERO,
+            replays: 0,
+        };
+        let most_kept = settings.journal_bytes / 2;
+        let reserve = Reserve::of(most_kept.min(RESERVE_BYTES_MAX));
+        let shared = Rc::new(Shared {
+            transport,
+            settings,
+            claims: Claims::default(),
+            state: RefCell::new(state),
+            admission: Turns::default(),
+            ledger: RefCell::default(),
+            flushes: Flushes::default(),
+            journal: RefCell::default(),
+            file: RefCell::default(),
+            _reserve: reserve,
+            is_flushing: Cell::new(false),
+            failed_flushes: Cell::new(0),
+            pace: Cell::new(Pace::up_to(most_kept)),
+            start: Cell::new(first.start),
+            connections: Cell::new(1),
+            parted: Cell::new(None),
+        });
+        let first = InUse { link: first.link, number: 0, fences: first.fences };
+        shared.publish(0, path, first.clone());
+        let mut first = Some(first);
+        for slot in 0..shared.settings.channels.max(1) {
+            let task = reactor::spawn(attend(Rc::clone(&shared), slot, first.take()));
+            shared.state.borrow_mut().tasks.push(task);
+        }
+        Channels(shared)
+    }
+
+    /// Waits until each channel has a connection, or has been refused one.
+    pub async fn tried(&self) {
+        poll_fn(|cx| {
+            let mut state = self.0.state.borrow_mut();
+            if state.slots.iter().all(|slot| slot.was_tried) {
+                return Poll::Ready(());
+            }
+            state.waiters.push(cx.waker().clone());
+            Poll::Pending
+        })
+        .await;
+    }
+
+    /// Has a request carried out, over as many connections as it takes.
+    ///
+    /// # Errors
+    /// The server's, or it was not answered in time.
+    pub fn ask(
+        &self,
+        request: RequestOf<T>,
+    ) -> impl Future<Output = Result<ReplyOf<T>, FailedOf<T>>> + use<'_, T> {
+        self.0.ask(request)
+    }
+
+    /// Ends when no change that was asked for before can reach the medium any more, whether it was answered or dropped.
+    pub async fn quiesced(&self) {
+        self.0.claims.quiesced().await;
+    }
+
+    /// Keeps acknowledged changes that no flush has covered in a file from now on, with room for `capacity` bytes if it is new. What the
+    /// file holds from before is dealt with first, by the rule. `device` is that of these channels, and nobody uses it yet.
+    ///
+    /// # Errors
+    /// The file cannot be used; then it holds what it did.
+    pub async fn keep_in(
+        &self,
+        path: &Path,
+        rule: ReplayRule,
+        capacity: u64,
+        owner: &Owner,
+        device: &dyn BlockDevice,
+    ) -> Result<(), JournalFileError> {
+        let server = || Server { start: self.0.start.get(), connections: self.0.connections.get() };
+        let mut file = JournalFile::recovered(path, rule, capacity, owner, device, &server).await?;
+        let _ = file.set_start(self.0.start.get()); // a failure fails the next change
+        self.0.file.replace(Some(file));
+        Ok(())
+    }
+
+    /// The losses of acknowledged changes. Those of a server that was restarted are counted before a request is sent to it.
+    pub fn losses(&self) -> LossCounter {
+        self.0.ledger.borrow().losses()
+    }
+
+    /// Ends when the losses are certain; false if they are not in the time of a request.
+    pub async fn resolved(&self) -> bool {
+        let certain = poll_fn(|cx| {
+            if !self.0.ledger.borrow().losses().get().is_in_doubt() {
+                return Poll::Ready(());
+            }
+            self.0.state.borrow_mut().waiters.push(cx.waker().clone());
+            Poll::Pending
+        });
+        reactor::timeout(self.0.settings.timeout, certain).await.is_ok()
+    }
+
+    /// Has the next flush say that acknowledged writes are lost, since who was told was no flush.
+    pub fn tell_of_loss(&self) {
+        self.0.tell_of_loss();
+    }
+
+    /// The same as [`Channels::leave`], after a flush that empties the journal file if there is one.
+    pub async fn close(&self) {
+        let is_kept = self.0.file.borrow().as_ref().is_some_and(|file| !file.is_empty());
+        if is_kept {
+            let _ = self.0.ask(self.0.transport.flush()).await; // without it the file holds what it does
+        }
+        self.leave();
+    }
+
+    /// Ends all channels once their requests are answered.
+    pub fn leave(&self) {
+        let mut state = self.0.state.borrow_mut();
+        let (tasks, slots) = (std::mem::take(&mut state.tasks), std::mem::take(&mut state.slots));
+        drop(state);
+        tasks.into_iter().for_each(JoinHandle::abort);
+        self.0.flushes.leave();
+        slots.into_iter().filter_map(|slot| slot.in_use).for_each(|in_use| in_use.link.leave());
+    }
+
+    /// The connections that are alive, each with the number of its channel.
+    pub fn links(&self) -> Vec<(usize, Rc<T::Link>)> {
+        let state = self.0.state.borrow();
+        let slots = state.slots.iter().enumerate();
+        slots.filter_map(|(number, slot)| Some((number, Rc::clone(&slot.live()?.link)))).collect()
+    }
+
+    /// What is known of the channels.
+    pub fn status(&self) -> Status {
+        let state = self.0.state.borrow();
+        let channel = |slot: &Slot<T::Link>| ChannelStatus {
+            path: self.0.transport.path_name(slot.path),
+            is_connected: slot.live().is_some(),
+            last_error: slot.last_error.clone(),
+            requests: slot.requests,
+            bytes: slot.bytes,
+            service: slot.service,
+            outstanding_bytes: slot.estimate.outstanding(),
+            rate: slot.estimate.rate(),
+            latency: Duration::from_secs_f64(slot.estimate.latency()),
+            reconnects: slot.reconnects,
+            longest_outage: slot.longest_outage,
+        };
+        Status {
+            channels: state.slots.iter().map(channel).collect(),
+            resends: state.resends,
+            longest_stall: state.longest_stall,
+            replays: state.replays,
+            journal_bytes: self.0.journal.borrow().bytes(),
+            fences: state.slots.iter().any(|slot| slot.in_use.as_ref().is_some_and(|in_use| in_use.fences)),
+        }
+    }
+}
+
+impl<T: Transport> Drop for Channels<T> {
+    fn drop(&mut self) {
+        self.leave();
+    }
+}
+
+/// A channel on another path than its own tries to go back to it this often.
+const RETURN: Duration = Duration::from_secs(10);
+/// A connection that was lost sooner does not count as one that was made.
+const BRIEF: Duration = Duration::from_secs(1);
+/// So long after all connections were ended for a replay, they are not ended for another one: what is connected anew waits.
+const PARTED: Duration = Duration::from_secs(5);
+/// Lost connections that one connection names.
+const ENDED_MAX: usize = 64;
+
+impl<T: Transport> State<T> {
+    /// No request of this lost connection can reach the medium any more: its claims.
+    fn fenced(&mut self, number: u64) -> Option<Vec<Claim>> {
+        self.quarantined.remove(&number);
+        self.replay_after.remove(&number);
+        self.unfenced.remove(&number)
+    }
+}
+
+/// A connection that is not used yet: without a use it takes leave, also when its task is aborted meanwhile.
+struct Unused<L: Link>(Option<Rc<L>>);
+
+impl<L: Link> Drop for Unused<L> {
+    fn drop(&mut self) {
+        self.0.take().into_iter().for_each(|link| link.leave());
+    }
+}
+
+impl<T: Transport> Shared<T> {
+    /// Connects a channel, its own path first, until that has succeeded.
+    async fn connected(self: &Rc<Self>, slot: usize, backoff: &mut Backoff) -> (InUse<T::Link>, usize) {
+        let paths = self.settings.paths.max(1);
+        loop {
+            for path in (0..paths).map(|step| (slot + step) % paths) {
+                match self.connect(path).await {
+                    Ok(in_use) => return (in_use, path),
+                    Err(why) => {
+                        let mut state = self.state.borrow_mut();
+                        let Some(slot) = state.slots.get_mut(slot) else { break };
+                        let path = self.transport.path_name(path);
+                        let is_news = slot.last_error.as_ref() != Some(&why);
+                        if is_news {
+                            tracing::warn!(path, why, "a channel has no connection");
+                        }
+                        slot.last_error = Some(why);
+                    }
+                }
+            }
+            if let Some(slot) = self.state.borrow_mut().slots.get_mut(slot) {
+                slot.was_tried = true;
+            }
+            self.wake();
+            reactor::sleep(backoff.delay()).await;
+        }
+    }
+
+    /// One connection by this path, which may be used: what was lost is fenced, and what a restarted server has
+    /// lost is written again.
+    async fn connect(self: &Rc<Self>, path: usize) -> Result<InUse<T::Link>, String> {
+        let losses = self.ledger.borrow().losses();
+        let doubts = losses.doubts();
+        let (number, ended) = {
+            let mut state = self.state.borrow_mut();
+            state.next_number += 1;
+            // First those whose claims keep others waiting.
+            let (with, without): (Vec<_>, Vec<_>) =
+                state.unfenced.iter().partition(|(_, claims)| !claims.is_empty());
+            let ended = with.into_iter().chain(without).map(|(number, _)| *number).take(ENDED_MAX);
+            let ended: Vec<u64> = ended.collect();
+            (state.next_number - 1, ended)
+        };
+        let name = Name { session: self.settings.session, number };
+        let connected = self.transport.connect(path, name, &ended).await?;
+        let Connected { link, fences, not_ended, start } = connected;
+        let in_use = InUse { link, number, fences };
+        let mut unused = Unused(Some(Rc::clone(&in_use.link)));
+        let of_ended = |state: &mut State<T>| {
+            let fenced = ended.iter().filter(|lost| !not_ended.contains(lost));
+            fenced.filter_map(|lost| state.fenced(*lost)).collect()
+        };
+        let fenced: Vec<Vec<Claim>> = of_ended(&mut self.state.borrow_mut());
+        match fences {
+            true => drop(fenced),
+            // Another server than the one that has fenced before.
+            false => self.bury(fenced.into_iter().flatten().collect()),
+        }
+        self.quarantine(&not_ended).await;
+        let is_unnamed =
+            |(number, claims): (&u64, &Vec<Claim>)| !claims.is_empty() && !ended.contains(number);
+        if self.state.borrow().unfenced.iter().any(is_unnamed) {
+            // More than one connection can name: a replay could be overtaken by what is not fenced yet.
+            return Err("more lost connections are to be ended first".to_owned());
+        }
+        let turn = self.admission.take().await;
+        if losses.doubts() != doubts {
+            // Its start may be that of a cache that is gone: it is evidence neither of a loss nor of none.
+            return Err("the server may have lost its cache since this connection was begun".to_owned());
+        }
+        let has_changed = self.state.borrow().has_changed;
+        let evidence = Evidence::of(self.start.get(), start);
+        if has_changed && evidence == Evidence::Loss && self.has_live() {
+            // What the other connections read from now on may lack changes that were acknowledged.
+            losses.doubt();
+            // A disk that loses writes again and again is not to end all connections each time.
+            let lately = self.parted.get().is_some_and(|at| reactor::now() < at + PARTED);
+            if !lately {
+                self.part_from_all();
+            }
+            return Err(
+                "the server has lost writes, and connections from before are to be ended first".to_owned()
+            );
+        }
+        let replayed = match has_changed {
+            true => {
+                let is_as_before = match (self.start.get(), start) {
+                    (Some(before), Some(now)) if self.settings.is_coherent => before == now,
+                    _ => self.is_as_before().await,
+                };
+                match is_as_before {
+                    true => Some(Replayed::Whole),
+                    false => self.replay(&in_use.link, evidence).await,
+                }
+            }
+            false => Some(Replayed::Whole),
+        };
+        unused.0 = None;
+        if let Some(replayed) = replayed {
+            self.connections.set(self.connections.get() + 1);
+            if self.start.replace(start) != start {
+                losses.doubt(); // other handshakes may have begun before
+            }
+            losses.resolve(losses.doubts()); // no other handshake can have raised one meanwhile
+            if replayed == Replayed::Whole {
+                self.verified();
+            }
+            drop(turn);
+            return Ok(in_use);
+        }
+        self.retire(in_use, &Loss::Ended(String::new()));
+        // Nothing else may be sent while a part of the replay could still come.
+        match fences {
+            true => drop(self.state.borrow_mut().replay_after.insert(number)),
+            false => reactor::sleep(self.settings.quarantine).await,
+        }
+        Err("lost while the journal was replayed".to_owned())
+    }
+
+    /// The server has all that the journal file holds.
+    fn verified(&self) {
+        if let Some(file) = &mut *self.file.borrow_mut() {
+            let _ = file.set_start(self.start.get()); // a failure fails the next change
+        }
+    }
+
+    /// Whether a connection from before answers, so that the server has not been restarted. Connections that
+    /// do not are given up.
+    async fn is_as_before(&self) -> bool {
+        if !self.settings.is_coherent {
+            return false; // what one connection has written is another's after a flush only
+        }
+        // All at once: idle ones may have been forgotten on the way, and each takes its time to be silent.
+        let live: Vec<InUse<T::Link>> =
+            self.state.borrow().slots.iter().filter_map(|slot| slot.live().cloned()).collect();
+        let deadline = reactor::now() + self.settings.timeout;
+        let mut probes: Vec<_> = live
+            .into_iter()
+            .map(|InUse { link, .. }| {
+                let probe = link.exchange(&self.transport.probe(), None, deadline, None);
+                reactor::spawn(async move {
+                    let answers = matches!(probe.await, Ok(_) | Err(Failed::Server(_)));
+                    if !answers {
+                        link.reset();
+                    }
+                    answers
+                })
+            })
+            .collect();
+        poll_fn(|cx| {
+            let mut is_one = false;
+            probes.retain_mut(|probe| match Pin::new(probe).poll(cx) {
+                Poll::Ready(answers) => {
+                    is_one |= answers;
+                    false
+                }
+                Poll::Pending => true,
+            });
+            if is_one || probes.is_empty() { Poll::Ready(is_one) } else { Poll::Pending }
+        })
+        .await
+    }
+
+    /// The connections in use, and those that leave.
+    fn live(&self) -> Vec<InUse<T::Link>> {
+        let state = self.state.borrow();
+        let leaving = state.leaving.iter().filter(|away| !away.link.is_lost());
+        state.slots.iter().filter_map(Slot::live).chain(leaving).cloned().collect()
+    }
+
+    fn has_live(&self) -> bool {
+        !self.live().is_empty()
+    }
+
+    /// Ends all connections, before a replay: a server that has lost writes without a restart still carries out what was sent by them,
+    /// and the replay must not overtake that.
+    fn part_from_all(&self) {
+        self.parted.set(Some(reactor::now()));
+        let live = self.live();
+        self.state.borrow_mut().replay_after.extend(live.iter().map(|in_use| in_use.number));
+        live.iter().for_each(|in_use| in_use.link.reset());
+    }
+
+    /// A connection is lost: the claims of its changes wait until none of them can be carried out.
+    fn retire(self: &Rc<Self>, lost: InUse<T::Link>, loss: &Loss) {
+        let InUse { link, number, fences } = lost;
+        match (fences, loss) {
+            (true, _) => {
+                link.reset();
+                // Named even without claims: the server may not know yet that it is lost, and keeps it.
+                let claims = link.take_unanswered();
+                self.state.borrow_mut().unfenced.insert(number, claims);
+            }
+            (false, Loss::Ended(_)) => {
+                link.reset();
+                self.bury(link.take_unanswered());
+            }
+            // Its answers, if they come, say that nothing is on its way any more.
+            (false, Loss::Silent) => {
+                let quarantine = self.settings.quarantine;
+                drop(reactor::spawn(async move {
+                    let _ = reactor::timeout(quarantine, link.settled()).await;
+                    link.reset();
+                    let claims = link.take_unanswered();
+                    if !claims.is_empty() {
+                        reactor::sleep(quarantine).await;
+                    }
+                }));
+            }
+        }
+    }
+
+    /// Connections that the server could not end by the path of the present one: their claims wait until they are ended by
+    /// another, or the quarantine is over.
+    async fn quarantine(self: &Rc<Self>, not_ended: &[u64]) {
+        let quarantine = self.settings.quarantine;
+        for number in not_ended.iter().copied() {
+            let mut state = self.state.borrow_mut();
+            if !state.unfenced.contains_key(&number) || !state.quarantined.insert(number) {
+                continue;
+            }
+            let shared = Rc::clone(self);
+            drop(reactor::spawn(async move {
+                reactor::sleep(quarantine).await;
+                let settled = shared.state.borrow_mut().fenced(number);
+                drop(settled);
+            }));
+        }
+        let is_awaited = not_ended.iter().any(|number| self.state.borrow().replay_after.contains(number));
+        if is_awaited {
+            reactor::sleep(quarantine).await;
+        }
+    }
+
+    /// Has the server end a connection that no channel replaces, by one that is made for it.
+    async fn fence(self: &Rc<Self>, path: usize, number: u64) {
+        while self.has_claims_of(number) {
+            match self.connect(path).await {
+                Ok(extra) => extra.link.leave(),
+                Err(_) => reactor::sleep(RETURN).await,
+            }
+        }
+    }
+
+    fn has_claims_of(&self, number: u64) -> bool {
+        let state = self.state.borrow();
+        let has_ended = state.slots.is_empty(); // `leave` has taken them
+        !has_ended && state.unfenced.get(&number).is_some_and(|claims| !claims.is_empty())
+    }
+
+    /// Keeps claims until the quarantine is over.
+    fn bury(&self, claims: Vec<Claim>) {
+        if claims.is_empty() {
+            return;
+        }
+        let quarantine = self.settings.quarantine;
+        drop(reactor::spawn(async move {
+            reactor::sleep(quarantine).await;
+            drop(claims);
+        }));
+    }
+
+    /// Waits until the connection of a channel is lost. Meanwhile, a channel that is on another path than its own
+    /// tries that again.
+    async fn watch(
+        self: &Rc<Self>,
+        slot: usize,
+        mut in_use: InUse<T::Link>,
+        mut path: usize,
+    ) -> (InUse<T::Link>, Loss) {
+        let own = slot % self.settings.paths.max(1);
+        loop {
+            if path == own || !self.settings.is_coherent {
+                let loss = in_use.link.lost().await;
+                return (in_use, loss);
+            }
+            match reactor::timeout(RETURN, in_use.link.lost()).await {
+                Ok(loss) => return (in_use, loss),
+                Err(_) => {
+                    let Ok(back) = self.connect(own).await else { continue };
+                    let away = std::mem::replace(&mut in_use, back);
+                    path = own;
+                    self.publish(slot, path, in_use.clone());
+                    tracing::info!(path = self.transport.path_name(path), "a channel is back on its path");
+                    away.link.leave();
+                    self.state.borrow_mut().leaving.push(away.clone());
+                    let shared = Rc::clone(self);
+                    drop(reactor::spawn(async move {
+                        let (loss, number) = (away.link.lost().await, away.number);
+                        shared.state.borrow_mut().leaving.retain(|other| other.number != number);
+                        shared.retire(away, &loss);
+                        shared.fence(own, number).await;
+                    }));
+                }
+            }
+        }
+    }
+}
+
+/// The task of a channel.
+pub(crate) async fn attend<T: Transport>(shared: Rc<Shared<T>>, slot: usize, first: Option<InUse<T::Link>>) {
+    let mut backoff =
+        Backoff::new(shared.settings.seed ^ (slot as u64 + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15));
+    let mut connected = match first {
+        Some(first) => {
+            let path = shared.state.borrow().slots.first().map_or(0, |slot| slot.path);
+            Some((first, path))
+        }
+        None => None,
+    };
+    let mut since = None;
+    loop {
+        let (in_use, path) = match connected.take() {
+            Some(connected) => connected,
+            None => {
+                let (in_use, path) = shared.connected(slot, &mut backoff).await;
+                shared.publish(slot, path, in_use.clone());
+                (in_use, path)
+            }
+        };
+        if let Some(since) = since {
+            let outage = reactor::now().saturating_duration_since(since);
+            let mut state = shared.state.borrow_mut();
+            if let Some(slot) = state.slots.get_mut(slot) {
+                slot.reconnects += 1;
+                slot.longest_outage = slot.longest_outage.max(outage);
+            }
+            let path = shared.transport.path_name(path);
+            tracing::info!(path, outage_ms = outage.as_millis() as u64, "a channel is connected again");
+        }
+        let connected_at = reactor::now();
+        let (lost, loss) = shared.watch(slot, in_use, path).await;
+        let lived = reactor::now().saturating_duration_since(connected_at);
+        if lived > RETURN {
+            backoff.reset();
+        }
+        since = Some(reactor::now());
+        let path = {
+            let mut state = shared.state.borrow_mut();
+            let Some(slot) = state.slots.get_mut(slot) else { return };
+            slot.in_use = None;
+            slot.estimate = Estimate::default();
+            slot.last_error = Some(loss.to_string());
+            shared.transport.path_name(slot.path)
+        };
+        tracing::warn!(path, why = %loss, "a channel is lost");
+        shared.retire(lost, &loss);
+        if lived < BRIEF {
+            // A server that takes every connection and ends it at once is not asked as fast as it can answer.
+            reactor::sleep(backoff.delay()).await;
+        }
+    }
+}
+
+// The journal after the server may have lost what it had acknowledged: what is written again, and what is not.
+//
+// ```text
+//                                  │ only this client writes │ not known            │ others write, too
+//   it tells of another cache      │ written again           │ written again        │ compared
+//   it tells of the same cache     │ nothing was lost        │ nothing was lost     │ nothing was lost
+//   it tells nothing, and no       │ written again           │ compared             │ compared
+//   connection from before answers │                         │                      │
+// ```
+//
+// A restart is no loss: the page cache of a server that was killed is still there, and what another host has written and flushed since
+// must not be replaced by what this client wrote before. So without evidence of a loss the server is asked what the blocks hold. What
+// they hold as it was written is not lost. What they hold otherwise was lost or was replaced by another host, and nothing tells which:
+// it stays, and the next flush fails, as without a journal. Blocks that this client is changing at the time are an exception: nothing
+// orders that change and another host's, so the earlier change of those blocks, and of no others, is written again.
+
+/// Changes of a journal that are replayed at once.
+const AT_ONCE: usize = 32;
+/// A change is compared in pieces of this length, or of the longest that the server accepts,
+const PIECE_BYTES: u64 = 1 << 20;
+/// and a longer one, which only zeros are, not at all: it counts as one that was not found.
+const COMPARED_BYTES_MAX: u64 = 64 << 20;
+
+/// What is known of a server that may have lost what it had acknowledged.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Evidence {
+    /// It tells that its cache is another one than before.
+    Loss,
+    /// It tells nothing of its cache.
+    None,
+}
+
+impl Evidence {
+    /// What the starts that a server has told of, before and now, are evidence of.
+    pub(crate) fn of(before: Option<u128>, now: Option<u128>) -> Evidence {
+        match before.zip(now) {
+            Some((before, now)) if before != now => Evidence::Loss,
+            _ => Evidence::None,
+        }
+    }
+}
+
+type Change<T> = (Range<u64>, RequestOf<T>);
+
+/// What a comparison has found.
+struct Compared<T: Transport> {
+    /// Changes, and parts of some, that are written again.
+    again: Vec<Change<T>>,
+    /// Changes, and parts of some, that were lost or replaced by another host.
+    missing: usize,
+}
+
+/// The outcome of a replay.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Replayed {
+    /// The server has all of it.
+    Whole,
+    /// Some of it was lost, or replaced by another host: the next flush fails.
+    InPart,
+}
+
+impl<T: Transport> Shared<T> {
+    /// Deals with the journal before anything else is sent over this connection. `None` if the connection was lost meanwhile.
+    pub(crate) async fn replay(self: &Rc<Self>, link: &Rc<T::Link>, evidence: Evidence) -> Option<Replayed> {
+        if self.ledger.borrow_mut().note_loss() {
+            tracing::warn!("the server may have been restarted, and acknowledged writes may be lost");
+        }
+        // What they answer from now on is of the server as it was.
+        std::mem::take(&mut self.state.borrow_mut().leaving).iter().for_each(|away| away.link.reset());
+        let changes: Vec<Change<T>> = {
+            let journal = self.journal.borrow();
+            journal.changes().map(|(range, change)| (range, change.clone())).collect()
+        };
+        if changes.is_empty() {
+            return Some(Replayed::Whole);
+        }
+        let are_trusted = match (self.settings.writers, evidence) {
+            (Writers::One, _) | (Writers::Unknown, Evidence::Loss) => true,
+            (Writers::Several, _) | (Writers::Unknown, Evidence::None) => false,
+        };
+        let all = changes.len();
+        let compared = match are_trusted {
+            true => Some(Compared { again: changes, missing: 0 }),
+            false => self.compare(link, changes).await,
+        };
+        let Compared { again, missing } = compared?;
+        if missing > 0 {
+            tracing::warn!(
+                changes = missing,
+                "acknowledged writes were lost, or another host has replaced them: they are not written again, and the next flush \
+                 fails. If no other host writes here, writers=one has them written again"
+            );
+            self.tell_of_loss();
+        }
+        if again.is_empty() {
+            tracing::info!(changes = all, missing, "the journal was compared with what the server has");
+            return Some(if missing > 0 { Replayed::InPart } else { Replayed::Whole });
+        }
+        let refused = self.write_again(link, &again).await?;
+        Some(if missing > 0 || refused > 0 { Replayed::InPart } else { Replayed::Whole })
+    }
+
+    /// How many of the changes the server has refused.
+    async fn write_again(self: &Rc<Self>, link: &Rc<T::Link>, changes: &[Change<T>]) -> Option<usize> {
+        let mut refused = 0;
+        for some in changes.chunks(AT_ONCE) {
+            let deadline = reactor::now() + self.settings.timeout; // however long the whole takes
+            let mut sent = Vec::with_capacity(some.len());
+            for (range, change) in some {
+                let claim = self.claims.claim(range.clone());
+                sent.push(reactor::spawn(link.exchange(change, Some(claim), deadline, None)));
+            }
+            for answer in sent {
+                match answer.await {
+                    Ok(_) => {}
+                    Err(Failed::Server(_)) => refused += 1,
+                    Err(_) => return None,
+                }
+            }
+        }
+        if refused > 0 {
+            self.tell_of_loss();
+        }
+        let bytes: usize = changes.iter().map(|(_, change)| change.memory_bytes()).sum();
+        tracing::info!(
+            changes = changes.len(),
+            bytes,
+            refused,
+            "the journal was replayed: the server may have been restarted"
+        );
+        self.state.borrow_mut().replays += 1;
+        Some(refused)
+    }
+
+    /// Asks the server what the blocks of these changes hold. `None` if the connection was lost.
+    async fn compare(self: &Rc<Self>, link: &Rc<T::Link>, changes: Vec<Change<T>>) -> Option<Compared<T>> {
+        let mut compared = Compared { again: Vec::new(), missing: 0 };
+        // Deallocated blocks promise no content, so none of it can be lost.
+        let promises = |change: &Change<T>| !matches!(change.1.content(), Some(Content::Unmap));
+        let parts = changes.into_iter().filter(promises).flat_map(|(range, change)| {
+            let parts = self.claims.cut(&range).into_iter();
+            parts.map(move |(part, is_claimed)| {
+                let is_whole = part == range;
+                let change = if is_whole { change.clone() } else { change.part(part.clone()) };
+                (part, change, is_claimed)
+            })
+        });
+        let mut parts = parts.peekable();
+        while parts.peek().is_some() {
+            let ask = |(range, change, is_claimed): (Range<u64>, RequestOf<T>, bool)| {
+                let asked = Rc::clone(self).is_there(Rc::clone(link), range.clone(), change.clone());
+                (range, change, is_claimed, reactor::spawn(asked))
+            };
+            let asked: Vec<_> = parts.by_ref().take(AT_ONCE).map(ask).collect();
+            for (range, change, is_claimed, is_there) in asked {
+                match is_there.await? {
+                    true => {}
+                    // The newer write, which is not answered, may have been carried out in part, and it is sent again after this.
+                    // Hosts that write a block while another one writes it are not ordered by anything.
+                    false if is_claimed => compared.again.push((range, change)),
+                    false => compared.missing += 1,
+                }
+            }
+        }
+        Some(compared)
+    }
+
+    /// Whether the server has what a change has made of these bytes. `None` if the connection was lost.
+    async fn is_there(
+        self: Rc<Self>,
+        link: Rc<T::Link>,
+        range: Range<u64>,
+        change: RequestOf<T>,
+    ) -> Option<bool> {
+        if range.end - range.start > COMPARED_BYTES_MAX {
+            return Some(false);
+        }
+        let longest = PIECE_BYTES.min(self.transport.read_bytes_max()).max(1);
+        let mut at = range.start;
+        while at < range.end {
+            let piece = at..range.end.min(at + longest);
+            at = piece.end;
+            let deadline = reactor::now() + self.settings.timeout;
+            match link.exchange(&self.transport.read(piece.clone()), None, deadline, None).await {
+                Ok(reply) if T::Link::shows(&change.part(piece), &reply) => {}
+                Ok(_) | Err(Failed::Server(_)) => return Some(false),
+                Err(_) => return None,
+            }
+        }
+        Some(true)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_another_start_than_before_is_evidence_of_a_loss() {
+        for (before, now, evidence) in [
+            (Some(1), Some(2), Evidence::Loss),
+            (Some(1), Some(1), Evidence::None),
+            (None, Some(1), Evidence::None),
+            (Some(1), None, Evidence::None),
+            (None, None, Evidence::None),
+        ] {
+            assert_eq!(Evidence::of(before, now), evidence, "{before:?}, {now:?}");
+        }
+    }
+}
