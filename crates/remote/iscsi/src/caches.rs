@@ -17,12 +17,11 @@ use std::sync::Arc;
 
 use block::{DeviceError, Doubts, Flush, FlushLedger, Lock, LossCounter, Losses, StableWrite};
 use iscsi::pdu::Lun;
-use scsi::{Sense, status};
+use scsi::{CacheGeneration, Sense, status};
 
 use crate::effect::Effect;
 use crate::error::CommandError;
 use crate::tasks::Status;
-use crate::verbs::CacheGeneration;
 
 /// The ledgers of a session's block devices.
 #[derive(Debug, Default)]

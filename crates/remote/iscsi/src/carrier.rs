@@ -13,10 +13,9 @@ use scsi::cdb::Cdb;
 use crate::caches::{CacheEffect, Caches};
 use crate::effect::Effect;
 use crate::error::CommandError;
-use crate::management::Management;
-use crate::nexus::Nexus;
-use crate::session::CommandSpec;
-use crate::tasks::{Ended, Status, Transfer};
+use crate::inner::Management;
+use crate::session_state::Nexus;
+use crate::tasks::{CommandSpec, Ended, Status, Transfer};
 
 /// What a carrier answers, later.
 pub type Answer<'a, T> = Pin<Box<dyn Future<Output = T> + 'a>>;

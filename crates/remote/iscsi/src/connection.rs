@@ -4,21 +4,25 @@
 //! requesters run before the next iteration, so that their new commands are sent together.
 
 use std::future::{Future as _, poll_fn};
+use std::io;
+use std::ops::Range;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll};
+use std::time::Duration;
 
+use block::Slice;
 use iscsi::framing::Framing;
-use iscsi::initiator::ConnectionId;
-use reactor::{Sleep, Stream};
+use iscsi::initiator::{ConnectionId, Destination, Payload, Transmit};
+use iscsi::pdu::{BHS_BYTES, Bhs};
+use reactor::{InSlice, OutSlice, Sleep, Stream};
 
 use crate::error::Ending;
-use crate::gather::{self, Gather, Round};
 use crate::inner::SessionInner;
-use crate::receive::Receiver;
 use crate::recorder::{Recording, Tape};
-use crate::send::Sender;
 use crate::session::Session;
+use crate::statistics::Calls;
+use crate::tasks::Tasks;
 
 /// A connection in full feature phase.
 pub(crate) struct Connection {
@@ -113,7 +117,7 @@ impl Connection {
         }
         let deadline = match self.gathered_by.take() {
             Some(sleep) if round.answers == 0 => sleep,
-            _ => reactor::sleep(gather::LONGEST),
+            _ => reactor::sleep(LONGEST),
         };
         if Pin::new(self.gathered_by.insert(deadline)).poll(cx).is_ready() {
             self.gathered_by = None;
@@ -157,5 +161,571 @@ impl Connection {
                 return Ok(());
             }
         }
+    }
+}
+
+// Reception: from the socket to the destination of the data.
+//
+// Available bytes are read into one large buffer, and the PDUs in it are processed in place; only a
+// Data-In's bytes are copied once more, to their command's buffer. The rest of a long data segment is read
+// directly into that buffer, and the large one gets only what follows: as the next segment is probably long
+// as well, not more than its beginning.
+
+/// The receiving half of a connection.
+pub(crate) struct Receiver {
+    framing: Framing,
+    buffer: Box<[u8]>,
+    /// Range of unprocessed bytes in `buffer`.
+    unread: Range<usize>,
+    open: Option<Open>,
+    /// The last data segment of a task was long.
+    is_long: bool,
+    /// The beginning of an inline segment that arrived in several parts.
+    spill: Vec<u8>,
+    /// Bytes received so far.
+    total_bytes: u64,
+}
+
+/// What is at the position of a header.
+enum Header {
+    /// Not all of one.
+    Missing,
+    /// One without data.
+    Alone,
+    /// One whose data follow.
+    Segment(Open),
+}
+
+/// An incomplete data segment.
+struct Open {
+    destination: Destination,
+    /// Its bytes, without padding and digest.
+    length: usize,
+    received: usize,
+    /// Padding and digest.
+    trailer: usize,
+}
+
+impl Open {
+    fn is_long(&self) -> bool {
+        self.length >= DIRECT_BYTES_MIN
+    }
+}
+
+/// 32 answers of 4 KiB, with room: more at once does not help, and falls out of the second-level cache.
+const BUFFER_BYTES: usize = 256 << 10;
+/// From here on a read of its own is cheaper than a copy (measured).
+const DIRECT_BYTES_MIN: usize = 32 << 10;
+/// Read after a long segment: the next headers, and not the next segment's data, which should be read
+/// directly as well.
+const FOLLOWING_BYTES: usize = 4 << 10;
+/// Maximum number of bytes per iteration, so that other tasks run.
+const ROUND_BYTES: usize = 4 << 20;
+
+impl Receiver {
+    /// Begins with the bytes received after the last login response.
+    pub(crate) fn new(framing: Framing, already: &[u8]) -> Receiver {
+        let mut buffer = vec![0; BUFFER_BYTES.max(already.len())].into_boxed_slice();
+        buffer[..already.len()].copy_from_slice(already);
+        let unread = 0..already.len();
+        Receiver { framing, buffer, unread, open: None, is_long: false, spill: Vec::new(), total_bytes: 0 }
+    }
+
+    /// Receives everything available and processes it. True if there may be more.
+    pub(crate) fn receive(
+        &mut self,
+        stream: &dyn Stream,
+        id: ConnectionId,
+        inner: &mut SessionInner,
+        tape: &mut Tape,
+    ) -> Result<bool, Ending> {
+        let mut taken = 0;
+        loop {
+            self.parse(id, inner, tape)?;
+            if taken >= ROUND_BYTES {
+                return Ok(true);
+            }
+            let outcome = self.read(stream, &mut inner.tasks);
+            inner.meter.received.note(&outcome);
+            match outcome {
+                Ok(0) => return Err(Ending::Closed),
+                Ok(bytes) => {
+                    // The iteration has just begun when the first bytes arrive; long responses take time.
+                    if taken > 0 {
+                        inner.now = reactor::now();
+                    }
+                    taken += bytes;
+                    self.total_bytes += bytes as u64;
+                }
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(false),
+                Err(error) => return Err(Ending::Io(error)),
+            }
+        }
+    }
+
+    /// Whether unprocessed or incomplete bytes are left.
+    pub(crate) fn has_unread(&self) -> bool {
+        !self.unread.is_empty()
+    }
+
+    /// Bytes received so far.
+    pub(crate) fn total_bytes(&self) -> u64 {
+        self.total_bytes
+    }
+
+    fn read(&mut self, stream: &dyn Stream, tasks: &mut Tasks) -> io::Result<usize> {
+        self.buffer.copy_within(self.unread.clone(), 0);
+        self.unread = 0..self.unread.len();
+        if let Some(rest) = self.direct(tasks) {
+            let direct = rest.len();
+            let mut into = [InSlice::Bytes(rest), InSlice::Bytes(&mut self.buffer[..FOLLOWING_BYTES])];
+            let bytes = stream.try_read(&mut into)?;
+            if let Some(open) = &mut self.open {
+                open.received += bytes.min(direct);
+            }
+            self.unread = 0..bytes.saturating_sub(direct);
+            return Ok(bytes);
+        }
+        let end = self.unread.end;
+        let into = match self.is_long {
+            true => &mut self.buffer[end..][..FOLLOWING_BYTES],
+            false => &mut self.buffer[end..],
+        };
+        let bytes = stream.try_read(&mut [InSlice::Bytes(into)])?;
+        self.unread.end += bytes;
+        Ok(bytes)
+    }
+
+    /// The missing part of the open segment, if it is long and belongs to a task.
+    fn direct<'a>(&self, tasks: &'a mut Tasks) -> Option<&'a mut [u8]> {
+        let open = self.open.as_ref().filter(|open| open.is_long() && open.received < open.length)?;
+        match open.destination {
+            Destination::Task { task, offset } if self.unread.is_empty() => {
+                tasks.landing(task, offset as usize, open.length)?.get_mut(open.received..)
+            }
+            _ => None,
+        }
+    }
+
+    /// Processes all complete PDUs.
+    fn parse(&mut self, id: ConnectionId, inner: &mut SessionInner, tape: &mut Tape) -> Result<(), Ending> {
+        loop {
+            match self.open.take() {
+                None => match self.header(id, inner, tape)? {
+                    Header::Segment(open) => self.open = Some(open),
+                    Header::Alone => {}
+                    Header::Missing => return Ok(()),
+                },
+                Some(open) => {
+                    self.open = self.segment(open, id, inner, tape)?;
+                    if self.open.is_some() {
+                        return Ok(());
+                    }
+                }
+            }
+        }
+    }
+
+    /// The next header, if it is complete with its digest.
+    fn header(
+        &mut self,
+        id: ConnectionId,
+        inner: &mut SessionInner,
+        tape: &mut Tape,
+    ) -> Result<Header, Ending> {
+        let unread = &self.buffer[self.unread.clone()];
+        let Some(bhs) = unread.first_chunk::<BHS_BYTES>() else { return Ok(Header::Missing) };
+        let bhs = Bhs(*bhs);
+        let Some(whole) = unread.get(..self.framing.header_bytes(&bhs)) else { return Ok(Header::Missing) };
+        tape.received(inner.now, whole);
+        if !self.framing.header_intact(whole) {
+            return Err(Ending::HeaderDigest);
+        }
+        let ahs = &whole[BHS_BYTES..BHS_BYTES + bhs.total_ahs_length()];
+        let segment = inner.machine.handle_header(inner.now, id, &bhs, ahs)?;
+        self.unread.start += whole.len();
+        match segment.length as usize {
+            0 => Ok(Header::Alone),
+            length => {
+                let trailer = self.framing.trailer_bytes(length);
+                let open = Open { destination: segment.destination, length, received: 0, trailer };
+                if matches!(open.destination, Destination::Task { .. }) {
+                    self.is_long = open.is_long();
+                }
+                Ok(Header::Segment(open))
+            }
+        }
+    }
+
+    /// The available part of a data segment. Returns the segment if it is incomplete.
+    fn segment(
+        &mut self,
+        mut open: Open,
+        id: ConnectionId,
+        inner: &mut SessionInner,
+        tape: &mut Tape,
+    ) -> Result<Option<Open>, Ending> {
+        let fresh = self.take(open.length - open.received);
+        let fresh = &self.buffer[fresh];
+        match open.destination {
+            Destination::Task { task, offset } => {
+                // A command that has ended has no buffer any more: its data are dropped.
+                if let Some(landing) = inner.tasks.landing(task, offset as usize, open.length) {
+                    landing[open.received..][..fresh.len()].copy_from_slice(fresh);
+                }
+            }
+            Destination::Inline => self.spill.extend_from_slice(fresh),
+            Destination::None | Destination::Discard => {}
+        }
+        open.received += fresh.len();
+        if open.received < open.length || self.unread.len() < open.trailer {
+            return Ok(Some(open));
+        }
+        let trailer = self.take(open.trailer);
+        let trailer = &self.buffer[trailer];
+        let data = match open.destination {
+            Destination::Task { task, offset } => {
+                inner.tasks.landing(task, offset as usize, open.length).map(|data| &*data)
+            }
+            Destination::Inline => Some(&self.spill[..]),
+            Destination::None | Destination::Discard => None,
+        };
+        let intact = data.is_none_or(|data| {
+            tape.received_data(data, trailer);
+            let check = || self.framing.data_intact(data, trailer);
+            inner.meter.digests.around(self.framing.data_digest, data.len(), check)
+        });
+        inner.machine.handle_segment(inner.now, id, intact, &self.spill)?;
+        self.spill.clear();
+        Ok(None)
+    }
+
+    /// The next bytes of the buffer, at most so many.
+    fn take(&mut self, most: usize) -> Range<usize> {
+        let start = self.unread.start;
+        self.unread.start += most.min(self.unread.len());
+        start..self.unread.start
+    }
+}
+
+// Transmission: from the memory of the data to the socket.
+//
+// The PDUs of one iteration are sent by one write: headers, padding and digests are staged one after the
+// other, payloads stay in place until the kernel copies them.
+
+/// The sending half of a connection.
+pub(crate) struct Sender {
+    framing: Framing,
+    /// Headers, padding and digests of all `chunks`.
+    staged: Vec<u8>,
+    chunks: Vec<Chunk>,
+    /// Bytes of payloads in `chunks` with a digest.
+    summed_bytes: usize,
+    /// Number of chunks sent, and bytes sent of the next.
+    sent_chunks: usize,
+    sent_bytes: usize,
+}
+
+enum Chunk {
+    /// A part of `staged`, from here to here.
+    Staged(usize, usize),
+    /// Data of a write, kept alive until they are sent even if the command is dropped.
+    Data(Slice),
+}
+
+/// Slices per write: the kernel accepts 1,024, and 64 PDUs fill a socket's buffer.
+const SLICES_MAX: usize = 64;
+/// A round with one command has one or two, and to make room for all costs more than the rest of its sending.
+const SLICES_FEW: usize = 4;
+/// Payloads this short are copied: less work than another slice for the kernel.
+const COPIED_BYTES_MAX: usize = 512;
+/// Payloads are sent before so much more is summed: the kernel is to find them in the second-level cache.
+const SUMMED_BYTES: usize = 256 << 10;
+/// PDUs per iteration. A window of 256 commands is sent in four.
+const ROUND_CHUNKS: usize = 2 * SLICES_MAX;
+
+impl Sender {
+    pub(crate) fn new(framing: Framing) -> Sender {
+        Sender {
+            framing,
+            staged: Vec::new(),
+            chunks: Vec::new(),
+            summed_bytes: 0,
+            sent_chunks: 0,
+            sent_bytes: 0,
+        }
+    }
+
+    /// Sends all queued PDUs of this connection. True if all of them fit.
+    pub(crate) fn send(
+        &mut self,
+        stream: &dyn Stream,
+        id: ConnectionId,
+        inner: &mut SessionInner,
+        tape: &mut Tape,
+    ) -> Result<bool, Ending> {
+        loop {
+            while !self.is_full() {
+                let Some(transmit) = inner.machine.poll_transmit(inner.now, id) else { break };
+                self.stage(transmit, inner, tape)?;
+            }
+            if self.chunks.is_empty() {
+                return Ok(true);
+            }
+            let is_much = self.is_full();
+            match self.write(stream, &mut inner.meter.sent) {
+                Ok(()) if is_much => inner.now = reactor::now(),
+                Ok(()) => {}
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(false),
+                Err(error) => return Err(Ending::Io(error)),
+            }
+        }
+    }
+
+    /// Whether an iteration is full.
+    fn is_full(&self) -> bool {
+        self.chunks.len() >= ROUND_CHUNKS || self.summed_bytes >= SUMMED_BYTES
+    }
+
+    fn stage(&mut self, transmit: Transmit, inner: &mut SessionInner, tape: &mut Tape) -> Result<(), Ending> {
+        let begin = self.staged.len();
+        self.staged.extend_from_slice(&transmit.header.0);
+        self.staged.extend_from_slice(&transmit.ahs);
+        self.framing.end_header(&mut self.staged, begin);
+        let header = begin..self.staged.len();
+        match transmit.payload {
+            Payload::None => {
+                tape.sent(inner.now, &self.staged[header], &[], &[]);
+                self.push_staged(begin);
+            }
+            Payload::Inline(bytes) => {
+                self.staged.extend_from_slice(&bytes);
+                let end = self.staged.len();
+                self.framing.end_data(&mut self.staged, &bytes);
+                tape.sent(inner.now, &self.staged[header], &bytes, &self.staged[end..]);
+                self.push_staged(begin);
+            }
+            Payload::Task { task, offset, length } => {
+                let (offset, length) = (offset as usize, length as usize);
+                let data = inner.tasks.outgoing(task, offset, length).ok_or(Ending::NoPlace)?;
+                if length <= COPIED_BYTES_MAX {
+                    self.staged.extend_from_slice(&data);
+                } else {
+                    self.push_staged(begin);
+                    self.chunks.push(Chunk::Data(data.clone()));
+                }
+                if self.framing.data_digest {
+                    self.summed_bytes += length;
+                }
+                let end = self.staged.len();
+                let end_data = || self.framing.end_data(&mut self.staged, &data);
+                inner.meter.digests.around(self.framing.data_digest, length, end_data);
+                tape.sent(inner.now, &self.staged[header], &data, &self.staged[end..]);
+                self.push_staged(if length <= COPIED_BYTES_MAX { begin } else { end });
+            }
+        }
+        Ok(())
+    }
+
+    /// Everything staged from `begin` on is next, in one piece with what was staged just before it.
+    fn push_staged(&mut self, begin: usize) {
+        let end = self.staged.len();
+        match self.chunks.last_mut() {
+            Some(Chunk::Staged(_, last)) if *last == begin => *last = end,
+            _ if begin < end => self.chunks.push(Chunk::Staged(begin, end)),
+            _ => {}
+        }
+    }
+
+    /// Writes what is left to the socket.
+    fn write(&mut self, stream: &dyn Stream, calls: &mut Calls) -> io::Result<()> {
+        while self.sent_chunks < self.chunks.len() {
+            let left = self.chunks.len() - self.sent_chunks;
+            let outcome = match left <= SLICES_FEW {
+                true => self.offer::<SLICES_FEW>(stream),
+                false => self.offer::<SLICES_MAX>(stream),
+            };
+            calls.note(&outcome);
+            self.advance(outcome?);
+        }
+        self.staged.clear();
+        self.chunks.clear();
+        self.summed_bytes = 0;
+        self.sent_chunks = 0;
+        Ok(())
+    }
+
+    /// Offers the kernel as much of it as so many slices hold.
+    fn offer<const SLICES: usize>(&self, stream: &dyn Stream) -> io::Result<usize> {
+        let mut slices = [OutSlice::Bytes(&[]); SLICES];
+        let mut count = 0;
+        for (slice, chunk) in slices.iter_mut().zip(&self.chunks[self.sent_chunks..]) {
+            *slice = OutSlice::Bytes(self.bytes(chunk));
+            count += 1;
+        }
+        if let Some(OutSlice::Bytes(first)) = slices.first_mut() {
+            *first = &first[self.sent_bytes..];
+        }
+        stream.try_write(&slices[..count])
+    }
+
+    fn bytes<'a>(&'a self, chunk: &'a Chunk) -> &'a [u8] {
+        match chunk {
+            Chunk::Staged(begin, end) => &self.staged[*begin..*end],
+            Chunk::Data(data) => data,
+        }
+    }
+
+    fn advance(&mut self, sent: usize) {
+        self.sent_bytes += sent;
+        while let Some(chunk) = self.chunks.get(self.sent_chunks) {
+            let length = self.bytes(chunk).len();
+            if self.sent_bytes < length {
+                return;
+            }
+            self.sent_bytes -= length;
+            self.sent_chunks += 1;
+        }
+    }
+}
+
+// Interrupt coalescing for a connection's task: how much to receive before it is woken.
+//
+// A target that responds to one command after the other, each a little later than we could process it,
+// causes a wake-up for each: a receiving and a sending system call for 4 KiB, and as many on its side. At
+// high queue depth nothing is gained by that, since the target has work enough meanwhile. So the kernel is
+// asked to wake us when a quarter of the responses have arrived. The outstanding commands are those that
+// arrive in one service time (Little's law), so this is a quarter of that time at most; fewer system calls
+// at both ends gain more. Measured against tgt, 32 outstanding reads of 4 KiB: 6.6 instead of 12.5 µs of our
+// CPU for each, and their median latency falls from 740 to 630 µs.
+//
+// It takes no longer than [`LONGEST`] in any case. If that passes, whatever has arrived is processed, and
+// gathering stops for a while: the target is so slow that a wake-up per response costs little.
+
+/// Learns from each iteration of a connection. A pure value: the connection measures, and applies the result.
+#[derive(Debug)]
+pub(crate) struct Gather {
+    wanted: bool,
+    /// The present threshold in bytes.
+    asked: usize,
+    /// Iterations until gathering begins again.
+    resting: u32,
+}
+
+/// One iteration of the connection.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Round {
+    /// Commands that ended in it.
+    pub(crate) answers: usize,
+    /// Bytes received.
+    pub(crate) bytes: usize,
+    /// Commands outstanding at its start.
+    pub(crate) under_way: usize,
+}
+
+/// Maximum delay of a response: twice what tgt takes for a quarter of 32 reads of 4 KiB. Such a delay once in
+/// [`REST`] iterations is not measurable.
+pub(crate) const LONGEST: Duration = Duration::from_micros(400);
+/// Iterations without gathering after a longer delay.
+const REST: u32 = 256;
+/// The share of outstanding commands whose responses are gathered.
+const SHARE: usize = 4;
+/// With fewer outstanding commands each response counts: its requester may be the only one with more to send.
+const DEEP: usize = 16;
+/// More than this is received by one system call, and waiting for more would reduce the TCP window.
+const BYTES_MAX: usize = 128 << 10;
+
+impl Gather {
+    pub(crate) fn new(wanted: bool) -> Gather {
+        Gather { wanted, asked: 1, resting: 0 }
+    }
+
+    /// The number of bytes to wait for, if that changes.
+    pub(crate) fn after(&mut self, round: Round) -> Option<usize> {
+        let Round { answers, bytes, under_way } = round;
+        self.resting = self.resting.saturating_sub(u32::from(answers > 0));
+        if !self.wanted || under_way < DEEP || self.resting > 0 {
+            return self.ask(1);
+        }
+        // An iteration without a complete response has no information.
+        let bytes_each = bytes.checked_div(answers)?;
+        self.ask(bytes_each.saturating_mul(under_way / SHARE).clamp(1, BYTES_MAX))
+    }
+
+    /// The delay was exceeded.
+    pub(crate) fn in_vain(&mut self) -> Option<usize> {
+        self.resting = REST;
+        self.ask(1)
+    }
+
+    /// Whether responses are gathered.
+    pub(crate) fn is_on(&self) -> bool {
+        self.asked > 1
+    }
+
+    /// A small difference is not worth a system call.
+    fn ask(&mut self, wanted: usize) -> Option<usize> {
+        let is_near = wanted > 1 && self.asked.abs_diff(wanted) <= wanted / 4;
+        if wanted == self.asked || is_near {
+            return None;
+        }
+        self.asked = wanted;
+        Some(wanted)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// An iteration of reads of 4 KiB.
+    fn round(answers: usize, under_way: usize) -> Round {
+        Round { answers, bytes: answers * 4144, under_way }
+    }
+
+    #[test]
+    fn a_quarter_of_many_answers_is_gathered() {
+        let mut gather = Gather::new(true);
+        assert_eq!(gather.after(round(1, 32)), Some(8 * 4144));
+        assert!(gather.is_on());
+        assert_eq!(gather.after(round(8, 30)), None, "that it is a little less now is not worth telling");
+        assert_eq!(gather.after(round(8, 16)), Some(4 * 4144));
+    }
+
+    #[test]
+    fn few_commands_are_answered_at_once() {
+        let mut gather = Gather::new(true);
+        assert_eq!(gather.after(round(1, 15)), None);
+        gather.after(round(1, 32));
+        assert_eq!(gather.after(round(20, 12)), Some(1));
+        assert!(!gather.is_on());
+    }
+
+    #[test]
+    fn who_does_not_want_it_is_woken_for_each_answer() {
+        assert_eq!(Gather::new(false).after(round(1, 64)), None);
+    }
+
+    #[test]
+    fn a_slow_target_is_left_alone_for_a_while() {
+        let mut gather = Gather::new(true);
+        gather.after(round(1, 32));
+        assert_eq!(gather.in_vain(), Some(1));
+        for _ in 1..REST {
+            assert_eq!(gather.after(round(1, 32)), None);
+        }
+        assert_eq!(gather.after(round(1, 32)), Some(8 * 4144));
+    }
+
+    #[test]
+    fn no_more_is_gathered_than_is_taken_at_once() {
+        let mut gather = Gather::new(true);
+        let long = Round { answers: 1, bytes: 256 << 10, under_way: 32 };
+        assert_eq!(gather.after(long), Some(BYTES_MAX));
+        assert_eq!(gather.after(Round { answers: 0, bytes: 65_536, under_way: 32 }), None);
+        assert_eq!(
+            Gather::new(true).after(Round { answers: 3, bytes: usize::MAX, under_way: 128 }),
+            Some(BYTES_MAX)
+        );
     }
 }

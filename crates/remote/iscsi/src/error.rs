@@ -4,17 +4,15 @@ use std::io;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
-use derive_more::Display;
-
 use block::DeviceError;
+use derive_more::Display;
 use failover::JournalFileError;
 use iscsi::initiator::Fatal;
 use iscsi::login::LoginFailure;
 use iscsi::name::BadName;
-use scsi::{Sense, status_words};
+use scsi::{Sense, device_type, status_words};
 
 use crate::url::UrlError;
-use crate::verbs::device_type;
 
 /// Why a command has no status.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Display)]

@@ -20,59 +20,43 @@
 mod caches;
 pub mod carrier;
 mod connection;
-mod discovery;
 mod effect;
 mod error;
-mod gather;
 mod inner;
 mod login;
 mod lun;
-mod management;
-mod nexus;
 mod open;
 mod paths;
-mod pings;
 mod probe;
-mod receive;
 mod recorder;
-mod recovery;
-mod registrations;
 mod remote_target;
 pub mod secret_file;
-mod send;
 mod session;
 mod session_state;
-mod settings;
 mod statistics;
 mod tasks;
-mod timeouts;
-mod unit;
-mod unsettled_extents;
 mod url;
 pub mod verbs;
-mod verdict;
 
-pub use discovery::{Discovered, discover};
 pub use effect::only_asks;
 pub use error::{CommandError, Ending, OpenError};
+pub use inner::{Management, Pong};
 pub use iscsi::pdu::{Isid, Lun, Residual, TaskManagementResult, Tsih};
 pub use login::Random;
 pub use lun::RemoteLun;
-pub use management::Management;
-pub use nexus::Nexus;
-pub use open::{open, open_target};
-pub use paths::{Multipath, MultipathLun, open_paths};
-pub use pings::Pong;
+pub use open::{Discovered, discover, open, open_target};
+pub use paths::{MultipathLun, open_paths};
 pub use recorder::{FlightRecorder, pcapng};
+
 pub use remote_target::RemoteTarget;
 pub use scsi::{Sense, cdb, status, status_words};
-pub use session::CommandSpec;
-pub use settings::{SettingError, Settings};
+pub use session_state::Nexus;
 pub use statistics::{
     Calls, Class, ClassStatistics, ConnectionStatistics, Counters, DigestTime, Incidents, Latency, Phase,
     RoundTrips, Statistics,
 };
-pub use tasks::{Ended, Status, Transfer};
-pub use timeouts::{EscalationStep, Timeouts};
-pub use unit::{CommandResult, Unit};
-pub use url::{PORT, Portal, Url, UrlError, UrlProblem};
+pub use tasks::{CommandSpec, Ended, Status, Transfer};
+pub use url::{
+    EscalationStep, Multipath, PORT, Portal, SettingError, Settings, Timeouts, Url, UrlError, UrlProblem,
+};
+pub use verbs::{CommandResult, Unit};

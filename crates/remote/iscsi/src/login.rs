@@ -19,7 +19,7 @@ use volume::spec::Time;
 use crate::error::{Ending, OpenError};
 use crate::recorder::{Direction, Ends, Recording};
 use crate::secret_file;
-use crate::settings::Settings;
+use crate::url::Settings;
 
 /// A source of random numbers fit for secrets.
 pub type Random = fn(&mut [u8]);

@@ -14,25 +14,21 @@ use block::{
     Profile, Run, Slice, StableWrite,
 };
 use iscsi::pdu::{Lun, Residual};
-use scsi::{
-    Sense,
-    cdb::{self, Cdb},
-    status::GOOD,
-};
+use scsi::Sense;
+use scsi::cdb::{self, Cdb};
+use scsi::status::GOOD;
 
 use crate::caches::CachedWrites;
-use crate::effect::Effect;
+use crate::effect::{Effect, Verdict, verdict};
 use crate::error::{CommandError, OpenError, refusal};
-use crate::paths::LunReference;
-use crate::probe::{self, Deallocation, Limits};
+use crate::probe::{self, Deallocation, Limits, LunReference};
 use crate::remote_target::{Attempt, RemoteTarget};
-use crate::session::CommandSpec;
-use crate::tasks::{Ended, Status, Transfer};
-use crate::timeouts::Timeouts;
-use crate::unit::{CommandResult, Unit};
-use crate::unsettled_extents::{UnsettledExtents, WriteOutcome};
-use crate::verbs::{CacheGeneration, Identity, LbaRun, LbaStatus, lba_runs, parameters, unmap_lists};
-use crate::verdict::{Verdict, verdict};
+use crate::session_state::{UnsettledExtents, WriteOutcome};
+use crate::tasks::{CommandSpec, Ended, Status, Transfer};
+use crate::url::Timeouts;
+use crate::verbs::{
+    CacheGeneration, CommandResult, Identity, LbaRun, LbaStatus, Unit, lba_runs, parameters, unmap_lists,
+};
 
 /// A remote logical unit.
 ///
@@ -73,6 +69,13 @@ pub struct RemoteLun {
     waiting_told: AtomicBool,
     /// The target has told that the access state of the port has changed, or refuses commands for it.
     access_changed: AtomicBool,
+}
+
+impl RemoteTarget {
+    /// Reads identity, capacity and features of one of the target's LUNs.
+    pub async fn lun(self: &Arc<Self>, number: u16) -> Result<RemoteLun, OpenError> {
+        RemoteLun::attach(Arc::clone(self), number).await
+    }
 }
 
 impl RemoteLun {

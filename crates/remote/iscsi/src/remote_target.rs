@@ -5,26 +5,21 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use iscsi::negotiate::Parameters;
-use iscsi::negotiate::SessionType;
+use iscsi::negotiate::{Parameters, SessionType};
 use iscsi::pdu::{Cid, Lun, TaskManagementResult};
 use reactor::Resident;
-use scsi::{LunAddress, LunSelection, cdb::Cdb};
+use scsi::cdb::Cdb;
 
 use crate::caches::{CachedWrites, Caches};
 use crate::carrier::{Carrier, CommandRecord};
-use crate::error::{CommandError, OpenError};
-use crate::lun::RemoteLun;
-use crate::management::Management;
-use crate::nexus::Nexus;
-use crate::pings::Pong;
+use crate::error::CommandError;
+use crate::inner::{Management, Pong};
 use crate::recorder::FlightRecorder;
-use crate::session::{CommandSpec, Request, Session, Shared};
+use crate::session::{Request, Session, Shared};
+use crate::session_state::{Nexus, WriteOutcome};
 use crate::statistics::Statistics;
-use crate::tasks::{Ended, Status, Transfer};
-use crate::timeouts::Timeouts;
-use crate::unit::Unit;
-use crate::unsettled_extents::WriteOutcome;
+use crate::tasks::{CommandSpec, Ended, Status, Transfer};
+use crate::url::Timeouts;
 
 /// A session with a target, usable from any thread. When the last holder drops it, LUNs included, it logs
 /// out.
@@ -139,28 +134,6 @@ impl RemoteTarget {
     pub fn flight_record(&self) -> Option<Vec<u8>> {
         let Link::Iscsi { recorder, .. } = &self.link else { return None };
         (recorder.pdus() > 0).then(|| recorder.pcapng())
-    }
-
-    /// Reads identity, capacity and features of one of the target's LUNs.
-    pub async fn lun(self: &Arc<Self>, number: u16) -> Result<RemoteLun, OpenError> {
-        RemoteLun::attach(Arc::clone(self), number).await
-    }
-
-    /// The logical unit of this number, of any device type.
-    pub fn unit(self: &Arc<Self>, number: u16) -> Unit {
-        Unit::new(Arc::clone(self), Lun(LunAddress::Number(number.into()).write()))
-    }
-
-    /// The same, at the address that the target reports for it. One byte holds the numbers below 256. Targets differ in the form of
-    /// greater ones, and some know theirs only: LIO reports 256 as 0100h, others as 4100h.
-    pub async fn reported_unit(self: &Arc<Self>, number: u16) -> Unit {
-        let usual = self.unit(number);
-        if number < 0x100 {
-            return usual;
-        }
-        // A target that does not answer is asked in the usual form.
-        let luns = self.unit(0).report_luns(LunSelection::Ordinary).await.unwrap_or_default();
-        reported(&luns, number).map_or(usual, |lun| Unit::new(Arc::clone(self), lun))
     }
 
     /// The timeouts.
@@ -298,24 +271,5 @@ impl RemoteTarget {
             // A session that does not respond has ended.
             None => drop(session.ask(async |session| session.close().await).await),
         }
-    }
-}
-
-/// The address of the logical unit of this number, as it is reported.
-fn reported(luns: &[Lun], number: u16) -> Option<Lun> {
-    let wanted = LunAddress::Number(number.into());
-    luns.iter().copied().find(|lun| LunAddress::parse(lun.0) == wanted)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_logical_unit_has_the_address_that_its_target_reports() {
-        let [lio, flat, extended] = [0x0100 << 48, 0x4101 << 48, 0xd200_0102_0000_0000].map(Lun);
-        let luns = [Lun(0), lio, flat, extended];
-        let found = [256, 257, 258, 259, 0].map(|number| reported(&luns, number));
-        assert_eq!(found, [Some(lio), Some(flat), Some(extended), None, Some(Lun(0))]);
     }
 }

@@ -5,47 +5,31 @@
 //! task, woken once for any number of commands in an iteration, sends them by one write. Responses find their
 //! requests by the machine's task index. Nothing on this path allocates.
 
+use crate::tasks::CommandSpec;
 use std::cell::{RefCell, RefMut};
 use std::future::{Future, poll_fn};
 use std::mem;
 use std::pin::{Pin, pin};
 use std::rc::Rc;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::Relaxed;
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
 use block::{Lock, LockGuard};
 use iscsi::initiator::Session as Machine;
 use iscsi::negotiate::Parameters;
-use iscsi::pdu::{Cid, Lun, TaskManagementResult};
-use scsi::cdb::Cdb;
+use iscsi::pdu::{Cid, TaskManagementResult};
 
 use crate::caches::Caches;
+use crate::effect::Registrations;
 use crate::error::CommandError;
-use crate::inner::{Outage, Restart, SessionInner, Submitted};
-use crate::management::Management;
-use crate::nexus::Nexus;
-use crate::pings::Pong;
-use crate::registrations::Registrations;
-use crate::session_state::{Fault, UnsettledSessions};
+use crate::inner::{Management, Outage, Pong, Restart, SessionInner, Submitted};
+use crate::session_state::{Fault, Nexus, UnsettledSessions};
 use crate::statistics::Statistics;
-use crate::tasks::{Ended, Ticket, Transfer};
-use crate::timeouts::Timeouts;
-
-/// A command to send.
-pub struct CommandSpec {
-    /// The address of its logical unit.
-    pub lun: Lun,
-    /// The command.
-    pub cdb: Cdb,
-    /// Its data.
-    pub transfer: Transfer,
-    /// The session it is meant for, by number of reinstatements; `None` for any.
-    pub epoch: Option<u64>,
-    /// Timeouts are not reported: the requester waits for the end, to send it again.
-    pub waits_for_end: bool,
-}
+use crate::tasks::{Ended, Ticket};
+use crate::url::Timeouts;
 
 /// A session, shared by its connections' tasks and by the requests on its thread. It outlives its
 /// connections: when they are lost, `recovery` restores them, with a new machine if all of them were lost.

@@ -18,12 +18,15 @@
 //! when the session has been reinstated, which "MUST" end all its tasks first (RFC 7143 section 6.3.5). Until
 //! then the loss is not *settled*.
 
+use std::net::SocketAddr;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::Relaxed;
 use std::task::{Poll, Waker};
 use std::time::{Duration, Instant};
 
-use block::Lock;
-use iscsi::pdu::Cid;
+use block::{Blocks, Extent, Lba, Lock};
+use iscsi::pdu::{Cid, Isid, Tsih};
 
 use crate::error::CommandError;
 
@@ -386,9 +389,120 @@ impl SessionState {
     }
 }
 
+// Blocks that are not used, because an earlier write of them may still be carried out.
+
+/// Extents of writes that failed before they had ended for certain, each with the session that it was sent
+/// in.
+#[derive(Debug, Default)]
+pub(crate) struct UnsettledExtents {
+    /// Nearly always there are none, and no request looks further.
+    is_any: AtomicBool,
+    extents: Lock<Extents>,
+}
+
+#[derive(Debug, Default)]
+struct Extents {
+    present: Vec<Unsettled>,
+    added: u64,
+}
+
+#[derive(Debug)]
+struct Unsettled {
+    number: u64,
+    epoch: u64,
+    extent: Extent,
+}
+
+/// What may become of such writes of a session.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum WriteOutcome {
+    /// They have ended.
+    Ended,
+    /// The session still has them, and aborts them. Should it be lost before that, they are unsettled.
+    InSession,
+    /// They may be carried out at any time.
+    Unsettled,
+}
+
+/// From so many on all blocks are barred: a session has fewer commands under way.
+const EXTENTS_MAX: usize = 4096;
+
+impl UnsettledExtents {
+    /// A write of these blocks, sent in the session `epoch`, may still be carried out. Whether that is news.
+    pub(crate) fn add(&self, epoch: u64, extent: Extent) -> bool {
+        let mut extents = self.extents.lock();
+        let all = Extent { lba: Lba(0), blocks: Blocks(u64::MAX) };
+        let extent = if extents.present.len() < EXTENTS_MAX { extent } else { all };
+        let number = extents.added;
+        let before = extents.present.iter_mut().find(|old| (old.epoch, old.extent) == (epoch, extent));
+        let is_news = before.is_none();
+        match before {
+            Some(old) => old.number = number,
+            None => extents.present.push(Unsettled { number, epoch, extent }),
+        }
+        extents.added += 1;
+        self.is_any.store(true, Relaxed);
+        is_news
+    }
+
+    /// A mark for [`UnsettledExtents::end_before`]: those that are there are before it.
+    pub(crate) fn mark(&self) -> u64 {
+        self.extents.lock().added
+    }
+
+    /// Those from before `mark` have ended.
+    pub(crate) fn end_before(&self, mark: u64) {
+        let mut extents = self.extents.lock();
+        extents.present.retain(|unsettled| unsettled.number >= mark);
+        self.is_any.store(!extents.present.is_empty(), Relaxed);
+    }
+
+    /// Whether any of these blocks has a write with this outcome.
+    pub(crate) fn has(
+        &self,
+        extent: Extent,
+        meant: WriteOutcome,
+        outcome: impl Fn(u64) -> WriteOutcome,
+    ) -> bool {
+        self.is_any.load(Relaxed) && self.look(extent, meant, outcome)
+    }
+
+    #[cold]
+    fn look(&self, extent: Extent, meant: WriteOutcome, outcome: impl Fn(u64) -> WriteOutcome) -> bool {
+        let mut extents = self.extents.lock();
+        extents.present.retain(|unsettled| outcome(unsettled.epoch) != WriteOutcome::Ended);
+        self.is_any.store(!extents.present.is_empty(), Relaxed);
+        extents
+            .present
+            .iter()
+            .any(|unsettled| unsettled.extent.overlaps(extent) && outcome(unsettled.epoch) == meant)
+    }
+}
+
+// The I_T nexus of a session.
+
+/// The two ports of a session (the I_T nexus, RFC 7143 section 4.4.1), and the address of the target's.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Nexus {
+    /// Our iSCSI name. With `isid` it is the initiator port, to which persistent reservations belong.
+    pub initiator: String,
+    /// The ISID.
+    pub isid: Isid,
+    /// The target's iSCSI name; empty for discovery.
+    pub target: String,
+    /// The portal group tag: with the target's name it is the target port. `None` if the target did not
+    /// report it.
+    pub target_portal_group_tag: Option<u16>,
+    /// The TSIH.
+    pub tsih: Tsih,
+    /// The portal of the login, after redirections.
+    pub address: SocketAddr,
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::session_state::WriteOutcome::{Ended, InSession, Unsettled};
 
     struct Scene {
         state: SessionState,
@@ -580,5 +694,51 @@ mod tests {
             );
             assert_eq!(scene.fault(), Some(Fault::SessionOver));
         }
+    }
+
+    #[test]
+    fn blocks_are_barred_until_their_session_is_settled() {
+        let unsettled = UnsettledExtents::default();
+        unsettled.add(3, Extent::new(10, 5));
+        unsettled.add(4, Extent::new(100, 1));
+        let has = |extent| unsettled.has(extent, Unsettled, |_| Unsettled);
+        assert!(has(Extent::new(14, 1)) && !has(Extent::new(15, 1)));
+        let one = |epoch| if epoch == 3 { Ended } else { Unsettled };
+        assert!(!unsettled.has(Extent::new(14, 1), Unsettled, one));
+        assert!(has(Extent::new(100, 1)) && !has(Extent::new(14, 1)));
+    }
+
+    #[test]
+    fn blocks_of_a_write_that_its_session_still_has_are_barred_once_that_is_lost() {
+        let unsettled = UnsettledExtents::default();
+        unsettled.add(3, Extent::new(10, 5));
+        let (early, block) = (|_| InSession, Extent::new(14, 1));
+        assert!(!unsettled.has(block, Unsettled, early) && unsettled.has(block, InSession, early));
+        assert!(unsettled.has(block, Unsettled, |_| Unsettled));
+    }
+
+    #[test]
+    fn those_that_have_ended_bar_nothing_and_later_ones_do() {
+        let unsettled = UnsettledExtents::default();
+        unsettled.add(3, Extent::new(10, 5));
+        let mark = unsettled.mark();
+        unsettled.add(3, Extent::new(20, 5));
+        unsettled.end_before(mark);
+        let has = |extent| unsettled.has(extent, Unsettled, |_| Unsettled);
+        assert!(!has(Extent::new(10, 5)) && has(Extent::new(20, 5)));
+        let mark = unsettled.mark();
+        unsettled.add(3, Extent::new(20, 5)); // once more
+        unsettled.end_before(mark);
+        assert!(has(Extent::new(20, 5)));
+    }
+
+    #[test]
+    fn too_many_bar_everything() {
+        let unsettled = UnsettledExtents::default();
+        for lba in 0..10_000 {
+            unsettled.add(0, Extent::new(lba, 1));
+        }
+        assert!(unsettled.has(Extent::new(1 << 40, 1), Unsettled, |_| Unsettled));
+        assert!(unsettled.extents.lock().present.len() <= EXTENTS_MAX + 1);
     }
 }

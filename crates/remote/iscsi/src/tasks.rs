@@ -11,10 +11,11 @@ use block::{Buffer, Slice};
 use failover::{Ahead, Patience};
 use iscsi::initiator::{ConnectionId, TaskId};
 use iscsi::pdu::Lun;
+use scsi::cdb::Cdb;
 
+use crate::effect::Account;
 use crate::error::CommandError;
-use crate::statistics::Account;
-use crate::timeouts::{EscalationStep, Timeouts};
+use crate::url::{EscalationStep, Timeouts};
 
 /// The data of a command.
 #[derive(Debug, Default)]
@@ -122,6 +123,20 @@ pub(crate) struct Overdue {
     pub(crate) lun: Lun,
     /// The step to take now.
     pub(crate) step: EscalationStep,
+}
+
+/// A command to send.
+pub struct CommandSpec {
+    /// The address of its logical unit.
+    pub lun: Lun,
+    /// The command.
+    pub cdb: Cdb,
+    /// Its data.
+    pub transfer: Transfer,
+    /// The session it is meant for, by number of reinstatements; `None` for any.
+    pub epoch: Option<u64>,
+    /// Timeouts are not reported: the requester waits for the end, to send it again.
+    pub waits_for_end: bool,
 }
 
 /// A new command.

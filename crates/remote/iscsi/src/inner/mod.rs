@@ -3,33 +3,35 @@
 //! `connections` are added and removed, `commands` are submitted and escalated, `requests` are everything
 //! else (functions, pings, text), and `events` delivers the machine's events for all of them.
 
-mod commands;
-mod connections;
-mod events;
-mod requests;
 #[cfg(test)]
 mod tests;
 
 use std::collections::VecDeque;
+use std::mem;
+use std::rc::Rc;
 use std::sync::Arc;
-use std::task::Waker;
-use std::time::Instant;
+use std::task::{Poll, Waker};
+use std::time::{Duration, Instant};
 
-use iscsi::initiator::Session as Machine;
+use derive_more::Display;
+use iscsi::initiator::{
+    Command, ConnectionId, ConnectionStart, Event, Failure, LogoutScope, PingId, Session as Machine,
+    SubmitError, TaskId, Times, TmfId,
+};
+use iscsi::pdu::{
+    AsyncEvent, AsyncMessage, Cid, LogoutReason, LogoutResult, Lun, TaskAttribute,
+    TaskManagementFunction as Function, TaskManagementResult,
+};
+use reactor::{Receiver, Sender, Stream, mailbox};
+use scsi::LunAddress;
 
-use self::connections::LiveConnection;
-use self::requests::TextExchange;
-use crate::caches::Caches;
-use crate::management::Functions;
-use crate::pings::Pings;
-use crate::registrations::Registrations;
+use crate::caches::{CacheEffect, Caches};
+use crate::effect::{Account, Effect, Registrations};
+use crate::error::{CommandError, Ending};
 use crate::session_state::SessionState;
-use crate::statistics::{Meter, Statistics};
-use crate::tasks::Tasks;
-use crate::timeouts::Timeouts;
-
-pub(crate) use self::commands::Submitted;
-pub(crate) use self::connections::{Outage, Restart};
+use crate::statistics::{Class, ConnectionStatistics, Meter, Outcome, Statistics};
+use crate::tasks::{CommandSpec, NewTask, Overdue, Status, Tasks, Ticket};
+use crate::url::{EscalationStep, Timeouts};
 
 /// The state of a session, behind [`crate::session::Session`].
 pub(crate) struct SessionInner {
@@ -108,5 +110,690 @@ impl SessionInner {
             &self.machine,
             self.connections.iter().filter_map(LiveConnection::statistics).collect(),
         )
+    }
+}
+
+// Task management functions requested by a caller (SAM-5 clause 7, RFC 7143 section 11.5).
+//
+// Those of the session itself, to abort a dropped command, are not waited for: the end of the command is
+// their result.
+
+/// A task management function.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Display)]
+pub enum Management {
+    /// Ends all commands of this session on a logical unit.
+    #[display("ABORT TASK SET")]
+    AbortTaskSet(Lun),
+    /// Ends all commands of all sessions on a logical unit.
+    #[display("CLEAR TASK SET")]
+    ClearTaskSet(Lun),
+    /// Ends an auto contingent allegiance.
+    #[display("CLEAR ACA")]
+    ClearAca(Lun),
+    /// Ends all commands on a logical unit and resets it to its power-on state. Persistent reservations stay,
+    /// those by RESERVE(6) do not.
+    #[display("LOGICAL UNIT RESET")]
+    LogicalUnitReset(Lun),
+    /// Resets all logical units.
+    #[display("TARGET WARM RESET")]
+    TargetWarmReset,
+    /// Resets all logical units and ends all sessions, this one too.
+    #[display("TARGET COLD RESET")]
+    TargetColdReset,
+    /// Queries whether any command of this session is outstanding on a logical unit (RFC 7144).
+    #[display("QUERY TASK SET")]
+    QueryTaskSet(Lun),
+    /// Queries whether a unit attention is pending on a logical unit (RFC 7144).
+    #[display("QUERY ASYNCHRONOUS EVENT")]
+    QueryAsynchronousEvent(Lun),
+    /// Ends all commands of this session on a logical unit, and its reservation by RESERVE(6) (RFC 7144).
+    #[display("I_T NEXUS RESET")]
+    ITNexusReset(Lun),
+}
+
+impl Management {
+    pub(crate) fn function(self) -> Function {
+        match self {
+            Management::AbortTaskSet(_) => Function::AbortTaskSet,
+            Management::ClearTaskSet(_) => Function::ClearTaskSet,
+            Management::ClearAca(_) => Function::ClearAca,
+            Management::LogicalUnitReset(_) => Function::LogicalUnitReset,
+            Management::TargetWarmReset => Function::TargetWarmReset,
+            Management::TargetColdReset => Function::TargetColdReset,
+            Management::QueryTaskSet(_) => Function::QueryTaskSet,
+            Management::QueryAsynchronousEvent(_) => Function::QueryAsynchronousEvent,
+            Management::ITNexusReset(_) => Function::ITNexusReset,
+        }
+    }
+
+    /// "Reserved" for the functions that concern the whole target (RFC 7143 section 11.5.3).
+    pub(crate) fn lun(self) -> Lun {
+        match self {
+            Management::AbortTaskSet(lun)
+            | Management::ClearTaskSet(lun)
+            | Management::ClearAca(lun)
+            | Management::LogicalUnitReset(lun)
+            | Management::QueryTaskSet(lun)
+            | Management::QueryAsynchronousEvent(lun)
+            | Management::ITNexusReset(lun) => lun,
+            Management::TargetWarmReset | Management::TargetColdReset => Lun(0),
+        }
+    }
+}
+
+/// Outstanding functions with a waiting caller.
+#[derive(Default)]
+pub(crate) struct Functions(Vec<(TmfId, Sender<TaskManagementResult>)>);
+
+impl Functions {
+    pub(crate) fn asked(&mut self, tmf: TmfId) -> Receiver<TaskManagementResult> {
+        let (sender, receiver) = mailbox();
+        self.0.push((tmf, sender));
+        receiver
+    }
+
+    /// Completes a function; without a result the receiver is closed.
+    pub(crate) fn answered(&mut self, tmf: TmfId, result: Option<TaskManagementResult>) {
+        let Some(place) = self.0.iter().position(|(asked, _)| *asked == tmf) else { return };
+        let (_, sender) = self.0.swap_remove(place);
+        if let Some(result) = result {
+            // The caller was dropped.
+            let _ = sender.send(result);
+        }
+    }
+}
+
+// NOP-Outs of a caller, to measure round-trip times and check data.
+//
+// The keepalive pings of the session are the machine's, without a waiting caller.
+
+/// The response to a ping.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Pong {
+    /// From submission to response.
+    pub time: Duration,
+    /// The returned data: those sent, up to the data segment limits of both sides, if the target is correct.
+    pub data: Vec<u8>,
+}
+
+/// Outstanding pings with a waiting caller.
+#[derive(Default)]
+pub(crate) struct Pings(Vec<(PingId, Sender<Vec<u8>>)>);
+
+impl Pings {
+    pub(crate) fn asked(&mut self, ping: PingId) -> Receiver<Vec<u8>> {
+        let (sender, receiver) = mailbox();
+        self.0.push((ping, sender));
+        receiver
+    }
+
+    /// Completes a ping; without data the receiver is closed.
+    pub(crate) fn answered(&mut self, ping: PingId, data: Option<Vec<u8>>) {
+        let Some(place) = self.0.iter().position(|(asked, _)| *asked == ping) else { return };
+        let (_, sender) = self.0.swap_remove(place);
+        if let Some(data) = data {
+            // The caller was dropped.
+            let _ = sender.send(data);
+        }
+    }
+}
+
+// Requests other than commands: task management functions, pings, and SendTargets.
+
+/// The text exchange; there is at most one.
+pub(crate) enum TextExchange {
+    Idle,
+    Sent(Option<Waker>),
+    Received(Vec<u8>),
+}
+
+impl SessionInner {
+    /// Sends a task management function; the receiver gets the response.
+    pub(crate) fn manage(
+        &mut self,
+        what: Management,
+    ) -> Result<Receiver<TaskManagementResult>, CommandError> {
+        let first =
+            self.connections.first().map(|connection| connection.id).ok_or(CommandError::ConnectionLost)?;
+        let asked = self.machine.manage(self.now, first, what.function(), what.lun());
+        let answer = self.functions.asked(asked.ok_or(CommandError::ConnectionLost)?);
+        self.wake_connections();
+        Ok(answer)
+    }
+
+    /// Pings the target by one connection or by any; the receiver gets the returned data.
+    pub(crate) fn ping(&mut self, cid: Option<Cid>, data: &[u8]) -> Result<Receiver<Vec<u8>>, CommandError> {
+        let by = self.connections.iter().find(|connection| cid.is_none_or(|cid| connection.cid == cid));
+        let by = by.ok_or(CommandError::ConnectionLost)?.id;
+        let answer = self.pings.asked(self.machine.ping(by, data).ok_or(CommandError::ConnectionLost)?);
+        self.wake_connections();
+        Ok(answer)
+    }
+
+    /// Sends SendTargets.
+    pub(crate) fn ask_for_targets(&mut self, which: &str) -> Result<(), CommandError> {
+        let first =
+            self.connections.first().map(|connection| connection.id).ok_or(CommandError::ConnectionLost)?;
+        if !self.machine.send_targets(first, which) {
+            return Err(CommandError::ConnectionLost);
+        }
+        self.text = TextExchange::Sent(None);
+        self.wake_connections();
+        Ok(())
+    }
+
+    pub(crate) fn poll_text(&mut self, waker: &Waker) -> Poll<Result<Vec<u8>, CommandError>> {
+        match std::mem::replace(&mut self.text, TextExchange::Idle) {
+            TextExchange::Received(text) => Poll::Ready(Ok(text)),
+            TextExchange::Idle => Poll::Ready(Err(CommandError::ConnectionLost)),
+            TextExchange::Sent(_) => {
+                self.text = TextExchange::Sent(Some(waker.clone()));
+                Poll::Pending
+            }
+        }
+    }
+}
+
+// The connections of a session: added, lost and removed, and the effect on the session.
+
+/// A live connection, as far as other tasks than its own need it.
+pub(crate) struct LiveConnection {
+    pub(crate) id: ConnectionId,
+    pub(crate) cid: Cid,
+    pub(crate) under_way: usize,
+    /// Why its task is to close it.
+    pub(crate) ending: Option<Ending>,
+    pub(crate) task: Option<Waker>,
+    /// For its addresses and its path.
+    stream: Option<Rc<dyn Stream>>,
+}
+
+impl LiveConnection {
+    pub(crate) fn statistics(&self) -> Option<ConnectionStatistics> {
+        let stream = self.stream.as_ref()?;
+        Some(ConnectionStatistics {
+            cid: self.cid,
+            local: stream.local(),
+            peer: stream.peer(),
+            path: stream.path(),
+        })
+    }
+}
+
+/// How a session was restarted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Restart {
+    /// In the same portal group: the target has ended all earlier commands.
+    Reinstated,
+    /// In another one: earlier commands may still be executed.
+    Moved,
+}
+
+/// An outage of the session.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Outage {
+    pub(crate) away: Duration,
+    /// Commands outstanding when it began.
+    pub(crate) commands: usize,
+    /// Those of them that may still be executed.
+    pub(crate) unsettled: usize,
+    /// LUNs with registrations that are no longer valid.
+    pub(crate) orphaned: Vec<Lun>,
+}
+
+impl SessionInner {
+    /// Adds a connection.
+    pub(crate) fn add_connection(&mut self, now: Instant, cid: Cid, start: ConnectionStart) -> ConnectionId {
+        let id = self.machine.add_connection(now, cid, start);
+        self.connections.push(LiveConnection {
+            id,
+            cid,
+            under_way: 0,
+            ending: None,
+            task: None,
+            stream: None,
+        });
+        self.state.joined(cid);
+        id
+    }
+
+    /// Keeps a connection's stream for the statistics.
+    pub(crate) fn watch(&mut self, id: ConnectionId, stream: &Rc<dyn Stream>) {
+        if let Some(connection) = self.connection(id) {
+            connection.stream = Some(Rc::clone(stream));
+        }
+    }
+
+    /// Begins an iteration of a connection's task; `task` is woken when there is something to send.
+    pub(crate) fn begin_round(&mut self, id: ConnectionId, now: Instant, task: &Waker) {
+        self.now = now;
+        let changed = |connection: &&mut LiveConnection| {
+            !connection.task.as_ref().is_some_and(|kept| kept.will_wake(task))
+        };
+        if let Some(connection) = self.connection(id).filter(changed) {
+            connection.task = Some(task.clone());
+        }
+    }
+
+    /// Whether this connection, or any, is alive.
+    pub(crate) fn has_connection(&self, cid: Option<Cid>) -> bool {
+        self.connections.iter().any(|connection| cid.is_none_or(|cid| connection.cid == cid))
+    }
+
+    /// Number of outstanding commands of a connection.
+    pub(crate) fn under_way(&mut self, id: ConnectionId) -> usize {
+        self.connection(id).map_or(0, |connection| connection.under_way)
+    }
+
+    /// Why a connection is to be closed now, if it is.
+    pub(crate) fn ending_of(&mut self, id: ConnectionId) -> Option<Ending> {
+        self.connection(id)?.ending.take()
+    }
+
+    /// Why a connection closed by the target has ended: a target that confirms a logout closes all
+    /// connections of the session, most of them without a PDU.
+    pub(crate) fn closed_by_target(&mut self, id: ConnectionId) -> Ending {
+        let otherwise = if self.is_leaving { Ending::LoggedOut } else { Ending::Closed };
+        self.ending_of(id).unwrap_or(otherwise)
+    }
+
+    /// Removes a connection, with its commands.
+    pub(crate) fn remove_connection(&mut self, id: ConnectionId) {
+        self.machine.remove_connection(self.now, id);
+        if let Some(place) = self.connections.iter().position(|connection| connection.id == id) {
+            let connection = self.connections.swap_remove(place);
+            self.deliver_events();
+            self.connection_lost(connection.cid);
+        }
+        self.wake_connections();
+    }
+
+    fn connection_lost(&mut self, cid: Cid) {
+        self.meter.incidents.connections_lost += u64::from(!self.is_leaving && !self.is_logged_out);
+        if !self.connections.is_empty() {
+            self.state.connection_lost(cid, self.now + self.timeouts.reset);
+            return self.settle_losses();
+        }
+        // No connection is left for an answer.
+        self.logout_due = None;
+        match self.will_reconnect() {
+            true => self.state.session_lost(self.now),
+            false => self.end(self.is_logged_out),
+        }
+        if let TextExchange::Sent(waker) = std::mem::replace(&mut self.text, TextExchange::Idle) {
+            waker.into_iter().for_each(Waker::wake);
+        }
+    }
+
+    /// Whether the session is restarted when its last connection is lost.
+    pub(crate) fn will_reconnect(&self) -> bool {
+        !self.is_leaving && !self.timeouts.reconnect.is_zero()
+    }
+
+    /// The session is over; all waiting tasks are woken.
+    fn end(&mut self, settled: bool) {
+        self.state.end(settled);
+        self.waiting.drain(..).for_each(Waker::wake);
+        self.ended.drain(..).for_each(Waker::wake);
+    }
+
+    /// Logs out lost connections by a live one, so that their commands are settled.
+    pub(crate) fn settle_losses(&mut self) {
+        let Some(via) = self.connections.first().map(|connection| connection.id) else { return };
+        while let Some(cid) = self.state.next_to_settle() {
+            if !self.machine.log_out_other(self.now, via, cid) {
+                // It is logging out too, and the end of the session settles this.
+                return self.state.settling_failed(cid);
+            }
+        }
+    }
+
+    /// The session was restarted, with this machine.
+    pub(crate) fn restart(&mut self, now: Instant, machine: Machine, how: Restart) -> Outage {
+        self.now = now;
+        let before = std::mem::replace(&mut self.machine, machine);
+        // A target that confirmed a logout has ended all commands.
+        let unsettled = if std::mem::take(&mut self.is_logged_out) { 0 } else { self.unsettled };
+        self.unsettled = 0;
+        let (unsettled, orphaned) = match how {
+            Restart::Reinstated => (0, Vec::new()),
+            Restart::Moved => (unsettled, self.registrations.moved()),
+        };
+        let away = match how {
+            Restart::Reinstated => self.state.reinstated(now),
+            Restart::Moved => self.state.moved(now, unsettled > 0),
+        };
+        self.meter.reconnected(before.counters(), away);
+        self.waiting.drain(..).for_each(Waker::wake);
+        Outage { away, commands: std::mem::take(&mut self.lost_commands), unsettled, orphaned }
+    }
+
+    /// Marks a connection as missing, to be logged in later.
+    pub(crate) fn connection_missing(&mut self, cid: Cid) {
+        self.state.connection_missing(cid, self.now);
+    }
+
+    /// The state of the session.
+    pub(crate) fn state(&mut self) -> &mut SessionState {
+        &mut self.state
+    }
+
+    /// Whether the session will not be restored.
+    pub(crate) fn is_over(&self) -> bool {
+        self.state.is_over()
+    }
+
+    pub(crate) fn poll_over(&mut self, waker: &Waker) -> Poll<()> {
+        if self.state.is_over() {
+            return Poll::Ready(());
+        }
+        self.ended.push(waker.clone());
+        Poll::Pending
+    }
+
+    /// Ends the session by a final logout.
+    pub(crate) fn log_out(&mut self) {
+        self.is_leaving = true;
+        match self.connections.first().map(|connection| connection.id) {
+            Some(first) => drop(self.machine.log_out(self.now, first, LogoutReason::CloseSession)),
+            None => self.end(false),
+        }
+        self.wake_connections();
+    }
+
+    /// The target requested the logout; the session is restarted after it.
+    pub(crate) fn log_out_for_now(&mut self, by: ConnectionId) {
+        self.machine.log_out(self.now, by, LogoutReason::CloseSession);
+        // A repeated request does not extend the deadline.
+        self.logout_due.get_or_insert(self.now + self.timeouts.reset);
+        self.wake_connections();
+    }
+
+    /// The same, and nothing that this machine has not sent yet is delivered.
+    pub(crate) fn reset(&mut self) {
+        self.connections.iter().flat_map(|connection| &connection.stream).for_each(|stream| stream.reset());
+        self.give_up();
+    }
+
+    /// Closes all connections without a logout.
+    pub(crate) fn give_up(&mut self) {
+        self.end_all(|| Ending::Closed);
+    }
+
+    pub(crate) fn end_all(&mut self, why: impl Fn() -> Ending) {
+        self.connections.iter_mut().for_each(|connection| connection.ending = Some(why()));
+        self.wake_connections();
+    }
+
+    pub(crate) fn connection(&mut self, id: ConnectionId) -> Option<&mut LiveConnection> {
+        self.connections.iter_mut().find(|connection| connection.id == id)
+    }
+
+    pub(crate) fn wake_connections(&self) {
+        self.connections
+            .iter()
+            .filter_map(|connection| connection.task.as_ref())
+            .for_each(Waker::wake_by_ref);
+    }
+}
+
+// Commands: submission, abort, timeouts and escalation.
+
+/// The result of a submission.
+pub(crate) enum Submitted {
+    /// Sent, with its data.
+    Sent(Ticket),
+    NoRoom,
+    Failed(CommandError),
+}
+
+impl SessionInner {
+    /// Records how long a command waited before its submission.
+    pub(crate) fn note_wait(&mut self, ticket: Ticket, since: Instant) {
+        let waited = self.now.saturating_duration_since(since);
+        if let Some(account) = self.tasks.account(ticket) {
+            account.waited_ns = u64::try_from(waited.as_nanos()).unwrap_or(u64::MAX);
+        }
+    }
+
+    /// Submits a command to the machine, or registers `waker` for room in the window.
+    pub(crate) fn submit(&mut self, spec: &mut CommandSpec, waker: &Waker) -> Submitted {
+        let lengths = (u32::try_from(spec.transfer.in_bytes()), u32::try_from(spec.transfer.out_bytes()));
+        let (Ok(read_bytes), Ok(write_bytes)) = lengths else {
+            return Submitted::Failed(CommandError::TooLong);
+        };
+        if self.state.is_awaited() {
+            self.waiting.push_back(waker.clone());
+            return Submitted::NoRoom;
+        }
+        if spec.epoch.is_some_and(|epoch| epoch != self.state.epoch()) {
+            return Submitted::Failed(CommandError::Reinstated);
+        }
+        let Some(connection) = self.connections.iter_mut().min_by_key(|connection| connection.under_way)
+        else {
+            return Submitted::Failed(CommandError::ConnectionLost);
+        };
+        let (lun, attribute) = (spec.lun, TaskAttribute::Simple);
+        let command = Command { lun, cdb: &spec.cdb, attribute, read_bytes, write_bytes };
+        match self.machine.submit(self.now, connection.id, &command) {
+            Ok(id) => {
+                connection.under_way += 1;
+                connection.task.iter().for_each(Waker::wake_by_ref);
+                let until = self.now + self.timeouts.command;
+                let effect = Effect::from_cdb(&spec.cdb, spec.transfer.sent());
+                let class = Class::from_cdb(&spec.cdb);
+                let account = Account { class, effect, waited_ns: 0 };
+                let (transfer, waits_for_end) = (mem::take(&mut spec.transfer), spec.waits_for_end);
+                let beginning =
+                    NewTask { id, connection: connection.id, lun, transfer, until, waits_for_end, account };
+                Submitted::Sent(self.tasks.insert(beginning, waker.clone()))
+            }
+            // The target requested the logout of this connection: the session will be restarted.
+            Err(SubmitError::NotConnected) if self.will_reconnect() => {
+                self.waiting.push_back(waker.clone());
+                Submitted::NoRoom
+            }
+            Err(SubmitError::NoRoom) => {
+                self.waiting.push_back(waker.clone());
+                Submitted::NoRoom
+            }
+            Err(SubmitError::NotConnected | SubmitError::CdbLength) => {
+                Submitted::Failed(CommandError::ConnectionLost)
+            }
+        }
+    }
+
+    /// How long a request that has waited since `since` has waited while the session was up.
+    pub(crate) fn waited(&self, since: Instant) -> Duration {
+        self.state.waited(since, self.now)
+    }
+
+    /// The requester was dropped: the command is aborted.
+    pub(crate) fn abandon(&mut self, ticket: Ticket) {
+        if let Some(task) = self.tasks.orphan(ticket, self.now + self.timeouts.abort) {
+            self.abort(task);
+            self.deliver_events();
+            self.wake_connections();
+        }
+    }
+
+    fn abort(&mut self, task: TaskId) {
+        let asked = self.machine.abort_task(self.now, task);
+        self.meter.incidents.aborts += u64::from(asked.is_some());
+    }
+
+    /// Wakes one waiting request for every command that fits into the window.
+    pub(crate) fn wake_waiting(&mut self) {
+        if self.waiting.is_empty() {
+            return;
+        }
+        for _ in 0..self.machine.room() {
+            let Some(waker) = self.waiting.pop_front() else { return };
+            waker.wake();
+        }
+    }
+
+    /// Processes expired timeouts: those of the machine, of commands, and of requests that wait for room or
+    /// for the session.
+    pub(crate) fn pass_time(&mut self, now: Instant) {
+        self.now = now;
+        self.machine.handle_timeout(now);
+        let machine = &self.machine;
+        self.tasks.note_progress(now, self.timeouts.command, |task| machine.moved_bytes(task));
+        let overdue = self.tasks.escalate(now, &self.timeouts);
+        self.escalate(&overdue);
+        if self.state.is_overdue(now) {
+            tracing::warn!("the target does not let go of a lost connection: the session is begun again");
+            self.end_all(|| Ending::Unresponsive);
+        }
+        if self.logout_due.take_if(|due| *due <= now).is_some() {
+            tracing::warn!(
+                "the target does not answer the logout that it asked for: the session is begun again"
+            );
+            self.end_all(|| Ending::Unresponsive);
+        }
+        if self.state.fail_requests_after(self.timeouts.reconnect, now) {
+            tracing::warn!("the session has been lost for too long: requests fail from now on");
+            self.waiting.drain(..).for_each(Waker::wake);
+        }
+        self.deliver_events();
+        self.wake_connections();
+        // Waiting requests check their own timeouts.
+        self.waiting.drain(..).for_each(Waker::wake);
+    }
+
+    /// Escalates commands that do not end: one reset, for any number of commands.
+    fn escalate(&mut self, overdue: &[Overdue]) {
+        let mut resets = Vec::new();
+        for &Overdue { id, lun, step } in overdue {
+            match step {
+                EscalationStep::Wait => {}
+                EscalationStep::AbortTask => {
+                    self.meter.incidents.timeouts += 1;
+                    self.abort(id);
+                }
+                EscalationStep::LogicalUnitReset => resets.push((Function::LogicalUnitReset, lun)),
+                EscalationStep::TargetReset => resets.push((Function::TargetWarmReset, Lun(0))),
+                EscalationStep::LeaveSession => self.end_all(|| Ending::Unresponsive),
+            }
+        }
+        for (index, &(function, lun)) in resets.iter().enumerate() {
+            if resets[..index].contains(&(function, lun)) {
+                continue;
+            }
+            let at = LunAddress::parse(lun.0);
+            tracing::warn!(?function, lun = %at, "commands neither end nor can be aborted");
+            if let Some(by) = self.connections.first().map(|connection| connection.id) {
+                self.machine.manage(self.now, by, function, lun);
+                self.meter.incidents.resets += 1;
+            }
+        }
+    }
+}
+
+// Delivery of the machine's events.
+
+impl SessionInner {
+    /// Delivers all events of the machine.
+    pub(crate) fn deliver_events(&mut self) {
+        while let Some(event) = self.machine.poll_event() {
+            self.deliver(event);
+        }
+        self.wake_waiting();
+    }
+
+    fn deliver(&mut self, event: Event) {
+        match event {
+            Event::Done { task, status, sense, residual, data_in_bytes, times, .. } => {
+                let in_bytes = data_in_bytes as usize;
+                self.finish(task, Ok(Status { status, sense, in_bytes, residual }), &times);
+            }
+            Event::Failed { task, why } => self.finish(task, Err(meaning(why)), &Times::default()),
+            Event::Text { text, .. } => {
+                if let TextExchange::Sent(waker) =
+                    std::mem::replace(&mut self.text, TextExchange::Received(text))
+                {
+                    waker.into_iter().for_each(Waker::wake);
+                }
+            }
+            Event::LoggedOut { leaving: LogoutScope::Session | LogoutScope::Connection, result, .. } => {
+                self.is_logged_out = result == Some(LogoutResult::Success);
+                self.end_all(|| Ending::LoggedOut);
+            }
+            Event::LoggedOut { leaving: LogoutScope::OtherConnection(cid), result, .. } => {
+                self.connection_logged_out(cid, result)
+            }
+            Event::Close { connection, reason: _ } => {
+                if let Some(connection) = self.connection(connection) {
+                    connection.ending = Some(Ending::Silent);
+                    connection.task.iter().for_each(Waker::wake_by_ref);
+                }
+            }
+            Event::Message { connection, message, sense } => {
+                self.handle_message(connection, &message, &sense)
+            }
+            Event::Managed { tmf, result } => self.functions.answered(tmf, result),
+            Event::Pong { ping, data } => self.pings.answered(ping, data),
+        }
+    }
+
+    /// The target has answered the logout of a lost connection. If it cannot log it out, the session is
+    /// dropped: reinstating it ends all of its tasks.
+    pub(crate) fn connection_logged_out(&mut self, cid: Cid, result: Option<LogoutResult>) {
+        match result {
+            Some(LogoutResult::Success | LogoutResult::CidNotFound) => {
+                self.state.settle(cid);
+                if self.state.is_settled() {
+                    self.unsettled = 0;
+                }
+            }
+            None => {
+                self.state.settling_failed(cid);
+                self.settle_losses();
+            }
+            Some(_) => self.end_all(|| Ending::Unresponsive),
+        }
+    }
+
+    /// Section 11.9.1: after a request to log out, "this Async Message MUST be sent on the same connection as
+    /// the one requesting to be logged out"; Parameter2 of the others is Time2Wait.
+    fn handle_message(&mut self, connection: ConnectionId, message: &AsyncMessage, sense: &[u8]) {
+        tracing::debug!(?message, "the target says something of its own accord");
+        match message.event {
+            AsyncEvent::LogoutRequested => self.log_out_for_now(connection),
+            AsyncEvent::ConnectionDropped | AsyncEvent::SessionDropped => {
+                let [_, time2wait, _] = message.parameters;
+                self.state.set_time2wait(Duration::from_secs(time2wait.into()));
+            }
+            AsyncEvent::Scsi => self.caches.note_sense(message.lun, sense),
+            AsyncEvent::NegotiationRequested | AsyncEvent::TasksTerminated | AsyncEvent::Other(_) => {}
+        }
+    }
+
+    fn finish(&mut self, task: TaskId, outcome: Result<Status, CommandError>, times: &Times) {
+        let is_lost = outcome == Err(CommandError::ConnectionLost);
+        let how = Outcome::from_result(&outcome);
+        let trace = CacheEffect::from_outcome(&outcome);
+        let Some(left) = self.tasks.end(task, outcome) else { return };
+        if is_lost {
+            self.lost_commands += 1;
+            self.unsettled += usize::from(left.account.effect.changes_something());
+        }
+        self.caches.note(left.lun, left.account.effect, trace);
+        if trace == CacheEffect::Done {
+            self.registrations.note(left.lun, left.account.effect);
+        }
+        self.meter.ended(&left, how, times);
+        if let Some(connection) = self.connection(left.connection) {
+            connection.under_way = connection.under_way.saturating_sub(1);
+        }
+    }
+}
+
+fn meaning(failure: Failure) -> CommandError {
+    match failure {
+        Failure::ConnectionLost => CommandError::ConnectionLost,
+        Failure::Aborted => CommandError::Aborted,
+        Failure::Rejected(_) | Failure::TargetFailure => CommandError::Rejected,
     }
 }

@@ -13,11 +13,10 @@ use iscsi::pdu::{
 use iscsi::serial::Sn;
 use scsi::cdb;
 
-use super::{Restart, SessionInner, Submitted};
 use crate::error::{CommandError, Ending};
-use crate::session::CommandSpec;
-use crate::tasks::{Ticket, Transfer};
-use crate::timeouts::Timeouts;
+use crate::inner::{Restart, SessionInner, Submitted};
+use crate::tasks::{CommandSpec, Ticket, Transfer};
+use crate::url::Timeouts;
 
 const SECOND: Duration = Duration::from_secs(1);
 const PATIENCE: Timeouts = Timeouts {

@@ -10,27 +10,26 @@
 //! Nothing secret is recorded: CHAP's answers are hashes of secrets. The first 64 bytes of the blocks that
 //! were read and written are.
 
-mod byte_ring;
-mod conversation;
-mod pcapng;
 mod tape;
 #[cfg(test)]
 mod tests;
-mod whole;
 
 use std::collections::VecDeque;
 use std::fmt;
 use std::fs::{self, OpenOptions};
 use std::io::{self, Write};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, OnceLock};
-use std::time::{Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use block::{Lock, LockGuard};
-use conversation::Clock;
-use pcapng::{Packet, Writer};
+
+use crate::recorder::tape::Recorded;
+
 pub(crate) use tape::{Direction, Ends, Tape};
 
 /// Remembers the last PDUs of every connection that is made with it, in both directions.
@@ -167,14 +166,14 @@ pub fn pcapng<'a>(recorders: impl IntoIterator<Item = &'a FlightRecorder>) -> Ve
 
 fn file(tapes: &[(Tape, Clock)]) -> Vec<u8> {
     let mut writer = Writer::new(concat!("linerate ", env!("CARGO_PKG_VERSION")), REMARK);
-    let mut packets: Vec<Packet> = Vec::new();
+    let mut all: Vec<Packet> = Vec::new();
     for (interface, (tape, clock)) in (0..).zip(tapes) {
         let Ends { peer, cid, target, .. } = tape.ends();
         writer.interface(&format!("{peer}, CID {cid}"), target.as_deref().unwrap_or("discovery"));
-        packets.extend(conversation::packets(tape, *clock, interface));
+        all.extend(packets(tape, *clock, interface));
     }
-    packets.sort_by_key(|packet| packet.at_ns);
-    packets.iter().for_each(|packet| writer.packet(packet));
+    all.sort_by_key(|packet| packet.at_ns);
+    all.iter().for_each(|packet| writer.packet(packet));
     writer.finish()
 }
 
@@ -229,4 +228,331 @@ impl Drop for Recording {
 fn least_telling(ended: &VecDeque<Arc<Lock<Tape>>>) -> usize {
     let older = ended.iter().take(ended.len().saturating_sub(1));
     older.map(|tape| tape.lock().has_logged_in()).position(|logged_in| !logged_in).unwrap_or(0)
+}
+
+// Converts a tape to packets: a synthetic TCP connection with the recorded PDUs.
+//
+// The original segments are not recorded; a PDU is one packet here, or several if it is longer than a packet
+// can be. Addresses, ports and times are the original ones. Sequence numbers count the bytes that are in the
+// file: PDUs that the tape no longer has leave no gap in them, or every reader would complain of lost
+// segments. Windows are as large as windows can be, checksums of TCP are left to "the hardware", as in
+// captures on the sending host. Data that were not kept are "cut by the snapshot length": readers know
+// those, and check no digest over them.
+
+/// Which moment of the monotonic clock was what time.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Clock {
+    pub(crate) instant: Instant,
+    /// Since 1970.
+    pub(crate) wall: Duration,
+}
+
+impl Clock {
+    /// Nanoseconds since 1970.
+    fn ns(self, at: Instant) -> u64 {
+        let wall = match at.checked_duration_since(self.instant) {
+            Some(later) => self.wall.saturating_add(later),
+            None => self.wall.saturating_sub(self.instant - at),
+        };
+        u64::try_from(wall.as_nanos()).unwrap_or(u64::MAX)
+    }
+}
+
+/// The packets of a tape, in their order.
+pub(crate) fn packets(tape: &Tape, clock: Clock, interface: u32) -> Vec<Packet> {
+    let mut recorded = tape.recorded().peekable();
+    let ending = tape.ending();
+    let Some(begin) = recorded.peek().map(|first| first.at).or(ending.map(|(at, _)| at)) else {
+        return Vec::new();
+    };
+    let mut conversation = Conversation::new(tape.ends(), clock, interface);
+    conversation.open(begin);
+    recorded.for_each(|pdu| conversation.pdu(&pdu));
+    if let Some((at, why)) = ending {
+        conversation.close(at, why);
+    }
+    conversation.packets
+}
+
+struct Conversation {
+    clock: Clock,
+    interface: u32,
+    /// This end's address and the peer's, both of one family.
+    addresses: [SocketAddr; 2],
+    /// The next sequence number of either.
+    sequence: [u32; 2],
+    /// When the last packet was: none is earlier than the one before it.
+    now_ns: u64,
+    packets: Vec<Packet>,
+}
+
+const FIN: u8 = 0x01;
+const SYN: u8 = 0x02;
+const PSH: u8 = 0x08;
+const ACK: u8 = 0x10;
+
+/// MSS 65495, as on the loopback; no operation; window scale 14, the largest (RFC 7323 section 2.3).
+const SYN_OPTIONS: &[u8] = &[2, 4, 0xff, 0xd7, 1, 3, 3, 14];
+const WINDOW: u16 = u16::MAX;
+/// An IPv4 packet of 65535 bytes has room for more, with headers of 40.
+const SEGMENT_BYTES_MAX: usize = 65_000;
+/// Where a TCP header without options ends.
+const TCP_BYTES: usize = 20;
+const IPV4_BYTES: usize = 20;
+const IPV6_BYTES: usize = 40;
+const TCP: u8 = 6;
+const HOPS: u8 = 64;
+
+/// What a packet carries.
+#[derive(Clone, Copy, Default)]
+struct Segment<'a> {
+    flags: u8,
+    options: &'a [u8],
+    kept: &'a [u8],
+    bytes: usize,
+    remark: Option<&'a str>,
+}
+
+impl Conversation {
+    fn new(ends: &Ends, clock: Clock, interface: u32) -> Conversation {
+        // One conversation's first number differs from the next one's, so that two between the same ports are
+        // not taken for one.
+        let sequence = [interface << 16; 2];
+        let addresses = of_one_family(ends);
+        Conversation { clock, interface, addresses, sequence, now_ns: 0, packets: Vec::new() }
+    }
+
+    fn open(&mut self, at: Instant) {
+        let syn = Segment { flags: SYN, options: SYN_OPTIONS, ..Segment::default() };
+        self.segment(at, Direction::Sent, syn);
+        self.segment(at, Direction::Received, Segment { flags: SYN | ACK, ..syn });
+        self.segment(at, Direction::Sent, Segment { flags: ACK, ..Segment::default() });
+    }
+
+    /// Everything that is kept of a PDU fits in its first packet.
+    fn pdu(&mut self, pdu: &Recorded) {
+        let first = pdu.wire_bytes.min(SEGMENT_BYTES_MAX);
+        let kept = &pdu.kept[..pdu.kept.len().min(first)];
+        let flags = PSH | ACK;
+        let segment = Segment { flags, kept, bytes: first, remark: pdu.remark.as_deref(), options: &[] };
+        self.segment(pdu.at, pdu.direction, segment);
+        let mut left = pdu.wire_bytes - first;
+        while left > 0 {
+            let bytes = left.min(SEGMENT_BYTES_MAX);
+            self.segment(pdu.at, pdu.direction, Segment { flags, bytes, ..Segment::default() });
+            left -= bytes;
+        }
+    }
+
+    fn close(&mut self, at: Instant, why: &str) {
+        let fin = Segment { flags: FIN | ACK, remark: Some(why), ..Segment::default() };
+        self.segment(at, Direction::Sent, fin);
+    }
+
+    fn segment(&mut self, at: Instant, direction: Direction, segment: Segment<'_>) {
+        let (from, to) = match direction {
+            Direction::Sent => (0, 1),
+            Direction::Received => (1, 0),
+        };
+        let tcp = self.tcp(from, to, &segment);
+        let mut captured = ip(self.addresses[from], self.addresses[to], tcp.len() + segment.bytes);
+        captured.extend_from_slice(&tcp);
+        let original = captured.len() + segment.bytes;
+        captured.extend_from_slice(segment.kept);
+        self.now_ns = self.now_ns.max(self.clock.ns(at));
+        self.packets.push(Packet {
+            at_ns: self.now_ns,
+            interface: self.interface,
+            captured,
+            original_bytes: original as u32, // a segment is short
+            comment: segment.remark.map(str::to_owned),
+        });
+        let takes_a_number = u32::from(segment.flags & (SYN | FIN) != 0);
+        let next = &mut self.sequence[from];
+        *next = next.wrapping_add(segment.bytes as u32).wrapping_add(takes_a_number);
+    }
+
+    /// RFC 9293 section 3.1.
+    fn tcp(&self, from: usize, to: usize, segment: &Segment<'_>) -> Vec<u8> {
+        let acknowledged = if segment.flags & ACK != 0 { self.sequence[to] } else { 0 };
+        let words = (TCP_BYTES + segment.options.len()) / 4;
+        let mut header = self.addresses[from].port().to_be_bytes().to_vec();
+        header.extend_from_slice(&self.addresses[to].port().to_be_bytes());
+        header.extend_from_slice(&self.sequence[from].to_be_bytes());
+        header.extend_from_slice(&acknowledged.to_be_bytes());
+        header.extend_from_slice(&[(words as u8) << 4, segment.flags]);
+        header.extend_from_slice(&WINDOW.to_be_bytes());
+        header.extend_from_slice(&[0; 4]); // checksum, urgent pointer
+        header.extend_from_slice(segment.options);
+        header
+    }
+}
+
+/// IPv4-mapped if only one of them is an IPv6 address, which no real connection has.
+fn of_one_family(ends: &Ends) -> [SocketAddr; 2] {
+    let (local, peer) = (ends.local, ends.peer);
+    if local.is_ipv4() == peer.is_ipv4() {
+        return [local, peer];
+    }
+    [local, peer].map(|end| SocketAddr::new(IpAddr::V6(mapped(end.ip())), end.port()))
+}
+
+fn mapped(address: IpAddr) -> Ipv6Addr {
+    match address {
+        IpAddr::V4(address) => address.to_ipv6_mapped(),
+        IpAddr::V6(address) => address,
+    }
+}
+
+/// The header in front of so many bytes.
+fn ip(from: SocketAddr, to: SocketAddr, bytes: usize) -> Vec<u8> {
+    match (from.ip(), to.ip()) {
+        (IpAddr::V4(from), IpAddr::V4(to)) => ipv4(from, to, bytes).to_vec(),
+        (from, to) => ipv6(mapped(from), mapped(to), bytes),
+    }
+}
+
+/// RFC 791 section 3.1: no options, not to be fragmented.
+fn ipv4(from: Ipv4Addr, to: Ipv4Addr, bytes: usize) -> [u8; IPV4_BYTES] {
+    let [high, low] = ((IPV4_BYTES + bytes) as u16).to_be_bytes();
+    let ([a, b, c, d], [e, f, g, h]) = (from.octets(), to.octets());
+    let mut header = [0x45, 0, high, low, 0, 0, 0x40, 0, HOPS, TCP, 0, 0, a, b, c, d, e, f, g, h];
+    let checksum = internet_checksum(&header).to_be_bytes();
+    header[10..12].copy_from_slice(&checksum);
+    header
+}
+
+/// RFC 1071, over an even number of bytes.
+fn internet_checksum(bytes: &[u8]) -> u16 {
+    let words = bytes.chunks_exact(2).map(|word| u32::from(u16::from_be_bytes([word[0], word[1]])));
+    let sum: u32 = words.sum();
+    let sum = (sum & 0xffff) + (sum >> 16);
+    !(((sum & 0xffff) + (sum >> 16)) as u16)
+}
+
+/// RFC 8200 section 3.
+fn ipv6(from: Ipv6Addr, to: Ipv6Addr, bytes: usize) -> Vec<u8> {
+    let mut header = Vec::with_capacity(IPV6_BYTES);
+    header.extend_from_slice(&[0x60, 0, 0, 0]);
+    header.extend_from_slice(&(bytes as u16).to_be_bytes());
+    header.extend_from_slice(&[TCP, HOPS]);
+    header.extend_from_slice(&from.octets());
+    header.extend_from_slice(&to.octets());
+    header
+}
+
+// Writing pcapng files (draft-ietf-opsawg-pcapng): a section header, interfaces, packets.
+//
+// Three kinds of block and five options are all that a recording needs; `docs/dependencies.md` says why no
+// crate writes them.
+
+/// A file under construction. The interfaces come before the packets, which name them by their number.
+pub(crate) struct Writer {
+    file: Vec<u8>,
+}
+
+/// A packet as the file has it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Packet {
+    /// Nanoseconds since 1970.
+    pub(crate) at_ns: u64,
+    /// The number of its interface, from 0.
+    pub(crate) interface: u32,
+    /// From the IP header on, as far as it was kept.
+    pub(crate) captured: Vec<u8>,
+    /// How long it was, in bytes: no less than was kept.
+    pub(crate) original_bytes: u32,
+    /// For people.
+    pub(crate) comment: Option<String>,
+}
+
+const SECTION_HEADER: u32 = 0x0a0d_0d0a;
+const INTERFACE_DESCRIPTION: u32 = 1;
+const ENHANCED_PACKET: u32 = 6;
+
+/// How a reader finds out in which order we write numbers.
+const BYTE_ORDER: u32 = 0x1a2b_3c4d;
+/// Packets begin with an IPv4 or IPv6 header (LINKTYPE_RAW).
+const LINKTYPE_RAW: u16 = 101;
+
+const OPT_COMMENT: u16 = 1;
+const SHB_USERAPPL: u16 = 4;
+const IF_NAME: u16 = 2;
+const IF_DESCRIPTION: u16 = 3;
+const IF_TSRESOL: u16 = 9;
+/// 10⁻⁹ s.
+const NANOSECONDS: u8 = 9;
+
+impl Writer {
+    /// Begins a file with the name of the program, and a comment for the reader.
+    pub(crate) fn new(application: &str, comment: &str) -> Writer {
+        let mut writer = Writer { file: Vec::new() };
+        let mut body = BYTE_ORDER.to_le_bytes().to_vec();
+        body.extend_from_slice(&1u16.to_le_bytes()); // version 1.0
+        body.extend_from_slice(&0u16.to_le_bytes());
+        body.extend_from_slice(&u64::MAX.to_le_bytes()); // the section's length: not given
+        option(&mut body, OPT_COMMENT, comment.as_bytes());
+        option(&mut body, SHB_USERAPPL, application.as_bytes());
+        end_of_options(&mut body);
+        writer.block(SECTION_HEADER, &body);
+        writer
+    }
+
+    /// The next interface.
+    pub(crate) fn interface(&mut self, name: &str, description: &str) {
+        let mut body = LINKTYPE_RAW.to_le_bytes().to_vec();
+        body.extend_from_slice(&[0; 6]); // reserved; packets of any length
+        option(&mut body, IF_NAME, name.as_bytes());
+        option(&mut body, IF_DESCRIPTION, description.as_bytes());
+        option(&mut body, IF_TSRESOL, &[NANOSECONDS]);
+        end_of_options(&mut body);
+        self.block(INTERFACE_DESCRIPTION, &body);
+    }
+
+    /// The next packet.
+    pub(crate) fn packet(&mut self, packet: &Packet) {
+        let mut body = packet.interface.to_le_bytes().to_vec();
+        body.extend_from_slice(&((packet.at_ns >> 32) as u32).to_le_bytes());
+        body.extend_from_slice(&(packet.at_ns as u32).to_le_bytes());
+        body.extend_from_slice(&(packet.captured.len() as u32).to_le_bytes());
+        body.extend_from_slice(&packet.original_bytes.to_le_bytes());
+        padded(&mut body, &packet.captured);
+        if let Some(comment) = &packet.comment {
+            option(&mut body, OPT_COMMENT, comment.as_bytes());
+            end_of_options(&mut body);
+        }
+        self.block(ENHANCED_PACKET, &body);
+    }
+
+    /// The file.
+    pub(crate) fn finish(self) -> Vec<u8> {
+        self.file
+    }
+
+    /// A block: its kind, its length, the body, and its length again.
+    fn block(&mut self, kind: u32, body: &[u8]) {
+        let length = (body.len() as u32 + 12).to_le_bytes();
+        self.file.extend_from_slice(&kind.to_le_bytes());
+        self.file.extend_from_slice(&length);
+        self.file.extend_from_slice(body);
+        self.file.extend_from_slice(&length);
+    }
+}
+
+/// An option; one that is longer than an option can be is cut there.
+fn option(body: &mut Vec<u8>, code: u16, value: &[u8]) {
+    let length = u16::try_from(value.len()).unwrap_or(u16::MAX);
+    body.extend_from_slice(&code.to_le_bytes());
+    body.extend_from_slice(&length.to_le_bytes());
+    padded(body, &value[..usize::from(length)]);
+}
+
+fn end_of_options(body: &mut Vec<u8>) {
+    body.extend_from_slice(&[0; 4]);
+}
+
+/// Everything in a file begins at a multiple of four bytes.
+fn padded(body: &mut Vec<u8>, bytes: &[u8]) {
+    body.extend_from_slice(bytes);
+    body.resize(body.len().next_multiple_of(4), 0);
 }

@@ -9,10 +9,7 @@ use std::net::SocketAddr;
 use std::time::Instant;
 
 use iscsi::framing::Framing;
-use iscsi::pdu::{BHS_BYTES, Bhs};
-
-use super::byte_ring::{ByteRing, RingRange};
-use super::whole::Whole;
+use iscsi::pdu::{BHS_BYTES, Bhs, Opcode};
 
 /// Who said it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -110,19 +107,19 @@ const LOGIN_BYTES_MAX: usize = 64 << 10;
 
 /// A PDU as it is found on the tape.
 #[derive(Debug)]
-pub(super) struct Recorded {
-    pub(super) at: Instant,
-    pub(super) direction: Direction,
+pub(crate) struct Recorded {
+    pub(crate) at: Instant,
+    pub(crate) direction: Direction,
     /// As much of it as is kept, from its start.
-    pub(super) kept: Vec<u8>,
+    pub(crate) kept: Vec<u8>,
     /// Its length on the wire, with padding and digests.
-    pub(super) wire_bytes: usize,
+    pub(crate) wire_bytes: usize,
     /// For people.
-    pub(super) remark: Option<String>,
+    pub(crate) remark: Option<String>,
 }
 
 impl Tape {
-    pub(super) fn new(ends: Ends, capacity: usize) -> Tape {
+    pub(crate) fn new(ends: Ends, capacity: usize) -> Tape {
         Tape {
             ends,
             capacity,
@@ -181,7 +178,7 @@ impl Tape {
     }
 
     /// The connection has ended. Only the first reason counts.
-    pub(super) fn end(&mut self, at: Instant, why: String) {
+    pub(crate) fn end(&mut self, at: Instant, why: String) {
         self.ending.get_or_insert((at, why));
     }
 
@@ -229,21 +226,21 @@ impl Tape {
 
     // --- reading
 
-    pub(super) fn ends(&self) -> &Ends {
+    pub(crate) fn ends(&self) -> &Ends {
         &self.ends
     }
 
-    pub(super) fn has_logged_in(&self) -> bool {
+    pub(crate) fn has_logged_in(&self) -> bool {
         self.framing.is_some()
     }
 
     /// When and why the connection ended, if it has.
-    pub(super) fn ending(&self) -> Option<(Instant, &str)> {
+    pub(crate) fn ending(&self) -> Option<(Instant, &str)> {
         self.ending.as_ref().map(|(at, why)| (*at, why.as_str()))
     }
 
     /// Everything that is on the tape, the oldest first.
-    pub(super) fn recorded(&self) -> impl Iterator<Item = Recorded> {
+    pub(crate) fn recorded(&self) -> impl Iterator<Item = Recorded> {
         let mut login = self.login.iter().map(LoginPdu::recorded).peekable();
         if let Some(first) = login.peek_mut() {
             first.remark = self.occasion.clone();
@@ -339,4 +336,199 @@ fn copied(from: &[u8], to: &mut [u8]) -> u8 {
     let bytes = from.len().min(to.len());
     to[..bytes].copy_from_slice(&from[..bytes]);
     bytes as u8
+}
+
+// A ring buffer of byte strings in bounded memory.
+//
+// Every string is contiguous; one that does not fit before the end of the memory is stored at its start,
+// over the oldest strings. A string is found by its [`RingRange`] until it is overwritten.
+
+/// The capacity of a ring in bytes.
+pub(crate) const RING_BYTES: usize = 64 << 10;
+
+/// See the module.
+#[derive(Clone, Default)]
+pub(crate) struct ByteRing {
+    /// Grows to [`RING_BYTES`] as it is first filled.
+    bytes: Vec<u8>,
+    /// Bytes written since the beginning, those passed over at the end of the memory included.
+    written: u64,
+}
+
+/// The position of a string in the ring.
+#[derive(Clone, Copy, Default, Debug, PartialEq, Eq)]
+pub(crate) struct RingRange {
+    start: u64,
+    length: usize,
+}
+
+impl ByteRing {
+    /// Keeps a piece; of one longer than the ring, its beginning.
+    pub(crate) fn put(&mut self, piece: &[u8]) -> RingRange {
+        let piece = &piece[..piece.len().min(RING_BYTES)];
+        let mut at = index(self.written);
+        if at + piece.len() > RING_BYTES {
+            self.written += (RING_BYTES - at) as u64;
+            at = 0;
+        }
+        let (start, end) = (self.written, at + piece.len());
+        self.bytes.resize(self.bytes.len().max(end), 0);
+        self.bytes[at..end].copy_from_slice(piece);
+        self.written += piece.len() as u64;
+        RingRange { start, length: piece.len() }
+    }
+
+    /// A string, unless it was overwritten.
+    pub(crate) fn get(&self, place: RingRange) -> Option<&[u8]> {
+        if self.written - place.start > RING_BYTES as u64 {
+            return None;
+        }
+        let at = index(place.start);
+        self.bytes.get(at..at + place.length)
+    }
+}
+
+fn index(position: u64) -> usize {
+    (position % RING_BYTES as u64) as usize
+}
+
+// Decides which data are recorded whole: those of all commands except reads and writes.
+//
+// A Data-In does not say what it answers; its command did, and both have the same tag.
+
+/// The tags of the last commands that moved something else than blocks.
+#[derive(Clone)]
+pub(crate) struct Whole {
+    tags: [u32; TAGS],
+    /// Which of them is overwritten next.
+    oldest: usize,
+}
+
+/// As many such commands at once do not happen outside of tests.
+const TAGS: usize = 16;
+/// Nothing has this tag (RFC 7143 section 11.2.1.8).
+const RESERVED: u32 = 0xffff_ffff;
+/// Where a SCSI Command has its CDB, and its operation code first of all.
+const CDB: usize = 32;
+
+impl Default for Whole {
+    fn default() -> Whole {
+        Whole { tags: [RESERVED; TAGS], oldest: 0 }
+    }
+}
+
+impl Whole {
+    /// Remembers a command's tag, or forgets it, if this heads a command.
+    pub(crate) fn notice(&mut self, bhs: &Bhs) {
+        if !is(bhs, Opcode::ScsiCommand) {
+            return;
+        }
+        let tag = bhs.itt_raw();
+        // All of them every time: so the compiler compares several at once.
+        self.tags.iter_mut().for_each(|known| *known = if *known == tag { RESERVED } else { *known });
+        if !moves_blocks(bhs.u8(CDB)) {
+            self.tags[self.oldest] = tag;
+            self.oldest = (self.oldest + 1) % TAGS;
+        }
+    }
+
+    /// Whether the data of this PDU are to be kept whole.
+    pub(crate) fn is_wanted(&self, bhs: &Bhs) -> bool {
+        let of_a_command = [Opcode::ScsiCommand, Opcode::DataIn, Opcode::DataOut];
+        !of_a_command.iter().any(|opcode| is(bhs, *opcode)) || self.has(bhs.itt_raw())
+    }
+
+    /// As above.
+    fn has(&self, tag: u32) -> bool {
+        self.tags.iter().fold(false, |found, known| found | (*known == tag))
+    }
+}
+
+fn is(bhs: &Bhs, opcode: Opcode) -> bool {
+    bhs.u8(0) & 0x3f == opcode as u8
+}
+
+/// Whether the data of a command are a medium's (SBC-3 table 12).
+fn moves_blocks(operation_code: u8) -> bool {
+    match operation_code {
+        0x08 | 0x28 | 0xa8 | 0x88 => true, // READ (6), (10), (12), (16)
+        0x0a | 0x2a | 0xaa | 0x8a => true, // WRITE
+        0x2e | 0xae | 0x8e | 0x2f | 0xaf | 0x8f => true, // WRITE AND VERIFY, VERIFY
+        0x41 | 0x93 | 0x89 | 0x9c => true, // WRITE SAME, COMPARE AND WRITE, WRITE ATOMIC (16)
+        0x7f => true,                      // the 32-byte forms of all these
+        _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn a_piece_is_there_until_the_ring_has_come_round() {
+        let mut ring = ByteRing::default();
+        let first = ring.put(b"first");
+        ring.put(&vec![1; RING_BYTES - 5]);
+        assert_eq!(ring.get(first), Some(&b"first"[..]));
+        ring.put(b"x");
+        assert_eq!(ring.get(first), None);
+    }
+
+    #[test]
+    fn a_piece_longer_than_the_ring_keeps_its_beginning() {
+        let mut ring = ByteRing::default();
+        let place = ring.put(&vec![7; RING_BYTES + 1]);
+        assert_eq!(ring.get(place).map(<[u8]>::len), Some(RING_BYTES));
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_found_is_what_was_put(lengths in prop::collection::vec(0usize..20_000, 1..40)) {
+            let mut ring = ByteRing::default();
+            let mut put = Vec::new();
+            for (number, length) in lengths.into_iter().enumerate() {
+                let piece = vec![number as u8; length];
+                put.push((ring.put(&piece), piece));
+                let (last, piece) = &put[number];
+                prop_assert_eq!(ring.get(*last), Some(&piece[..]));
+            }
+            for (place, piece) in put {
+                prop_assert!(ring.get(place).is_none_or(|found| found == piece));
+            }
+            prop_assert!(ring.bytes.len() <= RING_BYTES);
+        }
+    }
+
+    fn command(tag: u32, operation_code: u8) -> Bhs {
+        let mut bhs = Bhs::new(Opcode::ScsiCommand);
+        bhs.set_u32(16, tag);
+        bhs.set_u8(CDB, operation_code);
+        bhs
+    }
+
+    fn answer(tag: u32) -> Bhs {
+        let mut bhs = Bhs::new(Opcode::DataIn);
+        bhs.set_u32(16, tag);
+        bhs
+    }
+
+    #[test]
+    fn data_are_wanted_that_are_no_mediums() {
+        let mut whole = Whole::default();
+        whole.notice(&command(1, 0x12)); // INQUIRY
+        whole.notice(&command(2, 0x28)); // READ (10)
+        assert!(whole.is_wanted(&answer(1)));
+        assert!(!whole.is_wanted(&answer(2)));
+        assert!(whole.is_wanted(&Bhs::new(Opcode::TextResponse)));
+    }
+
+    #[test]
+    fn a_tag_that_is_used_again_counts_for_its_last_command() {
+        let mut whole = Whole::default();
+        whole.notice(&command(1, 0x12));
+        whole.notice(&command(1, 0x8a)); // WRITE (16)
+        assert!(!whole.is_wanted(&answer(1)));
+    }
 }

@@ -6,26 +6,27 @@
 //!
 //! Each attempt counts as a command: one that is retried after BUSY, or in another session, counts again.
 
-mod class;
-mod digest_time;
-mod latency;
-mod meter;
 mod record;
-mod table;
 #[cfg(test)]
 mod tests;
 
-use std::io;
 use std::net::SocketAddr;
-use std::time::Duration;
+use std::time::{Duration, Instant};
+use std::{fmt, io};
 
-pub use class::Class;
-pub use digest_time::DigestTime;
-pub use iscsi::initiator::{Counters, Phase, RoundTrips};
-use iscsi::pdu::Cid;
-pub use latency::Latency;
-pub(crate) use meter::{Account, Meter, Outcome};
+use hdrhistogram::Histogram;
+use iscsi::initiator::{Session as Machine, Times};
+use iscsi::pdu::{Cid, Residual};
 use reactor::PathInfo;
+use scsi::{Sense, status};
+
+use crate::effect::Account;
+use crate::error::CommandError;
+use crate::tasks::{EndedTask, Status};
+
+pub use iscsi::initiator::{Counters, Phase, RoundTrips};
+
+pub use crate::effect::Class;
 
 /// What a session has done, since it was opened or in an interval.
 #[derive(Clone, Debug)]
@@ -219,6 +220,303 @@ impl Incidents {
             reconnects: self.reconnects.saturating_sub(earlier.reconnects),
             away: self.away.saturating_sub(earlier.away),
             away_longest: self.away_longest,
+        }
+    }
+}
+
+// The CPU time of data digests, from samples.
+
+/// What data digests cost. One segment of 64 is timed: the clock would cost more than the digest of a short
+/// one.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct DigestTime {
+    /// Data segments with a digest, both ways.
+    pub segments: u64,
+    /// Their bytes.
+    pub bytes: u64,
+    /// Bytes of those that were timed.
+    pub sampled_bytes: u64,
+    /// How long those took.
+    pub sampled: Duration,
+}
+
+/// Timed are the first segment and every so manieth after it.
+const EVERY: u64 = 64;
+
+impl DigestTime {
+    /// How long all digests took, if those that were not timed were as fast by the byte as those that were.
+    pub fn estimate(&self) -> Duration {
+        match self.sampled_bytes {
+            0 => Duration::ZERO,
+            sampled => self.sampled.mul_f64(self.bytes as f64 / sampled as f64),
+        }
+    }
+
+    /// Does a segment's digest, if the connection has digests.
+    #[inline]
+    pub(crate) fn around<T>(&mut self, has_digest: bool, bytes: usize, work: impl FnOnce() -> T) -> T {
+        if !has_digest {
+            return work();
+        }
+        let is_sample = self.segments.is_multiple_of(EVERY);
+        self.segments += 1;
+        self.bytes += bytes as u64;
+        if !is_sample {
+            return work();
+        }
+        let begun = reactor::now();
+        let done = work();
+        self.sampled += reactor::now().saturating_duration_since(begun);
+        self.sampled_bytes += bytes as u64;
+        done
+    }
+
+    pub(crate) fn since(&self, earlier: &DigestTime) -> DigestTime {
+        DigestTime {
+            segments: self.segments.saturating_sub(earlier.segments),
+            bytes: self.bytes.saturating_sub(earlier.bytes),
+            sampled_bytes: self.sampled_bytes.saturating_sub(earlier.sampled_bytes),
+            sampled: self.sampled.saturating_sub(earlier.sampled),
+        }
+    }
+}
+
+// Latencies: a histogram with three significant digits.
+
+/// How long something took, each time it happened, to two digits.
+///
+/// Most parts of most latencies are nothing at all; those are only counted, and a histogram is allocated for
+/// the first that is not.
+#[derive(Clone, Default)]
+pub struct Latency {
+    zeros: u64,
+    /// In nanoseconds.
+    above: Option<Box<Histogram<u64>>>,
+    sum_ns: u128,
+}
+
+/// 18 minutes: longer than any command is waited for. What takes longer counts as this.
+const HIGHEST_NS: u64 = 1 << 40;
+/// 28 KiB of counters.
+const DIGITS: u8 = 2;
+
+impl Latency {
+    /// How often it happened.
+    pub fn count(&self) -> u64 {
+        self.zeros + self.above.as_ref().map_or(0, |above| above.len())
+    }
+
+    /// How long it took on average; nothing if it never happened.
+    pub fn mean(&self) -> Duration {
+        nanoseconds(self.sum_ns.checked_div(self.count().into()).unwrap_or(0))
+    }
+
+    /// How long it took together.
+    pub fn sum(&self) -> Duration {
+        nanoseconds(self.sum_ns)
+    }
+
+    /// What so many of a hundred took no longer than; nothing if it never happened.
+    pub fn percentile(&self, percent: f64) -> Duration {
+        let Some(above) = &self.above else { return Duration::ZERO };
+        let rank = (percent / 100.0).clamp(0.0, 1.0) * self.count() as f64;
+        let within = rank - self.zeros as f64;
+        if within <= 0.0 {
+            return Duration::ZERO;
+        }
+        Duration::from_nanos(above.value_at_quantile(within / above.len() as f64))
+    }
+
+    /// The longest.
+    pub fn max(&self) -> Duration {
+        Duration::from_nanos(self.above.as_ref().map_or(0, |above| above.max()))
+    }
+
+    #[inline]
+    pub(crate) fn record(&mut self, ns: u64) {
+        match ns {
+            0 => self.zeros += 1,
+            _ => self.record_some(ns),
+        }
+    }
+
+    fn record_some(&mut self, ns: u64) {
+        self.sum_ns += u128::from(ns);
+        self.above.get_or_insert_with(|| Box::new(histogram())).saturating_record(ns);
+    }
+
+    /// What was recorded after `earlier`, an earlier state of the same.
+    pub(crate) fn since(&self, earlier: &Latency) -> Latency {
+        let above = self.above.clone().map(|mut above| match &earlier.above {
+            // Fails if `earlier` has recorded what this has not: it is not of the same session.
+            Some(earlier) if above.subtract(&**earlier).is_err() => Box::new(histogram()),
+            Some(_) | None => above,
+        });
+        Latency {
+            zeros: self.zeros.saturating_sub(earlier.zeros),
+            above: above.filter(|above| !above.is_empty()),
+            sum_ns: self.sum_ns.saturating_sub(earlier.sum_ns),
+        }
+    }
+}
+
+fn histogram() -> Histogram<u64> {
+    Histogram::new_with_bounds(1, HIGHEST_NS, DIGITS)
+        .expect("1 is below the maximum, and 2 digits are allowed")
+}
+
+fn nanoseconds(ns: u128) -> Duration {
+    Duration::from_nanos(u64::try_from(ns).unwrap_or(u64::MAX))
+}
+
+impl fmt::Debug for Latency {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Latency")
+            .field("count", &self.count())
+            .field("mean", &self.mean())
+            .field("max", &self.max())
+            .finish_non_exhaustive()
+    }
+}
+
+// The counters of the session's thread.
+
+/// What a session counts.
+pub(crate) struct Meter {
+    begun: Instant,
+    read: ClassStatistics,
+    write: ClassStatistics,
+    other: ClassStatistics,
+    /// What the machines have counted that the session had before this one.
+    pub(crate) before: Counters,
+    pub(crate) received: Calls,
+    pub(crate) sent: Calls,
+    pub(crate) digests: DigestTime,
+    pub(crate) incidents: Incidents,
+}
+
+/// How a command ended, as far as it matters here.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Outcome {
+    /// It was carried out. Bytes that came, and bytes of those that there were to send that the target did
+    /// not want.
+    Good {
+        in_bytes: usize,
+        unwanted_bytes: usize,
+    },
+    Busy,
+    TaskSetFull,
+    UnitAttention,
+    /// Anything else, or unknown.
+    Failed,
+}
+
+impl Outcome {
+    pub(crate) fn from_result(outcome: &Result<Status, CommandError>) -> Outcome {
+        let Ok(answer) = outcome else { return Outcome::Failed };
+        match answer.status {
+            status::GOOD | status::CONDITION_MET => {
+                let unwanted_bytes = match answer.residual {
+                    Residual::Underflow(bytes) => bytes as usize,
+                    Residual::None | Residual::Overflow(_) => 0,
+                };
+                Outcome::Good { in_bytes: answer.in_bytes, unwanted_bytes }
+            }
+            status::BUSY => Outcome::Busy,
+            status::TASK_SET_FULL => Outcome::TaskSetFull,
+            _ if Sense::parse(&answer.sense).is_some_and(Sense::is_unit_attention) => Outcome::UnitAttention,
+            _ => Outcome::Failed,
+        }
+    }
+}
+
+impl ClassStatistics {
+    /// A command was carried out.
+    fn note(&mut self, account: &Account, times: &Times) {
+        self.latency.record(account.waited_ns.saturating_add(times.total_ns()));
+        self.waiting.record(account.waited_ns);
+        for (phase, spent_ns) in self.phases.iter_mut().zip(times.spent_ns()) {
+            phase.record(*spent_ns);
+        }
+    }
+}
+
+impl Incidents {
+    fn note(&mut self, outcome: Outcome) {
+        match outcome {
+            Outcome::Busy => self.busy += 1,
+            Outcome::TaskSetFull => self.task_set_full += 1,
+            Outcome::UnitAttention => self.unit_attentions += 1,
+            Outcome::Good { .. } | Outcome::Failed => {}
+        }
+    }
+}
+
+impl Meter {
+    pub(crate) fn new(now: Instant) -> Meter {
+        Meter {
+            begun: now,
+            read: ClassStatistics::default(),
+            write: ClassStatistics::default(),
+            other: ClassStatistics::default(),
+            before: Counters::default(),
+            received: Calls::default(),
+            sent: Calls::default(),
+            digests: DigestTime::default(),
+            incidents: Incidents::default(),
+        }
+    }
+
+    /// A command has ended.
+    pub(crate) fn ended(&mut self, left: &EndedTask, outcome: Outcome, times: &Times) {
+        let class = self.class(left.account.class);
+        class.commands += 1;
+        let Outcome::Good { in_bytes, unwanted_bytes } = outcome else {
+            class.errors += 1;
+            return self.incidents.note(outcome);
+        };
+        class.bytes += (in_bytes + left.out_bytes.saturating_sub(unwanted_bytes)) as u64;
+        class.note(&left.account, times);
+    }
+
+    /// The session was away and has another machine now.
+    pub(crate) fn reconnected(&mut self, before: &Counters, away: Duration) {
+        self.before += *before;
+        let incidents = &mut self.incidents;
+        incidents.reconnects += 1;
+        incidents.away = incidents.away.saturating_add(away);
+        incidents.away_longest = incidents.away_longest.max(away);
+    }
+
+    pub(crate) fn statistics(
+        &self,
+        now: Instant,
+        machine: &Machine,
+        connections: Vec<ConnectionStatistics>,
+    ) -> Statistics {
+        let mut counters = self.before;
+        counters += *machine.counters();
+        Statistics {
+            time: now.saturating_duration_since(self.begun),
+            read: self.read.clone(),
+            write: self.write.clone(),
+            other: self.other.clone(),
+            counters,
+            received: self.received,
+            sent: self.sent,
+            digests: self.digests,
+            incidents: self.incidents,
+            window_room: machine.room(),
+            under_way: machine.in_flight() as u32, // at most 65,535
+            connections,
+        }
+    }
+
+    fn class(&mut self, class: Class) -> &mut ClassStatistics {
+        match class {
+            Class::Read => &mut self.read,
+            Class::Write => &mut self.write,
+            Class::Other => &mut self.other,
         }
     }
 }

@@ -3,10 +3,9 @@ use std::time::{Duration, Instant};
 use iscsi::initiator::{Counters, RoundTrips};
 use iscsi::pdu::{Cid, Residual};
 
-use super::meter::Outcome;
-use super::table::{bytes, span};
-use super::*;
 use crate::error::CommandError;
+use crate::statistics::record::{bytes, span};
+use crate::statistics::{Outcome, *};
 use crate::tasks::Status;
 
 fn us(microseconds: u64) -> Duration {

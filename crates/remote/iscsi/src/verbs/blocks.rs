@@ -1,10 +1,19 @@
 //! Commands on blocks other than READ and WRITE: capacity, LBA status, UNMAP, WRITE SAME, COMPARE AND WRITE.
 
-use block::{Extent, Slice};
-use scsi::{BlockLimits, Capacity, LbaStatus, LbaStatusDescriptor, Sense, UnmapDescriptor, cdb, status};
+use std::sync::atomic::AtomicU8;
+use std::sync::atomic::Ordering::Relaxed;
 
-use super::{VerbError, parameters};
-use crate::unit::Unit;
+use block::{Extent, Slice};
+use derive_more::Display;
+use scsi::fields::u32_at;
+use scsi::{
+    Association, BlockLimits, Capacity, CopyList, CopySegment, CopyTarget, Designator, LbaStatus,
+    LbaStatusDescriptor, ListIdUsage, Name, OperatingParameters, RegisteredKeys, Registration, Reservation,
+    ReservationCapabilities, ReservationType, ReserveIn, ReserveOut, ReserveOutList, Sense, TransportId,
+    UnmapDescriptor, VpdContent, cdb, status,
+};
+
+use crate::verbs::{Unit, VerbError, parameters};
 
 /// Blocks in a row of which the same became.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -200,9 +209,353 @@ fn unmap_list(extents: &[Extent]) -> Vec<u8> {
     UnmapDescriptor::write_list(extents.iter().map(descriptor))
 }
 
+// EXTENDED COPY (SPC-4 6.4): the target copies, and the data do not pass through the initiator.
+
+/// A copy between two logical units that one copy manager reaches, ready to be carried out piece by piece.
+#[derive(Clone)]
+pub struct ExtendedCopy {
+    /// It is told to the unit that is written to: its reservations decide.
+    destination: Unit,
+    targets: [CopyTarget; 2],
+    limits: CopyLimits,
+    block_bytes: u32,
+}
+
+/// Why a target does not copy.
+#[derive(Clone, Debug, PartialEq, Eq, Display)]
+pub enum ExtendedCopyError {
+    /// The target does not copy from block device to block device.
+    #[display("the target does not copy blocks by itself")]
+    Unable,
+    /// One of the two has no name that a copy could call it by: an NAA or an EUI-64 designator.
+    #[display("a copy needs an NAA or EUI-64 name of both sides")]
+    NoName,
+    /// Their blocks are not of one length.
+    #[display("the source has blocks of {_0} bytes, the destination of {_1}")]
+    BlockLengths(u32, u32),
+    /// A command failed. What was copied before it, was copied.
+    Verb(VerbError),
+}
+
+impl ExtendedCopyError {
+    /// Whether the target cannot do it at all, and reading and writing will.
+    pub fn is_unsupported(&self) -> bool {
+        match self {
+            ExtendedCopyError::Unable | ExtendedCopyError::NoName | ExtendedCopyError::BlockLengths(..) => {
+                true
+            }
+            ExtendedCopyError::Verb(error) => error.is_unsupported(),
+        }
+    }
+}
+
+impl std::error::Error for ExtendedCopyError {}
+
+impl From<VerbError> for ExtendedCopyError {
+    fn from(error: VerbError) -> ExtendedCopyError {
+        ExtendedCopyError::Verb(error)
+    }
+}
+
+/// What one EXTENDED COPY may ask for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct CopyLimits {
+    segments: u32,
+    segment_blocks: u32,
+    /// SNLID: a copy need not have a list identifier.
+    nameless: bool,
+}
+
+const NAME: &str = "EXTENDED COPY";
+const PARAMETERS: &str = "RECEIVE COPY OPERATING PARAMETERS";
+const PARAMETERS_BYTES: u32 = 256;
+/// A command must end in its time, on slow disks too.
+const COMMAND_BYTES: u32 = 64 << 20;
+
+/// List identifiers of copies that must have one. Their results are never queried, so that one used twice at
+/// a time is a copy refused, and no harm.
+static NEXT_LIST: AtomicU8 = AtomicU8::new(1);
+
+/// Copies blocks between two logical units of one target, in as many commands as it wants.
+pub async fn extended_copy(
+    source: &Unit,
+    destination: &Unit,
+    source_lba: u64,
+    destination_lba: u64,
+    blocks: u64,
+) -> Result<(), ExtendedCopyError> {
+    let copy = ExtendedCopy::between(source, destination).await?;
+    let mut done = 0;
+    while done < blocks {
+        let piece = (blocks - done).min(copy.blocks_max());
+        let from = source_lba.checked_add(done).ok_or(VerbError::OutOfRange(NAME))?;
+        let to = destination_lba.checked_add(done).ok_or(VerbError::OutOfRange(NAME))?;
+        copy.copy(from, to, piece).await?;
+        done += piece;
+    }
+    Ok(())
+}
+
+impl ExtendedCopy {
+    /// Asks both for their names and their blocks, and the destination for its limits.
+    pub async fn between(source: &Unit, destination: &Unit) -> Result<ExtendedCopy, ExtendedCopyError> {
+        let answer = destination
+            .ask(
+                PARAMETERS,
+                cdb::receive_copy_operating_parameters(PARAMETERS_BYTES),
+                PARAMETERS_BYTES as usize,
+            )
+            .await?;
+        let (ours, theirs) =
+            (source.read_capacity().await?.block_bytes, destination.read_capacity().await?.block_bytes);
+        if ours != theirs {
+            return Err(ExtendedCopyError::BlockLengths(ours, theirs));
+        }
+        let limits = CopyLimits::parse(&answer, ours).ok_or(ExtendedCopyError::Unable)?;
+        let targets = [target(source, ours).await?, target(destination, ours).await?];
+        Ok(ExtendedCopy { destination: destination.clone(), targets, limits, block_bytes: ours })
+    }
+
+    /// The most blocks of one [`ExtendedCopy::copy`].
+    pub fn blocks_max(&self) -> u64 {
+        let by_segments = u64::from(self.limits.segments) * u64::from(self.limits.segment_blocks);
+        by_segments.min(u64::from(COMMAND_BYTES / self.block_bytes)).max(1)
+    }
+
+    /// One command: copies at most [`ExtendedCopy::blocks_max`] blocks.
+    pub async fn copy(&self, source_lba: u64, destination_lba: u64, blocks: u64) -> Result<(), VerbError> {
+        let past_end = |lba: u64| lba.checked_add(blocks).is_none();
+        if blocks > self.blocks_max() || past_end(source_lba) || past_end(destination_lba) {
+            return Err(VerbError::OutOfRange(NAME));
+        }
+        let list = self.list(source_lba, destination_lba, blocks);
+        self.destination.tell(NAME, cdb::extended_copy(list.len() as u32), parameters(&list)).await
+    }
+
+    fn list(&self, source_lba: u64, destination_lba: u64, blocks: u64) -> Vec<u8> {
+        let (id, usage) = match self.limits.nameless {
+            true => (0, ListIdUsage::None),
+            false => (NEXT_LIST.fetch_add(1, Relaxed), ListIdUsage::Discard),
+        };
+        let pieces = Extent::new(0, blocks).chunks(u64::from(self.limits.segment_blocks));
+        let segment = |piece: Extent| CopySegment {
+            destination_counts: false,
+            source: 0,
+            destination: 1,
+            blocks: piece.blocks.0 as u16,
+            source_lba: source_lba + piece.lba.0,
+            destination_lba: destination_lba + piece.lba.0,
+        };
+        CopyList { id, usage, targets: self.targets.to_vec(), segments: pieces.map(segment).collect() }
+            .write()
+    }
+}
+
+impl CopyLimits {
+    /// `None` if they are cut short, or the target knows no copies from block device to block device.
+    fn parse(answer: &[u8], block_bytes: u32) -> Option<CopyLimits> {
+        let theirs = OperatingParameters::parse_all(answer).filter(|theirs| theirs.targets_max >= 2)?;
+        let segments_bytes = (theirs.descriptor_bytes_max as usize).saturating_sub(2 * CopyTarget::BYTES);
+        let list_segments = (segments_bytes / CopySegment::BYTES) as u32;
+        let segment_bytes = match theirs.segment_bytes_max {
+            0 => u32::MAX,
+            limit => limit,
+        };
+        Some(CopyLimits {
+            segments: u32::from(theirs.segments_max).min(list_segments).max(1),
+            // NUMBER OF BLOCKS has two bytes.
+            segment_blocks: (segment_bytes / block_bytes).clamp(1, u32::from(u16::MAX)),
+            nameless: theirs.nameless,
+        })
+    }
+}
+
+/// Names a logical unit to the copy manager.
+async fn target(unit: &Unit, block_bytes: u32) -> Result<CopyTarget, ExtendedCopyError> {
+    let VpdContent::Designators(designators) = unit.vpd(0x83).await?.content else {
+        return Err(ExtendedCopyError::NoName);
+    };
+    target_descriptor(&designators, block_bytes).ok_or(ExtendedCopyError::NoName)
+}
+
+fn target_descriptor(designators: &[Designator], block_bytes: u32) -> Option<CopyTarget> {
+    let of_unit = designators.iter().filter(|one| one.association == Association::LogicalUnit);
+    let (designator_type, designator) = of_unit.filter_map(Designator::for_copy).next()?;
+    Some(CopyTarget { null: false, designator_type, designator, block_bytes })
+}
+
+// Reservations: persistent ones (SPC-4 5.13, 6.15 and 6.16), and those by RESERVE(6) of SPC-2.
+
+/// PERSISTENT RESERVE OUT. Every action but the two that register needs a registration, and proves it by its
+/// key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PersistentReserve {
+    /// Registers a key, or another than the one before; zero ends the registration.
+    Register {
+        /// The key before; zero if there was none.
+        key: u64,
+        /// The key from now on.
+        new_key: u64,
+        /// APTPL: it outlives a loss of power.
+        persist: bool,
+    },
+    /// The same, whatever was registered before.
+    RegisterAndIgnoreExistingKey {
+        /// The key from now on.
+        new_key: u64,
+        /// APTPL: it outlives a loss of power.
+        persist: bool,
+    },
+    /// Reserves the logical unit.
+    Reserve {
+        /// Our key.
+        key: u64,
+        /// What others may not.
+        kind: ReservationType,
+    },
+    /// Ends our reservation.
+    Release {
+        /// Our key.
+        key: u64,
+        /// As it was reserved.
+        kind: ReservationType,
+    },
+    /// Ends the reservation and all registrations.
+    Clear {
+        /// Our key.
+        key: u64,
+    },
+    /// Takes the reservation of others, and ends their registrations.
+    Preempt {
+        /// Our key.
+        key: u64,
+        /// Theirs.
+        victim: u64,
+        /// What others may not from now on.
+        kind: ReservationType,
+    },
+    /// The same, and aborts their commands.
+    PreemptAndAbort {
+        /// Our key.
+        key: u64,
+        /// Theirs.
+        victim: u64,
+        /// What others may not from now on.
+        kind: ReservationType,
+    },
+}
+
+impl PersistentReserve {
+    /// SERVICE ACTION, TYPE and the parameter list.
+    fn encode(self) -> (ReserveOut, u8, ReserveOutList) {
+        use PersistentReserve as P;
+        let list = |key, service_action_key, persist| ReserveOutList {
+            key,
+            service_action_key,
+            persist,
+            ..ReserveOutList::default()
+        };
+        match self {
+            P::Register { key, new_key, persist } => (ReserveOut::Register, 0, list(key, new_key, persist)),
+            P::RegisterAndIgnoreExistingKey { new_key, persist } => {
+                (ReserveOut::RegisterAndIgnoreExistingKey, 0, list(0, new_key, persist))
+            }
+            P::Reserve { key, kind } => (ReserveOut::Reserve, kind.code(), list(key, 0, false)),
+            P::Release { key, kind } => (ReserveOut::Release, kind.code(), list(key, 0, false)),
+            P::Clear { key } => (ReserveOut::Clear, 0, list(key, 0, false)),
+            P::Preempt { key, victim, kind } => (ReserveOut::Preempt, kind.code(), list(key, victim, false)),
+            P::PreemptAndAbort { key, victim, kind } => {
+                (ReserveOut::PreemptAndAbort, kind.code(), list(key, victim, false))
+            }
+        }
+    }
+}
+
+const IN: &str = "PERSISTENT RESERVE IN";
+const OUT: &str = "PERSISTENT RESERVE OUT";
+/// Enough for some forty registrations; more are asked for again.
+const BYTES: u32 = 4096;
+
+impl Unit {
+    /// READ KEYS.
+    pub async fn registered_keys(&self) -> Result<RegisteredKeys, VerbError> {
+        let answer = self.reservations(ReserveIn::Keys).await?;
+        RegisteredKeys::parse(&answer).ok_or(VerbError::Nonsense(IN))
+    }
+
+    /// READ RESERVATION; `None` if the logical unit is not reserved.
+    pub async fn reservation(&self) -> Result<Option<Reservation>, VerbError> {
+        let answer = self.reservations(ReserveIn::Reservation).await?;
+        Reservation::parse(&answer).ok_or(VerbError::Nonsense(IN))
+    }
+
+    /// REPORT CAPABILITIES.
+    pub async fn reservation_capabilities(&self) -> Result<ReservationCapabilities, VerbError> {
+        let answer = self.ask(IN, cdb::persistent_reserve_in(ReserveIn::Capabilities, 8), 8).await?;
+        // Up to the mask of types.
+        answer.get(..6).map(ReservationCapabilities::parse).ok_or(VerbError::Nonsense(IN))
+    }
+
+    /// READ FULL STATUS.
+    pub async fn registrations(&self) -> Result<Vec<Registration>, VerbError> {
+        let answer = self.reservations(ReserveIn::FullStatus).await?;
+        Registration::parse_list(&answer).ok_or(VerbError::Nonsense(IN))
+    }
+
+    /// What is registered for this session's initiator port, and not at the target port that the session is
+    /// with: such a registration does not count here. A login that ends in another portal group is at another
+    /// port.
+    pub async fn registrations_elsewhere(&self) -> Result<Vec<Registration>, VerbError> {
+        let nexus = self.target().nexus();
+        let ours = TransportId::Iscsi { name: nexus.initiator, isid: Some(nexus.isid.0) };
+        let is_ours = |registration: &Registration| registration.initiator.as_ref() == Some(&ours);
+        // One that does not say which port this is: nothing can be said to be elsewhere.
+        let Some(here) = self.relative_port().await? else { return Ok(Vec::new()) };
+        let mut registrations = self.registrations().await?;
+        registrations.retain(|registration| {
+            is_ours(registration) && !registration.all_ports && registration.relative_port != here
+        });
+        Ok(registrations)
+    }
+
+    /// Which of the target's ports the session is with, if the target says.
+    async fn relative_port(&self) -> Result<Option<u16>, VerbError> {
+        let VpdContent::Designators(designators) = self.vpd(0x83).await?.content else { return Ok(None) };
+        let mut of_port = designators.into_iter().filter(|one| one.association == Association::TargetPort);
+        Ok(of_port.find_map(|one| match one.name {
+            Name::RelativeTargetPort(port) => Some(port),
+            _ => None,
+        }))
+    }
+
+    /// PERSISTENT RESERVE OUT. A wrong key is a RESERVATION CONFLICT.
+    pub async fn persistent_reserve(&self, what: PersistentReserve) -> Result<(), VerbError> {
+        let (action, kind, list) = what.encode();
+        let cdb = cdb::persistent_reserve_out(action, kind, ReserveOutList::BYTES as u32);
+        self.tell(OUT, cdb, parameters(&list.write())).await
+    }
+
+    /// RESERVE(6): only this session uses the logical unit, until it releases it, ends, or the unit is reset.
+    pub async fn reserve(&self) -> Result<(), VerbError> {
+        self.carry_out("RESERVE(6)", cdb::reserve_6()).await
+    }
+
+    /// RELEASE(6). It is no error to release what was not reserved.
+    pub async fn release(&self) -> Result<(), VerbError> {
+        self.carry_out("RELEASE(6)", cdb::release_6()).await
+    }
+
+    async fn reservations(&self, action: ReserveIn) -> Result<block::Buffer, VerbError> {
+        let cdb = |bytes| cdb::persistent_reserve_in(action, bytes as u16);
+        let whole = |answer: &[u8]| 8 + u64::from(u32_at(answer, 4));
+        self.ask_all(IN, cdb, BYTES, u32::from(u16::MAX), whole).await
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
+    use scsi::Name;
 
     use super::*;
 
@@ -285,5 +638,61 @@ mod tests {
                 prop_assert!(at <= end);
             }
         }
+    }
+
+    fn operating_parameters(segments_max: u16, segment_bytes_max: u32) -> OperatingParameters {
+        OperatingParameters {
+            nameless: true,
+            targets_max: 2,
+            segments_max,
+            descriptor_bytes_max: 1024,
+            segment_bytes_max,
+            ..OperatingParameters::default()
+        }
+    }
+
+    #[test]
+    fn the_limits_are_the_targets() {
+        let limits = CopyLimits::parse(&operating_parameters(8, 1 << 20).write_all(), 512).unwrap();
+        assert_eq!(limits, CopyLimits { segments: 8, segment_blocks: 2048, nameless: true });
+        let unlimited = CopyLimits::parse(&operating_parameters(255, 0).write_all(), 512).unwrap();
+        assert_eq!((unlimited.segments, unlimited.segment_blocks), (34, 65_535));
+    }
+
+    #[test]
+    fn a_target_that_knows_other_copies_only_is_of_no_use() {
+        let mut answer = operating_parameters(8, 0).write_all();
+        answer[44] = 0x0c;
+        assert!(CopyLimits::parse(&answer, 512).is_none());
+        assert!(CopyLimits::parse(&answer[..43], 512).is_none());
+    }
+
+    #[test]
+    fn a_unit_is_named_by_what_the_whole_world_agrees_on() {
+        let of = |name| Designator { association: Association::LogicalUnit, protocol: None, name };
+        let local = [of(Name::T10 { vendor: "IET".into(), name: "1".into() })];
+        assert!(target_descriptor(&local, 512).is_none());
+        let named = target_descriptor(&[of(Name::Naa(vec![0x60; 16]))], 4096).unwrap();
+        assert_eq!((named.designator_type, named.designator, named.block_bytes), (3, vec![0x60; 16], 4096));
+    }
+
+    proptest! {
+        #[test]
+        fn any_parameters_are_read_or_refused(
+            bytes in prop::collection::vec(any::<u8>(), 0..96), block_bytes in 1u32..=1 << 20,
+        ) {
+            if let Some(limits) = CopyLimits::parse(&bytes, block_bytes) {
+                prop_assert!(limits.segments > 0 && limits.segment_blocks > 0);
+            }
+        }
+    }
+
+    #[test]
+    fn the_keys_are_where_the_action_wants_them() {
+        let (action, kind, list) = PersistentReserve::Register { key: 1, new_key: 2, persist: true }.encode();
+        assert_eq!((action, kind, list.key, list.service_action_key), (ReserveOut::Register, 0, 1, 2));
+        let kind = ReservationType::ExclusiveAccessAllRegistrants;
+        let (action, kind, list) = PersistentReserve::PreemptAndAbort { key: 1, victim: 3, kind }.encode();
+        assert_eq!((action, kind, list.service_action_key), (ReserveOut::PreemptAndAbort, 8, 3));
     }
 }

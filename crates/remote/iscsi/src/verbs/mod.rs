@@ -9,32 +9,26 @@
 //! been carried out.
 
 mod blocks;
-mod copy;
-mod identity;
-mod inquiry;
-mod lists;
-mod medium;
-mod modes;
-mod reservations;
 
+use std::collections::BTreeSet;
 use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
 
 use block::{Buffer, Slice};
-use scsi::{Sense, cdb::Cdb, status};
+use derive_more::Display;
+use iscsi::pdu::{Lun, Residual};
+use scsi::cdb::{self, Cdb};
+use scsi::fields::{u16_at, u32_at};
+use scsi::{LunList, ModeForm, PS, Sense, mode_field, status};
 
 use crate::error::{CommandError, refusal};
-use crate::session::CommandSpec;
-use crate::tasks::{Status, Transfer};
-use crate::unit::Unit;
+use crate::remote_target::RemoteTarget;
+use crate::tasks::{CommandSpec, Status, Transfer};
 
-pub use blocks::{Compared, LbaRun, WriteSame};
-pub(crate) use blocks::{lba_runs, unmap_lists};
-pub use copy::{ExtendedCopy, ExtendedCopyError, extended_copy};
-pub use identity::Identity;
-pub use medium::{Sanitize, SanitizeManner};
-pub use modes::ModeFieldError;
-pub use reservations::PersistentReserve;
+pub use blocks::{
+    Compared, ExtendedCopy, ExtendedCopyError, LbaRun, PersistentReserve, WriteSame, extended_copy,
+};
 pub use scsi::{
     AccessState, Association, BlockDescriptor, BlockLimits, CacheGeneration, Capacity, CommandSupport,
     CommandTimeouts, Designator, Field, Inquiry, LbaStatus, LunAddress, LunSelection, ModePage, ModeValues,
@@ -42,6 +36,8 @@ pub use scsi::{
     ReservationCapabilities, ReservationType, StartStop, SupportedCommand, TransportId,
     UnknownReservationType, Vpd, VpdContent, command_name, device_type, page_name, standard_name,
 };
+
+pub(crate) use blocks::{lba_runs, unmap_lists};
 
 /// Why a command was not carried out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -235,6 +231,471 @@ pub(crate) fn parameters(bytes: &[u8]) -> Slice {
     buffer.share()
 }
 
+// A logical unit at a target, whatever kind of device it is, by its address alone.
+//
+// A [`Unit`] is independent of the device type: commands are sent unchanged. Named SCSI commands with
+// decoded results are methods of it too ([`crate::verbs`]).
+
+/// A logical unit of a target, to send commands to. It keeps the session alive; a clone is the same unit.
+#[derive(Clone)]
+pub struct Unit {
+    target: Arc<RemoteTarget>,
+    lun: Lun,
+}
+
+/// The target's response to a command.
+#[derive(Debug)]
+pub struct CommandResult {
+    /// The SCSI status (SAM-5 table 45).
+    pub status: u8,
+    /// The sense data, if any.
+    pub sense: Option<Sense>,
+    /// The data that came; nothing if none were asked for.
+    pub data: Buffer,
+    /// The residual count: the difference between the expected and the transferred length.
+    pub residual: Residual,
+}
+
+impl Unit {
+    /// The unit at an address of `target`, which may be of any of SAM-5's forms.
+    pub fn new(target: Arc<RemoteTarget>, lun: Lun) -> Unit {
+        Unit { target, lun }
+    }
+
+    /// The session that the unit is reached by.
+    pub fn target(&self) -> &Arc<RemoteTarget> {
+        &self.target
+    }
+
+    /// Its address, as it travels.
+    pub fn lun(&self) -> Lun {
+        self.lun
+    }
+
+    /// Sends a command unchanged and returns the target's response, with any status. Nothing is retried.
+    pub async fn command(&self, cdb: Cdb, transfer: Transfer) -> Result<CommandResult, CommandError> {
+        let (status, transfer) = self.target.execute(self.lun, cdb, transfer).await?;
+        let data = match transfer {
+            Transfer::In { mut buffer, range } => {
+                buffer.copy_within(range.start..range.start + status.in_bytes.min(range.len()), 0);
+                buffer.truncate(status.in_bytes);
+                buffer
+            }
+            Transfer::None | Transfer::Out(_) => Buffer::recycled(0),
+        };
+        let sense = Sense::parse(&status.sense);
+        Ok(CommandResult { status: status.status, sense, data, residual: status.residual })
+    }
+}
+
+impl RemoteTarget {
+    /// The logical unit of this number, of any device type.
+    pub fn unit(self: &Arc<Self>, number: u16) -> Unit {
+        Unit::new(Arc::clone(self), Lun(LunAddress::Number(number.into()).write()))
+    }
+
+    /// The same, at the address that the target reports for it. One byte holds the numbers below 256. Targets differ in the form of
+    /// greater ones, and some know theirs only: LIO reports 256 as 0100h, others as 4100h.
+    pub async fn reported_unit(self: &Arc<Self>, number: u16) -> Unit {
+        let usual = self.unit(number);
+        if number < 0x100 {
+            return usual;
+        }
+        // A target that does not answer is asked in the usual form.
+        let luns = self.unit(0).report_luns(LunSelection::Ordinary).await.unwrap_or_default();
+        reported(&luns, number).map_or(usual, |lun| Unit::new(Arc::clone(self), lun))
+    }
+}
+
+/// The address of the logical unit of this number, as it is reported.
+fn reported(luns: &[Lun], number: u16) -> Option<Lun> {
+    let wanted = LunAddress::Number(number.into());
+    luns.iter().copied().find(|lun| LunAddress::parse(lun.0) == wanted)
+}
+
+// INQUIRY (SPC-4 6.6): standard data, and vital product data.
+
+const NAME: &str = "INQUIRY";
+/// Every page that a disk is likely to have fits; a longer one is asked for again. Targets of old take no
+/// more than a byte's worth.
+const PAGE_BYTES: u32 = 255;
+
+impl Unit {
+    /// Asks what is there. A target answers this for any LUN, and while the unit is not ready.
+    pub async fn inquiry(&self) -> Result<Inquiry, VerbError> {
+        let data = self.ask(NAME, cdb::inquiry(None, Inquiry::BYTES as u16), Inquiry::BYTES).await?;
+        Inquiry::parse(&data).ok_or(VerbError::Nonsense(NAME))
+    }
+
+    /// Asks for a page.
+    pub async fn vpd(&self, code: u8) -> Result<Vpd, VerbError> {
+        let cdb = |bytes| cdb::inquiry(Some(code), bytes as u16);
+        let whole = |answer: &[u8]| 4 + u64::from(u16_at(answer, 2));
+        let data = self.ask_all(NAME, cdb, PAGE_BYTES, u32::from(u16::MAX), whole).await?;
+        Vpd::parse(code, &data).ok_or(VerbError::Nonsense(NAME))
+    }
+
+    /// The codes of the pages there are.
+    pub async fn vpd_pages(&self) -> Result<Vec<u8>, VerbError> {
+        match self.vpd(0).await?.content {
+            VpdContent::Pages(pages) => Ok(pages),
+            _ => Err(VerbError::Nonsense(NAME)),
+        }
+    }
+
+    /// The Block Limits page; none of its limits if the target does not have it.
+    pub async fn block_limits(&self) -> Result<BlockLimits, VerbError> {
+        self.bytes_of(0xb0).await.map(|page| BlockLimits::parse(&page))
+    }
+
+    /// The Logical Block Provisioning page; none of its ways if the target does not have it.
+    pub async fn provisioning(&self) -> Result<Provisioning, VerbError> {
+        self.bytes_of(0xb2).await.map(|page| Provisioning::parse(&page))
+    }
+
+    /// A page; empty if there is none.
+    async fn bytes_of(&self, code: u8) -> Result<Vec<u8>, VerbError> {
+        match self.vpd(code).await {
+            Ok(page) => Ok(page.bytes),
+            Err(error) if error.is_unsupported() => Ok(Vec::new()),
+            Err(error) => Err(error),
+        }
+    }
+}
+
+// The identity of a logical unit, by which it is recognised after a reconnect.
+
+/// What a logical unit is known by. Two that are equal are one, as far as anybody can tell; one that has got
+/// another name is another.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Identity {
+    /// The names of the logical unit in its Device Identification page.
+    Designators(BTreeSet<Name>),
+    /// Its serial number, for want of better.
+    Serial(String),
+    /// It tells nothing.
+    Unknown,
+}
+
+impl Identity {
+    fn from_designators(designators: Vec<Designator>) -> Option<Identity> {
+        let unit = designators.into_iter().filter(|one| one.association == Association::LogicalUnit);
+        // A group is no name: other logical units are in it.
+        let names: BTreeSet<Name> =
+            unit.map(|one| one.name).filter(|name| !matches!(name, Name::LogicalUnitGroup(_))).collect();
+        (!names.is_empty()).then_some(Identity::Designators(names))
+    }
+}
+
+impl fmt::Display for Identity {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Identity::Designators(names) => {
+                let words: Vec<String> = names.iter().map(Name::to_string).collect();
+                f.write_str(&words.join(", "))
+            }
+            Identity::Serial(serial) => write!(f, "serial number {serial}"),
+            Identity::Unknown => write!(f, "a device without a name"),
+        }
+    }
+}
+
+impl Unit {
+    /// Asks who is there: the unit's names, else its serial number. A target that has neither is no error.
+    pub async fn identity(&self) -> Result<Identity, VerbError> {
+        let pages = self.vpd_pages().await.or_else(unless_refused)?;
+        self.identity_by(&pages).await
+    }
+
+    /// The same, by the list of vital product data pages there are.
+    pub(crate) async fn identity_by(&self, pages: &[u8]) -> Result<Identity, VerbError> {
+        if pages.contains(&0x83)
+            && let VpdContent::Designators(designators) = self.content(0x83).await?
+            && let Some(identity) = Identity::from_designators(designators)
+        {
+            return Ok(identity);
+        }
+        if pages.contains(&0x80)
+            && let VpdContent::SerialNumber(serial) = self.content(0x80).await?
+            && !serial.is_empty()
+        {
+            return Ok(Identity::Serial(serial));
+        }
+        Ok(Identity::Unknown)
+    }
+
+    /// What a page says; nothing if it is refused.
+    async fn content(&self, page: u8) -> Result<VpdContent, VerbError> {
+        self.vpd(page).await.map(|page| page.content).or_else(unless_refused)
+    }
+}
+
+/// A refusal says that there is nothing; a lost connection says nothing.
+fn unless_refused<T: Default>(error: VerbError) -> Result<T, VerbError> {
+    match error {
+        VerbError::Refused { .. } | VerbError::Orphaned(_) | VerbError::Nonsense(_) => Ok(T::default()),
+        VerbError::Lost(_) | VerbError::OutOfRange(_) => Err(error),
+    }
+}
+
+// Lists that a target reports: LUNs, target port groups, supported commands.
+
+const OPCODES: &str = "REPORT SUPPORTED OPERATION CODES";
+/// LUNs that are asked for at first.
+const LUNS_FIRST: u32 = 255;
+/// LUNs that are asked for at most: a target has 16,384 by two bytes of an address.
+const LUNS_MOST: u32 = 0x1_0000;
+
+impl Unit {
+    /// REPORT LUNS: which logical units the target has for us. Any of its LUNs may be asked, 0 before all.
+    pub async fn report_luns(&self, which: LunSelection) -> Result<Vec<Lun>, VerbError> {
+        let name = "REPORT LUNS";
+        let cdb = |bytes| cdb::report_luns_of(which, bytes);
+        let whole = |answer: &[u8]| 8 + u64::from(u32_at(answer, 0));
+        let answer = self.ask_all(name, cdb, 8 + 8 * LUNS_FIRST, 8 + 8 * LUNS_MOST, whole).await?;
+        let list = LunList::parse(&answer).ok_or(VerbError::Nonsense(name))?;
+        Ok(list.luns.into_iter().map(Lun).collect())
+    }
+
+    /// REPORT TARGET PORT GROUPS. A target whose INQUIRY says TPGS 0 need not know the command.
+    pub async fn target_port_groups(&self) -> Result<Vec<PortGroup>, VerbError> {
+        let name = "REPORT TARGET PORT GROUPS";
+        let answer = self.ask_all(name, cdb::report_target_port_groups, 1024, 1 << 20, whole).await?;
+        PortGroup::parse_list(&answer).ok_or(VerbError::Nonsense(name))
+    }
+
+    /// REPORT SUPPORTED OPERATION CODES: all commands that the logical unit knows.
+    pub async fn supported_commands(&self) -> Result<Vec<SupportedCommand>, VerbError> {
+        let answer = self.ask_all(OPCODES, cdb::report_supported_opcodes, 4096, 1 << 16, whole).await?;
+        SupportedCommand::parse_list(&answer).ok_or(VerbError::Nonsense(OPCODES))
+    }
+
+    /// Whether it knows one. A command with service actions must be asked for with one, and one without must
+    /// not.
+    pub async fn command_support(
+        &self,
+        opcode: u8,
+        service_action: Option<u16>,
+    ) -> Result<CommandSupport, VerbError> {
+        let bytes = CommandSupport::BYTES_MAX;
+        let answer =
+            self.ask(OPCODES, cdb::report_one_opcode(opcode, service_action, bytes), bytes as usize).await?;
+        CommandSupport::parse(&answer).ok_or(VerbError::Nonsense(OPCODES))
+    }
+}
+
+/// The whole length of an answer that begins with its length, which does not count itself.
+fn whole(answer: &[u8]) -> u64 {
+    4 + u64::from(u32_at(answer, 0))
+}
+
+// Commands on the whole medium: TEST UNIT READY, START STOP UNIT, SYNCHRONIZE CACHE, VERIFY, SANITIZE.
+
+/// What SANITIZE does (SBC-4 5.31).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Sanitize {
+    /// OVERWRITE: writes a pattern over everything.
+    Overwrite {
+        /// Repeated to fill a block; of up to a block's length.
+        pattern: Vec<u8>,
+        /// How often, 1 to 31.
+        passes: u8,
+        /// INVERT: every other pass writes the pattern's complement.
+        invert: bool,
+    },
+    /// BLOCK ERASE: by the medium's own means.
+    BlockErase,
+    /// CRYPTOGRAPHIC ERASE: changes the key.
+    CryptographicErase,
+    /// EXIT FAILURE MODE: gives a medium back whose sanitizing failed, if that was allowed.
+    ExitFailureMode,
+}
+
+/// How SANITIZE goes about it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SanitizeManner {
+    /// IMMED: the answer comes at once, and REQUEST SENSE tells how far it is. Without, it comes at the end,
+    /// for which a command's time is seldom enough.
+    pub immediate: bool,
+    /// AUSE: should it fail, EXIT FAILURE MODE may give the medium back.
+    pub unrestricted_exit: bool,
+}
+
+impl Sanitize {
+    /// The command and its parameters.
+    fn encode(&self, manner: SanitizeManner) -> Option<(Cdb, Vec<u8>)> {
+        let (action, list) = match self {
+            Sanitize::Overwrite { pattern, passes, invert } => {
+                let length = u16::try_from(pattern.len()).ok().filter(|length| *length > 0)?;
+                let passes = (1..=31).contains(passes).then_some(*passes)?;
+                let [high, low] = length.to_be_bytes();
+                let header = [u8::from(*invert) << 7 | passes, 0, high, low];
+                (1, [&header[..], pattern].concat())
+            }
+            Sanitize::BlockErase => (2, Vec::new()),
+            Sanitize::CryptographicErase => (3, Vec::new()),
+            Sanitize::ExitFailureMode => (0x1f, Vec::new()),
+        };
+        let flags = u8::from(manner.immediate) << 7 | u8::from(manner.unrestricted_exit) << 5;
+        Some((cdb::sanitize(flags | action, u16::try_from(list.len()).ok()?), list))
+    }
+}
+
+impl Unit {
+    /// TEST UNIT READY: no error if the unit can read and write.
+    pub async fn test_unit_ready(&self) -> Result<(), VerbError> {
+        self.carry_out("TEST UNIT READY", cdb::test_unit_ready()).await
+    }
+
+    /// REQUEST SENSE: what the unit has to say of its own accord, such as how far an operation is; `None` if
+    /// the answer is no sense data.
+    pub async fn request_sense(&self) -> Result<Option<Sense>, VerbError> {
+        let data = self.ask("REQUEST SENSE", cdb::request_sense(252), 252).await?;
+        Ok(Sense::parse(&data))
+    }
+
+    /// START STOP UNIT, and its answer when it is done.
+    pub async fn start_stop(&self, what: StartStop) -> Result<(), VerbError> {
+        self.carry_out("START STOP UNIT", cdb::start_stop(what)).await
+    }
+
+    /// SYNCHRONIZE CACHE of the whole medium.
+    pub async fn synchronize_cache(&self) -> Result<(), VerbError> {
+        self.carry_out("SYNCHRONIZE CACHE", cdb::synchronize_cache()).await
+    }
+
+    /// VERIFY: that the medium can be read, without a look at what is there.
+    pub async fn verify(&self, lba: u64, blocks: u32) -> Result<(), VerbError> {
+        self.carry_out("VERIFY", cdb::verify_16(lba, blocks)).await
+    }
+
+    /// SANITIZE: makes everything that was ever written unreadable, for good. Nothing is asked here.
+    pub async fn sanitize(&self, what: &Sanitize, manner: SanitizeManner) -> Result<(), VerbError> {
+        let name = "SANITIZE";
+        let (cdb, list) = what.encode(manner).ok_or(VerbError::OutOfRange(name))?;
+        if list.is_empty() {
+            return self.carry_out(name, cdb).await;
+        }
+        self.tell(name, cdb, parameters(&list)).await
+    }
+}
+
+// MODE SENSE and MODE SELECT (SPC-4 6.10 to 6.13).
+
+/// Why a mode field was not changed.
+#[derive(Clone, Debug, PartialEq, Eq, Display)]
+pub enum ModeFieldError {
+    /// No page that is known has a field of this name.
+    #[display("no mode page that we know has such a field")]
+    Unknown,
+    /// The target does not have the page, or its page ends before the field.
+    #[display("the target does not have this field")]
+    Missing,
+    /// The value is too large for the field.
+    #[display("the value is too large for the field")]
+    TooLarge,
+    /// The target does not let it be changed.
+    #[display("the target does not let this field be changed")]
+    Fixed,
+    /// A command failed.
+    Verb(VerbError),
+}
+
+impl std::error::Error for ModeFieldError {}
+
+impl From<VerbError> for ModeFieldError {
+    fn from(error: VerbError) -> ModeFieldError {
+        ModeFieldError::Verb(error)
+    }
+}
+
+const SENSE: &str = "MODE SENSE";
+const SELECT: &str = "MODE SELECT";
+/// All pages of a disk are a few hundred bytes.
+const BYTES: u16 = 4096;
+/// What asks for all pages, or all subpages.
+const ALL: u8 = 0x3f;
+const ALL_SUBPAGES: u8 = 0xff;
+
+impl Unit {
+    /// MODE SENSE of all pages and subpages; of all pages where the target does not know subpages.
+    pub async fn modes(&self, values: ModeValues) -> Result<Modes, VerbError> {
+        match self.mode_sense(ALL, ALL_SUBPAGES, values).await {
+            Err(error) if error.is_unsupported() => self.mode_sense(ALL, 0, values).await,
+            other => other,
+        }
+    }
+
+    /// MODE SENSE of a page.
+    pub async fn mode_sense(&self, page: u8, subpage: u8, values: ModeValues) -> Result<Modes, VerbError> {
+        let (form, answer) = self.mode_bytes(page, subpage, values).await?;
+        Modes::parse(form, &answer).ok_or(VerbError::Nonsense(SENSE))
+    }
+
+    /// Sets a field by its name, such as `WCE` or `SWP`; `save` keeps it beyond a reset. The page's other
+    /// fields keep their values.
+    pub async fn set_mode_field(&self, name: &str, value: u64, save: bool) -> Result<(), ModeFieldError> {
+        let (code, subpage, at) = mode_field(name).ok_or(ModeFieldError::Unknown)?;
+        let mut changeable = self.one_page(code, subpage, ModeValues::Changeable).await?;
+        if at.read(&changeable.bytes).ok_or(ModeFieldError::Missing)? == 0 {
+            return Err(ModeFieldError::Fixed);
+        }
+        at.write(&mut changeable.bytes, value).ok_or(ModeFieldError::TooLarge)?;
+        let mut page = self.one_page(code, subpage, ModeValues::Current).await?;
+        at.write(&mut page.bytes, value).ok_or(ModeFieldError::Missing)?;
+        Ok(self.mode_select(&page, save).await?)
+    }
+
+    /// MODE SELECT of a page as it is.
+    pub async fn mode_select(&self, page: &ModePage, save: bool) -> Result<(), VerbError> {
+        match self.select_by(ModeForm::Ten, page, save).await {
+            Err(error) if error.is_unsupported() => self.select_by(ModeForm::Six, page, save).await,
+            other => other,
+        }
+    }
+
+    async fn select_by(&self, form: ModeForm, page: &ModePage, save: bool) -> Result<(), VerbError> {
+        // The header is all zeros: MODE DATA LENGTH is reserved here, and no block descriptor follows.
+        let mut list = vec![0; form.header_bytes()];
+        list.extend(&page.bytes);
+        // PS is reserved here.
+        list[form.header_bytes()] &= !PS;
+        let too_long = VerbError::OutOfRange(SELECT);
+        let cdb = match form {
+            ModeForm::Ten => u16::try_from(list.len()).map(|bytes| cdb::mode_select_10(save, bytes)),
+            ModeForm::Six => u8::try_from(list.len()).map(|bytes| cdb::mode_select_6(save, bytes)),
+        };
+        self.tell(SELECT, cdb.map_err(|_| too_long)?, parameters(&list)).await
+    }
+
+    async fn one_page(&self, code: u8, subpage: u8, values: ModeValues) -> Result<ModePage, ModeFieldError> {
+        let modes = match self.mode_sense(code, subpage, values).await {
+            Err(error) if error.is_unsupported() => return Err(ModeFieldError::Missing),
+            modes => modes?,
+        };
+        let wanted = |page: &ModePage| (page.code, page.subpage) == (code, subpage);
+        modes.pages.into_iter().find(wanted).ok_or(ModeFieldError::Missing)
+    }
+
+    async fn mode_bytes(
+        &self,
+        page: u8,
+        subpage: u8,
+        values: ModeValues,
+    ) -> Result<(ModeForm, Buffer), VerbError> {
+        let page = page | (values as u8) << 6;
+        match self.ask(SENSE, cdb::mode_sense_10(page, subpage, BYTES), usize::from(BYTES)).await {
+            Ok(answer) => Ok((ModeForm::Ten, answer)),
+            // Whatever its reason: istgt gives none.
+            Err(VerbError::Refused { .. }) => {
+                let answer = self.ask(SENSE, cdb::mode_sense_6(page, subpage, u8::MAX), 255).await?;
+                Ok((ModeForm::Six, answer))
+            }
+            Err(error) => Err(error),
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -260,5 +721,73 @@ mod tests {
     #[test]
     fn a_recovered_error_is_no_refusal() {
         assert_eq!(disposition(status::CHECK_CONDITION, sense(1)), Disposition::Done);
+    }
+
+    #[test]
+    fn a_logical_unit_has_the_address_that_its_target_reports() {
+        let [lio, flat, extended] = [0x0100 << 48, 0x4101 << 48, 0xd200_0102_0000_0000].map(Lun);
+        let luns = [Lun(0), lio, flat, extended];
+        let found = [256, 257, 258, 259, 0].map(|number| reported(&luns, number));
+        assert_eq!(found, [Some(lio), Some(flat), Some(extended), None, Some(Lun(0))]);
+    }
+
+    #[test]
+    fn a_unit_may_be_used_from_any_thread() {
+        fn anywhere<T: Send + Sync + Clone>() {}
+        anywhere::<Unit>();
+    }
+
+    fn designator(association: Association, name: Name) -> Designator {
+        Designator { association, protocol: None, name }
+    }
+
+    #[test]
+    fn a_unit_is_known_by_its_own_names_and_not_by_its_port() {
+        let naa = Name::Naa(vec![0x60; 16]);
+        let by_port = |port| {
+            Identity::from_designators(vec![
+                designator(Association::LogicalUnit, naa.clone()),
+                designator(Association::TargetPort, Name::RelativeTargetPort(port)),
+            ])
+        };
+        assert_eq!(by_port(1), by_port(2));
+        assert!(
+            Identity::from_designators(vec![designator(
+                Association::TargetPort,
+                Name::RelativeTargetPort(1)
+            )])
+            .is_none()
+        );
+    }
+
+    #[test]
+    fn the_order_of_names_does_not_matter_and_their_number_does() {
+        let known = |names: &[u8]| {
+            let of_unit = |name: &u8| designator(Association::LogicalUnit, Name::Eui64(vec![*name; 8]));
+            Identity::from_designators(names.iter().map(of_unit).collect())
+        };
+        assert_eq!(known(&[1, 2]), known(&[2, 1]));
+        assert_ne!(known(&[1]), known(&[1, 2]));
+    }
+
+    #[test]
+    fn an_overwrite_carries_its_pattern() {
+        let overwrite = Sanitize::Overwrite { pattern: vec![0xa5, 0x5a], passes: 3, invert: true };
+        let manner = SanitizeManner { immediate: true, unrestricted_exit: true };
+        let (cdb, list) = overwrite.encode(manner).unwrap();
+        assert_eq!((cdb[..2].to_vec(), cdb[7..9].to_vec()), (vec![0x48, 0xa1], vec![0, 6]));
+        assert_eq!(list, [0x83, 0, 0, 2, 0xa5, 0x5a]);
+    }
+
+    #[test]
+    fn an_overwrite_without_a_pattern_or_a_pass_cannot_be_said() {
+        let overwrite = |pattern: &[u8], passes| {
+            Sanitize::Overwrite { pattern: pattern.to_vec(), passes, invert: false }
+                .encode(SanitizeManner::default())
+        };
+        assert!(overwrite(&[], 1).is_none());
+        assert!(overwrite(&[0], 0).is_none());
+        assert!(overwrite(&[0], 32).is_none());
+        assert!(overwrite(&vec![0; 70_000], 1).is_none());
     }
 }

@@ -9,8 +9,8 @@ use iscsi::framing::Framing;
 use iscsi::pdu::{Bhs, Opcode};
 use proptest::prelude::*;
 
-use super::{ENDED_MAX, Ends, FILES_MAX, FlightRecorder, Recording};
-use reader::{File, Packet, read};
+use crate::recorder::tests::reader::{File, Packet, read};
+use crate::recorder::{ENDED_MAX, Ends, FILES_MAX, FlightRecorder, Recording};
 
 const BOTH: Framing = Framing { header_digest: true, data_digest: true };
 
@@ -157,8 +157,8 @@ fn the_last_packet_tells_why_the_connection_ended() {
 fn the_first_pdu_tells_what_the_connection_is_made_for() {
     let scene = Scene::new(4, Framing::default());
     let (request, answer) = (header(Opcode::LoginRequest, 1, &[]), header(Opcode::LoginResponse, 1, &[]));
-    scene.recording.tape().login(scene.now, super::Direction::Sent, &request.0);
-    scene.recording.tape().login(scene.now, super::Direction::Received, &answer.0);
+    scene.recording.tape().login(scene.now, crate::recorder::Direction::Sent, &request.0);
+    scene.recording.tape().login(scene.now, crate::recorder::Direction::Received, &answer.0);
     scene.recording.tape().occasion("the session is back".to_owned());
     let comments: Vec<_> = scene.packets().into_iter().map(|packet| packet.comment).collect();
     assert_eq!(comments, [Some("the session is back".to_owned()), None]);
@@ -175,7 +175,7 @@ fn a_connection_is_an_interface_with_its_name() {
 fn an_ipv6_connection_has_ipv6_packets() {
     let recorder = FlightRecorder::new(4);
     let recording = recorder.begin(Instant::now(), ends("[::1]:40000", "[::1]:3260"));
-    recording.tape().login(Instant::now(), super::Direction::Sent, &[3; 52]);
+    recording.tape().login(Instant::now(), crate::recorder::Direction::Sent, &[3; 52]);
     let packets = read(&recorder.pcapng()).packets;
     assert_eq!(packets[3].ports, (40_000, 3260));
     assert_eq!(packets[3].payload, [3; 52]);
@@ -185,7 +185,7 @@ fn an_ipv6_connection_has_ipv6_packets() {
 fn a_recorder_of_no_pdus_records_nothing() {
     let mut scene = Scene::new(0, Framing::default());
     scene.sent(header(Opcode::NopOut, 1, &[]), &[]);
-    scene.recording.tape().login(scene.now, super::Direction::Sent, &[3; 48]);
+    scene.recording.tape().login(scene.now, crate::recorder::Direction::Sent, &[3; 48]);
     scene.recording.end(scene.now, &"over");
     assert!(read(&scene.recorder.pcapng()).interfaces.is_empty());
 }
@@ -263,7 +263,11 @@ impl Scene {
         };
         match happening {
             Happening::Login { sent, bytes } => {
-                let direction = if sent { super::Direction::Sent } else { super::Direction::Received };
+                let direction = if sent {
+                    crate::recorder::Direction::Sent
+                } else {
+                    crate::recorder::Direction::Received
+                };
                 self.recording.tape().login(self.now, direction, &bytes);
             }
             Happening::Sent { bhs, data } => self.sent(whole(bhs, &data), &data),
