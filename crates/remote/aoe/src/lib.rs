@@ -18,14 +18,9 @@
 //! it has done. Such a write keeps newer writes of its sectors waiting until no copy can arrive any more ([`Options::quarantine`]).
 
 mod device;
-mod flow;
-mod open;
-mod search;
 mod session;
 mod url;
 
-pub use device::RemoteAoe;
-pub use open::{OpenError, discover, open};
-pub use search::Found;
-pub use session::Counters;
+pub use device::{OpenError, RemoteAoe, discover, open};
+pub use session::{Counters, Found};
 pub use url::{KEYS, Options, SCHEME, Url, UrlError};

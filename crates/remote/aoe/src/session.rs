@@ -19,19 +19,23 @@
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, VecDeque};
 use std::future::poll_fn;
+use std::hash::{BuildHasher as _, Hasher as _, RandomState};
 use std::io;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
-use aoe::{Address, Ata, Body, ErrorCode, Frame, Header, Identity};
+use aoe::{
+    Address, Ata, Body, Config, ConfigCommand, ETHER_TYPE, ErrorCode, Frame, Header, IDENTITY_BYTES,
+    Identity, SECTOR_BYTES,
+};
 use block::Slice;
 use failover::Claim;
-use reactor::{DatagramAddress, DatagramBatch, Datagrams, MacAddress, OutDatagram, OutSlice, Sleep};
-
-use crate::flow::Flow;
-use crate::search::{AGAIN, Found, endpoint, first_tag, identify, query};
+use reactor::{
+    DatagramAddress, DatagramBatch, DatagramEndpoint, DatagramOptions, Datagrams, MacAddress, OutDatagram,
+    OutSlice, Sleep,
+};
 
 /// Frames of one call.
 const BATCH: usize = 64;
@@ -572,5 +576,229 @@ impl Future for Exchange {
 impl Drop for Exchange {
     fn drop(&mut self) {
         self.session.give_up(self.tag);
+    }
+}
+
+// How many commands are outstanding, and when one is sent again: as the Linux driver does it.
+//
+// The round trip is estimated by its mean and mean deviation (Jacobson and Karels); a command is sent again after twice the mean and
+// eight times the deviation, and then after twice as long each time. The window grows by one with each answer up to a threshold, then
+// by one with each windowful; a loss halves the threshold, and the window begins at one.
+
+/// Before there is an estimate.
+const INITIAL: Duration = Duration::from_millis(250);
+/// The estimate of a path without deviation says nothing of a server that is busy for a moment.
+const LEAST: Duration = Duration::from_millis(10);
+const MOST: Duration = Duration::from_secs(2);
+
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Flow {
+    /// In seconds, once there is one.
+    mean: Option<f64>,
+    deviation: f64,
+    window: f64,
+    threshold: f64,
+    most: f64,
+    /// The last loss that was taken for a sign: those of one round trip are one.
+    loss: Option<Instant>,
+}
+
+impl Flow {
+    /// At most so many at once, as the server says.
+    pub(crate) fn new(most: u16) -> Flow {
+        let most = f64::from(most.max(1));
+        Flow { mean: None, deviation: 0.0, window: most.min(4.0), threshold: most, most, loss: None }
+    }
+
+    /// How many may be outstanding.
+    pub(crate) fn window(&self) -> usize {
+        self.window as usize
+    }
+
+    /// How long an answer is waited for after this many times of sending.
+    pub(crate) fn patience(&self, times: u32) -> Duration {
+        let first = match self.mean {
+            None => INITIAL,
+            Some(mean) => Duration::from_secs_f64(2.0 * mean + 8.0 * self.deviation).clamp(LEAST, MOST),
+        };
+        first.saturating_mul(1 << times.saturating_sub(1).min(8)).min(MOST)
+    }
+
+    /// A command that was sent once was answered after this time.
+    pub(crate) fn measure(&mut self, time: Duration) {
+        let time = time.as_secs_f64();
+        match &mut self.mean {
+            None => (self.mean, self.deviation) = (Some(time), time / 2.0),
+            Some(mean) => {
+                let error = time - *mean;
+                *mean += error / 8.0;
+                self.deviation += (error.abs() - self.deviation) / 4.0;
+            }
+        }
+    }
+
+    /// A command was answered.
+    pub(crate) fn answered(&mut self) {
+        let step = if self.window < self.threshold { 1.0 } else { 1.0 / self.window };
+        self.window = (self.window + step).min(self.most);
+    }
+
+    /// A command was not answered in time.
+    pub(crate) fn lost(&mut self, now: Instant) {
+        let is_new = self.loss.is_none_or(|loss| now.saturating_duration_since(loss) > self.patience(1));
+        if is_new {
+            self.threshold = (self.window / 2.0).max(2.0).min(self.most);
+            self.window = 1.0;
+            self.loss = Some(now);
+        }
+    }
+}
+
+// Queries: which devices there are, and whether one is the same as before.
+
+/// What is not answered is asked again after this time.
+pub(crate) const AGAIN: Duration = Duration::from_millis(250);
+/// Answers of a whole window of long frames wait here.
+const RECEIVE_BUFFER_BYTES: usize = 8 << 20;
+
+/// A device that has answered.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Found {
+    /// Shelf and slot.
+    pub address: Address,
+    /// The server's station.
+    pub station: MacAddress,
+    /// How many commands may be outstanding.
+    pub buffer_count: u16,
+    /// The sectors that a frame may carry.
+    pub sectors_max: u8,
+    /// The configuration string.
+    pub string: Vec<u8>,
+}
+
+/// Where tags begin: not where those of a client of this station began that has just ended.
+pub(crate) fn first_tag() -> u32 {
+    RandomState::new().build_hasher().finish() as u32
+}
+
+/// Datagrams of AoE on an interface.
+pub(crate) fn endpoint(interface: &str) -> io::Result<Box<dyn Datagrams>> {
+    let options = DatagramOptions {
+        endpoint: DatagramEndpoint::Ethernet { interface: interface.to_owned(), ether_type: ETHER_TYPE },
+        receive_buffer_bytes: Some(RECEIVE_BUFFER_BYTES),
+        ring: None,
+        payload_bytes_min: aoe::ATA_BYTES + SECTOR_BYTES,
+        share: None,
+    };
+    reactor::world().datagrams(&options)
+}
+
+/// Asks once, and adds those that answer, until one is wanted.
+pub(crate) async fn query(
+    datagrams: &dyn Datagrams,
+    address: Address,
+    all: &mut Vec<Found>,
+    is_wanted: impl Fn(&Found) -> bool,
+) {
+    let tag = first_tag();
+    let header = Header { is_response: false, error: None, address, tag };
+    let frame = Frame { header, body: Body::Config(Config::query(ConfigCommand::Read, &[])) }.write();
+    let to = DatagramAddress::Ethernet(MacAddress::BROADCAST);
+    // What is not sent is not answered, and asked again.
+    let _ = datagrams.try_send(&[OutDatagram { to, payload: &[OutSlice::Bytes(&frame)] }]);
+    let mut batch = DatagramBatch::new(64, datagrams.payload_bytes_max());
+    loop {
+        if datagrams.receive(&mut batch).await.is_err() {
+            reactor::sleep(AGAIN).await;
+            continue;
+        }
+        reactor::yield_now().await; // whatever arrives, the time runs out
+        for (from, payload) in batch.iter() {
+            let (DatagramAddress::Ethernet(station), Ok(frame)) = (from, Frame::parse(payload)) else {
+                continue;
+            };
+            let Frame { header, body: Body::Config(config) } = frame else { continue };
+            if header.is_response && header.error.is_none() && address.is_for(header.address) {
+                let found = Found {
+                    address: header.address,
+                    station,
+                    buffer_count: config.buffer_count,
+                    sectors_max: config.sectors_max,
+                    string: config.string.to_vec(),
+                };
+                let is_last = is_wanted(&found);
+                all.push(found);
+                if is_last {
+                    return;
+                }
+            }
+        }
+    }
+}
+
+/// Asks a station once for the identity of a device.
+pub(crate) async fn identify(
+    datagrams: &dyn Datagrams,
+    address: Address,
+    station: MacAddress,
+) -> io::Result<Identity> {
+    let header = Header { is_response: false, error: None, address, tag: first_tag() };
+    let frame = Frame { header, body: Body::Ata(Ata::identify(), &[]) }.write();
+    let to = DatagramAddress::Ethernet(station);
+    datagrams.try_send(&[OutDatagram { to, payload: &[OutSlice::Bytes(&frame)] }])?;
+    let mut batch = DatagramBatch::new(64, datagrams.payload_bytes_max());
+    loop {
+        datagrams.receive(&mut batch).await?;
+        reactor::yield_now().await; // whatever arrives, the time runs out
+        for (_, payload) in batch.iter().filter(|(from, _)| *from == to) {
+            if let Ok(Frame { header: answer, body: Body::Ata(ata, data) }) = Frame::parse(payload)
+                && (answer.is_response, answer.error, answer.tag) == (true, None, header.tag)
+                && !ata.has_failed()
+                && let Some(sector) = data.first_chunk::<IDENTITY_BYTES>()
+            {
+                return Ok(Identity::parse(sector));
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn patience_follows_the_round_trip() {
+        let mut flow = Flow::new(16);
+        assert_eq!(flow.patience(1), INITIAL);
+        for _ in 0..100 {
+            flow.measure(Duration::from_millis(20));
+        }
+        let steady = flow.patience(1);
+        assert!((40..42).contains(&steady.as_millis()), "{steady:?}");
+        assert_eq!((flow.patience(2), flow.patience(30)), (steady * 2, MOST));
+        flow.measure(Duration::from_millis(100));
+        assert!(flow.patience(1) > Duration::from_millis(200), "one that was late is a deviation");
+        for _ in 0..100 {
+            flow.measure(Duration::from_micros(50));
+        }
+        assert_eq!(flow.patience(1), LEAST);
+    }
+
+    #[test]
+    fn a_loss_begins_anew_and_its_companions_do_not() {
+        let (mut flow, now) = (Flow::new(16), Instant::now());
+        (0..100).for_each(|_| flow.answered());
+        assert_eq!(flow.window(), 16);
+        flow.lost(now);
+        flow.answered();
+        flow.lost(now + Duration::from_millis(1));
+        assert_eq!(flow.window(), 2);
+        (0..6).for_each(|_| flow.answered());
+        assert_eq!(flow.window(), 8, "doubled up to half of before");
+        (0..8).for_each(|_| flow.answered());
+        assert_eq!(flow.window(), 8, "then by one for each windowful");
+        flow.lost(now + Duration::from_secs(9));
+        assert_eq!(flow.window(), 1);
+        assert_eq!(Flow::new(0).window(), 1, "a server that says none has one");
     }
 }

@@ -7,6 +7,7 @@ use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::mem;
 use std::ops::Deref;
 use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::task::{Poll, Waker};
 use std::time::{Duration, Instant};
 
@@ -21,7 +22,31 @@ use iscsi_client::{
 use reactor::{DatagramAddress, Sender};
 use scsi::cdb::Cdb;
 
-use crate::session::Shared;
+/// What other threads read.
+#[derive(Debug, Default)]
+pub(crate) struct Shared {
+    pub(crate) reinstatements: AtomicU64,
+    pub(crate) is_lost: AtomicBool,
+    replays: AtomicU64,
+}
+
+impl Shared {
+    pub(crate) fn reinstatements(&self) -> u64 {
+        self.reinstatements.load(Relaxed)
+    }
+
+    pub(crate) fn is_lost(&self) -> bool {
+        self.is_lost.load(Relaxed)
+    }
+
+    pub(crate) fn replayed(&self) {
+        self.replays.fetch_add(1, Relaxed);
+    }
+
+    pub(crate) fn replays(&self) -> u64 {
+        self.replays.load(Relaxed)
+    }
+}
 
 /// Data of writes in the machine. A target's credit is no more.
 const OUT_BYTES_MAX: usize = 8 << 20;

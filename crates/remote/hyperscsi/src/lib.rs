@@ -17,16 +17,14 @@
 //! What a LUN is, and how its requests become commands, is `iscsi_client`'s, for iSCSI and for this protocol alike. Paths, failover and
 //! exactly-once execution are the machine's.
 
-mod carrier;
-mod driver;
 mod inner;
 mod link;
-mod open;
 mod session;
 mod url;
 
 pub use hyperscsi::{Counters, Refusal};
-pub use link::{Found, discover};
-pub use open::{OpenError, Opened, Random, SessionHandle, closed, open, open_target, open_with_session};
-pub use session::{PathStatus, SessionStatus};
+pub use link::{Found, OpenError, Random, discover};
+pub use session::{
+    Opened, PathStatus, SessionHandle, SessionStatus, closed, open, open_target, open_with_session,
+};
 pub use url::{KEYS, Options, Place, SCHEME, SCHEME_UDP, SCHEMES, UdpHost, Url, UrlError};

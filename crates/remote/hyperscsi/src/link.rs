@@ -4,21 +4,114 @@
 //! discovery is broadcast first, in all lengths of frames that the interface carries: answers tell the stations, and which lengths
 //! arrive there. That they also come back is proven by the login.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, VecDeque};
 use std::future::poll_fn;
-use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
-use std::task::Poll;
-use std::time::Duration;
+use std::path::PathBuf;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::time::{Duration, Instant};
+use std::{io, mem};
 
-use hyperscsi::{ETHERTYPE, FRAME_BYTES_MAX, FRAME_BYTES_MIN, PATHS_MAX, discovery};
+use derive_more::Display;
+use hyperscsi::initiator::EndReason;
+use hyperscsi::{
+    ETHERTYPE, FRAME_BYTES_MAX, FRAME_BYTES_MIN, Frame, Initiator, PATHS_MAX, Refusal, SESSION_AT, discovery,
+};
 use reactor::{
     DatagramAddress, DatagramBatch, DatagramEndpoint, DatagramOptions, DatagramRing, Datagrams, MacAddress,
-    OutDatagram, OutSlice,
+    OutDatagram, OutSlice, Sleep,
 };
 
-use crate::open::{OpenError, Random};
 use crate::url::{Options, Place, UdpHost};
+
+/// Why a LUN could not be opened.
+#[derive(Debug, Display)]
+pub enum OpenError {
+    /// An interface or socket cannot be used.
+    #[display("{_0}")]
+    Interface(io::Error),
+    /// The host has no address.
+    #[display("{host}: {error}")]
+    Resolve {
+        /// The host.
+        host: String,
+        /// The resolver's error.
+        error: io::Error,
+    },
+    /// The host name exists, but has no address.
+    #[display("{_0} has no address")]
+    NoAddress(String),
+    /// The file with the key cannot be read.
+    #[display("the key in {} cannot be used: {error}", path.display())]
+    Key {
+        /// The file.
+        path: PathBuf,
+        /// The system's error.
+        error: io::Error,
+    },
+    /// Nobody answers.
+    #[display("no HyperSCSI target answers at {place} within {} s", time.as_secs_f64())]
+    Silent {
+        /// Where it was looked for.
+        place: String,
+        /// For how long.
+        time: Duration,
+    },
+    /// There are others.
+    #[display("no target {target} answers at {place}; there {} {}", if names.len() == 1 { "is" } else { "are" }, names.join(", "))]
+    Elsewhere {
+        /// Who was looked for.
+        target: String,
+        /// Where.
+        place: String,
+        /// The names there.
+        names: Vec<String>,
+    },
+    /// The target refuses the login.
+    #[display("{target}: {}", refused(*refusal, *has_key, name))]
+    Refused {
+        /// The target.
+        target: String,
+        /// Why.
+        refusal: Refusal,
+        /// Whether a key was given.
+        has_key: bool,
+        /// The initiator's name.
+        name: String,
+    },
+    /// The login has failed.
+    #[display("{target}: {reason}")]
+    Login {
+        /// The target.
+        target: String,
+        /// Why.
+        reason: EndReason,
+    },
+    /// The LUN cannot be used.
+    #[display("{_0}")]
+    Lun(iscsi_client::OpenError),
+}
+
+impl std::error::Error for OpenError {}
+
+fn refused(refusal: Refusal, has_key: bool, name: &str) -> String {
+    match refusal {
+        Refusal::Authentication if has_key => {
+            format!(
+                "the target refuses the key of {name}: it has another one for this name, or none (key=FILE, name=NAME)"
+            )
+        }
+        Refusal::Authentication => {
+            format!("the target wants a key of {name}: name a file that holds it (key=FILE)")
+        }
+        Refusal::UnknownTarget => format!("the target has no such name, or not for {name} (name=NAME)"),
+        other => other.to_string(),
+    }
+}
+
+/// Fills bytes with fresh random numbers.
+pub type Random = fn(&mut [u8]);
 
 /// What is not answered is asked again after this time.
 const AGAIN: Duration = Duration::from_millis(250);
@@ -396,4 +489,191 @@ async fn resolve(host: &UdpHost) -> Result<SocketAddr, OpenError> {
     let addresses = reactor::resolve(&host.host, host.port).await;
     let addresses = addresses.map_err(|error| OpenError::Resolve { host: host.host.clone(), error })?;
     addresses.first().copied().ok_or_else(|| OpenError::NoAddress(host.host.clone()))
+}
+
+// The datagrams of a machine: what arrives goes into it, and what it has to send goes out, by the endpoints of its paths.
+
+/// Batches that are sent in one turn. One is received: the target is told of it, and requesters go on, while more arrive.
+const ROUNDS: usize = 16;
+
+/// Frames that wait for an endpoint that takes none. More are dropped and count as lost, as at the server's interfaces.
+const WAITING_MAX: usize = 1024;
+
+/// The datagrams of a machine.
+pub(crate) struct Driver {
+    link: Link,
+    batch: DatagramBatch,
+    /// To be sent, by endpoint: one that takes nothing holds nothing of the others up.
+    outgoing: Vec<Outgoing>,
+    spare: Vec<Frame>,
+    timer: Option<Sleep>,
+    /// Endpoints whose failure was told.
+    has_failed: Vec<bool>,
+    /// The session whose frames they receive, beside those of no session; `None` before they were told.
+    receives: Option<Option<u32>>,
+}
+
+/// Frames that an endpoint is to send.
+#[derive(Default)]
+struct Outgoing {
+    frames: VecDeque<(DatagramAddress, Frame)>,
+    /// The endpoint takes none in this turn.
+    is_blocked: bool,
+}
+
+impl Driver {
+    pub(crate) fn new(link: Link) -> Driver {
+        let longest = link.sizes.iter().copied().max().unwrap_or(FRAME_BYTES_MIN as u16);
+        Driver {
+            batch: DatagramBatch::new(BATCH, usize::from(longest)),
+            outgoing: link.endpoints.iter().map(|_| Outgoing::default()).collect(),
+            spare: Vec::new(),
+            timer: None,
+            has_failed: vec![false; link.endpoints.len()],
+            receives: None,
+            link,
+        }
+    }
+
+    /// Gives the machine what has arrived.
+    pub(crate) fn receive(&mut self, machine: &mut Initiator, now: Instant, cx: &mut Context<'_>) {
+        for endpoint in 0..self.link.endpoints.len() {
+            if self.link.endpoints[endpoint].poll_receivable(cx).is_pending() {
+                continue;
+            }
+            let routes = &self.link.routes;
+            let mut take = |from: DatagramAddress, frame: &mut [u8]| {
+                if routes.iter().any(|route| route.endpoint == endpoint && route.to == from) {
+                    machine.handle_frame(now, frame);
+                }
+            };
+            match self.link.endpoints[endpoint].receive_each(&mut self.batch, &mut take) {
+                Err(error) if error.kind() != io::ErrorKind::WouldBlock => {
+                    self.note_failure(endpoint, &error);
+                    cx.waker().wake_by_ref();
+                }
+                // What is left waits for the next turn.
+                _ if self.link.endpoints[endpoint].poll_receivable(cx).is_ready() => cx.waker().wake_by_ref(),
+                _ => {}
+            }
+        }
+        self.choose(machine.session());
+    }
+
+    /// Leaves frames of other sessions to their own sockets: on an interface every socket is given all.
+    fn choose(&mut self, session: Option<u32>) {
+        if self.receives.replace(session) == Some(session) {
+            return;
+        }
+        let words: Vec<u32> = session.into_iter().chain([0]).collect();
+        for endpoint in &self.link.endpoints {
+            if let Err(error) = endpoint.take_only(SESSION_AT, &words) {
+                tracing::debug!(local = %endpoint.local(), %error, "frames of other sessions are received, too");
+            }
+        }
+    }
+
+    /// Sends what the machine has to send, as much as there is room for.
+    pub(crate) fn transmit(&mut self, machine: &mut Initiator, now: Instant, cx: &mut Context<'_>) {
+        self.outgoing.iter_mut().for_each(|outgoing| outgoing.is_blocked = false);
+        for _ in 0..ROUNDS {
+            self.fill(machine, now);
+            let mut is_over = true;
+            for endpoint in 0..self.outgoing.len() {
+                let outgoing = &self.outgoing[endpoint];
+                if !outgoing.is_blocked && !outgoing.frames.is_empty() {
+                    self.send(endpoint, cx);
+                    is_over = false;
+                }
+            }
+            if is_over {
+                return;
+            }
+        }
+        cx.waker().wake_by_ref();
+    }
+
+    /// Takes a batch of frames for endpoints that take some, and what comes before it for the others: all that there is, if none takes
+    /// any, since the machine's deadlines pass when it has sent what is due.
+    fn fill(&mut self, machine: &mut Initiator, now: Instant) {
+        let ready = self.outgoing.iter().filter(|outgoing| !outgoing.is_blocked);
+        let mut ready: usize = ready.map(|outgoing| outgoing.frames.len()).sum();
+        while ready < BATCH {
+            let mut frame = self.spare.pop().unwrap_or_default();
+            let Some(path) = machine.poll_frame(now, &mut frame) else {
+                return self.give_back(frame);
+            };
+            let route = self.link.routes.get(usize::from(path));
+            match route.map(|route| (route.to, &mut self.outgoing[route.endpoint])) {
+                Some((to, outgoing)) if outgoing.frames.len() < WAITING_MAX => {
+                    outgoing.frames.push_back((to, frame));
+                    ready += usize::from(!outgoing.is_blocked);
+                }
+                _ => self.give_back(frame),
+            }
+        }
+    }
+
+    fn give_back(&mut self, mut frame: Frame) {
+        frame.clear(); // data of messages are not to outlive their messages
+        if self.spare.len() < BATCH {
+            self.spare.push(frame);
+        }
+    }
+
+    /// Sends the first frames of an endpoint, or notes that it takes none for now.
+    fn send(&mut self, endpoint: usize, cx: &mut Context<'_>) {
+        let first = self.outgoing[endpoint].frames.iter().take(BATCH);
+        let slices: Vec<OutSlice<'_>> =
+            first.clone().flat_map(|(_, frame)| frame.pieces()).map(OutSlice::Bytes).collect();
+        let mut rest = &slices[..];
+        let datagrams: Vec<OutDatagram<'_>> = first
+            .map(|(to, frame)| {
+                let (payload, behind) = rest.split_at(frame.pieces().count());
+                rest = behind;
+                OutDatagram { to: *to, payload }
+            })
+            .collect();
+        let gone = match self.link.endpoints[endpoint].try_send(&datagrams) {
+            Ok(sent) => {
+                self.has_failed[endpoint] = false;
+                sent
+            }
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                let is_ready = self.link.endpoints[endpoint].poll_sendable(cx).is_ready();
+                self.outgoing[endpoint].is_blocked = !is_ready;
+                return;
+            }
+            // They count as lost on their way, which is the machine's matter.
+            Err(error) if error.kind() == io::ErrorKind::InvalidInput => 1,
+            Err(error) => {
+                let all = datagrams.len();
+                self.note_failure(endpoint, &error);
+                all
+            }
+        };
+        for _ in 0..gone {
+            let Some((_, frame)) = self.outgoing[endpoint].frames.pop_front() else { break };
+            self.give_back(frame);
+        }
+    }
+
+    fn note_failure(&mut self, endpoint: usize, error: &io::Error) {
+        if !mem::replace(&mut self.has_failed[endpoint], true) {
+            tracing::warn!(local = %self.link.endpoints[endpoint].local(), %error, "a path has failed");
+        }
+    }
+
+    /// Has the task woken at this time, or somewhat before.
+    pub(crate) fn wait_until(&mut self, at: Option<Instant>, cx: &mut Context<'_>) {
+        let Some(at) = at else { return };
+        let timer = match self.timer.take() {
+            Some(timer) if timer.deadline() <= at => timer,
+            _ => reactor::sleep_until(at),
+        };
+        if Pin::new(self.timer.insert(timer)).poll(cx).is_ready() {
+            self.timer = None;
+            cx.waker().wake_by_ref();
+        }
+    }
 }

@@ -12,23 +12,27 @@
 
 use std::cell::RefCell;
 use std::future::poll_fn;
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::pin::{Pin, pin};
 use std::rc::{Rc, Weak};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use hyperscsi::initiator::EndReason;
-use hyperscsi::{Counters, Function, FunctionResult, Initiator};
-use iscsi_client::carrier::CommandRecord;
-use iscsi_client::{CommandError, CommandSpec, Ended, Lun, Timeouts};
-use reactor::{DatagramAddress, Receiver, mailbox};
+use hyperscsi::initiator::{Config, EndReason, Times};
+use hyperscsi::{Counters, DATA_BYTES_MAX, Function, FunctionResult, Initiator, Psk};
+use iscsi_client::carrier::{Answer, Carrier, CommandRecord};
+use iscsi_client::{
+    CommandError, CommandSpec, Ended, Isid, Lun, Management, Nexus, RemoteLun, RemoteTarget,
+    TaskManagementResult, Timeouts, Tsih, secret_file,
+};
+use reactor::{DatagramAddress, Receiver, Resident, mailbox};
 
-use crate::driver::Driver;
-use crate::inner::{Agreed, Inner, PAUSE_LONGEST, Phase, Requester};
-use crate::link::Link;
-use crate::open::Connector;
+use crate::inner::{Agreed, Inner, PAUSE_LONGEST, Phase, Requester, Shared};
+use crate::link::{self, Driver, Link, OpenError, Random};
+use crate::url::{SCHEME, Url};
 
 /// Interval of timeout checks; timeouts are seconds long.
 const TICK: Duration = Duration::from_millis(500);
@@ -37,14 +41,6 @@ const TICK: Duration = Duration::from_millis(500);
 pub(crate) struct Session {
     inner: RefCell<Inner>,
     shared: Arc<Shared>,
-}
-
-/// What other threads read.
-#[derive(Debug, Default)]
-pub(crate) struct Shared {
-    pub(crate) reinstatements: AtomicU64,
-    pub(crate) is_lost: AtomicBool,
-    replays: AtomicU64,
 }
 
 /// How a session is.
@@ -79,24 +75,6 @@ pub struct PathStatus {
     pub round_trip: Option<Duration>,
     /// Its window.
     pub window_frames: u32,
-}
-
-impl Shared {
-    pub(crate) fn reinstatements(&self) -> u64 {
-        self.reinstatements.load(Relaxed)
-    }
-
-    pub(crate) fn is_lost(&self) -> bool {
-        self.is_lost.load(Relaxed)
-    }
-
-    pub(crate) fn replayed(&self) {
-        self.replays.fetch_add(1, Relaxed);
-    }
-
-    pub(crate) fn replays(&self) -> u64 {
-        self.replays.load(Relaxed)
-    }
 }
 
 impl Session {
@@ -359,6 +337,305 @@ impl Drop for Request {
     fn drop(&mut self) {
         if !self.is_done {
             self.session.inner.borrow_mut().abandon(self.ticket);
+        }
+    }
+}
+
+// A session as `iscsi_client` sees it: what carries SCSI commands.
+
+/// A session from any thread.
+pub(crate) struct HyperScsi {
+    pub(crate) session: Resident<Session>,
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) nexus: Nexus,
+}
+
+/// The same, as [`iscsi_client::RemoteTarget`] holds it.
+pub(crate) struct Carried(pub(crate) Arc<HyperScsi>);
+
+impl Carrier for Carried {
+    fn carry(&self, command: CommandSpec) -> Answer<'_, Ended> {
+        match self.0.session.here() {
+            Some(session) => Box::pin(session.request(command)),
+            None => Box::pin(async {
+                let ended = self.0.session.ask(|session| session.request(command)).await;
+                ended.unwrap_or(Ended::unfinished(CommandError::ConnectionLost))
+            }),
+        }
+    }
+
+    fn manage(&self, management: Management) -> Answer<'_, Result<TaskManagementResult, CommandError>> {
+        let (function, lun) = function(management);
+        Box::pin(async move {
+            let managed = self.0.session.with(async move |session| {
+                let mut answer = session.manage(function, lun)?;
+                let answered = reactor::timeout(session.reset_time(), answer.recv()).await;
+                let result =
+                    answered.map_err(|_| CommandError::TimedOut)?.ok_or(CommandError::ConnectionLost)?;
+                Ok(meaning(result))
+            });
+            managed.await.unwrap_or(Err(CommandError::ConnectionLost))
+        })
+    }
+
+    fn usable(&self) -> Answer<'_, Result<(), CommandError>> {
+        Box::pin(async {
+            let usable = self.0.session.with(async |session| session.usable().await).await;
+            usable.unwrap_or(Err(CommandError::ConnectionLost))
+        })
+    }
+
+    fn quiesced(&self) -> Answer<'_, Result<(), CommandError>> {
+        Box::pin(async {
+            let quiesced = self.0.session.with(async |session| {
+                reactor::catch_up().await;
+                session.quiesced().await
+            });
+            let quiesced = quiesced.await;
+            quiesced.unwrap_or(Err(CommandError::ConnectionLost))
+        })
+    }
+
+    fn close(&self) -> Answer<'_, ()> {
+        // A thread that does not respond has ended, with the session.
+        Box::pin(async {
+            let _ = self.0.session.with(async |session| session.close().await).await;
+        })
+    }
+
+    fn reinstatements(&self) -> u64 {
+        self.0.shared.reinstatements()
+    }
+
+    fn is_lost(&self) -> bool {
+        self.0.shared.is_lost()
+    }
+
+    fn replayed(&self) {
+        self.0.shared.replayed();
+    }
+
+    fn data_bytes_max(&self) -> usize {
+        DATA_BYTES_MAX
+    }
+
+    fn nexus(&self) -> Nexus {
+        self.0.nexus.clone()
+    }
+}
+
+/// The protocol has the functions of iSCSI under iSCSI's numbers.
+fn function(management: Management) -> (Function, Lun) {
+    let (code, lun) = match management {
+        Management::AbortTaskSet(lun) => (2, lun),
+        Management::ClearAca(lun) => (3, lun),
+        Management::ClearTaskSet(lun) => (4, lun),
+        Management::LogicalUnitReset(lun) => (5, lun),
+        Management::TargetWarmReset => (6, Lun(0)),
+        Management::TargetColdReset => (7, Lun(0)),
+        Management::QueryTaskSet(lun) => (10, lun),
+        Management::ITNexusReset(lun) => (11, lun),
+        Management::QueryAsynchronousEvent(lun) => (12, lun),
+    };
+    (Function::from(code), lun)
+}
+
+fn meaning(result: FunctionResult) -> TaskManagementResult {
+    match result {
+        FunctionResult::Complete => TaskManagementResult::FunctionComplete,
+        FunctionResult::Succeeded => TaskManagementResult::FunctionSucceeded,
+        FunctionResult::Rejected => TaskManagementResult::FunctionRejected,
+        FunctionResult::IncorrectLun => TaskManagementResult::LunDoesNotExist,
+    }
+}
+
+// Opening a LUN by its URL.
+
+/// The target of a lost session is looked for so long at a time.
+const FIND_AGAIN: Duration = Duration::from_secs(5);
+/// A session in which nothing is answered for so long is lost; less if requests do not wait so long.
+const GIVE_UP: Duration = Duration::from_secs(60);
+const GIVE_UP_LEAST: Duration = Duration::from_secs(10);
+
+/// Logs in to the target of a URL and attaches its LUN. The session lives on the reactor of this thread, which must run for as long as
+/// the LUN is in use. Resolving a host's name blocks the thread; addresses do not.
+///
+/// # Errors
+/// Why not.
+pub async fn open(url: &Url, random: Random) -> Result<RemoteLun, OpenError> {
+    open_with_session(url, random).await.map(|(lun, _)| lun)
+}
+
+/// Ports of this process follow each other from a random one: a server divides its sessions among its cores by them.
+fn next_port(random: Random) -> u32 {
+    static FIRST: OnceLock<u32> = OnceLock::new();
+    static OPENED: AtomicU32 = AtomicU32::new(0);
+    let first = FIRST.get_or_init(|| {
+        let mut first = [0; 4];
+        random(&mut first);
+        u32::from_be_bytes(first)
+    });
+    first.wrapping_add(OPENED.fetch_add(1, Ordering::Relaxed))
+}
+
+/// The same, with the session to look at.
+///
+/// # Errors
+/// Why not.
+pub async fn open_with_session(url: &Url, random: Random) -> Result<(RemoteLun, SessionHandle), OpenError> {
+    let Opened { target, session } = open_target(url, random).await?;
+    match target.lun(url.lun).await {
+        Ok(lun) => Ok((lun, session)),
+        Err(error) => {
+            target.close().await;
+            Err(OpenError::Lun(error))
+        }
+    }
+}
+
+/// Logs in to the target of a URL, for any of its LUNs.
+///
+/// # Errors
+/// Why not.
+pub async fn open_target(url: &Url, random: Random) -> Result<Opened, OpenError> {
+    let options = &url.options;
+    let port = options.port.unwrap_or_else(|| next_port(random));
+    let connector = Connector { url: url.clone(), port, random };
+    let end = reactor::now() + options.timeout;
+    let (link, machine) = connector.machine(options.timeout).await?;
+    let nexus = connector.nexus(&link);
+    let timeouts = Timeouts { command: options.timeout, reconnect: options.reconnect, ..Timeouts::default() };
+    let record = CommandRecord::default();
+    let session = Session::begin(machine, link, connector, timeouts, record.clone());
+    OPEN.with_borrow_mut(|open| {
+        open.retain(|session| session.strong_count() > 0);
+        open.push(Rc::downgrade(&session));
+    });
+    let left = end.saturating_duration_since(reactor::now());
+    let silent = || OpenError::Silent {
+        place: format!("{}://{}", url.place.scheme(), url.place),
+        time: options.timeout,
+    };
+    match reactor::timeout(left, session.logged_in()).await {
+        Ok(Ok(())) => {}
+        Ok(Err(EndReason::Unreachable)) => return Err(silent()),
+        Ok(Err(EndReason::Refused(refusal))) => {
+            return Err(OpenError::Refused {
+                target: url.target.clone(),
+                refusal,
+                has_key: options.key_file.is_some(),
+                name: options.name.clone(),
+            });
+        }
+        Ok(Err(reason)) => return Err(OpenError::Login { target: url.target.clone(), reason }),
+        Err(_) => {
+            session.close().await;
+            return Err(silent());
+        }
+    }
+    let shared = Arc::clone(session.shared());
+    let session = Resident::new(session, async |session: Rc<Session>| session.close().await);
+    let session = Arc::new(HyperScsi { session, shared, nexus });
+    let target = RemoteTarget::carried(Carried(Arc::clone(&session)), &record, timeouts);
+    Ok(Opened { target, session: SessionHandle(session) })
+}
+
+/// A target that was logged in to.
+pub struct Opened {
+    /// The target, for its LUNs.
+    pub target: Arc<RemoteTarget>,
+    /// The session, to look at.
+    pub session: SessionHandle,
+}
+
+/// A session, to be looked at from any thread. It keeps the session alive.
+#[derive(Clone)]
+pub struct SessionHandle(Arc<HyperScsi>);
+
+impl SessionHandle {
+    /// How it is; `None` if its thread has ended, or it is not logged in now.
+    pub async fn status(&self) -> Option<SessionStatus> {
+        self.0.session.with(async |session| session.status()).await?
+    }
+}
+
+thread_local! {
+    static OPEN: RefCell<Vec<Weak<Session>>> = const { RefCell::new(Vec::new()) };
+}
+
+/// Closes all sessions of this thread, so that their targets do not keep them until they time out.
+pub async fn closed() {
+    let open: Vec<Rc<Session>> = OPEN.take().iter().filter_map(Weak::upgrade).collect();
+    let closing: Vec<_> =
+        open.into_iter().map(|session| reactor::spawn(async move { session.close().await })).collect();
+    for closing in closing {
+        closing.await;
+    }
+}
+
+/// What every login of a session needs.
+pub(crate) struct Connector {
+    url: Url,
+    port: u32,
+    random: Random,
+}
+
+impl Connector {
+    /// Finds the target, and begins to log in to it.
+    async fn machine(&self, time: Duration) -> Result<(Link, Initiator), OpenError> {
+        let Url { place, target, options, .. } = &self.url;
+        // Read at every login, as secrets of iSCSI are.
+        let key = options.key_file.as_deref().map(|path| {
+            let secret =
+                secret_file::read(path).map_err(|error| OpenError::Key { path: path.to_owned(), error })?;
+            if secret.is_empty() {
+                let error = io::Error::new(io::ErrorKind::InvalidData, "it is empty");
+                return Err(OpenError::Key { path: path.to_owned(), error });
+            }
+            Ok((Psk::from_secret(&secret), options.cipher))
+        });
+        let key = key.transpose()?;
+        let link = link::find(place, target, options, time, self.random).await?;
+        let config = Config {
+            port: self.port,
+            key,
+            frame_bytes: link.sizes.clone(),
+            paths: link.routes.len() as u8,
+            times: Times { give_up: options.reconnect.clamp(GIVE_UP_LEAST, GIVE_UP), ..Times::default() },
+            ..Config::new(&options.name, target)
+        };
+        let mut seed = [0; 32];
+        (self.random)(&mut seed);
+        Ok((link, Initiator::new(reactor::now(), config, seed)))
+    }
+
+    /// The same for a session that was lost.
+    pub(crate) async fn machine_again(&self) -> Result<(Link, Initiator), OpenError> {
+        self.machine(FIND_AGAIN).await
+    }
+
+    /// A pause with a random part, so that the many initiators of a target do not all log in at the same moment.
+    pub(crate) fn spread(&self, pause: Duration) -> Duration {
+        let mut dice = [0];
+        (self.random)(&mut dice);
+        pause + pause.mul_f64(f64::from(dice[0]) / 512.0)
+    }
+
+    /// Both ends in words of iSCSI, as our server names them in reservations: the port is where an ISID would be. There is no portal
+    /// group, and no IP address on an Ethernet.
+    fn nexus(&self, link: &Link) -> Nexus {
+        let address = link.routes.first().and_then(|route| match route.to {
+            DatagramAddress::Udp(address) => Some(address),
+            DatagramAddress::Ethernet(_) => None,
+        });
+        let [a, b, c, d] = self.port.to_be_bytes();
+        Nexus {
+            initiator: format!("{SCHEME}:{}", self.url.options.name),
+            isid: Isid([0, 0, a, b, c, d]),
+            target: self.url.target.clone(),
+            target_portal_group_tag: None,
+            tsih: Tsih::NEW,
+            address: address.unwrap_or(SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 0)),
         }
     }
 }

@@ -16,13 +16,10 @@
 
 mod export;
 mod link;
-mod open;
-mod receive;
-mod request;
 mod url;
 
-pub use export::{ConnectionState, RemoteExport};
+pub use export::{Address, OpenError, Random, RemoteExport, list, open};
 pub use failover::{ChannelStatus, Status};
+pub use link::ConnectionState;
 pub use nbd::{Refused, ReplyForm, flags};
-pub use open::{Address, OpenError, Random, list, open};
 pub use url::{KEYS, Options, PORT, SCHEMES, TlsFiles, Url, UrlError};

@@ -1,25 +1,34 @@
 //! One connection: requests that wait for their answers, and the task that moves bytes.
 
 use std::cell::RefCell;
-use std::fmt;
 use std::future::poll_fn;
-use std::io;
+use std::net::SocketAddr;
 use std::ops::Range;
 use std::pin::Pin;
 use std::rc::{Rc, Weak};
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
+use std::{fmt, io};
 
-use block::Buffer;
-use failover::{Ahead, Claim, Failed, Late, Loss, Patience};
+use block::{Buffer, PAGE_BYTES, Slice};
+use failover::{Ahead, Claim, Content, Failed, Kind, Late, Loss, Patience};
 use nbd::flags::command;
-use nbd::{BadReply, BlockStatus, Command, Errno, ReplyForm, Request, Session};
-use reactor::{Payload, SendQueue, Sleep, Stream};
+use nbd::{BadReply, BlockStatus, Chunk, Command, Errno, Reply, ReplyForm, Request, Session};
+use reactor::{PathInfo, Payload, Received, SendQueue, Sleep, Stream};
 
-use crate::export::ConnectionState;
-use crate::receive::Receiver;
-use crate::request::{Asked, Returned};
+/// A connection to the server, as the kernel sees it.
+#[derive(Clone, Debug)]
+pub struct ConnectionState {
+    /// The number of its channel.
+    pub number: usize,
+    /// This end.
+    pub local: SocketAddr,
+    /// The server's.
+    pub peer: SocketAddr,
+    /// The path between them, by TCP.
+    pub path: Option<PathInfo>,
+}
 
 /// How often answers that are late are looked for, at least.
 const LOOK: Duration = Duration::from_secs(1);
@@ -527,8 +536,330 @@ impl Connection {
     }
 }
 
+// Reception: headers of replies are parsed where they were received, and data go to the buffers of their
+// requests: the rest of a long one directly.
+
+/// The size of one read.
+const SCRATCH_BYTES: usize = 256 << 10;
+/// A rest from this size on is received in place.
+const DIRECT_BYTES: usize = 32 << 10;
+/// Data from this length on are long: to copy them costs more than another read.
+const LONG_BYTES: usize = 128 << 10;
+/// So much is read behind long data, so that those of the next reply are received in place, too.
+const NEXT_BYTES: usize = 4 << 10;
+
+/// More parts of a read that do not touch are no answer: this bounds what a server can have kept.
+const PARTS_MAX: usize = 1024;
+/// More chunks of one reply that bring no data are no answer: a server that sends them for ever would never end it. As many as a read may
+/// have parts, each of which can have failed.
+const EMPTY_CHUNKS_MAX: usize = PARTS_MAX;
+/// Extents beyond these are dropped: who wants to know more asks for what is behind them.
+const EXTENTS_MAX: usize = 4096;
+
+/// The receive state of a connection.
+pub(crate) struct Receiver {
+    scratch: Box<[u8]>,
+    /// How many bytes at the beginning of `scratch` are an incomplete header.
+    kept: usize,
+    payload: Option<ReplyPayload>,
+    /// The latest data were long, as the next may be.
+    is_long: bool,
+}
+
+/// What follows a header.
+struct ReplyPayload {
+    cookie: u64,
+    is_last: bool,
+    left: usize,
+    kind: PayloadKind,
+}
+
+enum PayloadKind {
+    /// Data for the buffer, from this place on.
+    Data { at: usize },
+    /// Extents.
+    Extents(Vec<u8>),
+    /// Nothing of interest.
+    Dropped,
+}
+
+impl Default for Receiver {
+    fn default() -> Receiver {
+        Receiver { scratch: vec![0; SCRATCH_BYTES].into(), kept: 0, payload: None, is_long: false }
+    }
+}
+
+impl Receiver {
+    /// Receives what is there. True if there may be more.
+    pub(crate) fn receive(
+        &mut self,
+        stream: &dyn Stream,
+        session: &Session,
+        inner: &mut Inner,
+    ) -> Result<bool, Ending> {
+        let mut scratch = std::mem::take(&mut self.scratch);
+        let received = self.receive_into(&mut scratch, stream, session, inner);
+        self.scratch = scratch;
+        received
+    }
+
+    fn receive_into(
+        &mut self,
+        scratch: &mut [u8],
+        stream: &dyn Stream,
+        session: &Session,
+        inner: &mut Inner,
+    ) -> Result<bool, Ending> {
+        let kept = self.kept;
+        let least = if self.is_long { 1 } else { DIRECT_BYTES };
+        let direct = self.payload.as_mut().and_then(|payload| payload.rest(inner, least)).unwrap_or_default();
+        let end = if self.is_long { scratch.len().min(kept + NEXT_BYTES) } else { scratch.len() };
+        let received = match stream.receive(direct, &[], &mut scratch[kept..end]) {
+            Ok(Received { placed: 0, rest: 0, .. }) => return Err(Ending::Closed),
+            Ok(received) => received,
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(false),
+            Err(error) => return Err(Ending::Socket(error)),
+        };
+        if let Some(payload) = &mut self.payload {
+            payload.advance(received.placed);
+        }
+        let end = kept + received.rest;
+        let taken = self.take(&scratch[..end], session, inner)?;
+        scratch.copy_within(taken..end, 0);
+        self.kept = end - taken;
+        Ok(received.is_full)
+    }
+
+    /// The request to whose answer data are being received, and how many of them are missing.
+    pub(crate) fn open(&self) -> Option<(u64, usize)> {
+        self.payload.as_ref().map(|payload| (payload.cookie, payload.left))
+    }
+
+    /// Takes all that is complete. Returns how many bytes that was.
+    fn take(&mut self, bytes: &[u8], session: &Session, inner: &mut Inner) -> Result<usize, Ending> {
+        let mut at = 0;
+        loop {
+            if let Some(payload) = &mut self.payload {
+                at += payload.put(&bytes[at..], inner);
+                if payload.left > 0 {
+                    return Ok(at);
+                }
+            }
+            if let Some(payload) = self.payload.take() {
+                payload.end(session, inner)?;
+            }
+            let parsed = Reply::parse(session.form, &bytes[at..]).map_err(Ending::Violation)?;
+            let Some((reply, length)) = parsed else { return Ok(at) };
+            at += length;
+            self.begin(reply, inner)?;
+        }
+    }
+
+    fn begin(&mut self, reply: Reply, inner: &mut Inner) -> Result<(), Ending> {
+        let Reply { cookie, is_last, chunk } = reply;
+        let task = inner.tasks.get(cookie).ok_or(Ending::Unfit)?;
+        let is_read = task.request.command() == Some(Command::Read);
+        // Data and holes of at least a byte end with the request's length: each byte comes once.
+        let brings_data = matches!(chunk, Chunk::Data { bytes: 1.., .. } | Chunk::Hole { bytes: 1.., .. });
+        task.empty_chunks += usize::from(!brings_data);
+        if task.empty_chunks > EMPTY_CHUNKS_MAX {
+            return Err(Ending::Endless);
+        }
+        let (kind, left) = match chunk {
+            Chunk::Simple if is_read => {
+                let whole = place(task, task.request.offset, task.request.length);
+                whole.ok_or(Ending::Unfit)?;
+                (PayloadKind::Data { at: 0 }, task.request.length)
+            }
+            Chunk::Simple | Chunk::None => (PayloadKind::Dropped, 0),
+            Chunk::Data { offset, bytes } if is_read => {
+                (PayloadKind::Data { at: place(task, offset, bytes).ok_or(Ending::Unfit)? }, bytes)
+            }
+            Chunk::Hole { offset, bytes } if is_read => {
+                let at = place(task, offset, bytes).ok_or(Ending::Unfit)?;
+                let hole = task.buffer.as_mut().and_then(|buffer| buffer.get_mut(at..at + bytes as usize));
+                hole.ok_or(Ending::Unfit)?.fill(0);
+                (PayloadKind::Dropped, 0)
+            }
+            // One chunk for the one context that was asked for.
+            Chunk::BlockStatus { bytes }
+                if task.request.command() == Some(Command::BlockStatus) && task.extents.is_empty() =>
+            {
+                (PayloadKind::Extents(Vec::new()), bytes)
+            }
+            Chunk::Data { .. } | Chunk::Hole { .. } | Chunk::BlockStatus { .. } => return Err(Ending::Unfit),
+            Chunk::Error { error, text_bytes } => {
+                task.error.get_or_insert(error);
+                (PayloadKind::Dropped, text_bytes)
+            }
+        };
+        match kind {
+            PayloadKind::Data { .. } => self.is_long = left as usize >= LONG_BYTES,
+            PayloadKind::Extents(_) => self.is_long = false,
+            PayloadKind::Dropped => {}
+        }
+        // Lengths are bounded: by the request, or by `Reply::parse`.
+        self.payload = Some(ReplyPayload { cookie, is_last, left: left as usize, kind });
+        Ok(())
+    }
+}
+
+/// Where `bytes` bytes at `offset` of the export belong in the buffer of a read, which is there from the first on.
+fn place(task: &mut Task, offset: u64, bytes: u64) -> Option<usize> {
+    let at = offset.checked_sub(task.request.offset)?;
+    let end = at.checked_add(bytes).filter(|end| *end <= task.request.length)?;
+    if !is_new(&mut task.received, at..end) {
+        return None;
+    }
+    task.buffer.get_or_insert_with(|| Buffer::recycled(task.request.length as usize));
+    Some(at as usize)
+}
+
+/// Notes a part of a read. False if some of it was there before: each byte comes once, or what a server left out would
+/// be data of an earlier request.
+fn is_new(received: &mut Vec<Range<u64>>, part: Range<u64>) -> bool {
+    let before = received.partition_point(|known| known.end <= part.start);
+    if received.get(before).is_some_and(|next| next.start < part.end) {
+        return false;
+    }
+    let parts = received.len();
+    match received[..before].last_mut().filter(|last| last.end == part.start) {
+        Some(last) => last.end = part.end,
+        None if parts == PARTS_MAX => return false,
+        None => received.insert(before, part),
+    }
+    true
+}
+
+impl ReplyPayload {
+    /// What is missing, if it should be received in place: `least` bytes or more.
+    fn rest<'a>(&self, inner: &'a mut Inner, least: usize) -> Option<&'a mut [u8]> {
+        let PayloadKind::Data { at } = self.kind else { return None };
+        let buffer = inner.tasks.get(self.cookie)?.buffer.as_mut()?;
+        buffer.get_mut(at..at + self.left).filter(|rest| rest.len() >= least)
+    }
+
+    /// Takes what belongs to it from the front of `bytes`, and returns how much that is.
+    fn put(&mut self, bytes: &[u8], inner: &mut Inner) -> usize {
+        let taken = self.left.min(bytes.len());
+        match &mut self.kind {
+            PayloadKind::Data { at } => {
+                let buffer = inner.tasks.get(self.cookie).and_then(|task| task.buffer.as_mut());
+                if let Some(place) = buffer.and_then(|buffer| buffer.get_mut(*at..*at + taken)) {
+                    place.copy_from_slice(&bytes[..taken]);
+                }
+            }
+            PayloadKind::Extents(extents) => extents.extend_from_slice(&bytes[..taken]),
+            PayloadKind::Dropped => {}
+        }
+        self.advance(taken);
+        taken
+    }
+
+    fn advance(&mut self, bytes: usize) {
+        self.left -= bytes;
+        if let PayloadKind::Data { at } = &mut self.kind {
+            *at += bytes;
+        }
+    }
+
+    fn end(self, session: &Session, inner: &mut Inner) -> Result<(), Ending> {
+        let Some(task) = inner.tasks.get(self.cookie) else { return Ok(()) };
+        if let PayloadKind::Extents(payload) = &self.kind {
+            let extents = session.extents(payload).ok_or(Ending::Unfit)?;
+            task.extents.extend(extents.into_iter().take(EXTENTS_MAX));
+        }
+        if self.is_last {
+            let is_read = task.request.command() == Some(Command::Read);
+            if is_read && task.error.is_none() && task.received_bytes() != task.request.length {
+                return Err(Ending::Unfit);
+            }
+            inner.answered(self.cookie);
+        }
+        Ok(())
+    }
+}
+
+// A request, as it can be sent more than once, and what it returns.
+
+/// A request, as another thread can hand it over.
+pub(crate) struct Asked {
+    pub(crate) kind: Command,
+    pub(crate) flags: u16,
+    pub(crate) offset: u64,
+    pub(crate) length: u64,
+    pub(crate) data: Option<Slice>,
+    /// The caller's, of a read, on its way to the link's thread: other requests there can have it until the data come. These go to
+    /// the buffer that was used last, which is in the processor's cache.
+    pub(crate) buffer: RefCell<Option<Buffer>>,
+}
+
+/// What a request has returned.
+pub(crate) struct Returned {
+    pub(crate) buffer: Option<Buffer>,
+    pub(crate) extents: Vec<BlockStatus>,
+}
+
+impl Asked {
+    /// A request without data.
+    pub(crate) fn order(kind: Command, flags: u16, (offset, length): (u64, u64)) -> Asked {
+        Asked { kind, flags, offset, length, data: None, buffer: RefCell::default() }
+    }
+}
+
+impl Clone for Asked {
+    fn clone(&self) -> Asked {
+        let Asked { kind, flags, offset, length, ref data, .. } = *self;
+        Asked { kind, flags, offset, length, data: data.clone(), buffer: RefCell::default() }
+    }
+}
+
+impl failover::Request for Asked {
+    fn kind(&self) -> Kind {
+        match self.kind {
+            Command::Write | Command::WriteZeroes | Command::Trim => Kind::Change {
+                range: self.offset..self.offset.saturating_add(self.length),
+                is_durable: self.flags & command::FUA != 0,
+            },
+            Command::Flush => Kind::Flush,
+            Command::Read | Command::Disconnect | Command::Cache | Command::BlockStatus => Kind::Read,
+        }
+    }
+
+    fn bytes(&self) -> u64 {
+        match self.kind {
+            Command::Read | Command::Write => self.length,
+            _ => 0,
+        }
+    }
+
+    fn content(&self) -> Option<Content<&[u8]>> {
+        match self.kind {
+            Command::Write => self.data.as_deref().map(Content::Write),
+            Command::WriteZeroes => Some(Content::Zeroes { may_unmap: self.flags & command::NO_HOLE == 0 }),
+            Command::Trim => Some(Content::Unmap),
+            Command::Read | Command::Disconnect | Command::Flush | Command::Cache | Command::BlockStatus => {
+                None
+            }
+        }
+    }
+}
+
+impl failover::Part for Asked {
+    fn part(&self, range: Range<u64>) -> Asked {
+        let (from, length) = ((range.start - self.offset) as usize, range.end - range.start);
+        let data = self.data.as_ref().map(|data| Buffer::from(&data[from..from + length as usize]).share());
+        Asked { data, ..Asked::order(self.kind, self.flags, (range.start, length)) }
+    }
+
+    fn memory_bytes(&self) -> usize {
+        size_of::<Asked>() + self.data.as_ref().map_or(0, |data| data.len().next_multiple_of(PAGE_BYTES))
+    }
+}
+
 #[cfg(test)]
 mod tests {
+    use nbd::{BlockSizes, Export, ReplyForm};
     use reactor::{Alone, block_on};
 
     use super::*;
@@ -611,5 +942,76 @@ mod tests {
             None
         };
         assert_eq!(late(6, 32, lost)[..2], [true, false]);
+    }
+
+    fn session() -> Session {
+        let export = Export {
+            name: String::new(),
+            description: String::new(),
+            bytes: 1 << 40,
+            flags: 0,
+            block_sizes: BlockSizes { minimum: 1, preferred: 4096, maximum: 32 << 20 },
+        };
+        Session { export, form: ReplyForm::Structured, allocation: Some(1), channel: None }
+    }
+
+    /// A structured chunk, which is not the last of its reply.
+    fn chunk(cookie: u64, kind: u16, payload: &[u8]) -> Vec<u8> {
+        let header =
+            [&0x668e_33ef_u32.to_be_bytes()[..], &[0, 0], &kind.to_be_bytes(), &cookie.to_be_bytes()];
+        [&header.concat()[..], &(payload.len() as u32).to_be_bytes(), payload].concat()
+    }
+
+    /// How many of such chunks a request takes before its connection ends, and the extents that it keeps.
+    fn taken(kind: Command, chunk_kind: u16, payload: &[u8]) -> (usize, usize) {
+        reactor::block_on(Alone::virtual_time(), async {
+            let (mut inner, cookie) = Inner::asking(kind, 1 << 20);
+            let (mut receiver, session) = (Receiver::default(), session());
+            let chunk = chunk(cookie, chunk_kind, payload);
+            let times =
+                (0..100_000).take_while(|_| receiver.take(&chunk, &session, &mut inner).is_ok()).count();
+            (times, inner.tasks.get(cookie).map_or(0, |task| task.extents.len()))
+        })
+    }
+
+    /// A server that never sends the last chunk of a reply (4.4 GiB in 47 s, once).
+    #[test]
+    fn a_reply_that_does_not_end_is_no_reply() {
+        let extents = [&1_u32.to_be_bytes()[..], &[0, 0, 2, 0, 0, 0, 0, 3].repeat(4096)].concat();
+        assert_eq!(taken(Command::BlockStatus, 5, &extents), (1, 4096));
+        let of_another_context = [&9_u32.to_be_bytes()[..], &[0, 0, 2, 0, 0, 0, 0, 3]].concat();
+        assert_eq!(taken(Command::BlockStatus, 5, &of_another_context), (EMPTY_CHUNKS_MAX, 0));
+        let error = [0, 0, 0, 5, 0, 0];
+        for kind in [Command::Read, Command::Write, Command::Flush, Command::BlockStatus] {
+            assert_eq!(taken(kind, 0x8001, &error), (EMPTY_CHUNKS_MAX, 0), "{kind:?}");
+        }
+        let hole_of_nothing = [0; 12];
+        assert_eq!(taken(Command::Read, 2, &hole_of_nothing), (EMPTY_CHUNKS_MAX, 0));
+    }
+
+    #[test]
+    fn extents_that_nobody_asked_for_so_many_of_are_dropped() {
+        let extents = [&1_u32.to_be_bytes()[..], &[0, 0, 2, 0, 0, 0, 0, 3].repeat(100_000)].concat();
+        assert_eq!(taken(Command::BlockStatus, 5, &extents), (1, EXTENTS_MAX));
+    }
+
+    #[test]
+    fn no_byte_of_a_read_comes_twice() {
+        let mut received = Vec::new();
+        for part in [512..1024, 0..512, 2048..4096, 1024..2048] {
+            assert!(is_new(&mut received, part));
+        }
+        assert_eq!(received.iter().map(|part| part.end - part.start).sum::<u64>(), 4096);
+        for part in [0..1, 511..513, 4095..4097, 0..4096] {
+            assert!(!is_new(&mut received, part));
+        }
+        assert!(is_new(&mut received, 4096..4097));
+    }
+
+    #[test]
+    fn parts_that_do_not_touch_are_bounded() {
+        let mut received = Vec::new();
+        let taken = (0..10_000).filter(|part| is_new(&mut received, 2 * part..2 * part + 1)).count();
+        assert_eq!((taken, received.len()), (PARTS_MAX, PARTS_MAX));
     }
 }
