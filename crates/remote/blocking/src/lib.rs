@@ -30,15 +30,12 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
-mod error;
 mod lun;
-mod request;
 #[cfg(feature = "tokio")]
 mod tokio_lun;
 
-pub use error::{Ended, OpenError};
-pub use lun::{Lun, discover, run};
-pub use request::Request;
+pub use lun::{Ended, Lun, OpenError, Request, discover, run};
+
 #[cfg(feature = "tokio")]
 pub use tokio_lun::TokioLun;
 

@@ -9,7 +9,7 @@ use std::task::{Context, Poll, ready};
 use block::{Buffer, DeviceError, Slice};
 use tokio::io::{AsyncRead, AsyncSeek, AsyncWrite, ReadBuf};
 
-use crate::{Ended, Lun, Request};
+use crate::lun::{Ended, Lun, Request};
 
 /// A LUN with a position, for tokio's `AsyncReadExt`, `AsyncWriteExt`, `AsyncSeekExt` and `copy`. It belongs to one task;
 /// others have one of their own over the same [`Lun`].

@@ -7,8 +7,7 @@ use backends::{Failure, FailureKind};
 
 use crate::destination::Destination;
 use crate::options::{Observer, Options};
-use crate::pieces::{Piece, Pieces};
-use crate::queue::Queue;
+use crate::pieces::{Piece, Pieces, Queue};
 use crate::source::Source;
 
 /// The two sides.
@@ -25,7 +24,7 @@ pub(crate) async fn compare(
     observer: &dyn Observer,
 ) -> Result<(), Failure> {
     let sides = Rc::new(Sides { source: Rc::clone(source), destination: Rc::clone(destination) });
-    let flight = options.flight(source, destination);
+    let flight = destination.flight(options, source);
     let mut pieces = Pieces::new(Rc::clone(source), 0, flight.request_bytes, source.block_bytes());
     let mut queue = Queue::new(usize::from(flight.depth));
     let mut differences = Vec::new();

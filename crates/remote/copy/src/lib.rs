@@ -18,20 +18,13 @@
 //! assert!(report.verified && report.bytes == 1 << 20);
 //! ```
 
-mod carry;
 mod compare;
 mod destination;
-mod digest;
-mod journal;
-mod offload;
 mod options;
 mod pieces;
 mod pump;
-mod queue;
-mod report;
 mod source;
 pub mod stream;
-mod zeros;
 
 use std::rc::Rc;
 use std::time::Instant;
@@ -40,14 +33,12 @@ use backends::Failure;
 use backends::location::Location;
 use volume::spec::Bytes;
 
-use destination::Destination;
-use journal::Journal;
-use offload::Offload;
-use pump::{Ended, Pump};
-use source::Source;
+use crate::destination::{Destination, Journal};
+use crate::pump::{Ended, Offload, Pump};
+use crate::source::Source;
 
 pub use options::{JournalPlace, Observer, Options, Phase, Unobserved};
-pub use report::Report;
+pub use pump::Report;
 
 /// Copies all of one place to the beginning of another.
 ///
@@ -84,7 +75,7 @@ async fn between(
     observer: &dyn Observer,
 ) -> Result<Report, Failure> {
     observer.begin(Phase::Copy, source.bytes);
-    let notes = [destination.note(source.bytes), journal::remark(options, source, destination)];
+    let notes = [destination.note(source.bytes), destination::remark(options, source, destination)];
     notes.into_iter().flatten().for_each(|note| observer.note(&note));
     if start > 0 {
         observer.note(&format!("going on at {}", Bytes(start)));
@@ -96,7 +87,9 @@ async fn between(
     let mut report = Report::new(source, destination, start, pump.account(), clock.elapsed());
     match ended {
         Ended::Complete(digest) => report.sha256 = digest,
-        Ended::Interrupted(at) => return Err(journal::interrupted(at, source.bytes, pump.is_resumable())),
+        Ended::Interrupted(at) => {
+            return Err(destination::interrupted(at, source.bytes, pump.is_resumable()));
+        }
     }
     pump.forget_journal().await?;
     if options.verify {

@@ -5,9 +5,6 @@ use std::time::Duration;
 
 use disk_contents::Consent;
 
-use crate::destination::Destination;
-use crate::source::Source;
-
 /// How a copy is made.
 #[derive(Clone)]
 pub struct Options<'a> {
@@ -114,18 +111,4 @@ impl Default for Options<'_> {
 pub(crate) struct Flight {
     pub(crate) depth: u16,
     pub(crate) request_bytes: u64,
-}
-
-impl Options<'_> {
-    /// As much as was asked for. What is copied passes through memory twice: no more than 4 MiB of it are
-    /// outstanding, so that the second time finds it in a cache (measured beside qemu-img and dd:
-    /// docs/copy.md).
-    pub(crate) fn flight(&self, source: &Source, destination: &Destination) -> Flight {
-        let is_local = source.unit().is_none() && destination.unit().is_none();
-        let (depth, request_bytes) = if is_local { (2, 1 << 20) } else { (16, 256 << 10) };
-        Flight {
-            depth: self.depth.unwrap_or(depth),
-            request_bytes: self.request_bytes.unwrap_or(request_bytes),
-        }
-    }
 }

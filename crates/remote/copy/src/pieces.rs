@@ -4,10 +4,12 @@
 //! pieces write into one block of the destination.
 
 use std::collections::VecDeque;
+use std::future::Future;
 use std::ops::Range;
 use std::rc::Rc;
 
 use block::{Allocation, Run};
+use reactor::{Receiver, Sender, mailbox};
 
 use crate::source::Source;
 
@@ -118,11 +120,90 @@ impl Cutter {
     }
 }
 
+// A queue of concurrent work with a bounded depth: the next piece starts when one has ended.
+
+/// Tasks on this thread's reactor, returned in the order in which they end.
+pub(crate) struct Queue<T> {
+    ended: Receiver<T>,
+    end: Sender<T>,
+    under_way: usize,
+    depth: usize,
+}
+
+impl<T: Send + 'static> Queue<T> {
+    /// For at most `depth` at once.
+    pub(crate) fn new(depth: usize) -> Queue<T> {
+        let (end, ended) = mailbox();
+        Queue { ended, end, under_way: 0, depth }
+    }
+
+    pub(crate) fn is_full(&self) -> bool {
+        self.under_way >= self.depth
+    }
+
+    /// Begins one more, whether it is full or not.
+    pub(crate) fn start(&mut self, work: impl Future<Output = T> + 'static) {
+        let end = self.end.clone();
+        self.under_way += 1;
+        reactor::spawn(async move {
+            // The receiver is dropped only if the process is about to end.
+            let _ = end.send(work.await);
+        });
+    }
+
+    /// What the next piece of work came to; nothing if none is under way.
+    pub(crate) async fn next(&mut self) -> Option<T> {
+        if self.under_way == 0 {
+            return None;
+        }
+        self.under_way -= 1;
+        self.ended.recv().await
+    }
+}
+
+// Detection of zeros in data.
+
+/// The unit of detection: shorter runs of zeros are copied with the data around them, since one request of 1
+/// MiB costs less than sixteen for half of it.
+const GRAIN_BYTES: usize = 64 << 10;
+
+/// A part of some data.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct DataRun {
+    pub(crate) range: Range<usize>,
+    pub(crate) is_zero: bool,
+}
+
+/// The data cut into runs that are zero and runs that are not.
+pub(crate) fn runs(data: &[u8]) -> Vec<DataRun> {
+    let mut runs: Vec<DataRun> = Vec::new();
+    for (index, grain) in data.chunks(GRAIN_BYTES).enumerate() {
+        let start = index * GRAIN_BYTES;
+        let (end, is_zero) = (start + grain.len(), is_zero(grain));
+        match runs.last_mut().filter(|last| last.is_zero == is_zero) {
+            Some(last) => last.range.end = end,
+            None => runs.push(DataRun { range: start..end, is_zero }),
+        }
+    }
+    runs
+}
+
+/// Most data differ from zero in their first bytes; the rest is folded in strides that the compiler
+/// vectorizes.
+fn is_zero(bytes: &[u8]) -> bool {
+    const STRIDE: usize = 1024;
+    bytes.chunks(STRIDE).all(|stride| stride.iter().fold(0, |all, byte| all | byte) == 0)
+}
+
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use std::time::Duration;
+
+    use backends::remote;
     use block::Extent;
     use proptest::prelude::*;
+
+    use super::*;
 
     const MIB: u64 = 1 << 20;
 
@@ -197,5 +278,39 @@ mod tests {
             }
             prop_assert_eq!(at, lba * 512);
         }
+    }
+
+    #[test]
+    fn what_ends_first_comes_first_and_then_nothing() {
+        let order = remote::run(async {
+            let mut queue = Queue::new(2);
+            for ms in [20, 0] {
+                queue.start(async move {
+                    reactor::sleep(Duration::from_millis(ms)).await;
+                    ms
+                });
+            }
+            assert!(queue.is_full());
+            Ok((queue.next().await, queue.next().await, queue.next().await))
+        });
+        assert_eq!(order.expect("a world"), (Some(0), Some(20), None));
+    }
+
+    #[test]
+    fn one_byte_makes_a_grain_data() {
+        let mut bytes = vec![0; 4 * GRAIN_BYTES + 5];
+        bytes[2 * GRAIN_BYTES - 1] = 1;
+        let expected = [
+            (0..GRAIN_BYTES, true),
+            (GRAIN_BYTES..2 * GRAIN_BYTES, false),
+            (2 * GRAIN_BYTES..bytes.len(), true),
+        ];
+        let expected = expected.map(|(range, is_zero)| DataRun { range, is_zero });
+        assert_eq!(runs(&bytes), expected);
+    }
+
+    #[test]
+    fn no_data_have_no_parts() {
+        assert_eq!(runs(&[]), []);
     }
 }

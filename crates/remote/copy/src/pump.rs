@@ -1,23 +1,22 @@
 //! Several pieces at once, and the position before which all are done.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::rc::Rc;
+use std::time::Duration;
 
 use backends::Failure;
-use block::DeviceError;
+use block::{Buffer, DeviceError, Slice};
+use iscsi_client::verbs::ExtendedCopy;
+use serde::Serialize;
 use volume::spec::Bytes;
 
-use crate::carry::{Carried, Carrier, Tally, carry};
-use crate::destination::Destination;
-use crate::digest::Digest;
-use crate::journal::Journal;
-use crate::offload::Offload;
+use crate::destination::{Destination, Journal, Mark, Stop, Tally, flushed};
 use crate::options::{Flight, Observer, Options};
-use crate::pieces::{Piece, Pieces};
-use crate::queue::Queue;
-use crate::source::Source;
+use crate::pieces::{self, DataRun, Piece, Pieces, Queue};
+use crate::source::{Digest, Source};
+use crate::stream::requests;
 
 /// A copy under way.
 pub(crate) struct Pump {
@@ -47,28 +46,6 @@ struct Cut {
     request: u64,
     /// What that is a multiple of.
     block: u64,
-}
-
-/// The position of a copy: all before this byte is on the destination; with its byte counts.
-#[derive(Clone, Copy)]
-pub(crate) struct Mark {
-    pub(crate) done: u64,
-    pub(crate) tally: Tally,
-}
-
-/// Why a copy does not go on.
-pub(crate) enum Stop {
-    /// The destination may have lost what it acknowledged since it was flushed last.
-    WritesLost,
-    /// It cannot be flushed.
-    Unflushed(Failure),
-    Failed(Failure),
-}
-
-impl From<Failure> for Stop {
-    fn from(failure: Failure) -> Stop {
-        Stop::Failed(failure)
-    }
 }
 
 /// A destination that loses what it acknowledges so often, without a flush that succeeds, will go on doing
@@ -101,7 +78,7 @@ impl Pump {
         offload: Option<Offload>,
         start: u64,
     ) -> Pump {
-        let Flight { depth, request_bytes } = options.flight(&source, &destination);
+        let Flight { depth, request_bytes } = destination.flight(options, &source);
         let request = offload.as_ref().map_or(request_bytes, Offload::request_bytes);
         let block = source.block_bytes().max(destination.block_bytes()).max(PAGE_BYTES);
         // A digest is of everything, so that what is copied already is read again.
@@ -313,11 +290,279 @@ impl Pump {
 /// first.
 const PAGE_BYTES: u64 = 4096;
 
-/// Everything acknowledged so far is on stable storage.
-pub(crate) async fn flushed(destination: &Destination) -> Result<(), Stop> {
-    let name = &destination.name;
-    destination.flush().await.map_err(|error| match error {
-        DeviceError::WritesLost => Stop::WritesLost,
-        error => Stop::Unflushed(Failure::device(format_args!("cannot flush {name}"), error)),
+// Copying one piece: it is read, and written where it is not zero.
+
+/// What is the same for all pieces.
+pub(crate) struct Carrier {
+    pub(crate) source: Rc<Source>,
+    pub(crate) destination: Rc<Destination>,
+    /// Zeros among the data are treated as holes.
+    pub(crate) detect_zeros: bool,
+    /// What cannot be read is replaced by zeros.
+    pub(crate) skip_errors: bool,
+    /// The data are returned, for the digest.
+    pub(crate) keep_data: bool,
+    /// The target that copies by itself, if any.
+    pub(crate) offload: Option<Offload>,
+    /// The longest read in bytes.
+    pub(crate) request_bytes: u64,
+    /// Data before this byte are on the destination and are not written again.
+    pub(crate) write_from: Cell<u64>,
+}
+
+/// The result of a piece.
+#[derive(Default)]
+pub(crate) struct Carried {
+    /// The data, if they were to be kept; a hole has none.
+    pub(crate) data: Option<Slice>,
+    pub(crate) tally: Tally,
+    pub(crate) unreadable: Vec<Range<u64>>,
+}
+
+/// Copies one piece.
+pub(crate) async fn carry(carrier: Rc<Carrier>, piece: Piece) -> Result<Carried, Failure> {
+    let mut carried = Carried::default();
+    let is_written = piece.range.end <= carrier.write_from.get();
+    if piece.is_hole {
+        if !is_written {
+            carried.tally.cleared = carrier.clear(piece.range).await?;
+        }
+        return Ok(carried);
+    }
+    if let Some(offload) = &carrier.offload {
+        if is_written || offload.carries(&piece.range).await {
+            carried.tally.offloaded = if is_written { 0 } else { piece.range.end - piece.range.start };
+            return Ok(carried);
+        }
+        // A copy whose answer was lost may be under way still.
+        let quiesced = carrier.destination.quiesced().await;
+        quiesced.map_err(|error| carrier.unwritten(piece.range.start, error))?;
+    }
+    // Only where a target was to copy, and then did not, is a piece longer than a request.
+    for request in requests(piece.range, carrier.request_bytes) {
+        carrier.carry_request(request, &mut carried).await?;
+    }
+    Ok(carried)
+}
+
+/// The parts of a range that lie in one block each, of blocks of this length.
+fn pieces(range: Range<u64>, block: u64) -> impl Iterator<Item = Range<u64>> {
+    let mut at = range.start;
+    std::iter::from_fn(move || {
+        let start = at;
+        at = range.end.min((at / block + 1) * block);
+        (start < range.end).then_some(start..at)
     })
+}
+
+/// Adds a range to those that follow each other.
+fn lost(unreadable: &mut Vec<Range<u64>>, piece: Range<u64>) {
+    match unreadable.last_mut().filter(|last| last.end == piece.start) {
+        Some(last) => last.end = piece.end,
+        None => unreadable.push(piece),
+    }
+}
+
+impl Carrier {
+    async fn carry_request(&self, range: Range<u64>, carried: &mut Carried) -> Result<(), Failure> {
+        let data = match self.source.read(range.clone()).await {
+            Err(DeviceError::Unreadable(_)) if self.skip_errors => {
+                self.salvage(range.clone(), &mut carried.unreadable).await?
+            }
+            read => read.map_err(|error| self.unread(range.start, error))?,
+        };
+        carried.tally.read += data.len() as u64;
+        if range.end > self.write_from.get() {
+            self.store(range.start, &data, &mut carried.tally).await?;
+        }
+        carried.data = self.keep_data.then_some(data);
+        Ok(())
+    }
+
+    async fn store(&self, at: u64, data: &Slice, tally: &mut Tally) -> Result<(), Failure> {
+        let runs = match self.detect_zeros {
+            true => pieces::runs(data),
+            false => vec![DataRun { range: 0..data.len(), is_zero: false }],
+        };
+        for DataRun { range, is_zero } in runs {
+            let start = at + range.start as u64;
+            if is_zero {
+                tally.cleared += self.clear(start..at + range.end as u64).await?;
+                continue;
+            }
+            let part = data.part(range).expect("runs of these data");
+            tally.written += part.len() as u64;
+            let written = self.destination.write(start, part).await;
+            written.map_err(|error| self.unwritten(start, error))?;
+        }
+        Ok(())
+    }
+
+    async fn clear(&self, range: Range<u64>) -> Result<u64, Failure> {
+        let start = range.start;
+        self.destination.clear(range).await.map_err(|error| self.unwritten(start, error))
+    }
+
+    /// What can be read of a piece, down to single logical blocks: first in steps of what most disks read at once, then in blocks where a
+    /// step fails.
+    async fn salvage(&self, range: Range<u64>, unreadable: &mut Vec<Range<u64>>) -> Result<Slice, Failure> {
+        /// The physical block of most disks.
+        const STEP_BYTES: u64 = 4096;
+        let block = self.source.block_bytes();
+        let mut whole = Buffer::zeroed((range.end - range.start) as usize);
+        let mut place = |at: u64, data: &Slice| {
+            whole[(at - range.start) as usize..][..data.len()].copy_from_slice(data);
+        };
+        for step in pieces(range.clone(), STEP_BYTES.max(block)) {
+            match self.source.read(step.clone()).await {
+                Ok(data) => {
+                    place(step.start, &data);
+                    continue;
+                }
+                Err(DeviceError::Unreadable(_)) => {}
+                Err(error) => return Err(self.unread(step.start, error)),
+            }
+            for piece in pieces(step, block) {
+                match self.source.read(piece.clone()).await {
+                    Ok(data) => place(piece.start, &data),
+                    Err(DeviceError::Unreadable(_)) => lost(unreadable, piece),
+                    Err(error) => return Err(self.unread(piece.start, error)),
+                }
+            }
+        }
+        Ok(whole.share())
+    }
+
+    fn unread(&self, at: u64, error: DeviceError) -> Failure {
+        Failure::device(format_args!("cannot read {} at byte {at}", self.source.name), error)
+    }
+
+    fn unwritten(&self, at: u64, error: DeviceError) -> Failure {
+        Failure::device(format_args!("cannot write {} at byte {at}", self.destination.name), error)
+    }
+}
+
+// Copies by the target itself (EXTENDED COPY, SPC-4 6.4): the data do not pass through this process.
+
+/// A target that copies, as long as it succeeds.
+pub(crate) struct Offload {
+    copy: RefCell<Option<ExtendedCopy>>,
+    block_bytes: u64,
+}
+
+/// The longest copy of one command; if it fails, this much is copied by us.
+const COMMAND_BYTES_MAX: u64 = 16 << 20;
+
+impl Offload {
+    /// Queries the target if both ends are LUNs; `None`, and the reason, if it does not copy.
+    pub(crate) async fn between(
+        source: &Source,
+        destination: &Destination,
+    ) -> Result<Option<Offload>, String> {
+        let Some(((from, from_at), (to, to_at))) = source.unit().zip(destination.unit()) else {
+            return Ok(None);
+        };
+        // A copy names LUNs by identifiers, which clones of a machine share: only what is reached at one
+        // place is certain to be one.
+        if from_at != to_at {
+            return Ok(None);
+        }
+        let copy = ExtendedCopy::between(&from, &to).await;
+        let copy = copy.map_err(|error| format!("the data go through this host, as {error}"))?;
+        Ok(Some(Offload { copy: RefCell::new(Some(copy)), block_bytes: source.block_bytes() }))
+    }
+
+    /// What one command copies, in bytes: a power of two.
+    pub(crate) fn request_bytes(&self) -> u64 {
+        let most = self.copy.borrow().as_ref().map_or(1, |copy| copy.blocks_max()) * self.block_bytes;
+        1 << most.min(COMMAND_BYTES_MAX).ilog2()
+    }
+
+    /// Lets the target copy `range`; false if it failed. After a failure it is not asked again: a target that
+    /// has only one of the two LUNs reports it only here.
+    pub(crate) async fn carries(&self, range: &Range<u64>) -> bool {
+        let Some(copy) = self.copy.borrow().clone() else { return false };
+        let (first, blocks) = (range.start / self.block_bytes, (range.end - range.start) / self.block_bytes);
+        let Err(error) = copy.copy(first, first, blocks).await else { return true };
+        if self.copy.take().is_some() {
+            tracing::info!("the target does not copy by itself: {error}");
+        }
+        false
+    }
+}
+
+// The result of a copy.
+
+/// The result. The names and units of the JSON are promised.
+#[derive(Clone, Debug, Serialize)]
+pub struct Report {
+    /// The source, for people.
+    pub source: String,
+    /// The destination, for people.
+    pub destination: String,
+    /// Of the source.
+    pub bytes: u64,
+    /// Done by an earlier copy, which this one resumed.
+    pub resumed_at_bytes: u64,
+    /// Read from the source by us.
+    pub read_bytes: u64,
+    /// Written to the destination by us.
+    pub written_bytes: u64,
+    /// Copied by a target from one of its LUNs to another.
+    pub offloaded_bytes: u64,
+    /// Made zero without data: by WRITE SAME, UNMAP or what a file system has for it.
+    pub cleared_bytes: u64,
+    /// How long it took, without the comparison.
+    pub seconds: f64,
+    /// Of what was written, by us or by the target.
+    pub mb_per_s: f64,
+    /// Parts of the source that could not be read.
+    pub unreadable: Vec<Range<u64>>,
+    /// Of the source, if it was wanted, in hexadecimal digits.
+    pub sha256: Option<String>,
+    /// The destination was read back, and is equal.
+    pub verified: bool,
+}
+
+impl Report {
+    pub(crate) fn new(
+        source: &Source,
+        destination: &Destination,
+        resumed_at_bytes: u64,
+        account: &Account,
+        time: Duration,
+    ) -> Report {
+        let seconds = time.as_secs_f64();
+        Report {
+            source: source.name.clone(),
+            destination: destination.name.clone(),
+            bytes: source.bytes,
+            resumed_at_bytes,
+            read_bytes: account.tally.read,
+            written_bytes: account.tally.written,
+            offloaded_bytes: account.tally.offloaded,
+            cleared_bytes: account.tally.cleared,
+            seconds,
+            mb_per_s: (account.tally.written + account.tally.offloaded) as f64 / seconds.max(1e-9) / 1e6,
+            unreadable: account.unreadable.clone(),
+            sha256: None,
+            verified: false,
+        }
+    }
+
+    /// Whether the copy is what was asked for.
+    ///
+    /// # Errors
+    /// It has zeros in the place of data that cannot be read.
+    pub fn verdict(&self) -> Result<(), Failure> {
+        if self.unreadable.is_empty() {
+            return Ok(());
+        }
+        let ranges = self.unreadable.iter().map(|range| format!("\n  {}-{}", range.start, range.end - 1));
+        Err(Failure::failed(format_args!(
+            "{} has data that cannot be read, and zeros were written for the bytes{}",
+            self.source,
+            ranges.collect::<String>()
+        )))
+    }
 }

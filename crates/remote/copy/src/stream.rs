@@ -14,7 +14,7 @@ use backends::{Failure, FailureKind};
 use block::{BlockDevice, Buffer, DeviceError, Slice, bytewise};
 use reactor::{JoinHandle, Receiver, mailbox};
 
-use crate::queue::Queue;
+use crate::pieces::Queue;
 
 /// A range of a device to be read or written.
 pub struct DeviceRange<'a> {

@@ -11,7 +11,7 @@ use block::{
 use host::{RamDevice, RamOptions, ReactorClock};
 use proptest::prelude::*;
 
-use super::*;
+use crate::*;
 
 const MIB: u64 = 1 << 20;
 
