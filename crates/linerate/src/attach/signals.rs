@@ -6,7 +6,6 @@ use std::path::{Path, PathBuf};
 use std::thread;
 
 use attach::mounts::{self, UnmountMode};
-use attach::users;
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
@@ -25,7 +24,7 @@ pub(super) fn watch(path: PathBuf) -> Result<(), Failure> {
 
 fn end(path: &Path, way: UnmountMode) {
     if let Err(error) = mounts::unmount(path, way) {
-        let users = users::list(path).join(", ");
+        let users = mounts::list(path).join(", ");
         tracing::error!(
             "{} stays attached: {error} {users}; the next signal unmounts lazily",
             path.display()

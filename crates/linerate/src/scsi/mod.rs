@@ -121,7 +121,7 @@ pub(crate) fn run(arguments: &ScsiArguments) -> Result<(), Failure> {
         Verb::Luns(asked) => asked.ask(commands::luns),
         Verb::PortGroups(asked) => asked.ask(commands::port_groups),
         Verb::Opcodes(asked) => asked.ask(commands::opcodes),
-        Verb::Registrations(asked) => asked.ask(inspect::reservations::registrations),
+        Verb::Registrations(asked) => asked.ask(commands::registrations),
         Verb::Register(RegisterArguments { ours, persist }) => ours.reserve(
             "register",
             PersistentReserve::RegisterAndIgnoreExistingKey { new_key: ours.key, persist: *persist },

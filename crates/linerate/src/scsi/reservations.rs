@@ -1,11 +1,11 @@
 //! Persistent reservations: who may write to a LUN, or read it, beyond the life of a session.
 //!
 //! Each of these verbs is a session of its own, so they take an ISID that is always the same for a name
-//! ([`reservations::stable_isid`]), unless the URL has the key `isid`.
+//! ([`commands::stable_isid`]), unless the URL has the key `isid`.
 
 use std::sync::LazyLock;
 
-use inspect::reservations;
+use inspect::commands;
 use iscsi_client::Unit;
 use iscsi_client::verbs::{PersistentReserve, ReservationType};
 
@@ -74,11 +74,11 @@ impl KeyArguments {
         act: impl AsyncFnOnce(&Unit) -> Result<(), Failure>,
     ) -> Result<(), Failure> {
         self.unit.with_settings(
-            reservations::stable_isid,
-            reservations::stable_port,
+            commands::stable_isid,
+            commands::stable_port,
             async |unit| match act(unit).await {
                 Err(failure) if failure.is_conflict() => {
-                    Err(reservations::explained(unit, self.key, failure).await)
+                    Err(commands::explained(unit, self.key, failure).await)
                 }
                 done => done,
             },

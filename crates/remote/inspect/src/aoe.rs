@@ -8,7 +8,7 @@ use serde::Serialize;
 use stats::figures::grouped;
 use volume::spec::Bytes;
 
-use crate::answer::Answer;
+use crate::pages::Answer;
 
 #[derive(Serialize)]
 struct Devices<'a> {

@@ -8,8 +8,8 @@ use backends::hyperscsi::{Found, PathStatus, Place, SessionStatus, Target, Url};
 use serde::Serialize;
 use stats::table::pairs;
 
-use crate::answer::Answer;
-use crate::unit::{self, UnitInfo};
+use crate::disk::{self, UnitInfo};
+use crate::pages::Answer;
 
 /// The names of the JSON are promised.
 #[derive(Serialize)]
@@ -115,7 +115,7 @@ pub async fn info(text: &str, pages: &[u8]) -> Result<Answer, Failure> {
     let Target { target, session } = backends::hyperscsi::open_target(&url).await?;
     let looked = match lun {
         Some(number) => UnitInfo::look(&target.unit(number), pages).await.map(|unit| vec![unit]),
-        None => unit::look_at_all(&Arc::clone(&target), pages).await,
+        None => disk::look_at_all(&Arc::clone(&target), pages).await,
     };
     // Last, when the paths have carried something and know their round trips.
     let status = session.status().await;

@@ -12,29 +12,21 @@
 //! assert_eq!(inspect::pages::dump(&page.bytes[4..]), format!("  0000  {:<47}  A123\n", "41 31 32 33"));
 //! ```
 
-mod answer;
 pub mod aoe;
 pub mod commands;
 mod discovery;
 pub mod disk;
 pub mod hyperscsi;
-mod login;
 pub mod nbd;
 pub mod negotiation;
 pub mod pages;
-mod paths;
-pub mod reservations;
-mod unit;
-mod visit;
-
-use iscsi_client::verbs::VerbError;
-use iscsi_client::{Portal, Settings, Url};
-use serde::Serialize;
 
 use backends::{Failure, remote};
-
-pub use answer::Answer;
+use iscsi_client::{Portal, Settings, Url};
+use serde::Serialize;
 use stats::table::pairs;
+
+pub use pages::Answer;
 
 /// A portal's targets, and with `luns` what is on each. A target that cannot be looked at is told in its place, and the
 /// first failure of them comes beside the answer.
@@ -49,7 +41,7 @@ pub async fn discover(
     let mut discovery = discovery::Discovery::new(portal, remote::discover(portal, settings).await?);
     let mut looked = Ok(());
     for target in discovery.targets.iter_mut().filter(|_| luns) {
-        looked = looked.and(visit::look(target, settings).await);
+        looked = looked.and(discovery::look(target, settings).await);
     }
     Ok((Answer::new(discovery.text(), &discovery), looked))
 }
@@ -91,12 +83,14 @@ async fn looked_at(url: &Url, lun: Option<u16>, pages: &[u8]) -> Result<Info, Fa
     }
     let target = remote::open_target(url).await?;
     let looked = match lun {
-        Some(number) => unit::UnitInfo::look(&target.unit(number), pages).await.map(|unit| vec![unit]),
-        None => unit::look_at_all(&target, pages).await,
+        Some(number) => disk::UnitInfo::look(&target.unit(number), pages).await.map(|unit| vec![unit]),
+        None => disk::look_at_all(&target, pages).await,
     };
     let info = match looked {
         // Last, when the connections have carried something and know their path.
-        Ok(luns) => Ok(Info { session: login::Session::look(&target, url).await, luns, paths: Vec::new() }),
+        Ok(luns) => {
+            Ok(Info { session: negotiation::Session::look(&target, url).await, luns, paths: Vec::new() })
+        }
         Err(failure) => Err(failure),
     };
     target.close().await;
@@ -112,7 +106,7 @@ async fn by_paths(url: &Url, lun: Option<u16>, pages: &[u8]) -> Result<Info, Fai
             break;
         }
     }
-    Ok(Info { paths: paths::look(url).await, ..looked? })
+    Ok(Info { paths: negotiation::look(url).await, ..looked? })
 }
 
 /// [`info`] of each target that a portal has, through the first of its addresses that can be reached, in one answer.
@@ -148,11 +142,11 @@ struct InfoOfAll {
 /// The names of the JSON are promised.
 #[derive(Serialize)]
 struct Info {
-    session: login::Session,
+    session: negotiation::Session,
     /// Of a LUN by several sessions.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    paths: Vec<paths::PathInfo>,
-    luns: Vec<unit::UnitInfo>,
+    paths: Vec<negotiation::PathInfo>,
+    luns: Vec<disk::UnitInfo>,
 }
 
 impl Info {
@@ -160,20 +154,8 @@ impl Info {
         let luns: String = self.luns.iter().map(|lun| format!("\n{}", lun.text())).collect();
         let paths = match self.paths.is_empty() {
             true => String::new(),
-            false => format!("\n{}", pairs("  ", self.paths.iter().map(paths::PathInfo::row))),
+            false => format!("\n{}", pairs("  ", self.paths.iter().map(negotiation::PathInfo::row))),
         };
         self.session.text() + &paths + &luns
-    }
-}
-
-/// What a unit has said, unless it does not know, or keeps it for who has reserved it. A lost session is an error.
-fn known<T>(answer: Result<T, VerbError>) -> Result<Option<T>, Failure> {
-    match answer {
-        Ok(value) => Ok(Some(value)),
-        Err(error @ VerbError::Lost(_)) => Err(error.into()),
-        Err(error) => {
-            tracing::debug!("{error}");
-            Ok(None)
-        }
     }
 }

@@ -9,7 +9,7 @@ use serde::Serialize;
 use stats::figures::grouped;
 use volume::spec::Bytes;
 
-use crate::answer::Answer;
+use crate::pages::Answer;
 
 /// What a server tells of an export.
 #[derive(Serialize)]

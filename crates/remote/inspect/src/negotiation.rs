@@ -4,12 +4,20 @@
 //! the reason says what. It counts in round trips: a write of B bytes, of which U travel unasked, waits for
 //! `ceil((B - U) / (MaxBurstLength * MaxOutstandingR2T))` of them besides its own.
 
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use backends::{Failure, remote};
 use derive_more::Display;
-
 use iscsi::negotiate::{DigestKind, Offers, Parameters};
+use iscsi_client::verbs::Identity;
+use iscsi_client::{ConnectionStatistics, Nexus, RemoteTarget, Url};
 use serde::Serialize;
+use stats::figures::significant;
+use stats::printable;
+use stats::table::{Align, lines, pairs};
 
-use stats::table::{Align, lines};
+use crate::pages::hex;
 
 /// A key, as printed; the names of the JSON are promised.
 #[derive(Debug, Serialize)]
@@ -238,6 +246,199 @@ impl Negotiated {
             self.got.to_string(),
             or_nothing(self.recommended),
         ]
+    }
+}
+
+// The session: between whom, by which connections, on what terms.
+
+/// The names of the JSON are promised.
+#[derive(Debug, Serialize)]
+pub(crate) struct Session {
+    target: String,
+    /// What the target calls itself, for people.
+    target_alias: Option<String>,
+    address: SocketAddr,
+    /// Who was asked, if the target sent us from there to `address`.
+    redirected_from: Option<String>,
+    target_portal_group: Option<u16>,
+    initiator: String,
+    isid: String,
+    tsih: u16,
+    connections: Vec<Connection>,
+    negotiated: Vec<Negotiated>,
+}
+
+/// A connection, and what TCP knows of its path by now.
+#[derive(Debug, Serialize)]
+struct Connection {
+    cid: u16,
+    local: SocketAddr,
+    peer: SocketAddr,
+    congestion: Option<String>,
+    /// The smoothed round-trip time, and the shortest of late.
+    round_trip_us: Option<f64>,
+    round_trip_min_us: Option<f64>,
+    /// The largest segment, and the largest packet on the way.
+    segment_bytes: Option<u32>,
+    path_mtu_bytes: Option<u32>,
+    retransmissions: Option<u32>,
+}
+
+impl Connection {
+    fn new(connection: ConnectionStatistics) -> Connection {
+        let ConnectionStatistics { cid, local, peer, path } = connection;
+        let path = path.as_ref();
+        let us = |time: Duration| time.as_secs_f64() * 1e6;
+        Connection {
+            cid: cid.0,
+            local,
+            peer,
+            congestion: path.map(|path| path.congestion.clone()),
+            round_trip_us: path.map(|path| us(path.round_trip)),
+            round_trip_min_us: path.and_then(|path| path.round_trip_min).map(us),
+            segment_bytes: path.map(|path| path.segment_bytes),
+            path_mtu_bytes: path.map(|path| path.path_mtu_bytes),
+            retransmissions: path.map(|path| path.retransmissions),
+        }
+    }
+
+    /// Its ends, and what is known of its path.
+    fn text(&self) -> [String; 2] {
+        let times = self.round_trip_us.zip(self.round_trip_min_us);
+        let ends = [Some(format!("from {}", self.local)), self.congestion.clone()];
+        let path = [
+            times.map(|(now, least)| {
+                format!("round trip {} µs (shortest {})", significant(now), significant(least))
+            }),
+            self.segment_bytes.map(|bytes| format!("MSS {bytes}")),
+            self.path_mtu_bytes.map(|bytes| format!("MTU {bytes}")),
+            self.retransmissions.filter(|times| *times > 0).map(|times| format!("{times} retransmissions")),
+        ];
+        let joined = |facts: Vec<Option<String>>| facts.into_iter().flatten().collect::<Vec<_>>().join(", ");
+        [joined(ends.into()), joined(path.into())]
+    }
+}
+
+impl Session {
+    pub(crate) async fn look(target: &RemoteTarget, url: &Url) -> Session {
+        let statistics = target.statistics().await;
+        let connections = statistics.map(|all| all.connections).unwrap_or_default();
+        let (nexus, parameters) = (target.nexus(), target.parameters());
+        let redirected = url.portal.resolve().await.is_ok_and(|asked| !asked.contains(&nexus.address));
+        let Nexus { initiator, isid, target, target_portal_group_tag, tsih, address } = nexus;
+        Session {
+            target,
+            target_alias: parameters.target_alias.as_deref().map(printable),
+            address,
+            redirected_from: redirected.then(|| url.portal.to_string()),
+            target_portal_group: target_portal_group_tag,
+            initiator,
+            isid: hex(&isid.0),
+            tsih: tsih.0,
+            connections: connections.into_iter().map(Connection::new).collect(),
+            negotiated: negotiated(&url.settings.offers(), &parameters),
+        }
+    }
+
+    pub(crate) fn text(&self) -> String {
+        let group = self.target_portal_group.map_or_else(String::new, |tag| format!(", portal group {tag}"));
+        let from = self.redirected_from.as_ref().map(|asked| format!(", redirected from {asked}"));
+        let rows = [
+            Some(("alias", self.target_alias.clone().unwrap_or_default()))
+                .filter(|(_, alias)| !alias.is_empty()),
+            Some(("portal", format!("{}{group}{}", self.address, from.unwrap_or_default()))),
+            Some(("initiator", self.initiator.clone())),
+            Some(("session", format!("ISID {}, TSIH {}", self.isid, self.tsih))),
+        ];
+        format!(
+            "{}\n{}\n{}",
+            self.target,
+            pairs("  ", rows.into_iter().flatten().map(owned).chain(self.paths())),
+            table(&self.negotiated),
+        )
+    }
+
+    /// Two lines for each connection: its ends, and its path.
+    fn paths(&self) -> impl Iterator<Item = (String, String)> {
+        self.connections.iter().flat_map(|one| {
+            let [ends, path] = one.text();
+            let path = (!path.is_empty()).then(|| (String::new(), path));
+            [(format!("connection {}", one.cid), ends)].into_iter().chain(path)
+        })
+    }
+}
+
+fn owned((name, value): (&str, String)) -> (String, String) {
+    (name.to_owned(), value)
+}
+
+// The paths of a LUN by several sessions (multipath): whether each leads to it, and its access state.
+
+/// A path, as it is now. The names of the JSON are promised.
+#[derive(Debug, Serialize)]
+pub(crate) struct PathInfo {
+    /// The portal, and the address of this host that it is reached from if the URL names one.
+    path: String,
+    /// A login has succeeded, and leads to the LUN.
+    usable: bool,
+    /// The target port group, and its access state (ALUA), if the target tells of them.
+    port_group: Option<u16>,
+    state: Option<String>,
+    /// Why it is not usable.
+    problem: Option<String>,
+}
+
+/// Looks at each path of a URL, by a session of its own. They must lead to one unit, that of the first that leads to any.
+pub(crate) async fn look(url: &Url) -> Vec<PathInfo> {
+    let (mut paths, mut unit) = (Vec::new(), None);
+    for one in url.paths() {
+        let source = one.settings.stream.source.map(|source| format!(" from {}", source.ip()));
+        let path = format!("{}{}", one.portal, source.unwrap_or_default());
+        let (access, problem) = match reached(&one).await {
+            Ok((identity, access)) => {
+                let first = unit.get_or_insert_with(|| identity.clone());
+                let problem = match identity {
+                    Identity::Unknown => {
+                        Some("the LUN has no name by which it could be recognised".to_owned())
+                    }
+                    other if other != *first => Some(format!("it leads to {other} instead of {first}")),
+                    _ => None,
+                };
+                (access, problem)
+            }
+            Err(failure) => (None, Some(failure.to_string())),
+        };
+        let (port_group, state) = access.unzip();
+        paths.push(PathInfo { path, usable: problem.is_none(), port_group, state: state.flatten(), problem });
+    }
+    paths
+}
+
+type Access = (u16, Option<String>);
+
+async fn reached(url: &Url) -> Result<(Identity, Option<Access>), Failure> {
+    let target = remote::open_target(url).await?;
+    let unit = target.unit(url.lun);
+    let looked = async {
+        let identity = unit.identity().await?;
+        let access = unit.own_port_group().await?.map(|(own, groups)| {
+            let state = groups.iter().find(|group| group.group == own).map(|group| group.state.to_string());
+            (own, state)
+        });
+        Ok((identity, access))
+    };
+    let looked = looked.await;
+    target.close().await;
+    looked
+}
+
+impl PathInfo {
+    /// What is known of it, for people.
+    pub(crate) fn row(&self) -> (String, String) {
+        let group = self.port_group.map(|group| format!("port group {group}"));
+        let problem = self.problem.as_ref().map(|problem| format!("not usable: {problem}"));
+        let facts = [Some(self.path.clone()), group, self.state.clone(), problem];
+        ("path".to_owned(), facts.into_iter().flatten().collect::<Vec<_>>().join(", "))
     }
 }
 
