@@ -73,16 +73,14 @@ impl KeyArguments {
         verb: &'static str,
         act: impl AsyncFnOnce(&Unit) -> Result<(), Failure>,
     ) -> Result<(), Failure> {
-        self.unit.with_settings(
-            commands::stable_isid,
-            commands::stable_port,
-            async |unit| match act(unit).await {
+        self.unit.with_settings(commands::stable_isid, commands::stable_port, async |unit| {
+            match act(unit).await {
                 Err(failure) if failure.is_conflict() => {
                     Err(commands::explained(unit, self.key, failure).await)
                 }
                 done => done,
-            },
-        )?;
+            }
+        })?;
         self.unit.done(verb)
     }
 

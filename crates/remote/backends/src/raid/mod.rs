@@ -7,15 +7,11 @@
 //! Reading order: the kinds (this file), `open`, `running` (sets in use), `upkeep` (rebuilding beside users), [`create`],
 //! [`status`], [`scrub`].
 
-mod condition;
-mod create;
+mod offline;
 mod open;
-mod overlay;
-mod progress;
 mod running;
-mod scrub;
-mod status;
-mod stopped;
+mod service;
+mod state;
 mod upkeep;
 
 use std::fmt::{self, Display};
@@ -29,12 +25,11 @@ use volume::spec::{Bytes, Problem, Spec, Time, Written};
 
 use crate::failure::Failure;
 
-pub use condition::{Condition, Meaning};
-pub use create::{Creation, create, is_one_file, replace};
-pub use progress::{Progress, ScrubStatus};
+pub use offline::{Creation, SetStatus, create, discard_journal, is_one_file, look, replace, scrub, status};
 pub use running::{Order, Running, alone, closed, open, sets};
-pub use scrub::{Scrub, discard_journal, scrub};
-pub use status::{JournalStatus, MemberCondition, MemberStatus, SetState, SetStatus, look, status};
+pub use state::{
+    Condition, JournalStatus, Meaning, MemberCondition, MemberStatus, Progress, Scrub, ScrubStatus, SetState,
+};
 
 /// The strip of a set that is created without saying.
 const STRIP: Bytes = Bytes(64 << 10);
@@ -106,8 +101,19 @@ struct Raid {
 /// Up to its closing bracket.
 impl fmt::Display for Raid {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&running::written(self))
+        f.write_str(&written(self))
     }
+}
+
+/// A set up to its closing bracket, as it is written.
+pub(super) fn written(backend: &dyn Backend) -> String {
+    let members = backend.members().iter().map(ToString::to_string).collect::<Vec<_>>();
+    written_with(backend.kind().name, &backend.argument(), &members)
+}
+
+pub(super) fn written_with(kind: &str, argument: &str, members: &[String]) -> String {
+    let colon = if argument.is_empty() { "" } else { ":" };
+    format!("{kind}:{argument}{colon}[{}]", members.join(", "))
 }
 
 fn read(kind: &'static Kind, level: Level, written: &Written<'_>) -> Result<Arc<dyn Backend>, Problem> {

@@ -1,28 +1,30 @@
 //! From a specification to a set in use.
 
+use std::collections::BTreeMap;
 use std::fmt;
+use std::ops::Range;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use block::{BlockDevice, BlockSize, Blocks, DeviceError};
+use block::{
+    Allocation, BlockDevice, BlockSize, Blocks, Buffer, DeviceError, Durability, Extent, Lock, Pending, Run,
+    Slice, forward,
+};
 use raid::choose::{Candidate, FoundSet, Journal, LeftOut, Refusal, Trust, only_set};
 use raid::disks::{self, Disk, OpenSet, Records};
-use raid::superblock::{self, NoSuperblock};
+use raid::superblock::{self, NoSuperblock, Uuid};
 use raid::{
     Assembly, AssemblyError, Layout, MemberDevice, MemberStates, MetadataStore, Missed, Origin,
     ProtectionAreas, RaidDevice,
 };
-use volume::backend::{Backend, Opening, Undo};
+use volume::backend::Opening;
 use volume::spec::{Spec, Time};
 
-use super::overlay::Overlay;
-use super::progress::Throttle;
-use super::running::{self, Facts, Names, Parts, Running};
-use super::upkeep::{self, Spare, Upkeep};
-use super::{LOST, Raid, STRIP, WRONG, check_losses_are_seen, file_of, is_set};
 use crate::failure::{Failure, FailureKind};
 use crate::peers::random;
+use crate::raid::running::{self, Names, Running};
+use crate::raid::{LOST, Raid, STRIP, WRONG, check_losses_are_seen, file_of, is_set};
 
 /// Memory for buffers of stripes in flight, of each set.
 const MEMORY_BYTES: u64 = 64 << 20;
@@ -35,13 +37,13 @@ const LOOK_EVERY: Duration = Duration::from_secs(1);
 
 /// The disks that could be opened, and why others could not.
 #[derive(Default)]
-pub(super) struct Members {
-    pub(super) disks: Vec<Disk>,
-    pub(super) absent: Vec<Absent>,
+pub(crate) struct Members {
+    pub(crate) disks: Vec<Disk>,
+    pub(crate) absent: Vec<Absent>,
 }
 
 /// A member that could not be opened.
-pub(super) struct Absent {
+pub(crate) struct Absent {
     spec: Spec,
     failure: Failure,
 }
@@ -54,7 +56,7 @@ impl fmt::Display for Absent {
 
 /// Devices of a set that has stopped, by the names of their volumes: those that answer again are members of the next assembly.
 #[derive(Default)]
-pub(super) struct Kept(pub(super) Vec<Disk>);
+pub(crate) struct Kept(pub(crate) Vec<Disk>);
 
 impl Kept {
     /// The device of a volume, if it answers. Of one that does not, files and disks are closed: their paths may lead to others by now.
@@ -82,7 +84,7 @@ impl Kept {
 impl Members {
     /// A member that cannot be opened is missing: the set may do without it. One that is there and cannot be written, or that
     /// somebody else uses, is a mistake, and would be left out for good; that one may run the set.
-    pub(super) async fn open(specs: &[Spec], opening: &Opening) -> Result<Members, Failure> {
+    pub(crate) async fn open(specs: &[Spec], opening: &Opening) -> Result<Members, Failure> {
         let mut members = Members::default();
         members.add(specs, opening, &mut Kept::default()).await?;
         Ok(members)
@@ -134,7 +136,7 @@ impl Members {
     }
 
     /// A sentence with those that could not be opened behind it.
-    pub(super) fn and_absent(&self, sentence: String) -> String {
+    pub(crate) fn and_absent(&self, sentence: String) -> String {
         self.absent.iter().fold(sentence, |all, absent| format!("{all}; {absent}"))
     }
 
@@ -164,68 +166,50 @@ fn check_ownership(disks: &[Disk], candidates: &[Candidate]) -> Result<(), Failu
 }
 
 /// What is done with the parts of a set whose journal is lost.
-pub(super) type LostJournal = dyn Fn(&OpenSet) -> Pin<Box<dyn Future<Output = Result<(), Failure>> + '_>>;
+pub(crate) type LostJournal = dyn Fn(&OpenSet) -> Pin<Box<dyn Future<Output = Result<(), Failure>> + '_>>;
 
 /// A set, and what it takes to keep it up.
-pub(super) struct Assembled {
-    pub(super) set: Arc<RaidDevice>,
+pub(crate) struct Assembled {
+    pub(crate) set: Arc<RaidDevice>,
     /// `None` for a set of members that forget.
-    pub(super) records: Option<Arc<Records>>,
-    pub(super) spares: Vec<Spare>,
-    pub(super) names: Names,
+    pub(crate) records: Option<Arc<Records>>,
+    pub(crate) spares: Vec<Spare>,
+    pub(crate) names: Names,
+}
+
+/// A disk that can replace a member.
+#[derive(Clone)]
+pub(crate) struct Spare {
+    pub(crate) uuid: Uuid,
+    pub(crate) name: String,
+    pub(crate) disk: Arc<dyn BlockDevice>,
 }
 
 /// How a set is assembled.
 #[derive(Default)]
-pub(super) struct Manner<'a> {
+pub(crate) struct Manner<'a> {
     /// What is to be known of a set whose journal is lost before it starts with another one.
-    pub(super) lost_journal: Option<&'a LostJournal>,
+    pub(crate) lost_journal: Option<&'a LostJournal>,
     /// It has stopped, and starts again. `None` if it is opened.
-    pub(super) again: Option<Again<'a>>,
+    pub(crate) again: Option<Again<'a>>,
 }
 
 /// A set that has stopped.
-pub(super) struct Again<'a> {
-    pub(super) running: &'a Running,
-    pub(super) kept: &'a mut Kept,
+pub(crate) struct Again<'a> {
+    pub(crate) running: &'a Running,
+    pub(crate) kept: &'a mut Kept,
     /// Nobody has asked for it: it starts only with all members that it had.
-    pub(super) is_by_itself: bool,
+    pub(crate) is_by_itself: bool,
 }
 
 impl Raid {
-    /// The set, in use, with its upkeep.
-    pub(super) async fn in_use(&self, opening: &Opening) -> Result<Arc<dyn BlockDevice>, Failure> {
-        let place = opening.layers.place();
-        let Assembled { set, records, spares, names } = self.assembled(opening).await?;
-        let record = records.as_ref().map(|records| records.set());
-        let facts = Facts {
-            kind: self.kind.name,
-            argument: self.argument(),
-            level: self.level,
-            uuid: record.as_ref().map(|record| record.uuid.to_string()),
-            name: record.map(|record| record.name).unwrap_or_default(),
-        };
-        let parts = Parts { set, records };
-        let (running, current, device) = Running::new(facts, names, parts.clone(), !opening.read_only);
-        opening.layers.put(place, &running);
-        // Nothing keeps one up that is only read.
-        if !opening.read_only {
-            // What is opened from now on waits for nothing, and is not taken back with the set.
-            let opening = Opening { start: None, undo: Undo::default(), ..opening.clone() };
-            let throttle = Throttle::new(self.rebuild.map(|rate| rate.0));
-            let upkeep = Upkeep::new(parts, running, Arc::downgrade(&current), spares, throttle, opening);
-            upkeep.opening.spawner.clone().spawn(Box::pin(upkeep::run(upkeep)));
-        }
-        Ok(device)
-    }
-
     /// The set, of members that keep data or made anew.
-    pub(super) async fn assembled(&self, opening: &Opening) -> Result<Assembled, Failure> {
+    pub(crate) async fn assembled(&self, opening: &Opening) -> Result<Assembled, Failure> {
         self.assembled_so(opening, Manner::default()).await
     }
 
     /// The same, in this manner.
-    pub(super) async fn assembled_so(
+    pub(crate) async fn assembled_so(
         &self,
         opening: &Opening,
         mut manner: Manner<'_>,
@@ -289,7 +273,7 @@ impl Raid {
     }
 
     /// What the set is made of. Nothing is written.
-    pub(super) async fn parts(&self, opening: &Opening) -> Result<OpenSet, Failure> {
+    pub(crate) async fn parts(&self, opening: &Opening) -> Result<OpenSet, Failure> {
         self.found(opening, &mut Manner::default()).await.map(|(parts, ..)| parts)
     }
 
@@ -413,7 +397,7 @@ fn wants_more(found: &Result<FoundSet, Refusal>) -> bool {
 }
 
 /// Why parts that were found are no set, with the remedy.
-pub(super) fn not_assembled(error: &AssemblyError) -> String {
+pub(crate) fn not_assembled(error: &AssemblyError) -> String {
     match error {
         AssemblyError::NoJournal => format!(
             "{error}; `linerate raid assemble --discard-journal` with its volumes starts the set without it"
@@ -426,7 +410,7 @@ pub(super) fn not_assembled(error: &AssemblyError) -> String {
 }
 
 /// With the option that overrules it, and for nothing at all a plainer sentence.
-pub(super) fn said(refusal: &Refusal) -> String {
+pub(crate) fn said(refusal: &Refusal) -> String {
     match refusal {
         Refusal::NoDisks => "no member of the set can be opened".to_owned(),
         Refusal::NoJournal { .. } => format!(
@@ -475,5 +459,78 @@ impl MetadataStore for Forgetful {
 
     fn missed_is_noted(&self, _: bool) -> block::Pending<'_, bool> {
         Box::pin(std::future::ready(Ok(false)))
+    }
+}
+
+// A member of a set that is only read: what assembling writes, above all the replay of a journal, stays in memory.
+
+/// More than a journal holds, so that a damaged one takes no more memory.
+const BYTES_MAX: usize = 512 << 20;
+
+fn blocks_of(extent: Extent) -> Range<u64> {
+    extent.lba.0..extent.lba.0.saturating_add(extent.blocks.0)
+}
+
+/// Blocks that were written, over a device that is not.
+pub(crate) struct Overlay {
+    below: Arc<dyn BlockDevice>,
+    written: Lock<BTreeMap<u64, Box<[u8]>>>,
+}
+
+impl Overlay {
+    pub(crate) fn new(below: Arc<dyn BlockDevice>) -> Overlay {
+        Overlay { below, written: Lock::default() }
+    }
+
+    fn keep(&self, extent: Extent, data: &[u8]) -> Result<(), DeviceError> {
+        let block_bytes = self.below.geometry().block_size.bytes() as usize;
+        let mut written = self.written.lock();
+        for (lba, block) in (extent.lba.0..).zip(data.chunks(block_bytes)) {
+            if (written.len() + 1) * block_bytes > BYTES_MAX {
+                return Err(DeviceError::NoSpace);
+            }
+            written.insert(lba, block.into());
+        }
+        Ok(())
+    }
+}
+
+impl BlockDevice for Overlay {
+    forward!(self => self.below; geometry, profile, losses, refresh, take_os_error, quiesced);
+
+    fn read(&self, extent: Extent, buffer: Buffer) -> Pending<'_, Buffer> {
+        Box::pin(async move {
+            let mut buffer = self.below.read(extent, buffer).await?;
+            let block_bytes = self.below.geometry().block_size.bytes() as usize;
+            let written = self.written.lock();
+            for (lba, block) in written.range(blocks_of(extent)) {
+                let at = (lba - extent.lba.0) as usize * block_bytes;
+                buffer[at..at + block_bytes].copy_from_slice(block);
+            }
+            Ok(buffer)
+        })
+    }
+
+    fn write(&self, extent: Extent, data: Slice, _durability: Durability) -> Pending<'_, ()> {
+        Box::pin(async move { self.keep(extent, &data) })
+    }
+
+    fn flush(&self) -> Pending<'_, ()> {
+        Box::pin(async { Ok(()) })
+    }
+
+    fn unmap(&self, extent: Extent) -> Pending<'_, ()> {
+        self.write_zeroes(extent, true)
+    }
+
+    fn write_zeroes(&self, extent: Extent, _may_unmap: bool) -> Pending<'_, ()> {
+        Box::pin(async move {
+            let zeros = vec![0; self.below.geometry().block_size.bytes() as usize];
+            blocks_of(extent).try_for_each(|lba| self.keep(Extent::new(lba, 1), &zeros))
+        })
+    }
+
+    fn allocation(&self, extent: Extent, _runs_max: usize) -> Pending<'_, Vec<Run>> {
+        Box::pin(async move { Ok(vec![Run { extent, allocation: Allocation::Mapped }]) })
     }
 }

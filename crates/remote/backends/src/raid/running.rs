@@ -14,15 +14,14 @@ use block::{
 };
 use raid::disks::Records;
 use raid::{Level, MemberState, MemberStates, RaidDevice};
-use volume::backend::{Backend, Layers};
+use volume::backend::Layers;
 use volume::spec::{Bytes, Spec};
 
-use super::condition::Condition;
-use super::named;
-use super::progress::{Scrubbing, Working};
-use super::scrub::Scrub;
-use super::status::{JournalStatus, MemberCondition, MemberStatus, SetState};
 use crate::failure::Failure;
+use crate::raid::state::{
+    Condition, JournalStatus, MemberCondition, MemberStatus, Scrub, Scrubbing, SetState, Working,
+};
+use crate::raid::{named, written_with};
 
 static SETS: Mutex<Vec<Weak<Running>>> = Mutex::new(Vec::new());
 
@@ -106,17 +105,6 @@ pub async fn alone(spec: &Spec, order: Order) -> Result<String, Failure> {
 
 /// How often something that takes long is looked at.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
-
-/// A set up to its closing bracket, as it is written.
-pub(super) fn written(backend: &dyn Backend) -> String {
-    let members = backend.members().iter().map(ToString::to_string).collect::<Vec<_>>();
-    written_with(backend.kind().name, &backend.argument(), &members)
-}
-
-fn written_with(kind: &str, argument: &str, members: &[String]) -> String {
-    let colon = if argument.is_empty() { "" } else { ":" };
-    format!("{kind}:{argument}{colon}[{}]", members.join(", "))
-}
 
 /// What a set in use can be told to do.
 #[derive(Clone, Debug)]

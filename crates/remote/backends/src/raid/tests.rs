@@ -1,3 +1,5 @@
+mod trouble;
+
 use std::os::unix::fs::FileExt as _;
 use std::path::Path;
 use std::sync::atomic::{AtomicU8, Ordering};
@@ -5,10 +7,8 @@ use std::sync::atomic::{AtomicU8, Ordering};
 use block::{BlockDevice, Buffer, DeviceError, Durability, Extent};
 use disk_contents::Consent;
 
-use super::*;
+use crate::raid::*;
 use crate::{open, parse, remote};
-
-mod trouble;
 
 fn set(folder: &Path, level: &str, members: &[usize]) -> Spec {
     let members: Vec<_> = members.iter().map(|member| member_of(folder, *member)).collect();
@@ -53,7 +53,7 @@ fn assert_filled(spec: &Spec, stamp: u8) {
 
 /// A set with one user, and its outermost set.
 async fn in_use(spec: &Spec) -> Result<(Arc<dyn BlockDevice>, Arc<Running>), Failure> {
-    let (device, sets) = super::open(spec).await?;
+    let (device, sets) = crate::raid::open(spec).await?;
     Ok((device, sets.into_iter().next().expect("the set")))
 }
 
@@ -655,7 +655,9 @@ fn a_set_does_not_grow_while_a_member_is_replaced() {
         let write = device.write(Extent::new(0, 1), again.share(), Durability::Stable);
         write.await.map_err(|error| Failure::device("write", error))?;
         // Members on other machines have no locks: the set is not opened twice here, whatever they are.
-        assert!(super::running::unused(&running.status().uuid.expect("it has one"), None).await.is_err());
+        assert!(
+            crate::raid::running::unused(&running.status().uuid.expect("it has one"), None).await.is_err()
+        );
         Ok(())
     })
     .unwrap_or_else(|failure| panic!("{failure}"));
@@ -738,7 +740,7 @@ fn a_set_that_was_never_used_is_created_anew_if_its_journal_is_lost() {
 fn sets_that_are_written_alike_are_two() {
     let spec = parse("raid0:64KiB:[raid1:[ram:8MiB, ram:8MiB], raid1:[ram:8MiB, ram:8MiB]]").expect("nested");
     remote::run(async {
-        let (_device, sets) = super::open(&spec).await?;
+        let (_device, sets) = crate::raid::open(&spec).await?;
         let [_, first, second] = &sets[..] else { panic!("{} sets", sets.len()) };
         first.ask(Order::Fail { member: 0 }).await?;
         assert_eq!((first.status().lacking(), second.status().lacking()), (1, 0));

@@ -1,9 +1,6 @@
 //! What a set does beside its users: it rebuilds members, synchronises what a crash has left different, puts a spare in the
 //! place of a member that fails, scrubs, and carries orders out. When nobody uses it any more, it is closed.
 
-use std::convert::Infallible;
-use std::future::poll_fn;
-use std::pin::pin;
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
@@ -15,12 +12,12 @@ use raid::{MemberState, Progress, RaidDevice};
 use volume::backend::{Creation, Opening, Undo};
 use volume::spec::{Bytes, Spec};
 
-use super::check_losses_are_seen;
-use super::create::{are_one_store, new_member, uuid};
-use super::progress::{Pace, Scrubbing, Throttle, Working};
-use super::running::{Current, Order, Parts, Running, Stopped};
-use super::stopped::{self, Pauses};
 use crate::failure::Failure;
+use crate::raid::check_losses_are_seen;
+use crate::raid::offline::{are_one_store, new_member, uuid};
+use crate::raid::open::Spare;
+use crate::raid::running::{Current, Order, Parts, Running, Stopped};
+use crate::raid::state::{Pace, Scrubbing, Throttle, Working};
 
 /// How often it looks whether there is something to do.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
@@ -79,43 +76,14 @@ impl Upkeep {
     }
 }
 
-/// A disk that can replace a member.
-#[derive(Clone)]
-pub(super) struct Spare {
-    pub(super) uuid: Uuid,
-    pub(super) name: String,
-    pub(super) disk: Arc<dyn BlockDevice>,
-}
-
-/// Ends when nobody uses the set any more. A step can wait for a member that hangs: members are taken out beside it.
-pub(super) async fn run(upkeep: Upkeep) {
-    let exit = upkeep.exit();
-    let (mut keeping, mut taking_out) = (pin!(keep(upkeep)), pin!(take_out(exit)));
-    poll_fn(|cx| {
-        let _never = taking_out.as_mut().poll(cx);
-        keeping.as_mut().poll(cx)
-    })
-    .await;
-}
-
 /// What it takes to take a member out.
-struct Exit {
+pub(super) struct Exit {
     current: Weak<Current>,
-    running: Arc<Running>,
-}
-
-async fn take_out(exit: Exit) -> Infallible {
-    loop {
-        let ordered = exit.running.next_to_take_out().await;
-        if let Order::Fail { member } = ordered.order {
-            let result = exit.fail(member).await;
-            ordered.end(result);
-        }
-    }
+    pub(super) running: Arc<Running>,
 }
 
 impl Exit {
-    async fn fail(&self, member: usize) -> Result<String, Failure> {
+    pub(super) async fn fail(&self, member: usize) -> Result<String, Failure> {
         let parts = self.current.upgrade().and_then(|current| current.parts().ok());
         let Parts { set, records } = parts.ok_or_else(has_stopped)?;
         check_member(&set, member)?;
@@ -144,39 +112,9 @@ pub(super) fn has_stopped() -> Failure {
     Failure::refused("the set has stopped: `linerate raid assemble` with its volume starts it again")
 }
 
-async fn keep(mut upkeep: Upkeep) {
-    let _ending = Ending(Arc::clone(&upkeep.running));
-    let mut pauses = Pauses::default();
-    loop {
-        let begun = upkeep.opening.sleeper.now();
-        if upkeep.keep_up().await == Kept::Ended {
-            return;
-        }
-        if upkeep.opening.sleeper.now().saturating_duration_since(begun) > WELL_AGAIN {
-            pauses = Pauses::default();
-        }
-        match stopped::assembled_again(upkeep, &mut pauses).await {
-            Some(next) => upkeep = next,
-            None => return,
-        }
-    }
-}
-
-/// A set that has served for so long since it stopped last is well.
-const WELL_AGAIN: Duration = Duration::from_mins(5);
-
-/// Nobody looks after the set when this is dropped.
-struct Ending(Arc<Running>);
-
-impl Drop for Ending {
-    fn drop(&mut self) {
-        self.0.end();
-    }
-}
-
 /// How [`Upkeep::keep_up`] has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Kept {
+pub(super) enum UpkeepEnd {
     /// The set is closed.
     Ended,
     /// The set is out of service, and its members may be those of another assembly.
@@ -184,7 +122,7 @@ enum Kept {
 }
 
 impl Upkeep {
-    async fn keep_up(&mut self) -> Kept {
+    pub(super) async fn keep_up(&mut self) -> UpkeepEnd {
         let (mut known, mut written): (Vec<MemberState>, u64) = (Vec::new(), 0);
         let (mut wrong, mut lost) = (Vec::new(), Vec::new());
         let mut is_told = false;
@@ -195,13 +133,13 @@ impl Upkeep {
                 let result = self.carry_out(&ordered.order).await;
                 ordered.end(result);
                 if is_last {
-                    return Kept::Ended;
+                    return UpkeepEnd::Ended;
                 }
             }
             if !self.running.is_used() {
                 // There may have been an error that its users know.
                 let _ = self.close().await;
-                return Kept::Ended;
+                return UpkeepEnd::Ended;
             }
             let status = self.set.status();
             let states = status.states.members;
@@ -214,7 +152,7 @@ impl Upkeep {
                 }
                 // Members of another host are not touched, and those that forget have no record to begin with.
                 if !is_taken_over && self.records.is_some() {
-                    return Kept::Stopped;
+                    return UpkeepEnd::Stopped;
                 }
             }
             self.tell_of_wrong(&mut wrong);
@@ -353,10 +291,6 @@ impl Upkeep {
                 (_, MemberState::InSync) => {}
             }
         }
-    }
-
-    fn exit(&self) -> Exit {
-        Exit { current: Weak::clone(&self.current), running: Arc::clone(&self.running) }
     }
 
     /// The volume of the journal has failed, and nobody was told yet.
@@ -624,6 +558,10 @@ impl Upkeep {
             records.taken_over();
         }
         is
+    }
+
+    pub(super) fn exit(&self) -> Exit {
+        Exit { current: Weak::clone(&self.current), running: Arc::clone(&self.running) }
     }
 
     async fn carry_out(&mut self, order: &Order) -> Result<String, Failure> {

@@ -1,6 +1,6 @@
 //! Sets of which a member is in trouble: another host has it, it does not answer, it cannot be written, it may lose its cache unseen.
 
-use super::*;
+use crate::raid::tests::*;
 
 /// A volume that does as a test says.
 #[derive(Debug)]

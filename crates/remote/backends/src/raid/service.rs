@@ -1,17 +1,102 @@
 //! A set that has stopped: nothing of it reaches its members any more, and it starts again with them when they are well, as it would
 //! with the server. By itself it starts only with all members that it had; nothing is overruled.
 
+use std::convert::Infallible;
+use std::future::poll_fn;
+use std::pin::pin;
+use std::sync::Arc;
 use std::time::Duration;
 
 use block::{BlockDevice, Sleeper};
 use raid::RaidDevice;
 use raid::disks::Disk;
+use volume::backend::{Backend, Opening, Undo};
 
-use super::named;
 use super::open::{Again, Assembled, Kept, Manner};
-use super::running::{Order, Ordered, Parts};
-use super::upkeep::{Upkeep, has_stopped};
+use super::running::{Facts, Order, Ordered, Parts, Running};
+use super::state::Throttle;
+use super::upkeep::{Exit, Upkeep, UpkeepEnd, has_stopped};
+use super::{Raid, named};
 use crate::failure::Failure;
+
+impl Raid {
+    /// The set, in use, with its upkeep.
+    pub(super) async fn in_use(&self, opening: &Opening) -> Result<Arc<dyn BlockDevice>, Failure> {
+        let place = opening.layers.place();
+        let Assembled { set, records, spares, names } = self.assembled(opening).await?;
+        let record = records.as_ref().map(|records| records.set());
+        let facts = Facts {
+            kind: self.kind.name,
+            argument: self.argument(),
+            level: self.level,
+            uuid: record.as_ref().map(|record| record.uuid.to_string()),
+            name: record.map(|record| record.name).unwrap_or_default(),
+        };
+        let parts = Parts { set, records };
+        let (running, current, device) = Running::new(facts, names, parts.clone(), !opening.read_only);
+        opening.layers.put(place, &running);
+        // Nothing keeps one up that is only read.
+        if !opening.read_only {
+            // What is opened from now on waits for nothing, and is not taken back with the set.
+            let opening = Opening { start: None, undo: Undo::default(), ..opening.clone() };
+            let throttle = Throttle::new(self.rebuild.map(|rate| rate.0));
+            let upkeep = Upkeep::new(parts, running, Arc::downgrade(&current), spares, throttle, opening);
+            upkeep.opening.spawner.clone().spawn(Box::pin(run(upkeep)));
+        }
+        Ok(device)
+    }
+}
+
+/// Ends when nobody uses the set any more. A step can wait for a member that hangs: members are taken out beside it.
+pub(super) async fn run(upkeep: Upkeep) {
+    let exit = upkeep.exit();
+    let (mut keeping, mut taking_out) = (pin!(keep(upkeep)), pin!(take_out(exit)));
+    poll_fn(|cx| {
+        let _never = taking_out.as_mut().poll(cx);
+        keeping.as_mut().poll(cx)
+    })
+    .await;
+}
+
+async fn take_out(exit: Exit) -> Infallible {
+    loop {
+        let ordered = exit.running.next_to_take_out().await;
+        if let Order::Fail { member } = ordered.order {
+            let result = exit.fail(member).await;
+            ordered.end(result);
+        }
+    }
+}
+
+async fn keep(mut upkeep: Upkeep) {
+    let _ending = Ending(Arc::clone(&upkeep.running));
+    let mut pauses = Pauses::default();
+    loop {
+        let begun = upkeep.opening.sleeper.now();
+        if upkeep.keep_up().await == UpkeepEnd::Ended {
+            return;
+        }
+        if upkeep.opening.sleeper.now().saturating_duration_since(begun) > WELL_AGAIN {
+            pauses = Pauses::default();
+        }
+        match assembled_again(upkeep, &mut pauses).await {
+            Some(next) => upkeep = next,
+            None => return,
+        }
+    }
+}
+
+/// A set that has served for so long since it stopped last is well.
+const WELL_AGAIN: Duration = Duration::from_mins(5);
+
+/// Nobody looks after the set when this is dropped.
+struct Ending(Arc<Running>);
+
+impl Drop for Ending {
+    fn drop(&mut self) {
+        self.0.end();
+    }
+}
 
 /// Between attempts, the longer the more of them there were: a set that stops again and again is not read all the time.
 pub(super) struct Pauses(Duration);
@@ -135,8 +220,8 @@ fn devices(upkeep: &Upkeep) -> Vec<Disk> {
 
 /// What a future ends with, unless that takes longer.
 async fn first<T>(future: impl Future<Output = T>, sleeper: &dyn Sleeper, time: Duration) -> Option<T> {
-    let (mut future, mut sleep) = (std::pin::pin!(future), sleeper.sleep(time));
-    std::future::poll_fn(|cx| match future.as_mut().poll(cx) {
+    let (mut future, mut sleep) = (pin!(future), sleeper.sleep(time));
+    poll_fn(|cx| match future.as_mut().poll(cx) {
         std::task::Poll::Ready(ended) => std::task::Poll::Ready(Some(ended)),
         std::task::Poll::Pending => sleep.as_mut().poll(cx).map(|()| None),
     })
