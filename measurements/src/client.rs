@@ -1,4 +1,4 @@
-//! The programs that measure: our own `linerate bench`, the lean `linerate lab raw-ask`, fio, `rbd bench`, two with libiscsi inside
+//! The programs that measure: our own `linerate bench`, fio, `rbd bench`, two with libiscsi inside
 //! (`iscsi-perf` and `qemu-img bench`), two that copy whole exports (`linerate copy` and libnbd's `nbdcopy`), and two that measure
 //! this machine alone.
 //!
@@ -57,8 +57,6 @@ pub(crate) struct Rate {
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Program {
     Bench,
-    /// No block device, no clock for most requests, and never asleep.
-    Ask,
     IscsiPerf,
     QemuImg,
     Fio,
@@ -162,7 +160,6 @@ impl Client {
     fn run(&self, asked: Measurement<'_>) -> Result<Report> {
         match self.program {
             Program::Bench => self.bench(asked),
-            Program::Ask => self.ask(asked),
             Program::Fio => self.fio(asked),
             Program::IscsiPerf => iscsi_perf(asked),
             Program::QemuImg => by_count(asked, 2000, qemu_img),
@@ -219,17 +216,6 @@ impl Client {
         Ok(all)
     }
 
-    fn ask(&self, Measurement { cell, target, site, seconds, .. }: Measurement<'_>) -> Result<Report> {
-        let mut command = target.placement.command(&site.binary);
-        command.args(["lab", "raw-ask", &target.places[0], "--json", "--seconds", &seconds.to_string()]);
-        command.args(["--warm-up", "0", "--block", &cell.block_bytes.to_string()]);
-        command.args(["--depth", &cell.depth.to_string(), "--sessions", &cell.sessions.to_string()]);
-        command.args(["--span", &VOLUME_BYTES.to_string()]).args(cell.is_random.then_some("--random"));
-        command.args((!cell.is_read()).then_some(["--write", "--yes"]).into_iter().flatten());
-        command.args(&self.options);
-        said_by_ours(&process::capture(command)?)
-    }
-
     fn fio(&self, Measurement { cell, target, site, seconds, .. }: Measurement<'_>) -> Result<Report> {
         let pattern = match (cell.is_random, cell.is_read()) {
             (true, true) => "randread",
@@ -272,7 +258,6 @@ struct Ours {
     ios: u64,
     errors: u64,
     latency_us: Latency,
-    idle_looks_per_io: Option<f64>,
     #[serde(default)]
     clients: Vec<Thread>,
 }
@@ -303,7 +288,6 @@ fn said_by_ours(output: &str) -> Result<Report> {
     ensure!(ours.errors == 0, "{} requests failed", ours.errors);
     let mut figures = Figures::from([(Figure::Iops, ours.iops)]);
     figures.extend(ours.latency_us.figures());
-    figures.extend(ours.idle_looks_per_io.map(|looks| (Figure::IdlePolls, looks)));
     figures.extend(shares(&ours.clients.iter().map(|thread| thread.iops).collect::<Vec<_>>()));
     Ok(Report { ios: ours.ios, figures })
 }

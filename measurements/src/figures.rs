@@ -27,8 +27,6 @@ pub(crate) enum Figure {
     ClientBusy,
     /// Of one CRC32C.
     SumNs,
-    /// Looks for answers that found none, for each request. A client that has none is the bottleneck itself.
-    IdlePolls,
     /// Jain's index of the client threads' shares: 1 when all have the same, 1/N when one has all.
     Jain,
     SlowestClient,
@@ -66,7 +64,6 @@ impl Figure {
             Figure::ServerBusy => ("server ran, %", 0),
             Figure::ClientBusy => ("client ran, %", 0),
             Figure::SumNs => ("ns", 1),
-            Figure::IdlePolls => ("idle polls/IO", 2),
             Figure::Jain => ("Jain's index", 4),
             Figure::SlowestClient => ("slowest client, IOPS", 0),
             Figure::FastestClient => ("fastest client, IOPS", 0),

@@ -14,7 +14,6 @@ use xtask::serving::image::{self, Image};
 use xtask::serving::istgt::Istgt;
 use xtask::serving::linerate::Linerate;
 use xtask::serving::nbd::Nbd;
-use xtask::serving::raw::Raw;
 use xtask::serving::tgt::Tgt;
 use xtask::serving::{Placement, Serving};
 
@@ -27,7 +26,7 @@ use crate::scene::World;
 pub(crate) struct Server {
     pub(crate) name: String,
     pub(crate) program: Make,
-    /// Of `linerate serve` and of `linerate lab raw-serve`.
+    /// Of `linerate serve`.
     #[serde(default)]
     pub(crate) options: Vec<String>,
     /// What `linerate serve` serves, or which file is measured. `{disk}` is a written file on this machine's disk,
@@ -54,8 +53,6 @@ pub(crate) struct Server {
 pub(crate) enum Make {
     Tgt,
     Istgt,
-    /// No storage: the ceiling of all servers.
-    Raw,
     Linerate,
     /// Ours by NBD, and other NBD servers.
     LinerateNbd,
@@ -193,7 +190,7 @@ impl Server {
             Make::Null => "null",
             Make::File | Make::Attached | Make::Ext4 => "io_uring",
             Make::Place => "rbd", // the only one of them that fio measures
-            Make::Tgt | Make::Istgt | Make::Raw | Make::Linerate => "libiscsi",
+            Make::Tgt | Make::Istgt | Make::Linerate => "libiscsi",
             Make::LinerateNbd | Make::Nbdkit | Make::QemuNbd => "nbd",
         }
     }
@@ -250,10 +247,6 @@ impl Server {
                 Started::serving(tgt, client).filled()
             }
             Make::Istgt => Ok(Started::serving(Istgt::start(VOLUME_BYTES, &place)?, client)),
-            Make::Raw => {
-                let raw = Raw::start(&site.binary, VOLUME_BYTES, &self.options, &place)?;
-                Ok(Started::serving(raw, client))
-            }
             Make::LinerateNbd => {
                 Started::nbd(Nbd::linerate(&site.binary, VOLUME_BYTES, &self.options, &place)?, client)
             }

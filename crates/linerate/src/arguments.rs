@@ -31,7 +31,6 @@ use crate::peer::{self, PeerArguments};
 use crate::prove::{self, ProveArguments};
 use crate::published::{self, PublishedArguments};
 use crate::raid::{self, RaidArguments};
-use crate::raw::{self, RawAskArguments, RawServeArguments};
 use crate::recording::RecordFile;
 use crate::report::{self, ReportArguments};
 use crate::scsi::{self, ScsiArguments};
@@ -192,10 +191,6 @@ enum LabCommand {
     Run(RunArguments),
     /// Answer plain TCP, to measure what a path carries without storage
     Peer(PeerArguments),
-    /// Answer any initiator without SCSI or storage: the ceiling of a target
-    RawServe(RawServeArguments),
-    /// Keep READs or WRITEs outstanding and discard the data: the ceiling of an initiator
-    RawAsk(RawAskArguments),
 }
 
 impl Command {
@@ -225,7 +220,7 @@ impl Command {
     fn ignores_hangups(&self) -> bool {
         match self {
             Command::Bench(bench) => matches!(**bench, Nested::Below(BenchCommand::Agent(_))),
-            Command::Lab(LabCommand::Peer(_) | LabCommand::RawServe(_)) => true,
+            Command::Lab(LabCommand::Peer(_)) => true,
             Command::Attach(_) => !self.is_handed_on(),
             _ => false,
         }
@@ -277,12 +272,8 @@ fn note_for_people(command: &clap::Command, matches: &ArgMatches) {
 impl Arguments {
     /// Reads the command line. Help, the version and mistakes are clap's to tell: the exit code is left to be returned.
     pub(crate) fn read() -> Result<Arguments, ExitCode> {
-        let (words, renamed) = help::renamed(std::env::args_os().collect());
-        if let Some((old, new)) = renamed {
-            remark(format_args!("linerate: `{old}` is now `{new}`; the old name goes with the next version"));
-        }
         let mut command = help::command();
-        let words = help::without_repetition(&command, words);
+        let words = help::without_repetition(&command, std::env::args_os().collect());
         let read = command.try_get_matches_from_mut(words).inspect(|read| note_for_people(&command, read));
         read.and_then(|read| Arguments::from_arg_matches(&read)).map_err(|told| {
             let told = told.format(&mut command);
@@ -356,8 +347,6 @@ impl Arguments {
             Command::Selftest(arguments) => return prove::run(&arguments),
             Command::Lab(LabCommand::Run(arguments)) => return lab::run(&arguments),
             Command::Lab(LabCommand::Peer(arguments)) => peer::run(&arguments)?,
-            Command::Lab(LabCommand::RawServe(arguments)) => raw::serve(&arguments)?,
-            Command::Lab(LabCommand::RawAsk(arguments)) => raw::ask(&arguments)?,
             Command::Completions(arguments) => completions::run(&arguments),
             Command::Man(arguments) => man::run(&arguments)?,
             Command::Topic(topic) => say(topic.text()),

@@ -108,14 +108,6 @@ fn every_option_of_the_wan_matrix_and_of_a_peer_is_in_their_document() {
 }
 
 #[test]
-fn every_option_of_the_ceiling_is_in_its_document() {
-    let command = Arguments::command();
-    for option in ["lab raw-serve", "lab raw-ask"].into_iter().flat_map(|half| options(&command, half)) {
-        assert!(PERFORMANCE.contains(&format!("--{option}")), "--{option} is not in docs/performance.md");
-    }
-}
-
-#[test]
 fn every_option_of_serve_is_in_its_document() {
     let command = Arguments::command();
     let global = command.get_arguments().filter_map(clap::Arg::get_long).filter(|option| *option != "record");

@@ -1,5 +1,5 @@
-//! Help as users read it: commands in groups, each with examples; topics (`linerate help targets`); and commands under the names
-//! that they had before. Examples, files and references of all commands are in `manual.txt`, for manual pages, too.
+//! Help as users read it: commands in groups, each with examples; and topics (`linerate help targets`).
+//! Examples, files and references of all commands are in `manual.txt`, for manual pages, too.
 
 use std::ffi::OsString;
 use std::fmt::Write as _;
@@ -14,23 +14,6 @@ const GROUPS: [(&str, &[&str]); 4] = [
     ("Use", &["discover", "info", "attach", "detach", "copy", "read", "write", "scsi"]),
     ("Measure", &["bench", "compare", "report", "diagnose", "selftest"]),
     ("Other", &["lab"]),
-];
-
-/// Commands that have other names now.
-const RENAMED: [(&str, &str); 13] = [
-    ("sessions", "server sessions"),
-    ("fault", "server fault"),
-    ("reload", "server reload"),
-    ("server list", "server volumes"),
-    ("attachments", "attach --list"),
-    ("verify-log", "bench verify"),
-    ("agent", "bench agent"),
-    ("published", "report published"),
-    ("limits", "diagnose limits"),
-    ("peer", "lab peer"),
-    ("raw serve", "lab raw-serve"),
-    ("raw ask", "lab raw-ask"),
-    ("raw", "lab"),
 ];
 
 /// What is explained once for all commands.
@@ -155,29 +138,6 @@ pub(crate) fn without_repetition(command: &Command, mut words: Vec<OsString>) ->
     words
 }
 
-/// The command line by today's names, and the old name with its new one if there was one.
-pub(crate) fn renamed(mut words: Vec<OsString>) -> (Vec<OsString>, Option<(&'static str, &'static str)>) {
-    let mut at = 1;
-    while let Some(word) = words.get(at).and_then(|word| word.to_str()) {
-        match word {
-            "--log" | "--log-format" | "--record" => at += 2,
-            "help" => at += 1,
-            _ if word.starts_with('-') => at += 1,
-            _ => break,
-        }
-    }
-    let is_there = |old: &str| {
-        old.split(' ')
-            .enumerate()
-            .all(|(index, word)| words.get(at + index).is_some_and(|there| there == word))
-    };
-    let found = RENAMED.into_iter().find(|(old, _)| is_there(old));
-    if let Some((old, new)) = found {
-        words.splice(at..at + old.split(' ').count(), new.split(' ').map(OsString::from));
-    }
-    (words, found)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -233,29 +193,6 @@ mod tests {
         ] {
             let words = without_repetition(&command(), line.split(' ').map(OsString::from).collect());
             assert_eq!(words, same.split(' ').collect::<Vec<_>>(), "{line}");
-        }
-    }
-
-    #[test]
-    fn a_command_is_found_by_its_old_name() {
-        let renamed = |line: &str| {
-            let (words, found) = super::renamed(line.split(' ').map(OsString::from).collect());
-            let words: Vec<String> =
-                words.into_iter().map(|word| word.to_string_lossy().into_owned()).collect();
-            (words.join(" "), found.map(|(old, _)| old))
-        };
-        assert_eq!(
-            renamed("linerate --log debug sessions --json").0,
-            "linerate --log debug server sessions --json"
-        );
-        assert_eq!(renamed("linerate raw ask URL"), ("linerate lab raw-ask URL".to_owned(), Some("raw ask")));
-        for new in ["linerate server sessions", "linerate read sessions", "linerate --log raw", "linerate"] {
-            assert_eq!(renamed(new), (new.to_owned(), None));
-        }
-        for (old, new) in RENAMED.iter().filter(|(_, new)| !new.contains("--")) {
-            let line = format!("linerate {new} --help");
-            let shown = command().try_get_matches_from(line.split(' ')).expect_err("help");
-            assert_eq!(shown.kind(), clap::error::ErrorKind::DisplayHelp, "{old}: {new}");
         }
     }
 }

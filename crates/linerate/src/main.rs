@@ -28,7 +28,6 @@ mod progress;
 mod prove;
 mod published;
 mod raid;
-mod raw;
 mod recording;
 mod report;
 mod scsi;

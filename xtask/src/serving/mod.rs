@@ -1,4 +1,4 @@
-//! Servers to test and to measure: ours, tgt, istgt and NBD's beside it, and the raw one that is the ceiling.
+//! Servers to test and to measure: ours, tgt, istgt and those of NBD.
 
 pub mod attached;
 pub mod ceph;
@@ -6,7 +6,6 @@ pub mod image;
 pub mod istgt;
 pub mod linerate;
 pub mod nbd;
-pub mod raw;
 pub mod tgt;
 
 use std::net::{Ipv4Addr, TcpListener};

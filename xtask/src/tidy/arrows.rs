@@ -66,8 +66,7 @@ const ARROWS: &[(&str, &str)] = &[
     ("published", ""),
     // Blocks for what a disk is.
     ("model", "block stats published"),
-    // The ceiling of an iSCSI target speaks iSCSI.
-    ("bench", "block volume iscsi scsi reactor stats published model"),
+    ("bench", "block volume reactor stats published model"),
     // Orders and news have plans and records in them; `host` is for its tests.
     ("agent", "reactor host bench"),
     // Of this machine and of any storage that can be named.

@@ -45,7 +45,7 @@ pub(crate) fn run(arguments: &PeerArguments) -> Result<(), Failure> {
     reactor::block_on(world, async {
         let listener = listen::at(arguments.listen, stream)?;
         say(&announcement(listener.local()));
-        wan::service::keep(&*listener).await
+        match wan::service::keep(&*listener).await {}
     })
 }
 

@@ -244,7 +244,6 @@ fn no_mistake_beside_a_secret_has_it_printed() {
             &["bench", url],
             &["discover", url],
             &["attach", url, "/tmp/nowhere"],
-            &["lab", "raw-ask", url],
             &["info", "iscsi://san1/iqn.x:y/0", url],
             &["serve", "--check", "--volume", &format!("disk={url}")],
             &["bench", "ram:1MiB", "--agents", url],

@@ -73,11 +73,9 @@ fn whoever_serves_others_survives_the_terminal() {
     let secret = folder.path().join("secret");
     std::fs::write(&secret, "correct horse battery staple").expect("a temporary file");
     std::fs::set_permissions(&secret, std::fs::Permissions::from_mode(0o600)).expect("our own file");
-    for arguments in [
-        &["bench", "agent", "--secret-file", &secret.display().to_string()][..],
-        &["lab", "peer"],
-        &["lab", "raw-serve", "--size", "1MiB"],
-    ] {
+    for arguments in
+        [&["bench", "agent", "--secret-file", &secret.display().to_string()][..], &["lab", "peer"]]
+    {
         let at = format!("127.0.0.1:{}", free_port());
         let mut command = Command::new(LINERATE);
         command.args(arguments).args(["--listen", &at]);

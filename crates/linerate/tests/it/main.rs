@@ -71,7 +71,6 @@ mod proxy;
 mod qemu;
 mod raid;
 mod raid_lan;
-mod raw_command;
 mod rbd;
 mod recorder;
 mod refusals;

@@ -143,8 +143,6 @@ impl Stage {
             ("lab peer", words("--listen 127.0.0.1:0"), Announces),
             ("selftest", words(&format!("--seconds 0.02 --out {proof}")), Prints),
             ("report published", vec![], Prints),
-            ("lab raw-ask", words(&format!("{disk} --span 1MiB --seconds 0.1")), Prints),
-            ("lab raw-serve", words("--listen 127.0.0.1:0 --size 1MiB"), Announces),
             ("raid create", words(&format!("{} --yes", self.set_of(&["e", "f", "g"]))), Prints),
             ("raid status", vec![self.whole_set()], Prints),
             ("raid assemble", ["h", "i", "j"].map(|name| self.text(name)).to_vec(), Prints),

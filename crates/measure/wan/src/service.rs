@@ -2,16 +2,11 @@
 
 use std::cell::Cell;
 use std::convert::Infallible;
-use std::future::Future;
-use std::io;
-use std::net::SocketAddr;
 use std::rc::Rc;
 use std::time::Duration;
 
 use bench::raw;
 use reactor::{Listener, Stream};
-
-use backends::Failure;
 
 /// Connections that are answered at once; one more is closed at once. Those who say nothing for
 /// `raw::SILENCE_MAX` are closed too, so that idle peers do not block others.
@@ -22,27 +17,14 @@ const MEMORY_BYTES: usize = 4 << 20;
 const PAUSE: Duration = Duration::from_millis(100);
 
 /// Serves all connections; never returns.
-pub async fn keep(listener: &dyn Listener) -> Result<(), Failure> {
-    let answer = |stream: Box<dyn Stream>| async move {
-        let mut memory = vec![0x5a; MEMORY_BYTES];
-        raw::serve(&*stream, &mut memory).await
-    };
-    match answer_each(listener, CONNECTIONS_MAX, answer).await {}
-}
-
-/// Answers each connection, `most` of them at once; one more is closed at once. Never returns.
-pub async fn answer_each<F: Future<Output = io::Result<()>> + 'static>(
-    listener: &dyn Listener,
-    most: u32,
-    answer: impl Fn(Box<dyn Stream>) -> F,
-) -> Infallible {
+pub async fn keep(listener: &dyn Listener) -> Infallible {
     let present = Rc::new(Cell::new(0));
     loop {
         match listener.accept().await {
             Ok(stream) => {
-                let peer = stream.peer();
-                let answered = ConnectionSlot::enter(&present, most).map(|slot| (slot, answer(stream)));
-                drop(answered.map(|(slot, answered)| reactor::spawn(end(slot, peer, answered))));
+                if let Some(slot) = ConnectionSlot::enter(&present) {
+                    drop(reactor::spawn(answer(slot, stream)));
+                }
             }
             Err(error) => {
                 // No file descriptors or no memory: there may be some later.
@@ -53,10 +35,11 @@ pub async fn answer_each<F: Future<Output = io::Result<()>> + 'static>(
     }
 }
 
-async fn end(_slot: ConnectionSlot, peer: SocketAddr, answered: impl Future<Output = io::Result<()>>) {
-    if let Err(error) = answered.await {
+async fn answer(_slot: ConnectionSlot, stream: Box<dyn Stream>) {
+    let mut memory = vec![0x5a; MEMORY_BYTES];
+    if let Err(error) = raw::serve(&*stream, &mut memory).await {
         // One who has measured enough goes away in the middle, which is no failure.
-        tracing::debug!(%peer, %error, "a connection has ended");
+        tracing::debug!(peer = %stream.peer(), %error, "a connection has ended");
     }
 }
 
@@ -64,9 +47,9 @@ async fn end(_slot: ConnectionSlot, peer: SocketAddr, answered: impl Future<Outp
 struct ConnectionSlot(Rc<Cell<u32>>);
 
 impl ConnectionSlot {
-    fn enter(present: &Rc<Cell<u32>>, most: u32) -> Option<ConnectionSlot> {
+    fn enter(present: &Rc<Cell<u32>>) -> Option<ConnectionSlot> {
         let count = present.get();
-        (count < most).then(|| {
+        (count < CONNECTIONS_MAX).then(|| {
             present.set(count + 1);
             ConnectionSlot(Rc::clone(present))
         })
@@ -87,10 +70,10 @@ mod tests {
     fn a_full_house_lets_nobody_in_until_somebody_leaves() {
         let present = Rc::default();
         let mut guests: Vec<ConnectionSlot> =
-            (0..CONNECTIONS_MAX).filter_map(|_| ConnectionSlot::enter(&present, CONNECTIONS_MAX)).collect();
+            (0..CONNECTIONS_MAX).filter_map(|_| ConnectionSlot::enter(&present)).collect();
         assert_eq!(guests.len(), CONNECTIONS_MAX as usize);
-        assert!(ConnectionSlot::enter(&present, CONNECTIONS_MAX).is_none());
+        assert!(ConnectionSlot::enter(&present).is_none());
         guests.pop();
-        assert!(ConnectionSlot::enter(&present, CONNECTIONS_MAX).is_some());
+        assert!(ConnectionSlot::enter(&present).is_some());
     }
 }

@@ -9,7 +9,6 @@
 //! to do, or one that spins.
 
 mod client;
-pub mod iscsi;
 mod question;
 mod server;
 
