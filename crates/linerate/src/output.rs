@@ -13,7 +13,7 @@ use std::sync::OnceLock;
 use serde::Serialize;
 
 use crate::failure::Failure;
-pub(crate) use stats::printable;
+pub(crate) use foreign::printable;
 
 /// The first error of standard output.
 static ERROR: OnceLock<io::Error> = OnceLock::new();

@@ -8,6 +8,7 @@ const ARROWS: &[(&str, &str)] = &[
     ("block", ""),
     ("iscsi", ""), // a CDB is opaque bytes to a transport
     ("foreign", ""),
+    ("readable", ""),
     ("nbd", "foreign"),
     ("aoe", ""),
     ("hyperscsi", ""),
@@ -48,21 +49,21 @@ const ARROWS: &[(&str, &str)] = &[
         "block volume disk-contents raid failover iscsi reactor host tls iscsi-client nbd-client aoe-client \
          hyperscsi-client",
     ),
-    // On nothing: when to stop a run is decided by it, so the workloads stand on it; tables for terminals, too.
-    ("stats", "foreign"),
+    // On nothing: when to stop a run is decided by it, so the workloads stand on it.
+    ("stats", ""),
     // A server needs a world, and its volumes may be remote: what joins them is here, so that `front_end_core` and `iscsi_server` know
     // neither.
     (
         "daemon",
-        "block volume disk-contents logical-unit foreign iscsi nbd aoe hyperscsi reactor host tls front-end-core scsi-session iscsi-server \
-         nbd-server aoe-server hyperscsi-server backends stats",
+        "block volume disk-contents logical-unit foreign readable iscsi nbd aoe hyperscsi reactor host tls front-end-core scsi-session \
+         iscsi-server nbd-server aoe-server hyperscsi-server backends",
     ),
     // It offloads to a target that has both ends, and makes files with holes.
     ("copy", "block volume disk-contents reactor host iscsi-client backends"),
     // `host` is for its tests: what it mounts is behind FUSE. Volumes for what is attached by a specification.
     ("attach", "block volume reactor host iscsi-client backends"),
     // What commands of the program and `environment` both print of targets and LUNs.
-    ("inspect", "block volume iscsi reactor iscsi-client nbd-client backends stats"),
+    ("inspect", "block volume foreign readable iscsi reactor iscsi-client nbd-client backends"),
     ("published", ""),
     // Blocks for what a disk is.
     ("model", "block stats published"),
@@ -70,19 +71,22 @@ const ARROWS: &[(&str, &str)] = &[
     // Orders and news have plans and records in them; `host` is for its tests.
     ("agent", "reactor host bench"),
     // Of this machine and of any storage that can be named.
-    ("environment", "block volume iscsi reactor host iscsi-client backends inspect stats model bench"),
+    (
+        "environment",
+        "block volume foreign readable iscsi reactor host iscsi-client backends inspect model bench",
+    ),
     (
         "diagnose",
-        "block disk-contents iscsi reactor host iscsi-client nbd-client backends stats model bench environment",
+        "block disk-contents foreign readable iscsi reactor host iscsi-client nbd-client backends stats model bench environment",
     ),
     // Volumes for how sizes are written.
-    ("report", "volume stats published model bench diagnose"),
+    ("report", "volume foreign readable stats published model bench diagnose"),
     ("lab", "block reactor host"),
     // It opens storage and makes threads, which `bench` does not. Clients may work on a host of a lab. Reports
     // lie in the folder of a record.
     (
         "bench-runner",
-        "block volume disk-contents reactor host iscsi-client backends stats published bench environment agent report lab",
+        "block volume disk-contents foreign readable reactor host iscsi-client backends stats published bench environment agent report lab",
     ),
     // The only measurement that brings its own target: nothing of it leaves the process.
     (
@@ -92,7 +96,7 @@ const ARROWS: &[(&str, &str)] = &[
     ),
     (
         "linerate",
-        "block volume disk-contents logical-unit iscsi aoe hyperscsi reactor host front-end-core iscsi-server daemon iscsi-client blocking backends \
+        "block volume disk-contents logical-unit foreign readable iscsi aoe hyperscsi reactor host front-end-core iscsi-server daemon iscsi-client blocking backends \
          inspect copy attach stats published model bench agent environment diagnose report lab bench-runner wan",
     ),
     // A whole world: never shipped.

@@ -81,6 +81,7 @@ const PURE: &[&str] = &[
     "crates/wire/iscsi/src/",
     "crates/wire/aoe/src/",
     "crates/wire/foreign/src/",
+    "crates/wire/readable/src/",
     "crates/wire/nbd/src/",
     "crates/wire/hyperscsi/src/",
     "crates/wire/scsi/src/",

@@ -3,7 +3,7 @@
 use copy::Report;
 use indicatif::BinaryBytes;
 
-use stats::figures::significant;
+use readable::figures::significant;
 
 /// Two lines, and another one for a digest.
 pub(super) fn text(report: &Report) -> String {

@@ -6,9 +6,9 @@ use std::time::Instant;
 
 use backends::peers::{ChannelStatus, Channelled, Status};
 use serde::Serialize;
-use stats::figures::{counted, duration, grouped, latency, significant, size};
-use stats::printable;
-use stats::table::{Align, lines};
+use readable::figures::{counted, duration, grouped, latency, significant, size};
+use foreign::printable;
+use readable::table::{Align, lines};
 
 /// What is known of all channels, and since when it has been counted.
 pub(crate) struct ChannelFigures {

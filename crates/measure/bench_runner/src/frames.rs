@@ -4,8 +4,8 @@ use std::fmt;
 use std::time::Instant;
 
 use backends::hyperscsi::{Counters, SessionHandle, SessionStatus};
+use readable::figures::{counted, grouped, latency, significant};
 use serde::Serialize;
-use stats::figures::{counted, grouped, latency, significant};
 
 /// What is known of a session, and since when it has been counted.
 pub(crate) struct FrameFigures {

@@ -6,7 +6,7 @@ use std::time::Duration;
 use bench::record::Sample;
 
 use super::silence::{is_silent, sentence};
-use stats::figures::{grouped, significant};
+use readable::figures::{grouped, significant};
 
 /// The samples of the last second, of each client.
 #[derive(Default)]

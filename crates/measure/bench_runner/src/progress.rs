@@ -12,7 +12,7 @@ use super::crew::Purged;
 use super::now::Now;
 use super::silence::sentence;
 use super::view::{RunStart, View};
-use stats::figures::{grouped, significant};
+use readable::figures::{grouped, significant};
 
 /// For whom lines are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -143,7 +143,7 @@ impl fmt::Display for Moment {
         ];
         let parts: Vec<String> = parts.into_iter().flatten().collect();
         let colon = if parts.is_empty() { "" } else { ": " };
-        write!(f, "{}{colon}{}", stats::printable(&self.doing), parts.join(", "))
+        write!(f, "{}{colon}{}", foreign::printable(&self.doing), parts.join(", "))
     }
 }
 

@@ -10,7 +10,7 @@ use bench::{icf, suite};
 
 use backends::Failure;
 use bench::suite::wan;
-use stats::table::hanging;
+use readable::table::hanging;
 use volume::nearest::hint;
 
 /// A longer file is not a suite: the longest preset has some thousand bytes.

@@ -1,6 +1,6 @@
 //! Numbers in the sentences of a finding.
 
-use stats::figures;
+use readable::figures;
 
 /// Bytes a second: `11.8 MB/s`.
 pub(super) fn rate(bytes_per_s: f64) -> String {

@@ -11,7 +11,7 @@ use reactor::PathInfo;
 
 use super::fact;
 use super::system::System;
-use stats::figures::significant;
+use readable::figures::significant;
 
 /// By the connections of a session: all go to one target, and the first stands for them.
 pub(super) fn facts(system: &System, connections: &[ConnectionStatistics]) -> Vec<Fact> {

@@ -16,7 +16,7 @@ use host::cputime::{self, Threads};
 use iscsi_client::RemoteTarget;
 
 use super::system::System;
-use stats::printable;
+use foreign::printable;
 
 /// A process that serves, or a thread of our own that does.
 #[derive(Clone, Debug, PartialEq, Eq)]

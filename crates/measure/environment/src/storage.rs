@@ -11,8 +11,8 @@ use iscsi_client::Unit;
 use super::fact;
 use super::system::System;
 use backends::location::Location;
-use stats::figures::grouped;
-use stats::printable;
+use foreign::printable;
+use readable::figures::grouped;
 use volume::spec::Bytes;
 
 /// Of a logical unit by SCSI, of a file or block device by the kernel.

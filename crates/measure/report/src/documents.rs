@@ -1,10 +1,10 @@
 //! The tables of the source documents as text, JSON and CSV.
 
 use published::{Cell, Column, DOCUMENTS, Document, Row, Table, rows, tables};
+use readable::figures::significant;
 use serde_json::json;
-use stats::figures::significant;
 
-use stats::table::{Align, Column as Fitting, hanging, rows_within};
+use readable::table::{Align, Column as Fitting, hanging, rows_within};
 use volume::nearest::hint;
 
 /// A head of a column goes on in the next line after so many letters, if it has another word.

@@ -2,7 +2,7 @@
 //! rates of a row above its loads.
 
 use published::{Direction as Way, Row};
-use stats::figures::megabytes;
+use readable::figures::megabytes;
 
 use super::Report;
 use super::summary::CellSummary;

@@ -3,10 +3,10 @@
 
 use bench::plan::Cell;
 use bench::record::{CellRun, ClientRun, Histogram, Record};
+use readable::figures::{grouped, significant};
+use readable::table::{hanging, wrapped};
 use serde::Serialize;
-use stats::figures::{grouped, significant};
 use stats::jain;
-use stats::table::{hanging, wrapped};
 use volume::spec::Bytes;
 
 use crate::summary::{self, CellSummary, Flag, Latencies};

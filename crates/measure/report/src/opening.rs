@@ -18,7 +18,7 @@ use super::views::{
 use bench::record::Limit;
 use diagnose::Diagnosis;
 use published::Curve;
-use stats::figures::{grouped, latency, megabytes, significant, size};
+use readable::figures::{grouped, latency, megabytes, significant, size};
 
 /// What the fastest cell of a direction comes to beside something else.
 #[derive(Clone, Copy, Debug, PartialEq)]

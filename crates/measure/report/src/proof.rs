@@ -6,7 +6,7 @@ use bench::plan::{Cell, Percent};
 use bench::raw::{self, Question};
 use bench::record::Limit;
 use published::Row;
-use stats::figures::{grouped, significant};
+use readable::figures::{grouped, significant};
 use volume::spec::Bytes;
 
 const HEADING: &str = "

@@ -5,8 +5,8 @@ use super::sections::{self, fastest};
 use super::summary::CellSummary;
 use super::views::{Direction, interval, latencies};
 use super::{Report, html, markdown, terminal};
-use stats::figures::{counted, grouped, latency, megabytes, significant};
-use stats::table::{Align, Column, fitted};
+use readable::figures::{counted, grouped, latency, megabytes, significant};
+use readable::table::{Align, Column, fitted};
 
 /// Several results that are shown together.
 #[derive(Clone, Debug)]

@@ -85,13 +85,13 @@ pub(super) fn ends(estimate: Estimate) -> (f64, f64) {
 
 /// A tick of an axis of things that are counted: there is no half client.
 pub(super) fn whole(count: f64) -> String {
-    if count.fract() == 0.0 { stats::figures::round(count) } else { String::new() }
+    if count.fract() == 0.0 { readable::figures::round(count) } else { String::new() }
 }
 
 /// A cell's load in words: `depth 32`, `5,000 a second`.
 pub(super) fn load(summary: &CellSummary) -> String {
     match asked_rate(&summary.cell) {
-        Some(rate) => format!("{} a second", stats::figures::significant(rate)),
+        Some(rate) => format!("{} a second", readable::figures::significant(rate)),
         None => format!("depth {}", summary.depth),
     }
 }
@@ -119,7 +119,7 @@ pub(super) fn over_load(summaries: &[CellSummary]) -> Vec<Series<'_>> {
             && access(&one.cell) == access(&other.cell)
     };
     let along = |summary: &CellSummary| asked_rate(&summary.cell).unwrap_or(f64::from(summary.depth));
-    named(curves(summaries, same, along), |cell| stats::figures::size(block_bytes(&cell.cell)))
+    named(curves(summaries, same, along), |cell| readable::figures::size(block_bytes(&cell.cell)))
 }
 
 /// Bytes a second that the limit allows with requests of this length; between its points a limit is a straight line over the

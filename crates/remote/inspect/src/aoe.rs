@@ -4,8 +4,8 @@ use std::fmt::Write as _;
 
 use backends::Failure;
 use backends::aoe::Url;
+use readable::figures::grouped;
 use serde::Serialize;
-use stats::figures::grouped;
 use volume::spec::Bytes;
 
 use crate::pages::Answer;

@@ -10,8 +10,8 @@ use iscsi_client::verbs::{
 };
 use iscsi_client::{Settings, Unit};
 use serde_json::{Value, json};
-use stats::figures::grouped;
-use stats::table::{Align, lines, pairs};
+use readable::figures::grouped;
+use readable::table::{Align, lines, pairs};
 use volume::spec::Bytes;
 
 use crate::pages::Answer;

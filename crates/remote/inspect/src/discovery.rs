@@ -7,8 +7,8 @@ use block::BlockDevice;
 use iscsi_client::verbs::{LunAddress, LunSelection, device_type};
 use iscsi_client::{Discovered, Portal, RemoteTarget, Settings, Unit};
 use serde::Serialize;
-use stats::printable;
-use stats::table::{Align, lines};
+use foreign::printable;
+use readable::table::{Align, lines};
 
 #[derive(Debug, Serialize)]
 pub(crate) struct Discovery {

@@ -11,8 +11,8 @@ use iscsi_client::verbs::{
 };
 use iscsi_client::{RemoteTarget, Unit};
 use serde::Serialize;
-use stats::figures::grouped;
-use stats::table::pairs;
+use readable::figures::grouped;
+use readable::table::pairs;
 use volume::spec::Bytes;
 
 use crate::commands::registered;

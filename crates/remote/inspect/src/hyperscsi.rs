@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use backends::Failure;
 use backends::hyperscsi::{Found, PathStatus, Place, SessionStatus, Target, Url};
+use readable::table::pairs;
 use serde::Serialize;
-use stats::table::pairs;
 
 use crate::disk::{self, UnitInfo};
 use crate::pages::Answer;

@@ -24,7 +24,7 @@ pub mod pages;
 use backends::{Failure, remote};
 use iscsi_client::{Portal, Settings, Url};
 use serde::Serialize;
-use stats::table::pairs;
+use readable::table::pairs;
 
 pub use pages::Answer;
 

@@ -5,8 +5,8 @@ use std::fmt::Write as _;
 use backends::Failure;
 use nbd_client::flags::transmission;
 use nbd_client::{ReplyForm, Url};
+use readable::figures::grouped;
 use serde::Serialize;
-use stats::figures::grouped;
 use volume::spec::Bytes;
 
 use crate::pages::Answer;

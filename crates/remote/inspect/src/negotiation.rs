@@ -13,9 +13,9 @@ use iscsi::negotiate::{DigestKind, Offers, Parameters};
 use iscsi_client::verbs::Identity;
 use iscsi_client::{ConnectionStatistics, Nexus, RemoteTarget, Url};
 use serde::Serialize;
-use stats::figures::significant;
-use stats::printable;
-use stats::table::{Align, lines, pairs};
+use readable::figures::significant;
+use foreign::printable;
+use readable::table::{Align, lines, pairs};
 
 use crate::pages::hex;
 

@@ -7,8 +7,8 @@ use std::fmt::Display;
 use iscsi_client::verbs::{Field, Port, Vpd, VpdContent, page_name};
 use serde::Serialize;
 use serde_json::{Value, json};
-use stats::figures::grouped;
-use stats::table::{Align, Column, rows_within};
+use readable::figures::grouped;
+use readable::table::{Align, Column, rows_within};
 
 /// `83`, `0x83` or `83h`, as people and standards write it.
 pub fn code(text: &str) -> Result<u8, String> {

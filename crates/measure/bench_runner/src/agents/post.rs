@@ -12,7 +12,7 @@ use reactor::{JoinHandle, Receiver, Sender, mailbox};
 use super::clock::{Clock, RoundTrip};
 use super::name::AgentName;
 use backends::{Failure, FailureKind};
-use stats::printable;
+use foreign::printable;
 
 /// Connections to all agents.
 pub(super) struct Post {

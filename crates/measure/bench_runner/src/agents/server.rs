@@ -5,7 +5,7 @@ use std::time::Duration;
 use agent::wire::Secret;
 use agent::wire::message::{Notification, Order, PATIENCE};
 use bench::record::{ServerCpu, ServerMachine};
-use stats::printable;
+use foreign::printable;
 
 use super::name::AgentName;
 use super::post::Post;

@@ -20,7 +20,7 @@ use crate::crew::{Crew as _, LocalCrew, Progress, Purged};
 use crate::storage::Storage;
 use backends::Failure;
 use backends::location::Location;
-use stats::printable;
+use foreign::printable;
 
 /// Works for the coordinator until it is gone; gives why it is. `tell` hears, a line each, what is measured.
 pub async fn work_for(channel: Channel, allow_write: bool, tell: &dyn Fn(&str)) -> Broken {

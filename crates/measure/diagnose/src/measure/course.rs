@@ -307,7 +307,7 @@ async fn storage(device: &Device) -> Storage {
         // Without the page it says nothing, and a cache that it does not tell of may be there all the same.
         tells = has_cache || unit.mode_sense(CACHING, 0, ModeValues::Current).await.is_ok();
         product = unit.inquiry().await.ok().map(|inquiry| {
-            stats::printable(&format!("{} {}", inquiry.vendor, inquiry.product)).trim().to_owned()
+            foreign::printable(&format!("{} {}", inquiry.vendor, inquiry.product)).trim().to_owned()
         });
     }
     Storage {

@@ -2,13 +2,13 @@
 
 use std::mem::discriminant;
 
-use stats::figures::{latency, significant};
-use stats::printable;
+use foreign::printable;
+use readable::figures::{latency, significant};
 
 use super::{Basis, CellComparison, Change, Comparison, Figure, Judgement, Side};
 use crate::summary::Flag;
 use crate::terminal::{indented, printed, used};
-use stats::table::{Align, Column, hanging};
+use readable::table::{Align, Column, hanging};
 
 const ALIGN: [Align; 8] = [
     Align::Left,

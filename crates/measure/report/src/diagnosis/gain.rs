@@ -1,7 +1,7 @@
 //! What a finding's load comes to now, and what it would come to.
 
 use diagnose::{Confirmed, Diagnosis, Finding, Gain, LoadRun};
-use stats::figures::{grouped, megabytes, significant};
+use readable::figures::{grouped, megabytes, significant};
 use stats::{Interval, median, median_interval};
 
 /// `×1.17`: as many digits as a ratio of noisy rates has.

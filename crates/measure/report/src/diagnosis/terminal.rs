@@ -9,8 +9,8 @@ use super::waterfall::{Step, Waterfall, waterfalls};
 use super::words;
 use crate::terminal::{indented, printed, used};
 use diagnose::{Diagnosis, Explained, Finding, Known, LoadRun, Remedy};
-use stats::figures::{grouped, latency, megabytes, significant};
-use stats::table::{Align, Column, hanging, wrapped};
+use readable::figures::{grouped, latency, megabytes, significant};
+use readable::table::{Align, Column, hanging, wrapped};
 
 /// A layer's name and its time, before its bar.
 const LAYER_WIDTH: usize = 34;

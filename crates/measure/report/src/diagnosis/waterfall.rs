@@ -13,7 +13,7 @@
 
 use diagnose::{Evidence, Known, Timed};
 use model::Direction;
-use stats::figures::size;
+use readable::figures::size;
 
 /// One request, layer by layer.
 #[derive(Clone, Debug, PartialEq)]

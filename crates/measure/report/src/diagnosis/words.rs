@@ -5,7 +5,7 @@ use diagnose::{
     Cause, Change, Diagnosis, Evidence, Known, LinkLayer, Otherwise, Storage, Timed, Verdict, Where,
 };
 use model::{Direction, Load, Term};
-use stats::figures::{grouped, latency, short, size};
+use readable::figures::{grouped, latency, short, size};
 
 /// A cause as a sentence without a full stop.
 pub(super) fn cause(diagnosis: &Diagnosis, cause: Cause) -> &'static str {

@@ -4,10 +4,10 @@ use model::limits::{Block, DirectionLimits, DistanceLimits, DistantBlock, LinkLi
 use model::link::{FRAMES_PER_ACK, Layers, Link};
 use model::{Keys, Term};
 
-use stats::figures::{grouped, significant};
+use readable::figures::{grouped, significant};
 use volume::spec::Bytes;
 
-use stats::table::{Align, Column, hanging, rows_within};
+use readable::table::{Align, Column, hanging, rows_within};
 
 /// Sentences are not longer, however wide the terminal is.
 const PROSE: usize = 80;

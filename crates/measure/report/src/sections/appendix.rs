@@ -3,7 +3,7 @@
 use crate::Report;
 use crate::document::{Block, Section, Table};
 use bench::record::{CellRun, ClientRun, Ended};
-use stats::figures::{duration, megabytes, significant};
+use readable::figures::{duration, megabytes, significant};
 
 pub(super) fn section(report: &Report<'_>) -> Section {
     let record = report.record;

@@ -6,7 +6,7 @@ use crate::chart::{Axis, Bar, Bars, Curve, Group, Look, Plot, Point, Scale};
 use crate::document::{Block, Section, Table};
 use crate::summary::{CellSummary, ClientSummary, Over, Scaling};
 use crate::views::{block_bytes, clients, ends, whole};
-use stats::figures::{latency, megabytes, short, significant};
+use readable::figures::{latency, megabytes, short, significant};
 
 pub(super) fn section(report: &Report<'_>) -> Option<Section> {
     let shared: Vec<&CellSummary> = report.summaries.iter().filter(|s| s.clients.len() > 1).collect();

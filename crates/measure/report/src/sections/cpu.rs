@@ -5,7 +5,7 @@ use crate::chart::{Axis, Bar, Bars, Curve, Group, Look, Plot, Point, Scale};
 use crate::document::{Block, Section, Table};
 use crate::summary::{CellSummary, CpuCost};
 use crate::views::{Series, block_bytes, over_size};
-use stats::figures::{short, significant, size};
+use readable::figures::{short, significant, size};
 
 pub(super) fn section(report: &Report<'_>) -> Option<Section> {
     let costs = |summary: &CellSummary| summary.client_cpu.is_some() || summary.server_cpu.is_some();

@@ -6,7 +6,7 @@ use crate::chart::{Axis, Curve, Look, Plot, Point, Scale};
 use crate::document::{Block, Section, Table};
 use crate::summary::{CellSummary, Latencies, Over};
 use crate::views::{Series, asked_rate, interval, latencies, load, over_load};
-use stats::figures::{latency, latency_tick, megabytes, short, significant};
+use readable::figures::{latency, latency_tick, megabytes, short, significant};
 
 pub(super) fn section(report: &Report<'_>) -> Option<Section> {
     let all = over_load(&report.summaries);

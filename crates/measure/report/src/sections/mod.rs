@@ -19,7 +19,7 @@ pub(super) use verdict::{fastest, listed, says, verdict};
 
 use super::Report;
 use super::document::Document;
-use stats::figures::{counted, duration, size};
+use readable::figures::{counted, duration, size};
 
 /// All that a report says.
 pub(super) fn document(report: &Report<'_>) -> Document {

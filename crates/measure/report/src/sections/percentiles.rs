@@ -6,7 +6,7 @@ use crate::document::{Block, Section, Table};
 use crate::summary::CellSummary;
 use crate::views::{latencies, load};
 use bench::record::{Flow, Histogram, Record, Run};
-use stats::figures::{latency, latency_tick, round};
+use readable::figures::{latency, latency_tick, round};
 
 /// More curves than this cannot be told apart.
 const CURVES_MAX: usize = 6;

@@ -3,7 +3,7 @@
 use crate::Report;
 use crate::document::{Block, Section, Table};
 use crate::views::{interval, latencies, load};
-use stats::figures::{latency, megabytes, significant};
+use readable::figures::{latency, megabytes, significant};
 
 pub(super) fn section(report: &Report<'_>) -> Option<Section> {
     let columns = [

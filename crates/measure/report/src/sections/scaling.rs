@@ -2,7 +2,7 @@
 
 use crate::document::Block;
 use crate::summary::{CellSummary, Over, Scaling, scaling};
-use stats::figures::{round, significant};
+use readable::figures::{round, significant};
 
 /// A sentence for each curve over this number, if there are any.
 pub(super) fn sentences(summaries: &[CellSummary], over: Over) -> Option<Block> {

@@ -8,7 +8,7 @@ use crate::views::{
     Direction, Series, block_bytes, ends, interval, lowest_limit, over_size, percent_of_limit,
 };
 use bench::record::Limit;
-use stats::figures::{megabytes, short, significant, size};
+use readable::figures::{megabytes, short, significant, size};
 
 pub(super) fn section(report: &Report<'_>) -> Option<Section> {
     let series = over_size(&report.summaries);

@@ -7,7 +7,7 @@ use crate::series::{Moment, over_time, thinned};
 use crate::summary::{Convergence, convergence};
 use crate::views::whole;
 use bench::plan::{Order, Step};
-use stats::figures::{counted, latency, latency_tick, megabytes, round, short, significant};
+use readable::figures::{counted, latency, latency_tick, megabytes, round, short, significant};
 use stats::steady::{self, Window};
 
 /// More curves than this cannot be told apart.

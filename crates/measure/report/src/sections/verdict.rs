@@ -5,7 +5,7 @@ use crate::document::{Headline, Tone, Verdict};
 use crate::opening;
 use crate::summary::{CellSummary, Flag};
 use crate::views::{Direction, latencies, load, lowest_limit, percent_of_limit};
-use stats::figures::{counted, grouped, latency, megabytes, significant};
+use readable::figures::{counted, grouped, latency, megabytes, significant};
 
 /// What is to be read by who reads nothing else.
 pub(crate) fn verdict(report: &Report<'_>) -> Verdict {

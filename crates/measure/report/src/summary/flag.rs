@@ -1,8 +1,8 @@
 //! What is to be thought of a result, as values and as sentences.
 
 use derive_more::Display;
+use readable::figures::grouped;
 use serde::Serialize;
-use stats::figures::grouped;
 
 /// What is to be thought of a result. [`std::fmt::Display`] says it in a sentence; as JSON it is its `kind` and its figures.
 #[derive(Clone, Debug, PartialEq, Display, Serialize)]

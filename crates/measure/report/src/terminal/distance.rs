@@ -4,8 +4,8 @@
 use super::indented;
 use crate::wan::{Row, Wan};
 use bench::plan::{Part, Way};
-use stats::figures::{megabytes, size};
-use stats::table::{Align, Column};
+use readable::figures::{megabytes, size};
+use readable::table::{Align, Column};
 
 /// A line for each length and way, many at once. Of the round trips the shortest and the longest are shown on any terminal.
 pub(super) fn table(wan: &Wan, width: usize) -> Vec<String> {

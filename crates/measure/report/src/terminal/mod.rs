@@ -10,8 +10,8 @@ use super::markup::is_hidden;
 use super::sections;
 use super::views::{latencies, load, plus_minus};
 use crate::summary::CellSummary;
-use stats::figures::{bar, grouped, latency, megabytes};
-use stats::table::{Align, Column, fitted, hanging, wrapped};
+use readable::figures::{bar, grouped, latency, megabytes};
+use readable::table::{Align, Column, fitted, hanging, wrapped};
 
 /// Longer lines are hard to read, however wide a terminal is.
 const WIDTH_MAX: usize = 100;

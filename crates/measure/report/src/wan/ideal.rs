@@ -60,7 +60,7 @@ pub(super) fn reason(setting: &Setting, asked: Asked) -> String {
     match term {
         Some(Term::Window) => format!(
             "a TCP window of {} in each {} ms there and back is at most {most}",
-            stats::figures::size(f64::from(setting.tcp_window_bytes.unwrap_or(0))),
+            readable::figures::size(f64::from(setting.tcp_window_bytes.unwrap_or(0))),
             setting.rtt_ms
         ),
         Some(Term::Depth) => depth(setting, asked, &most),

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use serde_json::{Map, Value};
-use stats::table::{Align, Column, fitted, hanging};
+use readable::table::{Align, Column, fitted, hanging};
 use volume::spec::Bytes;
 
 use super::{Session, Target, Volume};

@@ -12,7 +12,7 @@ use ratatui::widgets::{
 use bench_runner::watched::{EndedRun, Moment, Watched};
 
 use crate::output::printable;
-use stats::figures::{grouped, significant};
+use readable::figures::{grouped, significant};
 
 /// Draws all of it.
 pub(super) fn draw(frame: &mut Frame<'_>, state: &Watched) {

@@ -4,7 +4,7 @@ use crate::diagnosis::gain::percent;
 use crate::diagnosis::words;
 use crate::document::{Block, Section, Table};
 use diagnose::{Evidence, Known, LinkLayer, LoadRun, PathUnderLoad};
-use stats::figures::{grouped, latency, megabytes, size};
+use readable::figures::{grouped, latency, megabytes, size};
 
 pub(super) fn section(evidence: &Evidence) -> Option<Section> {
     let mut blocks = vec![Block::Text(link(&evidence.link))];

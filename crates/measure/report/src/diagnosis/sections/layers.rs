@@ -4,7 +4,7 @@ use crate::chart::{Axis, Bar, Bars, Group, Scale};
 use crate::diagnosis::waterfall::{Step, Waterfall, waterfalls};
 use crate::document::{Block, Section, Table};
 use diagnose::Evidence;
-use stats::figures::{latency, latency_tick};
+use readable::figures::{latency, latency_tick};
 
 pub(super) fn section(evidence: &Evidence) -> Option<Section> {
     let waterfalls = waterfalls(evidence);

@@ -6,7 +6,7 @@ use crate::diagnosis::words;
 use crate::document::{Block, Section, Table};
 use diagnose::{Diagnosis, Explained, LoadRun, Parts};
 use model::Term;
-use stats::figures::{grouped, latency, latency_tick, megabytes, short, significant};
+use readable::figures::{grouped, latency, latency_tick, megabytes, short, significant};
 
 pub(super) fn section(diagnosis: &Diagnosis) -> Option<Section> {
     let runs = &diagnosis.evidence.loads;

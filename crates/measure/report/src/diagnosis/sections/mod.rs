@@ -13,7 +13,7 @@ pub(super) use verdict::tone;
 use super::{DiagnosisReport, words};
 use crate::document::{Document, Section};
 use crate::sections::environment;
-use stats::figures::size;
+use readable::figures::size;
 
 /// All that is said.
 pub(super) fn document(report: &DiagnosisReport<'_>) -> Document {

@@ -3,7 +3,7 @@
 use crate::diagnosis::words;
 use crate::document::{Block, Section, Table};
 use diagnose::{Evidence, Known, Timed};
-use stats::figures::{grouped, latency, size};
+use readable::figures::{grouped, latency, size};
 
 pub(super) fn section(evidence: &Evidence) -> Option<Section> {
     let columns =

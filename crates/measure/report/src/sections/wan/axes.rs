@@ -5,7 +5,7 @@ use crate::chart::{Axis, Bar, Bars, Curve, Group, Look, Plot, Point, Scale};
 use crate::document::{Block, Column, Table};
 use crate::wan::{Row, Wan};
 use bench::plan::{Part, Way};
-use stats::figures::{megabytes, round, short};
+use readable::figures::{megabytes, round, short};
 
 /// An axis whose values are numbers that double.
 struct Doubling {

@@ -5,7 +5,7 @@ use crate::chart::{Heat, Panel, Square};
 use crate::document::{Block, Table};
 use crate::wan::{Row, Wan};
 use bench::plan::{Part, Way};
-use stats::figures::{significant, size};
+use readable::figures::{significant, size};
 
 /// Reads and both ways of writing, over the round trip.
 pub(super) fn over_distance(wan: &Wan) -> Vec<Block> {

@@ -4,7 +4,7 @@ use super::numbers::rate;
 use crate::document::{Block, Column, Table};
 use crate::wan::{Constants, Met, Off, Row, Wan};
 use model::Direction;
-use stats::figures::{counted, grouped, latency, megabytes, round, significant, size};
+use readable::figures::{counted, grouped, latency, megabytes, round, significant, size};
 
 pub(super) fn blocks(wan: &Wan) -> Vec<Block> {
     let mut blocks = Vec::new();

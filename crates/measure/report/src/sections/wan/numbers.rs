@@ -3,7 +3,7 @@
 use crate::diagnosis::term;
 use crate::wan::{Met, Row};
 use bench::plan::Way;
-use stats::figures::{megabytes, size};
+use readable::figures::{megabytes, size};
 
 /// What stands where there is nothing.
 pub(super) const NOTHING: &str = "–";

@@ -3,7 +3,7 @@
 use super::numbers::{load, rate, way};
 use crate::document::Headline;
 use crate::wan::{Verdict, Wan};
-use stats::figures::{counted, significant};
+use readable::figures::{counted, significant};
 
 /// The link's share at the longest round trip, the document's cells, the model.
 pub(crate) fn headlines(wan: &Wan) -> Vec<Headline> {

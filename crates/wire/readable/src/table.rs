@@ -219,6 +219,9 @@ pub fn hanging(mark: &str, text: &str, width: usize) -> Vec<String> {
 
 #[cfg(test)]
 mod tests {
+    use proptest::collection::vec;
+    use proptest::prelude::*;
+
     use super::*;
 
     #[test]
@@ -258,5 +261,43 @@ mod tests {
     #[test]
     fn a_line_ends_with_its_last_letter() {
         assert_eq!(pairs("  ", [("name", "value"), ("nothing", "")]), "  name     value\n  nothing\n");
+    }
+
+    proptest! {
+        #[test]
+        fn no_line_of_a_table_is_wider_than_asked_and_every_cell_is_in_it(
+            ranks in vec((any::<bool>(), 0..4u8), 1..8),
+            texts in vec("[a-zµ×:.-]{0,20}( [a-z0-9]{1,9}){0,3}", 8..64),
+            width in 24..160usize
+        ) {
+            let align = |left| if left { Align::Left } else { Align::Right };
+            let columns: Vec<_> =
+                ranks.iter().map(|(left, rank)| Column { align: align(*left), rank: *rank }).collect();
+            let rows: Vec<&[String]> = texts.chunks_exact(columns.len()).collect();
+            let table = fitted(&columns, &rows, width);
+            prop_assert!(table.left_out.iter().all(|column| columns[*column].rank > 0));
+            for (row, lines) in rows.iter().zip(&table.rows) {
+                prop_assert!(lines.iter().all(|line| line.chars().count() <= width), "{lines:#?}");
+                // A cell's lines stand below each other, between the same two columns: they are found by their letters.
+                let mut seen: Vec<char> = lines.concat().chars().filter(|letter| !letter.is_whitespace()).collect();
+                let shown = row.iter().enumerate().filter(|(column, _)| !table.left_out.contains(column));
+                let mut told: Vec<char> =
+                    shown.flat_map(|(_, cell)| cell.chars()).filter(|letter| !letter.is_whitespace()).collect();
+                seen.sort_unstable();
+                told.sort_unstable();
+                prop_assert_eq!(seen, told);
+            }
+        }
+
+        #[test]
+        fn a_wrapped_text_has_all_its_words_in_order(text in "([a-z,.:/-]{1,30} ){0,12}", width in 1..60usize) {
+            let lines = wrapped(&text, width);
+            prop_assert!(lines.iter().all(|line| line.chars().count() <= width), "{lines:#?}");
+            let bare = |text: &str| text.chars().filter(|letter| !letter.is_whitespace()).collect::<String>();
+            prop_assert_eq!(bare(&lines.concat()), bare(&text));
+            let kept = |word: &&str| word.chars().count() <= width;
+            let joined = lines.join(" ");
+            prop_assert!(text.split_whitespace().filter(kept).all(|word| joined.split(' ').any(|seen| seen == word)));
+        }
     }
 }
