@@ -67,7 +67,7 @@ const ARROWS: &[(&str, &str)] = &[
     ("published", ""),
     // Blocks for what a disk is.
     ("model", "block stats published"),
-    ("bench", "block volume reactor stats published model"),
+    ("bench", "block volume readable reactor stats published model"),
     // Orders and news have plans and records in them; `host` is for its tests.
     ("agent", "reactor host bench"),
     // Of this machine and of any storage that can be named.

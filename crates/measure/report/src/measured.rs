@@ -163,7 +163,7 @@ impl<'a> Measured<'a> {
         let [cpu, busy] = cpu.map(|us_per_io| us_per_io.map_or_else(|| "-".to_owned(), us));
         let requests = format!("{} in {:.1} s, {}", grouped(self.ios), self.seconds, self.failures());
         let mut lines = wrapped(&place, width);
-        lines.extend(wrapped(&asked(cell), width));
+        lines.extend(wrapped(&cell.words(), width));
         lines.push(String::new());
         lines.extend(row("  ", &rates.map(|(unit, rate)| format!("{rate} {unit}")), width));
         lines.extend(row("  latency   ", &times.map(|(name, time)| format!("{name} {}", us(time))), width));
@@ -240,31 +240,4 @@ impl Latency {
         let Latencies { p50_us, p99_us, p999_us, mean_us, max_us, .. } = Latencies::of(&all);
         Latency { p50: p50_us, p99: p99_us, p999: p999_us, mean: mean_us, max: max_us }
     }
-}
-
-/// "requests of 4KiB, 32 at once in each of 2 sessions, 100 % reads, 100 % random".
-fn asked(cell: &Cell) -> String {
-    let Some((role, others)) = cell.roles.split_first() else { return cell.name.clone() };
-    let workload = &role.workload;
-    let lengths = workload.accesses.iter().map(|access| {
-        let share =
-            if workload.accesses.len() > 1 { format!(" ({} %)", access.share.get()) } else { String::new() };
-        format!("{}{share}", Bytes(u64::from(access.block_bytes)))
-    });
-    let lengths: Vec<_> = lengths.collect();
-    let clients =
-        if others.is_empty() { String::new() } else { format!(" by each of {} clients", cell.roles.len()) };
-    let sessions =
-        if role.sessions == 1 { String::new() } else { format!(" in each of {} sessions", role.sessions) };
-    let pace = match workload.pace.per_second() {
-        Some(rate) => format!("{rate} a second, at most {} at once", workload.depth),
-        None => format!("{} at once", workload.depth),
-    };
-    // Options give all lines of a mix the same shares.
-    let (read, random) =
-        workload.accesses.first().map_or((100, 100), |access| (access.read.get(), access.random.get()));
-    format!(
-        "requests of {}, {pace}{sessions}{clients}, {read} % reads, {random} % random",
-        lengths.join(", ")
-    )
 }

@@ -2,16 +2,14 @@
 
 use crate::summary::{CellSummary, CpuCost};
 use crate::views::percent_of_limit;
-use bench::plan::{Cell, Percent};
 use bench::raw::{self, Question};
 use bench::record::Limit;
 use published::Row;
 use readable::figures::{grouped, significant};
-use volume::spec::Bytes;
 
 const HEADING: &str = "
-                                                    p50       CPU µs     of what   published at best,
-                              MB/s       IOPS        µs   we + target   TCP does   in MB/s
+                                                             p50       CPU µs     of what   published at best,
+                                       MB/s       IOPS        µs   we + target   TCP does   in MB/s
 ";
 
 /// The table, with its heading.
@@ -27,8 +25,8 @@ fn line(summary: &CellSummary, limits: &[Limit]) -> String {
     let best = asked.and_then(|asked| published::best(direction(asked), asked.block_bytes));
     let us = |cost: Option<CpuCost>| cost.map_or_else(|| "?".to_owned(), |cost| short(cost.us_per_io));
     let line = format!(
-        "  {:<23} {:>8}  {:>9}  {:>8}   {:>11}   {:>8}   {}",
-        label(&summary.cell),
+        "  {:<32} {:>8}  {:>9}  {:>8}   {:>11}   {:>8}   {}",
+        summary.cell.words(),
         significant(rate / 1e6),
         grouped(summary.iops.median.round() as u64),
         significant(summary.service.p50_us),
@@ -60,35 +58,9 @@ fn direction(asked: Question) -> published::Direction {
     }
 }
 
-/// `rnd read 4KiB ×16`: order, direction, length and depth.
-fn label(cell: &Cell) -> String {
-    let Some(role) = cell.roles.first() else { return cell.name.clone() };
-    let Some(access) = role.workload.accesses.first() else { return cell.name.clone() };
-    let direction = match access.read {
-        Percent::ALL => "read".to_owned(),
-        Percent::NONE => "write".to_owned(),
-        share => format!("{} % read", share.get()),
-    };
-    let order = if access.random == Percent::NONE { "" } else { "rnd " };
-    format!("{order}{direction} {} ×{}", Bytes(u64::from(access.block_bytes)), role.workload.depth)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use bench::plan::{Role, Workload};
-
-    fn cell(read: Percent, random: Percent) -> Cell {
-        let role = Role::new("reader", 0, Workload::simple(65_536, 8, read, random));
-        Cell::new("cell", "cell", vec![role])
-    }
-
-    #[test]
-    fn a_cell_is_called_by_what_it_does() {
-        assert_eq!(label(&cell(Percent::ALL, Percent::NONE)), "read 64KiB ×8");
-        let mixed = Percent::new(70).expect("a share");
-        assert_eq!(label(&cell(mixed, Percent::ALL)), "rnd 70 % read 64KiB ×8");
-    }
 
     #[test]
     fn what_was_published_is_named_with_its_document() {

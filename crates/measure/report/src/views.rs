@@ -90,10 +90,7 @@ pub(super) fn whole(count: f64) -> String {
 
 /// A cell's load in words: `depth 32`, `5,000 a second`.
 pub(super) fn load(summary: &CellSummary) -> String {
-    match asked_rate(&summary.cell) {
-        Some(rate) => format!("{} a second", readable::figures::significant(rate)),
-        None => format!("depth {}", summary.depth),
-    }
+    bench::plan::pace(summary.depth, asked_rate(&summary.cell))
 }
 
 /// Curves over the length of requests: cells of one series and one load. At least two lengths each.

@@ -17,13 +17,13 @@ mod setting;
 mod share;
 mod stop;
 mod sweep;
+mod text;
 mod workload;
-mod written;
 
 pub use cell::{Cell, Order, Role, Step, Suite};
 pub use setting::{Part, Setting, Way};
 pub use share::Percent;
 pub use stop::{Rule, Stop};
 pub use sweep::Sweep;
+pub use text::{Blocks, BlocksList, Rate, load_words, pace};
 pub use workload::{Access, Align, Data, Distribution, Pace, Span, Workload};
-pub use written::{Blocks, BlocksList, Rate};

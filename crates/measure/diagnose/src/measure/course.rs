@@ -159,7 +159,7 @@ impl Course {
             let warm_up = if round == 0 { times.warm_up.max(40 * self.round_trip) } else { times.warm_up };
             let times = Times { warm_up, ..times };
             for load in order {
-                progress.begins(&super::load::described(load.own.load()));
+                progress.begins(&bench::plan::load_words(load.own.load()));
                 if load.own.goes_on() && !is_late {
                     let part = self.part(load.own.load().direction);
                     let ways = (&mut self.way, &mut self.others);

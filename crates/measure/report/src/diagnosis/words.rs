@@ -1,10 +1,12 @@
 //! How causes, places, limits and loads are called.
 
+pub(super) use bench::plan::load_words as load;
+
 use super::gain::{confirmed, percent, predicted};
 use diagnose::{
     Cause, Change, Diagnosis, Evidence, Known, LinkLayer, Otherwise, Storage, Timed, Verdict, Where,
 };
-use model::{Direction, Load, Term};
+use model::Term;
 use readable::figures::{grouped, latency, short, size};
 
 /// A cause as a sentence without a full stop.
@@ -94,21 +96,6 @@ fn allows(term: Term) -> &'static str {
         Term::Exchanges => "the two ends can handle",
         Term::Medium => "the storage gives",
     }
-}
-
-/// `write 64 KiB ×32, sequential`.
-pub(super) fn load(load: &Load) -> String {
-    let way = match (load.durable, load.direction) {
-        (true, Direction::Write) => "durable write",
-        (false, Direction::Write) => "write",
-        (_, Direction::Read) => "read",
-    };
-    let order = if load.random { "random" } else { "sequential" };
-    let sessions = match load.sessions {
-        0 | 1 => String::new(),
-        sessions => format!(", {sessions} sessions"),
-    };
-    format!("{way} {} ×{}, {order}{sessions}", size(f64::from(load.block_bytes)), load.depth)
 }
 
 /// `ACME FlashArray, 50 GiB`.

@@ -9,7 +9,7 @@ mod snapshot;
 mod sum;
 
 use crate::LoadRun;
-use model::{Direction, Load};
+use model::Load;
 
 pub(super) use round::Times;
 use round::{Where, round};
@@ -90,19 +90,4 @@ impl Running {
         }
         self.sum.finish()
     }
-}
-
-/// A load, in a word or two: `64 KiB reads in order, 32 at once`.
-pub(super) fn described(load: &Load) -> String {
-    let length = match load.block_bytes {
-        bytes if bytes.is_multiple_of(1024) => format!("{} KiB", bytes / 1024),
-        bytes => format!("{bytes} B"),
-    };
-    let what = match (load.direction, load.durable) {
-        (Direction::Read, _) => "reads",
-        (Direction::Write, false) => "writes",
-        (Direction::Write, true) => "durable writes",
-    };
-    let order = if load.random { "at random" } else { "in order" };
-    format!("{length} {what} {order}, {} at once", load.depth)
 }

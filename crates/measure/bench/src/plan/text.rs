@@ -1,11 +1,77 @@
-//! Lengths, shares, rates, distributions and alignments as people write them in one word.
+//! Workloads as text: what people write of one in a word (lengths, shares, rates, distributions, alignments), and what a workload
+//! is called, which is said here and nowhere else.
 
 use std::fmt;
 use std::str::FromStr;
 
+use model::{Direction, Load};
+use readable::figures::{significant, size};
 use volume::spec::Bytes;
 
-use super::{Align, Distribution, Percent};
+use super::{Access, Align, Cell, Distribution, Percent, Workload};
+
+/// Order and direction: `random read`, `sequential write`, `40 % random 70 % read`.
+pub fn pattern(random: Percent, read: Percent) -> String {
+    let places = match random {
+        Percent::NONE => "sequential".to_owned(),
+        Percent::ALL => "random".to_owned(),
+        share => format!("{} % random", share.get()),
+    };
+    let direction = match read {
+        Percent::NONE => "write".to_owned(),
+        Percent::ALL => "read".to_owned(),
+        share => format!("{} % read", share.get()),
+    };
+    format!("{places} {direction}")
+}
+
+/// `depth 32`; of an open loop `5,000 a second`.
+pub fn pace(depth: u32, per_second: Option<f64>) -> String {
+    per_second.map_or_else(|| format!("depth {depth}"), |rate| format!("{} a second", significant(rate)))
+}
+
+impl Workload {
+    /// In words, as each session of each client does it: `4 KiB random read, depth 32, 2 sessions`. The first kind of request
+    /// stands for the order and direction of all of a mix, since options give all of them the same.
+    pub fn words(&self, sessions: u16, clients: usize) -> String {
+        let length = |bytes: u32| size(f64::from(bytes));
+        let (lengths, pattern) = match &self.accesses[..] {
+            [] => ("nothing".to_owned(), String::new()),
+            [one] => (length(one.block_bytes), pattern(one.random, one.read)),
+            [first, ..] => {
+                let part =
+                    |access: &Access| format!("{} ({} %)", length(access.block_bytes), access.share.get());
+                let parts: Vec<String> = self.accesses.iter().map(part).collect();
+                (parts.join(", "), pattern(first.random, first.read))
+            }
+        };
+        let rate = self.pace.per_second();
+        let mut words = format!("{lengths} {pattern}, {}", pace(self.depth, rate));
+        words += &rate.map(|_| format!(", depth at most {}", self.depth)).unwrap_or_default();
+        let several = [(usize::from(sessions), "sessions"), (clients, "clients")];
+        several
+            .iter()
+            .filter(|(count, _)| *count > 1)
+            .for_each(|(count, of)| words += &format!(", {count} {of}"));
+        words
+    }
+}
+
+impl Cell {
+    /// What its first client does, in words, and how many do: `4 KiB random read, depth 32, 3 clients`.
+    pub fn words(&self) -> String {
+        let Some(role) = self.roles.first() else { return self.name.clone() };
+        role.workload.words(role.sessions, self.roles.len())
+    }
+}
+
+/// The same of a load on a path: `64 KiB sequential durable write, depth 8`.
+pub fn load_words(load: &Load) -> String {
+    let share = |is_all| if is_all { Percent::ALL } else { Percent::NONE };
+    let (read, random) = (share(load.direction == Direction::Read), share(load.random));
+    let words = Workload::simple(load.block_bytes, load.depth, read, random).words(load.sessions, 1);
+    if load.durable { words.replacen(" write", " durable write", 1) } else { words }
+}
 
 /// What is measured one after the other.
 #[derive(Clone, Debug, PartialEq)]
@@ -147,6 +213,7 @@ impl FromStr for Align {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::plan::Pace;
 
     #[test]
     fn a_mistake_is_told_with_its_remedy() {
@@ -172,5 +239,33 @@ mod tests {
         assert_eq!(distribution("zipf:0.99"), Distribution::Zipf { theta: 0.99 });
         assert_eq!(distribution("hot:90/10"), hot("90/10").expect("two shares"));
         assert_eq!("4KiB".parse(), Ok(Align::Bytes(4096)));
+    }
+
+    #[test]
+    fn a_workload_is_called_by_what_it_does() {
+        let percent = |share| Percent::new(share).expect("a share");
+        let workload = Workload::simple(65_536, 8, percent(70), percent(40));
+        assert_eq!(workload.words(1, 1), "64 KiB 40 % random 70 % read, depth 8");
+        let mut workload = Workload::simple(4096, 32, Percent::ALL, Percent::ALL);
+        assert_eq!(workload.words(2, 3), "4 KiB random read, depth 32, 2 sessions, 3 clients");
+        workload.pace = Pace::Constant { per_second: 5000.0 };
+        assert_eq!(workload.words(1, 1), "4 KiB random read, 5,000 a second, depth at most 32");
+        workload.accesses = [(4096, 70), (65_536, 30)]
+            .map(|(block_bytes, share)| Access {
+                block_bytes,
+                share: percent(share),
+                ..workload.accesses[0].clone()
+            })
+            .to_vec();
+        assert!(workload.words(1, 1).starts_with("4 KiB (70 %), 64 KiB (30 %) random read, "));
+        let load = Load {
+            direction: Direction::Write,
+            block_bytes: 65_536,
+            depth: 8,
+            sessions: 1,
+            random: false,
+            durable: true,
+        };
+        assert_eq!(load_words(&load), "64 KiB sequential durable write, depth 8");
     }
 }
