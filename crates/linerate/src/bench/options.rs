@@ -66,15 +66,12 @@ pub(super) struct WorkloadOptions {
     /// Rounds of a sweep, in changing order; results are medians. With a suite, the most rounds
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
     repeats: Option<u32>,
-    /// Data to write: random numbers or zeros
-    #[arg(long, value_name = "DATA", value_parser = ["random", "zeros"])]
-    data: Option<String>,
     /// Write data that can be verified, and verify it in reads
-    #[arg(long, conflicts_with = "data")]
+    #[arg(long)]
     verify: bool,
     /// Log what the storage promises to this file; `linerate bench verify` checks it after a crash. One write of eight has
     /// FUA, and every 64 are followed by a flush. Includes --verify
-    #[arg(long, value_name = "FILE", conflicts_with = "data")]
+    #[arg(long, value_name = "FILE")]
     pub(super) verify_log: Option<PathBuf>,
     /// Random seed of offsets and data [default: 1]
     #[arg(long, value_name = "N")]
@@ -167,10 +164,9 @@ impl WorkloadOptions {
             sessions: self.sessions.unwrap_or(1),
             burst: self.burst.unwrap_or(1),
             pause_ms: self.pause_ms.unwrap_or(0),
-            data: match self.data.as_deref() {
-                _ if self.verify || self.verify_log.is_some() => Data::Stamped,
-                Some("zeros") => Data::Zeros,
-                _ => Data::Random,
+            data: match self.verify || self.verify_log.is_some() {
+                true => Data::Stamped,
+                false => Data::Random,
             },
             seed: self.seed.unwrap_or(1),
             stop: self.stop(),
@@ -229,7 +225,6 @@ mod tests {
             "--poisson",
             "--burst 8",
             "--pause-ms 1 --rate 10",
-            "--verify --data zeros",
             "--stop-at 0",
             "--depth 0",
             "--read 101",

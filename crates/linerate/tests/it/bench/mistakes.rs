@@ -7,7 +7,6 @@ fn what_does_not_go_together_is_refused() {
     for (arguments, words) in [
         (&["--poisson"][..], &["--rate"][..]),
         (&["--rate", "0"], &["rate"]),
-        (&["--verify", "--data", "zeros"], &["--verify", "--data"]),
         (&["--read", "101"], &["101"]),
         (&["--block", "4KiB:70,64KiB:20"], &["100"]),
         (&["--block", "1000"], &["512"]), // the block of the storage, of which it is no multiple
