@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use backends::peers;
-use clap::{ArgMatches, Args, FromArgMatches, Parser, Subcommand};
+use clap::{ArgMatches, Args, CommandFactory as _, FromArgMatches, Parser, Subcommand};
 use daemon::config::Log;
 use signal_hook::consts::{SIGINT, SIGTERM};
 
@@ -272,7 +272,7 @@ fn note_for_people(command: &clap::Command, matches: &ArgMatches) {
 impl Arguments {
     /// Reads the command line. Help, the version and mistakes are clap's to tell: the exit code is left to be returned.
     pub(crate) fn read() -> Result<Arguments, ExitCode> {
-        let mut command = help::command();
+        let mut command = help::explained(Arguments::command());
         let words = help::without_repetition(&command, std::env::args_os().collect());
         let read = command.try_get_matches_from_mut(words).inspect(|read| note_for_people(&command, read));
         read.and_then(|read| Arguments::from_arg_matches(&read)).map_err(|told| {
@@ -347,8 +347,8 @@ impl Arguments {
             Command::Selftest(arguments) => return prove::run(&arguments),
             Command::Lab(LabCommand::Run(arguments)) => return lab::run(&arguments),
             Command::Lab(LabCommand::Peer(arguments)) => peer::run(&arguments)?,
-            Command::Completions(arguments) => completions::run(&arguments),
-            Command::Man(arguments) => man::run(&arguments)?,
+            Command::Completions(arguments) => completions::run(&arguments, Arguments::command()),
+            Command::Man(arguments) => man::run(&arguments, Arguments::command())?,
             Command::Topic(topic) => say(topic.text()),
         }
         Ok(ExitCode::SUCCESS)
@@ -378,7 +378,6 @@ mod tests {
 
     #[test]
     fn the_command_line_is_sound() {
-        use clap::CommandFactory;
         Arguments::command().debug_assert();
     }
 }

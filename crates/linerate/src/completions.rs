@@ -3,10 +3,9 @@
 use std::ffi::OsStr;
 
 use clap::builder::{PossibleValue, TypedValueParser};
-use clap::{Arg, Command, CommandFactory};
+use clap::{Arg, Command};
 use clap_complete::Shell;
 
-use crate::arguments::Arguments;
 use crate::output::say;
 
 #[derive(Debug, clap::Args)]
@@ -15,10 +14,10 @@ pub(crate) struct CompletionsArguments {
     shell: Shell,
 }
 
-/// Prints the script. It is put together in memory: whoever reads it may close the pipe.
-pub(crate) fn run(arguments: &CompletionsArguments) {
+/// Prints the script for this command line. It is put together in memory: whoever reads it may close the pipe.
+pub(crate) fn run(arguments: &CompletionsArguments, mut command: Command) {
     let mut script = Vec::new();
-    clap_complete::generate(arguments.shell, &mut Arguments::command(), NAME, &mut script);
+    clap_complete::generate(arguments.shell, &mut command, NAME, &mut script);
     say(&with_files(arguments.shell, &String::from_utf8_lossy(&script)));
 }
 

@@ -4,9 +4,7 @@
 use std::ffi::OsString;
 use std::fmt::Write as _;
 
-use clap::{Command, CommandFactory, Subcommand};
-
-use crate::arguments::Arguments;
+use clap::{Command, Subcommand};
 
 /// Headings of `linerate --help` and the commands below them. The last one also has those that are missing here.
 const GROUPS: [(&str, &[&str]); 4] = [
@@ -73,8 +71,8 @@ pub(crate) fn extras(words: &str) -> Extras {
 }
 
 /// The command line with all that `--help` shows.
-pub(crate) fn command() -> Command {
-    let command = with_examples(Arguments::command(), "linerate");
+pub(crate) fn explained(command: Command) -> Command {
+    let command = with_examples(command, "linerate");
     let header = *command.get_styles().get_header();
     let template = format!(
         "{{about-with-newline}}\n{{usage-heading}} {{usage}}\n\n{}{header}Options:{header:#}\n{{options}}{{after-help}}",
@@ -140,7 +138,14 @@ pub(crate) fn without_repetition(command: &Command, mut words: Vec<OsString>) ->
 
 #[cfg(test)]
 mod tests {
+    use clap::CommandFactory as _;
+
     use super::*;
+    use crate::arguments::Arguments;
+
+    fn command() -> Command {
+        explained(Arguments::command())
+    }
 
     fn all(command: &Command, words: &str) -> Vec<(String, Command)> {
         let below = command.get_subcommands().filter(|below| !below.is_hide_set());

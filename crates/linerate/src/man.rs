@@ -4,11 +4,10 @@ use std::fmt::Write as _;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use clap::{Command, CommandFactory};
+use clap::Command;
 use clap_mangen::Man;
 use daemon::config::reference;
 
-use crate::arguments::Arguments;
 use crate::failure::{Failure, exit_codes};
 use crate::help::{self, Topic};
 use crate::output::say;
@@ -25,19 +24,19 @@ pub(crate) struct ManArguments {
 type Page = (String, String);
 
 /// Runs the command.
-pub(crate) fn run(arguments: &ManArguments) -> Result<(), Failure> {
+pub(crate) fn run(arguments: &ManArguments, command: Command) -> Result<(), Failure> {
     match &arguments.folder {
-        Some(folder) => write_all(folder),
+        Some(folder) => write_all(folder, command),
         None => {
-            let first = pages().into_iter().find(|(name, _)| name == "linerate.1");
+            let first = pages(command).into_iter().find(|(name, _)| name == "linerate.1");
             say(&first.map_or_else(String::new, |(_, text)| text));
             Ok(())
         }
     }
 }
 
-fn write_all(folder: &Path) -> Result<(), Failure> {
-    for (name, text) in pages() {
+fn write_all(folder: &Path, command: Command) -> Result<(), Failure> {
+    for (name, text) in pages(command) {
         let section = name.rsplit('.').next().unwrap_or("1");
         let folder = match folder.file_name() {
             Some(last) if last == "man1" => folder.with_file_name(format!("man{section}")),
@@ -51,8 +50,8 @@ fn write_all(folder: &Path) -> Result<(), Failure> {
 }
 
 /// All of them: `linerate.1`, `linerate-serve.1`, `linerate-scsi-inquiry.1` and so on, topics, and the configuration file.
-fn pages() -> Vec<Page> {
-    let mut root = Arguments::command().disable_help_subcommand(true);
+fn pages(command: Command) -> Vec<Page> {
+    let mut root = command.disable_help_subcommand(true);
     root.build();
     let mut pages = Vec::new();
     add(&root, "linerate", &mut pages);
@@ -155,12 +154,15 @@ fn roff(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use clap::CommandFactory as _;
+
     use super::*;
+    use crate::arguments::Arguments;
 
     #[test]
     fn every_command_topic_and_file_has_a_page() {
         let folder = tempfile::tempdir().expect("a temporary folder");
-        write_all(&folder.path().join("man1")).expect("pages");
+        write_all(&folder.path().join("man1"), Arguments::command()).expect("pages");
         let read =
             |name: &str| fs::read_to_string(folder.path().join(name)).unwrap_or_else(|_| panic!("{name}"));
         for name in ["linerate", "linerate-serve", "linerate-bench-agent", "linerate-scsi-inquiry"] {
