@@ -14,7 +14,8 @@ use std::sync::Arc;
 use std::thread::{self, Thread};
 use std::time::{Duration, Instant};
 
-use crate::{Detached, ListenOptions, Listener, Park, SharedWorld, Stream, StreamOptions, Unpark, World};
+use crate::stream::{Detached, Stream, StreamOptions};
+use crate::world::{ListenOptions, Listener, Park, SharedWorld, Unpark, World};
 
 /// A [`World`] without a network, for the thread that made it.
 pub struct Alone {
@@ -100,7 +101,8 @@ impl Unpark for Sleeper {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{block_on, now, sleep, yield_now};
+    use crate::executor::{block_on, now, yield_now};
+    use crate::timer::sleep;
 
     #[test]
     fn in_exact_virtual_time_only_timers_take_time() {

@@ -4,15 +4,13 @@
 //! A payload of Ethernet has neither header nor checksum, but may end in padding: a network card fills a frame up to 60 bytes. So
 //! a protocol states its lengths.
 
-use std::fmt;
-use std::future::poll_fn;
-use std::io;
 use std::net::SocketAddr;
 use std::num::ParseIntError;
 use std::str::FromStr;
 use std::task::{Context, Poll};
+use std::{fmt, io};
 
-use crate::{Detached, OutSlice, executor};
+use crate::stream::{Detached, OutSlice};
 
 /// Receives and sends datagrams, and never blocks.
 pub trait Datagrams {
@@ -52,27 +50,6 @@ pub trait Datagrams {
     fn payload_bytes_max(&self) -> usize;
     /// What has been lost on this machine since the beginning.
     fn drops(&self) -> DatagramDrops;
-}
-
-impl dyn Datagrams + '_ {
-    /// Waits for the next datagrams.
-    ///
-    /// # Errors
-    /// Those of [`Datagrams::try_receive`].
-    pub async fn receive(&self, into: &mut DatagramBatch) -> io::Result<usize> {
-        loop {
-            executor::proceed().await;
-            let received = self.try_receive(into);
-            executor::spend(into.place_bytes * received.as_ref().unwrap_or(&0));
-            match received {
-                Ok(0) => {}
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                    poll_fn(|cx| self.poll_receivable(cx)).await?;
-                }
-                received => return received,
-            }
-        }
-    }
 }
 
 /// Datagrams that were lost here.
@@ -226,7 +203,7 @@ impl OutDatagram<'_> {
 pub struct DatagramBatch {
     /// Places of equal length, one behind the other.
     memory: Box<[u8]>,
-    place_bytes: usize,
+    pub(crate) place_bytes: usize,
     received: Vec<Placed>,
 }
 

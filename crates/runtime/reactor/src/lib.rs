@@ -10,16 +10,15 @@
 mod alone;
 mod datagrams;
 mod executor;
-mod join;
 mod mailbox;
 mod names;
-mod path;
 mod resident;
 mod send_queue;
 mod spin;
-mod task;
+mod stream;
 mod timer;
 mod timers;
+mod waiting;
 mod world;
 
 pub use alone::Alone;
@@ -28,20 +27,16 @@ pub use datagrams::{
     DatagramShare, Datagrams, DetachedDatagrams, MacAddress, NotAMacAddress, OutDatagram,
 };
 pub use executor::{
-    ExecutorId, Suspended, block_on, catch_up, consume_budget, executor, now, spawn, suspend, world,
-    yield_now,
+    ExecutorId, JoinHandle, Suspended, block_on, catch_up, consume_budget, executor, now, spawn, suspend,
+    world, yield_now,
 };
-pub use join::JoinHandle;
 pub use mailbox::{Closed, Receiver, Refused, Sender, bounded_mailbox, mailbox};
 pub use names::{
     BadAddress, BadHost, Ipv6Host, bracketed, host_and_port, listen_address, numeric_address, resolve,
 };
-pub use path::PathInfo;
 pub use resident::Resident;
 pub use send_queue::{Payload, Segment, SendQueue};
 pub use spin::Spin;
+pub use stream::{Detached, InSlice, OutSlice, PathInfo, Received, Stream, StreamOptions};
 pub use timer::{Elapsed, Sleep, sleep, sleep_until, timeout, timeout_at};
-pub use world::{
-    Detached, InSlice, ListenOptions, Listener, OutSlice, Park, Received, SharedWorld, Stream, StreamOptions,
-    Unpark, World,
-};
+pub use world::{ListenOptions, Listener, Park, SharedWorld, Unpark, World};

@@ -174,7 +174,8 @@ impl<T> fmt::Debug for Refused<T> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Alone, block_on};
+    use crate::alone::Alone;
+    use crate::executor::block_on;
 
     #[test]
     fn values_sent_before_the_last_sender_left_are_still_received() {

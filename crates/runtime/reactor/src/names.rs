@@ -1,10 +1,8 @@
 //! Addresses of hosts.
 
-use std::fmt;
-use std::io;
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs};
 use std::str::FromStr;
-use std::thread;
+use std::{fmt, io, thread};
 
 use derive_more::{Display, Error};
 
@@ -212,7 +210,8 @@ pub async fn resolve(host: &str, port: u16) -> io::Result<Vec<SocketAddr>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Alone, block_on};
+    use crate::alone::Alone;
+    use crate::executor::block_on;
 
     #[test]
     fn addresses_are_taken_as_they_are_and_names_are_looked_up() {

@@ -9,7 +9,8 @@ use std::cell::RefCell;
 use std::future::poll_fn;
 use std::pin::{Pin, pin};
 use std::rc::Rc;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::Relaxed;
 use std::task::Poll;
 
 use crate::executor::{ExecutorId, executor, spawn};
@@ -133,8 +134,9 @@ mod tests {
     use std::thread;
 
     use super::*;
+    use crate::alone::Alone;
     use crate::executor::current;
-    use crate::{Alone, block_on, catch_up, yield_now};
+    use crate::executor::{block_on, catch_up, yield_now};
 
     #[derive(Default)]
     struct Request {

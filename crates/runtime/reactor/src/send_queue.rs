@@ -13,7 +13,7 @@ use std::rc::Rc;
 
 use block::{Buffer, Region, Slice};
 
-use crate::world::{OutSlice, Stream};
+use crate::stream::{OutSlice, Stream};
 
 /// Slices per system call: the limit of streams.
 const SLICES: usize = 64;

@@ -1,7 +1,6 @@
 //! Why a stream is not, or no longer, encrypted.
 
-use std::fmt;
-use std::io;
+use std::{fmt, io};
 
 use foreign::Text;
 use rustls::{AlertDescription, CertificateError, Error, PeerIncompatible};

@@ -15,7 +15,6 @@
 mod credentials;
 mod failure;
 pub mod loopback;
-mod names;
 mod session;
 mod stream;
 

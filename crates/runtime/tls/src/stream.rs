@@ -12,9 +12,8 @@ use reactor::{Detached, InSlice, OutSlice, PathInfo, Stream};
 use rustls::client::UnbufferedClientConnection;
 use rustls::server::UnbufferedServerConnection;
 
-use crate::credentials::{Client, Server};
+use crate::credentials::{Client, Server, names_of};
 use crate::failure::Failure;
-use crate::names;
 use crate::session::{Machine, Progress, Session};
 
 /// How long a peer that was refused may take to read why: closing with its bytes unread would reset the connection, and the
@@ -131,7 +130,7 @@ impl TlsStream {
 
     /// The names in the certificate of the peer: its subject's common name, then its DNS names. None without a certificate.
     pub fn peer_names(&self) -> Vec<String> {
-        self.session().peer_certificate().map(names::of_certificate).unwrap_or_default()
+        self.session().peer_certificate().map(names_of).unwrap_or_default()
     }
 
     /// What it is encrypted with, as the standard calls it: `TLS13_AES_256_GCM_SHA384`.

@@ -201,6 +201,7 @@ impl Ata {
     pub(crate) fn write(&self, out: &mut Vec<u8>) {
         let Ata { flags, feature_or_error, count, command_or_status, lba } = *self;
         out.extend_from_slice(&[flags & !ASYNCHRONOUS, feature_or_error, count, command_or_status]);
+        debug_assert!(lba < 1 << 48, "an LBA of 48 bits");
         out.extend_from_slice(&lba.to_le_bytes()[..6]);
         out.extend_from_slice(&[0; 2]);
     }
@@ -246,6 +247,7 @@ pub fn write_trim_ranges(lba: u64, sectors: u64, out: &mut [u8; crate::SECTOR_BY
         entry.copy_from_slice(&value.to_le_bytes());
         written += length;
     }
+    debug_assert!(written <= sectors, "ranges beyond what is asked for");
     written
 }
 

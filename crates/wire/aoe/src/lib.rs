@@ -17,19 +17,17 @@
 //! - [`Ata`] is a command or its answer; [`Ata::operation`] says what it asks for.
 //! - [`Identity`] is what IDENTIFY DEVICE returns.
 
-mod address;
 mod ata;
 mod config;
 mod frame;
 mod identity;
-mod lists;
 
-pub use address::{Address, NotAnAddress};
 pub use ata::{Ata, AtaError, AtaOperation, Status, TRIM_RANGE_SECTORS_MAX, TrimRanges, write_trim_ranges};
-pub use config::{CONFIG_BYTES_MAX, Config, ConfigCommand};
-pub use frame::{Body, ErrorCode, Frame, Header, Malformed};
+pub use config::{
+    CONFIG_BYTES_MAX, Config, ConfigCommand, MacList, Mask, MaskDirective, MaskError, Reserve, ReserveCommand,
+};
+pub use frame::{Address, Body, ErrorCode, Frame, Header, Malformed, NotAnAddress};
 pub use identity::{IDENTITY_BYTES, Identity, WriteCache};
-pub use lists::{MacList, Mask, MaskDirective, MaskError, Reserve, ReserveCommand};
 
 /// The EtherType (AoEr11 section 2).
 pub const ETHER_TYPE: u16 = 0x88a2;

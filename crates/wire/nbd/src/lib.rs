@@ -20,23 +20,18 @@
 //!
 //! Payload does not pass through this crate: the driver of a machine moves it.
 
-mod channel;
-mod command;
-mod error;
 mod export;
 pub mod flags;
 mod handshake;
-mod option;
 mod reply;
-mod session;
+mod request;
 
-pub use channel::ChannelName;
-pub use command::{BadMagic, Command, EXTENDED_REQUEST_BYTES, REQUEST_BYTES, Request};
-pub use error::Errno;
-pub use export::{BlockSizes, Export, Exports, PAYLOAD_BYTES_MAX};
+pub use export::{BlockSizes, ChannelName, Export, Exports, PAYLOAD_BYTES_MAX};
 pub use handshake::{
-    ClientHandshake, ClientStep, GREETING_BYTES, Handshake, Refused, Step, TlsMode, Violation,
+    ClientHandshake, ClientStep, GREETING_BYTES, Handshake, Info, OptionCode, Refused, ReplyCode,
+    STRING_BYTES_MAX, Step, TlsMode, Violation,
 };
-pub use option::{Info, OptionCode, ReplyCode, STRING_BYTES_MAX};
 pub use reply::{ALLOCATION_CONTEXT, BadReply, BlockStatus, Chunk, REPLY_EXTENTS_MAX, Reply};
-pub use session::{ReplyForm, Session};
+pub use request::{
+    BadMagic, Command, EXTENDED_REQUEST_BYTES, Errno, REQUEST_BYTES, ReplyForm, Request, Session,
+};

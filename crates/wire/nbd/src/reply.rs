@@ -2,11 +2,9 @@
 
 use derive_more::Display;
 
-use crate::command::{Command, Request};
-use crate::error::Errno;
 use crate::flags::reply::DONE;
-use crate::option::STRING_BYTES_MAX;
-use crate::session::{ReplyForm, Session};
+use crate::handshake::STRING_BYTES_MAX;
+use crate::request::{Command, Errno, ReplyForm, Request, Session};
 
 const SIMPLE_MAGIC: u32 = 0x6744_6698;
 const STRUCTURED_MAGIC: u32 = 0x668e_33ef;
@@ -78,6 +76,7 @@ impl Session {
     /// Appends the whole reply to BLOCK_STATUS: at least one extent, and at most [`REPLY_EXTENTS_MAX`].
     /// Without extended headers an extent that is too long for the reply is the last one, shortened.
     pub fn block_status(&self, request: &Request, extents: &[BlockStatus], out: &mut Vec<u8>) {
+        debug_assert!((1..=REPLY_EXTENTS_MAX).contains(&extents.len()), "{} extents", extents.len());
         let longest = u64::from(u32::MAX) & !u64::from(self.export.block_sizes.preferred.max(1) - 1);
         match self.form {
             ReplyForm::Extended => {
@@ -111,6 +110,11 @@ impl Session {
     /// The header of the one chunk of a reply, before a payload of this length.
     #[inline]
     fn chunk(&self, request: &Request, kind: u16, payload_bytes: u64, out: &mut Vec<u8>) {
+        debug_assert!(self.form != ReplyForm::Simple, "a chunk for a client without chunks");
+        debug_assert!(
+            self.form == ReplyForm::Extended || payload_bytes < 1 << 32,
+            "a length beyond its field"
+        );
         let extended = self.form == ReplyForm::Extended;
         out.extend(if extended { EXTENDED_MAGIC } else { STRUCTURED_MAGIC }.to_be_bytes());
         out.extend(DONE.to_be_bytes());

@@ -154,6 +154,7 @@ impl LbaStatusDescriptor {
         for descriptor in descriptors {
             data.extend(descriptor.write());
         }
+        debug_assert!((data.len() - Self::HEADER_BYTES).is_multiple_of(Self::BYTES), "whole descriptors");
         // PARAMETER DATA LENGTH does not count itself.
         let length = (data.len() - 4) as u32;
         data[..4].copy_from_slice(&length.to_be_bytes());
@@ -180,6 +181,7 @@ impl UnmapDescriptor {
         for descriptor in descriptors.take(Self::COUNT_MAX) {
             list.extend(descriptor.write());
         }
+        debug_assert!(list.len() - 2 <= usize::from(u16::MAX), "a list beyond its length");
         // UNMAP DATA LENGTH does not count itself.
         let (data_length, length) = ((list.len() - 2) as u16, (list.len() - Self::HEADER_BYTES) as u16);
         list[..2].copy_from_slice(&data_length.to_be_bytes());

@@ -1,10 +1,9 @@
 //! Commands as CDBs (SPC-4, SBC-3).
 
+pub use crate::commands::Cdb;
 use crate::commands::{self, CommandCode};
-use crate::{LunSelection, ReserveIn, ReserveOut};
-
-/// A command descriptor block as it travels in a SCSI Command PDU: sixteen bytes, shorter ones filled with zeros.
-pub type Cdb = [u8; 16];
+use crate::luns::LunSelection;
+use crate::reservations::{ReserveIn, ReserveOut};
 
 /// What START STOP UNIT does (SBC-3 5.25).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -234,6 +233,7 @@ pub fn receive_copy_operating_parameters(allocation_bytes: u32) -> Cdb {
 
 /// A CDB with more bytes at a place of it.
 fn put<const N: usize>(mut cdb: Cdb, at: usize, bytes: [u8; N]) -> Cdb {
+    debug_assert!((1..=cdb.len() - N).contains(&at), "a field behind the CDB, or over its operation code");
     cdb[at..at + N].copy_from_slice(&bytes);
     cdb
 }
@@ -248,6 +248,7 @@ fn over(command: CommandCode, lba: u64, blocks: u32) -> Cdb {
 }
 
 fn over_10(command: CommandCode, lba: u64, blocks: u32) -> Option<Cdb> {
+    debug_assert!((0x20..0x60).contains(&command.opcode), "a CDB of another length than ten bytes");
     let mut cdb = command.cdb();
     cdb[2..6].copy_from_slice(&u32::try_from(lba).ok()?.to_be_bytes());
     cdb[7..9].copy_from_slice(&u16::try_from(blocks).ok()?.to_be_bytes());

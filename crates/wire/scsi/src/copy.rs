@@ -12,7 +12,8 @@
 //! Reserved fields are not looked at: known initiators leave garbage in them.
 
 use crate::fields::{layout, u16_at, u32_at};
-use crate::{Condition, SenseKey, Vpd, asc};
+use crate::sense::{Condition, SenseKey, asc};
+use crate::vpd::Vpd;
 
 /// A list that says something we can do, as far as the list alone tells.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -95,12 +96,20 @@ impl CopyList {
 
     /// As it travels.
     pub fn write(&self) -> Vec<u8> {
+        debug_assert!(
+            self.targets.len() * TARGET_BYTES <= usize::from(u16::MAX),
+            "more targets than a list can have"
+        );
         let mut list = vec![0; HEADER_BYTES];
         (list[0], list[1]) = (self.id, (self.usage as u8) << 3);
         list[2..4].copy_from_slice(&((self.targets.len() * TARGET_BYTES) as u16).to_be_bytes());
         list[8..12].copy_from_slice(&((self.segments.len() * CopySegment::BYTES) as u32).to_be_bytes());
         self.targets.iter().for_each(|target| list.extend(target.write()));
         self.segments.iter().for_each(|segment| list.extend(segment.write()));
+        debug_assert_eq!(
+            list.len(),
+            HEADER_BYTES + self.targets.len() * TARGET_BYTES + self.segments.len() * CopySegment::BYTES
+        );
         list
     }
 }
@@ -123,6 +132,7 @@ fn read_targets(bytes: &[u8], limits: &OperatingParameters) -> Result<Vec<CopyTa
 }
 
 fn target(bytes: &[u8], at: usize) -> Result<CopyTarget, Condition> {
+    debug_assert_eq!(bytes.len(), TARGET_BYTES, "a whole descriptor");
     if bytes[0] != IDENTIFICATION {
         return Err(illegal(asc::UNSUPPORTED_TARGET_DESCRIPTOR_TYPE_CODE).at_field(false, at as u16, None));
     }
@@ -153,6 +163,10 @@ impl CopyTarget {
     fn write(&self) -> [u8; TARGET_BYTES] {
         let mut bytes = [0; TARGET_BYTES];
         let length = self.designator.len().min(Self::DESIGNATOR_BYTES_MAX);
+        debug_assert!(
+            self.designator_type <= 0x0f && self.block_bytes < 1 << 24,
+            "numbers beyond their fields"
+        );
         (bytes[0], bytes[1]) = (IDENTIFICATION, u8::from(self.null) << 5);
         // CODE SET 1: binary. ASSOCIATION 0: the logical unit.
         (bytes[4], bytes[5], bytes[7]) = (1, self.designator_type, length as u8);
@@ -275,12 +289,14 @@ fn descriptor(page: &mut Vec<u8>, kind: u16, parameters: &[u8]) {
     page.extend((length as u16).to_be_bytes());
     page.extend(parameters);
     page.resize(page.len() + length - parameters.len(), 0);
+    debug_assert!(page.len().is_multiple_of(4), "descriptors are whole words");
 }
 
 #[cfg(test)]
 mod tests {
-    use super::*;
     use proptest::prelude::*;
+
+    use super::*;
 
     const TARGETS_MAX: usize = 8;
     const SEGMENTS_MAX: usize = 64;

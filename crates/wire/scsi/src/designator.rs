@@ -93,6 +93,7 @@ impl Designator {
         let (kind, code_set, bytes) = self.name.write();
         let association = (self.association as u8) << 4;
         let (protocol, piv) = self.protocol.map_or((0, 0), |protocol| (protocol << 4, PIV));
+        debug_assert!(kind <= 0x0f && code_set <= 0x0f, "codes of four bits");
         let length = bytes.len().min(255);
         [&[protocol | code_set, piv | association | kind, 0, length as u8], &bytes[..length]].concat()
     }
@@ -139,6 +140,7 @@ impl Name {
             Name::ScsiName(name) => {
                 let mut bytes = name.as_bytes().to_vec();
                 bytes.resize((bytes.len() + 1).next_multiple_of(4), 0);
+                debug_assert!(bytes.ends_with(&[0]) && bytes.len().is_multiple_of(4), "SPC-4 7.8.6.11");
                 (8, 3, bytes)
             }
             Name::ProtocolSpecific(bytes) => (9, 1, bytes.clone()),

@@ -8,6 +8,7 @@ use derive_more::Display;
 /// The big-endian number in a part of `bytes`, of at most eight bytes; what is missing at the end reads as zero, as
 /// SPC-4 4.2.5.6 has a short answer read.
 pub fn number(bytes: &[u8], part: Range<usize>) -> u64 {
+    debug_assert!(part.len() <= 8, "a number of more than eight bytes");
     part.fold(0, |value, at| value << 8 | u64::from(bytes.get(at).copied().unwrap_or(0)))
 }
 
@@ -100,11 +101,17 @@ impl FieldAt {
         name: &'static str,
         means: &'static str,
     ) -> FieldAt {
+        assert!(bit < 8 && bits > 0 && 7 - bit + bits <= 64, "a field of at most eight bytes");
         FieldAt { name, means, byte, bit, bits }
     }
 
     fn bytes(&self) -> usize {
         (usize::from(7 - self.bit) + usize::from(self.bits)).div_ceil(8)
+    }
+
+    /// The byte behind it.
+    pub(crate) fn end(&self) -> usize {
+        self.byte + self.bytes()
     }
 
     /// Bits behind it in its last byte.
@@ -129,6 +136,7 @@ impl FieldAt {
             return None;
         }
         let bytes = page.get_mut(self.byte..self.byte + length)?;
+        debug_assert!(shift + usize::from(self.bits) <= 64, "a field beyond its bytes");
         let changed = number(bytes, 0..length) & !(mask << shift) | value << shift;
         bytes.copy_from_slice(&changed.to_be_bytes()[8 - length..]);
         Some(())
@@ -203,6 +211,7 @@ macro_rules! layout {
 
             /// All of it as it travels, header included. Of a value that is too large for its field, the low bits are there.
             pub fn write(&self) -> [u8; $bytes] {
+                debug_assert!(Self::FIELDS.iter().all(|field| field.end() <= Self::BYTES), "a field behind the page");
                 let mut page = [0; $bytes];
                 $(page[..$header.len()].copy_from_slice(&$header);)?
                 let values = [$($crate::fields::FieldValue::number(self.$field)),*];

@@ -77,8 +77,10 @@ impl Inquiry {
         for (text, bytes) in [(&self.vendor, 8), (&self.product, 16), (&self.revision, 4)] {
             data.extend(text.bytes().chain(std::iter::repeat(b' ')).take(bytes));
         }
+        debug_assert_eq!(data.len(), 36, "the standard's first part");
         data.resize(58, 0);
         data.extend(self.standards.iter().take(8).flat_map(|number| number.to_be_bytes()));
+        debug_assert!(data.len() <= Self::BYTES, "more standards than there is room for");
         data.resize(Self::BYTES, 0);
         data
     }

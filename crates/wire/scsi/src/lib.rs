@@ -22,41 +22,35 @@ pub mod fields;
 mod inquiry;
 mod luns;
 mod mode;
-mod mode_pages;
-mod opcodes;
 mod port_groups;
-mod reservation_type;
 mod reservations;
 mod sense;
 pub mod status;
 mod transport_id;
 mod vpd;
-mod vpd_pages;
 
 pub use blocks::{Capacity, LbaStatus, LbaStatusDescriptor, UnmapDescriptor};
-pub use cdb::{Cdb, StartStop};
-pub use commands::{CommandCode, command_name};
+pub use cdb::StartStop;
+pub use commands::{Cdb, CommandCode, CommandSupport, CommandTimeouts, SupportedCommand, command_name};
 pub use copy::{CopyList, CopySegment, CopyTarget, ListIdUsage, OperatingParameters};
 pub use designator::{Association, Designator, Name};
 pub use fields::Field;
 pub use inquiry::{Inquiry, device_type, standard_name};
 pub use luns::{LunAddress, LunList, LunSelection, REPORT_LUNS_WELL_KNOWN, flat_number};
-pub use mode::{BlockDescriptor, ModeForm, ModeHeader, ModePage, ModePageHeader, ModeValues, Modes, PS};
-pub use mode_pages::{
-    Caching, Control, ControlExtension, DisconnectReconnect, ErrorRecovery, InformationalExceptions,
+pub use mode::{
+    BlockDescriptor, Caching, Control, ControlExtension, DisconnectReconnect, ErrorRecovery,
+    InformationalExceptions, ModeForm, ModeHeader, ModePage, ModePageHeader, ModeValues, Modes, PS,
     PowerCondition, ProvisioningThresholds, VerifyErrorRecovery, mode_field,
 };
-pub use opcodes::{CommandSupport, CommandTimeouts, SupportedCommand};
 pub use port_groups::{AccessState, PortGroup};
-pub use reservation_type::{ReservationType, UnknownReservationType};
 pub use reservations::{
-    RegisteredKeys, Registration, Reservation, ReservationCapabilities, ReserveIn, ReserveMoveList,
-    ReserveOut, ReserveOutList,
+    RegisteredKeys, Registration, Reservation, ReservationCapabilities, ReservationType, ReserveIn,
+    ReserveMoveList, ReserveOut, ReserveOutList, UnknownReservationType,
 };
 pub use sense::{Condition, Sense, SenseData, SenseFormat, SenseKey, Specific, asc};
 pub use status::{Status, status_words};
 pub use transport_id::TransportId;
-pub use vpd::{CacheGeneration, Policy, Port, Vpd, VpdContent, page_name};
-pub use vpd_pages::{
-    BlockDeviceCharacteristics, BlockLimits, ExtendedInquiry, Provisioning, ZonedBlockDevice,
+pub use vpd::{
+    BlockDeviceCharacteristics, BlockLimits, CacheGeneration, ExtendedInquiry, Policy, Port, Provisioning,
+    Vpd, VpdContent, ZonedBlockDevice, page_name,
 };

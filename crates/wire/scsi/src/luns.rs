@@ -111,6 +111,7 @@ impl LunList {
         let length = u32::try_from(self.luns.len() * 8).unwrap_or(!7);
         let mut data = [length.to_be_bytes(), [0; 4]].concat();
         data.extend(self.luns.iter().flat_map(|lun| lun.to_be_bytes()));
+        debug_assert_eq!(data.len(), 8 * (1 + self.luns.len()));
         data
     }
 }

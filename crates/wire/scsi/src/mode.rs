@@ -1,9 +1,10 @@
 //! Mode pages (SPC-4 7.5, SBC-3 6.5): how a logical unit behaves, and which of that may be changed.
+//!
+//! The mode pages of disks (SPC-4 7.5, SBC-3 6.5), field by field.
 
 use std::fmt;
 
-use crate::fields::{Field, Hex, elements, number, read_all, u16_at};
-use crate::mode_pages::{Caching, definition};
+use crate::fields::{Field, FieldAt, Hex, elements, layout, number, read_all, u16_at};
 
 /// Which values are asked for: PAGE CONTROL (SPC-4 6.12.1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -154,6 +155,7 @@ impl Modes {
             ModeForm::Six => vec![0, 0, specific, descriptor.len() as u8],
             ModeForm::Ten => vec![0, 0, 0, specific, u8::from(long_lba), 0, 0, descriptor.len() as u8],
         };
+        debug_assert!(descriptor.len() <= 16, "one block descriptor at most");
         data.extend(descriptor);
         self.pages.iter().for_each(|page| data.extend(&page.bytes));
         // MODE DATA LENGTH does not count itself.
@@ -262,6 +264,180 @@ impl fmt::Display for ModePage {
     }
 }
 
+/// A page and a field of it, by the field's name in any case.
+pub fn mode_field(name: &str) -> Option<(u8, u8, FieldAt)> {
+    PAGES.iter().find_map(|(code, subpage, _, layout)| {
+        let field = layout.iter().find(|field| field.name.eq_ignore_ascii_case(name))?;
+        Some((*code, *subpage, *field))
+    })
+}
+
+pub(crate) fn definition(code: u8, subpage: u8) -> Option<(&'static str, &'static [FieldAt])> {
+    let page = PAGES.iter().find(|(of, sub, _, _)| (*of, *sub) == (code, subpage));
+    page.map(|(_, _, name, layout)| (*name, *layout))
+}
+
+type Definition = (u8, u8, &'static str, &'static [FieldAt]);
+
+const PAGES: &[Definition] = &[
+    (0x01, 0, "Read-Write Error Recovery", ErrorRecovery::FIELDS),
+    (0x02, 0, "Disconnect-Reconnect", DisconnectReconnect::FIELDS),
+    (0x07, 0, "Verify Error Recovery", VerifyErrorRecovery::FIELDS),
+    (0x08, 0, "Caching", Caching::FIELDS),
+    (0x0a, 0, "Control", Control::FIELDS),
+    (0x0a, 1, "Control Extension", ControlExtension::FIELDS),
+    (0x18, 0, "Protocol Specific Logical Unit", &[]),
+    (0x19, 0, "Protocol Specific Port", &[]),
+    (0x1a, 0, "Power Condition", PowerCondition::FIELDS),
+    (0x1c, 0, "Informational Exceptions Control", InformationalExceptions::FIELDS),
+    (0x1c, 2, "Logical Block Provisioning", ProvisioningThresholds::FIELDS),
+];
+
+/// The header of a page of `bytes` in all, in the page_0 format (SPC-4 7.5.7).
+const fn mode_header(code: u8, bytes: u8) -> [u8; 2] {
+    [code, bytes - 2]
+}
+
+/// The same in the sub_page format.
+const fn subpage_header(code: u8, subpage: u8, bytes: u8) -> [u8; 4] {
+    [0x40 | code, subpage, 0, bytes - 4]
+}
+
+layout! {
+    /// Read-write error recovery (SBC-3 6.5.8).
+    ErrorRecovery: 12 bytes from mode_header(0x01, 12),
+    {
+        awre: bool = (2, 7, 1, "AWRE", "bad blocks are reassigned when written"),
+        arre: bool = (2, 6, 1, "ARRE", "bad blocks are reassigned when read"),
+        tb: bool = (2, 5, 1, "TB", "blocks that cannot be recovered are transferred"),
+        rc: bool = (2, 4, 1, "RC", "reads go on without recovery, that they may not wait"),
+        eer: bool = (2, 3, 1, "EER", "error correction before retries"),
+        per: bool = (2, 2, 1, "PER", "recovered errors are reported"),
+        dte: bool = (2, 1, 1, "DTE", "transfers end at a recovered error"),
+        dcr: bool = (2, 0, 1, "DCR", "no error correction"),
+        read_retry_count: u8 = (3, 7, 8, "READ_RETRY_COUNT", "retries of a read"),
+        write_retry_count: u8 = (8, 7, 8, "WRITE_RETRY_COUNT", "retries of a write"),
+        recovery_time_limit: u16 =
+            (10, 7, 16, "RECOVERY_TIME_LIMIT", "milliseconds for the recovery of a command"),
+    }
+
+    /// Disconnect-reconnect (SPC-4 7.5.11).
+    DisconnectReconnect: 16 bytes from mode_header(0x02, 16),
+    {
+        buffer_full_ratio: u8 = (2, 7, 8, "BUFFER_FULL_RATIO", "of 256, when data are sent"),
+        buffer_empty_ratio: u8 = (3, 7, 8, "BUFFER_EMPTY_RATIO", "of 256, when data are asked for"),
+        bus_inactivity_limit: u16 = (4, 7, 16, "BUS_INACTIVITY_LIMIT", "in units of 100 microseconds"),
+        disconnect_time_limit: u16 = (6, 7, 16, "DISCONNECT_TIME_LIMIT", "in units of 100 microseconds"),
+        connect_time_limit: u16 = (8, 7, 16, "CONNECT_TIME_LIMIT", "in units of 100 microseconds"),
+        maximum_burst_size: u16 = (10, 7, 16, "MAXIMUM_BURST_SIZE", "in units of 512 bytes"),
+        first_burst_size: u16 = (14, 7, 16, "FIRST_BURST_SIZE", "in units of 512 bytes"),
+    }
+
+    /// Verify error recovery (SBC-3 6.5.9).
+    VerifyErrorRecovery: 12 bytes from mode_header(0x07, 12),
+    {
+        verify_retry_count: u8 = (3, 7, 8, "VERIFY_RETRY_COUNT", "retries of a verification"),
+        verify_recovery_time_limit: u16 =
+            (10, 7, 16, "VERIFY_RECOVERY_TIME_LIMIT", "milliseconds for the recovery of a command"),
+    }
+
+    /// Caching (SBC-3 6.5.5).
+    Caching: 20 bytes from mode_header(0x08, 20),
+    {
+        ic: bool = (2, 7, 1, "IC", "the cache is controlled by its segments"),
+        abpf: bool = (2, 6, 1, "ABPF", "a prefetch is aborted by a command"),
+        cap: bool = (2, 5, 1, "CAP", "the cache analyses what is asked for"),
+        disc: bool = (2, 4, 1, "DISC", "prefetches across discontinuities"),
+        size: bool = (2, 3, 1, "SIZE", "the cache's segments are given by their size"),
+        wce: bool = (2, 2, 1, "WCE", "writes are answered from a cache that is lost with the power"),
+        mf: bool = (2, 1, 1, "MF", "prefetches are given as multiples"),
+        rcd: bool = (2, 0, 1, "RCD", "reads do not come from the cache"),
+        demand_read_retention: u8 = (3, 7, 4, "DEMAND_READ_RETENTION", "how long what was read is kept"),
+        write_retention: u8 = (3, 3, 4, "WRITE_RETENTION", "how long what was written is kept"),
+        disable_prefetch_length: u16 =
+            (4, 7, 16, "DISABLE_PREFETCH_LENGTH", "blocks from which on nothing is prefetched"),
+        minimum_prefetch: u16 = (6, 7, 16, "MINIMUM_PREFETCH", "blocks"),
+        maximum_prefetch: u16 = (8, 7, 16, "MAXIMUM_PREFETCH", "blocks"),
+        maximum_prefetch_ceiling: u16 = (10, 7, 16, "MAXIMUM_PREFETCH_CEILING", "blocks"),
+        fsw: bool = (12, 7, 1, "FSW", "blocks that follow each other are written in their order"),
+        lbcss: bool = (12, 6, 1, "LBCSS", "segments are given in blocks"),
+        dra: bool = (12, 5, 1, "DRA", "nothing is read ahead"),
+        sync_prog: u8 = (12, 2, 2, "SYNC_PROG", "progress of SYNCHRONIZE CACHE"),
+        nv_dis: bool = (12, 0, 1, "NV_DIS", "the non-volatile cache is off"),
+        cache_segments: u8 = (13, 7, 8, "CACHE_SEGMENTS", "number of segments"),
+        cache_segment_size: u16 = (14, 7, 16, "CACHE_SEGMENT_SIZE", "bytes or blocks"),
+    }
+
+    /// Control (SPC-4 7.5.8).
+    Control: 12 bytes from mode_header(0x0a, 12),
+    {
+        tst: u8 = (2, 7, 3, "TST", "0: one task set for all; 1: one for each I_T nexus"),
+        tmf_only: bool = (2, 4, 1, "TMF_ONLY", "ACA conditions end by task management only"),
+        dpicz: bool = (2, 3, 1, "DPICZ", "no checks of protection information without RDPROTECT"),
+        d_sense: bool = (2, 2, 1, "D_SENSE", "sense data in descriptor format"),
+        gltsd: bool = (2, 1, 1, "GLTSD", "log parameters are not saved by themselves"),
+        rlec: bool = (2, 0, 1, "RLEC", "exceptions of the log are reported"),
+        queue_algorithm: u8 = (3, 7, 4, "QUEUE_ALGORITHM", "0: simple commands in order; 1: in any order"),
+        nuar: bool = (3, 3, 1, "NUAR", "no unit attention on release"),
+        qerr: u8 = (3, 2, 2, "QERR", "what becomes of other commands after a CHECK CONDITION"),
+        rac: bool = (4, 6, 1, "RAC", "a check is reported even if retries take long"),
+        ua_intlck: u8 = (4, 5, 2, "UA_INTLCK", "unit attentions are cleared by REQUEST SENSE only"),
+        swp: bool = (4, 3, 1, "SWP", "write protected by software"),
+        ato: bool = (5, 7, 1, "ATO", "application tags are the initiator's"),
+        tas: bool = (5, 6, 1, "TAS", "commands that others abort end with TASK ABORTED"),
+        atmpe: bool = (5, 5, 1, "ATMPE", "application tag mode page is in force"),
+        rwwp: bool = (5, 4, 1, "RWWP", "writes without protection information are refused"),
+        autoload_mode: u8 = (5, 2, 3, "AUTOLOAD_MODE", "what becomes of a medium that is put in"),
+        busy_timeout_period: u16 =
+            (8, 7, 16, "BUSY_TIMEOUT_PERIOD", "longest time of BUSY, in units of 100 milliseconds"),
+        extended_self_test_time: u16 = (10, 7, 16, "EXTENDED_SELF_TEST_TIME", "seconds"),
+    }
+
+    /// Control extension (SPC-4 7.5.9).
+    ControlExtension: 32 bytes from subpage_header(0x0a, 1, 32),
+    {
+        tcmos: bool = (4, 2, 1, "TCMOS", "the clock may be set by other means"),
+        scsip: bool = (4, 1, 1, "SCSIP", "the clock is SET TIMESTAMP's first"),
+        ialuae: bool = (4, 0, 1, "IALUAE", "implicit changes of access states"),
+        initial_command_priority: u8 =
+            (5, 3, 4, "INITIAL_COMMAND_PRIORITY", "priority of commands without one"),
+        maximum_sense_length: u8 = (6, 7, 8, "MAXIMUM_SENSE_LENGTH", "bytes of sense data; 0: no limit"),
+    }
+
+    /// Power condition (SPC-4 7.5.13).
+    PowerCondition: 40 bytes from mode_header(0x1a, 40),
+    {
+        standby_y: bool = (2, 0, 1, "STANDBY_Y", "the timer of standby_y runs"),
+        idle_c: bool = (3, 3, 1, "IDLE_C", "the timer of idle_c runs"),
+        idle_b: bool = (3, 2, 1, "IDLE_B", "the timer of idle_b runs"),
+        idle_a: bool = (3, 1, 1, "IDLE_A", "the timer of idle_a runs"),
+        standby_z: bool = (3, 0, 1, "STANDBY_Z", "the timer of standby_z runs"),
+        idle_a_timer: u32 = (4, 7, 32, "IDLE_A_TIMER", "in units of 100 milliseconds"),
+        standby_z_timer: u32 = (8, 7, 32, "STANDBY_Z_TIMER", "in units of 100 milliseconds"),
+    }
+
+    /// Informational exceptions control (SBC-3 6.5.7).
+    InformationalExceptions: 12 bytes from mode_header(0x1c, 12),
+    {
+        perf: bool = (2, 7, 1, "PERF", "no delays for informational exceptions"),
+        ebf: bool = (2, 5, 1, "EBF", "background functions are on"),
+        ewasc: bool = (2, 4, 1, "EWASC", "warnings are reported"),
+        dexcpt: bool = (2, 3, 1, "DEXCPT", "informational exceptions are off"),
+        test: bool = (2, 2, 1, "TEST", "a failure is made up, for tests"),
+        ebackerr: bool = (2, 1, 1, "EBACKERR", "errors of background functions are reported"),
+        logerr: bool = (2, 0, 1, "LOGERR", "informational exceptions are logged"),
+        mrie: u8 = (3, 3, 4, "MRIE", "by which means they are reported"),
+        interval_timer: u32 = (4, 7, 32, "INTERVAL_TIMER", "between reports, in units of 100 milliseconds"),
+        report_count: u32 = (8, 7, 32, "REPORT_COUNT", "reports of one event; 0: no limit"),
+    }
+
+    /// Logical block provisioning (SBC-3 6.5.6).
+    ProvisioningThresholds: 16 bytes from subpage_header(0x1c, 2, 16),
+    {
+        situa: bool = (4, 0, 1, "SITUA", "thresholds are reported to a single initiator"),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
@@ -332,5 +508,31 @@ mod tests {
                 prop_assert!(!page.to_string().is_empty());
             }
         }
+    }
+
+    #[test]
+    fn a_page_is_written_where_it_is_read() {
+        let page = Control {
+            gltsd: true,
+            queue_algorithm: 1,
+            tas: true,
+            busy_timeout_period: 0xffff,
+            ..Control::default()
+        };
+        assert_eq!(page.write(), [0x0a, 0x0a, 0x02, 0x10, 0, 0x40, 0, 0, 0xff, 0xff, 0, 0]);
+        assert_eq!(Control::parse(&page.write()), page);
+        assert_eq!(ControlExtension::default().write()[..5], [0x4a, 1, 0, 0x1c, 0]);
+        let small = Control { queue_algorithm: 0x1f, ..Control::default() };
+        assert_eq!(small.write()[3], 0xf0, "it has no room for more");
+    }
+
+    #[test]
+    fn fields_have_names_of_their_own() {
+        let names: Vec<_> = PAGES.iter().flat_map(|page| page.3).map(|field| field.name).collect();
+        for (index, name) in names.iter().enumerate() {
+            assert!(!names[..index].contains(name), "{name}");
+        }
+        assert!(mode_field("wce").is_some_and(|(page, _, _)| page == 8));
+        assert!(mode_field("xyz").is_none());
     }
 }

@@ -124,6 +124,7 @@ impl PortGroup {
             let supported = group.supported.iter().fold(0, |bits, state| bits | state.code_and_bit().1);
             let [high, low] = group.group.to_be_bytes();
             let ports = &group.ports[..group.ports.len().min(255)];
+            debug_assert!(state <= 0x0f, "a state of four bits");
             let preferred = u8::from(group.preferred) << 7;
             list.extend([preferred | state, supported, high, low, 0, group.status, 0, ports.len() as u8]);
             list.extend(ports.iter().flat_map(|port| u32::from(*port).to_be_bytes()));

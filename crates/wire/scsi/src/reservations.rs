@@ -2,12 +2,13 @@
 //! RESERVE OUT (6.16).
 
 use std::fmt;
+use std::str::FromStr;
 
 use derive_more::Display;
 use num_enum::TryFromPrimitive;
 
 use crate::fields::{elements, layout, u8_at, u16_at, u32_at, u64_at};
-use crate::{ReservationType, TransportId};
+use crate::transport_id::TransportId;
 
 /// Service actions of PERSISTENT RESERVE IN.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, TryFromPrimitive)]
@@ -174,6 +175,7 @@ impl ReservationCapabilities {
 
     /// The bit of a type in the mask (SPC-4 table 206): they are numbered by the types, 0 to 7 in its first byte.
     pub fn type_bit(kind: ReservationType) -> u16 {
+        debug_assert!(kind.code() < 16, "a type of four bits");
         (1u16 << kind.code()).swap_bytes()
     }
 }
@@ -202,6 +204,7 @@ impl Registration {
         let mut list = Vec::new();
         for registration in registrations {
             let id = registration.initiator.as_ref().map(TransportId::write).unwrap_or_default();
+            debug_assert!(id.len().is_multiple_of(4), "TransportIDs are whole words");
             let flags = u8::from(registration.all_ports) << 1 | u8::from(registration.holds.is_some());
             list.extend(registration.key.to_be_bytes());
             list.extend([0, 0, 0, 0, flags, registration.holds.map_or(0, ReservationType::code), 0, 0, 0, 0]);
@@ -226,6 +229,78 @@ impl fmt::Display for Registration {
             false => write!(f, " at port {}", self.relative_port)?,
         }
         self.holds.iter().try_for_each(|kind| write!(f, ", holds {kind}"))
+    }
+}
+
+/// What a reservation keeps others from (SPC-4 table 61).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Display, TryFromPrimitive)]
+#[repr(u8)]
+pub enum ReservationType {
+    /// Only the holder writes.
+    #[display("write-exclusive")]
+    WriteExclusive = 1,
+    /// Only the holder reads or writes.
+    #[display("exclusive-access")]
+    ExclusiveAccess = 3,
+    /// Only those that are registered write, and one of them holds it.
+    #[display("write-exclusive-registrants-only")]
+    WriteExclusiveRegistrantsOnly = 5,
+    /// Only those that are registered read or write, and one of them holds it.
+    #[display("exclusive-access-registrants-only")]
+    ExclusiveAccessRegistrantsOnly = 6,
+    /// Only those that are registered write, and all of them hold it.
+    #[display("write-exclusive-all-registrants")]
+    WriteExclusiveAllRegistrants = 7,
+    /// Only those that are registered read or write, and all of them hold it.
+    #[display("exclusive-access-all-registrants")]
+    ExclusiveAccessAllRegistrants = 8,
+}
+
+impl ReservationType {
+    /// All of them, for help texts.
+    pub const ALL: [ReservationType; 6] = [
+        ReservationType::WriteExclusive,
+        ReservationType::ExclusiveAccess,
+        ReservationType::WriteExclusiveRegistrantsOnly,
+        ReservationType::ExclusiveAccessRegistrantsOnly,
+        ReservationType::WriteExclusiveAllRegistrants,
+        ReservationType::ExclusiveAccessAllRegistrants,
+    ];
+
+    /// Its code.
+    pub fn code(self) -> u8 {
+        self as u8
+    }
+
+    /// Others may still read (SPC-4 table 65).
+    pub fn others_may_read(self) -> bool {
+        matches!(
+            self,
+            ReservationType::WriteExclusive
+                | ReservationType::WriteExclusiveRegistrantsOnly
+                | ReservationType::WriteExclusiveAllRegistrants
+        )
+    }
+}
+
+/// No type of reservation has this name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct UnknownReservationType;
+
+impl fmt::Display for UnknownReservationType {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "there is no such type of reservation; those there are:")?;
+        ReservationType::ALL.into_iter().try_for_each(|kind| write!(f, " {kind}"))
+    }
+}
+
+impl std::error::Error for UnknownReservationType {}
+
+impl FromStr for ReservationType {
+    type Err = UnknownReservationType;
+
+    fn from_str(name: &str) -> Result<ReservationType, UnknownReservationType> {
+        ReservationType::ALL.into_iter().find(|kind| kind.to_string() == name).ok_or(UnknownReservationType)
     }
 }
 

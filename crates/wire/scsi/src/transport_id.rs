@@ -107,6 +107,7 @@ impl TransportId {
             TransportId::Iscsi { isid, .. } => (u8::from(isid.is_some()) << 6, format!("{self}\0")),
         };
         let length = text.len().next_multiple_of(4).max(ADDITIONAL_BYTES_MIN);
+        debug_assert!(length <= usize::from(u16::MAX), "a name beyond its length");
         let mut id = vec![format | ISCSI, 0, (length >> 8) as u8, length as u8];
         id.extend(text.as_bytes());
         id.resize(4 + length, 0);

@@ -14,13 +14,13 @@
 use derive_more::Display;
 use foreign::Text;
 
-use crate::channel::{ChannelName, VOLUME};
-use crate::export::{BlockSizes, Export, PAYLOAD_BYTES_MAX};
+use super::{
+    ALLOCATION, Fields, GREETING_BYTES, INIT_MAGIC, Info, OPTION_MAGIC, OptionCode, REPLY_MAGIC, ReplyCode,
+    STRING_BYTES_MAX,
+};
+use crate::export::{BlockSizes, ChannelName, Export, PAYLOAD_BYTES_MAX, VOLUME};
 use crate::flags::{client, handshake, transmission};
-use crate::option::{Info, OptionCode, ReplyCode, STRING_BYTES_MAX};
-use crate::session::{ReplyForm, Session};
-
-use super::{ALLOCATION, Fields, GREETING_BYTES, INIT_MAGIC, OPTION_MAGIC, REPLY_MAGIC};
+use crate::request::{ReplyForm, Session};
 
 const REPLY_HEADER_BYTES: usize = 20;
 /// The longest data of a reply: a name and a description.
@@ -190,6 +190,7 @@ impl ClientHandshake {
     /// # Errors
     /// There will be no session.
     pub fn take(&mut self, bytes: &[u8], out: &mut Vec<u8>) -> Result<ClientStep, Refused> {
+        debug_assert_eq!(bytes.len(), self.wanted(), "as many bytes as were wanted");
         match self.awaits {
             Awaits::Greeting => self.greeting(bytes, out),
             Awaits::Reply(option) => {
@@ -322,6 +323,7 @@ impl ClientHandshake {
 
     /// Appends an option.
     fn ask(&mut self, option: OptionCode, out: &mut Vec<u8>) {
+        debug_assert!(self.name.len() <= STRING_BYTES_MAX, "a name that is too long");
         out.extend(OPTION_MAGIC.to_be_bytes());
         out.extend((option as u32).to_be_bytes());
         let length_at = out.len();

@@ -11,17 +11,14 @@
 use derive_more::Display;
 use foreign::Text;
 
-use crate::channel::{ChannelName, VOLUME};
-use crate::export::{Export, Exports};
-use crate::flags::{client, handshake, transmission};
-use crate::option::{Info, OptionCode, ReplyCode};
-use crate::reply::ALLOCATION_CONTEXT;
-use crate::session::{ReplyForm, Session};
-
 use super::{
-    ALLOCATION, CHANNEL_CONTEXT, Fields, GREETING_BYTES, INIT_MAGIC, OPTION_MAGIC, REPLY_MAGIC,
-    VOLUME_CONTEXT,
+    ALLOCATION, CHANNEL_CONTEXT, Fields, GREETING_BYTES, INIT_MAGIC, Info, OPTION_MAGIC, OptionCode,
+    REPLY_MAGIC, ReplyCode, VOLUME_CONTEXT,
 };
+use crate::export::{ChannelName, Export, Exports, VOLUME};
+use crate::flags::{client, handshake, transmission};
+use crate::reply::ALLOCATION_CONTEXT;
+use crate::request::{ReplyForm, Session};
 
 const CLIENT_FLAGS_BYTES: usize = 4;
 const OPTION_HEADER_BYTES: usize = 16;
@@ -172,6 +169,7 @@ impl Handshake {
         exports: &dyn Exports,
         out: &mut Vec<u8>,
     ) -> Result<Step, Violation> {
+        debug_assert_eq!(bytes.len(), self.wanted(), "as many bytes as were wanted");
         match self.awaits {
             Awaits::Flags => self.client_flags(bytes).map(|()| Step::Continue),
             Awaits::Option => {
@@ -357,6 +355,7 @@ impl Handshake {
         let Some(export) = found.filter(|_| self.form != ReplyForm::Extended) else {
             return Err(Violation::NoExport(Text::from_bytes(data)));
         };
+        debug_assert!(!self.lacks_tls(), "an export is told in clear text");
         let session = self.session(export);
         out.extend(session.export.bytes.to_be_bytes());
         out.extend(session.export.flags.to_be_bytes());

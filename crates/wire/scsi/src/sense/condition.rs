@@ -94,6 +94,7 @@ impl Condition {
 
     /// The same with a field pointer.
     pub const fn at_field(self, in_cdb: bool, byte: u16, bit: Option<u8>) -> Condition {
+        debug_assert!(matches!(bit, None | Some(0..8)), "a bit of a byte");
         Condition { specific: Specific::Field { in_cdb, byte, bit }, ..self }
     }
 
@@ -152,6 +153,7 @@ impl Condition {
             bytes[length + 4..length + 7].copy_from_slice(&specific);
             length += 8;
         }
+        debug_assert!(length <= SENSE_BYTES_MAX, "descriptors beyond the sense data");
         bytes[7] = length as u8 - 8;
         SenseData { bytes, length: length as u8 }
     }
@@ -224,6 +226,10 @@ impl SenseData {
     }
 
     fn is_descriptor(&self) -> bool {
+        debug_assert!(
+            matches!(self.bytes[0] & 0x7f, 0x70..=0x73),
+            "sense data of a format that is written here"
+        );
         self.bytes[0] & 0x7f >= 0x72
     }
 }

@@ -3,10 +3,10 @@
 //! A [`Condition`] is what a logical unit has to say, [`SenseData`] are its bytes, and [`Sense`] is what an initiator reads
 //! of any target's.
 
+pub use condition::{Condition, SenseData, SenseFormat, SenseKey, Specific, asc};
+
 mod condition;
 mod words;
-
-pub use condition::{Condition, SenseData, SenseFormat, SenseKey, Specific, asc};
 
 /// What a target says about a command it did not carry out (SPC-4 4.5), as far as anybody here asks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
