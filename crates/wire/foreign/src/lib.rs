@@ -60,6 +60,7 @@ impl fmt::Display for Text {
         if letters.next().is_some() {
             shown.push('…');
         }
+        debug_assert!(shown.chars().all(is_printable), "a terminal does what a peer says");
         f.pad(&shown)
     }
 }
@@ -74,6 +75,7 @@ impl fmt::Debug for Text {
 pub fn printable(line: &str) -> String {
     let mut shown = String::with_capacity(line.len());
     line.chars().for_each(|letter| push(&mut shown, letter));
+    debug_assert!(shown.len() >= line.len(), "an escape is longer than what it stands for");
     shown
 }
 

@@ -245,6 +245,8 @@ impl Header {
 
     /// The bytes of the header.
     pub fn bytes(&self) -> [u8; HEADER_BYTES] {
+        debug_assert!(usize::from(self.fragment) < FRAGMENTS_MAX && usize::from(self.path) < PATHS_MAX);
+        debug_assert!(self.number < NUMBER_END, "the numbers of an epoch are used up");
         let mut bytes = [0; HEADER_BYTES];
         let word =
             u32::from(self.tag()) << 11 | u32::from(self.last) << 10 | u32::from(self.fragment & 0x3ff);
@@ -340,6 +342,7 @@ impl Frame {
     }
 
     pub(crate) fn put_data(&mut self, all: &Payload, start: usize, end: usize) {
+        debug_assert!(start <= end && end <= all.len(), "a part beyond the data");
         if end - start < PIECE_BYTES_MIN || self.is_sealed || self.data.len() == DATA_PIECES_MAX {
             self.put(&all[start..end]);
         } else {
@@ -464,9 +467,11 @@ impl Protection {
 
     /// Ends a frame that consists of this header and the body behind it.
     pub(crate) fn seal(&self, header: &Header, frame: &mut Frame) {
+        debug_assert_eq!(frame.len() - HEADER_BYTES, usize::from(header.length), "the length of the body");
         match self {
             Protection::Crc => frame.put(&frame.crc().to_be_bytes()),
             Protection::Aead { ours, .. } => {
+                debug_assert!(frame.data.is_empty(), "what is sealed is in one piece");
                 let (head, body) = frame.bytes.split_at_mut(HEADER_BYTES);
                 let tag = ours.seal_in_place_separate_tag(nonce(header), Aad::from(&*head), body);
                 frame.put(tag.expect("a frame is shorter than a cipher's limit").as_ref());

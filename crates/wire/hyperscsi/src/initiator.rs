@@ -164,6 +164,10 @@ impl Initiator {
         let number = self.next_number;
         self.next_number += 1;
         self.requests.insert(number, outstanding);
+        debug_assert!(
+            self.requests.len() <= session.queue_depth as usize,
+            "more requests than the target takes"
+        );
         session.transport.send(request(number).message());
         Ok(RequestId { session: self.sessions, number })
     }

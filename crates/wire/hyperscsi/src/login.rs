@@ -206,6 +206,7 @@ pub fn is_name(name: &str) -> bool {
 
 /// Appends bytes behind their length.
 pub(crate) fn put_counted(bytes: &[u8], into: &mut Vec<u8>) {
+    debug_assert!(bytes.len() <= usize::from(u8::MAX), "{} bytes behind a length of eight bits", bytes.len());
     into.push(bytes.len() as u8);
     into.extend_from_slice(bytes);
 }
@@ -348,6 +349,7 @@ impl LoginReply {
 
 /// A frame outside sessions, padded to so many bytes.
 pub(crate) fn frame(opcode: Opcode, path: u8, body: &[u8], frame_bytes: usize) -> Vec<u8> {
+    debug_assert!(opcode.is_outside_sessions() && body.len() < FRAME_BYTES_MIN);
     let header = Header { length: body.len() as u16, path, ..Header::plain(opcode) };
     let mut frame = Frame::default();
     frame.put(&header.bytes());

@@ -178,6 +178,7 @@ impl Path {
         self.last_sent = Some(now);
         self.probe_at = None;
         self.sent.push_back(Sent { number, at: now, load, fate: Fate::UnderWay });
+        debug_assert!(self.in_flight as usize <= self.sent.len(), "each frame under way is kept");
         number
     }
 
@@ -239,6 +240,8 @@ impl Path {
 
     /// What is settled, and will not be heard of again.
     fn forget(&mut self) {
+        let is_under_way = |sent: &&Sent| sent.fate == Fate::UnderWay;
+        debug_assert_eq!(self.sent.iter().filter(is_under_way).count(), self.in_flight as usize);
         while let Some(first) = self.sent.front() {
             let is_old = self.next_number - first.number > ACK_SPAN;
             match first.fate {
@@ -402,6 +405,7 @@ impl Received {
 
     /// Notes a frame; `wanting` an acknowledgement, `at_once` if its sender waits for it.
     pub(crate) fn record(&mut self, now: Instant, number: u64, wanting: bool, at_once: bool) {
+        debug_assert!(self.is_new(number), "frame {number} is taken twice");
         let expected = self.largest.map_or(0, |largest| largest + 1);
         if number >= expected {
             let from = expected.max(number.saturating_sub(REPLAY_SPAN - 1));
@@ -523,6 +527,7 @@ impl Congestion {
     }
 
     pub(crate) fn window(&self) -> u32 {
+        debug_assert!((WINDOW_MIN..=WINDOW_MAX).contains(&self.window), "a window of {} frames", self.window);
         self.window
     }
 
@@ -550,6 +555,7 @@ impl Congestion {
         }
         self.before = Some((self.window, self.threshold));
         self.threshold = (self.window / 2).max(WINDOW_MIN);
+        debug_assert!(number < next, "a frame that was never sent is lost");
         (self.window, self.acknowledged, self.answered_below) = (self.threshold, 0, next);
     }
 

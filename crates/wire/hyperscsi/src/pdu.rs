@@ -159,6 +159,7 @@ pub(crate) enum Reply {
 /// What is behind the head of a message.
 fn behind(bytes: Vec<u8>, head: usize) -> Payload {
     let end = bytes.len();
+    debug_assert!(head <= end, "a head beyond the message");
     if head == end { Payload::default() } else { Payload::from(bytes).part(head..end) }
 }
 
@@ -199,6 +200,8 @@ impl Request {
     pub(crate) fn message(self) -> Message {
         let (head, data, control) = match self {
             Request::Command { number, command } => {
+                debug_assert!((1..=CDB_BYTES_MAX).contains(&command.cdb.len()), "a CDB of no valid length");
+                debug_assert!(command.data_out.len() <= DATA_BYTES_MAX, "too many data");
                 let mut head = Vec::with_capacity(COMMAND_HEAD + command.cdb.len());
                 head.extend([COMMAND, command.attribute.into()]);
                 head.extend_from_slice(&(command.cdb.len() as u16).to_be_bytes());
@@ -247,6 +250,7 @@ impl Reply {
     pub(crate) fn message(self) -> Message {
         let (head, data, control) = match self {
             Reply::Response { number, response } => {
+                debug_assert!(response.sense.len() <= SENSE_BYTES_MAX, "too many sense data");
                 let mut head = Vec::with_capacity(REPLY_HEAD + response.sense.len());
                 head.extend([COMMAND, response.status]);
                 head.extend_from_slice(&(response.sense.len() as u16).to_be_bytes());

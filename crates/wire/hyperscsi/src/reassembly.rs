@@ -127,11 +127,13 @@ impl Reassembly {
         } else {
             partial.bytes[start..start + expected].copy_from_slice(body);
         }
+        debug_assert!(partial.missing > 0, "a whole message is delivered");
         partial.missing -= 1;
         if partial.missing > 0 {
             return Fragment::Taken;
         }
         let bytes = self.partial.remove(&header.message).map_or(Vec::new(), |partial| partial.bytes);
+        debug_assert_eq!(bytes.len(), total, "a message as long as it said");
         self.delivered.insert(serial);
         Fragment::Complete(Delivered { opcode: header.opcode, bytes, charge: total as u64 })
     }
@@ -150,6 +152,7 @@ impl Reassembly {
     }
 
     fn charge(&mut self, bytes: u64) -> bool {
+        debug_assert!(self.charged <= self.granted, "messages beyond the credit");
         let is_granted = self.charged + bytes <= self.granted;
         if is_granted {
             self.charged += bytes;
@@ -189,6 +192,7 @@ impl ReplayWindow {
             self.missing.extend(self.next..number);
             self.next = number + 1;
         }
+        debug_assert!(self.contains(number) && self.lowest() <= self.next);
     }
 }
 
@@ -248,6 +252,7 @@ impl<T> OpenMessages<T> {
             self.places.pop_front();
             self.first += 1;
         }
+        debug_assert!(self.count <= self.places.len() && (self.count > 0) == !self.places.is_empty());
         Some(value)
     }
 

@@ -23,8 +23,8 @@ use std::time::{Duration, Instant};
 use derive_more::AddAssign;
 
 use crate::frame::{
-    FRAGMENTS_MAX, Frame, HEADER_BYTES, Header, MESSAGES_OPEN_MAX, NUMBER_END, Opcode, PATHS_MAX, Payload,
-    Protection,
+    FRAGMENTS_MAX, FRAME_BYTES_MAX, FRAME_BYTES_MIN, Frame, HEADER_BYTES, Header, MESSAGES_OPEN_MAX,
+    NUMBER_END, Opcode, PATHS_MAX, Payload, Protection,
 };
 use crate::path::{ACK_BYTES, Ack, Load, Path, Piece, Settled};
 use crate::reassembly::{Delivered, Fragment, OpenMessages, Reassembly};
@@ -129,6 +129,10 @@ pub(crate) struct Transport {
 
 impl Transport {
     pub(crate) fn new(now: Instant, agreed: Agreed) -> Transport {
+        debug_assert!(
+            (FRAME_BYTES_MIN..=FRAME_BYTES_MAX).contains(&agreed.frame_bytes),
+            "what a login agrees on"
+        );
         let fragment_bytes = agreed.frame_bytes - HEADER_BYTES - agreed.protection.trailer_bytes();
         Transport {
             paths: (0..agreed.paths.min(PATHS_MAX)).map(|_| Path::new()).collect(),
@@ -330,6 +334,7 @@ impl Transport {
                 continue;
             }
             open.acknowledged[usize::from(piece.fragment / 64)] |= 1 << (piece.fragment % 64);
+            debug_assert!(open.missing > 0, "more fragments than the message has");
             open.missing -= 1;
             if open.missing == 0
                 && let Some(open) = self.open.remove(piece.message)
@@ -437,7 +442,9 @@ impl Transport {
             None => self.waiting.pop_front()?,
         };
         self.charged += message.charge();
+        debug_assert!(self.charged <= self.allowed, "a message beyond the credit");
         let count = message.bytes().div_ceil(self.fragment_bytes()).max(1) as u16;
+        debug_assert!(usize::from(count) <= FRAGMENTS_MAX, "a message of too many fragments");
         let serial = self.next_message;
         self.next_message += 1;
         self.counters.messages_sent += 1;
@@ -463,6 +470,7 @@ impl Transport {
         let total = open.message.bytes();
         let start = usize::from(piece.fragment) * fragment_bytes;
         let end = total.min(start + fragment_bytes);
+        debug_assert!(start <= end, "a fragment behind the end of its message");
         let header = Header {
             last: piece.fragment + 1 == open.count,
             fragment: piece.fragment,
@@ -530,6 +538,7 @@ impl Transport {
     /// Whether the peer is to be told of more credit without being asked.
     fn owes_credit(&self) -> bool {
         let granted = self.reassembly.granted();
+        debug_assert!(granted >= self.told, "credit is not taken back");
         granted - self.told >= (self.agreed.our_credit / 4).max(1)
     }
 
@@ -592,6 +601,7 @@ impl Transport {
         };
         frame.bytes[..HEADER_BYTES].copy_from_slice(&header.bytes());
         self.agreed.protection.seal(&header, frame);
+        debug_assert!(frame.len() <= self.agreed.frame_bytes, "a frame that is too long");
         self.counters.frames_sent += 1;
     }
 }
@@ -622,6 +632,7 @@ fn is_bundle(header: &Header, body: &[u8]) -> bool {
 
 /// The messages of a body that [`is_bundle`], each with the header that it would have alone.
 fn bundled<'a>(header: &Header, body: &'a [u8]) -> impl Iterator<Item = (Header, &'a [u8])> {
+    debug_assert!(is_bundle(header, body));
     let alone = |message: u32, bytes: usize| Header {
         bundle: false,
         length: bytes as u16,

@@ -74,6 +74,7 @@ impl Framing {
 
     /// Ends a header that begins at `begin` of `out` and reaches to its end: appends the digest, if there is one.
     pub fn end_header(self, out: &mut Vec<u8>, begin: usize) {
+        debug_assert!(out.len() >= begin + BHS_BYTES, "a header that is cut off");
         if self.header_digest {
             let digest = digest(&out[begin..]);
             out.extend_from_slice(&digest);
@@ -86,6 +87,7 @@ impl Framing {
             return;
         }
         out.resize(out.len() + pad_bytes(data.len()), 0);
+        debug_assert!((data.len() + pad_bytes(data.len())).is_multiple_of(4), "a segment of no whole words");
         if self.data_digest {
             out.extend_from_slice(&data_digest(data));
         }
@@ -106,6 +108,7 @@ pub struct Segment<T> {
 }
 
 /// Where a received data segment belongs.
+#[expect(missing_docs, reason = "where a name says all")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Destination<T> {
     /// There is no data.
@@ -119,7 +122,6 @@ pub enum Destination<T> {
     /// is within the command's `read_bytes`; the driver drops it if the command has ended since: a function answered
     /// on another connection may have aborted it.
     Task {
-        /// The task.
         task: T,
         /// Bytes from the start of the command's data.
         offset: u32,
@@ -129,6 +131,7 @@ pub enum Destination<T> {
 }
 
 /// The data of a PDU to send.
+#[expect(missing_docs, reason = "where a name says all")]
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Payload<T> {
     /// None.
@@ -137,7 +140,6 @@ pub enum Payload<T> {
     Inline(Vec<u8>),
     /// A part of a task's data.
     Task {
-        /// The task.
         task: T,
         /// Bytes from the start of the command's data.
         offset: u32,

@@ -45,9 +45,9 @@ pub enum Key {
 }
 
 /// A row of the table.
+#[expect(missing_docs, reason = "where a name says all")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Entry {
-    /// The key.
     pub key: Key,
     /// Its name on the wire.
     pub name: &'static str,
@@ -130,6 +130,7 @@ impl Key {
     /// The key's row.
     pub fn entry(self) -> &'static Entry {
         // The table has a row for every key, in the order of the keys: a test checks it.
+        debug_assert_eq!(TABLE[self as usize].key, self);
         &TABLE[self as usize]
     }
 

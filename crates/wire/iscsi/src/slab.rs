@@ -37,6 +37,7 @@ impl<T> Slab<T> {
     pub(crate) fn insert(&mut self, value: T) -> Key {
         let index = self.free.pop().unwrap_or_else(|| self.grow());
         let slot = &mut self.slots[index as usize];
+        debug_assert!(slot.tenant.is_none(), "a free place is empty");
         slot.generation = slot.generation.wrapping_add(1);
         slot.tenant = Some(value);
         Key { index, generation: slot.generation }
@@ -48,6 +49,7 @@ impl<T> Slab<T> {
             return None;
         }
         let value = slot.tenant.take()?;
+        debug_assert!(self.free.len() < self.slots.len(), "a place is freed twice");
         self.free.push(key.index);
         Some(value)
     }
@@ -151,6 +153,7 @@ impl<C: Identified> Connections<C> {
         });
         self.generation = self.generation.wrapping_add(1);
         // MaxConnections is a 16-bit number, and the login enforces it.
+        debug_assert!(u16::try_from(index).is_ok(), "more connections than a session may have");
         let id = ConnectionId { index: index as u16, generation: self.generation };
         self.slots[index] = Some(connection(id));
         id

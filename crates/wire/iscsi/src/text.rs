@@ -107,11 +107,10 @@ fn is_key(key: &[u8]) -> bool {
 }
 
 /// The numbers that a key may have, both ends included.
+#[expect(missing_docs, reason = "where a name says all")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Range {
-    /// The least.
     pub least: u32,
-    /// The greatest.
     pub greatest: u32,
 }
 
@@ -201,6 +200,7 @@ impl Assembly {
             return Err(MalformedText::TooLong);
         }
         self.text.extend_from_slice(piece);
+        debug_assert!(self.text.len() <= self.limit_bytes, "text beyond its limit");
         if continues {
             return Ok(None);
         }
@@ -236,6 +236,7 @@ impl Pieces {
         if (self.sent, end) == (0, self.text.len()) {
             return (std::mem::take(&mut self.text), false); // no copy of the whole
         }
+        debug_assert!(self.sent <= end, "a piece before the last");
         let piece = self.text[self.sent..end].to_vec();
         self.sent = end;
         (piece, end < self.text.len())

@@ -505,6 +505,7 @@ impl<A: Clone + PartialEq, D: Directory<A>> Target<A, D> {
             reply: Vec::new(),
             from: from.clone(),
         });
+        debug_assert!(self.half_open.len() <= HALF_OPEN_MAX, "half-open epochs are bounded");
         Ok(Some(content))
     }
 
@@ -616,6 +617,10 @@ impl<A: Clone + PartialEq, D: Directory<A>> Target<A, D> {
         begun.on_hold = self.quiescing.values().any(|nexus| *nexus == begun.nexus);
         begun.addresses[0] = Some(from);
         self.sessions.insert(session, begun);
+        debug_assert!(
+            self.sessions.len() <= self.config.sessions_max,
+            "more sessions than there is room for"
+        );
     }
 }
 

@@ -218,6 +218,7 @@ impl<A> Session<A> {
             return Err(Misbehaved);
         }
         self.replay_window.insert(number);
+        debug_assert!((self.live.len() as u64) < self.queue_depth, "more requests than the queue is deep");
         let lowest = self.replay_window.lowest();
         self.resets.retain(|reset| reset.before > lowest);
         Ok(())
@@ -348,6 +349,7 @@ impl<A> Session<A> {
     ) -> bool {
         let Some(&Live::Running { charge, data_in_bytes, .. }) = self.live.get(&number) else { return false };
         self.live.remove(&number);
+        debug_assert!(self.running_bytes >= data_in_bytes as usize, "a running command was counted");
         self.running_bytes -= data_in_bytes as usize;
         self.release(charge);
         response.sense.truncate(SENSE_BYTES_MAX);

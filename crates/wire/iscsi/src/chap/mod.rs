@@ -46,18 +46,18 @@ pub enum Algorithm {
 pub struct Secret(Zeroizing<Vec<u8>>);
 
 /// A name and the secret that goes with it.
+#[expect(missing_docs, reason = "where a name says all")]
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Credentials {
-    /// CHAP_N.
     pub name: String,
     /// What only the two sides know.
     pub secret: Secret,
 }
 
 /// What one side must answer to: fresh random numbers for every login.
+#[expect(missing_docs, reason = "where a name says all")]
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Challenge {
-    /// CHAP_I.
     pub identifier: u8,
     /// CHAP_C: 1 to 1024 bytes, and 16 at the least to be of use.
     pub bytes: Vec<u8>,
@@ -156,6 +156,10 @@ impl Challenge {
     }
 
     fn append(&self, out: &mut Vec<u8>) {
+        debug_assert!(
+            (1..=CHALLENGE_BYTES_MAX).contains(&self.bytes.len()),
+            "a challenge of no valid length"
+        );
         text::append(out, Key::ChapI.name(), self.identifier);
         text::append(out, Key::ChapC.name(), text::hex_value(&self.bytes));
     }
@@ -187,6 +191,7 @@ impl Proof<'_> {
 fn append_proof(credentials: &Credentials, algorithm: Algorithm, challenge: &Challenge, out: &mut Vec<u8>) {
     text::append(out, Key::ChapN.name(), &credentials.name);
     let response = algorithm.response(&credentials.secret, challenge);
+    debug_assert!(response.len() <= RESPONSE_BYTES_MAX, "a response that no peer would read");
     text::append(out, Key::ChapR.name(), text::hex_value(&response));
 }
 

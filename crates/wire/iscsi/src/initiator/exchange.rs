@@ -148,6 +148,10 @@ impl Outbound {
         let first_burst = length.min(rules.first_burst_length);
         let immediate = if rules.immediate_data { first_burst.min(segment_max) } else { 0 };
         let unsolicited_end = if rules.initial_r2t { immediate } else { first_burst };
+        debug_assert!(
+            immediate <= unsolicited_end && unsolicited_end <= length,
+            "more unsolicited data than there are"
+        );
         let allowed = u64::from(unsolicited_end);
         Outbound { length, immediate, unsolicited_end, allowed, ..Outbound::default() }
     }
@@ -174,6 +178,10 @@ impl Outbound {
         }
         self.outstanding += 1;
         self.allowed += u64::from(length);
+        debug_assert!(
+            self.outstanding <= u32::from(rules.max_outstanding_r2t.max(1)),
+            "beyond MaxOutstandingR2T"
+        );
         self.next_r2t = self.next_r2t.next();
         Ok(Run { offset: pdu.buffer_offset, end, data_sn: Sn(0) })
     }
@@ -181,6 +189,7 @@ impl Outbound {
     /// The driver has taken this many more bytes.
     pub(super) fn hand_out(&mut self, length: u32) {
         self.handed_out += u64::from(length);
+        debug_assert!(self.handed_out <= self.allowed, "more data than were asked for");
     }
 
     /// Bytes that the driver has taken.
@@ -201,7 +210,8 @@ impl Outbound {
 
     /// The driver has taken the last PDU for an R2T.
     pub(super) fn fulfilled(&mut self) {
-        self.outstanding = self.outstanding.saturating_sub(1);
+        debug_assert!(self.outstanding > 0, "no R2T is outstanding");
+        self.outstanding -= 1;
     }
 }
 
@@ -218,6 +228,7 @@ impl Inbound {
         }
         let end = self.announced.checked_add(pdu.data_segment_length).filter(|&end| end <= self.length);
         self.announced = end.ok_or(Fatal::DataInBeyondEnd)?;
+        debug_assert!(self.announced <= self.length, "beyond the read buffer");
         self.next_data_sn = self.next_data_sn.next();
         Ok(pdu.buffer_offset)
     }
@@ -236,6 +247,7 @@ impl Inbound {
 impl Run {
     /// Takes the next PDU off the front: its offset, length and DataSN, and whether it is the last.
     pub(super) fn take(&mut self, segment_max: u32) -> (u32, u32, Sn, bool) {
+        debug_assert!(self.offset < self.end && segment_max > 0, "a sequence without data");
         let (offset, data_sn) = (self.offset, self.data_sn);
         let length = (self.end - offset).min(segment_max);
         self.offset += length;

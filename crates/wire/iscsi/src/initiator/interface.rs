@@ -15,13 +15,13 @@ use crate::slab::Key;
 pub use crate::slab::ConnectionId;
 
 /// Configuration of a session.
+#[expect(missing_docs, reason = "where a name says all")]
 #[derive(Clone, Debug)]
 pub struct SessionConfig {
     /// As negotiated by the leading login.
     pub parameters: Parameters,
     /// The CmdSN of the first command.
     pub cmd_sn: Sn,
-    /// MaxCmdSN.
     pub max_cmd_sn: Sn,
     /// Maximum number of outstanding commands, functions and pings: at most 65,535.
     pub tasks_max: u32,
@@ -32,9 +32,9 @@ pub struct SessionConfig {
 }
 
 /// State of a connection at the end of its login.
+#[expect(missing_docs, reason = "where a name says all")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ConnectionStart {
-    /// ExpStatSN.
     pub exp_stat_sn: Sn,
     /// Our MaxRecvDataSegmentLength.
     pub local_max_recv_data_segment_length: u32,
@@ -86,13 +86,12 @@ pub struct TmfId(pub(super) Key);
 pub struct PingId(pub(super) Key);
 
 /// An event.
+#[expect(missing_docs, reason = "where a name says all")]
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
     /// A command ended with a status. All of its data that the target sent have arrived.
     Done {
-        /// The command.
         task: TaskId,
-        /// SAM-5 status.
         status: u8,
         /// Sense data; empty if none.
         sense: Box<[u8]>,
@@ -106,30 +105,18 @@ pub enum Event {
         times: Times,
     },
     /// A command ended without a status. Whether it had an effect is unknown.
-    Failed {
-        /// The command.
-        task: TaskId,
-        /// The reason.
-        why: Failure,
-    },
+    Failed { task: TaskId, why: Failure },
     /// A task management function has its response. [`Event::Failed`] of the commands that it ended came
     /// before.
     Managed {
-        /// The function.
         tmf: TmfId,
         /// The response; `None` if its connection was lost.
         result: Option<TaskManagementResult>,
     },
     /// A text response: pairs, each ended by a NUL.
-    Text {
-        /// Its connection.
-        connection: ConnectionId,
-        /// The text.
-        text: Vec<u8>,
-    },
+    Text { connection: ConnectionId, text: Vec<u8> },
     /// A ping sent by [`super::Session::ping`] has ended.
     Pong {
-        /// The ping.
         ping: PingId,
         /// The returned data; `None` if the target rejected the ping, or its connection was lost.
         data: Option<Vec<u8>>,
@@ -146,20 +133,13 @@ pub enum Event {
     },
     /// An asynchronous message: a logout request, a notice of dropped connections, a SCSI event.
     Message {
-        /// Its connection.
         connection: ConnectionId,
-        /// The message.
         message: AsyncMessage,
         /// Sense data of a SCSI event.
         sense: Box<[u8]>,
     },
     /// Close the connection and remove it.
-    Close {
-        /// The connection.
-        connection: ConnectionId,
-        /// The reason.
-        reason: CloseReason,
-    },
+    Close { connection: ConnectionId, reason: CloseReason },
 }
 
 /// The scope of a logout.

@@ -68,6 +68,7 @@ impl Session {
 
     /// Number of commands that may be submitted now.
     pub fn room(&self) -> u32 {
+        debug_assert!(self.unsent <= self.window.room(), "each unsent command has its CmdSN in the window");
         let tasks = self.config.tasks_max.saturating_sub(self.exchanges.len() as u32);
         self.window.room().saturating_sub(self.unsent).min(tasks)
     }
@@ -132,6 +133,7 @@ impl Session {
 /// The Initiator Task Tag of an exchange: its index in the low half, and a generation above it, so that a
 /// duplicate response does not end another task.
 pub(super) fn tag(key: Key) -> Itt {
+    debug_assert!(key.index <= INDEX_MASK, "more exchanges than tags");
     let tag = (key.generation & 0x7fff) << 16 | (key.index & INDEX_MASK);
     Itt::new(tag).unwrap_or_else(|| unreachable!("bit 31 is clear, so this is not the reserved tag"))
 }
@@ -167,6 +169,7 @@ impl Window {
 
     /// Consumes the next CmdSN.
     pub(super) fn take(&mut self) -> Sn {
+        debug_assert!(self.room() > 0, "a CmdSN beyond the window");
         let taken = self.cmd_sn;
         self.cmd_sn = taken.next();
         taken
@@ -189,6 +192,7 @@ impl Window {
         if self.exp_cmd_sn.lt(exp_cmd_sn) && exp_cmd_sn.le(self.cmd_sn) {
             self.exp_cmd_sn = exp_cmd_sn;
         }
+        debug_assert!(self.exp_cmd_sn.le(self.cmd_sn), "what was never sent is acknowledged");
     }
 }
 

@@ -7,7 +7,7 @@ use derive_more::{Display, Error};
 use super::connection::{Connection, PreparedPdu, QueuedPdu};
 use super::exchange::{Exchange, Inbound, Outbound, PhaseClock, Task, Text};
 use super::interface::{CloseReason, ConnectionId, Event, LogoutScope, PingId, TaskId};
-use super::session::{Session, tag};
+use super::session::{INDEX_MASK, Session, tag};
 use crate::pdu::ahs::CDB_BYTES_MAX;
 use crate::pdu::{Ahs, Bhs, Cid, LogoutReason, LogoutRequest, Lun, NopOut, TaskAttribute, TextRequest};
 use crate::serial::Sn;
@@ -15,9 +15,9 @@ use crate::slab::Key;
 use crate::text::Assembly;
 
 /// A SCSI command. One that reads and writes is bidirectional.
+#[expect(missing_docs, reason = "where a name says all")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Command<'a> {
-    /// The logical unit's address.
     pub lun: Lun,
     /// The CDB: 1 to 260 bytes.
     pub cdb: &'a [u8],
@@ -64,6 +64,7 @@ impl Session {
         let task = task(id, command, outbound, PhaseClock::new(now));
         let key = self.exchanges.insert(Exchange::Task(task));
         self.unsent += 1;
+        debug_assert!(self.unsent <= self.window.room(), "a command without a CmdSN in the window");
         if let Some(connection) = self.connection_mut(id) {
             connection.queue.push_back(QueuedPdu::Command(key));
         }
@@ -197,6 +198,7 @@ impl Session {
         if self.exchanges.len() >= most as usize {
             return None;
         }
+        debug_assert!(self.exchanges.len() < INDEX_MASK as usize, "more exchanges than tags");
         Some(self.exchanges.insert(exchange))
     }
 }

@@ -127,12 +127,14 @@ impl Session {
             self.ended.pop_front();
         }
         self.ended.push_back(itt);
+        debug_assert!(self.ended.len() <= ENDED_MAX, "tags of ended commands are bounded");
     }
 
     /// Removes an ended command, after reading what is `wanted` of it.
     pub(super) fn end_task<T>(&mut self, key: Key, wanted: impl FnOnce(&mut Task) -> T) -> Option<T> {
         let task = self.task_mut(key)?;
         let (is_unsent, wanted) = (task.cmd_sn.is_none(), wanted(task));
+        debug_assert!(self.unsent >= u32::from(is_unsent), "an unsent command that was not counted");
         self.unsent -= u32::from(is_unsent);
         self.exchanges.discard(key);
         Some(wanted)

@@ -19,13 +19,12 @@ use crate::serial::Sn;
 use crate::slab::Key;
 
 /// A PDU to send. The driver adds padding and digests ([`crate::framing::Framing`]).
+#[expect(missing_docs, reason = "where a name says all")]
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Transmit {
-    /// Its basic header.
     pub header: Bhs,
     /// Its additional header segments, which follow the header before its digest; empty for nearly all.
     pub ahs: Box<[u8]>,
-    /// Its data.
     pub payload: Payload,
 }
 
@@ -63,6 +62,7 @@ impl Session {
         let exp_stat_sn = self.connection(id)?.exp_stat_sn;
         let cmd_sn = self.window.cmd_sn();
         let task = self.task_mut(key)?;
+        debug_assert!(task.cmd_sn.is_none(), "a command is sent once");
         task.cmd_sn = Some(cmd_sn);
         task.outbound.hand_out(task.outbound.immediate);
         task.clock.sent(now, &task.outbound);
@@ -136,6 +136,7 @@ impl Session {
 
     fn emit_prepared(&mut self, now: Instant, id: ConnectionId, ready: PreparedPdu) -> Transmit {
         let PreparedPdu { mut bhs, data, exchange } = ready;
+        debug_assert_eq!(bhs.data_segment_length() as usize, data.len(), "the length of its data");
         let cmd_sn = self.window.cmd_sn();
         let exp_stat_sn = self.connection(id).map_or(Sn(0), |connection| connection.exp_stat_sn);
         bhs.set_u32(CMD_SN, cmd_sn.0);

@@ -23,19 +23,17 @@ use crate::serial::Sn;
 use crate::text::{self, Assembly, MalformedText, Pair, Pieces};
 
 /// Configuration of a login.
+#[expect(missing_docs, reason = "where a name says all")]
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct InitiatorConfig {
-    /// InitiatorName.
     pub initiator_name: Name,
     /// TargetName; none for discovery.
     pub target_name: Option<Name>,
-    /// SessionType.
     pub session_type: SessionType,
     /// The initiator's part of the session identifier: a login with the same one reinstates the session.
     pub isid: Isid,
     /// [`Tsih::NEW`], or the session to join.
     pub tsih: Tsih,
-    /// The connection's CID.
     pub cid: Cid,
     /// The login's task tag.
     pub itt: Itt,
@@ -66,19 +64,15 @@ pub enum InitiatorEvent {
 }
 
 /// A connection in full feature phase.
+#[expect(missing_docs, reason = "where a name says all")]
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Attached {
-    /// The negotiated parameters.
     pub parameters: Parameters,
-    /// The session's TSIH.
     pub tsih: Tsih,
     /// The target's portal group tag, if it was sent.
     pub target_portal_group_tag: Option<u16>,
-    /// ExpStatSN.
     pub exp_stat_sn: Sn,
-    /// ExpCmdSN.
     pub exp_cmd_sn: Sn,
-    /// MaxCmdSN.
     pub max_cmd_sn: Sn,
 }
 
@@ -289,6 +283,7 @@ impl InitiatorLogin {
         if !self.authentication.is_done() {
             return Err(LoginFailure::OutOfTurn);
         }
+        debug_assert!(next > self.stage, "a login goes forward");
         self.stage = next;
         self.negotiator.open(out);
         Ok(())
@@ -318,6 +313,7 @@ impl InitiatorLogin {
     }
 
     fn end(&mut self, event: InitiatorEvent) {
+        debug_assert!(!self.is_over, "a login ends once");
         self.is_over = true;
         self.event = Some(event);
     }
@@ -326,6 +322,7 @@ impl InitiatorLogin {
     fn send_request(&mut self) {
         let (data, continues) = self.request.next(super::LOGIN_DATA_BYTES_MAX);
         self.asked = self.requested_stage.filter(|_| !continues);
+        debug_assert!(data.len() <= super::LOGIN_DATA_BYTES_MAX, "a request that is too long");
         let request = LoginRequest {
             continues,
             stage: self.stage,

@@ -12,16 +12,14 @@ use crate::serial::Sn;
 use crate::text::MalformedText;
 
 /// An event for the driver of a target's login.
+#[expect(missing_docs, reason = "where a name says all")]
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum TargetEvent {
     /// A login request. Reply with [`super::TargetLogin::admit`].
     Admit(AdmissionRequest),
     /// A CHAP response for this user, which may be any text. Reply with [`super::TargetLogin::judge`];
     /// [`super::TargetLogin::proved`] then says whether it was correct.
-    Proof {
-        /// CHAP_N.
-        user: String,
-    },
+    Proof { user: String },
     /// Negotiation is complete, and the session is needed. Reply with [`super::TargetLogin::grant`].
     SessionNeeded(Box<SessionRequest>),
     /// Login complete: once everything is sent, the connection is in full feature phase.
@@ -31,19 +29,18 @@ pub enum TargetEvent {
 }
 
 /// The initiator, and what it requests.
+#[expect(missing_docs, reason = "where a name says all")]
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AdmissionRequest {
     /// InitiatorName. Not authenticated yet.
     pub initiator_name: Name,
     /// TargetName; always set for a normal session.
     pub target_name: Option<Name>,
-    /// SessionType.
     pub session_type: SessionType,
     /// The initiator's part of the session identifier.
     pub isid: Isid,
     /// [`Tsih::NEW`] for a new session, or to reinstate one; else the session to join.
     pub tsih: Tsih,
-    /// The connection's CID.
     pub cid: Cid,
 }
 
@@ -81,41 +78,39 @@ pub struct Acceptance {
 }
 
 /// The result of the negotiation, for the driver to find or create a session.
+#[expect(missing_docs, reason = "where a name says all")]
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SessionRequest {
     /// The initiator, authenticated if required.
     pub request: AdmissionRequest,
     /// The authenticated CHAP name.
     pub authenticated_as: Option<String>,
-    /// The negotiated parameters.
     pub parameters: Parameters,
     /// The CmdSN of the first command of a new session.
     pub cmd_sn: Sn,
 }
 
 /// The session of a login: the reply to [`TargetEvent::SessionNeeded`].
+#[expect(missing_docs, reason = "where a name says all")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Grant {
     /// The TSIH; never [`Tsih::NEW`].
     pub tsih: Tsih,
     /// ExpCmdSN: of a new session the request's `cmd_sn`, else the session's own.
     pub exp_cmd_sn: Sn,
-    /// MaxCmdSN.
     pub max_cmd_sn: Sn,
 }
 
 /// A connection in full feature phase.
+#[expect(missing_docs, reason = "where a name says all")]
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LoggedIn {
     /// The initiator, its target and connection. `tsih` is now that of the session.
     pub request: AdmissionRequest,
     /// The authenticated CHAP name.
     pub authenticated_as: Option<String>,
-    /// The negotiated parameters.
     pub parameters: Parameters,
-    /// ExpCmdSN.
     pub exp_cmd_sn: Sn,
-    /// MaxCmdSN.
     pub max_cmd_sn: Sn,
     /// StatSN of this connection's next status.
     pub stat_sn: Sn,

@@ -275,6 +275,10 @@ impl TargetLogin {
     /// Sends the next PDU of a reply; the last one changes the stage. The last one before the full feature
     /// phase waits for a session.
     fn send_response(&mut self, mut negotiation: Box<Negotiation>) -> Result<(), LoginError> {
+        debug_assert!(
+            matches!(self.phase, LoginPhase::Done),
+            "the phase is taken while a request is answered"
+        );
         let is_last = negotiation.reply.left_bytes() <= LOGIN_DATA_BYTES_MAX;
         if is_last && negotiation.transit_to == Some(Stage::FullFeature) {
             let parameters = negotiation.negotiator.clone().finish()?;
@@ -291,6 +295,7 @@ impl TargetLogin {
         let mut response = LoginResponse { continues, ..self.response(LoginStatus::Success) };
         if !continues {
             response.transit_to = negotiation.transit_to.take();
+            debug_assert!(response.transit_to.is_none_or(|next| next > self.stage), "a login goes forward");
             self.stage = response.transit_to.unwrap_or(self.stage);
         }
         self.transmit(response, data);
@@ -301,6 +306,8 @@ impl TargetLogin {
     /// Sends the last PDU of the last reply.
     fn conclude(&mut self, mut negotiation: Box<Negotiation>, parameters: Parameters, grant: Grant) {
         let (data, _) = negotiation.reply.next(LOGIN_DATA_BYTES_MAX);
+        debug_assert!(negotiation.reply.is_empty(), "text behind the last response");
+        debug_assert_ne!(grant.tsih, Tsih::NEW, "a session has a handle");
         let (exp_cmd_sn, max_cmd_sn) = (grant.exp_cmd_sn, grant.max_cmd_sn);
         let response = LoginResponse {
             transit_to: negotiation.transit_to,
@@ -358,6 +365,7 @@ impl TargetLogin {
 
     fn transmit(&mut self, response: LoginResponse, data: Vec<u8>) {
         // A piece is of LOGIN_DATA_BYTES_MAX bytes at most.
+        debug_assert!(data.len() <= LOGIN_DATA_BYTES_MAX, "a response that is too long");
         let response = LoginResponse { data_segment_length: data.len() as u32, ..response };
         self.transmits.push_back(Transmit { bhs: response.emit(), data });
         self.stat_sn = self.stat_sn.next();

@@ -132,6 +132,7 @@ impl Negotiator {
         }
         let parameters = &mut self.parameters;
         parameters.first_burst_length = parameters.first_burst_length.min(parameters.max_burst_length);
+        debug_assert!(parameters.max_burst_length >= 512, "numbers are taken in their ranges only");
         Ok(self.parameters)
     }
 
@@ -360,6 +361,7 @@ impl ReceivedKeys {
     }
 
     fn add(&mut self, key: Key) {
+        const { assert!(keys::TABLE.len() <= u64::BITS as usize, "a bit for each key") }
         self.0 |= 1 << key as u32;
     }
 }

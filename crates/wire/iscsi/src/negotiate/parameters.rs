@@ -54,36 +54,28 @@ pub enum SessionType {
     Setting::Flag(*initial_r2t),
     Setting::Flag(*immediate_data)
 )]
+#[expect(missing_docs, reason = "where a name says all")]
 pub struct Parameters {
-    /// What the session is for.
     pub session_type: SessionType,
     /// The digest behind every header of this connection.
     pub header_digest: DigestKind,
     /// The digest behind every data segment of this connection.
     pub data_digest: DigestKind,
-    /// MaxConnections.
     pub max_connections: u16,
     /// InitialR2T: no unsolicited Data-Out may be sent.
     pub initial_r2t: bool,
-    /// ImmediateData.
     pub immediate_data: bool,
     /// Our MaxRecvDataSegmentLength.
     pub local_max_recv_data_segment_length: u32,
     /// The peer's MaxRecvDataSegmentLength.
     pub peer_max_recv_data_segment_length: u32,
-    /// MaxBurstLength.
     pub max_burst_length: u32,
     /// FirstBurstLength: limit of unsolicited data of a command. At most `max_burst_length`.
     pub first_burst_length: u32,
-    /// DefaultTime2Wait, in seconds.
     pub default_time2wait_s: u16,
-    /// DefaultTime2Retain, in seconds.
     pub default_time2retain_s: u16,
-    /// MaxOutstandingR2T.
     pub max_outstanding_r2t: u16,
-    /// DataPDUInOrder.
     pub data_pdu_in_order: bool,
-    /// DataSequenceInOrder.
     pub data_sequence_in_order: bool,
     /// ErrorRecoveryLevel: 0 session, 1 digest, 2 connection recovery.
     pub error_recovery_level: u8,
@@ -91,13 +83,12 @@ pub struct Parameters {
     pub task_reporting: TaskReporting,
     /// 1: RFC 7143; 2: RFC 7144 too.
     pub protocol_level: u8,
-    /// InitiatorAlias.
     pub initiator_alias: Option<String>,
-    /// TargetAlias.
     pub target_alias: Option<String>,
 }
 
 /// The offers of one side, which are also what it accepts.
+#[expect(missing_docs, reason = "where a name says all")]
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Offers {
     /// Header digests that are acceptable. An initiator lists the preferred first, and a target takes the first on
@@ -107,9 +98,7 @@ pub struct Offers {
     pub data_digest: Vec<DigestKind>,
     /// Connections for the session, 1 to 65535.
     pub max_connections: u16,
-    /// InitialR2T.
     pub initial_r2t: bool,
-    /// ImmediateData.
     pub immediate_data: bool,
     /// MaxRecvDataSegmentLength, 512 to 2^24 - 1.
     pub max_recv_data_segment_length: u32,
@@ -123,9 +112,7 @@ pub struct Offers {
     pub default_time2retain_s: u16,
     /// MaxOutstandingR2T, 1 to 65535.
     pub max_outstanding_r2t: u16,
-    /// DataPDUInOrder.
     pub data_pdu_in_order: bool,
-    /// DataSequenceInOrder.
     pub data_sequence_in_order: bool,
     /// 0 to 2.
     pub error_recovery_level: u8,

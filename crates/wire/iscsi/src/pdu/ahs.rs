@@ -102,6 +102,7 @@ fn set_once<T>(place: &mut Option<T>, value: T) -> Result<(), Malformed> {
 
 fn emit_segment(kind: u8, body: &[u8], out: &mut Vec<u8>) {
     // At most 245: the callers' bodies are of 4 bytes, or of a checked 244 at most.
+    debug_assert!(!body.is_empty() && body.len() <= CDB_BYTES_MAX - 16, "a segment of {} bytes", body.len());
     let length = body.len() as u16 + 1;
     out.extend_from_slice(&length.to_be_bytes());
     out.extend_from_slice(&[kind, 0]);

@@ -148,13 +148,12 @@ impl Bhs {
 
 /// The numbers that every PDU of a target carries (Data-In only with a status): what it counts of its statuses, and the
 /// command window.
+#[expect(missing_docs, reason = "where a name says all")]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TargetNumbers {
     /// StatSN: of this status, or of the next one in a PDU that is none.
     pub stat_sn: Sn,
-    /// ExpCmdSN.
     pub exp_cmd_sn: Sn,
-    /// MaxCmdSN.
     pub max_cmd_sn: Sn,
 }
 

@@ -20,21 +20,16 @@ pdus! {
         read: bool = READ,
         /// W: the command writes.
         write: bool = WRITE,
-        /// Task attribute.
         attribute: TaskAttribute = 1,
         /// Additional header segments, all together, in bytes (a multiple of 4, at most 1020); see [`super::Ahs`].
         total_ahs_length: usize = AHS_LENGTH,
         /// Immediate data, in bytes without padding.
         data_segment_length: u32 = DATA_LENGTH,
-        /// The logical unit's address.
         lun: Lun = 8,
-        /// Initiator Task Tag.
         itt: Itt = 16,
         /// EDTL: bytes that the initiator expects to move; of a bidirectional command, to write.
         expected_data_transfer_length: u32 = 20,
-        /// CmdSN.
         cmd_sn: Sn = 24,
-        /// ExpStatSN.
         exp_stat_sn: Sn = 28,
         /// The first sixteen bytes of the CDB, shorter ones filled with zeros.
         cdb: [u8; 16] = 32,
@@ -48,11 +43,9 @@ pdus! {
         response: Response = 2,
         /// SAM-5 status, valid if the command was completed.
         status: u8 = 3,
-        /// Initiator Task Tag.
         itt: Itt = 16,
         /// Of a read whose data was resent under new tags (ErrorRecoveryLevel above 0); else zero.
         snack_tag: u32 = 20,
-        /// StatSN, ExpCmdSN and MaxCmdSN.
         numbers: TargetNumbers = 24,
         /// ExpDataSN: number of Data-In (bidirectional: and R2T) PDUs sent for the command.
         exp_data_sn: Sn = 36,
@@ -70,11 +63,9 @@ pdus! {
         is_final: bool = FINAL,
         /// The R2T's LUN, for solicited data.
         lun: Lun = 8,
-        /// Initiator Task Tag of the task.
         itt: Itt = 16,
         /// Target Transfer Tag of the R2T; none for unsolicited data.
         ttt: Option<Ttt> = 20,
-        /// ExpStatSN.
         exp_stat_sn: Sn = 28,
         /// DataSN, from zero in each sequence.
         data_sn: Sn = 36,
@@ -94,13 +85,10 @@ pdus! {
         status: Option<DataInStatus> = 3,
         /// The logical unit, if an acknowledgement is requested.
         lun: Lun = 8,
-        /// Initiator Task Tag of the task.
         itt: Itt = 16,
         /// Target Transfer Tag for the acknowledgement, if requested.
         ttt: Option<Ttt> = 20,
-        /// ExpCmdSN.
         exp_cmd_sn: Sn = 28,
-        /// MaxCmdSN.
         max_cmd_sn: Sn = 32,
         /// DataSN, from zero.
         data_sn: Sn = 36,
@@ -114,7 +102,6 @@ pdus! {
     R2t(Bhs::expect_no_data, Bhs::new) {
         /// The logical unit, to be repeated in the data PDUs.
         lun: Lun = 8,
-        /// Initiator Task Tag.
         itt: Itt = 16,
         /// Target Transfer Tag, to be repeated in the data PDUs.
         ttt: Ttt = 20,
@@ -140,9 +127,7 @@ pdus! {
         itt: Itt = 16,
         /// The task concerned, for the functions that concern one.
         referenced_task: Option<Itt> = 20,
-        /// CmdSN.
         cmd_sn: Sn = 24,
-        /// ExpStatSN.
         exp_stat_sn: Sn = 28,
         /// ABORT TASK: the CmdSN of the task to abort.
         ref_cmd_sn: Sn = 32,
@@ -152,11 +137,8 @@ pdus! {
 
     /// What became of a task management request (section 11.6).
     TaskManagementResponse(Bhs::expect_no_data, Bhs::new) {
-        /// The response code.
         result: TaskManagementResult = 2,
-        /// Initiator Task Tag.
         itt: Itt = 16,
-        /// StatSN, ExpCmdSN and MaxCmdSN.
         numbers: TargetNumbers = 24,
     }
 }
@@ -203,13 +185,12 @@ pub enum Residual {
 }
 
 /// Status that travels with the last data.
+#[expect(missing_docs, reason = "where a name says all")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DataInStatus {
     /// SAM-5 status, without sense data.
     pub status: u8,
-    /// StatSN.
     pub stat_sn: Sn,
-    /// The residual.
     pub residual: Residual,
 }
 
@@ -317,6 +298,7 @@ impl Field for Response {
             Response::TargetFailure => 1,
             Response::VendorSpecific(number) => number,
         };
+        debug_assert!(number <= 1 || number >= 0x80, "a reserved response");
         bhs.set_u8(at, number);
     }
 }

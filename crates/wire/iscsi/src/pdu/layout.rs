@@ -25,6 +25,7 @@ macro_rules! pdus {
         $pdu:ident($expect:path, $blank:path) { $($(#[$field_doc:meta])* $field:ident: $type:ty = $place:expr,)* }
     )*) => {$(
         $(#[$doc])*
+        #[allow(missing_docs, reason = "of fields whose names are the standard's")]
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
         pub struct $pdu {
             $($(#[$field_doc])* pub $field: $type,)*

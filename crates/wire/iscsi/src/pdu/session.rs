@@ -18,17 +18,13 @@ pdus! {
         stage: Stage = CurrentStage,
         /// T and NSG: the stage that the initiator is ready to move to, if it is.
         transit_to: Option<Stage> = NextStage,
-        /// Version-max.
         version_max: u8 = 2,
-        /// Version-min.
         version_min: u8 = 3,
-        /// ISID.
         isid: Isid = 8,
         /// TSIH: zero for a new session.
         tsih: Tsih = 14,
         /// Initiator Task Tag, the same in all requests of a login.
         itt: Itt = 16,
-        /// CID.
         cid: Cid = 20,
         /// CmdSN of the first command; the same in all requests of a login.
         cmd_sn: Sn = 24,
@@ -48,19 +44,14 @@ pdus! {
         stage: Stage = CurrentStage,
         /// T and NSG: the stage that the login now is in, if it moves.
         transit_to: Option<Stage> = NextStage,
-        /// Version-max.
         version_max: u8 = 2,
-        /// Version-active.
         version_active: u8 = 3,
         /// As in the request.
         isid: Isid = 8,
         /// TSIH, in the last response; before, as in the request.
         tsih: Tsih = 14,
-        /// Initiator Task Tag.
         itt: Itt = 16,
-        /// StatSN, ExpCmdSN and MaxCmdSN.
         numbers: TargetNumbers = 24,
-        /// Status of the login.
         status: LoginStatus = 36,
         /// Text, in bytes without padding.
         data_segment_length: u32 = DATA_LENGTH,
@@ -70,25 +61,18 @@ pdus! {
     LogoutRequest(Bhs::expect_no_data, Bhs::new) {
         /// I: immediate delivery, outside the CmdSN order.
         immediate: bool = IMMEDIATE,
-        /// Reason code.
         reason: LogoutReason = 1,
-        /// Initiator Task Tag.
         itt: Itt = 16,
         /// The connection to close; without meaning if the session is to be closed.
         cid: Cid = 20,
-        /// CmdSN.
         cmd_sn: Sn = 24,
-        /// ExpStatSN.
         exp_stat_sn: Sn = 28,
     }
 
     /// Result of a logout (section 11.15).
     LogoutResponse(Bhs::expect_no_data, Bhs::new) {
-        /// The response code.
         result: LogoutResult = 2,
-        /// Initiator Task Tag.
         itt: Itt = 16,
-        /// StatSN, ExpCmdSN and MaxCmdSN.
         numbers: TargetNumbers = 24,
         /// Time2Wait: seconds before reassigning tasks or reconnecting.
         time2wait_s: u16 = 40,
@@ -112,9 +96,7 @@ pdus! {
         itt: Itt = 16,
         /// The tag of the response that this goes on from; none begins a new exchange.
         ttt: Option<Ttt> = 20,
-        /// CmdSN.
         cmd_sn: Sn = 24,
-        /// ExpStatSN.
         exp_stat_sn: Sn = 28,
         /// Text, in bytes without padding.
         data_segment_length: u32 = DATA_LENGTH,
@@ -134,7 +116,6 @@ pdus! {
         itt: Itt = 16,
         /// The tag to go on with; none if the exchange is over.
         ttt: Option<Ttt> = 20,
-        /// StatSN, ExpCmdSN and MaxCmdSN.
         numbers: TargetNumbers = 24,
         /// Text, in bytes without padding.
         data_segment_length: u32 = DATA_LENGTH,
@@ -152,9 +133,7 @@ pdus! {
         itt: Option<Itt> = 16,
         /// Target Transfer Tag of the NOP-In that this answers; none for a ping of the initiator.
         ttt: Option<Ttt> = 20,
-        /// CmdSN.
         cmd_sn: Sn = 24,
-        /// ExpStatSN.
         exp_stat_sn: Sn = 28,
         /// Ping data, in bytes without padding.
         data_segment_length: u32 = DATA_LENGTH,
@@ -182,9 +161,7 @@ pdus! {
     AsyncMessage(expect_no_task, of_no_task) {
         /// The logical unit, for the events that concern one.
         lun: Lun = 8,
-        /// StatSN, ExpCmdSN and MaxCmdSN.
         numbers: TargetNumbers = 24,
-        /// The event.
         event: AsyncEvent = 36,
         /// The vendor's own code, for vendors' events.
         vendor_code: u8 = 37,
@@ -205,7 +182,6 @@ pdus! {
         itt: Option<Itt> = 16,
         /// The Data-In's Target Transfer Tag, or the SNACK Tag, by kind; 0xffffffff for none.
         tag: u32 = 20,
-        /// ExpStatSN.
         exp_stat_sn: Sn = 28,
         /// BegRun: the first missing number; acknowledgements: the next expected one.
         first: Sn = 40,
@@ -217,9 +193,7 @@ pdus! {
     ///
     /// Its data segment is the header of the PDU that was not acceptable.
     Reject(expect_no_task, of_no_task) {
-        /// The reason.
         reason: RejectReason = 2,
-        /// StatSN, ExpCmdSN and MaxCmdSN.
         numbers: TargetNumbers = 24,
         /// Of a refused acknowledgement or SNACK: the next DataSN or R2TSN.
         data_sn: Sn = 36,

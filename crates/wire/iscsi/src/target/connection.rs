@@ -138,6 +138,11 @@ impl Connection {
     }
 
     pub(super) fn queue(&mut self, ready: PreparedPdu) {
+        debug_assert_eq!(
+            ready.bhs.data_segment_length() as usize,
+            ready.data.len(),
+            "the length of its data"
+        );
         self.urgent_bytes += ready.data.len();
         self.urgent.push_back(QueuedPdu::Prepared(Box::new(ready)));
     }
@@ -149,6 +154,7 @@ impl Connection {
             if self.receipts.len() == RECEIPTS_MAX {
                 self.receipts.remove(0);
             }
+            debug_assert!(self.receipts.len() < RECEIPTS_MAX, "receipts are bounded");
             self.receipts.push((self.stat_sn, receipt));
         }
     }

@@ -117,6 +117,7 @@ pub struct TmfId(pub(super) Key);
 pub struct LogoutId(pub(super) Key);
 
 /// An action for the driver.
+#[expect(missing_docs, reason = "where a name says all")]
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
     /// A command to begin. Commands come in CmdSN order, after their header has arrived and before any data.
@@ -127,31 +128,20 @@ pub enum Event {
     /// Data of the command announced just before, which was ahead of its CmdSN and was held with its data.
     /// The driver stores it at the task's data, as if it arrived now.
     StagedData {
-        /// The task.
         task: TaskId,
         /// Bytes from the start of the command's data.
         offset: u32,
-        /// The data.
         bytes: Vec<u8>,
     },
     /// All requested data have arrived, in order.
-    DataComplete {
-        /// The task.
-        task: TaskId,
-    },
+    DataComplete { task: TaskId },
     /// The data cannot become complete. The driver answers the command with the CHECK CONDITION of section
     /// 11.4.7.2; [`DataFault`] says which.
-    DataFailed {
-        /// The task.
-        task: TaskId,
-        /// The error.
-        fault: DataFault,
-    },
+    DataFailed { task: TaskId, fault: DataFault },
     /// Execute a task management function, then call [`super::Session::tmf_done`].
     TaskManagement(TmfRequest),
     /// List some targets by [`super::Session::text_reply`].
     SendTargets {
-        /// The requester.
         connection: ConnectionId,
         /// The targets requested.
         which: TextQuery,
@@ -161,40 +151,26 @@ pub enum Event {
         segment_max: usize,
     },
     /// A task known to the driver ended without a response: its connection is gone. Release its resources.
-    TaskGone {
-        /// The task.
-        task: TaskId,
-    },
+    TaskGone { task: TaskId },
     /// The initiator logged out another connection of its session, or one that is gone. It will send that
     /// connection's outstanding commands again after the response: when none of them can reach the medium any
     /// more, call [`super::Session::logout_done`].
-    LogoutPending {
-        /// The logout.
-        logout: LogoutId,
-    },
+    LogoutPending { logout: LogoutId },
     /// The initiator acknowledged the status of a [`super::Response`] with this receipt.
     Acknowledged(Receipt),
     /// A PDU is queued on a connection that the driver would not poll otherwise: an acknowledgement on
     /// another connection, or a timeout, released it. Call [`super::Session::poll_transmit`].
-    TransmitReady {
-        /// The connection.
-        connection: ConnectionId,
-    },
+    TransmitReady { connection: ConnectionId },
     /// Close the connection after sending what `poll_transmit` returned for it, then remove it.
-    Close {
-        /// The connection.
-        connection: ConnectionId,
-        /// The reason.
-        reason: CloseReason,
-    },
+    Close { connection: ConnectionId, reason: CloseReason },
 }
 
 /// A SCSI command.
+#[expect(missing_docs, reason = "where a name says all")]
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Command {
     /// Its task.
     pub task: TaskId,
-    /// The logical unit's address.
     pub lun: Lun,
     /// The task attribute (SAM-5).
     pub attribute: TaskAttribute,
@@ -238,11 +214,11 @@ pub enum DataFault {
 }
 
 /// A task management function to execute.
+#[expect(missing_docs, reason = "where a name says all")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TmfRequest {
     /// Its identifier, for the response.
     pub tmf: TmfId,
-    /// The requester.
     pub connection: ConnectionId,
     /// The function. TASK REASSIGN, and ABORT TASK for tasks that do not exist, are answered by the machine
     /// and never come here.

@@ -86,6 +86,7 @@ impl Session {
         connection.keepalive.note_received(now);
         let incoming = std::mem::take(&mut connection.incoming);
         let reserved = std::mem::take(&mut connection.reserved_bytes);
+        debug_assert!(self.staged_bytes >= reserved, "reserved bytes are staged ones");
         self.staged_bytes -= reserved;
         self.staging_limit = self.staging_limit.saturating_add(reserved);
         if !digest_ok {
@@ -174,6 +175,7 @@ impl Session {
     /// Keeps a request until its data segment has arrived, which may be immediately.
     fn await_segment(&mut self, id: ConnectionId, kind: RequestKind, cmd_sn: Sn, immediate: bool) {
         if let Some(connection) = self.connection_mut(id) {
+            debug_assert!(matches!(connection.incoming, Incoming::Dropped), "another segment is awaited");
             let since = connection.header_at;
             let request = Request { connection: id, since, kind, data: Vec::new(), cmd_sn, immediate };
             connection.incoming = Incoming::Request(Box::new(request));
@@ -275,6 +277,7 @@ impl Session {
     }
 
     fn accept_command(&mut self, id: ConnectionId, pdu: &ScsiCommand, ahs: &Ahs<'_>, order: CmdSnOrder) {
+        debug_assert_ne!(order, CmdSnOrder::Ignored, "CmdSN {}", pdu.cmd_sn);
         let inbound = Inbound::new(pdu, &self.config.parameters);
         let key = self.tasks.insert(Task {
             connection: id,
@@ -310,6 +313,10 @@ impl Session {
     }
 
     fn announce(&mut self, command: Command) {
+        debug_assert!(
+            self.tasks.get(command.task.key).is_some_and(|task| !task.announced),
+            "announced twice"
+        );
         let task = command.task;
         self.counters.commands += 1;
         self.active += u32::from(!command.immediate);
@@ -347,6 +354,7 @@ impl Session {
 
     fn release_command(&mut self, key: Key) {
         let Some(waiting) = self.tasks.get_mut(key).and_then(|task| task.waiting.take()) else { return };
+        debug_assert!(!waiting.command.immediate, "an immediate command waits for no CmdSN");
         let HeldCommand { command, staged, overrun, .. } = *waiting;
         let task = command.task;
         if overrun {
@@ -474,6 +482,10 @@ impl Session {
 
     /// A segment held by the machine is charged from its header on: the peer may take any time to send it.
     fn reserve(&mut self, id: ConnectionId, length: usize) -> Destination {
+        debug_assert!(
+            self.connection(id).is_some_and(|connection| connection.reserved_bytes == 0),
+            "two segments at once"
+        );
         self.count_staged(length);
         if let Some(connection) = self.connection_mut(id) {
             connection.reserved_bytes = staged_cost(length);
@@ -487,6 +499,7 @@ impl Session {
     }
 
     pub(super) fn count_staged(&mut self, length: usize) {
+        debug_assert!(self.has_staging_room(length), "{length} bytes beyond the staging room");
         self.staged_bytes += staged_cost(length);
         self.staging_limit = self.staging_limit.saturating_sub(staged_cost(length));
     }

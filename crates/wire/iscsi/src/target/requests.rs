@@ -128,6 +128,7 @@ impl Session {
             return self.answer_logout(by, itt, LogoutResult::CleanupFailed, None);
         }
         let logout = LogoutId(self.logouts.insert(Logout { by, itt, result }));
+        debug_assert!(self.logouts.len() <= LOGOUTS_MAX, "too many logouts are pending");
         self.events.push_back(Event::LogoutPending { logout });
     }
 
@@ -278,6 +279,7 @@ impl Connection {
     }
 
     fn say_text(&mut self, request: &TextRequest, data: Vec<u8>, is_final: bool, continues: bool) {
+        debug_assert!(!(is_final && continues), "text that is over and goes on");
         let ttt = if is_final { None } else { self.text.next_tag() };
         self.text.ttt = ttt;
         let pdu = TextResponse {
@@ -305,6 +307,7 @@ fn send_targets(value: &str, is_discovery: bool) -> Option<TextQuery> {
 }
 
 /// An asynchronous message to an initiator.
+#[expect(missing_docs, reason = "where a name says all")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Notice<'a> {
     /// A SCSI event, with its sense data.
@@ -315,24 +318,15 @@ pub enum Notice<'a> {
         sense: &'a [u8],
     },
     /// Log this connection out within that time (whole seconds, at most 65,535); it is closed otherwise.
-    LogoutRequested {
-        /// The time.
-        within: Duration,
-    },
+    LogoutRequested { within: Duration },
     /// This connection is dropped, and closed after the message.
     ConnectionDropped,
     /// All connections of the session are dropped; this one is closed after the message.
     SessionDropped,
     /// Renegotiate parameters within that time.
-    NegotiationRequested {
-        /// The time.
-        within: Duration,
-    },
+    NegotiationRequested { within: Duration },
     /// The session's tasks on this logical unit are being terminated.
-    TasksTerminated {
-        /// The logical unit.
-        lun: Lun,
-    },
+    TasksTerminated { lun: Lun },
 }
 
 impl Session {

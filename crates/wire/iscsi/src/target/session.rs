@@ -210,6 +210,7 @@ impl Session {
     pub(super) fn remove_task(&mut self, key: Key) -> Option<Task> {
         let task = self.tasks.remove(key)?;
         self.tags.remove(task.itt);
+        debug_assert_eq!(self.tags.len(), self.tasks.len(), "each task has its tag");
         self.staged_bytes -= task.staged_bytes();
         if task.immediate {
             self.immediate -= 1;
@@ -224,6 +225,10 @@ impl Session {
         let doomed: Vec<Key> =
             self.tasks.iter().filter(|(_, task)| task.connection == id).map(|(key, _)| key).collect();
         doomed.into_iter().for_each(|key| self.drop_task(key));
+        debug_assert!(
+            self.tasks.iter().all(|(_, task)| task.connection != id),
+            "a task outlives its connection"
+        );
     }
 
     pub(super) fn drop_task(&mut self, key: Key) {

@@ -206,12 +206,14 @@ impl Inbound {
 
     /// The immediate data have arrived.
     pub(super) fn immediate_arrived(&mut self, length: u32) {
+        debug_assert!(self.immediate_pending && self.received == 0, "immediate data come first, and once");
         self.immediate_pending = false;
         self.received += length;
     }
 
     /// The data of a Data-Out that [`Inbound::check`] accepted have arrived.
     pub(super) fn arrived(&mut self, length: u32, is_final: bool) {
+        debug_assert!(!self.immediate_pending, "immediate data come first");
         self.received += length;
         self.data_sn = self.data_sn.next();
         if is_final {
@@ -235,6 +237,10 @@ impl Inbound {
 
     /// Whether all data announced or requested have arrived or been dropped.
     pub(super) fn is_drained(&self) -> bool {
+        debug_assert!(
+            self.done <= self.sent && self.sent <= self.asked,
+            "R2Ts are asked for, sent and fulfilled in turn"
+        );
         !self.unsolicited_open && !self.immediate_pending && self.done >= self.sent
     }
 
@@ -264,6 +270,10 @@ impl Inbound {
             return None;
         }
         let burst = self.burst(self.sent, rules)?;
+        debug_assert!(
+            burst.length > 0 && burst.offset >= self.received,
+            "an R2T for nothing, or for data that are here"
+        );
         self.sent += 1;
         Some(burst)
     }
@@ -284,10 +294,12 @@ impl Inbound {
         if self.done >= self.sent || self.unsolicited_open || ttt != r2t_tag(key, self.done) {
             return None;
         }
+        debug_assert!(self.burst_start <= self.received, "solicited data begin behind the unsolicited ones");
         self.burst(self.done, rules).map(|burst| burst.offset + burst.length)
     }
 
     fn end_sequence(&mut self, solicited: bool) {
+        debug_assert!(self.done <= self.sent, "more R2Ts fulfilled than sent");
         self.data_sn = Sn(0);
         match solicited {
             true => self.done = self.done.saturating_add(1).min(self.sent),
@@ -369,6 +381,11 @@ impl Outbound {
 
     /// The next range; `None` if all data have been sent.
     pub(super) fn next_chunk(&mut self, limits: Limits, lengths: ExpectedLengths) -> Option<Chunk> {
+        debug_assert!(
+            self.sent <= self.data_in && self.data_in <= lengths.read,
+            "more Data-In than expected"
+        );
+        debug_assert!(limits.segment > 0 && limits.burst > 0, "limits that let nothing pass");
         let left = self.data_in - self.sent;
         if left == 0 {
             return None;
@@ -432,12 +449,17 @@ const GOOD: u8 = 0;
 pub(super) struct Tags(HashMap<u32, Key, BuildHasherDefault<TagHasher>>);
 
 impl Tags {
+    pub(super) fn len(&self) -> usize {
+        self.0.len()
+    }
+
     pub(super) fn find(&self, itt: Itt) -> Option<Key> {
         self.0.get(&itt.get()).copied()
     }
 
     pub(super) fn insert(&mut self, itt: Itt, key: Key) {
-        self.0.insert(itt.get(), key);
+        let before = self.0.insert(itt.get(), key);
+        debug_assert!(before.is_none(), "tag {itt} names two tasks");
     }
 
     pub(super) fn remove(&mut self, itt: Itt) {

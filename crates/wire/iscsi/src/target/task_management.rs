@@ -33,6 +33,7 @@ impl Session {
     /// A function has been executed, or has failed.
     pub fn tmf_done(&mut self, tmf: TmfId, result: TaskManagementResult) {
         if let Some(tmf) = self.tmfs.remove(tmf.0) {
+            debug_assert!(tmf.waiting.is_none(), "the driver knows of no function that waits");
             *self.active_count(tmf.immediate) -= 1;
             match fence_of(&tmf) {
                 Some(scope) => self.respond_fenced(&tmf, scope, result),
@@ -258,6 +259,7 @@ impl Session {
     ) -> Key {
         *self.active_count(pdu.immediate) += 1;
         let &TaskManagementRequest { itt, immediate, function, lun, .. } = pdu;
+        debug_assert!(waiting.is_none() || immediate, "only immediate functions wait");
         let timeout = Timeout::new(ARRIVE_WITHIN);
         let waiting = waiting.map(|pdu| DelayedTmf { pdu, timeout });
         self.tmfs.insert(Tmf { connection, itt, function, lun, immediate, waiting })
@@ -359,6 +361,7 @@ impl Session {
     /// Section 4.2.2.3.3: "takes note of last-sent and unacknowledged StatSN on each of the connections", by
     /// a ping behind everything queued there.
     fn begin_fence(&mut self, requester: ConnectionId, scope: FenceScope, answer: Box<PreparedPdu>) {
+        debug_assert!(!self.fences.is_active(), "one fence at a time");
         let number = self.fences.begun.wrapping_add(1);
         self.fences.begun = number;
         let others: Vec<ConnectionId> =
@@ -438,6 +441,7 @@ impl Session {
     /// All responses before it have arrived. "The fence … MUST NOT be considered cleared" before it has
     /// arrived too.
     fn send_fenced(&mut self, fence: Fence, answer: Box<PreparedPdu>) -> Fence {
+        debug_assert!(fence.unacknowledged.is_empty(), "an older response may still be passed");
         let is_last = answer.then.is_some();
         if let Some(connection) = self.connection_mut(fence.requester) {
             connection.responses.push_back(QueuedPdu::Prepared(answer));
@@ -454,6 +458,7 @@ impl Session {
 
     /// Queues the blocked PDUs, up to the next fenced response.
     fn release_blocked(&mut self) {
+        debug_assert!(!self.fences.is_active(), "the fence still blocks them");
         while let Some(Blocked { connection: id, say }) = self.fences.blocked.pop_front() {
             match say {
                 BlockedPdu::Fenced(scope, ready) => return self.begin_fence(id, scope, ready),

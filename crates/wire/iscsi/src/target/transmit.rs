@@ -13,11 +13,11 @@ use crate::serial::Sn;
 use crate::slab::Key;
 
 /// A PDU to send. The driver adds padding and digests ([`crate::framing::Framing`]).
+#[expect(missing_docs, reason = "where a name says all")]
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Transmit {
     /// Its header. Targets send no additional header segments.
     pub header: Bhs,
-    /// Its data.
     pub payload: Payload,
     /// This is the task's last PDU: when it is sent, its data may be freed.
     pub last_of: Option<TaskId>,
@@ -117,6 +117,10 @@ impl Session {
     fn emit_data_in(&mut self, id: ConnectionId, key: Key, itt: Itt, chunk: Chunk) -> Transmit {
         let task = TaskId { key, connection: id };
         let status = chunk.with_status.then(|| self.take_status(id, key));
+        debug_assert!(
+            chunk.length > 0 && (chunk.is_final || status.is_none()),
+            "a status before the last data"
+        );
         let mut header = DataIn {
             is_final: chunk.is_final,
             acknowledge: false,
@@ -179,7 +183,11 @@ impl Session {
 
     fn dequeue_response(&mut self, id: ConnectionId) {
         if let Some(connection) = self.connection_mut(id) {
-            connection.responses.pop_front();
+            let first = connection.responses.pop_front();
+            debug_assert!(
+                matches!(first, Some(QueuedPdu::Response(_))),
+                "a response stays in front until its last PDU"
+            );
         }
     }
 
@@ -211,6 +219,7 @@ impl Session {
     /// Every PDU of a target carries the present command window.
     fn stamp_window(&mut self, header: &mut Bhs) {
         let max_cmd_sn = self.window.open(self.active);
+        debug_assert!(self.window.exp_cmd_sn().le(max_cmd_sn.next()), "MaxCmdSN below ExpCmdSN - 1");
         header.set_u32(EXP_CMD_SN, self.window.exp_cmd_sn().0);
         header.set_u32(MAX_CMD_SN, max_cmd_sn.0);
     }
@@ -233,9 +242,9 @@ const EXP_CMD_SN: usize = 28;
 const MAX_CMD_SN: usize = 32;
 
 /// The response to a command.
+#[expect(missing_docs, reason = "where a name says all")]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Response<'a> {
-    /// SAM-5 status.
     pub status: u8,
     /// Sense data; empty for none. Bytes beyond 65,535 are not sent.
     pub sense: &'a [u8],
@@ -300,6 +309,7 @@ impl Session {
 
     fn queue_response(&mut self, key: Key) {
         let Some(task) = self.tasks.get_mut(key) else { return };
+        debug_assert!(task.outbound.is_some() && !task.queued, "no response, or one that is queued");
         task.queued = true;
         let (id, lun) = (task.connection, task.lun);
         if self.fences.holds(lun) {

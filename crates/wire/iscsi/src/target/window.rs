@@ -79,6 +79,10 @@ impl Window {
         if self.max_cmd_sn.lt(scope) {
             self.max_cmd_sn = scope;
         }
+        debug_assert!(
+            self.exp_cmd_sn.distance(self.max_cmd_sn.next()) <= self.depth,
+            "a window beyond its depth"
+        );
         self.max_cmd_sn
     }
 
@@ -97,6 +101,8 @@ impl Window {
 
     /// The CmdSN that is next has arrived.
     pub(super) fn advance(&mut self) {
+        debug_assert!(self.exp_cmd_sn.le(self.max_cmd_sn), "a CmdSN beyond the window");
+        debug_assert!(!matches!(self.held.front(), Some(Some(_))), "what is held for this CmdSN is skipped");
         self.held.pop_front();
         self.exp_cmd_sn = self.exp_cmd_sn.next();
         self.closings += u64::from(self.is_closed());
@@ -104,6 +110,7 @@ impl Window {
 
     /// Holds an entry whose [`CmdSnOrder`] is ahead.
     pub(super) fn hold(&mut self, cmd_sn: Sn, what: Held) {
+        debug_assert_eq!(self.order(cmd_sn), CmdSnOrder::Ahead, "CmdSN {cmd_sn}");
         let ahead = self.exp_cmd_sn.distance(cmd_sn) as usize;
         if self.held.len() <= ahead {
             self.held.resize_with(ahead + 1, || None);
@@ -120,6 +127,7 @@ impl Window {
 
     /// The commands held below this CmdSN.
     pub(super) fn held_before(&self, cmd_sn: Sn) -> Vec<Key> {
+        debug_assert!(self.exp_cmd_sn.le(cmd_sn), "nothing is held below ExpCmdSN");
         let ahead = self.exp_cmd_sn.distance(cmd_sn) as usize;
         let command = |held: &Option<Held>| match held {
             Some(Held::Command(key)) => Some(*key),
