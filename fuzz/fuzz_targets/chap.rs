@@ -1,29 +1,15 @@
 //! Both sides of CHAP hear anything: neither believes a peer that does not know the secret.
 #![no_main]
 
-use iscsi::chap::{
-    Algorithm, Authenticator, Challenge, ChapClaim, ChapPolicy, Claimant, Credentials, Secret,
-};
+use iscsi::chap::{Authenticator, Claimant};
 use iscsi::text;
 use libfuzzer_sys::fuzz_target;
-use script::Script;
+use script::{Script, chap_claim, chap_policy};
 
 fuzz_target!(|bytes: &[u8]| {
     let mut script = Script(bytes);
-    let credentials =
-        |name: &str, secret: &[u8]| Credentials { name: name.to_owned(), secret: Secret::new(secret) };
-    let mut authenticator = Authenticator::new(ChapPolicy {
-        algorithms: Algorithm::ALL.to_vec(),
-        initiators: [credentials("alice", b"twelve or more")].into(),
-        target: Some(credentials("disk", b"the target's own")),
-        challenge: Challenge { identifier: 1, bytes: vec![0xaa; 16] },
-    });
-    let ours = Challenge { identifier: 2, bytes: vec![0xbb; 16] };
-    let mut claimant = Claimant::new(ChapClaim {
-        algorithms: Algorithm::ALL.to_vec(),
-        initiator: credentials("alice", b"twelve or more"),
-        target: Some((credentials("disk", b"the target's own"), ours)),
-    });
+    let mut authenticator = Authenticator::new(chap_policy());
+    let mut claimant = Claimant::new(chap_claim());
     while !script.is_over() {
         let text = script.text();
         let Ok(pairs) = text::parse(&text) else { continue };

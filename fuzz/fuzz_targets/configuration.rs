@@ -12,36 +12,12 @@ const GOOD: &str = include_str!("../../crates/serve/daemon/src/config/reference.
 /// The secrets in it.
 const SECRETS: [&str; 2] = ["twelve-bytes-and-more", "another-long-secret"];
 
+#[rustfmt::skip]
 const WORDS: &[&str] = &[
-    "0",
-    "1",
-    "-1",
-    "65536",
-    "18446744073709551616",
-    "1e400",
-    "true",
-    "\"4KiB\"",
-    "\"9999999TiB\"",
-    "\"ram:64MiB\"",
-    "\"fault:[ram:1MiB]?x\"",
-    "\"10s\"",
-    "\"127.0.0.1:0\"",
-    "\"[::]:3260\"",
-    "\"iqn.2026-01.com.example:t\"",
-    "[1, 2, 3]",
-    "[[volume]]",
-    "[[target]]",
-    "[",
-    "]",
-    "{",
-    "}",
-    "\"",
-    "'",
-    "\n",
-    "=",
-    ".",
-    "é",
-    "\u{1}",
+    "0", "1", "-1", "65536", "18446744073709551616", "1e400", "true", "\"4KiB\"", "\"9999999TiB\"",
+    "\"ram:64MiB\"", "\"fault:[ram:1MiB]?x\"", "\"10s\"", "\"127.0.0.1:0\"", "\"[::]:3260\"",
+    "\"iqn.2026-01.com.example:t\"", "[1, 2, 3]", "[[volume]]", "[[target]]", "[", "]", "{", "}", "\"", "'",
+    "\n", "=", ".", "é", "\u{1}",
 ];
 
 fuzz_target!(|bytes: &[u8]| {

@@ -12,39 +12,11 @@ const GOOD: &str = "[global]\nioengine=libaio\ndirect=1\nsize=64m\nruntime=10s\n
                     rate_iops=1000,500\nrandom_distribution=zoned:90/10:10/90\noffset=10%\n\
                     [other]\nrw=randread\nbsrange=4k-64k\nthinktime=1ms\nnumber_ios=1000\noffset_increment=1m\n";
 
+#[rustfmt::skip]
 const WORDS: &[&str] = &[
-    "0",
-    "1",
-    "100",
-    "101%",
-    "-1",
-    "0x10",
-    "18446744073709551616",
-    "4k",
-    "64KiB",
-    "4k,,8k",
-    "1e400",
-    "[a]",
-    "[global]",
-    "[",
-    "]",
-    "=",
-    ":",
-    "/",
-    ",",
-    ";",
-    "\n",
-    "\0",
-    "é",
-    "zipf:1.1",
-    "pareto:0.2",
-    "loops=2",
-    "include other.fio",
-    "stonewall",
-    "numjobs=200",
-    "iodepth=65536",
-    "bs=64m",
-    "unit_base=8",
+    "0", "1", "100", "101%", "-1", "0x10", "18446744073709551616", "4k", "64KiB", "4k,,8k", "1e400", "[a]",
+    "[global]", "[", "]", "=", ":", "/", ",", ";", "\n", "\0", "é", "zipf:1.1", "pareto:0.2", "loops=2",
+    "include other.fio", "stonewall", "numjobs=200", "iodepth=65536", "bs=64m", "unit_base=8",
 ];
 
 /// None at all, one that is too small for most, an ordinary one, and more than any.

@@ -1,14 +1,13 @@
 //! An initiator's login hears anything: it ends in bounded time, and attaches to no target that cannot prove itself.
 #![no_main]
 
-use iscsi::chap::{Algorithm, Challenge, ChapClaim, Credentials, Secret};
 use iscsi::login::{InitiatorConfig, InitiatorEvent, InitiatorLogin, LOGIN_DATA_BYTES_MAX};
 use iscsi::name::Name;
 use iscsi::negotiate::{Offers, SessionType};
 use iscsi::pdu::{Cid, Isid, Itt, LoginRequest, Tsih};
 use iscsi::serial::Sn;
 use libfuzzer_sys::fuzz_target;
-use script::{LOGIN_FLAGS, Script};
+use script::{LOGIN_FLAGS, Script, chap_claim};
 
 const LOGIN_RESPONSE: u8 = 0x23;
 
@@ -32,14 +31,6 @@ fuzz_target!(|bytes: &[u8]| {
 });
 
 fn config(chap: bool) -> InitiatorConfig {
-    let credentials =
-        |name: &str, secret: &[u8]| Credentials { name: name.to_owned(), secret: Secret::new(secret) };
-    let ours = Challenge { identifier: 2, bytes: vec![0xbb; 16] };
-    let claim = ChapClaim {
-        algorithms: Algorithm::ALL.to_vec(),
-        initiator: credentials("alice", b"twelve or more"),
-        target: Some((credentials("disk", b"the target's own"), ours)),
-    };
     InitiatorConfig {
         initiator_name: Name::new("iqn.2026-11.org.example:host").expect("a name"),
         target_name: Name::new("iqn.2026-11.org.example:disk").ok(),
@@ -49,7 +40,7 @@ fn config(chap: bool) -> InitiatorConfig {
         cid: Cid(0),
         itt: Itt::ZERO,
         cmd_sn: Sn(1),
-        chap: chap.then_some(claim),
+        chap: chap.then(chap_claim),
         offers: Offers::of_initiator(),
         session: None,
     }

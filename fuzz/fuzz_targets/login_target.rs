@@ -1,7 +1,6 @@
 //! A target's login hears anything: it ends in bounded time, and lets nobody in without a secret.
 #![no_main]
 
-use iscsi::chap::{Algorithm, Challenge, ChapPolicy, Credentials, Secret};
 use iscsi::login::{
     Acceptance, Admission, Grant, LOGIN_DATA_BYTES_MAX, TargetEvent, TargetLogin, TargetPolicy,
 };
@@ -9,7 +8,7 @@ use iscsi::negotiate::Offers;
 use iscsi::pdu::{LoginResponse, LoginStatus, Tsih};
 use iscsi::serial::Sn;
 use libfuzzer_sys::fuzz_target;
-use script::{LOGIN_FLAGS, Script};
+use script::{LOGIN_FLAGS, Script, chap_policy};
 
 const LOGIN_REQUEST: u8 = 0x43;
 
@@ -47,16 +46,10 @@ fuzz_target!(|bytes: &[u8]| {
 });
 
 fn admission(script: &mut Script<'_>, chap: bool) -> Admission {
-    let policy = ChapPolicy {
-        algorithms: Algorithm::ALL.to_vec(),
-        initiators: [Credentials { name: "alice".to_owned(), secret: Secret::new(b"twelve or more") }].into(),
-        target: None,
-        challenge: Challenge { identifier: 1, bytes: vec![0xaa; 16] },
-    };
     match script.byte() {
         0..0xf0 => Admission::Accept(Box::new(Acceptance {
             target_portal_group_tag: Some(1),
-            authentication: chap.then_some(policy),
+            authentication: chap.then(chap_policy),
             offers: Offers::of_target(),
             session: None,
             refusal: (script.byte() > 0xf8).then_some(LoginStatus::SessionDoesNotExist),

@@ -228,10 +228,9 @@ fn header(script: &mut Script<'_>) -> Bhs {
     let mut bhs = Bhs([0; BHS_BYTES]);
     bhs.set_u8(0, OPCODES[usize::from(script.byte()) % OPCODES.len()]);
     bhs.set_u8(1, script.byte());
-    let length = script.byte();
-    bhs.set_u24(5, if length < 100 { 0 } else { u32::from(length) - 100 });
+    bhs.set_u24(5, script.segment_length());
     for at in (16..BHS_BYTES).step_by(4) {
-        bhs.set_u32(at, word(script));
+        bhs.set_u32(at, script.word());
     }
     if script.byte() >= 0xf8 {
         let at = usize::from(script.byte()) % BHS_BYTES;
@@ -239,12 +238,4 @@ fn header(script: &mut Script<'_>) -> Bhs {
         bhs.set_u8(at, value);
     }
     bhs
-}
-
-fn word(script: &mut Script<'_>) -> u32 {
-    match script.byte() {
-        small @ 0..160 => u32::from(small),
-        near @ 160..192 => u32::MAX - u32::from(near - 160),
-        192.. => script.bytes(4).iter().fold(0, |word, &byte| word << 8 | u32::from(byte)),
-    }
 }

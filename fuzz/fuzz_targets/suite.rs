@@ -4,7 +4,7 @@
 use bench::plan::Step;
 use bench::suite;
 use libfuzzer_sys::fuzz_target;
-use script::{Script, assert_in_text, edited};
+use script::{Script, assert_in_text, assert_measurable, edited};
 
 const GOOD: &str = concat!(
     include_str!("../../crates/measure/bench/suites/iometer-sweep.toml"),
@@ -15,34 +15,11 @@ const GOOD: &str = concat!(
     "distribution = { hot = [90, 10] }\ndata = \"stamped\"\nclients = 2\nsessions = 3\nread-ahead = \"1MiB\"\n",
 );
 
+#[rustfmt::skip]
 const WORDS: &[&str] = &[
-    "0",
-    "1",
-    "100",
-    "101",
-    "-1",
-    "1e400",
-    "nan",
-    "18446744073709551616",
-    "\"4KiB\"",
-    "\"9999999TiB\"",
-    "\"64MiB\"",
-    "\"10s\"",
-    "[1, 2, 3]",
-    "[[]]",
-    "{ zipf = 1.1 }",
-    "{ pareto = 0.2 }",
-    "{block}",
-    "{",
-    "}",
-    "[",
-    "]",
-    "\"",
-    "\n",
-    "true",
-    "clients = [1, 2, 256]",
-    "drain-after = 500",
-    "é",
+    "0", "1", "100", "101", "-1", "1e400", "nan", "18446744073709551616", "\"4KiB\"", "\"9999999TiB\"",
+    "\"64MiB\"", "\"10s\"", "[1, 2, 3]", "[[]]", "{ zipf = 1.1 }", "{ pareto = 0.2 }", "{block}", "{", "}",
+    "[", "]", "\"", "\n", "true", "clients = [1, 2, 256]", "drain-after = 500", "é",
 ];
 
 fuzz_target!(|bytes: &[u8]| {
@@ -54,15 +31,7 @@ fuzz_target!(|bytes: &[u8]| {
             return;
         }
     };
-    let mut names: Vec<&str> = suite.cells().map(|cell| cell.name.as_str()).collect();
-    names.sort_unstable();
-    assert!(names.windows(2).all(|two| two[0] != two[1]), "two cells are called the same: {names:?}");
-    for cell in suite.cells() {
-        assert!(!cell.roles.is_empty() && cell.roles.iter().all(|role| role.workload.depth > 0));
-        for accesses in cell.roles.iter().map(|role| &role.workload.accesses) {
-            assert_eq!(accesses.iter().map(|access| u32::from(access.share.get())).sum::<u32>(), 100);
-        }
-    }
+    assert_measurable(&suite);
     assert!(suite.steps.iter().any(|step| matches!(step, Step::Measure { .. })));
     assert!(suite.longest_s().is_finite());
 });

@@ -4,10 +4,8 @@
 //! the parsers and into the machines behind them; or it is raw bytes. Every choice takes a byte, and a script that
 //! has run out chooses zero.
 
-mod edits;
-
-pub use edits::{assert_in_text, edited};
-
+use bench::plan::Suite;
+use iscsi::chap::{Algorithm, Challenge, ChapClaim, ChapPolicy, Credentials, Secret};
 use iscsi::keys;
 use iscsi::pdu::{BHS_BYTES, Bhs};
 
@@ -33,6 +31,20 @@ impl<'a> Script<'a> {
     /// One of these.
     pub fn pick<'b, T: ?Sized>(&mut self, choices: &[&'b T]) -> &'b T {
         choices[usize::from(self.byte()) % choices.len()]
+    }
+
+    /// A number: a small one most often, or one just below the wrap.
+    pub fn word(&mut self) -> u32 {
+        match self.byte() {
+            small @ 0..160 => u32::from(small),
+            near @ 160..192 => u32::MAX - u32::from(near - 160),
+            192.. => self.bytes(4).iter().fold(0, |word, &byte| word << 8 | u32::from(byte)),
+        }
+    }
+
+    /// The length of a data segment: none, or up to 155 bytes.
+    pub fn segment_length(&mut self) -> u32 {
+        u32::from(self.byte()).saturating_sub(100)
     }
 
     /// So many bytes, or as many as are left.
@@ -91,43 +103,92 @@ impl<'a> Script<'a> {
 pub const LOGIN_FLAGS: &[u8] = &[0x00, 0x81, 0x83, 0x04, 0x87, 0x40, 0x44];
 
 /// Values that mean something to some key, and some that nearly do.
+#[rustfmt::skip]
 const VALUES: &[&str] = &[
-    "Yes",
-    "No",
-    "None",
-    "CRC32C",
-    "CRC32C,None",
-    "CHAP",
-    "CHAP,None",
-    "KRB5",
-    "Normal",
-    "Discovery",
-    "All",
-    "iqn.2026-11.org.example:host",
-    "iqn.2026-11.org.example:disk",
-    "eui.02004567a425678d",
-    "0",
-    "1",
-    "2",
-    "5",
-    "8,7,6,5",
-    "511",
-    "512",
-    "8192",
-    "65536",
-    "262144",
-    "16777215",
-    "16777216",
-    "0xffffffff",
-    "4294967296",
-    "3600",
-    "0x",
-    "0x0102030405060708090a0b0c0d0e0f10",
-    "0bAAECAwQFBgcICQ==",
-    "alice",
-    "NotUnderstood",
-    "Irrelevant",
-    "Reject",
-    "RFC3720,ResponseFence",
-    "",
+    "Yes", "No", "None", "CRC32C", "CRC32C,None", "CHAP", "CHAP,None", "KRB5", "Normal", "Discovery", "All",
+    "iqn.2026-11.org.example:host", "iqn.2026-11.org.example:disk", "eui.02004567a425678d", "0", "1", "2",
+    "5", "8,7,6,5", "511", "512", "8192", "65536", "262144", "16777215", "16777216", "0xffffffff",
+    "4294967296", "3600", "0x", "0x0102030405060708090a0b0c0d0e0f10", "0bAAECAwQFBgcICQ==", "alice",
+    "NotUnderstood", "Irrelevant", "Reject", "RFC3720,ResponseFence", "",
 ];
+
+/// What a target requires of an initiator that has to prove itself.
+pub fn chap_policy() -> ChapPolicy {
+    ChapPolicy {
+        algorithms: Algorithm::ALL.to_vec(),
+        initiators: [credentials("alice", b"twelve or more")].into(),
+        target: Some(credentials("disk", b"the target's own")),
+        challenge: Challenge { identifier: 1, bytes: vec![0xaa; 16] },
+    }
+}
+
+/// The same initiator, and what it requires of the target.
+pub fn chap_claim() -> ChapClaim {
+    let challenge = Challenge { identifier: 2, bytes: vec![0xbb; 16] };
+    ChapClaim {
+        algorithms: Algorithm::ALL.to_vec(),
+        initiator: credentials("alice", b"twelve or more"),
+        target: Some((credentials("disk", b"the target's own"), challenge)),
+    }
+}
+
+fn credentials(name: &str, secret: &[u8]) -> Credentials {
+    Credentials { name: name.to_owned(), secret: Secret::new(secret) }
+}
+
+/// `good` with as many changes as the script has, or the rest of the script as it is.
+pub fn edited(good: &str, script: &mut Script<'_>, words: &[&str]) -> String {
+    if script.byte() >= 0xe0 {
+        return String::from_utf8_lossy(script.0).into_owned();
+    }
+    let mut lines: Vec<String> = good.lines().map(str::to_owned).collect();
+    while !script.is_over() && !lines.is_empty() && lines.len() < 1000 {
+        edit(&mut lines, script, words);
+    }
+    lines.join("\n")
+}
+
+/// One change of one line: a word or letters instead of some of its letters, away with it, there twice, or elsewhere.
+fn edit(lines: &mut Vec<String>, script: &mut Script<'_>, words: &[&str]) {
+    let at = usize::from(u16::from_be_bytes([script.byte(), script.byte()])) % lines.len();
+    let elsewhere = usize::from(script.byte()) % lines.len();
+    match script.byte() {
+        0..0xa0 => {
+            let letters: Vec<char> = lines[at].chars().collect();
+            let from = usize::from(script.byte()) % (letters.len() + 1);
+            let to = (from + usize::from(script.byte() % 16)).min(letters.len());
+            let instead = match script.byte() {
+                0..0xc0 => script.pick(words).to_owned(),
+                count => String::from_utf8_lossy(script.bytes(usize::from(count - 0xc0))).into_owned(),
+            };
+            lines[at] = letters[..from].iter().collect::<String>() + &instead;
+            lines[at].extend(&letters[to..]);
+        }
+        0xa0..0xc0 => {
+            lines.remove(at);
+        }
+        0xc0..0xe0 => lines.insert(elsewhere, lines[at].clone()),
+        _ => lines.swap(at, elsewhere),
+    }
+}
+
+/// That a mistake stands where the text has a line and a column, or just behind.
+pub fn assert_in_text(text: &str, line: usize, column: usize) {
+    let lines = text.split('\n').count();
+    assert!((1..=lines + 1).contains(&line), "line {line} of {lines}");
+    let letters = text.split('\n').nth(line - 1).map_or(0, |line| line.chars().count());
+    assert!((1..=letters + 1).contains(&column), "column {column} of {letters} in line {line}");
+}
+
+/// That cells have names of their own, and each something to do.
+pub fn assert_measurable(suite: &Suite) {
+    let mut names: Vec<&str> = suite.cells().map(|cell| cell.name.as_str()).collect();
+    names.sort_unstable();
+    assert!(names.windows(2).all(|two| two[0] != two[1]), "two cells are called the same: {names:?}");
+    for cell in suite.cells() {
+        assert!(!cell.roles.is_empty() && cell.roles.iter().all(|role| role.workload.depth > 0));
+        for accesses in cell.roles.iter().map(|role| &role.workload.accesses) {
+            assert_eq!(accesses.iter().map(|access| u32::from(access.share.get())).sum::<u32>(), 100);
+        }
+    }
+}

@@ -374,11 +374,6 @@ impl Claimant {
         self.step == ClaimantStep::Done
     }
 
-    /// Whether our response has been sent, or is about to be.
-    pub fn has_answered(&self) -> bool {
-        matches!(self.step, ClaimantStep::Proof(_) | ClaimantStep::Done)
-    }
-
     /// Takes in the keys of one response, and appends what is to be said to them.
     pub fn handle(&mut self, pairs: &[Pair<'_>], out: &mut Vec<u8>) -> Result<(), ChapError> {
         self.step = match self.step {

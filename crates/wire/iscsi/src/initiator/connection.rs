@@ -143,7 +143,7 @@ pub(super) enum Incoming {
     Data {
         key: Key,
         length: u32,
-        done: Option<CommandStatus>,
+        status: Option<CommandStatus>,
     },
     /// It is sense data, or empty.
     Response(CommandStatus),

@@ -88,11 +88,11 @@ impl Session {
         }
         match incoming {
             Incoming::Nothing | Incoming::Dropped => Ok(()),
-            Incoming::Data { key, length, done } => {
+            Incoming::Data { key, length, status } => {
                 self.land(now, key, length);
-                done.map_or(Ok(()), |done| self.end(now, done, Box::default()))
+                status.map_or(Ok(()), |status| self.end(now, status, Box::default()))
             }
-            Incoming::Response(done) => self.end(now, done, sense(inline)?),
+            Incoming::Response(status) => self.end(now, status, sense(inline)?),
             Incoming::Text(pdu, key) => self.handle_text_response(id, &pdu, key, inline),
             Incoming::PingResponse(key) => {
                 self.handle_ping_response(now, id, key, inline);
@@ -177,14 +177,14 @@ impl Session {
         };
         let offset = task.inbound.take(pdu)?;
         task.clock.data(now, &task.outbound);
-        let done = pdu.status.map(|status| CommandStatus {
+        let status = pdu.status.map(|status| CommandStatus {
             key,
             response: Response::Completed,
             status: status.status,
             residual: status.residual,
             read_residual: Residual::None,
         });
-        let incoming = Incoming::Data { key, length: pdu.data_segment_length, done };
+        let incoming = Incoming::Data { key, length: pdu.data_segment_length, status };
         Ok((incoming, Destination::Task { task: TaskId(key), offset }))
     }
 

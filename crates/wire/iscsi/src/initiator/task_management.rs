@@ -60,21 +60,17 @@ impl Session {
         let doomed: Vec<Key> =
             self.exchanges.iter().filter(|(_, entry)| entry.connection() == id).map(|(key, _)| key).collect();
         for key in doomed {
-            self.exchange_connection_lost(key);
-        }
-    }
-
-    fn exchange_connection_lost(&mut self, key: Key) {
-        match self.exchanges.get(key) {
-            Some(Exchange::Task(_)) => self.fail(key, Failure::ConnectionLost),
-            Some(Exchange::Tmf(_)) => self.tmf_connection_lost(key),
-            Some(&Exchange::Logout { connection, leaving }) => {
-                self.exchanges.remove(key);
-                self.logout_lost(connection, leaving);
+            match self.exchanges.get(key) {
+                Some(Exchange::Task(_)) => self.fail(key, Failure::ConnectionLost),
+                Some(Exchange::Tmf(_)) => self.tmf_connection_lost(key),
+                Some(&Exchange::Logout { connection, leaving }) => {
+                    self.exchanges.remove(key);
+                    self.logout_lost(connection, leaving);
+                }
+                Some(Exchange::Ping { .. }) => self.fail_ping(key),
+                Some(Exchange::Text(_)) => drop(self.exchanges.remove(key)),
+                None => {}
             }
-            Some(Exchange::Ping { .. }) => self.fail_ping(key),
-            Some(Exchange::Text(_)) => drop(self.exchanges.remove(key)),
-            None => {}
         }
     }
 

@@ -181,14 +181,10 @@ impl Session {
             }
         }
         for id in to_ask {
-            self.probe(now, id);
-        }
-    }
-
-    fn probe(&mut self, now: Instant, id: ConnectionId) {
-        let is_sent = self.send_ping(id, &[], true).is_some();
-        if let Some(connection) = self.connection_mut(id) {
-            connection.probe.ask(now, is_sent);
+            let is_sent = self.send_ping(id, &[], true).is_some();
+            if let Some(connection) = self.connection_mut(id) {
+                connection.probe.ask(now, is_sent);
+            }
         }
     }
 

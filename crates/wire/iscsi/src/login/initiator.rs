@@ -252,7 +252,9 @@ impl InitiatorLogin {
         }
         let pairs = text::parse(text).map_err(LoginFailure::MalformedText)?;
         let mut out = Vec::new();
-        self.note_portal_group(&pairs);
+        let tag = pairs.iter().find(|pair| pair.key == Key::TargetPortalGroupTag.name());
+        let tag = tag.and_then(|pair| u16::try_from(text::number(pair.value)?).ok());
+        self.target_portal_group_tag = self.target_portal_group_tag.or(tag);
         if self.stage == Stage::SecurityNegotiation {
             self.authentication.handle(&pairs, &mut out)?;
         }
@@ -263,40 +265,25 @@ impl InitiatorLogin {
         answered.map_err(LoginFailure::Negotiation)?;
         match response.transit_to {
             Some(Stage::FullFeature) => return self.finish(response),
-            Some(next) => self.enter(next, &mut out)?,
+            // The operational stage, which requires that authentication is complete.
+            Some(_) if !self.authentication.is_done() => return Err(LoginFailure::OutOfTurn),
+            Some(next) => {
+                debug_assert!(next > self.stage, "a login goes forward");
+                self.stage = next;
+                self.negotiator.open(&mut out);
+            }
             None => {}
         }
         self.request = Pieces::new(out);
-        self.requested_stage = self.next_wish();
-        self.send_request();
-        Ok(())
-    }
-
-    fn note_portal_group(&mut self, pairs: &[Pair<'_>]) {
-        let tag = pairs.iter().find(|pair| pair.key == Key::TargetPortalGroupTag.name());
-        let tag = tag.and_then(|pair| u16::try_from(text::number(pair.value)?).ok());
-        self.target_portal_group_tag = self.target_portal_group_tag.or(tag);
-    }
-
-    /// Enters the operational stage, which requires that authentication is complete.
-    fn enter(&mut self, next: Stage, out: &mut Vec<u8>) -> Result<(), LoginFailure> {
-        if !self.authentication.is_done() {
-            return Err(LoginFailure::OutOfTurn);
-        }
-        debug_assert!(next > self.stage, "a login goes forward");
-        self.stage = next;
-        self.negotiator.open(out);
-        Ok(())
-    }
-
-    /// The stage to request: the next, unless authentication is incomplete.
-    fn next_wish(&self) -> Option<Stage> {
-        match self.stage {
+        // The next stage, unless authentication is incomplete.
+        self.requested_stage = match self.stage {
             Stage::SecurityNegotiation => {
                 self.authentication.may_move().then_some(Stage::OperationalNegotiation)
             }
             Stage::OperationalNegotiation | Stage::FullFeature => Some(Stage::FullFeature),
-        }
+        };
+        self.send_request();
+        Ok(())
     }
 
     fn finish(&mut self, response: &LoginResponse) -> Result<(), LoginFailure> {
@@ -358,7 +345,7 @@ impl Authentication {
 
     /// Whether our response has been computed, and the target has not accepted it.
     fn is_answered(&self) -> bool {
-        matches!(self, Authentication::Running(chap) if chap.has_answered())
+        matches!(self, Authentication::Running(chap) if chap.has_proved())
     }
 
     /// Whether the target may change the stage. A target that never answered AuthMethod=None accepts it.

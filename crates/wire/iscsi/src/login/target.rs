@@ -119,7 +119,10 @@ impl TargetLogin {
     pub fn admit(&mut self, admission: Admission) {
         match std::mem::replace(&mut self.phase, LoginPhase::Done) {
             LoginPhase::AwaitingAdmission(request, first, text) => match admission {
-                Admission::Accept(acceptance) => self.accept(*acceptance, request, &first, &text),
+                Admission::Accept(acceptance) => {
+                    let negotiation = Box::new(Negotiation::new(*acceptance, request));
+                    self.answer(negotiation, &first, &text).unwrap_or_else(|error| self.fail(error));
+                }
                 Admission::Refuse(status) => self.fail(LoginError::Refused(status)),
                 Admission::Redirect { address, permanent } => self.redirect(&address, permanent),
             },
@@ -182,19 +185,17 @@ impl TargetLogin {
         }
         let request = LoginRequest::parse(bhs)?;
         if self.pdus == 1 {
-            self.begin(&request)?;
+            // The initiator chooses the first stage (section 6.3). Only version 0 exists (section 11.12.4).
+            self.stage = request.stage;
+            if request.version_min > VERSION {
+                return Err(LoginError::Version);
+            }
         } else if !latest.is_same_login(&before) {
             return Err(LoginError::IdentityChanged);
         } else if request.stage != self.stage {
             return Err(LoginError::WrongStage);
         }
         self.take(&request, data)
-    }
-
-    /// The initiator chooses the first stage (section 6.3). Only version 0 exists (section 11.12.4).
-    fn begin(&mut self, request: &LoginRequest) -> Result<(), LoginError> {
-        self.stage = request.stage;
-        if request.version_min > VERSION { Err(LoginError::Version) } else { Ok(()) }
     }
 
     fn take(&mut self, request: &LoginRequest, data: &[u8]) -> Result<(), LoginError> {
@@ -244,17 +245,6 @@ impl TargetLogin {
         self.events.push_back(TargetEvent::Admit(admission.clone()));
         self.phase = LoginPhase::AwaitingAdmission(admission, *request, text);
         Ok(())
-    }
-
-    fn accept(
-        &mut self,
-        acceptance: Acceptance,
-        request: AdmissionRequest,
-        first: &LoginRequest,
-        text: &[u8],
-    ) {
-        let negotiation = Box::new(Negotiation::new(acceptance, request));
-        self.answer(negotiation, first, text).unwrap_or_else(|error| self.fail(error));
     }
 
     /// Answers a complete text, and moves to the next stage if requested and allowed.

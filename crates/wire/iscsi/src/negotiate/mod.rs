@@ -54,7 +54,7 @@ pub struct Negotiator {
     parameters: Parameters,
     is_leading: bool,
     progress: [Progress; keys::TABLE.len()],
-    heard: ReceivedKeys,
+    received_keys: ReceivedKeys,
 }
 
 /// State of a key.
@@ -75,7 +75,7 @@ impl Negotiator {
             parameters,
             is_leading: true,
             progress: [Progress::Open; keys::TABLE.len()],
-            heard: ReceivedKeys::default(),
+            received_keys: ReceivedKeys::default(),
         }
     }
 
@@ -88,7 +88,7 @@ impl Negotiator {
             parameters,
             is_leading: false,
             progress: [Progress::Open; keys::TABLE.len()],
-            heard: ReceivedKeys::default(),
+            received_keys: ReceivedKeys::default(),
         }
     }
 
@@ -105,7 +105,7 @@ impl Negotiator {
     /// Records the keys of a text, also those that belong to the login: none may be declared or negotiated
     /// twice.
     pub fn note_keys(&mut self, pairs: &[Pair<'_>]) -> Result<(), NegotiationError> {
-        self.heard.take(pairs)
+        self.received_keys.take(pairs)
     }
 
     /// Processes pairs whose keys have been recorded, and appends the replies.

@@ -167,7 +167,7 @@ impl Connection {
 
     /// Why all connections were to be closed after a queued PDU, if they were.
     pub(super) fn closes_all(&self) -> Option<CloseReason> {
-        self.responses.iter().find_map(|say| match say {
+        self.responses.iter().find_map(|pdu| match pdu {
             QueuedPdu::Prepared(ready) => ready.closes_all(),
             QueuedPdu::Response(_) | QueuedPdu::R2t(_) | QueuedPdu::FencePing(_) => None,
         })
@@ -194,7 +194,7 @@ pub(super) struct TextExchange {
     pub(super) asked: Option<(TextRequest, Vec<u8>, TextQuery)>,
     /// The driver has more to say after `outgoing`: where that begins.
     pub(super) rest: Option<(TextQuery, String)>,
-    pub(super) heard: ReceivedKeys,
+    pub(super) received_keys: ReceivedKeys,
 }
 
 impl TextExchange {
@@ -206,7 +206,7 @@ impl TextExchange {
             tags: 0,
             asked: None,
             rest: None,
-            heard: ReceivedKeys::default(),
+            received_keys: ReceivedKeys::default(),
         }
     }
 
@@ -216,7 +216,7 @@ impl TextExchange {
         self.outgoing = Pieces::default();
         self.rest = None;
         self.ttt = None;
-        self.heard = ReceivedKeys::default();
+        self.received_keys = ReceivedKeys::default();
     }
 
     pub(super) fn next_tag(&mut self) -> Option<Ttt> {

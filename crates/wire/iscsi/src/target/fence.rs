@@ -72,7 +72,7 @@ pub(super) struct Ping {
 #[derive(Debug)]
 pub(super) struct Blocked {
     pub(super) connection: ConnectionId,
-    pub(super) say: BlockedPdu,
+    pub(super) pdu: BlockedPdu,
 }
 
 #[derive(Debug)]
@@ -93,15 +93,15 @@ impl Fences {
     }
 
     fn will_block(&self, lun: Lun) -> bool {
-        self.blocked.iter().any(|blocked| match &blocked.say {
+        self.blocked.iter().any(|blocked| match &blocked.pdu {
             BlockedPdu::Fenced(scope, _) => scope.covers(lun),
             BlockedPdu::Plain(_) => false,
         })
     }
 
     /// Blocks a PDU until the end of the fence.
-    pub(super) fn hold(&mut self, connection: ConnectionId, say: QueuedPdu) {
-        self.blocked.push_back(Blocked { connection, say: BlockedPdu::Plain(say) });
+    pub(super) fn hold(&mut self, connection: ConnectionId, pdu: QueuedPdu) {
+        self.blocked.push_back(Blocked { connection, pdu: BlockedPdu::Plain(pdu) });
     }
 
     /// Number of blocked PDUs.
@@ -118,7 +118,7 @@ impl Fences {
         let active = self.active.iter().filter(|fence| fence.requester == id);
         let answers = active.filter_map(|fence| fence.answer.as_deref());
         let blocked = self.blocked.iter().filter(|blocked| blocked.connection == id);
-        let waiting = blocked.filter_map(|blocked| match &blocked.say {
+        let waiting = blocked.filter_map(|blocked| match &blocked.pdu {
             BlockedPdu::Plain(QueuedPdu::Prepared(ready)) | BlockedPdu::Fenced(_, ready) => Some(&**ready),
             BlockedPdu::Plain(_) => None,
         });

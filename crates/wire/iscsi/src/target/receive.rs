@@ -299,16 +299,13 @@ impl Session {
         let command = command(TaskId { key, connection: id }, pdu, ahs);
         match order {
             CmdSnOrder::Ahead => self.hold_command(key, pdu.cmd_sn, command),
-            CmdSnOrder::Next | CmdSnOrder::Ignored => self.announce_next(command),
-        }
-    }
-
-    fn announce_next(&mut self, command: Command) {
-        let immediate = command.immediate;
-        self.announce(command);
-        if !immediate {
-            self.window.advance();
-            self.release();
+            CmdSnOrder::Next | CmdSnOrder::Ignored => {
+                self.announce(command);
+                if !pdu.immediate {
+                    self.window.advance();
+                    self.release();
+                }
+            }
         }
     }
 
@@ -358,21 +355,16 @@ impl Session {
         let HeldCommand { command, staged, overrun, .. } = *waiting;
         let task = command.task;
         if overrun {
-            return self.refuse_overrun(task, &staged);
+            // There was no room for its data: TASK SET FULL, so that the initiator retries (SAM-5 5.3.1).
+            self.staged_bytes -= staged.iter().map(|staged| staged_cost(staged.bytes.len())).sum::<usize>();
+            self.active += 1;
+            return self.respond(task, Response { status: TASK_SET_FULL, ..Response::default() });
         }
         self.announce(command);
         for StagedData { offset, bytes } in staged {
             self.staged_bytes -= staged_cost(bytes.len());
             self.events.push_back(Event::StagedData { task, offset, bytes });
         }
-    }
-
-    /// There was no room for the data of a held command: TASK SET FULL, so that the initiator retries (SAM-5
-    /// 5.3.1).
-    fn refuse_overrun(&mut self, task: TaskId, staged: &[StagedData]) {
-        self.staged_bytes -= staged.iter().map(|staged| staged_cost(staged.bytes.len())).sum::<usize>();
-        self.active += 1;
-        self.respond(task, Response { status: TASK_SET_FULL, ..Response::default() });
     }
 }
 

@@ -24,11 +24,11 @@ use crate::keepalive::Due;
 use crate::keys::{Key, answer};
 use crate::negotiate::SessionType;
 use crate::pdu::{
-    AsyncEvent, AsyncMessage, Cid, Itt, LogoutReason, LogoutRequest, LogoutResponse, LogoutResult, Lun,
-    NopIn, NopOut, RejectReason, TargetNumbers, TextRequest, TextResponse,
+    AsyncEvent, AsyncMessage, Itt, LogoutReason, LogoutRequest, LogoutResponse, LogoutResult, Lun, NopIn,
+    NopOut, RejectReason, TargetNumbers, TextRequest, TextResponse,
 };
 use crate::slab;
-use crate::text::{self, Pair, Pieces};
+use crate::text::{self, Pieces};
 
 impl Session {
     /// Processes expired timeouts.
@@ -81,9 +81,14 @@ const LOGOUTS_MAX: usize = 64;
 
 impl Session {
     pub(super) fn handle_logout(&mut self, id: ConnectionId, pdu: &LogoutRequest) {
-        match (pdu.reason, self.with_cid(pdu.cid)) {
+        let named = self.connections().find(|&(_, cid)| cid == pdu.cid).map(|(id, _)| id);
+        match (pdu.reason, named) {
             (LogoutReason::CloseSession, _) => self.log_out_session(id, pdu.itt),
-            (LogoutReason::CloseConnection, Some(closed)) if closed == id => self.log_out_own(id, pdu.itt),
+            (LogoutReason::CloseConnection, Some(closed)) if closed == id => {
+                self.end_own_tasks(id);
+                let close = Some(CloseAfter::One(id, CloseReason::Logout));
+                self.answer_logout(id, pdu.itt, LogoutResult::Success, close);
+            }
             (LogoutReason::CloseConnection, Some(closed)) => self.log_out_other(id, closed, pdu.itt),
             // Its commands may still be executing: the requester needs to know when they are not.
             (LogoutReason::CloseConnection, None) => self.hold_logout(id, pdu.itt, LogoutResult::CidNotFound),
@@ -92,10 +97,6 @@ impl Session {
                 self.answer_logout(id, pdu.itt, LogoutResult::RecoveryNotSupported, None);
             }
         }
-    }
-
-    fn with_cid(&self, cid: Cid) -> Option<ConnectionId> {
-        self.connections().find(|&(_, known)| known == cid).map(|(id, _)| id)
     }
 
     fn log_out_session(&mut self, id: ConnectionId, itt: Itt) {
@@ -107,12 +108,6 @@ impl Session {
         }
         self.end_own_tasks(id);
         self.answer_logout(id, itt, LogoutResult::Success, Some(CloseAfter::All(CloseReason::Logout)));
-    }
-
-    fn log_out_own(&mut self, id: ConnectionId, itt: Itt) {
-        self.end_own_tasks(id);
-        let close = CloseAfter::One(id, CloseReason::Logout);
-        self.answer_logout(id, itt, LogoutResult::Success, Some(close));
     }
 
     fn log_out_other(&mut self, id: ConnectionId, closed: ConnectionId, itt: Itt) {
@@ -210,7 +205,7 @@ impl Session {
             return self.events.push_back(Event::SendTargets { connection: id, which, from, segment_max });
         }
         match exchange.incoming.add(data, request.continues) {
-            Ok(None) => connection.ask_for_more(request),
+            Ok(None) => connection.say_text(request, Vec::new(), false, false), // the rest of it
             Ok(Some(text)) => self.answer_text(id, request, &text),
             Err(_) => self.reject(id, RejectReason::ProtocolError),
         }
@@ -222,7 +217,7 @@ impl Session {
         let mut query = None;
         let mut reply = Vec::new();
         let Some(connection) = self.connection_mut(id) else { return };
-        if connection.text.heard.take(&pairs).is_err() {
+        if connection.text.received_keys.take(&pairs).is_err() {
             // Section 6.4: a Reject PDU with a reason of "Protocol Error", and the negotiation is reset.
             connection.text.restart();
             return self.reject(id, RejectReason::ProtocolError);
@@ -230,7 +225,11 @@ impl Session {
         for pair in pairs {
             match Key::find(pair.key) {
                 Some(Key::SendTargets) => query = send_targets(pair.value, is_discovery),
-                Some(Key::MaxRecvDataSegmentLength) => connection.take_segment_max(pair, &mut reply),
+                // Section 13.12: a declaration, of 512 to 2^24-1 bytes. It applies to what is sent from now on.
+                Some(Key::MaxRecvDataSegmentLength) => match text::number(pair.value) {
+                    Some(bytes @ 512..=0xff_ffff) => connection.peer_segment_max = bytes,
+                    Some(_) | None => text::append(&mut reply, pair.key, answer::REJECT),
+                },
                 // Declared, not negotiated: no response.
                 Some(Key::InitiatorAlias) => {}
                 // All other keys are restricted to the login ("IO" and "LO" in section 13), InitiatorName
@@ -254,14 +253,6 @@ impl Session {
 }
 
 impl Connection {
-    /// Section 13.12: a declaration, of 512 to 2^24-1 bytes. It applies to what is sent from now on.
-    fn take_segment_max(&mut self, pair: Pair<'_>, reply: &mut Vec<u8>) {
-        match text::number(pair.value) {
-            Some(bytes @ 512..=0xff_ffff) => self.peer_segment_max = bytes,
-            Some(_) | None => text::append(reply, pair.key, answer::REJECT),
-        }
-    }
-
     fn reply(&mut self, request: &TextRequest, text: Vec<u8>) {
         self.text.outgoing = Pieces::new(text);
         self.say_piece(request);
@@ -272,10 +263,6 @@ impl Connection {
         let continues = is_cut || self.text.rest.is_some();
         let is_final = request.is_final && !continues;
         self.say_text(request, data, is_final, continues);
-    }
-
-    fn ask_for_more(&mut self, request: &TextRequest) {
-        self.say_text(request, Vec::new(), false, false);
     }
 
     fn say_text(&mut self, request: &TextRequest, data: Vec<u8>, is_final: bool, continues: bool) {
@@ -351,7 +338,8 @@ impl Session {
         }
         let data = notice.sense_segment();
         let message = notice.message(connection.cid.0, times, data.len() as u32);
-        let then = notice.closes().then_some(CloseAfter::One(id, CloseReason::Dropped));
+        let closes = matches!(notice, Notice::ConnectionDropped | Notice::SessionDropped);
+        let then = closes.then_some(CloseAfter::One(id, CloseReason::Dropped));
         connection.queue(PreparedPdu { bhs: message.emit(), data, is_status: true, then });
     }
 }
@@ -385,10 +373,6 @@ impl Notice<'_> {
         let Notice::Scsi { sense, .. } = self else { return Vec::new() };
         let length = u16::try_from(sense.len()).unwrap_or(u16::MAX - 2);
         [&length.to_be_bytes(), &sense[..usize::from(length)]].concat()
-    }
-
-    fn closes(&self) -> bool {
-        matches!(self, Notice::ConnectionDropped | Notice::SessionDropped)
     }
 }
 

@@ -110,10 +110,10 @@ pub(super) struct Inbound {
     unsolicited_open: bool,
     /// Start of the solicited data.
     burst_start: u32,
-    /// R2Ts by number: below `done` fulfilled, below `sent` sent, below `asked` to be sent.
-    done: u32,
+    /// R2Ts by number: below `fulfilled` answered, below `sent` sent, below `planned` to be sent.
+    fulfilled: u32,
     sent: u32,
-    asked: u32,
+    planned: u32,
     /// Next DataSN of the current sequence.
     data_sn: Sn,
     fault: Option<DataFault>,
@@ -217,7 +217,7 @@ impl Inbound {
         self.received += length;
         self.data_sn = self.data_sn.next();
         if is_final {
-            self.end_sequence(self.done < self.sent);
+            self.end_sequence(self.fulfilled < self.sent);
         }
     }
 
@@ -232,16 +232,16 @@ impl Inbound {
     pub(super) fn fail(&mut self, fault: DataFault) {
         self.fault = Some(fault);
         self.immediate_pending = false;
-        self.asked = self.sent;
+        self.planned = self.sent;
     }
 
     /// Whether all data announced or requested have arrived or been dropped.
     pub(super) fn is_drained(&self) -> bool {
         debug_assert!(
-            self.done <= self.sent && self.sent <= self.asked,
+            self.fulfilled <= self.sent && self.sent <= self.planned,
             "R2Ts are asked for, sent and fulfilled in turn"
         );
-        !self.unsolicited_open && !self.immediate_pending && self.done >= self.sent
+        !self.unsolicited_open && !self.immediate_pending && self.fulfilled >= self.sent
     }
 
     /// Determines the next step.
@@ -254,19 +254,19 @@ impl Inbound {
             self.complete = true;
             return NextStep::Complete;
         }
-        if self.asked == 0 {
+        if self.planned == 0 {
             self.burst_start = self.received;
         }
         let bursts = (wanted - self.burst_start).div_ceil(rules.max_burst_length.max(1));
-        let allowed = self.done.saturating_add(u32::from(rules.max_outstanding_r2t.max(1)));
-        let more = bursts.min(allowed).saturating_sub(self.asked);
-        self.asked += more;
+        let allowed = self.fulfilled.saturating_add(u32::from(rules.max_outstanding_r2t.max(1)));
+        let more = bursts.min(allowed).saturating_sub(self.planned);
+        self.planned += more;
         if more == 0 { NextStep::Wait } else { NextStep::SendR2ts(more) }
     }
 
     /// The next R2T to send, if it is still needed.
     pub(super) fn send_r2t(&mut self, rules: &Parameters) -> Option<Burst> {
-        if self.sent >= self.asked {
+        if self.sent >= self.planned {
             return None;
         }
         let burst = self.burst(self.sent, rules)?;
@@ -291,18 +291,18 @@ impl Inbound {
 
     /// The end of the burst that `ttt` may bring data for now.
     fn open_burst_end(&self, ttt: Ttt, key: Key, rules: &Parameters) -> Option<u32> {
-        if self.done >= self.sent || self.unsolicited_open || ttt != r2t_tag(key, self.done) {
+        if self.fulfilled >= self.sent || self.unsolicited_open || ttt != r2t_tag(key, self.fulfilled) {
             return None;
         }
         debug_assert!(self.burst_start <= self.received, "solicited data begin behind the unsolicited ones");
-        self.burst(self.done, rules).map(|burst| burst.offset + burst.length)
+        self.burst(self.fulfilled, rules).map(|burst| burst.offset + burst.length)
     }
 
     fn end_sequence(&mut self, solicited: bool) {
-        debug_assert!(self.done <= self.sent, "more R2Ts fulfilled than sent");
+        debug_assert!(self.fulfilled <= self.sent, "more R2Ts fulfilled than sent");
         self.data_sn = Sn(0);
         match solicited {
-            true => self.done = self.done.saturating_add(1).min(self.sent),
+            true => self.fulfilled = self.fulfilled.saturating_add(1).min(self.sent),
             false => self.unsolicited_open = false,
         }
     }

@@ -333,11 +333,11 @@ const ARRIVE_WITHIN: Duration = Duration::from_secs(2);
 impl Session {
     /// Queues a PDU after all responses so far, blocked ones included.
     pub(super) fn queue_after_responses(&mut self, id: ConnectionId, bhs: Bhs, then: Option<CloseAfter>) {
-        let say = QueuedPdu::Prepared(Box::new(PreparedPdu { bhs, data: Vec::new(), is_status: true, then }));
+        let pdu = QueuedPdu::Prepared(Box::new(PreparedPdu { bhs, data: Vec::new(), is_status: true, then }));
         if self.fences.is_active() {
-            self.fences.hold(id, say);
+            self.fences.hold(id, pdu);
         } else if let Some(connection) = self.connection_mut(id) {
-            connection.responses.push_back(say);
+            connection.responses.push_back(pdu);
         }
     }
 
@@ -351,7 +351,7 @@ impl Session {
     ) {
         let ready = Box::new(PreparedPdu { bhs, data: Vec::new(), is_status: true, then });
         if self.fences.is_active() {
-            self.fences.blocked.push_back(Blocked { connection: id, say: BlockedPdu::Fenced(scope, ready) });
+            self.fences.blocked.push_back(Blocked { connection: id, pdu: BlockedPdu::Fenced(scope, ready) });
         } else {
             self.begin_fence(id, scope, ready);
             self.advance_fence();
@@ -459,12 +459,12 @@ impl Session {
     /// Queues the blocked PDUs, up to the next fenced response.
     fn release_blocked(&mut self) {
         debug_assert!(!self.fences.is_active(), "the fence still blocks them");
-        while let Some(Blocked { connection: id, say }) = self.fences.blocked.pop_front() {
-            match say {
+        while let Some(Blocked { connection: id, pdu }) = self.fences.blocked.pop_front() {
+            match pdu {
                 BlockedPdu::Fenced(scope, ready) => return self.begin_fence(id, scope, ready),
-                BlockedPdu::Plain(say) => {
+                BlockedPdu::Plain(pdu) => {
                     if let Some(connection) = self.connection_mut(id) {
-                        connection.responses.push_back(say);
+                        connection.responses.push_back(pdu);
                         self.events.push_back(Event::TransmitReady { connection: id });
                     }
                 }

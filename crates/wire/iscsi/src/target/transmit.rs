@@ -31,11 +31,11 @@ impl Session {
     pub fn poll_transmit(&mut self, id: ConnectionId) -> Option<Transmit> {
         loop {
             let connection = self.connection_mut(id)?;
-            if let Some(say) = connection.urgent.pop_front() {
-                if let QueuedPdu::Prepared(ready) = &say {
+            if let Some(pdu) = connection.urgent.pop_front() {
+                if let QueuedPdu::Prepared(ready) = &pdu {
                     connection.urgent_bytes -= ready.data.len();
                 }
-                if let Some(transmit) = self.emit_dequeued(id, say) {
+                if let Some(transmit) = self.emit_dequeued(id, pdu) {
                     return Some(transmit);
                 }
             } else if let Some(&QueuedPdu::Response(key)) = connection.responses.front() {
@@ -43,8 +43,8 @@ impl Session {
                     return Some(transmit);
                 }
             } else {
-                let say = connection.responses.pop_front()?;
-                if let Some(transmit) = self.emit_dequeued(id, say) {
+                let pdu = connection.responses.pop_front()?;
+                if let Some(transmit) = self.emit_dequeued(id, pdu) {
                     return Some(transmit);
                 }
             }
@@ -52,8 +52,8 @@ impl Session {
     }
 
     /// Emits a dequeued PDU, unless it has become obsolete.
-    fn emit_dequeued(&mut self, id: ConnectionId, say: QueuedPdu) -> Option<Transmit> {
-        match say {
+    fn emit_dequeued(&mut self, id: ConnectionId, pdu: QueuedPdu) -> Option<Transmit> {
+        match pdu {
             QueuedPdu::Prepared(ready) => Some(self.emit_prepared(id, *ready)),
             QueuedPdu::R2t(key) => self.emit_r2t(id, key),
             QueuedPdu::FencePing(number) => self.emit_fence_ping(id, number),

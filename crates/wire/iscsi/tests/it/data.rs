@@ -1,5 +1,6 @@
 //! Data both ways, with nothing going wrong.
 
+use iscsi::negotiate::Parameters;
 use iscsi::pdu::{Lun, Pdu, Residual};
 
 use crate::disk;
@@ -12,41 +13,31 @@ fn r2ts(pair: &Pair) -> Vec<(u32, u32)> {
     })
 }
 
+/// A short write goes with its command; a long one is immediate, then unsolicited, then solicited by bursts; with InitialR2T
+/// and without ImmediateData all of it is asked for.
 #[test]
-fn a_short_write_goes_with_its_command() {
-    let mut pair = Pair::new();
-    let data = pattern(1, 4096);
-    let write = pair.write(0, 512, &data);
-    pair.deliver();
-    assert_eq!(pair.status(write), Some(0));
-    assert_eq!(pair.disk.read(512, 4096), data);
-    assert_eq!(r2ts(&pair), []);
-}
-
-#[test]
-fn a_long_write_is_immediate_then_unsolicited_then_solicited_by_bursts() {
-    let mut setup = Setup::new();
-    setup.parameters.first_burst_length = 20_000;
-    setup.parameters.max_burst_length = 32_768;
-    let mut pair = setup.build();
-    let data = pattern(2, 100_000);
-    let write = pair.write(0, 0, &data);
-    pair.deliver();
-    assert_eq!(pair.status(write), Some(0));
-    assert_eq!(pair.disk.read(0, 100_000), data);
-    assert_eq!(r2ts(&pair), [(20_000, 32_768), (52_768, 32_768), (85_536, 14_464)]);
-}
-
-#[test]
-fn initial_r2t_without_immediate_data_asks_for_everything() {
-    let mut setup = Setup::new();
-    setup.parameters.initial_r2t = true;
-    setup.parameters.immediate_data = false;
-    let mut pair = setup.build();
-    let write = pair.write(0, 0, &pattern(3, 10_000));
-    pair.deliver();
-    assert_eq!(pair.status(write), Some(0));
-    assert_eq!(r2ts(&pair), [(0, 10_000)]);
+fn a_write_is_asked_for_as_agreed() {
+    type Change = fn(&mut Parameters);
+    let rows: [(Change, usize, &[(u32, u32)]); 3] = [
+        (|_| {}, 4096, &[]),
+        (
+            |agreed| (agreed.first_burst_length, agreed.max_burst_length) = (20_000, 32_768),
+            100_000,
+            &[(20_000, 32_768), (52_768, 32_768), (85_536, 14_464)],
+        ),
+        (|agreed| (agreed.initial_r2t, agreed.immediate_data) = (true, false), 10_000, &[(0, 10_000)]),
+    ];
+    for (change, length, asked) in rows {
+        let mut setup = Setup::new();
+        change(&mut setup.parameters);
+        let mut pair = setup.build();
+        let data = pattern(1, length);
+        let write = pair.write(0, 512, &data);
+        pair.deliver();
+        assert_eq!(pair.status(write), Some(0));
+        assert_eq!(pair.disk.read(512, length), data);
+        assert_eq!(r2ts(&pair), asked);
+    }
 }
 
 #[test]

@@ -128,57 +128,36 @@ fn data_in_with_a_bad_digest_ends_the_connection() {
 }
 
 #[test]
-fn the_wrong_data_sn_fails_the_command() {
-    let pair = answered_by(|ttt| raw::data_out(7, Some(ttt), 1, 0, 4096, true));
-    assert_eq!((faults(&pair), statuses(&pair)), (vec![DataFault::Sequence], vec![2]));
-}
-
-#[test]
-fn the_wrong_offset_fails_the_command() {
-    let pair = answered_by(|ttt| raw::data_out(7, Some(ttt), 0, 512, 512, false));
-    assert_eq!((faults(&pair), statuses(&pair)), (vec![DataFault::Sequence], vec![2]));
-}
-
-#[test]
-fn more_than_was_asked_for_fails_the_command() {
-    let pair = answered_by(|ttt| raw::data_out(7, Some(ttt), 0, 0, 4097, true));
-    assert_eq!((faults(&pair), statuses(&pair)), (vec![DataFault::Sequence], vec![2]));
-}
-
-#[test]
-fn less_than_was_asked_for_fails_the_command() {
-    let pair = answered_by(|ttt| raw::data_out(7, Some(ttt), 0, 0, 512, true));
-    assert_eq!((faults(&pair), statuses(&pair)), (vec![DataFault::Sequence], vec![2]));
-}
-
-#[test]
-fn an_unknown_transfer_tag_fails_the_command() {
-    let pair = answered_by(|ttt| raw::data_out(7, Ttt::new(ttt.get() ^ 1 << 16), 0, 0, 4096, true));
-    assert_eq!((faults(&pair), statuses(&pair)), (vec![DataFault::Sequence], vec![2]));
-}
-
-#[test]
-fn another_lun_fails_the_command() {
-    let pair = answered_by(|ttt| iscsi::pdu::DataOut {
-        lun: iscsi::pdu::Lun(1 << 48),
-        ..raw::data_out(7, Some(ttt), 0, 0, 4096, true)
-    });
-    assert_eq!((faults(&pair), statuses(&pair)), (vec![DataFault::Sequence], vec![2]));
-}
-
-#[test]
-fn unsolicited_data_that_was_not_announced_fails_the_command() {
+fn a_data_out_that_is_not_what_the_r2t_asked_for_fails_the_command() {
+    type Answer = fn(Ttt) -> iscsi::pdu::DataOut;
+    let sequence: [(&str, Answer); 6] = [
+        ("the wrong DataSN", |ttt| raw::data_out(7, Some(ttt), 1, 0, 4096, true)),
+        ("the wrong offset", |ttt| raw::data_out(7, Some(ttt), 0, 512, 512, false)),
+        ("more than was asked for", |ttt| raw::data_out(7, Some(ttt), 0, 0, 4097, true)),
+        ("less than was asked for", |ttt| raw::data_out(7, Some(ttt), 0, 0, 512, true)),
+        ("an unknown tag", |ttt| raw::data_out(7, Ttt::new(ttt.get() ^ 1 << 16), 0, 0, 4096, true)),
+        ("another LUN", |ttt| iscsi::pdu::DataOut {
+            lun: iscsi::pdu::Lun(1 << 48),
+            ..raw::data_out(7, Some(ttt), 0, 0, 4096, true)
+        }),
+    ];
+    for (what, answer) in sequence {
+        let pair = answered_by(answer);
+        assert_eq!((faults(&pair), statuses(&pair)), (vec![DataFault::Sequence], vec![2]), "{what}");
+    }
     let pair = answered_by(|_| raw::data_out(7, None, 0, 0, 512, true));
-    assert_eq!((faults(&pair), statuses(&pair)), (vec![DataFault::Unsolicited], vec![2]));
+    assert_eq!((faults(&pair), statuses(&pair)), (vec![DataFault::Unsolicited], vec![2]), "not announced");
 }
 
 #[test]
-fn immediate_data_where_none_was_agreed_on_fails_the_command() {
-    let mut pair = alone(asks_first());
-    pair.inject(0, &raw::write(7, CMD_SN, 512, 512).emit(), &[1; 512]);
-    pair.deliver();
-    assert_eq!((faults(&pair), statuses(&pair)), (vec![DataFault::Unsolicited], vec![2]));
-    assert_eq!(pair.target.exp_cmd_sn(), CMD_SN.next(), "an answer, not a Reject");
+fn immediate_data_that_were_not_agreed_on_or_are_too_many_fail_the_command() {
+    for (setup, edtl) in [(asks_first(), 512), (Setup::new(), 256)] {
+        let mut pair = alone(setup);
+        pair.inject(0, &raw::write(7, CMD_SN, edtl, 512).emit(), &[1; 512]);
+        pair.deliver();
+        assert_eq!((faults(&pair), statuses(&pair)), (vec![DataFault::Unsolicited], vec![2]));
+        assert_eq!(pair.target.exp_cmd_sn(), CMD_SN.next(), "an answer, not a Reject");
+    }
 }
 
 #[test]
@@ -189,14 +168,6 @@ fn unsolicited_data_beyond_first_burst_length_fail_the_command() {
     let command = iscsi::pdu::ScsiCommand { is_final: false, ..raw::write(7, CMD_SN, 8192, 512) };
     pair.inject(0, &command.emit(), &[1; 512]);
     pair.inject(0, &raw::data_out(7, None, 0, 512, 513, true).emit(), &[1; 513]);
-    pair.deliver();
-    assert_eq!((faults(&pair), statuses(&pair)), (vec![DataFault::Unsolicited], vec![2]));
-}
-
-#[test]
-fn immediate_data_beyond_the_expected_length_fail_the_command() {
-    let mut pair = alone(Setup::new());
-    pair.inject(0, &raw::write(7, CMD_SN, 256, 512).emit(), &[1; 512]);
     pair.deliver();
     assert_eq!((faults(&pair), statuses(&pair)), (vec![DataFault::Unsolicited], vec![2]));
 }
@@ -239,11 +210,16 @@ fn data_for_another_connections_task_end_the_connection() {
 }
 
 #[test]
-fn a_segment_longer_than_declared_ends_the_connection() {
-    let mut pair = alone(Setup::new());
-    pair.inject(0, &raw::ping(Some(1), None, 8193).emit(), &[0; 8193]);
-    pair.deliver();
-    assert_eq!(pair.wires[0].target_fatal, Some(Fatal::SegmentTooLong { length: 8193 }));
+fn a_segment_that_is_too_long_and_a_login_end_the_connection() {
+    for (header, data, fatal) in [
+        (raw::ping(Some(1), None, 8193).emit(), vec![0; 8193], Fatal::SegmentTooLong { length: 8193 }),
+        (iscsi::pdu::Bhs::new(iscsi::pdu::Opcode::LoginRequest), vec![], Fatal::LoginInFullFeaturePhase),
+    ] {
+        let mut pair = alone(Setup::new());
+        pair.inject(0, &header, &data);
+        pair.deliver();
+        assert_eq!(pair.wires[0].target_fatal, Some(fatal));
+    }
 }
 
 #[test]
@@ -261,14 +237,6 @@ fn snack_is_rejected_at_level_zero() {
     pair.inject(0, &snack.emit(), &[]);
     pair.deliver();
     assert_eq!(pair.rejects(), [RejectReason::SnackReject]);
-}
-
-#[test]
-fn a_login_in_full_feature_phase_ends_the_connection() {
-    let mut pair = alone(Setup::new());
-    pair.inject(0, &iscsi::pdu::Bhs::new(iscsi::pdu::Opcode::LoginRequest), &[]);
-    pair.deliver();
-    assert_eq!(pair.wires[0].target_fatal, Some(Fatal::LoginInFullFeaturePhase));
 }
 
 #[test]
