@@ -1,23 +1,17 @@
 //! For tests: a device in memory whose every request takes a millisecond of a virtual clock, and what can be
 //! wrong with it.
 
-use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
-use block::{
-    Allocation, BlockDevice, BlockSize, Blocks, Buffer, DeviceError, Durability, Extent, Geometry, Pending,
-    Profile, Run, Slice,
-};
+use block::{BlockDevice, BlockSize, Buffer, DeviceError, Durability, Extent, Pending, Slice};
+use testkit::TestDisk;
 
 pub(crate) struct Disk {
-    bytes: Mutex<Vec<u8>>,
+    disk: TestDisk,
     fault: Fault,
-    read_only: bool,
     writes: AtomicU64,
-    /// What a crash leaves, where writes go to a cache.
-    medium: Mutex<Vec<u8>>,
     /// When it was asked first.
     begun: OnceLock<Instant>,
     /// When one that takes requests one by one has done all that it has.
@@ -43,24 +37,19 @@ impl Disk {
     pub(crate) const BLOCKS: u64 = 512;
 
     pub(crate) fn new() -> Disk {
-        let bytes = Mutex::new(vec![0; Disk::BLOCKS as usize * 512]);
-        Disk {
-            medium: Mutex::new(vec![0; Disk::BLOCKS as usize * 512]),
-            bytes,
-            fault: Fault::None,
-            read_only: false,
-            writes: AtomicU64::new(0),
-            begun: OnceLock::new(),
-            free: Mutex::new(None),
-        }
+        Disk::that(Fault::None)
     }
 
     pub(crate) fn that(fault: Fault) -> Disk {
-        Disk { fault, ..Disk::new() }
+        let disk = TestDisk::new(BlockSize::B512, Disk::BLOCKS).with_profile(|profile| {
+            (profile.thin, profile.volatile_cache, profile.durable) = (false, false, false);
+        });
+        Disk { disk, fault, writes: AtomicU64::new(0), begun: OnceLock::new(), free: Mutex::new(None) }
     }
 
     pub(crate) fn read_only() -> Disk {
-        Disk { read_only: true, ..Disk::new() }
+        let disk = Disk::new();
+        Disk { disk: disk.disk.with_profile(|profile| profile.read_only = true), ..disk }
     }
 
     /// Writes that have ended.
@@ -70,20 +59,7 @@ impl Disk {
 
     /// Forgets what it has not brought to its medium.
     pub(crate) fn crash(&self) {
-        self.bytes.lock().expect("no panic").clone_from(&self.medium.lock().expect("no panic"));
-    }
-
-    /// Brings a part to the medium.
-    fn keep(&self, range: Range<usize>) {
-        if self.fault != Fault::LiesAboutItsCache {
-            let bytes = self.bytes.lock().expect("no panic");
-            self.medium.lock().expect("no panic")[range.clone()].copy_from_slice(&bytes[range]);
-        }
-    }
-
-    fn range(&self, extent: Extent) -> Range<usize> {
-        let start = self.geometry().offset(extent) as usize;
-        start..start + self.geometry().length(extent) as usize
+        self.disk.lose_cache();
     }
 
     async fn take_time(&self) -> Result<(), DeviceError> {
@@ -117,28 +93,12 @@ impl Disk {
 }
 
 impl BlockDevice for Disk {
-    fn geometry(&self) -> Geometry {
-        Geometry { block_size: BlockSize::B512, blocks: Blocks(Disk::BLOCKS), physical_exponent: 0 }
-    }
+    block::forward!(self => self.disk; geometry, profile, allocation, losses, quiesced);
 
-    fn profile(&self) -> Profile {
-        Profile {
-            read_only: self.read_only,
-            thin: false,
-            granularity: Blocks(1),
-            volatile_cache: false,
-            durable: false,
-            solid_state: true,
-            optimal_transfer: None,
-            loses_unseen: false,
-        }
-    }
-
-    fn read(&self, extent: Extent, mut buffer: Buffer) -> Pending<'_, Buffer> {
+    fn read(&self, extent: Extent, buffer: Buffer) -> Pending<'_, Buffer> {
         Box::pin(async move {
             self.take_time().await?;
-            buffer.copy_from_slice(&self.bytes.lock().expect("no panic")[self.range(extent)]);
-            Ok(buffer)
+            self.disk.read(extent, buffer).await
         })
     }
 
@@ -146,40 +106,26 @@ impl BlockDevice for Disk {
         Box::pin(async move {
             self.take_time().await?;
             let number = self.writes.fetch_add(1, Relaxed);
-            if self.fault != Fault::LosesEveryTenthWrite || number % 10 != 9 {
-                self.bytes.lock().expect("no panic")[self.range(extent)].copy_from_slice(&data);
+            match self.fault {
+                Fault::LosesEveryTenthWrite if number % 10 == 9 => Ok(()),
+                Fault::LiesAboutItsCache => self.disk.write(extent, data, Durability::Cached).await,
+                _ => self.disk.write(extent, data, durability).await,
             }
-            if durability == Durability::Stable {
-                self.keep(self.range(extent));
-            }
-            Ok(())
         })
     }
 
     fn flush(&self) -> Pending<'_, ()> {
-        Box::pin(async move {
-            self.keep(0..Disk::BLOCKS as usize * 512);
-            Ok(())
-        })
+        match self.fault {
+            Fault::LiesAboutItsCache => Box::pin(async { Ok(()) }),
+            _ => self.disk.flush(),
+        }
     }
 
     fn unmap(&self, _: Extent) -> Pending<'_, ()> {
         Box::pin(async { Err(DeviceError::Unsupported) })
     }
 
-    fn write_zeroes(&self, _: Extent, _: bool) -> Pending<'_, ()> {
-        Box::pin(async { Err(DeviceError::Unsupported) })
-    }
-
-    fn allocation(&self, extent: Extent, _: usize) -> Pending<'_, Vec<Run>> {
-        Box::pin(async move { Ok(vec![Run { extent, allocation: Allocation::Mapped }]) })
-    }
-
-    fn losses(&self) -> block::Losses {
-        block::Losses::NONE
-    }
-
-    fn quiesced(&self) -> Pending<'_, ()> {
-        Box::pin(std::future::ready(Ok(())))
+    fn write_zeroes(&self, extent: Extent, _: bool) -> Pending<'_, ()> {
+        self.unmap(extent)
     }
 }
