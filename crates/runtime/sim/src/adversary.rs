@@ -10,11 +10,12 @@ use logical_unit::{Identity, LogicalUnit, LogicalUnitOptions};
 use reactor::{InSlice, Stream};
 use volume::{Volume, VolumeOptions};
 
-use crate::cores::Machine;
+use crate::network::Machine;
 use crate::pdu::{self, Header, get_32, pdu, set_32};
-use crate::scenario::{BLOCK, GROUPS, Simulation, TARGET, portal};
 use crate::simple::SILENCE_MAX;
+use crate::simulation::{GROUPS, Simulation, TARGET, portal};
 use crate::universe::{draw, note};
+use crate::volume::BLOCK;
 use crate::volume::ram;
 
 /// The LUN that it may write to.

@@ -13,22 +13,19 @@
 //!   Running ── its main future has ended ────────────► Ended
 //! ```
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::fmt;
+use std::io;
+use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::time::Instant;
 
 use generator::{Generator, Gn};
-use reactor::{Park, Suspended, Unpark};
+use reactor::{Detached, ListenOptions, Listener, Park, Stream, StreamOptions, Suspended, Unpark, World};
 
-use crate::network;
-use crate::scenario::Simulation;
-use crate::universe::{self, Universe, with};
-use crate::world::SimWorld;
-
-/// A machine, or a process on it that can be killed: the unit that ends together.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Machine(pub(crate) usize);
+use crate::network::{self, Machine};
+use crate::universe::{self, Universe};
 
 /// One of a machine's cores.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,7 +33,7 @@ pub(crate) struct Core(pub(crate) usize);
 
 /// All that ever were. Numbers are not used again.
 #[derive(Default)]
-pub(crate) struct Cores {
+struct Cores {
     machines: Vec<MachineState>,
     all: Vec<CoreState>,
     /// The cores that are ready to run, in arbitrary order.
@@ -100,8 +97,8 @@ const TRANSFERS_MAX: u32 = 1_000;
 impl Machine {
     /// A machine that runs nothing yet.
     pub(crate) fn new(name: impl Into<String>) -> Machine {
-        with(|universe| {
-            let machines = &mut universe.cores.machines;
+        with(|cores, _| {
+            let machines = &mut cores.machines;
             machines.push(MachineState { name: name.into(), alive: true, is_fair: false });
             Machine(machines.len() - 1)
         })
@@ -110,39 +107,39 @@ impl Machine {
     /// A machine of which no core may serve one peer so long that its others wait.
     pub(crate) fn fair(name: impl Into<String>) -> Machine {
         let machine = Machine::new(name);
-        with(|universe| universe.cores.machines[machine.0].is_fair = true);
+        with(|cores, _| cores.machines[machine.0].is_fair = true);
         machine
     }
 
     /// A machine with one core, which runs `live` to its end.
-    pub(crate) fn of<F: Future<Output = ()> + 'static>(
+    pub(crate) fn of<S: 'static, F: Future<Output = ()> + 'static>(
         name: &str,
-        simulation: &Rc<Simulation>,
-        live: fn(Rc<Simulation>) -> F,
+        state: &Rc<S>,
+        live: fn(Rc<S>) -> F,
     ) -> Machine {
-        let (machine, simulation) = (Machine::new(name), Rc::clone(simulation));
-        machine.run(move || live(simulation));
+        let (machine, state) = (Machine::new(name), Rc::clone(state));
+        machine.run(move || live(state));
         machine
     }
 
     /// Has a core of its own run `main` to its end.
     pub(crate) fn run<F: Future<Output = ()> + 'static>(self, main: impl FnOnce() -> F + 'static) {
-        let number = with(|universe| universe.cores.all.len());
+        let number = with(|cores, _| cores.all.len());
         let core = Core(number);
         let main = Box::new(move || {
-            let world = Rc::new(SimWorld::new(self, core));
+            let world = Rc::new(SimWorld { machine: self, core });
             reactor::block_on(world, main());
         });
         let coroutine = Gn::new_opt(STACK_BYTES / size_of::<usize>(), move || {
             // What a coroutine is made of must be `Send`; what it finds here need not.
-            if let Some(main) = with(|universe| universe.cores.all[number].main.take()) {
+            if let Some(main) = with(|cores, _| cores.all[number].main.take()) {
                 main();
             }
         });
-        with(|universe| {
+        with(|cores, _| {
             let body = Some(Body { coroutine, executor: Suspended::default() });
             let (main, state) = (Some(main as Box<dyn FnOnce()>), RunState::Ready);
-            universe.cores.all.push(CoreState {
+            cores.all.push(CoreState {
                 machine: self,
                 main,
                 body,
@@ -151,7 +148,7 @@ impl Machine {
                 looked_at: NEVER,
                 transfers: 0,
             });
-            universe.cores.ready.push(core);
+            cores.ready.push(core);
         });
     }
 
@@ -162,10 +159,10 @@ impl Machine {
             return;
         }
         universe::note(&[1, self.0 as u64], || format!("{self} is killed"));
-        with(|universe| universe.cores.machines[self.0].alive = false);
+        with(|cores, _| cores.machines[self.0].alive = false);
         network::close_all_of(self);
-        let cores = with(|universe| {
-            let all = universe.cores.all.iter().enumerate();
+        let cores = with(|cores, _| {
+            let all = cores.all.iter().enumerate();
             let own = all.filter(|(_, core)| core.machine == self && core.state != RunState::Ended);
             own.map(|(number, _)| Core(number)).collect::<Vec<_>>()
         });
@@ -174,20 +171,18 @@ impl Machine {
 
     /// Whether it was not killed.
     pub(crate) fn is_alive(self) -> bool {
-        with(|universe| universe.cores.machines[self.0].alive)
+        with(|cores, _| cores.machines[self.0].alive)
     }
 
     /// Whether anything still runs on it.
     pub(crate) fn is_busy(self) -> bool {
-        with(|universe| {
-            universe.cores.all.iter().any(|core| core.machine == self && core.state != RunState::Ended)
-        })
+        with(|cores, _| cores.all.iter().any(|core| core.machine == self && core.state != RunState::Ended))
     }
 }
 
 impl fmt::Display for Machine {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let name = with(|universe| universe.cores.machines[self.0].name.clone());
+        let name = with(|cores, _| cores.machines[self.0].name.clone());
         f.write_str(&name)
     }
 }
@@ -200,11 +195,11 @@ pub(crate) fn run_until(mut done: impl FnMut() -> bool, end: u64) {
         Nothing,
     }
     while !universe::is_faulty() && !done() {
-        let next = with(|universe| {
-            let ready = universe.cores.ready.len() as u64;
-            let event = universe.has_due();
+        let next = with(|cores, universe| {
+            let ready = cores.ready.len() as u64;
+            let event = universe.is_due();
             match universe.random.below((ready + u64::from(event)).max(1)) {
-                place if place < ready => Choice::Core(universe.cores.ready.swap_remove(place as usize)),
+                place if place < ready => Choice::Core(cores.ready.swap_remove(place as usize)),
                 _ => match universe.due() {
                     Some(act) => Choice::Event(act),
                     None => Choice::Nothing,
@@ -215,7 +210,7 @@ pub(crate) fn run_until(mut done: impl FnMut() -> bool, end: u64) {
             Choice::Core(core) => step(core),
             Choice::Event(act) => act(),
             Choice::Nothing => {
-                if !with(|universe| universe.skip(end)) {
+                if !with(|_, universe| universe.skip(end)) {
                     return;
                 }
             }
@@ -225,27 +220,33 @@ pub(crate) fn run_until(mut done: impl FnMut() -> bool, end: u64) {
 
 /// Runs a core until its next stop.
 fn step(core: Core) {
-    let Some(mut body) = take_body(core) else { return };
+    let taken = with(|cores, _| cores.all[core.0].body.take());
+    let Some(mut body) = taken else { return };
     if universe::draw(|random| random.once_in(STALLED_ONCE_IN)) {
         let stall = universe::draw(|random| random.mostly_small(STALL.0, STALL.1));
-        with(|universe| {
-            let place = &mut universe.cores.all[core.0];
+        with(|cores, _| {
+            let place = &mut cores.all[core.0];
             (place.body, place.state) = (Some(body), RunState::Stalled);
         });
         return universe::after(stall, move || ready_from(core, RunState::Stalled));
     }
-    with(|universe| {
-        universe.cores.all[core.0].state = RunState::Running;
-        universe.cores.running = Some(core);
+    with(|cores, _| {
+        assert!(
+            cores.running.is_none() && cores.all[core.0].state == RunState::Ready,
+            "one core runs at a time"
+        );
+        cores.all[core.0].state = RunState::Running;
+        cores.running = Some(core);
     });
     body.executor.resume();
     body.coroutine.resume();
     body.executor = reactor::suspend();
-    with(|universe| {
+    with(|cores, universe| {
         let time = universe.random.between(STEP.0, STEP.1);
         universe.pass(time);
-        universe.cores.running = None;
-        let place = &mut universe.cores.all[core.0];
+        cores.running = None;
+        let place = &mut cores.all[core.0];
+        place.transfers += std::mem::take(&mut universe.transfers);
         let ended = body.coroutine.is_done();
         match ended {
             true => place.state = RunState::Ended,
@@ -253,22 +254,19 @@ fn step(core: Core) {
         }
         if place.state == RunState::Running {
             place.state = RunState::Ready;
-            universe.cores.ready.push(core);
+            cores.ready.push(core);
         }
     });
 }
 
-fn take_body(core: Core) -> Option<Body> {
-    with(|universe| universe.cores.all[core.0].body.take())
-}
-
 /// Ends a core at its current stop: its stack is unwound, and its tasks are dropped.
 fn drop_core(core: Core) {
-    let (body, main) = with(|universe| {
-        let place = &mut universe.cores.all[core.0];
+    let (body, main) = with(|cores, _| {
+        let place = &mut cores.all[core.0];
+        assert!(place.state != RunState::Running, "a core is ended where it has stopped");
         place.state = RunState::Ended;
         let taken = (place.body.take(), place.main.take());
-        universe.cores.ready.retain(|ready| *ready != core);
+        cores.ready.retain(|ready| *ready != core);
         taken
     });
     drop(main); // of one that has not begun
@@ -281,32 +279,40 @@ fn drop_core(core: Core) {
     }
 }
 
+/// From now on a core of this thread that comes to a lock may stop there.
+pub(crate) fn begin() {
+    block::set_interleaving(Some(come_to_a_lock));
+}
+
 /// Ends all cores of all machines.
-pub(crate) fn end_all() {
-    let count = with(|universe| universe.cores.all.len());
+pub(crate) fn end() {
+    let count = with(|cores, _| cores.all.len());
     (0..count).for_each(|number| drop_core(Core(number)));
+    block::set_interleaving(None);
 }
 
 thread_local! {
+    static CORES: RefCell<Cores> = RefCell::default();
     /// A core is being ended, and must not stop.
     static UNWINDING: Cell<bool> = const { Cell::new(false) };
 }
 
-impl Cores {
-    /// The core that runs has received or sent.
-    pub(crate) fn count_transfer(&mut self) {
-        if let Some(core) = self.running {
-            self.all[core.0].transfers += 1;
-        }
-    }
+/// Accesses the cores and the universe. `act` must not call code outside of this crate's state.
+fn with<T>(act: impl FnOnce(&mut Cores, &mut Universe) -> T) -> T {
+    CORES.with_borrow_mut(|cores| universe::with(|universe| act(cores, universe)))
+}
+
+/// The same, if this thread has a universe: what outlives its simulation may still be dropped.
+fn try_with<T>(act: impl FnOnce(&mut Cores, &mut Universe) -> T) -> Option<T> {
+    universe::try_with(|universe| CORES.with_borrow_mut(|cores| act(cores, universe)))
 }
 
 /// A core's reactor looks for events.
-pub(crate) fn turn(core: Core, park: Park) {
-    let (transfers, machine) = with(|universe| {
-        let Cores { all, machines, .. } = &mut universe.cores;
+fn turn(core: Core, park: Park) {
+    let (transfers, machine) = with(|cores, universe| {
+        let Cores { all, machines, .. } = cores;
         let place = &mut all[core.0];
-        let transfers = std::mem::take(&mut place.transfers);
+        let transfers = std::mem::take(&mut place.transfers) + std::mem::take(&mut universe.transfers);
         (transfers, Some(place.machine).filter(|machine| machines[machine.0].is_fair))
     });
     if let Some(machine) = machine.filter(|_| transfers > TRANSFERS_MAX) {
@@ -322,9 +328,9 @@ fn stop(core: Core, park: Park) {
     if UNWINDING.get() {
         return;
     }
-    with(|universe| {
+    with(|cores, universe| {
         let now = universe.time();
-        let place = &mut universe.cores.all[core.0];
+        let place = &mut cores.all[core.0];
         if park != Park::No {
             place.state = RunState::Asleep;
         }
@@ -332,7 +338,7 @@ fn stop(core: Core, park: Park) {
             Park::For(wait) => now.saturating_add(wait.as_nanos() as u64),
             Park::No | Park::Forever => NEVER,
         };
-        look_at_alarm(universe, core);
+        look_at_alarm(cores, universe, core);
     });
     #[expect(
         deprecated,
@@ -346,9 +352,7 @@ pub(crate) fn come_to_a_lock() {
     if UNWINDING.get() {
         return;
     }
-    let drawn = universe::try_with(|universe| {
-        universe.cores.running.filter(|_| universe.random.once_in(STOPS_ONCE_IN))
-    });
+    let drawn = try_with(|cores, universe| cores.running.filter(|_| universe.random.once_in(STOPS_ONCE_IN)));
     if let Some(core) = drawn.flatten() {
         stop(core, Park::No);
     }
@@ -356,9 +360,9 @@ pub(crate) fn come_to_a_lock() {
 
 /// Sees to it that a sleeping core is woken in time. Most sleeps end before that, so an event that comes too
 /// early is cheaper than one for each.
-fn look_at_alarm(universe: &mut Universe, core: Core) {
+fn look_at_alarm(cores: &mut Cores, universe: &mut Universe, core: Core) {
     let now = universe.time();
-    let place = &mut universe.cores.all[core.0];
+    let place = &mut cores.all[core.0];
     if place.wakes_at < place.looked_at {
         place.looked_at = place.wakes_at;
         let at = place.wakes_at;
@@ -367,9 +371,9 @@ fn look_at_alarm(universe: &mut Universe, core: Core) {
 }
 
 fn alarm(core: Core, at: u64) {
-    let is_due = with(|universe| {
+    let is_due = with(|cores, universe| {
         let now = universe.time();
-        let place = &mut universe.cores.all[core.0];
+        let place = &mut cores.all[core.0];
         if place.looked_at != at {
             return false; // an earlier one has come in between, and a later one will
         }
@@ -377,7 +381,7 @@ fn alarm(core: Core, at: u64) {
         let sleeps = place.state == RunState::Asleep;
         let is_due = sleeps && place.wakes_at <= now;
         if sleeps && !is_due {
-            look_at_alarm(universe, core);
+            look_at_alarm(cores, universe, core);
         }
         is_due
     });
@@ -391,17 +395,17 @@ fn make_ready(core: Core) {
 }
 
 fn ready_from(core: Core, state: RunState) {
-    universe::try_with(|universe| {
-        let place = &mut universe.cores.all[core.0];
+    try_with(|cores, _| {
+        let place = &mut cores.all[core.0];
         if place.state == state {
             place.state = RunState::Ready;
-            universe.cores.ready.push(core);
+            cores.ready.push(core);
         }
     });
 }
 
 /// Wakes a core that sleeps.
-pub(crate) struct Wake(pub(crate) Core);
+struct Wake(Core);
 
 impl Unpark for Wake {
     fn unpark(&self) {
@@ -409,7 +413,38 @@ impl Unpark for Wake {
     }
 }
 
-/// A handle that any thread may hold; only that of the simulation does.
-pub(crate) fn unpark(core: Core) -> Arc<dyn Unpark> {
-    Arc::new(Wake(core))
+/// What stands behind a simulated core's reactor.
+struct SimWorld {
+    machine: Machine,
+    core: Core,
+}
+
+impl World for SimWorld {
+    fn now(&self) -> Instant {
+        universe::now()
+    }
+
+    fn listen(&self, at: SocketAddr, _: &ListenOptions) -> io::Result<Box<dyn Listener>> {
+        network::listen(self.machine, at)
+    }
+
+    fn connect(&self, to: SocketAddr, _: &StreamOptions) -> io::Result<Box<dyn Stream>> {
+        network::connect(self.machine, to)
+    }
+
+    fn adopt(&self, stream: Detached) -> io::Result<Box<dyn Stream>> {
+        network::adopt(stream)
+    }
+
+    fn turn(&self, park: Park) {
+        turn(self.core, park);
+    }
+
+    fn unpark(&self) -> Arc<dyn Unpark> {
+        Arc::new(Wake(self.core))
+    }
+
+    fn batch(&self) -> usize {
+        universe::draw(|random| random.between(1, 4)) as usize
+    }
 }

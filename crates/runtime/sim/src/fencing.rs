@@ -6,10 +6,11 @@ use std::time::Duration;
 
 use scsi::{Cdb, RegisteredKeys, ReservationType, ReserveIn, ReserveOut, ReserveOutList, cdb};
 
-use crate::cores::Machine;
+use crate::features::Addition;
 use crate::nbd;
-use crate::scenario::{Addition, Simulation, TARGET, portal};
+use crate::network::Machine;
 use crate::simple::{Command, GOOD, Lost, Simple, Slowness, Terms};
+use crate::simulation::{Simulation, TARGET, portal};
 use crate::universe::{self, draw, note};
 use crate::volume::Volume;
 use crate::writing::{self, register};

@@ -10,6 +10,7 @@
 //! written still arrive. A stalled direction carries nothing until it is released; in a half-open connection
 //! both directions are stalled forever, and one end does not notice.
 
+use std::cell::RefCell;
 use std::collections::{BTreeMap, VecDeque};
 use std::io::{self, ErrorKind, Read};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -18,17 +19,39 @@ use std::task::{Context, Poll, Waker};
 
 use reactor::{Detached, InSlice, Listener, OutSlice, Stream};
 
-use crate::cores::Machine;
-use crate::universe::{self, note, with};
+use crate::universe::{self, Universe, note};
+
+/// A machine, or a process on it that can be killed: the unit that ends together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Machine(pub(crate) usize);
 
 /// All connections and listeners.
 #[derive(Default)]
-pub(crate) struct Network {
+struct Network {
     listeners: BTreeMap<SocketAddr, Listening>,
     connections: BTreeMap<u64, Connection>,
     next: u64,
     next_port: u16,
-    pub(crate) conditions: NetworkConditions,
+    conditions: NetworkConditions,
+}
+
+thread_local! {
+    static NETWORK: RefCell<Network> = RefCell::default();
+}
+
+/// Accesses the network and the universe. `act` must not call code outside of this crate's state.
+fn with<T>(act: impl FnOnce(&mut Network, &mut Universe) -> T) -> T {
+    NETWORK.with_borrow_mut(|network| universe::with(|universe| act(network, universe)))
+}
+
+/// The same, if this thread has a universe: what outlives its simulation may still be dropped.
+fn try_with<T>(act: impl FnOnce(&mut Network, &mut Universe) -> T) -> Option<T> {
+    universe::try_with(|universe| NETWORK.with_borrow_mut(|network| act(network, universe)))
+}
+
+/// Drops all connections and listeners.
+pub(crate) fn end() {
+    drop(NETWORK.take());
 }
 
 /// Delays and losses of the network.
@@ -166,8 +189,8 @@ pub(crate) fn address(machine: Machine, port: u16) -> SocketAddr {
 }
 
 pub(crate) fn listen(machine: Machine, at: SocketAddr) -> io::Result<Box<dyn Listener>> {
-    with(|universe| {
-        let listeners = &mut universe.network.listeners;
+    with(|network, _| {
+        let listeners = &mut network.listeners;
         if listeners.contains_key(&at) {
             return Err(ErrorKind::AddrInUse.into());
         }
@@ -177,8 +200,7 @@ pub(crate) fn listen(machine: Machine, at: SocketAddr) -> io::Result<Box<dyn Lis
 }
 
 pub(crate) fn connect(machine: Machine, to: SocketAddr) -> io::Result<Box<dyn Stream>> {
-    let (end, delay) = with(|universe| {
-        let network = &mut universe.network;
+    let (end, delay) = with(|network, universe| {
         let number = network.next;
         network.next += 1;
         network.next_port = network.next_port.wrapping_add(1) | 0x8000;
@@ -186,8 +208,8 @@ pub(crate) fn connect(machine: Machine, to: SocketAddr) -> io::Result<Box<dyn St
         let most = network.conditions.most_buffer;
         let mut buffer = || universe.random.mostly_small(1 << 10, most) as usize;
         let ends = [EndState::new(machine, from, buffer()), EndState::new(machine, to, buffer())];
-        universe.network.connections.insert(number, Connection { ends });
-        let delay = universe.network.conditions.least_delay * 2;
+        network.connections.insert(number, Connection { ends });
+        let delay = network.conditions.least_delay * 2;
         (StreamEnd { connection: number, side: 0 }, universe.random.mostly_small(delay, delay * 8))
     });
     universe::after(delay, move || arrive(end, to));
@@ -196,8 +218,7 @@ pub(crate) fn connect(machine: Machine, to: SocketAddr) -> io::Result<Box<dyn St
 
 /// The first packet of a connection arrives at a listener.
 fn arrive(end: StreamEnd, to: SocketAddr) {
-    let wakers = with(|universe| {
-        let network = &mut universe.network;
+    let wakers = with(|network, _| {
         if network.end(end).is_none_or(|state| state.closed) {
             network.connections.remove(&end.connection);
             return [None, None, None];
@@ -226,8 +247,7 @@ fn arrive(end: StreamEnd, to: SocketAddr) {
 
 /// A killed machine's kernel closes what was its processes'.
 pub(crate) fn close_all_of(machine: Machine) {
-    let ends = with(|universe| {
-        let network = &mut universe.network;
+    let ends = with(|network, _| {
         let gone: Vec<StreamEnd> = network
             .listeners
             .extract_if(.., |_, listening| listening.machine == machine)
@@ -245,8 +265,8 @@ pub(crate) fn close_all_of(machine: Machine) {
 
 /// The stream of this end was dropped. Unread data cause a reset, as in Linux.
 fn close(end: StreamEnd) {
-    universe::try_with(|universe| {
-        let Some(state) = universe.network.end(end) else { return };
+    try_with(|network, universe| {
+        let Some(state) = network.end(end) else { return };
         if std::mem::replace(&mut state.closed, true) {
             return;
         }
@@ -255,33 +275,33 @@ fn close(end: StreamEnd) {
             false => Segment::Reset,
         };
         if state.connected && state.broken.is_none() {
-            send(universe, end, last);
+            send(network, universe, end, last);
         }
-        universe.network.forget(end);
+        network.forget(end);
     });
 }
 
 /// Puts a piece on the wire, behind all before it.
-fn send(universe: &mut universe::Universe, end: StreamEnd, piece: Segment) {
+fn send(network: &mut Network, universe: &mut Universe, end: StreamEnd, piece: Segment) {
     let now = universe.time();
-    let conditions = universe.network.conditions.clone();
+    let conditions = network.conditions.clone();
     let mut delay = universe.random.mostly_small(conditions.least_delay, conditions.most_delay);
     if universe.random.once_in(conditions.lost_once_in) {
         delay += universe.random.mostly_small(RETRANSMISSION.0, RETRANSMISSION.1);
     }
-    let Some(state) = universe.network.end(end) else { return };
+    let Some(state) = network.end(end) else { return };
     let after = state.wire.back().map_or(0, |(at, _)| *at);
     if let Segment::Bytes(bytes) = &piece {
         state.wire_bytes += bytes.len();
     }
     state.wire.push_back(((now + delay).max(after), piece));
-    pump_later(universe, end);
+    pump_later(network, universe, end);
 }
 
 /// Has `pump` look at the wire of `end` when its first piece is due, if that is not arranged yet.
-fn pump_later(universe: &mut universe::Universe, end: StreamEnd) {
+fn pump_later(network: &mut Network, universe: &mut Universe, end: StreamEnd) {
     let now = universe.time();
-    let Some(state) = universe.network.end(end) else { return };
+    let Some(state) = network.end(end) else { return };
     let Some((at, _)) = state.wire.front() else { return };
     if std::mem::replace(&mut state.pumping, true) {
         return;
@@ -294,9 +314,8 @@ fn pump_later(universe: &mut universe::Universe, end: StreamEnd) {
 
 /// Lets what is due arrive, as far as there is room for it.
 fn pump(end: StreamEnd) {
-    let wakers = with(|universe| {
+    let wakers = with(|network, universe| {
         let now = universe.time();
-        let network = &mut universe.network;
         let Some(connection) = network.connections.get_mut(&end.connection) else {
             return [None, None, None, None];
         };
@@ -322,6 +341,10 @@ fn pump(end: StreamEnd) {
                 Segment::Bytes(bytes) => {
                     let room = to.buffer_bytes.saturating_sub(to.inbox.len()).min(bytes.len());
                     to.inbox.extend(bytes.drain(..room));
+                    assert!(
+                        to.inbox.len() <= to.buffer_bytes && from.wire_bytes >= room,
+                        "buffers have bounds"
+                    );
                     from.wire_bytes -= room;
                     let rest = !bytes.is_empty();
                     wakers[2] = to.reader.take().or(wakers[2].take());
@@ -345,9 +368,9 @@ fn pump(end: StreamEnd) {
         let is_due = |at: u64| at <= now && from.stalled_until <= now;
         let waits_for_room = matches!(from.wire.front(), Some((at, Segment::Bytes(_))) if is_due(*at));
         if !waits_for_room {
-            pump_later(universe, end);
+            pump_later(network, universe, end);
         }
-        universe.network.forget(end);
+        network.forget(end);
         wakers
     });
     wake(wakers);
@@ -376,8 +399,7 @@ pub(crate) enum Trouble {
 
 /// Applies a fault to a random connection.
 pub(crate) fn trouble(trouble: Trouble) {
-    let drawn = with(|universe| {
-        let network = &universe.network;
+    let drawn = with(|network, universe| {
         let alive: Vec<u64> = network
             .connections
             .iter()
@@ -394,9 +416,9 @@ pub(crate) fn trouble(trouble: Trouble) {
     note(&[2, connection], || format!("network: {trouble:?} ({connection})"));
     match trouble {
         Trouble::Cut => {
-            let wakers = with(|universe| {
+            let wakers = with(|network, _| {
                 both.map(|end| {
-                    let Some(state) = universe.network.end(end) else { return [None, None] };
+                    let Some(state) = network.end(end) else { return [None, None] };
                     state.broken.get_or_insert(ErrorKind::ConnectionReset);
                     state.wire.clear();
                     state.wire_bytes = 0;
@@ -411,11 +433,11 @@ pub(crate) fn trouble(trouble: Trouble) {
         }
         Trouble::HalfOpen => both.into_iter().for_each(|end| stall(end, FOR_EVER)),
         Trouble::Isolate(machine, time) => {
-            let all = with(|universe| {
+            let all = with(|network, _| {
                 let with_it = |connection: &&u64| {
-                    universe.network.connections[*connection].ends.iter().any(|end| end.machine == machine)
+                    network.connections[*connection].ends.iter().any(|end| end.machine == machine)
                 };
-                universe.network.connections.keys().filter(with_it).copied().collect::<Vec<_>>()
+                network.connections.keys().filter(with_it).copied().collect::<Vec<_>>()
             });
             for connection in all {
                 (0..2).for_each(|side| stall(StreamEnd { connection, side }, time));
@@ -425,9 +447,9 @@ pub(crate) fn trouble(trouble: Trouble) {
 }
 
 fn stall(end: StreamEnd, time: u64) {
-    with(|universe| {
+    with(|network, universe| {
         let until = universe.time().saturating_add(time);
-        if let Some(state) = universe.network.end(end) {
+        if let Some(state) = network.end(end) {
             state.stalled_until = state.stalled_until.max(until);
         }
     });
@@ -435,10 +457,10 @@ fn stall(end: StreamEnd, time: u64) {
 
 /// Makes every path whole again; what was half-open is reset.
 pub(crate) fn heal() {
-    let ends = with(|universe| {
+    let ends = with(|network, universe| {
         let now = universe.time();
         let mut reset = Vec::new();
-        for connection in universe.network.connections.values_mut() {
+        for connection in network.connections.values_mut() {
             for end in &mut connection.ends {
                 if end.stalled_until >= FOR_EVER {
                     end.broken.get_or_insert(ErrorKind::TimedOut);
@@ -450,9 +472,9 @@ pub(crate) fn heal() {
                 }
             }
         }
-        let all = universe.network.connections.keys().copied().collect::<Vec<_>>();
+        let all = network.connections.keys().copied().collect::<Vec<_>>();
         for connection in all {
-            (0..2).for_each(|side| pump_later(universe, StreamEnd { connection, side }));
+            (0..2).for_each(|side| pump_later(network, universe, StreamEnd { connection, side }));
         }
         reset
     });
@@ -461,29 +483,29 @@ pub(crate) fn heal() {
 
 /// Whether who connected from there has no connection whose other end is open.
 pub(crate) fn is_closed_by_peer(from: SocketAddr) -> bool {
-    with(|universe| {
-        let mut connections = universe.network.connections.values();
+    with(|network, _| {
+        let mut connections = network.connections.values();
         !connections.any(|connection| connection.ends[0].address == from && !connection.ends[1].closed)
     })
 }
 
 /// Changes the network conditions.
 pub(crate) fn set_weather(conditions: NetworkConditions) {
-    with(|universe| universe.network.conditions = conditions);
+    with(|network, _| network.conditions = conditions);
 }
 
 struct SimStream(StreamEnd);
 
 impl SimStream {
     fn look<T>(&self, look: impl FnOnce(&mut EndState) -> T) -> io::Result<T> {
-        with(|universe| universe.network.end(self.0).map(look)).ok_or_else(|| ErrorKind::NotConnected.into())
+        with(|network, _| network.end(self.0).map(look)).ok_or_else(|| ErrorKind::NotConnected.into())
     }
 }
 
 impl Stream for SimStream {
     fn try_read(&self, into: &mut [InSlice<'_>]) -> io::Result<usize> {
-        with(|universe| {
-            universe.cores.count_transfer();
+        with(|network, universe| {
+            universe.transfers += 1;
             let taken = {
                 // Now and then less than there is; but who receives into shared memory has asked how much
                 // there is.
@@ -493,7 +515,7 @@ impl Stream for SimStream {
                     true => universe.random.between(1, 512) as usize,
                     false => usize::MAX,
                 };
-                let state = universe.network.end(self.0).ok_or(ErrorKind::NotConnected)?;
+                let state = network.end(self.0).ok_or(ErrorKind::NotConnected)?;
                 if state.inbox.is_empty() {
                     return match state.broken {
                         Some(error) => Err(error.into()),
@@ -525,7 +547,7 @@ impl Stream for SimStream {
                 taken
             };
             // There is room again for what waits on the wire.
-            pump_later(universe, self.0.other());
+            pump_later(network, universe, self.0.other());
             Ok(taken)
         })
     }
@@ -535,13 +557,13 @@ impl Stream for SimStream {
     }
 
     fn try_write(&self, from: &[OutSlice<'_>]) -> io::Result<usize> {
-        with(|universe| {
-            universe.cores.count_transfer();
+        with(|network, universe| {
+            universe.transfers += 1;
             let limit = match universe.random.once_in(4) {
                 true => universe.random.between(1, 4096) as usize,
                 false => usize::MAX,
             };
-            let state = universe.network.end(self.0).ok_or(ErrorKind::NotConnected)?;
+            let state = network.end(self.0).ok_or(ErrorKind::NotConnected)?;
             if let Some(error) = state.broken {
                 return Err(error.into());
             }
@@ -572,7 +594,7 @@ impl Stream for SimStream {
                 return Err(ErrorKind::WouldBlock.into());
             }
             let taken = bytes.len();
-            send(universe, self.0, Segment::Bytes(bytes));
+            send(network, universe, self.0, Segment::Bytes(bytes));
             Ok(taken)
         })
     }
@@ -600,20 +622,20 @@ impl Stream for SimStream {
     }
 
     fn peer(&self) -> SocketAddr {
-        with(|universe| universe.network.other(self.0).map(|state| state.address)).unwrap_or(NOWHERE)
+        with(|network, _| network.other(self.0).map(|state| state.address)).unwrap_or(NOWHERE)
     }
 
     fn local(&self) -> SocketAddr {
-        with(|universe| universe.network.end(self.0).map(|state| state.address)).unwrap_or(NOWHERE)
+        with(|network, _| network.end(self.0).map(|state| state.address)).unwrap_or(NOWHERE)
     }
 
     fn shutdown(&self) {
-        let wakers = with(|universe| {
-            let Some(state) = universe.network.end(self.0) else { return [None, None] };
+        let wakers = with(|network, universe| {
+            let Some(state) = network.end(self.0) else { return [None, None] };
             if state.broken.is_none() && state.connected {
-                send(universe, self.0, Segment::Fin);
+                send(network, universe, self.0, Segment::Fin);
             }
-            let Some(state) = universe.network.end(self.0) else { return [None, None] };
+            let Some(state) = network.end(self.0) else { return [None, None] };
             state.broken.get_or_insert(ErrorKind::BrokenPipe);
             state.inbox.clear();
             state.wakers()
@@ -657,16 +679,16 @@ struct SimListener(SocketAddr);
 
 impl Listener for SimListener {
     fn try_accept(&self) -> io::Result<Box<dyn Stream>> {
-        with(|universe| {
-            let listening = universe.network.listeners.get_mut(&self.0).ok_or(ErrorKind::NotConnected)?;
+        with(|network, _| {
+            let listening = network.listeners.get_mut(&self.0).ok_or(ErrorKind::NotConnected)?;
             let end = listening.backlog.pop_front().ok_or(ErrorKind::WouldBlock)?;
             Ok(Box::new(SimStream(end)) as Box<dyn Stream>)
         })
     }
 
     fn poll_acceptable(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        with(|universe| {
-            let Some(listening) = universe.network.listeners.get_mut(&self.0) else {
+        with(|network, _| {
+            let Some(listening) = network.listeners.get_mut(&self.0) else {
                 return Poll::Ready(Err(ErrorKind::NotConnected.into()));
             };
             if !listening.backlog.is_empty() {
@@ -684,9 +706,8 @@ impl Listener for SimListener {
 
 impl Drop for SimListener {
     fn drop(&mut self) {
-        let waiting = universe::try_with(|universe| {
-            universe.network.listeners.remove(&self.0).map(|listening| listening.backlog)
-        });
+        let waiting =
+            try_with(|network, _| network.listeners.remove(&self.0).map(|listening| listening.backlog));
         waiting.flatten().into_iter().flatten().for_each(close);
     }
 }

@@ -10,19 +10,19 @@ use block::{BlockDevice, Buffer, DeviceError, Durability, Extent};
 use iscsi_client::{RemoteLun, Settings, Url};
 use nbd_client::RemoteExport;
 
-use crate::breaker;
-use crate::checker::{Now, WriteId, WriteKind, Writer};
-use crate::cores::Machine;
+use crate::checker::{Now, OUR_FIRST_WRITER, WriteId, WriteKind, Writer};
 use crate::disk::Disk;
+use crate::features::{Addition, Feature};
 use crate::nbd;
-use crate::redirector;
-use crate::scenario::{Addition, BLOCK, Feature, Simulation, TARGET, portal};
+use crate::network::Machine;
+use crate::portals;
+use crate::simulation::{Simulation, TARGET, portal};
 use crate::universe::{self, draw, note};
+use crate::volume::BLOCK;
 use crate::volume::Volume;
 use crate::writing;
 
 /// Writers with higher numbers are these.
-const FIRST_WRITER: Writer = 1_000;
 
 /// Of them, those from here on are NBD clients.
 const FIRST_NBD_WRITER: Writer = 1_500;
@@ -33,11 +33,6 @@ const RECONNECT_TIME: Duration = Duration::from_secs(10);
 /// A read's first try, for which it may wait for a session, and the time of all others, each with the interval at which the
 /// initiator looks at its times.
 const READ_TIME: Duration = Duration::from_secs(2 * (5 + 10) + 2);
-
-/// Whether it has written with one of these.
-pub(crate) fn is_ours(writer: Writer) -> bool {
-    writer >= FIRST_WRITER
-}
 
 /// How one reaches its volumes.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -83,7 +78,7 @@ async fn live(simulation: Rc<Simulation>, protocol: Protocol, number: u64) {
         return;
     }
     // Its requests may be sent again by another nexus: they belong to it, not to that.
-    let writer = number + if protocol == Protocol::Nbd { FIRST_NBD_WRITER } else { FIRST_WRITER };
+    let writer = number + if protocol == Protocol::Nbd { FIRST_NBD_WRITER } else { OUR_FIRST_WRITER };
     while !simulation.is_over.get() {
         let volume = Rc::clone(draw(|random| random.pick(&volumes)));
         let remote = match protocol {
@@ -115,7 +110,7 @@ async fn live(simulation: Rc<Simulation>, protocol: Protocol, number: u64) {
 
 async fn open(simulation: &Simulation, volume: &Volume, number: u64) -> Option<RemoteLun> {
     let breaks = simulation.with(Addition::Breaks);
-    let portal = portal(if breaks { breaker::GROUP } else { redirector::any_group(simulation) });
+    let portal = portal(if breaks { portals::BREAKER } else { portals::any_group(simulation) });
     let url = format!("iscsi://{portal}/{TARGET}/{}", volume.lun);
     let mut url = Url::parse(&url).ok()?;
     url.settings = draw(|random| Settings {

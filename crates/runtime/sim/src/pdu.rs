@@ -1,7 +1,9 @@
 //! PDUs (RFC 7143 section 11.1) and their framing, for peers that share no code with `iscsi`.
 
+use std::collections::VecDeque;
 use std::future::poll_fn;
 use std::io;
+use std::task::{Context, Poll, Waker};
 
 use reactor::{InSlice, OutSlice, Stream};
 
@@ -65,4 +67,35 @@ pub(crate) async fn read_pdu(stream: &dyn Stream) -> io::Result<(Header, Vec<u8>
     read(stream, &mut data).await?;
     data.truncate(length);
     Ok((header, data))
+}
+
+/// What a client has yet to send, which a task of the connection takes.
+#[derive(Default)]
+pub(crate) struct Outbox {
+    bytes: VecDeque<u8>,
+    writer: Option<Waker>,
+}
+
+impl Outbox {
+    pub(crate) fn put(&mut self, bytes: &[u8]) {
+        self.bytes.extend(bytes);
+        self.take_writer().into_iter().for_each(Waker::wake);
+    }
+
+    /// All of it, once there is something; nothing if the connection is lost.
+    pub(crate) fn poll_take(&mut self, cx: &Context<'_>, is_lost: bool) -> Poll<Option<Vec<u8>>> {
+        if is_lost {
+            return Poll::Ready(None);
+        }
+        if self.bytes.is_empty() {
+            self.writer = Some(cx.waker().clone());
+            return Poll::Pending;
+        }
+        Poll::Ready(Some(std::mem::take(&mut self.bytes).into()))
+    }
+
+    /// Who waits for something to send.
+    pub(crate) fn take_writer(&mut self) -> Option<Waker> {
+        self.writer.take()
+    }
 }

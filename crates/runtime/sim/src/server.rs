@@ -1,35 +1,18 @@
 //! The server of a simulation: start, shutdown and crash.
 
-use std::cell::Cell;
 use std::rc::Rc;
-use std::sync::{Arc, Weak, mpsc};
+use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
 use front_end_core::{FrontEnd, Portal, Server};
 use iscsi_server::{Config, Export, ISCSI, Iscsi, Target};
-use logical_unit::LogicalUnit;
 use nbd_server::{NBD, Nbd};
-use volume::Volume;
 
-use crate::cores::{self, Machine};
-use crate::scenario::{GROUPS, Simulation, TARGET, portal};
+use crate::cores;
+use crate::network::Machine;
+use crate::simulation::{GROUPS, RunningServer, Simulation, TARGET, portal};
 use crate::universe::{self, draw, note};
 use crate::{adversary, nbd};
-
-/// A server that runs, or is about to end.
-pub(crate) struct Running {
-    pub(crate) machine: Machine,
-    handle: Arc<Server>,
-    iscsi: Arc<Iscsi>,
-    nbd: Option<Arc<Nbd>>,
-    /// What must be gone when it is.
-    units: Vec<Weak<LogicalUnit>>,
-    /// The same, of which NBD clients have had these.
-    volumes: Vec<Weak<Volume>>,
-    ends: bool,
-    /// What it serves is being changed.
-    changes: Rc<Cell<bool>>,
-}
 
 /// Who asked it to end has this long until it has, beyond the time that commands under way are given.
 const END_MAX: Duration = Duration::from_secs(120);
@@ -54,10 +37,8 @@ impl Simulation {
             let exports = &config.targets[0].exports;
             Nbd::new(nbd::config(self, exports), self.core_count)
         });
-        let volumes = match nbd.as_deref() {
-            Some(nbd) => volumes_of(nbd),
-            None => Vec::new(),
-        };
+        let exports = nbd.iter().flat_map(|nbd| nbd.config().exports.clone());
+        let volumes = exports.map(|export| Arc::downgrade(&export.volume)).collect();
         let iscsi = Iscsi::new(config, self.core_count);
         let mut front_ends: Vec<Arc<dyn FrontEnd>> = vec![iscsi.clone()];
         front_ends.extend(nbd.clone().map(|nbd| nbd as Arc<dyn FrontEnd>));
@@ -71,7 +52,7 @@ impl Simulation {
             });
         }
         note(&[12, number], || format!("{machine} starts"));
-        *self.server.borrow_mut() = Some(Running {
+        *self.server.borrow_mut() = Some(RunningServer {
             machine,
             handle,
             iscsi,
@@ -219,11 +200,7 @@ impl Simulation {
     }
 }
 
-fn volumes_of(nbd: &Nbd) -> Vec<Weak<Volume>> {
-    nbd.config().exports.iter().map(|export| Arc::downgrade(&export.volume)).collect()
-}
-
-impl Running {
+impl RunningServer {
     /// Serves what `config` says, over NBD too.
     fn change(&mut self, simulation: &Simulation, config: Config) {
         self.changes.set(true);
@@ -248,7 +225,7 @@ impl Running {
     /// Its logical units are gone with it: nothing holds on to them, and to the memory of what was under way
     /// there.
     fn check_gone(self) {
-        let Running { handle, iscsi, nbd, units, volumes, .. } = self;
+        let RunningServer { handle, iscsi, nbd, units, volumes, .. } = self;
         drop((handle, iscsi, nbd));
         let left = units.iter().filter(|unit| unit.strong_count() > 0).count();
         if left > 0 && !universe::is_faulty() {

@@ -13,8 +13,7 @@ use std::time::Duration;
 use reactor::Stream;
 use scsi::Cdb;
 
-use crate::outbox::Outbox;
-use crate::pdu::{self, Header, get_32, pdu, set_32};
+use crate::pdu::{self, Header, Outbox, get_32, pdu, set_32};
 use crate::universe;
 
 /// Parameters of a login.

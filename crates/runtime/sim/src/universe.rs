@@ -9,9 +9,6 @@ use std::collections::{BTreeMap, BinaryHeap};
 use std::time::{Duration, Instant};
 
 use iscsi::observed::Observation;
-
-use crate::cores::Cores;
-use crate::network::Network;
 use testkit::Random;
 
 thread_local! {
@@ -26,8 +23,8 @@ pub(crate) struct Universe {
     pub(crate) random: Random,
     events: BinaryHeap<Event>,
     next_event: u64,
-    pub(crate) cores: Cores,
-    pub(crate) network: Network,
+    /// How often the running core has received or sent.
+    pub(crate) transfers: u32,
     trace: Trace,
     /// How often the machines have met what.
     met: BTreeMap<Observation, u64>,
@@ -86,8 +83,7 @@ pub(crate) fn begin(seed: u64, shown: bool) {
         random: Random::new(seed),
         events: BinaryHeap::new(),
         next_event: 0,
-        cores: Cores::default(),
-        network: Network::default(),
+        transfers: 0,
         trace: Trace { fingerprint: 0xcbf2_9ce4_8422_2325, steps: 0, shown },
         met: BTreeMap::new(),
         fault: None,
@@ -96,7 +92,6 @@ pub(crate) fn begin(seed: u64, shown: bool) {
         assert!(place.is_none(), "one thread runs one simulation at a time");
         *place = Some(universe);
     });
-    block::set_interleaving(Some(crate::cores::come_to_a_lock));
     iscsi::observed::observe(|met| {
         try_with(|universe| *universe.met.entry(met).or_default() += 1);
     });
@@ -104,8 +99,6 @@ pub(crate) fn begin(seed: u64, shown: bool) {
 
 /// Ends the simulation of this thread, and everything in it.
 pub(crate) fn end() -> Ended {
-    crate::cores::end_all();
-    block::set_interleaving(None);
     let universe = UNIVERSE.with_borrow_mut(Option::take).expect(OUTSIDE);
     Ended {
         fingerprint: universe.trace.fingerprint,
@@ -201,14 +194,11 @@ impl Universe {
 
     /// What is to happen by now, if anything.
     pub(crate) fn due(&mut self) -> Option<Box<dyn FnOnce()>> {
-        if self.events.peek()?.at > self.now {
-            return None;
-        }
-        self.events.pop().map(|event| event.act)
+        if self.is_due() { self.events.pop().map(|event| event.act) } else { None }
     }
 
     /// Whether anything is to happen by now.
-    pub(crate) fn has_due(&self) -> bool {
+    pub(crate) fn is_due(&self) -> bool {
         self.events.peek().is_some_and(|event| event.at <= self.now)
     }
 

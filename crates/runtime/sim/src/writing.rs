@@ -9,12 +9,14 @@ use scsi::{
 };
 
 use crate::checker::WriteKind;
-use crate::cores::Machine;
-use crate::scenario::{BLOCK, Feature, GROUPS, Simulation, TARGET, portal};
+use crate::features::Feature;
+use crate::network::Machine;
 use crate::simple::{
     CHECK_CONDITION, Command, CommandResult, ENDED, Function, GOOD, Lost, Simple, Slowness, Terms,
 };
+use crate::simulation::{GROUPS, Simulation, TARGET, portal};
 use crate::universe::{self, draw, note};
+use crate::volume::BLOCK;
 use crate::volume::Volume;
 
 /// RESERVATION CONFLICT.

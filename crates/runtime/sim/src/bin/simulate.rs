@@ -4,7 +4,7 @@ use std::ops::ControlFlow;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use clap::{Parser, Subcommand};
+use clap::{Parser, Subcommand, ValueEnum as _};
 use host::cputime;
 use sim::{Addition, Coverage, Feature, Outcome, Run, run};
 
@@ -207,7 +207,7 @@ fn minimize(first_run: Run) -> bool {
     };
     println!("seed {seed}: {fault}");
     let (mut best, mut run_of_it) = (first, first_run);
-    for part in Feature::ALL {
+    for &part in Feature::value_variants() {
         let mut without = run_of_it.without.clone();
         without.push(part);
         let tried = (0..TRIES).map(|turn| Run {

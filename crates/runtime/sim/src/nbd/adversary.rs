@@ -8,9 +8,9 @@ use std::time::Duration;
 use reactor::{InSlice, Stream};
 
 use super::simple::{self, OPTION_MAGIC, go, greet, option, option_reply};
-use crate::cores::Machine;
+use crate::network::Machine;
 use crate::pdu;
-use crate::scenario::Simulation;
+use crate::simulation::Simulation;
 use crate::universe::{draw, note};
 
 /// Begins one that is at it until the simulation is over.
@@ -107,7 +107,7 @@ fn request(is_own: bool) -> Vec<u8> {
         simple::REQUEST
     };
     let flags = draw(|random| *random.pick(&[0, 0, 0, simple::FUA, simple::DF, 0x8000]));
-    let block = crate::scenario::BLOCK as u64;
+    let block = crate::volume::BLOCK as u64;
     let offset = draw(|random| match random.below(10) {
         0 => random.next(),
         1 => random.below(600 * block),

@@ -14,9 +14,9 @@ use reactor::{OutSlice, Stream};
 use super::adversary::read_what_is_there;
 use super::simple::{OPT_GO, OPTION_MAGIC, OPTION_REPLY, REPLY_ACK, REPLY_INFO, greet, option};
 use crate::adversary::login;
-use crate::cores::Machine;
+use crate::network::Machine;
 use crate::pdu::{self, pdu};
-use crate::scenario::{GROUPS, Simulation, portal};
+use crate::simulation::{GROUPS, Simulation, portal};
 use crate::universe::{self, draw, note};
 
 /// Begins those on the server, and one client with the server that floods it.

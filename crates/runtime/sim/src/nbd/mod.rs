@@ -12,8 +12,8 @@ use std::sync::Arc;
 use nbd_server::{Config, Export, Limits};
 
 use crate::adversary::LUN;
-use crate::checker::Writer;
-use crate::scenario::Simulation;
+use crate::checker::{OUR_FIRST_WRITER, Writer};
+use crate::simulation::Simulation;
 
 /// Where the server listens for NBD clients.
 pub(crate) fn portal() -> SocketAddr {
@@ -23,12 +23,12 @@ pub(crate) fn portal() -> SocketAddr {
 /// The export that may be written by who breaks rules.
 const VICTIM: &str = "adversary";
 
-/// Writers from here on, and below [`crate::ours`]', are NBD clients.
+/// Writers from here on, and below our initiators', are NBD clients.
 const FIRST_WRITER: Writer = 500;
 
 /// Whether it has written over NBD: no registration lets it in, and what it asks for is ended by who shuts it out.
 pub(crate) fn is_client(writer: Writer) -> bool {
-    (FIRST_WRITER..1_000).contains(&writer)
+    (FIRST_WRITER..OUR_FIRST_WRITER).contains(&writer)
 }
 
 pub(crate) fn export_name(lun: u16) -> String {

@@ -12,8 +12,7 @@ use std::task::{Poll, Waker};
 
 use reactor::Stream;
 
-use crate::outbox::Outbox;
-use crate::pdu;
+use crate::pdu::{self, Outbox};
 use crate::simple::{Lost, SILENCE_MAX, Slowness, dawdle};
 use crate::universe;
 

@@ -11,11 +11,13 @@ use std::time::Duration;
 
 use super::simple::{self, Client, Form, Reply, Terms};
 use crate::checker::{Now, WriteId, WriteKind, Writer};
-use crate::cores::Machine;
+use crate::features::Feature;
 use crate::network;
-use crate::scenario::{BLOCK, Feature, Simulation};
+use crate::network::Machine;
 use crate::simple::{Lost, Slowness};
+use crate::simulation::Simulation;
 use crate::universe::{self, draw, note};
+use crate::volume::BLOCK;
 use crate::volume::Volume;
 
 /// Begins one that does so until the simulation is over.

@@ -1,7 +1,4 @@
-//! A portal that hands connections on to the server and breaks them: of each session all but the first, after a few
-//! answers. A target behind a broken middlebox does the same, and so does one with a fault in a single command.
-//!
-//! It holds our initiator to a pace: one session logs in [`LOGINS_MAX`] times in [`WINDOW`] at most.
+//! Portals besides those of the server: one redirects every login, the other breaks connections.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -13,13 +10,61 @@ use std::time::Duration;
 
 use reactor::{InSlice, Stream};
 
-use crate::cores::Machine;
+use crate::network::Machine;
 use crate::pdu::{self, pdu};
-use crate::scenario::{GROUPS, Simulation, portal};
+use crate::simulation::{GROUPS, Simulation, portal};
 use crate::universe::{self, draw, note};
 
-/// The portal group that it has to itself.
-pub(crate) const GROUP: u16 = 8;
+/// The portal group of the redirector. Every login there is redirected (RFC 7143 section 11.13.5, status class 1) to a random portal
+/// group of the server. An initiator that logs in again by it may get another I_T nexus while its commands are outstanding in the old
+/// one.
+const REDIRECTOR: u16 = 9;
+
+/// Begins one, which goes on until the simulation ends.
+pub(crate) fn begin_redirector() -> Machine {
+    let machine = Machine::new("redirector");
+    machine.run(redirect_all);
+    machine
+}
+
+/// Where an initiator asks: at a portal group of the server, or at the redirector.
+pub(crate) fn any_group(simulation: &Simulation) -> u16 {
+    let direct = || draw(|random| random.between(1, u64::from(GROUPS))) as u16;
+    if simulation.redirects && !draw(|random| random.once_in(4)) { REDIRECTOR } else { direct() }
+}
+
+async fn redirect_all() {
+    let Ok(listener) = reactor::world().listen(portal(REDIRECTOR), &Default::default()) else { return };
+    loop {
+        match listener.try_accept() {
+            Ok(stream) => drop(reactor::spawn(async move { drop(redirect(stream).await) })),
+            Err(_) if poll_fn(|cx| listener.poll_acceptable(cx)).await.is_err() => return,
+            Err(_) => {}
+        }
+    }
+}
+
+async fn redirect(stream: Box<dyn Stream>) -> io::Result<()> {
+    let (request, _) = pdu::read_pdu(&*stream).await?;
+    let group = draw(|random| random.between(1, u64::from(GROUPS))) as u16;
+    note(&[70, u64::from(group)], || format!("redirected to portal group {group}"));
+    let text = format!("TargetAddress={},{group}\0", portal(group));
+    let mut response = [0; 48];
+    response[0] = 0x23;
+    response[8..14].copy_from_slice(&request[8..14]); // ISID
+    response[16..20].copy_from_slice(&request[16..20]); // ITT
+    response[28..32].copy_from_slice(&request[24..28]); // ExpCmdSN
+    response[32..36].copy_from_slice(&request[24..28]); // MaxCmdSN
+    (response[36], response[37]) = (1, 1); // the target has moved for now
+    pdu::write(&*stream, &pdu(response, text.as_bytes())).await?;
+    // It is for the initiator to close; what it sends now is ignored.
+    pdu::read(&*stream, &mut [0]).await
+}
+
+/// The portal group of the breaker. It hands connections on to the server and breaks them: of each session all but the first, after a
+/// few answers. A target behind a broken middlebox does the same, and so does one with a fault in a single command. It holds our
+/// initiator to a pace: one session logs in [`LOGINS_MAX`] times in [`WINDOW`] at most.
+pub(crate) const BREAKER: u16 = 8;
 
 const WINDOW: Duration = Duration::from_secs(60);
 /// Pauses that double from 50 ms to 3 s leave room for 26.
@@ -31,15 +76,15 @@ const ANSWERS_MAX: u64 = 8;
 type Sessions = Rc<RefCell<BTreeMap<[u8; 6], (Vec<u64>, u64)>>>;
 
 /// Begins one, which goes on until the simulation ends.
-pub(crate) fn begin(simulation: &Rc<Simulation>) -> Machine {
+pub(crate) fn begin_breaker(simulation: &Rc<Simulation>) -> Machine {
     let machine = Machine::new("breaker");
     let simulation = Rc::clone(simulation);
-    machine.run(move || live(simulation));
+    machine.run(move || break_all(simulation));
     machine
 }
 
-async fn live(simulation: Rc<Simulation>) {
-    let Ok(listener) = reactor::world().listen(portal(GROUP), &Default::default()) else { return };
+async fn break_all(simulation: Rc<Simulation>) {
+    let Ok(listener) = reactor::world().listen(portal(BREAKER), &Default::default()) else { return };
     let sessions = Sessions::default();
     loop {
         match listener.try_accept() {

@@ -16,13 +16,9 @@
 //! Moments are numbers that count up, not times: the order in which the simulation did things is the order
 //! that counts.
 
-mod history;
-
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use derive_more::Display;
-
-use self::history::{BlockHistory, Entry, Loss};
 
 type Moment = u64;
 
@@ -32,6 +28,9 @@ pub(crate) struct WriteId(u64);
 
 /// The requester of a write: writes of one writer can be ended together.
 pub(crate) type Writer = u64;
+
+/// Writers from here on are our initiators.
+pub(crate) const OUR_FIRST_WRITER: Writer = 1_000;
 
 /// The possible contents of the blocks of one volume.
 pub(crate) struct Checker {
@@ -524,6 +523,221 @@ fn value(bytes: &[u8], lba: u64) -> Result<u64, Unread> {
         (false, _) => Err(Unread::Torn(value)),
         (_, false) => Err(Unread::Elsewhere(place, value)),
         _ => Ok(value),
+    }
+}
+
+#[derive(Default)]
+struct BlockHistory {
+    /// Those that a read could still show, and their younger competitors.
+    writes: Vec<Entry>,
+    /// With so many of them it is time to forget some.
+    tidy_at: usize,
+    /// All that is known to have taken effect lasts: a flush changes nothing.
+    settled: bool,
+    /// When a write was last begun or ended, or lost.
+    changed: Moment,
+    /// What a read showed that was asked for after that, and whether it lasts: the next one that shows it
+    /// says nothing new.
+    shown: Option<Shown>,
+    /// What was found there and exchanged for something else, the latest last. Forgotten when writes may have
+    /// been lost.
+    exchanged: VecDeque<u64>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Shown {
+    value: u64,
+    begun: Moment,
+    lasts: bool,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Entry {
+    id: WriteId,
+    /// What it shows: its own number, or 0 for zeros.
+    value: u64,
+    begun: Moment,
+    /// From then on it will not take effect any more.
+    ended: Option<Moment>,
+    /// Its writer was told that it is done.
+    answered: bool,
+    /// It had taken effect by then.
+    effective: Option<Moment>,
+    /// A flush has made it last.
+    lasts: bool,
+    /// Who asked for it.
+    writer: Writer,
+    /// It may be carried out several times until it has ended: its initiator sends it again when it is
+    /// aborted.
+    repeats: bool,
+    /// Until it is seen, it may show any write of that volume, and of those before it.
+    copied_from: Option<u64>,
+    /// What a failed sync has done to it.
+    loss: Loss,
+    /// Its writer was found to know of that.
+    told: bool,
+    /// It had ended when the power was cut.
+    cut: bool,
+    /// A read that was answered then has shown another that must be later.
+    superseded: Option<Moment>,
+}
+
+/// Whether a failed sync has lost a write, which no later sync stores.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Loss {
+    None,
+    /// It was outstanding then, so it may have been lost or may still be written.
+    Possible,
+    Certain,
+}
+
+impl Entry {
+    /// Nothing but zeros was there at that moment.
+    fn zeros(now: Moment) -> Entry {
+        Entry { ended: Some(now), effective: Some(now), lasts: true, ..Entry::begun(0) }
+    }
+
+    /// One of zeros that has begun then.
+    fn begun(begun: Moment) -> Entry {
+        Entry {
+            id: WriteId(0),
+            value: 0,
+            begun,
+            ended: None,
+            answered: false,
+            effective: None,
+            lasts: false,
+            writer: 0,
+            repeats: false,
+            copied_from: None,
+            loss: Loss::None,
+            told: false,
+            cut: false,
+            superseded: None,
+        }
+    }
+
+    fn may_show(&self, value: u64) -> bool {
+        match self.copied_from {
+            // Copies go to volumes with higher numbers only, so the source has nothing from here.
+            Some(source) => value >> VOLUME_SHIFT <= source,
+            None => self.value == value,
+        }
+    }
+
+    /// By then it had taken effect, if it ever did.
+    fn latest(&self) -> Option<Moment> {
+        match (self.ended, self.effective.filter(|_| !self.repeats)) {
+            (Some(ended), Some(effective)) => Some(ended.min(effective)),
+            (one, other) => one.or(other),
+        }
+    }
+
+    /// Whether it is gone for a read that is asked for at `moment`; `newest` is what had taken effect by
+    /// then.
+    fn is_superseded_at(&self, moment: Moment, newest: Moment) -> bool {
+        self.superseded.is_some_and(|at| at < moment) || self.is_before(newest)
+    }
+
+    /// Whether it had taken effect, if it ever did, when a write began that began then.
+    fn is_before(&self, begun: Moment) -> bool {
+        self.latest().is_some_and(|latest| latest < begun)
+    }
+}
+
+impl BlockHistory {
+    fn shows(&mut self, value: u64, begun: Moment, now: Moment) -> Result<(), String> {
+        if let Some(shown) = self.shown.filter(|shown| shown.value == value && shown.begun < begun) {
+            self.settled &= shown.lasts;
+            return Ok(());
+        }
+        let newest = self.newest(|entry| entry.effective.is_some_and(|at| at < begun));
+        let mut possible = (0..self.writes.len()).filter(|place| {
+            let entry = &self.writes[*place];
+            entry.may_show(value) && !entry.is_superseded_at(begun, newest)
+        });
+        let (first, second) = (possible.next(), possible.next());
+        let Some(only) = first else {
+            return Err(self.explain(value, begun));
+        };
+        if second.is_none() {
+            let id = self.writes[only].id;
+            let entry = &mut self.writes[only];
+            (entry.value, entry.copied_from) = (value, None);
+            entry.effective = Some(entry.effective.map_or(now, |at| at.min(now)));
+            self.settled &= entry.lasts;
+            self.shown = (self.changed < begun).then_some(Shown { value, begun, lasts: entry.lasts });
+            for other in self.writes.iter_mut().filter(|other| other.id != id) {
+                if other.latest().is_some_and(|latest| latest < begun) {
+                    other.superseded.get_or_insert(now);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn changes(&mut self, now: Moment) {
+        (self.changed, self.shown) = (now, None);
+    }
+
+    /// When the last of these writes began; 0 if there is none. Those that had taken effect before cannot be
+    /// seen behind it.
+    fn newest(&self, is_meant: impl Fn(&Entry) -> bool) -> Moment {
+        self.writes.iter().filter(|entry| is_meant(entry)).map(|entry| entry.begun).max().unwrap_or(0)
+    }
+
+    /// Whether a write was under way at that moment, or has begun since.
+    fn changes_since(&self, moment: Moment) -> bool {
+        self.writes.iter().any(|entry| entry.ended.is_none_or(|ended| ended > moment))
+    }
+
+    fn explain(&self, value: u64, begun: Moment) -> String {
+        let newest = self.newest(|entry| entry.effective.is_some_and(|at| at < begun));
+        let legal: Vec<u64> = self
+            .writes
+            .iter()
+            .filter(|entry| !entry.is_superseded_at(begun, newest))
+            .map(|entry| entry.value)
+            .collect();
+        let what = self.writes.iter().find(|entry| entry.value == value);
+        format!("shows write {value}, which is over or superseded ({what:?}); it may show {legal:?}")
+    }
+
+    /// Takes those off the books that no read can show any more, not even after a power cut; unless one shows
+    /// whatever it likes.
+    fn forget(&mut self, horizon: impl FnOnce() -> Moment, keeps: bool) {
+        if self.writes.len() < self.tidy_at.max(8) {
+            return;
+        }
+        let horizon = horizon();
+        let counts = |entry: &Entry| entry.lasts || !keeps;
+        let newest = self.newest(|entry| counts(entry) && entry.effective.is_some_and(|at| at < horizon));
+        self.writes.retain(|entry| !entry.is_before(newest));
+        self.tidy_at = 2 * self.writes.len();
+    }
+
+    /// Nothing is known any more but what is there now, and what is sent again.
+    fn forget_all(&mut self, now: Entry) {
+        self.changes(now.effective.unwrap_or_default());
+        self.exchanged.clear();
+        self.writes.retain(|entry| entry.repeats && entry.ended.is_none());
+        self.writes.iter_mut().for_each(|entry| (entry.effective, entry.cut) = (None, true));
+        self.writes.push(now);
+    }
+
+    fn cut_power(&mut self, now: Moment) {
+        self.changes(now);
+        self.exchanged.clear();
+        let newest = self.newest(|entry| entry.lasts);
+        self.writes.retain(|entry| !entry.is_before(newest));
+        for entry in &mut self.writes {
+            // It was there before the cut, or was not; who read it then does not know what is there now.
+            entry.superseded = None;
+            entry.cut = true;
+            if !entry.lasts {
+                entry.effective = None;
+            }
+        }
     }
 }
 

@@ -1,0 +1,69 @@
+//! What a simulation can be without, and what it can have besides.
+
+use clap::ValueEnum;
+
+/// A feature that a simulation can omit, to reproduce a fault in a smaller one. Those that matter most for who reads a trace are first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, ValueEnum)]
+#[clap(rename_all = "PascalCase")]
+pub enum Feature {
+    /// Servers that are killed, and power cuts.
+    Crashes,
+    /// Servers that end as they are asked to, and others in their place.
+    Ends,
+    /// LUNs that come and go while a server serves.
+    Changes,
+    /// Connections that are cut, stalled or half-open.
+    NetworkTrouble,
+    /// Disks that hang or fail.
+    DiskTrouble,
+    /// Our initiator.
+    Ours,
+    /// Preemption.
+    Fencing,
+    /// An initiator that breaks rules.
+    Adversary,
+    /// Logins that are sent to another portal group.
+    Redirections,
+    /// Resets of logical units.
+    Resets,
+    /// Commands that are aborted or abandoned.
+    Aborts,
+    /// Copies between volumes.
+    Copies,
+    /// More than one volume.
+    Volumes,
+    /// More than one core.
+    Cores,
+    /// More than one writer.
+    Writers,
+    /// Peers that are slow to send or to read.
+    SlowPeers,
+    /// COMPARE AND WRITE.
+    Exchanges,
+    /// Zeros.
+    Zeros,
+    /// Flushes.
+    Flushes,
+    /// Volumes in memory.
+    Memory,
+    /// Volumes with a cache in the server's memory.
+    Layers,
+    /// Little memory for commands, and narrow windows.
+    Want,
+    /// More than one command at once of each.
+    Depth,
+}
+
+/// What a simulation can have that others do not have, and draw nothing for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+#[clap(rename_all = "PascalCase")]
+pub enum Addition {
+    /// NBD clients of the simulation's own on the initiators' volumes.
+    Nbd,
+    /// Our NBD client.
+    OurNbd,
+    /// Sessions of our initiator that break after each login but the first.
+    Breaks,
+    /// Peers of server and clients that never stop sending before a login has ended.
+    Floods,
+}

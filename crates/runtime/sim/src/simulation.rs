@@ -1,0 +1,211 @@
+//! The state that all parts of a simulation share: its volumes, its server, and what is drawn for all of it.
+
+use std::cell::{Cell, RefCell};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::rc::Rc;
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use front_end_core::Server;
+use iscsi_server::{Iscsi, Limits};
+use logical_unit::LogicalUnit;
+use nbd_server::Nbd;
+
+use crate::disk::{Disk, NEVER};
+use crate::features::{Addition, Feature};
+use crate::network::{self, Machine, NetworkConditions};
+use crate::universe::draw;
+use crate::volume::Volume;
+
+/// The target's name.
+pub(crate) const TARGET: &str = "iqn.2026-01.io.linerate:simulated";
+
+/// Portal groups, of one portal each.
+pub(crate) const GROUPS: u16 = 2;
+
+/// Where a portal group listens.
+pub(crate) fn portal(group: u16) -> SocketAddr {
+    SocketAddr::new(IpAddr::V4(Ipv4Addr::new(10, 255, 0, group as u8)), 3260)
+}
+
+/// The state shared by all parts of a simulation.
+pub(crate) struct Simulation {
+    pub(crate) volumes: Vec<Rc<Volume>>,
+    pub(crate) is_over: Cell<bool>,
+    pub(crate) commands: Cell<u64>,
+    pub(crate) server: RefCell<Option<RunningServer>>,
+    pub(crate) servers: Cell<u64>,
+    /// When the last one did, in nanoseconds.
+    pub(crate) started: Cell<u64>,
+    pub(crate) crashes: Cell<u64>,
+    pub(crate) ends: Cell<u64>,
+    pub(crate) core_count: usize,
+    pub(crate) limits: Limits,
+    pub(crate) server_limits: front_end_core::Limits,
+    /// No faults are injected except orderly restarts of the server.
+    pub(crate) is_calm: bool,
+    /// Pauses are long, so that events that take minutes occur: detection of silent peers, deadlines, long
+    /// stalls.
+    pub(crate) is_long: bool,
+    /// A portal redirects logins.
+    pub(crate) redirects: bool,
+    /// The server is out of reach again and again, for longer than our initiator waits, and nothing else
+    /// befalls it but what its disks do: what was on its way arrives when the session has long been begun
+    /// again, perhaps in another portal group.
+    pub(crate) is_moving: bool,
+    /// Nothing but as many commands as possible: [`crate::Run::dense`].
+    pub(crate) is_dense: bool,
+    without: Vec<Feature>,
+    with: Vec<Addition>,
+    /// Exports that NBD clients do not find, by the bits of their LUNs.
+    pub(crate) hidden: Cell<u64>,
+}
+
+/// A server that runs, or is about to end.
+pub(crate) struct RunningServer {
+    pub(crate) machine: Machine,
+    pub(crate) handle: Arc<Server>,
+    pub(crate) iscsi: Arc<Iscsi>,
+    pub(crate) nbd: Option<Arc<Nbd>>,
+    /// What must be gone when it is.
+    pub(crate) units: Vec<Weak<LogicalUnit>>,
+    /// The same, of which NBD clients have had these.
+    pub(crate) volumes: Vec<Weak<volume::Volume>>,
+    pub(crate) ends: bool,
+    /// What it serves is being changed.
+    pub(crate) changes: Rc<Cell<bool>>,
+}
+
+/// Parts that keep initiators from asking for as much as they can.
+const NOT_DENSE: [Feature; 13] = [
+    Feature::Crashes,
+    Feature::Ends,
+    Feature::Changes,
+    Feature::NetworkTrouble,
+    Feature::DiskTrouble,
+    Feature::Ours,
+    Feature::Fencing,
+    Feature::Adversary,
+    Feature::Redirections,
+    Feature::Resets,
+    Feature::Aborts,
+    Feature::SlowPeers,
+    Feature::Want,
+];
+
+/// Little enough for one initiator that does not read to take all of it.
+const CALM_STAGING: usize = 1 << 20;
+/// Longer than a command waits for memory before it ends with BUSY.
+const CALM_STALL: Duration = Duration::from_secs(90);
+
+impl Simulation {
+    pub(crate) fn set(without: Vec<Feature>, with: Vec<Addition>) -> Rc<Simulation> {
+        let has = |part: Feature| !without.contains(&part);
+        let is_calm = has(Feature::Ends) && draw(|random| random.once_in(6));
+        let is_long = draw(|random| random.once_in(3));
+        let redirects = has(Feature::Redirections) && draw(|random| random.once_in(2));
+        let is_moving =
+            redirects && !is_calm && has(Feature::NetworkTrouble) && draw(|random| random.once_in(3));
+        let count = if has(Feature::Volumes) { draw(|random| random.between(1, 3)) as u16 } else { 1 };
+        let volumes = (0..count).map(|lun| Rc::new(Volume::drawn(lun, &without, is_calm))).collect();
+        let core_count = if has(Feature::Cores) { draw(|random| random.between(1, 3)) as usize } else { 1 };
+        let staging_bytes = draw(|random| *random.pick(&[256 << 10, 4 << 20, 1 << 30]));
+        let limits = draw(|random| Limits {
+            session_staging_bytes: *random.pick(&[256 << 10, 256 << 20]),
+            window: *random.pick(&[4, 32, 256]),
+            nop_interval: Duration::from_secs(random.between(2, 15)),
+            send_stall: Duration::from_secs(random.between(5, 60)),
+            ..Limits::default()
+        });
+        // On a calm day memory is scarce, and an initiator that does not read keeps its connection for longer
+        // than a command may wait: the target has to take its memory back as soon as other sessions need it.
+        let (staging_bytes, limits) = match is_calm {
+            true => (staging_bytes.min(CALM_STAGING), Limits { send_stall: CALM_STALL, ..limits }),
+            false => (staging_bytes, limits),
+        };
+        let server_limits = front_end_core::Limits { staging_bytes, ..front_end_core::Limits::default() };
+        network::set_weather(draw(|random| NetworkConditions {
+            least_delay: random.mostly_small(5_000, 5_000_000),
+            most_delay: random.mostly_small(5_000_000, 200_000_000),
+            lost_once_in: random.between(100, 20_000),
+            most_buffer: random.between(2 << 10, 1 << 20),
+        }));
+        Rc::new(Simulation {
+            volumes,
+            is_over: Cell::new(false),
+            commands: Cell::new(0),
+            server: RefCell::new(None),
+            servers: Cell::new(0),
+            started: Cell::new(0),
+            crashes: Cell::new(0),
+            ends: Cell::new(0),
+            core_count,
+            limits: if has(Feature::Want) { limits } else { Limits::default() },
+            server_limits: if has(Feature::Want) { server_limits } else { front_end_core::Limits::default() },
+            is_calm,
+            is_long,
+            redirects,
+            is_moving,
+            is_dense: false,
+            without,
+            with,
+            hidden: Cell::new(0),
+        })
+    }
+
+    /// The simulation of [`crate::Run::dense`].
+    pub(crate) fn dense() -> Rc<Simulation> {
+        let mut simulation = Simulation::set(NOT_DENSE.to_vec(), Vec::new());
+        network::set_weather(NetworkConditions {
+            least_delay: 1_000,
+            most_delay: 10_000,
+            lost_once_in: NEVER,
+            most_buffer: 1 << 20,
+        });
+        let set = Rc::get_mut(&mut simulation).expect("nobody else has it yet");
+        (set.is_dense, set.is_long, set.is_moving, set.core_count) = (true, false, false, 1);
+        set.volumes = vec![Rc::new(Volume::dense())];
+        simulation
+    }
+
+    pub(crate) fn disks(&self) -> impl Iterator<Item = &Disk> {
+        self.volumes.iter().filter_map(|volume| volume.disk())
+    }
+
+    /// Whether it is not without that.
+    pub(crate) fn has(&self, part: Feature) -> bool {
+        !self.without.contains(&part)
+    }
+
+    /// Whether it has that besides.
+    pub(crate) fn with(&self, addition: Addition) -> bool {
+        self.with.contains(&addition)
+    }
+
+    /// Whether the volumes are exported over NBD.
+    pub(crate) fn has_nbd(&self) -> bool {
+        self.with(Addition::Nbd) || self.with(Addition::OurNbd) || self.with(Addition::Floods)
+    }
+
+    /// No command waits for memory.
+    pub(crate) fn is_roomy(&self) -> bool {
+        self.server_limits.staging_bytes >= 1 << 30 && self.limits.session_staging_bytes >= 256 << 20
+    }
+
+    /// Between two commands of one hand.
+    pub(crate) async fn pause(&self) {
+        if self.is_long {
+            let wait = draw(|random| random.mostly_small(1_000_000, 4_000_000_000));
+            reactor::sleep(Duration::from_nanos(wait)).await;
+        }
+    }
+
+    /// A volume by lot.
+    pub(crate) fn any_volume(&self) -> Rc<Volume> {
+        Rc::clone(draw(|random| random.pick(&self.volumes)))
+    }
+
+    pub(crate) fn count_command(&self) {
+        self.commands.set(self.commands.get() + 1);
+    }
+}
