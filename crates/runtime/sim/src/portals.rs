@@ -114,7 +114,7 @@ async fn carry(initiator: Box<dyn Stream>, simulation: &Simulation, sessions: &S
             pdu::write(&*initiator, &pdu(header, &data)).await?;
             // Responses and Data-In with a status end commands; logins are none of them.
             let is_answer = header[0] == 0x21 || header[0] == 0x25 && header[1] & 1 != 0;
-            left = left.map(|left| left - u64::from(is_answer));
+            left = left.map(|left| left.saturating_sub(u64::from(is_answer)));
             if left == Some(0) && !simulation.is_over.get() {
                 note(&[80], || "a session is broken behind an answer".to_owned());
                 return Ok(());
