@@ -1,12 +1,16 @@
-//! The configuration of the front end as values. The caller reads files and arguments.
+//! The configuration of the front end as values, and who may log in to what by it. The caller reads files and arguments.
 
 use std::collections::BTreeMap;
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::sync::Arc;
 
-use front_end_core::{HostAddress, Network};
-use hyperscsi::Psk;
+use front_end_core::{AddressBlock, HostAddress, Network};
+use hyperscsi::target::{Admission, Directory};
+use hyperscsi::{Psk, Refusal};
 use reactor::MacAddress;
 use scsi_session::{Export, NamePattern};
+
+use crate::interface::Place;
 
 /// The configuration of the front end. [`HyperScsi::adopt`](crate::HyperScsi::adopt) replaces it, except `random`.
 #[derive(Clone)]
@@ -78,5 +82,37 @@ impl Target {
         let may =
             if self.keys.is_empty() { !is_proven } else { is_proven && self.keys.contains_key(initiator) };
         may && self.admits(initiator, from)
+    }
+}
+
+/// The directory of the machine.
+pub(crate) struct Door {
+    pub(crate) config: Arc<Config>,
+}
+
+impl Directory<Place> for Door {
+    fn admit(&self, initiator: &str, target: &str, from: &Place) -> Result<Admission, Refusal> {
+        let target = self.config.target(target).ok_or(Refusal::UnknownTarget)?;
+        if !target.admits(initiator, from.address.into()) {
+            return Err(Refusal::UnknownTarget);
+        }
+        match target.keys.get(initiator) {
+            Some(key) => Ok(Admission::Key(key.clone())),
+            None if target.keys.is_empty() => Ok(Admission::Open),
+            None => Err(Refusal::Authentication),
+        }
+    }
+
+    fn origin(&self, from: &Place) -> u64 {
+        let mut hasher = DefaultHasher::new();
+        AddressBlock::from(HostAddress::from(from.address)).hash(&mut hasher);
+        hasher.finish()
+    }
+
+    /// The question has no name of an initiator in it.
+    fn targets(&self, from: &Place) -> Vec<String> {
+        let targets = self.config.targets.iter();
+        let known = targets.filter(|target| target.access.admits_address(from.address.into()));
+        known.map(|target| target.name.clone()).collect()
     }
 }

@@ -11,28 +11,26 @@ use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::future::poll_fn;
 use std::io;
-use std::pin::{Pin, pin};
+use std::pin::pin;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::task::{Poll, Waker};
+use std::task::Poll;
 use std::time::{Duration, Instant};
 
 use front_end_core::{
-    AUDIT, AbortOrder, Accepted, AddressBlock, Budget, Charge, CoreFrontEnd, CoreHandle, CoreStatistics,
-    CoreTally, Count, HostAddress, Phase, Portal, Server, SessionCounts, SlowHolder,
+    AUDIT, AddressBlock, Budget, Charge, CoreHandle, CoreTally, Count, HostAddress, Phase, Portal, Server,
 };
-use hyperscsi::target::{Event, PathState, SessionEnd, SessionId, Share, TaskId};
-use hyperscsi::{Counters, FRAME_BYTES_MAX, Header, Refusal, Response};
+use hyperscsi::target::{Event, PathState, SessionEnd, SessionId, Share};
+use hyperscsi::{Counters, FRAME_BYTES_MAX, Header, Refusal};
 use reactor::{DatagramBatch, Datagrams, Receiver, Sender};
-use scsi_session::{ScsiSession, abort_ordered, quiesce, tell_removed};
+use scsi_session::{ScsiSession, quiesce, tell_removed};
 
-use crate::config::Config;
-use crate::door::Door;
-use crate::front_end::{HYPERSCSI, Handed, HyperScsi};
+use crate::config::{Config, Door};
+use crate::context::{HYPERSCSI, Handed, HyperScsi};
 use crate::interface::{Interface, Place, Spare};
-use crate::management;
 use crate::session::{Began, Session, SharedSession};
 use crate::status::{PathStatus, SessionStatus};
+use crate::wire::{Machine, Pace, Wire};
 
 /// Frames taken in before those on their way out are sent.
 const BATCH: usize = 64;
@@ -51,16 +49,14 @@ const UNEVENNESS: usize = 3;
 const SESSION_BYTES_MIN: usize = 1 << 21;
 const SESSION_BYTES_MAX: usize = 8 << 20;
 
-type Machine = hyperscsi::Target<Place, Door>;
-
 /// State shared by the tasks of a core.
 pub(crate) struct CoreSessions {
     index: usize,
     /// Which sessions are this core's.
     share: Share,
     pub(crate) server: Arc<Server>,
-    front_end: Arc<HyperScsi>,
-    machine: RefCell<Machine>,
+    pub(crate) front_end: Arc<HyperScsi>,
+    pub(crate) wire: Rc<Wire>,
     sessions: RefCell<BTreeMap<SessionId, SharedSession>>,
     interfaces: RefCell<BTreeMap<u32, Rc<Interface>>>,
     /// Frames that interfaces dropped which are gone, and those for which another core had no room.
@@ -70,22 +66,10 @@ pub(crate) struct CoreSessions {
     /// Memory that the commands of this core may hold.
     pub(crate) memory: Rc<Budget>,
     /// What the machine held at the last tick.
-    kept: RefCell<Charge>,
+    pub(crate) kept: RefCell<Charge>,
     pub(crate) tally: Rc<CoreTally>,
-    pace: Pace,
     /// The server ends: nothing begins any more.
-    is_leaving: Cell<bool>,
-}
-
-/// When [`drive`] has something to do.
-#[derive(Default)]
-struct Pace {
-    /// Somebody has changed the machine.
-    is_wanted: Cell<bool>,
-    /// The machine is being run, which will see what is changed.
-    is_running: Cell<bool>,
-    due: Cell<Option<Instant>>,
-    waker: RefCell<Option<Waker>>,
+    pub(crate) is_leaving: Cell<bool>,
 }
 
 /// Takes an interface away when its portal goes.
@@ -124,7 +108,10 @@ impl CoreSessions {
         let core = Rc::new(CoreSessions {
             index,
             share,
-            machine: RefCell::new(Machine::new(limits, Door { config }, seed)),
+            wire: Rc::new(Wire {
+                machine: RefCell::new(Machine::new(limits, Door { config }, seed)),
+                pace: Pace::default(),
+            }),
             sessions: RefCell::default(),
             interfaces: RefCell::default(),
             dropped_before: Cell::new(0),
@@ -133,7 +120,6 @@ impl CoreSessions {
             kept: RefCell::new(memory.hold(0)),
             memory,
             tally: Rc::default(),
-            pace: Pace::default(),
             is_leaving: Cell::new(false),
             server,
             front_end,
@@ -146,58 +132,28 @@ impl CoreSessions {
         core
     }
 
-    fn all(&self) -> Vec<SharedSession> {
+    pub(crate) fn all(&self) -> Vec<SharedSession> {
         self.sessions.borrow().values().cloned().collect()
-    }
-
-    /// Answers a command.
-    pub(crate) fn respond(&self, task: TaskId, response: Response, wants_receipt: bool) {
-        let mut machine = self.machine.borrow_mut();
-        // False says that the session has ended.
-        let _ = match wants_receipt {
-            true => machine.respond_with_receipt(task, response),
-            false => machine.respond(task, response),
-        };
-        drop(machine);
-        self.want_run();
-    }
-
-    /// Answers a function.
-    pub(crate) fn function_done(&self, task: TaskId, result: hyperscsi::FunctionResult) {
-        let _ = self.machine.borrow_mut().function_done(task, result);
-        self.want_run();
-    }
-
-    fn disconnect(&self, session: SessionId) {
-        self.machine.borrow_mut().disconnect(reactor::now(), session);
-        self.want_run();
-    }
-
-    /// The machine has been changed.
-    fn want_run(&self) {
-        if !self.pace.is_running.get() && !self.pace.is_wanted.replace(true) {
-            self.pace.wake();
-        }
     }
 
     /// Does what the machine wants to be done: events, frames, its next deadline.
     fn run(self: &Rc<Self>) {
-        self.pace.is_running.set(true);
-        self.pace.is_wanted.set(false);
+        self.wire.pace.is_running.set(true);
+        self.wire.pace.is_wanted.set(false);
         self.handle_events(None);
-        self.pace.is_running.set(false);
+        self.wire.pace.is_running.set(false);
         self.transmit();
-        let due = self.machine.borrow().poll_timeout();
+        let due = self.wire.machine.borrow().poll_timeout();
         if let Some(due) = due
-            && self.pace.due.get().is_none_or(|before| due < before)
+            && self.wire.pace.due.get().is_none_or(|before| due < before)
         {
-            self.pace.due.set(Some(due));
-            self.pace.wake();
+            self.wire.pace.due.set(Some(due));
+            self.wire.pace.wake();
         }
     }
 
     fn transmit(&self) {
-        let mut machine = self.machine.borrow_mut();
+        let mut machine = self.wire.machine.borrow_mut();
         let interfaces = self.interfaces.borrow();
         let now = reactor::now();
         let mut has_more = true;
@@ -219,12 +175,12 @@ impl CoreSessions {
         drop(machine);
         interfaces.values().for_each(|interface| interface.send(&self.spare));
         if has_more {
-            self.want_run();
+            self.wire.want_run();
         }
     }
 
     /// Serves a portal, until it is dropped.
-    async fn serve(self: Rc<Self>, portal: Portal, number: u32, datagrams: Box<dyn Datagrams>) {
+    pub(crate) async fn serve(self: Rc<Self>, portal: Portal, number: u32, datagrams: Box<dyn Datagrams>) {
         let url = portal.listen.url(HYPERSCSI);
         let interface = Rc::new(Interface::new(Rc::from(datagrams), url));
         self.interfaces.borrow_mut().insert(number, Rc::clone(&interface));
@@ -246,11 +202,11 @@ impl CoreSessions {
         // As long as any may be: a MTU can grow.
         let mut batch = DatagramBatch::new(BATCH, FRAME_BYTES_MAX);
         loop {
-            self.pace.is_running.set(true);
+            self.wire.pace.is_running.set(true);
             let received = datagrams.receive_each(&mut batch, &mut |address, frame| {
                 self.take(&Place { interface: number, address }, frame);
             });
-            self.pace.is_running.set(false);
+            self.wire.pace.is_running.set(false);
             match received {
                 Ok(_) => {
                     self.run();
@@ -268,7 +224,7 @@ impl CoreSessions {
     fn take(self: &Rc<Self>, from: &Place, frame: &mut [u8]) {
         let Ok(header) = Header::parse(frame) else { return };
         let now = reactor::now();
-        if !self.hears(&header) || !self.machine.borrow_mut().has_time_for(now, from, &header, frame) {
+        if !self.hears(&header) || !self.wire.machine.borrow_mut().has_time_for(now, from, &header, frame) {
             return;
         }
         match self.share.owner(&header, frame) {
@@ -291,7 +247,7 @@ impl CoreSessions {
     }
 
     fn handle_frame(self: &Rc<Self>, now: Instant, from: &Place, frame: &mut [u8]) {
-        self.machine.borrow_mut().handle_frame(now, from, frame);
+        self.wire.machine.borrow_mut().handle_frame(now, from, frame);
         self.handle_events(Some(from));
     }
 
@@ -299,7 +255,7 @@ impl CoreSessions {
     fn handle_events(self: &Rc<Self>, from: Option<&Place>) {
         let mut commands = 0;
         loop {
-            let event = self.machine.borrow_mut().poll_event();
+            let event = self.wire.machine.borrow_mut().poll_event();
             let Some(event) = event else { return };
             if matches!(event, Event::Command { .. }) {
                 commands += 1;
@@ -324,7 +280,7 @@ impl CoreSessions {
                 },
                 Event::Function { task, function, lun, referenced } => {
                     if let Some(session) = self.session(task.session) {
-                        management::start(&mut session.borrow_mut(), task, function, lun, referenced);
+                        session.borrow_mut().manage(task, function, lun, referenced);
                     }
                 }
                 Event::Received { task } => {
@@ -336,7 +292,7 @@ impl CoreSessions {
         }
     }
 
-    fn session(&self, id: SessionId) -> Option<SharedSession> {
+    pub(crate) fn session(&self, id: SessionId) -> Option<SharedSession> {
         self.sessions.borrow().get(&id).cloned()
     }
 
@@ -351,7 +307,7 @@ impl CoreSessions {
     ) {
         let config = self.front_end.config();
         let (Some(target), Some(from)) = (config.target(target), from) else {
-            return self.disconnect(id); // the target has gone since the login was answered
+            return self.wire.disconnect(id); // the target has gone since the login was answered
         };
         let peer = HostAddress::from(from.address);
         let interfaces = self.interfaces.borrow();
@@ -369,13 +325,13 @@ impl CoreSessions {
             portal: portal.unwrap_or_default(),
         };
         let keeps = target.keeps(&began.initiator, peer, is_encrypted);
-        let session = Session::begin(self, began);
+        let session = Session::begin(&self.server, &self.wire, &self.tally, &self.memory, began);
         self.tally.login(Some(&target.name), "accepted");
         session.borrow().log_in();
         self.server.tell(|observer| observer.session_began(session.borrow().info(), peer));
         self.sessions.borrow_mut().insert(id, session);
         if !keeps {
-            self.disconnect(id); // nor may it any more
+            self.wire.disconnect(id); // nor may it any more
         }
     }
 
@@ -413,8 +369,8 @@ impl CoreSessions {
 
     fn end_session(self: &Rc<Self>, id: SessionId, reason: SessionEnd) {
         let Some(session) = self.sessions.borrow_mut().remove(&id) else {
-            self.machine.borrow_mut().quiesced(id);
-            return self.want_run();
+            self.wire.machine.borrow_mut().quiesced(id);
+            return self.wire.want_run();
         };
         let why = match reason {
             SessionEnd::Disconnected => "logout",
@@ -433,8 +389,8 @@ impl CoreSessions {
         drop(reactor::spawn(async move {
             // The nexus' next session must not begin while commands of this one can still reach the medium.
             quiesce(&core.server, units).await;
-            core.machine.borrow_mut().quiesced(id);
-            core.want_run();
+            core.wire.machine.borrow_mut().quiesced(id);
+            core.wire.want_run();
         }));
     }
 
@@ -449,7 +405,7 @@ impl CoreSessions {
 
     /// What the machine knows of a session; nothing, if it has just ended.
     fn transport_of(&self, id: SessionId) -> (usize, Counters, Vec<PathStatus>) {
-        let machine = self.machine.borrow();
+        let machine = self.wire.machine.borrow();
         let Some(state) = machine.session(id) else { return Default::default() };
         let interfaces = self.interfaces.borrow();
         let path = |path: &PathState<Place>| {
@@ -467,8 +423,8 @@ impl CoreSessions {
     }
 
     /// What has become of frames.
-    fn frames(&self) -> Vec<Count> {
-        let counters = self.machine.borrow().counters();
+    pub(crate) fn frames(&self) -> Vec<Count> {
+        let counters = self.wire.machine.borrow().counters();
         let interfaces = self.interfaces.borrow();
         let dropped = interfaces.values().map(|interface| interface.dropped());
         let counts = [
@@ -490,48 +446,45 @@ impl CoreSessions {
     pub(crate) fn end_sessions(&self, handle: Option<u16>, initiator: &str) -> usize {
         let is_meant = |session: &SharedSession| session.borrow().is_called(handle, initiator);
         let meant: Vec<SharedSession> = self.all().into_iter().filter(is_meant).collect();
-        meant.iter().for_each(|session| self.disconnect(session.borrow().id()));
+        meant.iter().for_each(|session| self.wire.disconnect(session.borrow().id()));
         meant.len()
     }
 
     /// Adapts a session: what is left of it is the same nexus with other LUNs.
-    fn adapt_session(self: &Rc<Self>, session: &SharedSession, config: &Config, done: &Sender<()>) {
+    pub(crate) fn adapt_session(
+        self: &Rc<Self>,
+        session: &SharedSession,
+        config: &Config,
+        done: &Sender<()>,
+    ) {
         let (removed, may_stay) = session.borrow_mut().adapt(config);
         if !may_stay {
-            self.disconnect(session.borrow().id());
+            self.wire.disconnect(session.borrow().id());
         }
         tell_removed(&self.server, session, removed, done);
-    }
-}
-
-impl Pace {
-    fn wake(&self) {
-        if let Some(waker) = self.waker.take() {
-            waker.wake();
-        }
     }
 }
 
 /// Runs the machine when it was changed by anything but a frame, and at its deadlines.
 async fn drive(core: Rc<CoreSessions>) {
     loop {
-        let due = core.pace.due.get();
+        let due = core.wire.pace.due.get();
         // No deadline is so far away.
         let sleep = reactor::sleep_until(due.unwrap_or_else(|| reactor::now() + Duration::from_secs(3600)));
         let mut sleep = pin!(sleep);
         poll_fn(|cx| {
-            *core.pace.waker.borrow_mut() = Some(cx.waker().clone());
-            let is_changed = core.pace.is_wanted.get() || core.pace.due.get() != due;
+            *core.wire.pace.waker.borrow_mut() = Some(cx.waker().clone());
+            let is_changed = core.wire.pace.is_wanted.get() || core.wire.pace.due.get() != due;
             if is_changed { Poll::Ready(()) } else { sleep.as_mut().poll(cx) }
         })
         .await;
         let now = reactor::now();
-        let is_due = core.pace.due.get().is_some_and(|due| due <= now);
+        let is_due = core.wire.pace.due.get().is_some_and(|due| due <= now);
         if is_due {
-            core.pace.due.set(None);
-            core.machine.borrow_mut().handle_timeout(now);
+            core.wire.pace.due.set(None);
+            core.wire.machine.borrow_mut().handle_timeout(now);
         }
-        if is_due || core.pace.is_wanted.get() {
+        if is_due || core.wire.pace.is_wanted.get() {
             core.run();
             reactor::yield_now().await; // more may be wanted at once
         }
@@ -542,95 +495,11 @@ async fn drive(core: Rc<CoreSessions>) {
 async fn take_handed(core: Rc<CoreSessions>, mut inbox: Receiver<Handed>) {
     while let Some(Handed { from, mut frame }) = inbox.recv().await {
         if Header::parse(&frame).is_ok_and(|header| core.hears(&header)) {
-            core.pace.is_running.set(true);
+            core.wire.pace.is_running.set(true);
             core.handle_frame(reactor::now(), &from, &mut frame);
-            core.pace.is_running.set(false);
+            core.wire.pace.is_running.set(false);
             core.run();
         }
         reactor::yield_now().await;
-    }
-}
-
-impl CoreFrontEnd for CoreSessions {
-    /// There are no connections.
-    fn accept(self: Rc<Self>, _: Accepted) -> Pin<Box<dyn Future<Output = ()>>> {
-        Box::pin(async {})
-    }
-
-    fn receive(
-        self: Rc<Self>,
-        portal: Portal,
-        number: u32,
-        datagrams: Box<dyn Datagrams>,
-    ) -> Pin<Box<dyn Future<Output = ()>>> {
-        Box::pin(self.serve(portal, number, datagrams))
-    }
-
-    fn abort(self: Rc<Self>, order: &AbortOrder, done: &Sender<()>) {
-        abort_ordered(&self.server, &self.all(), order, done);
-    }
-
-    fn adapt(self: Rc<Self>, done: &Sender<()>) {
-        let config = self.front_end.config();
-        self.machine.borrow_mut().directory_mut().config = Arc::clone(&config);
-        self.tally.keep_served(|target| config.target(target).is_some());
-        for session in self.all() {
-            self.adapt_session(&session, &config, done);
-        }
-    }
-
-    fn statistics(&self) -> CoreStatistics {
-        let (all, mut in_flight) = (self.all(), BTreeMap::new());
-        let sessions = all.iter().map(|session| {
-            let session = session.borrow();
-            session.commands.count_in_flight(&mut in_flight);
-            SessionCounts {
-                target: session.target().map(str::to_owned),
-                host: session.counted_as(),
-                connections: 1,
-                traffic: session.commands.traffic,
-            }
-        });
-        let mut statistics = self.tally.statistics(sessions);
-        for volume in &mut statistics.volumes {
-            let address = volume.volume.as_ptr() as usize;
-            volume.in_flight = in_flight.get(&address).copied().unwrap_or(0);
-        }
-        statistics.frames = self.frames();
-        statistics
-    }
-
-    fn tick(&self, now: Instant) -> bool {
-        let mut is_busy = false;
-        self.kept.borrow_mut().set(self.machine.borrow().memory_bytes());
-        for session in self.all() {
-            let mut session = session.borrow_mut();
-            session.commands.observe(now);
-            let hung = session.expire(now);
-            hung.iter().for_each(|(unit, time)| self.server.fence(unit.volume(), *time));
-            session.commands.sweep_luns();
-            session.resume_waiting_for_memory();
-            is_busy |= session.commands.in_flight() > 0;
-        }
-        is_busy
-    }
-
-    /// What one session can hold is bounded, and one that acknowledges nothing is ended by the machine.
-    fn slowest_holder(&self, _: Instant) -> Option<SlowHolder> {
-        None
-    }
-
-    /// The protocol has no such question. Nothing begins any more, what runs is answered, and then sessions are closed.
-    fn ask_to_leave(&self, _: Duration) {
-        self.is_leaving.set(true);
-    }
-
-    fn is_idle(&self) -> bool {
-        let (_, unacknowledged, _) = self.machine.borrow().holds();
-        unacknowledged == 0 && self.all().iter().all(|session| session.borrow().commands.in_flight() == 0)
-    }
-
-    fn close_all(&self) {
-        self.all().iter().for_each(|session| self.disconnect(session.borrow().id()));
     }
 }

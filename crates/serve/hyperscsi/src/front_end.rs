@@ -1,76 +1,27 @@
-//! HyperSCSI as a front end: the part that all cores share.
+//! HyperSCSI as a front end: what the server calls, of the part that all cores share and of the part of each core.
 
 use std::collections::BTreeMap;
+use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use block::Lock;
-use front_end_core::{AddressBlock, CoreFrontEnd, CoreHandle, FrontEnd, HostNames, RunningCore, Server};
+use front_end_core::{
+    AbortOrder, Accepted, AddressBlock, CoreFrontEnd, CoreHandle, CoreStatistics, FrontEnd, Portal,
+    RunningCore, Server, SessionCounts, SlowHolder,
+};
 use hyperscsi::SESSION_AT;
 use logical_unit::LogicalUnit;
-use reactor::{Receiver, Sender};
+use reactor::{Datagrams, Sender};
+use scsi_session::{ScsiSession, abort_ordered};
 use volume::Volume;
 
 use crate::config::Config;
+use crate::context::{HYPERSCSI, HyperScsi};
 use crate::core::CoreSessions;
-use crate::interface::Place;
-use crate::loss::losses;
-use crate::status::SessionStatus;
-
-/// The name of this front end in [`Portal::front_end`](front_end_core::Portal::front_end).
-pub const HYPERSCSI: &str = "hyperscsi";
-
-/// The HyperSCSI front end: targets, LUN maps, access control and sessions.
-pub struct HyperScsi {
-    /// The current configuration. A change replaces it; sessions hold what they use of it by `Arc`.
-    config: Lock<Arc<Config>>,
-    pub(crate) names: HostNames,
-    /// Where each core takes frames that others have received.
-    inboxes: Lock<BTreeMap<u32, Sender<Handed>>>,
-}
-
-/// A frame on its way to the core that it is for.
-pub(crate) struct Handed {
-    pub(crate) from: Place,
-    pub(crate) frame: Box<[u8]>,
-}
-
-/// Frames that wait for a core. More are dropped, as on a network, and sent again.
-const HANDED_MAX: usize = 256;
+use crate::status::{SessionStatus, losses};
 
 impl HyperScsi {
-    /// A front end that serves these targets.
-    pub fn new(config: Config) -> Arc<HyperScsi> {
-        let (config, names) = (Lock::new(Arc::new(config)), HostNames::default());
-        Arc::new(HyperScsi { config, names, inboxes: Lock::default() })
-    }
-
-    /// Where a core takes frames that others have received for it.
-    pub(crate) fn inbox(&self, core: u32) -> Receiver<Handed> {
-        let (sender, receiver) = reactor::bounded_mailbox(HANDED_MAX);
-        self.inboxes.lock().insert(core, sender);
-        receiver
-    }
-
-    /// Hands a frame to another core. False if that has no room for it.
-    pub(crate) fn hand_over(&self, core: u32, handed: Handed) -> bool {
-        let inbox = self.inboxes.lock().get(&core).cloned();
-        inbox.is_some_and(|inbox| inbox.try_send(handed).is_ok())
-    }
-
-    /// What is served now.
-    pub fn config(&self) -> Arc<Config> {
-        Arc::clone(&self.config.lock())
-    }
-
-    /// Replaces the configuration. To be called from within [`Server::reconfigure`], which lets sessions adapt: initiators are
-    /// told of LUNs that come and go (REPORTED LUNS DATA HAS CHANGED), and sessions end that have lost their target, or access
-    /// to it. A key that is another now is asked for at the next login. `random` stays.
-    pub fn adopt(&self, config: Config) {
-        *self.config.lock() = Arc::new(config);
-    }
-
     /// What current sessions would lose if `wanted` were served, a sentence each. Blocks as [`HyperScsi::sessions`] does.
     pub fn losses(&self, server: &Server, wanted: &Config) -> Vec<String> {
         losses(&self.sessions(server), &self.config(), wanted)
@@ -122,5 +73,89 @@ impl FrontEnd for HyperScsi {
         for unit in exports.map(|export| &export.unit).filter(presents) {
             unit.tell_growth();
         }
+    }
+}
+
+impl CoreFrontEnd for CoreSessions {
+    /// There are no connections.
+    fn accept(self: Rc<Self>, _: Accepted) -> Pin<Box<dyn Future<Output = ()>>> {
+        Box::pin(async {})
+    }
+
+    fn receive(
+        self: Rc<Self>,
+        portal: Portal,
+        number: u32,
+        datagrams: Box<dyn Datagrams>,
+    ) -> Pin<Box<dyn Future<Output = ()>>> {
+        Box::pin(self.serve(portal, number, datagrams))
+    }
+
+    fn abort(self: Rc<Self>, order: &AbortOrder, done: &Sender<()>) {
+        abort_ordered(&self.server, &self.all(), order, done);
+    }
+
+    fn adapt(self: Rc<Self>, done: &Sender<()>) {
+        let config = self.front_end.config();
+        self.wire.machine.borrow_mut().directory_mut().config = Arc::clone(&config);
+        self.tally.keep_served(|target| config.target(target).is_some());
+        for session in self.all() {
+            self.adapt_session(&session, &config, done);
+        }
+    }
+
+    fn statistics(&self) -> CoreStatistics {
+        let (all, mut in_flight) = (self.all(), BTreeMap::new());
+        let sessions = all.iter().map(|session| {
+            let session = session.borrow();
+            session.commands.count_in_flight(&mut in_flight);
+            SessionCounts {
+                target: session.target().map(str::to_owned),
+                host: session.counted_as(),
+                connections: 1,
+                traffic: session.commands.traffic,
+            }
+        });
+        let mut statistics = self.tally.statistics(sessions);
+        for volume in &mut statistics.volumes {
+            let address = volume.volume.as_ptr() as usize;
+            volume.in_flight = in_flight.get(&address).copied().unwrap_or(0);
+        }
+        statistics.frames = self.frames();
+        statistics
+    }
+
+    fn tick(&self, now: Instant) -> bool {
+        let mut is_busy = false;
+        self.kept.borrow_mut().set(self.wire.machine.borrow().memory_bytes());
+        for session in self.all() {
+            let mut session = session.borrow_mut();
+            session.commands.observe(now);
+            let hung = session.expire(now);
+            hung.iter().for_each(|(unit, time)| self.server.fence(unit.volume(), *time));
+            session.commands.sweep_luns();
+            session.resume_waiting_for_memory();
+            is_busy |= session.commands.in_flight() > 0;
+        }
+        is_busy
+    }
+
+    /// What one session can hold is bounded, and one that acknowledges nothing is ended by the machine.
+    fn slowest_holder(&self, _: Instant) -> Option<SlowHolder> {
+        None
+    }
+
+    /// The protocol has no such question. Nothing begins any more, what runs is answered, and then sessions are closed.
+    fn ask_to_leave(&self, _: Duration) {
+        self.is_leaving.set(true);
+    }
+
+    fn is_idle(&self) -> bool {
+        let (_, unacknowledged, _) = self.wire.machine.borrow().holds();
+        unacknowledged == 0 && self.all().iter().all(|session| session.borrow().commands.in_flight() == 0)
+    }
+
+    fn close_all(&self) {
+        self.all().iter().for_each(|session| self.wire.disconnect(session.borrow().id()));
     }
 }

@@ -1,6 +1,10 @@
 //! A session on its core: connects the protocol machine to the logical units. The life of its commands is that of every SCSI
 //! session ([`scsi_session::ScsiSession`]); here they come with all of their data, and the machine sends a reply until it is
 //! acknowledged, so that a command ends with its answer.
+//!
+//! Task management (SAM-5 chapter 7): both a function and the commands that it aborts are answered when the aborted commands can no
+//! longer touch the medium: they are removed on every core and their devices have quiesced. If a device does not quiesce in time, its
+//! volume is fenced (not ready for any initiator) until it does, and the answers are sent at once (`front_end_core::fence`).
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -9,18 +13,21 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use block::Buffer;
-use front_end_core::{AUDIT, Budget, HostAddress, Operation, SessionInfo, Traffic};
+use front_end_core::{AUDIT, Budget, CoreTally, HostAddress, Operation, Server, SessionInfo, Traffic};
 use hyperscsi::target::{SessionId, TaskId};
-use hyperscsi::{Command, Counters, Payload, Response, TaskAttribute};
+use hyperscsi::{Command, Counters, Function, FunctionResult, Payload, Response, TaskAttribute};
 use logical_unit::{
     Data, DataIn, InitiatorPort, Landing, LogicalUnit, Misdeclared, Receive, Reply, Status, TargetPort,
 };
-use scsi_session::{Commands, Declared, LossReport, Luns, Removed, ScsiSession, TaskState, Turn};
+use scsi_session::{
+    Commands, Declared, LossReport, Luns, Removed, ScsiSession, TaskState, Turn, abort_everybodys, add_units,
+    quiesce, with,
+};
 
 use crate::config::{Config, Target};
-use crate::core::CoreSessions;
-use crate::front_end::HYPERSCSI;
+use crate::context::HYPERSCSI;
 use crate::status::{PathStatus, SessionStatus};
+use crate::wire::Wire;
 
 /// A session, shared by its running commands.
 pub(crate) type SharedSession = Rc<RefCell<Session>>;
@@ -47,7 +54,9 @@ pub(crate) struct Session {
     began: Began,
     started: Instant,
     this: Weak<RefCell<Session>>,
-    pub(crate) core: Rc<CoreSessions>,
+    server: Arc<Server>,
+    wire: Rc<Wire>,
+    tally: Rc<CoreTally>,
     pub(crate) commands: Commands<Session>,
     /// Losses of acknowledged writes that replies report, until the initiator has these: by the number of the command.
     reports: BTreeMap<u64, LossReport>,
@@ -70,7 +79,13 @@ pub(crate) struct Arrived {
 }
 
 impl Session {
-    pub(crate) fn begin(core: &Rc<CoreSessions>, began: Began) -> SharedSession {
+    pub(crate) fn begin(
+        server: &Arc<Server>,
+        wire: &Rc<Wire>,
+        tally: &Rc<CoreTally>,
+        memory: &Rc<Budget>,
+        began: Began,
+    ) -> SharedSession {
         let [a, b, c, d] = began.port.to_be_bytes();
         let initiator =
             InitiatorPort { name: format!("{HYPERSCSI}:{}", began.initiator), qualifier: [0, 0, a, b, c, d] };
@@ -79,17 +94,25 @@ impl Session {
             group: TARGET_PORT,
             relative_port: TARGET_PORT,
         };
-        let mut luns = Luns::new(&[], initiator, port, Rc::clone(&core.tally));
+        let mut luns = Luns::new(&[], initiator, port, Rc::clone(tally));
         luns.add_missing(&exports(&began.target, &began.initiator));
-        let budget = Budget::new(core.memory.limit(), Some(Rc::clone(&core.memory)));
-        let (server, tally) = (Arc::clone(&core.server), Rc::clone(&core.tally));
+        let budget = Budget::new(memory.limit(), Some(Rc::clone(memory)));
+        let (server, tally) = (Arc::clone(server), Rc::clone(tally));
         Rc::new_cyclic(|this| {
             RefCell::new(Session {
-                commands: Commands::new(Weak::clone(this), server, tally, luns, budget),
+                commands: Commands::new(
+                    Weak::clone(this),
+                    Arc::clone(&server),
+                    Rc::clone(&tally),
+                    luns,
+                    budget,
+                ),
                 started: reactor::now(),
                 this: Weak::clone(this),
                 reports: BTreeMap::new(),
-                core: Rc::clone(core),
+                server,
+                wire: Rc::clone(wire),
+                tally,
                 began,
             })
         })
@@ -149,10 +172,73 @@ impl Session {
         self.commands.luns.iter().map(|slot| Arc::clone(&slot.unit)).collect()
     }
 
+    /// Carries out a function and answers it. The session's own commands are aborted at once, since commands that arrive after the
+    /// function are not affected by it; the rest runs as a task.
+    pub(crate) fn manage(
+        &mut self,
+        task: TaskId,
+        function: Function,
+        lun: [u8; 8],
+        referenced: Option<TaskId>,
+    ) {
+        self.tally.task_management(self.target(), name(function));
+        let (mut units, mut cleared) = (Vec::new(), Vec::new());
+        let unit = self.unit(lun);
+        // Of these, other sessions' commands end too.
+        let (everybodys, result) = match (function, unit) {
+            (Function::AbortTask, _) => {
+                if let Some(tag) = referenced.and_then(|referenced| self.tag(referenced.number)) {
+                    self.commands.clear(tag, &mut units);
+                    cleared.push(tag);
+                }
+                (Vec::new(), FunctionResult::Complete)
+            }
+            (Function::AbortTaskSet, Some(unit)) => {
+                cleared = self.commands.clear_unit(&unit, None, &mut units);
+                (Vec::new(), FunctionResult::Complete)
+            }
+            (Function::ClearTaskSet | Function::LogicalUnitReset, Some(unit)) => {
+                cleared = self.commands.clear_unit(&unit, None, &mut units);
+                if function == Function::LogicalUnitReset {
+                    unit.reset();
+                }
+                (vec![unit], FunctionResult::Complete)
+            }
+            (Function::TargetReset | Function::ITNexusReset, _) => {
+                let all = self.units();
+                for unit in &all {
+                    cleared.extend(self.commands.clear_unit(unit, None, &mut units));
+                    if function == Function::TargetReset {
+                        unit.reset();
+                    }
+                }
+                (if function == Function::TargetReset { all } else { Vec::new() }, FunctionResult::Complete)
+            }
+            (Function::AbortTaskSet | Function::ClearTaskSet | Function::LogicalUnitReset, None) => {
+                (Vec::new(), FunctionResult::IncorrectLun)
+            }
+            (Function::QueryTask | Function::QueryTaskSet | Function::Other(_), _) => {
+                (Vec::new(), FunctionResult::Rejected)
+            }
+        };
+        add_units(&mut units, &everybodys);
+        let (server, wire, session) = (Arc::clone(&self.server), Rc::clone(&self.wire), self.weak());
+        drop(reactor::spawn(async move {
+            for unit in &everybodys {
+                let spared = with(&session, |session| session.commands.nexus_of(unit)).flatten();
+                abort_everybodys(&server, unit, spared).await;
+            }
+            quiesce(&server, units).await;
+            with(&session, |session| session.tell_aborted(&cleared));
+            tracing::info!(?function, ?result, "task management");
+            wire.function_done(task, result);
+        }));
+    }
+
     /// It has ended. Returns the units whose devices may still carry out its commands.
     pub(crate) fn end(&mut self) -> Vec<Arc<LogicalUnit>> {
         let initiator = &self.began.counted_as;
-        self.core.tally.session_ended(&self.began.target.name, initiator, self.commands.traffic);
+        self.tally.session_ended(&self.began.target.name, initiator, self.commands.traffic);
         self.commands.end()
     }
 
@@ -327,7 +413,7 @@ impl ScsiSession for Session {
         };
         self.reports.extend(report.map(|report| (tag.number, report)));
         let id = TaskId { session: self.began.id, number: tag.number };
-        self.core.respond(id, response, report.is_some());
+        self.wire.respond(id, response, report.is_some());
         self.resume_waiting_for_memory();
     }
 }
@@ -356,5 +442,19 @@ fn sent(buffer: Buffer) -> Payload {
     match Buffer::memory_bytes(length) <= length + length / 4 {
         true => Payload::new(Sent(buffer)),
         false => buffer.to_vec().into(),
+    }
+}
+
+fn name(function: Function) -> &'static str {
+    match function {
+        Function::AbortTask => "abort_task",
+        Function::AbortTaskSet => "abort_task_set",
+        Function::ClearTaskSet => "clear_task_set",
+        Function::LogicalUnitReset => "logical_unit_reset",
+        Function::TargetReset => "target_reset",
+        Function::QueryTask => "query_task",
+        Function::QueryTaskSet => "query_task_set",
+        Function::ITNexusReset => "i_t_nexus_reset",
+        Function::Other(_) => "other",
     }
 }

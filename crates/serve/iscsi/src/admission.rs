@@ -17,7 +17,6 @@
 //! [`Limits::logins`]: front_end_core::Limits::logins
 
 use std::io;
-use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -33,29 +32,14 @@ use iscsi::negotiate::{Offers, Parameters, SessionType};
 use iscsi::pdu::{BHS_BYTES, Bhs, LoginStatus, Tsih};
 use iscsi::serial::Sn;
 use iscsi::target::SessionConfig;
-use reactor::{Detached, Stream};
+use reactor::Stream;
 
-use crate::backoff::Attempt;
 use crate::config::{Authentication, Target};
+use crate::context::Context;
 use crate::core::CoreSessions;
-use crate::front_end::Context;
+use crate::refusal::Attempt;
 use crate::refusal::Refusal;
-use crate::registry::{Claim, NewSession, NexusName, SessionSlot, SlotOutcome};
-
-/// A connection that has logged in, on its way to its session's core.
-pub(crate) struct Admitted {
-    pub(crate) stream: Detached,
-    pub(crate) permit: ConnectionPermit,
-    pub(crate) peer: SocketAddr,
-    pub(crate) local: SocketAddr,
-    pub(crate) login: LoggedIn,
-    /// The target as it was when the login began, without its LUNs; none for a discovery session.
-    pub(crate) target: Option<Arc<Target>>,
-    pub(crate) tag: u16,
-    pub(crate) slot: SessionSlot,
-    /// The first connection of a new session.
-    pub(crate) leading: bool,
-}
+use crate::registry::{Admitted, Claim, NewSession, NexusName, SessionSlot, SlotOutcome};
 
 /// Why a connection never became part of a session.
 #[derive(Debug)]

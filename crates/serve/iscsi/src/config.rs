@@ -5,13 +5,12 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use front_end_core::Network;
 use iscsi::chap::{Algorithm, Credentials};
 use iscsi::name::TargetAddress;
 use iscsi::negotiate::Offers;
 use iscsi::text::PrintableText;
 use scsi_session::{Export, NamePattern};
-
-use crate::access::Access;
 
 /// The configuration of the front end. [`Iscsi::adopt`](crate::Iscsi::adopt) replaces it, except `random`.
 #[derive(Clone)]
@@ -175,5 +174,64 @@ impl Default for Limits {
             send_stall: Duration::from_secs(60),
             session_staging_bytes: 256 << 20, // the whole window in commands of 1 MiB
         }
+    }
+}
+
+/// Access control of a target: both lists must admit the initiator.
+#[derive(Clone, Debug, Default)]
+pub struct Access {
+    /// Names the initiator may have; `None` is any.
+    pub initiators: Option<Vec<NamePattern>>,
+    /// Networks it may come from; `None` is any.
+    pub networks: Option<Vec<Network>>,
+}
+
+impl Access {
+    /// Whether `initiator`, coming from `address`, may log in, and may know that the target exists.
+    pub fn admits(&self, initiator: &str, address: IpAddr) -> bool {
+        self.admits_name(initiator) && self.admits_address(address)
+    }
+
+    /// Whether it lets any initiator in, wherever that comes from.
+    pub fn is_open(&self) -> bool {
+        self.initiators.is_none() && self.networks.is_none()
+    }
+
+    pub(crate) fn admits_name(&self, initiator: &str) -> bool {
+        self.initiators.as_ref().is_none_or(|names| names.iter().any(|name| name.matches(initiator)))
+    }
+
+    pub(crate) fn admits_address(&self, address: IpAddr) -> bool {
+        self.networks.as_ref().is_none_or(|networks| networks.iter().any(|net| net.contains(address)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn net(text: &str) -> Network {
+        text.parse().expect("a network")
+    }
+
+    #[test]
+    fn both_lists_must_let_an_initiator_in() {
+        let access = Access {
+            initiators: Some(vec![NamePattern::new("iqn.a:*")]),
+            networks: Some(vec![net("10.0.0.0/8")]),
+        };
+        let (inside, outside) = ([10, 0, 0, 1].into(), [11, 0, 0, 1].into());
+        assert!(access.admits("iqn.a:1", inside));
+        assert!(!access.admits("iqn.a:1", outside));
+        assert!(!access.admits("iqn.b:1", inside));
+        assert!(Access::default().admits("iqn.b:1", outside));
+    }
+
+    #[test]
+    fn a_list_of_nobody_lets_nobody_in() {
+        let access = Access { initiators: Some(Vec::new()), networks: None };
+        assert!(!access.admits("iqn.a:1", [10, 0, 0, 1].into()));
+        let access = Access { initiators: None, networks: Some(Vec::new()) };
+        assert!(!access.admits("iqn.a:1", [10, 0, 0, 1].into()));
     }
 }

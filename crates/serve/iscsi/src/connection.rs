@@ -15,11 +15,10 @@ use iscsi::framing::Framing;
 use iscsi::target::{CloseReason, ConnectionId, ConnectionStart, Fatal, Payload, Transmit};
 use reactor::{Received, Stream};
 
-use crate::admission::Admitted;
-use crate::core::CoreSessions;
 use crate::inbox::{Inbox, Input, Scratch};
 use crate::link::{Closing, Link, SLOW};
 use crate::outbox::{self, Outbox};
+use crate::registry::Admitted;
 use crate::session::{Outgoing, SharedSession};
 
 /// Why a connection ended.
@@ -110,7 +109,7 @@ impl Connection {
     /// A connection that has just logged in, on the core of its session. Bytes received after the login are
     /// handled first.
     pub(crate) fn new(
-        core: &Rc<CoreSessions>,
+        scratch: &Rc<Scratch>,
         session: &SharedSession,
         admitted: Admitted,
     ) -> io::Result<(Connection, ConnectionPermit)> {
@@ -130,8 +129,8 @@ impl Connection {
             framing,
             session: Rc::clone(session),
             link,
-            scratch: Rc::clone(&core.scratch),
-            send_stall: core.context.config().limits.send_stall,
+            scratch: Rc::clone(scratch),
+            send_stall: session.borrow().context.config().limits.send_stall,
             inbox: Inbox::default(),
             outbox: match session.borrow().identity.target {
                 Some(_) => Outbox::new(framing),

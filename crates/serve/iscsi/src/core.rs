@@ -3,35 +3,27 @@
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
-use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
 
-use front_end_core::{
-    AbortOrder, Accepted, Budget, ConnectionPermit, CoreFrontEnd, CoreHandle, CoreStatistics, CoreTally,
-    Server, SessionCounts, SlowHolder,
-};
+use front_end_core::{Budget, ConnectionPermit, CoreHandle, CoreTally};
 use iscsi::pdu::{Cid, Tsih};
 use iscsi::serial::Sn;
-use logical_unit::LogicalUnit;
 use reactor::Sender;
-use scsi_session::{ScsiSession, abort_ordered, quiesce, tell_removed};
-use volume::Volume;
+use scsi_session::{ScsiSession, quiesce};
 
-use crate::admission::{Admitted, LoginDriver};
 use crate::config::Target;
 use crate::connection::Connection;
-use crate::front_end::{Context, Iscsi};
+use crate::context::{Context, Iscsi};
 use crate::inbox::{SCRATCH_BYTES, Scratch};
 use crate::refusal::Refusal;
-use crate::registry::SessionSlot;
+use crate::registry::{Admitted, SessionSlot};
 use crate::session::{Session, SharedSession};
 use crate::status::SessionStatus;
 
 /// State shared by the tasks of a core.
 pub(crate) struct CoreSessions {
-    index: usize,
+    pub(crate) index: usize,
     pub(crate) context: Context,
     sessions: RefCell<BTreeMap<u16, SharedSession>>,
     pub(crate) scratch: Rc<Scratch>,
@@ -58,7 +50,7 @@ impl CoreSessions {
         self.sessions.borrow().get(&tsih.0).cloned()
     }
 
-    fn all(&self) -> Vec<SharedSession> {
+    pub(crate) fn all(&self) -> Vec<SharedSession> {
         self.sessions.borrow().values().cloned().collect()
     }
 
@@ -92,7 +84,7 @@ impl CoreSessions {
             // login looked.
             _ => return,
         };
-        match Connection::new(self, &session, admitted) {
+        match Connection::new(&self.scratch, &session, admitted) {
             Ok((connection, permit)) => {
                 drop(reactor::spawn(serve(Rc::clone(self), session, connection, permit)));
             }
@@ -116,7 +108,7 @@ impl CoreSessions {
     }
 
     fn begin_session(self: &Rc<Self>, admitted: &Admitted) -> SharedSession {
-        let session = Session::begin(self, admitted);
+        let session = Session::begin(&self.context, &self.memory, &self.tally, admitted);
         self.sessions.borrow_mut().insert(admitted.login.request.tsih.0, Rc::clone(&session));
         self.context
             .server
@@ -169,108 +161,6 @@ impl CoreSessions {
     pub(crate) fn status(&self) -> Vec<SessionStatus> {
         self.all().iter().map(|session| session.borrow().status(self.index)).collect()
     }
-
-    /// Memory that the commands of this core may hold.
-    pub(crate) fn memory(&self) -> &Rc<Budget> {
-        &self.memory
-    }
-
-    /// The logical units that are served, by the address of their volume.
-    fn units(&self) -> BTreeMap<usize, Arc<LogicalUnit>> {
-        let config = self.context.config();
-        let exports = config.targets.iter().flat_map(|target| &target.exports);
-        exports.map(|export| (address(Arc::as_ptr(export.unit.volume())), Arc::clone(&export.unit))).collect()
-    }
-}
-
-fn address(volume: *const Volume) -> usize {
-    volume as usize
-}
-
-impl CoreFrontEnd for CoreSessions {
-    fn accept(self: Rc<Self>, accepted: Accepted) -> Pin<Box<dyn Future<Output = ()>>> {
-        Box::pin(LoginDriver::new(&self, accepted).admit())
-    }
-
-    fn abort(self: Rc<Self>, order: &AbortOrder, done: &Sender<()>) {
-        abort_ordered(&self.context.server, &self.all(), order, done);
-    }
-
-    fn adapt(self: Rc<Self>, done: &Sender<()>) {
-        let (config, portals, now) = (self.context.config(), self.context.portals(), reactor::now());
-        self.tally.keep_served(|target| config.target(target).is_some());
-        for session in self.all() {
-            let removed = session.borrow_mut().adapt(now, &config, &portals);
-            if let Some(removed) = removed {
-                tell_removed(&self.context.server, &session, removed, done);
-            }
-        }
-    }
-
-    fn statistics(&self) -> CoreStatistics {
-        let (all, mut in_flight) = (self.all(), BTreeMap::new());
-        let sessions = all.iter().map(|session| {
-            let session = session.borrow();
-            session.commands.count_in_flight(&mut in_flight);
-            SessionCounts {
-                target: session.target().map(str::to_owned),
-                host: Arc::clone(&session.identity.counted_as),
-                connections: session.links().count() as u64,
-                traffic: session.traffic(),
-            }
-        });
-        // Data is counted by logical units, for all cores at once: the first one tells it.
-        let units = if self.index == 0 { self.units() } else { BTreeMap::new() };
-        units.values().for_each(|unit| drop(self.tally.volume(unit.volume())));
-        let mut statistics = self.tally.statistics(sessions);
-        for volume in &mut statistics.volumes {
-            let address = address(volume.volume.as_ptr());
-            volume.in_flight = in_flight.get(&address).copied().unwrap_or(0);
-            if let Some(unit) = units.get(&address) {
-                let (traffic, block_size) = (unit.traffic(), unit.volume().device().geometry().block_size);
-                volume.read_bytes = traffic.blocks_sent << block_size.shift();
-                volume.written_bytes = traffic.blocks_received << block_size.shift();
-            }
-        }
-        statistics
-    }
-
-    fn tick(&self, now: Instant) -> bool {
-        let stall = self.context.config().limits.send_stall;
-        let mut busy = false;
-        for session in self.all() {
-            busy |= tick_session(&self.context.server, &session, now, stall);
-        }
-        busy
-    }
-
-    fn slowest_holder(&self, now: Instant) -> Option<SlowHolder> {
-        let slowest = |session: SharedSession| {
-            let (since, connection) = session.borrow().slowest_holder(now)?;
-            Some((since, session, connection))
-        };
-        let (since, session, connection) =
-            self.all().into_iter().filter_map(slowest).min_by_key(|(since, ..)| *since)?;
-        Some(SlowHolder { since, cut: Box::new(move || session.borrow().cut_slow(connection)) })
-    }
-
-    fn ask_to_leave(&self, grace: Duration) {
-        for session in self.all() {
-            let mut session = session.borrow_mut();
-            session.machine.request_logout(reactor::now(), grace);
-            session.wake_all();
-        }
-    }
-
-    fn is_idle(&self) -> bool {
-        self.sessions.borrow().is_empty()
-    }
-
-    fn close_all(&self) {
-        for session in self.all() {
-            session.borrow().links().for_each(|link| link.cut());
-        }
-    }
 }
 
 /// Runs a connection in full feature phase until its end.
@@ -293,22 +183,14 @@ async fn serve(
     core.end_session_without_links(&session);
 }
 
-fn tick_session(server: &Server, session: &SharedSession, now: Instant, stall: Duration) -> bool {
-    let mut session = session.borrow_mut();
-    session.commands.observe(now);
-    let hung = session.expire(now);
-    hung.iter().for_each(|(unit, time)| server.fence(unit.volume(), *time));
-    session.withdraw_slow_transfers(now);
-    session.cut_stalled(now, stall);
-    session.end_discovery(now);
-    session.commands.sweep_luns();
-    session.settle_kept();
-    session.resume_waiting_for_memory();
-    if session.machine.poll_timeout().is_some_and(|due| due <= now) {
-        session.machine.handle_timeout(now);
-        session.handle_events(now);
+/// Messages between cores.
+impl Context {
+    /// Runs a closure on another core with that core's part of the front end.
+    pub(crate) fn tell(&self, core: usize, what: impl FnOnce(&Rc<CoreSessions>) + Send + 'static) {
+        self.server.run_on(core, move |local| {
+            if let Some(core) = local.front_end::<CoreSessions>() {
+                what(&core);
+            }
+        });
     }
-    // Blocked connections check themselves how long the socket has accepted no data.
-    session.links().filter(|link| link.is_blocked()).for_each(|link| link.wake());
-    session.commands.in_flight() > 0
 }

@@ -99,9 +99,8 @@ mod tests {
     use super::*;
     use scsi_session::NamePattern;
 
-    use crate::access::Access;
-    use crate::config::Limits;
-    use crate::front_end::ISCSI;
+    use crate::config::{Access, Limits};
+    use crate::context::ISCSI;
 
     fn portal(listen: &str, tag: u16) -> Portal {
         let listen = listen.parse::<SocketAddr>().expect("an address").into();

@@ -10,7 +10,7 @@ use iscsi::target::SessionConfig;
 use crate::admission::{DISCOVERY_MEMORY_BYTES_MAX, LOGIN_MEMORY_BYTES_MAX};
 use crate::link::SLOW;
 use crate::slow_peers::PATIENCE;
-use crate::{backoff, directory};
+use crate::{directory, refusal};
 
 const SECURITY: &str = include_str!("../../../../docs/security.md");
 
@@ -28,7 +28,7 @@ fn s(time: Duration) -> String {
 #[test]
 fn the_document_about_security_has_the_figures_of_the_code() {
     let session = SessionConfig::new(Parameters::defaults(SessionType::Normal), Sn(0));
-    let waits = format!("{}, {}", s(backoff::FIRST_WAIT), s(backoff::WAIT_MAX));
+    let waits = format!("{}, {}", s(refusal::FIRST_WAIT), s(refusal::WAIT_MAX));
     let lines = format!("{}, {}", front_end_core::LINES_MAX, front_end_core::ALL_LINES_MAX);
     for (what, figure) in [
         ("memory for one of them", kib(LOGIN_MEMORY_BYTES_MAX)),
@@ -43,13 +43,13 @@ fn the_document_about_security_has_the_figures_of_the_code() {
         ("commands in its window", SessionConfig::DISCOVERY_WINDOW.to_string()),
         (
             "wrong secrets for a user from one address before logins are put off",
-            backoff::FREE_FAILURES.to_string(),
+            refusal::FREE_FAILURES.to_string(),
         ),
         ("first and longest time that they are put off", waits),
-        ("time after which wrong secrets are forgotten", s(backoff::FORGOTTEN)),
+        ("time after which wrong secrets are forgotten", s(refusal::FORGOTTEN)),
         (
             "combinations of address, target and user for which they are remembered",
-            backoff::ENTRIES_MAX.to_string(),
+            refusal::ENTRIES_MAX.to_string(),
         ),
         (&format!("log lines about one address, and about all, in {}", s(front_end_core::WINDOW)), lines),
         ("immediate commands and functions besides", session.immediate_max.to_string()),

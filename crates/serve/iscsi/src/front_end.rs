@@ -1,68 +1,28 @@
-//! iSCSI as a front end: the part that all cores share.
+//! iSCSI as a front end: what the server calls, of the part that all cores share and of the part of each core.
 
-use std::net::IpAddr;
+use std::collections::BTreeMap;
+use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use block::{Lock, LockGuard};
 use front_end_core::{
-    AddressBlock, CoreFrontEnd, CoreHandle, FrontEnd, HostNames, Portal, RunningCore, Server,
+    AbortOrder, Accepted, AddressBlock, CoreFrontEnd, CoreHandle, CoreStatistics, FrontEnd, Portal,
+    RunningCore, Server, SessionCounts, SlowHolder,
 };
 use logical_unit::LogicalUnit;
+use reactor::Sender;
+use scsi_session::{ScsiSession, abort_ordered, tell_removed};
 use volume::Volume;
 
-use crate::backoff::Backoff;
+use crate::admission::LoginDriver;
 use crate::config::Config;
+use crate::context::{Context, ISCSI, Iscsi};
 use crate::core::CoreSessions;
-use crate::loss::{Loss, losses};
-use crate::registry::Registry;
-use crate::status::SessionStatus;
-
-/// The name of this front end in [`Portal::front_end`].
-pub const ISCSI: &str = "iscsi";
-
-/// The iSCSI front end: targets, LUN maps, access control and sessions.
-pub struct Iscsi {
-    /// The current configuration. A change replaces it; sessions hold what they use of it by `Arc`.
-    config: Lock<Arc<Config>>,
-    registry: Registry,
-    backoff: Lock<Backoff>,
-    initiator_names: HostNames,
-}
-
-/// The server and the shared part of the front end, for all of its objects.
-#[derive(Clone)]
-pub(crate) struct Context {
-    pub(crate) server: Arc<Server>,
-    pub(crate) iscsi: Arc<Iscsi>,
-}
+use crate::session::SharedSession;
+use crate::status::{Loss, SessionStatus, losses};
 
 impl Iscsi {
-    /// A front end that serves these targets on `cores` reactor threads.
-    pub fn new(config: Config, cores: usize) -> Arc<Iscsi> {
-        Arc::new(Iscsi {
-            registry: Registry::new(cores.max(1), &config.limits),
-            backoff: Lock::default(),
-            initiator_names: HostNames::default(),
-            config: Lock::new(Arc::new(config.in_order())),
-        })
-    }
-
-    /// What is served now.
-    pub fn config(&self) -> Arc<Config> {
-        Arc::clone(&self.config.lock())
-    }
-
-    /// Replaces the configuration. To be called from within [`Server::reconfigure`], which lets sessions
-    /// adapt. Initiators are notified of added and removed LUNs (REPORTED LUNS DATA HAS CHANGED), and are
-    /// asked to log out if they have lost their target. `random` stays; memory limits of existing sessions
-    /// stay those of their login.
-    pub fn adopt(&self, config: Config) {
-        self.registry.set_limits(&config.limits);
-        *self.config.lock() = Arc::new(config.in_order());
-    }
-
     /// What current sessions would lose if `wanted` were served by `portals`. Blocks as [`Iscsi::sessions`]
     /// does.
     pub fn losses(&self, server: &Server, wanted: &Config, portals: &[Portal]) -> Vec<Loss> {
@@ -77,9 +37,7 @@ impl Iscsi {
         sessions.sort_by_key(|session| session.tsih);
         sessions
     }
-}
 
-impl Iscsi {
     /// Ends the sessions with this TSIH, or of this initiator, and returns how many there are. Their initiators are asked to
     /// log out within five seconds; with `force` connections are closed at once. They may log in again. Blocks as
     /// [`Iscsi::sessions`] does.
@@ -115,44 +73,119 @@ impl FrontEnd for Iscsi {
     }
 }
 
-impl Context {
-    pub(crate) fn config(&self) -> Arc<Config> {
-        self.iscsi.config()
+impl CoreFrontEnd for CoreSessions {
+    fn accept(self: Rc<Self>, accepted: Accepted) -> Pin<Box<dyn Future<Output = ()>>> {
+        Box::pin(LoginDriver::new(&self, accepted).admit())
     }
 
-    pub(crate) fn registry(&self) -> &Registry {
-        &self.iscsi.registry
+    fn abort(self: Rc<Self>, order: &AbortOrder, done: &Sender<()>) {
+        abort_ordered(&self.context.server, &self.all(), order, done);
     }
 
-    /// Counts of wrong secrets.
-    pub(crate) fn backoff(&self) -> LockGuard<'_, Backoff> {
-        self.iscsi.backoff.lock()
+    fn adapt(self: Rc<Self>, done: &Sender<()>) {
+        let (config, portals, now) = (self.context.config(), self.context.portals(), reactor::now());
+        self.tally.keep_served(|target| config.target(target).is_some());
+        for session in self.all() {
+            let removed = session.borrow_mut().adapt(now, &config, &portals);
+            if let Some(removed) = removed {
+                tell_removed(&self.context.server, &session, removed, done);
+            }
+        }
     }
 
-    /// The names under which initiators are counted.
-    pub(crate) fn initiator_names(&self) -> &HostNames {
-        &self.iscsi.initiator_names
-    }
-
-    pub(crate) fn may_log_alarm(&self, from: AddressBlock) -> bool {
-        self.server.may_log_alarm(from)
-    }
-
-    pub(crate) fn may_log(&self, from: IpAddr) -> bool {
-        self.server.may_log(from)
-    }
-
-    /// The portals of this front end, with their bound ports.
-    pub(crate) fn portals(&self) -> Vec<Portal> {
-        self.server.portals().iter().filter(|portal| portal.front_end == ISCSI).cloned().collect()
-    }
-
-    /// Runs a closure on another core with that core's part of the front end.
-    pub(crate) fn tell(&self, core: usize, what: impl FnOnce(&Rc<CoreSessions>) + Send + 'static) {
-        self.server.run_on(core, move |local| {
-            if let Some(core) = local.front_end::<CoreSessions>() {
-                what(&core);
+    fn statistics(&self) -> CoreStatistics {
+        let (all, mut in_flight) = (self.all(), BTreeMap::new());
+        let sessions = all.iter().map(|session| {
+            let session = session.borrow();
+            session.commands.count_in_flight(&mut in_flight);
+            SessionCounts {
+                target: session.target().map(str::to_owned),
+                host: Arc::clone(&session.identity.counted_as),
+                connections: session.links().count() as u64,
+                traffic: session.traffic(),
             }
         });
+        // Data is counted by logical units, for all cores at once: the first one tells it.
+        let units = if self.index == 0 { units_of(&self.context) } else { BTreeMap::new() };
+        units.values().for_each(|unit| drop(self.tally.volume(unit.volume())));
+        let mut statistics = self.tally.statistics(sessions);
+        for volume in &mut statistics.volumes {
+            let address = address(volume.volume.as_ptr());
+            volume.in_flight = in_flight.get(&address).copied().unwrap_or(0);
+            if let Some(unit) = units.get(&address) {
+                let (traffic, block_size) = (unit.traffic(), unit.volume().device().geometry().block_size);
+                volume.read_bytes = traffic.blocks_sent << block_size.shift();
+                volume.written_bytes = traffic.blocks_received << block_size.shift();
+            }
+        }
+        statistics
     }
+
+    fn tick(&self, now: Instant) -> bool {
+        let stall = self.context.config().limits.send_stall;
+        let mut busy = false;
+        for session in self.all() {
+            busy |= tick_session(&self.context.server, &session, now, stall);
+        }
+        busy
+    }
+
+    fn slowest_holder(&self, now: Instant) -> Option<SlowHolder> {
+        let slowest = |session: SharedSession| {
+            let (since, connection) = session.borrow().slowest_holder(now)?;
+            Some((since, session, connection))
+        };
+        let (since, session, connection) =
+            self.all().into_iter().filter_map(slowest).min_by_key(|(since, ..)| *since)?;
+        Some(SlowHolder { since, cut: Box::new(move || session.borrow().cut_slow(connection)) })
+    }
+
+    fn ask_to_leave(&self, grace: Duration) {
+        for session in self.all() {
+            let mut session = session.borrow_mut();
+            session.machine.request_logout(reactor::now(), grace);
+            session.wake_all();
+        }
+    }
+
+    fn is_idle(&self) -> bool {
+        self.all().is_empty()
+    }
+
+    fn close_all(&self) {
+        for session in self.all() {
+            session.borrow().links().for_each(|link| link.cut());
+        }
+    }
+}
+
+/// The logical units that are served, by the address of their volume.
+fn units_of(context: &Context) -> BTreeMap<usize, Arc<LogicalUnit>> {
+    let config = context.config();
+    let exports = config.targets.iter().flat_map(|target| &target.exports);
+    exports.map(|export| (address(Arc::as_ptr(export.unit.volume())), Arc::clone(&export.unit))).collect()
+}
+
+fn address(volume: *const Volume) -> usize {
+    volume as usize
+}
+
+fn tick_session(server: &Server, session: &SharedSession, now: Instant, stall: Duration) -> bool {
+    let mut session = session.borrow_mut();
+    session.commands.observe(now);
+    let hung = session.expire(now);
+    hung.iter().for_each(|(unit, time)| server.fence(unit.volume(), *time));
+    session.withdraw_slow_transfers(now);
+    session.cut_stalled(now, stall);
+    session.end_discovery(now);
+    session.commands.sweep_luns();
+    session.settle_kept();
+    session.resume_waiting_for_memory();
+    if session.machine.poll_timeout().is_some_and(|due| due <= now) {
+        session.machine.handle_timeout(now);
+        session.handle_events(now);
+    }
+    // Blocked connections check themselves how long the socket has accepted no data.
+    session.links().filter(|link| link.is_blocked()).for_each(|link| link.wake());
+    session.commands.in_flight() > 0
 }

@@ -21,45 +21,18 @@
 use std::io;
 use std::time::Instant;
 
-use block::{Buffer, WholeBlocks};
+use block::Buffer;
 use iscsi::framing::{DIGEST_BYTES, Framing, RunningDigest};
 use iscsi::pdu::{BHS_BYTES, Bhs};
 use iscsi::target::{ConnectionId, Destination, Fatal};
 use reactor::{Received, Stream};
 
-use crate::session::Session;
+use crate::session::{Landing, Session};
 
 /// The size of one read: two commands of 128 KiB, or sixty of 4 KiB.
 pub(crate) const SCRATCH_BYTES: usize = 256 << 10;
 /// A rest from this size on is received in place. Below, the copy costs less than a short read (measured).
 const DIRECT_BYTES: usize = 32 << 10;
-
-/// The destination of a data segment.
-pub(crate) enum Landing {
-    /// Blocks in the volume's own memory.
-    Memory {
-        blocks: WholeBlocks,
-        /// Memory for an incomplete block is charged to the command.
-        is_charged: bool,
-    },
-    /// A buffer that a request will carry, from this offset on. The data before it have been stored already.
-    Buffer { start: usize, buffer: Buffer },
-}
-
-impl Landing {
-    /// Stores `bytes` at `offset`, the end of the previous ones. Bytes beyond the end were not requested and
-    /// are dropped.
-    pub(crate) fn put(&mut self, offset: usize, bytes: &[u8]) {
-        match self {
-            Landing::Memory { blocks, .. } => blocks.put(offset, bytes),
-            Landing::Buffer { start, buffer } => {
-                let room = offset.checked_sub(*start).and_then(|at| buffer.get_mut(at..)).unwrap_or_default();
-                let length = bytes.len().min(room.len());
-                room[..length].copy_from_slice(&bytes[..length]);
-            }
-        }
-    }
-}
 
 /// The core's scratch buffer, shared by its connections, which use it one at a time.
 pub(crate) type Scratch = std::cell::RefCell<Box<[u8]>>;

@@ -4,16 +4,15 @@
 //! front ends. Not here: threads, portals and the memory of a core (`front_end_core`), the source of the
 //! configuration, devices, system calls.
 //!
-//! Reading order: [`Config`] (targets, LUN maps, limits), `front_end` and `core` (shared by all cores, and
-//! per core), `admission` (login; `refusal` and `backoff` for logins that fail), `registry` (all sessions),
-//! `connection`, `inbox` and `outbox` (bytes), `session` (commands; its LUNs are those of the crate `scsi_session`),
-//! `management` (task management), `loss` (sessions that a configuration change would affect).
+//! Reading order: [`Config`] (targets, LUN maps, limits), `context` (shared by all cores), `registry` (all sessions), `session`
+//! (commands; their life and the LUNs are those of the crate `scsi_session`) with `management` (task management), `slow_peers` and
+//! `report`, `inbox`, `outbox`, `link` and `connection` (bytes), `core` (the sessions of a core), `admission` (login; `refusal` for
+//! logins that fail), `front_end` (what the server calls), `status` (also of what a configuration change would affect).
 
-mod access;
 mod admission;
-mod backoff;
 mod config;
 mod connection;
+mod context;
 mod core;
 mod directory;
 #[cfg(test)]
@@ -22,7 +21,6 @@ mod documents;
 mod front_end;
 mod inbox;
 mod link;
-mod loss;
 mod management;
 mod outbox;
 mod refusal;
@@ -32,10 +30,8 @@ mod session;
 mod slow_peers;
 mod status;
 
-pub use access::Access;
 pub use admission::{DISCOVERY_MEMORY_BYTES_MAX, LOGIN_MEMORY_BYTES_MAX};
-pub use config::{Authentication, Config, Limits, Redirect, Target};
-pub use front_end::{ISCSI, Iscsi};
-pub use loss::{Loss, Lost};
+pub use config::{Access, Authentication, Config, Limits, Redirect, Target};
+pub use context::{ISCSI, Iscsi};
 pub use scsi_session::{Export, NamePattern};
-pub use status::{ConnectionStatus, SessionStatus};
+pub use status::{ConnectionStatus, Loss, Lost, SessionStatus};

@@ -15,7 +15,7 @@ use iscsi::target::{LogoutId, TaskId, TmfRequest};
 use logical_unit::LogicalUnit;
 use scsi_session::{ScsiSession, abort_everybodys, add_units, quiesce, with};
 
-use crate::front_end::Context;
+use crate::context::Context;
 use crate::session::Session;
 
 impl Session {

@@ -18,6 +18,27 @@ use iscsi::negotiate::Parameters;
 use iscsi::pdu::{Isid, Tsih};
 
 use crate::config::Limits;
+use crate::config::Target;
+use front_end_core::ConnectionPermit;
+use iscsi::login::LoggedIn;
+use reactor::Detached;
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+/// A connection that has logged in, on its way to its session's core.
+pub(crate) struct Admitted {
+    pub(crate) stream: Detached,
+    pub(crate) permit: ConnectionPermit,
+    pub(crate) peer: SocketAddr,
+    pub(crate) local: SocketAddr,
+    pub(crate) login: LoggedIn,
+    /// The target as it was when the login began, without its LUNs; none for a discovery session.
+    pub(crate) target: Option<Arc<Target>>,
+    pub(crate) tag: u16,
+    pub(crate) slot: SessionSlot,
+    /// The first connection of a new session.
+    pub(crate) leading: bool,
+}
 
 /// The I_T nexus that identifies a normal session (RFC 7143 section 4.4.2). Discovery sessions have none and
 /// never replace each other.

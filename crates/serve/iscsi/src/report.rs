@@ -6,8 +6,8 @@ use iscsi::target::{ConnectionId, Fatal, TextQuery};
 use scsi_session::ScsiSession as _;
 
 use crate::connection::ConnectionEnd;
+use crate::context::ISCSI;
 use crate::directory::{self, SendTargetsRequester};
-use crate::front_end::ISCSI;
 use crate::link::Link;
 use crate::session::Session;
 use crate::status::{self, ConnectionStatus, SessionStatus};

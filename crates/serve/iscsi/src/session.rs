@@ -15,7 +15,7 @@ use std::rc::{Rc, Weak};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use block::Buffer;
+use block::{Buffer, WholeBlocks};
 use front_end_core::{Budget, Charge, CoreTally, Portal};
 use iscsi::negotiate::DigestKind;
 use iscsi::pdu::{Cid, TaskAttribute, TaskManagementResult};
@@ -29,12 +29,10 @@ use logical_unit::{
 use reactor::{Payload, Sender};
 use scsi_session::{Commands, Declared, LossReport, Luns, Removed, ScsiSession, TaskState, Turn};
 
-use crate::admission::Admitted;
 use crate::config::{Config, Target};
-use crate::core::CoreSessions;
-use crate::front_end::Context;
-use crate::inbox::Landing;
+use crate::context::Context;
 use crate::link::Link;
+use crate::registry::Admitted;
 use crate::registry::SessionSlot;
 
 /// A session, shared by its connections and running commands.
@@ -81,13 +79,44 @@ pub(crate) struct Outgoing {
     pub(crate) lock: Option<block::Shared>,
 }
 
+/// The destination of a data segment.
+pub(crate) enum Landing {
+    /// Blocks in the volume's own memory.
+    Memory {
+        blocks: WholeBlocks,
+        /// Memory for an incomplete block is charged to the command.
+        is_charged: bool,
+    },
+    /// A buffer that a request will carry, from this offset on. The data before it have been stored already.
+    Buffer { start: usize, buffer: Buffer },
+}
+
+impl Landing {
+    /// Stores `bytes` at `offset`, the end of the previous ones. Bytes beyond the end were not requested and
+    /// are dropped.
+    pub(crate) fn put(&mut self, offset: usize, bytes: &[u8]) {
+        match self {
+            Landing::Memory { blocks, .. } => blocks.put(offset, bytes),
+            Landing::Buffer { start, buffer } => {
+                let room = offset.checked_sub(*start).and_then(|at| buffer.get_mut(at..)).unwrap_or_default();
+                let length = bytes.len().min(room.len());
+                room[..length].copy_from_slice(&bytes[..length]);
+            }
+        }
+    }
+}
+
 /// For an initiator to log out when its target is gone, or when its session is to end.
 const LOGOUT_TIME: Duration = Duration::from_secs(5);
 
 impl Session {
     /// The session of a leading login. Its connections join it one by one.
-    pub(crate) fn begin(core: &CoreSessions, admitted: &Admitted) -> SharedSession {
-        let (context, memory) = (&core.context, core.memory());
+    pub(crate) fn begin(
+        context: &Context,
+        memory: &Rc<Budget>,
+        tally: &Rc<CoreTally>,
+        admitted: &Admitted,
+    ) -> SharedSession {
         let login = &admitted.login;
         let limits = &context.config().limits;
         let target = admitted.target.as_deref();
@@ -115,13 +144,13 @@ impl Session {
             relative_port: admitted.tag,
         };
         let exports = target.map_or(&[][..], |target| &target.exports);
-        let luns = Luns::new(exports, port, target_port, Rc::clone(&core.tally));
-        let (server, tally) = (Arc::clone(&context.server), Rc::clone(&core.tally));
+        let luns = Luns::new(exports, port, target_port, Rc::clone(tally));
+        let server = Arc::clone(&context.server);
         Rc::new_cyclic(|this| {
             RefCell::new(Session {
                 machine: iscsi::target::Session::new(config),
                 kept: budget.hold(0),
-                commands: Commands::new(Weak::clone(this), server, tally, luns, budget),
+                commands: Commands::new(Weak::clone(this), server, Rc::clone(tally), luns, budget),
                 identity: Identity {
                     counted_as: context.initiator_names().label(&initiator),
                     initiator,
@@ -133,7 +162,7 @@ impl Session {
                     started: reactor::now(),
                 },
                 context: context.clone(),
-                tally: Rc::clone(&core.tally),
+                tally: Rc::clone(tally),
                 links: Vec::new(),
                 this: Weak::clone(this),
                 checked_bytes_max: match login.parameters.data_digest {

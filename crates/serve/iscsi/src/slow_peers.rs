@@ -19,8 +19,8 @@ use iscsi::target::{ConnectionId, TaskId};
 use reactor::Payload;
 use scsi_session::{Observed, Task, TaskState, WaitingFor};
 
-use crate::inbox::Landing;
 use crate::link::SLOW;
+use crate::session::Landing;
 use crate::session::Session;
 
 /// A slow peer that has held memory for this long loses its connection if others need the memory.

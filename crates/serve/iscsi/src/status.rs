@@ -1,10 +1,15 @@
-//! Status of sessions: plain values, made on request.
+//! Status of sessions: plain values, made on request; and sessions that a configuration change would affect: checked before the
+//! change, so that nothing in use is removed by mistake.
 
+use std::fmt;
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
-use front_end_core::Traffic;
+use front_end_core::{Portal, Traffic};
 use iscsi::negotiate::{DigestKind, Parameters};
+
+use crate::config::Config;
 
 /// A session.
 #[derive(Clone, Debug)]
@@ -63,4 +68,100 @@ pub(crate) fn keys(parameters: &Parameters) -> Vec<String> {
         format!("MaxConnections={}", parameters.max_connections),
         format!("ErrorRecoveryLevel={}", parameters.error_recovery_level),
     ]
+}
+
+/// What a session would lose.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Loss {
+    /// Whose session it is.
+    pub initiator: String,
+    /// With which target.
+    pub target: String,
+    /// What it would lose.
+    pub what: Lost,
+}
+
+/// What can be lost.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Lost {
+    /// The target, or access to it.
+    Target,
+    /// These LUNs: removed, or mapped to other volumes.
+    Luns(Vec<u16>),
+    /// The portal by which it is connected.
+    Portal,
+}
+
+impl fmt::Display for Loss {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Loss { initiator, target, what } = self;
+        match what {
+            Lost::Target => write!(f, "{initiator} uses the target {target}"),
+            Lost::Luns(luns) => {
+                let luns: Vec<String> = luns.iter().map(u16::to_string).collect();
+                write!(f, "{initiator} uses LUN {} of {target}", luns.join(", "))
+            }
+            Lost::Portal => write!(f, "{initiator} uses {target} by a portal that is to go"),
+        }
+    }
+}
+
+/// What these sessions would lose if `wanted` were served instead of `now`, by `wanted_portals` instead of
+/// `portals`.
+pub(crate) fn losses(
+    sessions: &[SessionStatus],
+    now: &Config,
+    portals: &[Portal],
+    wanted: &Config,
+    wanted_portals: &[Portal],
+) -> Vec<Loss> {
+    let of = |session: &SessionStatus| {
+        let target = session.target.clone()?;
+        let what = lost(session, &target, now, portals, wanted, wanted_portals)?;
+        Some(Loss { initiator: session.initiator.clone(), target, what })
+    };
+    sessions.iter().filter_map(of).collect()
+}
+
+fn lost(
+    session: &SessionStatus,
+    name: &str,
+    now: &Config,
+    portals: &[Portal],
+    wanted: &Config,
+    wanted_portals: &[Portal],
+) -> Option<Lost> {
+    let user = session.user.as_deref();
+    let came_by = |portal: &Portal| session.connections.iter().any(|link| portal.took_in(link.local));
+    let tag = portals.iter().find(|portal| came_by(portal)).map_or(0, |portal| portal.tag);
+    let admits = |peer| move |target: &&Arc<crate::Target>| target.keeps(&session.initiator, peer, user, tag);
+    let mut peers = session.connections.iter().map(|link| link.peer.ip());
+    let target = wanted.target(name);
+    let Some(target) = target.filter(|target| peers.all(|peer| admits(peer)(target))) else {
+        return Some(Lost::Target);
+    };
+    let unit_now = |lun: u16| {
+        let exports = &now.target(name)?.exports;
+        exports.iter().find(|export| export.lun == lun).map(|export| &export.unit)
+    };
+    let stays = |lun: u16| {
+        let export = target.exports.iter().find(|export| export.lun == lun)?;
+        let is_same = Arc::ptr_eq(&export.unit, unit_now(lun)?);
+        (is_same && export.is_seen_by(&session.initiator)).then_some(())
+    };
+    let luns: Vec<u16> = session.luns.iter().copied().filter(|lun| stays(*lun).is_none()).collect();
+    if !luns.is_empty() {
+        return Some(Lost::Luns(luns));
+    }
+    // A portal with port 0 is found again by its address; which port it has is not in what is wanted.
+    let is_there = |portal: &Portal| {
+        wanted_portals.iter().any(|other| {
+            let (Some(wanted), Some(now)) = (other.listen.inet(), portal.listen.inet()) else { return false };
+            let is_same_port = wanted.port() == 0 || wanted.port() == now.port();
+            let is_alike = other.front_end == portal.front_end && other.tag == portal.tag;
+            is_alike && is_same_port && wanted.ip() == now.ip()
+        })
+    };
+    let goes = portals.iter().any(|portal| came_by(portal) && !is_there(portal));
+    goes.then_some(Lost::Portal)
 }
