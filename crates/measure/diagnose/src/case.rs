@@ -1,26 +1,27 @@
 //! A load, and what the model makes of it: as it is, and as it would be with something changed.
 
-use super::came_to;
-use super::estimate::Estimate;
-use super::finding::GAIN_MIN;
 use super::layers::Layers;
 use super::patterns::{self, Stalls};
-use super::roof::Roof;
-use super::signs::{self, Signs};
 use super::{Evidence, Explained, Gain, LoadRun};
+use crate::ceiling;
+use crate::ceiling::Ceiling;
+use crate::finding::GAIN_MIN;
+use crate::patterns::Estimate;
+use crate::symptoms;
+use crate::symptoms::Symptoms;
 use model::{Keys, Load, Path, Prediction, Term, predict};
 
 /// A load that moved something.
 pub(super) struct Case<'a> {
     pub(super) evidence: &'a Evidence,
     pub(super) layers: &'a Layers,
-    pub(super) roof: &'a Roof,
+    pub(super) ceiling: &'a Ceiling,
     /// Its place in [`Evidence::loads`].
     pub(super) index: usize,
     pub(super) run: &'a LoadRun,
     /// Bytes a second.
     pub(super) rate: Estimate,
-    pub(super) signs: Signs,
+    pub(super) symptoms: Symptoms,
     /// Everything as it is.
     pub(super) setting: Setting,
     pub(super) modelled: Prediction,
@@ -55,21 +56,21 @@ impl<'a> Case<'a> {
     pub(super) fn of(
         evidence: &'a Evidence,
         layers: &'a Layers,
-        roof: &'a Roof,
+        ceiling: &'a Ceiling,
         index: usize,
     ) -> Option<Case<'a>> {
         let run = &evidence.loads[index];
-        let rate = came_to::rate(evidence, run)?;
+        let rate = ceiling::achieved_rate(evidence, run)?;
         let connections = u16::try_from(evidence.paths.len()).unwrap_or(u16::MAX).max(1);
         let mut path = layers.path(&run.load, &evidence.keys(), connections);
-        let signs = Signs::of(evidence, layers, run, rate);
-        roof.limit(&mut path, run, rate, &signs);
+        let symptoms = Symptoms::of(evidence, layers, run, rate);
+        ceiling.limit(&mut path, run, rate, &symptoms);
         let mut setting = Setting { path, keys: evidence.keys(), load: run.load };
-        let medium_full = medium_full(run, rate, &signs, setting.predict().alone_s);
+        let medium_full = medium_full(run, rate, &symptoms, setting.predict().alone_s);
         setting.path.medium_per_s = medium_full.then_some(rate.value);
         let modelled = setting.predict();
-        let signs = Signs { medium_full, ..signs };
-        Some(Case { evidence, layers, roof, index, run, rate, signs, setting, modelled })
+        let symptoms = Symptoms { medium_full, ..symptoms };
+        Some(Case { evidence, layers, ceiling, index, run, rate, symptoms, setting, modelled })
     }
 
     pub(super) fn explained(&self) -> Explained {
@@ -136,7 +137,7 @@ impl<'a> Case<'a> {
     /// The share of the time for which this machine let loads of single requests wait for a CPU; `None` if there are none.
     pub(super) fn waited_alone(&self) -> Option<f64> {
         let single = self.evidence.loads.iter().filter(|run| run.load.depth == 1 && run.service.count() > 0);
-        let waited: Vec<f64> = single.map(signs::starved).collect();
+        let waited: Vec<f64> = single.map(symptoms::starved).collect();
         (!waited.is_empty()).then(|| stats::median(&waited))
     }
 
@@ -144,7 +145,7 @@ impl<'a> Case<'a> {
     pub(super) fn without_waits(&self) -> f64 {
         match patterns::spread(&self.run.service) {
             Some(spread) if self.load().depth == 1 => spread.mean_s / spread.usual_s,
-            _ => 1.0 / (1.0 - self.signs.target_away).max(f64::MIN_POSITIVE),
+            _ => 1.0 / (1.0 - self.symptoms.target_away).max(f64::MIN_POSITIVE),
         }
     }
 
@@ -187,14 +188,15 @@ const TRUTH_MIN: f64 = 0.25;
 const TRUTH_MAX: f64 = 1.5;
 
 /// Whether requests wait for each other where a NOP does not: behind the target, at the medium.
-fn medium_full(run: &LoadRun, rate: Estimate, signs: &Signs, alone_s: f64) -> bool {
+fn medium_full(run: &LoadRun, rate: Estimate, symptoms: &Symptoms, alone_s: f64) -> bool {
     let service_s = run.under_way * f64::from(run.load.block_bytes) / rate.value;
-    let quick = signs.nop_queue_s.is_some_and(|queue_s| queue_s <= service_s * NOP_SHARE_MAX);
+    let quick = symptoms.nop_queue_s.is_some_and(|queue_s| queue_s <= service_s * NOP_SHARE_MAX);
     let ends_idle = run.client_busy < BUSY_MAX && run.server_busy.unwrap_or(0.0) < BUSY_MAX;
     let waits = service_s >= alone_s * WAITS_MIN && service_s - alone_s >= WAITS_MIN_S;
-    let elsewhere = signs.window.is_some() || signs.stalls.is_some() || signs.lossy() || signs.starved();
+    let elsewhere =
+        symptoms.window.is_some() || symptoms.stalls.is_some() || symptoms.lossy() || symptoms.starved();
     let elsewhere = elsewhere || run.by_connections().is_some_and(|ratio| ratio >= GAIN_MIN);
-    run.load.depth > 1 && quick && waits && ends_idle && signs.waiting < 0.1 && !elsewhere
+    run.load.depth > 1 && quick && waits && ends_idle && symptoms.waiting < 0.1 && !elsewhere
 }
 
 /// A NOP that has to wait for none of what the requests wait for.

@@ -1,9 +1,9 @@
 //! What follows from what was measured.
 
+use model::Term;
 use serde::{Deserialize, Serialize};
 
-use super::{Cause, Evidence};
-use model::Term;
+use crate::{Evidence, LoadRun, confirmed};
 
 /// Everything that is told: what was measured, what was found, and the verdict.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -166,4 +166,115 @@ pub enum Verdict {
         /// How far the 95 % interval of its rate reaches, as a share of the median: 1.3 for ±130 %.
         interval: f64,
     },
+}
+
+// What can be wrong.
+
+/// A cause of slowness that somebody can do something about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Cause {
+    /// Too few requests at once for the distance, by the load itself.
+    Depth,
+    /// The target's command window, or its queue, lets fewer commands be under way than are asked.
+    CommandWindow,
+    /// A TCP window that is smaller than what the path holds.
+    TcpWindow,
+    /// A write's first data wait to be asked for: InitialR2T, ImmediateData, FirstBurstLength.
+    Solicitation,
+    /// A write waits for an R2T again and again: MaxBurstLength, MaxOutstandingR2T.
+    SmallBursts,
+    /// Data travel in many short PDUs: MaxRecvDataSegmentLength.
+    SmallSegments,
+    /// Digests take the time of a CPU that has none left.
+    Digests,
+    /// The link runs at less than it is built for.
+    LinkRate,
+    /// Long packets do not arrive: an MTU that differs along the way, and nobody says so.
+    PathMtu,
+    /// Packets are lost.
+    Loss,
+    /// One of several connections has a slower way than the others.
+    SlowPath,
+    /// The storage behind the target is slow.
+    Medium,
+    /// Making writes durable is slow.
+    Flush,
+    /// Writes that are shorter than the physical block, or cross its ends: each is read, changed and written back.
+    Misalignment,
+    /// The target has no CPU time left.
+    TargetCpu,
+    /// This machine has no CPU time left.
+    ClientCpu,
+    /// Acknowledgements are held back and somebody waits for them: Nagle's algorithm against delayed ones.
+    DelayedAck,
+    /// One connection of NBD gives less than several.
+    Connections,
+    /// Encryption takes the time of a CPU that has none left.
+    Tls,
+}
+
+// What a session with something changed made of a load.
+
+/// The same load by a session with something changed, in rounds right before or behind its own.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Beside {
+    /// What was changed.
+    pub otherwise: Otherwise,
+    /// Bytes a second without the change and with it, round by round.
+    pub pairs: Vec<(f64, f64)>,
+    /// What was wrong first.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub first_failure: Option<String>,
+}
+
+/// What can be changed of a session of NBD, to see what that brings.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Otherwise {
+    /// So many connections.
+    Connections(u16),
+    /// No TLS.
+    Plain,
+}
+
+impl LoadRun {
+    /// What came of this change beside it, if that was tried often enough to tell.
+    pub(super) fn tried(&self, is: fn(Otherwise) -> bool) -> Option<(&Beside, Confirmed)> {
+        let beside = self.beside.iter().find(|beside| is(beside.otherwise))?;
+        Some((beside, confirmed(&beside.pairs)?))
+    }
+
+    /// By how much several connections are faster, if that was tried.
+    pub(super) fn by_connections(&self) -> Option<f64> {
+        self.tried(Otherwise::is_connections).map(|(_, tried)| tried.ratio)
+    }
+}
+
+impl Beside {
+    /// The median rates without the change and with it, in bytes a second.
+    pub fn medians(&self) -> (f64, f64) {
+        let median =
+            |of: fn(&(f64, f64)) -> f64| stats::median(&self.pairs.iter().map(of).collect::<Vec<_>>());
+        (median(|pair| pair.0), median(|pair| pair.1))
+    }
+}
+
+impl Otherwise {
+    pub(super) fn is_connections(self) -> bool {
+        matches!(self, Otherwise::Connections(_))
+    }
+
+    pub(super) fn is_plain(self) -> bool {
+        self == Otherwise::Plain
+    }
+
+    /// The change, as keys of the URL.
+    pub(super) fn change(self) -> Change {
+        let (key, value) = match self {
+            Otherwise::Connections(count) => ("connections", count.to_string()),
+            Otherwise::Plain => ("tls", "off".to_owned()),
+        };
+        Change { settings: vec![(key.to_owned(), value)], ..Change::default() }
+    }
 }

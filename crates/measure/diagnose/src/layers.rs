@@ -3,9 +3,9 @@
 //! A probe that is not known leaves its layer out: the next deeper one then has its time as well, and nothing is accused
 //! that was not measured.
 
-use super::estimate::Estimate;
 use super::patterns::{self, Spread};
 use super::{Evidence, Known, Timed};
+use crate::patterns::Estimate;
 use model::{Direction, Keys, Load, Path};
 
 /// The layers at rest. Times are in seconds.

@@ -4,8 +4,8 @@
 //!
 //! ```text
 //!   Evidence ──┬── layers (probes at rest) ──┐
-//!              ├── signs (of each load) ─────┼── case ── causes ── judge ── Diagnosis
-//!              └── roof (the link) ──────────┘     │
+//!              ├── symptoms (of each load) ──┼── case ── causes ── judge ── Diagnosis
+//!              └── ceiling (the link) ───────┘     │
 //!                                               model
 //! ```
 //!
@@ -24,12 +24,9 @@
 //! assert_eq!(first.gain.predicted.expect("a rate to compare with").round(), 3.0);
 //! ```
 
-mod beside;
-mod came_to;
 mod case;
-mod cause;
 mod causes;
-mod estimate;
+mod ceiling;
 mod evidence;
 mod finding;
 mod judge;
@@ -37,18 +34,16 @@ mod layers;
 mod load;
 pub mod measure;
 mod patterns;
-mod roof;
-mod signs;
+mod symptoms;
 #[cfg(test)]
 mod tests;
-mod trial;
 mod words;
 
-pub use beside::{Beside, Otherwise};
-pub use cause::Cause;
 pub use environment::link::LinkLayer;
 pub use evidence::{Evidence, Known, Ladder, LongPackets, NbdSession, PathLayer, Storage, Timed};
+pub use finding::Cause;
+pub use finding::{Beside, Otherwise};
 pub use finding::{Change, Confirmed, Diagnosis, Explained, Finding, Gain, Remedy, Verdict, Where};
+pub use judge::confirmed;
 pub use judge::diagnose;
 pub use load::{LoadRun, Parts, PathUnderLoad};
-pub use trial::confirmed;

@@ -60,11 +60,11 @@ pub mod wan;
 pub use diagnosis::{DiagnosisReport, read as read_diagnosis, verdict};
 pub use several::Reports;
 
-use crate::summary::CellSummary;
-use crate::wan::Wan;
 use bench::record::Record;
 use diagnose::Diagnosis;
 use published::Curve;
+use summary::CellSummary;
+use wan::Wan;
 
 /// A record, what it comes to, and what it is to be seen beside.
 #[derive(Clone, Debug)]

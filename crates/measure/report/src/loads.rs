@@ -5,8 +5,8 @@ use published::{Direction as Way, Row};
 use readable::figures::megabytes;
 
 use super::Report;
-use super::summary::CellSummary;
 use super::views::Direction;
+use crate::summary::CellSummary;
 use bench::plan::Percent;
 
 /// The table.

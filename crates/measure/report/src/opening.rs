@@ -10,11 +10,11 @@ mod tests;
 use super::Report;
 use super::diagnosis::{at, verdict};
 use super::document::Lead;
-use super::sections::fastest;
 use super::summary::{CellSummary, Estimate};
 use super::views::{
     Direction, Series, asked_rate, block_bytes, latencies, lowest_limit, over_load, over_size,
 };
+use crate::sections::fastest;
 use bench::record::Limit;
 use diagnose::Diagnosis;
 use published::Curve;
@@ -285,7 +285,7 @@ fn judgement(judgement: &Judgement<'_>) -> String {
     }
 }
 
-fn beside_document(verdict: &super::wan::Verdict) -> String {
+fn beside_document(verdict: &crate::wan::Verdict) -> String {
     let possible = verdict.published - verdict.cannot_be;
     let reached = verdict.beaten + verdict.met;
     match verdict.published {

@@ -1,6 +1,6 @@
 //! Samples over time, of all clients together, and few enough of them to be drawn.
 
-use super::chart::Point;
+use crate::chart::Point;
 use bench::record::CellRun;
 
 /// What happened in one interval, all clients together.

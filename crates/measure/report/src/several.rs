@@ -2,9 +2,9 @@
 
 use super::document::{Block, Document, Lead, Section, Table, Tone, Verdict};
 use super::sections::{self, fastest};
-use super::summary::CellSummary;
 use super::views::{Direction, interval, latencies};
 use super::{Report, html, markdown, terminal};
+use crate::summary::CellSummary;
 use readable::figures::{counted, grouped, latency, megabytes, significant};
 use readable::table::{Align, Column, fitted};
 
@@ -84,7 +84,7 @@ impl<'a> Reports<'a> {
                 places.push(place);
             }
         }
-        let says = format!("{}: {}.", counted(places.len(), "place"), sections::listed(&places));
+        let says = format!("{}: {}.", counted(places.len(), "place"), crate::views::listed(&places));
         let mut leads = vec![Lead { about: "What was measured?", says }];
         let is_right = |report: &&Report<'_>| report.summaries.iter().all(|summary| summary.mismatches == 0);
         let best = |direction| {

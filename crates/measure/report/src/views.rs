@@ -194,3 +194,12 @@ fn named<'a>(curves: Vec<Vec<&'a CellSummary>>, besides: impl Fn(&CellSummary) -
     let names: Vec<String> = curves.iter().map(|curve| name(curve)).collect();
     names.into_iter().zip(curves).map(|(name, cells)| Series { name, cells }).collect()
 }
+
+/// A few names, and how many more there are.
+pub(crate) fn listed(names: &[&str]) -> String {
+    const SHOWN: usize = 4;
+    match names.len().checked_sub(SHOWN) {
+        None | Some(0) => names.join(", "),
+        Some(more) => format!("{} and {more} more", names[..SHOWN].join(", ")),
+    }
+}

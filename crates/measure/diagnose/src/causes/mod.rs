@@ -4,32 +4,17 @@
 //! things: is the sign of this cause there, which no other cause leaves; and what would the model make of the load without
 //! it. Which of them are told, and in which order, is decided in [`judge`](super::judge).
 
-mod client_cpu;
-mod command_window;
-mod connections;
-mod delayed_ack;
-mod depth;
-mod digests;
-mod flush;
-mod link_rate;
-mod loss;
-mod medium;
-mod misalignment;
+mod cpu;
 mod nbd;
-mod path_mtu;
-mod slow_path;
-mod small_bursts;
-mod small_segments;
-mod solicitation;
-mod target_cpu;
-mod tcp_window;
-mod tls;
+mod network;
+mod session;
+mod storage;
 
 use super::case::Case;
 use super::{Cause, Change, Gain, Remedy, Where};
 
 pub(super) use nbd::CONNECTIONS;
-pub(super) use path_mtu::find as long_packets;
+pub(super) use network::path_mtu as long_packets;
 
 /// Something that one load shows.
 pub(super) struct Found {
@@ -50,24 +35,24 @@ pub(super) fn told(found: Found, case: &Case<'_>) -> Found {
 
 /// All of them but the vanishing of long packets, for which no load is needed.
 pub(super) const ALL: [fn(&Case<'_>) -> Option<Found>; 18] = [
-    depth::find,
-    command_window::find,
-    tcp_window::find,
-    solicitation::find,
-    small_bursts::find,
-    small_segments::find,
-    digests::find,
-    link_rate::find,
-    loss::find,
-    slow_path::find,
-    medium::find,
-    flush::find,
-    misalignment::find,
-    target_cpu::find,
-    client_cpu::find,
-    delayed_ack::find,
-    connections::find,
-    tls::find,
+    session::depth,
+    session::command_window,
+    network::tcp_window,
+    session::solicitation,
+    session::small_bursts,
+    session::small_segments,
+    session::digests,
+    network::link_rate,
+    network::loss,
+    network::slow_path,
+    storage::medium,
+    storage::flush,
+    storage::misalignment,
+    cpu::target_cpu,
+    cpu::client_cpu,
+    network::delayed_ack,
+    nbd::connections,
+    nbd::tls,
 ];
 
 impl Where {

@@ -11,17 +11,18 @@ use iscsi_client::verbs::ModeValues;
 use iscsi_client::{ConnectionStatistics, Settings};
 use model::{Direction, Load};
 
-use super::beside::{Compared, Others};
-use super::device::Device;
 use super::ladder::{Rungs, shuffle};
 use super::load::{Running, Times};
-use super::long_packets;
-use super::pace::Pace;
 use super::places::{Part, physical_block_bytes};
 use super::probe::{Ground, Probe};
-use super::subject::Subject;
 use super::way::Way;
-use super::{Options, Progress, keys, writing};
+use super::{Options, Progress};
+use crate::measure::Pace;
+use crate::measure::Subject;
+use crate::measure::confirm::{Compared, Others};
+use crate::measure::device::Device;
+use crate::measure::probe;
+use crate::measure::{device, places};
 use backends::Failure;
 use environment::link::LinkWatch;
 use environment::server::Server;
@@ -38,7 +39,7 @@ pub async fn evidence(
     let connections = connections(&device).await;
     let link = watched(subject, &connections);
     let part = Part::whole(device.geometry());
-    let writable = writing::part(&device, subject, options).await?;
+    let writable = places::part(&device, subject, options).await?;
     let loads = loads(options, &device, writable)?;
     let parameters = device.lun().map(|lun| lun.target().parameters());
     let nbd = device.nbd(subject).await;
@@ -46,8 +47,8 @@ pub async fn evidence(
         place: subject.to_string(),
         expected_link_bits_per_s: options.expected_link_bits_per_s,
         storage: storage(&device).await,
-        asked: settings(subject).zip(parameters.as_ref()).map(|(ours, got)| keys::asked(ours, got)),
-        got: parameters.as_ref().map(keys::got),
+        asked: settings(subject).zip(parameters.as_ref()).map(|(ours, got)| device::asked(ours, got)),
+        got: parameters.as_ref().map(device::got),
         nbd,
         link: Known::Unknown(String::new()),
         connect: Known::Unknown(String::new()),
@@ -79,7 +80,7 @@ pub async fn evidence(
     if let Some(ping_bytes) = ping_bytes {
         progress.begins("long packets");
         let patience = pace.patience_without_disk(round_trip);
-        let found = long_packets::look(way, &mut ground, &cids, ping_bytes, patience).await?;
+        let found = probe::look(way, &mut ground, &cids, ping_bytes, patience).await?;
         way = found.way;
         evidence.long_packets = found.long_packets;
         unanswered = found.unanswered_ping;

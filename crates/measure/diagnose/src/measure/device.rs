@@ -5,13 +5,16 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use block::{BlockDevice, DeviceError, Extent};
+use iscsi::negotiate::{DigestKind, Parameters};
 use iscsi::pdu::Cid;
-use iscsi_client::{CommandError, ConnectionStatistics, RemoteLun, Statistics};
-use nbd_client::{RemoteExport, ReplyForm, flags::transmission};
+use iscsi_client::{CommandError, ConnectionStatistics, RemoteLun, Settings, Statistics};
+use model::Keys;
+use nbd_client::flags::transmission;
+use nbd_client::{RemoteExport, ReplyForm};
 
-use super::probe::{NoTime, never, of_device, since};
-use super::subject::Subject;
 use crate::NbdSession;
+use crate::measure::Subject;
+use crate::measure::probe::{NoTime, never, of_device, since};
 
 /// An open session.
 #[derive(Clone)]
@@ -146,4 +149,52 @@ async fn status(export: &RemoteExport) -> Result<Duration, NoTime> {
     let begun = reactor::now();
     export.allocation(Extent::new(0, 1), 1).await.map_err(|error: DeviceError| of_device(error))?;
     Ok(since(begun))
+}
+
+// What a session asked for and got, as far as it decides how often a command waits.
+
+/// What we offer. The target's own MaxRecvDataSegmentLength is not ours to ask for: it is the one that it declared.
+pub(super) fn asked(settings: &Settings, got: &Parameters) -> Keys {
+    Keys {
+        immediate_data: settings.immediate_data,
+        initial_r2t: settings.initial_r2t,
+        first_burst_bytes: settings.first_burst_bytes,
+        max_burst_bytes: settings.max_burst_bytes,
+        outstanding_r2ts: settings.max_outstanding_r2t,
+        target_segment_bytes: got.peer_max_recv_data_segment_length,
+        initiator_segment_bytes: settings.max_segment_bytes,
+        header_digest: settings.header_digest,
+        data_digest: settings.data_digest,
+    }
+}
+
+/// What was agreed on.
+pub(super) fn got(got: &Parameters) -> Keys {
+    Keys {
+        immediate_data: got.immediate_data,
+        initial_r2t: got.initial_r2t,
+        first_burst_bytes: got.first_burst_length,
+        max_burst_bytes: got.max_burst_length,
+        outstanding_r2ts: got.max_outstanding_r2t,
+        target_segment_bytes: got.peer_max_recv_data_segment_length,
+        initiator_segment_bytes: got.local_max_recv_data_segment_length,
+        header_digest: got.header_digest == DigestKind::Crc32c,
+        data_digest: got.data_digest == DigestKind::Crc32c,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use iscsi::negotiate::SessionType;
+
+    #[test]
+    fn what_is_asked_for_is_ours_and_what_is_got_is_agreed_on() {
+        let parameters = Parameters { initial_r2t: true, ..Parameters::defaults(SessionType::Normal) };
+        let settings = Settings { data_digest: true, ..Settings::default() };
+        let (asked, got) = (asked(&settings, &parameters), got(&parameters));
+        assert_eq!((asked.initial_r2t, got.initial_r2t), (false, true));
+        assert_eq!((asked.data_digest, got.data_digest), (true, false));
+        assert_eq!(asked.target_segment_bytes, got.target_segment_bytes);
+    }
 }

@@ -14,28 +14,29 @@
 //! differ), `confirm` (whether a change brings
 //! what is predicted).
 
-mod beside;
 mod confirm;
 mod course;
 mod device;
-mod keys;
 mod ladder;
 mod load;
-mod long_packets;
-mod pace;
 mod places;
 mod probe;
-mod subject;
 mod way;
-mod writing;
 
+use std::fmt;
+use std::time::Duration;
+
+use backends::location::Location;
+use backends::{Failure, nbd, remote};
 use bench::Extent;
 use disk_contents::Consent;
+use environment::server::Server;
+use iscsi_client::Url;
 use model::Load;
 
 pub use confirm::confirm;
 pub use course::evidence;
-pub use subject::Subject;
+use load::Times;
 
 /// What is asked for.
 #[derive(Clone, Copy)]
@@ -73,4 +74,191 @@ impl Progress for () {
     fn of(&self, _: usize) {}
     fn begins(&self, _: &str) {}
     fn ended(&self) {}
+}
+
+// How long everything may take: as long as makes it known well enough, and bounded whatever a target does.
+
+/// Of one diagnosis.
+#[derive(Clone, Copy, Debug)]
+struct Pace {
+    /// Rounds of every load, each with a turn of the ladder before it.
+    rounds: u32,
+    /// What a turn of the ladder takes, if all of it can be asked in that time.
+    turn: Duration,
+    /// What one rung of it may take altogether.
+    share: Duration,
+    /// How long an answer may take that has to do with a disk.
+    patience: Duration,
+    /// When no other round begins.
+    most: Duration,
+    without_disk: Duration,
+    /// What all rounds of all loads take together, unless the way is long or the disk slow.
+    loads: Duration,
+    warm_up: Duration,
+    /// The shortest that a round may be.
+    counted_min: Duration,
+}
+
+/// What a diagnosis takes, if nobody says otherwise.
+const FULL_S: f64 = 40.0;
+/// What it takes if it is to be quick.
+const QUICK_S: f64 = 12.0;
+/// Fewer than this make no interval of the median to speak of.
+const ROUNDS_MIN: u32 = 3;
+
+const fn ms(ms: u64) -> Duration {
+    Duration::from_millis(ms)
+}
+
+impl Pace {
+    /// For a diagnosis that takes some forty seconds, some twelve, or about as long as is said.
+    fn new(quick: bool, seconds: Option<f64>) -> Pace {
+        let seconds = seconds.unwrap_or(if quick { QUICK_S } else { FULL_S });
+        let share = |share: f64| Duration::from_secs_f64(seconds * share);
+        Pace {
+            rounds: if seconds < FULL_S / 2.0 { 4 } else { 6 },
+            turn: share(0.045),
+            share: share(0.1),
+            patience: share(0.4).clamp(ms(1000), ms(10_000)),
+            without_disk: share(0.2).clamp(ms(500), ms(2000)),
+            most: share(3.0) + ms(10_000),
+            loads: share(0.5),
+            warm_up: share(0.008).clamp(ms(10), ms(250)),
+            counted_min: share(0.025).min(ms(300)),
+        }
+    }
+
+    /// What an answer may take that comes without a disk, on a way of this length: twice TCP's first retransmission
+    /// timeout (RFC 6298: one second), so that a single loss is not taken for a way that is closed.
+    fn patience_without_disk(&self, round_trip: Duration) -> Duration {
+        (self.without_disk + 20 * round_trip).min(ms(8000))
+    }
+
+    /// How long each round of each of so many loads takes, and how many of them there are. `request` is what one request
+    /// takes at least, alone.
+    ///
+    /// A connection that starts from ten segments doubles them with each round trip (RFC 5681, RFC 6928), and the
+    /// windows of both ends grow behind that: twenty round trips fill anything.
+    fn rounds(&self, loads: usize, round_trip: Duration, request: Duration) -> (u32, Times) {
+        let loads = loads.max(1) as u32;
+        let each = (self.loads / (self.rounds * loads)).clamp(self.counted_min, ms(1500));
+        let counted = each.max(10 * round_trip).max(4 * request).min(ms(6000).max(each));
+        let warm_up = self.warm_up.max(20 * round_trip).max(request).min(ms(2000));
+        // Rounds that are long are few.
+        let fitting = (4 * self.loads).as_secs_f64() / ((warm_up + counted) * loads).as_secs_f64();
+        ((fitting as u32).clamp(ROUNDS_MIN, self.rounds), Times { warm_up, counted })
+    }
+}
+
+// What is diagnosed: a LUN by iSCSI, or an export by NBD.
+
+/// What is diagnosed.
+#[derive(Clone)]
+pub enum Subject {
+    /// A LUN of an iSCSI target.
+    Lun(Box<Url>),
+    /// An export of an NBD server.
+    Export(Box<nbd_client::Url>),
+}
+
+impl Subject {
+    /// Reads a URL. Looks for secrets, and asks for them if it has to.
+    ///
+    /// # Errors
+    /// The mistake in it, or that a secret is missing.
+    pub fn parse(text: &str) -> Result<Subject, Failure> {
+        if !nbd::is_url(text) {
+            return Ok(Subject::Lun(Box::new(remote::url(text)?)));
+        }
+        // As a volume, whose mistakes are pointed at.
+        let spec = backends::parse(text).map_err(Failure::refused)?;
+        let url = nbd::url_of(&spec).ok_or_else(|| Failure::refused(format!("{text} is no NBD export")))?;
+        Ok(Subject::Export(Box::new(url)))
+    }
+
+    /// The same with another value of a key. A sentence says why not.
+    fn with(&self, key: &str, value: &str) -> Result<Subject, String> {
+        let mut changed = self.clone();
+        let wrong = |why: &dyn fmt::Display| format!("{key}={value}: {why}");
+        match &mut changed {
+            Subject::Lun(url) => url.settings.set(key, value).map_err(|error| wrong(&error))?,
+            Subject::Export(url) => match (key, value, value.parse()) {
+                ("connections", _, Ok(count)) => url.options.connections = count,
+                ("tls", "off", _) => url.tls = None,
+                _ => return Err(wrong(&"no change of an NBD session")),
+            },
+        }
+        Ok(changed)
+    }
+
+    /// The same as other commands name storage.
+    fn location(&self) -> Result<Location, Failure> {
+        match self {
+            Subject::Lun(url) => Ok(Location::Lun(url.clone())),
+            Subject::Export(url) => {
+                // Without its keys: what is told of it holds for any.
+                let text = nbd_client::Url { tls: None, ..(**url).clone() }.to_string();
+                Ok(Location::Volume(backends::parse(&text).map_err(Failure::refused)?))
+            }
+        }
+    }
+
+    /// The process that serves an export to this one, if it is on this machine.
+    fn server(&self) -> Option<Server> {
+        let Subject::Export(url) = self else { return None };
+        match &url.socket {
+            Some(socket) => Server::on_socket(socket),
+            None => Server::connected(&url.host, url.port),
+        }
+    }
+
+    /// By a Unix socket.
+    fn is_local(&self) -> bool {
+        matches!(self, Subject::Export(url) if url.socket.is_some())
+    }
+
+    /// By TLS.
+    fn is_encrypted(&self) -> bool {
+        matches!(self, Subject::Export(url) if url.tls.is_some())
+    }
+}
+
+/// Without the user name, which is confidential, and without keys.
+impl fmt::Display for Subject {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Subject::Lun(url) => url.fmt(f),
+            Subject::Export(url) => url.fmt(f),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn seconds(pace: Pace, loads: usize, round_trip: Duration, request: Duration) -> f64 {
+        let (rounds, times) = pace.rounds(loads, round_trip, request);
+        assert!((ROUNDS_MIN..=pace.rounds).contains(&rounds));
+        let all = (times.warm_up + times.counted) * rounds * loads as u32 + pace.turn * (rounds + 1);
+        all.as_secs_f64()
+    }
+
+    #[test]
+    fn it_takes_as_long_as_it_says_on_a_lan() {
+        let (round_trip, request) = (Duration::from_micros(200), Duration::from_micros(300));
+        let lan = |quick, said, loads| seconds(Pace::new(quick, said), loads, round_trip, request);
+        assert!((8.0..13.0).contains(&lan(true, None, 3)), "{}", lan(true, None, 3));
+        assert!((30.0..42.0).contains(&lan(false, None, 3)), "{}", lan(false, None, 3));
+        assert!((30.0..50.0).contains(&lan(false, None, 6)), "{}", lan(false, None, 6));
+        assert!(lan(false, Some(1.0), 6) < 1.5, "{}", lan(false, Some(1.0), 6));
+    }
+
+    #[test]
+    fn long_ways_and_slow_disks_take_longer_and_not_for_ever() {
+        let (quick, full) = (Pace::new(true, None), Pace::new(false, None));
+        assert!(seconds(quick, 3, ms(50), ms(50)) < 25.0);
+        assert!(seconds(full, 6, ms(50), ms(50)) < 75.0);
+        assert!(seconds(quick, 3, ms(1), ms(5000)) < 80.0);
+    }
 }

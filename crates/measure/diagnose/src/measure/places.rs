@@ -2,7 +2,12 @@
 
 use std::collections::HashSet;
 
-use block::{Blocks, Extent, Geometry, Lba, Random};
+use backends::{Failure, Overwritten};
+use block::Random;
+use block::{Blocks, Extent, Geometry, Lba};
+
+use crate::measure::device::Device;
+use crate::measure::{Options, Subject};
 
 /// A part of a LUN, of whole physical blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -78,11 +83,42 @@ impl Untouched {
     }
 }
 
+// Which part of the LUN may be overwritten: none, unless it was said, nobody has reserved it, and there is nothing on it
+// or whoever started this agrees to lose it.
+
+/// The part, in whole physical blocks.
+pub(super) async fn part(
+    device: &Device,
+    subject: &Subject,
+    options: &Options,
+) -> Result<Option<Part>, Failure> {
+    let Some(extent) = options.allow_write else { return Ok(None) };
+    let bytes = device.geometry().bytes();
+    if extent.exceeds(bytes) {
+        return Err(Failure::refused(format!(
+            "{extent} reaches beyond the end of the storage, which has {bytes} bytes"
+        )));
+    }
+    let part = whole_blocks(extent, bytes, physical_block_bytes(device.geometry()));
+    let part = part.ok_or_else(|| Failure::refused(format!("{extent} has no whole physical block in it")))?;
+    let overwritten = (extent != bench::Extent::ALL).then(|| extent.to_string());
+    Overwritten { device: &**device, name: subject, part: overwritten, lun: device.lun().map(|lun| &**lun) }
+        .consent(options.consent)
+        .await?;
+    Ok(Some(part))
+}
+
+fn whole_blocks(extent: bench::Extent, device_bytes: u64, block: u64) -> Option<Part> {
+    let span = extent.span();
+    let end = span.bytes.map_or(device_bytes, |bytes| span.start_bytes + bytes);
+    let (start, end) = (span.start_bytes.next_multiple_of(block), end - end % block);
+    (start < end).then(|| Part { start_bytes: start, bytes: end - start })
+}
+
 #[cfg(test)]
 mod tests {
-    use block::BlockSize;
-
     use super::*;
+    use block::BlockSize;
 
     fn geometry(mib: u64) -> Geometry {
         Geometry { block_size: BlockSize::B512, blocks: Blocks(mib << 11), physical_exponent: 3 }
@@ -117,5 +153,13 @@ mod tests {
             assert!((2048..4096).contains(&extent.lba.0) && extent.lba.0.is_multiple_of(8), "{extent:?}");
         }
         assert_eq!(part.first(2 << 20, geometry(64)), None);
+    }
+
+    #[test]
+    fn only_whole_physical_blocks_are_written() {
+        let part = |text: &str| whole_blocks(text.parse().expect("an extent"), 1 << 20, 4096);
+        assert_eq!(part("4097B..8191B"), None);
+        assert_eq!(part("5000B..20000B"), Some(Part { start_bytes: 8192, bytes: 8192 }));
+        assert_eq!(part(".."), Some(Part { start_bytes: 0, bytes: 1 << 20 }));
     }
 }

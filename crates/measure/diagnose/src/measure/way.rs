@@ -10,8 +10,8 @@ use nbd_client::flags::transmission;
 use backends::Failure;
 use backends::{nbd, remote};
 
-use super::device::Device;
-use super::subject::Subject;
+use crate::measure::Subject;
+use crate::measure::device::Device;
 
 /// A session, or none for the moment.
 pub(super) struct Way {

@@ -1,8 +1,8 @@
 //! Curves over two axes.
 
 use super::super::markup::{Attribute, Markup, Px};
-use super::lettering::{LINE, fitted, spread, stride, width};
 use super::{Axis, COLOURS, WIDTH};
+use crate::chart::{LINE, fitted, spread, stride, width};
 
 /// Curves over two axes.
 #[derive(Clone, Debug)]

@@ -10,22 +10,18 @@
 //! says so ([`Basis`]). All cells are judged together by Holm's rule ([`holm`]), so that a comparison of many cells of equal
 //! storage finds any difference at all in at most 5 of 100 cases.
 
-mod environment;
-mod figure;
+#[cfg(test)]
+mod tests;
 mod words;
 
-use serde::{Serialize, Serializer};
-
-use crate::summary::{self, CellSummary, Flag};
 use bench::plan::{Cell, Role, Workload};
-use bench::record::Record;
-use stats::{Interval, Welch, holm, welch};
+use bench::record::{CellRun, Fact, Group, Histogram, Record};
+use serde::{Serialize, Serializer};
+use stats::{Interval, MeanEstimate, Welch, holm, mean, series_mean, standard_deviation, welch};
 
-pub use environment::Difference;
-pub use figure::{Basis, Figure};
+use crate::summary;
+use crate::summary::{CellSummary, Flag};
 pub use words::listed;
-
-use figure::Measured;
 
 /// Two records beside each other. The second is judged: what is better or worse is so in B.
 #[derive(Clone, Debug, Serialize)]
@@ -118,8 +114,7 @@ pub fn compare(a: &Record, b: &Record) -> Comparison {
         .filter_map(|one| {
             let other = of_b.iter().find(|other| other.cell.name == one.cell.name)?;
             let figure = Figure::of(&one.cell);
-            let sides =
-                runs.each_ref().map(|runs| figure::measured(runs.get(one.cell.name.as_str())?, figure));
+            let sides = runs.each_ref().map(|runs| measured(runs.get(one.cell.name.as_str())?, figure));
             Some(Pair::new(one, other, figure, sides))
         })
         .collect();
@@ -130,7 +125,7 @@ pub fn compare(a: &Record, b: &Record) -> Comparison {
         cells,
         only_a: missing(&of_a, &of_b),
         only_b: missing(&of_b, &of_a),
-        environment: environment::differences(a, b),
+        environment: differences(a, b),
     }
 }
 
@@ -280,5 +275,156 @@ fn missing(from: &[CellSummary], among: &[CellSummary]) -> Vec<String> {
     from.iter().filter(is_missing).map(|cell| cell.cell.name.clone()).collect()
 }
 
-#[cfg(test)]
-mod tests;
+// What is different around two measurements.
+
+/// One thing that is not the same in both.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Difference {
+    /// What it is: `kernel`, `MTU`, `FirstBurstLength`.
+    pub name: String,
+    /// In A, if it is known there.
+    pub a: Option<String>,
+    /// In B.
+    pub b: Option<String>,
+}
+
+/// What was measured, what measured, and every fact that differs, in the order of A; what only B knows comes last.
+fn differences(a: &Record, b: &Record) -> Vec<Difference> {
+    let about = |name: &str, of: fn(&Record) -> String| Difference {
+        name: name.to_owned(),
+        a: Some(of(a)),
+        b: Some(of(b)),
+    };
+    let head = [
+        about("storage", |record| record.subject.place.clone()),
+        about("kind of storage", |record| record.subject.kind.clone()),
+        about("product", |record| record.subject.product.clone().unwrap_or_else(|| "unknown".to_owned())),
+        about("capacity in bytes", |record| record.subject.bytes.to_string()),
+        about("logical block in bytes", |record| record.subject.block_bytes.to_string()),
+        about("suite", |record| record.suite.name.clone()),
+        about("linerate", |record| record.version.clone()),
+    ];
+    let known: Vec<(Group, &str)> = a.environment.0.iter().map(key).collect();
+    let added = b.environment.0.iter().map(key).filter(|key| !known.contains(key));
+    let facts = known.iter().copied().chain(added).map(|(group, name)| Difference {
+        name: name.to_owned(),
+        a: a.environment.value(group, name).map(str::to_owned),
+        b: b.environment.value(group, name).map(str::to_owned),
+    });
+    head.into_iter().chain(facts).filter(|one| one.a != one.b).collect()
+}
+
+fn key(fact: &Fact) -> (Group, &str) {
+    (fact.group, &fact.name)
+}
+
+// The figure that a cell is about, with its error.
+
+/// What is compared of a cell.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Figure {
+    /// Requests a second: more are better.
+    Iops,
+    /// The median response time in microseconds, where the rate was given: less is better.
+    ResponseUs,
+}
+
+/// What an error was estimated from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Basis {
+    /// From how the runs of each side differ.
+    Runs,
+    /// From the samples of a single run on one of the sides, or on both. It does not tell how much another run would
+    /// have differed, so that what it calls real may be the difference of two runs and not of two systems.
+    Samples,
+}
+
+/// A figure in one record.
+struct Measured {
+    /// As it is shown.
+    value: f64,
+    /// Its logarithm with the error; `None` if that cannot be told.
+    log: Option<MeanEstimate>,
+    basis: Basis,
+}
+
+impl Figure {
+    /// What a cell is about: if any of its roles has a rate that is given, time.
+    fn of(cell: &Cell) -> Figure {
+        let open = cell.roles.iter().any(|role| role.workload.pace.is_open());
+        if open { Figure::ResponseUs } else { Figure::Iops }
+    }
+
+    /// Whether a change in this direction is for the better.
+    fn is_better(self, difference: f64) -> bool {
+        match self {
+            Figure::Iops => difference > 0.0,
+            Figure::ResponseUs => difference < 0.0,
+        }
+    }
+
+    /// A difference of this size for the worse.
+    fn worse_by(self, size: f64) -> f64 {
+        match self {
+            Figure::Iops => -size,
+            Figure::ResponseUs => size,
+        }
+    }
+
+    fn of_run(self, run: &CellRun) -> f64 {
+        match self {
+            Figure::Iops => run.iops(),
+            Figure::ResponseUs => response(run).quantile_ns(0.5) as f64 / 1000.0,
+        }
+    }
+
+    /// The same, sample by sample. Of several clients' medians the mean stands for all of them.
+    fn of_samples(self, run: &CellRun) -> Vec<f64> {
+        match self {
+            Figure::Iops => run.iops_samples(),
+            Figure::ResponseUs => {
+                let clients = run.clients.len().max(1) as f64;
+                let sums = run.sample_by_sample(|sample| sample.p50_us);
+                // Where nothing ended there is no median.
+                sums.into_iter().map(|sum| sum / clients).filter(|us| *us > 0.0).collect()
+            }
+        }
+    }
+}
+
+/// The figure of a cell in one record, of the runs that count; `None` where nothing was measured.
+fn measured(runs: &[&CellRun], figure: Figure) -> Option<Measured> {
+    let values: Vec<f64> = runs.iter().map(|run| figure.of_run(run)).collect();
+    if values.iter().any(|value| !value.is_finite() || *value <= 0.0) {
+        return None;
+    }
+    match runs {
+        [] => None,
+        [run] => Some(of_samples(values[0], &figure.of_samples(run))),
+        _ => Some(of_runs(&values)),
+    }
+}
+
+fn of_runs(values: &[f64]) -> Measured {
+    let logs: Vec<f64> = values.iter().map(|value| value.ln()).collect();
+    let count = logs.len() as f64;
+    let error = standard_deviation(&logs) / count.sqrt();
+    let log = MeanEstimate { mean: mean(&logs), error, freedom: count - 1.0 };
+    Measured { value: log.mean.exp(), log: Some(log), basis: Basis::Runs }
+}
+
+/// The whole run's value, with the error in proportion that the mean of its samples has.
+fn of_samples(value: f64, samples: &[f64]) -> Measured {
+    let log =
+        series_mean(samples).filter(|series| series.mean > 0.0 && series.freedom >= 1.0).map(|series| {
+            MeanEstimate { mean: value.ln(), error: series.error / series.mean, freedom: series.freedom }
+        });
+    Measured { value, log, basis: Basis::Samples }
+}
+
+fn response(run: &CellRun) -> Histogram {
+    let flows = run.clients.iter().flat_map(|client| [&client.run.reads, &client.run.writes]);
+    flows.fold(Histogram::default(), |sum, flow| sum.merged(&flow.response))
+}

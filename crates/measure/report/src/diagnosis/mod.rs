@@ -7,10 +7,8 @@
 //! Evidence holds what a target says of itself. It passes through the same doors as everything else in a report
 //! (`markup`, `markdown`, and here [`terminal`]), which leave nothing in it that is markup or moves a cursor.
 
-mod gain;
 mod sections;
 mod terminal;
-mod unknown;
 mod waterfall;
 mod words;
 

@@ -2,11 +2,10 @@
 //!
 //! Nothing needs colour, and nothing is cut: text wraps, and columns that a terminal has no room for are named.
 
-use super::gain::{confirmed, interval, predicted, rate, rates};
 use super::sections::{tightest, tone};
-use super::unknown::unknown;
-use super::waterfall::{Step, Waterfall, waterfalls};
+use super::waterfall::{Step, Waterfall, unknown, waterfalls};
 use super::words;
+use crate::diagnosis::words::{confirmed, interval, predicted, rate, rates};
 use crate::terminal::{indented, printed, used};
 use diagnose::{Diagnosis, Explained, Finding, Known, LoadRun, Remedy};
 use readable::figures::{grouped, latency, megabytes, significant};

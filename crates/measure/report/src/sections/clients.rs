@@ -1,12 +1,12 @@
 //! What each client got, and how the whole grows with their number.
 
-use super::scaling;
+use readable::figures::{latency, megabytes, round, short, significant, size};
+
 use crate::Report;
 use crate::chart::{Axis, Bar, Bars, Curve, Group, Look, Plot, Point, Scale};
 use crate::document::{Block, Section, Table};
-use crate::summary::{CellSummary, ClientSummary, Over, Scaling};
-use crate::views::{block_bytes, clients, ends, whole};
-use readable::figures::{latency, megabytes, short, significant};
+use crate::summary::{CellSummary, ClientSummary, CpuCost, Over, Scaling, scaling};
+use crate::views::{Series, block_bytes, clients, ends, over_size, whole};
 
 pub(super) fn section(report: &Report<'_>) -> Option<Section> {
     let shared: Vec<&CellSummary> = report.summaries.iter().filter(|s| s.clients.len() > 1).collect();
@@ -17,7 +17,7 @@ pub(super) fn section(report: &Report<'_>) -> Option<Section> {
                 got the same, 1/n if one got everything.";
     let mut blocks = vec![Block::Bars(bars(&shared), says.to_owned())];
     blocks.extend(growth(report));
-    blocks.extend(scaling::sentences(&report.summaries, Over::Clients));
+    blocks.extend(sentences(&report.summaries, Over::Clients));
     blocks.push(Block::Table(table(&shared)));
     Some(Section { id: "clients", title: "Clients", blocks })
 }
@@ -77,7 +77,7 @@ fn growth(report: &Report<'_>) -> Option<Block> {
     }
     let mut curves: Vec<Curve> = series.iter().enumerate().map(together).collect();
     curves.extend(series.iter().filter_map(|cells| as_many_alone(cells)));
-    let laws = scaling::laws(&report.summaries, Over::Clients);
+    let laws = laws(&report.summaries, Over::Clients);
     curves.extend(laws.iter().filter_map(|law| fitted(&report.summaries, law)));
     let points = || curves.iter().flat_map(|curve| &curve.points);
     let plot = Plot {
@@ -154,4 +154,139 @@ fn table(shared: &[&CellSummary]) -> Table {
         ]);
     }
     table
+}
+
+// Where more requests or more clients stop to help, in a sentence: the universal scalability law, fitted.
+
+/// A sentence for each curve over this number, if there are any.
+pub(super) fn sentences(summaries: &[CellSummary], over: Over) -> Option<Block> {
+    let sentences: Vec<String> = laws(summaries, over).iter().map(|law| sentence(summaries, law)).collect();
+    (!sentences.is_empty()).then_some(Block::List(sentences))
+}
+
+/// The fits over this number.
+pub(super) fn laws(summaries: &[CellSummary], over: Over) -> Vec<Scaling> {
+    scaling(summaries).into_iter().filter(|scaling| scaling.over == over).collect()
+}
+
+fn sentence(summaries: &[CellSummary], scaling: &Scaling) -> String {
+    let law = &scaling.law;
+    let of = |summary: &&CellSummary| scaling.cells.first() == Some(&summary.cell.name);
+    let series = summaries.iter().find(of).map_or("", |summary| summary.cell.series.as_str());
+    let number = match scaling.over {
+        Over::Clients => "clients",
+        Over::Depth => "requests at once",
+    };
+    let measured = scaling.points.last().map_or(1.0, |(number, _)| *number);
+    let peak = match law.peak() {
+        Some(peak) if peak <= measured => {
+            let most = significant(law.at(peak));
+            format!("the rate is highest with {} {number} ({most} IOPS)", round(peak.round()))
+        }
+        Some(peak) => format!("the rate would be highest with {} {number}", significant(peak)),
+        None => format!("the rate grows with every one of the {} {number}", round(measured)),
+    };
+    format!(
+        "{series}: {peak}. Universal scalability law: contention {:.4}, coherency {:.6}; it is off by {} %.",
+        law.contention,
+        law.coherency,
+        significant(law.off_percent)
+    )
+}
+
+/// What requests cost in CPU time, here and at the server.
+pub(super) fn cpu_section(report: &Report<'_>) -> Option<Section> {
+    let costs = |summary: &CellSummary| summary.client_cpu.is_some() || summary.server_cpu.is_some();
+    let known: Vec<&CellSummary> = report.summaries.iter().filter(|s| s.runs > 0 && costs(s)).collect();
+    if known.is_empty() {
+        return None;
+    }
+    let says = "IOPS per % CPU is Iometer's measure, against all CPUs of the \
+                machine: more is better. µs per MiB tells copying from handling, where requests are long.";
+    let mut blocks = vec![Block::Text(says.to_owned())];
+    let series = over_size(&report.summaries);
+    if !series.is_empty() {
+        blocks.push(effectiveness(&series));
+    } else if known.len() <= BARS_MAX {
+        blocks.push(Block::Bars(cpu_bars(&known), String::new()));
+    }
+    blocks.push(Block::Table(cpu_table(&known)));
+    Some(Section { id: "cpu", title: "CPU cost", blocks })
+}
+
+/// More cells than this would be pages of bars.
+const BARS_MAX: usize = 16;
+
+/// IOPS per % CPU against the length of requests, as document 003 draws it.
+fn effectiveness(series: &[Series<'_>]) -> Block {
+    let sides: [(&str, Look, Side); 2] = [
+        ("client", Look::Measured, |summary| summary.client_cpu),
+        ("server", Look::Companion, |summary| summary.server_cpu),
+    ];
+    let curves: Vec<Curve> = series
+        .iter()
+        .enumerate()
+        .flat_map(|(index, series)| sides.map(|(side, look, cost)| curve(index, series, side, look, cost)))
+        .filter(|curve| !curve.points.is_empty())
+        .collect();
+    let points = || curves.iter().flat_map(|curve| &curve.points);
+    let plot = Plot {
+        title: "IOPS per % CPU against block size".to_owned(),
+        x: Axis { title: "block size", scale: Scale::log2(points().map(|point| point.x)), tick: size },
+        y: Axis { title: "IOPS per % CPU", scale: Scale::log10(points().map(|point| point.y)), tick: short },
+        curves,
+        bands: Vec::new(),
+    };
+    Block::Plot(Box::new(plot), String::new(), None)
+}
+
+fn curve(index: usize, series: &Series<'_>, side: &str, look: Look, cost: Side) -> Curve {
+    let name = format!("{}, {side}", series.name);
+    let point = |summary: &&CellSummary| {
+        let per_percent = cost(summary)?.iops_per_percent;
+        let length = block_bytes(&summary.cell);
+        let says = format!("{name}, {}: {} IOPS per % CPU", size(length), significant(per_percent));
+        (per_percent > 0.0).then(|| Point::exact(length, per_percent, says))
+    };
+    let points = series.cells.iter().filter_map(point).collect();
+    Curve { points, name, look, colour: index }
+}
+
+type Side = fn(&CellSummary) -> Option<CpuCost>;
+
+fn cpu_bars(known: &[&CellSummary]) -> Bars {
+    let group = |(name, colour, cost): (&str, usize, Side)| {
+        let bar = |summary: &&CellSummary| {
+            let cost = cost(summary)?;
+            let says = format!("{} µs per request", significant(cost.us_per_io));
+            Some(Bar::new(summary.cell.name.clone(), cost.us_per_io, says, colour))
+        };
+        Group { name: name.to_owned(), bars: known.iter().filter_map(bar).collect() }
+    };
+    let sides: [(&str, usize, Side); 2] = [
+        ("Client: the threads that made the requests", 0, |summary| summary.client_cpu),
+        ("Server", 1, |summary| summary.server_cpu),
+    ];
+    let groups: Vec<Group> = sides.into_iter().map(group).filter(|group| !group.bars.is_empty()).collect();
+    let longest = groups.iter().flat_map(|group| &group.bars).map(|bar| bar.value);
+    Bars {
+        title: "CPU time per request".to_owned(),
+        axis: Axis { title: "CPU time per request in µs", scale: Scale::from_zero(longest), tick: short },
+        groups,
+    }
+}
+
+fn cpu_table(known: &[&CellSummary]) -> Table {
+    let columns = ["cell", "side", "#% of one CPU", "#µs per request", "#µs per MiB", "#IOPS per % CPU"];
+    let mut table = Table::of("", &columns);
+    for summary in known {
+        for (side, cost) in [("client", summary.client_cpu), ("server", summary.server_cpu)] {
+            let Some(cost) = cost else { continue };
+            let values = [cost.percent, cost.us_per_io, cost.us_per_mib, cost.iops_per_percent];
+            table
+                .row([summary.cell.name.clone(), side.to_owned()].into_iter().chain(values.map(significant)));
+        }
+    }
+    let many = table.rows.len() > 40;
+    table.folded(many)
 }

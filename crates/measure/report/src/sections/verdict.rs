@@ -4,7 +4,7 @@ use crate::Report;
 use crate::document::{Headline, Tone, Verdict};
 use crate::opening;
 use crate::summary::{CellSummary, Flag};
-use crate::views::{Direction, latencies, load, lowest_limit, percent_of_limit};
+use crate::views::{Direction, latencies, listed, load, lowest_limit, percent_of_limit};
 use readable::figures::{counted, grouped, latency, megabytes, significant};
 
 /// What is to be read by who reads nothing else.
@@ -33,7 +33,7 @@ pub(crate) fn says(trust: Tone) -> &'static str {
 
 fn headlines(report: &Report<'_>) -> Vec<Headline> {
     if let Some(wan) = &report.wan {
-        return super::wan::headlines(wan);
+        return crate::sections::wan::headlines(wan);
     }
     let measured = || report.summaries.iter().filter(|summary| summary.runs > 0);
     let mut headlines = Vec::new();
@@ -113,7 +113,9 @@ fn concerns(report: &Report<'_>) -> Vec<(Tone, String)> {
         let cells = counted(missing.len(), "cell");
         concerns.push((Tone::Incomplete, format!("Nothing was measured of {cells}: {}.", listed(&missing))));
     }
-    concerns.extend(report.wan.as_ref().and_then(super::wan::missed).map(|missed| (Tone::Care, missed)));
+    concerns.extend(
+        report.wan.as_ref().and_then(crate::sections::wan::missed).map(|missed| (Tone::Care, missed)),
+    );
     concerns.extend(record.notes.iter().map(|note| (Tone::Care, note.clone())));
     concerns
 }
@@ -156,14 +158,5 @@ fn gravity(flag: &Flag) -> Tone {
         | Flag::Drifts { .. }
         | Flag::NothingCompleted
         | Flag::Failed { .. } => Tone::Care,
-    }
-}
-
-/// A few names, and how many more there are.
-pub(crate) fn listed(names: &[&str]) -> String {
-    const SHOWN: usize = 4;
-    match names.len().checked_sub(SHOWN) {
-        None | Some(0) => names.join(", "),
-        Some(more) => format!("{} and {more} more", names[..SHOWN].join(", ")),
     }
 }

@@ -1,9 +1,13 @@
 //! Which runs of a cell count.
 
-use bench::plan::{Cell, Order, Step, Stop};
-use bench::record::{CellRun, ClientRun, Ended, Record};
-use stats::drained_mean;
-use stats::steady::{self, Window};
+use std::ops::Range;
+
+use bench::plan::{Access, Cell, Order, Role, Span, Step, Stop, Workload};
+use bench::record::{CellRun, ClientRun, Ended, Record, ServerMachine};
+use stats::steady::Window;
+use stats::{Scalability, drained_mean, median, scalability, steady};
+
+use crate::summary::{CellSummary, CpuCost, CpuLoad, Flag};
 
 /// A cell with those of its runs that count.
 pub(super) struct Counted<'a> {
@@ -100,4 +104,245 @@ impl Rounds {
 fn tracked_window(runs: &[&CellRun]) -> Option<Window> {
     let rates: Vec<f64> = runs.iter().map(|run| run.iops()).collect();
     steady::window(&rates)
+}
+
+// What requests cost in CPU time.
+
+/// Of the clients: their own threads' time for each request, and the whole machines' for Iometer's effectiveness.
+pub(super) fn of_clients(runs: &[&CellRun]) -> Option<CpuCost> {
+    let clients = || runs.iter().flat_map(|run| &run.clients);
+    let work = Work::of(runs);
+    let seconds: f64 = clients().map(|client| client.cpu.seconds).sum();
+    let percent_of_machines: f64 =
+        clients().filter_map(machine_percent).sum::<f64>() / runs.len().max(1) as f64;
+    let own = clients().map(|client| client.cpu.cpus).max().map_or(1, |cpus| cpus.max(1));
+    work.cost(seconds).map(|cost| match percent_of_machines > 0.0 {
+        true => CpuCost { iops_per_percent: work.iops() / percent_of_machines, ..cost },
+        false => CpuCost { iops_per_percent: cost.iops_per_percent * f64::from(own), ..cost },
+    })
+}
+
+/// Of the server, whose machine is not known.
+pub(super) fn of_server(runs: &[&CellRun]) -> Option<CpuCost> {
+    let known: Vec<&CellRun> = runs.iter().copied().filter(|run| run.server_cpu.is_some()).collect();
+    let seconds = known.iter().filter_map(|run| run.server_cpu.as_ref()).map(|cpu| cpu.seconds).sum();
+    Work::of(&known).cost(seconds)
+}
+
+/// How busy the machine of a client was, in percent of all its CPUs, if this client is the one that tells.
+pub(super) fn machine_percent(client: &ClientRun) -> Option<f64> {
+    let time = client.run.seconds * f64::from(client.cpu.cpus);
+    // The kernel counts it in ticks of 10 ms, which may be more than the time of a short run.
+    client.cpu.machine_s.filter(|_| time > 0.0).map(|busy| (100.0 * busy / time).min(100.0))
+}
+
+/// How busy the machines of both sides were.
+pub(super) fn load(runs: &[&CellRun]) -> CpuLoad {
+    let is_shared = runs.iter().any(|run| run.server_cpu.as_ref().is_some_and(|cpu| cpu.machine.is_none()));
+    let middle = |of: &dyn Fn(&CellRun) -> Option<f64>| {
+        let known: Vec<f64> = runs.iter().filter_map(|run| of(run)).collect();
+        (!known.is_empty()).then(|| median(&known))
+    };
+    let share = |seconds: f64, elapsed_s: f64, cpus: u32| {
+        let time = elapsed_s * f64::from(cpus);
+        (time > 0.0).then(|| (100.0 * seconds / time).min(100.0))
+    };
+    let here = |run: &CellRun, seconds: f64| {
+        let longest = run.clients.iter().map(|client| client.run.seconds).fold(0.0, f64::max);
+        share(seconds, longest, run.clients.first()?.cpu.cpus)
+    };
+    let client = |run: &CellRun| {
+        if is_shared {
+            return here(run, run.clients.iter().map(|client| client.cpu.seconds).sum());
+        }
+        let machines: Vec<f64> = run.clients.iter().filter_map(machine_percent).collect();
+        (!machines.is_empty()).then(|| machines.iter().sum::<f64>() / machines.len() as f64)
+    };
+    let server = |run: &CellRun| {
+        let cpu = run.server_cpu.as_ref()?;
+        match cpu.machine {
+            Some(ServerMachine { elapsed_s, cpus }) => share(cpu.seconds, elapsed_s, cpus),
+            None => here(run, cpu.seconds),
+        }
+    };
+    CpuLoad { client: middle(&client), server: middle(&server), is_shared }
+}
+
+/// What the CPU time was spent on.
+struct Work {
+    ios: f64,
+    bytes: f64,
+    seconds: f64,
+}
+
+impl Work {
+    fn of(runs: &[&CellRun]) -> Work {
+        let total =
+            |of: fn(&ClientRun) -> u64| runs.iter().flat_map(|run| &run.clients).map(|c| of(c) as f64).sum();
+        let longest =
+            |run: &&CellRun| run.clients.iter().map(|client| client.run.seconds).fold(0.0, f64::max);
+        Work {
+            ios: total(|client| client.run.ios()),
+            bytes: total(|client| client.run.bytes()),
+            seconds: runs.iter().map(longest).sum(),
+        }
+    }
+
+    fn iops(&self) -> f64 {
+        self.ios / self.seconds
+    }
+
+    fn cost(&self, cpu_s: f64) -> Option<CpuCost> {
+        const MIB: f64 = 1_048_576.0;
+        if self.ios <= 0.0 || self.seconds <= 0.0 || cpu_s <= 0.0 {
+            return None;
+        }
+        let percent = 100.0 * cpu_s / self.seconds;
+        Some(CpuCost {
+            us_per_io: 1e6 * cpu_s / self.ios,
+            us_per_mib: if self.bytes > 0.0 { 1e6 * cpu_s / (self.bytes / MIB) } else { 0.0 },
+            percent,
+            iops_per_percent: self.iops() / percent,
+        })
+    }
+}
+
+// Rates that do not depend on the length of requests.
+//
+// DPMETERM's RAM drive made 4,933 to 4,986 requests a second whether they were of 4 KiB or of 512 KiB (document 000,
+// table 4): 202 µs were the loop's, and nothing of the RAM's speed is in the numbers. A difference of a hundred times
+// in what has to be copied cannot cost nothing, so that such a row is recognized by itself.
+
+/// The points of a curve, by rising length, whose rate is the same within a tenth over lengths that differ at least 32 times
+/// and reach 64 KiB. Below, equal rates are what storage is like: the fixed cost of a request is more than that of moving
+/// some KiB.
+pub fn loop_rate(points: &[(u32, f64)]) -> Option<Range<usize>> {
+    const LENGTHS_MIN: f64 = 32.0;
+    const LONGEST_MIN: u32 = 65_536;
+    const APART_MAX: f64 = 1.1;
+    let flat = |range: &Range<usize>| {
+        let rates = points[range.clone()].iter().map(|(_, iops)| *iops);
+        let (low, high) =
+            rates.fold((f64::INFINITY, 0.0), |(low, high), rate| (low.min(rate), f64::max(high, rate)));
+        low > 0.0 && high <= APART_MAX * low
+    };
+    let wide = |range: &Range<usize>| {
+        let (shortest, longest) = (points[range.start].0, points[range.end - 1].0);
+        longest >= LONGEST_MIN && f64::from(longest) >= LENGTHS_MIN * f64::from(shortest)
+    };
+    let ranges = (0..points.len()).flat_map(|start| (start + 1..=points.len()).map(move |end| start..end));
+    ranges.filter(|range| wide(range) && flat(range)).max_by_key(ExactSizeIterator::len)
+}
+
+/// Flags the cells of such curves among those that were measured.
+pub(super) fn flag(cells: &mut [CellSummary]) {
+    let mut left: Vec<usize> =
+        (0..cells.len()).filter(|&index| length(&cells[index].cell).is_some()).collect();
+    while let Some(first) = left.first().copied() {
+        let (mut curve, others) = left
+            .into_iter()
+            .partition::<Vec<usize>, _>(|&index| differ_in_length(&cells[first].cell, &cells[index].cell));
+        left = others;
+        curve.sort_by_key(|&index| length(&cells[index].cell));
+        let points: Vec<(u32, f64)> = curve
+            .iter()
+            .filter_map(|&index| Some((length(&cells[index].cell)?, cells[index].iops.median)))
+            .collect();
+        for index in loop_rate(&points).map_or(&[][..], |range| &curve[range]) {
+            let iops = cells[*index].iops.median;
+            cells[*index].flags.push(Flag::LoopRate { iops });
+        }
+    }
+}
+
+/// The length of a cell's requests, if it has one role, one length, and a closed loop without pauses: what is paced has the
+/// rate that it was given.
+fn length(cell: &Cell) -> Option<u32> {
+    let [Role { workload, .. }] = cell.roles.as_slice() else { return None };
+    let [access] = workload.accesses.as_slice() else { return None };
+    // Over a distance the same time for each request is what is to be expected.
+    let near = cell.setting.as_ref().is_none_or(|setting| setting.rtt_ms <= 0.0);
+    let free = !workload.pace.is_open() && access.delay_ms == 0 && near;
+    free.then_some(access.block_bytes)
+}
+
+fn differ_in_length(one: &Cell, other: &Cell) -> bool {
+    let rest = |cell: &Cell| {
+        let role = cell.roles.first()?;
+        let accesses = role.workload.accesses.iter();
+        let accesses = accesses.map(|access| Access { block_bytes: 0, ..access.clone() }).collect();
+        let workload = Workload { accesses, seed: 0, ..role.workload.clone() };
+        Some(Role { workload, name: String::new(), ..role.clone() })
+    };
+    one.series == other.series && rest(one) == rest(other)
+}
+
+// How the rate of a workload grows with the number of those who ask, and where that ends.
+
+/// A curve of cells that differ in one number only.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Scaling {
+    /// The cells, by rising number.
+    pub cells: Vec<String>,
+    /// What the number counts.
+    pub over: Over,
+    /// Number and requests a second.
+    pub points: Vec<(f64, f64)>,
+    /// The universal scalability law, fitted.
+    pub law: Scalability,
+}
+
+/// What grows along a curve.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Over {
+    /// Clients that do the same at once.
+    Clients,
+    /// Requests that a single client has under way, over all its sessions.
+    Depth,
+}
+
+/// The curves among these cells that have three different numbers or more.
+pub fn scaling(cells: &[CellSummary]) -> Vec<Scaling> {
+    let of = |over: Over, key: fn(&Cell) -> Option<Role>, number: fn(&CellSummary) -> f64| {
+        let keyed = cells.iter().filter_map(|cell| Some((key(&cell.cell)?, cell)));
+        let mut curves: Vec<(Role, Vec<&CellSummary>)> = Vec::new();
+        for (key, cell) in keyed {
+            match curves.iter_mut().find(|(known, _)| *known == key) {
+                Some((_, curve)) => curve.push(cell),
+                None => curves.push((key, vec![cell])),
+            }
+        }
+        curves.into_iter().filter_map(move |(_, curve)| fit(over, curve, number))
+    };
+    let over_clients = of(Over::Clients, same_of_all, |cell| cell.cell.roles.len() as f64);
+    let over_depth = of(Over::Depth, without_depth, |cell| f64::from(cell.depth));
+    over_clients.chain(over_depth).collect()
+}
+
+fn fit(over: Over, mut cells: Vec<&CellSummary>, number: fn(&CellSummary) -> f64) -> Option<Scaling> {
+    cells.sort_by(|one, other| number(one).total_cmp(&number(other)));
+    let points: Vec<(f64, f64)> = cells.iter().map(|cell| (number(cell), cell.iops.median)).collect();
+    let law = scalability(&points)?;
+    Some(Scaling { cells: cells.iter().map(|cell| cell.cell.name.clone()).collect(), over, points, law })
+}
+
+/// What every client of a cell does, if all do the same in a closed loop.
+fn same_of_all(cell: &Cell) -> Option<Role> {
+    let (first, others) = cell.roles.split_first()?;
+    let what = plain(first)?;
+    others.iter().all(|other| plain(other).as_ref() == Some(&what)).then_some(what)
+}
+
+/// What a single client does, but for its depth.
+fn without_depth(cell: &Cell) -> Option<Role> {
+    let [only] = cell.roles.as_slice() else { return None };
+    let role = plain(only)?;
+    Some(Role { sessions: 1, workload: Workload { depth: 0, ..role.workload }, ..role })
+}
+
+/// A role without what tells it from others that do the same.
+fn plain(role: &Role) -> Option<Role> {
+    let workload = Workload { seed: 0, span: Span::default(), ..role.workload.clone() };
+    let plain = Role { name: String::new(), client: 0, apart: false, workload, ..role.clone() };
+    (!role.workload.pace.is_open()).then_some(plain)
 }

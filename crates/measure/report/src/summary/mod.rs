@@ -2,36 +2,29 @@
 //! them. Reports, tables and the terminal show these values and compute none of their own.
 
 mod checks;
-mod clients;
-mod convergence;
 mod counted;
-mod cpu;
-mod estimate;
-mod flag;
-mod latencies;
-mod loop_rate;
-mod scaling;
 #[cfg(test)]
 mod tests;
 
 use std::collections::BTreeMap;
 
-use bench::plan::Cell;
-use bench::record::{CellRun, Record};
-use stats::{Interval, median};
+use bench::plan::{Cell, Order, Role, Span, Step, Workload};
+use bench::record::{CellRun, ClientRun, Flow, Histogram, Record};
+use stats::steady::Window;
+use stats::{ALPHA, Interval, jain, median, median_interval, series_mean, steady};
 
-pub use convergence::{Convergence, convergence};
-pub use flag::Flag;
-pub use loop_rate::loop_rate;
-pub use scaling::{Over, Scaling, scaling};
-
-use counted::Counted;
+pub use checks::Flag;
+pub use counted::Over;
+pub use counted::Scaling;
+pub use counted::loop_rate;
+pub use counted::scaling;
+use counted::{Counted, ended};
 
 /// Summarizes every cell that has been run, in the order of the suite.
 pub fn of(record: &Record) -> Vec<CellSummary> {
     let counted = Counted::of(record);
     let mut cells: Vec<CellSummary> = counted.iter().map(|cell| summarize(cell, &counted)).collect();
-    loop_rate::flag(&mut cells);
+    counted::flag(&mut cells);
     cells
 }
 
@@ -42,7 +35,7 @@ pub(crate) fn counted_runs(record: &Record) -> BTreeMap<&str, Vec<&CellRun>> {
 
 /// How busy both machines were in a run.
 pub(crate) fn cpu_load(run: &CellRun) -> CpuLoad {
-    cpu::load(&[run])
+    counted::load(&[run])
 }
 
 fn summarize(counted: &Counted<'_>, all: &[Counted<'_>]) -> CellSummary {
@@ -50,7 +43,7 @@ fn summarize(counted: &Counted<'_>, all: &[Counted<'_>]) -> CellSummary {
         let values: Vec<f64> = counted.runs.iter().map(|run| value(run)).collect();
         median(&values)
     };
-    let clients = clients::of(counted, all);
+    let clients = clients_of(counted, all);
     let mut summary = CellSummary {
         cell: counted.cell.clone(),
         runs: counted.runs.len(),
@@ -58,14 +51,14 @@ fn summarize(counted: &Counted<'_>, all: &[Counted<'_>]) -> CellSummary {
         bytes_per_s: Estimate::of(&counted.runs, CellRun::bytes_per_s, CellRun::bytes_per_s_samples),
         read_bytes_per_s: over_runs(&|run| run.total(|run| run.read_bytes_per_s())),
         written_bytes_per_s: over_runs(&|run| run.total(|run| run.written_bytes_per_s())),
-        service: latencies::service(counted.clients()),
-        response: latencies::response(counted.clients()),
+        service: service(counted.clients()),
+        response: response(counted.clients()),
         under_way: over_runs(&|run| run.total(|run| run.under_way_mean)),
         depth: counted.depth(),
-        client_cpu: cpu::of_clients(&counted.runs),
-        server_cpu: cpu::of_server(&counted.runs),
-        cpu_load: cpu::load(&counted.runs),
-        fairness: clients::fairness(counted.cell, &clients),
+        client_cpu: counted::of_clients(&counted.runs),
+        server_cpu: counted::of_server(&counted.runs),
+        cpu_load: counted::load(&counted.runs),
+        fairness: fairness(counted.cell, &clients),
         clients,
         errors: counted.clients().map(|client| client.run.errors).fold(0, u64::saturating_add),
         mismatches: counted.clients().map(|client| client.run.mismatches).fold(0, u64::saturating_add),
@@ -187,4 +180,156 @@ pub struct ClientSummary {
     pub of_single: Option<f64>,
     /// How long its requests took.
     pub service: Latencies,
+}
+
+/// Medians of runs with their intervals.
+impl Estimate {
+    /// The median of a rate over runs. What a single run leaves open its samples have to tell.
+    fn of(runs: &[&CellRun], rate: fn(&CellRun) -> f64, samples: fn(&CellRun) -> Vec<f64>) -> Estimate {
+        let rates: Vec<f64> = runs.iter().map(|run| rate(run)).collect();
+        let median = median(&rates);
+        let interval = match runs {
+            // Around the rate of the whole run, which counts what the last, short sample may leave out.
+            [run] => series_mean(&samples(run)).filter(|mean| mean.freedom > 0.0).map(|mean| {
+                let mut interval = mean.interval(ALPHA);
+                interval.low += median - mean.mean;
+                interval.high += median - mean.mean;
+                interval
+            }),
+            _ => median_interval(&rates),
+        };
+        // Student's distribution knows no rate of 0 below which nothing is.
+        let possible = interval.map(|interval| Interval { low: interval.low.max(0.0), ..interval });
+        Estimate { median, interval: possible.filter(|interval| interval.half().is_finite()) }
+    }
+
+    /// How far the farther end of the interval is from the median, in percent of that, if there is one: how well it is
+    /// known.
+    pub fn percent(&self) -> Option<f64> {
+        let Interval { low, high } = self.interval?;
+        let farther = (self.median - low).max(high - self.median);
+        (self.median > 0.0).then(|| 100.0 * farther / self.median)
+    }
+}
+
+// Latencies out of histograms.
+
+/// How long requests took, of all clients and both directions together.
+fn service<'a>(clients: impl Iterator<Item = &'a ClientRun>) -> Latencies {
+    Latencies::of(&merged(clients, |flow| &flow.service))
+}
+
+/// The same from when they were meant to be made; `None` in a closed loop.
+fn response<'a>(clients: impl Iterator<Item = &'a ClientRun>) -> Option<Latencies> {
+    let all = merged(clients, |flow| &flow.response);
+    (!all.is_empty()).then(|| Latencies::of(&all))
+}
+
+fn merged<'a>(clients: impl Iterator<Item = &'a ClientRun>, of: fn(&Flow) -> &Histogram) -> Histogram {
+    clients
+        .flat_map(|client| [of(&client.run.reads), of(&client.run.writes)])
+        .fold(Histogram::default(), |sum, histogram| sum.merged(histogram))
+}
+
+impl Latencies {
+    /// The quantiles that are shown: not a number if no request completed.
+    pub fn of(histogram: &Histogram) -> Latencies {
+        let us = |ns: u64| if histogram.is_empty() { f64::NAN } else { ns as f64 / 1000.0 };
+        let quantile = |share| us(histogram.quantile_ns(share));
+        Latencies {
+            mean_us: if histogram.is_empty() { f64::NAN } else { histogram.mean_ns() / 1000.0 },
+            p50_us: quantile(0.5),
+            p90_us: quantile(0.9),
+            p99_us: quantile(0.99),
+            p999_us: quantile(0.999),
+            p9999_us: quantile(0.9999),
+            max_us: us(histogram.max_ns()),
+        }
+    }
+}
+
+// How rounds became steady, for a report that shows it.
+
+/// The rounds of one step.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Convergence {
+    /// The number of the step in the suite, from 0.
+    pub step: usize,
+    /// The name of the cell that is tracked.
+    pub tracked: String,
+    /// Its requests a second, round by round.
+    pub iops: Vec<f64>,
+    /// The last five rounds, steady or not; `None` if there are fewer.
+    pub window: Option<Window>,
+}
+
+/// The steps of a record that had to become steady, and how far they have come.
+pub fn convergence(record: &Record) -> Vec<Convergence> {
+    let steps = record.suite.steps.iter().enumerate();
+    let rounds = steps.filter_map(|(number, step)| match step {
+        Step::Measure { order: Order::SteadyRounds { tracked, .. }, .. } => Some((number, tracked)),
+        Step::Measure { order: Order::Once | Order::Interleaved { .. }, .. }
+        | Step::Purge
+        | Step::Fill { .. } => None,
+    });
+    let converged = rounds.map(|(step, tracked)| {
+        let iops: Vec<f64> = ended(record, tracked).iter().map(|run| run.iops()).collect();
+        Convergence { step, tracked: tracked.clone(), window: steady::window(&iops), iops }
+    });
+    converged.filter(|rounds| !rounds.iops.is_empty()).collect()
+}
+
+// Each client's part in a cell, beside what it would have had alone.
+
+/// The clients of a cell, in the order of its roles.
+fn clients_of(counted: &Counted<'_>, all: &[Counted<'_>]) -> Vec<ClientSummary> {
+    let present = counted.runs.iter().map(|run| run.clients.len()).min().unwrap_or(0);
+    let roles = counted.cell.roles.iter().enumerate().take(present);
+    roles.map(|(index, role)| clients_summarize(counted, index, alone(role, counted.cell, all))).collect()
+}
+
+/// Jain's index, where several do the same.
+fn fairness(cell: &Cell, clients: &[ClientSummary]) -> Option<f64> {
+    let (first, others) = cell.roles.split_first()?;
+    let alike = !others.is_empty() && others.iter().all(|other| do_the_same(first, other));
+    let rates: Vec<f64> = clients.iter().map(|client| client.iops).collect();
+    if alike { jain(&rates) } else { None }
+}
+
+fn clients_summarize(counted: &Counted<'_>, index: usize, alone: Option<f64>) -> ClientSummary {
+    // There are as many clients in every run: the caller has counted them.
+    let clients: Vec<&ClientRun> = counted.runs.iter().map(|run| &run.clients[index]).collect();
+    let over_runs = |value: fn(&ClientRun) -> f64| {
+        let values: Vec<f64> = clients.iter().map(|client| value(client)).collect();
+        median(&values)
+    };
+    let iops = over_runs(|client| client.run.iops());
+    ClientSummary {
+        role: clients[0].role.clone(),
+        client: clients[0].client.clone(),
+        iops,
+        bytes_per_s: over_runs(|client| client.run.bytes_per_s()),
+        of_single: alone.filter(|alone| *alone > 0.0).map(|alone| iops / alone),
+        service: service(clients.into_iter()),
+    }
+}
+
+/// What a role's workload gave in a cell where nobody else was at work.
+fn alone(role: &Role, cell: &Cell, all: &[Counted<'_>]) -> Option<f64> {
+    let single = |other: &&Counted<'_>| match other.cell.roles.as_slice() {
+        [only] => do_the_same(only, role),
+        _ => false,
+    };
+    let others = cell.roles.len() > 1;
+    let found = all.iter().find(single).filter(|_| others)?;
+    let rates: Vec<f64> = found.runs.iter().map(|run| CellRun::iops(run)).collect();
+    Some(median(&rates))
+}
+
+/// Whether two ask the same of the storage, each in its own place and with its own numbers.
+fn do_the_same(one: &Role, other: &Role) -> bool {
+    let what = |role: &Role| Workload { seed: 0, span: Span::default(), ..role.workload.clone() };
+    one.sessions == other.sessions
+        && one.read_ahead_bytes == other.read_ahead_bytes
+        && what(one) == what(other)
 }

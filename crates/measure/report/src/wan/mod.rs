@@ -10,14 +10,270 @@
 //! cells for each show that.
 
 mod constants;
-mod ideal;
 mod published;
-mod row;
 #[cfg(test)]
 mod tests;
-mod verdict;
 
+use bench::plan::{Cell, Part, Setting, Way};
+use bench::record::Record;
+use model::link::Link;
+use model::{Load, Path, Prediction, Term, predict};
+
+use crate::summary;
+use crate::summary::CellSummary;
 pub use constants::Constants;
+pub use constants::Off;
+use constants::Seen;
+pub use constants::Share;
+pub use constants::Verdict;
 pub use published::Published;
-pub use row::{Asked, Met, Row, Wan};
-pub use verdict::{Off, Share, Verdict};
+
+// A cell as it was measured, beside what the model expects and what was published.
+
+/// A WAN record, as it is compared.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Wan {
+    /// Its cells, in the order of the suite.
+    pub rows: Vec<Row>,
+    /// What the model was given.
+    pub constants: Vec<Constants>,
+}
+
+/// A cell.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Row {
+    /// Its name.
+    pub cell: String,
+    /// The way it was measured over.
+    pub setting: Setting,
+    /// What was asked over it.
+    pub asked: Asked,
+    /// What it came to, in bytes a second: the median of its runs. `None` if it was not run.
+    pub measured: Option<f64>,
+    /// What the model says with the constants that were found in this record, in bytes a second.
+    pub model: Option<f64>,
+    /// What limits there, by the model.
+    pub binding: Option<Term>,
+    /// More than this nobody could reach over that way, in bytes a second.
+    pub most: f64,
+    /// What the link alone would allow of its data, in bytes a second.
+    pub of_link: f64,
+    /// What the document prints.
+    pub published: Option<Published>,
+    /// How it compares with that, where both are there.
+    pub met: Option<Met>,
+}
+
+/// Requests of a cell.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Asked {
+    /// The length of each, in bytes.
+    pub block_bytes: u32,
+    /// Under way at once in each session.
+    pub depth: u32,
+}
+
+/// How a measurement compares with what was published.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Met {
+    /// More than what is printed may mean.
+    Beaten,
+    /// It rounds to what is printed.
+    Yes,
+    /// Less, and nobody could reach it over this way; a sentence says why.
+    CannotBe(String),
+    /// Less, for no reason that the way gives.
+    No,
+}
+
+impl Wan {
+    /// What a record says of the matrix; `None` if it has no cell with a setting.
+    pub fn of(record: &Record) -> Option<Wan> {
+        Wan::of_summaries(record, &summary::of(record))
+    }
+
+    /// The same, with the summaries that were made of it.
+    pub(crate) fn of_summaries(record: &Record, summaries: &[CellSummary]) -> Option<Wan> {
+        let seen: Vec<Seen<'_>> = record.suite.cells().filter_map(|cell| Seen::of(cell, summaries)).collect();
+        let constants = constants::of(&seen);
+        let rows: Vec<Row> = seen.iter().map(|seen| row(seen, &constants)).collect();
+        (!rows.is_empty()).then_some(Wan { rows, constants })
+    }
+
+    /// The cells that belong to a part, in their order.
+    pub fn part(&self, part: Part) -> impl Iterator<Item = &Row> {
+        self.rows.iter().filter(move |row| row.setting.part == part)
+    }
+}
+
+impl Asked {
+    fn of(cell: &Cell) -> Option<Asked> {
+        let workload = &cell.roles.first()?.workload;
+        Some(Asked { block_bytes: workload.block_bytes_max(), depth: workload.depth })
+    }
+
+    /// As the model takes it; `None` for plain TCP.
+    fn load(self, setting: &Setting) -> Option<Load> {
+        if matches!(setting.way, Way::Tcp { .. }) {
+            return None;
+        }
+        Some(Load {
+            direction: setting.way.direction(),
+            block_bytes: self.block_bytes,
+            depth: self.depth,
+            sessions: setting.sessions,
+            random: false,
+            durable: false,
+        })
+    }
+}
+
+impl<'a> Seen<'a> {
+    /// A cell, and what it came to if it was run.
+    fn of(cell: &'a Cell, summaries: &[CellSummary]) -> Option<Seen<'a>> {
+        let setting = cell.setting.as_deref()?;
+        let asked = Asked::of(cell)?;
+        let rate = summaries.iter().find(|summary| summary.cell.name == cell.name && summary.runs > 0);
+        let rate = rate.map(|summary| summary.bytes_per_s);
+        let median = rate.map(|rate| rate.median);
+        let measured = median.filter(|rate| rate.is_finite() && *rate > 0.0);
+        Some(Seen { name: &cell.name, setting, asked, measured })
+    }
+}
+
+fn row(seen: &Seen<'_>, constants: &[Constants]) -> Row {
+    let Seen { name, setting, asked, measured } = *seen;
+    let (model, binding) = model(setting, asked, constants).unzip();
+    let (most, _) = most(setting, asked);
+    let published = Published::of(setting, asked);
+    let met = measured.zip(published.as_ref()).map(|(measured, published)| match published {
+        published if measured > published.most() => Met::Beaten,
+        published if measured >= published.least() => Met::Yes,
+        published if most < published.least() => Met::CannotBe(reason(setting, asked)),
+        _ => Met::No,
+    });
+    Row {
+        cell: name.to_owned(),
+        setting: setting.clone(),
+        asked,
+        measured,
+        model,
+        binding: binding.flatten(),
+        most,
+        of_link: of_link(setting, asked),
+        published,
+        met,
+    }
+}
+
+fn model(setting: &Setting, asked: Asked, constants: &[Constants]) -> Option<(f64, Option<Term>)> {
+    let path = constants::path(constants, setting)?;
+    let (rate, term) = match asked.load(setting) {
+        Some(load) => {
+            let prediction = predict(&path, &constants::keys(setting.way), &load);
+            (prediction.bytes_per_s, prediction.binding())
+        }
+        None => tcp(&path, setting),
+    };
+    rate.is_finite().then_some((rate, term))
+}
+
+impl Row {
+    /// By how much the model is off: 0.05 is 5 % too much.
+    pub fn off(&self) -> Option<f64> {
+        Some(self.model? / self.measured? - 1.0)
+    }
+
+    /// What was reached of what anybody could reach over that way.
+    pub fn share_of_most(&self) -> Option<f64> {
+        Some(self.measured? / self.most)
+    }
+
+    /// What was reached of what the link alone would allow.
+    pub fn share_of_link(&self) -> Option<f64> {
+        Some(self.measured? / self.of_link)
+    }
+}
+
+// What nobody could pass over a way, with ends that take no time: only the link, the distance, TCP's window and what may be
+// under way count.
+
+/// The link of a setting. Linux's TCP sends timestamps.
+fn link(setting: &Setting) -> Link {
+    Link { timestamps: true, ..Link::ethernet(setting.link_bits_per_s, setting.mtu) }
+}
+
+/// A path with such a link and ends that take no time.
+fn path(setting: &Setting) -> Path {
+    let payload_per_s = link(setting).payload_per_s();
+    Path {
+        payload_per_s: Some(payload_per_s),
+        copy_per_s: Some(payload_per_s),
+        window_bytes: setting.tcp_window_bytes.map(f64::from),
+        connections: setting.connections,
+        commands_at_once: setting.command_window.map(f64::from),
+        ..Path::of_round_trip(setting.rtt_ms / 1e3)
+    }
+}
+
+/// The most that a cell can come to, and why not more.
+fn most(setting: &Setting, asked: Asked) -> (f64, Option<Term>) {
+    let path = path(setting);
+    match (setting.way.keys(), asked.load(setting)) {
+        (Some(keys), Some(load)) => {
+            let prediction = predict(&path, &keys, &load);
+            (prediction.bytes_per_s, prediction.binding())
+        }
+        _ => tcp(&path, setting),
+    }
+}
+
+/// What plain TCP comes to on a path.
+fn tcp(path: &Path, setting: &Setting) -> (f64, Option<Term>) {
+    let most = path.tcp_per_s(u32::from(setting.connections) * u32::from(setting.sessions));
+    let is_link = path.payload_per_s == Some(most);
+    (most, Some(if is_link { Term::Link } else { Term::Window }))
+}
+
+/// What the link alone would allow of a cell's data, in bytes a second.
+fn of_link(setting: &Setting, asked: Asked) -> f64 {
+    let path = path(setting);
+    let prediction: Option<Prediction> =
+        setting.way.keys().zip(asked.load(setting)).map(|(keys, load)| predict(&path, &keys, &load));
+    let link = prediction.and_then(|prediction| prediction.term(Term::Link));
+    link.or(path.payload_per_s).unwrap_or(f64::INFINITY)
+}
+
+/// Why a cell cannot come to more than the most, in a sentence.
+fn reason(setting: &Setting, asked: Asked) -> String {
+    let (most, term) = most(setting, asked);
+    let most = format!("{:.1} MB/s", most / 1e6);
+    match term {
+        Some(Term::Window) => format!(
+            "a TCP window of {} in each {} ms there and back is at most {most}",
+            readable::figures::size(f64::from(setting.tcp_window_bytes.unwrap_or(0))),
+            setting.rtt_ms
+        ),
+        Some(Term::Depth) => depth(setting, asked, &most),
+        _ => format!("the link carries at most {most} of such data"),
+    }
+}
+
+fn depth(setting: &Setting, asked: Asked, most: &str) -> String {
+    let exchanges =
+        setting.way.keys().map_or(1, |keys| keys.exchanges(setting.way.direction(), asked.block_bytes));
+    let on_link_ms = f64::from(asked.block_bytes) / link(setting).payload_per_s() * 1e3;
+    let under_way = match asked.depth {
+        1 => "one request at a time".to_owned(),
+        several => format!("{several} requests at a time"),
+    };
+    let trips = match exchanges {
+        1 => "once".to_owned(),
+        2 => "twice".to_owned(),
+        more => format!("{more} times"),
+    };
+    format!(
+        "{under_way}, each {trips} {} ms there and back and {on_link_ms:.2} ms on the link, are at most {most}",
+        setting.rtt_ms
+    )
+}

@@ -16,7 +16,7 @@ fn plan(link_bits_per_s: f64) -> WanPlan {
 /// Ends with these constants over the way that a cell asks for.
 fn path(cell: &Cell) -> Path {
     let setting = cell.setting.as_deref().expect("a setting");
-    let link = ideal::path(setting);
+    let link = super::path(setting);
     let payload = link.payload_per_s.expect("a link");
     Path {
         exchange_s: 30.0 * US,

@@ -1,0 +1,412 @@
+//! Causes between the two ends: the link, its losses, its packets' length, its paths, and TCP.
+
+use model::{Direction, Prediction, Term};
+
+use crate::case::{Case, Setting};
+use crate::causes::{Found, settings};
+use crate::layers::median;
+use crate::symptoms::{FullWindow, Whose};
+use crate::{Cause, Change, Evidence, Gain, Known, PathLayer, PathUnderLoad, Remedy, Where, ceiling, words};
+
+// The link runs at less than it is built for: a bad cable, a port that was set by hand, a switch between.
+
+/// One step down Ethernet's ladder is half the rate or less. TCP that has not filled a long way yet is not that far from it.
+const FALLEN_MIN: f64 = 1.8;
+
+pub(crate) fn link_rate(case: &Case<'_>) -> Option<Found> {
+    let built_for = case.ceiling.built_for?;
+    let carried_per_s = case.ceiling.full_per_s?;
+    if case.modelled.binding() != Some(Term::Link) {
+        return None;
+    }
+    if built_for.payload_per_s < FALLEN_MIN * carried_per_s {
+        return None;
+    }
+    let gain = case.gain_of(|setting| setting.path.payload_per_s = Some(built_for.payload_per_s));
+    let says = if built_for.said { "you say" } else { "the interface says" };
+    let mut because = vec![match case.symptoms.queued(case.layers) {
+        true => format!(
+            "{} went through, and the round trip grew from {} to {}: packets waited for a link that was full.",
+            words::rate(case.rate.value),
+            words::time(case.layers.round_trip_s),
+            words::time(case.layers.round_trip_s + case.symptoms.queue_s),
+        ),
+        false => format!("{} went through, in every round the same.", words::rate(case.rate.value)),
+    }];
+    because.push(match ceiling::step(case.evidence, carried_per_s) {
+        Some(bits_per_s) => format!(
+            "That is {} of what Ethernet carries at {}, and {says} {}.",
+            words::share(carried_per_s / ceiling::link_payload_per_s(case.evidence, bits_per_s)),
+            words::bits(bits_per_s),
+            words::bits(built_for.bits_per_s),
+        ),
+        None => format!(
+            "{says} {}, which would carry {}.",
+            words::bits(built_for.bits_per_s),
+            words::rate(built_for.payload_per_s)
+        ),
+    });
+    let remedies = vec![
+        Where::Network.remedy(
+            "look at the speed of every port on the way, on both ends of every cable: a pair that is broken \
+             makes Gigabit fall back to 100 Mbit/s; replace the cable",
+        ),
+        Where::Kernel.remedy(
+            "ethtool INTERFACE (speed, duplex, link partner), then ethtool -s INTERFACE autoneg on; tc -s \
+             qdisc show dev INTERFACE for a shaper",
+        ),
+        Where::Windows
+            .remedy("Get-NetAdapter | Select Name, LinkSpeed; set Speed & Duplex to Auto Negotiation"),
+        Where::Esxi.remedy("esxcli network nic list, then esxcli network nic set -n VMNIC -a"),
+        Where::Target.remedy("the speed of its port, and a limit for this host"),
+    ];
+    Some(Found { cause: Cause::LinkRate, because, gain, remedies, trial: None })
+}
+
+/// Packets are lost, and TCP halves what it lets be on the way each time.
+pub(crate) fn loss(case: &Case<'_>) -> Option<Found> {
+    // Before a full link packets are dropped too: that is how TCP learns of it. And nothing is lost within a machine.
+    let full = case.ceiling.full_per_s.is_some() && case.modelled.binding() == Some(Term::Link);
+    if !case.symptoms.lossy() || full || case.ceiling.loopback {
+        return None;
+    }
+    let gain = case.gain_without(Setting::open_windows);
+    let how = match case.load().direction {
+        Direction::Write => "of the segments that this machine sent had to be sent again",
+        Direction::Read => "of the segments that came were out of order, behind one that was missing",
+    };
+    let mut because = vec![
+        format!("{} {how}.", words::share(case.symptoms.lost)),
+        format!(
+            "Without losses, {} requests of {} at a round trip of {} would come to {} instead of {}.",
+            case.load().depth,
+            words::size(f64::from(case.load().block_bytes)),
+            words::time(case.layers.round_trip_s),
+            words::rate(case.rate.value * gain.predicted.unwrap_or(1.0)),
+            words::rate(case.rate.value),
+        ),
+    ];
+    if let Known::Measured(link) = &case.evidence.link
+        && link.faults > 0
+    {
+        because.push(format!(
+            "The interface {} counted {} packets dropped or damaged meanwhile.",
+            link.interface, link.faults
+        ));
+    }
+    let remedies = vec![
+        Where::Network.remedy(
+            "error and drop counters of every switch port on the way; a cable, a plug or an optic that is \
+             going bad, a duplex mismatch, a port buffer that overflows (flow control, fewer hosts at \
+             once)",
+        ),
+        Where::Kernel.remedy(
+            "ip -s link show INTERFACE and ethtool -S INTERFACE for errors; ethtool -g and -G for a longer \
+             receive ring",
+        ),
+        Where::Kernel.remedy(
+            "until it is found: sysctl -w net.ipv4.tcp_congestion_control=bbr on the side that sends, which \
+             does not slow down for single losses",
+        ),
+        Where::Url.remedy("congestion=bbr, for writes"),
+        Where::Linerate.remedy("[[portal]] congestion = \"bbr\", for reads"),
+    ];
+    Some(Found { cause: Cause::Loss, because, gain, remedies, trial: None })
+}
+
+// Long packets do not arrive, and nobody says so: an MTU that differs along the way, or a firewall that drops the
+// messages by which path MTU discovery works (RFC 1191, RFC 2923).
+
+/// TCP over IPv4 with timestamps takes so much of a packet.
+const HEADERS_BYTES: u32 = 52;
+
+/// Nothing goes at all where this is found: what is measured behind it was measured with shorter segments.
+pub(crate) fn path_mtu(evidence: &Evidence) -> Option<Found> {
+    let vanished = evidence.long_packets.as_ref()?;
+    let mut because = vec![format!("Short commands are answered, and {}.", vanished.lost)];
+    let interface = match &evidence.link {
+        Known::Measured(link) => format!(
+            " The interface {} takes packets of {} bytes.",
+            link.interface,
+            words::number(f64::from(link.mtu))
+        ),
+        Known::Unknown(_) => String::new(),
+    };
+    because.push(format!("TCP sent segments of up to {} bytes.{interface}", vanished.segment_bytes));
+    if let Some(works) = vanished.works_bytes {
+        because.push(format!(
+            "With segments of {works} bytes the same went through; all that follows was measured with those."
+        ));
+    }
+    let mtu = vanished.works_bytes.map_or(1500, |bytes| bytes.saturating_add(HEADERS_BYTES));
+    let remedies = vec![
+        Where::Network.remedy(
+            "the same MTU on every interface and switch port on the way (9000 on all, which switches count \
+             as 9216, or 1500 on all), and no firewall that drops ICMP \"fragmentation needed\"",
+        ),
+        Where::Kernel.remedy(format!(
+            "ping -M do -s {} ADDRESS finds where it ends; ip link set dev INTERFACE mtu {mtu} until it \
+                 is mended, or sysctl -w net.ipv4.tcp_mtu_probing=1",
+            mtu.saturating_sub(28)
+        )),
+        Where::Url.remedy(format!("tcp-segment={}", vanished.works_bytes.unwrap_or(1200))),
+        Where::Windows.remedy(format!(
+            "netsh interface ipv4 set subinterface \"NAME\" mtu={mtu} store=persistent; ping -f -l {} \
+                 ADDRESS",
+            mtu.saturating_sub(28)
+        )),
+        Where::Esxi.remedy(format!(
+            "vmkping -d -s {} ADDRESS; esxcli network ip interface set -i VMK -m {mtu} and esxcli \
+                 network vswitch standard set -v VSWITCH -m {mtu}",
+            mtu.saturating_sub(28)
+        )),
+    ];
+    let gain = Gain { predicted: None, low: 1.0, high: f64::MAX, confirmed: None };
+    let trial = vanished.works_bytes.map(|bytes| settings([("tcp-segment", bytes.to_string())]));
+    Some(Found { cause: Cause::PathMtu, because, gain, remedies, trial })
+}
+
+// One of several connections has a slower way than the others, and the commands that take it come back late.
+
+/// A way that takes half as long again as the best one is another way.
+const SLOWER_MIN: f64 = 1.5;
+/// Less than that, on ways of a tenth of a millisecond, is which CPU answers.
+const GAP_MIN_S: f64 = 0.000_3;
+
+pub(crate) fn slow_path(case: &Case<'_>) -> Option<Found> {
+    let ways: Vec<(&PathLayer, f64)> =
+        case.evidence.paths.iter().filter_map(|path| Some((path, way_s(path)?))).collect();
+    let (best, best_s) = ways.iter().copied().min_by(|one, other| one.1.total_cmp(&other.1))?;
+    let (worst, worst_s) = ways.iter().copied().max_by(|one, other| one.1.total_cmp(&other.1))?;
+    if worst_s < best_s * SLOWER_MIN || worst_s - best_s < GAP_MIN_S {
+        return None;
+    }
+    let gain = case.gain_to(mended_per_s(case, best, best_s, ways.len()));
+    let because = vec![
+        format!(
+            "{} takes {} on connection {} ({}), and {} on connection {} ({}).",
+            if case.evidence.nbd.is_some() { "The round trip" } else { "A NOP" },
+            words::time(worst_s),
+            worst.cid,
+            worst.peer,
+            words::time(best_s),
+            best.cid,
+            best.peer,
+        ),
+        format!(
+            "Connection {} carried {} of the data of all {}.",
+            worst.cid,
+            words::share(carried(case, worst.cid)),
+            ways.len(),
+        ),
+    ];
+    let remedies = vec![
+        Where::Network.remedy(format!(
+            "compare the ways of the connections: traceroute, port speeds, the switch or the subnet that \
+                 connection {} goes through",
+            worst.cid
+        )),
+        Where::Url.remedy("until it is mended, connections=1 by the better way"),
+        Where::Kernel.remedy(
+            "with multipath: path_selector \"service-time 0\" in /etc/multipath.conf, which gives the slower \
+             path less",
+        ),
+        Where::Esxi.remedy("esxcli storage nmp psp roundrobin deviceconfig set -d DEVICE --type latency"),
+        Where::Windows.remedy("Set-MSDSMGlobalDefaultLoadBalancePolicy -Policy LQD (least queue depth)"),
+    ];
+    // The first connection of a new session may be the slow one: one connection less is no trial of the cause.
+    Some(Found { cause: Cause::SlowPath, because, gain, remedies, trial: None })
+}
+
+/// What all connections would give if they were like the best. If that one is full, all of them would be; otherwise
+/// requests would take what they take there.
+fn mended_per_s(case: &Case<'_>, best: &PathLayer, best_s: f64, connections: usize) -> f64 {
+    let under_load_s =
+        case.run.paths.iter().find(|path| path.cid == best.cid).map(|path| path.round_trip_us / 1e6);
+    let queued = under_load_s.is_some_and(|under_load_s| under_load_s > best_s * FULL_MIN + QUEUE_MIN_S);
+    let share = carried(case, best.cid);
+    let all_like_it = case.rate.value * share * connections as f64;
+    if queued && case.load().depth > 1 {
+        return all_like_it.max(case.rate.value);
+    }
+    if carried(case, best.cid) >= ALONE_MIN {
+        return case.rate.value;
+    }
+    let mut setting = case.setting.clone();
+    // Half of the requests that are late look like a full medium or a full window.
+    setting.path.medium_per_s = None;
+    setting.path.window_bytes = None;
+    setting.path.round_trip_s = setting.path.round_trip_s.min(best_s);
+    setting.path.exchange_s = best_s - setting.path.round_trip_s;
+    setting.path.payload_per_s = setting.path.payload_per_s.map(|payload| payload * connections as f64);
+    softly(&setting.predict())
+}
+
+/// Requests that take their ways by chance do not fill all of them alike: where depth and link limit to nearly the same,
+/// neither is reached. The power is that of the lab: of 56 and 55 MB/s, 45 were measured.
+fn softly(prediction: &Prediction) -> f64 {
+    const POWER: f64 = 3.0;
+    prediction.terms.iter().map(|(_, per_s)| per_s.powf(-POWER)).sum::<f64>().powf(-1.0 / POWER)
+}
+
+/// What a connection had of all data.
+fn carried(case: &Case<'_>, cid: u16) -> f64 {
+    let bytes = |path: &PathUnderLoad| match case.load().direction {
+        Direction::Read => path.received_bytes as f64,
+        Direction::Write => path.sent_bytes as f64,
+    };
+    let all: f64 = case.run.paths.iter().map(bytes).sum();
+    let own: f64 = case.run.paths.iter().filter(|path| path.cid == cid).map(bytes).sum();
+    if all > 0.0 { own / all } else { 1.0 }
+}
+
+/// A round trip that is twice as long under the load: the connection has a queue in the network.
+const FULL_MIN: f64 = 2.0;
+const QUEUE_MIN_S: f64 = 0.001;
+/// A load all of whose commands take the best connection anyway.
+const ALONE_MIN: f64 = 0.95;
+
+/// What a NOP takes on a connection, in seconds, or TCP's round trip.
+fn way_s(path: &PathLayer) -> Option<f64> {
+    let told_s = path.round_trip_us / 1e6;
+    let way_s = median(&path.nop).map_or(told_s, |nop| nop.value);
+    (way_s > 0.0 && way_s.is_finite()).then_some(way_s)
+}
+
+/// A TCP window that is smaller than what the path holds: a buffer was set to a fixed size, or may not grow.
+pub(crate) fn tcp_window(case: &Case<'_>) -> Option<Found> {
+    let window = case.symptoms.window?;
+    if !matches!(case.modelled.binding(), Some(Term::Window)) {
+        return None;
+    }
+    let gain = case.gain_without(Setting::open_windows);
+    let needed = case.rate.value * gain.predicted.unwrap_or(1.0) * case.layers.round_trip_s;
+    let connections = case.evidence.paths.len().max(1) as f64;
+    let because = vec![
+        format!(
+            "{} in a round trip of {} is {} at once on each connection, whatever is asked for.",
+            words::rate(case.rate.value),
+            words::time(case.layers.round_trip_s),
+            words::size(window.bytes.round()),
+        ),
+        seen(case, window),
+        format!(
+            "No packets were lost, and none waited in the network; {} requests of {} could fill {}.",
+            case.load().depth,
+            words::size(f64::from(case.load().block_bytes)),
+            words::size((f64::from(case.load().depth) * f64::from(case.load().block_bytes)).round()),
+        ),
+    ];
+    let bytes = (2.0 * needed / connections).max(1_048_576.0) as u64;
+    let bytes = bytes.checked_next_power_of_two().unwrap_or(bytes);
+    Some(Found {
+        cause: Cause::TcpWindow,
+        because,
+        gain,
+        remedies: remedies(window.whose, bytes),
+        trial: trial(window.whose, bytes),
+    })
+}
+
+fn seen(case: &Case<'_>, window: FullWindow) -> String {
+    let mean = |of: fn(&crate::PathUnderLoad) -> f64| {
+        stats::mean(&case.run.paths.iter().map(of).collect::<Vec<_>>())
+    };
+    match window.whose {
+        Whose::TargetReceive => format!(
+            "For {} of the time the {}'s receive window kept this machine from sending.",
+            words::share(mean(|path| path.limited_by_receiver)),
+            case.server(),
+        ),
+        Whose::OurSend => format!(
+            "For {} of the time this machine's own send buffer was too small for more.",
+            words::share(mean(|path| path.limited_by_send_buffer)),
+        ),
+        Whose::OurReceive => "This machine's receive window does not let more be on the way.".to_owned(),
+        Whose::TargetSend => {
+            "This machine's receive window would let more be on the way: it is the target's send buffer that \
+             does not."
+                .to_owned()
+        }
+    }
+}
+
+fn remedies(whose: Whose, bytes: u64) -> Vec<Remedy> {
+    let limits = format!(
+        "sysctl -w net.ipv4.tcp_{{rmem,wmem}}='4096 131072 {bytes}' net.core.{{rmem,wmem}}_max={bytes} \
+         net.ipv4.tcp_window_scaling=1"
+    );
+    let target = [
+        Where::Linerate.remedy(format!(
+            "take send-buffer and receive-buffer out of [[portal]], or set them to {} or more",
+            words::size(bytes as f64)
+        )),
+        Where::Tgt.remedy(format!("on its host: {limits}")),
+        Where::Lio.remedy(format!("on its host: {limits}")),
+        Where::Target.remedy("its TCP window size or socket buffers, and window scaling (RFC 7323)"),
+    ];
+    let ours = [
+        Where::Url.remedy("leave out receive-buffer and send-buffer: the kernel then sizes them by itself"),
+        Where::Kernel.remedy(limits.clone()),
+        Where::OpenIscsi.remedy(format!("node.conn[0].tcp.window_size = {bytes}")),
+        Where::Windows.remedy("netsh interface tcp set global autotuninglevel=normal"),
+    ];
+    match whose {
+        Whose::OurReceive | Whose::OurSend => ours.into_iter().chain(target).collect(),
+        Whose::TargetReceive | Whose::TargetSend => target.into_iter().chain(ours).collect(),
+    }
+}
+
+fn trial(whose: Whose, bytes: u64) -> Option<Change> {
+    match whose {
+        Whose::OurReceive => Some(settings([("receive-buffer", bytes.to_string())])),
+        Whose::OurSend => Some(settings([("send-buffer", bytes.to_string())])),
+        Whose::TargetReceive | Whose::TargetSend => None,
+    }
+}
+
+/// One end holds its last short segment back until the one before is acknowledged (Nagle's algorithm, RFC 896), and the
+/// other holds the acknowledgement back (RFC 1122 section 4.2.3.2): whatever falls between takes 40 ms (Linux) or 200 ms
+/// (Windows) for nothing.
+pub(crate) fn delayed_ack(case: &Case<'_>) -> Option<Found> {
+    let stalls = case.symptoms.stalls?;
+    let gain = case.gain(case.without_stalls(stalls));
+    let because = vec![
+        match stalls.others_s {
+            Some(others_s) => format!(
+                "Of single requests of {}, {} took {} and more, and the others {}.",
+                words::size(f64::from(case.load().block_bytes)),
+                words::share(stalls.share),
+                words::time(stalls.held_s),
+                words::time(others_s),
+            ),
+            None => format!(
+                "Single requests of {} take {}, while longer ones, or many at once, are quicker.",
+                words::size(f64::from(case.load().block_bytes)),
+                words::time(stalls.held_s),
+            ),
+        },
+        format!(
+            "With a round trip of {} nothing on the way takes that long: it is the time for which an \
+             acknowledgement is held back, and one end waits for it before it sends the rest.",
+            words::time(case.layers.round_trip_s),
+        ),
+    ];
+    let remedies = vec![
+        Where::Target.remedy(
+            "TCP_NODELAY on its sockets, and a PDU's header and data in one write (writev, MSG_MORE); look \
+             for a proxy or tunnel between that does neither",
+        ),
+        Where::Esxi.remedy(
+            "esxcli iscsi adapter param set -A ADAPTER -k DelayedAck -v false (or Advanced Options of the \
+             initiator), then a restart of the host",
+        ),
+        Where::Windows.remedy(
+            "HKLM\\SYSTEM\\CurrentControlSet\\Services\\Tcpip\\Parameters\\Interfaces\\{GUID of the \
+             adapter}: TcpAckFrequency = 1 and TcpNoDelay = 1 (DWORD), then a restart",
+        ),
+        Where::Kernel
+            .remedy("ip route change SUBNET dev INTERFACE quickack 1 on the side that acknowledges late"),
+    ];
+    Some(Found { cause: Cause::DelayedAck, because, gain, remedies, trial: None })
+}

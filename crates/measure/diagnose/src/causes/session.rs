@@ -1,0 +1,481 @@
+//! What was agreed on at login, and what the client asks.
+
+use model::{Direction, Keys, Load, Term};
+
+use crate::case::Case;
+use crate::causes::{Found, settings, windows};
+use crate::{Cause, Change, LoadRun, Remedy, Where, words};
+
+// Too few requests at once for the distance: only for a load that somebody named, for ours with one request is there to
+// measure latency.
+
+/// What initiators keep under way for a LUN unless told otherwise (open-iscsi's node.session.queue_depth), and what every
+/// target's queue has room for.
+const DEPTH_MAX: u32 = 32;
+const DEPTHS: [u32; 5] = [2, 4, 8, 16, DEPTH_MAX];
+/// Of a request's time, what passes on the way and at the ends for any command, from which it is the distance that it
+/// waits for, and not something at the target that more of them would wait for too.
+const WAY_MIN: f64 = 0.5;
+/// Of what the model says: less, and something else holds the load back.
+const EXPLAINED_MIN: f64 = 0.6;
+/// What is called enough: a depth that gives this share of what any depth would.
+const ENOUGH: f64 = 0.95;
+
+pub(crate) fn depth(case: &Case<'_>) -> Option<Found> {
+    let load = case.load();
+    if !case.run.named || case.modelled.binding() != Some(Term::Depth) || case.symptoms.waiting >= 0.5 {
+        return None;
+    }
+    let sent_s = case.setting.path.payload_per_s.map_or(0.0, |payload| f64::from(load.block_bytes) / payload);
+    let way_s = f64::from(case.modelled.exchanges) * case.layers.exchange_s() + sent_s;
+    let far = way_s >= WAY_MIN * case.modelled_alone_s();
+    if !far || case.rate.value < EXPLAINED_MIN * case.modelled.bytes_per_s {
+        return None;
+    }
+    let depth = enough(case)?;
+    let gain = case.gain_of(|setting| setting.load.depth = depth);
+    let block = words::size(f64::from(load.block_bytes));
+    let because = vec![
+        format!(
+            "{} of {block} at once, and each takes {}: that is {} and no more.",
+            requests(load.depth),
+            words::time(case.service_s()),
+            words::rate(case.rate.value),
+        ),
+        format!(
+            "{} of that is the way there and back, in which more requests could be under way: {depth} at \
+             once would give {}.",
+            words::time(case.layers.round_trip_s),
+            words::rate(case.rate.value * gain.predicted.unwrap_or(1.0)),
+        ),
+    ];
+    let remedies = vec![
+        Where::Application.remedy(format!(
+            "keep {depth} requests under way (fio: iodepth={depth}; a database: its number of I/O \
+                 threads or its read-ahead)"
+        )),
+        Where::Kernel.remedy("for files that are read from front to end: blockdev --setra 8192 DEVICE"),
+        Where::OpenIscsi.remedy(format!(
+            "node.session.queue_depth = {depth}, node.session.cmds_max = {}",
+            (2 * depth).max(128)
+        )),
+        Where::Windows.remedy(
+            "several outstanding requests need unbuffered or overlapped I/O in the application; MPIO does \
+             not add any",
+        ),
+        Where::Esxi.remedy(format!(
+            "esxcli storage core device set -d DEVICE --sched-num-req-outstanding {}, and in the guest a \
+                 paravirtual SCSI adapter",
+            depth.max(32)
+        )),
+    ];
+    let trial = Some(Change { depth: Some(depth), ..Change::default() });
+    Some(Found { cause: Cause::Depth, because, gain, remedies, trial })
+}
+
+/// The smallest that gives nearly all that more would.
+fn enough(case: &Case<'_>) -> Option<u32> {
+    let rate = |depth: u32| {
+        let mut setting = case.setting.clone();
+        setting.load.depth = depth;
+        setting.predict().bytes_per_s
+    };
+    let most = rate(DEPTH_MAX);
+    DEPTHS.into_iter().filter(|depth| *depth > case.load().depth).find(|depth| rate(*depth) >= ENOUGH * most)
+}
+
+fn requests(depth: u32) -> String {
+    if depth == 1 { "One request".to_owned() } else { format!("{depth} requests") }
+}
+
+// The target lets fewer commands be under way than are asked of it: its MaxCmdSN, or a queue that answers TASK SET FULL.
+
+/// Refusals out of all requests from which a queue is too short, and not full for once.
+const REFUSED_MIN: f64 = 0.01;
+/// The share of the time without room in the window from which it is the window.
+const STALLED_MIN: f64 = 0.2;
+
+pub(crate) fn command_window(case: &Case<'_>) -> Option<Found> {
+    let (run, load) = (case.run, case.load());
+    let requests = run.service.count().max(1) as f64;
+    let refused = run.busy_answers as f64 / requests >= REFUSED_MIN;
+    let stalled = run.window_stalled >= STALLED_MIN && case.setting.path.commands_at_once.is_some();
+    if load.depth < 2 || !(refused || stalled) || case.modelled.binding() != Some(Term::Depth) {
+        return None;
+    }
+    let depth = load.depth;
+    let gain = case.gain_of(|setting| setting.path.commands_at_once = None);
+    let mut because = vec![format!(
+        "Of {depth} requests at once, {} were under way at the target on average; the others waited for {} \
+         of their time.",
+        words::number(case.symptoms.at_once),
+        words::share(case.symptoms.waiting),
+    )];
+    if stalled {
+        because.push(format!(
+            "For {} of the time the target's command window (MaxCmdSN) had no room.",
+            words::share(run.window_stalled)
+        ));
+    }
+    if refused {
+        because.push(format!("The target answered BUSY or TASK SET FULL {} times.", run.busy_answers));
+    }
+    let window = depth.clamp(128, 65_536);
+    let remedies = vec![
+        Where::Linerate.remedy(format!("[limits] window = {}", window.max(256))),
+        Where::Lio.remedy(format!(
+            "targetcli /iscsi/IQN/tpg1 set attribute default_cmdsn_depth={window}, and for initiators \
+                 with an ACL of their own acls/INITIATOR set attribute … cmdsn_depth={window}"
+        )),
+        Where::Tgt.remedy(format!(
+            "tgtadm --lld iscsi --mode target --op update --tid 1 --name MaxQueueCmd --value {window}"
+        )),
+        Where::Target.remedy(
+            "its queue depth or command window for each session or host; until that is larger, use several \
+             sessions (multipath)",
+        ),
+        Where::OpenIscsi.remedy(format!(
+            "node.session.cmds_max = {window} and node.session.queue_depth = {depth}, and \
+                 node.session.nr_sessions = 4 if the target cannot be changed"
+        )),
+    ];
+    Some(Found { cause: Cause::CommandWindow, because, gain, remedies, trial: None })
+}
+
+// A write's first data wait to be asked for: a round trip for every write that could have gone at once.
+
+/// What a target should take unasked: all of the writes that are made most, and a large one's beginning.
+const SOLICITATION_FIRST_BURST_BYTES: u32 = 262_144;
+/// Commands that wait for an R2T, out of all.
+const R2TS_MIN: f64 = 0.5;
+
+pub(crate) fn solicitation(case: &Case<'_>) -> Option<Found> {
+    let load = case.load();
+    let mended = unasked(&case.setting.keys);
+    let waits = case.modelled.exchanges.saturating_sub(mended.exchanges(load.direction, load.block_bytes));
+    if load.direction != Direction::Write || waits == 0 || case.run.r2ts_per_command < R2TS_MIN {
+        return None;
+    }
+    let got = &case.setting.keys;
+    let gain = case.gain_of(|setting| setting.keys = mended);
+    let because = vec![
+        format!(
+            "InitialR2T={}, ImmediateData={} and FirstBurstLength={} were agreed on: a write of {} waits {} \
+             for the target to ask for its data (R2T).",
+            words::yes(got.initial_r2t),
+            words::yes(got.immediate_data),
+            got.first_burst_bytes,
+            words::size(f64::from(load.block_bytes)),
+            times(case.modelled.exchanges - 1),
+        ),
+        format!(
+            "Each wait takes a round trip and the work of both ends, {}; measured, a write spends {} on it.",
+            words::time(case.layers.exchange_s()),
+            words::time(case.run.parts.r2t_us / 1e6),
+        ),
+    ];
+    Some(Found {
+        cause: Cause::Solicitation,
+        because,
+        gain,
+        remedies: solicitation_remedies(),
+        trial: solicitation_trial(case),
+    })
+}
+
+/// The same with all that may be sent unasked.
+fn unasked(got: &Keys) -> Keys {
+    Keys {
+        initial_r2t: false,
+        immediate_data: true,
+        first_burst_bytes: got.first_burst_bytes.max(SOLICITATION_FIRST_BURST_BYTES.min(got.max_burst_bytes)),
+        ..*got
+    }
+}
+
+fn times(times: u32) -> String {
+    match times {
+        1 => "once".to_owned(),
+        2 => "twice".to_owned(),
+        times => format!("{times} times"),
+    }
+}
+
+fn solicitation_remedies() -> Vec<Remedy> {
+    vec![
+        Where::Url.remedy("initial-r2t=no&immediate-data=yes&first-burst=262144"),
+        Where::OpenIscsi.remedy(
+            "node.session.iscsi.InitialR2T = No, node.session.iscsi.ImmediateData = Yes, \
+             node.session.iscsi.FirstBurstLength = 262144",
+        ),
+        windows("InitialR2T = 0, ImmediateData = 1, FirstBurstLength = 262144"),
+        Where::Esxi.remedy(
+            "esxcli iscsi adapter param set -A ADAPTER -k InitialR2T -v false, -k ImmediateData -v true, -k \
+             FirstBurstLength -v 262144",
+        ),
+        Where::Linerate
+            .remedy("[target.session] initial-r2t = false, immediate-data = true, first-burst = \"256KiB\""),
+        Where::Lio.remedy(
+            "targetcli /iscsi/IQN/tpg1 set parameter InitialR2T=No ImmediateData=Yes FirstBurstLength=262144",
+        ),
+        Where::Tgt.remedy(
+            "tgtadm --lld iscsi --mode target --op update --tid 1 --name InitialR2T --value No, likewise \
+             ImmediateData Yes and FirstBurstLength 262144",
+        ),
+        Where::Target.remedy(
+            "InitialR2T=No, ImmediateData=Yes and a FirstBurstLength of 256 KiB; both sides have to agree",
+        ),
+    ]
+}
+
+/// What we did not ask for can be asked for; what the target refused cannot.
+fn solicitation_trial(case: &Case<'_>) -> Option<Change> {
+    let (asked, got) = (case.evidence.asked?, &case.setting.keys);
+    let ours = asked.initial_r2t && got.initial_r2t
+        || !asked.immediate_data && !got.immediate_data
+        || asked.first_burst_bytes <= got.first_burst_bytes
+            && got.first_burst_bytes < SOLICITATION_FIRST_BURST_BYTES;
+    ours.then(|| {
+        settings([
+            ("initial-r2t", "no".to_owned()),
+            ("immediate-data", "yes".to_owned()),
+            ("first-burst", SOLICITATION_FIRST_BURST_BYTES.to_string()),
+        ])
+    })
+}
+
+// A write waits for an R2T again and again: each asks for a short piece, and few are outstanding.
+
+/// What one R2T should ask for: more than nearly any write is long.
+const MAX_BURST_BYTES: u32 = 1_048_576;
+const SMALL_BURSTS_FIRST_BURST_BYTES: u32 = 262_144;
+
+pub(crate) fn small_bursts(case: &Case<'_>) -> Option<Found> {
+    let load = case.load();
+    let got = &case.setting.keys;
+    let mended = longer(got);
+    let waits = case.modelled.exchanges.saturating_sub(mended.exchanges(load.direction, load.block_bytes));
+    if load.direction != Direction::Write || got.max_burst_bytes >= mended.max_burst_bytes || waits == 0 {
+        return None;
+    }
+    let gain = case.gain_of(|setting| setting.keys = mended);
+    let because = vec![
+        format!(
+            "MaxBurstLength={} was agreed on, with MaxOutstandingR2T={}: a write of {} is asked for in {} \
+             pieces.",
+            got.max_burst_bytes,
+            got.outstanding_r2ts,
+            words::size(f64::from(load.block_bytes)),
+            words::number(case.run.r2ts_per_command),
+        ),
+        format!(
+            "Each wait takes a round trip and the work of both ends, {}; measured, a write spends {} of its \
+             {} on them.",
+            words::time(case.layers.exchange_s()),
+            words::time(case.run.parts.r2t_us / 1e6),
+            words::time(case.service_s()),
+        ),
+    ];
+    Some(Found {
+        cause: Cause::SmallBursts,
+        because,
+        gain,
+        remedies: small_bursts_remedies(),
+        trial: small_bursts_trial(case),
+    })
+}
+
+/// The same with longer bursts. FirstBurstLength may not be longer than MaxBurstLength (RFC 7143 section 13.14): one that
+/// was cut by it grows too.
+fn longer(got: &Keys) -> Keys {
+    let cut = got.first_burst_bytes >= got.max_burst_bytes;
+    Keys {
+        max_burst_bytes: got.max_burst_bytes.max(MAX_BURST_BYTES),
+        first_burst_bytes: if cut {
+            got.first_burst_bytes.max(SMALL_BURSTS_FIRST_BURST_BYTES)
+        } else {
+            got.first_burst_bytes
+        },
+        ..*got
+    }
+}
+
+fn small_bursts_remedies() -> Vec<Remedy> {
+    vec![
+        Where::Url.remedy("max-burst=16776192&first-burst=262144&max-outstanding-r2t=8"),
+        Where::OpenIscsi.remedy(
+            "node.session.iscsi.MaxBurstLength = 16776192, node.session.iscsi.FirstBurstLength = 262144",
+        ),
+        windows("MaxBurstLength = 1048576, FirstBurstLength = 262144"),
+        Where::Esxi.remedy(
+            "esxcli iscsi adapter param set -A ADAPTER -k MaxBurstLength -v 1048576, -k FirstBurstLength -v \
+             262144, -k MaxOutstandingR2T -v 8",
+        ),
+        Where::Linerate.remedy(
+            "[target.session] max-burst = \"16MB\", first-burst = \"256KiB\", max-outstanding-r2t = 8",
+        ),
+        Where::Lio.remedy(
+            "targetcli /iscsi/IQN/tpg1 set parameter MaxBurstLength=1048576 FirstBurstLength=262144 \
+             MaxOutstandingR2T=8",
+        ),
+        Where::Tgt.remedy(
+            "tgtadm --lld iscsi --mode target --op update --tid 1 --name MaxBurstLength --value 1048576, \
+             likewise FirstBurstLength 262144",
+        ),
+        Where::Target.remedy(
+            "MaxBurstLength of 1 MiB or more, FirstBurstLength of 256 KiB; the smaller of what both sides \
+             say holds",
+        ),
+    ]
+}
+
+fn small_bursts_trial(case: &Case<'_>) -> Option<Change> {
+    let asked = case.evidence.asked?;
+    let ours = asked.max_burst_bytes <= case.setting.keys.max_burst_bytes;
+    ours.then(|| {
+        settings([
+            ("max-burst", "16776192".to_owned()),
+            ("first-burst", SMALL_BURSTS_FIRST_BURST_BYTES.to_string()),
+        ])
+    })
+}
+
+// Data travel in many short PDUs: each has a header, and work at both ends.
+
+/// RFC 7143's default (section 13.12). Below it, somebody set it so.
+const USUAL_BYTES: u32 = 8192;
+const LONG_BYTES: u32 = 262_144;
+
+pub(crate) fn small_segments(case: &Case<'_>) -> Option<Found> {
+    let (load, keys) = (case.load(), &case.setting.keys);
+    let (segment_bytes, whose) = match load.direction {
+        Direction::Read => (keys.initiator_segment_bytes, "this machine"),
+        Direction::Write => (keys.target_segment_bytes, "the target"),
+    };
+    if segment_bytes >= USUAL_BYTES || load.block_bytes <= segment_bytes {
+        return None;
+    }
+    let gain = case.gain(mended(case, segment_bytes));
+    let pdus = load.block_bytes.div_ceil(segment_bytes.max(1));
+    let because = vec![
+        format!(
+            "{whose} takes data segments of no more than {segment_bytes} bytes (MaxRecvDataSegmentLength): \
+             {} of {} come in {pdus} PDUs.",
+            if load.direction == Direction::Read { "reads" } else { "writes" },
+            words::size(f64::from(load.block_bytes)),
+        ),
+        format!(
+            "Their headers are {} of what is sent, and both ends handle each PDU by itself.",
+            words::share(48.0 / (48.0 + f64::from(segment_bytes))),
+        ),
+    ];
+    let remedies = small_segments_remedies(load.direction);
+    Some(Found { cause: Cause::SmallSegments, because, gain, remedies, trial: small_segments_trial(case) })
+}
+
+/// What is left of a request's time without what PDUs beyond the first cost: that is what long requests take more than short
+/// ones, as many at once, beside the copying.
+fn mended(case: &Case<'_>, segment_bytes: u32) -> f64 {
+    let headers = 1.0 + 48.0 / f64::from(segment_bytes.max(1));
+    let at_the_ends = without_pdus(case).unwrap_or(1.0);
+    let most = case.setting.path.payload_per_s.map_or(f64::INFINITY, |payload| payload / case.rate.value);
+    at_the_ends.max(headers).min(most.max(1.0))
+}
+
+fn without_pdus(case: &Case<'_>) -> Option<f64> {
+    let load = case.load();
+    let shorter = |run: &&LoadRun| {
+        run.load.depth == load.depth && !run.load.durable && run.load.block_bytes < load.block_bytes
+    };
+    let short = case.evidence.loads.iter().find(shorter)?;
+    let pdus = |load: &Load| {
+        f64::from(load.block_bytes.div_ceil(segment(&case.setting.keys, load.direction).max(1)))
+    };
+    let each_s = f64::from(load.block_bytes) / case.rate.value;
+    let short_s = f64::from(short.load.block_bytes) / stats::median(&short.bytes_per_s);
+    let copied_s = f64::from(load.block_bytes - short.load.block_bytes) / COPIED_PER_S;
+    let more_pdus = (pdus(load) - pdus(&short.load)).max(1.0);
+    let pdu_s = ((each_s - short_s - copied_s) / more_pdus).max(0.0);
+    let mended_s = each_s - pdu_s * (pdus(load) - 1.0);
+    Some(each_s / mended_s.max(f64::from(load.block_bytes) / COPIED_PER_S))
+}
+
+/// What the busier end copies between a socket and memory on a machine of today, one core: our own target and initiator
+/// together reach 4 to 6 GB/s on loopback with 64 KiB, of which this is the copying.
+const COPIED_PER_S: f64 = 8e9;
+
+fn segment(keys: &Keys, direction: Direction) -> u32 {
+    match direction {
+        Direction::Read => keys.initiator_segment_bytes,
+        Direction::Write => keys.target_segment_bytes,
+    }
+}
+
+fn small_segments_remedies(direction: Direction) -> Vec<Remedy> {
+    match direction {
+        Direction::Read => vec![
+            Where::Url.remedy("max-segment=262144"),
+            Where::OpenIscsi.remedy("node.conn[0].iscsi.MaxRecvDataSegmentLength = 262144"),
+            windows("MaxRecvDataSegmentLength = 262144"),
+            Where::Esxi.remedy("esxcli iscsi adapter param set -A ADAPTER -k MaxRecvDataSegment -v 131072"),
+            Where::Target.remedy("MaxXmitDataSegmentLength, where a target limits what it sends"),
+        ],
+        Direction::Write => vec![
+            Where::Linerate.remedy("[target.session] max-segment = \"256KiB\""),
+            Where::Lio.remedy("targetcli /iscsi/IQN/tpg1 set parameter MaxRecvDataSegmentLength=262144"),
+            Where::Tgt.remedy(
+                "tgtadm --lld iscsi --mode target --op update --tid 1 --name MaxRecvDataSegmentLength \
+                 --value 262144",
+            ),
+            Where::Target.remedy("MaxRecvDataSegmentLength of 64 KiB or more"),
+            Where::OpenIscsi
+                .remedy("node.conn[0].iscsi.MaxXmitDataSegmentLength = 0, which sends what the target takes"),
+        ],
+    }
+}
+
+/// What we take is ours to change.
+fn small_segments_trial(case: &Case<'_>) -> Option<Change> {
+    let ours = case.load().direction == Direction::Read;
+    ours.then(|| settings([("max-segment", LONG_BYTES.to_string())]))
+}
+
+// Digests take the time of a CPU that has none left.
+
+/// A thread that has a tenth of its time left has it for the digests.
+const BUSY_MIN: f64 = 0.9;
+
+pub(crate) fn digests(case: &Case<'_>) -> Option<Found> {
+    let keys = &case.setting.keys;
+    let took = case.run.client_digests?;
+    let busy = case.run.client_busy.max(case.run.server_busy.unwrap_or(0.0));
+    if !(keys.header_digest || keys.data_digest) || busy < BUSY_MIN {
+        return None;
+    }
+    let gain = case.gain_to(case.rate.value / (1.0 - took.clamp(0.0, 0.9)));
+    let because = vec![
+        format!(
+            "HeaderDigest={} and DataDigest={} were agreed on, and {} of this machine's time went into them.",
+            if keys.header_digest { "CRC32C" } else { "None" },
+            if keys.data_digest { "CRC32C" } else { "None" },
+            words::share(took),
+        ),
+        format!("The busiest thread ran for {} of the time: it has none left for them.", words::share(busy)),
+    ];
+    let remedies = vec![
+        Where::Url.remedy(
+            "header-digest=none&data-digest=none, if the network can be trusted: TCP's checksum misses one \
+             damaged packet in some ten thousand",
+        ),
+        Where::OpenIscsi
+            .remedy("node.conn[0].iscsi.HeaderDigest = None, node.conn[0].iscsi.DataDigest = None"),
+        Where::Esxi.remedy(
+            "esxcli iscsi adapter param set -A ADAPTER -k HeaderDigest -v prohibited, likewise DataDigest",
+        ),
+        Where::Windows.remedy("without the data digest in the advanced settings of the connection"),
+        Where::Target
+            .remedy("a CPU whose CRC32C is an instruction (SSE4.2, ARMv8), and a program that uses it"),
+    ];
+    let trial = Some(settings([("header-digest", "none".to_owned()), ("data-digest", "none".to_owned())]));
+    Some(Found { cause: Cause::Digests, because, gain, remedies, trial })
+}

@@ -1,0 +1,216 @@
+//! Causes behind the target: the medium, its flushes, and writes that do not fit its blocks.
+
+use model::Direction;
+
+use crate::case::Case;
+use crate::causes::Found;
+use crate::layers::median;
+use crate::{Cause, Gain, Remedy, Where, words};
+
+// The storage behind the target is slow: each access takes long, or so many a second and no more.
+
+/// What an access may take on top of TEST UNIT READY before it is called slow: a solid state disk takes a tenth, a hard
+/// disk ten times as much.
+const ACCESS_MIN_S: f64 = 0.001;
+
+pub(crate) fn medium(case: &Case<'_>) -> Option<Found> {
+    if case.symptoms.starved() || case.symptoms.stalls.is_some() {
+        return None;
+    }
+    let load = case.load();
+    let what = if load.direction == Direction::Read { "read" } else { "write" };
+    let access_s = access_s(case);
+    let (gain, because) = match case.symptoms.medium_full {
+        true => full(case, what, access_s),
+        false if access_s >= ACCESS_MIN_S => slow(case, what, access_s),
+        false => return None,
+    };
+    Some(Found { cause: Cause::Medium, because, gain, remedies: remedies(), trial: None })
+}
+
+/// What an access takes beside what the target takes for any command, in seconds.
+fn access_s(case: &Case<'_>) -> f64 {
+    let flush_s = if case.load().durable { case.layers.flush_s } else { 0.0 };
+    let short_s = if case.layers.short_of_a_block(case.load()) { case.layers.short_s } else { 0.0 };
+    case.setting.path.command_s - case.layers.dispatch_s() - flush_s - short_s
+}
+
+fn slow(case: &Case<'_>, what: &str, access_s: f64) -> (Gain, Vec<String>) {
+    let gain = case.gain_of(|setting| {
+        setting.path.command_s -= access_s;
+        // What data take cannot be told from what a slow access takes more or less.
+        setting.path.copy_per_s = setting.path.payload_per_s.or(setting.path.copy_per_s);
+    });
+    let quick = match (&case.evidence.nbd, case.layers.nop) {
+        (None, _) => format!(
+            "A NOP takes {}, TEST UNIT READY {}: the network and the target are quick.",
+            words::time(case.layers.exchange_s()),
+            words::time(case.layers.exchange_s() + case.layers.dispatch_s()),
+        ),
+        (Some(_), Some(nop)) => {
+            format!("A BLOCK_STATUS takes {}: the network and the server are quick.", words::time(nop.value))
+        }
+        (Some(_), None) => {
+            format!("The round trip takes {}: the network is quick.", words::time(case.layers.exchange_s()))
+        }
+    };
+    let because = vec![
+        quick,
+        format!(
+            "A {what} of one block takes {} more than that: it waits for the medium.",
+            words::time(access_s)
+        ),
+    ];
+    (gain, because)
+}
+
+fn full(case: &Case<'_>, what: &str, access_s: f64) -> (Gain, Vec<String>) {
+    // A medium that takes so many a second makes single requests wait as well.
+    let gain = case.gain_without(|setting| {
+        setting.path.medium_per_s = None;
+        setting.path.command_s -= if access_s >= ACCESS_MIN_S { access_s } else { 0.0 };
+    });
+    let because = vec![
+        format!(
+            "With {} {what}s at once each takes {}, and alone {}: they wait for each other at {}, {} a \
+             second.",
+            case.load().depth,
+            words::time(case.service_s()),
+            words::time(case.modelled_alone_s()),
+            words::rate(case.rate.value),
+            words::number(case.rate.value / f64::from(case.load().block_bytes)),
+        ),
+        format!(
+            "Beside them {} takes {}: neither the network nor the {} has a queue, so the medium behind it has.",
+            case.shortest().replacen('A', "a", 1),
+            words::time(case.layers.probe_s() + case.symptoms.nop_queue_s.unwrap_or(0.0).max(0.0)),
+            case.server(),
+        ),
+    ];
+    (gain, because)
+}
+
+fn remedies() -> Vec<Remedy> {
+    vec![
+        Where::Target.remedy(
+            "look at the disks behind the target: iostat -x 1 there (r_await, w_await, %util), a RAID that \
+             rebuilds or is degraded, a pool that is nearly full, a limit (QoS) for this volume",
+        ),
+        Where::Target.remedy(
+            "put the volume on faster disks, or a cache in front of them (bcache, dm-cache, an SSD for ZFS: \
+             L2ARC for reads, SLOG for writes)",
+        ),
+        Where::Linerate.remedy(
+            "a delay: or limit: around the volume, if there is one; file: with direct=off lets the host's \
+             page cache help",
+        ),
+        Where::Lio.remedy("a fileio backstore with write_back=true, or a block backstore on faster disks"),
+        Where::Tgt.remedy(
+            "--bsoflags without direct and sync lets the host's page cache help; --bstype aio for fast disks",
+        ),
+        Where::Application.remedy("more requests at once, if the disks are many: each then works on one"),
+    ]
+}
+
+// Making writes durable is slow: every commit of a database waits for it.
+
+/// A solid state disk without a capacitor flushes in 1 to 4 ms; a hard disk takes a turn or two.
+const FLUSH_MIN_S: f64 = 0.005;
+
+pub(crate) fn flush(case: &Case<'_>) -> Option<Found> {
+    let (load, flush_s) = (case.load(), case.layers.flush_s);
+    if load.direction != Direction::Write || !load.durable || flush_s < FLUSH_MIN_S || case.symptoms.starved()
+    {
+        return None;
+    }
+    let gain = case.gain_of(|setting| setting.path.command_s = (setting.path.command_s - flush_s).max(0.0));
+    let plain_s = case.layers.alone_s(Direction::Write, load.block_bytes).unwrap_or_default();
+    let because = vec![
+        format!(
+            "A write takes {}, and one that is on stable storage when it ends {}.",
+            words::time(plain_s),
+            words::time(plain_s + flush_s)
+        ),
+        format!(
+            "Durable writes come to {} a second, {} at once.",
+            words::number(case.rate.value / f64::from(load.block_bytes)),
+            load.depth
+        ),
+    ];
+    let remedies = vec![
+        Where::Target.remedy(
+            "a write cache that survives a power failure (a RAID controller's with a battery, disks with \
+             capacitors), or a log device of that kind (ZFS: SLOG)",
+        ),
+        Where::Target.remedy(
+            "if the disks have such a cache and the target flushes all the same: tell it (mdadm and dm: \
+             nothing to set; ZFS: zfs_nocacheflush; LVM on a controller: write-through in \
+             /sys/block/DISK/queue/write_cache)",
+        ),
+        Where::Linerate.remedy("delay: with flush= around the volume, if there is one"),
+        Where::Lio.remedy(
+            "emulate_write_cache and emulate_fua_write say how the backstore flushes; only a protected cache \
+             makes turning them off safe",
+        ),
+        Where::Application.remedy(
+            "fewer, larger commits: group commit (PostgreSQL: commit_delay; MySQL: \
+             innodb_flush_log_at_trx_commit), or several of them at once",
+        ),
+    ];
+    Some(Found { cause: Cause::Flush, because, gain, remedies, trial: None })
+}
+
+// Writes that are shorter than the physical block: each is read, changed and written back.
+
+/// A short write that takes a third more than a whole one does something else beside.
+const MORE_MIN: f64 = 0.3;
+
+pub(crate) fn misalignment(case: &Case<'_>) -> Option<Found> {
+    let ladder = &case.evidence.ladder;
+    let (short, whole) = (median(&ladder.short_write)?, median(&ladder.write)?);
+    if !case.layers.short_of_a_block(case.load())
+        || short.low < whole.high.max(whole.value * (1.0 + MORE_MIN))
+    {
+        return None;
+    }
+    let storage = &case.evidence.storage;
+    let more_s = short.value - whole.value;
+    let gain = case.gain_of(|setting| setting.path.command_s = (setting.path.command_s - more_s).max(0.0));
+    let physical = words::size(f64::from(storage.physical_block_bytes));
+    let because = vec![
+        format!(
+            "The physical block is {physical} long; a write of {} takes {}, and one of a whole block {}.",
+            words::size(f64::from(storage.block_bytes)),
+            words::time(short.value),
+            words::time(whole.value),
+        ),
+        format!(
+            "Writes of {} are no whole number of blocks: each is read, changed and written back.",
+            words::size(f64::from(case.load().block_bytes)),
+        ),
+    ];
+    let remedies = vec![
+        Where::Application.remedy(format!(
+            "write in whole multiples of {physical} at places that are multiples of it (databases: page \
+                 and log block size; file systems: block size of {physical} or more)"
+        )),
+        Where::Kernel.remedy(format!(
+            "begin partitions at multiples of 1 MiB (parted -a optimal), mkfs.xfs -s size={0}, mkfs.ext4 \
+                 -b {0}",
+            storage.physical_block_bytes.max(4096)
+        )),
+        Where::Windows.remedy(
+            "fsutil fsinfo sectorInfo DRIVE: shows whether the partition is aligned; format with an \
+             allocation unit of 4096 or more",
+        ),
+        Where::Target.remedy(
+            "a volume with logical blocks as long as the physical ones, for systems that can use them (4Kn)",
+        ),
+        Where::Linerate.remedy("?block=4096 on the volume, for a new one"),
+        Where::Esxi.remedy(
+            "VMFS 6 aligns by itself; a virtual disk from an old guest may not: check its partition table",
+        ),
+    ];
+    // Longer requests would be another load: what they move more is not what mending brings.
+    Some(Found { cause: Cause::Misalignment, because, gain, remedies, trial: None })
+}

@@ -1,0 +1,535 @@
+//! Loads: requests of one kind, so many at once, in short rounds between which everything else is asked, and for each
+//! layer what it had to do with that.
+//!
+//! Reading order: [`Loads`], `round` (one round), `snapshot` (what is looked at before and after), `sum` (all rounds).
+
+use std::cell::RefCell;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use bench::plan::{Percent, Span, Workload};
+use bench::record::{Histogram, Run, Sample};
+use bench::{Go, Orders};
+use block::{BlockDevice, Durability, Extent, Pending, Slice};
+use environment::server::{Server, ServerClocks};
+use host::cputime;
+use iscsi_client::{ClassStatistics, ConnectionStatistics, Phase, Statistics};
+use model::{Direction, Load};
+use reactor::PathInfo;
+
+use crate::measure::device::{Device, Told};
+use crate::measure::places::Part;
+use crate::measure::way::Way;
+use crate::{Known, LoadRun, Parts, PathUnderLoad, Timed};
+
+/// A load, and the sessions beside the first that it wants.
+pub(super) struct Running {
+    load: Load,
+    sum: Sum,
+    others: Vec<Way>,
+}
+
+impl Running {
+    pub(super) fn new(load: &Load, named: bool) -> Running {
+        Running { load: *load, sum: Sum::new(load, named), others: Vec::new() }
+    }
+
+    /// One that need not be tried: a sentence says why.
+    pub(super) fn failed(load: &Load, named: bool, why: &str) -> Running {
+        let mut running = Running::new(load, named);
+        running.sum.fail(why.to_owned());
+        running
+    }
+
+    /// Whether another round may bring something.
+    pub(super) fn goes_on(&self) -> bool {
+        !self.sum.is_hopeless()
+    }
+
+    pub(super) fn load(&self) -> &Load {
+        &self.load
+    }
+
+    /// Runs a round of it on this part of the LUN, and gives its rate in bytes a second. What goes wrong is part of what came
+    /// of it.
+    pub(super) async fn round(
+        &mut self,
+        way: &mut Way,
+        part: Part,
+        server: Option<&Server>,
+        times: Times,
+        seed: u64,
+    ) -> Option<f64> {
+        match self.devices(way).await {
+            Ok(devices) => {
+                let place = Where { devices: &devices, part, server };
+                match round(place, &self.load, times, seed).await {
+                    Ok(round) => return Some(self.sum.add(round)),
+                    Err(why) => self.sum.fail(why),
+                }
+            }
+            Err(why) => self.sum.fail(why),
+        }
+        None
+    }
+
+    /// One for each session, the first of which is there.
+    async fn devices(&mut self, way: &mut Way) -> Result<Vec<Device>, String> {
+        while self.others.len() + 1 < usize::from(self.load.sessions) {
+            self.others.push(Way::open(way.subject()).await.map_err(|failure| failure.to_string())?);
+        }
+        let mut devices = vec![way.device().await?];
+        for other in &mut self.others {
+            devices.push(other.device().await?);
+        }
+        Ok(devices)
+    }
+
+    /// What all rounds came to.
+    pub(super) async fn finish(self) -> LoadRun {
+        for other in self.others {
+            other.close().await;
+        }
+        self.sum.finish()
+    }
+}
+
+// Writes that are on stable storage before they end, whoever makes them.
+
+/// A device all of whose writes are durable.
+struct Durable(Arc<dyn BlockDevice>);
+
+impl BlockDevice for Durable {
+    block::forward!(self => self.0; geometry, profile, read, flush, losses, unmap, write_zeroes, allocation, quiesced);
+
+    fn write(&self, extent: Extent, data: Slice, _: Durability) -> Pending<'_, ()> {
+        self.0.write(extent, data, Durability::Stable)
+    }
+}
+
+// One round of a load: requests for a short time, NOPs beside them, and what all clocks and counters say before and
+// after.
+
+/// How long a round takes.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::measure) struct Times {
+    /// Until TCP has its windows, and caches and queues are as they stay.
+    pub(in crate::measure) warm_up: Duration,
+    pub(in crate::measure) counted: Duration,
+}
+
+/// What came of it.
+struct Round {
+    run: Run,
+    /// When counting began and when it ended; nothing if it ended before its time, by too many failures.
+    clocks: Option<(Snapshot, Snapshot)>,
+    /// NOPs beside it.
+    nops: Vec<Duration>,
+}
+
+/// What a load is put on.
+struct Where<'a> {
+    /// One for each session.
+    devices: &'a [Device],
+    part: Part,
+    server: Option<&'a Server>,
+}
+
+/// What requests that are under way at the end may take (`bench::run` gives up on them then), and some more for a way
+/// that is lost altogether.
+const DRAIN: Duration = Duration::from_secs(13);
+
+/// Runs a round. A sentence says why there is none.
+async fn round(place: Where<'_>, load: &Load, times: Times, seed: u64) -> Result<Round, String> {
+    let devices: Vec<Arc<dyn BlockDevice>> = place
+        .devices
+        .iter()
+        .map(|device| match load.durable {
+            true => Arc::new(Durable(device.shared())) as Arc<dyn BlockDevice>,
+            false => device.shared(),
+        })
+        .collect();
+    let workload = workload(load, place.part, seed);
+    let start = reactor::now();
+    let (from, to) = (start + times.warm_up, start + times.warm_up + times.counted);
+    let orders = Orders {
+        warm_up: times.warm_up,
+        max: times.counted,
+        start: Some(start),
+        ..Orders::for_time(times.counted)
+    };
+    let watch = Watch::begin(&place, from, to);
+    let mut on = |_: &Sample| Go::On;
+    let run = bench::run(&devices, &workload, &orders, &mut on);
+    let run = reactor::timeout(times.warm_up + times.counted + DRAIN, run).await;
+    let (clocks, nops) = watch.end(to).await;
+    let run = run.map_err(|_| "requests did not end".to_owned())?.map_err(|error| error.to_string())?;
+    Ok(Round { run, clocks, nops })
+}
+
+fn workload(load: &Load, part: Part, seed: u64) -> Workload {
+    let all_or_nothing = |all| if all { Percent::ALL } else { Percent::NONE };
+    let read = all_or_nothing(load.direction == Direction::Read);
+    let span = Span { start_bytes: part.start_bytes, bytes: Some(part.bytes) };
+    Workload {
+        span,
+        seed,
+        ..Workload::simple(load.block_bytes, load.depth, read, all_or_nothing(load.random))
+    }
+}
+
+/// Looks at clocks and counters when counting begins and ends, and sends NOPs between.
+struct Watch {
+    snapshots: reactor::JoinHandle<(Snapshot, Snapshot)>,
+    nops: reactor::JoinHandle<()>,
+    times: Rc<RefCell<Vec<Duration>>>,
+}
+
+impl Watch {
+    fn begin(place: &Where<'_>, from: Instant, to: Instant) -> Watch {
+        let (devices, server) = (place.devices.to_vec(), place.server.cloned());
+        let snapshots = reactor::spawn(async move {
+            reactor::sleep_until(from).await;
+            let before = Snapshot::take(&devices, server.as_ref()).await;
+            reactor::sleep_until(to).await;
+            (before, Snapshot::take(&devices, server.as_ref()).await)
+        });
+        let times = Rc::default();
+        let nops = reactor::spawn(ping(place.devices.first().cloned(), from, to, Rc::clone(&times)));
+        Watch { snapshots, nops, times }
+    }
+
+    async fn end(self, to: Instant) -> (Option<(Snapshot, Snapshot)>, Vec<Duration>) {
+        self.nops.abort();
+        let clocks = match reactor::now() >= to {
+            true => Some(self.snapshots.await),
+            false => {
+                self.snapshots.abort();
+                None
+            }
+        };
+        (clocks, self.times.take())
+    }
+}
+
+/// NOPs, one at a time: some thirty in a round, and none so soon after another that they are a load themselves.
+async fn ping(device: Option<Device>, from: Instant, to: Instant, times: Rc<RefCell<Vec<Duration>>>) {
+    let Some(device) = device else { return };
+    let gap = ((to - from) / 30).max(Duration::from_millis(5));
+    reactor::sleep_until(from).await;
+    while reactor::now() < to {
+        match device.ping_aside().await {
+            Ok(time) => times.borrow_mut().push(time),
+            Err(_) => return,
+        }
+        reactor::sleep(gap).await;
+    }
+}
+
+// What the clocks and counters say at one moment: two of them make what a load has cost.
+
+/// At one moment.
+struct Snapshot {
+    at: Instant,
+    /// CPU time of this thread.
+    cpu: Duration,
+    /// How long it had to wait for one; zero where nobody tells.
+    waited: Duration,
+    server: Option<ServerClocks>,
+    /// Session by session.
+    told: Vec<Told>,
+}
+
+impl Snapshot {
+    async fn take(devices: &[Device], server: Option<&Server>) -> Snapshot {
+        let mut told = Vec::new();
+        for device in devices {
+            told.extend(device.told().await);
+        }
+        Snapshot {
+            at: reactor::now(),
+            cpu: cputime::thread(),
+            waited: cputime::thread_waited().unwrap_or_default(),
+            server: server.and_then(|server| server.clocks().ok()),
+            told,
+        }
+    }
+}
+
+// What several rounds of a load came to together.
+
+/// Sums over rounds, sessions and connections.
+pub(in crate::measure) struct Sum {
+    run: LoadRun,
+    /// How long was counted, and by how many sessions.
+    time: Duration,
+    session_time: Duration,
+    commands: u64,
+    parts: [Duration; PARTS],
+    stalled: Duration,
+    r2ts: u64,
+    under_way: Duration,
+    cpu: Duration,
+    waited: Duration,
+    digests: Option<Duration>,
+    server: Option<Duration>,
+    nops: Vec<Duration>,
+    /// How long the connections had anything to send or could not.
+    limited: Vec<(Duration, Duration)>,
+}
+
+/// Waiting, and the phases behind it.
+const PARTS: usize = 1 + Phase::ALL.len();
+
+impl Sum {
+    pub(in crate::measure) fn new(load: &Load, named: bool) -> Sum {
+        let run = LoadRun {
+            load: *load,
+            named,
+            bytes_per_s: Vec::new(),
+            service: Histogram::default(),
+            under_way: 0.0,
+            parts: Parts::default(),
+            window_stalled: 0.0,
+            r2ts_per_command: 0.0,
+            busy_answers: 0,
+            errors: 0,
+            first_failure: None,
+            nop: Known::Unknown("there was no time to ask".to_owned()),
+            paths: Vec::new(),
+            beside: Vec::new(),
+            client_busy: 0.0,
+            client_waited: 0.0,
+            client_digests: None,
+            server_busy: None,
+        };
+        Sum {
+            run,
+            time: Duration::ZERO,
+            session_time: Duration::ZERO,
+            commands: 0,
+            parts: [Duration::ZERO; PARTS],
+            stalled: Duration::ZERO,
+            r2ts: 0,
+            under_way: Duration::ZERO,
+            cpu: Duration::ZERO,
+            waited: Duration::ZERO,
+            digests: None,
+            server: None,
+            nops: Vec::new(),
+            limited: Vec::new(),
+        }
+    }
+
+    /// Whether it came to nothing at all, so that it is not worth another round.
+    pub(in crate::measure) fn is_hopeless(&self) -> bool {
+        self.run.errors > 0 && self.run.service.is_empty()
+    }
+
+    /// A round failed as a whole.
+    pub(in crate::measure) fn fail(&mut self, why: String) {
+        self.run.errors += 1;
+        self.run.first_failure.get_or_insert(why);
+    }
+
+    /// A round came to an end: its rate, in bytes a second.
+    fn add(&mut self, round: Round) -> f64 {
+        let Round { run, clocks, nops } = round;
+        if let Some((before, after)) = clocks {
+            self.add_clocks(&before, &after);
+        }
+        self.nops.extend(nops);
+        let flow = match self.run.load.direction {
+            Direction::Read => &run.reads,
+            Direction::Write => &run.writes,
+        };
+        self.run.service = self.run.service.merged(&flow.service);
+        let rate = run.bytes_per_s();
+        self.run.bytes_per_s.push(rate);
+        self.run.errors += run.errors;
+        if let Some(failure) = run.first_failure {
+            self.run.first_failure.get_or_insert(failure);
+        }
+        rate
+    }
+
+    fn add_clocks(&mut self, before: &Snapshot, after: &Snapshot) {
+        let time = after.at.saturating_duration_since(before.at);
+        self.time += time;
+        self.cpu += after.cpu.saturating_sub(before.cpu);
+        self.waited += after.waited.saturating_sub(before.waited);
+        if let (Some(after), Some(before)) = (&after.server, &before.server) {
+            *self.server.get_or_insert_default() += after.busiest_since(before);
+        }
+        for (after, before) in after.told.iter().zip(&before.told) {
+            self.session_time += time;
+            if let (Some(after), Some(before)) = (&after.session, &before.session) {
+                self.add_session(&after.since(before));
+            }
+            self.add_paths(&after.connections, &before.connections);
+        }
+    }
+
+    fn add_session(&mut self, since: &Statistics) {
+        let class: &ClassStatistics = match self.run.load.direction {
+            Direction::Read => &since.read,
+            Direction::Write => &since.write,
+        };
+        self.commands += class.latency.count();
+        let phases = Phase::ALL.map(|phase| class.phase(phase).sum());
+        let parts = std::iter::once(class.waiting.sum()).chain(phases);
+        self.parts.iter_mut().zip(parts).for_each(|(sum, part)| *sum += part);
+        self.under_way += class.latency.sum().saturating_sub(class.waiting.sum());
+        self.stalled += since.counters.window_stalled;
+        self.r2ts += since.counters.r2ts;
+        self.run.busy_answers += since.incidents.busy + since.incidents.task_set_full;
+        if since.digests.bytes > 0 {
+            *self.digests.get_or_insert_default() += since.digests.estimate();
+        }
+    }
+
+    fn add_paths(&mut self, after: &[ConnectionStatistics], before: &[ConnectionStatistics]) {
+        for now in after {
+            let Some(earlier) =
+                before.iter().find(|earlier| earlier.cid == now.cid && earlier.local == now.local)
+            else {
+                continue;
+            };
+            let (Some(path), Some(earlier)) = (&now.path, &earlier.path) else { continue };
+            let place = self.run.paths.iter().position(|path| path.cid == now.cid.0).unwrap_or_else(|| {
+                self.run.paths.push(PathUnderLoad { cid: now.cid.0, ..PathUnderLoad::default() });
+                self.limited.push(Default::default());
+                self.run.paths.len() - 1
+            });
+            add_path(&mut self.run.paths[place], path, earlier);
+            let since = |of: fn(&PathInfo) -> Option<Duration>| {
+                of(path).unwrap_or_default().saturating_sub(of(earlier).unwrap_or_default())
+            };
+            self.limited[place].0 += since(|path| path.limited_by_receiver);
+            self.limited[place].1 += since(|path| path.limited_by_send_buffer);
+        }
+    }
+
+    pub(in crate::measure) fn finish(mut self) -> LoadRun {
+        self.count_requests();
+        let Sum { mut run, .. } = self;
+        let share = |part: Duration, whole: Duration| match whole.is_zero() {
+            true => 0.0,
+            false => part.as_secs_f64() / whole.as_secs_f64(),
+        };
+        let each = |part: Duration| match self.commands {
+            0 => 0.0,
+            commands => part.as_secs_f64() * 1e6 / commands as f64,
+        };
+        let [waiting, queued, sending, r2t, answer, data, status] = self.parts.map(each);
+        run.parts = Parts {
+            waiting_us: waiting,
+            queued_us: queued,
+            sending_us: sending,
+            r2t_us: r2t,
+            answer_us: answer,
+            data_us: data,
+            status_us: status,
+        };
+        // Those under way at the ends of the time count as a whole, which is much where they take long.
+        run.under_way = share(self.under_way, self.time).min(f64::from(run.load.depth));
+        run.window_stalled = share(self.stalled, self.session_time).min(1.0);
+        run.r2ts_per_command = if self.commands == 0 { 0.0 } else { self.r2ts as f64 / self.commands as f64 };
+        run.client_busy = share(self.cpu, self.time);
+        run.client_waited = share(self.waited, self.time);
+        run.client_digests = self.digests.map(|digests| share(digests, self.time));
+        run.server_busy = self.server.map(|server| share(server, self.time));
+        for (path, (receiver, buffer)) in run.paths.iter_mut().zip(self.limited) {
+            path.limited_by_receiver = share(receiver, self.time);
+            path.limited_by_send_buffer = share(buffer, self.time);
+        }
+        if let Some(timed) = Timed::of(&self.nops) {
+            run.nop = Known::Measured(timed);
+        }
+        run
+    }
+}
+
+impl Sum {
+    /// What no initiator has counted is known of the requests as a whole: how long they took, and so how many were under way.
+    fn count_requests(&mut self) {
+        let service = &self.run.service;
+        if self.commands > 0 || service.is_empty() {
+            return;
+        }
+        let all_ns: u128 = service.0.iter().map(|(ns, count)| u128::from(*ns) * u128::from(*count)).sum();
+        let all = Duration::from_nanos(u64::try_from(all_ns).unwrap_or(u64::MAX));
+        self.commands = service.count();
+        self.under_way = all;
+        self.parts[ANSWER] = all;
+    }
+}
+
+/// Of the parts, the way and the server.
+const ANSWER: usize = 4;
+
+/// Counts of this round, and states at its end.
+fn add_path(sum: &mut PathUnderLoad, now: &PathInfo, earlier: &PathInfo) {
+    let long = |of: fn(&PathInfo) -> Option<u64>| Some(of(now)?.saturating_sub(of(earlier)?));
+    // Counters of 32 bits may have passed their end.
+    let short = |of: fn(&PathInfo) -> Option<u32>| Some(u64::from(of(now)?.wrapping_sub(of(earlier)?)));
+    let add = |sum: &mut Option<u64>, more: Option<u64>| {
+        if let Some(more) = more {
+            *sum.get_or_insert_default() += more;
+        }
+    };
+    sum.sent_bytes += long(|path| path.sent_bytes).unwrap_or_default();
+    sum.received_bytes += long(|path| path.received_bytes).unwrap_or_default();
+    add(&mut sum.segments_in, short(|path| path.data_segments_in));
+    add(&mut sum.segments_out, short(|path| path.data_segments_out));
+    add(&mut sum.out_of_order_segments, short(|path| path.out_of_order_segments));
+    sum.retransmitted_segments += short(|path| Some(path.retransmissions)).unwrap_or_default();
+    sum.round_trip_us = now.round_trip.as_secs_f64() * 1e6;
+    sum.congestion_window_bytes = u64::from(now.congestion_window_segments) * u64::from(now.segment_bytes);
+    let most = |most: Option<u64>, now: Option<u32>| most.max(now.map(u64::from));
+    sum.peer_window_bytes = most(sum.peer_window_bytes, now.peer_window_bytes);
+    let own = now.own_window_bytes.or(Some(now.receive_space_bytes));
+    sum.own_window_bytes = most(sum.own_window_bytes, own);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn counters_that_passed_their_end_are_counted_on() {
+        let mut sum = PathUnderLoad::default();
+        let earlier =
+            PathInfo { data_segments_in: Some(u32::MAX - 4), retransmissions: 7, ..PathInfo::default() };
+        let now = PathInfo { data_segments_in: Some(5), retransmissions: 9, ..PathInfo::default() };
+        add_path(&mut sum, &now, &earlier);
+        add_path(&mut sum, &now, &earlier);
+        assert_eq!((sum.segments_in, sum.retransmitted_segments), (Some(20), 4));
+        assert_eq!(
+            (sum.segments_out, sum.out_of_order_segments),
+            (None, None),
+            "an old kernel does not tell"
+        );
+    }
+
+    #[test]
+    fn nothing_that_was_measured_is_nothing_and_no_nonsense() {
+        let load = Load {
+            direction: Direction::Read,
+            block_bytes: 4096,
+            depth: 1,
+            sessions: 1,
+            random: true,
+            durable: false,
+        };
+        let mut sum = Sum::new(&load, true);
+        sum.fail("the session was lost".to_owned());
+        assert!(sum.is_hopeless());
+        let run = sum.finish();
+        let numbers =
+            [run.under_way, run.window_stalled, run.r2ts_per_command, run.client_busy, run.parts.r2t_us];
+        assert_eq!(numbers, [0.0; 5]);
+        assert_eq!(run.first_failure.as_deref(), Some("the session was lost"));
+    }
+}

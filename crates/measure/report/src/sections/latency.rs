@@ -1,0 +1,395 @@
+//! Latency: against load, as a distribution, and over the time of a run.
+
+use bench::plan::{Order, Step};
+use bench::record::{Flow, Histogram, Record, Run};
+use readable::figures::{counted, latency, latency_tick, megabytes, round, short, significant};
+use stats::steady;
+use stats::steady::Window;
+
+use crate::Report;
+use crate::chart::{Axis, Band, Curve, Look, Plot, Point, Scale, nines};
+use crate::document::{Block, Section, Table};
+use crate::sections::clients;
+use crate::series::{Moment, over_time, thinned};
+use crate::summary::{CellSummary, Convergence, Latencies, Over, convergence};
+use crate::views::{Series, asked_rate, interval, latencies, load, over_load, whole};
+
+/// Latency against load: what more requests at once bring, and what they cost.
+pub(super) fn load_section(report: &Report<'_>) -> Option<Section> {
+    let all = over_load(&report.summaries);
+    let (open, closed): (Vec<_>, Vec<_>) =
+        all.into_iter().partition(|series| asked_rate(&series.cells[0].cell).is_some());
+    let mut blocks = Vec::new();
+    if !closed.is_empty() {
+        let says = "Each point is a depth; to the right is better, up is worse. Where the p99 climbs and the rate does not, \
+                    more requests at once only wait.";
+        blocks.push(load_figure(&closed, "Latency against requests a second, closed loop", says));
+        blocks.extend(clients::sentences(&report.summaries, Over::Depth));
+    }
+    if !open.is_empty() {
+        let says = "Each point is a rate that was asked for. Latency is response time, from when a request was meant to be \
+                    made: what a stall keeps from being made counts.";
+        blocks.push(load_figure(&open, "Latency against requests a second, open loop", says));
+    }
+    (!blocks.is_empty()).then_some(Section { id: "load", title: "Latency against load", blocks })
+}
+
+fn load_figure(series: &[Series<'_>], title: &str, says: &str) -> Block {
+    let curves: Vec<Curve> = series
+        .iter()
+        .enumerate()
+        .flat_map(|(index, series)| {
+            [
+                load_curve(index, series, "p50", Look::Measured, |times| times.p50_us),
+                load_curve(index, series, "p99", Look::Companion, |times| times.p99_us),
+            ]
+        })
+        .collect();
+    let points = || curves.iter().flat_map(|curve| &curve.points);
+    let rates: Vec<f64> = points().map(|point| point.x).collect();
+    let plot = Plot {
+        title: title.to_owned(),
+        x: Axis { title: "requests a second (IOPS)", scale: Scale::from_zero_or_log(&rates), tick: short },
+        y: Axis { title: "latency", scale: Scale::log10(points().map(|point| point.y)), tick: latency_tick },
+        curves,
+        bands: Vec::new(),
+    };
+    Block::Plot(Box::new(plot), says.to_owned(), Some(load_table(series)))
+}
+
+fn load_curve(
+    index: usize,
+    series: &Series<'_>,
+    name: &str,
+    look: Look,
+    quantile: fn(&Latencies) -> f64,
+) -> Curve {
+    let point = |summary: &&CellSummary| {
+        let us = quantile(latencies(summary));
+        let says = format!(
+            "{}, {}: {} IOPS, {name} {}",
+            series.name,
+            load(summary),
+            significant(summary.iops.median),
+            latency(us)
+        );
+        Point::exact(summary.iops.median, us, says)
+    };
+    let points = series.cells.iter().map(point).collect();
+    Curve { name: format!("{} {name}", series.name), look, colour: index, points }
+}
+
+fn load_table(series: &[Series<'_>]) -> Table {
+    let mut table = Table::of(
+        "",
+        &["series", "load", "#under way", "#IOPS", "#95 % interval", "#MB/s", "#p50", "#p99", "#p99.9"],
+    );
+    for (name, summary) in series.iter().flat_map(|s| s.cells.iter().map(move |summary| (&s.name, summary))) {
+        let times = latencies(summary);
+        table.row([
+            name.clone(),
+            load(summary),
+            significant(summary.under_way),
+            significant(summary.iops.median),
+            interval(summary.iops, significant),
+            megabytes(summary.bytes_per_s.median),
+            latency(times.p50_us),
+            latency(times.p99_us),
+            latency(times.p999_us),
+        ]);
+    }
+    table
+}
+
+// How latencies are spread: each nine of the requests has as much room as the one before.
+
+/// More curves than this cannot be told apart.
+const PERCENTILES_CURVES_MAX: usize = 6;
+
+pub(super) fn percentiles_section(report: &Report<'_>) -> Option<Section> {
+    let seen = |summary: &&CellSummary| summary.runs > 0 && latencies(summary).max_us > 0.0;
+    let all: Vec<&CellSummary> = report.summaries.iter().filter(seen).collect();
+    // Where there is a response time, each cell has two curves.
+    let most = if all.iter().any(|summary| summary.response.is_some()) {
+        PERCENTILES_CURVES_MAX / 2
+    } else {
+        PERCENTILES_CURVES_MAX
+    };
+    let chosen = percentiles_chosen(&all, most);
+    let curves: Vec<Curve> =
+        chosen.iter().enumerate().flat_map(|(n, cell)| curves(report, n, cell)).collect();
+    if curves.is_empty() {
+        return None;
+    }
+    let points = || curves.iter().flat_map(|curve| &curve.points);
+    let count = points().map(|point| nines(point.x)).fold(1.0, f64::max).ceil();
+    let plot = Plot {
+        title: "Latency percentiles".to_owned(),
+        x: Axis { title: "share of requests", scale: Scale::Nines { count }, tick: share },
+        y: Axis { title: "latency", scale: Scale::log10(points().map(|point| point.y)), tick: latency_tick },
+        curves,
+        bands: Vec::new(),
+    };
+    let mut says = "A curve that stays flat to the right has no outliers.".to_owned();
+    if chosen.len() < all.len() {
+        says += " Only some cells are drawn, the first and the last of a series before others; the table has all.";
+    }
+    if chosen.iter().any(|summary| summary.response.is_some()) {
+        says +=
+            " Response time runs from when a request was meant to be made, service time from when it was.";
+    }
+    let block = Block::Plot(Box::new(plot), says, Some(percentiles_table(&all)));
+    Some(Section { id: "percentiles", title: "Latency percentiles", blocks: vec![block] })
+}
+
+/// All cells, or the first and the last of each series, or the first of each, as far as there is room.
+fn percentiles_chosen<'a>(all: &[&'a CellSummary], most: usize) -> Vec<&'a CellSummary> {
+    if all.len() <= most {
+        return all.to_vec();
+    }
+    let series = |summary: &CellSummary| summary.cell.series.clone();
+    let is_first = |n: usize| all[..n].iter().all(|other| series(other) != series(all[n]));
+    let is_last = |n: usize| all[n + 1..].iter().all(|other| series(other) != series(all[n]));
+    let first: Vec<usize> = (0..all.len()).filter(|n| is_first(*n)).collect();
+    let ends: Vec<usize> = (0..all.len()).filter(|n| is_first(*n) || is_last(*n)).collect();
+    let few = if ends.len() <= most { ends } else { first };
+    few.into_iter().take(most).map(|n| all[n]).collect()
+}
+
+fn curves(report: &Report<'_>, colour: usize, summary: &CellSummary) -> Vec<Curve> {
+    let name = &summary.cell.name;
+    let service = merged(report.record, name, |flow| &flow.service);
+    let mut curves = Vec::new();
+    if summary.response.is_some() {
+        let response = merged(report.record, name, |flow| &flow.response);
+        curves.push(percentiles_curve(&format!("{name}, response"), Look::Measured, colour, &response));
+        curves.push(percentiles_curve(&format!("{name}, service"), Look::Companion, colour, &service));
+    } else {
+        curves.push(percentiles_curve(name, Look::Measured, colour, &service));
+    }
+    curves.retain(|curve| !curve.points.is_empty());
+    curves
+}
+
+/// The latencies of all runs of a cell, both directions together.
+fn merged(record: &Record, cell: &str, of: fn(&Flow) -> &Histogram) -> Histogram {
+    let runs = record.runs.iter().filter(|run| run.cell == cell).flat_map(|run| &run.clients);
+    let both = |run: &Run| of(&run.reads).merged(of(&run.writes));
+    runs.fold(Histogram::default(), |all, client| all.merged(&both(&client.run)))
+}
+
+/// Points at quantiles that lie evenly on the axis, as far as there are requests to tell them apart.
+fn percentiles_curve(name: &str, look: Look, colour: usize, histogram: &Histogram) -> Curve {
+    const FINEST: f64 = 6.0;
+    let most = (histogram.count() as f64).max(1.0).log10().min(FINEST);
+    let steps = (most * 8.0).floor() as i32;
+    let point = |step: i32| {
+        let share = 1.0 - 10_f64.powf(-f64::from(step) / 8.0);
+        let us = histogram.quantile_ns(share) as f64 / 1e3;
+        Point::exact(share, us, format!("{name}: {} took at most {}", self::share(share), latency(us)))
+    };
+    let points = if histogram.is_empty() {
+        Vec::new()
+    } else {
+        (0..=steps).map(point).filter(|p| p.y > 0.0).collect()
+    };
+    Curve { name: name.to_owned(), look, colour, points }
+}
+
+fn share(share: f64) -> String {
+    let percent = share * 100.0;
+    match percent {
+        percent if percent < 99.0 => format!("{} %", round(percent)),
+        percent => {
+            let digits = (nines(share) - 2.0).round().max(0.0) as usize;
+            format!("{percent:.digits$} %")
+        }
+    }
+}
+
+fn percentiles_table(all: &[&CellSummary]) -> Table {
+    let columns = ["cell", "load", "#mean", "#p50", "#p90", "#p99", "#p99.9", "#p99.99", "#longest"];
+    let mut table = Table::of("", &columns);
+    for summary in all {
+        let times = latencies(summary);
+        let values = [
+            times.mean_us,
+            times.p50_us,
+            times.p90_us,
+            times.p99_us,
+            times.p999_us,
+            times.p9999_us,
+            times.max_us,
+        ];
+        table.row([summary.cell.name.clone(), load(summary)].into_iter().chain(values.map(latency)));
+    }
+    table.folded(all.len() > 20)
+}
+
+// How it went over time: samples within runs, and rounds on their way to the steady state.
+
+/// More curves than this cannot be told apart.
+const TIMES_CURVES_MAX: usize = 6;
+
+pub(super) fn times_section(report: &Report<'_>) -> Option<Section> {
+    let mut blocks: Vec<Block> = report.record.suite.steps.iter().filter_map(|s| rounds(report, s)).collect();
+    let runs = times_chosen(report);
+    if !runs.is_empty() {
+        let says = format!(
+            "{} of the record that began {}, without its warm-up; the band goes from the least to the most of the samples \
+             that share a point.",
+            shown(report, &runs),
+            report.record.begun
+        );
+        blocks.push(times_figure(&runs, "throughput in MB/s", &says, |moment| moment.bytes_per_s / 1e6));
+        if runs.iter().any(|(_, moments)| moments.iter().any(|moment| moment.p99_us > 0.0)) {
+            blocks.push(times_figure(&runs, "p99 latency", "", |moment| moment.p99_us));
+        }
+    }
+    (!blocks.is_empty()).then_some(Section { id: "times", title: "Over time", blocks })
+}
+
+/// One run of each of a few cells: those that have something to show first, then the others from the first on.
+fn times_chosen<'a>(report: &'a Report<'_>) -> Vec<(&'a str, Vec<Moment>)> {
+    let flagged = report.summaries.iter().filter(|summary| !summary.flags.is_empty());
+    let series_ends = report.summaries.iter().enumerate().filter(|(n, summary)| {
+        report.summaries.get(n + 1).is_none_or(|next| next.cell.series != summary.cell.series)
+    });
+    let mut names: Vec<&str> = Vec::new();
+    for summary in flagged.chain(series_ends.map(|(_, summary)| summary)).chain(&report.summaries) {
+        if names.len() < TIMES_CURVES_MAX && !names.contains(&summary.cell.name.as_str()) {
+            names.push(&summary.cell.name);
+        }
+    }
+    let run = |name: &'a str| {
+        let run = report.record.runs.iter().rev().find(|run| run.cell == name)?;
+        Some((name, over_time(run)))
+    };
+    names.into_iter().filter_map(run).filter(|(_, moments)| moments.len() > 1).collect()
+}
+
+/// Which run of each cell is drawn: the last, by its number among the cell's.
+fn shown(report: &Report<'_>, drawn: &[(&str, Vec<Moment>)]) -> String {
+    let count = |name: &str| report.record.runs.iter().filter(|run| run.cell == name).count();
+    let counts: Vec<usize> = drawn.iter().map(|(name, _)| count(name)).collect();
+    match counts.split_first() {
+        Some((first, others)) if others.iter().all(|count| count == first) => {
+            format!("Run {first} of {first} of each cell")
+        }
+        _ => {
+            let each = drawn.iter().zip(&counts);
+            let each = each.map(|((name, _), count)| format!("{name}: run {count} of {count}"));
+            each.collect::<Vec<_>>().join(", ")
+        }
+    }
+}
+
+fn times_figure(
+    runs: &[(&str, Vec<Moment>)],
+    title: &'static str,
+    says: &str,
+    value: fn(&Moment) -> f64,
+) -> Block {
+    /// As many as a chart is wide, by far: more points only make the file longer.
+    const POINTS_MAX: usize = 200;
+    let is_latency = title.contains("latency");
+    let say =
+        |value: f64| if is_latency { latency(value) } else { format!("{} MB/s", megabytes(value * 1e6)) };
+    let curve = |(index, (name, moments)): (usize, &(&str, Vec<Moment>))| {
+        let series: Vec<(f64, f64)> = moments.iter().map(|moment| (moment.at_s, value(moment))).collect();
+        let mut points = thinned(&series, POINTS_MAX);
+        for point in &mut points {
+            point.says = format!("{name}, {} s: {}", round(point.x), say(point.y));
+        }
+        Curve { name: (*name).to_owned(), look: Look::Fine, colour: index, points }
+    };
+    let curves: Vec<Curve> = runs.iter().enumerate().map(curve).collect();
+    let points = || curves.iter().flat_map(|curve| &curve.points);
+    let values: Vec<f64> = points().map(|point| point.high).collect();
+    let end = points().map(|point| point.x).fold(0.0, f64::max);
+    let y = if is_latency {
+        let lows = points().map(|point| point.low).filter(|low| *low > 0.0);
+        Axis { title, scale: Scale::log10(lows.chain(values.iter().copied())), tick: latency_tick }
+    } else {
+        let means: Vec<f64> = points().map(|point| point.y).chain(values).collect();
+        Axis { title, scale: Scale::from_zero_or_log(&means), tick: short }
+    };
+    let plot = Plot {
+        title: format!("Over time: {title}"),
+        x: Axis { title: "time in s", scale: Scale::over(0.0, end), tick: round },
+        y,
+        curves,
+        bands: Vec::new(),
+    };
+    Block::Plot(Box::new(plot), says.to_owned(), None)
+}
+
+/// The tracked cell from round to round, with the window that counts and what it may differ by.
+fn rounds(report: &Report<'_>, step: &Step) -> Option<Block> {
+    let Step::Measure { order: Order::SteadyRounds { tracked, rounds_max }, .. } = step else { return None };
+    let mut steps = convergence(report.record).into_iter();
+    let Convergence { iops: rates, window, .. } = steps.find(|rounds| rounds.tracked == *tracked)?;
+    if rates.len() < 2 {
+        return None;
+    }
+    let point = |(n, rate): (usize, &f64)| {
+        let says = format!("round {}: {} IOPS", n + 1, significant(*rate));
+        Point::exact((n + 1) as f64, *rate, says)
+    };
+    let mut curves = vec![Curve {
+        name: tracked.clone(),
+        look: Look::Measured,
+        colour: 0,
+        points: rates.iter().enumerate().map(point).collect(),
+    }];
+    let mut bands = Vec::new();
+    if let Some(window) = &window {
+        curves.extend(around(window));
+        let (from, to) = ends(window);
+        bands.push(Band { from, to, name: "steady-state window".to_owned() });
+    }
+    let most = curves.iter().flat_map(|curve| &curve.points).map(|point| point.y);
+    let plot = Plot {
+        title: format!("Rounds of {tracked}"),
+        x: Axis { title: "round", scale: Scale::over(1.0, rates.len() as f64), tick: whole },
+        y: Axis { title: "requests a second (IOPS)", scale: Scale::from_zero(most), tick: short },
+        curves,
+        bands,
+    };
+    let run = format!("{} of at most {rounds_max} of {tracked} were run.", counted(rates.len(), "round"));
+    let says = window.map_or(run.clone(), |window| format!("{run} {}", judged(&window)));
+    Some(Block::Plot(Box::new(plot), says, None))
+}
+
+/// The mean of a window, what it may differ by, and the line fitted to it.
+fn around(window: &Window) -> [Curve; 4] {
+    let (first, last) = ends(window);
+    let line = |name: &str, from: f64, to: f64| Curve {
+        name: name.to_owned(),
+        look: Look::Limit,
+        colour: 0,
+        points: vec![Point::exact(first, from, String::new()), Point::exact(last, to, String::new())],
+    };
+    let level = |name: &str, factor: f64| line(name, window.mean * factor, window.mean * factor);
+    let rise = window.line.slope * (steady::WINDOW - 1) as f64;
+    let trend = line("trend", window.mean - rise / 2.0, window.mean + rise / 2.0);
+    [level("+10 %", 1.1), level("mean", 1.0), level("-10 %", 0.9), trend]
+}
+
+/// Rounds are counted from 1 where people read them.
+fn ends(window: &Window) -> (f64, f64) {
+    ((window.first + 1) as f64, (window.first + steady::WINDOW) as f64)
+}
+
+fn judged(window: &Window) -> String {
+    format!(
+        "In the last {} the largest differs from the smallest by {} % of the mean (SNIA allows {} %), and the fitted line rises \
+         or falls by {} % (allowed: {} %): {}.",
+        steady::WINDOW,
+        significant(window.range_percent),
+        steady::RANGE_PERCENT_MAX,
+        significant(window.excursion_percent),
+        steady::EXCURSION_PERCENT_MAX,
+        if window.is_steady() { "steady" } else { "not steady" }
+    )
+}

@@ -1,0 +1,195 @@
+//! What is seen at the end of a suite: the best numbers, every cell, and what is to be thought of them. Nothing is cut: text
+//! wraps, and a terminal that is too narrow for all columns loses some as a whole, which are named.
+
+use bench::plan::{Part, Way};
+use readable::figures::{bar, grouped, latency, megabytes, size};
+use readable::table::{Align, Column, fitted, hanging, wrapped};
+
+use crate::document::Verdict;
+use crate::loads::Loads;
+use crate::markup::is_hidden;
+use crate::summary::CellSummary;
+use crate::views::{latencies, load, plus_minus};
+use crate::wan::{Row, Wan};
+use crate::{Report, sections};
+
+/// Longer lines are hard to read, however wide a terminal is.
+const WIDTH_MAX: usize = 100;
+/// Less than this no table fits in.
+const WIDTH_MIN: usize = 60;
+
+/// The columns that are used of a terminal of so many.
+pub(super) fn used(width: usize) -> usize {
+    width.clamp(WIDTH_MIN, WIDTH_MAX)
+}
+
+/// The summary, for a terminal of so many columns.
+pub(super) fn summary(report: &Report<'_>, width: usize) -> String {
+    let width = used(width);
+    let verdict = sections::verdict(report);
+    let table = match &report.wan {
+        Some(wan) => distance_table(wan, width),
+        None => table(&report.summaries, width),
+    };
+    let title = wrapped(&sections::title(report), width);
+    let loads = Loads::of(report).map(|loads| beside_published(&loads, width)).unwrap_or_default();
+    let parts = [title, headlines(&verdict, width), table, loads, trust(&verdict, width)];
+    let parts: Vec<Vec<String>> = parts.into_iter().filter(|part| !part.is_empty()).collect();
+    printed(&parts.join(&String::new()))
+}
+
+/// Lines as they are printed, without anything that moves a cursor.
+pub(super) fn printed(lines: &[String]) -> String {
+    let clean = |line: &str| -> String {
+        line.trim_end().chars().map(|letter| if is_hidden(letter) { '?' } else { letter }).collect()
+    };
+    lines.iter().map(|line| clean(line) + "\n").collect()
+}
+
+fn headlines(verdict: &Verdict, width: usize) -> Vec<String> {
+    let columns = [Align::Left, Align::Right, Align::Left].map(|align| Column { align, rank: 0 });
+    let rows: Vec<[String; 3]> = verdict
+        .headlines
+        .iter()
+        .map(|headline| [headline.what.clone(), headline.value.clone(), headline.note.clone()])
+        .collect();
+    indented("  ", &["what", "value", "where"], &columns, &rows, width)
+}
+
+fn trust(verdict: &Verdict, width: usize) -> Vec<String> {
+    let mut lines = hanging(&format!("{} ", verdict.tone.sign()), &verdict.says, width);
+    lines.extend(verdict.reservations.iter().flat_map(|sentence| hanging("  - ", sentence, width)));
+    lines
+}
+
+/// Columns, with what is left out first where they do not all fit in.
+const COLUMNS: [(&str, Align, u8); 8] = [
+    ("cell", Align::Left, 0),
+    ("load", Align::Right, 4),
+    ("IOPS", Align::Right, 1),
+    ("MB/s", Align::Right, 0),
+    ("± %", Align::Right, 5),
+    ("p50", Align::Right, 3),
+    ("p99", Align::Right, 2),
+    ("", Align::Left, 6), // a bar
+];
+const BAR: usize = 10;
+
+fn table(summaries: &[CellSummary], width: usize) -> Vec<String> {
+    let measured: Vec<&CellSummary> = summaries.iter().filter(|summary| summary.runs > 0).collect();
+    if measured.is_empty() {
+        return Vec::new();
+    }
+    let most = measured.iter().map(|summary| summary.bytes_per_s.median).fold(0.0, f64::max);
+    let names = COLUMNS.map(|(name, ..)| name);
+    let mut rows = vec![names.map(str::to_owned)];
+    rows.extend(measured.iter().map(|summary| {
+        let times = latencies(summary);
+        let share = if most > 0.0 { summary.bytes_per_s.median / most } else { 0.0 };
+        [
+            summary.cell.name.clone(),
+            load(summary),
+            grouped(summary.iops.median.round() as u64),
+            megabytes(summary.bytes_per_s.median),
+            plus_minus(summary.iops),
+            latency(times.p50_us),
+            latency(times.p99_us),
+            bar(share, BAR),
+        ]
+    }));
+    indented("  ", &names, &COLUMNS.map(|(_, align, rank)| Column { align, rank }), &rows, width)
+}
+
+/// Rates and CPU loads, and those of the document.
+fn beside_published(loads: &Loads<'_>, width: usize) -> Vec<String> {
+    let head = format!("beside document {}", loads.document);
+    let names: Vec<&str> = std::iter::once(head.as_str()).chain(loads.cells.iter().copied()).collect();
+    let mut rows: Vec<Vec<String>> = vec![names.iter().map(|name| (*name).to_owned()).collect()];
+    rows.extend(
+        loads.rows.iter().map(|(name, values)| std::iter::once(name).chain(values).cloned().collect()),
+    );
+    let column = |at: usize| match at {
+        0 => Column { align: Align::Left, rank: 0 },
+        _ => Column { align: Align::Right, rank: u8::try_from(at).unwrap_or(u8::MAX) },
+    };
+    let columns: Vec<Column> = (0..names.len()).map(column).collect();
+    let mut lines = indented("  ", &names, &columns, &rows, width);
+    lines.extend(hanging("  ", &loads.note, width));
+    lines
+}
+
+/// A table behind an indent, and the names of the columns that it has no room for.
+pub(super) fn indented<R: AsRef<[String]>>(
+    indent: &str,
+    names: &[&str],
+    columns: &[Column],
+    rows: &[R],
+    width: usize,
+) -> Vec<String> {
+    let table = fitted(columns, rows, width.saturating_sub(indent.len()));
+    let mut lines: Vec<String> = table.rows.concat().iter().map(|line| format!("{indent}{line}")).collect();
+    lines.extend(table.note(names).iter().flat_map(|note| hanging(indent, note, width)));
+    lines
+}
+
+// The matrix of a WAN record in as many lines as there are: what 32 requests at once come to over each round trip, beside what
+// was published.
+
+/// A line for each length and way, many at once. Of the round trips the shortest and the longest are shown on any terminal.
+fn distance_table(wan: &Wan, width: usize) -> Vec<String> {
+    let measured: Vec<&Row> = wan.part(Part::Wan).filter(|row| row.measured.is_some()).collect();
+    let many = measured.iter().map(|row| row.asked.depth).max();
+    let mut trips: Vec<f64> = measured.iter().map(|row| row.setting.rtt_ms).collect();
+    trips.sort_by(f64::total_cmp);
+    trips.dedup();
+    let mut kinds: Vec<(Way, u32)> = measured
+        .iter()
+        .filter(|row| Some(row.asked.depth) == many)
+        .map(|row| (row.setting.way, row.asked.block_bytes))
+        .collect();
+    kinds.sort_unstable();
+    kinds.dedup();
+    if kinds.is_empty() {
+        return Vec::new();
+    }
+    let head = row("MB/s, measured (published)", trips.iter().map(|trip| format!("{trip} ms")));
+    let lines = kinds.into_iter().map(|(way, block_bytes)| {
+        let name = format!("{}, {} × {}", name(way), size(f64::from(block_bytes)), many.unwrap_or(0));
+        let cell = |trip: &f64| {
+            let is = |row: &&&Row| {
+                row.setting.way == way
+                    && row.asked.block_bytes == block_bytes
+                    && Some(row.asked.depth) == many
+                    && row.setting.rtt_ms == *trip
+            };
+            measured.iter().find(is).map(|row| cell(row)).unwrap_or_default()
+        };
+        row(&name, trips.iter().map(cell))
+    });
+    let rows: Vec<Vec<String>> = [head].into_iter().chain(lines).collect();
+    let names: Vec<&str> = rows[0].iter().map(String::as_str).collect();
+    let column = |at: usize| match at {
+        0 => Column { align: Align::Left, rank: 0 },
+        at => Column { align: Align::Right, rank: u8::from(at > 1 && at < trips.len()) },
+    };
+    let columns: Vec<Column> = (0..names.len()).map(column).collect();
+    indented("  ", &names, &columns, &rows, width)
+}
+
+fn name(way: Way) -> &'static str {
+    match way {
+        Way::Reads => "read",
+        Way::MostSolicited => "solicited write",
+        Way::MostUnsolicited => "unsolicited write",
+        Way::Tcp { .. } => "TCP",
+    }
+}
+
+fn cell(row: &Row) -> String {
+    let published = row.published.as_ref().map(|published| format!(" ({})", published.printed));
+    row.measured.map(megabytes).unwrap_or_default() + &published.unwrap_or_default()
+}
+
+fn row(name: &str, cells: impl Iterator<Item = String>) -> Vec<String> {
+    [name.to_owned()].into_iter().chain(cells).collect()
+}
