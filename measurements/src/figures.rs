@@ -4,8 +4,6 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::table::Cell;
-
 /// One figure of a run. CPU time is user and system time of all threads of a process, for each request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -78,8 +76,8 @@ impl Figure {
 }
 
 /// Adds what follows from the rate and the CPU time.
-pub(crate) fn complete(figures: &mut Figures, cell: &Cell) {
-    let bytes = cell.block_bytes as f64;
+pub(crate) fn complete(figures: &mut Figures, block_bytes: u64) {
+    let bytes = block_bytes as f64;
     let iops = figures.get(&Figure::Iops).copied();
     figures.extend(iops.map(|iops| (Figure::MbPerS, iops * bytes / 1e6)));
     let sides = [
@@ -123,6 +121,56 @@ pub(crate) fn middle(mut figures: Vec<f64>) -> Option<f64> {
     Some(f64::midpoint(*lower, *upper))
 }
 
+/// A goal and what was measured.
+#[derive(Debug)]
+pub(crate) struct Judged {
+    pub(crate) what: String,
+    pub(crate) found: f64,
+    pub(crate) bound: Bound,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Bound {
+    AtMost(f64),
+    AtLeast(f64),
+}
+
+impl Judged {
+    pub(crate) fn at_most(what: impl Into<String>, found: f64, limit: f64) -> Judged {
+        Judged { what: what.into(), found, bound: Bound::AtMost(limit) }
+    }
+
+    pub(crate) fn at_least(what: impl Into<String>, found: f64, limit: f64) -> Judged {
+        Judged { what: what.into(), found, bound: Bound::AtLeast(limit) }
+    }
+
+    /// Whether it was found.
+    pub(crate) fn is_reached(&self) -> bool {
+        match self.bound {
+            Bound::AtMost(limit) => self.found <= limit,
+            Bound::AtLeast(limit) => self.found >= limit,
+        }
+    }
+
+    pub(crate) fn row(&self) -> String {
+        let asked = match self.bound {
+            Bound::AtMost(limit) => format!("≤ {limit}"),
+            Bound::AtLeast(limit) => format!("≥ {limit}"),
+        };
+        let verdict = if self.is_reached() { "reached" } else { "**missed**" };
+        format!("| {} | {asked} | {:.3} | {verdict} |\n", self.what, self.found)
+    }
+}
+
+/// A row for each; nothing for none.
+pub(crate) fn rows(goals: &[Judged]) -> String {
+    if goals.is_empty() {
+        return String::new();
+    }
+    let head = "| goal | asked | found | |\n|---|---|---:|---|\n";
+    goals.iter().fold(head.to_owned(), |text, goal| text + &goal.row()) + "\n"
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -140,9 +188,8 @@ mod tests {
 
     #[test]
     fn bytes_and_shares_follow_from_the_rate() {
-        let cell = Cell::try_from("4 KiB random read, depth 1".to_owned()).expect("a cell");
         let mut figures = Figures::from([(Figure::Iops, 1e5), (Figure::ClientUsPerIo, 5.0)]);
-        complete(&mut figures, &cell);
+        complete(&mut figures, 4096);
         assert_eq!((figures[&Figure::MbPerS], figures[&Figure::ClientBusy]), (409.6, 50.0));
         assert_eq!(figures[&Figure::IopsPerClientCpu], 2e5);
         assert_eq!(figures.get(&Figure::ServerBusy), None);

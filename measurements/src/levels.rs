@@ -7,11 +7,13 @@ use anyhow::{Context, Result, ensure};
 use serde_json::json;
 use xtask::{process, workspace};
 
-use crate::page::Judged;
-use crate::runner::{Found, Options};
+use crate::figures::Judged;
+use crate::runner::{Found, Options, Part};
 use crate::server::Site;
 
-pub(crate) fn measure(_: &Site, options: &Options) -> Result<Found> {
+pub(crate) const PARTS: [Part; 1] = [("levels", measure)];
+
+fn measure(_: &Site, options: &Options) -> Result<Found> {
     let (build, folder): (&[&str], _) =
         if options.quick { (&[], "debug") } else { (&["--profile", workspace::SHIPPED], workspace::SHIPPED) };
     let words = ["build", "--package", "linerate-raid", "--example", "device"];

@@ -5,66 +5,6 @@ use std::io::ErrorKind;
 
 use anyhow::{Context, Result};
 use rustix::io::Errno;
-use serde::Serialize;
-use xtask::process;
-use xtask::serving::istgt::Istgt;
-use xtask::serving::nbd::Nbd;
-use xtask::serving::tgt::Tgt;
-
-use crate::scene::World;
-use crate::server::Site;
-
-/// The setting of a measurement.
-#[derive(Debug, Default, Serialize)]
-pub(crate) struct Setting {
-    pub(crate) machine: String,
-    pub(crate) kernel: String,
-    /// What else the machine did when it began, in processes that want to run (the load average of a minute).
-    pub(crate) load: f64,
-    pub(crate) congestion: String,
-    pub(crate) rounds: usize,
-    pub(crate) seconds: f64,
-    pub(crate) tgt: String,
-    pub(crate) istgt: String,
-    /// nbdkit and qemu-nbd.
-    pub(crate) nbd: String,
-    /// Empty if it is missing.
-    pub(crate) fio: String,
-    /// Of the scene's cluster, if it has one.
-    pub(crate) ceph: String,
-}
-
-impl Setting {
-    /// Looks around, and warns if the machine is not ours alone.
-    pub(crate) fn look(site: &Site, rounds: usize, seconds: f64) -> Setting {
-        let (load, namespace) = (load(), &site.namespace);
-        println!("network namespace {}: {}", namespace.name, namespace.congestion);
-        if load > 0.5 {
-            println!("note: something else is running here (load {load:.1}); these figures will be too low");
-        }
-        Setting {
-            machine: machine(),
-            kernel: kernel(),
-            load,
-            congestion: namespace.congestion.clone(),
-            rounds,
-            seconds,
-            tgt: Tgt::version(),
-            istgt: Istgt::version(),
-            nbd: Nbd::versions(),
-            fio: process::run(&site.fio, &["--version"]).unwrap_or_default().trim().to_owned(),
-            ceph: site.world.as_ref().and_then(World::ceph_version).unwrap_or_default(),
-        }
-    }
-
-    /// A line for the page.
-    pub(crate) fn line(&self) -> String {
-        format!(
-            "Machine: {}, Linux {}; load before the first round {:.2}.\n\n",
-            self.machine, self.kernel, self.load
-        )
-    }
-}
 
 /// Its cores and what they are.
 pub(crate) fn machine() -> String {
@@ -84,7 +24,7 @@ fn processor() -> String {
 }
 
 /// The load average of the last minute.
-fn load() -> f64 {
+pub(crate) fn load() -> f64 {
     let text = fs::read_to_string("/proc/loadavg").unwrap_or_default();
     text.split(' ').next().and_then(|minute| minute.parse().ok()).unwrap_or(0.0)
 }

@@ -3,15 +3,16 @@
 //!
 //! A command that has goals ends with a non-zero exit code if one was missed.
 
+mod cell;
 mod changes;
 mod client;
 mod diagnosis;
 mod figures;
 mod levels;
-mod lot;
 mod machine;
 mod page;
 mod pauses;
+mod random;
 mod runner;
 mod scale;
 mod scene;
@@ -77,35 +78,35 @@ enum Command {
     Pauses(pauses::Options),
     /// Takes a core for a part of the time (for diagnose-matrix)
     #[command(hide = true)]
-    Burn(diagnosis::burn::Options),
+    Burn(diagnosis::disturb::BurnOptions),
     /// Stands in front of a target and sends what it says in pieces (for diagnose-matrix)
     #[command(hide = true)]
-    Forward(diagnosis::forward::Options),
+    Forward(diagnosis::disturb::ForwardOptions),
 }
 
 fn main() -> ExitCode {
     let outcome = match Arguments::parse().command {
-        Command::Peers(options) => runner::run("peers", &options),
-        Command::Nbd(options) => runner::run("nbd", &options),
-        Command::Clients(options) => runner::run("clients", &options),
-        Command::Digests(options) => runner::run("digests", &options),
-        Command::Scale(options) => runner::run("scale", &options),
-        Command::Fio(options) => runner::run("fio", &options),
-        Command::Volumes(options) => runner::run("volumes", &options),
-        Command::Raid(options) => runner::run("raid", &options),
-        Command::Rbd(options) => runner::run("rbd", &options),
-        Command::Cern(options) => runner::run("cern", &options),
-        Command::Hyperscsi(options) => runner::run("hyperscsi", &options),
-        Command::Gateway(options) => runner::run("gateway", &options),
-        Command::Failover(options) => runner::run("failover", &options),
+        Command::Peers(options) => runner::run("peers", &options, &[]),
+        Command::Nbd(options) => runner::run("nbd", &options, &[]),
+        Command::Clients(options) => runner::run("clients", &options, &[]),
+        Command::Digests(options) => runner::run("digests", &options, &[]),
+        Command::Scale(options) => runner::run("scale", &options, &scale::PARTS),
+        Command::Fio(options) => runner::run("fio", &options, &[]),
+        Command::Volumes(options) => runner::run("volumes", &options, &[]),
+        Command::Raid(options) => runner::run("raid", &options, &levels::PARTS),
+        Command::Rbd(options) => runner::run("rbd", &options, &[]),
+        Command::Cern(options) => runner::run("cern", &options, &[]),
+        Command::Hyperscsi(options) => runner::run("hyperscsi", &options, &[]),
+        Command::Gateway(options) => runner::run("gateway", &options, &[]),
+        Command::Failover(options) => runner::run("failover", &options, &[]),
         Command::Suites(options) => suites::run(&options),
         Command::DiagnoseMatrix(options) => diagnosis::run(&options),
         Command::Wan(options) => wan::run(&options),
         Command::Soak(options) => soak::run(&options),
         Command::Changes(options) => changes::run(&options),
         Command::Pauses(options) => pauses::run(&options).map(|()| Verdict::Holds),
-        Command::Burn(options) => Ok(diagnosis::burn::run(&options)),
-        Command::Forward(options) => diagnosis::forward::run(&options),
+        Command::Burn(options) => Ok(diagnosis::disturb::burn(&options)),
+        Command::Forward(options) => diagnosis::disturb::forward(&options),
     };
     match outcome {
         Ok(Verdict::Holds) => ExitCode::SUCCESS,

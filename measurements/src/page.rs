@@ -4,11 +4,71 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 
 use anyhow::Result;
+use serde::Serialize;
 use serde_json::json;
+use xtask::process;
+use xtask::serving::istgt::Istgt;
+use xtask::serving::nbd::Nbd;
+use xtask::serving::tgt::Tgt;
 
-use crate::figures::{Figure, Figures, median, middle, spread};
-use crate::machine::Setting;
-use crate::table::{Beside, Goal, Limit, Multiples, Run, Table, has, has_part};
+use crate::cell::Beside;
+use crate::figures::{Bound, Figure, Figures, Judged, median, middle, rows, spread};
+use crate::machine;
+use crate::scene::World;
+use crate::server::Site;
+use crate::table::{Goal, Limit, Multiples, Run, Table, has, has_part};
+
+/// The setting of a measurement.
+#[derive(Debug, Default, Serialize)]
+pub(crate) struct Setting {
+    pub(crate) machine: String,
+    pub(crate) kernel: String,
+    /// What else the machine did when it began, in processes that want to run (the load average of a minute).
+    pub(crate) load: f64,
+    pub(crate) congestion: String,
+    pub(crate) rounds: usize,
+    pub(crate) seconds: f64,
+    pub(crate) tgt: String,
+    pub(crate) istgt: String,
+    /// nbdkit and qemu-nbd.
+    pub(crate) nbd: String,
+    /// Empty if it is missing.
+    pub(crate) fio: String,
+    /// Of the scene's cluster, if it has one.
+    pub(crate) ceph: String,
+}
+
+impl Setting {
+    /// Looks around, and warns if the machine is not ours alone.
+    pub(crate) fn look(site: &Site, rounds: usize, seconds: f64) -> Setting {
+        let (load, namespace) = (machine::load(), &site.namespace);
+        println!("network namespace {}: {}", namespace.name, namespace.congestion);
+        if load > 0.5 {
+            println!("note: something else is running here (load {load:.1}); these figures will be too low");
+        }
+        Setting {
+            machine: machine::machine(),
+            kernel: machine::kernel(),
+            load,
+            congestion: namespace.congestion.clone(),
+            rounds,
+            seconds,
+            tgt: Tgt::version(),
+            istgt: Istgt::version(),
+            nbd: Nbd::versions(),
+            fio: process::run(&site.fio, &["--version"]).unwrap_or_default().trim().to_owned(),
+            ceph: site.world.as_ref().and_then(World::ceph_version).unwrap_or_default(),
+        }
+    }
+
+    /// A line for the page.
+    pub(crate) fn line(&self) -> String {
+        format!(
+            "Machine: {}, Linux {}; load before the first round {:.2}.\n\n",
+            self.machine, self.kernel, self.load
+        )
+    }
+}
 
 /// Everything measured of a table, a list of rounds for each run.
 #[derive(Debug)]
@@ -153,56 +213,6 @@ pub(crate) fn json(table: &Table, results: &Results) -> Result<String> {
 pub(crate) fn cells(table: &Table, runs: &BTreeSet<Run>) -> String {
     let cells: BTreeSet<usize> = runs.iter().map(|run| run.cell).collect();
     cells.into_iter().map(|cell| table.cells[cell].name.as_str()).collect::<Vec<_>>().join("; ")
-}
-
-/// A goal and what was measured.
-#[derive(Debug)]
-pub(crate) struct Judged {
-    what: String,
-    found: f64,
-    bound: Bound,
-}
-
-#[derive(Clone, Copy, Debug)]
-enum Bound {
-    AtMost(f64),
-    AtLeast(f64),
-}
-
-impl Judged {
-    pub(crate) fn at_most(what: impl Into<String>, found: f64, limit: f64) -> Judged {
-        Judged { what: what.into(), found, bound: Bound::AtMost(limit) }
-    }
-
-    pub(crate) fn at_least(what: impl Into<String>, found: f64, limit: f64) -> Judged {
-        Judged { what: what.into(), found, bound: Bound::AtLeast(limit) }
-    }
-
-    /// Whether it was found.
-    pub(crate) fn is_reached(&self) -> bool {
-        match self.bound {
-            Bound::AtMost(limit) => self.found <= limit,
-            Bound::AtLeast(limit) => self.found >= limit,
-        }
-    }
-
-    fn row(&self) -> String {
-        let asked = match self.bound {
-            Bound::AtMost(limit) => format!("≤ {limit}"),
-            Bound::AtLeast(limit) => format!("≥ {limit}"),
-        };
-        let verdict = if self.is_reached() { "reached" } else { "**missed**" };
-        format!("| {} | {asked} | {:.3} | {verdict} |\n", self.what, self.found)
-    }
-}
-
-/// A row for each; nothing for none.
-pub(crate) fn rows(goals: &[Judged]) -> String {
-    if goals.is_empty() {
-        return String::new();
-    }
-    let head = "| goal | asked | found | |\n|---|---|---:|---|\n";
-    goals.iter().fold(head.to_owned(), |text, goal| text + &goal.row()) + "\n"
 }
 
 /// All goals of a table in all runs that they are about, as far as these were measured.

@@ -16,23 +16,16 @@ use xtask::tally::Verdict;
 use xtask::{document, process, workspace};
 
 use crate::client::{Measurement, Program};
-use crate::figures::{Figure, Figures};
-use crate::machine::{self, Setting};
-use crate::page::{self, Judged, Results};
+use crate::figures::{Figure, Figures, Judged, rows};
+use crate::machine;
+use crate::page::{self, Results, Setting};
 use crate::scene::World;
 use crate::server::{Site, Started};
+use crate::steps;
 use crate::table::{self, Run, Table};
-use crate::{levels, scale, steps};
 
 /// A part of a command that is no table, by its name.
-type Part = (&'static str, &'static str, fn(&Site, &Options) -> Result<Found>);
-
-const PARTS: [Part; 4] = [
-    ("scale", "idle", scale::idle),
-    ("scale", "luns", scale::luns),
-    ("scale", "commands", scale::commands),
-    ("raid", "levels", levels::measure),
-];
+pub(crate) type Part = (&'static str, fn(&Site, &Options) -> Result<Found>);
 
 /// What came of such a part.
 pub(crate) struct Found {
@@ -105,18 +98,19 @@ impl Options {
     }
 
     fn seconds(&self, table: &Table) -> f64 {
-        self.seconds.unwrap_or(if self.quick { 0.2 } else { table.seconds })
+        let quick = if table.scene.is_some() { 1.0 } else { 0.2 };
+        self.seconds.unwrap_or(if self.quick { quick } else { table.seconds })
     }
 }
 
 /// Measures the tables and the other parts of a command, prints them, writes their sections and all rounds' numbers. Holds if every
 /// goal is reached.
-pub(crate) fn run(command: &str, options: &Options) -> Result<Verdict> {
+pub(crate) fn run(command: &str, options: &Options, parts: &[Part]) -> Result<Verdict> {
     let tables = table::tables(command)?;
     let part = |table: &Table| table.name.split_once('-').map_or(String::new(), |(_, part)| part.to_owned());
-    let parts = || PARTS.iter().filter(|(of, ..)| *of == command);
-    let is_known =
-        |name: &String| parts().any(|(_, part, _)| part == name) || tables.iter().any(|it| part(it) == *name);
+    let is_known = |name: &String| {
+        parts.iter().any(|(part, _)| part == name) || tables.iter().any(|it| part(it) == *name)
+    };
     let unknown = options.part.iter().find(|name| !is_known(name));
     ensure!(unknown.is_none(), "{command} has no part {}", unknown.map_or("", String::as_str));
     let mut site = options.site()?;
@@ -128,10 +122,10 @@ pub(crate) fn run(command: &str, options: &Options) -> Result<Verdict> {
         verdict = verdict.and(Verdict::of(goals.iter().all(Judged::is_reached)));
     }
     site.world = None;
-    for (_, name, measure) in parts().filter(|(_, name, _)| options.has_part(name)) {
+    for (name, measure) in parts.iter().filter(|(name, _)| options.has_part(name)) {
         let Found { heading, text, goals, figures } = measure(&site, options)?;
         let machine = format!("Machine: {}, Linux {}.", machine::machine(), machine::kernel());
-        let section = format!("{}\n\n{}{machine}\n", text.trim_end(), page::rows(&goals));
+        let section = format!("{}\n\n{}{machine}\n", text.trim_end(), rows(&goals));
         let all = json!({"machine": machine, "congestion": site.namespace.congestion, "figures": figures});
         let json = serde_json::to_string_pretty(&all)?;
         publish(command, &format!("{command}-{name}"), heading, &section, &json, options)?;
@@ -162,8 +156,9 @@ fn one(command: &str, table: &Table, site: &mut Site, options: &Options) -> Resu
     process::require(&table.needs)?;
     let setting = Setting::look(site, options.rounds(), options.seconds(table));
     if let Some(steps) = &table.steps {
-        let (text, goals) = steps::measure(steps, table, site, options.seconds(table).max(1.0))?;
-        let section = format!("{}{}{text}", page::about(table, &setting), page::rows(&goals));
+        let (text, goals) =
+            steps::measure(steps, &table.servers, &table.cells, site, options.seconds(table).max(1.0))?;
+        let section = format!("{}{}{text}", page::about(table, &setting), rows(&goals));
         publish(command, &table.name, &table.heading, &section, &json!(setting).to_string(), options)?;
         return Ok(goals);
     }

@@ -14,17 +14,19 @@ use xtask::serving::Serving;
 use xtask::serving::linerate::Linerate;
 use xtask::workspace;
 
+use crate::figures::Judged;
 use crate::machine::{own_memory, proportional_memory, threads_cpu_s};
-use crate::page::Judged;
-use crate::runner::{Found, Options};
+use crate::runner::{Found, Options, Part};
 use crate::server::Site;
+
+pub(crate) const PARTS: [Part; 3] = [("idle", idle), ("luns", luns), ("commands", commands)];
 
 const IDLE_SESSIONS: u64 = 1000;
 /// Long enough for two of the initiator's NOPs in each session, which it sends every 5 s.
 const WATCHED: Duration = Duration::from_secs(12);
 
 /// 1,000 sessions that do nothing: memory and CPU time of the server.
-pub(crate) fn idle(site: &Site, _: &Options) -> Result<Found> {
+fn idle(site: &Site, _: &Options) -> Result<Found> {
     let server = serve(site, &["--volume", "ram0=ram:1GiB"])?;
     thread::sleep(Duration::from_secs(1)); // what belongs to the start is over
     let cpu_without = cpu_share(&server)?;
@@ -89,7 +91,7 @@ fn memory(server: &Linerate) -> Result<(u64, u64)> {
 const LUNS: usize = 4096;
 
 /// 4,096 LUNs: how soon a server with them is ready, whether initiators see them all, and their memory.
-pub(crate) fn luns(site: &Site, _: &Options) -> Result<Found> {
+fn luns(site: &Site, _: &Options) -> Result<Found> {
     let empty = own_memory(pid(&serve(site, &["--volume", "ram0=ram:16MiB"])?))?;
     let mut text = format!(
         "`cargo measure scale --part luns`: a configuration file with {LUNS} RAM volumes. The first start draws an identity \
@@ -156,7 +158,7 @@ const DEPTH: u64 = 128;
 const BLOCK_BYTES: u64 = 4096;
 
 /// The memory of commands under way: reads that a device keeps because it hangs.
-pub(crate) fn commands(site: &Site, _: &Options) -> Result<Found> {
+fn commands(site: &Site, _: &Options) -> Result<Found> {
     let with = |depth| memory_with(site, depth);
     let (few, many) = (with(1)?, with(DEPTH)?);
     let each = many.saturating_sub(few) / (BUSY_SESSIONS * (DEPTH - 1));

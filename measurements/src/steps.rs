@@ -13,10 +13,10 @@ use serde::Deserialize;
 use serde_json::Value;
 use xtask::process::Background;
 
-use crate::page::Judged;
+use crate::cell::Cell;
+use crate::figures::Judged;
 use crate::scene::World;
 use crate::server::{CLIENT_CORE, Server, Site};
-use crate::table::{Cell, Table};
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
@@ -64,15 +64,16 @@ const QUIET_BYTES: u64 = 1500;
 /// The figures of all servers as text, and the goals: nothing is wrong, and no pause is too long.
 pub(crate) fn measure(
     steps: &Steps,
-    table: &Table,
+    servers: &[Server],
+    cells: &[Cell],
     site: &mut Site,
     step_s: f64,
 ) -> Result<(String, Vec<Judged>)> {
     let (mut text, mut goals) = (String::new(), Vec::new());
     let mut totals =
         "| | requests | errors | wrong blocks | longest request |\n|---|---:|---:|---:|---:|\n".to_owned();
-    for server in &table.servers {
-        for cell in &table.cells {
+    for server in servers {
+        for cell in cells {
             let (passed, said) = steps.pass(server, cell, site, step_s)?;
             text += &steps.rows(&server.name, &passed);
             let count = |key: &str| said[key].as_u64().with_context(|| format!("{key} in {said}"));
@@ -125,11 +126,12 @@ impl Steps {
 
     fn watch(&self, step: &Step, world: &mut World, load: u32, step_s: f64) -> Result<Passed> {
         step.events.iter().try_for_each(|event| happen(event, world)).with_context(|| step.what.clone())?;
-        let (begun, before) = (Instant::now(), self.bytes(load)?);
+        let (begun, before) = (Instant::now(), self.bytes(load).unwrap_or(vec![0; self.links.len()]));
         let (mut last, mut since, mut silence) = (before.clone(), begun, Duration::ZERO);
         while begun.elapsed().as_secs_f64() < step.times * step_s {
             thread::sleep(LOOK);
-            let now = self.bytes(load)?;
+            // It ends a little before the last step where a server took its time to start.
+            let Some(now) = self.bytes(load) else { break };
             if now.iter().zip(&last).any(|(now, last)| now - last > QUIET_BYTES) {
                 since = Instant::now();
             }
@@ -140,10 +142,10 @@ impl Steps {
         Ok(Passed { seconds: begun.elapsed().as_secs_f64(), bytes, silence_s })
     }
 
-    /// What each shown link has carried in both directions, as the host of the load counts it.
-    fn bytes(&self, load: u32) -> Result<Vec<u64>> {
-        let text = fs::read_to_string(format!("/proc/{load}/net/dev")).context("the load has ended")?;
-        Ok(self.links.iter().map(|number| carried(&text, *number)).collect())
+    /// What each shown link has carried in both directions, as the host of the load counts it; nothing once the load has ended.
+    fn bytes(&self, load: u32) -> Option<Vec<u64>> {
+        let text = fs::read_to_string(format!("/proc/{load}/net/dev")).ok()?;
+        Some(self.links.iter().map(|number| carried(&text, *number)).collect())
     }
 
     fn rows(&self, server: &str, passed: &[Passed]) -> String {

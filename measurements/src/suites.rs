@@ -14,7 +14,7 @@ use serde::Deserialize;
 use xtask::tally::Verdict;
 use xtask::{document, process, workspace};
 
-use crate::machine::Setting;
+use crate::page::Setting;
 use crate::server::{Make, Server, Site, Started};
 
 #[derive(Debug, clap::Args)]

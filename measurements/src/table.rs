@@ -6,11 +6,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result, ensure};
 use serde::Deserialize;
 
 use xtask::workspace;
 
+use crate::cell::{Beside, Cell};
 use crate::client::Client;
 use crate::figures::Figure;
 use crate::scene::Scene;
@@ -85,24 +86,6 @@ struct Selection {
     if_named: bool,
 }
 
-/// One workload.
-#[derive(Clone, Debug, PartialEq, Deserialize)]
-#[serde(try_from = "String")]
-pub(crate) struct Cell {
-    pub(crate) name: String,
-    pub(crate) block_bytes: u64,
-    /// Outstanding requests of each session.
-    pub(crate) depth: u32,
-    /// Of each client thread.
-    pub(crate) sessions: u32,
-    pub(crate) clients: u32,
-    /// The percentage of reads: 0, 50 or 100.
-    pub(crate) reads: u8,
-    pub(crate) is_random: bool,
-    /// Requests a second of all together, if not as many as they can.
-    pub(crate) rate: Option<f64>,
-}
-
 /// What is asked for. Each list that is empty means all there are; of a cell a part of its name is enough.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
@@ -123,16 +106,6 @@ pub(crate) struct Goal {
     pub(crate) sum: bool,
     pub(crate) at_least: Option<Limit>,
     pub(crate) at_most: Option<Limit>,
-}
-
-/// Another run. A field that is missing is that of the run it is compared with.
-#[derive(Clone, Debug, Default, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub(crate) struct Beside {
-    pub(crate) server: Option<String>,
-    pub(crate) client: Option<String>,
-    pub(crate) cell: Option<String>,
-    pub(crate) figure: Option<Figure>,
 }
 
 /// The same for all cells, or one for each that it names.
@@ -310,61 +283,6 @@ impl Limit {
     }
 }
 
-impl Cell {
-    pub(crate) fn is_read(&self) -> bool {
-        self.reads == 100
-    }
-}
-
-impl TryFrom<String> for Cell {
-    type Error = anyhow::Error;
-
-    /// `LENGTH [random|sequential read|write|mixed], depth N, N sessions, N sessions of depth N, N clients, N/s`: in any order
-    /// behind the first; what is left out is 1, and a sequential read as often as possible.
-    fn try_from(name: String) -> Result<Cell> {
-        let mut parts = name.split(", ");
-        let words: Vec<&str> = parts.next().unwrap_or_default().split(' ').collect();
-        let (number, unit, pattern) = match words[..] {
-            [number, unit] => (number, unit, ["sequential", "read"]),
-            [number, unit, places, direction] => (number, unit, [places, direction]),
-            _ => bail!("`{name}` does not begin as `4 KiB random read` does"),
-        };
-        let unit_bytes = match unit {
-            "B" => 1,
-            "KiB" => 1 << 10,
-            "MiB" => 1 << 20,
-            _ => bail!("`{unit}` in `{name}` is none of B, KiB, MiB"),
-        };
-        let is_random = match pattern[0] {
-            "random" => true,
-            "sequential" => false,
-            word => bail!("`{word}` in `{name}` is neither `random` nor `sequential`"),
-        };
-        let reads = match pattern[1] {
-            "read" => 100,
-            "mixed" => 50,
-            "write" => 0,
-            word => bail!("`{word}` in `{name}` is none of read, write, mixed"),
-        };
-        let block_bytes = number.parse::<u64>().with_context(|| name.clone())? * unit_bytes;
-        let (mut depth, mut sessions, mut clients, mut rate) = (1, 1, 1, None);
-        for part in parts {
-            let number = |text: &str| text.parse::<u32>().with_context(|| format!("`{part}` in `{name}`"));
-            match part.split(' ').collect::<Vec<_>>()[..] {
-                ["depth", count] => depth = number(count)?,
-                [count, "clients"] => clients = number(count)?,
-                [count, "sessions"] => sessions = number(count)?,
-                [count, "sessions", "of", "depth", each] => {
-                    (sessions, depth) = (number(count)?, number(each)?);
-                }
-                [word] if word.ends_with("/s") => rate = Some(f64::from(number(&word[..word.len() - 2])?)),
-                _ => bail!("`{part}` in `{name}` says neither depth, sessions, clients nor a rate"),
-            }
-        }
-        Ok(Cell { block_bytes, depth, sessions, clients, reads, is_random, rate, name })
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -392,25 +310,6 @@ mod tests {
             for table in tables {
                 assert!(!table.runs(&[], &[], &[]).is_empty(), "{} measures nothing", table.name);
             }
-        }
-    }
-
-    #[test]
-    fn a_cell_is_what_its_name_says() {
-        let cell = |name: &str| Cell::try_from(name.to_owned());
-        let found = cell("4 KiB random write, 8 sessions of depth 32, 2 clients, 1000/s").expect("a cell");
-        assert_eq!((found.block_bytes, found.is_random, found.reads), (4096, true, 0));
-        assert_eq!((found.sessions, found.depth, found.clients, found.rate), (8, 32, 2, Some(1000.0)));
-        let short = cell("48 B").expect("a cell");
-        assert_eq!((short.block_bytes, short.depth, short.reads, short.rate), (48, 1, 100, None));
-        for wrong in [
-            "",
-            "4 KB random read",
-            "4 KiB wild read",
-            "4 KiB random read, deep",
-            "4 KiB random read, depth x",
-        ] {
-            assert!(cell(wrong).is_err(), "{wrong}");
         }
     }
 

@@ -5,13 +5,10 @@
 //! directory, each with what the diagnosis printed, so that a part of the matrix can be run again: the page is made of
 //! all that are there.
 
-pub(crate) mod burn;
-pub(crate) mod forward;
-mod outcome;
+pub(crate) mod disturb;
 mod page;
 mod plants;
 mod rate;
-mod scene;
 mod world;
 
 use std::fs;
@@ -22,12 +19,12 @@ use anyhow::{Context, Result, ensure};
 use diagnose::{Cause, Diagnosis};
 
 use crate::figures::middle;
-use crate::lot::Lot;
 use crate::machine;
-use outcome::{Answer, Gain, Outcome};
+use crate::random::Random;
+use page::{Answer, Gain, Outcome};
 use plants::{Cure, Plant, Planted};
 use rate::Rates;
-use scene::Scene;
+use world::Scene;
 use world::World;
 use xtask::document;
 use xtask::tally::Verdict;
@@ -116,7 +113,7 @@ pub(crate) fn run(options: &Options) -> Result<Verdict> {
             loads(case, options, &binary)?;
             continue;
         }
-        if options.missing && folder.join(outcome::file(&name)).exists() {
+        if options.missing && folder.join(page::file(&name)).exists() {
             continue;
         }
         let begun = Instant::now();
@@ -132,7 +129,7 @@ pub(crate) fn run(options: &Options) -> Result<Verdict> {
 
 /// Tells how it came out, and writes the page.
 fn end(options: &Options, folder: &Path) -> Result<Verdict> {
-    let outcomes = outcome::all(folder)?;
+    let outcomes = page::all(folder)?;
     println!("{}", page::summary(&outcomes));
     if !options.dry {
         document::write("diagnose-matrix", &page::markdown(&outcomes, &setting(options)))?;
@@ -162,14 +159,14 @@ fn carry_out(case: Case, options: &Options, binary: &Path, folder: &Path) -> Out
     let name = case.name();
     let (planted, nbd, repeat, details, result) = match case {
         Case::Plant(plant, repeat) => {
-            let planted = (plant.plant)(&mut Lot::new(options.seed, &plant.name(), repeat));
+            let planted = (plant.plant)(&mut Random::new(options.seed, &plant.name(), repeat));
             let result = with_cause(&planted, plant.cause, &name, options, binary, folder);
             (Some(plant.cause), plant.nbd, repeat, planted.details, result)
         }
         Case::Healthy(nbd, number) => {
-            let lot = &mut Lot::new(options.seed, &plants::named(None, nbd), number);
+            let random = &mut Random::new(options.seed, &plants::named(None, nbd), number);
             let (details, scene) =
-                if nbd { plants::healthy_nbd(lot, number) } else { plants::healthy(lot, number) };
+                if nbd { plants::nbd_healthy(random, number) } else { plants::healthy(random, number) };
             (None, nbd, number, details, without_cause(&scene, &name, options, binary, folder))
         }
     };
@@ -259,7 +256,7 @@ const LOSS_ROUNDS: u32 = 4;
 
 /// Judges again what was measured before, by the rules as they are now.
 fn judge_again(folder: &Path) -> Result<()> {
-    for outcome in outcome::all(folder)? {
+    for outcome in page::all(folder)? {
         let name = outcome.name();
         let Ok(text) = fs::read_to_string(folder.join(format!("{name}.evidence.json"))) else { continue };
         let judged = outcome.judged(&judge(&text).with_context(|| name.clone())?);
@@ -273,7 +270,7 @@ fn judge_again(folder: &Path) -> Result<()> {
 fn loads(case: Case, options: &Options, binary: &Path) -> Result<()> {
     let Case::Plant(plant, repeat) = case else { return Ok(()) };
     let name = plant.name();
-    let Planted { details, scene, cure } = (plant.plant)(&mut Lot::new(options.seed, &name, repeat));
+    let Planted { details, scene, cure } = (plant.plant)(&mut Random::new(options.seed, &name, repeat));
     println!("{name}-{repeat:02} ({details})");
     let Cure::Path(path) = cure else { return Ok(()) };
     let planted = World::build(&scene, binary, &format!("{name}-planted"))?;

@@ -5,7 +5,7 @@ use diagnose::{Diagnosis, Finding};
 use model::{Direction, Load};
 use serde::Deserialize;
 
-use super::world::World;
+use crate::diagnosis::world::World;
 use crate::figures::middle;
 
 /// What taking the cause away really brought.

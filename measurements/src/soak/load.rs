@@ -13,7 +13,7 @@ use xtask::serving::Placement;
 use xtask::serving::attached::{Attached, Mounted};
 
 use super::record::{FILES, Outcome, RAW_FILES};
-use crate::lot::Lot;
+use crate::random::Random;
 use crate::scene::World;
 
 /// Somebody who writes, and checks what he reads.
@@ -40,12 +40,18 @@ pub(super) fn all(rows: &[BenchRow], world: &World, binary: &Path, seed: u64) ->
     let bench = |row: &BenchRow| {
         let row = BenchRow { url: world.resolve(&row.url), ..row.clone() };
         let log = world.folder().join(format!("{}.log", row.volume));
-        let lot = Lot::new(seed, &row.volume, 0);
-        Box::new(Bench { row, log, lot, client: client.clone(), binary: binary.to_owned() }) as Box<dyn Load>
+        let random = Random::new(seed, &row.volume, 0);
+        Box::new(Bench { row, log, random, client: client.clone(), binary: binary.to_owned() })
+            as Box<dyn Load>
     };
     let mut loads: Vec<Box<dyn Load>> = rows.iter().map(bench).collect();
-    let (lot, slots) = (Lot::new(seed, "qemu", 0), vec![Some(0); 256]);
-    loads.push(Box::new(Qemu { url: world.resolve("{iscsi}:qemu/0"), client: client.clone(), lot, slots }));
+    let (random, slots) = (Random::new(seed, "qemu", 0), vec![Some(0); 256]);
+    loads.push(Box::new(Qemu {
+        url: world.resolve("{iscsi}:qemu/0"),
+        client: client.clone(),
+        random,
+        slots,
+    }));
     let attached = Attached::to(&world.resolve("{iscsi}:attached/0"), binary, &client)?;
     let pid = Some(attached.pid()?);
     loads.push(Box::new(Files { mounted: Mounted::on(attached)?, pid }));
@@ -70,7 +76,7 @@ pub(super) struct BenchRow {
 struct Bench {
     row: BenchRow,
     log: PathBuf,
-    lot: Lot,
+    random: Random,
     client: Placement,
     binary: PathBuf,
 }
@@ -95,7 +101,7 @@ impl Bench {
     }
 
     fn load(&mut self) -> Result<Outcome> {
-        let seed = self.lot.number().to_string();
+        let seed = self.random.number().to_string();
         let _ = fs::remove_file(&self.log); // there is none in the first round
         let url = self.row.url.as_str();
         if let Some(blocks) = self.row.unmap_blocks {
@@ -154,7 +160,7 @@ impl Load for Bench {
 struct Qemu {
     url: String,
     client: Placement,
-    lot: Lot,
+    random: Random,
     /// The pattern of each slot, if it is known.
     slots: Vec<Option<u8>>,
 }
@@ -163,7 +169,7 @@ const SLOT_KIB: usize = 256;
 
 impl Qemu {
     fn draw(&mut self) -> usize {
-        (self.lot.number() % self.slots.len() as u64) as usize
+        (self.random.number() % self.slots.len() as u64) as usize
     }
 }
 
@@ -177,7 +183,7 @@ impl Load for Qemu {
         let drawn: Vec<usize> = (0..64).map(|_| self.draw()).collect();
         let old: Vec<(usize, u8)> =
             drawn.into_iter().filter_map(|slot| Some((slot, self.slots[slot]?))).collect();
-        let pattern = (self.lot.number() % 255) as u8 + 1;
+        let pattern = (self.random.number() % 255) as u8 + 1;
         let new: Vec<usize> = (0..64).map(|_| self.draw()).collect();
         let mut command = self.client.command("qemu-io");
         command.args(["--image-opts", "-t", "writeback"]);

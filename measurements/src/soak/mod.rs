@@ -28,7 +28,7 @@ use xtask::process::{self, Background};
 use xtask::tally::Verdict;
 use xtask::{packages, workspace};
 
-use crate::lot::Lot;
+use crate::random::Random;
 use crate::scene::{Scene, World};
 use load::BenchRow;
 use record::{Kind, Outcome, Record, Round, Usage};
@@ -91,12 +91,13 @@ pub(crate) fn run(options: &Options) -> Result<Verdict> {
                 }
             });
         }
-        let mut lot = Lot::new(options.seed, "trouble", 0);
+        let mut random = Random::new(options.seed, "trouble", 0);
         let mut outcome = Ok(());
         while begun.elapsed() < time && !is_over.load(Ordering::Relaxed) && outcome.is_ok() {
-            sleep(&mut lot, 1.0, 11.0);
-            let all: Vec<Kind> = LOT.iter().flat_map(|(kind, times)| iter::repeat_n(*kind, *times)).collect();
-            let what = lot.one_of(&all);
+            sleep(&mut random, 1.0, 11.0);
+            let all: Vec<Kind> =
+                FREQUENCIES.iter().flat_map(|(kind, times)| iter::repeat_n(*kind, *times)).collect();
+            let what = random.one_of(&all);
             println!("{:7.1} s  {what}", begun.elapsed().as_secs_f64());
             let server = world.process(SERVER).map(|server| ("server", server.pid()));
             let usages = residents.iter().copied().chain(server).filter_map(|(process, pid)| {
@@ -104,7 +105,7 @@ pub(crate) fn run(options: &Options) -> Result<Verdict> {
             });
             let usages: Vec<_> = usages.collect();
             locked(&record).note_trouble(what, begun.elapsed(), usages);
-            outcome = trouble(what, &mut world, &binary, &small, &mut lot);
+            outcome = trouble(what, &mut world, &binary, &small, &mut random);
         }
         is_over.store(true, Ordering::Relaxed);
         outcome
@@ -136,7 +137,7 @@ const SERVER: &str = "server";
 const FAULTY: [&str; 3] = ["layers", "frames", "nbd"];
 
 /// How often each trouble comes, of twenty times.
-const LOT: [(Kind, usize); 9] = [
+const FREQUENCIES: [(Kind, usize); 9] = [
     (Kind::Killed, 11),
     (Kind::Ended, 1),
     (Kind::Stopped, 1),
@@ -149,23 +150,29 @@ const LOT: [(Kind, usize); 9] = [
 ];
 
 /// Makes one trouble; ends when all is whole again.
-fn trouble(kind: Kind, world: &mut World, binary: &PathBuf, small: &Small, lot: &mut Lot) -> Result<()> {
+fn trouble(
+    kind: Kind,
+    world: &mut World,
+    binary: &PathBuf,
+    small: &Small,
+    random: &mut Random,
+) -> Result<()> {
     match kind {
         Kind::Killed => {
             world.kill_daemon(SERVER)?;
-            sleep(lot, 0.0, 3.0);
+            sleep(random, 0.0, 3.0);
             world.start_daemon(SERVER)
         }
         Kind::Ended => world.start_daemon(SERVER), // which ends the one before
         Kind::Stopped => {
             world.process(SERVER).map(Background::pause);
-            sleep(lot, 1.0, 8.0);
+            sleep(random, 1.0, 8.0);
             world.process(SERVER).map(Background::resume);
             Ok(())
         }
         Kind::Cut => {
             world.set_up(0, false)?;
-            sleep(lot, 0.2, 8.0);
+            sleep(random, 0.2, 8.0);
             world.set_up(0, true)
         }
         Kind::Disk(mode) => {
@@ -176,21 +183,21 @@ fn trouble(kind: Kind, world: &mut World, binary: &PathBuf, small: &Small, lot: 
                 })
             };
             set(mode)?;
-            sleep(lot, 0.2, 8.0);
+            sleep(random, 0.2, 8.0);
             set("pass")
         }
         Kind::Full => {
             let path = small.0.join("filler");
             // The copy ends with an error: there is no space.
             let _ = std::io::copy(&mut std::io::repeat(0), &mut File::create(&path)?);
-            sleep(lot, 1.0, 8.0);
+            sleep(random, 1.0, 8.0);
             fs::remove_file(&path).context("making room again")
         }
     }
 }
 
-fn sleep(lot: &mut Lot, least: f64, most: f64) {
-    thread::sleep(Duration::from_secs_f64(lot.between(least, most)));
+fn sleep(random: &mut Random, least: f64, most: f64) {
+    thread::sleep(Duration::from_secs_f64(random.between(least, most)));
 }
 
 /// A tmpfs with room for a volume of 64 MiB and a little more; gone when dropped.

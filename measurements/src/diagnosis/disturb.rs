@@ -1,21 +1,51 @@
-//! `cargo measure forward`: stands in front of a target and hands on what both sides say. What the target says it sends as
-//! a careless one would: the header of each PDU by itself, and then its data.
-//!
-//! Without TCP_NODELAY the data then wait until the header is acknowledged (RFC 896), which its receiver puts off for
-//! 40 ms because it has nothing to say before it has the data (RFC 1122, 4.2.3.2).
+//! What disturbs a path, as programs of their own: `cargo measure burn` and `cargo measure forward`.
 
-use std::io::{self, Read, Write};
+use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
+use std::{io, thread};
 
 use anyhow::{Context, Result};
 use rustix::process::getppid;
-
 use xtask::tally::Verdict;
 
+// `cargo measure burn`: a program that does nothing, busily, for a part of each period. It ends with its parent.
+
 #[derive(Debug, clap::Args)]
-pub(crate) struct Options {
+pub(crate) struct BurnOptions {
+    /// How much of the time it takes, from 0 to 1
+    #[arg(long)]
+    share: f64,
+    /// In periods of so many microseconds
+    #[arg(long)]
+    period_us: u64,
+}
+
+pub(crate) fn burn(options: &BurnOptions) -> Verdict {
+    let period = Duration::from_micros(options.period_us);
+    let busy = period.mul_f64(options.share.clamp(0.0, 1.0));
+    let parent = getppid();
+    let mut start = Instant::now();
+    while getppid() == parent {
+        while start.elapsed() < busy {
+            std::hint::spin_loop();
+        }
+        start += period;
+        // Whoever was late does not catch up: that would be one long burst.
+        start = start.max(Instant::now().checked_sub(period).unwrap_or(start));
+        std::thread::sleep(start.saturating_duration_since(Instant::now()));
+    }
+    Verdict::Holds
+}
+
+// `cargo measure forward`: stands in front of a target and hands on what both sides say. What the target says it sends as
+// a careless one would: the header of each PDU by itself, and then its data.
+//
+// Without TCP_NODELAY the data then wait until the header is acknowledged (RFC 896), which its receiver puts off for
+// 40 ms because it has nothing to say before it has the data (RFC 1122, 4.2.3.2).
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct ForwardOptions {
     /// Where to listen
     #[arg(long)]
     listen: SocketAddr,
@@ -28,7 +58,7 @@ pub(crate) struct Options {
 }
 
 /// Serves until its parent goes away.
-pub(crate) fn run(options: &Options) -> Result<Verdict> {
+pub(crate) fn forward(options: &ForwardOptions) -> Result<Verdict> {
     let listener = TcpListener::bind(options.listen).with_context(|| format!("{}", options.listen))?;
     println!("ready");
     let (to, nagle) = (options.to, options.nagle);

@@ -1,17 +1,15 @@
-//! Numbers drawn by lot, the same for the same seed.
+//! Numbers drawn at random, the same for the same seed.
 
-use block::Random;
+pub(crate) struct Random(block::Random);
 
-pub(crate) struct Lot(Random);
-
-impl Lot {
+impl Random {
     /// What has this name draws its own numbers with a seed, and others in each repeat.
-    pub(crate) fn new(seed: u64, name: &str, repeat: u32) -> Lot {
+    pub(crate) fn new(seed: u64, name: &str, repeat: u32) -> Random {
         // FNV-1a, so that they do not depend on what else draws.
         let name = name.bytes().fold(0xcbf2_9ce4_8422_2325, |hash: u64, byte| {
             (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3)
         });
-        Lot(Random::new(seed ^ name ^ u64::from(repeat).wrapping_mul(0xd6e8_feb8_6659_fd93)))
+        Random(block::Random::new(seed ^ name ^ u64::from(repeat).wrapping_mul(0xd6e8_feb8_6659_fd93)))
     }
 
     pub(crate) fn number(&mut self) -> u64 {
@@ -44,7 +42,7 @@ mod tests {
 
     #[test]
     fn a_seed_draws_the_same_again_and_each_repeat_something_else() {
-        let draw = |seed, plant, repeat| Lot::new(seed, plant, repeat).number();
+        let draw = |seed, plant, repeat| Random::new(seed, plant, repeat).number();
         assert_eq!(draw(1, "loss", 0), draw(1, "loss", 0));
         let others = [draw(2, "loss", 0), draw(1, "flush", 0), draw(1, "loss", 1)];
         assert!(others.iter().all(|other| *other != draw(1, "loss", 0)));
@@ -52,9 +50,9 @@ mod tests {
 
     #[test]
     fn what_is_drawn_lies_between_and_is_short_to_write() {
-        let mut lot = Lot::new(1, "x", 0);
+        let mut random = Random::new(1, "x", 0);
         for _ in 0..1000 {
-            let value = lot.between(2.0, 20.0);
+            let value = random.between(2.0, 20.0);
             assert!((2.0..=20.0).contains(&value));
             assert!(format!("{value}").len() <= 3, "{value}");
         }
