@@ -108,6 +108,7 @@ impl Inbox {
             segment.sum_placed(session, length);
         }
         segment.received += length;
+        debug_assert!(segment.received <= segment.length, "what follows is in the scratch buffer");
         self.end_segment(input, session)
     }
 
@@ -196,12 +197,16 @@ impl Segment {
         let (trailer, rest) = rest.split_at(rest.len().min(self.trailer_length - self.trailer_received));
         self.trailer[self.trailer_received..][..trailer.len()].copy_from_slice(trailer);
         self.trailer_received += trailer.len();
+        debug_assert!(
+            self.trailer_received <= self.trailer_length && self.trailer_length <= self.trailer.len()
+        );
         if !data.is_empty() {
             if input.framing.data_digest {
                 self.digest.update(data);
             }
             self.put(session, data, input.framing);
             self.received += data.len();
+            debug_assert!(self.received <= self.length, "the rest is of the next PDU");
         }
         rest
     }

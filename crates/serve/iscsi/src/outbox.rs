@@ -130,6 +130,7 @@ impl Outbox {
         region: &Region,
         range: Range<usize>,
     ) -> Option<(Payload, Range<usize>, Option<block::Shared>)> {
+        debug_assert!(self.framing.data_digest, "else blocks are sent from where they are");
         if range.len() <= ARENA_COPY_BYTES_MAX {
             self.queue.make_room(STAGED_BYTES, ARENA_COPY_BYTES_MAX);
             self.queue.append(|arena| {
@@ -189,6 +190,8 @@ impl Outbox {
                 segment.keep = Some(HeldUntilSent::Memory { _charge: charge });
             }
         }
+        debug_assert_eq!(self.medium_bytes(), 0, "no block of the medium is left");
+        debug_assert!(!self.is_in_the_way(), "no lock is left");
     }
 
     /// What has been sent so far, and what has been queued in all, in bytes.

@@ -381,6 +381,10 @@ impl Session {
         if self.links.len() <= id.index() {
             self.links.resize_with(id.index() + 1, || None);
         }
+        debug_assert!(
+            self.links[id.index()].is_none(),
+            "a place is used again when its connection is removed"
+        );
         self.links[id.index()] = Some((id, link));
         id
     }
@@ -545,6 +549,11 @@ impl ScsiSession for Session {
             }
             is_copy
         });
+        let is_cleared = |id: &TaskId| {
+            let task = self.commands.task(*id);
+            task.is_some_and(|task| matches!(task.state, TaskState::Cleared))
+        };
+        debug_assert!(untold.iter().all(is_cleared), "copies run or are aborted");
         self.wake_all();
         untold
     }

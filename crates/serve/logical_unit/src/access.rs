@@ -182,6 +182,7 @@ impl DeviceAccess {
         changes: Option<Extent>,
         request: impl FnOnce() -> Pending<'a, T>,
     ) -> OutstandingRequest<'a, T> {
+        debug_assert_eq!(kind == RequestKind::Change, changes.is_some(), "a change names its blocks");
         if let Err(refused) = self.unit.still_permits(self.accepted, kind) {
             return OutstandingRequest {
                 access: self,
@@ -210,6 +211,7 @@ impl DeviceAccess {
         data: Slice,
         durability: Durability,
     ) -> OutstandingRequest<'_, ()> {
+        debug_assert_eq!(self.device().geometry().length(extent), data.len() as u64, "whole blocks of data");
         self.ask(RequestKind::Change, Some(extent), || {
             let write = self.device().write(extent, data, durability);
             match durability {
@@ -232,6 +234,7 @@ impl DeviceAccess {
         data: &Slice,
         durability: Durability,
     ) -> Option<OutstandingRequest<'_, Compared>> {
+        debug_assert_eq!(expected.len(), data.len(), "both are the blocks of the extent");
         let request = self.device().compare_and_write(extent, expected, data)?;
         Some(self.ask(RequestKind::Change, Some(extent), || {
             Box::pin(async move {
@@ -343,6 +346,7 @@ impl Deref for DeviceAccess {
 /// Where `found`, which begins `at` bytes into the repetition of `expected`, first differs from it. Compares
 /// runs rather than bytes: a megabyte at a time where `expected` is that long.
 fn first_difference(found: &[u8], expected: &[u8], at: usize) -> Option<usize> {
+    debug_assert!(!expected.is_empty(), "nothing differs from nothing");
     let mut done = 0;
     while done < found.len() {
         let wanted = &expected[(at + done) % expected.len()..];

@@ -181,6 +181,7 @@ impl LogicalUnit {
         if !self.device().read_nowait(extent, &mut buffer) {
             return None;
         }
+        debug_assert!(bytes as usize <= length, "what is wanted was read");
         self.volume().record_end(RequestKind::Read, &Ok(()));
         buffer.truncate(bytes as usize);
         Some(DataIn::Buffer(buffer).into())

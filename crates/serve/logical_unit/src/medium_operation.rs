@@ -121,6 +121,7 @@ impl Operations {
         {
             self.passable()?;
         }
+        debug_assert!(self.began_in.is_none_or(|before| before < generation), "generations only grow");
         *self =
             Operations { state: OperationState::Running { kind, progress: 0 }, began_in: Some(generation) };
         Ok(())

@@ -133,6 +133,7 @@ impl Attentions {
         if let Err(place) = self.waiting.binary_search(&attention) {
             self.waiting.insert(place, attention);
         }
+        debug_assert!(self.waiting.is_sorted_by(|one, next| one < next), "each cause once, in order");
     }
 
     /// Takes the next one to report.

@@ -92,6 +92,7 @@ impl UnitState {
         counters: Arc<Counters>,
         losses: u64,
     ) {
+        debug_assert!(self.name(id).is_none(), "each nexus has an id of its own");
         let attentions = Attentions::default();
         let name = NexusName { host: initiator, service: target_port };
         let losses_told = self.losses_told(&name).unwrap_or(losses);
@@ -318,6 +319,7 @@ impl Departed {
             self.forgotten = Some(self.forgotten.map_or(told, |lowest| lowest.min(told)));
         }
         self.nexuses.push_back(DepartedNexus { name: hash(name), initiator: hash(&name.host), told });
+        debug_assert!(self.nexuses.len() <= DEPARTED_MAX);
     }
 
     fn take(&mut self, name: &NexusName) -> Option<u64> {

@@ -209,8 +209,10 @@ impl LogicalUnit {
         let mut state = self.state.lock();
         // A fence advances the generation without this lock. A nexus that reads that later generation still
         // waits for the lock before it looks at the state, and so sees this change.
-        let result = change(&mut state, self.generation());
+        let before = self.generation();
+        let result = change(&mut state, before);
         self.volume.advance_generation();
+        debug_assert!(self.generation() > before, "every nexus checks again");
         result
     }
 

@@ -214,6 +214,10 @@ pub trait ScsiSession: Sized + 'static {
 
     /// Lets the logical unit finish a command, at once or as a task of the executor.
     fn finish(&mut self, id: Self::Id, index: usize, job: Job, data: Data) {
+        debug_assert!(
+            self.commands_mut().held_task(id).is_some_and(|task| task.slot == Some(index)),
+            "{id:?} waits"
+        );
         let luns = &mut self.commands_mut().luns;
         let is_short = job.working_bytes().max(data.buffer_bytes()) <= logical_unit::AT_ONCE_BYTES_MAX;
         match luns.slot(index).unit.finish(job, data) {
@@ -816,6 +820,10 @@ impl<S: ScsiSession> Commands<S> {
     /// Observes what every task waits for; [`Commands::observed`] tells it.
     pub fn observe(&mut self, now: Instant) {
         self.observed.resize(self.tasks.len(), None);
+        debug_assert!(
+            self.tasks().all(|task| self.task(task.id).is_some()),
+            "each task is at the index of its name"
+        );
         for (task, observed) in self.tasks.iter().zip(&mut self.observed) {
             *observed = task.as_ref().map(|task| task.observe(*observed, now));
         }

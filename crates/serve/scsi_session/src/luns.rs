@@ -127,12 +127,14 @@ impl<W> Slot<W> {
 
     /// Counts a command that starts.
     pub fn take_turn(&mut self, turn: Turn) {
+        debug_assert!(turn != Turn::Ordered || self.active == 0, "ORDERED begins alone");
         self.active += 1;
         self.ordered |= turn == Turn::Ordered;
     }
 
     /// A command was answered or aborted. An ORDERED one was the only active one.
     pub fn leave(&mut self) {
+        debug_assert!(self.active > 0, "what leaves has entered");
         self.active -= 1;
         self.ordered &= self.active > 0;
     }
@@ -241,6 +243,10 @@ impl<W> Luns<W> {
         }
         let units = self.iter().map(|slot| (slot.lun, Arc::clone(&slot.unit), slot.nexus.id())).collect();
         self.visible = Arc::new(Visible { units });
+        debug_assert!(
+            self.by_number.is_sorted_by(|one, next| one.0 < next.0),
+            "a number is there once, and in order"
+        );
         self.by_number.len() - before
     }
 
@@ -265,6 +271,7 @@ impl<W> Luns<W> {
         for (place, slot) in places.iter_mut().enumerate() {
             let is_there = by_number.iter().any(|(_, there)| *there == place);
             slot.take_if(|_| !is_there && !is_needed(place));
+            debug_assert!(!is_there || slot.is_some(), "a LUN that was not removed keeps its place");
         }
     }
 

@@ -29,6 +29,10 @@ impl AbortedUnits {
                 self.0.push(Arc::downgrade(unit));
             }
         }
+        debug_assert!(
+            more.iter().all(|unit| self.open().iter().any(|known| Arc::ptr_eq(known, unit))),
+            "all are there"
+        );
     }
 
     /// Those that are still open.

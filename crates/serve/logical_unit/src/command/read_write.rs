@@ -70,6 +70,7 @@ pub(crate) fn plan_write(call: &mut Call<'_>) -> Result<Plan, Failure> {
     let direct = whole && !call.command.stage && durability == Durability::Cached;
     if direct && let Some((blocks, lock)) = onto_memory(call, extent) {
         let job = call.job(Work::Placed(extent, lock), wanted);
+        debug_assert_eq!(blocks.len(), bytes as usize, "the data fill their blocks");
         return Ok(Plan::Receive(Receive { bytes, place: Landing::Memory(blocks), job }));
     }
     let job = call.job(Work::Write(extent, durability), wanted);

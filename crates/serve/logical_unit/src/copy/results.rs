@@ -54,6 +54,7 @@ impl Copies {
         }
         let progress = Progress::default();
         self.known.push_back(Copy { by, id, status: Status::InProgress, progress });
+        debug_assert!(self.known.len() <= COPIES_MAX);
         Ok(())
     }
 
