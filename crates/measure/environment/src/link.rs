@@ -1,7 +1,7 @@
 //! The interface of the path to a target, for diagnosis: its speed, and the packets that it drops during a
 //! measurement.
 
-use host::interfaces;
+use host::rtnetlink;
 use iscsi_client::ConnectionStatistics;
 use serde::{Deserialize, Serialize};
 
@@ -44,7 +44,7 @@ impl LinkWatch {
     /// Begins to watch the one that this connection leaves by. A sentence says why that is not known.
     pub fn begin(connection: Option<&ConnectionStatistics>) -> Result<LinkWatch, String> {
         let connection = connection.ok_or("there was no session any more")?;
-        let addresses = interfaces::addresses().map_err(|error| format!("no list of interfaces: {error}"))?;
+        let addresses = rtnetlink::addresses().map_err(|error| format!("no list of interfaces: {error}"))?;
         let name = interface(&addresses, connection.local.ip(), connection.peer.ip());
         let name = name.ok_or("no interface of this machine has the address that we come from")?;
         Ok(LinkWatch::new(System::this(), name))

@@ -4,7 +4,7 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use bench::record::{Fact, Group};
-use host::interfaces;
+use host::rtnetlink;
 use iscsi_client::ConnectionStatistics;
 use model::link::Link;
 use reactor::PathInfo;
@@ -17,7 +17,7 @@ use readable::figures::significant;
 pub(super) fn facts(system: &System, connections: &[ConnectionStatistics]) -> Vec<Fact> {
     let Some(first) = connections.first() else { return Vec::new() };
     // Without a list nothing is known of the interface, and the rest all the same.
-    let addresses = interfaces::addresses().unwrap_or_default();
+    let addresses = rtnetlink::addresses().unwrap_or_default();
     let interface = interface(&addresses, first.local.ip(), first.peer.ip());
     let mut facts = vec![known("target", first.peer.to_string(), None)];
     if connections.len() > 1 {
@@ -32,7 +32,7 @@ pub(super) fn facts(system: &System, connections: &[ConnectionStatistics]) -> Ve
 /// The link that leads there, if it is a real one whose speed and MTU are known: what has no device behind it
 /// is memory, and what it calls its speed limits nothing.
 pub(super) fn ethernet(system: &System, connection: &ConnectionStatistics) -> Option<Link> {
-    let addresses = interfaces::addresses().ok()?;
+    let addresses = rtnetlink::addresses().ok()?;
     let interface = interface(&addresses, connection.local.ip(), connection.peer.ip())?;
     let ipv6 = connection.peer.ip().to_canonical().is_ipv6();
     ethernet_of(system, &interface).map(|link| Link { ipv6, ..link })

@@ -162,7 +162,7 @@ fn round_trips() -> Result<(), LabError> {
 
 /// What is measured is the lab, not how long a busy machine keeps a program waiting.
 fn at_once() {
-    if let Err(error) = host::realtime::run_at_once() {
+    if let Err(error) = host::threads::run_at_once() {
         eprintln!("the times below include those that the programs wait for a CPU: {error}");
     }
 }

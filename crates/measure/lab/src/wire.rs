@@ -81,7 +81,7 @@ struct Carrier {
 impl Carrier {
     fn run(mut self, shared: &Shared) {
         // Both are for precision; without them the lab works, and its counts tell what it adds.
-        let _ = host::realtime::run_at_once();
+        let _ = host::threads::run_at_once();
         let _ = rustix::thread::set_current_timer_slack(NonZeroU64::new(1));
         while !shared.stop.load(Relaxed) {
             let mut busy = false;

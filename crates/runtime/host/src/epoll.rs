@@ -10,18 +10,15 @@
 //! is spent in `ppoll`, on the epoll itself. (`epoll_pwait2` could do both, and is refused by older kernels
 //! and containers.)
 
-#![allow(unsafe_code)]
-
 use std::cell::{Cell, RefCell};
 use std::hint;
 use std::io;
 use std::net::SocketAddr;
 use std::num::NonZeroU64;
-use std::os::fd::{AsFd as _, AsRawFd as _, OwnedFd};
+use std::os::fd::{AsFd as _, OwnedFd};
 use std::path::Path;
 use std::rc::{Rc, Weak};
 use std::sync::Arc;
-use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
 use reactor::{
@@ -32,8 +29,9 @@ use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, epoll, eventfd, p
 use rustix::io::Errno;
 use rustix::thread::set_current_timer_slack;
 
-use crate::datagrams::ReceiveRing;
+use crate::datagrams::packet::ReceiveRing;
 use crate::files::{IoEngine, ring::Ring};
+use crate::poller::{BOTH, Poller};
 use crate::{datagrams, local_socket, tcp};
 
 /// How an [`Epoll`] is set up.
@@ -101,11 +99,7 @@ impl Epoll {
     /// A world for this thread, with a file engine of its own. Under [`IoEngine::Auto`] a refused ring means
     /// threads.
     pub fn with_engine(options: EpollOptions, engine: IoEngine) -> io::Result<Epoll> {
-        let poller = Rc::new(Poller {
-            epoll: epoll::create(epoll::CreateFlags::CLOEXEC)?,
-            sources: RefCell::default(),
-            rings: RefCell::default(),
-        });
+        let poller = Poller::new()?;
         let unpark = Arc::new(EventFd(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?));
         let edges = epoll::EventFlags::IN | epoll::EventFlags::ET;
         epoll::add(&poller.epoll, &unpark.0, epoll::EventData::new_u64(UNPARK), edges)?;
@@ -348,7 +342,7 @@ impl World for Epoll {
     }
 
     fn connect_local(&self, path: &Path) -> io::Result<Box<dyn Stream>> {
-        let source = self.poller.register(tcp::connect_local(path)?, BOTH)?;
+        let source = self.poller.register(local_socket::connect_local(path)?, BOTH)?;
         Ok(Box::new(tcp::TcpStream::new(source, tcp::LOCAL, false)?))
     }
 
@@ -373,7 +367,7 @@ impl World for Epoll {
     }
 
     fn interface_name(&self, name: &str) -> String {
-        datagrams::interface_name(name).unwrap_or_else(|_| name.to_owned())
+        datagrams::packet::interface_name(name).unwrap_or_else(|_| name.to_owned())
     }
 
     fn adopt(&self, stream: Detached) -> io::Result<Box<dyn Stream>> {
@@ -417,210 +411,5 @@ impl Unpark for EventFd {
         // Adding to the count is an edge each time. It fails only when the count is full, after 2^64 unparks,
         // and even then the sleeper has been told.
         let _ = rustix::io::write(&self.0, &1u64.to_ne_bytes());
-    }
-}
-
-/// Event flags for a stream.
-pub(crate) const BOTH: epoll::EventFlags =
-    epoll::EventFlags::IN.union(epoll::EventFlags::OUT).union(epoll::EventFlags::RDHUP);
-
-/// The epoll and those registered with it.
-pub(crate) struct Poller {
-    epoll: OwnedFd,
-    sources: RefCell<Sources>,
-    /// Where frames appear in memory, with the places of their sockets.
-    rings: RefCell<Vec<(u64, Weak<ReceiveRing>)>>,
-}
-
-#[derive(Default)]
-struct Sources {
-    slots: Vec<Slot>,
-    vacant: Vec<usize>,
-}
-
-#[derive(Default)]
-struct Slot {
-    /// Events that the kernel handed over before their socket was closed must not reach the next one here.
-    generation: u32,
-    source: Weak<Readiness>,
-}
-
-impl Poller {
-    pub(crate) fn register(
-        self: &Rc<Poller>,
-        socket: OwnedFd,
-        interest: epoll::EventFlags,
-    ) -> io::Result<Source> {
-        let readiness = Rc::new(Readiness::default());
-        let key = self.sources.borrow_mut().insert(&readiness);
-        let data = epoll::EventData::new_u64(key);
-        let source = Source { socket: Some(socket), readiness, key, poller: Rc::clone(self) };
-        epoll::add(&self.epoll, source.socket(), data, interest | epoll::EventFlags::ET)?;
-        Ok(source)
-    }
-
-    /// Busy-polling looks at this ring of a socket, too.
-    pub(crate) fn watch(&self, source: &Source, ring: &Rc<ReceiveRing>) {
-        self.rings.borrow_mut().push((source.key, Rc::downgrade(ring)));
-    }
-
-    fn set_ready(&self, key: u64, flags: epoll::EventFlags) {
-        let readiness = self.sources.borrow().get(key);
-        if let Some(readiness) = readiness {
-            readiness.set_ready(flags);
-        }
-    }
-}
-
-impl Sources {
-    fn insert(&mut self, readiness: &Rc<Readiness>) -> u64 {
-        let slot = self.vacant.pop().unwrap_or_else(|| {
-            self.slots.push(Slot::default());
-            self.slots.len() - 1
-        });
-        self.slots[slot].source = Rc::downgrade(readiness);
-        u64::from(self.slots[slot].generation) << 32 | slot as u64
-    }
-
-    fn get(&self, key: u64) -> Option<Rc<Readiness>> {
-        let slot = self.slots.get(key as u32 as usize)?;
-        (u64::from(slot.generation) == key >> 32).then(|| slot.source.upgrade()).flatten()
-    }
-
-    fn remove(&mut self, key: u64) {
-        let index = key as u32 as usize;
-        if let Some(slot) = self.slots.get_mut(index) {
-            // The highest generation is left out, so that no key is UNPARK.
-            slot.generation = (slot.generation + 1) % u32::MAX;
-            slot.source = Weak::new();
-            self.vacant.push(index);
-        }
-    }
-}
-
-/// A socket and its registration.
-pub(crate) struct Source {
-    /// Only gone between [`Source::take`] and the end of the value.
-    socket: Option<OwnedFd>,
-    pub(crate) readiness: Rc<Readiness>,
-    key: u64,
-    poller: Rc<Poller>,
-}
-
-impl Source {
-    pub(crate) fn socket(&self) -> &OwnedFd {
-        self.socket.as_ref().expect("a source in use has its socket")
-    }
-
-    pub(crate) fn raw(&self) -> i32 {
-        self.socket().as_raw_fd()
-    }
-
-    /// Ends the registration and gives the socket away.
-    pub(crate) fn take(mut self) -> OwnedFd {
-        let socket = self.socket.take().expect("a source in use has its socket");
-        // It was added when the source was made; were it gone, there would be nothing left to do.
-        let _ = epoll::delete(&self.poller.epoll, socket.as_fd());
-        socket
-    }
-
-    pub(crate) fn accepted(&self, socket: OwnedFd) -> io::Result<Source> {
-        self.poller.register(socket, BOTH)
-    }
-}
-
-impl Drop for Source {
-    fn drop(&mut self) {
-        // Closing the socket ends its registration in the kernel.
-        self.poller.sources.borrow_mut().remove(self.key);
-        self.poller.rings.borrow_mut().retain(|(key, _)| *key != self.key);
-    }
-}
-
-/// The cached readiness of a socket, and the wakers of waiting tasks. Starts as ready in both directions: the
-/// first attempt finds out.
-pub(crate) struct Readiness {
-    pub(crate) reading: Direction,
-    pub(crate) writing: Direction,
-}
-
-impl Default for Readiness {
-    fn default() -> Readiness {
-        Readiness { reading: Direction::ready(), writing: Direction::ready() }
-    }
-}
-
-impl Readiness {
-    fn set_ready(&self, flags: epoll::EventFlags) {
-        use epoll::EventFlags as Flags;
-        if flags.intersects(Flags::RDHUP | Flags::HUP | Flags::ERR) {
-            // From now on every attempt has an answer, so nothing may be taken for "not yet".
-            self.reading.ends();
-        }
-        if flags.intersects(Flags::IN | Flags::RDHUP | Flags::HUP | Flags::ERR) {
-            self.reading.becomes_ready();
-        }
-        if flags.intersects(Flags::OUT | Flags::HUP | Flags::ERR) {
-            self.writing.becomes_ready();
-        }
-    }
-}
-
-/// One direction of a socket.
-pub(crate) struct Direction {
-    ready: Cell<bool>,
-    ended: Cell<bool>,
-    waiter: RefCell<Option<Waker>>,
-}
-
-impl Direction {
-    fn ready() -> Direction {
-        Direction { ready: Cell::new(true), ended: Cell::new(false), waiter: RefCell::new(None) }
-    }
-
-    fn becomes_ready(&self) {
-        self.ready.set(true);
-        let waiter = self.waiter.take();
-        if let Some(waiter) = waiter {
-            waiter.wake();
-        }
-    }
-
-    fn ends(&self) {
-        self.ended.set(true);
-    }
-
-    /// An attempt moved less than it could have: the next event is an edge to wait for. At the end of a
-    /// stream there is no further edge.
-    pub(crate) fn is_exhausted(&self) {
-        self.ready.set(self.ended.get());
-    }
-
-    /// The same for a socket of datagrams, which an error does not end: it is told once, and the next event is an edge again.
-    pub(crate) fn is_drained(&self) {
-        self.ended.set(false);
-        self.ready.set(false);
-    }
-
-    /// Whether an error is to be told.
-    pub(crate) fn has_ended(&self) -> bool {
-        self.ended.get()
-    }
-
-    /// Whether an attempt has a chance.
-    pub(crate) fn check(&self) -> io::Result<()> {
-        if self.ready.get() { Ok(()) } else { Err(io::ErrorKind::WouldBlock.into()) }
-    }
-
-    pub(crate) fn poll(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        if self.ready.get() {
-            return Poll::Ready(Ok(()));
-        }
-        let mut waiter = self.waiter.borrow_mut();
-        match &mut *waiter {
-            Some(waiter) => waiter.clone_from(cx.waker()),
-            None => *waiter = Some(cx.waker().clone()),
-        }
-        Poll::Pending
     }
 }

@@ -5,39 +5,32 @@
 //! clock and sleep), [`threads`] (one reactor per core), then the devices: [`RamDevice`], [`FileDevice`]
 //! over [`AsyncFile`], and [`RbdDevice`]. [`namespace`], [`tap`] and [`rtnetlink`] make test networks on one machine.
 
-mod clock;
 pub mod cputime;
 mod datagrams;
 mod epoll;
 mod file;
 mod files;
-pub mod interfaces;
-pub mod limits;
 pub mod local_socket;
 mod mapped_words;
 pub mod namespace;
-mod open_error;
 mod path;
+mod poller;
 pub mod private_file;
 pub mod processes;
 mod ram;
 mod rbd;
-pub mod realtime;
 pub mod rtnetlink;
 mod state_directory;
 pub mod tap;
-mod tasks;
 mod tcp;
 pub mod threads;
 pub mod usage;
 
-pub use clock::{ReactorClock, monotonic};
 pub use epoll::{Epoll, EpollOptions};
-pub use file::{CreatedFile, FileDevice, FileOptions, names_device};
+pub use file::{CreatedFile, FileDevice, FileOptions, OpenError, names_device};
 pub use files::{AsyncFile, IoEngine, UnknownEngine};
 pub use mapped_words::MappedWords;
-pub use open_error::OpenError;
 pub use ram::{RamDevice, RamOptions};
 pub use rbd::{RbdDevice, RbdError, RbdOptions, close_all as close_images};
 pub use state_directory::StateDirectory;
-pub use tasks::ReactorTasks;
+pub use threads::{ReactorClock, ReactorTasks, monotonic};

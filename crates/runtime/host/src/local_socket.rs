@@ -2,6 +2,7 @@
 
 use std::fs::{self, File};
 use std::io;
+use std::os::fd::OwnedFd;
 use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
@@ -11,7 +12,9 @@ use std::time::Duration;
 use rustix::fs::{FlockOperation, Mode, fchmod, flock};
 use socket2::{Domain, SockAddr, Socket, Type};
 
-use crate::tcp::{BACKLOG, connect_local};
+/// Connections that may wait to be accepted: a host that logs in to hundreds of LUNs at boot is not turned
+/// away. The system's own limit (net.core.somaxconn, 4096) applies too.
+pub(crate) const BACKLOG: i32 = 1024;
 
 /// The file of a listening socket. Dropping this removes it, unless it is another socket's by now.
 #[derive(Debug)]
@@ -90,6 +93,13 @@ fn make(path: &Path) -> io::Result<(UnixListener, SocketFile)> {
     let file = SocketFile { path: path.to_owned(), identity: (metadata.dev(), metadata.ino()) };
     socket.listen(BACKLOG)?;
     Ok((UnixListener::from(std::os::fd::OwnedFd::from(socket)), file))
+}
+
+/// A Unix socket that has connected.
+pub(crate) fn connect_local(path: &Path) -> io::Result<OwnedFd> {
+    let socket = Socket::new(Domain::UNIX, Type::STREAM.nonblocking().cloexec(), None)?;
+    socket.connect(&SockAddr::unix(path)?)?;
+    Ok(socket.into())
 }
 
 /// A reason of the system, apart from the kinds that say more.

@@ -8,20 +8,15 @@ use std::io;
 use std::mem::MaybeUninit;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::os::fd::{AsFd, OwnedFd};
-use std::path::Path;
 use std::task::{Context, Poll};
 
 use reactor::{Detached, InSlice, Listener, OutSlice, PathInfo, Stream, StreamOptions};
 use rustix::io::ioctl_fionread;
 use socket2::{Domain, Protocol, SockAddr, SockRef, Socket, Type};
 
-use crate::epoll::Source;
-use crate::local_socket::SocketFile;
+use crate::local_socket::{BACKLOG, SocketFile};
 use crate::path;
-
-/// Connections that may wait to be accepted: a host that logs in to hundreds of LUNs at boot is not turned
-/// away. The system's own limit (net.core.somaxconn, 4096) applies too.
-pub(crate) const BACKLOG: i32 = 1024;
+use crate::poller::Source;
 
 /// Slices passed to the kernel in one call; the rest stays for the next. 64 of them are 1 KiB of stack.
 const SLICES: usize = 64;
@@ -62,13 +57,6 @@ pub(crate) fn connect(to: SocketAddr, options: &StreamOptions) -> io::Result<Own
 
 /// The address of either end of a Unix socket: this machine.
 pub(crate) const LOCAL: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
-
-/// A Unix socket that has connected.
-pub(crate) fn connect_local(path: &Path) -> io::Result<OwnedFd> {
-    let socket = Socket::new(Domain::UNIX, Type::STREAM.nonblocking().cloexec(), None)?;
-    socket.connect(&SockAddr::unix(path)?)?;
-    Ok(socket.into())
-}
 
 fn new_socket(family_of: SocketAddr) -> io::Result<Socket> {
     Socket::new(Domain::for_address(family_of), Type::STREAM.nonblocking().cloexec(), Some(Protocol::TCP))

@@ -5,7 +5,12 @@
 use std::future::Future;
 use std::io;
 use std::num::NonZeroUsize;
+use std::pin::Pin;
 use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use block::{Sleeper, Spawner};
+use rustix::time::{ClockId, clock_gettime};
 
 use crate::{Epoll, EpollOptions};
 
@@ -47,6 +52,50 @@ impl<T> Reactors<T> {
             .into_iter()
             .map(|outcome| outcome.unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
             .collect()
+    }
+}
+
+/// Lets the calling thread run whenever it can, before all threads of ordinary priority (`SCHED_FIFO`, lowest
+/// level). Needs `CAP_SYS_NICE`. For threads that mostly wait.
+#[allow(unsafe_code)] // sched_setscheduler(2) for the calling thread
+pub fn run_at_once() -> io::Result<()> {
+    let parameters = libc::sched_param { sched_priority: 1 };
+    // SAFETY: the kernel reads one sched_param, which lives for the call.
+    match unsafe { libc::sched_setscheduler(0, libc::SCHED_FIFO, &raw const parameters) } {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
+/// Sleeps on the reactor of the calling thread.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct ReactorClock;
+
+impl Sleeper for ReactorClock {
+    fn now(&self) -> Instant {
+        reactor::now()
+    }
+
+    fn sleep(&self, duration: Duration) -> Pin<Box<dyn Future<Output = ()>>> {
+        Box::pin(async move { reactor::sleep(duration).await })
+    }
+}
+
+/// CLOCK_MONOTONIC, which other processes read too; an [`Instant`] keeps to itself what it is.
+pub fn monotonic() -> Duration {
+    let time = clock_gettime(ClockId::Monotonic);
+    // It starts at zero: neither part is negative.
+    Duration::new(time.tv_sec.unsigned_abs(), time.tv_nsec as u32)
+}
+
+/// Spawns tasks on the reactor of the calling thread.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct ReactorTasks;
+
+impl Spawner for ReactorTasks {
+    fn spawn(&self, task: Pin<Box<dyn Future<Output = ()>>>) {
+        // Detached: it runs without its handle.
+        drop(reactor::spawn(task));
     }
 }
 

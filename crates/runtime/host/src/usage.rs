@@ -1,9 +1,10 @@
-//! What this process takes of the machine besides CPU time ([`crate::cputime`]).
+//! What this process takes of the machine besides CPU time ([`crate::cputime`]), and how many files it may open.
 
 use std::fs;
 use std::io;
 
 use rustix::param::page_size;
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 /// What a process holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -48,6 +49,22 @@ fn threads(stat: &str) -> Option<u64> {
     after_name.split_ascii_whitespace().nth(17)?.parse().ok()
 }
 
+/// Lets this process open as many files as its hard limit allows: the usual soft limit, 1,024, is one that
+/// programs using select(2) need, and fewer than the sessions of a busy server. Says how many that is; `None`
+/// for no limit.
+pub fn raise_open_files() -> Option<u64> {
+    let limit = getrlimit(Resource::Nofile);
+    let raised = Rlimit { current: limit.maximum, maximum: limit.maximum };
+    // Raising the soft limit up to the hard one is always allowed; were it not, the old limit stands.
+    let _ = setrlimit(Resource::Nofile, raised);
+    getrlimit(Resource::Nofile).current
+}
+
+/// How many files this process may open; `None` for no limit.
+pub fn open_files_max() -> Option<u64> {
+    getrlimit(Resource::Nofile).current
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -64,5 +81,10 @@ mod tests {
         let stat = "71 (a) b 1) S 1 71 71 0 -1 4194560 5 0 0 0 250 150 0 0 20 0 9 0 6 7 8";
         assert_eq!(threads(stat), Some(9));
         assert_eq!(threads("71 (x"), None);
+    }
+
+    #[test]
+    fn the_soft_limit_becomes_the_hard_one() {
+        assert_eq!(raise_open_files(), getrlimit(Resource::Nofile).maximum);
     }
 }

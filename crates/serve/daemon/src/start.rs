@@ -50,7 +50,7 @@ fn start_noting(desired: Desired, config: Config, undo: &Undo) -> Result<Started
     config.io_engine.unwrap_or_default().choose().map_err(|error| {
         Failure::refused(format!("io_uring is unavailable ({error}); leave --io-engine at auto"))
     })?;
-    tracing::debug!(open_files = ?host::limits::raise_open_files(), "limits");
+    tracing::debug!(open_files = ?host::usage::raise_open_files(), "limits");
     let state = ServerState::open(&state_directory(&config)?, undo).map_err(Failure::refused)?;
     let cores = config.reactors.and_then(NonZeroUsize::new).unwrap_or_else(threads::available);
     let (openers, of_cores, ends) = Openers::of_cores(cores);

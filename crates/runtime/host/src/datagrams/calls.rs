@@ -2,10 +2,12 @@
 
 use std::io;
 use std::mem;
+use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, OwnedFd};
 use std::ptr;
 
-use libc::{c_int, cmsghdr, iovec, mmsghdr, sockaddr_storage, socklen_t};
-use reactor::{DatagramAddress, OutDatagram, OutSlice};
+use libc::{c_int, cmsghdr, iovec, mmsghdr, sock_filter, sock_fprog, sockaddr_storage, socklen_t};
+use reactor::{DatagramAddress, DatagramShare, OutDatagram, OutSlice};
+use rustix::net::sockopt;
 
 /// The address in a message, and how long it is.
 pub(super) type Name = (sockaddr_storage, socklen_t);
@@ -241,4 +243,63 @@ fn describe(
     message.msg_hdr.msg_iovlen = count as _;
     message.msg_hdr.msg_flags = 0;
     message.msg_len = 0;
+}
+
+/// A program (classic BPF) that leaves the remainder of a word of the payload in its accumulator: the number of the endpoint that it is
+/// for.
+pub(super) fn remainder(share: DatagramShare) -> [sock_filter; 2] {
+    let step = |code: u32, k: u32| sock_filter { code: code as u16, jt: 0, jf: 0, k };
+    let load = step(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, share.word_at.into());
+    [load, step(libc::BPF_ALU | libc::BPF_MOD | libc::BPF_K, share.count)]
+}
+
+/// Attaches a program.
+pub(super) fn attach(
+    socket: BorrowedFd<'_>,
+    name: libc::c_int,
+    program: &mut [sock_filter],
+) -> io::Result<()> {
+    let len = u16::try_from(program.len()).map_err(|_| io::ErrorKind::InvalidInput)?;
+    let program = sock_fprog { len, filter: program.as_mut_ptr() };
+    // The kernel copies the program, which lives until then.
+    set_option(socket, libc::SOL_SOCKET, name, &program)
+}
+
+/// The receive buffer that was asked for, or as much of it as the process may have.
+pub(super) fn set_receive_buffer(socket: &OwnedFd, bytes: Option<usize>) -> io::Result<()> {
+    let Some(bytes) = bytes else { return Ok(()) };
+    if sockopt::set_socket_recv_buffer_size_force(socket, bytes).is_err() {
+        sockopt::set_socket_recv_buffer_size(socket, bytes)?;
+    }
+    Ok(())
+}
+
+/// setsockopt(2) with any plain value.
+pub(super) fn set_option<T>(
+    socket: BorrowedFd<'_>,
+    level: libc::c_int,
+    name: libc::c_int,
+    value: &T,
+) -> io::Result<()> {
+    let length = size_of::<T>() as libc::socklen_t;
+    // SAFETY: the kernel reads `length` bytes of the value, which lives for the call.
+    let outcome =
+        unsafe { libc::setsockopt(socket.as_raw_fd(), level, name, (&raw const *value).cast(), length) };
+    if outcome < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}
+
+/// getsockopt(2) of words; how many of them the kernel has filled in.
+pub(super) fn get_option(
+    socket: impl AsFd,
+    level: libc::c_int,
+    name: libc::c_int,
+    words: &mut [u32],
+) -> usize {
+    let mut length = size_of_val(words) as libc::socklen_t;
+    let (socket, to) = (socket.as_fd().as_raw_fd(), words.as_mut_ptr().cast());
+    // SAFETY: the kernel writes at most `length` bytes, which the words have.
+    match unsafe { libc::getsockopt(socket, level, name, to, &raw mut length) } {
+        0 => length as usize / size_of::<u32>(),
+        _ => 0,
+    }
 }

@@ -6,31 +6,26 @@
 #![allow(unsafe_code)]
 
 mod calls;
-mod joined;
-mod packet;
-mod ring;
+pub(crate) mod packet;
 mod udp;
 
 use std::cell::{Cell, RefCell};
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::rc::Rc;
 use std::task::{Context, Poll};
 
-use libc::{sock_filter, sock_fprog};
 use reactor::{
-    DatagramAddress, DatagramBatch, DatagramDrops, DatagramEndpoint, DatagramOptions, DatagramShare,
-    Datagrams, DetachedDatagrams, OutDatagram,
+    DatagramAddress, DatagramBatch, DatagramDrops, DatagramEndpoint, DatagramOptions, Datagrams,
+    DetachedDatagrams, OutDatagram,
 };
 use rustix::event::epoll::EventFlags;
 use rustix::net::sockopt;
 
 use self::calls::Calls;
-use self::joined::Joined;
-use self::packet::Packet;
-pub(crate) use self::packet::interface_name;
-pub(crate) use self::ring::ReceiveRing;
-use crate::epoll::{Poller, Source};
+use self::packet::{Packet, ReceiveRing};
+use self::udp::Joined;
+use crate::poller::{Poller, Source};
 
 /// Datagrams of one call at most.
 const CALL_MAX: usize = 64;
@@ -358,52 +353,5 @@ impl HostDatagrams {
         let mut drops = self.drops.get();
         what(&mut drops);
         self.drops.set(drops);
-    }
-}
-
-/// A program (classic BPF) that leaves the remainder of a word of the payload in its accumulator: the number of the endpoint that it is
-/// for.
-fn remainder(share: DatagramShare) -> [sock_filter; 2] {
-    let step = |code: u32, k: u32| sock_filter { code: code as u16, jt: 0, jf: 0, k };
-    let load = step(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, share.word_at.into());
-    [load, step(libc::BPF_ALU | libc::BPF_MOD | libc::BPF_K, share.count)]
-}
-
-/// Attaches a program.
-fn attach(socket: BorrowedFd<'_>, name: libc::c_int, program: &mut [sock_filter]) -> io::Result<()> {
-    let len = u16::try_from(program.len()).map_err(|_| io::ErrorKind::InvalidInput)?;
-    let program = sock_fprog { len, filter: program.as_mut_ptr() };
-    // The kernel copies the program, which lives until then.
-    set_option(socket, libc::SOL_SOCKET, name, &program)
-}
-
-/// The receive buffer that was asked for, or as much of it as the process may have.
-fn set_receive_buffer(socket: &OwnedFd, bytes: Option<usize>) -> io::Result<()> {
-    let Some(bytes) = bytes else { return Ok(()) };
-    if sockopt::set_socket_recv_buffer_size_force(socket, bytes).is_err() {
-        sockopt::set_socket_recv_buffer_size(socket, bytes)?;
-    }
-    Ok(())
-}
-
-/// setsockopt(2) with any plain value.
-fn set_option<T>(socket: BorrowedFd<'_>, level: libc::c_int, name: libc::c_int, value: &T) -> io::Result<()> {
-    use std::os::fd::AsRawFd as _;
-    let length = size_of::<T>() as libc::socklen_t;
-    // SAFETY: the kernel reads `length` bytes of the value, which lives for the call.
-    let outcome =
-        unsafe { libc::setsockopt(socket.as_raw_fd(), level, name, (&raw const *value).cast(), length) };
-    if outcome < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
-}
-
-/// getsockopt(2) of words; how many of them the kernel has filled in.
-fn get_option(socket: impl AsFd, level: libc::c_int, name: libc::c_int, words: &mut [u32]) -> usize {
-    use std::os::fd::AsRawFd as _;
-    let mut length = size_of_val(words) as libc::socklen_t;
-    let (socket, to) = (socket.as_fd().as_raw_fd(), words.as_mut_ptr().cast());
-    // SAFETY: the kernel writes at most `length` bytes, which the words have.
-    match unsafe { libc::getsockopt(socket, level, name, to, &raw mut length) } {
-        0 => length as usize / size_of::<u32>(),
-        _ => 0,
     }
 }

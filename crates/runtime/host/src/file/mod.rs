@@ -8,25 +8,24 @@
 //!
 //! One process has a volume at a time, held by a lock on the open file.
 
-mod cached;
-pub(crate) mod failure;
-mod open;
-mod space;
-
-use std::fs::File;
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::os::fd::AsRawFd as _;
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering};
 
 use block::{
-    BlockDevice, BlockSize, Blocks, Buffer, DeviceError, Durability, Extent, Geometry, Lba, Losses, Pending,
-    Profile, Run, Slice, Space,
+    Allocation, BlockDevice, BlockSize, Blocks, Buffer, DeviceError, Durability, Extent, Geometry, Lba,
+    Losses, Pending, Profile, Run, Slice, Space,
 };
-use rustix::fs::FallocateFlags;
+use rustix::fs::{Advice, FallocateFlags, SeekFrom, fadvise, seek};
+use rustix::io::Errno;
 
 use crate::files::AsyncFile;
-use failure::{LatestError, Verb};
 
-pub use open::{CreatedFile, names_device};
+pub use open::{CreatedFile, OpenError, names_device};
+
+mod open;
 
 /// Options of a volume in a file or on a block device.
 #[derive(Clone, Debug)]
@@ -253,7 +252,7 @@ impl FileDevice {
         }
         let (geometry, sparse) = (self.geometry(), !self.properties.block_device);
         let found =
-            self.file.blocking(move |file| space::runs(file, geometry, sparse, extent, runs_max)).await;
+            self.file.blocking(move |file| allocation_runs(file, geometry, sparse, extent, runs_max)).await;
         found.map_err(|error| self.latest_error.told(&error, Verb::Read, extent.lba))
     }
 }
@@ -381,6 +380,124 @@ impl BlockDevice for FileDevice {
             self.file.quiesced().await;
             Ok(())
         })
+    }
+}
+
+/// What was tried.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Verb {
+    Read,
+    Write,
+    Inspect,
+}
+
+/// The latest errno, until it is read; 0 for none.
+#[derive(Debug, Default)]
+pub(crate) struct LatestError(AtomicI32);
+
+impl LatestError {
+    /// The error of a request that did not get past `lba`, which is noted.
+    pub(crate) fn told(&self, error: &io::Error, verb: Verb, lba: Lba) -> DeviceError {
+        self.0.store(error.raw_os_error().unwrap_or(0), Ordering::Relaxed);
+        device_error(error, verb, lba)
+    }
+
+    pub(crate) fn take(&self) -> Option<i32> {
+        Some(self.0.swap(0, Ordering::Relaxed)).filter(|number| *number != 0)
+    }
+}
+
+fn device_error(error: &io::Error, verb: Verb, lba: Lba) -> DeviceError {
+    match (error.raw_os_error(), verb) {
+        (Some(libc::ENOSPC | libc::EDQUOT | libc::EFBIG), _) => DeviceError::NoSpace,
+        (Some(libc::EROFS | libc::EPERM | libc::EACCES | libc::EBADF), Verb::Write) => DeviceError::ReadOnly,
+        (Some(libc::EOPNOTSUPP | libc::ENOSYS | libc::ENOTTY), _) => DeviceError::Unsupported,
+        (Some(libc::ENODEV | libc::ENXIO | libc::ENOMEDIUM | libc::ESTALE | libc::ESHUTDOWN), _) => {
+            DeviceError::NotReady
+        }
+        // What was short for a moment: memory, io_uring's workers, a network file system's server.
+        (Some(libc::ENOMEM | libc::EAGAIN | libc::ENOBUFS | libc::EHOSTUNREACH), _) => DeviceError::NotReady,
+        (Some(libc::ETIMEDOUT), _) => DeviceError::TimedOut,
+        (Some(libc::ECANCELED), _) => DeviceError::Cancelled,
+        // EIO, EILSEQ, EREMOTEIO, an end of file before the block: the data at this place is the trouble.
+        (_, Verb::Read | Verb::Inspect) => DeviceError::Unreadable(lba),
+        (_, Verb::Write) => DeviceError::Unwritable(lba),
+    }
+}
+
+impl FileDevice {
+    /// The same volume through the page cache. It has no lock of its own: the direct one must stay open.
+    pub fn through_page_cache(&self) -> Result<FileDevice, OpenError> {
+        let options = FileOptions { direct: false, ..self.options.clone() };
+        // Whether a file is read past the cache is a matter of the open file description (open(2)): this
+        // makes another.
+        let same = format!("/proc/self/fd/{}", self.file.file().as_raw_fd());
+        let opened = OpenOptions::new().read(true).write(!options.read_only).open(same);
+        let file = opened
+            .and_then(AsyncFile::new)
+            .map_err(|source| OpenError::Io { path: options.path.clone(), source })?;
+        Ok(FileDevice {
+            file,
+            options,
+            blocks: AtomicU64::new(self.blocks.load(Ordering::Relaxed)),
+            allocated: AtomicU64::new(self.allocated.load(Ordering::Relaxed)),
+            looks: AtomicU32::new(1),
+            properties: FileProperties { buffer_alignment: 1, ..self.properties },
+            latest_error: LatestError::default(),
+            created: None,
+        })
+    }
+
+    /// Lets the page cache forget what it has of the volume, as a remount does. What is not on the medium
+    /// stays: flush first. Blocks its thread for as long as that takes.
+    pub fn forget_cached(&self) -> io::Result<()> {
+        Ok(fadvise(self.file.file(), 0, None, Advice::DontNeed)?)
+    }
+}
+
+/// The runs at the start of `extent`, which is not empty. What is not `sparse` takes space everywhere; a file
+/// system without holes reports so itself (lseek(2)). Moves the file's position, which is not used otherwise.
+fn allocation_runs(
+    file: &File,
+    geometry: Geometry,
+    sparse: bool,
+    extent: Extent,
+    runs_max: usize,
+) -> io::Result<Vec<Run>> {
+    if !sparse {
+        return Ok(vec![Run { extent, allocation: Allocation::Mapped }]);
+    }
+    let (start, end) = (extent.lba.0, extent.lba.0 + extent.blocks.0);
+    let mut runs: Vec<Run> = Vec::new();
+    let mut at = start;
+    while at < end && runs.len() < runs_max.max(1) {
+        let (blocks, allocation) = next_run(file, geometry, at, end)?;
+        match runs.last_mut().filter(|last| last.allocation == allocation) {
+            Some(last) => last.extent.blocks.0 += blocks,
+            None => runs.push(Run { extent: Extent::new(at, blocks), allocation }),
+        }
+        at += blocks;
+    }
+    Ok(runs)
+}
+
+/// How many blocks from `at` on are of one kind. A block with any data in it is mapped.
+fn next_run(file: &File, geometry: Geometry, at: u64, end: u64) -> io::Result<(u64, Allocation)> {
+    let shift = geometry.block_size.shift();
+    let data = position(seek(file, SeekFrom::Data(at << shift)), end << shift)? >> shift;
+    if data > at {
+        return Ok((data.min(end) - at, Allocation::Deallocated));
+    }
+    let hole = position(seek(file, SeekFrom::Hole(at << shift)), end << shift)?;
+    let hole = hole.div_ceil(u64::from(geometry.block_size.bytes()));
+    Ok((hole.clamp(at + 1, end) - at, Allocation::Mapped))
+}
+
+/// ENXIO: none up to the end of the file.
+fn position(sought: Result<u64, Errno>, none: u64) -> io::Result<u64> {
+    match sought {
+        Err(Errno::NXIO) => Ok(none),
+        sought => Ok(sought?),
     }
 }
 

@@ -6,29 +6,31 @@
 //! their buffers until the kernel is done with them. One whose future is dropped is cancelled if it has not
 //! begun; otherwise it continues as an *orphan*, for which [`AsyncFile::quiesced`] waits.
 
-mod engine;
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsFd as _, AsRawFd as _};
+use std::os::unix::fs::FileTypeExt as _;
+use std::str::FromStr;
+use std::sync::{Arc, OnceLock};
+
+use block::{Buffer, Durability, Slice};
+use derive_more::{Display, Error};
+use operation::Nowait;
+use operation::Operation;
+use orphans::Orphans;
+use rustix::event::{EventfdFlags, eventfd};
+use rustix::fs::{FallocateFlags, OFlags, fcntl_getfl};
+use syncs::{Stable, SyncStep, Syncs};
+
+use self::ring::Ring;
+
+pub(crate) use lane::Lane;
+
 mod lane;
-mod nowait;
 mod operation;
 pub(crate) mod orphans;
 pub(crate) mod ring;
 mod syncs;
-
-use std::fs::File;
-use std::io;
-use std::os::fd::AsRawFd as _;
-use std::os::unix::fs::FileTypeExt as _;
-use std::sync::Arc;
-
-use block::{Buffer, Durability, Slice};
-use rustix::fs::{FallocateFlags, OFlags, fcntl_getfl};
-
-pub use engine::{IoEngine, UnknownEngine};
-pub(crate) use lane::Lane;
-use nowait::Nowait;
-use operation::Operation;
-use orphans::Orphans;
-use syncs::{Stable, SyncStep, Syncs};
 
 /// A file with asynchronous operations.
 pub struct AsyncFile {
@@ -252,3 +254,77 @@ fn reopened(file: &Arc<File>) -> io::Result<Arc<File>> {
 
 #[cfg(test)]
 mod tests;
+
+/// Which way file operations go.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Display)]
+pub enum IoEngine {
+    /// io_uring where the kernel lets us, threads elsewhere.
+    #[default]
+    #[display("auto")]
+    Auto,
+    /// io_uring, or no start.
+    #[display("uring")]
+    Uring,
+    /// Blocking threads.
+    #[display("threads")]
+    Threads,
+}
+
+static CHOSEN: OnceLock<IoEngine> = OnceLock::new();
+
+impl IoEngine {
+    /// Decides for all reactors of this process that start from now on, and logs the outcome:
+    /// [`IoEngine::Uring`] or [`IoEngine::Threads`]. The first decision stands. Fails if io_uring is required
+    /// and unavailable.
+    pub fn choose(self) -> io::Result<IoEngine> {
+        if let Some(&chosen) = CHOSEN.get() {
+            return Ok(chosen);
+        }
+        let chosen = match self {
+            IoEngine::Threads => IoEngine::Threads,
+            IoEngine::Uring => probe().map(|()| IoEngine::Uring)?,
+            IoEngine::Auto => match probe() {
+                Ok(()) => IoEngine::Uring,
+                Err(error) => {
+                    tracing::info!(%error, "io_uring is unavailable; files are read and written by \
+                        threads");
+                    IoEngine::Threads
+                }
+            },
+        };
+        tracing::info!(engine = %chosen, "file operations");
+        Ok(*CHOSEN.get_or_init(|| chosen))
+    }
+
+    /// What was chosen, or what `auto` comes to if nothing was.
+    pub(crate) fn chosen() -> IoEngine {
+        IoEngine::Auto.choose().unwrap_or(IoEngine::Threads)
+    }
+}
+
+/// Opens a ring and closes it again: seccomp profiles and the sysctl kernel.io_uring_disabled refuse that.
+fn probe() -> io::Result<()> {
+    std::thread::scope(|scope| {
+        // On a thread of its own: the caller's thread may have a ring already.
+        let probing = scope.spawn(|| Ring::open(eventfd(0, EventfdFlags::CLOEXEC)?.as_fd()).map(drop));
+        probing.join().unwrap_or_else(|_| Err(io::ErrorKind::Other.into()))
+    })
+}
+
+impl FromStr for IoEngine {
+    type Err = UnknownEngine;
+
+    fn from_str(name: &str) -> Result<IoEngine, UnknownEngine> {
+        match name {
+            "auto" => Ok(IoEngine::Auto),
+            "uring" => Ok(IoEngine::Uring),
+            "threads" => Ok(IoEngine::Threads),
+            _ => Err(UnknownEngine),
+        }
+    }
+}
+
+/// The name is none of `auto`, `uring` and `threads`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Display, Error)]
+#[display("there are the engines auto, uring and threads")]
+pub struct UnknownEngine;

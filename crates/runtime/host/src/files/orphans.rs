@@ -106,9 +106,7 @@ mod tests {
     use std::pin::pin;
     use std::task::Context;
 
-    fn is_over(wait: std::pin::Pin<&mut impl Future<Output = ()>>) -> bool {
-        wait.poll(&mut Context::from_waker(Waker::noop())).is_ready()
-    }
+    use testkit::poll;
 
     #[test]
     fn an_operation_that_ends_before_its_waiter_is_no_orphan() {
@@ -123,7 +121,7 @@ mod tests {
     fn an_operation_still_waited_for_holds_nobody_up() {
         let orphans = Arc::new(Orphans::default());
         let (_claim, _ticket) = orphans.ticket();
-        assert!(is_over(pin!(orphans.ended())));
+        assert!(poll(pin!(orphans.ended())).is_some());
     }
 
     #[test]
@@ -132,11 +130,11 @@ mod tests {
         let (claim, first) = orphans.ticket();
         drop(claim);
         let mut wait = pin!(orphans.ended());
-        assert!(!is_over(wait.as_mut()));
+        assert!(poll(wait.as_mut()).is_none());
         let (claim, _later) = orphans.ticket();
         drop(claim);
         drop(first);
-        assert!(is_over(wait));
+        assert!(poll(wait).is_some());
         assert_eq!(orphans.count(), 1);
     }
 

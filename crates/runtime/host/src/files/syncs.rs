@@ -257,17 +257,11 @@ fn outcome(result: &io::Result<usize>) -> Result<(), Errno> {
 
 #[cfg(test)]
 mod tests {
-    use std::pin::{Pin, pin};
-    use std::task::Context;
+    use std::pin::pin;
+
+    use testkit::poll;
 
     use super::*;
-
-    fn poll<T>(future: Pin<&mut impl Future<Output = T>>) -> Option<T> {
-        match future.poll(&mut Context::from_waker(Waker::noop())) {
-            Poll::Ready(value) => Some(value),
-            Poll::Pending => None,
-        }
-    }
 
     fn failed() -> io::Result<usize> {
         Err(io::Error::from(Errno::IO))

@@ -5,8 +5,6 @@
 //! to do; nothing survives the process, as the profile says (`durable: false`). All requests are carried out
 //! in their first poll.
 
-mod bits;
-mod huge_pages;
 mod mapping;
 mod memory;
 
@@ -18,7 +16,7 @@ use block::{
     Medium, Pending, Profile, Region, Run, Slice, Space, WholeBlocks,
 };
 
-use crate::OpenError;
+use crate::file::OpenError;
 use memory::Memory;
 
 /// Options of a RAM volume.

@@ -1,15 +1,6 @@
 use super::*;
-use std::future::Future;
-use std::pin::pin;
-use std::task::{Context, Poll, Waker};
 
-/// RAM requests end in their first poll.
-fn now<F: Future>(request: F) -> F::Output {
-    match pin!(request).poll(&mut Context::from_waker(Waker::noop())) {
-        Poll::Ready(output) => output,
-        Poll::Pending => panic!("a RAM volume never waits"),
-    }
-}
+use testkit::ready;
 
 fn volume(bytes: u64, block_size: BlockSize) -> RamDevice {
     RamDevice::new(RamOptions { block_size, ..RamOptions::new(bytes) }).expect("memory")
@@ -17,13 +8,13 @@ fn volume(bytes: u64, block_size: BlockSize) -> RamDevice {
 
 fn read(device: &RamDevice, lba: u64, blocks: u64) -> Buffer {
     let length = (blocks << device.geometry().block_size.shift()) as usize;
-    now(device.read(Extent::new(lba, blocks), Buffer::recycled(length))).expect("readable")
+    ready(device.read(Extent::new(lba, blocks), Buffer::recycled(length))).expect("readable")
 }
 
 fn fill(device: &RamDevice, lba: u64, blocks: u64, byte: u8) {
     let mut data = Buffer::zeroed((blocks << device.geometry().block_size.shift()) as usize);
     data.fill(byte);
-    now(device.write(Extent::new(lba, blocks), data.share(), Durability::Cached)).expect("writable");
+    ready(device.write(Extent::new(lba, blocks), data.share(), Durability::Cached)).expect("writable");
 }
 
 #[test]
@@ -44,12 +35,12 @@ fn more_than_the_address_space_is_refused() {
 fn beyond_the_end_is_out_of_range_for_every_request() {
     let device = volume(8 * 512, BlockSize::B512);
     let beyond = Extent::new(7, 2);
-    assert_eq!(now(device.read(beyond, Buffer::zeroed(1024))).err(), Some(DeviceError::OutOfRange));
+    assert_eq!(ready(device.read(beyond, Buffer::zeroed(1024))).err(), Some(DeviceError::OutOfRange));
     let data = Buffer::zeroed(1024).share();
-    assert_eq!(now(device.write(beyond, data, Durability::Stable)), Err(DeviceError::OutOfRange));
-    assert_eq!(now(device.unmap(beyond)), Err(DeviceError::OutOfRange));
-    assert_eq!(now(device.write_zeroes(beyond, true)), Err(DeviceError::OutOfRange));
-    assert_eq!(now(device.allocation(beyond, 1)), Err(DeviceError::OutOfRange));
+    assert_eq!(ready(device.write(beyond, data, Durability::Stable)), Err(DeviceError::OutOfRange));
+    assert_eq!(ready(device.unmap(beyond)), Err(DeviceError::OutOfRange));
+    assert_eq!(ready(device.write_zeroes(beyond, true)), Err(DeviceError::OutOfRange));
+    assert_eq!(ready(device.allocation(beyond, 1)), Err(DeviceError::OutOfRange));
     assert!(device.memory(beyond).is_none() && device.memory_to_write(beyond).is_none());
 }
 
@@ -59,9 +50,9 @@ fn a_read_only_volume_changes_for_nobody() {
     let device = RamDevice::new(options).expect("memory");
     let extent = Extent::new(0, 1);
     let data = Buffer::zeroed(512).share();
-    assert_eq!(now(device.write(extent, data, Durability::Cached)), Err(DeviceError::ReadOnly));
-    assert_eq!(now(device.unmap(extent)), Err(DeviceError::ReadOnly));
-    assert_eq!(now(device.write_zeroes(extent, false)), Err(DeviceError::ReadOnly));
+    assert_eq!(ready(device.write(extent, data, Durability::Cached)), Err(DeviceError::ReadOnly));
+    assert_eq!(ready(device.unmap(extent)), Err(DeviceError::ReadOnly));
+    assert_eq!(ready(device.write_zeroes(extent, false)), Err(DeviceError::ReadOnly));
     assert!(device.memory_to_write(extent).is_none());
     assert!(device.memory(extent).is_some());
 }
@@ -83,7 +74,7 @@ fn memory_is_taken_as_it_is_written_and_given_back() {
     assert_eq!(device.bytes_written(), 0);
     fill(&device, 1 << 30, 16, 1);
     assert_eq!(device.bytes_written(), 8192);
-    now(device.unmap(Extent::new(0, 1 << 31))).expect("unmapped");
+    ready(device.unmap(Extent::new(0, 1 << 31))).expect("unmapped");
     assert_eq!(device.bytes_written(), 0);
     assert!(read(&device, 1 << 30, 16).iter().all(|&byte| byte == 0));
 }
@@ -98,7 +89,7 @@ fn the_kernel_gets_the_pages_back() {
     };
     fill(&device, 0, 65_536, 7);
     let full = resident();
-    now(device.unmap(Extent::new(0, 65_536))).expect("unmapped");
+    ready(device.unmap(Extent::new(0, 65_536))).expect("unmapped");
     assert!(resident() + 200 < full, "{} MiB of {full} MiB stay", resident());
 }
 
@@ -116,7 +107,7 @@ fn scattered_writes_take_a_page_each() {
 fn zeros_where_nothing_was_written_take_no_memory() {
     let device = volume(64 << 20, BlockSize::B512);
     fill(&device, 100, 1, 7);
-    now(device.write_zeroes(Extent::new(0, 1 << 17), false)).expect("zeroed");
+    ready(device.write_zeroes(Extent::new(0, 1 << 17), false)).expect("zeroed");
     settle(&device);
     assert_eq!(device.bytes_written(), 64 << 20);
     assert_eq!(device.memory.mapping.resident_pages(), 1);
@@ -138,8 +129,8 @@ fn settle(device: &RamDevice) {
 fn zeros_that_were_data_when_a_huge_page_was_wanted_get_none() {
     let device = volume(4 << 20, BlockSize::B512);
     fill(&device, 0, 8192, 9);
-    now(device.unmap(Extent::new(0, 8192))).expect("unmapped");
-    now(device.write_zeroes(Extent::new(0, 8192), false)).expect("zeroed");
+    ready(device.unmap(Extent::new(0, 8192))).expect("unmapped");
+    ready(device.write_zeroes(Extent::new(0, 8192), false)).expect("zeroed");
     settle(&device);
     assert_eq!((device.bytes_written(), device.memory.mapping.resident_pages()), (4 << 20, 0));
 }
@@ -167,7 +158,7 @@ fn what_is_mostly_written_keeps_its_data_in_a_huge_page() {
         assert!(read(&device, zone * ZONE, blocks).iter().all(|&byte| byte == 9));
         assert!(read(&device, zone * ZONE + blocks, ZONE - blocks).iter().all(|&byte| byte == 0));
     }
-    now(device.unmap(Extent::new(0, 4 * ZONE))).expect("unmapped");
+    ready(device.unmap(Extent::new(0, 4 * ZONE))).expect("unmapped");
     assert_eq!((device.bytes_written(), device.memory.mapping.resident_pages()), (0, 0));
 }
 
@@ -175,7 +166,7 @@ fn what_is_mostly_written_keeps_its_data_in_a_huge_page() {
 fn what_is_given_back_before_it_gets_a_huge_page_gets_none() {
     let device = volume(4 << 20, BlockSize::B512);
     fill(&device, 0, 8192, 9);
-    now(device.unmap(Extent::new(0, 8192))).expect("unmapped");
+    ready(device.unmap(Extent::new(0, 8192))).expect("unmapped");
     settle(&device);
     assert_eq!(device.memory.mapping.resident_pages(), 0);
 }
@@ -184,7 +175,7 @@ fn what_is_given_back_before_it_gets_a_huge_page_gets_none() {
 fn an_unaligned_unmap_zeroes_its_edges_and_no_more() {
     let device = volume(64 * 512, BlockSize::B512);
     fill(&device, 0, 64, 9);
-    now(device.unmap(Extent::new(5, 30))).expect("unmapped");
+    ready(device.unmap(Extent::new(5, 30))).expect("unmapped");
     assert!(read(&device, 0, 5).iter().all(|&byte| byte == 9));
     assert!(read(&device, 5, 30).iter().all(|&byte| byte == 0));
     assert!(read(&device, 35, 29).iter().all(|&byte| byte == 9));
@@ -195,7 +186,7 @@ fn an_unaligned_unmap_zeroes_its_edges_and_no_more() {
 fn an_unmap_inside_one_granule_keeps_its_space() {
     let device = volume(64 * 512, BlockSize::B512);
     fill(&device, 0, 8, 9);
-    now(device.unmap(Extent::new(1, 2))).expect("unmapped");
+    ready(device.unmap(Extent::new(1, 2))).expect("unmapped");
     assert!(read(&device, 1, 2).iter().all(|&byte| byte == 0));
     assert!(read(&device, 3, 5).iter().all(|&byte| byte == 9));
     assert_eq!(device.bytes_written(), 4096);
@@ -205,16 +196,16 @@ fn an_unmap_inside_one_granule_keeps_its_space() {
 fn the_short_last_granule_goes_back_too() {
     let device = volume(9 * 512, BlockSize::B512);
     fill(&device, 8, 1, 9);
-    now(device.unmap(Extent::new(8, 1))).expect("unmapped");
+    ready(device.unmap(Extent::new(8, 1))).expect("unmapped");
     assert_eq!(device.bytes_written(), 0);
 }
 
 #[test]
 fn zeroes_keep_their_space_unless_they_may_be_unmapped() {
     let device = volume(64 * 512, BlockSize::B512);
-    now(device.write_zeroes(Extent::new(0, 64), false)).expect("zeroed");
+    ready(device.write_zeroes(Extent::new(0, 64), false)).expect("zeroed");
     assert_eq!(device.bytes_written(), 32_768);
-    now(device.write_zeroes(Extent::new(0, 64), true)).expect("zeroed");
+    ready(device.write_zeroes(Extent::new(0, 64), true)).expect("zeroed");
     assert_eq!(device.bytes_written(), 0);
 }
 
@@ -222,14 +213,14 @@ fn zeroes_keep_their_space_unless_they_may_be_unmapped() {
 fn allocation_tells_runs_in_order_without_gaps() {
     let device = volume(1 << 30, BlockSize::B512);
     fill(&device, 16, 8, 1);
-    let runs = now(device.allocation(Extent::new(1, 100), 8)).expect("runs");
+    let runs = ready(device.allocation(Extent::new(1, 100), 8)).expect("runs");
     let expected = [
         Run { extent: Extent::new(1, 15), allocation: Allocation::Deallocated },
         Run { extent: Extent::new(16, 8), allocation: Allocation::Mapped },
         Run { extent: Extent::new(24, 77), allocation: Allocation::Deallocated },
     ];
     assert_eq!(runs, expected);
-    assert_eq!(now(device.allocation(Extent::new(1, 100), 1)).expect("runs"), expected[..1]);
+    assert_eq!(ready(device.allocation(Extent::new(1, 100), 1)).expect("runs"), expected[..1]);
 }
 
 /// The map of 4 TiB is 128 MiB long. Virtual time passes only in turns of the world, so that the deadline is met only if the scan
@@ -262,16 +253,16 @@ fn an_unmap_between_the_pieces_of_a_write_takes_away_what_had_landed_and_no_more
     let device = volume(64 * 512, BlockSize::B512);
     let mut blocks = device.memory_to_write(Extent::new(0, 16)).expect("memory");
     blocks.put(0, &[3; 4096]);
-    now(device.unmap(Extent::new(0, 16))).expect("unmapped");
+    ready(device.unmap(Extent::new(0, 16))).expect("unmapped");
     blocks.put(4096, &[3; 4096]);
-    let runs = now(device.allocation(Extent::new(0, 16), 8)).expect("runs");
+    let runs = ready(device.allocation(Extent::new(0, 16), 8)).expect("runs");
     let expected = [
         Run { extent: Extent::new(0, 8), allocation: Allocation::Deallocated },
         Run { extent: Extent::new(8, 8), allocation: Allocation::Mapped },
     ];
     assert_eq!(runs, expected);
     // Less than can be given back becomes zero where it is.
-    now(device.unmap(Extent::new(9, 1))).expect("unmapped");
+    ready(device.unmap(Extent::new(9, 1))).expect("unmapped");
     assert!(read(&device, 9, 1).iter().all(|&byte| byte == 0));
 }
 
@@ -292,11 +283,11 @@ fn a_block_is_never_a_mixture_of_what_several_cores_made_of_it() {
                 });
             }
             together.wait();
-            now(device.unmap(block)).expect("unmapped");
+            ready(device.unmap(block)).expect("unmapped");
         });
         let left = read(&device, 0, 1);
         assert!(left.iter().all(|byte| *byte == left[0]), "round {round}");
-        let allocated = now(device.allocation(block, 1)).expect("a run")[0].allocation;
+        let allocated = ready(device.allocation(block, 1)).expect("a run")[0].allocation;
         assert!(left[0] == 0 || allocated == Allocation::Mapped, "round {round}: there are data");
     }
 }
@@ -306,7 +297,7 @@ fn a_region_outlives_the_unmapping_of_its_blocks_and_the_device() {
     let device = volume(64 * 512, BlockSize::B512);
     fill(&device, 0, 64, 5);
     let region = device.memory(Extent::new(0, 64)).expect("memory");
-    now(device.unmap(Extent::new(0, 32))).expect("unmapped");
+    ready(device.unmap(Extent::new(0, 32))).expect("unmapped");
     drop(device);
     let mut seen = [1; 32_768];
     region.load(0, &mut seen);

@@ -14,8 +14,6 @@
 //! An image opened for writing is locked (`image`): RBD's exclusive lock, in the mode in which nobody gets it by asking. Losing
 //! it, or being shut out of the cluster, fences the device for good.
 
-mod error;
-mod fence;
 mod image;
 mod library;
 mod request;
@@ -30,14 +28,14 @@ use block::{
     Lba, LossCounter, Losses, Pending, Permits, Profile, Run, Slice,
 };
 
-use crate::file::failure::{LatestError, Verb};
+use crate::file::{LatestError, Verb};
 use crate::files::Lane;
 use crate::files::orphans::Orphans;
 use image::Image;
 use request::Request;
 
-pub use error::RbdError;
 pub use image::close_all;
+pub use library::RbdError;
 
 /// Options of a volume in an RBD image.
 #[derive(Clone, Debug)]

@@ -357,7 +357,7 @@ fn reactors(out: &mut Exposition, sample: &Sample) {
 fn process(out: &mut Exposition, started: SystemTime) {
     out.family(&all::PROCESS_CPU).add(&[], seconds(host::cputime::process()));
     out.family(&all::PROCESS_START).add(&[], timestamp(started));
-    if let Some(most) = host::limits::open_files() {
+    if let Some(most) = host::usage::open_files_max() {
         out.family(&all::PROCESS_FILES_MAX).add(&[], most);
     }
     // Without procfs there is nothing to say.

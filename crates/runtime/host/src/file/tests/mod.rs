@@ -638,3 +638,15 @@ fn a_file_with_a_size_of_its_own_grows_when_it_is_told_to() {
         assert_eq!(device.grow(8 << 20).await, Err(DeviceError::ReadOnly));
     });
 }
+
+#[test]
+fn each_cause_has_its_name() {
+    let device_error = |errno, verb| device_error(&io::Error::from_raw_os_error(errno), verb, Lba(7));
+    assert_eq!(device_error(libc::ENOSPC, Verb::Write), DeviceError::NoSpace);
+    assert_eq!(device_error(libc::EIO, Verb::Write), DeviceError::Unwritable(Lba(7)));
+    assert_eq!(device_error(libc::EIO, Verb::Read), DeviceError::Unreadable(Lba(7)));
+    assert_eq!(device_error(libc::EROFS, Verb::Write), DeviceError::ReadOnly);
+    assert_eq!(device_error(libc::ENODEV, Verb::Read), DeviceError::NotReady);
+    assert_eq!(device_error(libc::ETIMEDOUT, Verb::Read), DeviceError::TimedOut);
+    assert_eq!(device_error(libc::EOPNOTSUPP, Verb::Write), DeviceError::Unsupported);
+}
