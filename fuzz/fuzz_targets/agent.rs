@@ -2,7 +2,7 @@
 //! however he cuts it up; and whatever is taken for an order or for news can be said again.
 #![no_main]
 
-use agent::wire::frame::Frames;
+use agent::wire::Frames;
 use agent::wire::handshake::{Greeted, Greeting};
 use agent::wire::message::{Notification, Order};
 use agent::wire::{STRANGER_BYTES_MAX, Secret};

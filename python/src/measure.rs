@@ -11,10 +11,10 @@ use bench::plan::Suite;
 use bench::record::Record;
 use bench_runner::conductor::conduct;
 use bench_runner::crew::LocalCrew;
-use bench_runner::keeper::Keeper;
-use bench_runner::shorter::Shorter;
+use bench_runner::folder::Keeper;
+use bench_runner::fit::Shorten;
 use bench_runner::storage::Storage;
-use bench_runner::{begin, fit, holes, safety, suites, timestamp};
+use bench_runner::{fit, folder, prepare, suites};
 use blocking::Ended;
 use diagnose::measure::{Options, Subject};
 use disk_contents::Consent;
@@ -66,7 +66,7 @@ pub(crate) fn bench_place(
         (Some(text), _) => bench::suite::parse(text).map_err(|error| refused(error.to_string()))?,
         (None, name) => suites::suite(name.unwrap_or("quick")).map_err(|failure| raised(py, &failure))?,
     };
-    let suite = Shorter { seconds, rounds: repeats }.made_of(suite);
+    let suite = Shorten { seconds, rounds: repeats }.apply(suite);
     let place = Location::parse(place).map_err(|failure| raised(py, &failure))?;
     let extent = |text: Option<&str>| text.map(str::parse::<Extent>).transpose().map_err(refused);
     let (allowed, span) = (extent(allow_write)?, extent(span)?);
@@ -146,11 +146,11 @@ async fn prepare(
     };
     let fitted = fit::fit(suite, &limits)?;
     if fitted.suite.writes() && storage.keeps {
-        safety::consent(storage, &limits, allowance.consent()).await?;
+        prepare::consent(storage, &limits, allowance.consent()).await?;
     }
-    let holes = if storage.keeps { holes::note(&*storage.device, &fitted.suite).await } else { None };
+    let holes = if storage.keeps { prepare::note_holes(&*storage.device, &fitted.suite).await } else { None };
     let notes = storage.notes.iter().cloned().chain(fitted.notes).chain(holes).collect();
-    Ok(begin::record(storage.subject.clone(), fitted.suite, storage.facts(place).await, notes))
+    Ok(prepare::new_record(storage.subject.clone(), fitted.suite, storage.facts(place).await, notes))
 }
 
 /// Finds out why a path is slow, and gives the JSON of `linerate diagnose --json`.
@@ -181,7 +181,7 @@ pub(crate) fn diagnose_path(
         // Made here, since what asks is not for other threads.
         let options =
             Options { consent: Allowance { writes: true, part: Extent::ALL, yes }.consent(), ..options };
-        let begun = timestamp::now();
+        let begun = folder::timestamp();
         let diagnosis = diagnose::diagnose(diagnose::measure::evidence(&subject, &options, &()).await?);
         let report = DiagnosisReport::new(&diagnosis, &begun, env!("CARGO_PKG_VERSION"));
         Ok::<_, Unmeasured>(report.json().map_err(Failure::failed)?)

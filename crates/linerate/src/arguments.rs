@@ -1,6 +1,7 @@
 //! The command line.
 
-use std::io::{self, Write as _};
+use std::io;
+use std::io::Write as _;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -9,37 +10,29 @@ use clap::{ArgMatches, Args, CommandFactory as _, FromArgMatches, Parser, Subcom
 use daemon::config::Log;
 use signal_hook::consts::{SIGINT, SIGTERM};
 
-use crate::agent::{self, AgentArguments};
 use crate::attach::{self, AttachArguments, DetachArguments};
-use crate::bench::{self, BenchArguments};
-use crate::compare::{self, CompareArguments};
-use crate::completions::{self, CompletionsArguments, Offering};
+use crate::bench::{self, BenchArguments, VerifyLogArguments};
 use crate::copy::{self, CopyArguments};
 use crate::diagnose::{self, DiagnoseArguments};
-use crate::discover::{self, DiscoverArguments};
 use crate::failure::{Failure, exit_codes};
-use crate::help::{self, Topic};
+use crate::help::{self, CompletionsArguments, Offering, Topic};
 use crate::import::{self, ImportArguments};
-use crate::info::{self, InfoArguments};
-use crate::interrupt;
+use crate::info::{self, DiscoverArguments, InfoArguments};
+use crate::interrupt::{self, RecordFile};
 use crate::lab::{self, RunArguments};
 use crate::limits::{self, LimitsArguments};
+use crate::listen::{self, AgentArguments, PeerArguments};
 use crate::log::{self, LogLines};
 use crate::man::{self, ManArguments};
 use crate::output::{note, remark, report_json, say, wants_json};
-use crate::peer::{self, PeerArguments};
 use crate::prove::{self, ProveArguments};
-use crate::published::{self, PublishedArguments};
 use crate::raid::{self, RaidArguments};
-use crate::recording::RecordFile;
-use crate::report::{self, ReportArguments};
+use crate::report::{self, CompareArguments, PublishedArguments, ReportArguments};
 use crate::scsi::{self, ScsiArguments};
-use crate::secrets;
 use crate::serve::{self, ServeArguments};
 use crate::server::{self, ServerArguments};
-use crate::spec;
 use crate::stream::{self, ReadArguments, WriteArguments};
-use crate::verify_log::{self, VerifyLogArguments};
+use crate::{secrets, spec};
 
 /// An IP SAN in one program: serve, use and measure block storage over iSCSI, NBD, HyperSCSI and AoE
 #[derive(Debug, Parser)]
@@ -320,7 +313,7 @@ impl Arguments {
         match self.command {
             Command::Serve(arguments) => serve::run(&arguments, &log)?,
             Command::Server(arguments) => server::run(&arguments)?,
-            Command::Discover(arguments) => discover::run(&arguments)?,
+            Command::Discover(arguments) => info::run_discover(&arguments)?,
             Command::Import(arguments) => return import::run(&arguments),
             Command::Raid(arguments) => return raid::run(&arguments),
             Command::Info(arguments) => info::run(&arguments)?,
@@ -332,13 +325,13 @@ impl Arguments {
             Command::Scsi(arguments) => scsi::run(&arguments)?,
             Command::Bench(bench) => match *bench {
                 Nested::Own(arguments) => return bench::run(&arguments),
-                Nested::Below(BenchCommand::Agent(arguments)) => agent::run(&arguments)?,
-                Nested::Below(BenchCommand::Verify(arguments)) => return verify_log::run(&arguments),
+                Nested::Below(BenchCommand::Agent(arguments)) => listen::run_agent(&arguments)?,
+                Nested::Below(BenchCommand::Verify(arguments)) => return bench::verify_log(&arguments),
             },
-            Command::Compare(arguments) => return compare::run(&arguments),
+            Command::Compare(arguments) => return report::run_compare(&arguments),
             Command::Report(report) => match *report {
                 Nested::Own(arguments) => report::run(&arguments)?,
-                Nested::Below(ReportCommand::Published(arguments)) => published::run(&arguments)?,
+                Nested::Below(ReportCommand::Published(arguments)) => report::run_published(&arguments)?,
             },
             Command::Diagnose(diagnose) => match *diagnose {
                 Nested::Own(arguments) => return diagnose::run(&arguments),
@@ -346,8 +339,8 @@ impl Arguments {
             },
             Command::Selftest(arguments) => return prove::run(&arguments),
             Command::Lab(LabCommand::Run(arguments)) => return lab::run(&arguments),
-            Command::Lab(LabCommand::Peer(arguments)) => peer::run(&arguments)?,
-            Command::Completions(arguments) => completions::run(&arguments, Arguments::command()),
+            Command::Lab(LabCommand::Peer(arguments)) => listen::run_peer(&arguments)?,
+            Command::Completions(arguments) => help::run_completions(&arguments, Arguments::command()),
             Command::Man(arguments) => man::run(&arguments, Arguments::command())?,
             Command::Topic(topic) => say(topic.text()),
         }

@@ -1,4 +1,4 @@
-//! `linerate info`: what a login came to and what is on the target, on a screen or two.
+//! `linerate info`: the parameters of a login and the LUNs of a target. `linerate discover`: the targets of a portal.
 
 use crate::failure::Failure;
 use crate::output::say;
@@ -24,4 +24,44 @@ pub(crate) fn run(arguments: &InfoArguments) -> Result<(), Failure> {
     let answer = remote::run(inspect::describe(&arguments.url, &arguments.vpd))?;
     say(answer.printed(arguments.json));
     Ok(())
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct DiscoverArguments {
+    /// Portal to ask: HOST[:PORT], [IPv6]:PORT or iscsi://[USER@]HOST[:PORT][?KEY=VALUE&...]; nbd://HOST[:PORT] lists exports
+    #[arg(value_name = "PORTAL", value_hint = clap::ValueHint::Hostname, required_unless_present_any = ["aoe", "hyperscsi"])]
+    portal: Option<String>,
+    /// List the ATA-over-Ethernet devices that answer on this interface instead
+    #[arg(long, value_name = "INTERFACE", conflicts_with_all = ["portal", "luns"])]
+    aoe: Option<String>,
+    /// List the HyperSCSI targets that answer on this interface, or at hyperscsi+udp://HOST[:PORT], instead
+    #[arg(long, value_name = "INTERFACE", conflicts_with_all = ["portal", "luns", "aoe"])]
+    hyperscsi: Option<String>,
+    /// Log in to each target and list its LUNs
+    #[arg(long)]
+    luns: bool,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// Runs the command. A target that could not be looked at is told in its place, and the first of them by the exit code.
+pub(crate) fn run_discover(arguments: &DiscoverArguments) -> Result<(), Failure> {
+    if let Some(interface) = &arguments.aoe {
+        say(remote::run(inspect::aoe::discover(interface))?.printed(arguments.json));
+        return Ok(());
+    }
+    if let Some(place) = &arguments.hyperscsi {
+        say(remote::run(inspect::hyperscsi::discover(place))?.printed(arguments.json));
+        return Ok(());
+    }
+    let portal = arguments.portal.as_deref().unwrap_or_default();
+    if backends::nbd::is_url(portal) {
+        say(remote::run(inspect::nbd::discover(portal))?.printed(arguments.json));
+        return Ok(());
+    }
+    let (portal, settings) = remote::portal(portal)?;
+    let (found, looked) = remote::run(inspect::discover(&portal, &settings, arguments.luns))?;
+    say(found.printed(arguments.json));
+    looked
 }

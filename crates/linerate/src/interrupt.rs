@@ -1,16 +1,24 @@
-//! Signals. SIGINT, SIGTERM and SIGHUP for commands that have something to bring to an end: the first asks, the second
-//! ends the process. SIGHUP for processes that others depend on: it is ignored.
+//! Signals, and the recording that a signal writes.
+//!
+//! SIGINT, SIGTERM and SIGHUP for commands that have something to bring to an end: the first asks, the second ends the process.
+//! SIGHUP for processes that others depend on: it is ignored.
 
-use std::fs;
+use std::io::Write;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use std::thread;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::Relaxed;
+use std::{fs, thread};
 
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use backends::peers;
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1};
 use signal_hook::flag;
 use signal_hook::iterator::Signals;
+use signal_hook::low_level::emulate_default_handler;
 
 use crate::failure::Failure;
+use crate::output::remark;
+use crate::private_file;
 
 /// The signals that ask a command to end.
 pub(crate) fn endings() -> Vec<i32> {
@@ -63,5 +71,45 @@ impl Interrupt {
 
     pub(crate) fn is_asked(&self) -> bool {
         self.0.load(Relaxed)
+    }
+}
+
+/// A file to be written.
+#[derive(Clone)]
+pub(crate) struct RecordFile {
+    path: PathBuf,
+}
+
+impl RecordFile {
+    /// Creates the file, so that one that cannot be written is known before anything is done.
+    pub(crate) fn create(path: &Path) -> Result<RecordFile, Failure> {
+        let created = private_file::create(path);
+        created.map_err(|error| Failure::refused(format_args!("--record {}: {error}", path.display())))?;
+        Ok(RecordFile { path: path.to_owned() })
+    }
+
+    /// Writes what has been recorded until now.
+    pub(crate) fn write(&self) -> Result<(), Failure> {
+        let recorded = peers::recordings();
+        let written = private_file::create(&self.path).and_then(|mut file| file.write_all(&recorded));
+        written.map_err(|error| Failure::unwritten(format_args!("--record {}", self.path.display()), &error))
+    }
+
+    /// Writes it at SIGUSR1, and at these signals, which end the program.
+    pub(crate) fn write_at_signals(&self, ends: &[i32]) -> Result<(), Failure> {
+        let mut signals = Signals::new(ends.iter().chain(&[SIGUSR1])).map_err(Failure::failed)?;
+        let file = self.clone();
+        std::thread::spawn(move || {
+            for signal in signals.forever() {
+                if let Err(failure) = file.write() {
+                    remark(format_args!("linerate: {failure}"));
+                }
+                if signal != SIGUSR1 {
+                    // Ends the process as the signal would have; nothing is left to do if that fails.
+                    let _ = emulate_default_handler(signal);
+                }
+            }
+        });
+        Ok(())
     }
 }

@@ -7,9 +7,9 @@ use clap::{Args, ValueEnum};
 use model::Keys;
 use model::link::Link;
 
-use crate::bench::width;
 use crate::failure::Failure;
 use crate::output::say;
+use crate::output::width;
 use crate::spec::{Bytes, NotASize, NotATime, Time};
 use model::LinkRate;
 

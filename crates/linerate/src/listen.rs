@@ -1,10 +1,18 @@
-//! Where a command of ours listens: the address as people write it, and listening there.
+//! The commands that listen for others, besides servers: `linerate lab peer` (the other end of plain TCP) and `linerate bench agent`.
 
-use std::net::SocketAddr;
+use std::fs::File;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::path::PathBuf;
 
+use agent::PORT;
+use agent::channel::{self, Channel};
+use bench_runner::agents::{find_secret, work_for};
+use host::{Epoll, EpollOptions};
 use reactor::{BadAddress, ListenOptions, Listener, StreamOptions};
 
 use crate::failure::Failure;
+use crate::output::say;
+use crate::spec::Bytes;
 
 /// `ADDRESS` or `ADDRESS:PORT`; the port is `usual` if none is named.
 pub(crate) fn address(text: &str, usual: u16) -> Result<SocketAddr, String> {
@@ -25,6 +33,93 @@ pub(crate) fn address(text: &str, usual: u16) -> Result<SocketAddr, String> {
 pub(crate) fn at(address: SocketAddr, stream: StreamOptions) -> Result<Box<dyn Listener>, Failure> {
     let listener = reactor::world().listen(address, &ListenOptions { stream });
     listener.map_err(|error| Failure::refused(format!("cannot listen on {address}: {error}")))
+}
+
+/// Where peers listen if nobody says otherwise. Not assigned by IANA.
+pub(crate) const PEER_PORT: u16 = 9861;
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct PeerArguments {
+    /// Address to listen on, such as 0.0.0.0 or 10.0.0.7:9861
+    #[arg(long, value_name = "ADDRESS[:PORT]", value_parser = |text: &str| address(text, PEER_PORT))]
+    #[arg(default_value_t = LOOPBACK)]
+    listen: SocketAddr,
+    /// TCP congestion control of its sockets, such as cubic
+    #[arg(long, value_name = "NAME")]
+    congestion: Option<String>,
+    /// Receive buffer of its sockets, which limits TCP's window [default: the system's automatic size]
+    #[arg(long, value_name = "SIZE")]
+    receive_buffer: Option<Bytes>,
+}
+
+const LOOPBACK: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), PEER_PORT);
+
+/// Runs until a signal ends it.
+pub(crate) fn run_peer(arguments: &PeerArguments) -> Result<(), Failure> {
+    let receive_buffer_bytes = arguments.receive_buffer.map(|Bytes(bytes)| bytes as usize);
+    let stream = StreamOptions {
+        congestion: arguments.congestion.clone(),
+        receive_buffer_bytes,
+        ..StreamOptions::default()
+    };
+    let world = Epoll::shared(EpollOptions::default()).map_err(Failure::failed)?;
+    reactor::block_on(world, async {
+        let listener = at(arguments.listen, stream)?;
+        say(&announcement(listener.local()));
+        match wan::tcp::keep(&*listener).await {}
+    })
+}
+
+/// What it is, for whoever finds it running.
+fn announcement(at: SocketAddr) -> String {
+    let who = match at.ip().is_loopback() {
+        true => "whoever is on this machine",
+        false => "whoever reaches that address, without a secret",
+    };
+    format!(
+        "linerate lab peer: plain TCP, to measure what a path carries\n\
+         listens on {at}; answers {who}, at most {} connections at once; keeps nothing and shows nothing\nready\n",
+        wan::tcp::CONNECTIONS_MAX
+    )
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct AgentArguments {
+    /// Address to listen on, such as 0.0.0.0 or 10.0.0.7:9860
+    #[arg(long, value_name = "ADDRESS[:PORT]", value_parser = |text: &str| address(text, PORT))]
+    listen: SocketAddr,
+    /// File with the secret that agents and coordinator share, for its owner only (mode 0600) [default: the environment
+    /// variable LINERATE_AGENT_SECRET, or a question]
+    #[arg(long, value_name = "FILE")]
+    secret_file: Option<PathBuf>,
+    /// Let coordinators write, which destroys the data on the storage that they name
+    #[arg(long)]
+    allow_write: bool,
+}
+
+/// Runs until a signal ends it.
+pub(crate) fn run_agent(arguments: &AgentArguments) -> Result<(), Failure> {
+    let secret = find_secret(arguments.secret_file.as_deref(), "--secret-file")?;
+    // A coordinator may name a place that wants a secret: nobody is asked for it then, in the middle of a run.
+    let nobody = File::open("/dev/null").map_err(Failure::failed)?;
+    rustix::stdio::dup2_stdin(nobody).map_err(Failure::failed)?;
+    let world = Epoll::shared(EpollOptions::default()).map_err(Failure::failed)?;
+    reactor::block_on(world, async {
+        let listener = at(arguments.listen, StreamOptions::default())?;
+        let may =
+            if arguments.allow_write { "read and write" } else { "read only (--allow-write is not given)" };
+        say(&format!("listens on {}; coordinators may {may}\nready\n", listener.local()));
+        let allow_write = arguments.allow_write;
+        let gone = channel::keep(&*listener, secret, move |channel| Box::pin(work(channel, allow_write)));
+        match gone.await {}
+    })
+}
+
+async fn work(channel: Channel, allow_write: bool) {
+    let peer = channel.peer();
+    say(&format!("{peer} coordinates\n"));
+    let why = work_for(channel, allow_write, &|line| say(&format!("{line}\n"))).await;
+    say(&format!("{peer} is gone: {why}\n"));
 }
 
 #[cfg(test)]
@@ -60,5 +155,12 @@ mod tests {
             let why = address(text, 9860).expect_err(text);
             assert!(why.contains(expected), "{text}: {why}");
         }
+    }
+
+    #[test]
+    fn a_peer_that_others_reach_says_so() {
+        assert!(announcement(LOOPBACK).contains("whoever is on this machine"));
+        let wide = announcement((Ipv4Addr::UNSPECIFIED, PEER_PORT).into());
+        assert!(wide.contains("whoever reaches that address, without a secret"));
     }
 }

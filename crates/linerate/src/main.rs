@@ -1,18 +1,12 @@
 //! The `linerate` program: the only reader of arguments and environment, and the place where devices and front
 //! ends meet. Reading order: [`arguments`], [`serve`] (starts what [`daemon`] makes of a configuration), the commands that ask a running server; the commands that use a target ([`backends`] opens it) and
-//! [`recording`] of what they say to it; then [`bench`] and [`prove`], which measure.
+//! their recordings ([`interrupt`]); then [`bench`] and [`prove`], which measure.
 
-mod agent;
 mod arguments;
 mod attach;
 mod bench;
-mod compare;
-mod completions;
 mod copy;
 mod diagnose;
-mod discover;
-#[cfg(test)]
-mod documents_tests;
 mod help;
 mod import;
 mod info;
@@ -23,29 +17,24 @@ mod listen;
 mod log;
 mod man;
 mod output;
-mod peer;
-mod progress;
 mod prove;
-mod published;
 mod raid;
-mod recording;
 mod report;
 mod scsi;
 mod serve;
 mod server;
 mod stream;
 mod terminal;
-mod verify_log;
-mod wan;
+#[cfg(test)]
+mod tests;
 
 use std::process::ExitCode;
 use std::time::Duration;
 
+use arguments::Arguments;
 use backends::{Failure, failure, location, remote, secrets};
 use host::private_file;
 use volume::spec;
-
-use arguments::Arguments;
 
 /// A cluster that hangs keeps no process longer.
 const IMAGES_CLOSE: Duration = Duration::from_secs(2);

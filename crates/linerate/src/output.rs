@@ -7,6 +7,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::io::{self, ErrorKind, Write};
+use std::os::fd::AsFd;
 use std::process::ExitCode;
 use std::sync::OnceLock;
 
@@ -90,4 +91,15 @@ pub(crate) fn report_json(error: &str, code: u8) {
 /// Asks, on standard error: the answer is typed behind it.
 pub(crate) fn prompt(question: &str) {
     let _ = io::stderr().lock().write_all(question.as_bytes());
+}
+
+/// Columns of standard output: a file has room for all that there are.
+pub(crate) fn width() -> usize {
+    columns(std::io::stdout())
+}
+
+/// The same of another stream.
+pub(crate) fn columns(stream: impl AsFd) -> usize {
+    let size = rustix::termios::tcgetwinsize(stream).ok();
+    size.filter(|size| size.ws_col > 0).map_or(1000, |size| usize::from(size.ws_col))
 }

@@ -13,23 +13,23 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use ::report::measured::{Beside, Measured};
+use ::wan::own_target::{self, OwnTarget, OwnTargetOptions};
 use bench::plan::{Step, Stop, Suite};
 use bench::record::Record;
+use bench_runner::client::Site;
+use bench_runner::folder::{self, Folder};
+use bench_runner::selftest::{self, OwnStorage};
+use bench_runner::view::View;
 use host::{Epoll, EpollOptions, threads};
 use iscsi_client::Url;
 use iscsi_server::Limits;
 use reactor::StreamOptions;
 
-use crate::bench::folder::Folder;
-use crate::bench::{Line, View};
+use crate::bench::ProgressLine;
 use crate::diagnose;
 use crate::failure::Failure;
 use crate::interrupt::Interrupt;
 use crate::output::{say, say_json};
-use ::wan::own_target::{self, OwnTarget, OwnTargetOptions};
-use bench_runner::own::OwnStorage;
-use bench_runner::site::Site;
-use bench_runner::{ceiling, integrity, reports};
 
 #[derive(clap::Args, Debug)]
 pub(crate) struct ProveArguments {
@@ -143,8 +143,8 @@ async fn prove(
     backends::peers::record(&url.settings);
     args.say("\nWhat is written comes back\n");
     let ways = RefCell::new(Vec::new());
-    let others = integrity::Others { nbd: server.nbd_url(), hyperscsi: server.hyperscsi_url() };
-    let sound = integrity::check(&url, &others, args.seconds.min(1.0), &|way, outcome| {
+    let others = selftest::Others { nbd: server.nbd_url(), hyperscsi: server.hyperscsi_url() };
+    let sound = selftest::check_integrity(&url, &others, args.seconds.min(1.0), &|way, outcome| {
         args.say(&match outcome {
             Ok(bytes) => format!("  ✓ {way:<58} {:>5.1} MiB\n", *bytes as f64 / f64::from(1 << 20)),
             Err(failure) => format!("  ✗ {way:<58} {failure}\n"),
@@ -159,12 +159,12 @@ async fn prove(
     let stream =
         StreamOptions { congestion: url.settings.stream.congestion.clone(), ..StreamOptions::default() };
     // Memory as large as the volume, so that the caches of the CPU help no more than there.
-    let limits = ceiling::measure(&suite, VOLUME_BYTES as usize, options, &stream).await?;
+    let limits = selftest::measure_ceiling(&suite, VOLUME_BYTES as usize, options, &stream).await?;
     let interrupt = Interrupt::listen()?;
     let server = environment::server::Server::here("linerate", server.thread);
     let storage = OwnStorage { url: url.clone(), spin: options.spin, out: &args.out, limits, server };
     let is_watched = stderr().is_terminal() && !args.json;
-    let mut view: Box<dyn View> = if is_watched { Box::new(Line::new()) } else { Box::new(()) };
+    let mut view: Box<dyn View> = if is_watched { Box::new(ProgressLine::new()) } else { Box::new(()) };
     let record = storage.measure(suite, &mut *view, &|| interrupt.is_asked()).await?;
     drop(view);
     args.say(&::report::proof::table(&::report::summary::of(&record), &record.limits));
@@ -173,7 +173,7 @@ async fn prove(
     args.say("\nWhy not more: the way layer by layer, as `linerate diagnose` tells it\n\n");
     diagnose::of_own(&url, args.seconds * DIAGNOSIS, args.out.join("diagnosis"), args.json).await?;
     // Once more, now that it is known what would help.
-    reports::write(&Folder::open(&args.out), &record, Vec::new())?;
+    folder::write_report(&Folder::open(&args.out), &record, Vec::new())?;
     let proved = sound && args.went_well(&record);
     let beside = Beside::new(&record, url.settings.stream.congestion.as_deref(), false);
     let run = |run| Measured::of(run, &beside).json().and_then(|line| serde_json::from_str(&line));

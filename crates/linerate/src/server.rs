@@ -6,15 +6,14 @@ use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use serde::Serialize;
-
-use crate::bench::width;
-use crate::completions::Offering;
-use crate::failure::Failure;
-use crate::output::{self, remark, say, say_json, say_json_list};
-use crate::spec::Bytes;
 use daemon::control::{Change, FaultMode, Reply, Request, ask, subscribe, tables, unexpected};
 use daemon::{NamedSpec, VolumeName};
+use serde::Serialize;
+
+use crate::failure::Failure;
+use crate::help::Offering;
+use crate::output::{self, remark, say, say_json, say_json_list, width};
+use crate::spec::Bytes;
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct ServerArguments {

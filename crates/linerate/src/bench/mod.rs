@@ -9,38 +9,42 @@
 //! Reading order: [`run`] (the order of events); `arguments`, `options` (what was asked for), `view` (what is
 //! seen of it), `shown` (what is told in the end). Preparing and measuring are `bench_runner`'s.
 
-mod arguments;
-mod options;
-mod shown;
-mod view;
-
-pub(crate) use bench_runner::{agents, crew, folder, keeper, reports, shorter, suites, timestamp};
-
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::rc::Rc;
 
-pub(crate) use arguments::{BenchArguments, LabOptions};
+use ::report::Report;
+use ::report::measured::{Beside, Measured};
+use ::wan::WanCrew;
+use bench::journal::{CheckError, Crash};
 use bench::record::Record;
-use bench_runner::conductor::conduct;
+use bench_runner::agents::Serving;
+use bench_runner::conductor::{again, conduct, verdict};
+use bench_runner::crew::{Crew, LocalCrew};
+use bench_runner::folder::{Folder, Keeper, with_results, write_report, write_together};
 use bench_runner::prepare::{Hands, Prepared};
 use bench_runner::progress::Form;
-use bench_runner::silence::awaited;
-use bench_runner::verdict::{again, verdict};
-use crew::{Crew, LocalCrew};
-use folder::Folder;
-pub(crate) use folder::read_result;
-use keeper::Keeper;
-pub(crate) use options::seconds;
-pub(crate) use shown::width;
-pub(crate) use view::{Line, View};
-use view::{Notes, Watch};
+use bench_runner::storage::{Storage, about_journal, open_journal};
+use bench_runner::suites;
+use bench_runner::view::{View, awaited};
+use clap::ValueEnum;
+use model::LinkRate;
 
-use crate::failure::Failure;
+use crate::bench::arguments::OutputOptions;
+use crate::bench::view::{Notes, Watch};
+use crate::failure::{Failure, FailureKind};
 use crate::interrupt::Interrupt;
 use crate::location::Location;
-use crate::output::say;
-use crate::progress::{self, ProgressKind};
-use crate::{remote, report, wan};
-use bench_runner::serving::Serving;
+use crate::output::{say, say_json, width};
+use crate::terminal::{self, ProgressKind};
+use crate::{remote, report};
+
+mod arguments;
+mod view;
+
+pub(crate) use arguments::seconds;
+pub(crate) use arguments::{BenchArguments, LabOptions};
+pub(crate) use view::ProgressLine;
 
 /// Runs the command.
 pub(crate) fn run(arguments: &BenchArguments) -> Result<ExitCode, Failure> {
@@ -48,8 +52,8 @@ pub(crate) fn run(arguments: &BenchArguments) -> Result<ExitCode, Failure> {
         say(&suites::listed(width()));
         return Ok(ExitCode::SUCCESS);
     }
-    if arguments.suite.iter().any(|name| name == wan::NAME) {
-        return wan::run(arguments);
+    if arguments.suite.iter().any(|name| name == NAME) {
+        return run_wan(arguments);
     }
     if arguments.output.watch {
         // Before anything is made.
@@ -59,7 +63,7 @@ pub(crate) fn run(arguments: &BenchArguments) -> Result<ExitCode, Failure> {
     let plans = arguments.plans()?;
     let agents = arguments.agents.found()?;
     let interrupt = Interrupt::listen()?;
-    let mut opening = progress::opening(progress::kind(arguments.output.progress, arguments.output.quiet));
+    let mut opening = terminal::opening(terminal::kind(arguments.output.progress, arguments.output.quiet));
     let several = arguments.output.out.as_deref().filter(|_| plans.len() > 1);
     let (mut made, mut code) = (false, ExitCode::SUCCESS);
     for plan in plans {
@@ -74,7 +78,7 @@ pub(crate) fn run(arguments: &BenchArguments) -> Result<ExitCode, Failure> {
     }
     if let Some(out) = several {
         let curves = report::curves(&arguments.output.beside);
-        let all = reports::write_together(&folder::with_results(out)?, &curves, out)?;
+        let all = write_together(&with_results(out)?, &curves, out)?;
         if !arguments.output.quiet && !arguments.output.json {
             say(&format!("all reports: {}\n", all.display()));
         }
@@ -127,11 +131,11 @@ impl Work {
         if let Err(failure) = &outcome {
             keeper.note(format!("ended by a failure: {failure}"));
         }
-        shown::print(&arguments.output, congestion.as_deref(), keeper.record(), &tables)?;
+        print_result(&arguments.output, congestion.as_deref(), keeper.record(), &tables)?;
         // Before the record says that it came to its end: one that is killed meanwhile is gone on with, and gets its report.
         let written = keeper.folder().map_or(Ok(()), |folder| files(arguments, folder, keeper.record()));
         let (record, folder, lost) = keeper.end();
-        let subject = arguments.place.as_deref().map_or(vec!["--suite", wan::NAME], |place| vec![place]);
+        let subject = arguments.place.as_deref().map_or(vec!["--suite", NAME], |place| vec![place]);
         let typed = std::env::args_os().map(|word| word.to_string_lossy().into_owned());
         let again = again(&subject, typed);
         let went_well = verdict(&record, outcome, folder.as_ref(), lost.or(written.err()), &again)?;
@@ -141,7 +145,7 @@ impl Work {
 
 /// Writes the files of the result, and says where the one is that people open.
 fn files(arguments: &BenchArguments, folder: &Folder, record: &Record) -> Result<(), Failure> {
-    reports::write(folder, record, report::curves(&arguments.output.beside))?;
+    write_report(folder, record, report::curves(&arguments.output.beside))?;
     if !arguments.output.quiet && !arguments.output.json {
         say(&format!("\nreport: {}\n", folder.file("report.html").display()));
     }
@@ -154,12 +158,120 @@ fn view(
     interrupt: &Interrupt,
 ) -> Result<Box<dyn View>, Failure> {
     let output = &arguments.output;
-    Ok(match progress::kind(output.progress, output.quiet) {
+    Ok(match terminal::kind(output.progress, output.quiet) {
         _ if output.watch => Box::new(Watch::new(record, interrupt)?),
-        ProgressKind::Bar => Box::new(Line::new()),
-        ProgressKind::Plain => Box::new(progress::lines(Form::Plain)),
-        ProgressKind::Json => Box::new(progress::lines(Form::Json)),
+        ProgressKind::Bar => Box::new(ProgressLine::new()),
+        ProgressKind::Plain => Box::new(terminal::lines(Form::Plain)),
+        ProgressKind::Json => Box::new(terminal::lines(Form::Json)),
         ProgressKind::None if output.quiet => Box::new(()),
         ProgressKind::None => Box::new(Notes),
     })
+}
+
+pub(crate) use bench::suite::wan::NAME;
+
+/// Runs the suite, or goes on with it.
+pub(crate) fn run_wan(arguments: &BenchArguments) -> Result<ExitCode, Failure> {
+    arguments.refuse_beside_a_lab()?;
+    ::wan::can_be_made()?;
+    let (record, folder) = match arguments.resumed() {
+        Some(folder) => (::wan::resumed(&folder)?, Some(folder)),
+        None => {
+            let folder = arguments.out().map(Folder::create).transpose()?;
+            let LabOptions { link, quick } = arguments.lab;
+            let link = link.unwrap_or(LinkRate::GIGABIT);
+            (::wan::begun(link, quick, |suite| arguments.shortened(suite)), folder)
+        }
+    };
+    let interrupt = Interrupt::listen()?;
+    remote::run(async {
+        let crew = WanCrew::new()?;
+        let work = Work { keeper: Keeper::new(record, folder)?, server: None, congestion: None };
+        work.carry_out(crew, arguments, &interrupt).await
+    })
+}
+
+/// What was measured, on standard output. `tables` are what sessions told of the last run.
+fn print_result(
+    options: &OutputOptions,
+    congestion: Option<&str>,
+    record: &Record,
+    tables: &[String],
+) -> Result<(), Failure> {
+    let beside = Beside::new(record, congestion, options.statistics);
+    if options.json {
+        let mut runs = record.runs.iter();
+        let lines = runs.try_for_each(|run| Measured::of(run, &beside).json().map(|line| say(&line)));
+        return lines.map_err(Failure::failed);
+    }
+    if options.quiet || record.runs.is_empty() {
+        return Ok(());
+    }
+    let mut cells = record.suite.cells();
+    match (cells.next(), cells.next(), record.runs.as_slice()) {
+        (Some(only), None, [run]) => say(&Measured::of(run, &beside).text(only, record, width())),
+        _ => say(&Report::new(record).terminal(width())),
+    }
+    if options.statistics {
+        tables.iter().for_each(|table| say(&format!("\n{table}")));
+    }
+    Ok(())
+}
+
+#[derive(clap::Args, Debug)]
+pub(crate) struct VerifyLogArguments {
+    /// Log that --verify-log wrote
+    #[arg(value_name = "FILE")]
+    file: PathBuf,
+    /// Storage with the data (see `linerate help targets`)
+    #[arg(value_name = "TARGET")]
+    place: String,
+    /// Crashed side: the client only, so that every acknowledged write must be there; or the storage, which may have lost
+    /// writes that were neither flushed nor had FUA
+    #[arg(long, value_name = "SIDE", default_value = "storage")]
+    after: After,
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// Who crashed.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum After {
+    Client,
+    Storage,
+}
+
+/// Runs the command. The exit code is a failure of its own kind if anything is missing.
+pub(crate) fn verify_log(arguments: &VerifyLogArguments) -> Result<ExitCode, Failure> {
+    let path = &arguments.file;
+    let journal = open_journal(path)?;
+    let crash = match arguments.after {
+        After::Client => Crash::OfClient,
+        After::Storage => Crash::OfStorage,
+    };
+    let place = Location::parse(&arguments.place)?;
+    let checked = remote::run(async {
+        let storage = Storage::open(&place, false, None).await?;
+        let checked = Rc::new(journal).check(&storage.device, crash).await;
+        storage.close().await;
+        checked.map_err(|error| failed(path, error))
+    })?;
+    if arguments.json {
+        say_json(&checked)?;
+    }
+    if checked.wrong > 0 {
+        return Err(Failure::new(FailureKind::Mismatch, checked));
+    }
+    if !arguments.json {
+        say(&format!("{checked}\n"));
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn failed(path: &Path, error: CheckError) -> Failure {
+    match error {
+        CheckError::Journal(error) => Failure::refused(about_journal(path, error)),
+        CheckError::Device(error) => Failure::device("cannot read the data back", error),
+    }
 }

@@ -1,13 +1,9 @@
 //! `linerate scsi VERB URL`: one SCSI command, by its name, and the answer in words or as JSON.
 //!
-//! What asks is in [`inspect`]; here are [`blocks`] (which writes), [`modes`], [`reservations`], [`sanitize`], and [`raw`], which
-//! sends what has no verb.
+//! What asks is in [`inspect`]; here are [`blocks`] (which writes, and sends commands that have no verb) and [`settings`].
 
 mod blocks;
-mod modes;
-mod raw;
-mod reservations;
-mod sanitize;
+mod settings;
 mod unit;
 
 use clap::Subcommand;
@@ -16,13 +12,13 @@ use iscsi_client::verbs::{PersistentReserve, StartStop};
 use iscsi_client::{Lun, Management, TaskManagementResult, Unit};
 
 use self::blocks::{CompareArguments, ExtentArguments, StatusArguments, VpdArguments, WriteSameArguments};
-use self::modes::ModesArguments;
-use self::raw::RawArguments;
-use self::reservations::{KeyArguments, PreemptArguments, RegisterArguments, ReserveArguments};
-use self::sanitize::SanitizeArguments;
 use self::unit::UnitArguments;
 use crate::failure::{Failure, FailureKind};
 use crate::output::say;
+use crate::scsi::blocks::{RawArguments, SanitizeArguments};
+use crate::scsi::settings::{
+    KeyArguments, ModesArguments, PreemptArguments, RegisterArguments, ReserveArguments,
+};
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct ScsiArguments {

@@ -659,11 +659,7 @@ fn what_was_acknowledged_survives_failures_replacements_and_kills_in_any_order()
         }
         local.server.kill();
         let ended: Vec<_> = writers.into_iter().map(Writer::end).collect();
-        assert!(
-            ended.iter().all(|(_, kept, _)| *kept > 0),
-            "life {life}: {}",
-            local.server.log()
-        );
+        assert!(ended.iter().all(|(_, kept, _)| *kept > 0), "life {life}: {}", local.server.log());
         local.server.restart();
         in_a_world(async {
             let lun = attached(&local.server.url("disk")).await;

@@ -1,7 +1,7 @@
 //! Several machines measure the same storage at the same time: a coordinator tells agents what to do, and hears what came of
 //! it. Here is what they say to each other and how each knows the other; what is done for whom is `bench_runner`'s.
 //!
-//! Reading order: [`wire`] (messages, without I/O), [`channel`] (connections), [`door`] (access control of an
+//! Reading order: [`wire`] (messages, without I/O), [`channel`] (connections, and access control of an
 //! agent).
 //!
 //! ```
@@ -13,11 +13,10 @@
 //! ```
 
 pub mod channel;
-pub mod door;
 pub mod wire;
 
 #[cfg(test)]
-mod strangers;
+mod tests;
 
 /// The default port of agents. Not assigned by IANA.
 pub const PORT: u16 = 9860;

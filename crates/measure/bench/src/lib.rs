@@ -33,7 +33,6 @@ mod access;
 mod extent;
 mod failure;
 pub mod fio_job;
-mod generations;
 pub mod icf;
 pub mod journal;
 pub mod pattern;

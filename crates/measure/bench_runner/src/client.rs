@@ -7,22 +7,23 @@
 
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::Relaxed;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use backends::Failure;
+use backends::peers::Channelled;
 use bench::plan::{Data, Role, Rule, Stop};
 use bench::record::{ClientRun, Run, Sample};
 use bench::{Go, Orders};
 use host::{Epoll, EpollOptions};
+use lab::{Lab, LabError};
 use reactor::{Receiver, Sender, mailbox};
 
-use super::costs::{Cost, Costs};
-use super::ways::{Source, StoragePaths, settle};
-use crate::journal;
-use crate::site::Site;
-use backends::Failure;
-use backends::peers::Channelled;
+use crate::client_paths::{Source, StoragePaths, settle};
+use crate::costs::{Cost, Costs};
+use crate::storage::journal_of_run;
 
 /// The handle of a client, which logs out and ends when this is dropped.
 pub struct Client {
@@ -176,40 +177,40 @@ fn live(options: &ClientOptions, orders: Receiver<Order>) {
 }
 
 async fn obey(options: &ClientOptions, mut orders: Receiver<Order>) {
-    let mut ways = StoragePaths::none(&options.source);
+    let mut paths = StoragePaths::none(&options.source);
     while let Some(order) = orders.recv().await {
         match order {
             Order::Prepare { sessions, done } => {
-                let _ = done.send(ways.prepare(sessions).await);
+                let _ = done.send(paths.prepare(sessions).await);
             }
             Order::LookAlive { done } => {
-                let _ = done.send(ways.look_alive().await);
+                let _ = done.send(paths.look_alive().await);
             }
             Order::Run { task, index, reports } => {
                 let told = reports.clone();
                 let tell = move |report| drop(told.send((index, report)));
                 // All clients share them: one tells.
-                let channels = ways.channels().filter(|_| index == 0);
-                let outcome = carry_out(options, &ways, channels, &task, tell).await;
+                let channels = paths.channels().filter(|_| index == 0);
+                let outcome = carry_out(options, &paths, channels, &task, tell).await;
                 let _ = reports.send((index, Report::Ended(Box::new(outcome))));
             }
         }
     }
-    ways.close().await;
+    paths.close().await;
 }
 
 async fn carry_out(
     options: &ClientOptions,
-    ways: &StoragePaths,
+    paths: &StoragePaths,
     channels: Option<&Arc<dyn Channelled>>,
     task: &Task,
     tell: impl Fn(Report) + Clone + 'static,
 ) -> Result<RoleResult, Failure> {
-    let devices = ways.devices(&task.role).await?;
+    let devices = paths.devices(&task.role).await?;
     let orders = orders(&task.stop, task.start);
     let counting = task.start + orders.warm_up;
     let began = reactor::spawn(began(task.start));
-    let costs = Costs::begin(task.alone, counting, ways, channels, {
+    let costs = Costs::begin(task.alone, counting, paths, channels, {
         let tell = tell.clone();
         move || tell(Report::Counting)
     });
@@ -222,13 +223,13 @@ async fn carry_out(
     let run = match (&options.log, devices.first()) {
         // Filling a new file before is not among what is promised.
         (Some(log), Some(device)) if workload.data == Data::Stamped => {
-            let journal = journal::of_run(log, workload, device.geometry())?;
+            let journal = journal_of_run(log, workload, device.geometry())?;
             bench::run_with_journal(&devices, workload, &orders, &journal, &mut each).await
         }
         _ => bench::run(&devices, workload, &orders, &mut each).await,
     };
     let run = run.map_err(Failure::refused)?;
-    let cost = costs.end(ways).await;
+    let cost = costs.end(paths).await;
     if task.role.read_ahead_bytes.is_some() && run.errors == 0 {
         for device in &devices {
             settle(&**device).await?;
@@ -281,6 +282,38 @@ fn orders(stop: &Stop, start: Instant) -> Orders {
 fn interval(stop: &Stop) -> Duration {
     const SAMPLES: f64 = 200.0;
     Duration::from_secs_f64((stop.max_s / SAMPLES).clamp(0.05, 1.0))
+}
+
+/// A network to work on.
+#[derive(Clone)]
+pub enum Site {
+    /// The one that this process is on.
+    Here,
+    /// That of a host of a lab, which exists as long as this value.
+    Host {
+        /// The lab.
+        lab: Arc<Lab>,
+        /// Its host.
+        name: &'static str,
+    },
+}
+
+impl Site {
+    /// Does `work` there and waits for it; on a thread of its own, if that is not here.
+    pub fn run<T: Send>(&self, work: impl FnOnce() -> T + Send) -> Result<T, Failure> {
+        match self {
+            Site::Here => Ok(work()),
+            Site::Host { lab, name } => lab.host(name).and_then(|host| host.run(work)).map_err(lab_failure),
+        }
+    }
+}
+
+/// A lab that the machine or the user has no right to is refused; all else has failed.
+pub fn lab_failure(error: LabError) -> Failure {
+    match error {
+        LabError::Plan(_) | LabError::Missing(_) | LabError::NoSuch(_) => Failure::refused(error),
+        LabError::System { .. } | LabError::NotReady(_) => Failure::failed(error),
+    }
 }
 
 #[cfg(test)]

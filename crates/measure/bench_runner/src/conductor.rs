@@ -1,21 +1,21 @@
-//! Carries out a suite: one run after the other; each is saved as soon as it has ended.
+//! Carries out a suite: one run after the other; each is saved as soon as it has ended. [`StopRule`] decides when a run has measured
+//! enough, and [`verdict`] says how all of it ended.
 
 use std::time::Instant;
 
-use bench::Go;
+use backends::{Failure, FailureKind};
 use bench::plan::{Cell, Data, Percent, Role, Rule, Span, Stop, Workload};
-use bench::record::{CellRun, ClientRun, Ended};
+use bench::record::{CellRun, ClientRun, Ended, Record, Run, Sample};
 use bench::schedule::{Schedule, Work};
+use bench::{Extent, Go};
+use stats::known_well_enough;
+use volume::shell;
 
-use super::client::RoleResult;
-use super::crew::{CellOutcome, Crew, Progress};
-use super::keeper::Keeper;
-use super::serving::Serving;
-use super::silence::awaited;
-use super::stop::StopRule;
-use super::view::{RunStart, View};
-use backends::Failure;
-use bench::Extent;
+use crate::agents::Serving;
+use crate::client::RoleResult;
+use crate::crew::{CellOutcome, Crew, Progress};
+use crate::folder::{Folder, Keeper};
+use crate::view::{RunStart, View, awaited};
 
 /// Has the crew carry out what is left to do, until an end is `asked` for. `server` is who serves the storage, if that is
 /// known. Gives how it came to its end, and what sessions told of themselves in the last run, as people read it.
@@ -214,4 +214,209 @@ fn fill(span: Span, device_bytes: u64, block_bytes: u32, depth: u32, passes: u32
     // A day: whoever fills more than that in one go knows, and a device that hangs is given up before.
     const DAY_S: f64 = 86_400.0;
     (cell, Stop { warm_up_s: 0.0, min_s: 0.0, max_s: DAY_S, rule: Rule::Bytes { bytes } })
+}
+
+/// The stop rule of a run, which gets all samples.
+pub(crate) struct StopRule {
+    stop: Stop,
+    /// Of each role, requests a second in each interval.
+    rates: Vec<Vec<f64>>,
+    /// Intervals that all roles have told of when it was last asked whether they are enough.
+    judged: usize,
+    known: bool,
+}
+
+impl StopRule {
+    /// Of a run by so many roles.
+    pub(crate) fn new(stop: Stop, roles: usize) -> StopRule {
+        StopRule { stop, rates: vec![Vec::new(); roles], judged: 0, known: false }
+    }
+
+    /// One more sample of a role's. Stops when the rate of all together is known well enough.
+    pub(crate) fn heard(&mut self, role: usize, sample: &Sample) -> Go {
+        let Rule::Confidence { percent } = self.stop.rule else { return Go::On };
+        if let Some(rates) = self.rates.get_mut(role) {
+            rates.push(sample.iops());
+        }
+        let complete = self.rates.iter().map(Vec::len).min().unwrap_or(0);
+        if complete > self.judged && sample.at_s >= self.stop.min_s {
+            self.judged = complete;
+            self.known = self.known || known_well_enough(&self.together(complete), percent);
+        }
+        if self.known { Go::Stop } else { Go::On }
+    }
+
+    fn together(&self, intervals: usize) -> Vec<f64> {
+        (0..intervals).map(|at| self.rates.iter().map(|rates| rates[at]).sum()).collect()
+    }
+
+    /// What ended the run, that came to these results.
+    pub(crate) fn ended<'a>(&self, runs: impl Iterator<Item = &'a Run> + Clone, interrupted: bool) -> Ended {
+        let failures = runs.clone().map(|run| run.errors + run.mismatches).max().unwrap_or(0);
+        let shortest = runs.map(|run| run.seconds).fold(f64::INFINITY, f64::min);
+        // A loop that stops by its clock stops a little before or after.
+        let is_short = shortest < self.stop.max_s * 0.99;
+        match self.stop.rule {
+            _ if interrupted => Ended::Interrupted,
+            _ if failures > 0 && is_short && !self.known => Ended::Failures,
+            Rule::Time => Ended::Time,
+            Rule::Confidence { .. } if self.known => Ended::Confidence,
+            Rule::Bytes { .. } | Rule::Requests { .. } if is_short => Ended::Work,
+            Rule::Confidence { .. } | Rule::Bytes { .. } | Rule::Requests { .. } => Ended::OutOfTime,
+        }
+    }
+}
+
+/// Options of `bench` that say how storage is reached and what may be done to it: a measurement is resumed with the same.
+const KEPT: [&str; 7] = [
+    "--span",
+    "--connections",
+    "--congestion",
+    "--poll-us",
+    "--agents",
+    "--server-agent",
+    "--agent-secret-file",
+];
+/// Those of them without a value behind them.
+const KEPT_ALONE: [&str; 2] = ["--allow-write", "--yes"];
+
+/// What `bench` is to be told to resume a measurement, before `--resume`: what was measured (`subject`), and of the words of its
+/// command line those that it needs again.
+pub fn again(subject: &[&str], mut line: impl Iterator<Item = String>) -> String {
+    let mut words: Vec<String> = subject.iter().map(|&word| word.to_owned()).collect();
+    while let Some(word) = line.next() {
+        let name = word.split_once('=').map_or(&word[..], |(name, _)| name);
+        let is_with_value = KEPT.contains(&name);
+        if is_with_value || KEPT_ALONE.contains(&name) {
+            let value = (is_with_value && name.len() == word.len()).then(|| line.next()).flatten();
+            words.extend([word].into_iter().chain(value));
+        }
+    }
+    let words: Vec<String> = words.iter().map(|word| shell::word(word)).collect();
+    words.join(" ")
+}
+
+/// Whether every request has succeeded, and some in every run. `lost` is why the folder does not have all of the record, and `again` what the program's
+/// `bench` is to be told to resume it.
+///
+/// # Errors
+/// What ended it, else what was lost.
+pub fn verdict(
+    record: &Record,
+    outcome: Result<Outcome, Failure>,
+    folder: Option<&Folder>,
+    lost: Option<Failure>,
+    again: &str,
+) -> Result<bool, Failure> {
+    let done = match record.runs.len() {
+        1 => "1 run".to_owned(),
+        runs => format!("{runs} runs"),
+    };
+    // A disk that is full is told by its own sentence.
+    let kept = folder.filter(|_| lost.is_none());
+    let then = kept.map(|folder| {
+        let directory = folder.path().display().to_string();
+        match record.subject.identity {
+            Some(_) => format!("to resume: linerate bench {again} --resume {}", shell::word(&directory)),
+            None => format!("they are in {directory}"),
+        }
+    });
+    match outcome {
+        Err(failure) => Err(match then {
+            Some(then) if !record.runs.is_empty() => failure.and(format_args!("{done} before that; {then}")),
+            _ => failure,
+        }),
+        Ok(Outcome::Interrupted) => {
+            let then = then.map(|then| format!("; {then}")).unwrap_or_default();
+            Err(Failure::new(FailureKind::Interrupted, format_args!("interrupted after {done}{then}")))
+        }
+        Ok(Outcome::Complete) => match lost.or_else(|| silent(&record.runs)) {
+            Some(failure) => Err(failure),
+            None => Ok(record.runs.iter().all(CellRun::went_well)),
+        },
+    }
+}
+
+/// The failure of runs in which nothing completed, with the cause if a request told one: not everybody sees the tables.
+fn silent(runs: &[CellRun]) -> Option<Failure> {
+    let is_silent = |run: &&CellRun| run.clients.iter().all(|client| client.run.ios() == 0);
+    let silent: Vec<&CellRun> = runs.iter().filter(is_silent).collect();
+    let mut clients = silent.first()?.clients.iter();
+    let why = clients.find_map(|client| client.run.first_failure.as_deref());
+    Some(Failure::failed(format_args!(
+        "no request completed in {} of {} runs: {}",
+        silent.len(),
+        runs.len(),
+        why.unwrap_or("the storage did not answer in that time (--seconds makes runs longer)")
+    )))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use bench::record::Flow;
+
+    fn judge(rule: Rule, roles: usize) -> StopRule {
+        StopRule::new(Stop { warm_up_s: 0.0, min_s: 1.0, max_s: 10.0, rule }, roles)
+    }
+
+    fn sample(index: usize, reads: u64) -> Sample {
+        Sample { at_s: (index + 1) as f64 / 10.0, seconds: 0.1, reads, ..Sample::default() }
+    }
+
+    fn run(seconds: f64, errors: u64) -> Run {
+        Run {
+            seconds,
+            under_way_mean: 1.0,
+            reads: Flow::default(),
+            writes: Flow::default(),
+            backlog_max: 0,
+            errors,
+            mismatches: 0,
+            first_failure: None,
+            samples: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn a_steady_rate_is_known_after_the_shortest_time_and_not_before() {
+        let mut judge = judge(Rule::Confidence { percent: 5.0 }, 1);
+        let stopped = (0..100).find(|index| {
+            let wobble = index % 3;
+            matches!(judge.heard(0, &sample(*index, 1000 + wobble as u64)), Go::Stop)
+        });
+        assert!(stopped.is_some_and(|index| (9..30).contains(&index)), "{stopped:?}");
+        assert_eq!(judge.ended([run(1.0, 0)].iter(), false), Ended::Confidence);
+    }
+
+    #[test]
+    fn a_client_that_has_told_nothing_keeps_the_others_going() {
+        let mut judge = judge(Rule::Confidence { percent: 5.0 }, 2);
+        assert!((0..50).all(|index| matches!(judge.heard(0, &sample(index, 1000)), Go::On)));
+    }
+
+    #[test]
+    fn what_ended_a_run_is_told_by_its_rule_and_its_length() {
+        let time = judge(Rule::Time, 1);
+        assert_eq!(time.ended([run(10.0, 0)].iter(), false), Ended::Time);
+        assert_eq!(time.ended([run(10.0, 3)].iter(), false), Ended::Time);
+        assert_eq!(time.ended([run(2.0, 100)].iter(), false), Ended::Failures);
+        assert_eq!(time.ended([run(2.0, 100)].iter(), true), Ended::Interrupted);
+        let work = judge(Rule::Bytes { bytes: 1 << 30 }, 1);
+        assert_eq!(work.ended([run(2.0, 0)].iter(), false), Ended::Work);
+        assert_eq!(work.ended([run(10.0, 0)].iter(), false), Ended::OutOfTime);
+        assert_eq!(
+            judge(Rule::Confidence { percent: 1.0 }, 1).ended([run(10.0, 0)].iter(), false),
+            Ended::OutOfTime
+        );
+    }
+
+    #[test]
+    fn a_measurement_is_resumed_with_what_it_needs_again() {
+        let line = "linerate bench U --bs 4k --allow-write=1GiB..3GiB --yes --span 2GiB --agents=a,b --out d --seconds 5";
+        let again = again(&["iscsi://a/iqn.b/0?login-time=5"], line.split(' ').map(str::to_owned));
+        let expected =
+            "'iscsi://a/iqn.b/0?login-time=5' --allow-write=1GiB..3GiB --yes --span 2GiB --agents=a,b";
+        assert_eq!(again, expected);
+    }
 }

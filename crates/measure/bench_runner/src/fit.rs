@@ -1,10 +1,9 @@
-//! Adapts a suite to the storage and to permissions: cells that cannot or must not be measured are removed
-//! and listed.
-
-use bench::plan::{Cell, Order, Role, Step, Suite};
+//! Adapts a suite: to the storage and to permissions (cells that cannot or must not be measured are removed and listed), and to
+//! less time ([`Shorten`]).
 
 use backends::Failure;
 use bench::Extent;
+use bench::plan::{Cell, Order, Role, Step, Stop, Suite};
 
 /// The capacity and the permissions.
 pub struct Limits {
@@ -143,11 +142,62 @@ fn named(names: &[String]) -> String {
     }
 }
 
+/// By how much.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Shorten {
+    /// No run is counted for longer.
+    pub seconds: Option<f64>,
+    /// Nothing is run more often.
+    pub rounds: Option<u32>,
+}
+
+impl Shorten {
+    /// The suite, as much shorter.
+    pub fn apply(self, mut suite: Suite) -> Suite {
+        let before = suite.clone();
+        for step in &mut suite.steps {
+            let Step::Measure { stop, order, cells } = step else { continue };
+            let own = cells.iter_mut().filter_map(|cell| cell.stop.as_mut());
+            std::iter::once(stop).chain(own).for_each(|stop| self.shorten(stop));
+            self.thin(order);
+        }
+        if suite != before {
+            suite.assumed.push(self.in_words());
+        }
+        suite
+    }
+
+    fn shorten(self, stop: &mut Stop) {
+        let most = self.seconds.unwrap_or(f64::INFINITY);
+        stop.max_s = stop.max_s.min(most);
+        stop.min_s = stop.min_s.min(most);
+        stop.warm_up_s = stop.warm_up_s.min(most); // what is not counted takes no longer than what is
+    }
+
+    fn thin(self, order: &mut Order) {
+        let most = self.rounds.unwrap_or(u32::MAX);
+        match order {
+            Order::Once => {}
+            Order::Interleaved { repeats_min, repeats_max } => {
+                *repeats_max = (*repeats_max).min(most);
+                *repeats_min = (*repeats_min).min(most);
+            }
+            Order::SteadyRounds { rounds_max, .. } => *rounds_max = (*rounds_max).min(most),
+        }
+    }
+
+    fn in_words(self) -> String {
+        let seconds = self.seconds.map(|seconds| format!("no run took more than {seconds} s"));
+        let rounds = self.rounds.map(|rounds| format!("nothing was run more than {rounds} times"));
+        let said: Vec<_> = seconds.into_iter().chain(rounds).collect();
+        format!("Shortened when it was started: {}; the suite itself asks for more.", said.join(", and "))
+    }
+}
+
 #[cfg(test)]
 mod tests {
-    use bench::plan::{Percent, Role, Span, Stop, Workload};
-
     use super::*;
+    use bench::plan::{Percent, Role, Span, Stop, Workload};
 
     fn cell(name: &str, block_bytes: u32, read: Percent) -> Cell {
         let workload = Workload::simple(block_bytes, 1, read, Percent::ALL);
@@ -250,5 +300,35 @@ mod tests {
         let names: Vec<_> = (1..=20).map(|number| format!("c{number}")).collect();
         assert_eq!(named(&names), "c1, c2, c3 and 17 more were left out");
         assert_eq!(named(&names[..2]), "c1 and c2 were left out");
+    }
+
+    const UNCHANGED: Shorten = Shorten { seconds: None, rounds: None };
+
+    fn preset(name: &str) -> Suite {
+        bench::suite::named(name).expect("a preset")
+    }
+
+    fn longest_s(suite: &Suite) -> f64 {
+        let stops = suite.steps.iter().flat_map(|step| match step {
+            Step::Measure { stop, cells, .. } => cells.iter().map(|cell| cell.stop(*stop)).collect(),
+            Step::Purge | Step::Fill { .. } => Vec::new(),
+        });
+        stops.map(|stop| stop.warm_up_s.max(stop.min_s).max(stop.max_s)).fold(0.0, f64::max)
+    }
+
+    #[test]
+    fn every_run_of_every_suite_can_be_short() {
+        for preset in bench::suite::presets() {
+            let short = Shorten { seconds: Some(0.25), rounds: Some(1) }.apply(preset.clone());
+            assert!(longest_s(&short) <= 0.25, "{}", short.name);
+            assert!(short.assumed.last().is_some_and(|said| said.contains("0.25 s")), "{}", short.name);
+            assert_eq!(UNCHANGED.apply(preset.clone()), *preset);
+        }
+    }
+
+    #[test]
+    fn what_is_short_already_is_not_made_longer() {
+        let long = Shorten { seconds: Some(1e6), rounds: Some(1000) };
+        assert_eq!(long.apply(preset("vmware4")), preset("vmware4"));
     }
 }

@@ -1,13 +1,15 @@
-//! The directory of a result: `result.json` is replaced as a whole after each run, so that after a crash it
-//! has the state after a complete run and is resumable.
+//! A result on disk. `result.json` is replaced as a whole after each run, so that after a crash the folder has the state after a
+//! complete run and the measurement can be resumed ([`Keeper`]). The reports stand beside it.
 
 use std::fs::{self, File};
 use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
-
-use bench::record::{FORMAT, Record};
+use std::time::{Duration, Instant};
 
 use backends::Failure;
+use bench::record::{CellRun, FORMAT, Record};
+use published::Curve;
+use report::{Report, Reports, read_diagnosis};
 
 const RESULT: &str = "result.json";
 /// What `linerate diagnose` leaves for programs.
@@ -163,4 +165,146 @@ fn parsed<T: serde::de::DeserializeOwned>(text: &str, path: &Path) -> Result<T, 
     serde_json::from_str(text).map_err(|error| {
         Failure::refused(format!("{} is not a result of linerate bench: {error}", path.display()))
     })
+}
+
+/// A record and its directory.
+pub struct Keeper {
+    record: Record,
+    folder: Option<Folder>,
+    /// When the record began, on this machine's clock: one that is gone on with began earlier than this
+    /// program.
+    begun: Instant,
+    before: Duration,
+    /// Why the directory does not have all of it.
+    lost: Option<Failure>,
+}
+
+impl Keeper {
+    /// Writes what is there already, so that a directory that cannot be written to is known before anything
+    /// is measured.
+    pub fn new(record: Record, folder: Option<Folder>) -> Result<Keeper, Failure> {
+        if let Some(folder) = &folder {
+            folder.save(&record)?;
+        }
+        let last = record.runs.iter().map(|run| run.begun_s + longest(run)).fold(0.0, f64::max);
+        Ok(Keeper {
+            record,
+            folder,
+            begun: Instant::now(),
+            before: Duration::from_secs_f64(last),
+            lost: None,
+        })
+    }
+
+    /// The record as far as it is.
+    pub fn record(&self) -> &Record {
+        &self.record
+    }
+
+    /// Where it is kept, if it is.
+    pub fn folder(&self) -> Option<&Folder> {
+        self.folder.as_ref()
+    }
+
+    /// Seconds since the record began.
+    pub fn seconds_at(&self, instant: Instant) -> f64 {
+        (self.before + instant.saturating_duration_since(self.begun)).as_secs_f64()
+    }
+
+    /// Adds a run. What it gives is to be told to people: that it could not be written down.
+    pub fn keep(&mut self, run: CellRun) -> Option<String> {
+        self.record.runs.push(run);
+        self.save()
+    }
+
+    /// Adds something that a reader of the record should know.
+    pub fn note(&mut self, sentence: String) {
+        self.record.notes.push(sentence);
+    }
+
+    /// All has been measured.
+    pub fn complete(&mut self) {
+        self.record.ended = Some(timestamp());
+    }
+
+    /// Writes the record. Says so the first time that this fails; space may come back.
+    pub fn save(&mut self) -> Option<String> {
+        let saved = self.folder.as_ref()?.save(&self.record);
+        let Err(failure) = saved else {
+            self.lost = None;
+            return None;
+        };
+        let sentence = self.lost.is_none().then(|| failure.to_string());
+        self.lost = Some(failure);
+        sentence
+    }
+
+    /// Writes the record a last time. Gives it, and why the directory does not have all of it, if so.
+    pub fn end(mut self) -> (Record, Option<Folder>, Option<Failure>) {
+        self.save();
+        (self.record, self.folder, self.lost)
+    }
+}
+
+fn longest(run: &CellRun) -> f64 {
+    run.clients.iter().map(|client| client.run.seconds).fold(0.0, f64::max)
+}
+
+/// Writes what people and other programs read beside the record, with these curves drawn into it.
+///
+/// # Errors
+/// A file that cannot be written, or a diagnosis in the folder that cannot be read.
+pub fn write_report(folder: &Folder, record: &Record, beside: Vec<Curve>) -> Result<(), Failure> {
+    let report = report_of(folder, record, beside)?;
+    folder.write("cells.csv", report.cells_csv().as_bytes())?;
+    folder.write("samples.csv", report.samples_csv().as_bytes())?;
+    folder.write("report.md", report.markdown().as_bytes())?;
+    folder.write("report.html", report.html().as_bytes())
+}
+
+/// The report of a record, with the name of its folder and the diagnosis that is there.
+///
+/// # Errors
+/// A diagnosis that cannot be read.
+pub fn report_of<'a>(folder: &Folder, record: &'a Record, beside: Vec<Curve>) -> Result<Report<'a>, Failure> {
+    let report = Report::new(record).beside(beside).in_folder(folder.path().display().to_string());
+    let files = ["diagnosis.json", "diagnosis/diagnosis.json"].map(|name| folder.file(name));
+    let Some(file) = files.into_iter().find(|file| file.is_file()) else { return Ok(report) };
+    let refused = |why: String| Failure::refused(format!("{}: {why}", file.display()));
+    let text = fs::read_to_string(&file).map_err(|error| refused(error.to_string()))?;
+    read_diagnosis(&text).map(|diagnosis| report.with_diagnosis(diagnosis)).map_err(refused)
+}
+
+/// Does something with the reports of these folders.
+///
+/// # Errors
+/// A result or diagnosis that cannot be read, or what `then` fails with.
+pub fn together<T>(
+    folders: &[PathBuf],
+    beside: &[Curve],
+    then: impl FnOnce(&Reports<'_>) -> Result<T, Failure>,
+) -> Result<T, Failure> {
+    let folders: Vec<Folder> = folders.iter().map(|path| Folder::open(path)).collect();
+    let records: Vec<Record> = folders.iter().map(Folder::load).collect::<Result<_, _>>()?;
+    let each = folders.iter().zip(&records);
+    let reports = each.map(|(folder, record)| report_of(folder, record, beside.to_vec()));
+    then(&Reports::new(reports.collect::<Result<_, _>>()?))
+}
+
+/// Writes the page of several results, and says where it is.
+///
+/// # Errors
+/// As [`together`]; or `out` cannot be written.
+pub fn write_together(folders: &[PathBuf], beside: &[Curve], out: &Path) -> Result<PathBuf, Failure> {
+    let out = Folder::replace(out)?;
+    together(folders, beside, |reports| {
+        out.write("reports.md", reports.markdown().as_bytes())?;
+        out.write("reports.html", reports.html().as_bytes())
+    })?;
+    Ok(out.file("reports.html"))
+}
+
+/// Now: RFC 3339, UTC, to the second.
+pub fn timestamp() -> String {
+    jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
 }

@@ -1,28 +1,24 @@
-//! From what is wanted to a measurement that may begin. Everything that can be refused is refused here, before anything is
-//! measured.
+//! From what is wanted to a measurement that may begin: a new record or a resumed one. Everything that can be refused is refused
+//! here, before anything is measured: consent to overwrite, and blocks that were never written, are looked at.
 
 use std::path::Path;
 
 use agent::wire::message::Open;
+use backends::location::Location;
+use backends::{Failure, Overwritten};
 use bench::Extent;
 use bench::fio_job::Jobs;
 use bench::plan::{Step, Suite};
-use bench::record::Record;
+use bench::record::{FORMAT, Facts, Record, Subject};
+use block::{Allocation, BlockDevice, Extent as Blocks};
 use disk_contents::Consent;
 use volume::spec::Bytes;
 
-use backends::Failure;
-use backends::location::Location;
-
-use super::agents::{AgentCrew, Agents, ServerAgent, spread};
-use super::fit::{self, Limits};
-use super::folder::Folder;
-use super::keeper::Keeper;
-use super::serving::Serving;
-use super::shorter::Shorter;
-use super::storage::Storage;
-use super::ways::Source;
-use super::{begin, holes, resume, safety};
+use crate::agents::{AgentCrew, Agents, ServerAgent, Serving, spread};
+use crate::client_paths::Source;
+use crate::fit::{self, Limits, Shorten};
+use crate::folder::{Folder, Keeper, timestamp};
+use crate::storage::Storage;
 
 /// On which storage, by whom, and what may be done to it.
 pub struct Terms<'a> {
@@ -53,7 +49,7 @@ pub enum Wanted {
     /// A suite.
     Suite(Suite),
     /// fio's jobs, the name of their suite, and how much shorter it is to be.
-    Jobs(String, Jobs, Shorter),
+    Jobs(String, Jobs, Shorten),
 }
 
 /// A measurement that may begin.
@@ -139,7 +135,7 @@ impl Plan {
                 }
                 // Memory of this process has never been written, and everybody knows.
                 let holes =
-                    if storage.keeps { holes::note(&*storage.device, &fitted.suite).await } else { None };
+                    if storage.keeps { note_holes(&*storage.device, &fitted.suite).await } else { None };
                 let notes = said.into_iter().chain(storage.notes.iter().cloned());
                 let notes = notes.chain(fitted.notes).chain(holes).collect();
                 let limits = match agents {
@@ -147,11 +143,11 @@ impl Plan {
                     // Each of them has a link of its own.
                     Some(_) => Vec::new(),
                 };
-                let record = begin::record(storage.subject.clone(), fitted.suite, environment, notes);
+                let record = new_record(storage.subject.clone(), fitted.suite, environment, notes);
                 (Record { limits, ..record }, folder)
             }
             Plan::Resumed(record, folder) => {
-                let record = resume::resumed(*record, &storage.subject)?;
+                let record = resumed(*record, &storage.subject)?;
                 if fit::fit(record.suite.clone(), &limits)?.suite != record.suite {
                     let why = "this was begun with more agents, or with leave to use and write more than now; say the \
                                same again";
@@ -161,7 +157,7 @@ impl Plan {
             }
         };
         if record.suite.writes() && !is_ours {
-            safety::consent(storage, &limits, terms.consent).await?;
+            consent(storage, &limits, terms.consent).await?;
         }
         // After the question for consent: an agent does not wait for a coordinator that waits for somebody.
         let hands = match &terms.agents {
@@ -191,7 +187,7 @@ impl Wanted {
             Wanted::Suite(suite) => Ok((suite, Vec::new())),
             Wanted::Jobs(name, jobs, shorter) => {
                 let suite = jobs.suite(&name, device_bytes).map_err(Failure::refused)?;
-                Ok((shorter.made_of(suite), jobs.notes))
+                Ok((shorter.apply(suite), jobs.notes))
             }
         }
     }
@@ -199,3 +195,222 @@ impl Wanted {
 
 /// What a file that was made for the measurement gets: reading holes would measure nothing.
 const FILL: Step = Step::Fill { block_bytes: 1 << 20, depth: 8, passes: 1 };
+
+/// Checks that the storage may be overwritten within its limits: writing was allowed, it is neither reserved
+/// nor write-protected, and it is empty or there is consent.
+pub async fn consent(storage: &Storage, limits: &Limits, consent: Consent<'_>) -> Result<(), Failure> {
+    if !limits.writes {
+        return Err(Failure::refused(
+            "this writes, which destroys what is on the storage; say --allow-write",
+        ));
+    }
+    let part = (limits.part != Extent::ALL).then(|| limits.part.to_string());
+    let (name, lun) = (&storage.subject.place, storage.lun.as_deref());
+    Overwritten { device: &*storage.device, name, part, lun }
+        .consent(if storage.keeps { consent } else { Consent::Given })
+        .await
+}
+
+/// A record of nothing yet.
+pub fn new_record(subject: Subject, suite: Suite, environment: Facts, notes: Vec<String>) -> Record {
+    Record {
+        format: FORMAT,
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        command: std::env::args().map(|argument| without_user(&argument)).collect(),
+        begun: timestamp(),
+        ended: None,
+        subject,
+        environment,
+        suite,
+        runs: Vec::new(),
+        limits: Vec::new(),
+        notes,
+    }
+}
+
+/// The same argument without a user and what a secret might be, if it is a URL: a record is shown to others.
+fn without_user(argument: &str) -> String {
+    match argument.split_once("://") {
+        // A secret may hold an @, so that the last one before the path counts; a target's name has none.
+        Some((scheme, rest)) => match rest.rsplit_once('@') {
+            Some((_, behind)) => format!("{scheme}://{behind}"),
+            None => argument.to_owned(),
+        },
+        None => argument.to_owned(),
+    }
+}
+
+/// The record of an interrupted measurement, to be gone on with on the storage that has been opened.
+pub fn resumed(mut record: Record, subject: &Subject) -> Result<Record, Failure> {
+    if let Some(ended) = &record.ended {
+        return Err(Failure::refused(format!("that measurement came to its end at {ended}")));
+    }
+    let begun = &record.subject;
+    if begun.identity.is_none() {
+        let why =
+            format!("{} ended with the program that measured it, and cannot be gone on with", begun.place);
+        return Err(Failure::refused(why));
+    }
+    let is_same = (&begun.identity, begun.bytes, begun.block_bytes)
+        == (&subject.identity, subject.bytes, subject.block_bytes);
+    if !is_same {
+        let why =
+            format!("{} is not the storage that was measured, which was {}", subject.place, described(begun));
+        return Err(Failure::refused(why));
+    }
+    let runs = record.runs.len();
+    record.notes.push(format!("interrupted after {runs} runs, and gone on with at {}", timestamp()));
+    Ok(record)
+}
+
+fn described(subject: &Subject) -> String {
+    let identity = subject.identity.as_deref().unwrap_or("of no identity");
+    format!("{} ({identity}) of {} bytes", subject.place, subject.bytes)
+}
+
+/// The limit of allocation queries: for a fragmented device its beginning is sufficient.
+const QUESTIONS_MAX: usize = 64;
+/// Neighbouring blocks of one kind in an answer.
+const RUNS: usize = 256;
+
+/// A note for the record if a tenth or more of what `suite` reads is not allocated. `None` if the device does
+/// not report allocation, or the suite fills it first.
+pub async fn note_holes(device: &dyn BlockDevice, suite: &Suite) -> Option<String> {
+    let reads = suite.cells().flat_map(|cell| &cell.roles).any(|role| role.workload.reads());
+    let fills = suite.steps.iter().any(|step| matches!(step, bench::plan::Step::Fill { .. }));
+    if !reads || fills {
+        return None;
+    }
+    let geometry = device.geometry();
+    let spans = suite.cells().flat_map(|cell| &cell.roles).map(|role| role.workload.span);
+    let span = spans.map(|span| Extent::of(span, geometry.bytes())).reduce(Extent::around)?.span();
+    let block_bytes = u64::from(geometry.block_size.bytes());
+    let first = span.start_bytes / block_bytes;
+    let blocks = span.bytes.unwrap_or(geometry.bytes()) / block_bytes;
+    let (holes, seen) = counted(device, first, blocks.min(geometry.blocks.0.saturating_sub(first))).await?;
+    let share = holes * 100 / seen.max(1);
+    let of = Bytes(seen * block_bytes);
+    (share >= 10).then(|| {
+        format!(
+            "{share} % of the {of} looked at have never been written: reading them measures no medium; fill \
+             the storage first if that is not meant"
+        )
+    })
+}
+
+/// Blocks that take no space, of those that the device has told of; `None` if it fails to.
+async fn counted(device: &dyn BlockDevice, first: u64, blocks: u64) -> Option<(u64, u64)> {
+    let (mut holes, mut seen) = (0, 0);
+    for _ in 0..QUESTIONS_MAX {
+        if seen >= blocks {
+            break;
+        }
+        let asked = Blocks::new(first + seen, blocks - seen);
+        let runs = device.allocation(asked, RUNS).await.ok()?;
+        let before = seen;
+        for run in runs {
+            seen += run.extent.blocks.0;
+            holes += if run.allocation == Allocation::Deallocated { run.extent.blocks.0 } else { 0 };
+        }
+        // A device that tells nothing is asked nothing more.
+        if seen == before {
+            break;
+        }
+    }
+    Some((holes.min(seen), seen.min(blocks)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::Arc;
+
+    use backends::remote;
+    use bench::plan::{Cell, Order, Percent, Role, Step, Stop, Suite, Workload};
+    use bench::record::Facts;
+    use block::{Buffer, Durability};
+    use host::{RamDevice, RamOptions};
+
+    #[test]
+    fn a_record_names_no_user() {
+        assert_eq!(without_user("iscsi://joe%a@b@san1/iqn.x/0?mtu=1"), "iscsi://san1/iqn.x/0?mtu=1");
+        assert_eq!(without_user("ram:1GiB"), "ram:1GiB");
+        assert_eq!(without_user("--depth"), "--depth");
+    }
+
+    fn subject(identity: &str) -> Subject {
+        Subject {
+            place: "disk.img".to_owned(),
+            kind: "file".to_owned(),
+            bytes: 1 << 20,
+            block_bytes: 512,
+            product: None,
+            identity: Some(identity.to_owned()),
+        }
+    }
+
+    fn record() -> Record {
+        let (name, title, about) = ("x".to_owned(), String::new(), String::new());
+        let suite = Suite { name, title, about, document: None, assumed: Vec::new(), steps: Vec::new() };
+        new_record(subject("file 7"), suite, Facts::default(), Vec::new())
+    }
+
+    fn why(record: Record, subject: &Subject) -> String {
+        resumed(record, subject).expect_err("a refusal").to_string()
+    }
+
+    #[test]
+    fn what_is_complete_or_elsewhere_is_not_gone_on_with() {
+        let ended = Record { ended: Some("2026-11-21T15:00:00Z".to_owned()), ..record() };
+        assert!(why(ended, &subject("file 7")).contains("came to its end at 2026"));
+        assert!(why(record(), &subject("file 8")).contains("(file 7) of 1048576 bytes"));
+        let larger = Subject { bytes: 2 << 20, ..subject("file 7") };
+        assert!(why(record(), &larger).contains("is not the storage"));
+        let fleeting = Record { subject: Subject { identity: None, ..subject("x") }, ..record() };
+        assert!(why(fleeting, &subject("file 7")).contains("cannot be gone on with"));
+    }
+
+    #[test]
+    fn a_record_says_that_it_was_gone_on_with() {
+        let record = resumed(record(), &subject("file 7")).expect("the same storage");
+        assert!(record.notes[0].starts_with("interrupted after 0 runs"));
+    }
+
+    fn suite(read: Percent, fill: bool) -> Suite {
+        let role = Role::new("reader", 0, Workload::simple(4096, 1, read, Percent::ALL));
+        let cell = Cell::new("cell", "cell", vec![role]);
+        let measure = Step::Measure { stop: Stop::after(1.0), order: Order::Once, cells: vec![cell] };
+        let fill = fill.then_some(Step::Fill { block_bytes: 4096, depth: 1, passes: 1 });
+        let steps = fill.into_iter().chain([measure]).collect();
+        let (name, title, about) = ("x".to_owned(), String::new(), String::new());
+        Suite { name, title, about, document: None, assumed: Vec::new(), steps }
+    }
+
+    /// What is said of a MiB of which so much has been written.
+    fn said(written: usize, suite: &Suite) -> Option<String> {
+        let device = Arc::new(RamDevice::new(RamOptions::new(1 << 20)).expect("memory"));
+        let said = remote::run(async {
+            if written > 0 {
+                let extent = Blocks::new(0, written as u64 / 512);
+                let data = Buffer::zeroed(written).share();
+                device.write(extent, data, Durability::Cached).await.expect("a write");
+            }
+            Ok(note_holes(&*device, suite).await)
+        });
+        said.unwrap_or_else(|failure| panic!("{failure}"))
+    }
+
+    #[test]
+    fn storage_that_was_never_written_is_told() {
+        let reads = suite(Percent::ALL, false);
+        assert!(said(0, &reads).is_some_and(|said| said.starts_with("100 % of the 1MiB")));
+        assert!(said(768 << 10, &reads).is_some_and(|said| said.starts_with("25 %")));
+        assert_eq!(said(1 << 20, &reads), None);
+    }
+
+    #[test]
+    fn nothing_is_told_where_it_does_not_matter() {
+        assert_eq!(said(0, &suite(Percent::NONE, false)), None);
+        assert_eq!(said(0, &suite(Percent::ALL, true)), None);
+    }
+}

@@ -6,13 +6,10 @@ use std::fmt;
 use std::time::{Duration, Instant};
 
 use bench::record::Sample;
+use readable::figures::{grouped, significant};
 use serde::Serialize;
 
-use super::crew::Purged;
-use super::now::Now;
-use super::silence::sentence;
-use super::view::{RunStart, View};
-use readable::figures::{grouped, significant};
+use crate::view::{LiveState, Purged, RunStart, View, sentence};
 
 /// For whom lines are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -75,14 +72,14 @@ pub struct Progress<F> {
     /// What goes on, for [`View`].
     moment: Moment,
     length_s: f64,
-    now: Now,
+    now: LiveState,
 }
 
 impl<F: FnMut(&str)> Progress<F> {
     /// Begins at this time; lines go where `say` writes them.
     pub fn new(form: Form, begun: Instant, say: F) -> Progress<F> {
         let next = if form == Form::Json { begun } else { begun + form.interval() };
-        Progress { form, say, next, moment: Moment::default(), length_s: 0.0, now: Now::default() }
+        Progress { form, say, next, moment: Moment::default(), length_s: 0.0, now: LiveState::default() }
     }
 
     /// The same about something with a name.
@@ -158,7 +155,7 @@ impl<F: FnMut(&str)> View for Progress<F> {
             ..Moment::default()
         };
         self.length_s = doing.stop.warm_up_s + doing.stop.max_s;
-        self.now = Now::of(doing.roles.len());
+        self.now = LiveState::of(doing.roles.len());
         if self.form == Form::Json {
             self.tell(&self.moment.clone());
         }

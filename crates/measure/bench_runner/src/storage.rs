@@ -1,20 +1,27 @@
-//! The measured storage: opened, inspected, and described for the record.
+//! The measured storage: opened, inspected, and described for the record; purged before a measurement; and the file of the journal
+//! of what it promised.
 
 use std::collections::BTreeSet;
+use std::fmt::Display;
+use std::io;
 use std::path::Path;
+use std::rc::Rc;
 use std::sync::Arc;
 
-use bench::plan::Suite;
-use bench::record::{Facts, Limit, Subject};
-use block::{BlockDevice, BlockSize, SingleUser};
-use host::{FileDevice, FileOptions, OpenError};
-use iscsi_client::RemoteLun;
-
-use super::ways::Source;
 use backends::location::{self, Location, Opened};
-use backends::{Failure, hyperscsi, nbd, peers};
-use environment::{self, server::Server};
-use volume::spec::{Bytes, Spec};
+use backends::{Failure, FailureKind, hyperscsi, nbd, peers};
+use bench::Go;
+use bench::journal::Journal;
+use bench::plan::{Span, Suite, Workload};
+use bench::record::{Facts, Limit, Subject};
+use block::{BlockDevice, BlockSize, Blocks, Extent, Geometry, Lba, SingleUser};
+use environment::server::Server;
+use host::{FileDevice, FileOptions, MappedWords, OpenError};
+use iscsi_client::RemoteLun;
+use volume::spec::Bytes;
+
+use crate::client_paths::Source;
+use crate::view::Purged;
 
 /// The opened storage.
 pub struct Storage {
@@ -124,7 +131,7 @@ fn kind(place: &Location) -> &'static str {
     match place {
         Location::Lun(_) => "iscsi",
         Location::Path(path) => path_kind(path),
-        Location::Volume(spec) => volume_kind(spec),
+        Location::Volume(spec) => spec.path().map_or(spec.store().kind().name, path_kind),
     }
 }
 
@@ -132,10 +139,6 @@ fn path_kind(path: &Path) -> &'static str {
     use std::os::unix::fs::FileTypeExt;
     let is_device = path.metadata().is_ok_and(|metadata| metadata.file_type().is_block_device());
     if is_device { "block device" } else { "file" }
-}
-
-fn volume_kind(spec: &Spec) -> &'static str {
-    spec.path().map_or(spec.store().kind().name, path_kind)
 }
 
 /// A path is measured around the page cache where that is possible: through it, it is memory that answers.
@@ -173,5 +176,109 @@ fn unopened(path: &Path, read_only: bool, error: OpenError) -> Failure {
             Failure::refused(format!("{shown} does not exist; say --size to make a file of so many bytes"))
         }
         error => Failure::refused(error),
+    }
+}
+
+/// So much at once: soon enough for who watches, and for who wants it to end.
+const PIECE_BYTES: u64 = 64 << 20;
+
+/// Sees to it that all whole blocks of the span read as zeros, without space where the device can give it
+/// back (UNMAP), else by writing zeros (WRITE SAME, or as the device likes).
+pub(crate) async fn purge(
+    device: &dyn BlockDevice,
+    span: Span,
+    progress: &mut dyn FnMut(Purged) -> Go,
+) -> Result<(), Failure> {
+    let geometry = device.geometry();
+    let block_bytes = u64::from(geometry.block_size.bytes());
+    let end = span.bytes.map_or(geometry.bytes(), |bytes| span.start_bytes.saturating_add(bytes));
+    let (first, end) = (span.start_bytes.div_ceil(block_bytes), end.min(geometry.bytes()) / block_bytes);
+    let piece = PIECE_BYTES / block_bytes;
+    let mut at = first;
+    while at < end {
+        let blocks = piece.min(end - at);
+        let zeroed = device.write_zeroes(Extent { lba: Lba(at), blocks: Blocks(blocks) }, true).await;
+        zeroed.map_err(|error| Failure::device(format_args!("cannot purge block {at}"), error))?;
+        at += blocks;
+        let purged = Purged { done_bytes: (at - first) * block_bytes, of_bytes: (end - first) * block_bytes };
+        if let Go::Stop = progress(purged) {
+            break;
+        }
+    }
+    device.flush().await.map_err(|error| Failure::device("cannot flush what was purged", error))
+}
+
+/// The log of a run that is over.
+pub fn open_journal(path: &Path) -> Result<Journal, Failure> {
+    let words = MappedWords::open(path).map_err(|error| unusable(path, &error))?;
+    Journal::open(Rc::new(words)).map_err(|error| Failure::refused(about_journal(path, error)))
+}
+
+/// The log of a run: the one that is there, or a new one.
+pub(crate) fn journal_of_run(
+    path: &Path,
+    workload: &Workload,
+    geometry: Geometry,
+) -> Result<Rc<Journal>, Failure> {
+    let journal = if path.exists() {
+        open_journal(path)?
+    } else {
+        let count = Journal::words(workload, geometry).map_err(Failure::refused)?;
+        let words = MappedWords::create(path, count).map_err(|error| unusable(path, &error))?;
+        let mut epoch = [0; 4];
+        peers::random(&mut epoch);
+        let epoch = u32::from_le_bytes(epoch);
+        Journal::begin(Rc::new(words), workload, geometry, epoch).map_err(Failure::refused)?
+    };
+    Ok(Rc::new(journal))
+}
+
+/// A sentence about a log.
+pub fn about_journal(path: &Path, what: impl Display) -> String {
+    format!("{}: {what}", path.display())
+}
+
+fn unusable(path: &Path, error: &io::Error) -> Failure {
+    match error.kind() {
+        io::ErrorKind::WouldBlock => {
+            Failure::refused(about_journal(path, "another run is using this log; wait for its end"))
+        }
+        io::ErrorKind::StorageFull => {
+            Failure::new(FailureKind::NoSpace, about_journal(path, "there is no space for the log"))
+        }
+        _ => Failure::refused(about_journal(path, error)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::Arc;
+
+    use backends::remote;
+    use block::{Buffer, Durability};
+    use host::{RamDevice, RamOptions};
+
+    #[test]
+    fn only_the_span_is_purged() {
+        let device = Arc::new(RamDevice::new(RamOptions::new(1 << 20)).expect("memory"));
+        let read = remote::run(async {
+            let mut ones = Buffer::zeroed(1 << 20);
+            ones.fill(1);
+            let all = Extent::new(0, 2048);
+            device.write(all, ones.share(), Durability::Cached).await.expect("a write");
+            let mut heard = Vec::new();
+            let span = Span { start_bytes: 4096, bytes: Some(8192) };
+            purge(&*device, span, &mut |purged| {
+                heard.push((purged.done_bytes, purged.of_bytes));
+                Go::On
+            })
+            .await?;
+            assert_eq!(heard, [(8192, 8192)]);
+            Ok(device.read(all, Buffer::zeroed(1 << 20)).await.expect("a read"))
+        });
+        let read = read.unwrap_or_else(|failure| panic!("{failure}"));
+        let zeros: Vec<usize> = (0..read.len()).filter(|at| read[*at] == 0).collect();
+        assert_eq!((zeros.first(), zeros.len()), (Some(&4096), 8192));
     }
 }

@@ -4,12 +4,11 @@ use std::fs::File;
 use std::io::Read;
 use std::path::Path;
 
-use bench::fio_job::{self, Jobs};
-use bench::plan::Suite;
-use bench::{icf, suite};
-
 use backends::Failure;
-use bench::suite::wan;
+use bench::fio_job::{self, Jobs};
+use bench::icf;
+use bench::plan::Suite;
+use bench::suite::{self, wan};
 use readable::table::hanging;
 use volume::nearest::hint;
 

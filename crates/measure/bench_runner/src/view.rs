@@ -1,12 +1,14 @@
-//! The observer of a measurement.
+//! The observer of a measurement ([`View`]), and what it can show: the rates of the last second ([`LiveState`]), storage that is silent,
+//! and the whole screen ([`Watched`]).
 
-use std::time::Duration;
+use std::collections::VecDeque;
+use std::pin::pin;
+use std::time::{Duration, Instant};
 
 use bench::plan::Stop;
-use bench::record::{CellRun, Sample};
+use bench::record::{CellRun, Histogram, Record, Sample};
 use bench::schedule::Left;
-
-use super::crew::Purged;
+use readable::figures::{grouped, significant};
 
 /// An observer of the progress. It writes to standard error or to the whole screen; standard output is for
 /// results. What it does not want to know it leaves out; `()` wants to know nothing.
@@ -34,6 +36,15 @@ pub trait View {
 }
 
 impl View for () {}
+
+/// The progress of a purge.
+#[derive(Clone, Copy, Debug)]
+pub struct Purged {
+    /// So much of it is done.
+    pub done_bytes: u64,
+    /// So much there is.
+    pub of_bytes: u64,
+}
 
 /// A run that begins.
 pub struct RunStart<'a> {
@@ -69,9 +80,283 @@ impl RunStart<'_> {
     }
 }
 
+/// The samples of the last second, of each client.
+#[derive(Default)]
+pub struct LiveState {
+    clients: Vec<VecDeque<Sample>>,
+    waited: Option<Duration>,
+}
+
+/// What they come to.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Rates {
+    /// Requests a second.
+    pub iops: f64,
+    /// Bytes a second, both ways.
+    pub bytes_per_s: f64,
+    /// Weighted by how many requests had it: near enough to watch, and nothing to publish.
+    pub p50_us: f64,
+    /// The worst of any client.
+    pub p99_us: f64,
+}
+
+/// Shorter makes numbers that nobody can read, longer ones that are not of now.
+const WINDOW_S: f64 = 1.0;
+
+impl LiveState {
+    /// Nothing yet, of so many clients.
+    pub fn of(clients: usize) -> LiveState {
+        LiveState { clients: vec![VecDeque::new(); clients], waited: None }
+    }
+
+    /// Adds a sample, and forgets those that are a second older.
+    pub fn add(&mut self, role: usize, sample: &Sample) {
+        if !is_silent(sample) {
+            self.waited = None;
+        }
+        let Some(samples) = self.clients.get_mut(role) else { return };
+        samples.push_back(*sample);
+        while samples.front().is_some_and(|first| first.at_s < sample.at_s - WINDOW_S) {
+            samples.pop_front();
+        }
+    }
+
+    /// No request has completed for so long.
+    pub fn wait(&mut self, waited: Duration) {
+        self.waited = Some(waited);
+    }
+
+    /// For how long no request has completed, if that is worth telling.
+    pub fn waited(&self) -> Option<Duration> {
+        self.waited
+    }
+
+    /// "12,345 IOPS  50.6 MB/s  p99 120 µs", or for how long no request has completed.
+    pub fn line(&self) -> String {
+        let Rates { iops, bytes_per_s, p99_us, .. } = self.all();
+        self.waited.map_or_else(
+            || {
+                let (iops, rate) = (grouped(iops.round() as u64), significant(bytes_per_s / 1e6));
+                format!("{iops} IOPS  {rate} MB/s  p99 {} µs", significant(p99_us))
+            },
+            sentence,
+        )
+    }
+
+    /// Of one client.
+    pub fn client(&self, role: usize) -> Rates {
+        self.clients.get(role).map_or_else(Rates::default, rates)
+    }
+
+    /// Of all together.
+    pub fn all(&self) -> Rates {
+        let each = self.clients.iter().map(rates);
+        let all = each.fold(Rates::default(), |sum, one| Rates {
+            iops: sum.iops + one.iops,
+            bytes_per_s: sum.bytes_per_s + one.bytes_per_s,
+            p50_us: sum.p50_us + one.p50_us * one.iops,
+            p99_us: sum.p99_us.max(one.p99_us),
+        });
+        Rates { p50_us: if all.iops > 0.0 { all.p50_us / all.iops } else { 0.0 }, ..all }
+    }
+}
+
+fn rates(samples: &VecDeque<Sample>) -> Rates {
+    let seconds: f64 = samples.iter().map(|sample| sample.seconds).sum();
+    let ios = |sample: &Sample| (sample.reads + sample.writes) as f64;
+    let requests: f64 = samples.iter().map(ios).sum();
+    if seconds <= 0.0 || requests == 0.0 {
+        return Rates::default();
+    }
+    let bytes: f64 = samples.iter().map(|sample| (sample.read_bytes + sample.written_bytes) as f64).sum();
+    let p50: f64 = samples.iter().map(|sample| sample.p50_us * ios(sample)).sum();
+    let p99_us = samples.iter().map(|sample| sample.p99_us).fold(0.0, f64::max);
+    Rates { iops: requests / seconds, bytes_per_s: bytes / seconds, p50_us: p50 / requests, p99_us }
+}
+
+/// Waits shorter than this are ordinary: a disk that spins up, a path that fails over.
+pub(crate) const TOLD_AFTER: Duration = Duration::from_secs(3);
+/// How often a longer one is told.
+pub(crate) const TOLD_EVERY: Duration = Duration::from_secs(1);
+
+/// Awaits what needs the storage. From three seconds on, `tell` hears about every second for how long.
+pub async fn awaited<T>(work: impl Future<Output = T>, mut tell: impl FnMut(Duration)) -> T {
+    let mut work = pin!(work);
+    let mut silence = Silence::from(reactor::now());
+    loop {
+        match reactor::timeout(TOLD_EVERY, work.as_mut()).await {
+            Ok(output) => return output,
+            Err(_) => silence.due(reactor::now()).into_iter().for_each(&mut tell),
+        }
+    }
+}
+
+/// For how long no request of a run has completed, by its samples.
+pub(crate) struct Silence {
+    since: Instant,
+    next: Instant,
+}
+
+impl Silence {
+    /// Nothing has completed yet.
+    pub(crate) fn from(now: Instant) -> Silence {
+        Silence { since: now, next: now + TOLD_AFTER }
+    }
+
+    /// A sample of any client.
+    pub(crate) fn heard(&mut self, now: Instant, sample: &Sample) {
+        if !is_silent(sample) {
+            *self = Silence::from(now);
+        }
+    }
+
+    /// How long it has lasted, if that is to be told now.
+    pub(crate) fn due(&mut self, now: Instant) -> Option<Duration> {
+        (now >= self.next).then(|| {
+            self.next = now + TOLD_EVERY;
+            now - self.since
+        })
+    }
+}
+
+/// Whether requests were outstanding and none completed.
+pub(crate) fn is_silent(sample: &Sample) -> bool {
+    sample.reads + sample.writes == 0 && sample.under_way > 0.0
+}
+
+/// The sentence for people.
+pub fn sentence(waited: Duration) -> String {
+    format!("requests have been waiting for {} s", waited.as_secs())
+}
+
+/// Everything that is shown. It is told as a view is.
+pub struct Watched {
+    /// The suite and the place.
+    pub title: String,
+    begun: Instant,
+    /// `[3/24] read-4KiB`.
+    pub what: String,
+    /// As `RunStart::time_left` says it.
+    pub time_left: String,
+    /// How far this run is, from 0 to 1.
+    pub done_share: f64,
+    run_seconds: f64,
+    /// Names of the clients.
+    pub roles: Vec<String>,
+    /// What each client does now.
+    pub now: LiveState,
+    /// What all clients did, over the last while.
+    pub history: VecDeque<Moment>,
+    /// The newest last.
+    pub ended: Vec<EndedRun>,
+    /// The last remark.
+    pub note: Option<String>,
+}
+
+/// A point of the curves.
+#[derive(Clone, Copy, Debug)]
+pub struct Moment {
+    /// Seconds since the measurement began.
+    pub at_s: f64,
+    /// What all clients did then.
+    pub rates: Rates,
+}
+
+/// A run that is done.
+pub struct EndedRun {
+    /// The cell.
+    pub name: String,
+    /// Requests a second, of all clients.
+    pub iops: f64,
+    /// Bytes a second, both ways.
+    pub bytes_per_s: f64,
+    /// Half of the requests took no longer.
+    pub p50_us: f64,
+    /// Of a hundred, 99 took no longer.
+    pub p99_us: f64,
+    /// Requests that failed or gave wrong data.
+    pub failed: u64,
+}
+
+/// Two minutes of a sample every tenth of a second.
+const MOMENTS: usize = 1200;
+
+impl Watched {
+    /// Before anything is done.
+    pub fn new(record: &Record) -> Watched {
+        Watched {
+            title: format!("{} on {}", record.suite.name, record.subject.place),
+            begun: Instant::now(),
+            what: "preparing".to_owned(),
+            time_left: String::new(),
+            done_share: 0.0,
+            run_seconds: 0.0,
+            roles: Vec::new(),
+            now: LiveState::default(),
+            history: VecDeque::new(),
+            ended: record.runs.iter().map(EndedRun::of).collect(),
+            note: record.notes.last().cloned(),
+        }
+    }
+}
+
+impl View for Watched {
+    fn begins(&mut self, doing: &RunStart<'_>) {
+        self.what = format!("[{}/{}] {}", doing.number, doing.runs_max(), doing.name);
+        self.time_left = doing.time_left();
+        self.done_share = 0.0;
+        self.run_seconds = doing.stop.max_s;
+        self.roles.clone_from(&doing.roles);
+        self.now = LiveState::of(doing.roles.len());
+    }
+
+    fn sample(&mut self, role: usize, sample: &Sample) {
+        self.now.add(role, sample);
+        if role > 0 {
+            return;
+        }
+        self.done_share =
+            if self.run_seconds > 0.0 { (sample.at_s / self.run_seconds).min(1.0) } else { 0.0 };
+        self.history.push_back(Moment { at_s: self.begun.elapsed().as_secs_f64(), rates: self.now.all() });
+        while self.history.len() > MOMENTS {
+            self.history.pop_front();
+        }
+    }
+
+    fn purged(&mut self, purged: Purged) {
+        self.done_share = purged.done_bytes as f64 / purged.of_bytes.max(1) as f64;
+    }
+
+    fn ended(&mut self, run: &CellRun) {
+        self.ended.push(EndedRun::of(run));
+    }
+
+    fn note(&mut self, sentence: &str) {
+        self.note = Some(sentence.to_owned());
+    }
+}
+
+impl EndedRun {
+    fn of(run: &CellRun) -> EndedRun {
+        let runs = || run.clients.iter().map(|client| &client.run);
+        let flows = runs().flat_map(|run| [&run.reads.service, &run.writes.service]);
+        let latencies = flows.fold(Histogram::default(), |all, one| all.merged(one));
+        let us = |share| latencies.quantile_ns(share) as f64 / 1e3;
+        EndedRun {
+            name: run.cell.clone(),
+            iops: run.iops(),
+            bytes_per_s: run.bytes_per_s(),
+            p50_us: us(0.5),
+            p99_us: us(0.99),
+            failed: runs().map(|run| run.errors + run.mismatches).sum(),
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use reactor::Alone;
 
     #[test]
     fn the_time_that_is_left_is_one_number_or_two() {
@@ -83,5 +368,64 @@ mod tests {
         assert_eq!(left(12, 12).time_left(), "12 s left");
         assert_eq!(left(50, 200).time_left(), "1 to 4 min left");
         assert_eq!(left(50, 200).runs_max(), 4);
+    }
+
+    fn sample(at_s: f64, reads: u64, p99_us: f64) -> Sample {
+        Sample {
+            at_s,
+            seconds: 0.5,
+            reads,
+            read_bytes: reads * 4096,
+            p50_us: 100.0,
+            p99_us,
+            ..Sample::default()
+        }
+    }
+
+    #[test]
+    fn what_is_a_second_old_is_forgotten() {
+        let mut now = LiveState::of(1);
+        (1..=10)
+            .for_each(|half| now.add(0, &sample(f64::from(half) / 2.0, if half < 8 { 0 } else { 50 }, 1.0)));
+        assert_eq!(now.all().iops, 100.0);
+        assert_eq!(now.all().bytes_per_s, 409_600.0);
+    }
+
+    #[test]
+    fn clients_are_added_and_the_worst_is_shown() {
+        let mut now = LiveState::of(2);
+        now.add(0, &sample(0.5, 100, 300.0));
+        now.add(1, &sample(0.5, 300, 900.0));
+        let all = now.all();
+        assert_eq!((all.iops, all.p50_us, all.p99_us), (800.0, 100.0, 900.0));
+    }
+
+    #[test]
+    fn nothing_done_is_no_division_by_zero() {
+        assert_eq!(LiveState::of(3).all(), Rates::default());
+    }
+
+    #[test]
+    fn a_wait_is_told_after_three_seconds_and_then_every_second() {
+        let mut told = Vec::new();
+        reactor::block_on(Alone::virtual_time(), async {
+            awaited(reactor::sleep(Duration::from_millis(5500)), |waited| told.push(waited.as_secs())).await;
+            awaited(reactor::sleep(Duration::from_millis(2500)), |waited| told.push(waited.as_secs())).await;
+        });
+        assert_eq!(told, [3, 4, 5]);
+    }
+
+    #[test]
+    fn a_completed_request_or_a_pause_ends_the_silence() {
+        let begun = Instant::now();
+        let at = |seconds| begun + Duration::from_secs(seconds);
+        let sample = |reads, under_way| Sample { reads, under_way, ..Sample::default() };
+        let mut silence = Silence::from(begun);
+        silence.heard(at(2), &sample(0, 1.0));
+        assert_eq!([2, 3].map(|seconds| silence.due(at(seconds)).is_some()), [false, true]);
+        silence.heard(at(4), &sample(1, 1.0));
+        assert_eq!([6, 7].map(|seconds| silence.due(at(seconds)).is_some()), [false, true]);
+        silence.heard(at(8), &sample(0, 0.0));
+        assert_eq!([10, 11].map(|seconds| silence.due(at(seconds)).is_some()), [false, true]);
     }
 }

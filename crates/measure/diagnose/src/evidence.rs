@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::LoadRun;
 use bench::record::{Facts, Histogram};
-use environment::link::LinkLayer;
+use environment::network::LinkLayer;
 use model::Keys;
 use stats::{Interval, median, median_interval};
 

@@ -39,7 +39,7 @@ mod symptoms;
 mod tests;
 mod words;
 
-pub use environment::link::LinkLayer;
+pub use environment::network::LinkLayer;
 pub use evidence::{Evidence, Known, Ladder, LongPackets, NbdSession, PathLayer, Storage, Timed};
 pub use finding::Cause;
 pub use finding::{Beside, Otherwise};

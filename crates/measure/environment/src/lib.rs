@@ -13,33 +13,28 @@
 //! assert!(facts.value(Group::Client, "kernel").is_some_and(|kernel| kernel.starts_with("Linux ")));
 //! ```
 
-mod client;
-mod congestion;
-pub mod link;
-mod negotiated;
 pub mod network;
 pub mod server;
 mod storage;
 pub mod system;
 
+use backends::location::Location;
 use bench::record::{Fact, Facts, Group, Limit};
 use block::BlockDevice;
 use iscsi_client::Unit;
-
-use backends::location::Location;
 use system::System;
 
-pub use congestion::{congestion, system_congestion};
+pub use network::{congestion, system_congestion};
 
 /// Everything that is known of measuring `place`, which is open as `device`; `unit` is the logical unit
 /// behind it, if there is one. To be asked before anything is measured: it looks at how busy the machine is.
 pub async fn facts(place: &Location, device: &dyn BlockDevice, unit: Option<&Unit>) -> Facts {
     let system = System::this();
-    let mut facts = client::facts(&system);
+    let mut facts = system::machine_facts(&system);
     if let (Location::Lun(url), Some(unit)) = (place, unit) {
         let connections = unit.target().statistics().await.map(|all| all.connections).unwrap_or_default();
         facts.extend(network::facts(&system, &connections));
-        facts.extend(negotiated::facts(&url.settings.offers(), &unit.target().parameters()));
+        facts.extend(network::negotiated_facts(&url.settings.offers(), &unit.target().parameters()));
     }
     facts.extend(storage::facts(&system, place, device, unit).await);
     facts.extend(tool());
@@ -48,7 +43,7 @@ pub async fn facts(place: &Location, device: &dyn BlockDevice, unit: Option<&Uni
 
 /// What is known of the machine and of what measures, where the way to the storage is not the machine's.
 pub fn machine() -> Facts {
-    let mut facts = client::facts(&System::this());
+    let mut facts = system::machine_facts(&System::this());
     facts.extend(tool());
     Facts(facts)
 }

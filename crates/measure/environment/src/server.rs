@@ -5,18 +5,17 @@
 //! with the number of its inode; the process that serves has that inode open. Sockets of the kernel's own
 //! (LIO) are open in no process, and those of other network namespaces are in no table of ours.
 
-use std::fs;
-use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs as _};
 use std::path::Path;
 use std::time::Duration;
+use std::{fs, io};
 
 use bench::record::ServerCpu;
+use foreign::printable;
 use host::cputime::{self, Threads};
 use iscsi_client::RemoteTarget;
 
 use super::system::System;
-use foreign::printable;
 
 /// A process that serves, or a thread of our own that does.
 #[derive(Clone, Debug, PartialEq, Eq)]

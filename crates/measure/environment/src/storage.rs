@@ -3,17 +3,17 @@
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::Path;
 
+use backends::location::Location;
 use bench::record::{Fact, Group};
 use block::BlockDevice;
+use foreign::printable;
 use inspect::disk::Disk;
 use iscsi_client::Unit;
+use readable::figures::grouped;
+use volume::spec::Bytes;
 
 use super::fact;
 use super::system::System;
-use backends::location::Location;
-use foreign::printable;
-use readable::figures::grouped;
-use volume::spec::Bytes;
 
 /// Of a logical unit by SCSI, of a file or block device by the kernel.
 pub(super) async fn facts(

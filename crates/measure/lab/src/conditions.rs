@@ -1,6 +1,9 @@
-//! Conditions of a link in one direction: rate, delay, loss, reordering, MTU, buffer.
+//! Conditions of a link in one direction: rate, delay, loss, reordering, MTU, buffer; and TCP's congestion control in hosts.
 
+use std::fs;
 use std::time::Duration;
+
+use crate::error::LabError;
 
 /// What a link does to the frames that it carries in one direction: a queue that overflows, a transmitter
 /// with a rate, and a way that takes time and loses some.
@@ -95,6 +98,33 @@ const MAX_BITS_PER_S: f64 = 1e12;
 /// Frames in flight take memory.
 const DELAY_MAX: Duration = Duration::from_secs(10);
 
+/// Makes sure that a host may have this one.
+///
+/// # Errors
+/// [`LabError::Missing`] if the kernel does not have it, [`LabError::System`] if it may not be allowed.
+pub(crate) fn allow(name: &str) -> Result<(), LabError> {
+    let read = |path| fs::read_to_string(path).map_err(LabError::system(format!("read {path}")));
+    let has = |list: &str| list.split_whitespace().any(|other| other == name);
+    let allowed = read(ALLOWED)?;
+    if has(&allowed) {
+        return Ok(());
+    }
+    let available = read(AVAILABLE)?;
+    if !has(&available) {
+        let available = available.trim();
+        return Err(LabError::Missing(format!(
+            "the kernel has no congestion control named {name}; it has {available} (modprobe tcp_{name} may \
+             add it)"
+        )));
+    }
+    let more = format!("{} {name}", allowed.trim());
+    fs::write(ALLOWED, more)
+        .map_err(LabError::system(format!("allow the congestion control {name} to hosts")))
+}
+
+const ALLOWED: &str = "/proc/sys/net/ipv4/tcp_allowed_congestion_control";
+const AVAILABLE: &str = "/proc/sys/net/ipv4/tcp_available_congestion_control";
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -108,5 +138,19 @@ mod tests {
         let bundle = Conditions { lanes: vec![Conditions::default(), lossy], ..Conditions::default() };
         assert!(bundle.mistake().is_some());
         assert_eq!(Conditions::default().mistake(), None);
+    }
+
+    #[test]
+    fn one_that_the_kernel_lacks_is_missing() {
+        let refused = allow("carrier-pigeon").expect_err("not there").to_string();
+        assert!(
+            refused.starts_with("the kernel has no congestion control named carrier-pigeon; it has "),
+            "{refused}"
+        );
+    }
+
+    #[test]
+    fn one_that_is_allowed_needs_nothing() {
+        assert!(allow("reno").is_ok(), "Linux always allows reno");
     }
 }

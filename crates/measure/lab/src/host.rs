@@ -1,18 +1,16 @@
 //! A host of the lab.
 
 use std::ffi::OsStr;
-use std::fmt;
-use std::fs;
-use std::io;
 use std::net::IpAddr;
 use std::process::{Child, Command};
 use std::sync::{Arc, OnceLock};
+use std::{fmt, fs, io};
 
 use host::namespace::Namespace;
 use host::processes::Processes;
 use host::rtnetlink::{InterfaceSettings, Rtnetlink};
 
-use crate::congestion;
+use crate::conditions;
 use crate::error::LabError;
 use crate::plan::HostPlan;
 
@@ -42,7 +40,7 @@ impl fmt::Display for Host {
 impl Host {
     pub(crate) fn build(plan: &HostPlan, processes: &Arc<OnceLock<Processes>>) -> Result<Host, LabError> {
         let namespace = Namespace::new().map_err(|error| without_namespaces(&error))?;
-        congestion::allow(&plan.congestion)?;
+        conditions::allow(&plan.congestion)?;
         let wanted = settings(plan);
         let (rtnetlink, settings) = namespace
             .run(|| -> Result<_, LabError> {

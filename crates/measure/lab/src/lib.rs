@@ -8,28 +8,18 @@
 //! Reading order: [`Plan`] and [`Conditions`] (what is wanted), [`Lab`] (what there is), [`Background`] (the programs of a plan), then the wire: `pipe` (one
 //! path, as pure values: when does this frame arrive, if it does), `link` (one direction), `wire` (the thread).
 
-mod background;
-mod clock;
 mod conditions;
-mod congestion;
-mod counts;
-mod document;
 mod error;
 mod frame;
 mod host;
 mod lab;
-mod line;
-mod link_direction;
 mod pipe;
 mod plan;
-mod random;
-mod units;
 mod wire;
 
-pub use background::Background;
 pub use conditions::{Conditions, Spread};
-pub use counts::Counts;
 pub use error::{LabError, PlanError};
 pub use host::Host;
-pub use lab::{Direction, Lab, LinkHandle};
+pub use lab::{Background, Direction, Lab, LinkHandle};
+pub use pipe::Counts;
 pub use plan::{EndPlan, HostPlan, LinkPlan, Plan, ReadyCheck};

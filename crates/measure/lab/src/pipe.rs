@@ -8,9 +8,17 @@
 //!  too long   overflowed                               lost
 //! ```
 
-use crate::clock::nanoseconds;
-use crate::conditions::Conditions;
-use crate::random::{Purpose, fraction};
+use std::cmp::Ordering;
+use std::collections::BinaryHeap;
+use std::fmt;
+use std::ops::{AddAssign, Range};
+use std::time::{Duration, Instant};
+
+use block::{GOLDEN_GAMMA, mix};
+use hdrhistogram::Histogram;
+
+use crate::conditions::{Conditions, Spread};
+use crate::frame::{Shape, cut, frame_bytes, wire_bytes};
 
 /// One path.
 #[derive(Debug)]
@@ -109,11 +117,369 @@ const PS_PER_NS: u64 = 1000;
 /// Eight full frames: more than the three that a sender of TCP takes for a loss (RFC 5681 section 3.2).
 const OVERTAKEN_BY_BYTES: u32 = 8 * 1538;
 
+/// One direction of a link.
+#[derive(Debug)]
+pub(crate) struct LinkDirection {
+    /// One path, or the lanes of a bundle.
+    pipes: Vec<Pipe>,
+    seed: u64,
+    spread: Spread,
+    /// The flows that have appeared, in their order, if that decides on their lanes. The answers of a flow
+    /// appear in the same order on the way back.
+    flows: Vec<u64>,
+    /// The longest packet that the receiving interface takes.
+    receiver_mtu: u32,
+    line: InFlightQueue,
+    pub(crate) counts: Counts,
+}
+
+impl LinkDirection {
+    pub(crate) fn new(conditions: &Conditions, receiver_mtu: u32) -> LinkDirection {
+        let pipes = conditions.paths().iter().cloned().map(Pipe::new).collect();
+        LinkDirection {
+            pipes,
+            seed: conditions.seed,
+            spread: conditions.spread,
+            flows: Vec::new(),
+            receiver_mtu,
+            line: InFlightQueue::default(),
+            counts: Counts::default(),
+        }
+    }
+
+    /// Changes the conditions for what comes from now on.
+    pub(crate) fn set(&mut self, conditions: &Conditions) {
+        let paths = conditions.paths();
+        self.seed = conditions.seed;
+        self.spread = conditions.spread;
+        self.pipes.truncate(paths.len());
+        for (at, path) in paths.iter().enumerate() {
+            match self.pipes.get_mut(at) {
+                Some(pipe) => pipe.set(path.clone()),
+                None => self.pipes.push(Pipe::new(path.clone())),
+            }
+        }
+    }
+
+    /// A packet comes, as the tap gave it. Those of its frames that arrive in a row, and within [`BATCH_NS`],
+    /// stay one packet, which arrives when the last of them does, as when a network card tells of several
+    /// frames at once.
+    pub(crate) fn receive(&mut self, now_ns: u64, packet: &[u8]) {
+        let Some(shape) = Shape::parse(packet) else {
+            self.counts.failed += 1;
+            return;
+        };
+        let lane = self.lane(&shape);
+        let mut batch: Option<FrameBatch> = None;
+        for frame in 0..shape.frames() {
+            match self.carry(lane, now_ns, shape.ip_bytes(frame), packet.len()) {
+                FrameOutcome::Arrives { at_ns } => {
+                    if !batch.as_mut().is_some_and(|batch| batch.takes(frame, at_ns)) {
+                        self.send(batch.replace(FrameBatch::new(frame, at_ns)), packet, &shape);
+                    }
+                }
+                FrameOutcome::Overtaken { at_ns } => {
+                    self.counts.overtaken += 1;
+                    self.send(Some(FrameBatch::new(frame, at_ns)), packet, &shape);
+                }
+                FrameOutcome::Lost => self.counts.lost += 1,
+                FrameOutcome::Overflowed => self.counts.overflowed += 1,
+                FrameOutcome::TooLong => self.counts.too_long += 1,
+            }
+        }
+        self.send(batch, packet, &shape);
+    }
+
+    /// When the next packet leaves.
+    pub(crate) fn next_due_ns(&self) -> Option<u64> {
+        self.line.next_due_ns()
+    }
+
+    /// The next packet that leaves by now. It counts as arrived; [`LinkDirection::refused`] takes that back.
+    pub(crate) fn leave(&mut self, now_ns: u64) -> Option<Packet> {
+        let (due_ns, packet) = self.line.arrived(now_ns)?;
+        self.counts.frames += u64::from(packet.frames);
+        self.counts.bytes += u64::from(packet.frame_bytes);
+        self.counts.own_delay.saturating_record_n((now_ns - due_ns).max(1), u64::from(packet.frames));
+        Some(packet)
+    }
+
+    /// The receiver's kernel did not take a packet.
+    pub(crate) fn refused(&mut self, packet: &Packet) {
+        self.counts.frames -= u64::from(packet.frames);
+        self.counts.bytes -= u64::from(packet.frame_bytes);
+        self.counts.failed += u64::from(packet.frames);
+    }
+
+    fn carry(&mut self, lane: usize, now_ns: u64, ip_bytes: u32, memory_bytes: usize) -> FrameOutcome {
+        if ip_bytes > self.receiver_mtu {
+            return FrameOutcome::TooLong;
+        }
+        if self.line.bytes() + memory_bytes > MEMORY_BYTES_MAX {
+            return FrameOutcome::Overflowed;
+        }
+        self.pipes[lane].carry(now_ns, ip_bytes, wire_bytes(ip_bytes))
+    }
+
+    fn lane(&mut self, shape: &Shape) -> usize {
+        match (self.pipes.len(), self.spread) {
+            (1, _) => 0,
+            (lanes, Spread::ByHash) => (number(self.seed, Purpose::Lane, shape.flow) % lanes as u64) as usize,
+            // Packets other than IP (ARP) do not count in the round-robin order.
+            (_, Spread::InTurn) if shape.flow == 0 => 0,
+            (lanes, Spread::InTurn) => self.round_robin_lane(shape.flow) % lanes,
+        }
+    }
+
+    /// How many flows appeared before this one.
+    fn round_robin_lane(&mut self, flow: u64) -> usize {
+        let known = self.flows.iter().position(|known| *known == flow);
+        known.unwrap_or_else(|| {
+            // Beyond that many flows the list begins anew.
+            self.flows.truncate(if self.flows.len() < FLOWS_MAX { FLOWS_MAX } else { 0 });
+            self.flows.push(flow);
+            self.flows.len() - 1
+        })
+    }
+
+    fn send(&mut self, batch: Option<FrameBatch>, packet: &[u8], shape: &Shape) {
+        let Some(FrameBatch { frames, due_ns, .. }) = batch else { return };
+        let bytes = frames.clone().map(|frame| frame_bytes(shape.ip_bytes(frame))).sum();
+        let count = frames.len() as u32;
+        self.line
+            .send(due_ns, Packet { bytes: cut(packet, shape, frames), frames: count, frame_bytes: bytes });
+    }
+}
+
+/// Flows that are remembered.
+const FLOWS_MAX: usize = 4096;
+
+/// Frames of a segment that arrive together.
+struct FrameBatch {
+    frames: Range<usize>,
+    first_ns: u64,
+    due_ns: u64,
+}
+
+impl FrameBatch {
+    fn new(frame: usize, at_ns: u64) -> FrameBatch {
+        FrameBatch { frames: frame..frame + 1, first_ns: at_ns, due_ns: at_ns }
+    }
+
+    /// Whether this frame arrives with the others.
+    fn takes(&mut self, frame: usize, at_ns: u64) -> bool {
+        let takes = frame == self.frames.end && at_ns - self.first_ns <= BATCH_NS;
+        if takes {
+            (self.frames.end, self.due_ns) = (frame + 1, at_ns);
+        }
+        takes
+    }
+}
+
+/// Maximum wait of a frame for those behind it: the interrupt coalescing of a network card.
+pub(crate) const BATCH_NS: u64 = 250_000;
+
+/// Maximum bytes in flight in one direction: two seconds of 1 Gbit/s. More is lost as if a buffer were full.
+const MEMORY_BYTES_MAX: usize = 256 << 20;
+
+/// What a number decides.
+#[derive(Clone, Copy)]
+pub(crate) enum Purpose {
+    Loss,
+    Reorder,
+    Jitter,
+    Lane,
+}
+
+/// A number from 0 to below 1, in steps of 2^-53.
+pub(crate) fn fraction(seed: u64, purpose: Purpose, count: u64) -> f64 {
+    (number(seed, purpose, count) >> 11) as f64 / (1u64 << 53) as f64
+}
+
+/// SplitMix64's mixing of a counter, started elsewhere for each purpose.
+pub(crate) fn number(seed: u64, purpose: Purpose, count: u64) -> u64 {
+    let start = mix(seed ^ (purpose as u64 + 1).wrapping_mul(GOLDEN_GAMMA));
+    mix(start.wrapping_add(count.wrapping_mul(GOLDEN_GAMMA)))
+}
+
+/// Packets in flight, with their bytes.
+#[derive(Debug, Default)]
+pub(crate) struct InFlightQueue {
+    heap: BinaryHeap<InFlight>,
+    bytes: usize,
+    /// How many were ever sent: breaks ties, so that what was sent first arrives first.
+    sent: u64,
+}
+
+#[derive(Debug)]
+struct InFlight {
+    due_ns: u64,
+    order: u64,
+    packet: Packet,
+}
+
+/// A packet as a tap reads and writes it, and what it counts as.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Packet {
+    pub(crate) bytes: Vec<u8>,
+    /// The Ethernet frames that it stands for, and their bytes with check sequences.
+    pub(crate) frames: u32,
+    pub(crate) frame_bytes: u32,
+}
+
+impl InFlightQueue {
+    pub(crate) fn send(&mut self, due_ns: u64, packet: Packet) {
+        self.bytes += packet.bytes.len();
+        self.sent += 1;
+        self.heap.push(InFlight { due_ns, order: self.sent, packet });
+    }
+
+    /// When the next arrives.
+    pub(crate) fn next_due_ns(&self) -> Option<u64> {
+        self.heap.peek().map(|next| next.due_ns)
+    }
+
+    /// The next, if it has arrived by now, and when it was to.
+    pub(crate) fn arrived(&mut self, now_ns: u64) -> Option<(u64, Packet)> {
+        self.next_due_ns().filter(|&due_ns| due_ns <= now_ns)?;
+        let next = self.heap.pop()?;
+        self.bytes -= next.packet.bytes.len();
+        Some((next.due_ns, next.packet))
+    }
+
+    /// The memory that all of it takes.
+    pub(crate) fn bytes(&self) -> usize {
+        self.bytes
+    }
+}
+
+impl Ord for InFlight {
+    /// The earliest is the greatest, since a heap gives that first.
+    fn cmp(&self, other: &InFlight) -> Ordering {
+        (other.due_ns, other.order).cmp(&(self.due_ns, self.order))
+    }
+}
+
+impl PartialOrd for InFlight {
+    fn partial_cmp(&self, other: &InFlight) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl PartialEq for InFlight {
+    fn eq(&self, other: &InFlight) -> bool {
+        self.cmp(other) == Ordering::Equal
+    }
+}
+
+impl Eq for InFlight {}
+
+/// What a link has done to the frames that came, in one direction or both.
+#[derive(Clone, Debug)]
+pub struct Counts {
+    /// Frames that arrived on the other side.
+    pub frames: u64,
+    /// Their bytes, from Ethernet header to check sequence.
+    pub bytes: u64,
+    /// Frames lost on the way, as the conditions wanted.
+    pub lost: u64,
+    /// Frames that others overtook, as the conditions wanted; they are among those that arrived.
+    pub overtaken: u64,
+    /// Frames for which the buffer had no room.
+    pub overflowed: u64,
+    /// Frames longer than the link's MTU, or than the receiving interface's.
+    pub too_long: u64,
+    /// Frames that this lab lost by itself: the wire did not take them in time, or the receiver's kernel
+    /// refused them. In a sound measurement there are none.
+    pub failed: u64,
+    /// How much later than planned the frames left, in nanoseconds: what the lab adds to the link's delay.
+    pub own_delay: Histogram<u64>,
+}
+
+impl Default for Counts {
+    fn default() -> Counts {
+        Counts {
+            frames: 0,
+            bytes: 0,
+            lost: 0,
+            overtaken: 0,
+            overflowed: 0,
+            too_long: 0,
+            failed: 0,
+            // From 1 ns to 10 s, to 1 part in 100.
+            own_delay: Histogram::new_with_bounds(1, 10_000_000_000, 2).expect("these bounds are in order"),
+        }
+    }
+}
+
+impl Counts {
+    /// How much later than planned the frame left that is later than `share` of all, in microseconds.
+    pub fn own_delay_us(&self, share: f64) -> f64 {
+        self.own_delay.value_at_quantile(share) as f64 / 1e3
+    }
+}
+
+impl AddAssign<&Counts> for Counts {
+    fn add_assign(&mut self, more: &Counts) {
+        self.frames += more.frames;
+        self.bytes += more.bytes;
+        self.lost += more.lost;
+        self.overtaken += more.overtaken;
+        self.overflowed += more.overflowed;
+        self.too_long += more.too_long;
+        self.failed += more.failed;
+        // Both have the same bounds, so that every value finds its place.
+        self.own_delay.add(&more.own_delay).expect("the bounds are the same");
+    }
+}
+
+impl fmt::Display for Counts {
+    /// On one line: "1000 frames, 1.5 MB; lost 3, …; own delay 12 µs at the median, …".
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} frames, {:.1} MB", self.frames, self.bytes as f64 / 1e6)?;
+        let unusual = [
+            ("lost", self.lost),
+            ("overtaken", self.overtaken),
+            ("overflowed", self.overflowed),
+            ("too long", self.too_long),
+            ("FAILED IN THE LAB", self.failed),
+        ];
+        for (what, count) in unusual.into_iter().filter(|&(_, count)| count > 0) {
+            write!(f, ", {count} {what}")?;
+        }
+        if self.frames == 0 {
+            return Ok(());
+        }
+        let [median, p99, max] = [0.5, 0.99, 1.0].map(|share| self.own_delay_us(share));
+        write!(f, "; left late by {median:.0} µs (median), {p99:.0} µs (p99), {max:.0} µs (max)")
+    }
+}
+
+/// A clock that begins at 0.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Clock(Instant);
+
+impl Clock {
+    pub(crate) fn start() -> Clock {
+        Clock(Instant::now())
+    }
+
+    pub(crate) fn now_ns(self) -> u64 {
+        nanoseconds(self.0.elapsed())
+    }
+}
+
+/// A time in nanoseconds: 584 years at most.
+pub(crate) fn nanoseconds(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
+}
+
 #[cfg(test)]
 mod tests {
+    use super::*;
     use std::time::Duration;
 
-    use super::*;
+    use crate::frame::tests::{MSS, Version, made, payload};
 
     const GIGABIT: f64 = 1e9;
 
@@ -226,5 +592,146 @@ mod tests {
             .iter()
             .filter(|outcome| matches!(outcome, FrameOutcome::Arrives { at_ns: other } if *other <= at_ns));
         assert!((7..=8).contains(&earlier.count()));
+    }
+
+    const MSS_FRAME_NS: u64 = wire_ns(MSS as u64 + 52);
+
+    /// Transmission time of an IP packet at 1 Gbit/s.
+    const fn wire_ns(ip_bytes: u64) -> u64 {
+        (ip_bytes + 38) * 8
+    }
+
+    fn link(change: impl FnOnce(&mut Conditions)) -> LinkDirection {
+        let mut conditions = Conditions { bits_per_s: Some(1e9), ..Conditions::default() };
+        change(&mut conditions);
+        LinkDirection::new(&conditions, 1500)
+    }
+
+    fn segment(frames: usize) -> Vec<u8> {
+        made(Version::V4, &payload(frames * MSS), 0x10)
+    }
+
+    /// All that leaves: when, and as how many frames.
+    fn leaving(link: &mut LinkDirection) -> Vec<(u64, u32)> {
+        let mut left = Vec::new();
+        while let Some(due_ns) = link.next_due_ns() {
+            let packet = link.leave(due_ns).expect("due");
+            left.push((due_ns, packet.frames));
+        }
+        left
+    }
+
+    #[test]
+    fn nonsense_counts_as_a_fault_of_the_lab() {
+        let mut link = link(|_| {});
+        link.receive(0, &[0; 12]);
+        assert_eq!((link.counts.failed, link.next_due_ns()), (1, None));
+    }
+
+    #[test]
+    fn a_segment_arrives_whole_when_its_last_frame_does() {
+        let mut link = link(|conditions| conditions.delay = Duration::from_millis(1));
+        link.receive(5, &segment(10));
+        assert_eq!(leaving(&mut link), [(5 + 10 * MSS_FRAME_NS + 1_000_000, 10)]);
+        assert_eq!((link.counts.frames, link.counts.bytes), (10, 10 * (MSS as u64 + 52 + 18)));
+    }
+
+    #[test]
+    fn a_segment_that_takes_long_arrives_bit_by_bit() {
+        let mut link = link(|conditions| conditions.bits_per_s = Some(100e6));
+        link.receive(0, &segment(10));
+        let frame_ns = 10 * MSS_FRAME_NS;
+        // Three frames of 87 µs are 174 µs from the first to the last.
+        assert_eq!(
+            leaving(&mut link),
+            [(3, 3), (6, 3), (9, 3), (10, 1)].map(|(at, frames)| (at * frame_ns, frames))
+        );
+    }
+
+    #[test]
+    fn a_segment_that_loses_a_frame_arrives_in_two_parts() {
+        // The seed loses the fourth of ten.
+        let seed = (0..10_000).find(|&seed| {
+            let lost = |count| crate::pipe::fraction(seed, Purpose::Loss, count) < 0.05;
+            (0..10).all(|count| lost(count) == (count == 3))
+        });
+        let mut link =
+            link(|conditions| (conditions.loss, conditions.seed) = (0.05, seed.expect("one in 2000")));
+        link.receive(0, &segment(10));
+        assert_eq!(leaving(&mut link), [(3 * MSS_FRAME_NS, 3), (10 * MSS_FRAME_NS, 6)]);
+        assert_eq!((link.counts.lost, link.counts.frames), (1, 9));
+    }
+
+    #[test]
+    fn a_receiver_with_a_smaller_mtu_takes_nothing_longer() {
+        let conditions = Conditions { mtu: 9000, ..Conditions::default() };
+        let mut link = LinkDirection::new(&conditions, MSS as u32);
+        link.receive(0, &segment(2));
+        assert_eq!((link.counts.too_long, link.next_due_ns()), (2, None));
+    }
+
+    #[test]
+    fn what_the_kernel_refuses_has_not_arrived() {
+        let mut link = link(|_| {});
+        link.receive(0, &segment(3));
+        let packet = link.leave(u64::MAX / 2).expect("due");
+        link.refused(&packet);
+        assert_eq!((link.counts.frames, link.counts.bytes, link.counts.failed), (0, 0, 3));
+    }
+
+    #[test]
+    fn a_bundle_may_get_more_lanes_and_fewer() {
+        let mut link = link(|_| {});
+        let lane = Conditions { bits_per_s: Some(1e8), ..Conditions::default() };
+        link.set(&Conditions { lanes: vec![lane.clone(), lane], ..Conditions::default() });
+        link.receive(0, &segment(1));
+        assert_eq!(leaving(&mut link), [(10 * MSS_FRAME_NS, 1)]);
+        link.set(&Conditions::default());
+        link.receive(100_000, &segment(1));
+        assert_eq!(leaving(&mut link), [(100_000, 1)]);
+    }
+
+    #[test]
+    fn a_share_of_the_frames_is_as_large_as_wanted() {
+        let lost = (0..100_000).filter(|&count| fraction(7, Purpose::Loss, count) < 0.01).count();
+        assert!((900..1100).contains(&lost), "{lost}");
+    }
+
+    #[test]
+    fn purposes_and_seeds_do_not_follow_each_other() {
+        let below = |seed, purpose: Purpose, count| fraction(seed, purpose, count) < 0.5;
+        let same = |one: (u64, Purpose), other: (u64, Purpose)| {
+            (0..10_000).filter(|&count| below(one.0, one.1, count) == below(other.0, other.1, count)).count()
+        };
+        assert!((4_800..5_200).contains(&same((7, Purpose::Loss), (7, Purpose::Reorder))));
+        assert!((4_800..5_200).contains(&same((7, Purpose::Loss), (8, Purpose::Loss))));
+    }
+
+    fn packet(byte: u8) -> Packet {
+        Packet { bytes: vec![byte], frames: 1, frame_bytes: 64 }
+    }
+
+    #[test]
+    fn packets_arrive_by_time_and_then_in_the_order_they_were_sent() {
+        let mut line = InFlightQueue::default();
+        for (due_ns, byte) in [(30, 1), (10, 2), (10, 3), (20, 4)] {
+            line.send(due_ns, packet(byte));
+        }
+        assert_eq!(line.next_due_ns(), Some(10));
+        let mut arrived = Vec::new();
+        while let Some((_, packet)) = line.arrived(20) {
+            arrived.push(packet.bytes[0]);
+        }
+        assert_eq!(arrived, [2, 3, 4]);
+        assert_eq!((line.next_due_ns(), line.bytes()), (Some(30), 1));
+    }
+
+    #[test]
+    fn both_directions_make_a_sum() {
+        let mut sum = Counts { frames: 3, lost: 1, ..Counts::default() };
+        let mut more = Counts { frames: 4, bytes: 6_000_000, ..Counts::default() };
+        more.own_delay.record(20_000).expect("in bounds");
+        sum += &more;
+        assert!(sum.to_string().starts_with("7 frames, 6.0 MB, 1 lost; left late by 20 µs"), "{sum}");
     }
 }

@@ -8,15 +8,15 @@
 use std::io;
 use std::num::NonZeroU64;
 use std::os::fd::{AsFd, OwnedFd};
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 
 use host::tap::Tap;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec};
 
-use crate::clock::Clock;
-use crate::link_direction::LinkDirection;
+use crate::pipe::{Clock, LinkDirection};
 
 /// A link's thread and what it shares with others. Dropped, the link is cut.
 #[derive(Debug)]

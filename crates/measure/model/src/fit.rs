@@ -1,8 +1,8 @@
 //! The inverse of the model: estimates the constants of a path from measurements.
 
 use super::predict::Demand;
-use super::search::{self, FROM_ANYWHERE, FROM_NEARBY, Range};
 use super::{Direction, Keys, Load, Path};
+use crate::predict::{self, FROM_ANYWHERE, FROM_NEARBY, Range};
 
 /// Something that was measured.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -118,7 +118,7 @@ fn search(known: &Path, cells: &[Cell], free: &[Constant], near: Option<&Path>) 
         path
     };
     let rounds = if near.is_some() { FROM_NEARBY } else { FROM_ANYWHERE };
-    with(&search::least(&ranges, rounds, |values| loss(&with(values), cells)))
+    with(&predict::least(&ranges, rounds, |values| loss(&with(values), cells)))
 }
 
 fn loss(path: &Path, cells: &[Cell]) -> f64 {

@@ -28,26 +28,15 @@
 
 mod disks;
 mod fit;
-mod keys;
 pub mod limits;
 pub mod link;
-mod link_rate;
-mod load;
 mod path;
 mod predict;
-mod search;
-mod several;
-mod traffic;
 
 pub use disks::{Array, Medium, Redundancy};
 pub use fit::{Constant, Fitted, Measured, fit};
-pub use keys::Keys;
-pub use link_rate::LinkRate;
-pub use load::{Direction, Load};
-pub use path::{Path, Term};
-pub use predict::{Prediction, predict};
-pub use several::predict_sessions;
-pub use traffic::Traffic;
+pub use path::{Direction, Keys, LinkRate, Load, Path, Term, Traffic};
+pub use predict::{Prediction, predict, predict_sessions};
 
 #[cfg(test)]
 mod tests;

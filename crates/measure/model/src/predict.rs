@@ -1,8 +1,9 @@
-//! The prediction for a path: the smallest of its limits.
+//! The prediction for a path: the smallest of its limits, for one session or several; and the search for what a limit needs.
 
 use serde::Serialize;
+use stats::Scalability;
 
-use super::{Keys, Load, Path, Term, Traffic};
+use crate::{Keys, Load, Path, Term, Traffic};
 
 /// What a load comes to.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -82,7 +83,7 @@ impl Demand {
 
     /// Every limit of a path, in bytes a second; infinite where nothing is known.
     pub(super) fn limits(&self, path: &Path) -> [(Term, f64); 6] {
-        use super::Direction::{Read, Write};
+        use crate::Direction::{Read, Write};
         let load = &self.load;
         let block = f64::from(load.block_bytes);
         let sessions = f64::from(load.sessions.max(1));
@@ -127,5 +128,223 @@ impl Demand {
             exchanges: self.exchanges,
             terms,
         }
+    }
+}
+
+/// What the sessions of a load come to together, if several lose something to each other as the law says: a
+/// fit of it to the rates of 1, 2, … sessions ([`scalability`](stats::scalability)).
+///
+/// What each session can have under way, and the exchanges that the ends manage, shrink with the law. Link
+/// and medium are the same for one and for many. A law without contention and coherency gives
+/// [`predict`](crate::predict()).
+pub fn predict_sessions(path: &Path, keys: &Keys, load: &Load, law: &Scalability) -> Prediction {
+    let sessions = f64::from(load.sessions.max(1));
+    let alike = sessions * law.at(1.0);
+    let share = if alike > 0.0 { law.at(sessions) / alike } else { 1.0 };
+    let demand = Demand::new(keys, load);
+    let shrunk = demand.limits(path).map(|(term, limit)| match term {
+        Term::Depth | Term::WritesUnderWay | Term::Exchanges => (term, limit * share),
+        Term::Link | Term::Window | Term::Medium => (term, limit),
+    });
+    demand.on(path, shrunk)
+}
+
+/// A number that is searched for, all in logarithms: the rest of this file adds where its callers multiply.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Range {
+    /// Where to begin.
+    pub(super) start: f64,
+    /// The least that it can be; above 0.
+    pub(super) least: f64,
+    /// The most.
+    pub(super) most: f64,
+}
+
+/// Rounds of both searches that find their way from anywhere.
+pub(super) const FROM_ANYWHERE: usize = 6;
+/// Rounds that are enough where the place is nearly known.
+pub(super) const FROM_NEARBY: usize = 2;
+/// Places on each axis that are tried, and how often the range around the best is narrowed.
+const PLACES: usize = 24;
+const NARROWINGS: usize = 3;
+/// Steps of a simplex for each of its dimensions.
+const STEPS: usize = 150;
+/// A simplex whose corners differ by less than this has found its place.
+const SAME: f64 = 1e-12;
+
+/// Where `cost` is least, as far as is found in so many rounds.
+pub(super) fn least(ranges: &[Range], rounds: usize, cost: impl Fn(&[f64]) -> f64) -> Vec<f64> {
+    let bounds: Vec<(f64, f64)> = ranges.iter().map(|range| (range.least.ln(), range.most.ln())).collect();
+    let cost = |place: &[f64]| {
+        let values: Vec<f64> = place.iter().map(|x| x.exp()).collect();
+        let cost = cost(&values);
+        if cost.is_nan() { f64::INFINITY } else { cost }
+    };
+    let mut best: Vec<f64> =
+        ranges.iter().zip(&bounds).map(|(range, (low, high))| range.start.ln().clamp(*low, *high)).collect();
+    let mut found = cost(&best);
+    for round in 0..rounds {
+        let before = found;
+        (best, found) = along_the_axes(best, found, &bounds, &cost);
+        // Ever smaller: the first ones look around, the last ones settle.
+        (best, found) = simplex(&best, found, 0.5 / f64::powi(3.0, round as i32), &bounds, &cost);
+        if before.is_finite() && before - found <= SAME * before.abs() {
+            break;
+        }
+    }
+    best.iter().map(|x| x.exp()).collect()
+}
+
+fn along_the_axes(
+    mut best: Vec<f64>,
+    mut found: f64,
+    bounds: &[(f64, f64)],
+    cost: &impl Fn(&[f64]) -> f64,
+) -> (Vec<f64>, f64) {
+    for axis in 0..best.len() {
+        let (mut low, mut high) = bounds[axis];
+        for _ in 0..NARROWINGS {
+            let width = (high - low) / PLACES as f64;
+            for place in 0..=PLACES {
+                let mut tried = best.clone();
+                tried[axis] = low + width * place as f64;
+                let value = cost(&tried);
+                if value < found {
+                    (best, found) = (tried, value);
+                }
+            }
+            (low, high) =
+                ((best[axis] - width).max(bounds[axis].0), (best[axis] + width).min(bounds[axis].1));
+        }
+    }
+    (best, found)
+}
+
+fn simplex(
+    start: &[f64],
+    found: f64,
+    size: f64,
+    bounds: &[(f64, f64)],
+    cost: &impl Fn(&[f64]) -> f64,
+) -> (Vec<f64>, f64) {
+    let dimensions = start.len();
+    let held = |place: Vec<f64>| -> (Vec<f64>, f64) {
+        let place: Vec<f64> = place.iter().zip(bounds).map(|(x, (low, high))| x.clamp(*low, *high)).collect();
+        let value = cost(&place);
+        (place, value)
+    };
+    let mut corners = vec![(start.to_vec(), found)];
+    for axis in 0..dimensions {
+        let mut corner = start.to_vec();
+        // Away from the bound, if it begins there.
+        let inward = if corner[axis] + size > bounds[axis].1 { -size } else { size };
+        corner[axis] += inward;
+        corners.push(held(corner));
+    }
+    for _ in 0..STEPS * dimensions {
+        corners.sort_by(|one, other| one.1.total_cmp(&other.1));
+        let (best, worst) = (corners[0].1, corners[dimensions].1);
+        if worst - best <= SAME * best.abs() {
+            break;
+        }
+        let middle: Vec<f64> = (0..dimensions)
+            .map(|axis| {
+                corners[..dimensions].iter().map(|(place, _)| place[axis]).sum::<f64>() / dimensions as f64
+            })
+            .collect();
+        // From the worst corner through the middle of the others: 1 mirrors it, 2 goes further, -0.5 comes
+        // back.
+        let beyond = |by: f64, from: &[f64]| -> Vec<f64> {
+            middle.iter().zip(from).map(|(middle, from)| middle + by * (middle - from)).collect()
+        };
+        let from = corners[dimensions].0.clone();
+        let mirrored = held(beyond(1.0, &from));
+        let better = if mirrored.1 < best {
+            let further = held(beyond(2.0, &from));
+            Some(if further.1 < mirrored.1 { further } else { mirrored })
+        } else if mirrored.1 < corners[dimensions - 1].1 {
+            Some(mirrored)
+        } else {
+            let nearer = held(beyond(if mirrored.1 < worst { 0.5 } else { -0.5 }, &from));
+            (nearer.1 < worst.min(mirrored.1)).then_some(nearer)
+        };
+        match better {
+            Some(corner) => corners[dimensions] = corner,
+            None => {
+                let nearest = corners[0].0.clone();
+                for corner in &mut corners[1..] {
+                    let halfway = corner.0.iter().zip(&nearest).map(|(x, best)| (x + best) / 2.0).collect();
+                    *corner = held(halfway);
+                }
+            }
+        }
+    }
+    corners.sort_by(|one, other| one.1.total_cmp(&other.1));
+    corners.swap_remove(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use stats::scalability;
+
+    use crate::{Direction, predict};
+
+    fn load(sessions: u16) -> Load {
+        let direction = Direction::Read;
+        Load { direction, block_bytes: 4096, depth: 1, sessions, random: true, durable: false }
+    }
+
+    fn path() -> Path {
+        Path { payload_per_s: Some(100e6), command_s: 100e-6, ..Path::of_round_trip(0.0) }
+    }
+
+    #[test]
+    fn sessions_that_share_a_thread_gain_less_and_less() {
+        // Each alone 10,000 a second; a fifth of the work is one thread's.
+        let law = Scalability { one: 1e4, contention: 0.2, coherency: 0.0, off_percent: 0.0 };
+        let iops = |sessions| {
+            predict_sessions(&path(), &Keys::default(), &load(sessions), &law).requests_per_s(&load(sessions))
+        };
+        assert!((iops(1) / 1e4 - 1.0).abs() < 1e-9);
+        assert!((iops(2) / (1e4 * 2.0 / 1.2) - 1.0).abs() < 1e-9);
+        // The link ends it, however many.
+        let many = predict_sessions(&path(), &Keys::default(), &load(32), &law);
+        assert_eq!(many.binding(), Some(Term::Link));
+        assert!((many.bytes_per_s / 100e6 - 4096.0 / 4144.0).abs() < 1e-9);
+    }
+
+    #[test]
+    fn a_law_that_costs_nothing_changes_nothing() {
+        let linear = scalability(&[(1.0, 10.0), (2.0, 20.0), (4.0, 40.0)]).expect("a fit");
+        for sessions in [1, 3, 9] {
+            let together = predict_sessions(&path(), &Keys::default(), &load(sessions), &linear);
+            let apart = predict(&path(), &Keys::default(), &load(sessions));
+            assert!((together.bytes_per_s / apart.bytes_per_s - 1.0).abs() < 1e-9);
+        }
+    }
+
+    const WIDE: Range = Range { start: 1.0, least: 1e-6, most: 1e6 };
+
+    #[test]
+    fn the_bottom_of_a_bent_valley_is_found() {
+        // Rosenbrock's function of the logarithms; its bottom is at (e, e).
+        let cost = |values: &[f64]| {
+            let (x, y) = (values[0].ln(), values[1].ln());
+            (1.0 - x).powi(2) + 100.0 * (y - x * x).powi(2)
+        };
+        let found = least(&[WIDE, WIDE], FROM_ANYWHERE, cost);
+        assert!(found.iter().all(|value| (value / 1f64.exp() - 1.0).abs() < 1e-3), "{found:?}");
+    }
+
+    #[test]
+    fn a_plain_leaves_the_start_and_nothing_leaves_the_range() {
+        assert_eq!(least(&[WIDE], FROM_ANYWHERE, |_| 1.0), [1.0]);
+        let narrow = Range { start: 5.0, least: 2.0, most: 8.0 };
+        let found = least(&[narrow], FROM_ANYWHERE, |values| values[0]);
+        assert!((found[0] - 2.0).abs() < 1e-9, "{found:?}");
+        let found = least(&[narrow], FROM_ANYWHERE, |_| f64::NAN);
+        assert!((found[0] - 5.0).abs() < 1e-9, "{found:?}");
+        assert!(least(&[], FROM_ANYWHERE, |_| 0.0).is_empty());
     }
 }

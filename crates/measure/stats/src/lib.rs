@@ -12,40 +12,27 @@
 //! assert_eq!((median(&rates), interval.low, interval.high), (100.5, 98.0, 103.0));
 //! ```
 //!
-//! Reading order: [`mean`], [`median`] and their kin; `student`, from which all intervals come; `series`, for
-//! samples that follow each other in time and are not independent; `runs`, for the few repeats of a run;
-//! [`welch`](fn@welch), for two of them; [`line`](fn@line), [`scalability`](fn@scalability), [`jain`] and
-//! [`little`](fn@little); [`steady`] for rounds; [`Latencies`] and [`Histogram`] for what is counted while it
-//! happens.
+//! Reading order: `intervals` ([`mean`], [`median`] and their kin; Student's distribution, from which all intervals come; samples
+//! that follow each other in time and are not independent; the few repeats of a run), `compare` ([`welch`](fn@welch) for two
+//! means; [`line`](fn@line), [`scalability`](fn@scalability), [`jain`], [`little`](fn@little)); [`steady`] for rounds; [`Latencies`]
+//! and [`Histogram`] for what is counted while it happens.
 
-mod centre;
-mod fairness;
-mod histogram;
-mod interval;
+mod compare;
+mod intervals;
 mod latencies;
-mod line;
-mod little;
-#[cfg(test)]
-mod properties;
-mod runs;
-mod scalability;
-mod series;
 pub mod steady;
-mod student;
-mod welch;
 
-pub use centre::{mean, median, quantile, standard_deviation};
-pub use fairness::jain;
-pub use histogram::Histogram;
-pub use interval::{Interval, MeanEstimate};
-pub use latencies::Latencies;
-pub use line::{FittedLine, line};
-pub use little::{drained_mean, little};
-pub use runs::{median_coverage, median_interval};
-pub use scalability::{Scalability, scalability};
-pub use series::{autocorrelation_time, known_well_enough, series_mean};
-pub use student::{quantile as student_quantile, two_sided as student_two_sided};
-pub use welch::{Welch, holm, welch};
+pub use compare::{
+    FittedLine, Scalability, Welch, drained_mean, holm, jain, line, little, scalability, welch,
+};
+pub use intervals::{
+    Interval, MeanEstimate, autocorrelation_time, known_well_enough, mean, median, median_coverage,
+    median_interval, quantile, series_mean, standard_deviation, student_quantile, student_two_sided,
+};
+pub use latencies::{Histogram, Latencies};
+
+#[cfg(test)]
+mod tests;
 
 /// What 95 % intervals leave out.
 pub const ALPHA: f64 = 0.05;

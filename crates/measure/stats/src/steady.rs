@@ -2,7 +2,7 @@
 //! "Steady State"): over five rounds one after the other, the tracked rate stays within 20 % of its mean, and
 //! the line fitted to it rises or falls by at most 10 % of that over the whole window.
 
-use crate::FittedLine;
+use crate::compare::{FittedLine, line};
 
 /// Rounds that are looked at together.
 pub const WINDOW: usize = 5;
@@ -39,7 +39,7 @@ pub fn window(rates: &[f64]) -> Option<Window> {
         last.iter().fold((f64::MAX, f64::MIN), |(low, high), rate| (low.min(*rate), high.max(*rate)));
     let points: Vec<(f64, f64)> =
         last.iter().enumerate().map(|(round, rate)| (round as f64, *rate)).collect();
-    let line = crate::line(&points)?;
+    let line = line(&points)?;
     Some(Window {
         first,
         mean,

@@ -2,21 +2,22 @@
 //! them. Each part is rebuilt only if the setting requires it, together with the parts that depend on it.
 
 use std::net::SocketAddr;
-use std::sync::Arc;
+use std::sync::{Arc, mpsc};
+use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
+use backends::Failure;
 use bench::plan::Setting;
-use host::EpollOptions;
+use bench_runner::client::{Site, lab_failure};
+use host::{Epoll, EpollOptions};
 use iscsi_client::Url;
 use iscsi_server::Limits;
 use lab::{Conditions, Counts, Direction, HostPlan, Lab, Plan};
 use logical_unit::LogicalUnit;
-use reactor::StreamOptions;
+use reactor::{ListenOptions, Receiver, Sender, StreamOptions, mailbox};
 
-use super::peer::Peer;
 use crate::own_target::{self, OwnTarget, OwnTargetOptions};
-use backends::Failure;
-use bench_runner::site::{self, Site};
+use crate::tcp;
 
 /// Larger than what is under way in any cell, smaller than the memory of most machines.
 pub(crate) const VOLUME_BYTES: u64 = 256 << 20;
@@ -135,7 +136,7 @@ impl TestBed {
         let wire = match self.wire.take() {
             Some(wire) if wire.way != way => {
                 let on = wire.lab.link(WIRE).and_then(|on| on.set(Direction::Both, &conditions(setting)));
-                on.map_err(site::failed)?;
+                on.map_err(lab_failure)?;
                 Wire { way, ..wire }
             }
             Some(wire) => wire,
@@ -149,7 +150,7 @@ impl TestBed {
     }
 
     fn served(&self, lab: &Arc<Lab>, setting: &Setting, key: ServiceKey) -> Result<Service, Failure> {
-        let address = lab.host(SERVER).map_err(site::failed)?.address();
+        let address = lab.host(SERVER).map_err(lab_failure)?.address();
         let site = Site::Host { lab: Arc::clone(lab), name: SERVER };
         let listen = SocketAddr::new(address, 0);
         let usual = Limits::default();
@@ -213,17 +214,17 @@ pub(crate) const SPIN: Duration = Duration::ZERO;
 
 /// Fails where the machine or the user lacks what a lab needs: to be known before a result is begun.
 pub fn can_be_made() -> Result<(), Failure> {
-    Lab::build(&Plan::pair(Conditions::default())).map(drop).map_err(site::failed)
+    Lab::build(&Plan::pair(Conditions::default())).map(drop).map_err(lab_failure)
 }
 
 fn counts(lab: &Lab) -> Result<Counts, Failure> {
-    lab.link(WIRE).map(|link| link.counts()).map_err(site::failed)
+    lab.link(WIRE).map(|link| link.counts()).map_err(lab_failure)
 }
 
 fn built(setting: &Setting) -> Result<Lab, Failure> {
     let mut plan = Plan::pair(conditions(setting));
     plan.hosts.iter_mut().for_each(|host| prepare(host, setting));
-    Lab::build(&plan).map_err(site::failed)
+    Lab::build(&plan).map_err(lab_failure)
 }
 
 fn prepare(host: &mut HostPlan, setting: &Setting) {
@@ -256,5 +257,58 @@ pub(crate) fn stream(setting: &Setting) -> StreamOptions {
         congestion: Some(setting.congestion.clone()),
         receive_buffer_bytes: window.map(|bytes| bytes as usize),
         ..StreamOptions::default()
+    }
+}
+
+/// A peer that answers until it is dropped.
+pub(crate) struct Peer {
+    pub(crate) address: SocketAddr,
+    /// Its thread ends when all senders are dropped.
+    alive: Option<Sender<()>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Peer {
+    /// Answers on the network of this site.
+    pub(crate) fn start(listen: SocketAddr, stream: StreamOptions, site: &Site) -> Result<Peer, Failure> {
+        let (alive, end) = mailbox();
+        let (tell, bound) = mpsc::channel();
+        let site = site.clone();
+        let main = move || {
+            let ran = site.run(|| serve(listen, stream, end, &tell)).and_then(|served| served);
+            // The receiver has got the address, or gets this error.
+            let _ = ran.map_err(|failure| tell.send(Err(failure)));
+        };
+        let thread = thread::Builder::new().name("peer".to_owned()).spawn(main).map_err(Failure::failed)?;
+        let address = bound.recv().map_err(|_| Failure::failed("the peer did not start"))??;
+        Ok(Peer { address, alive: Some(alive), thread: Some(thread) })
+    }
+}
+
+fn serve(
+    listen: SocketAddr,
+    stream: StreamOptions,
+    mut end: Receiver<()>,
+    tell: &mpsc::Sender<Result<SocketAddr, Failure>>,
+) -> Result<(), Failure> {
+    let world = Epoll::shared(EpollOptions::default()).map_err(Failure::failed)?;
+    reactor::block_on(world, async {
+        let listener = reactor::world().listen(listen, &ListenOptions { stream });
+        let listener =
+            listener.map_err(|error| Failure::failed(format_args!("cannot listen on {listen}: {error}")))?;
+        // Otherwise the receiver was dropped.
+        let _ = tell.send(Ok(listener.local()));
+        let answering = reactor::spawn(async move { tcp::keep(&*listener).await });
+        end.recv().await;
+        answering.abort();
+        Ok(())
+    })
+}
+
+impl Drop for Peer {
+    fn drop(&mut self) {
+        self.alive = None;
+        // A thread that broke down has said why.
+        let _ = self.thread.take().map(JoinHandle::join);
     }
 }

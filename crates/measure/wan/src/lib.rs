@@ -18,24 +18,26 @@
 //! assert!(wan::is_subject(&record.subject) && record.suite.cells().count() > 30);
 //! ```
 
-mod crew;
-mod ground;
-pub mod own_target;
-mod peer;
-pub mod service;
-mod tcp;
-#[cfg(test)]
-mod tests;
-
-use backends::Failure;
-use bench::plan::Suite;
+use backends::{Failure, peers};
+use bench::Go;
+use bench::plan::{Cell, Setting, Span, Stop, Suite, Way};
+use bench::raw::Direction;
 use bench::record::{Fact, Facts, Group, Record, Subject};
 use bench::suite::wan::{NAME, WanPlan, suite};
-use bench_runner::begin;
+use bench_runner::client_paths::Source;
+use bench_runner::crew::{CellOutcome, Crew, LocalCrew, Progress};
 use bench_runner::folder::Folder;
+use bench_runner::prepare;
+use bench_runner::view::Purged;
 use model::LinkRate;
 
-pub use crew::WanCrew;
+use crate::ground::TestBed;
+use crate::tcp::TcpFlow;
+
+mod ground;
+pub mod own_target;
+pub mod tcp;
+
 pub use ground::can_be_made;
 
 /// Where it is not what a cell asks about. What most systems have.
@@ -54,7 +56,7 @@ pub fn is_subject(subject: &Subject) -> bool {
 pub fn begun(link: LinkRate, quick: bool, shortened: impl FnOnce(Suite) -> Suite) -> Record {
     let plan = WanPlan { link_bits_per_s: link.bits_per_s(), congestion: CONGESTION.to_owned(), quick };
     let suite = shortened(suite(&plan));
-    begin::record(subject(link), on_the_volume(suite), facts(link), Vec::new())
+    prepare::new_record(subject(link), on_the_volume(suite), facts(link), Vec::new())
 }
 
 /// All cells within the volume.
@@ -104,5 +106,127 @@ pub fn resumed(folder: &Folder) -> Result<Record, Failure> {
         let path = folder.path().display();
         return Err(Failure::refused(format!("{path} holds no measurement of the suite `{NAME}`")));
     }
-    bench_runner::resume::resumed(record.clone(), &record.subject)
+    bench_runner::prepare::resumed(record.clone(), &record.subject)
 }
+
+/// The test bed, and the clients on it.
+pub struct WanCrew {
+    ground: TestBed,
+    /// Who is logged in, and by which setting.
+    crew: Option<(LocalCrew, SessionKey)>,
+}
+
+/// What a session has from its login on.
+#[derive(Clone, Copy, PartialEq)]
+struct SessionKey {
+    way: Way,
+    connections: u16,
+}
+
+impl SessionKey {
+    fn from_setting(setting: &Setting) -> SessionKey {
+        SessionKey { way: setting.way, connections: setting.connections }
+    }
+}
+
+impl WanCrew {
+    /// No clients and no test bed yet.
+    pub fn new() -> Result<WanCrew, Failure> {
+        Ok(WanCrew { ground: TestBed::new()?, crew: None })
+    }
+
+    /// Sees to it that the ground and the sessions are as the setting says.
+    async fn prepare(&mut self, setting: &Setting) -> Result<(), Failure> {
+        let fits = self.ground.fits(setting);
+        let stays = |(_, key): &(LocalCrew, SessionKey)| fits && *key == SessionKey::from_setting(setting);
+        if !self.crew.as_ref().is_some_and(stays) {
+            // Connections that were made over another way would remember it.
+            self.log_out().await;
+        }
+        if !fits {
+            self.ground.make(setting)?;
+        }
+        if self.crew.is_none() {
+            self.crew = self.logged_in(setting)?;
+        }
+        Ok(())
+    }
+
+    fn logged_in(&self, setting: &Setting) -> Result<Option<(LocalCrew, SessionKey)>, Failure> {
+        let (Some(site), Some(url)) = (self.ground.client(), self.ground.url(setting)?) else {
+            return Ok(None);
+        };
+        peers::record(&url.settings);
+        let crew = LocalCrew::new(Source::Lun(Box::new(url)), ground::SPIN);
+        Ok(Some((crew.beside_its_server().at(site), SessionKey::from_setting(setting))))
+    }
+
+    async fn log_out(&mut self) {
+        if let Some((crew, _)) = self.crew.take() {
+            crew.close().await;
+        }
+    }
+
+    async fn tcp(
+        &self,
+        cell: &Cell,
+        setting: &Setting,
+        stop: Stop,
+        to_target: bool,
+        progress: &mut dyn FnMut(Progress<'_>) -> Go,
+    ) -> Result<CellOutcome, Failure> {
+        let (Some(site), Some(peer), Some(role)) =
+            (self.ground.client(), self.ground.peer(), cell.roles.first())
+        else {
+            return Err(nothing_to_do(cell));
+        };
+        let direction = if to_target { Direction::Write } else { Direction::Read };
+        let flow = TcpFlow { peer, stream: ground::stream(setting), direction, stop, role: role.clone() };
+        flow.measure(&site, progress).await
+    }
+}
+
+/// A suite of this kind has nothing but cells with settings, which a record from elsewhere may not have.
+fn nothing_to_do(cell: &Cell) -> Failure {
+    Failure::refused(format!("cell {} does not say over which way it is to be measured", cell.name))
+}
+
+impl Crew for WanCrew {
+    async fn run(
+        &mut self,
+        cell: &Cell,
+        stop: Stop,
+        progress: &mut dyn FnMut(Progress<'_>) -> Go,
+    ) -> Result<CellOutcome, Failure> {
+        let setting = cell.setting.as_deref().ok_or_else(|| nothing_to_do(cell))?;
+        self.prepare(setting).await?;
+        match (setting.way, &mut self.crew) {
+            (Way::Tcp { to_target }, _) => self.tcp(cell, setting, stop, to_target, progress).await,
+            (_, Some((crew, _))) => crew.run(cell, stop, progress).await,
+            (_, None) => Err(nothing_to_do(cell)),
+        }
+    }
+
+    async fn purge(&mut self, _: Span, _: &mut dyn FnMut(Purged) -> Go) -> Result<(), Failure> {
+        Ok(()) // memory has nothing to be purged of
+    }
+
+    async fn look_alive(&mut self) -> Result<(), Failure> {
+        match &mut self.crew {
+            Some((crew, _)) => crew.look_alive().await,
+            None => Ok(()),
+        }
+    }
+
+    fn remarks(&self) -> Vec<String> {
+        let Ok(counts) = self.ground.counts() else { return Vec::new() };
+        vec![format!("the lab's wire carried {counts}")]
+    }
+
+    async fn close(mut self) {
+        self.log_out().await;
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -8,6 +8,9 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use ::hyperscsi::FRAME_BYTES_MIN;
+use backends::Failure;
+use backends::peers::random;
+use bench_runner::client::Site;
 use front_end_core::{FrontEnd, ListenAddress, Portal, Server};
 use host::{Epoll, EpollOptions, RamDevice, RamOptions};
 use hyperscsi_server::{HYPERSCSI, HyperScsi};
@@ -16,10 +19,6 @@ use logical_unit::{Identity, LogicalUnit, LogicalUnitOptions};
 use nbd_server::{NBD, Nbd};
 use reactor::{DatagramEndpoint, DatagramOptions, StreamOptions};
 use volume::{Volume, VolumeOptions};
-
-use backends::Failure;
-use backends::peers::random;
-use bench_runner::site::Site;
 
 /// A command that takes longer than this on memory never ends.
 const DEADLINE: Duration = Duration::from_secs(10);

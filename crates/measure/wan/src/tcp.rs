@@ -1,24 +1,23 @@
-//! Plain TCP as a cell: bytes in one direction at full speed between the client's host and the peer in the
-//! server's.
+//! Plain TCP as a cell: bytes in one direction at full speed between the client's host and the peer in the server's, and the
+//! service that answers them ([`keep`]).
 
 use std::cell::Cell;
+use std::convert::Infallible;
 use std::future::poll_fn;
-use std::io;
 use std::net::SocketAddr;
-use std::thread;
+use std::rc::Rc;
 use std::time::{Duration, Instant};
-
-use bench::Go;
-use bench::plan::{Role, Stop};
-use bench::raw::{Direction, Question, ask_while};
-use bench::record::{ClientRun, Cpu, Flow, Histogram, Run, Sample};
-use host::{Epoll, EpollOptions, cputime};
-use reactor::{Sender, StreamOptions, mailbox};
+use std::{io, thread};
 
 use backends::Failure;
-use bench_runner::client::{Report, RoleResult, StopFlag};
+use bench::Go;
+use bench::plan::{Role, Stop};
+use bench::raw::{self, Direction, Question, ask_while};
+use bench::record::{ClientRun, Cpu, Flow, Histogram, Run, Sample};
+use bench_runner::client::{Report, RoleResult, Site, StopFlag};
 use bench_runner::crew::{CellOutcome, Progress, gather};
-use bench_runner::site::Site;
+use host::{Epoll, EpollOptions, cputime};
+use reactor::{Listener, Sender, Stream, StreamOptions, mailbox};
 
 /// What is asked of the peer at a time. Small, so that a slow flow is counted finely.
 const PIECE_BYTES: u32 = 16 << 10;
@@ -219,12 +218,66 @@ fn seconds(seconds: f64) -> Duration {
     Duration::try_from_secs_f64(seconds.min(DAY_S)).unwrap_or_default()
 }
 
+/// Connections that are answered at once; one more is closed at once. Those who say nothing for
+/// `raw::SILENCE_MAX` are closed too, so that idle peers do not block others.
+pub const CONNECTIONS_MAX: u32 = 64;
+/// What each of them reads and writes, again and again: larger than a core's caches of most machines are.
+const MEMORY_BYTES: usize = 4 << 20;
+/// Before a connection is accepted again, if that has failed.
+const PAUSE: Duration = Duration::from_millis(100);
+
+/// Serves all connections; never returns.
+pub async fn keep(listener: &dyn Listener) -> Infallible {
+    let present = Rc::new(Cell::new(0));
+    loop {
+        match listener.accept().await {
+            Ok(stream) => {
+                if let Some(slot) = ConnectionSlot::enter(&present) {
+                    drop(reactor::spawn(answer(slot, stream)));
+                }
+            }
+            Err(error) => {
+                // No file descriptors or no memory: there may be some later.
+                tracing::warn!(%error, "cannot accept a connection");
+                reactor::sleep(PAUSE).await;
+            }
+        }
+    }
+}
+
+async fn answer(_slot: ConnectionSlot, stream: Box<dyn Stream>) {
+    let mut memory = vec![0x5a; MEMORY_BYTES];
+    if let Err(error) = raw::serve(&*stream, &mut memory).await {
+        // One who has measured enough goes away in the middle, which is no failure.
+        tracing::debug!(peer = %stream.peer(), %error, "a connection has ended");
+    }
+}
+
+/// A counted connection.
+struct ConnectionSlot(Rc<Cell<u32>>);
+
+impl ConnectionSlot {
+    fn enter(present: &Rc<Cell<u32>>) -> Option<ConnectionSlot> {
+        let count = present.get();
+        (count < CONNECTIONS_MAX).then(|| {
+            present.set(count + 1);
+            ConnectionSlot(Rc::clone(present))
+        })
+    }
+}
+
+impl Drop for ConnectionSlot {
+    fn drop(&mut self) {
+        self.0.set(self.0.get() - 1);
+    }
+}
+
 #[cfg(test)]
 mod tests {
+    use super::*;
     use bench::plan::{Percent, Workload};
 
-    use super::*;
-    use crate::peer::Peer;
+    use crate::ground::Peer;
 
     fn flow(direction: Direction) -> TcpFlow {
         let stop = Stop { warm_up_s: 1.0, ..Stop::after(0.1) };
@@ -273,5 +326,16 @@ mod tests {
         log.heard(started + Duration::from_millis(1060), 100);
         let run = log.run();
         assert_eq!((run.bytes(), run.samples.len(), run.reads.service.is_empty()), (0, 1, true));
+    }
+
+    #[test]
+    fn a_full_house_lets_nobody_in_until_somebody_leaves() {
+        let present = Rc::default();
+        let mut guests: Vec<ConnectionSlot> =
+            (0..CONNECTIONS_MAX).filter_map(|_| ConnectionSlot::enter(&present)).collect();
+        assert_eq!(guests.len(), CONNECTIONS_MAX as usize);
+        assert!(ConnectionSlot::enter(&present).is_none());
+        guests.pop();
+        assert!(ConnectionSlot::enter(&present).is_some());
     }
 }

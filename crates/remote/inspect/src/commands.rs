@@ -9,9 +9,9 @@ use iscsi_client::verbs::{
     Registration, TransportId, VerbError, device_type, standard_name,
 };
 use iscsi_client::{Settings, Unit};
-use serde_json::{Value, json};
 use readable::figures::grouped;
 use readable::table::{Align, lines, pairs};
+use serde_json::{Value, json};
 use volume::spec::Bytes;
 
 use crate::pages::Answer;

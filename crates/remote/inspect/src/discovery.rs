@@ -4,11 +4,11 @@ use std::sync::Arc;
 
 use backends::{Failure, remote};
 use block::BlockDevice;
+use foreign::printable;
 use iscsi_client::verbs::{LunAddress, LunSelection, device_type};
 use iscsi_client::{Discovered, Portal, RemoteTarget, Settings, Unit};
-use serde::Serialize;
-use foreign::printable;
 use readable::table::{Align, lines};
+use serde::Serialize;
 
 #[derive(Debug, Serialize)]
 pub(crate) struct Discovery {

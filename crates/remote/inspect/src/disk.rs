@@ -10,9 +10,9 @@ use iscsi_client::verbs::{
     Registration, VpdContent, device_type,
 };
 use iscsi_client::{RemoteTarget, Unit};
-use serde::Serialize;
 use readable::figures::grouped;
 use readable::table::pairs;
+use serde::Serialize;
 use volume::spec::Bytes;
 
 use crate::commands::registered;

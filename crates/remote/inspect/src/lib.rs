@@ -23,8 +23,8 @@ pub mod pages;
 
 use backends::{Failure, remote};
 use iscsi_client::{Portal, Settings, Url};
-use serde::Serialize;
 use readable::table::pairs;
+use serde::Serialize;
 
 pub use pages::Answer;
 

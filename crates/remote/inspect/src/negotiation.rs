@@ -9,13 +9,13 @@ use std::time::Duration;
 
 use backends::{Failure, remote};
 use derive_more::Display;
+use foreign::printable;
 use iscsi::negotiate::{DigestKind, Offers, Parameters};
 use iscsi_client::verbs::Identity;
 use iscsi_client::{ConnectionStatistics, Nexus, RemoteTarget, Url};
-use serde::Serialize;
 use readable::figures::significant;
-use foreign::printable;
 use readable::table::{Align, lines, pairs};
+use serde::Serialize;
 
 use crate::pages::hex;
 

@@ -5,10 +5,10 @@ use iscsi_client::verbs::VerbError;
 use std::fmt::Display;
 
 use iscsi_client::verbs::{Field, Port, Vpd, VpdContent, page_name};
-use serde::Serialize;
-use serde_json::{Value, json};
 use readable::figures::grouped;
 use readable::table::{Align, Column, rows_within};
+use serde::Serialize;
+use serde_json::{Value, json};
 
 /// `83`, `0x83` or `83h`, as people and standards write it.
 pub fn code(text: &str) -> Result<u8, String> {

@@ -17,15 +17,14 @@
 
 use std::rc::Rc;
 
-use derive_more::Display;
-
 use base64ct::{Base64, Encoding as _};
+use derive_more::Display;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 use snow::{Builder, HandshakeState};
 
-use super::seal::Seal;
 use super::{PROTOCOL, STRANGER_BYTES_MAX, Secret};
+use crate::wire::Seal;
 
 /// The Noise protocol.
 pub const PATTERN: &str = "Noise_NNpsk0_25519_ChaChaPoly_BLAKE2s";

@@ -20,12 +20,15 @@
 //! leaks later (forward secrecy). A short secret is not protected against offline guessing by an
 //! eavesdropper, since the first message proves knowledge of it; therefore short secrets are refused.
 
-pub mod frame;
+use std::fmt;
+use std::rc::Rc;
+
+use derive_more::Display;
+use snow::StatelessTransportState;
+use zeroize::Zeroizing;
+
 pub mod handshake;
 pub mod message;
-pub mod seal;
-
-use zeroize::Zeroizing;
 
 /// The version of all of this. Coordinator and agents must have the same; they must be the same program too,
 /// since a workload that one side understands otherwise would be measured wrongly.
@@ -55,5 +58,204 @@ impl Secret {
 impl std::fmt::Debug for Secret {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("Secret(..)")
+    }
+}
+
+/// What has come of a stream of frames.
+#[derive(Debug)]
+pub struct Frames {
+    bytes: Vec<u8>,
+    limit: usize,
+}
+
+/// A frame says that it is longer than any that is expected.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Display)]
+#[display("a message of {bytes} bytes is longer than any that is expected")]
+pub struct TooLong {
+    /// As it says.
+    pub bytes: usize,
+}
+
+const LENGTH: usize = 4;
+
+impl Frames {
+    /// Nothing yet, and nothing longer than `limit` bytes.
+    pub fn new(limit: usize) -> Frames {
+        Frames { bytes: Vec::new(), limit }
+    }
+
+    /// From the next frame on.
+    pub fn set_limit(&mut self, limit: usize) {
+        self.limit = limit;
+    }
+
+    /// Adds received bytes. A caller that takes out complete frames before adding more never holds more than
+    /// one frame and what came with its end: the length that a frame claims is not believed, but waited for.
+    pub fn push(&mut self, bytes: &[u8]) {
+        self.bytes.extend_from_slice(bytes);
+    }
+
+    /// The next frame, once all of it is there.
+    ///
+    /// # Errors
+    /// It says that it is longer than any that is expected.
+    pub fn take(&mut self) -> Result<Option<Vec<u8>>, TooLong> {
+        let Some(length) = self.bytes.first_chunk::<LENGTH>() else { return Ok(None) };
+        let length = u32::from_be_bytes(*length) as usize;
+        if length > self.limit {
+            return Err(TooLong { bytes: length });
+        }
+        if self.bytes.len() < LENGTH + length {
+            return Ok(None);
+        }
+        let rest = self.bytes.split_off(LENGTH + length);
+        let mut frame = std::mem::replace(&mut self.bytes, rest);
+        frame.drain(..LENGTH);
+        Ok(Some(frame))
+    }
+}
+
+/// The message as one frame.
+///
+/// # Errors
+/// It is too long for one.
+pub fn framed(message: &[u8]) -> Result<Vec<u8>, TooLong> {
+    let length = u32::try_from(message.len()).map_err(|_| TooLong { bytes: message.len() })?;
+    Ok([&length.to_be_bytes(), message].concat())
+}
+
+/// What one transport message of Noise has at most, and what of it is its code.
+const PIECE: usize = 65_535;
+const CODE: usize = 16;
+/// The keys of a connection, and how many transport messages went by them in one direction.
+pub struct Seal {
+    keys: Rc<StatelessTransportState>,
+    number: u64,
+}
+
+/// This is no message of the other side's: somebody is between the two, or one of them is out of order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Display)]
+#[display("a message came that was changed on its way, or that nobody sent")]
+pub struct Forged;
+
+impl Seal {
+    /// For the first message in its direction.
+    fn new(keys: Rc<StatelessTransportState>) -> Seal {
+        Seal { keys, number: 0 }
+    }
+
+    /// The message as a frame.
+    ///
+    /// # Errors
+    /// It is too long for one.
+    pub fn close(&mut self, message: &[u8]) -> Result<Vec<u8>, TooLong> {
+        let length = u32::try_from(message.len()).map_err(|_| TooLong { bytes: message.len() })?;
+        let plain = [&length.to_be_bytes(), message].concat();
+        let (mut sealed, mut piece) = (Vec::with_capacity(plain.len() + CODE), vec![0; PIECE]);
+        for part in plain.chunks(PIECE - CODE) {
+            // 2^64 pieces are never sent.
+            let written = self.keys.write_message(self.number, part, &mut piece);
+            sealed.extend_from_slice(&piece[..written.expect("a part fits into a piece with its code")]);
+            self.number += 1;
+        }
+        framed(&sealed)
+    }
+
+    /// The message in a frame, if it is the next one. After a wrong one nothing more is right.
+    ///
+    /// # Errors
+    /// It is not the other side's next message.
+    pub fn open(&mut self, frame: &[u8]) -> Result<Vec<u8>, Forged> {
+        let (mut plain, mut part) = (Vec::with_capacity(frame.len()), vec![0; PIECE]);
+        for piece in frame.chunks(PIECE) {
+            let read = self.keys.read_message(self.number, piece, &mut part).map_err(|_| Forged)?;
+            plain.extend_from_slice(&part[..read]);
+            self.number += 1;
+        }
+        let length = *plain.first_chunk::<LENGTH>().ok_or(Forged)?;
+        let message = plain.split_off(LENGTH);
+        if message.len() == u32::from_be_bytes(length) as usize { Ok(message) } else { Err(Forged) }
+    }
+}
+
+impl fmt::Debug for Seal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Seal").field("number", &self.number).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::wire::handshake::tests::{meet, right};
+
+    #[test]
+    fn a_frame_that_claims_too_much_is_refused_before_it_comes() {
+        let mut frames = Frames::new(8);
+        frames.push(&[0, 0, 0, 9]);
+        assert_eq!(frames.take(), Err(TooLong { bytes: 9 }));
+        let mut frames = Frames::new(usize::MAX);
+        frames.push(&[0xff; 4]);
+        assert_eq!(frames.take(), Ok(None), "it is waited for, and no memory taken");
+        assert!(frames.bytes.capacity() < 1024);
+    }
+
+    #[test]
+    fn frames_come_out_as_they_went_in_however_the_bytes_arrive() {
+        let sent: Vec<u8> =
+            [&b"one"[..], b"", b"three"].iter().flat_map(|frame| framed(frame).expect("a frame")).collect();
+        for piece in 1..sent.len() {
+            let (mut frames, mut came) = (Frames::new(8), Vec::new());
+            for bytes in sent.chunks(piece) {
+                frames.push(bytes);
+                while let Some(frame) = frames.take().expect("short frames") {
+                    came.push(frame);
+                }
+            }
+            assert_eq!(came, [&b"one"[..], b"", b"three"]);
+            assert!(frames.bytes.is_empty());
+        }
+    }
+
+    /// What one side says and the other hears by.
+    fn seals() -> (Seal, Seal) {
+        let (coordinator, agent) = meet(&right(), &right());
+        (coordinator.expect("keys").ours, agent.expect("keys").theirs)
+    }
+
+    #[test]
+    fn a_message_that_was_changed_repeated_left_out_or_of_another_connection_is_forged() {
+        let (mut ours, mut theirs) = seals();
+        let [one, two] =
+            [&b"one"[..], b"two"].map(|message| ours.close(message).expect("a frame").split_off(4));
+        let again = || Seal { keys: Rc::clone(&theirs.keys), number: theirs.number };
+        let mut changed = one.clone();
+        *changed.last_mut().expect("a byte") ^= 1;
+        assert_eq!(again().open(&changed), Err(Forged));
+        assert_eq!(again().open(&two), Err(Forged), "the first was left out");
+        assert_eq!(again().open(b""), Err(Forged));
+        for length in 0..one.len() {
+            assert_eq!(again().open(&one[..length]), Err(Forged), "it was cut off");
+        }
+        assert_eq!(seals().1.open(&one), Err(Forged), "it is of another connection");
+        assert_eq!(theirs.open(&one).as_deref(), Ok(&b"one"[..]));
+        assert_eq!(theirs.open(&one), Err(Forged), "it was repeated");
+    }
+
+    #[test]
+    fn messages_of_any_length_come_out_as_they_went_in() {
+        let (mut ours, mut theirs) = seals();
+        for length in [3, 0, PIECE - CODE - LENGTH, PIECE, 3 * (PIECE - CODE) - LENGTH + 1] {
+            let message = vec![7; length];
+            let frame = ours.close(&message).expect("a frame");
+            assert_eq!(theirs.open(&frame[4..]), Ok(message));
+        }
+    }
+
+    #[test]
+    fn the_pieces_of_a_message_are_no_message() {
+        let (mut ours, mut theirs) = seals();
+        let frame = ours.close(&vec![7; 2 * PIECE]).expect("a frame").split_off(4);
+        assert_eq!(theirs.open(&frame[..PIECE]), Err(Forged), "it was cut off between two pieces");
     }
 }

@@ -2,9 +2,8 @@
 
 use std::time::Duration;
 
-use derive_more::{Display, Error};
-
 use block::Geometry;
+use derive_more::{Display, Error};
 
 use crate::plan::{Access, Align, Data, Distribution, Pace, Percent, Span, Workload};
 

@@ -4,22 +4,17 @@
 //!   line by its share ─► random place, or behind the last request ─► up to the alignment ─► past the end? to the start
 //! ```
 
-mod layout;
-mod shuffle;
-mod spread;
-#[cfg(test)]
-mod tests;
-
 use std::time::Duration;
 
 use block::{Blocks, Extent, Lba, Random};
 
-pub(crate) use layout::Layout;
-use layout::Line;
-pub use layout::WorkloadError;
-use spread::Spread;
+use crate::access::layout::Line;
+use crate::plan::{Distribution, Percent};
 
-use crate::plan::Percent;
+mod layout;
+
+pub(crate) use layout::Layout;
+pub use layout::WorkloadError;
 
 /// One request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -113,3 +108,158 @@ impl Percent {
         }
     }
 }
+
+/// A permutation of the numbers below a bound, the same in every run and every session: what is hot for one is hot for
+/// all of them.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Shuffle {
+    bound: u64,
+    /// Enough to write every number below the bound.
+    bits: u32,
+}
+
+impl Shuffle {
+    pub(crate) fn new(bound: u64) -> Shuffle {
+        Shuffle { bound, bits: u64::BITS - bound.saturating_sub(1).leading_zeros() }
+    }
+
+    /// Where number `place` goes. Cycle walking: numbers of the next power of two are shuffled until one is below the
+    /// bound, on average after less than two rounds, and each has a predecessor of its own.
+    pub(crate) fn at(self, place: u64) -> u64 {
+        let mut place = self.scatter(place);
+        while place >= self.bound {
+            place = self.scatter(place);
+        }
+        place
+    }
+
+    /// Each step can be undone on numbers of this many bits: odd multiplication, and a shift by half of them.
+    fn scatter(self, place: u64) -> u64 {
+        let mask = u64::MAX.checked_shr(u64::BITS - self.bits).unwrap_or(0);
+        let half = self.bits.div_ceil(2);
+        MULTIPLIERS.iter().fold(place, |place, multiplier| {
+            let place = place.wrapping_mul(*multiplier).wrapping_add(*multiplier >> 7) & mask;
+            place ^ (place >> half)
+        })
+    }
+}
+
+/// Odd numbers without a pattern: the multipliers of SplitMix64 and MurmurHash3.
+const MULTIPLIERS: [u64; 3] = [0xbf58_476d_1ce4_e5b9, 0x94d0_49bb_1331_11eb, 0xff51_afd7_ed55_8ccd];
+
+/// Draws places.
+///
+/// The uneven ones draw a place of the length of the longest request, most often the first of a fixed shuffle, and
+/// within that place, where requests may start at several points, one of them.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Spread {
+    Uniform { span_bytes: u64 },
+    Zipf { places: Places, zipf: Zipf },
+    Pareto { places: Places, exponent: f64 },
+    Hot { probability: f64, hot_bytes: u64, span_bytes: u64 },
+}
+
+/// The span as a row of places, and their order by how often they are asked for.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Places {
+    count: u64,
+    bytes: u64,
+    shuffle: Shuffle,
+}
+
+impl Spread {
+    pub(crate) fn new(layout: &Layout) -> Spread {
+        let span_bytes = layout.span_bytes;
+        let places = Places::new(span_bytes / layout.longest_bytes, layout.longest_bytes);
+        match layout.distribution {
+            Distribution::Uniform => Spread::Uniform { span_bytes },
+            Distribution::Zipf { theta } => Spread::Zipf { places, zipf: Zipf::new(places.count, theta) },
+            // fio's: the exponent at which a share h of the places takes 1 - h of the requests.
+            Distribution::Pareto { h } => Spread::Pareto { places, exponent: h.ln() / (1.0 - h).ln() },
+            Distribution::Hot { requests, span } => Spread::Hot {
+                probability: f64::from(requests.get()) / 100.0,
+                hot_bytes: (u128::from(span_bytes) * u128::from(span.get()) / 100) as u64,
+                span_bytes,
+            },
+        }
+    }
+
+    /// A place in bytes from the start of the span; it is rounded up to `align` by whoever asks.
+    pub(crate) fn place(&self, random: &mut Random, align: u64) -> u64 {
+        match self {
+            Spread::Uniform { span_bytes } => random.below(*span_bytes),
+            Spread::Zipf { places, zipf } => places.within(zipf.draw(random), random, align),
+            Spread::Pareto { places, exponent } => {
+                let rank = random.fraction().powf(*exponent) * places.count as f64;
+                places.within((rank as u64).min(places.count - 1), random, align)
+            }
+            Spread::Hot { probability, hot_bytes, .. } if random.fraction() < *probability => {
+                random.below(*hot_bytes)
+            }
+            Spread::Hot { hot_bytes, span_bytes, .. } => hot_bytes + random.below(span_bytes - hot_bytes),
+        }
+    }
+}
+
+impl Places {
+    fn new(count: u64, bytes: u64) -> Places {
+        Places { count, bytes, shuffle: Shuffle::new(count) }
+    }
+
+    /// A start within the place that is number `rank` by how often it is asked for.
+    fn within(&self, rank: u64, random: &mut Random, align: u64) -> u64 {
+        let starts = self.bytes / align;
+        let start = if starts > 1 { random.below(starts) * align } else { 0 };
+        self.shuffle.at(rank) * self.bytes + start
+    }
+}
+
+/// Zipf's distribution over any number of places, exact and without a table: W. Hörmann and G. Derflinger,
+/// "Rejection-inversion to generate variates from monotone discrete distributions", 1996. A number is drawn by inverting
+/// the integral of x^-theta, and on average less than one of ten is refused.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Zipf {
+    theta: f64,
+    /// The integral up to half a step before the first place, where its bar is cut off.
+    low: f64,
+    /// The integral up to half a step behind the last one.
+    high: f64,
+    count: f64,
+}
+
+impl Zipf {
+    fn new(count: u64, theta: f64) -> Zipf {
+        let mut zipf = Zipf { theta, low: 0.0, high: 0.0, count: count as f64 };
+        zipf.low = zipf.integral(1.5) - 1.0;
+        zipf.high = zipf.integral(zipf.count + 0.5);
+        zipf
+    }
+
+    /// A rank, from 0 for the most frequent.
+    fn draw(&self, random: &mut Random) -> u64 {
+        loop {
+            let area = self.low + random.fraction() * (self.high - self.low);
+            let rank = self.inverse(area).round().clamp(1.0, self.count);
+            if area >= self.integral(rank + 0.5) - rank.powf(-self.theta) {
+                return rank as u64 - 1;
+            }
+        }
+    }
+
+    /// Of x^-theta from 1 to `x`; without loss of digits where theta is about 1, and the integral a logarithm.
+    fn integral(&self, x: f64) -> f64 {
+        let (log, power) = (x.ln(), 1.0 - self.theta);
+        if (power * log).abs() < TINY { log } else { (power * log).exp_m1() / power }
+    }
+
+    fn inverse(&self, area: f64) -> f64 {
+        let power = 1.0 - self.theta;
+        if (power * area).abs() < TINY { area.exp() } else { ((power * area).ln_1p() / power).exp() }
+    }
+}
+
+/// Below, a logarithm and its series do not differ in 53 bits.
+const TINY: f64 = 1e-12;
+
+#[cfg(test)]
+mod tests;

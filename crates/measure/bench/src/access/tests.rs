@@ -173,3 +173,79 @@ proptest! {
         prop_assert!((0..500).all(|_| one.next() == two.next()));
     }
 }
+
+proptest! {
+    #[test]
+    fn every_place_has_one_of_its_own(bound in 1u64..5000) {
+        let shuffle = Shuffle::new(bound);
+        let mut taken: Vec<u64> = (0..bound).map(|place| shuffle.at(place)).collect();
+        taken.sort_unstable();
+        prop_assert!(taken.into_iter().eq(0..bound));
+    }
+
+    #[test]
+    fn the_largest_spans_have_a_shuffle(place in 0..u64::MAX) {
+        prop_assert!(Shuffle::new(u64::MAX).at(place) < u64::MAX);
+    }
+}
+
+#[test]
+fn neighbours_are_parted() {
+    let shuffle = Shuffle::new(100_000);
+    let near = (1..1000u64).filter(|&place| shuffle.at(place).abs_diff(shuffle.at(place - 1)) < 100);
+    assert!(near.count() < 20);
+}
+
+const DRAWS: usize = 200_000;
+
+/// How often each of `count` ranks is drawn.
+fn ranks(count: u64, mut draw: impl FnMut(&mut Random) -> u64) -> Vec<f64> {
+    let (mut random, mut seen) = (Random::new(11), vec![0u32; count as usize]);
+    (0..DRAWS).for_each(|_| seen[draw(&mut random) as usize] += 1);
+    seen.into_iter().map(|times| f64::from(times) / DRAWS as f64).collect()
+}
+
+/// Whether a share is what it should be, within five standard deviations of a count of draws.
+fn is_about(share: f64, expected: f64) -> bool {
+    (share - expected).abs() < 5.0 * (expected.max(1e-5) / DRAWS as f64).sqrt()
+}
+
+#[test]
+fn zipf_draws_each_rank_in_proportion_to_its_power() {
+    for (count, theta) in [(1, 0.99), (2, 1.2), (10, 0.5), (1000, 0.99), (1000, 1.0), (1000, 1.2), (50, 3.0)]
+    {
+        let zipf = Zipf::new(count, theta);
+        let sum: f64 = (1..=count).map(|k| (k as f64).powf(-theta)).sum();
+        let seen = ranks(count, |random| zipf.draw(random));
+        for (k, share) in (1..).zip(seen) {
+            let expected = f64::from(k).powf(-theta) / sum;
+            assert!(is_about(share, expected), "theta {theta}, rank {k}: {share}, not {expected}");
+        }
+    }
+}
+
+#[test]
+fn pareto_gives_a_share_of_the_places_the_rest_of_the_requests() {
+    for h in [0.1, 0.2, 0.4] {
+        let places = Places::new(1000, 1);
+        let spread = Spread::Pareto { places, exponent: f64::ln(h) / f64::ln(1.0 - h) };
+        let at = ranks(1000, |random| spread.place(random, 1));
+        let hot = (h * 1000.0) as u64;
+        let share: f64 = (0..hot).map(|rank| at[places.shuffle.at(rank) as usize]).sum();
+        assert!(is_about(share, 1.0 - h), "h {h}: {share}");
+    }
+}
+
+#[test]
+fn a_hot_part_takes_its_share_and_is_even_in_itself() {
+    let spread = Spread::Hot { probability: 0.9, hot_bytes: 10, span_bytes: 100 };
+    let seen = ranks(100, |random| spread.place(random, 1));
+    assert!(seen[..10].iter().all(|&share| is_about(share, 0.09)), "{seen:?}");
+    assert!(seen[10..].iter().all(|&share| is_about(share, 0.1 / 90.0)), "{seen:?}");
+}
+
+#[test]
+fn uniform_places_are_as_likely_as_each_other() {
+    let seen = ranks(100, |random| Spread::Uniform { span_bytes: 100 }.place(random, 1));
+    assert!(seen.iter().all(|&share| is_about(share, 0.01)), "{seen:?}");
+}

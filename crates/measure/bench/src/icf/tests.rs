@@ -1,5 +1,7 @@
 //! What files say, and what is refused, by line and column.
 
+mod stream;
+
 use super::*;
 use crate::plan::{Align, Cell, Percent, Rule, Step, Suite};
 use crate::suite::named;

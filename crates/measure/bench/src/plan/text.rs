@@ -11,7 +11,7 @@ use volume::spec::Bytes;
 use super::{Access, Align, Cell, Distribution, Percent, Workload};
 
 /// Order and direction: `random read`, `sequential write`, `40 % random 70 % read`.
-pub fn pattern(random: Percent, read: Percent) -> String {
+fn pattern(random: Percent, read: Percent) -> String {
     let places = match random {
         Percent::NONE => "sequential".to_owned(),
         Percent::ALL => "random".to_owned(),
@@ -35,7 +35,7 @@ impl Workload {
     /// stands for the order and direction of all of a mix, since options give all of them the same.
     pub fn words(&self, sessions: u16, clients: usize) -> String {
         let length = |bytes: u32| size(f64::from(bytes));
-        let (lengths, pattern) = match &self.accesses[..] {
+        let (lengths, kind) = match &self.accesses[..] {
             [] => ("nothing".to_owned(), String::new()),
             [one] => (length(one.block_bytes), pattern(one.random, one.read)),
             [first, ..] => {
@@ -46,7 +46,7 @@ impl Workload {
             }
         };
         let rate = self.pace.per_second();
-        let mut words = format!("{lengths} {pattern}, {}", pace(self.depth, rate));
+        let mut words = format!("{lengths} {kind}, {}", pace(self.depth, rate));
         words += &rate.map(|_| format!(", depth at most {}", self.depth)).unwrap_or_default();
         let several = [(usize::from(sessions), "sessions"), (clients, "clients")];
         several

@@ -8,14 +8,15 @@
 //! Both halves run over a [`reactor::Stream`], on whatever world the threads have: one that sleeps when there is nothing
 //! to do, or one that spins.
 
-mod client;
-mod question;
-mod server;
-
+use std::future::poll_fn;
 use std::io;
+use std::task::Poll;
+use std::time::{Duration, Instant};
 
-pub use client::{Answered, Question, ask, ask_while};
-pub use server::{SILENCE_MAX, serve};
+use reactor::{InSlice, OutSlice, Stream};
+
+use crate::plan::{Cell, Percent};
+use crate::record::Limit;
 
 /// Of a request and of an answer.
 const HEADER_BYTES: usize = 48;
@@ -65,6 +66,362 @@ fn unless_blocked(moved: io::Result<usize>) -> io::Result<Option<usize>> {
         Ok(bytes) => Ok(Some(bytes)),
         Err(error) if error.kind() == io::ErrorKind::WouldBlock => Ok(None),
         Err(error) => Err(error),
+    }
+}
+
+impl Question {
+    /// What a cell asks, if that is one thing.
+    pub fn of_cell(cell: &Cell) -> Option<Question> {
+        let [role] = &cell.roles[..] else { return None };
+        let [access] = &role.workload.accesses[..] else { return None };
+        let direction = match access.read {
+            Percent::ALL => Direction::Read,
+            Percent::NONE => Direction::Write,
+            _ => return None,
+        };
+        Some(Question { direction, block_bytes: access.block_bytes, depth: role.workload.depth })
+    }
+
+    /// A limit of what TCP carries, with the first of its points: a length and bytes a second.
+    pub fn limit(self, point: (u32, f64)) -> Limit {
+        Limit {
+            name: "TCP on this machine".to_owned(),
+            direction: self.direction_name().to_owned(),
+            depth: Some(self.depth),
+            points: vec![point],
+        }
+    }
+
+    /// Whether a limit is one of the same direction and depth.
+    pub fn is_under(self, limit: &Limit) -> bool {
+        (limit.direction.as_str(), limit.depth) == (self.direction_name(), Some(self.depth))
+    }
+
+    /// The ceiling of a question, in bytes a second.
+    pub fn ceiling(self, limits: &[Limit]) -> Option<f64> {
+        let curve = limits.iter().find(|limit| self.is_under(limit))?;
+        let point = curve.points.iter().find(|(block_bytes, _)| *block_bytes == self.block_bytes)?;
+        Some(point.1).filter(|rate| *rate > 0.0)
+    }
+
+    fn direction_name(self) -> &'static str {
+        match self.direction {
+            Direction::Read => "read",
+            Direction::Write => "write",
+        }
+    }
+}
+
+/// What is asked, again and again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Question {
+    /// Which way the data go.
+    pub direction: Direction,
+    /// Data of each request, in bytes.
+    pub block_bytes: u32,
+    /// Requests under way at once.
+    pub depth: u32,
+}
+
+/// How many requests were answered, and how long that took.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Answered {
+    /// Whole ones.
+    pub requests: u64,
+    /// From the first request to the end.
+    pub time: Duration,
+}
+
+impl Answered {
+    /// Requests a second.
+    pub fn per_second(self) -> f64 {
+        let seconds = self.time.as_secs_f64();
+        if seconds > 0.0 { self.requests as f64 / seconds } else { 0.0 }
+    }
+}
+
+/// Asks for at least `duration`, and leaves the stream with requests under way: it is of no further use. A system call
+/// moves at most `call_bytes`, or one request or answer: large calls cost less, and small ones let both ends work at the same
+/// time; which is faster has to be tried.
+///
+/// Fails with what the socket says, and with `UnexpectedEof` if the server ends the stream.
+pub async fn ask(
+    stream: &dyn Stream,
+    question: Question,
+    call_bytes: usize,
+    duration: Duration,
+) -> io::Result<Answered> {
+    let begun = reactor::now();
+    let end = begun + duration;
+    let mut answered = Answered { requests: 0, time: Duration::ZERO };
+    ask_while(stream, question, call_bytes, |now, requests| {
+        answered = Answered { requests, time: now - begun };
+        (now < end).then_some(end)
+    })
+    .await?;
+    Ok(answered)
+}
+
+/// Asks for as long as `look` wants, which is told in every turn what time it is and how many requests have been answered.
+/// It gives the moment when it wants to look again at the latest, or nothing, and then that was all.
+///
+/// Fails as [`ask`] does.
+pub async fn ask_while(
+    stream: &dyn Stream,
+    question: Question,
+    call_bytes: usize,
+    mut look: impl FnMut(Instant, u64) -> Option<Instant>,
+) -> io::Result<()> {
+    let mut client = Client::new(question, call_bytes);
+    while let Some(again) = look(reactor::now(), client.answered) {
+        let sent = client.send(stream)?;
+        let received = client.receive(stream)?;
+        if !sent && !received {
+            client.idle(stream, again).await;
+        }
+    }
+    Ok(())
+}
+
+struct Client {
+    /// What one request is on the wire, as often as fits into a system call worth making.
+    requests: Vec<u8>,
+    request_bytes: u64,
+    answer_bytes: u64,
+    depth: u64,
+    /// Requests that were begun to be sent, and bytes of them that were sent.
+    asked: u64,
+    sent_bytes: u64,
+    received_bytes: u64,
+    answered: u64,
+    scratch: Vec<u8>,
+}
+
+impl Client {
+    fn new(question: Question, call_bytes: usize) -> Client {
+        let Question { direction, block_bytes, depth } = question;
+        let data_bytes = block_bytes as usize;
+        let (behind_request, behind_answer) = match direction {
+            Direction::Read => (0, data_bytes),
+            Direction::Write => (data_bytes, 0),
+        };
+        let mut request = header(direction, block_bytes).to_vec();
+        request.resize(HEADER_BYTES + behind_request, 0x5a);
+        let at_once = (call_bytes / request.len()).clamp(1, depth.max(1) as usize);
+        Client {
+            requests: request.repeat(at_once),
+            request_bytes: request.len() as u64,
+            answer_bytes: (HEADER_BYTES + behind_answer) as u64,
+            depth: u64::from(depth.max(1)),
+            asked: 0,
+            sent_bytes: 0,
+            received_bytes: 0,
+            answered: 0,
+            scratch: vec![0; call_bytes.max(HEADER_BYTES + behind_answer)],
+        }
+    }
+
+    /// Sends what may be under way and is not. Whether anything was sent.
+    fn send(&mut self, stream: &dyn Stream) -> io::Result<bool> {
+        self.asked = self.answered + self.depth;
+        let mut any = false;
+        loop {
+            let left = self.asked * self.request_bytes - self.sent_bytes;
+            if left == 0 {
+                return Ok(any);
+            }
+            let from = (self.sent_bytes % self.request_bytes) as usize;
+            let to = self.requests.len().min(from.saturating_add(left as usize));
+            let wrote = stream.try_write(&[OutSlice::Bytes(&self.requests[from..to])]);
+            let Some(bytes) = unless_blocked(wrote)? else { return Ok(any) };
+            self.sent_bytes += bytes as u64;
+            any = true;
+        }
+    }
+
+    /// Whether anything came.
+    fn receive(&mut self, stream: &dyn Stream) -> io::Result<bool> {
+        match unless_blocked(stream.try_read(&mut [InSlice::Bytes(&mut self.scratch)]))? {
+            None => Ok(false),
+            Some(0) => Err(io::ErrorKind::UnexpectedEof.into()),
+            Some(bytes) => {
+                self.received_bytes += bytes as u64;
+                self.answered = self.received_bytes / self.answer_bytes;
+                Ok(true)
+            }
+        }
+    }
+
+    async fn idle(&self, stream: &dyn Stream, until: Instant) {
+        let blocked = self.sent_bytes < self.asked * self.request_bytes;
+        let ready = poll_fn(|cx| {
+            let readable = stream.poll_readable(cx).is_ready();
+            let writable = blocked && stream.poll_writable(cx).is_ready();
+            if readable || writable { Poll::Ready(()) } else { Poll::Pending }
+        });
+        // A server that says nothing more is found out at the end.
+        let _ = reactor::timeout(until.saturating_duration_since(reactor::now()), ready).await;
+    }
+}
+
+/// Answers whatever comes until the peer ends the stream. `memory` is the storage: what is read is sent from it, round
+/// and round, and what is written is received into it. It must not be empty.
+///
+/// Fails with what the socket says, with `InvalidData` if a request is none, and with `TimedOut` if nothing moves for
+/// [`SILENCE_MAX`].
+pub async fn serve(stream: &dyn Stream, memory: &mut [u8]) -> io::Result<()> {
+    let mut server = Server { asked: Asked::new(), owed: 0, at: 0, scratch: vec![0; SCRATCH_BYTES] };
+    for turn in 1_u64.. {
+        if turn.is_multiple_of(TURNS) {
+            reactor::yield_now().await;
+        }
+        let received = server.receive(stream, memory)?;
+        let sent = server.send(stream, memory)?;
+        match received {
+            Received::End => return Ok(()),
+            Received::Something => {}
+            Received::Nothing if sent => {}
+            Received::Nothing => server.idle(stream).await?,
+        }
+    }
+    Ok(())
+}
+
+struct Server {
+    asked: Asked,
+    /// Bytes of answers that are still to be sent.
+    owed: u64,
+    /// Where in the memory the next bytes come from or go to.
+    at: usize,
+    /// Where headers are received, and whatever comes with them.
+    scratch: Vec<u8>,
+}
+
+enum Received {
+    Something,
+    Nothing,
+    End,
+}
+
+/// Whoever asks always has requests under way; one who says nothing for so long has gone, or only takes the place of
+/// others. A lossy path may be silent for the retransmission timeouts of several losses in a row.
+pub const SILENCE_MAX: Duration = Duration::from_secs(30);
+/// One who always has something to ask keeps the others of this thread waiting for no more than so many reads of the
+/// socket, which is a millisecond or less.
+const TURNS: u64 = 16;
+/// Answers that wait are bounded by those whose requests are answered only when these are gone.
+const OWED_BYTES_MAX: u64 = 32 << 20;
+/// Thousands of headers, or a few writes.
+const SCRATCH_BYTES: usize = 256 << 10;
+
+impl Server {
+    fn receive(&mut self, stream: &dyn Stream, memory: &mut [u8]) -> io::Result<Received> {
+        if self.owed > OWED_BYTES_MAX {
+            return Ok(Received::Nothing);
+        }
+        let scratch = &mut self.scratch[..];
+        let from = self.at;
+        let into = place(memory, from, self.asked.data_left);
+        let direct = into.len();
+        let read = if direct == 0 {
+            stream.try_read(&mut [InSlice::Bytes(scratch)])
+        } else {
+            stream.try_read(&mut [InSlice::Bytes(into), InSlice::Bytes(scratch)])
+        };
+        let Some(bytes) = unless_blocked(read)? else { return Ok(Received::Nothing) };
+        if bytes == 0 {
+            return Ok(Received::End);
+        }
+        let placed = bytes.min(direct);
+        self.asked.data_left -= placed as u64;
+        self.at = after(memory, from, placed);
+        if placed > 0 && self.asked.data_left == 0 {
+            self.owed += HEADER_BYTES as u64;
+        }
+        self.owed += self.asked.take(&self.scratch[..bytes - placed])?;
+        Ok(Received::Something)
+    }
+
+    /// Sends as much as fits. Whether anything was.
+    fn send(&mut self, stream: &dyn Stream, memory: &mut [u8]) -> io::Result<bool> {
+        let before = self.owed;
+        while self.owed > 0 {
+            let from = place(memory, self.at, self.owed);
+            let Some(bytes) = unless_blocked(stream.try_write(&[OutSlice::Bytes(from)]))? else { break };
+            self.owed -= bytes as u64;
+            self.at = after(memory, self.at, bytes);
+        }
+        Ok(self.owed < before)
+    }
+
+    async fn idle(&self, stream: &dyn Stream) -> io::Result<()> {
+        let ready = poll_fn(|cx| {
+            let readable = self.owed <= OWED_BYTES_MAX && stream.poll_readable(cx).is_ready();
+            let writable = self.owed > 0 && stream.poll_writable(cx).is_ready();
+            if readable || writable { Poll::Ready(()) } else { Poll::Pending }
+        });
+        reactor::timeout(SILENCE_MAX, ready).await.map_err(|_| io::ErrorKind::TimedOut.into())
+    }
+}
+
+/// As much of the memory from there on as may be used at once.
+fn place(memory: &mut [u8], at: usize, bytes: u64) -> &mut [u8] {
+    let left = (memory.len() - at).min(usize::try_from(bytes).unwrap_or(usize::MAX));
+    &mut memory[at..at + left]
+}
+
+fn after(memory: &[u8], at: usize, bytes: usize) -> usize {
+    if at + bytes < memory.len() { at + bytes } else { 0 }
+}
+
+/// Requests as they come in, cut anywhere.
+struct Asked {
+    header: [u8; HEADER_BYTES],
+    header_bytes: usize,
+    /// Data of a write that have not come yet.
+    data_left: u64,
+}
+
+impl Asked {
+    fn new() -> Asked {
+        Asked { header: [0; HEADER_BYTES], header_bytes: 0, data_left: 0 }
+    }
+
+    /// Takes what came, and gives how many bytes of answers that makes.
+    fn take(&mut self, mut bytes: &[u8]) -> io::Result<u64> {
+        let mut owed = 0;
+        while !bytes.is_empty() {
+            if self.data_left > 0 {
+                let data = bytes.len().min(usize::try_from(self.data_left).unwrap_or(usize::MAX));
+                self.data_left -= data as u64;
+                bytes = &bytes[data..];
+                owed += if self.data_left == 0 { HEADER_BYTES as u64 } else { 0 };
+                continue;
+            }
+            let part = bytes.len().min(HEADER_BYTES - self.header_bytes);
+            self.header[self.header_bytes..self.header_bytes + part].copy_from_slice(&bytes[..part]);
+            self.header_bytes += part;
+            bytes = &bytes[part..];
+            if self.header_bytes == HEADER_BYTES {
+                self.header_bytes = 0;
+                owed += self.begin()?;
+            }
+        }
+        Ok(owed)
+    }
+
+    /// A header is whole.
+    fn begin(&mut self) -> io::Result<u64> {
+        let (direction, data_bytes) = parse(&self.header)?;
+        let data_bytes = u64::from(data_bytes);
+        Ok(match direction {
+            Direction::Read => HEADER_BYTES as u64 + data_bytes,
+            Direction::Write if data_bytes == 0 => HEADER_BYTES as u64,
+            Direction::Write => {
+                self.data_left = data_bytes;
+                0
+            }
+        })
     }
 }
 

@@ -12,6 +12,7 @@ use std::time::Duration;
 use reactor::{Alone, Detached, InSlice, OutSlice, Stream, block_on};
 
 use super::*;
+use crate::plan::{Role, Workload};
 
 /// One direction of a stream.
 #[derive(Default)]
@@ -256,4 +257,26 @@ fn measured(question: Question, at_once: usize) -> io::Result<Answered> {
         serving.await.expect("the client ends the stream in good order");
         answered
     })
+}
+
+#[test]
+fn a_mixture_has_no_ceiling() {
+    let half = Percent::new(50).expect("a share");
+    let role = Role::new("mixed", 0, Workload::simple(4096, 1, half, Percent::ALL));
+    let cell = Cell::new("mixed", "mixed", vec![role]);
+    assert_eq!(Question::of_cell(&cell), None);
+}
+
+#[test]
+fn the_ceiling_is_that_of_the_same_direction_depth_and_length() {
+    let limit = |direction: &str, depth, rate| Limit {
+        name: String::new(),
+        direction: direction.to_owned(),
+        depth: Some(depth),
+        points: vec![(4096, 1.0), (65_536, rate)],
+    };
+    let limits = [limit("write", 8, 1e9), limit("read", 1, 2e9), limit("read", 8, 3e9)];
+    let asked = Question { direction: Direction::Read, block_bytes: 65_536, depth: 8 };
+    assert_eq!(asked.ceiling(&limits), Some(3e9));
+    assert_eq!(Question { depth: 2, ..asked }.ceiling(&limits), None);
 }

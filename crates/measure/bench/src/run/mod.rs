@@ -13,81 +13,25 @@
 //! All of it runs on the reactor of one thread. The clock is read once for each request that ends; in a closed loop that
 //! is also when the next one begins.
 
-mod arrivals;
-#[cfg(test)]
-mod known_devices;
-mod payload;
-mod session;
-mod signal;
 mod slot;
 mod tally;
 #[cfg(test)]
 mod tests;
-mod turn;
+
+pub use tally::{FAILURES_MAX, Go, Orders, PATIENCE};
 
 use std::rc::Rc;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
 
 use block::BlockDevice;
 use reactor::JoinHandle;
 
-use self::arrivals::Arrivals;
-use self::session::sessions;
-use self::signal::{Signal, before};
+use self::slot::{Arrivals, Shared, Signal, sessions};
 use self::tally::{Tally, Window};
 use crate::access::WorkloadError;
 use crate::journal::Journal;
 use crate::plan::Workload;
 use crate::record::{Run, Sample};
-
-/// When a run begins, what it counts, and when it ends: at the first of its ends.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Orders {
-    /// Time before anything is counted.
-    pub warm_up: Duration,
-    /// The longest time that is counted.
-    pub max: Duration,
-    /// The length of a sample.
-    pub interval: Duration,
-    /// Ends with the request that makes so many bytes.
-    pub bytes: Option<u64>,
-    /// Ends with the request that is so many.
-    pub requests: Option<u64>,
-    /// Begins at this time, so that several begin together; at once if it is `None` or over.
-    pub start: Option<Instant>,
-    /// How long requests that are still under way at the end may take. Then they count as failed.
-    pub patience: Duration,
-}
-
-impl Orders {
-    /// Counts for this time, in samples of a tenth of a second.
-    pub fn for_time(time: Duration) -> Orders {
-        Orders {
-            warm_up: Duration::ZERO,
-            max: time,
-            interval: Duration::from_millis(100),
-            bytes: None,
-            requests: None,
-            start: None,
-            patience: PATIENCE,
-        }
-    }
-}
-
-/// Whether a run goes on.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Go {
-    /// It does.
-    On,
-    /// It ends with the sample that was shown.
-    Stop,
-}
-
-/// A device that fails this often will not do better: the run ends.
-pub const FAILURES_MAX: u64 = 100;
-/// How long requests that are still under way at the end may take, unless orders say otherwise.
-pub const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Runs the workload on the devices at once, and measures them together. Several devices are several ways to the same
 /// data (sessions of one LUN). In a closed loop each keeps [`Workload::depth`] requests under way; the rate of an open
@@ -152,53 +96,5 @@ struct Slots(Vec<JoinHandle<()>>);
 impl Drop for Slots {
     fn drop(&mut self) {
         self.0.drain(..).for_each(JoinHandle::abort);
-    }
-}
-
-/// What all slots of a run share.
-struct Shared {
-    /// Times are counted from here, in nanoseconds.
-    base: Instant,
-    tally: std::cell::RefCell<Tally>,
-    /// The run is over, or nothing is under way any more.
-    ended: Signal,
-    /// Of an open loop.
-    arrivals: Option<std::cell::RefCell<Arrivals>>,
-}
-
-impl Shared {
-    fn now(&self) -> u64 {
-        (reactor::now().saturating_duration_since(self.base)).as_nanos() as u64
-    }
-
-    fn at(&self, ns: u64) -> Instant {
-        self.base + Duration::from_nanos(ns)
-    }
-
-    /// Shows the samples, until the run is over.
-    async fn watch(&self, each: &mut dyn FnMut(&Sample) -> Go) {
-        loop {
-            let now = self.now();
-            if let Some(arrivals) = &self.arrivals {
-                arrivals.borrow_mut().look(now);
-            }
-            self.tally.borrow_mut().advance(now);
-            while let Some(sample) = { self.tally.borrow_mut().next_closed() } {
-                if each(&sample) == Go::Stop {
-                    self.tally.borrow_mut().stop();
-                }
-            }
-            let Some(next) = self.tally.borrow().boundary() else { return };
-            before(self.at(next), &self.ended).await;
-        }
-    }
-
-    /// Waits for what is under way, and gives up on it after a while.
-    async fn drain(&self, patience: Duration) {
-        let patience = reactor::now() + patience;
-        while self.tally.borrow().under_way() > 0 && reactor::now() < patience {
-            before(patience, &self.ended).await;
-        }
-        self.tally.borrow_mut().give_up();
     }
 }

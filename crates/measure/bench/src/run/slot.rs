@@ -1,24 +1,92 @@
-//! A slot: the place of one request under way, filled again and again.
+//! Slots and sessions: a slot is the place of one request under way, filled again and again; a session is a device with the
+//! requests that come next, their data, and the order in which slots take their turns. In an open loop [`Arrivals`] says when.
 
-use std::future::poll_fn;
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
+use std::future::{Future, poll_fn};
 use std::pin::pin;
 use std::rc::Rc;
+use std::sync::Arc;
+use std::task::{Poll, Waker};
+use std::time::{Duration, Instant};
 
-use block::{DeviceError, Durability};
+use block::{BlockDevice, Buffer, DeviceError, Durability, Extent, Random, Slice, mix};
 
-use super::Shared;
-use super::payload::Payload;
-use super::session::{Request, Session};
-use super::signal::before;
-use super::tally::Completed;
-use super::turn::Turnstile;
 use crate::Failure;
-use crate::access::{Ask, Kind};
+use crate::access::{AccessStream, Ask, Kind, Layout, WorkloadError};
+use crate::journal::{Journal, Unflushed};
+use crate::pattern::{self, Generations, Granules};
+use crate::plan::{Data, Pace, Workload};
+use crate::record::Sample;
+use crate::run::tally::{Completed, Go, Tally};
 
 /// A device that answers at once, such as memory, never makes a slot wait: it then yields by itself now and then, so
 /// that the other slots, and the rest of the thread, have their turn. A slot that has waited has given them theirs: were
 /// it to yield as well, its next request would miss those of the others, and a session would send for it alone.
 const REQUESTS_WITHOUT_YIELD: u32 = 16;
+
+/// What all slots of a run share.
+pub(super) struct Shared {
+    /// Times are counted from here, in nanoseconds.
+    pub(super) base: Instant,
+    pub(super) tally: RefCell<Tally>,
+    /// The run is over, or nothing is under way any more.
+    pub(super) ended: Signal,
+    /// Of an open loop.
+    pub(super) arrivals: Option<RefCell<Arrivals>>,
+}
+
+impl Shared {
+    pub(super) fn now(&self) -> u64 {
+        (reactor::now().saturating_duration_since(self.base)).as_nanos() as u64
+    }
+
+    pub(super) fn at(&self, ns: u64) -> Instant {
+        self.base + Duration::from_nanos(ns)
+    }
+
+    /// Shows the samples, until the run is over.
+    pub(super) async fn watch(&self, each: &mut dyn FnMut(&Sample) -> Go) {
+        loop {
+            let now = self.now();
+            if let Some(arrivals) = &self.arrivals {
+                arrivals.borrow_mut().look(now);
+            }
+            self.tally.borrow_mut().advance(now);
+            while let Some(sample) = { self.tally.borrow_mut().next_closed() } {
+                if each(&sample) == Go::Stop {
+                    self.tally.borrow_mut().stop();
+                }
+            }
+            let Some(next) = self.tally.borrow().boundary() else { return };
+            before(self.at(next), &self.ended).await;
+        }
+    }
+
+    /// Waits for what is under way, and gives up on it after a while.
+    pub(super) async fn drain(&self, patience: Duration) {
+        let patience = reactor::now() + patience;
+        while self.tally.borrow().under_way() > 0 && reactor::now() < patience {
+            before(patience, &self.ended).await;
+        }
+        self.tally.borrow_mut().give_up();
+    }
+
+    /// Waits until the next request of an open loop is due, and tells when that was; a closed loop has none. `None` when
+    /// the run is over.
+    async fn next_due(&self) -> Option<Option<u64>> {
+        if let Some(arrivals) = &self.arrivals {
+            let now = self.now();
+            arrivals.borrow_mut().look(now);
+            let due = arrivals.borrow_mut().take();
+            if due > now {
+                reactor::sleep_until(self.at(due)).await;
+            }
+            return (!self.tally.borrow().is_over()).then_some(Some(due));
+        }
+        (!self.tally.borrow().is_over()).then_some(None)
+    }
+}
 
 /// Makes requests until the run is over.
 pub(super) async fn serve(shared: Rc<Shared>, session: Rc<Session>, number: u32) {
@@ -55,31 +123,16 @@ pub(super) async fn serve(shared: Rc<Shared>, session: Rc<Session>, number: u32)
     }
 }
 
-impl Shared {
-    /// Waits until the next request of an open loop is due, and tells when that was; a closed loop has none. `None` when
-    /// the run is over.
-    async fn next_due(&self) -> Option<Option<u64>> {
-        if let Some(arrivals) = &self.arrivals {
-            let now = self.now();
-            arrivals.borrow_mut().look(now);
-            let due = arrivals.borrow_mut().take();
-            if due > now {
-                reactor::sleep_until(self.at(due)).await;
-            }
-            return (!self.tally.borrow().is_over()).then_some(Some(due));
-        }
-        (!self.tally.borrow().is_over()).then_some(None)
-    }
-}
-
 impl Session {
     /// The next request, after whatever has to end or pass before it. `None` when the run is over.
     async fn next(&self, turnstile: &Turnstile, shared: &Shared) -> Option<Ask> {
         let _turn = turnstile.enter().await;
-        while self.must_drain() {
+        while self.left.get() == 0 && self.under_way.get() > 0 {
             before(shared.at(FOR_EVER_NS), &self.drained).await;
         }
-        self.has_drained();
+        if self.left.get() == 0 {
+            self.left.set(self.workload.drain_after.unwrap_or(u32::MAX));
+        }
         let ask = self.ask();
         if !ask.pause.is_zero() {
             reactor::sleep(ask.pause).await;
@@ -152,7 +205,7 @@ async fn read(
     // What was read is looked at when its time has been taken.
     let outcome = read.map_err(Failure::Device).and_then(|buffer| {
         let checked = session.check(request, &buffer);
-        payload.was_read(buffer);
+        payload.read = Some(buffer); // free again
         checked
     });
     Ended { handed, returned, outcome }
@@ -201,4 +254,539 @@ async fn timed<T>(
     let at = shared.now();
     shared.tally.borrow_mut().returned(at);
     (handed, Returned { at, waited }, outcome)
+}
+
+/// What the slots of one device share.
+pub(super) struct Session {
+    pub(super) device: Arc<dyn BlockDevice>,
+    number: usize,
+    workload: Workload,
+    layout: Layout,
+    stream: RefCell<AccessStream>,
+    /// Where pauses or draining are asked for: slots ask one after the other.
+    pub(super) turnstile: Option<Turnstile>,
+    /// Requests until the next draining.
+    left: Cell<u32>,
+    under_way: Cell<u32>,
+    /// Nothing is under way in this session any more.
+    pub(super) drained: Signal,
+    verified: Option<Verified>,
+}
+
+/// What a session that verifies its data knows of it.
+struct Verified {
+    /// Shared by all ways to the same data.
+    generations: Rc<RefCell<Generations>>,
+    granule_bytes: u64,
+    /// The upper half of every generation: data of a run with another seed are not taken for this one's.
+    epoch: u64,
+    /// Where what was promised is noted, if it is to be checked after a crash.
+    journal: Option<Rc<Journal>>,
+    unflushed: Unflushed,
+}
+
+/// One request on its way.
+pub(super) struct Request {
+    pub(super) ask: Ask,
+    pub(super) extent: Extent,
+    held: Option<Granules>,
+}
+
+/// A session for each device.
+pub(super) fn sessions(
+    devices: &[Arc<dyn BlockDevice>],
+    workload: &Workload,
+    journal: Option<&Rc<Journal>>,
+) -> Result<Vec<Rc<Session>>, WorkloadError> {
+    if devices.is_empty() {
+        return Err(WorkloadError::NoDevice);
+    }
+    if journal.is_some() && workload.data != Data::Stamped {
+        return Err(WorkloadError::NothingToNote);
+    }
+    let mut generations = None;
+    let session = |(number, device): (usize, &Arc<dyn BlockDevice>)| {
+        let layout = Layout::new(workload, device.geometry(), devices.len())?;
+        if workload.writes() && device.profile().read_only {
+            return Err(WorkloadError::ReadOnly);
+        }
+        if journal.is_some_and(|journal| !journal.fits(&layout, device.geometry())) {
+            return Err(WorkloadError::AnotherJournal);
+        }
+        let verified = (workload.data == Data::Stamped).then(|| {
+            let generations = generations.get_or_insert_with(|| Verified::generations(&layout, journal));
+            Verified::new(workload, &layout, Rc::clone(generations), journal)
+        });
+        let paced = workload.drain_after.is_some() || layout.pauses();
+        Ok(Rc::new(Session {
+            device: Arc::clone(device),
+            number,
+            workload: workload.clone(),
+            stream: RefCell::new(AccessStream::new(&layout, workload.seed, number, devices.len())),
+            layout,
+            turnstile: paced.then(Turnstile::default),
+            left: Cell::new(workload.drain_after.unwrap_or(u32::MAX)),
+            under_way: Cell::new(0),
+            drained: Signal::default(),
+            verified,
+        }))
+    };
+    devices.iter().enumerate().map(session).collect()
+}
+
+impl Session {
+    pub(super) fn payload(&self, slot: u32) -> Payload {
+        Payload::new(&self.workload, self.layout.longest_bytes as usize, self.number, slot)
+    }
+
+    /// The next request, and the pause that belongs before it.
+    pub(super) fn ask(&self) -> Ask {
+        self.left.set(self.left.get().wrapping_sub(1));
+        self.stream.borrow_mut().next()
+    }
+
+    /// Makes a request of what is to be asked: at a place that no other is at, if data is verified.
+    pub(super) fn begin(&self, mut ask: Ask) -> Request {
+        self.under_way.set(self.under_way.get() + 1);
+        let held = self.verified.as_ref().map(|verified| verified.take(&mut ask));
+        Request { extent: self.layout.extent(&ask), ask, held }
+    }
+
+    /// The request has ended, whatever came of it.
+    pub(super) fn end(&self, request: &Request) {
+        if let (Some(verified), Some(held)) = (&self.verified, request.held) {
+            verified.generations.borrow_mut().release(held);
+        }
+        self.under_way.set(self.under_way.get() - 1);
+        if self.under_way.get() == 0 {
+            self.drained.give();
+        }
+    }
+
+    /// Whether what was read is what was written there.
+    pub(super) fn check(&self, request: &Request, data: &Buffer) -> Result<(), Failure> {
+        match (&self.verified, request.held) {
+            (Some(verified), Some(held)) => {
+                verified.check(request.extent, held, data, self.layout.block_bytes)
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Data that say where they belong and which generation they are; `None` where any will do.
+    pub(super) fn stamp(&self, request: &Request, payload: &mut Payload) -> Option<Stamped> {
+        let (verified, held) = (self.verified.as_ref()?, request.held?);
+        let generation = match &verified.journal {
+            Some(journal) => journal.issue(held),
+            None => verified.generations.borrow().next(held),
+        };
+        let stable = verified.journal.as_ref().is_some_and(|journal| journal.next_is_stable());
+        let mut data = payload.stamping(request.ask.bytes as usize);
+        let stamp = verified.epoch | u64::from(generation);
+        pattern::stamp(&mut data, request.extent.lba, self.layout.block_bytes as usize, stamp);
+        let durability = if stable { Durability::Stable } else { Durability::Cached };
+        Some(Stamped { data: data.share(), generation, durability })
+    }
+
+    /// A stamped write has ended.
+    pub(super) fn wrote(&self, request: &Request, stamped: &Stamped, well: bool) {
+        let (Some(verified), Some(held)) = (&self.verified, request.held) else { return };
+        let mut generations = verified.generations.borrow_mut();
+        if !well {
+            return generations.forget(held);
+        }
+        generations.wrote(held, stamped.generation);
+        if let Some(journal) = &verified.journal {
+            let unflushed = (stamped.durability == Durability::Cached).then_some(&verified.unflushed);
+            journal.acknowledge(held, stamped.generation, unflushed);
+        }
+    }
+
+    /// Whether what was promised is noted.
+    pub(super) fn keeps_journal(&self) -> bool {
+        self.verified.as_ref().is_some_and(|verified| verified.journal.is_some())
+    }
+
+    /// Flushes the device, if a journal has to know that what was written is durable.
+    pub(super) async fn flush_if_due(&self) -> Result<(), Failure> {
+        let Some(Verified { journal: Some(journal), unflushed, .. }) = &self.verified else { return Ok(()) };
+        journal.flush_if_due(&*self.device, unflushed).await.map_err(Failure::Device)
+    }
+}
+
+/// Data of a write that can be recognised.
+pub(super) struct Stamped {
+    pub(super) data: Slice,
+    generation: u32,
+    pub(super) durability: Durability,
+}
+
+impl Verified {
+    fn new(
+        workload: &Workload,
+        layout: &Layout,
+        generations: Rc<RefCell<Generations>>,
+        journal: Option<&Rc<Journal>>,
+    ) -> Verified {
+        let epoch = journal.map_or(mix(workload.seed) >> 32 << 32, |journal| journal.epoch());
+        let (granule_bytes, journal) = (layout.granule_bytes(), journal.cloned());
+        Verified { generations, granule_bytes, epoch, journal, unflushed: Unflushed::default() }
+    }
+
+    fn generations(layout: &Layout, journal: Option<&Rc<Journal>>) -> Rc<RefCell<Generations>> {
+        let generations = match journal {
+            Some(journal) => Generations::known(journal.known()),
+            None => Generations::new(layout.span_bytes / layout.granule_bytes()),
+        };
+        Rc::new(RefCell::new(generations))
+    }
+
+    fn take(&self, ask: &mut Ask) -> Granules {
+        let granule = self.granule_bytes;
+        let wanted = Granules { first: ask.offset / granule, count: ask.bytes / granule };
+        let held = self.generations.borrow_mut().take(wanted, ask.align / granule);
+        ask.offset = held.first * granule;
+        held
+    }
+
+    fn check(&self, extent: Extent, held: Granules, data: &Buffer, block_bytes: u32) -> Result<(), Failure> {
+        let generations = self.generations.borrow();
+        let granules = data.chunks_exact(self.granule_bytes as usize).zip(generations.expected(held));
+        let blocks = self.granule_bytes / u64::from(block_bytes);
+        for ((data, expected), lba) in granules.zip((extent.lba.0..).step_by(blocks as usize)) {
+            if let Some(generation) = expected {
+                let stamp = self.epoch | u64::from(generation);
+                pattern::check(data, block::Lba(lba), block_bytes as usize, stamp)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The memory of one slot.
+pub(super) struct Payload {
+    read: Option<Buffer>,
+    write: Option<Slice>,
+    /// Earlier ones that the device has kept, the oldest first: it will let go of them, as a journal does behind a flush.
+    kept: VecDeque<Slice>,
+    longest: usize,
+    data: Data,
+    /// Where data come from that nothing can compress.
+    seed: u64,
+    /// The same for a device that keeps what it was given: a copy costs less.
+    pattern: Option<Slice>,
+    /// How many writes were filled with them.
+    written: u64,
+}
+
+/// Of what a device keeps, so much is waited for. The rest is the device's alone.
+const KEPT_MAX: usize = 64;
+
+/// The smallest unit in which storage usually looks for data that it has already.
+const UNIQUE_BYTES: usize = 4096;
+
+impl Payload {
+    /// That of slot number `number` of session number `session`.
+    pub(super) fn new(workload: &Workload, longest: usize, session: usize, number: u32) -> Payload {
+        let seed = mix(workload.seed) ^ mix((session as u64) << 32 | u64::from(number));
+        Payload {
+            read: None,
+            write: None,
+            kept: VecDeque::new(),
+            longest,
+            data: workload.data,
+            seed,
+            pattern: None,
+            written: 0,
+        }
+    }
+
+    /// A buffer to read into; a failed read has taken the last one with it.
+    pub(super) fn reading(&mut self, bytes: usize) -> Buffer {
+        let kept = self.read.take().filter(|buffer| buffer.len() == bytes);
+        kept.unwrap_or_else(|| Buffer::recycled(bytes))
+    }
+
+    /// The data of the next write that is not stamped.
+    pub(super) fn writing(&mut self, bytes: usize) -> Slice {
+        let slice = match self.data {
+            Data::Zeros => self.write.take().unwrap_or_else(|| Buffer::zeroed(self.longest).share()),
+            Data::Random | Data::Stamped => self.unlike_the_last(bytes).share(),
+        };
+        self.write = Some(slice.clone());
+        slice.part(0..bytes).unwrap_or(slice)
+    }
+
+    /// A buffer to make new data in: the last write's, unless the device has kept a share of it.
+    pub(super) fn stamping(&mut self, bytes: usize) -> Buffer {
+        let kept = self.write.take().and_then(Slice::into_buffer).filter(|buffer| buffer.len() == bytes);
+        kept.unwrap_or_else(|| Buffer::recycled(bytes))
+    }
+
+    /// The buffer is free again once the device has let go of it.
+    pub(super) fn is_written(&mut self, slice: Slice) {
+        self.write = Some(slice);
+    }
+
+    /// Random data of which no 4 KiB were written before, at the price of one word in each: filling all of it anew
+    /// would measure this program.
+    fn unlike_the_last(&mut self, bytes: usize) -> Buffer {
+        let mut buffer = self.free().unwrap_or_else(|| self.random());
+        for chunk in buffer[..bytes].chunks_mut(UNIQUE_BYTES) {
+            self.written += 1;
+            let word = mix(self.seed ^ self.written).to_le_bytes();
+            chunk[..word.len()].copy_from_slice(&word); // a logical block is longer than a word
+        }
+        buffer
+    }
+
+    /// A buffer of random data that the device has let go of.
+    fn free(&mut self) -> Option<Buffer> {
+        match self.write.take() {
+            Some(last) if last.is_shared() => self.kept.push_back(last),
+            last => return last.and_then(Slice::into_buffer),
+        }
+        let is_free = self.kept.front().is_some_and(|oldest| !oldest.is_shared());
+        let oldest = (is_free || self.kept.len() > KEPT_MAX).then(|| self.kept.pop_front()).flatten();
+        oldest.and_then(Slice::into_buffer)
+    }
+
+    fn random(&mut self) -> Buffer {
+        if self.written == 0 {
+            return random(self.longest, self.seed);
+        }
+        let pattern = self.pattern.get_or_insert_with(|| random(self.longest, self.seed).share());
+        Buffer::from(&**pattern)
+    }
+}
+
+fn random(bytes: usize, seed: u64) -> Buffer {
+    let (mut buffer, mut random) = (Buffer::recycled(bytes), Random::new(seed));
+    for word in buffer.chunks_mut(8) {
+        word.copy_from_slice(&random.next().to_le_bytes()[..word.len()]);
+    }
+    buffer
+}
+
+/// One slot after the other, in the order in which they came. Whoever has the turn may keep it for a while, and all
+/// others wait behind it: that is what a pause is.
+#[derive(Default)]
+pub(super) struct Turnstile {
+    taken: Cell<bool>,
+    waiting: RefCell<VecDeque<Waker>>,
+}
+
+/// The turn; dropped, it is the next one's.
+pub(super) struct Turn<'a>(&'a Turnstile);
+
+impl Turnstile {
+    pub(super) async fn enter(&self) -> Turn<'_> {
+        poll_fn(|cx| {
+            if self.taken.replace(true) {
+                self.waiting.borrow_mut().push_back(cx.waker().clone());
+                return Poll::Pending;
+            }
+            Poll::Ready(Turn(self))
+        })
+        .await
+    }
+}
+
+impl Drop for Turn<'_> {
+    fn drop(&mut self) {
+        self.0.taken.set(false);
+        let next = self.0.waiting.borrow_mut().pop_front();
+        if let Some(waker) = next {
+            waker.wake();
+        }
+    }
+}
+
+/// Wakes the one task that waits for it, if there is one.
+#[derive(Default)]
+pub(super) struct Signal(RefCell<Option<Waker>>);
+
+impl Signal {
+    pub(super) fn give(&self) {
+        let waiting = self.0.borrow_mut().take();
+        if let Some(waker) = waiting {
+            waker.wake();
+        }
+    }
+}
+
+/// Waits for a point in time or the next signal, whichever comes first.
+pub(super) async fn before(deadline: Instant, signal: &Signal) {
+    let mut sleep = pin!(reactor::sleep_until(deadline));
+    let mut waits = false;
+    poll_fn(|cx| {
+        let given = waits && signal.0.borrow().is_none();
+        waits = true;
+        if given || sleep.as_mut().poll(cx).is_ready() {
+            signal.0.borrow_mut().take();
+            return Poll::Ready(());
+        }
+        *signal.0.borrow_mut() = Some(cx.waker().clone());
+        Poll::Pending
+    })
+    .await;
+}
+
+/// The times of an open loop.
+pub(super) struct Arrivals {
+    /// The next one that nobody has taken.
+    next: Times,
+    /// The next one that is not yet due.
+    coming: Times,
+    taken: u64,
+    due: u64,
+    backlog_max: u64,
+}
+
+impl Arrivals {
+    /// `None` if there is no rate to keep.
+    pub(super) fn new(pace: Pace, seed: u64) -> Option<Arrivals> {
+        let times = Times::of(pace, seed)?;
+        Some(Arrivals { next: times.clone(), coming: times, taken: 0, due: 0, backlog_max: 0 })
+    }
+
+    /// The time of the next request, which is then the caller's.
+    pub(super) fn take(&mut self) -> u64 {
+        self.taken += 1;
+        self.next.step()
+    }
+
+    /// What is due now, and waits for room. A request that was taken before it was due is not among it.
+    pub(super) fn look(&mut self, now: u64) {
+        while self.coming.at() <= now {
+            self.coming.step();
+            self.due += 1;
+        }
+        self.backlog_max = self.backlog_max.max(self.due.saturating_sub(self.taken));
+    }
+
+    pub(super) fn backlog_max(&self) -> u64 {
+        self.backlog_max
+    }
+}
+
+/// A row of times in nanoseconds.
+#[derive(Clone)]
+pub(super) struct Times {
+    number: f64,
+    /// Of the next one. A day in nanoseconds takes 47 of the 53 bits.
+    at: f64,
+    mean: f64,
+    /// Where distances come from that are not equal.
+    random: Option<Random>,
+}
+
+impl Times {
+    pub(super) fn of(pace: Pace, seed: u64) -> Option<Times> {
+        let mean = 1e9 / pace.per_second()?;
+        let random = matches!(pace, Pace::Poisson { .. }).then(|| Random::new(!seed));
+        let mut times = Times { number: 0.0, at: 0.0, mean, random };
+        if times.random.is_some() {
+            times.step(); // its first is as far from the start as the second from the first
+        }
+        Some(times)
+    }
+
+    fn at(&self) -> u64 {
+        self.at as u64
+    }
+
+    /// The next time, and on to the one after it.
+    pub(super) fn step(&mut self) -> u64 {
+        let at = self.at();
+        self.number += 1.0;
+        self.at = match &mut self.random {
+            None => self.number * self.mean,
+            // 1 minus a fraction is never 0, and has a logarithm.
+            Some(random) => self.at - (1.0 - random.fraction()).ln() * self.mean,
+        };
+        at
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::plan::Percent;
+
+    fn payload(data: Data) -> Payload {
+        let workload = Workload { data, ..Workload::simple(16_384, 1, Percent::NONE, Percent::ALL) };
+        Payload::new(&workload, 16_384, 0, 0)
+    }
+
+    #[test]
+    fn no_4_kib_are_written_twice() {
+        let mut payload = payload(Data::Random);
+        let mut seen = std::collections::HashSet::new();
+        for bytes in [16_384, 8192, 16_384, 4096] {
+            let data = payload.writing(bytes);
+            assert_eq!(data.len(), bytes);
+            assert!(data.chunks(4096).all(|chunk| seen.insert(chunk.to_vec())));
+        }
+    }
+
+    #[test]
+    fn data_that_the_device_keeps_are_left_alone() {
+        let mut payload = payload(Data::Random);
+        let kept = payload.writing(16_384);
+        let before = kept.to_vec();
+        drop(payload.writing(16_384));
+        assert_eq!(*kept, before);
+    }
+
+    #[test]
+    fn what_the_device_lets_go_of_is_used_again() {
+        let mut payload = payload(Data::Random);
+        let mut journal: Vec<_> = (0..3).map(|_| payload.writing(16_384)).collect();
+        let first = journal[0].as_ptr();
+        journal.clear();
+        let next: Vec<_> = (0..3).map(|_| payload.writing(16_384)).collect();
+        assert!(next.iter().any(|data| data.as_ptr() == first));
+    }
+
+    #[test]
+    fn zeros_are_zeros() {
+        let mut payload = payload(Data::Zeros);
+        assert!(payload.writing(8192).iter().all(|&byte| byte == 0));
+        assert!(payload.writing(16_384).iter().all(|&byte| byte == 0));
+    }
+
+    #[test]
+    fn a_constant_rate_does_not_drift() {
+        let mut times = Times::of(Pace::Constant { per_second: 3.0 }, 1).expect("a rate");
+        assert_eq!([0, 1, 2].map(|_| times.step()), [0, 333_333_333, 666_666_666]);
+        let third: Vec<u64> = (0..3_000_000).map(|_| times.step()).collect();
+        assert_eq!(third.last(), Some(&1_000_000_666_666_666));
+    }
+
+    #[test]
+    fn poisson_distances_are_exponential() {
+        let mut times = Times::of(Pace::Poisson { per_second: 1000.0 }, 7).expect("a rate");
+        let at: Vec<u64> = (0..100_001).map(|_| times.step()).collect();
+        let distances: Vec<u64> = at.windows(2).map(|two| two[1] - two[0]).collect();
+        let mean = distances.iter().sum::<u64>() as f64 / 100_000.0;
+        assert!((990_000.0..1_010_000.0).contains(&mean), "{mean} ns, not 1 ms");
+        // e^-1 of them are longer than the mean, e^-3 longer than three times the mean.
+        let longer = |ns: u64| distances.iter().filter(|distance| **distance > ns).count();
+        assert!((36_300..37_300).contains(&longer(1_000_000)), "{}", longer(1_000_000));
+        assert!((4_750..5_200).contains(&longer(3_000_000)), "{}", longer(3_000_000));
+    }
+
+    #[test]
+    fn what_is_due_and_not_taken_is_the_backlog() {
+        let mut arrivals = Arrivals::new(Pace::Constant { per_second: 1000.0 }, 1).expect("a rate");
+        assert_eq!([arrivals.take(), arrivals.take()], [0, 1_000_000]);
+        arrivals.look(500_000);
+        assert_eq!(arrivals.backlog_max(), 0);
+        arrivals.look(9_500_000);
+        assert_eq!(arrivals.backlog_max(), 8);
+        assert_eq!((0..8).map(|_| arrivals.take()).last(), Some(9_000_000));
+        arrivals.look(10_500_000);
+        assert_eq!(arrivals.backlog_max(), 8, "the most, not the last");
+    }
 }

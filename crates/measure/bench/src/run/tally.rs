@@ -8,14 +8,62 @@
 //! ```
 
 use std::collections::VecDeque;
+use std::time::{Duration, Instant};
 
 use block::DeviceError;
+use stats::Latencies;
 
-use super::{FAILURES_MAX, Orders};
 use crate::Failure;
 use crate::access::Kind;
 use crate::record::{Flow, Run, Sample};
-use stats::Latencies;
+
+/// When a run begins, what it counts, and when it ends: at the first of its ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Orders {
+    /// Time before anything is counted.
+    pub warm_up: Duration,
+    /// The longest time that is counted.
+    pub max: Duration,
+    /// The length of a sample.
+    pub interval: Duration,
+    /// Ends with the request that makes so many bytes.
+    pub bytes: Option<u64>,
+    /// Ends with the request that is so many.
+    pub requests: Option<u64>,
+    /// Begins at this time, so that several begin together; at once if it is `None` or over.
+    pub start: Option<Instant>,
+    /// How long requests that are still under way at the end may take. Then they count as failed.
+    pub patience: Duration,
+}
+
+impl Orders {
+    /// Counts for this time, in samples of a tenth of a second.
+    pub fn for_time(time: Duration) -> Orders {
+        Orders {
+            warm_up: Duration::ZERO,
+            max: time,
+            interval: Duration::from_millis(100),
+            bytes: None,
+            requests: None,
+            start: None,
+            patience: PATIENCE,
+        }
+    }
+}
+
+/// Whether a run goes on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Go {
+    /// It does.
+    On,
+    /// It ends with the sample that was shown.
+    Stop,
+}
+
+/// A device that fails this often will not do better: the run ends.
+pub const FAILURES_MAX: u64 = 100;
+/// How long requests that are still under way at the end may take, unless orders say otherwise.
+pub const PATIENCE: Duration = Duration::from_secs(10);
 
 /// When a run counts, in nanoseconds from its start.
 #[derive(Clone, Copy, Debug)]
@@ -349,7 +397,6 @@ impl Direction {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::time::Duration;
 
     const MS: u64 = 1_000_000;
 

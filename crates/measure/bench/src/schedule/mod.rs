@@ -5,17 +5,14 @@
 //! steps until the median of every cell is known, in rounds that have to become steady until they are. A record that
 //! was cut short is continued by telling a new schedule what it has.
 
-mod left;
-
 use std::collections::BTreeMap;
+use std::time::Duration;
+
+use block::{Random, mix};
+use stats::{median, median_interval, steady};
 
 use crate::plan::{Cell, Order, Rule, Step, Stop, Suite};
 use crate::record::{CellRun, Ended};
-use block::{Random, mix};
-use stats::steady;
-use stats::{median, median_interval};
-
-pub use left::Left;
 
 /// Which parts of a suite are done, and which is next.
 #[derive(Clone, Debug)]
@@ -120,7 +117,8 @@ impl Schedule {
         cells: &'a [Cell],
     ) -> Option<(u32, &'a Cell)> {
         for round in 0..rounds_max(order) {
-            let missing = |cell: &&Cell| !self.has_run(cell, round);
+            let missing =
+                |cell: &&Cell| !self.rates.get(&cell.name).is_some_and(|rounds| rounds.contains_key(&round));
             let next = match order {
                 Order::Once | Order::SteadyRounds { .. } => cells.iter().find(missing),
                 Order::Interleaved { .. } => self.shuffled(step, round, cells).into_iter().find(missing),
@@ -153,10 +151,6 @@ impl Schedule {
         let rates = self.rates_of(&cell.name, rounds);
         let percent = median_interval(&rates).map(|interval| interval.half_percent_of(median(&rates)));
         percent.is_some_and(|percent| percent <= percent_wanted(cell, stop))
-    }
-
-    fn has_run(&self, cell: &Cell, round: u32) -> bool {
-        self.rates.get(&cell.name).is_some_and(|rounds| rounds.contains_key(&round))
     }
 
     fn rates_of(&self, cell: &str, rounds: u32) -> Vec<f64> {
@@ -195,6 +189,70 @@ fn cells(step: &Step) -> &[Cell] {
         Step::Measure { cells, .. } => cells,
         Step::Purge | Step::Fill { .. } => &[],
     }
+}
+
+/// What is left of a schedule: at least and at most, since most stops depend on what will be measured. Purges and fills
+/// take what they take, and are not in it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Left {
+    /// Runs that are needed in any case.
+    pub runs_min: u64,
+    /// Runs if nothing becomes known or steady earlier.
+    pub runs_max: u64,
+    /// The time of those that are needed in any case, each as short as its stop allows.
+    pub time_min: Duration,
+    /// The time of all of them, each as long as its stop allows.
+    pub time_max: Duration,
+}
+
+impl Schedule {
+    /// What is left now.
+    pub fn left(&self) -> Left {
+        let none = Left { runs_min: 0, runs_max: 0, time_min: Duration::ZERO, time_max: Duration::ZERO };
+        self.suite.steps.iter().enumerate().fold(none, |left, (number, step)| match step {
+            Step::Purge | Step::Fill { .. } => left,
+            Step::Measure { stop, order, .. } => self.left_of(left, number, step, *stop, order),
+        })
+    }
+
+    fn left_of(&self, left: Left, number: usize, step: &Step, stop: Stop, order: &Order) -> Left {
+        let cells = cells(step);
+        if self.next_cell(number, stop, order, cells).is_none() {
+            return left;
+        }
+        cells.iter().fold(left, |left, cell| {
+            let done = self.rates.get(&cell.name).map_or(0, |rounds| rounds.len() as u64);
+            let (least, most) = (u64::from(rounds_min(order)), u64::from(rounds_max(order)));
+            let (least, most) = (least.saturating_sub(done), most.saturating_sub(done));
+            let (shortest, longest) = times(cell, stop);
+            Left {
+                runs_min: left.runs_min.saturating_add(least),
+                runs_max: left.runs_max.saturating_add(most),
+                time_min: left.time_min.saturating_add(times_over(shortest, least)),
+                time_max: left.time_max.saturating_add(times_over(longest, most)),
+            }
+        })
+    }
+}
+
+fn rounds_min(order: &Order) -> u32 {
+    match order {
+        Order::Once => 1,
+        Order::Interleaved { repeats_min, .. } => (*repeats_min).max(1),
+        Order::SteadyRounds { rounds_max, .. } => (*rounds_max).min(steady::WINDOW as u32),
+    }
+}
+
+/// The shortest and the longest time of a run, in seconds.
+fn times(cell: &Cell, step: Stop) -> (f64, f64) {
+    let stop = cell.stop(step);
+    let shortest = if cell.takes_fixed_time(step) { stop.max_s } else { stop.min_s };
+    (stop.warm_up_s + shortest, stop.warm_up_s + stop.max_s.max(stop.min_s))
+}
+
+/// Nonsense in a suite (negative, endless) is no reason to panic: it is as long as can be.
+fn times_over(seconds: f64, runs: u64) -> Duration {
+    Duration::try_from_secs_f64(seconds * runs as f64).unwrap_or(Duration::MAX)
 }
 
 #[cfg(test)]

@@ -336,3 +336,25 @@ fn ends(suite: &Suite) -> String {
     let without = if prepares { ", and the time to give back and to write all of the storage" } else { "" };
     format!("{} At most {longest} together{without}.", sentences.join(" "))
 }
+
+#[test]
+fn every_preset_is_a_suite_of_its_files_name() {
+    for text in FILES {
+        parse(text).unwrap_or_else(|error| panic!("{error}\n{text}"));
+    }
+    assert!(names().eq([
+        "quick",
+        "dd-ladder",
+        "dpmeter",
+        "vmware4",
+        "vmware4-aligned",
+        "atto",
+        "clients",
+        "iometer-sweep",
+        "bonnie",
+        "cern",
+        "pts",
+    ]));
+    assert_eq!(named("quick").map(|suite| suite.name), Some("quick".to_owned()));
+    assert_eq!(named("slow"), None);
+}

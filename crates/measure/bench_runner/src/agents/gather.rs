@@ -3,16 +3,16 @@
 use std::time::{Duration, Instant};
 
 use agent::wire::message::{self, Notification, Order};
+use backends::{Failure, FailureKind};
 use bench::Go;
 use bench::plan::{Cell, Stop};
 use bench::record::{ClientRun, Cpu, Flow, Run, Sample};
 
-use super::clock::Clock;
 use super::post::Post;
+use crate::agents::post::Clock;
 use crate::client::RoleResult;
 use crate::crew::{CellOutcome, Progress};
-use crate::silence::{Silence, TOLD_EVERY};
-use backends::{Failure, FailureKind};
+use crate::view::{Silence, TOLD_EVERY};
 
 /// The progress of a run.
 pub(super) struct Gathering<'a> {

@@ -1,39 +1,35 @@
 //! Clients on other machines: agents (`linerate bench agent`). Each opens the storage itself and carries out its
 //! roles with its own clients.
 //!
-//! The coordinator (this side) measures nothing. It compares clocks before each run ([`clock`]), so that all begin at the
+//! The coordinator (this side) measures nothing. It compares clocks before each run (`post`), so that all begin at the
 //! same moment as well as that can be known, hears every sample, and ends the run for all. An agent that is lost ends it
-//! too: what it told until then stays ([`gather`]). An agent's own side is [`work_for`].
-
-mod clock;
-mod gather;
-mod name;
-mod post;
-pub mod secret;
-mod server;
-mod spread;
-mod work;
+//! too: what it told until then stays (`gather`). An agent's own side is [`work_for`].
 
 use std::collections::BTreeSet;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
 use agent::wire::Secret;
-use agent::wire::message::{Notification, Open, Opened, Order, Run};
+use agent::wire::message::{Notification, Open, Opened, Order, PATIENCE, Run};
+use backends::{Failure, secrets};
 use bench::Go;
-use bench::plan::{Cell, Span, Stop};
-use bench::record::{Fact, Facts, Subject};
+use bench::plan::{Cell, Role, Span, Step, Stop, Suite};
+use bench::record::{Fact, Facts, ServerCpu, ServerMachine, Subject};
+use environment::server::{Server, ServerClocks};
+use foreign::printable;
+use zeroize::Zeroizing;
 
-pub use name::AgentName;
-pub use server::ServerAgent;
-pub use spread::spread;
+use crate::agents::gather::Gathering;
+use crate::agents::post::{Clock, Post};
+use crate::crew::{CellOutcome, Crew, Progress};
+use crate::view::Purged;
+
+mod gather;
+mod post;
+mod work;
+
+pub use post::AgentName;
 pub use work::work_for;
-
-use self::clock::Clock;
-use self::gather::Gathering;
-use self::post::Post;
-use super::crew::{CellOutcome, Crew, Progress, Purged};
-use backends::Failure;
 
 /// Agents that have the storage open.
 pub struct AgentCrew {
@@ -79,7 +75,7 @@ impl Agents {
             (false, file) => Ok(Some(Agents {
                 names: names.to_vec(),
                 server: server.cloned(),
-                secret: secret::find(file, option)?,
+                secret: find_secret(file, option)?,
             })),
         }
     }
@@ -197,4 +193,266 @@ fn same(agent: &str, opened: &Opened, subject: &Subject) -> Result<(), Failure> 
 
 fn named(agent: &str, fact: Fact) -> Fact {
     Fact { name: format!("{agent}: {}", fact.name), ..fact }
+}
+
+/// Where it may stand in the environment.
+const VARIABLE: &str = "LINERATE_AGENT_SECRET";
+
+/// Finds it. `option` is what names its file on the command line.
+///
+/// # Errors
+/// There is none, it is too short, or others than its owner may read its file.
+pub fn find_secret(file: Option<&Path>, option: &str) -> Result<Secret, Failure> {
+    let (text, from) = match (file, secrets::in_environment(VARIABLE)) {
+        (Some(file), _) => (of_file(file)?, file.display().to_string()),
+        (None, Some(text)) => (text, VARIABLE.to_owned()),
+        (None, None) => (asked_for(option)?, "the terminal".to_owned()),
+    };
+    Secret::new(&text).ok_or_else(|| {
+        let least = Secret::BYTES_MIN;
+        Failure::refused(format!(
+            "the agents' secret from {from} is shorter than {least} bytes, and could be guessed; make one with \
+             `openssl rand -hex 32`"
+        ))
+    })
+}
+
+fn of_file(file: &Path) -> Result<Zeroizing<Vec<u8>>, Failure> {
+    let path = file.display();
+    secrets::read(file)
+        .map_err(|error| Failure::refused(format!("cannot read the agents' secret from {path}: {error}")))
+}
+
+fn asked_for(option: &str) -> Result<Zeroizing<Vec<u8>>, Failure> {
+    secrets::ask("secret of the agents: ").map_err(Failure::refused)?.ok_or_else(|| {
+        Failure::refused(format!(
+            "the agents' secret is missing: name a file that holds it with {option}, or set {VARIABLE}"
+        ))
+    })
+}
+
+/// Gives each agent its roles.
+pub(crate) fn spread(mut suite: Suite, agents: usize) -> Suite {
+    if suite.clients() > 1 || agents < 2 {
+        return suite;
+    }
+    for step in &mut suite.steps {
+        let Step::Measure { cells, .. } = step else { continue };
+        for cell in cells {
+            let roles = std::mem::take(&mut cell.roles);
+            cell.roles =
+                (0..agents as u16).flat_map(|agent| roles.iter().map(move |role| on(agent, role))).collect();
+        }
+    }
+    suite
+}
+
+/// The same role, with places and data of its own.
+fn on(agent: u16, role: &Role) -> Role {
+    let mut role =
+        Role { client: agent, apart: true, name: format!("{} {}", role.name, agent + 1), ..role.clone() };
+    role.workload.seed = role.workload.seed.wrapping_add(u64::from(agent));
+    role
+}
+
+/// A connection to the agent.
+pub struct ServerAgent {
+    post: Post,
+}
+
+/// What it told at a moment.
+struct Load {
+    at: Duration,
+    busy: Duration,
+    cpus: u32,
+}
+
+impl ServerAgent {
+    /// Connects to it.
+    ///
+    /// # Errors
+    /// It cannot be reached, or has another secret or version.
+    pub async fn connect(name: &AgentName, secret: &Secret) -> Result<ServerAgent, Failure> {
+        Ok(ServerAgent { post: Post::connect(std::slice::from_ref(name), secret).await? })
+    }
+
+    /// Asks it to look; [`ServerAgent::since`] hears what it saw.
+    pub(crate) fn ask(&self) {
+        self.post.say(0, &Order::Load);
+    }
+
+    /// What the machine has used since it was asked before.
+    ///
+    /// # Errors
+    /// The agent was lost, or its kernel does not tell.
+    pub(crate) async fn since(&mut self) -> Result<ServerCpu, Failure> {
+        self.ask();
+        let (before, now) = (self.load().await?, self.load().await?);
+        let seconds = |earlier: Duration, later: Duration| later.saturating_sub(earlier).as_secs_f64();
+        Ok(ServerCpu {
+            of: format!("machine {}", printable(&self.post.name(0))),
+            seconds: seconds(before.busy, now.busy),
+            busiest_thread_s: None,
+            machine: Some(ServerMachine { elapsed_s: seconds(before.at, now.at), cpus: now.cpus }),
+        })
+    }
+
+    async fn load(&mut self) -> Result<Load, Failure> {
+        match self.post.hear(PATIENCE).await {
+            Some((_, Ok(Notification::Load { ns, busy_ns: Some(busy_ns), cpus }))) => {
+                Ok(Load { at: Duration::from_nanos(ns), busy: Duration::from_nanos(busy_ns), cpus })
+            }
+            Some((_, Err(failure))) => Err(failure),
+            _ => Err(Failure::failed(format_args!(
+                "agent {} does not tell how busy its machine is",
+                self.post.name(0)
+            ))),
+        }
+    }
+
+    pub(crate) async fn close(self) {
+        self.post.close().await;
+    }
+}
+
+/// Who serves.
+pub enum Serving {
+    /// A process of this machine, or a thread of our own.
+    Process(Server),
+    /// Another machine, on which an agent looks.
+    Machine(ServerAgent),
+}
+
+/// A look before a run.
+pub(crate) enum Before {
+    Clocks(ServerClocks),
+    /// The agent was asked, and its answer is not awaited yet.
+    Asked,
+}
+
+impl Serving {
+    /// Looks when counting begins; `None` if the process has ended.
+    pub(crate) fn look(&self) -> Option<Before> {
+        match self {
+            Serving::Process(server) => server.clocks().ok().map(Before::Clocks),
+            Serving::Machine(agent) => {
+                agent.ask();
+                Some(Before::Asked)
+            }
+        }
+    }
+
+    /// What it has used since then, for the record.
+    ///
+    /// # Errors
+    /// The agent was lost.
+    pub(crate) async fn since(&mut self, before: Before) -> Result<Option<ServerCpu>, Failure> {
+        match (self, before) {
+            (Serving::Process(server), Before::Clocks(clocks)) => Ok(server.cpu_since(&clocks)),
+            (Serving::Machine(agent), Before::Asked) => agent.since().await.map(Some),
+            _ => Ok(None),
+        }
+    }
+
+    pub(crate) async fn close(self) {
+        if let Serving::Machine(agent) = self {
+            agent.close().await;
+        }
+    }
+}
+
+impl From<Server> for Serving {
+    fn from(server: Server) -> Serving {
+        Serving::Process(server)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+    use std::os::unix::fs::PermissionsExt as _;
+
+    use bench::plan::{Cell, Order, Percent, Stop, Workload};
+
+    #[test]
+    fn an_agent_is_named_as_people_name_hosts() {
+        for (text, expected) in [
+            ("client1", Some("client1:9860")),
+            ("client1:7000", Some("client1:7000")),
+            ("10.0.0.7", Some("10.0.0.7:9860")),
+            ("::1", Some("[::1]:9860")),
+            ("[::1]", Some("[::1]:9860")),
+            ("[::1]:7000", Some("[::1]:7000")),
+            ("fe80::1%eth0", Some("[fe80::1%eth0]:9860")),
+            ("[fe80::1%25eth0]:7000", Some("[fe80::1%eth0]:7000")),
+            ("fe80::1", None),
+            ("", None),
+            (":7000", None),
+            ("client1:", None),
+            ("client1:0", None),
+            ("client1:70000", None),
+            ("a:b:c", None),
+            ("[client1]:7000", None),
+            ("[::1]7000", None),
+        ] {
+            assert_eq!(
+                text.parse::<AgentName>().ok().map(|name| name.to_string()).as_deref(),
+                expected,
+                "{text}"
+            );
+        }
+    }
+
+    fn found(text: &str, mode: u32) -> Result<Secret, Failure> {
+        let file = tempfile::NamedTempFile::new().expect("a temporary file");
+        fs::write(file.path(), text).expect("a temporary file");
+        fs::set_permissions(file.path(), fs::Permissions::from_mode(mode)).expect("our own file");
+        find_secret(Some(file.path()), "--secret-file")
+    }
+
+    #[test]
+    fn a_file_that_others_may_read_is_refused() {
+        let said = found("correct horse battery\n", 0o640).expect_err("a refusal").to_string();
+        assert!(said.contains("mode 640") && said.contains("chmod 600"), "{said}");
+    }
+
+    #[test]
+    fn a_short_secret_is_refused_and_not_repeated() {
+        let said = found("hush-hush\n", 0o600).expect_err("a refusal").to_string();
+        assert!(said.contains("shorter than 16 bytes") && !said.contains("hush"), "{said}");
+    }
+
+    #[test]
+    fn the_end_of_the_line_is_no_part_of_it() {
+        found("0123456789abcdef\n", 0o600).expect("a secret");
+        found("0123456789abcde\n", 0o600).expect_err("16 bytes with the end of the line only");
+    }
+
+    fn suite(clients: u16) -> Suite {
+        let role =
+            |client| Role::new("reader", client, Workload::simple(4096, 8, Percent::ALL, Percent::ALL));
+        let cell = Cell::new("read", "read", (0..clients).map(role).collect());
+        let step = Step::Measure { stop: Stop::after(1.0), order: Order::Once, cells: vec![cell] };
+        let (name, title, about) = ("x".to_owned(), String::new(), String::new());
+        Suite { name, title, about, document: None, assumed: Vec::new(), steps: vec![step] }
+    }
+
+    #[test]
+    fn a_suite_that_names_clients_stays_as_it_is() {
+        assert_eq!(spread(suite(2), 3), suite(2));
+        assert_eq!(spread(suite(1), 1), suite(1));
+    }
+
+    #[test]
+    fn any_other_is_carried_out_by_all_with_seeds_and_parts_of_their_own() {
+        let spread = spread(suite(1), 3);
+        let cell = spread.cells().next().expect("a cell");
+        let roles: Vec<_> = cell
+            .roles
+            .iter()
+            .map(|role| (role.name.as_str(), role.client, role.workload.seed, role.apart))
+            .collect();
+        assert_eq!(roles, [("reader 1", 0, 1, true), ("reader 2", 1, 2, true), ("reader 3", 2, 3, true)]);
+    }
 }

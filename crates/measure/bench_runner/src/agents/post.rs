@@ -1,18 +1,19 @@
 //! Messages between the coordinator and all agents: orders are sent to all at once; a task per agent receives
 //! its notifications and records their time of arrival, however busy the coordinator is.
 
+use std::fmt;
+use std::net::{SocketAddr, ToSocketAddrs as _};
+use std::str::FromStr;
 use std::time::{Duration, Instant};
 
+use agent::PORT;
 use agent::channel::{Broken, Channel, MessageReceiver, MessageSender};
 use agent::wire::Secret;
 use agent::wire::message::{Notification, Order};
-use bench::Go;
-use reactor::{JoinHandle, Receiver, Sender, mailbox};
-
-use super::clock::{Clock, RoundTrip};
-use super::name::AgentName;
 use backends::{Failure, FailureKind};
+use bench::Go;
 use foreign::printable;
+use reactor::{BadAddress, BadHost, Ipv6Host, JoinHandle, Receiver, Sender, mailbox};
 
 /// Connections to all agents.
 pub(super) struct Post {
@@ -213,6 +214,133 @@ async fn hear(agent: usize, mut receiver: MessageReceiver, tell: Sender<Received
         }
         if tell.send(Received { agent, at, news }).is_err() || is_last {
             return;
+        }
+    }
+}
+
+/// A round trip of a time query.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct RoundTrip {
+    pub(super) sent: Instant,
+    /// Since the other clock's zero.
+    pub(super) theirs: Duration,
+    pub(super) heard: Instant,
+}
+
+/// The estimated offset of the other clock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Clock {
+    /// Our time when it was zero.
+    zero: Instant,
+    /// By which our time for one of its times may be wrong, in either direction.
+    pub(super) error: Duration,
+}
+
+impl Clock {
+    /// By the shortest of these trips. `None` without any, or if they tell a time that cannot be.
+    pub(super) fn compared(trips: &[RoundTrip]) -> Option<Clock> {
+        let best = trips.iter().min_by_key(|trip| trip.round())?;
+        let error = best.round() / 2;
+        let zero = (best.sent + error).checked_sub(best.theirs)?;
+        Some(Clock { zero, error })
+    }
+
+    /// Its time at a moment of ours; zero if that was before its zero.
+    pub(super) fn there(&self, at: Instant) -> Duration {
+        at.saturating_duration_since(self.zero)
+    }
+
+    /// Our time when it was `at` there. `None` if no clock goes so far.
+    pub(super) fn here(&self, at: Duration) -> Option<Instant> {
+        self.zero.checked_add(at)
+    }
+}
+
+impl RoundTrip {
+    fn round(&self) -> Duration {
+        self.heard.saturating_duration_since(self.sent)
+    }
+}
+
+/// Where an agent listens.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct AgentName {
+    host: String,
+    port: u16,
+}
+
+impl AgentName {
+    /// Its first address.
+    fn address(&self) -> Result<SocketAddr, Failure> {
+        let unreachable = |why: &dyn fmt::Display| {
+            Failure::new(FailureKind::Unreachable, format_args!("cannot find agent {self}: {why}"))
+        };
+        let mut addresses =
+            (self.host.as_str(), self.port).to_socket_addrs().map_err(|error| unreachable(&error))?;
+        addresses.next().ok_or_else(|| unreachable(&"the name has no address"))
+    }
+}
+
+impl FromStr for AgentName {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<AgentName, String> {
+        // Without brackets it can have no port.
+        let bare = text.parse::<Ipv6Host>();
+        let read = match bare {
+            Ok(address) => Ok((address.to_string(), None)),
+            Err(BadAddress::Form(_)) => reactor::host_and_port(text),
+            Err(why) => Err(BadHost::Address(why)),
+        };
+        match read {
+            Ok((host, port)) => Ok(AgentName { host, port: port.unwrap_or(PORT) }),
+            Err(BadHost::Address(why)) => Err(why.to_string()),
+            Err(_) => Err(format!("{text:?} is not HOST, HOST:PORT or [IPv6 ADDRESS]:PORT")),
+        }
+    }
+}
+
+impl fmt::Display for AgentName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}", reactor::bracketed(&self.host), self.port)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn us(number: u64) -> Duration {
+        Duration::from_micros(number)
+    }
+
+    #[test]
+    fn a_time_that_cannot_be_is_not_believed() {
+        let now = Instant::now();
+        let lie = RoundTrip { sent: now, theirs: Duration::MAX, heard: now + us(10) };
+        assert_eq!(Clock::compared(&[lie]), None);
+        assert_eq!(Clock::compared(&[]), None);
+    }
+
+    proptest! {
+        /// Whatever the ways take, the truth lies within the error that is admitted.
+        #[test]
+        fn the_error_is_not_larger_than_it_says(
+            ways in prop::collection::vec((0u64..9000, 0u64..9000), 1..16)
+        ) {
+            let zero = Instant::now() + us(123_456_789);
+            let trips = ways.iter().zip(1u64..).map(|(&(to, from), turn)| {
+                let sent = zero + us(turn * 20_000);
+                RoundTrip { sent, theirs: us(turn * 20_000 + to), heard: sent + us(to + from) }
+            });
+            let clock = Clock::compared(&trips.collect::<Vec<_>>()).expect("trips");
+            let at = zero + us(1_000_000);
+            prop_assert!(clock.there(at).abs_diff(us(1_000_000)) <= clock.error);
+            let shortest = ways.iter().map(|(to, from)| us(to + from)).min().expect("trips");
+            prop_assert_eq!(clock.error, shortest / 2);
+            let back = clock.here(clock.there(at)).expect("a time");
+            prop_assert_eq!(back, at);
         }
     }
 }

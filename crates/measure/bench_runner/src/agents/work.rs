@@ -9,18 +9,18 @@ use std::time::{Duration, Instant};
 
 use agent::channel::{Broken, Channel, MessageReceiver, MessageSender};
 use agent::wire::message::{Notification, Open, Opened, Order, RoleReport, Run};
+use backends::Failure;
+use backends::location::Location;
 use bench::Go;
 use bench::plan::{self, Span, Stop};
+use foreign::printable;
 use host::cputime;
 use reactor::{Receiver, Sender, bounded_mailbox};
 
-use crate::client;
-use crate::costs;
-use crate::crew::{Crew as _, LocalCrew, Progress, Purged};
+use crate::crew::{Crew as _, LocalCrew, Progress};
 use crate::storage::Storage;
-use backends::Failure;
-use backends::location::Location;
-use foreign::printable;
+use crate::view::Purged;
+use crate::{client, costs};
 
 /// Works for the coordinator until it is gone; gives why it is. `tell` hears, a line each, what is measured.
 pub async fn work_for(channel: Channel, allow_write: bool, tell: &dyn Fn(&str)) -> Broken {

@@ -24,7 +24,7 @@ use crate::measure::device::Device;
 use crate::measure::probe;
 use crate::measure::{device, places};
 use backends::Failure;
-use environment::link::LinkWatch;
+use environment::network::LinkWatch;
 use environment::server::Server;
 
 /// Measures everything. Fails only if there is no session with the storage at all, or something was asked for that cannot be.

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use serde_json::{Map, Value};
 use readable::table::{Align, Column, fitted, hanging};
+use serde_json::{Map, Value};
 use volume::spec::Bytes;
 
 use super::{Session, Target, Volume};

@@ -1,0 +1,195 @@
+//! `linerate attach`: a LUN as a file, ready for `losetup` and `mount`, or for any program that opens files; and
+//! `linerate detach`.
+//!
+//! The library `attach` does it. Here are the arguments, the process in the background, and the signals.
+
+use std::fs::{self, File};
+use std::io::{self, Read};
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode, Stdio};
+use std::thread;
+
+use attach::mount_point::{MountPoint, Terms};
+use attach::mounts::{self, UnmountMode};
+use attach::record::{self, FoundRecord, Record};
+use attach::{NamedVolume, RecordPaths};
+use daemon::state;
+use signal_hook::consts::{SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
+
+use crate::failure::Failure;
+use crate::output::{say, say_json_list};
+use crate::remote;
+use crate::spec::Bytes;
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct AttachArguments {
+    /// LUN or volume to attach (see `linerate help targets`)
+    #[arg(value_name = "TARGET", required_unless_present = "list")]
+    volume: Option<String>,
+    /// File to attach it as: an empty one, or one that does not exist yet
+    #[arg(required_unless_present = "list", value_hint = clap::ValueHint::FilePath)]
+    path: Option<PathBuf>,
+    /// Refuse writes
+    #[arg(long)]
+    read_only: bool,
+    /// Let root use the file too, which losetup needs if you are not root; /etc/fuse.conf must say user_allow_other
+    #[arg(long)]
+    allow_root: bool,
+    /// Stay in the foreground until the file is detached, and log to standard error
+    #[arg(long)]
+    foreground: bool,
+    /// List what is attached
+    #[arg(long, conflicts_with_all = ["volume", "path", "read_only", "allow_root", "foreground"])]
+    list: bool,
+    /// Print the list as JSON
+    #[arg(long, requires = "list")]
+    json: bool,
+}
+
+/// Carries the command out.
+pub(crate) fn run(arguments: &AttachArguments) -> Result<ExitCode, Failure> {
+    let (Some(volume), Some(path)) = (&arguments.volume, &arguments.path) else {
+        return list(arguments.json).map(|()| ExitCode::SUCCESS);
+    };
+    if arguments.goes_into_background() {
+        return go_into_background();
+    }
+    let named = NamedVolume::parse(volume)?;
+    let records = records()?;
+    let at = MountPoint::prepare(path, &records)?;
+    attach::be_behind_a_disk();
+    let terms = Terms { read_only: arguments.read_only, allow_root: arguments.allow_root };
+    let log = (!arguments.foreground).then(|| records.join(format!("{}.log", std::process::id())));
+    remote::run(async {
+        let volume = named.open(arguments.read_only).await?;
+        attach::attach(volume, at, terms, RecordPaths { records: &records, log }, ready).await
+    })?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Lists what is attached here, and whether it is well.
+fn list(as_json: bool) -> Result<(), Failure> {
+    let all = FoundRecord::all(&records()?).map_err(Failure::failed)?;
+    match (as_json, all.is_empty()) {
+        (true, _) => {
+            let records: Vec<&Record> = all.iter().map(|found| &found.record).collect();
+            return say_json_list("attached", &records);
+        }
+        (false, true) => say("nothing is attached\n"),
+        (false, false) => say(&all.iter().map(|found| format!("{found}\n")).collect::<String>()),
+    }
+    Ok(())
+}
+
+/// Where attachments are noted.
+fn records() -> Result<PathBuf, Failure> {
+    let runtime = state::runtime_directory().map_err(Failure::failed)?;
+    record::directory(&runtime).map_err(Failure::failed)
+}
+
+impl AttachArguments {
+    /// Whether this process only starts the one that does the work.
+    pub(crate) fn goes_into_background(&self) -> bool {
+        !self.list && !self.foreground && !is_in_background()
+    }
+}
+
+/// The file can be used: says so, and leaves the terminal unless it is to stay.
+fn ready(record: &Record) -> Result<(), Failure> {
+    watch(record.path.clone())?;
+    let kind = if record.read_only { ", read-only" } else { "" };
+    say(&format!("{}: {}{kind}\n", record.path.display(), Bytes(record.bytes)));
+    record.log.as_deref().map_or(Ok(()), leave_terminal).map_err(Failure::failed)
+}
+
+/// Set for the second process.
+const MARK: &str = "LINERATE_ATTACH_IN_BACKGROUND";
+
+/// What it says last on standard output, when it is ready.
+const READY: &str = "ready\n";
+
+/// Whether this is the second process.
+fn is_in_background() -> bool {
+    std::env::var_os(MARK).is_some()
+}
+
+/// Starts it, and waits until it is ready or has failed.
+fn go_into_background() -> Result<ExitCode, Failure> {
+    let cannot =
+        |error: io::Error| Failure::failed(format!("cannot start the process behind the file: {error}"));
+    let mut command = Command::new("/proc/self/exe");
+    command.arg0(std::env::args_os().next().unwrap_or_else(|| "linerate".into())); // as `ps` shows it
+    command.args(std::env::args_os().skip(1)).env(MARK, "1").env("NO_COLOR", "1").stdout(Stdio::piped());
+    let mut child = command.spawn().map_err(cannot)?;
+    let mut said = String::new();
+    if let Some(mut stdout) = child.stdout.take() {
+        stdout.read_to_string(&mut said).map_err(cannot)?;
+    }
+    if let Some(before) = said.strip_suffix(READY) {
+        say(before);
+        return Ok(ExitCode::SUCCESS);
+    }
+    // It has said why. Without a code a signal ended it, as the shell's Ctrl-C does us.
+    let status = child.wait().map_err(cannot)?;
+    let code = status.code().and_then(|code| u8::try_from(code).ok()).filter(|code| *code > 0);
+    Ok(code.map_or(ExitCode::FAILURE, ExitCode::from))
+}
+
+/// Leaves the terminal and lets the first process return.
+fn leave_terminal(log: &Path) -> io::Result<()> {
+    let log = fs::OpenOptions::new().create(true).append(true).open(log)?;
+    let nowhere = File::options().read(true).write(true).open("/dev/null")?;
+    rustix::process::setsid()?;
+    rustix::stdio::dup2_stdin(&nowhere)?;
+    say(READY);
+    rustix::stdio::dup2_stdout(&nowhere)?;
+    rustix::stdio::dup2_stderr(&log)?;
+    Ok(())
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct DetachArguments {
+    /// Path where it is attached
+    #[arg(value_hint = clap::ValueHint::FilePath)]
+    path: PathBuf,
+    /// Remove the file from the tree even if it is in use, and do not wait: its process ends with the last user
+    #[arg(long, conflicts_with = "force")]
+    lazy: bool,
+    /// End it even if it is in use or its target is unreachable: users get errors, and data that the target does not have
+    /// are lost
+    #[arg(long)]
+    force: bool,
+}
+
+/// Carries the command out.
+pub(crate) fn detach(arguments: &DetachArguments) -> Result<(), Failure> {
+    let way = match (arguments.force, arguments.lazy) {
+        (true, _) => UnmountMode::Force,
+        (false, true) => UnmountMode::Lazy,
+        (false, false) => UnmountMode::IfUnused,
+    };
+    attach::detach(&records()?, &arguments.path, way)
+}
+
+/// Waits for signals on a thread of its own.
+fn watch(path: PathBuf) -> Result<(), Failure> {
+    let mut signals = Signals::new([SIGTERM, SIGINT]).map_err(Failure::failed)?;
+    let watch = move || {
+        for attempt in signals.forever().enumerate().map(|(attempt, _)| attempt) {
+            end(&path, if attempt == 0 { UnmountMode::IfUnused } else { UnmountMode::Lazy });
+        }
+    };
+    thread::Builder::new().name("signals".to_owned()).spawn(watch).map(drop).map_err(Failure::failed)
+}
+
+fn end(path: &Path, way: UnmountMode) {
+    if let Err(error) = mounts::unmount(path, way) {
+        let users = mounts::list(path).join(", ");
+        tracing::error!(
+            "{} stays attached: {error} {users}; the next signal unmounts lazily",
+            path.display()
+        );
+    }
+}

@@ -1,0 +1,248 @@
+//! `linerate copy`: from any place to any other. The library `copy` does it; here is what can be asked for, and what is
+//! shown.
+
+use std::cell::RefCell;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use backends::location::Location;
+use bench_runner::progress::{Form, Moment};
+use copy::{JournalPlace, Observer, Options, Phase, Report};
+use daemon::state;
+use indicatif::{BinaryBytes, ProgressBar, ProgressStyle};
+use readable::figures::significant;
+
+use crate::failure::Failure;
+use crate::interrupt::Interrupt;
+use crate::output::{remark, say, say_json};
+use crate::remote;
+use crate::spec::{Bytes, Time};
+use crate::terminal::{self, ProgressKind};
+
+/// Runs the command.
+pub(crate) fn run(arguments: &CopyArguments) -> Result<(), Failure> {
+    let from = Location::parse(&arguments.source)?;
+    let to = Location::parse(&arguments.destination)?;
+    let progress = Progress::new(arguments, Interrupt::listen()?);
+    let copied = remote::run(copy::copy(&from, &to, &arguments.options(), &progress));
+    drop(progress);
+    let report = copied?;
+    match (arguments.json, arguments.quiet) {
+        (true, _) => say_json(&report)?,
+        (false, true) => {}
+        (false, false) => say(&text(&report)),
+    }
+    report.verdict()
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct CopyArguments {
+    /// Storage to copy from (see `linerate help targets`)
+    #[arg(value_name = "SOURCE", value_hint = clap::ValueHint::AnyPath)]
+    source: String,
+    /// Storage to copy to; a path that does not exist is created, with holes where the source has them (as a volume it needs
+    /// its size: file:PATH?size=1GiB)
+    #[arg(value_name = "DESTINATION", value_hint = clap::ValueHint::AnyPath)]
+    destination: String,
+    /// Overwrite the destination without asking
+    #[arg(long)]
+    yes: bool,
+    /// Read the destination back and compare
+    #[arg(long)]
+    verify: bool,
+    /// Print the SHA-256 of the data
+    #[arg(long)]
+    checksum: bool,
+    /// Queue depth: outstanding requests [default: 16, and 2 between local files]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
+    depth: Option<u16>,
+    /// Block size of requests [default: 256KiB, and 1MiB between local files]
+    #[arg(long, value_name = "SIZE", value_parser = request)]
+    request: Option<Bytes>,
+    /// Write zeros that the source holds as data, instead of skipping them
+    #[arg(long)]
+    no_zero_detect: bool,
+    /// Do not let a target that has both ends copy by itself (EXTENDED COPY)
+    #[arg(long)]
+    no_xcopy: bool,
+    /// Continue after read errors: zeros are written in place of the data, and the exit code is 1
+    #[arg(long)]
+    skip_errors: bool,
+    /// Copy a disk image in a container format (QCOW2, VMDK, VHDX, VDI) to a device byte by byte
+    #[arg(long)]
+    raw: bool,
+    /// Directory for what is needed to resume [default: within the state directory]
+    #[arg(long, value_name = "DIR", value_hint = clap::ValueHint::DirPath)]
+    journal: Option<PathBuf>,
+    /// Start again instead of resuming an earlier copy
+    #[arg(long)]
+    restart: bool,
+    /// Time between two durable checkpoints, each after a flush of the destination
+    #[arg(long, value_name = "TIME", default_value = "5s", value_parser = checkpoint)]
+    checkpoint: Time,
+    /// Form of the progress [default: a bar on a terminal, else a line every five seconds]
+    #[arg(long, value_name = "FORM")]
+    progress: Option<ProgressKind>,
+    /// Print nothing but errors
+    #[arg(long, short)]
+    quiet: bool,
+    /// Print the result as one line of JSON
+    #[arg(long)]
+    json: bool,
+}
+
+impl CopyArguments {
+    /// The same for the library.
+    fn options(&self) -> Options<'_> {
+        Options {
+            consent: terminal::consent(self.yes),
+            verify: self.verify,
+            checksum: self.checksum,
+            depth: self.depth,
+            request_bytes: self.request.map(|request| request.0),
+            detect_zeros: !self.no_zero_detect,
+            offload: !self.no_xcopy,
+            skip_errors: self.skip_errors,
+            journal: match (&self.journal, state::usual_directory()) {
+                (Some(named), _) => JournalPlace::Directory(named.clone()),
+                (None, Ok(state)) => JournalPlace::Below(state.join("copies")),
+                (None, Err(_)) => JournalPlace::Nowhere,
+            },
+            restart: self.restart,
+            raw: self.raw,
+            checkpoint: self.checkpoint.0,
+        }
+    }
+}
+
+fn checkpoint(text: &str) -> Result<Time, String> {
+    let time: Time = text.parse().map_err(|error: crate::spec::NotATime| error.to_string())?;
+    let fits = (Duration::from_secs(1)..=Duration::from_secs(3600)).contains(&time.0);
+    if fits { Ok(time) } else { Err("a checkpoint comes every 1s to 1h".to_owned()) }
+}
+
+fn request(text: &str) -> Result<Bytes, String> {
+    let bytes: Bytes = text.parse().map_err(|error: crate::spec::NotASize| error.to_string())?;
+    let fits = bytes.0.is_power_of_two() && (64 << 10..=64 << 20).contains(&bytes.0);
+    if fits { Ok(bytes) } else { Err("a request has 64KiB to 64MiB, a power of two".to_owned()) }
+}
+
+/// How far a copy is.
+struct Progress {
+    kind: ProgressKind,
+    quiet: bool,
+    interrupt: Interrupt,
+    shown: RefCell<Shown>,
+}
+
+enum Shown {
+    Bar(ProgressBar),
+    Lines(Box<Lines>),
+    Nothing,
+}
+
+/// Lines with what is in them: "copied" or "compared", so many bytes, since when.
+struct Lines {
+    verb: &'static str,
+    bytes: u64,
+    begun: Instant,
+    lines: RefCell<terminal::Lines>,
+}
+
+impl Progress {
+    fn new(arguments: &CopyArguments, interrupt: Interrupt) -> Progress {
+        let kind = terminal::kind(arguments.progress, arguments.quiet);
+        Progress { kind, quiet: arguments.quiet, interrupt, shown: RefCell::new(Shown::Nothing) }
+    }
+
+    /// What was shown is gone afterwards: the result is to be seen.
+    fn show(&self, shown: Shown) {
+        if let Shown::Bar(bar) = self.shown.replace(shown) {
+            bar.finish_and_clear();
+        }
+    }
+}
+
+impl Observer for Progress {
+    fn begin(&self, phase: Phase, bytes: u64) {
+        let verb = match phase {
+            Phase::Copy => "copied",
+            Phase::Compare => "compared",
+        };
+        let lines = |form| {
+            let lines = RefCell::new(terminal::lines(form));
+            Shown::Lines(Box::new(Lines { verb, bytes, begun: Instant::now(), lines }))
+        };
+        self.show(match self.kind {
+            ProgressKind::Bar => Shown::Bar(bar(verb, bytes)),
+            ProgressKind::Plain => lines(Form::Plain),
+            ProgressKind::Json => lines(Form::Json),
+            ProgressKind::None => Shown::Nothing,
+        });
+    }
+
+    fn at(&self, byte: u64) {
+        match &*self.shown.borrow() {
+            Shown::Bar(bar) => bar.set_position(byte),
+            Shown::Lines(lines) => lines.lines.borrow_mut().at(Instant::now(), || lines.moment(byte)),
+            Shown::Nothing => {}
+        }
+    }
+
+    fn note(&self, sentence: &str) {
+        match &*self.shown.borrow() {
+            _ if self.quiet => {}
+            Shown::Bar(bar) => bar.suspend(|| remark(sentence)),
+            Shown::Lines(lines) => lines.lines.borrow_mut().remark(sentence),
+            Shown::Nothing => remark(sentence),
+        }
+    }
+
+    fn is_interrupted(&self) -> bool {
+        self.interrupt.is_asked()
+    }
+}
+
+impl Drop for Progress {
+    fn drop(&mut self) {
+        self.show(Shown::Nothing);
+    }
+}
+
+impl Lines {
+    fn moment(&self, byte: u64) -> Moment {
+        let percent = byte as f64 / self.bytes.max(1) as f64 * 100.0;
+        let mb_per_s = byte as f64 / 1e6 / self.begun.elapsed().as_secs_f64().max(1e-3);
+        let (done_percent, mb_per_s) = (Some(percent), Some(mb_per_s));
+        Moment { doing: self.verb.to_owned(), done_percent, mb_per_s, ..Moment::default() }
+    }
+}
+
+fn bar(verb: &'static str, bytes: u64) -> ProgressBar {
+    const TEMPLATE: &str = "{msg} {wide_bar} {percent:>3} %  {binary_bytes} of {binary_total_bytes}  \
+                            {binary_bytes_per_sec}  {eta} left";
+    let style = ProgressStyle::with_template(TEMPLATE).expect("a template with known keys");
+    let bar = ProgressBar::new(bytes).with_style(style).with_message(verb);
+    bar.enable_steady_tick(Duration::from_millis(500));
+    bar
+}
+
+/// Two lines, and another one for a digest.
+fn text(report: &Report) -> String {
+    let own = report.bytes - report.resumed_at_bytes;
+    let moved = report.written_bytes + report.offloaded_bytes;
+    let mut text = format!(
+        "copied {} in {:.2} s: {} of data at {} MB/s{}\n{} of holes and zeros left out{}\n",
+        BinaryBytes(own),
+        report.seconds,
+        BinaryBytes(moved),
+        significant(report.mb_per_s),
+        if report.offloaded_bytes > 0 { ", by the target itself" } else { "" },
+        BinaryBytes(own.saturating_sub(moved)),
+        if report.verified { "; the two are equal" } else { "" },
+    );
+    if let Some(digest) = &report.sha256 {
+        text += &format!("sha256 {digest}\n");
+    }
+    text
+}

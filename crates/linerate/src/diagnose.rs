@@ -1,0 +1,338 @@
+//! `linerate diagnose`: why the path to a LUN or an NBD export is slow. What is measured and what follows from it is the crate [`diagnose`]'s
+//! business; here are the arguments, the progress on a terminal, and where the result goes.
+
+use std::cell::RefCell;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+use ::report::{DiagnosisReport, verdict};
+use bench::Extent;
+use bench_runner::folder::{DIAGNOSIS, Folder, timestamp};
+use bench_runner::progress::{Form, Moment};
+use diagnose::measure::{Options, Subject, confirm, evidence};
+use diagnose::{Diagnosis, Verdict, diagnose};
+use indicatif::{ProgressBar, ProgressStyle};
+use iscsi_client::Url;
+use model::{Direction, LinkRate, Load};
+
+use crate::bench::seconds;
+use crate::failure::{Failure, FailureKind};
+use crate::output::{say, width};
+use crate::remote;
+use crate::spec::Bytes;
+use crate::terminal::{self, ProgressKind};
+
+/// Diagnoses a LUN whose data nobody misses, in about so many seconds, and leaves the report in a directory, in place of
+/// an earlier one. If `quiet`, it is not told here.
+pub(crate) async fn of_own(url: &Url, seconds: f64, out: PathBuf, quiet: bool) -> Result<(), Failure> {
+    let options = Options {
+        quick: false,
+        seconds: Some(seconds),
+        own: None,
+        allow_write: Some(Extent::ALL),
+        consent: terminal::consent(true),
+        expected_link_bits_per_s: None,
+        seed: 1,
+    };
+    let show = ShowOptions::report(out, quiet);
+    let stage = Stage::new(&show, Folder::replace)?;
+    let subject = Subject::Lun(Box::new(url.clone()));
+    let evidence = evidence(&subject, &options, &Progress::shown(crate::terminal::kind(None, false))).await?;
+    stage.show(&diagnose(evidence)).map(|_| ())
+}
+
+/// Runs the command.
+pub(crate) fn run(arguments: &DiagnoseArguments) -> Result<ExitCode, Failure> {
+    let options = arguments.options()?;
+    let stage = Stage::new(arguments.show(), Folder::create)?;
+    let subject = Subject::parse(&arguments.url)?;
+    let progress = Progress::shown(crate::terminal::kind(arguments.show().progress, false));
+    let evidence = remote::run(evidence(&subject, &options, &progress))?;
+    if let Some(file) = arguments.evidence() {
+        let json = serde_json::to_string_pretty(&evidence).map_err(Failure::failed)? + "\n";
+        if file.as_os_str() == "-" {
+            say(&json);
+            return Ok(ExitCode::SUCCESS);
+        }
+        std::fs::write(file, json).map_err(|error| Failure::unwritten(file.display(), &error))?;
+    }
+    let mut diagnosis = diagnose(evidence);
+    if arguments.confirm {
+        remote::run(async {
+            confirm(&mut diagnosis, &subject, &options, &progress).await;
+            Ok(())
+        })?;
+    }
+    drop(progress);
+    stage.show(&diagnosis)
+}
+
+#[derive(clap::Args, Debug)]
+pub(crate) struct DiagnoseArguments {
+    /// LUN or NBD export at the end of the path: iscsi://[USER@]HOST[:PORT]/IQN/LUN[?KEY=VALUE&...], or nbd://HOST[:PORT]/EXPORT
+    #[arg(value_name = "URL", value_hint = clap::ValueHint::Url)]
+    url: String,
+    /// Take 10 to 15 seconds instead of 40, with less precision
+    #[arg(long)]
+    quick: bool,
+    /// Time that the diagnosis takes [default: 40s]
+    #[arg(long, value_name = "TIME", conflicts_with = "quick", value_parser = seconds)]
+    seconds: Option<f64>,
+    /// Nominal rate of the link, such as 1Gbit/s or 100Mbit/s
+    #[arg(long, value_name = "RATE")]
+    link: Option<LinkRate>,
+    /// Try each change that is possible on this side: measure with and without it, in turns
+    #[arg(long)]
+    confirm: bool,
+    /// Random seed of offsets, data and the order of measurements
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    seed: u64,
+    /// Write the measurements to this file as JSON before they are analysed (- is standard output, without an analysis)
+    #[arg(long, value_name = "FILE", hide = true)]
+    evidence: Option<PathBuf>,
+    #[command(flatten)]
+    load: LoadOptions,
+    #[command(flatten)]
+    writing: WritingOptions,
+    #[command(flatten)]
+    show: ShowOptions,
+}
+
+/// The load that is slow. What is found is about it then; without any of these, about usual loads.
+#[derive(clap::Args, Debug)]
+#[command(next_help_heading = "Load to diagnose")]
+struct LoadOptions {
+    /// Block size of its requests [default: 4KiB]
+    #[arg(long, visible_alias = "bs", value_name = "SIZE")]
+    block: Option<Bytes>,
+    /// Queue depth: outstanding requests of each session [default: 1]
+    #[arg(long, visible_alias = "iodepth", value_name = "N", value_parser = clap::value_parser!(u32).range(1..=65_536))]
+    depth: Option<u32>,
+    /// Sessions, each with that queue depth [default: 1]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=64))]
+    sessions: Option<u16>,
+    /// Diagnose reads
+    #[arg(long, conflicts_with = "write")]
+    read: bool,
+    /// Diagnose writes (needs --allow-write)
+    #[arg(long)]
+    write: bool,
+    /// Use sequential offsets instead of random ones
+    #[arg(long)]
+    sequential: bool,
+    /// Complete each write on stable storage, as databases do
+    #[arg(long, requires = "write")]
+    durable: bool,
+}
+
+#[derive(clap::Args, Debug)]
+#[command(next_help_heading = "Writing")]
+struct WritingOptions {
+    /// Measure writes too, anywhere or in a part of the storage (--allow-write=1GiB..3GiB), which destroys its data. Without
+    /// it nothing is changed
+    #[arg(long, value_name = "START..END", num_args = 0..=1, require_equals = true,
+        default_missing_value = "..")]
+    allow_write: Option<Extent>,
+    /// Overwrite the data without asking
+    #[arg(long, requires = "allow_write")]
+    yes: bool,
+}
+
+impl DiagnoseArguments {
+    fn options(&self) -> Result<Options, Failure> {
+        let own = self.load.load()?;
+        if own.is_some_and(|load| load.direction == Direction::Write) && self.writing.allow_write.is_none() {
+            return Err(Failure::refused(
+                "to measure writes destroys what is on the storage; say --allow-write",
+            ));
+        }
+        Ok(Options {
+            quick: self.quick,
+            seconds: self.seconds,
+            own,
+            allow_write: self.writing.allow_write,
+            consent: terminal::consent(self.writing.yes),
+            expected_link_bits_per_s: self.link.map(LinkRate::bits_per_s),
+            seed: self.seed,
+        })
+    }
+
+    fn show(&self) -> &ShowOptions {
+        &self.show
+    }
+
+    fn evidence(&self) -> Option<&Path> {
+        self.evidence.as_deref()
+    }
+}
+
+impl LoadOptions {
+    /// The load, if any of it was said.
+    fn load(&self) -> Result<Option<Load>, Failure> {
+        let LoadOptions { block, depth, sessions, read, write, sequential, durable } = self;
+        let is_said = block.is_some() || depth.is_some() || sessions.is_some();
+        if !is_said && !read && !write && !sequential {
+            return Ok(None);
+        }
+        let bytes = block.map_or(4096, |block| block.0);
+        let block_bytes = u32::try_from(bytes).ok().filter(|bytes| (1..=BLOCK_MAX).contains(bytes));
+        Ok(Some(Load {
+            direction: if *write { Direction::Write } else { Direction::Read },
+            block_bytes: block_bytes
+                .ok_or_else(|| Failure::refused("--block: a request has from 1 byte to 16MiB"))?,
+            depth: depth.unwrap_or(1),
+            sessions: sessions.unwrap_or(1),
+            random: !sequential,
+            durable: *durable,
+        }))
+    }
+}
+
+/// Longer requests are cut into such by our initiator, and mean nothing for the path.
+const BLOCK_MAX: u32 = 16 << 20;
+
+/// A bar or lines on standard error, or nothing.
+pub(crate) enum Progress {
+    /// A bar.
+    Bar(ProgressBar),
+    /// Lines, and how far it is.
+    Lines(Box<RefCell<(terminal::Lines, Moment)>>),
+    /// Nothing is shown.
+    Nothing,
+}
+
+impl Progress {
+    /// Shown in this way.
+    pub(crate) fn shown(kind: ProgressKind) -> Progress {
+        let lines =
+            |form| Progress::Lines(Box::new(RefCell::new((terminal::lines(form), Moment::default()))));
+        match kind {
+            ProgressKind::Bar => {
+                let bar = ProgressBar::new(1);
+                let style = ProgressStyle::with_template("{msg} {wide_bar} {percent} %");
+                bar.set_style(style.expect("a template with known keys"));
+                bar.enable_steady_tick(Duration::from_millis(500));
+                Progress::Bar(bar)
+            }
+            ProgressKind::Plain => lines(Form::Plain),
+            ProgressKind::Json => lines(Form::Json),
+            ProgressKind::None => Progress::Nothing,
+        }
+    }
+}
+
+impl diagnose::measure::Progress for Progress {
+    fn of(&self, steps: usize) {
+        match self {
+            Progress::Bar(bar) => bar.set_length(steps as u64),
+            Progress::Lines(lines) => lines.borrow_mut().1.steps_max = Some(steps as u64),
+            Progress::Nothing => {}
+        }
+    }
+
+    fn begins(&self, what: &str) {
+        match self {
+            Progress::Bar(bar) => bar.set_message(what.to_owned()),
+            Progress::Lines(lines) => {
+                let (lines, moment) = &mut *lines.borrow_mut();
+                moment.doing = what.to_owned();
+                moment.step = Some(moment.step.map_or(1, |step| step + 1));
+                lines.at(Instant::now(), || moment.clone());
+            }
+            Progress::Nothing => {}
+        }
+    }
+
+    fn ended(&self) {
+        if let Progress::Bar(bar) = self {
+            bar.inc(1);
+        }
+    }
+}
+
+/// What is to be seen afterwards is the result.
+impl Drop for Progress {
+    fn drop(&mut self) {
+        if let Progress::Bar(bar) = self {
+            bar.finish_and_clear();
+        }
+    }
+}
+
+/// Where a diagnosis goes.
+#[derive(clap::Args, Debug)]
+#[command(next_help_heading = "Output")]
+struct ShowOptions {
+    /// Print everything as JSON
+    #[arg(long)]
+    json: bool,
+    /// Form of the progress [default: a bar on a terminal, else a line every five seconds]
+    #[arg(long, value_name = "HOW")]
+    progress: Option<ProgressKind>,
+    /// Also write a report there: report.html, report.md and diagnosis.json
+    #[arg(long, value_name = "DIR")]
+    out: Option<PathBuf>,
+    /// End with exit code 13 if something holds the path back, and with 1 if it is slow and nothing tells why
+    #[arg(long)]
+    check: bool,
+    /// Tell nothing here.
+    #[arg(skip)]
+    quiet: bool,
+}
+
+/// Where a diagnosis is told, found to be possible before anything is measured.
+struct Stage<'a> {
+    options: &'a ShowOptions,
+    folder: Option<Folder>,
+    begun: String,
+}
+
+impl ShowOptions {
+    /// On the terminal, if it is not to be quiet, and as a report there.
+    fn report(out: PathBuf, quiet: bool) -> ShowOptions {
+        ShowOptions { json: false, progress: None, out: Some(out), check: false, quiet }
+    }
+}
+
+impl<'a> Stage<'a> {
+    /// Makes the directory, if there is to be one: `make` says whether what is in it may be replaced.
+    fn new(
+        options: &'a ShowOptions,
+        make: fn(&Path) -> Result<Folder, Failure>,
+    ) -> Result<Stage<'a>, Failure> {
+        let folder = options.out.as_deref().map(make).transpose()?;
+        Ok(Stage { options, folder, begun: timestamp() })
+    }
+
+    /// Tells it. What was found is shown even if there is no room for the report.
+    fn show(&self, diagnosis: &Diagnosis) -> Result<ExitCode, Failure> {
+        let version = env!("CARGO_PKG_VERSION");
+        let report = DiagnosisReport::new(diagnosis, &self.begun, version);
+        let json = report.json().map_err(Failure::failed)?;
+        let quiet = self.options.quiet;
+        match self.options.json {
+            _ if quiet => {}
+            true => say(&json),
+            false => say(&report.terminal(width())),
+        }
+        if let Some(folder) = &self.folder {
+            folder.write(DIAGNOSIS, json.as_bytes())?;
+            folder.write("report.md", report.markdown().as_bytes())?;
+            folder.write("report.html", report.html().as_bytes())?;
+            if !self.options.json && !quiet {
+                say(&format!("\nreport: {}\n", folder.file("report.html").display()));
+            }
+        }
+        if self.options.check { check(diagnosis) } else { Ok(ExitCode::SUCCESS) }
+    }
+}
+
+/// A path that nobody understands is no success: whoever asks in a script must not be told that all is well.
+fn check(diagnosis: &Diagnosis) -> Result<ExitCode, Failure> {
+    match diagnosis.verdict {
+        Verdict::Fine { .. } => Ok(ExitCode::SUCCESS),
+        Verdict::HeldBack => Err(Failure::new(FailureKind::HeldBack, verdict(diagnosis))),
+        Verdict::NotKnown { .. } | Verdict::Uncertain { .. } => Err(Failure::failed(verdict(diagnosis))),
+    }
+}

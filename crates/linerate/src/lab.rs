@@ -1,0 +1,130 @@
+//! `linerate lab run`: runs a command in a lab, several hosts on this machine joined by links with rate, delay and loss
+//! (`docs/lab.md`).
+//!
+//! Reading order: [`run`], `run_in_foreground` (the command, its signals and its exit code). The lab itself is the crate `lab`.
+
+use std::fs::File;
+use std::io::Read as _;
+use std::os::unix::process::ExitStatusExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Child, ExitCode, ExitStatus};
+use std::thread;
+
+use bench_runner::client::lab_failure;
+use clap::Args;
+use lab::{Background, Host, Lab, Plan};
+use rustix::process::{Pid, Signal, WaitId, WaitIdOptions};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM};
+use signal_hook::iterator::Signals;
+
+use crate::failure::Failure;
+use crate::output::remark;
+
+#[derive(Debug, Args)]
+pub(crate) struct RunArguments {
+    /// Plan of the lab, a TOML file
+    plan: PathBuf,
+    /// Host that the command runs in [default: the first of the plan]
+    #[arg(long, value_name = "NAME")]
+    host: Option<String>,
+    /// Print the hosts with their addresses and settings, before the command
+    #[arg(long)]
+    show: bool,
+    /// Print what each link carried and dropped, after the command
+    #[arg(long)]
+    counts: bool,
+    /// Command and its arguments
+    #[arg(last = true, required = true, value_name = "COMMAND")]
+    command: Vec<String>,
+}
+
+/// Builds the lab and runs the command.
+pub(crate) fn run(arguments: &RunArguments) -> Result<ExitCode, Failure> {
+    let plan = read(&arguments.plan)?;
+    // Users' own namespaces do for a lab where root is not at hand. If there are none either, building says what is
+    // missing.
+    let _ = host::namespace::become_root();
+    let lab = Lab::build(&plan).map_err(lab_failure)?;
+    let at = match &arguments.host {
+        Some(name) => lab.host(name).map_err(lab_failure)?,
+        None => &lab.hosts()[0], // a plan has a host, or is refused
+    };
+    if arguments.show {
+        lab.hosts().iter().for_each(remark);
+    }
+    let background = Background::start(&lab).map_err(lab_failure)?;
+    let outcome = run_in_foreground(at, &arguments.command);
+    drop(background);
+    if arguments.counts {
+        lab.links().iter().for_each(remark);
+    }
+    outcome
+}
+
+fn read(path: &Path) -> Result<Plan, Failure> {
+    let shown = path.display();
+    let cannot =
+        |error: std::io::Error| Failure::refused(format_args!("cannot read the plan {shown}: {error}"));
+    let mut text = String::new();
+    // A byte more than a plan may have, so that a device without end is no trouble.
+    File::open(path)
+        .and_then(|file| file.take(PLAN_BYTES_MAX + 1).read_to_string(&mut text))
+        .map_err(cannot)?;
+    Plan::parse(&text).map_err(|error| Failure::refused(format_args!("{shown}:{error}")))
+}
+
+const PLAN_BYTES_MAX: u64 = 1 << 20;
+
+/// Runs the command to its end. Its exit code becomes ours; as a shell has it, 128 and the signal's number if a signal
+/// ended it.
+fn run_in_foreground(host: &Host, command: &[String]) -> Result<ExitCode, Failure> {
+    let [program, arguments @ ..] = command else { return Ok(ExitCode::SUCCESS) };
+    // Before it starts: a signal that comes in between is passed on as soon as there is somebody to get it.
+    let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP, SIGQUIT]).map_err(Failure::failed)?;
+    let child = host.start(program, |command| {
+        command.args(arguments);
+    });
+    let mut child = child.map_err(|error| {
+        Failure::refused(format_args!("cannot run {program} in {}: {error}", host.name()))
+    })?;
+    let handle = signals.handle();
+    let pid = Pid::from_child(&child);
+    thread::scope(|scope| {
+        scope.spawn(move || signals.forever().for_each(|signal| pass_on(signal, pid)));
+        wait_for_end(&child);
+        handle.close();
+    });
+    child.wait().map(exit_code).map_err(Failure::failed)
+}
+
+/// Until it has ended, but its number is not yet anybody else's: signals may still be on their way to it.
+fn wait_for_end(child: &Child) {
+    let pid = Pid::from_child(child);
+    let options = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT;
+    let interrupted =
+        || rustix::process::waitid(WaitId::Pid(pid), options).err() == Some(rustix::io::Errno::INTR);
+    while interrupted() {}
+}
+
+fn pass_on(signal: i32, pid: Pid) {
+    // The terminal has sent these to all of its foreground, the command included: once is enough.
+    if [SIGINT, SIGQUIT].contains(&signal) && is_in_foreground() {
+        return;
+    }
+    if let Some(signal) = Signal::from_named_raw(signal) {
+        // It may have ended just now.
+        let _ = rustix::process::kill_process(pid, signal);
+    }
+}
+
+fn is_in_foreground() -> bool {
+    let foreground =
+        File::open("/dev/tty").ok().and_then(|terminal| rustix::termios::tcgetpgrp(terminal).ok());
+    foreground == Some(rustix::process::getpgrp())
+}
+
+fn exit_code(status: ExitStatus) -> ExitCode {
+    let code = status.code().or_else(|| status.signal().map(|signal| 128 + signal));
+    // Exit codes have eight bits, and signals are fewer than 65.
+    ExitCode::from(code.unwrap_or(1) as u8)
+}

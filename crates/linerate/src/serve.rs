@@ -1,0 +1,243 @@
+//! `linerate serve`: reads the configuration, says what `daemon` serves of it, and runs it until a signal comes.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+use std::{env, process, thread};
+
+use daemon::config::Log;
+use daemon::{
+    Checked, Config, Desired, Gather, Listen, Live, NamedSpec, Poll, ReloadOptions, Supervisor, announce,
+};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
+
+use crate::failure::Failure;
+use crate::output::{remark, say};
+
+/// Serves until a signal ends it.
+pub(crate) fn run(arguments: &ServeArguments, log: &Log) -> Result<(), Failure> {
+    let desired = arguments.desired().or_usual();
+    let config = desired.safe_config()?;
+    if arguments.check {
+        return check(&config, log);
+    }
+    crate::log::begin(log, &config.log)?;
+    let mut server = daemon::start(desired, config)?;
+    let announcement =
+        if arguments.quiet { announce::READY.to_owned() } else { server.live().announcement() };
+    on_signals(Arc::clone(server.live()))?;
+    server.open()?;
+    say(&announcement);
+    supervise(server.live())?;
+    server.join()
+}
+
+/// Says what would be served, or all that is wrong.
+fn check(config: &Config, log: &Log) -> Result<(), Failure> {
+    let not_logged = crate::log::begin(log, &config.log).err();
+    let Checked { mut mistakes, notes } = daemon::check(config);
+    mistakes.extend(not_logged.map(|failure| failure.to_string()));
+    notes.iter().for_each(|note| remark(format_args!("note: {note}")));
+    match mistakes.is_empty() {
+        true => say(&announce::summary(config)),
+        false => return Err(Failure::refused(mistakes.join("\n"))),
+    }
+    Ok(())
+}
+
+/// Tells the service manager, if there is one. One that cannot be told ends no server.
+fn supervise(live: &Arc<Live>) -> Result<(), Failure> {
+    match Supervisor::from_environment(|name| env::var_os(name), process::id()) {
+        Ok(Some(supervisor)) => live.supervise(supervisor),
+        Ok(None) => Ok(()),
+        Err(error) => {
+            tracing::warn!(%error, "the service manager will not be told how the server goes");
+            Ok(())
+        }
+    }
+}
+
+#[derive(Clone, Debug, Default, clap::Args)]
+pub(crate) struct ServeArguments {
+    /// Configuration file (TOML): see linerate.toml(5), or docs/serve.md
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+    /// Volume such as vm1=file:/data/vm1.img?size=50GiB or test=ram:1GiB, as LUN 0 of the target
+    /// iqn.2026-01.io.linerate:NAME, for any initiator; repeatable, and adds to those of the file
+    #[arg(long = "volume", value_name = "NAME=VOLUME")]
+    volumes: Vec<NamedSpec>,
+    /// Address to listen on, such as 0.0.0.0:3260, [::]:3260, nbd://0.0.0.0:10809 or, for a Unix socket,
+    /// nbd+unix:///run/nbd.sock; repeatable, and replaces those of the file for the same protocol; nbd:// exports the
+    /// volumes of --volume by NBD [default: 127.0.0.1:3260]
+    #[arg(long, value_name = "[PROTOCOL://]ADDR:PORT")]
+    listen: Vec<Listen>,
+    /// Directory for identities and reservations of volumes [default: /var/lib/linerate for root,
+    /// $XDG_STATE_HOME/linerate for others]
+    #[arg(long, value_name = "DIR")]
+    state: Option<PathBuf>,
+    /// Control socket, for `linerate server` [default: control.sock in the state directory]
+    #[arg(long, value_name = "SOCKET")]
+    control: Option<PathBuf>,
+    /// Reactor threads [default: one for each CPU]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
+    reactors: Option<u16>,
+    /// TCP congestion control of all listeners, such as cubic [default: the system's]
+    #[arg(long, value_name = "NAME")]
+    congestion: Option<String>,
+    /// Busy-poll time of a reactor in microseconds: 0 sleeps at once, `always` never sleeps and uses a whole CPU [default:
+    /// 50]
+    #[arg(long, value_name = "N", value_parser = Poll::of_microseconds)]
+    poll_us: Option<Poll>,
+    /// Sleep after work, in microseconds, so that commands which arrive meanwhile are answered together: less CPU time
+    /// for each, and that much more latency [default: 0]
+    #[arg(long, value_name = "N", value_parser = Gather::of_microseconds)]
+    gather_us: Option<Gather>,
+    /// Engine for files: uring (io_uring), threads, or auto for the first of them that works [default: auto]
+    #[arg(long, value_name = "auto|uring|threads")]
+    io_engine: Option<host::IoEngine>,
+    /// Try everything that a start needs, print what would be served or every mistake found, and exit: open volumes for
+    /// reading, bind addresses, check file modes; nothing is changed
+    #[arg(long)]
+    check: bool,
+    /// Print only `ready` after the start
+    #[arg(long, short)]
+    quiet: bool,
+}
+
+impl ServeArguments {
+    /// What they ask for.
+    fn desired(&self) -> Desired {
+        let arguments = self.clone();
+        Desired {
+            path: arguments.config,
+            volumes: arguments.volumes,
+            listen: arguments.listen,
+            state: arguments.state,
+            control: arguments.control,
+            reactors: arguments.reactors,
+            congestion: arguments.congestion,
+            poll: arguments.poll_us,
+            gather: arguments.gather_us,
+            io_engine: arguments.io_engine,
+            ..Desired::default()
+        }
+    }
+}
+
+/// For commands in flight, after initiators have been asked to log out.
+const GRACE: Duration = Duration::from_secs(5);
+/// Whatever hangs, the process is gone by then: what is promised is 10 s.
+const LIMIT: Duration = Duration::from_millis(9500);
+/// A volume that could not be flushed has been recorded by then, with a margin for a busy machine.
+const _: () = assert!(
+    GRACE.as_millis() + daemon::AFTER_GRACE.as_millis() + 500 <= LIMIT.as_millis(),
+    "the process would end before a loss is recorded"
+);
+
+/// Waits for signals on a thread of its own.
+fn on_signals(live: Arc<Live>) -> Result<(), Failure> {
+    let mut signals = Signals::new([SIGTERM, SIGINT, SIGHUP]).map_err(Failure::failed)?;
+    let watch = move || {
+        let mut is_asked_to_end = false;
+        for signal in signals.forever() {
+            match (signal, is_asked_to_end) {
+                // On a thread of its own: whoever wants the server to end does not wait for it.
+                (SIGHUP, false) => reload(&live),
+                (SIGHUP, true) => {}
+                (_, false) => {
+                    is_asked_to_end = true;
+                    live.shutdown(GRACE);
+                    give_up_later();
+                }
+                (_, true) => die("asked to end twice: commands in flight are lost"),
+            }
+        }
+    };
+    thread::Builder::new().name("signals".to_owned()).spawn(watch).map(drop).map_err(Failure::failed)
+}
+
+/// What is in use is not taken away: nobody is there to say that it is meant.
+fn reload(live: &Arc<Live>) {
+    let live = Arc::clone(live);
+    // The audit has how it went.
+    let work = move || drop(live.reload(ReloadOptions::default(), "SIGHUP"));
+    if let Err(error) = thread::Builder::new().name("reload".to_owned()).spawn(work) {
+        tracing::error!(%error, "no thread to be had to read the configuration again");
+    }
+}
+
+fn give_up_later() {
+    let wait = || {
+        thread::sleep(LIMIT);
+        die("a volume does not let go: commands in flight are lost");
+    };
+    if let Err(error) = thread::Builder::new().name("limit".to_owned()).spawn(wait) {
+        tracing::warn!(%error, "nothing limits the time of this shutdown");
+    }
+}
+
+fn die(why: &str) -> ! {
+    tracing::error!("{why}");
+    process::exit(1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::Parser;
+    use daemon::Config;
+
+    #[derive(Debug, Parser)]
+    struct Line {
+        #[command(flatten)]
+        serve: ServeArguments,
+    }
+
+    fn config(line: &[&str]) -> Result<Config, String> {
+        let line = std::iter::once("serve").chain(line.iter().copied());
+        let line = Line::try_parse_from(line).map_err(|error| error.to_string())?;
+        line.serve.desired().or_usual().safe_config().map_err(|failure| failure.to_string())
+    }
+
+    #[test]
+    fn every_option_is_handed_on() {
+        let config = config(&[
+            "--volume=a=ram:1MiB",
+            "--listen=[::1]:2",
+            "--state=/s",
+            "--control=/c",
+            "--reactors=3",
+            "--congestion=reno",
+            "--poll-us=7",
+            "--gather-us=8",
+            "--io-engine=threads",
+        ]);
+        let config = config.expect("nothing wrong");
+        assert_eq!(config.volumes[0].name.as_str(), "a");
+        let (_, portal) = config.portals().next().expect("a portal");
+        assert_eq!(portal.listen.to_string(), "[::1]:2");
+        assert_eq!(portal.stream.congestion.as_deref(), Some("reno"));
+        assert_eq!((config.state, config.control), (Some("/s".into()), Some("/c".into())));
+        let microseconds = [config.poll, config.gather].map(|time| time.map(|time| time.as_micros()));
+        assert_eq!((config.reactors, microseconds), (Some(3), [Some(7), Some(8)]));
+        assert_eq!(config.io_engine, Some(host::IoEngine::Threads));
+    }
+
+    #[test]
+    fn mistakes_name_the_remedy() {
+        for (line, says) in [
+            (&["--volume", "ram:1GiB"][..], "a name, `=` and a specification"),
+            (&["--volume", "vm1=ram:1gib"], "write 1GiB"),
+            (&["--volume", "VM1=ram:1GiB"], "write `vm1`"),
+            (&["--listen", "::1"], "write [::1]:3260"),
+            (&["--reactors", "0"], "1..=1024"),
+            (&["--io-engine", "magic"], "auto, uring and threads"),
+            (&["--config", "/nonexistent.toml"], "cannot read the configuration /nonexistent.toml"),
+            (&["--volume", "a=ram:1MiB", "--volume", "a=ram:1MiB"], "two volumes named a"),
+        ] {
+            let error = config(line).expect_err("a mistake");
+            assert!(error.contains(says), "{line:?}: {error}");
+        }
+    }
+}

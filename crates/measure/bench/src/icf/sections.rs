@@ -1,0 +1,718 @@
+//! The sections of a configuration file, and the lines that they are made of: MANAGER LIST (machines and their workers), TEST SETUP,
+//! ACCESS SPECIFICATIONS.
+
+use derive_more::{Display, Error};
+
+use crate::plan::{Access, Align, Percent, Span};
+
+/// A machine with workers.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Manager {
+    /// Its name.
+    pub name: String,
+    /// Those that use disks.
+    pub workers: Vec<Worker>,
+}
+
+/// A thread that uses disks.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Worker {
+    /// Its name.
+    pub name: String,
+    /// Requests at once on each of its disks.
+    pub depth: u32,
+    /// Transactions per connection, if the connection rate is tested.
+    pub drain_after: Option<u32>,
+    /// Where its random numbers come from, if they are to be the same each time.
+    pub seed: Option<u64>,
+    /// The part of each disk that it uses.
+    pub span: Span,
+    /// The access specifications that it runs, one test after the other; `None` is Iometer's Idle.
+    pub specs: Vec<Option<usize>>,
+    /// The disks that it uses.
+    pub targets: Vec<String>,
+}
+
+const MANAGERS_MAX: usize = 256;
+const WORKERS_MAX: usize = 1024;
+const SPECS_OF_WORKER_MAX: usize = 4096;
+const TARGETS_MAX: usize = 1024;
+
+/// What the file said until here.
+pub(super) struct Known<'a> {
+    pub(super) specs: &'a [AccessSpec],
+    pub(super) notes: &'a mut Vec<String>,
+}
+
+pub(super) fn read_managers(lines: &mut Lines<'_>, known: &mut Known<'_>) -> Result<Vec<Manager>, IcfError> {
+    let mut managers: Vec<Manager> = Vec::new();
+    loop {
+        let key = lines.expect("a manager, or 'END manager list,")?;
+        if key.is_key("END manager list") {
+            return Ok(managers);
+        }
+        if !key.is_key_like("Manager ID") {
+            return Err(unknown(key, "MANAGER LIST"));
+        }
+        let heading = lines.value();
+        let (_, name) = heading
+            .text
+            .split_once(',')
+            .ok_or_else(|| heading.error("expected the number of a manager, a comma and its name"))?;
+        let name = checked_name(heading, name.trim())?;
+        managers.push(Manager { name, workers: workers(lines, known)? });
+        let workers = managers.iter().map(|manager| manager.workers.len()).sum::<usize>();
+        if managers.len() > MANAGERS_MAX || workers > WORKERS_MAX {
+            return Err(heading.error(format!("more than {MANAGERS_MAX} managers or {WORKERS_MAX} workers")));
+        }
+    }
+}
+
+fn workers(lines: &mut Lines<'_>, known: &mut Known<'_>) -> Result<Vec<Worker>, IcfError> {
+    let mut workers = Vec::new();
+    loop {
+        let key = lines.expect("a worker, or 'End manager,")?;
+        match key {
+            key if key.is_key("End manager") => return Ok(workers),
+            // Where it is: the machine that is measured from is chosen here, by agents.
+            key if key.is_key("Manager network address") => {
+                lines.value();
+            }
+            key if key.is_key("Worker") => {
+                let heading = lines.value();
+                let name = checked_name(heading, heading.text)?;
+                workers.extend(worker(lines, name, known)?);
+            }
+            key => return Err(unknown(key, "a manager")),
+        }
+    }
+}
+
+/// A worker; `None` if it measures a network.
+fn worker(lines: &mut Lines<'_>, name: String, known: &mut Known<'_>) -> Result<Option<Worker>, IcfError> {
+    let mut worker = Worker {
+        name,
+        depth: 1,
+        drain_after: None,
+        seed: None,
+        span: Span::default(),
+        specs: Vec::new(),
+        targets: Vec::new(),
+    };
+    let mut is_disk = true;
+    loop {
+        let key = lines.expect("a key of a worker, or 'End worker,")?;
+        match key {
+            key if key.is_key("End worker") => break,
+            key if key.is_key("Worker type") => is_disk = is_disk_worker(lines.value())?,
+            key if key.is_key("Default target settings for worker") => settings(lines, &mut worker, known)?,
+            key if key.is_key("Assigned access specs") => worker.specs = assigned(lines, known)?,
+            key if key.is_key("Target assignments") => worker.targets = targets(lines)?,
+            key => return Err(unknown(key, "a worker")),
+        }
+    }
+    if !is_disk {
+        known
+            .notes
+            .push(format!("{} is a network worker, measures no storage, and is left out.", worker.name));
+    }
+    Ok(is_disk.then_some(worker))
+}
+
+fn is_disk_worker(value: Line<'_>) -> Result<bool, IcfError> {
+    let first = value.words().next().unwrap_or(value);
+    match first.text.to_ascii_uppercase().as_str() {
+        "DISK" => Ok(true),
+        "NETWORK" => Ok(false),
+        other => Err(first.error(format!("the worker type: expected DISK or NETWORK, found `{other}`"))),
+    }
+}
+
+fn settings(lines: &mut Lines<'_>, worker: &mut Worker, known: &mut Known<'_>) -> Result<(), IcfError> {
+    loop {
+        let key = lines.expect("a setting, or 'End default target settings for worker,")?;
+        match key {
+            key if key.is_key("End default target settings for worker") => return Ok(()),
+            key if key.is_key_like("Number of outstanding IOs") => queue(lines.value(), worker, known.notes)?,
+            key if key.is_key_like("Disk maximum size") => disk(lines.value(), worker, known.notes)?,
+            // Of network workers, which are left out and said to be.
+            key if key.is_key("Local network interface") || key.is_key("VI outstanding IOs") => {
+                lines.value();
+            }
+            key => return Err(unknown(key, "the settings of a worker")),
+        }
+    }
+}
+
+/// Outstanding I/Os, test connection rate, transactions per connection, and in newer files a fixed seed.
+fn queue(value: Line<'_>, worker: &mut Worker, notes: &mut Vec<String>) -> Result<(), IcfError> {
+    let words: Vec<Line<'_>> = value.words().collect();
+    let [depth, rate, transactions, seed @ ..] = words.as_slice() else {
+        return Err(
+            value.error("expected outstanding I/Os, ENABLED or DISABLED, and transactions per connection")
+        );
+    };
+    // Within these ranges.
+    worker.depth = depth.whole("outstanding I/Os", 1..=65_536)? as u32;
+    let transactions = transactions.whole("transactions per connection", 0..=1_000_000)? as u32;
+    worker.drain_after = match (rate.enabled("test connection rate")?, transactions) {
+        (true, 0) => {
+            notes.push(format!(
+                "{} only opens and closes its disk (0 transactions); here it makes requests.",
+                worker.name
+            ));
+            None
+        }
+        (true, transactions) => Some(transactions),
+        (false, _) => None,
+    };
+    worker.seed = match seed {
+        [] => None,
+        [fixed, number] => {
+            let number = number.whole("the fixed seed", 0..=u64::MAX)?;
+            fixed.enabled("use fixed seed")?.then_some(number)
+        }
+        _ => return Err(value.error("expected ENABLED or DISABLED and a number for the fixed seed")),
+    };
+    Ok(())
+}
+
+/// Sectors that are used (0: all of them), the first of them, and in newer files what is written.
+fn disk(value: Line<'_>, worker: &mut Worker, notes: &mut Vec<String>) -> Result<(), IcfError> {
+    const SECTORS: std::ops::RangeInclusive<u64> = 0..=1 << 44;
+    let words: Vec<Line<'_>> = value.words().collect();
+    let (size, start, pattern) = match words.as_slice() {
+        [size, start] => (size, start, None),
+        [size, start, pattern] => (size, start, Some(pattern)),
+        _ => return Err(value.error("expected the disk's maximum size and the starting sector")),
+    };
+    let sectors = size.whole("the maximum size", SECTORS)?;
+    worker.span = Span {
+        start_bytes: start.whole("the starting sector", SECTORS)? * SECTOR_BYTES,
+        bytes: (sectors > 0).then_some(sectors * SECTOR_BYTES),
+    };
+    if let Some(pattern) = pattern {
+        let what = match pattern.whole("the data pattern", 0..=2)? {
+            0 => "the same bytes again and again",
+            1 => "pseudo-random bytes",
+            _ => return Ok(()),
+        };
+        let note =
+            format!("Iometer wrote {what}; here random numbers are written, which nothing can compress.");
+        if !notes.contains(&note) {
+            notes.push(note);
+        }
+    }
+    Ok(())
+}
+
+fn assigned(lines: &mut Lines<'_>, known: &Known<'_>) -> Result<Vec<Option<usize>>, IcfError> {
+    let mut assigned = Vec::new();
+    loop {
+        let line = lines.expect("an access specification's name, or 'End assigned access specs,")?;
+        if line.is_key("End assigned access specs") {
+            return Ok(assigned);
+        }
+        let index = known.specs.iter().position(|spec| spec.name.eq_ignore_ascii_case(line.text));
+        match index {
+            Some(index) => assigned.push(Some(index)),
+            None if line.text.eq_ignore_ascii_case("Idle") => assigned.push(None),
+            None => {
+                return Err(
+                    line.error(format!("there is no access specification `{}` in this file", line.text))
+                );
+            }
+        }
+        if assigned.len() > SPECS_OF_WORKER_MAX {
+            return Err(
+                line.error(format!("more than {SPECS_OF_WORKER_MAX} access specifications for one worker"))
+            );
+        }
+    }
+}
+
+fn targets(lines: &mut Lines<'_>) -> Result<Vec<String>, IcfError> {
+    let mut targets = Vec::new();
+    loop {
+        let key = lines.expect("a target, or 'End target assignments,")?;
+        match key {
+            key if key.is_key("End target assignments") => return Ok(targets),
+            key if key.is_key("Target") => {
+                let name = lines.value();
+                targets.push(checked_name(name, name.text)?);
+                if targets.len() > TARGETS_MAX {
+                    return Err(name.error(format!("more than {TARGETS_MAX} targets for one worker")));
+                }
+            }
+            key if key.is_key("Target type") || key.is_key_like("Target manager ID") => {
+                lines.value();
+            }
+            key if key.is_key("End target") => {}
+            key => return Err(unknown(key, "the target assignments")),
+        }
+    }
+}
+
+/// What TEST SETUP says.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct TestSetup {
+    /// Its description.
+    pub description: String,
+    /// How long each test takes, in seconds.
+    pub run_s: u32,
+    /// How long it runs before anything is counted, in seconds.
+    pub ramp_up_s: u32,
+    /// What is stepped through.
+    pub cycling: Cycling,
+    /// Numbers of workers, if they are stepped through.
+    pub workers: Steps,
+    /// Requests at once, if they are stepped through.
+    pub depths: Steps,
+}
+
+/// What is stepped through from test to test.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Cycling {
+    /// Nothing.
+    #[default]
+    Normal,
+    /// The number of workers of each manager.
+    Workers,
+    /// The requests at once of each worker.
+    OutstandingIos,
+    /// The number of disks, by one of Iometer's rules; which disks there are is not said here.
+    Targets(Option<&'static Cycling>),
+}
+
+/// Numbers to step through: a first, a last (where there is one), and how to come from one to the next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Steps {
+    /// The first.
+    pub start: u32,
+    /// None is above this.
+    pub end: u32,
+    /// What is added, or multiplied with.
+    pub step: u32,
+    /// Whether it is multiplied.
+    pub exponential: bool,
+}
+
+impl Default for Steps {
+    fn default() -> Steps {
+        Steps { start: 1, end: 32, step: 2, exponential: true }
+    }
+}
+
+impl Steps {
+    /// The numbers, up to `most` as well. A step of 1 is always added: multiplied, it would never end.
+    pub fn numbers(&self, most: u32) -> Vec<u32> {
+        let end = self.end.min(most);
+        let exponential = self.exponential && self.step > 1;
+        let next = |number: &u32| match exponential {
+            true => number.checked_mul(self.step),
+            false => number.checked_add(self.step),
+        };
+        std::iter::successors(Some(self.start), next).take_while(|number| *number <= end).collect()
+    }
+}
+
+pub(super) fn read_setup(lines: &mut Lines<'_>, notes: &mut Vec<String>) -> Result<TestSetup, IcfError> {
+    let mut setup = TestSetup::default();
+    let mut run_time = None;
+    loop {
+        let key = lines.expect("a key of TEST SETUP, or 'END test setup,")?;
+        let value = match key {
+            end if end.is_key("END test setup") => break,
+            value if value.key().is_none() => {
+                return Err(value.error(format!("expected a key of TEST SETUP, found `{}`", value.text)));
+            }
+            _ => lines.value(),
+        };
+        match key {
+            key if key.is_key("Test Description") => setup.description = value.text.to_owned(),
+            key if key.is_key("Run Time") => {
+                setup.run_s = run_s(value)?;
+                run_time = Some(value);
+            }
+            key if key.is_key_like("Ramp Up Time") => {
+                setup.ramp_up_s = value.whole("the ramp-up time", 0..=86_400)? as u32;
+            }
+            key if key.is_key("Worker Cycling") => setup.workers = steps(value, false)?,
+            key if key.is_key("Queue Depth Cycling") => setup.depths = steps(value, true)?,
+            key if key.is_key("Test Type") => setup.cycling = cycling(value)?,
+            // How many workers a manager begins with, before MANAGER LIST says which there are.
+            key if key.is_key_like("Default Disk Workers") || key.is_key("Default Workers to Spawn") => {
+                workers_to_spawn(value, notes);
+            }
+            key if key.is_key_like("Default Network Workers") => {
+                if !["", "0"].contains(&value.text) {
+                    notes.push("Network workers measure no storage, and are left out.".to_owned());
+                }
+            }
+            // Which disks are added next, where disks are stepped through, which `cycling` refuses; and what is stored.
+            key if key.is_key("Disk Cycling") || key.is_key("Target Cycling") => {
+                steps(value, false)?;
+            }
+            key if key.is_key("Record Results") => {}
+            key => return Err(unknown(key, "TEST SETUP")),
+        }
+    }
+    match (setup.run_s, run_time) {
+        (0, Some(value)) => {
+            Err(value.error("a run time of 0 is \"until somebody stops it\"; write how long each test takes"))
+        }
+        (0, None) => Ok(TestSetup { run_s: RUN_S, ..setup }),
+        _ => Ok(setup),
+    }
+}
+
+/// Where a file says nothing: as long as document 001 measured.
+pub(super) const RUN_S: u32 = 120;
+
+pub(super) fn unknown(key: Line<'_>, section: &str) -> IcfError {
+    key.error(format!("{section} has no key `{}`", key.key().unwrap_or(key.text)))
+}
+
+fn run_s(value: Line<'_>) -> Result<u32, IcfError> {
+    let parts: Vec<Line<'_>> = value.words().collect();
+    let [hours, minutes, seconds] = parts.as_slice() else {
+        return Err(value.error("the run time: expected hours, minutes and seconds, such as 0 2 0"));
+    };
+    let seconds = hours.whole("hours", 0..=168)? * 3600
+        + minutes.whole("minutes", 0..=10_000)? * 60
+        + seconds.whole("seconds", 0..=604_800)?;
+    // At most a week, two and a week's seconds: far below 2^32.
+    Ok(seconds as u32)
+}
+
+fn steps(value: Line<'_>, has_end: bool) -> Result<Steps, IcfError> {
+    const NUMBERS: std::ops::RangeInclusive<u64> = 1..=65_536;
+    let words: Vec<Line<'_>> = value.words().collect();
+    let (start, end, step, kind) = match (words.as_slice(), has_end) {
+        ([start, end, step, kind], true) => (start, Some(end), step, kind),
+        ([start, step, kind], false) => (start, None, step, kind),
+        (_, true) => {
+            return Err(value.error(
+                "expected a start, an end, a step and LINEAR or EXPONENTIAL, such as 1 32 2 EXPONENTIAL",
+            ));
+        }
+        (_, false) => {
+            return Err(value.error("expected a start, a step and LINEAR or EXPONENTIAL, such as 1 1 LINEAR"));
+        }
+    };
+    let exponential = match kind.text {
+        kind if kind.eq_ignore_ascii_case("LINEAR") || kind == "0" => false,
+        kind if kind.eq_ignore_ascii_case("EXPONENTIAL") || kind == "1" => true,
+        other => return Err(kind.error(format!("expected LINEAR or EXPONENTIAL, found `{other}`"))),
+    };
+    let end = end.map_or(Ok(u64::from(u32::MAX)), |end| end.whole("the end", NUMBERS))?;
+    // Within these ranges.
+    Ok(Steps {
+        start: start.whole("the start", NUMBERS)? as u32,
+        end: end as u32,
+        step: step.whole("the step", NUMBERS)? as u32,
+        exponential,
+    })
+}
+
+fn cycling(value: Line<'_>) -> Result<Cycling, IcfError> {
+    const TYPES: [(&str, Cycling); 8] = [
+        ("NORMAL", Cycling::Normal),
+        ("CYCLE_TARGETS", Cycling::Targets(None)),
+        ("CYCLE_WORKERS", Cycling::Workers),
+        ("INCREMENT_TARGETS_PARALLEL", Cycling::Targets(None)),
+        ("INCREMENT_TARGETS_SERIAL", Cycling::Targets(None)),
+        ("CYCLE_WORKERS_AND_TARGETS", Cycling::Targets(Some(&Cycling::Workers))),
+        ("CYCLE_OUTSTANDING_IOS", Cycling::OutstandingIos),
+        ("CYCLE_OUTSTANDING_IOS_AND_TARGETS", Cycling::Targets(Some(&Cycling::OutstandingIos))),
+    ];
+    let known = TYPES.iter().find(|(name, _)| name.eq_ignore_ascii_case(value.text));
+    known.map(|(_, cycling)| *cycling).ok_or_else(|| {
+        let names = TYPES.map(|(name, _)| name).join(", ");
+        value.error(format!("the test type: expected one of {names}, found `{}`", value.text))
+    })
+}
+
+fn workers_to_spawn(value: Line<'_>, notes: &mut Vec<String>) {
+    if !["", "0", "1"].contains(&value.text) {
+        let why = "only those of MANAGER LIST are used";
+        notes.push(format!("{} workers begin by default in Iometer; {why}.", value.text));
+    }
+}
+
+/// An access specification.
+#[derive(Clone, Debug, PartialEq)]
+pub struct AccessSpec {
+    /// Its name.
+    pub name: String,
+    /// Whether disk workers have it that are not told otherwise.
+    pub by_default: bool,
+    /// Its lines; their shares make 100 %.
+    pub lines: Vec<Access>,
+}
+
+/// Iometer's own limits on a specification are 100 lines and a name of 80 letters.
+const LINES_MAX: usize = 100;
+const SPECS_MAX: usize = 4096;
+const NAME_LETTERS_MAX: usize = 100;
+
+/// The longest request: 64 MiB is four times what any initiator here sends as one command.
+const BYTES_MAX: u64 = 64 << 20;
+
+/// Disks of Iometer's time had sectors of this length.
+pub(super) const SECTOR_BYTES: u64 = 512;
+
+pub(super) fn read_specs(
+    lines: &mut Lines<'_>,
+    notes: &mut Vec<String>,
+) -> Result<Vec<AccessSpec>, IcfError> {
+    let mut specs: Vec<AccessSpec> = Vec::new();
+    loop {
+        let key = lines.expect("an access specification, or 'END access specifications,")?;
+        if key.is_key("END access specifications") {
+            return Ok(specs);
+        }
+        if !key.is_key_like("Access specification name") {
+            return Err(unknown(key, "ACCESS SPECIFICATIONS"));
+        }
+        let heading = lines.value();
+        let (name, by_default) = named(heading)?;
+        let lines = access_lines(lines, heading, notes)?;
+        // As in Iometer, a specification stands for an earlier one of its name.
+        specs.retain(|spec| spec.name != name);
+        specs.push(AccessSpec { name, by_default, lines });
+        if specs.len() > SPECS_MAX {
+            return Err(heading.error(format!("more than {SPECS_MAX} access specifications")));
+        }
+    }
+}
+
+/// The name, which may have commas, and to whom it is assigned by default.
+fn named(heading: Line<'_>) -> Result<(String, bool), IcfError> {
+    let wrong = || heading.error("expected a name, a comma, and NONE, ALL, DISK or NET");
+    let (name, assignment) = heading.text.rsplit_once(',').ok_or_else(wrong)?;
+    let by_default = match assignment.trim().to_ascii_uppercase().as_str() {
+        "NONE" | "0" | "NET" | "3" => false,
+        "ALL" | "1" | "DISK" | "2" => true,
+        _ => return Err(wrong()),
+    };
+    Ok((checked_name(heading, name.trim())?, by_default))
+}
+
+/// A name as it may stand in tables and on terminals.
+pub(super) fn checked_name(line: Line<'_>, name: &str) -> Result<String, IcfError> {
+    let good =
+        !name.is_empty() && name.chars().count() <= NAME_LETTERS_MAX && !name.chars().any(char::is_control);
+    match good {
+        true => Ok(name.to_owned()),
+        false => Err(line.error(format!("expected a name of 1 to {NAME_LETTERS_MAX} printable letters"))),
+    }
+}
+
+fn access_lines(
+    lines: &mut Lines<'_>,
+    heading: Line<'_>,
+    notes: &mut Vec<String>,
+) -> Result<Vec<Access>, IcfError> {
+    if lines.peek().is_some_and(|line| line.is_key_like("size")) {
+        lines.next();
+    }
+    let mut accesses = Vec::new();
+    while let Some(line) = lines.peek().filter(|line| line.key().is_none()) {
+        lines.next();
+        accesses.push(access(line, notes)?);
+        if accesses.len() > LINES_MAX {
+            return Err(line.error(format!("an access specification has at most {LINES_MAX} lines")));
+        }
+    }
+    let sum: u32 = accesses.iter().map(|access| u32::from(access.share.get())).sum();
+    match (accesses.len(), sum) {
+        (0, _) => Err(heading.error("this access specification has no lines")),
+        (_, 100) => Ok(accesses),
+        _ => Err(heading
+            .error(format!("the shares (% of size) of this access specification make {sum} %, not 100 %"))),
+    }
+}
+
+fn access(line: Line<'_>, notes: &mut Vec<String>) -> Result<Access, IcfError> {
+    let numbers: Vec<Line<'_>> = line.words().collect();
+    let [size, share, read, random, delay, burst, align, reply] = numbers.as_slice() else {
+        let found = numbers.len();
+        return Err(line.error(format!(
+            "expected 8 numbers (size, % of size, % reads, % random, delay, burst, align, reply), found {found}"
+        )));
+    };
+    let block_bytes = size.whole("the size", SECTOR_BYTES..=BYTES_MAX)?;
+    if !block_bytes.is_multiple_of(SECTOR_BYTES) {
+        return Err(size.error(format!(
+            "the size: expected whole sectors of {SECTOR_BYTES} bytes, found {block_bytes}"
+        )));
+    }
+    let align = match align.whole("the alignment", 0..=BYTES_MAX)? {
+        0 => Align::Block,
+        bytes if bytes.is_multiple_of(SECTOR_BYTES) => Align::Bytes(bytes as u32),
+        bytes => {
+            return Err(align.error(format!(
+                "the alignment: expected whole sectors of {SECTOR_BYTES} bytes, found {bytes}"
+            )));
+        }
+    };
+    if reply.whole("the reply", 0..=u64::from(u32::MAX))? > 0 {
+        let note = "Replies are for network workers, and are left out.".to_owned();
+        if !notes.contains(&note) {
+            notes.push(note);
+        }
+    }
+    Ok(Access {
+        // Within the ranges above and below.
+        block_bytes: block_bytes as u32,
+        share: percent(share, "% of size")?,
+        read: percent(read, "% reads")?,
+        random: percent(random, "% random")?,
+        align,
+        burst: burst.whole("the burst", 1..=1_000_000)? as u32,
+        delay_ms: delay.whole("the delay", 0..=3_600_000)? as u32,
+    })
+}
+
+fn percent(word: &Line<'_>, what: &str) -> Result<Percent, IcfError> {
+    let percent = word.whole(what, 0..=100)?;
+    // The range ends at 100.
+    Ok(u8::try_from(percent).ok().and_then(Percent::new).unwrap_or(Percent::ALL))
+}
+
+/// Where a file is not an Iometer configuration file, or asks for what cannot be done here, and why.
+#[derive(Clone, Debug, PartialEq, Eq, Display, Error)]
+#[display("line {line}, column {column}: {why}")]
+pub struct IcfError {
+    /// Counted from 1.
+    pub line: usize,
+    /// Counted in characters from 1.
+    pub column: usize,
+    /// What is wrong there, and what was expected.
+    pub why: String,
+}
+
+/// A line without the blanks around it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Line<'a> {
+    pub(super) text: &'a str,
+    pub(super) number: usize,
+    /// Of the first letter of `text`.
+    pub(super) column: usize,
+}
+
+impl<'a> Line<'a> {
+    pub(super) fn error(&self, why: impl Into<String>) -> IcfError {
+        IcfError { line: self.number, column: self.column, why: why.into() }
+    }
+
+    /// What a key names, without its apostrophe; `None` for values.
+    pub(super) fn key(&self) -> Option<&'a str> {
+        self.text.strip_prefix('\'').map(str::trim)
+    }
+
+    /// Whether it only describes the columns of the value after it.
+    fn describes(&self) -> bool {
+        self.text.strip_prefix('\'').is_some_and(|rest| rest.starts_with([' ', '\t']))
+    }
+
+    pub(super) fn is_key(&self, name: &str) -> bool {
+        self.key().is_some_and(|key| key.eq_ignore_ascii_case(name))
+    }
+
+    /// Whether it is a key that begins so: names have grown from version to version.
+    pub(super) fn is_key_like(&self, beginning: &str) -> bool {
+        let start = self.key().and_then(|key| key.get(..beginning.len()));
+        start.is_some_and(|start| start.eq_ignore_ascii_case(beginning))
+    }
+
+    /// Its words, between commas and blanks, each with its place.
+    pub(super) fn words(&self) -> impl Iterator<Item = Line<'a>> + use<'a> {
+        let Line { text, number, column } = *self;
+        let words = text.split(|letter: char| letter == ',' || letter.is_whitespace());
+        words.filter(|word| !word.is_empty()).map(move |word| {
+            // Words are parts of the text, and follow each other in it.
+            let before = &text[..word.as_ptr() as usize - text.as_ptr() as usize];
+            Line { text: word, number, column: column + before.chars().count() }
+        })
+    }
+
+    /// A whole number within a range.
+    pub(super) fn whole(&self, what: &str, range: std::ops::RangeInclusive<u64>) -> Result<u64, IcfError> {
+        let (least, most) = (range.start(), range.end());
+        let number = self.text.parse().ok().filter(|number| range.contains(number));
+        let found = if self.text.is_empty() { "nothing".to_owned() } else { format!("`{}`", self.text) };
+        number.ok_or_else(|| {
+            self.error(format!("{what}: expected a whole number from {least} to {most}, found {found}"))
+        })
+    }
+
+    /// ENABLED or DISABLED.
+    pub(super) fn enabled(&self, what: &str) -> Result<bool, IcfError> {
+        match self.text {
+            text if text.eq_ignore_ascii_case("ENABLED") => Ok(true),
+            text if text.eq_ignore_ascii_case("DISABLED") => Ok(false),
+            text => Err(self.error(format!("{what}: expected ENABLED or DISABLED, found `{text}`"))),
+        }
+    }
+}
+
+/// The lines of a file, one after the other. Empty ones are skipped where no value is awaited.
+pub(super) struct Lines<'a> {
+    lines: Vec<Line<'a>>,
+    next: usize,
+}
+
+impl<'a> Lines<'a> {
+    pub(super) fn of(text: &'a str) -> Lines<'a> {
+        let line = |(index, line): (usize, &'a str)| {
+            let start = line.trim_start();
+            let column = 1 + line[..line.len() - start.len()].chars().count();
+            Line { text: start.trim_end(), number: index + 1, column }
+        };
+        Lines { lines: text.lines().enumerate().map(line).collect(), next: 0 }
+    }
+
+    /// The next line that is not empty.
+    pub(super) fn next(&mut self) -> Option<Line<'a>> {
+        loop {
+            let line = *self.lines.get(self.next)?;
+            self.next += 1;
+            if !line.text.is_empty() {
+                return Some(line);
+            }
+        }
+    }
+
+    /// The same without going on.
+    pub(super) fn peek(&self) -> Option<Line<'a>> {
+        self.lines[self.next..].iter().find(|line| !line.text.is_empty()).copied()
+    }
+
+    /// The next line, which must be there; `expected` says what it should be.
+    pub(super) fn expect(&mut self, expected: &str) -> Result<Line<'a>, IcfError> {
+        let end = self.end();
+        self.next().ok_or_else(|| end.error(format!("the file ends where {expected} was expected")))
+    }
+
+    /// The value of the key before: the next line that is none that describes columns. It is empty, and stands where it
+    /// should, if a key follows at once.
+    pub(super) fn value(&mut self) -> Line<'a> {
+        while self.lines.get(self.next).is_some_and(Line::describes) {
+            self.next += 1;
+        }
+        match self.lines.get(self.next) {
+            Some(line) if line.key().is_none() => {
+                self.next += 1;
+                *line
+            }
+            Some(key) => Line { text: "", ..*key },
+            None => self.end(),
+        }
+    }
+
+    fn end(&self) -> Line<'a> {
+        Line { text: "", number: self.lines.len() + 1, column: 1 }
+    }
+}

@@ -1,0 +1,261 @@
+//! The clients that carry out a cell together: threads of this process, or agents on other machines.
+
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use backends::Failure;
+use bench::Go;
+use bench::plan::{Cell, Span, Stop};
+use bench::record::Sample;
+use reactor::{Receiver, mailbox};
+
+use crate::client::{Client, ClientOptions, Report, RoleResult, Site, StopFlag, Task};
+use crate::client_paths::{Source, StoragePaths};
+use crate::storage::purge;
+use crate::view::{Purged, Silence, TOLD_EVERY, awaited};
+
+/// Clients that begin and end together.
+// The conductor and its crew run on one thread, so their futures need not be Send.
+#[allow(async_fn_in_trait)]
+pub trait Crew {
+    /// Carries out all roles of a cell at once, from the same start, until the stop says so, or `progress`
+    /// does. Gives what came of each role, in their order.
+    ///
+    /// Fails if the cell could not be begun. Requests that fail are no failure of this, and neither is a
+    /// client that is lost in the middle.
+    async fn run(
+        &mut self,
+        cell: &Cell,
+        stop: Stop,
+        progress: &mut dyn FnMut(Progress<'_>) -> Go,
+    ) -> Result<CellOutcome, Failure>;
+
+    /// Gives the blocks of a span back, or makes zeros of them where that is not possible; the first client
+    /// does.
+    async fn purge(&mut self, span: Span, progress: &mut dyn FnMut(Purged) -> Go) -> Result<(), Failure>;
+
+    /// Whether all clients can still reach the storage; what their initiators do to get there again has its
+    /// time.
+    async fn look_alive(&mut self) -> Result<(), Failure>;
+
+    /// What a reader of the record should know of how its cells were carried out, in sentences; asked at the
+    /// end.
+    fn remarks(&self) -> Vec<String> {
+        Vec::new()
+    }
+
+    /// Logs out of the storage.
+    async fn close(self);
+}
+
+/// The result of a cell.
+pub struct CellOutcome {
+    /// Of each role.
+    pub parts: Vec<RoleResult>,
+    /// A client that was lost, and what it had told is all that is known of its part: the cell has ended with
+    /// it, and no other can be begun.
+    pub lost: Option<Failure>,
+}
+
+/// The progress of a cell.
+#[derive(Clone, Copy, Debug)]
+pub enum Progress<'a> {
+    /// The warm-up is over: requests are counted from now on.
+    Counting,
+    /// What one client did in a short time.
+    Sample {
+        /// Which role of the cell it has.
+        role: usize,
+        /// What it did.
+        sample: &'a Sample,
+    },
+    /// The storage has not answered for so long; told about every second.
+    Waiting(Duration),
+}
+
+/// A thread for each role; those of earlier cells stay for later ones.
+pub struct LocalCrew {
+    source: Source,
+    spin: Duration,
+    site: Site,
+    /// Whether nothing else runs in this process.
+    alone: bool,
+    /// Where what the storage promises is noted.
+    log: Option<PathBuf>,
+    /// By the number of the client and, where one has several roles at once, which of them it is.
+    clients: BTreeMap<(u16, usize), Client>,
+}
+
+impl LocalCrew {
+    /// A crew without clients, which are started with the roles.
+    pub fn new(source: Source, spin: Duration) -> LocalCrew {
+        LocalCrew { source, spin, site: Site::Here, alone: true, log: None, clients: BTreeMap::new() }
+    }
+
+    /// The same in a process that serves what is measured too: the CPU time of a client is that of its thread
+    /// alone.
+    pub fn beside_its_server(self) -> LocalCrew {
+        LocalCrew { alone: false, ..self }
+    }
+
+    /// The same on another network.
+    pub fn at(self, site: Site) -> LocalCrew {
+        LocalCrew { site, ..self }
+    }
+
+    /// The same, whose one client notes what the storage promises.
+    pub fn with_log(self, log: Option<PathBuf>) -> LocalCrew {
+        LocalCrew { log, ..self }
+    }
+
+    /// Starts and prepares the clients of a cell.
+    pub async fn prepare(&mut self, cell: &Cell) -> Result<(), Failure> {
+        for (key, role) in keys(cell).into_iter().zip(&cell.roles) {
+            let client = match self.clients.entry(key) {
+                Entry::Occupied(client) => client.into_mut(),
+                Entry::Vacant(place) => place.insert(Client::start(ClientOptions {
+                    name: format!("client {}", u32::from(role.client) + 1),
+                    source: self.source.clone(),
+                    spin: self.spin,
+                    site: self.site.clone(),
+                    log: self.log.clone(),
+                })?),
+            };
+            client.prepare(role.sessions).await?;
+        }
+        Ok(())
+    }
+
+    /// Carries out a prepared cell, starting at this moment.
+    pub async fn run_at(
+        &mut self,
+        cell: &Cell,
+        stop: Stop,
+        start: Instant,
+        progress: &mut dyn FnMut(Progress<'_>) -> Go,
+    ) -> Result<Vec<RoleResult>, Failure> {
+        let (end, (tell, reports)) = (StopFlag::default(), mailbox());
+        let alone = self.alone && cell.roles.len() == 1;
+        for (index, (key, role)) in keys(cell).iter().zip(&cell.roles).enumerate() {
+            let task = Task { role: role.clone(), stop, start, end: end.clone(), alone };
+            if let Some(client) = self.clients.get(key) {
+                client.begin(task, index, &tell);
+            }
+        }
+        drop(tell);
+        let mut parts = gather(cell.roles.len(), reports, &end, progress).await?;
+        let first = parts.iter().map(|part| part.started).min();
+        for part in &mut parts {
+            let late = part.started.saturating_duration_since(first.unwrap_or(part.started));
+            part.run.late_us = late.as_secs_f64() * 1e6;
+        }
+        // All of them are on this machine, and its CPU time is counted once.
+        parts.iter_mut().skip(1).for_each(|part| part.run.cpu.machine_s = None);
+        Ok(parts)
+    }
+}
+
+/// Which client has which role.
+fn keys(cell: &Cell) -> Vec<(u16, usize)> {
+    let before = |at: usize, client| cell.roles[..at].iter().filter(|role| role.client == client).count();
+    cell.roles.iter().enumerate().map(|(at, role)| (role.client, before(at, role.client))).collect()
+}
+
+/// Enough for all to have heard of it.
+const BEFORE_THE_START: Duration = Duration::from_millis(5);
+
+impl Crew for LocalCrew {
+    async fn run(
+        &mut self,
+        cell: &Cell,
+        stop: Stop,
+        progress: &mut dyn FnMut(Progress<'_>) -> Go,
+    ) -> Result<CellOutcome, Failure> {
+        let tell = |waited| {
+            progress(Progress::Waiting(waited));
+        };
+        awaited(self.prepare(cell), tell).await?;
+        let parts = self.run_at(cell, stop, Instant::now() + BEFORE_THE_START, progress).await?;
+        Ok(CellOutcome { parts, lost: None })
+    }
+
+    async fn purge(&mut self, span: Span, progress: &mut dyn FnMut(Purged) -> Go) -> Result<(), Failure> {
+        let mut paths = StoragePaths::none(&self.source);
+        paths.prepare(1).await?;
+        let outcome = match paths.first() {
+            Some(device) => purge(&**device, span, progress).await,
+            None => Ok(()),
+        };
+        paths.close().await;
+        outcome
+    }
+
+    async fn look_alive(&mut self) -> Result<(), Failure> {
+        for client in self.clients.values() {
+            client.look_alive().await?;
+        }
+        Ok(())
+    }
+
+    async fn close(self) {
+        for client in self.clients.into_values() {
+            client.close().await;
+        }
+    }
+}
+
+/// Receives all reports until all clients have ended. If one fails, the others are asked to end.
+pub async fn gather(
+    roles: usize,
+    mut reports: Receiver<(usize, Report)>,
+    end: &StopFlag,
+    progress: &mut dyn FnMut(Progress<'_>) -> Go,
+) -> Result<Vec<RoleResult>, Failure> {
+    let mut parts: Vec<Option<RoleResult>> = (0..roles).map(|_| None).collect();
+    let (mut counting, mut failed) = (false, None);
+    let mut silence = Silence::from(reactor::now());
+    loop {
+        let heard = reactor::timeout(TOLD_EVERY, reports.recv()).await;
+        let now = reactor::now();
+        if let Ok(Some((_, Report::Sample(sample)))) = &heard {
+            silence.heard(now, sample);
+        }
+        if let Some(waited) = silence.due(now) {
+            progress(Progress::Waiting(waited));
+        }
+        let (role, report) = match heard {
+            Ok(Some(heard)) => heard,
+            Ok(None) => break,
+            Err(_) => continue,
+        };
+        let go = match report {
+            Report::Counting if !counting => {
+                counting = true;
+                progress(Progress::Counting)
+            }
+            Report::Counting => Go::On,
+            Report::Sample(sample) => progress(Progress::Sample { role, sample: &sample }),
+            Report::Ended(outcome) => match *outcome {
+                Ok(part) => {
+                    parts[role] = Some(part);
+                    Go::On
+                }
+                Err(failure) => {
+                    failed.get_or_insert(failure);
+                    Go::Stop
+                }
+            },
+        };
+        if let Go::Stop = go {
+            end.ask();
+        }
+    }
+    let parts: Option<Vec<RoleResult>> = parts.into_iter().collect();
+    match (failed, parts) {
+        (None, Some(parts)) => Ok(parts),
+        (Some(failure), _) => Err(failure),
+        (None, None) => Err(Failure::failed("a client has ended unexpectedly")),
+    }
+}

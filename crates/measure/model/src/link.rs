@@ -1,0 +1,496 @@
+//! The capacity of an Ethernet link: frames, acknowledgements, TCP payload and iSCSI data (document 003,
+//! Appendix B, whose figures the tests below read from its table), at any rate from 10 Mbit/s to 800 Gbit/s.
+//!
+//! All of it is arithmetic on header lengths. The [model](crate) adds the two ends.
+
+use serde::{Deserialize, Serialize};
+
+use crate::{Direction, Keys, Load, Path, Traffic, predict};
+
+/// An Ethernet link in full duplex that carries TCP.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Link {
+    /// Bits a second in one direction, behind the line code: 1e9 for Gigabit Ethernet.
+    pub bits_per_s: f64,
+    /// The largest IP packet, in bytes.
+    pub mtu: u32,
+    /// Whether TCP segments carry timestamps (RFC 7323 section 3): Linux's do, those of document 003 do not.
+    pub timestamps: bool,
+    /// Whether frames have a VLAN tag (IEEE 802.1Q).
+    pub vlan: bool,
+    /// IPv6, whose header is longer, instead of IPv4.
+    pub ipv6: bool,
+}
+
+/// An acknowledgement answers every other frame (RFC 9293 section 3.8.6.3).
+pub const FRAMES_PER_ACK: u32 = 2;
+
+impl Link {
+    /// With IPv4, without VLAN tags and timestamps: what document 003 counts with.
+    pub fn ethernet(bits_per_s: f64, mtu: u32) -> Link {
+        Link { bits_per_s, mtu, timestamps: false, vlan: false, ipv6: false }
+    }
+
+    /// What the line code makes of the rate, where a standard says so.
+    pub fn line_code(self) -> Option<LineCode> {
+        LineCode::for_rate(self.bits_per_s)
+    }
+
+    /// Bytes a second in one direction, behind the line code.
+    pub fn bytes_per_s(self) -> f64 {
+        self.bits_per_s / 8.0
+    }
+
+    /// What a full frame consists of.
+    pub fn data_layers(self) -> Layers {
+        Layers::for_payload(self, self.payload_bytes())
+    }
+
+    /// What a frame with an acknowledgement and nothing else consists of.
+    pub fn ack_layers(self) -> Layers {
+        Layers::for_payload(self, 0)
+    }
+
+    /// TCP payload of a full frame, in bytes; 0 if the headers leave nothing.
+    pub fn payload_bytes(self) -> u32 {
+        let empty = Layers::for_payload(self, 0);
+        self.mtu.saturating_sub(empty.ip + empty.tcp)
+    }
+
+    /// A full frame on the wire with everything around it, in bytes.
+    pub fn frame_bytes(self) -> u32 {
+        self.data_layers().on_the_wire()
+    }
+
+    /// A frame with an acknowledgement and nothing else on the wire, in bytes.
+    pub fn ack_bytes(self) -> u32 {
+        self.ack_layers().on_the_wire()
+    }
+
+    /// Full frames a second, if all the other direction carries is acknowledgements.
+    pub fn frames_per_s(self) -> f64 {
+        self.bytes_per_s() / f64::from(self.frame_bytes())
+    }
+
+    /// Full frames a second in each direction, if both carry as many, and the acknowledgements of the other
+    /// one's.
+    pub fn frames_per_s_both_ways(self) -> f64 {
+        let with_ack = f64::from(self.frame_bytes()) + self.acks_bytes_per_frame();
+        self.bytes_per_s() / with_ack
+    }
+
+    /// What each frame costs the other direction, in bytes.
+    fn acks_bytes_per_frame(self) -> f64 {
+        f64::from(self.ack_bytes()) / f64::from(FRAMES_PER_ACK)
+    }
+
+    /// TCP payload in one direction, in bytes a second.
+    pub fn payload_per_s(self) -> f64 {
+        self.frames_per_s() * f64::from(self.payload_bytes())
+    }
+
+    /// TCP payload in both directions together, in bytes a second.
+    pub fn payload_per_s_both_ways(self) -> f64 {
+        2.0 * self.frames_per_s_both_ways() * f64::from(self.payload_bytes())
+    }
+
+    /// The ceilings of a report: each direction for itself, and both at once, for requests of these lengths,
+    /// whose data come in PDUs of at most `segment_bytes` (MaxRecvDataSegmentLength). Without digests; the
+    /// status of a read comes with its last data, and all the data of a write are sent unasked.
+    pub fn limits(self, block_bytes: &[u32], segment_bytes: u32) -> Vec<Limit> {
+        let keys = Keys {
+            initial_r2t: false,
+            first_burst_bytes: u32::MAX,
+            target_segment_bytes: segment_bytes,
+            initiator_segment_bytes: segment_bytes,
+            max_burst_bytes: u32::MAX,
+            ..Keys::default()
+        };
+        let curve = |direction: &str, goodput: &dyn Fn(u32) -> Goodput| Limit {
+            name: self.to_string(),
+            direction: direction.to_owned(),
+            depth: None,
+            points: block_bytes.iter().map(|&block| (block, goodput(block).bytes_per_s)).collect(),
+        };
+        vec![
+            curve("read", &|block| self.one_way(Direction::Read, block, &keys)),
+            curve("write", &|block| self.one_way(Direction::Write, block, &keys)),
+            curve("both", &|block| self.both_ways(block, &keys)),
+        ]
+    }
+}
+
+impl std::fmt::Display for Link {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let (number, unit) = match self.bits_per_s {
+            rate if rate >= 1e9 => (rate / 1e9, "Gbit/s"),
+            rate => (rate / 1e6, "Mbit/s"),
+        };
+        write!(f, "{number} {unit} Ethernet, MTU {}", self.mtu)
+    }
+}
+
+/// What a link carries of commands of one length.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Goodput {
+    /// Data, in bytes a second.
+    pub bytes_per_s: f64,
+    /// Commands a second.
+    pub requests_per_s: f64,
+    /// What the other direction is busy with meanwhile, acknowledgements included: 1 is all it can.
+    pub back: f64,
+}
+
+impl Link {
+    /// Commands in one direction, so many at once that nothing but the link limits. Their PDUs follow each
+    /// other without gaps and share frames, which is the best that can be; the acknowledgements of what comes
+    /// back ride on data.
+    pub fn one_way(self, direction: Direction, block_bytes: u32, keys: &Keys) -> Goodput {
+        self.carries(Traffic::of_request(direction, block_bytes, keys), block_bytes)
+    }
+
+    /// The same for commands whose traffic is known otherwise.
+    pub fn carries(self, traffic: Traffic, block_bytes: u32) -> Goodput {
+        let there = self.on_the_wire(traffic.more());
+        let back = self.on_the_wire(traffic.less()) + self.acks(traffic.more());
+        let requests_per_s = self.bytes_per_s() / there.max(back);
+        Goodput {
+            bytes_per_s: requests_per_s * f64::from(block_bytes),
+            requests_per_s,
+            back: back.min(there) / there.max(back),
+        }
+    }
+
+    /// As many reads as writes at once, each counted: the data are those of both directions. Every frame of
+    /// data takes its share of an acknowledgement in the other direction.
+    pub fn both_ways(self, block_bytes: u32, keys: &Keys) -> Goodput {
+        let of = |direction| Traffic::of_request(direction, block_bytes, keys);
+        self.carries_both(of(Direction::Read), of(Direction::Write), block_bytes)
+    }
+
+    /// The same for commands whose traffic is known otherwise.
+    pub fn carries_both(self, read: Traffic, write: Traffic, block_bytes: u32) -> Goodput {
+        let pair = read.and(write);
+        let there = self.on_the_wire(pair.more()) + self.acks(pair.less());
+        let back = self.on_the_wire(pair.less()) + self.acks(pair.more());
+        let requests_per_s = 2.0 * self.bytes_per_s() / there.max(back);
+        Goodput {
+            bytes_per_s: requests_per_s * f64::from(block_bytes),
+            requests_per_s,
+            back: back.min(there) / there.max(back),
+        }
+    }
+
+    /// So much of TCP's payload in full frames, in bytes on the wire. Infinite if frames carry none.
+    fn on_the_wire(self, payload_bytes: u64) -> f64 {
+        self.frames(payload_bytes) * f64::from(self.frame_bytes())
+    }
+
+    fn acks(self, payload_bytes: u64) -> f64 {
+        self.frames(payload_bytes) * self.acks_bytes_per_frame()
+    }
+
+    fn frames(self, payload_bytes: u64) -> f64 {
+        payload_bytes as f64 / f64::from(self.payload_bytes())
+    }
+
+    /// The window that TCP needs to fill the link over a round trip of so many seconds, in bytes of payload:
+    /// what is on the way, there, until its acknowledgement is back.
+    pub fn window_bytes(self, round_trip_s: f64) -> f64 {
+        self.payload_per_s() * round_trip_s
+    }
+
+    /// How many commands have to be under way to fill the link over a round trip of so many seconds, with
+    /// ends that take no time. `None` if that is more than can be counted.
+    pub fn depth(
+        self,
+        direction: Direction,
+        block_bytes: u32,
+        keys: &Keys,
+        round_trip_s: f64,
+    ) -> Option<u32> {
+        let load = Load { direction, block_bytes, depth: 1, sessions: 1, random: false, durable: false };
+        let alone = predict(&self.path(round_trip_s), keys, &load).alone_s;
+        let depth = (self.one_way(direction, block_bytes, keys).requests_per_s * alone).ceil();
+        (depth >= 1.0 && depth <= f64::from(u32::MAX)).then_some(depth as u32)
+    }
+
+    /// The way over this link, with ends that take no time: the data of a command alone take what the link
+    /// takes for them.
+    pub fn path(self, round_trip_s: f64) -> Path {
+        let payload_per_s = Some(self.payload_per_s());
+        Path { payload_per_s, copy_per_s: payload_per_s, ..Path::of_round_trip(round_trip_s) }
+    }
+}
+
+/// Lengths of the parts of a frame that carries TCP, in bytes and in their order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Layers {
+    /// Addresses and type.
+    pub ethernet: u32,
+    /// IEEE 802.1Q, if there is one.
+    pub vlan_tag: u32,
+    /// IPv4 or IPv6, without options.
+    pub ip: u32,
+    /// TCP, with its options.
+    pub tcp: u32,
+    /// What TCP carries.
+    pub payload: u32,
+    /// What fills a frame up to the least length.
+    pub padding: u32,
+    /// The frame check sequence.
+    pub check: u32,
+    /// Preamble, start delimiter and the gap behind the frame, which are counted with it.
+    pub gap: u32,
+}
+
+/// A frame is at least so long, from header to check sequence, with a tag or without (IEEE 802.3 4A.2.3.2.4,
+/// 802.1Q G.2.3).
+const FRAME_BYTES_MIN: u32 = 64;
+
+impl Layers {
+    /// Of a frame that carries so many bytes of TCP payload.
+    pub fn for_payload(link: Link, payload: u32) -> Layers {
+        let bare = Layers {
+            ethernet: 14,
+            vlan_tag: if link.vlan { 4 } else { 0 },
+            ip: if link.ipv6 { 40 } else { 20 },
+            // The timestamps option has 10 bytes, and 2 before it that bring it to a multiple of 4.
+            tcp: 20 + if link.timestamps { 12 } else { 0 },
+            payload,
+            padding: 0,
+            check: 4,
+            gap: 20,
+        };
+        Layers { padding: FRAME_BYTES_MIN.saturating_sub(bare.frame()), ..bare }
+    }
+
+    /// From header to check sequence.
+    pub fn frame(self) -> u32 {
+        let headers = self.ethernet + self.vlan_tag + self.ip + self.tcp;
+        (headers + self.padding + self.check).saturating_add(self.payload)
+    }
+
+    /// All the time that it takes on the wire, as bytes.
+    pub fn on_the_wire(self) -> u32 {
+        self.frame().saturating_add(self.gap)
+    }
+
+    /// What is not payload.
+    pub fn overhead(self) -> u32 {
+        self.on_the_wire() - self.payload
+    }
+}
+
+/// A line code, and what it makes of a link's rate.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct LineCode {
+    /// Such as `8B/10B`.
+    pub name: &'static str,
+    /// Bits a second on the wire, code included.
+    pub bits_per_s: f64,
+}
+
+/// Rates in Mbit/s with their code, and by how much that makes them longer (IEEE 802.3: clauses 7, 24, 36,
+/// 49, 82, 107, 119, 133 and 172). Those over twisted pairs of Gigabit and more send symbols that no such
+/// fraction describes.
+const CODES: [(f64, &str, f64); 12] = [
+    (10.0, "Manchester", 2.0),
+    (100.0, "4B/5B", 5.0 / 4.0),
+    (1_000.0, "8B/10B", 10.0 / 8.0),
+    (2_500.0, "8B/10B", 10.0 / 8.0),
+    (5_000.0, "64B/66B", 66.0 / 64.0),
+    (10_000.0, "64B/66B", 66.0 / 64.0),
+    (25_000.0, "64B/66B", 66.0 / 64.0),
+    (40_000.0, "64B/66B", 66.0 / 64.0),
+    (100_000.0, "64B/66B", 66.0 / 64.0),
+    (200_000.0, "256B/257B, RS(544,514)", REED_SOLOMON),
+    (400_000.0, "256B/257B, RS(544,514)", REED_SOLOMON),
+    (800_000.0, "256B/257B, RS(544,514)", REED_SOLOMON),
+];
+
+/// Blocks of 256 bits get one more, and 514 symbols of them 30 of correction.
+const REED_SOLOMON: f64 = 257.0 / 256.0 * 544.0 / 514.0;
+
+impl LineCode {
+    /// That of a link of so many bits a second; `None` if no standard has that rate.
+    pub fn for_rate(bits_per_s: f64) -> Option<LineCode> {
+        let (_, name, factor) = CODES.iter().find(|(mbit, ..)| *mbit * 1e6 == bits_per_s)?;
+        Some(LineCode { name, bits_per_s: bits_per_s * factor })
+    }
+}
+
+/// More than this cannot be: a curve of bytes a second over the length of requests.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Limit {
+    /// What limits: `1 Gbit/s Ethernet, MTU 1500`, `raw TCP on this machine`.
+    pub name: String,
+    /// Which direction it limits: `read`, `write`, or `both` at once.
+    pub direction: String,
+    /// Requests at once that it holds for; any if `None`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub depth: Option<u32>,
+    /// Points of the curve: length of requests in bytes, bytes a second.
+    pub points: Vec<(u32, f64)>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MIB: f64 = 1_048_576.0;
+
+    fn gigabit() -> Link {
+        Link::ethernet(1e9, 1500)
+    }
+
+    /// A figure of document 003's Appendix B, as printed.
+    fn printed(metric: &str) -> String {
+        let row = published::rows()
+            .iter()
+            .find(|row| row.document == "003" && row.table.contains("Figure 10") && row.metric == metric);
+        row.expect("Appendix B has it").printed.clone()
+    }
+
+    #[test]
+    fn appendix_b_of_document_003_is_reproduced_to_its_last_digit() {
+        let link = gigabit();
+        assert_eq!(link.frame_bytes().to_string(), printed("total_bytes_per_frame"));
+        assert_eq!(link.payload_bytes().to_string(), printed("data_payload_per_frame"));
+        assert_eq!(format!("{:.1}", link.frames_per_s()), printed("frames_per_second_no_acks"));
+        assert_eq!(format!("{:.2}", link.payload_per_s() / MIB), printed("data_rate_without_acks"));
+        assert_eq!(format!("{:.1}", link.frames_per_s_both_ways()), printed("frames_per_second_with_acks"));
+        let both = link.payload_per_s_both_ways() / MIB;
+        assert_eq!(format!("{:.1}", both / 2.0), printed("data_rate_2_frames_per_ack"));
+        assert_eq!(format!("{both:.2}"), printed("bidirectional_rate"));
+    }
+
+    #[test]
+    fn tags_timestamps_and_longer_headers_cost_what_they_weigh() {
+        let mib = |link: Link| format!("{:.2}", link.payload_per_s() / MIB);
+        let linux = Link { timestamps: true, ..gigabit() };
+        assert_eq!(mib(linux), "112.23");
+        assert_eq!(mib(Link { vlan: true, ..linux }), "111.94");
+        assert_eq!(mib(Link { ipv6: true, ..gigabit() }), "111.61");
+        assert_eq!(mib(Link { mtu: 9000, ..gigabit() }), "118.18");
+        assert_eq!(mib(Link { mtu: 9000, ..linux }), "118.02");
+        // It is 218.50 if acknowledgements are padded to 64 bytes. With the option in them they have 70.
+        assert_eq!(format!("{:.2}", linux.payload_per_s_both_ways() / MIB), "218.09");
+    }
+
+    #[test]
+    fn a_packet_with_no_room_for_data_carries_none() {
+        let link = Link { ipv6: true, ..Link::ethernet(1e9, 40) };
+        assert_eq!((link.payload_bytes(), link.payload_per_s()), (0, 0.0));
+        assert_eq!(link.one_way(Direction::Read, 4096, &Keys::default()).bytes_per_s, 0.0);
+    }
+
+    #[test]
+    fn a_link_is_named_as_people_name_it() {
+        assert_eq!(gigabit().to_string(), "1 Gbit/s Ethernet, MTU 1500");
+        assert_eq!(Link::ethernet(100e6, 1500).to_string(), "100 Mbit/s Ethernet, MTU 1500");
+    }
+
+    const KIB: u32 = 1024;
+
+    #[test]
+    fn headers_leave_what_is_computed_by_hand() {
+        // By hand: 8 KiB PDUs 0.9942 (0.9932 with both digests), 64 KiB 0.9993, 256 KiB 0.9998.
+        let share = |segment: u32, digests: bool| {
+            let keys = Keys {
+                initiator_segment_bytes: segment,
+                header_digest: digests,
+                data_digest: digests,
+                ..Keys::default()
+            };
+            let goodput = gigabit().one_way(Direction::Read, 256 * KIB, &keys);
+            format!("{:.4}", goodput.bytes_per_s / gigabit().payload_per_s())
+        };
+        assert_eq!([share(8 * KIB, false), share(8 * KIB, true)], ["0.9942", "0.9932"]);
+        assert_eq!([share(64 * KIB, false), share(256 * KIB, false)], ["0.9993", "0.9998"]);
+    }
+
+    #[test]
+    fn what_goes_back_is_commands_and_acknowledgements() {
+        let goodput = gigabit().one_way(Direction::Read, 512, &Keys::default());
+        assert_eq!(goodput.bytes_per_s, goodput.requests_per_s * 512.0);
+        // 48 bytes for 560, and 84 bytes for two frames of 1538.
+        let expected = 48.0 / 560.0 + 42.0 / 1538.0;
+        assert!((goodput.back - expected).abs() < 1e-12, "{}", goodput.back);
+    }
+
+    #[test]
+    fn both_ways_at_once_are_less_than_twice_one_way() {
+        let keys =
+            Keys { initiator_segment_bytes: 256 * KIB, target_segment_bytes: 256 * KIB, ..Keys::default() };
+        let one = gigabit().one_way(Direction::Read, 256 * KIB, &keys).bytes_per_s;
+        let both = gigabit().both_ways(256 * KIB, &keys);
+        let payload = gigabit().payload_per_s_both_ways();
+        assert!(
+            both.bytes_per_s < 2.0 * one && both.bytes_per_s < payload && both.bytes_per_s > 0.999 * payload
+        );
+        assert!(both.back > 0.999);
+    }
+
+    #[test]
+    fn so_many_commands_fill_a_link_and_one_less_does_not() {
+        let solicited = Keys { immediate_data: false, ..Keys::default() };
+        for (direction, keys, block) in [
+            (Direction::Read, Keys::default(), 4 * KIB),
+            (Direction::Write, Keys::default(), 64 * KIB),
+            (Direction::Write, solicited, 8 * KIB),
+        ] {
+            let depth = gigabit().depth(direction, block, &keys, 0.05).expect("a depth");
+            let full = gigabit().one_way(direction, block, &keys).bytes_per_s;
+            let at = |depth| {
+                let load =
+                    Load { direction, block_bytes: block, depth, sessions: 1, random: false, durable: false };
+                predict(&gigabit().path(0.05), &keys, &load).bytes_per_s
+            };
+            assert!(at(depth) > 0.999_999 * full, "{depth}: {} {full}", at(depth));
+            assert!(at(depth - 1) < full, "{depth}: {} {full}", at(depth - 1));
+        }
+    }
+
+    #[test]
+    fn a_solicited_write_needs_twice_the_depth() {
+        let solicited = Keys { immediate_data: false, ..Keys::default() };
+        let depth = |keys: &Keys| gigabit().depth(Direction::Write, 4 * KIB, keys, 0.05).expect("a depth");
+        // Not quite twice: the Data-Out's header leaves fewer commands a second to wait for.
+        let times = f64::from(depth(&solicited)) / f64::from(depth(&Keys::default()));
+        assert!((1.97..2.0).contains(&times), "{times}");
+        assert_eq!(Link::ethernet(0.0, 1500).depth(Direction::Read, 4096, &solicited, 0.0), None);
+    }
+
+    #[test]
+    fn the_window_of_a_gigabit_over_50_ms_is_5_9_megabytes() {
+        assert_eq!((gigabit().window_bytes(0.05) / 1e4).round(), 593.0);
+    }
+
+    #[test]
+    fn an_acknowledgement_is_padded_unless_its_headers_are_long() {
+        let link = Link::ethernet(1e9, 1500);
+        let ack = |link: Link| (link.ack_layers().padding, link.ack_bytes());
+        assert_eq!(ack(link), (6, 84));
+        assert_eq!(ack(Link { vlan: true, ..link }), (2, 84));
+        assert_eq!(ack(Link { timestamps: true, ..link }), (0, 90));
+        assert_eq!(ack(Link { ipv6: true, ..link }), (0, 98));
+    }
+
+    #[test]
+    fn the_parts_are_the_whole() {
+        let link = Link { vlan: true, ipv6: true, timestamps: true, ..Link::ethernet(25e9, 9000) };
+        let frame = link.data_layers();
+        assert_eq!((frame.payload, frame.overhead(), frame.on_the_wire()), (8928, 114, 9042));
+    }
+
+    #[test]
+    fn the_rates_on_the_wire_are_the_standards() {
+        let rate =
+            |gbit: f64| LineCode::for_rate(gbit * 1e9).map(|code| format!("{}", code.bits_per_s / 1e9));
+        assert_eq!(rate(1.0).as_deref(), Some("1.25"));
+        assert_eq!(rate(10.0).as_deref(), Some("10.3125"));
+        assert_eq!(rate(400.0).as_deref(), Some("425"));
+        assert_eq!(rate(0.16), None);
+    }
+}
