@@ -138,7 +138,8 @@ impl CoreSessions {
 
     /// Does what the machine wants to be done: events, frames, its next deadline.
     fn run(self: &Rc<Self>) {
-        self.wire.pace.is_running.set(true);
+        let was_running = self.wire.pace.is_running.replace(true);
+        debug_assert!(!was_running, "no event of the machine runs it");
         self.wire.pace.is_wanted.set(false);
         self.handle_events(None);
         self.wire.pace.is_running.set(false);
@@ -345,6 +346,7 @@ impl CoreSessions {
                 last => last.checked_add(step).unwrap_or(first),
             };
             self.last_handle.set(handle);
+            debug_assert!(handle != 0, "0 is what has no session");
             if self.all().iter().all(|session| session.borrow().handle() != handle) {
                 return handle;
             }

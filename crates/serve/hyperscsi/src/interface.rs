@@ -55,6 +55,7 @@ impl Spare {
         if spare.len() < SPARE_MAX {
             spare.push(frame);
         }
+        debug_assert!(spare.len() <= SPARE_MAX);
     }
 }
 
@@ -97,6 +98,7 @@ impl Interface {
             frame.pad(ETHERNET_BYTES_MIN);
         }
         queue.push_back((to, frame));
+        debug_assert!(queue.len() <= WAITING_MAX);
     }
 
     /// Sends as many as it takes. One that is too long for it is dropped, and over UDP one whose address cannot be reached; so are all when an
@@ -128,6 +130,7 @@ impl Interface {
                 Err(_) if queue.iter().all(|(to, _)| matches!(to, DatagramAddress::Udp(_))) => 1,
                 Err(_) => queue.len(),
             };
+            debug_assert!(gone <= queue.len(), "a call takes no other frames");
             queue.drain(..gone).for_each(|(_, frame)| spare.give_back(frame));
         }
     }

@@ -402,6 +402,7 @@ impl ScsiSession for Session {
     fn respond(&mut self, tag: Tag, reply: &Reply, data_bytes: usize, report: Option<LossReport>) {
         let Some(task) = self.commands.remove(tag, Some(reactor::now())) else { return };
         let TaskState::Answered(data) = task.state else { return };
+        debug_assert_eq!(data.len(), data_bytes, "the machine sends what the unit has answered");
         if let (Some(index), Operation::Read) = (task.slot, task.operation) {
             self.commands.luns.tally(index).moved(data_bytes as u64, 0);
         }
