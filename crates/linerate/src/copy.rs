@@ -116,13 +116,13 @@ impl CopyArguments {
 }
 
 fn checkpoint(text: &str) -> Result<Time, String> {
-    let time: Time = text.parse().map_err(|error: crate::spec::NotATime| error.to_string())?;
+    let time: Time = text.parse().map_err(|error: crate::spec::NotAValue| error.to_string())?;
     let fits = (Duration::from_secs(1)..=Duration::from_secs(3600)).contains(&time.0);
     if fits { Ok(time) } else { Err("a checkpoint comes every 1s to 1h".to_owned()) }
 }
 
 fn request(text: &str) -> Result<Bytes, String> {
-    let bytes: Bytes = text.parse().map_err(|error: crate::spec::NotASize| error.to_string())?;
+    let bytes: Bytes = text.parse().map_err(|error: crate::spec::NotAValue| error.to_string())?;
     let fits = bytes.0.is_power_of_two() && (64 << 10..=64 << 20).contains(&bytes.0);
     if fits { Ok(bytes) } else { Err("a request has 64KiB to 64MiB, a power of two".to_owned()) }
 }

@@ -10,7 +10,7 @@ use model::link::Link;
 use crate::failure::Failure;
 use crate::output::say;
 use crate::output::width;
-use crate::spec::{Bytes, NotASize, NotATime, Time};
+use crate::spec::{Bytes, NotAValue, Time};
 use model::LinkRate;
 
 use model::limits::{Distance, LinkLimits, WriteMode};
@@ -182,7 +182,7 @@ fn bytes_within(
     what: &'static str,
 ) -> impl Fn(&str) -> Result<u32, String> + Clone {
     move |text| {
-        let bytes: Bytes = text.parse().map_err(|why: NotASize| why.to_string())?;
+        let bytes: Bytes = text.parse().map_err(|why: NotAValue| why.to_string())?;
         let fits = Some(bytes.0).filter(|bytes| range.contains(bytes));
         fits.and_then(|bytes| u32::try_from(bytes).ok())
             .ok_or_else(|| format!("{what} is from {} to {}", Bytes(*range.start()), Bytes(*range.end())))
@@ -190,7 +190,7 @@ fn bytes_within(
 }
 
 fn round_trip(text: &str) -> Result<Duration, String> {
-    let Time(time) = text.parse().map_err(|why: NotATime| why.to_string())?;
+    let Time(time) = text.parse().map_err(|why: NotAValue| why.to_string())?;
     match time <= ROUND_TRIP_MAX {
         true => Ok(time),
         false => Err(format!("a round trip is at most {}", Time(ROUND_TRIP_MAX))),

@@ -52,7 +52,7 @@ const MUTATIONS: &[Mutation] = &[
     Mutation {
         name: "flush-that-does-nothing",
         what: "SYNCHRONIZE CACHE ends GOOD, and the device is not asked",
-        file: "crates/storage/volume/src/lost_writes.rs",
+        file: "crates/storage/volume/src/persistent_state.rs",
         from: "let flushed = self.device.flush().await;",
         to: "let flushed = Ok(());",
     },
@@ -75,7 +75,7 @@ const MUTATIONS: &[Mutation] = &[
     Mutation {
         name: "late-write-behind-a-reset",
         what: "a reset is answered although the device still has a write that was given up",
-        file: "crates/storage/volume/src/aborted.rs",
+        file: "crates/storage/volume/src/lib.rs",
         from: "let _ = self.device.quiesced().await;",
         to: "",
     },
@@ -249,16 +249,16 @@ const RAID_MUTATIONS: &[Mutation] = &[
     Mutation {
         name: "lost-read",
         what: "a block that a member does not have is read from it",
-        file: "crates/storage/raid/src/members.rs",
+        file: "crates/storage/raid/src/members/lost.rs",
         from: "let first = self.lost.lock().blocks.first_of(index, extent.lba.0..extent.lba.0 + extent.blocks.0)?;",
         to: "let first = self.lost.lock().blocks.first_of(index, extent.lba.0..extent.lba.0)?;",
     },
     Mutation {
         name: "lost-unrecorded",
         what: "the list of lost blocks is not recorded with how far a rebuild is",
-        file: "crates/storage/raid/src/members.rs",
+        file: "crates/storage/raid/src/members/mod.rs",
         from: "let lost = self.lost.lock().recorded();",
-        to: "let lost = LostBlocks::default();",
+        to: "let lost = crate::lost::LostBlocks::default();",
     },
     Mutation {
         name: "lost-acknowledged",

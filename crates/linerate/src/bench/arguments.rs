@@ -15,7 +15,7 @@ use model::LinkRate;
 use crate::failure::Failure;
 use crate::help::{self, Offering};
 use crate::location::Location;
-use crate::spec::{Bytes, NotATime, Time};
+use crate::spec::{Bytes, NotAValue, Time};
 use crate::terminal::{self, ProgressKind};
 
 #[derive(clap::Args, Debug)]
@@ -399,7 +399,7 @@ impl Pattern {
 
 /// How long a run takes, in seconds.
 pub(crate) fn seconds(text: &str) -> Result<f64, String> {
-    let Time(time) = text.parse().map_err(|why: NotATime| why.to_string())?;
+    let Time(time) = text.parse().map_err(|why: NotAValue| why.to_string())?;
     let fits = (0.001..=86_400.0).contains(&time.as_secs_f64());
     if fits { Ok(time.as_secs_f64()) } else { Err("a run takes from 1ms to 24h".to_owned()) }
 }

@@ -9,7 +9,7 @@ use bench::record::{CellRun, ClientRun, Ended, Record, Run, Sample};
 use bench::schedule::{Schedule, Work};
 use bench::{Extent, Go};
 use stats::known_well_enough;
-use volume::shell;
+use volume::words::shell_word;
 
 use crate::agents::Serving;
 use crate::client::RoleResult;
@@ -292,7 +292,7 @@ pub fn again(subject: &[&str], mut line: impl Iterator<Item = String>) -> String
             words.extend([word].into_iter().chain(value));
         }
     }
-    let words: Vec<String> = words.iter().map(|word| shell::word(word)).collect();
+    let words: Vec<String> = words.iter().map(|word| shell_word(word)).collect();
     words.join(" ")
 }
 
@@ -317,7 +317,7 @@ pub fn verdict(
     let then = kept.map(|folder| {
         let directory = folder.path().display().to_string();
         match record.subject.identity {
-            Some(_) => format!("to resume: linerate bench {again} --resume {}", shell::word(&directory)),
+            Some(_) => format!("to resume: linerate bench {again} --resume {}", shell_word(&directory)),
             None => format!("they are in {directory}"),
         }
     });

@@ -5,7 +5,7 @@ use readable::figures::significant;
 use serde_json::json;
 
 use readable::table::{Align, Column as Fitting, hanging, rows_within};
-use volume::nearest::hint;
+use volume::words::hint;
 
 /// A head of a column goes on in the next line after so many letters, if it has another word.
 const HEAD_LETTERS: usize = 14;

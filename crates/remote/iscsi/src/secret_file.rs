@@ -9,7 +9,7 @@ use std::os::unix::ffi::OsStringExt as _;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
-use volume::shell;
+use volume::words::shell_word;
 use zeroize::Zeroizing;
 
 /// A file with a secret that is accessible to other users than its owner: it is not used.
@@ -35,7 +35,7 @@ impl fmt::Display for Exposed {
 /// As an argument of a shell's command.
 fn quoted(path: &Path) -> String {
     let path = path.to_string_lossy();
-    format!("{}{}", if path.starts_with('-') { "-- " } else { "" }, shell::word(&path))
+    format!("{}{}", if path.starts_with('-') { "-- " } else { "" }, shell_word(&path))
 }
 
 /// The secret in a file.

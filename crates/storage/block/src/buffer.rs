@@ -36,6 +36,7 @@ impl Buffer {
     pub fn recycled(length: usize) -> Buffer {
         let pages = pool_class(length.div_ceil(PAGE_BYTES));
         let pages = POOL.with_borrow_mut(|pool| pool.take(pages)).unwrap_or_else(|| fresh(pages));
+        debug_assert!(pages.len() * PAGE_BYTES >= length);
         Buffer { pages, length }
     }
 
@@ -163,6 +164,7 @@ impl Drop for Reserve {
     fn drop(&mut self) {
         let _ = POOL.try_with(|pool| {
             let mut pool = pool.borrow_mut();
+            debug_assert!(pool.limit >= POOL_BYTES_MAX + self.bytes, "a reserve ends once");
             pool.limit -= self.bytes;
             pool.make_room(0, SHELVES);
         });
@@ -196,6 +198,7 @@ struct Pool {
 
 impl Pool {
     fn take(&mut self, pages: usize) -> Option<Vec<Page>> {
+        debug_assert!(pages.is_power_of_two(), "a class of the pool");
         let kept = self.shelves.get_mut(pages.trailing_zeros() as usize)?.pop()?;
         self.bytes -= kept.len() * PAGE_BYTES;
         Some(kept)
@@ -209,6 +212,7 @@ impl Pool {
         }
         self.shelves[place].push(pages);
         self.bytes += bytes;
+        debug_assert!(self.bytes <= self.limit, "the pool keeps to its limit");
     }
 
     /// The latest size is kept in preference to others, of which the largest are dropped first. Otherwise the

@@ -3,7 +3,9 @@
 
 use std::ops::Range;
 
-use crate::{BlockDevice, Buffer, DeviceError, Durability, Extent, Slice};
+use crate::buffer::{Buffer, Slice};
+use crate::device::{BlockDevice, DeviceError, Durability};
+use crate::extent::Extent;
 
 /// The bytes of `range`.
 ///
@@ -63,6 +65,7 @@ pub fn covering(device: &dyn BlockDevice, range: &Range<u64>) -> Result<Extent, 
     }
     let first = range.start >> geometry.block_size.shift();
     let end = range.end.div_ceil(block_bytes(device));
+    debug_assert!(end <= geometry.blocks.0);
     Ok(Extent::new(first, end.saturating_sub(first)))
 }
 
@@ -77,6 +80,7 @@ async fn with_edges(
     let geometry = device.geometry();
     let block = block_bytes(device) as usize;
     let mut whole = Buffer::recycled(geometry.length(extent) as usize);
+    debug_assert!(!extent.is_empty() && data.len() as u64 == range.end - range.start);
     let last = whole.len() - block;
     let start = (range.start - geometry.offset(extent)) as usize;
     let end = start + data.len();

@@ -9,8 +9,11 @@
 use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 
+use crate::buffer::{Buffer, Slice};
+use crate::device::{BlockDevice, DeviceError, Durability, Pending, Run};
+use crate::extent::Extent;
 use crate::forward;
-use crate::{BlockDevice, Buffer, DeviceError, Durability, Extent, Lock, Pending, Run, Slice};
+use crate::lock::Lock;
 
 /// Any device, checked against a model of its contents. Offers no memory, so that every byte is checked.
 pub struct Checked<D> {
@@ -284,8 +287,8 @@ impl<D: BlockDevice> BlockDevice for Checked<D> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::fault::{Fault, FaultControl};
     use crate::testing::{ManualClock, Memory, poll, ready};
-    use crate::{Fault, FaultControl};
     use std::sync::Arc;
 
     fn filled(byte: u8) -> Slice {

@@ -1,11 +1,16 @@
-//! The interface of block devices.
+//! The interface of block devices, and what a layer passes to its inner device unchanged ([`forward!`](crate::forward)).
 
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 
+use derive_more::Display;
+
+use crate::buffer::{Buffer, Slice};
+use crate::extent::{Blocks, Extent, Geometry, Lba};
 use crate::forward;
-use crate::{Blocks, Buffer, DeviceError, Extent, Geometry, Losses, Region, Slice, WholeBlocks};
+use crate::losses::Losses;
+use crate::region::{Region, WholeBlocks};
 
 /// An outstanding request. It runs on the thread that polls it, and a thread-bound reactor serves it: not
 /// `Send`.
@@ -61,8 +66,8 @@ impl OptimalTransfer {
     /// The same in blocks that are shorter, by so many powers of two.
     #[must_use]
     pub fn in_blocks_shorter_by(self, shift: u32) -> OptimalTransfer {
-        let shorter = |blocks: Blocks| Blocks(blocks.0 << shift);
-        OptimalTransfer { granularity: shorter(self.granularity), length: shorter(self.length) }
+        let shorten = |blocks: Blocks| Blocks(blocks.0 << shift);
+        OptimalTransfer { granularity: shorten(self.granularity), length: shorten(self.length) }
     }
 }
 
@@ -239,4 +244,226 @@ pub trait BlockDevice: Send + Sync {
 /// A shared device is a device: layers take either.
 impl<D: BlockDevice + ?Sized> BlockDevice for Arc<D> {
     forward!(self => **self; geometry, length_bytes, profile, memory, memory_to_write, read_nowait, write_nowait, read, write, compare_and_write, flush, losses, unmap, write_zeroes, allocation, space, allocated_bytes, refresh, grow, take_os_error, quiesced);
+}
+
+/// Why a request failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Display)]
+pub enum DeviceError {
+    /// The extent does not lie within the device.
+    #[display("beyond the end of the device")]
+    OutOfRange,
+    /// The device is read-only, or was opened so.
+    #[display("the device is read-only")]
+    ReadOnly,
+    /// The device does not support this request.
+    #[display("the device cannot do this")]
+    Unsupported,
+    /// A thin device, or the storage below it, is full.
+    #[display("no space left for the device's data")]
+    NoSpace,
+    /// Data at this block could not be read.
+    #[display("block {} could not be read", _0.0)]
+    Unreadable(Lba),
+    /// Data at this block could not be written.
+    #[display("block {} could not be written", _0.0)]
+    Unwritable(Lba),
+    /// The device is missing, or out of service. A later retry may succeed.
+    #[display("the device is not ready")]
+    NotReady,
+    /// The storage carries out nothing of this host any more, because another one has taken the device over. It stays so until
+    /// the device is opened again.
+    #[display("the device is fenced: another host has taken it over")]
+    Fenced,
+    /// Another host has reserved the device.
+    #[display("the device is reserved by another initiator")]
+    Reserved,
+    /// The device did not complete the request before its deadline.
+    #[display("the device did not answer in time")]
+    TimedOut,
+    /// The request was cancelled before it was carried out, because its command was aborted.
+    #[display("the request was cancelled")]
+    Cancelled,
+    /// Writes that were acknowledged since the last successful flush may be lost: a write-back failed, or the
+    /// remote device has lost its cache. Only a flush, or a write with [`crate::Durability::Stable`], fails
+    /// with it.
+    #[display("acknowledged writes may be lost")]
+    WritesLost,
+    /// An earlier write of these blocks failed, and may still be carried out at any time: their content is
+    /// unknown, and new data could be overwritten.
+    #[display("an earlier write may still be carried out by a path that was lost")]
+    Unsettled,
+}
+
+impl DeviceError {
+    /// Whether a flush that failed with it may have lost writes: what could not be written is dropped, so
+    /// that no later flush writes it. Other errors leave it in the cache.
+    pub fn is_loss(self) -> bool {
+        matches!(self, DeviceError::Unwritable(_) | DeviceError::NoSpace | DeviceError::WritesLost)
+    }
+
+    /// The same, with another number of the block that it names.
+    #[must_use]
+    pub fn map_lba(self, other: impl FnOnce(Lba) -> Lba) -> DeviceError {
+        match self {
+            DeviceError::Unreadable(lba) => DeviceError::Unreadable(other(lba)),
+            DeviceError::Unwritable(lba) => DeviceError::Unwritable(other(lba)),
+            error => error,
+        }
+    }
+}
+
+impl std::error::Error for DeviceError {}
+
+impl Geometry {
+    /// Refuses a request for `extent` beyond the device, or whose buffer has another `length`.
+    ///
+    /// # Errors
+    /// [`DeviceError::OutOfRange`].
+    pub fn check(&self, extent: Extent, length: Option<usize>) -> Result<(), DeviceError> {
+        let fits = |length| self.length(extent) == length as u64;
+        let is_legal = self.contains(extent) && length.is_none_or(fits);
+        if is_legal { Ok(()) } else { Err(DeviceError::OutOfRange) }
+    }
+}
+
+/// Implements the named methods of [`BlockDevice`](crate::BlockDevice) by calls of the same methods of another device, within the
+/// layer's `impl`. Methods that are neither named nor written out keep the trait's defaults, which say that the device does not
+/// have the feature.
+///
+/// ```
+/// use block::{BlockDevice, Durability, Extent, Pending, Slice};
+///
+/// /// Every write reaches stable storage.
+/// struct Stable<D>(D);
+///
+/// impl<D: BlockDevice> BlockDevice for Stable<D> {
+///     block::forward!(self => self.0; geometry, profile, read, flush, losses, unmap, write_zeroes, allocation, quiesced);
+///
+///     fn write(&self, extent: Extent, data: Slice, _: Durability) -> Pending<'_, ()> {
+///         self.0.write(extent, data, Durability::Stable)
+///     }
+/// }
+/// # let geometry = block::Geometry { block_size: block::BlockSize::B512, blocks: block::Blocks(8), physical_exponent: 0 };
+/// # assert_eq!(Stable(block::Null::new(geometry)).geometry().blocks.0, 8);
+/// ```
+#[macro_export]
+macro_rules! forward {
+    ($self:ident => $inner:expr; $($method:ident),+) => {
+        $($crate::forward!(@$method $self, $inner);)+
+    };
+    (@geometry $self:ident, $inner:expr) => {
+        fn geometry(&$self) -> $crate::Geometry {
+            ($inner).geometry()
+        }
+    };
+    (@length_bytes $self:ident, $inner:expr) => {
+        fn length_bytes(&$self) -> u64 {
+            ($inner).length_bytes()
+        }
+    };
+    (@profile $self:ident, $inner:expr) => {
+        fn profile(&$self) -> $crate::Profile {
+            ($inner).profile()
+        }
+    };
+    (@memory $self:ident, $inner:expr) => {
+        fn memory(&$self, extent: $crate::Extent) -> Option<$crate::Region> {
+            ($inner).memory(extent)
+        }
+    };
+    (@memory_to_write $self:ident, $inner:expr) => {
+        fn memory_to_write(&$self, extent: $crate::Extent) -> Option<$crate::WholeBlocks> {
+            ($inner).memory_to_write(extent)
+        }
+    };
+    (@read_nowait $self:ident, $inner:expr) => {
+        fn read_nowait(&$self, extent: $crate::Extent, buffer: &mut [u8]) -> bool {
+            ($inner).read_nowait(extent, buffer)
+        }
+    };
+    (@write_nowait $self:ident, $inner:expr) => {
+        fn write_nowait(&$self, extent: $crate::Extent, data: &[u8]) -> bool {
+            ($inner).write_nowait(extent, data)
+        }
+    };
+    (@read $self:ident, $inner:expr) => {
+        fn read(&$self, extent: $crate::Extent, buffer: $crate::Buffer) -> $crate::Pending<'_, $crate::Buffer> {
+            ($inner).read(extent, buffer)
+        }
+    };
+    (@write $self:ident, $inner:expr) => {
+        fn write(
+            &$self,
+            extent: $crate::Extent,
+            data: $crate::Slice,
+            durability: $crate::Durability,
+        ) -> $crate::Pending<'_, ()> {
+            ($inner).write(extent, data, durability)
+        }
+    };
+    (@compare_and_write $self:ident, $inner:expr) => {
+        fn compare_and_write(
+            &$self,
+            extent: $crate::Extent,
+            expected: &$crate::Slice,
+            data: &$crate::Slice,
+        ) -> Option<$crate::Pending<'_, $crate::Compared>> {
+            ($inner).compare_and_write(extent, expected, data)
+        }
+    };
+    // Nobody passes one on without the other.
+    (@losses $self:ident, $inner:expr) => {
+        fn losses(&$self) -> $crate::Losses {
+            ($inner).losses()
+        }
+
+        fn resolve_losses(&$self) -> $crate::Pending<'_, ()> {
+            ($inner).resolve_losses()
+        }
+    };
+    (@unmap $self:ident, $inner:expr) => {
+        fn unmap(&$self, extent: $crate::Extent) -> $crate::Pending<'_, ()> {
+            ($inner).unmap(extent)
+        }
+    };
+    (@write_zeroes $self:ident, $inner:expr) => {
+        fn write_zeroes(&$self, extent: $crate::Extent, may_unmap: bool) -> $crate::Pending<'_, ()> {
+            ($inner).write_zeroes(extent, may_unmap)
+        }
+    };
+    (@allocation $self:ident, $inner:expr) => {
+        fn allocation(
+            &$self,
+            extent: $crate::Extent,
+            runs_max: usize,
+        ) -> $crate::Pending<'_, Vec<$crate::Run>> {
+            ($inner).allocation(extent, runs_max)
+        }
+    };
+    (@space $self:ident, $inner:expr) => {
+        fn space(&$self) -> $crate::Pending<'_, $crate::Space> {
+            ($inner).space()
+        }
+    };
+    (@allocated_bytes $self:ident, $inner:expr) => {
+        fn allocated_bytes(&$self) -> Option<u64> {
+            ($inner).allocated_bytes()
+        }
+    };
+    (@grow $self:ident, $inner:expr) => {
+        fn grow(&$self, bytes: u64) -> $crate::Pending<'_, ()> {
+            ($inner).grow(bytes)
+        }
+    };
+    (@take_os_error $self:ident, $inner:expr) => {
+        fn take_os_error(&$self) -> Option<i32> {
+            ($inner).take_os_error()
+        }
+    };
+    // Requests without an extent: `flush`, `refresh`, `quiesced`.
+    (@$request:ident $self:ident, $inner:expr) => {
+        fn $request(&$self) -> $crate::Pending<'_, ()> {
+            ($inner).$request()
+        }
+    };
 }

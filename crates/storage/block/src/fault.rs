@@ -18,11 +18,13 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Poll, Waker};
 use std::time::Duration;
 
+use crate::buffer::{Buffer, Slice};
+use crate::device::{BlockDevice, DeviceError, Durability, Pending, Run, Space};
+use crate::extent::{Blocks, Extent};
 use crate::forward;
-use crate::{
-    BlockDevice, Blocks, Buffer, DeviceError, Durability, Extent, Lock, LossCounter, Losses, Pending, Run,
-    Sleeper, Slice, Space,
-};
+use crate::lock::Lock;
+use crate::losses::{LossCounter, Losses};
+use crate::tasks::Sleeper;
 
 /// The effect of a fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -193,7 +195,8 @@ impl Hanging<'_> {
 
 impl Drop for Hanging<'_> {
     fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::SeqCst);
+        let before = self.0.fetch_sub(1, Ordering::SeqCst);
+        debug_assert!(before > 0, "a request hangs once");
     }
 }
 
@@ -294,7 +297,7 @@ fn truncated(extent: Extent, blocks: Blocks) -> Extent {
 }
 
 impl<D: BlockDevice> BlockDevice for Fault<D> {
-    forward!(self => self.inner; geometry, profile, allocated_bytes, refresh, grow, take_os_error);
+    forward!(self => self.inner; geometry, profile, resolve_losses, allocated_bytes, refresh, grow, take_os_error);
 
     fn read(&self, extent: Extent, buffer: Buffer) -> Pending<'_, Buffer> {
         Box::pin(async move {
@@ -324,10 +327,6 @@ impl<D: BlockDevice> BlockDevice for Fault<D> {
 
     fn losses(&self) -> Losses {
         self.inner.losses().and(self.losses.get())
-    }
-
-    fn resolve_losses(&self) -> Pending<'_, ()> {
-        self.inner.resolve_losses()
     }
 
     fn unmap(&self, extent: Extent) -> Pending<'_, ()> {

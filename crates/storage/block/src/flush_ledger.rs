@@ -15,7 +15,13 @@
 //!
 //! Which events may have lost writes depends on the protocol: the client decides, the ledger only counts.
 
-use crate::{DeviceError, LossCounter};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use crate::buffer::Slice;
+use crate::device::{BlockDevice, DeviceError, Durability, Pending};
+use crate::extent::Extent;
+use crate::forward;
+use crate::losses::LossCounter;
 
 /// The writes of one user of one device.
 #[derive(Debug)]
@@ -86,6 +92,7 @@ impl FlushLedger {
     /// Begins a flush. It covers the writes noted before.
     pub fn begin_flush(&mut self) -> Flush {
         let flush = Flush { number: self.next, reported: self.reported };
+        debug_assert!(self.written <= self.next && self.flushed < self.next, "{self:?}");
         self.next += 1;
         flush
     }
@@ -99,6 +106,7 @@ impl FlushLedger {
     /// The result of a flush for its caller, to whom it reports losses. The device's result was [noted](Self::note_answer) before,
     /// whether or not the caller still waited for it.
     pub fn report(&mut self, flush: Flush, answer: Result<(), DeviceError>) -> Result<(), DeviceError> {
+        debug_assert!(flush.number < self.next && flush.reported <= self.reported, "a flush of this ledger");
         let ended = match answer {
             Ok(()) if self.lost() > flush.reported => Err(DeviceError::WritesLost),
             ended => ended,
@@ -122,6 +130,7 @@ impl FlushLedger {
         flush: Flush,
         answer: Result<(), DeviceError>,
     ) -> Result<(), DeviceError> {
+        debug_assert!(write.losses <= self.lost(), "losses only grow");
         self.note_answer(flush, answer)?;
         if self.lost() > write.losses { Err(DeviceError::WritesLost) } else { Ok(()) }
     }
@@ -143,11 +152,79 @@ impl FlushLedger {
     }
 }
 
+/// Any device, for one user. A flush or a stable write fails with [`DeviceError::WritesLost`] if the device
+/// has lost acknowledged writes since the last report to this user, whichever request the device reported the
+/// loss to. Requests that began before that report all fail: two concurrent flushes may be for different
+/// writes.
+pub struct SingleUser<D> {
+    inner: D,
+    /// Number of losses reported to the user.
+    reported: AtomicU64,
+}
+
+impl<D: BlockDevice> SingleUser<D> {
+    /// `inner`, for a user who has written nothing yet.
+    pub fn new(inner: D) -> SingleUser<D> {
+        let reported = AtomicU64::new(inner.losses().count());
+        SingleUser { inner, reported }
+    }
+
+    /// The inner device.
+    pub fn inner(&self) -> &D {
+        &self.inner
+    }
+
+    fn reported(&self) -> u64 {
+        self.reported.load(Ordering::Acquire)
+    }
+
+    /// The result of a request that began when `reported` losses had been reported, and for which the device
+    /// returned `ended`.
+    fn report(&self, reported: u64, ended: Result<(), DeviceError>) -> Result<(), DeviceError> {
+        match ended {
+            Err(error) if !error.is_loss() => return ended,
+            Ok(()) | Err(_) => {}
+        }
+        let losses = self.inner.losses().count();
+        debug_assert!(losses >= reported, "losses only grow");
+        self.reported.fetch_max(losses, Ordering::AcqRel);
+        if losses > reported { ended.and(Err(DeviceError::WritesLost)) } else { ended }
+    }
+}
+
+impl<D: BlockDevice> BlockDevice for SingleUser<D> {
+    forward!(self => self.inner; geometry, length_bytes, profile, memory, memory_to_write, read_nowait, write_nowait, read, losses, unmap, write_zeroes, allocation, space, allocated_bytes, refresh, grow, take_os_error, quiesced);
+
+    /// A write that fails by itself reports nothing about earlier ones.
+    fn write(&self, extent: Extent, data: Slice, durability: Durability) -> Pending<'_, ()> {
+        let reported = self.reported();
+        let write = self.inner.write(extent, data, durability);
+        match durability {
+            Durability::Cached => write,
+            Durability::Stable => Box::pin(async move {
+                write.await?;
+                self.report(reported, Ok(()))
+            }),
+        }
+    }
+
+    fn flush(&self) -> Pending<'_, ()> {
+        let reported = self.reported();
+        Box::pin(async move { self.report(reported, self.inner.flush().await) })
+    }
+}
+
 #[cfg(test)]
 mod tests {
-    use proptest::prelude::*;
+    use std::sync::Arc;
+
+    use crate::buffer::Buffer;
+    use crate::buffered::{Buffered, Window};
+    use crate::fault::{Fault, FaultAction, FaultControl, Requests, Rule};
+    use crate::testing::{LocalSpawner, ManualClock, Memory, end, poll, ready};
 
     use super::*;
+    use proptest::prelude::*;
 
     const LOST: Result<(), DeviceError> = Err(DeviceError::WritesLost);
 
@@ -332,6 +409,46 @@ mod tests {
                     Step::Loss | Step::End(..) => {}
                 }
             }
+        }
+    }
+
+    #[test]
+    fn what_was_lost_without_his_knowledge_is_told_once() {
+        let control = FaultControl::default();
+        let clock = Arc::new(ManualClock::default());
+        let failing = Fault::new(Memory::new(64), clock as _, control.clone());
+        let window = Window { bytes: 512, request_bytes: 512 };
+        let device = SingleUser::new(Buffered::new(failing, window, Arc::new(LocalSpawner)));
+        let write =
+            |durability| end(device.write(Extent::new(0, 1), Buffer::zeroed(512).share(), durability));
+        for stable in [false, true] {
+            let action = FaultAction::Fail(DeviceError::NoSpace);
+            control.set([Rule { requests: Requests::Writes, within: None, action }]);
+            assert_eq!(write(Durability::Cached), Ok(()));
+            control.pass();
+            let reported = if stable { write(Durability::Stable) } else { end(device.flush()) };
+            assert_eq!((reported, end(device.flush())), (LOST, Ok(())));
+        }
+    }
+
+    /// Two concurrent flushes, of which the first to end reported the loss and the other did not.
+    #[test]
+    fn whatever_began_before_the_loss_was_reported_reports_it_too() {
+        let control = FaultControl::default();
+        let clock = Arc::new(ManualClock::default());
+        let device = SingleUser::new(Fault::new(Memory::new(64), clock as _, control.clone()));
+        let stable = || device.write(Extent::new(0, 1), Buffer::zeroed(512).share(), Durability::Stable);
+        for second_is_a_write in [false, true] {
+            control.fail(DeviceError::NoSpace);
+            ready(device.inner().flush()).expect_err("another user's flush loses writes");
+            control.hang();
+            let mut first = device.flush();
+            let mut second = if second_is_a_write { stable() } else { device.flush() };
+            assert!(poll(first.as_mut()).is_none() && poll(second.as_mut()).is_none());
+            control.pass();
+            // The one that began last ends first.
+            assert_eq!((poll(second.as_mut()), poll(first.as_mut())), (Some(LOST), Some(LOST)));
+            assert_eq!((ready(device.flush()), ready(stable())), (Ok(()), Ok(())));
         }
     }
 }

@@ -8,7 +8,6 @@
 //! [`BlockDevice`] (the interface), [`bytewise`] (the same by bytes), [`RangeLocks`] (exclusion between overlapping requests),
 //! then the layers.
 
-mod aborted;
 mod buffer;
 mod buffered;
 pub mod bytewise;
@@ -17,41 +16,34 @@ mod delay;
 mod device;
 mod disk;
 mod emulated;
-mod error;
 mod extent;
 mod fault;
 mod flush_ledger;
-mod forward;
 mod limit;
 mod lock;
 mod losses;
 mod null;
+mod paced;
 mod part;
-mod permits;
 mod random;
 mod range_lock;
 mod region;
-mod single_user;
-mod sleeper;
-mod spawner;
+mod tasks;
 #[cfg(test)]
 mod testing;
-mod whole_blocks;
 
-pub use aborted::Aborted;
 pub use buffer::{Buffer, PAGE_BYTES, POOL_BYTES_MAX, Reserve, Slice};
 pub use buffered::{Buffered, Window};
 pub use checked::Checked;
 pub use delay::{Delay, ServiceTime, Stalls, Tail};
 pub use device::{
-    Allocation, BlockDevice, Compared, Durability, OptimalTransfer, Pending, Profile, Run, Space,
+    Allocation, BlockDevice, Compared, DeviceError, Durability, OptimalTransfer, Pending, Profile, Run, Space,
 };
-pub use disk::{Disk, DiskCache, DiskModel};
+pub use disk::{DiskCache, DiskModel, RotatingDisk};
 pub use emulated::Emulated512;
-pub use error::DeviceError;
 pub use extent::{BlockSize, Blocks, Chunks, Extent, Geometry, Lba};
 pub use fault::{Counts, Fault, FaultAction, FaultControl, Requests, Rule};
-pub use flush_ledger::{Flush, FlushLedger, StableWrite};
+pub use flush_ledger::{Flush, FlushLedger, SingleUser, StableWrite};
 pub use limit::{Limit, Rate};
 #[cfg(feature = "interleave")]
 pub use lock::set_interleaving;
@@ -59,11 +51,7 @@ pub use lock::{Lock, LockGuard};
 pub use losses::{Doubts, LossCounter, Losses};
 pub use null::Null;
 pub use part::Part;
-pub use permits::{Permit, Permits};
 pub use random::{GOLDEN_GAMMA, Random, mix};
 pub use range_lock::{Exclusive, Hold, RangeLocks, Shared};
-pub use region::{Medium, Region};
-pub use single_user::SingleUser;
-pub use sleeper::Sleeper;
-pub use spawner::Spawner;
-pub use whole_blocks::WholeBlocks;
+pub use region::{Medium, Region, WholeBlocks};
+pub use tasks::{Aborted, Operations, Permit, Permits, Sleeper, Spawner};

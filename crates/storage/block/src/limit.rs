@@ -4,9 +4,10 @@ use std::num::NonZeroU64;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::forward;
-use crate::sleeper::later;
-use crate::{BlockDevice, Buffer, Durability, Extent, Lock, Pending, Run, Sleeper, Slice, Space};
+use crate::device::BlockDevice;
+use crate::lock::Lock;
+use crate::paced::{Pace, Paced, Work};
+use crate::tasks::{Sleeper, later};
 
 /// The rate of a [`Limit`]. `None` is unlimited.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -21,13 +22,11 @@ pub struct Rate {
 /// rate; a request to an idle device waits for its own service time only, and idle time gives no credit.
 /// Where requests and bytes are limited, each request waits for the slower of the two.
 ///
-/// A dropped request never reaches the inner device, but keeps its place: those behind it are not served
-/// earlier. Offers no memory, since memory is read without a request.
-pub struct Limit<D> {
-    inner: D,
-    servers: Lock<Servers>,
-    sleeper: Arc<dyn Sleeper>,
-}
+/// A dropped request keeps its place: those behind it are not served earlier.
+pub type Limit<D> = Paced<D, RateLimit>;
+
+/// The pace of a [`Limit`].
+pub struct RateLimit(Lock<Servers>);
 
 struct Servers {
     requests: Option<Server>,
@@ -51,6 +50,7 @@ impl Server {
         let still_busy = self.busy.filter(|(since, done)| self.end(*since, *done) > now);
         let (since, before) = still_busy.unwrap_or((now, 0));
         let all = before.saturating_add(work.into());
+        debug_assert!(since <= now && all >= before);
         self.busy = Some((since, all));
         self.end(since, all)
     }
@@ -69,66 +69,29 @@ impl<D: BlockDevice> Limit<D> {
     pub fn new(inner: D, rate: Rate, sleeper: Arc<dyn Sleeper>) -> Limit<D> {
         let requests = rate.requests_per_s.map(Server::new);
         let bytes = rate.bytes_per_s.map(Server::new);
-        Limit { inner, servers: Lock::new(Servers { requests, bytes }), sleeper }
-    }
-
-    /// Completion time of a request that arrives now and moves `bytes`.
-    fn done(&self, bytes: u64) -> Instant {
-        let now = self.sleeper.now();
-        let mut servers = self.servers.lock();
-        let requests = servers.requests.as_mut().map(|server| server.serve(now, 1));
-        let bytes = servers.bytes.as_mut().map(|server| server.serve(now, bytes));
-        requests.max(bytes).unwrap_or(now)
-    }
-
-    /// The request enters the queue when it is first polled.
-    fn in_turn<'a, T>(
-        &'a self,
-        bytes: usize,
-        request: impl FnOnce(&'a D) -> Pending<'a, T> + 'a,
-    ) -> Pending<'a, T> {
-        Box::pin(async move {
-            self.sleeper.sleep_until(self.done(bytes as u64)).await;
-            request(&self.inner).await
-        })
+        Paced { inner, pace: RateLimit(Lock::new(Servers { requests, bytes })), sleeper }
     }
 }
 
-impl<D: BlockDevice> BlockDevice for Limit<D> {
-    forward!(self => self.inner; geometry, profile, losses, allocated_bytes, refresh, grow, take_os_error, quiesced);
-
-    fn read(&self, extent: Extent, buffer: Buffer) -> Pending<'_, Buffer> {
-        self.in_turn(buffer.len(), move |inner| inner.read(extent, buffer))
-    }
-
-    fn write(&self, extent: Extent, data: Slice, durability: Durability) -> Pending<'_, ()> {
-        self.in_turn(data.len(), move |inner| inner.write(extent, data, durability))
-    }
-
-    fn flush(&self) -> Pending<'_, ()> {
-        self.in_turn(0, |inner| inner.flush())
-    }
-
-    fn unmap(&self, extent: Extent) -> Pending<'_, ()> {
-        self.in_turn(0, move |inner| inner.unmap(extent))
-    }
-
-    fn write_zeroes(&self, extent: Extent, may_unmap: bool) -> Pending<'_, ()> {
-        self.in_turn(0, move |inner| inner.write_zeroes(extent, may_unmap))
-    }
-
-    fn allocation(&self, extent: Extent, runs_max: usize) -> Pending<'_, Vec<Run>> {
-        self.in_turn(0, move |inner| inner.allocation(extent, runs_max))
-    }
-
-    fn space(&self) -> Pending<'_, Space> {
-        self.in_turn(0, |inner| inner.space())
+impl Pace for RateLimit {
+    fn begin(&self, now: Instant, work: Work, _: u64) -> Option<Instant> {
+        let bytes = match work {
+            Work::Read(bytes) | Work::Write(bytes, _) => bytes.end - bytes.start,
+            Work::Zero(_) | Work::Flush | Work::Manage => 0,
+        };
+        let mut servers = self.0.lock();
+        let requests = servers.requests.as_mut().map(|server| server.serve(now, 1));
+        let bytes = servers.bytes.as_mut().map(|server| server.serve(now, bytes));
+        Some(requests.max(bytes).unwrap_or(now))
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::buffer::Buffer;
+    use crate::device::{Durability, Pending};
+    use crate::extent::Extent;
     use crate::testing::{ManualClock, Memory, poll, ready};
 
     const MS: Duration = Duration::from_millis(1);

@@ -59,6 +59,7 @@ impl Losses {
     /// Those of a device over another, or over several.
     #[must_use]
     pub fn and(self, other: Losses) -> Losses {
+        debug_assert!(self.count() + other.count() <= COUNT);
         Losses(((self.0 | other.0) & DOUBT) | (self.count() + other.count()))
     }
 }

@@ -1,9 +1,9 @@
 //! A device that stores nothing and takes no time, to measure the layers above it.
 
-use crate::{
-    Allocation, BlockDevice, Blocks, Buffer, DeviceError, Durability, Extent, Geometry, Losses, Pending,
-    Profile, Run, Slice,
-};
+use crate::buffer::{Buffer, Slice};
+use crate::device::{Allocation, BlockDevice, Durability, Pending, Profile, Run};
+use crate::extent::{Blocks, Extent, Geometry};
+use crate::losses::Losses;
 
 /// Discards writes; reads as zeros. Each request ends in its first poll.
 ///
@@ -17,12 +17,6 @@ impl Null {
     /// A device with this geometry.
     pub fn new(geometry: Geometry) -> Null {
         Null { geometry }
-    }
-
-    fn done<T>(&self, extent: Extent, length: Option<usize>, answer: T) -> Result<T, DeviceError> {
-        let there = self.geometry.contains(extent);
-        let fits = |length| there && length as u64 == self.geometry.length(extent);
-        if length.map_or(there, fits) { Ok(answer) } else { Err(DeviceError::OutOfRange) }
     }
 }
 
@@ -51,12 +45,12 @@ impl BlockDevice for Null {
     fn read(&self, extent: Extent, mut buffer: Buffer) -> Pending<'_, Buffer> {
         Box::pin(async move {
             buffer.fill(0);
-            self.done(extent, Some(buffer.len()), buffer)
+            self.geometry.check(extent, Some(buffer.len())).map(|()| buffer)
         })
     }
 
     fn write(&self, extent: Extent, data: Slice, _: Durability) -> Pending<'_, ()> {
-        Box::pin(async move { self.done(extent, Some(data.len()), ()) })
+        Box::pin(async move { self.geometry.check(extent, Some(data.len())) })
     }
 
     fn flush(&self) -> Pending<'_, ()> {
@@ -64,17 +58,17 @@ impl BlockDevice for Null {
     }
 
     fn unmap(&self, extent: Extent) -> Pending<'_, ()> {
-        Box::pin(async move { self.done(extent, None, ()) })
+        Box::pin(async move { self.geometry.check(extent, None) })
     }
 
     fn write_zeroes(&self, extent: Extent, _: bool) -> Pending<'_, ()> {
-        Box::pin(async move { self.done(extent, None, ()) })
+        Box::pin(async move { self.geometry.check(extent, None) })
     }
 
     fn allocation(&self, extent: Extent, _: usize) -> Pending<'_, Vec<Run>> {
         let hole = Run { extent, allocation: Allocation::Deallocated };
         let runs = if extent.is_empty() { Vec::new() } else { vec![hole] };
-        Box::pin(async move { self.done(extent, None, runs) })
+        Box::pin(async move { self.geometry.check(extent, None).map(|()| runs) })
     }
 
     fn quiesced(&self) -> Pending<'_, ()> {
@@ -85,7 +79,8 @@ impl BlockDevice for Null {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::BlockSize;
+    use crate::device::DeviceError;
+    use crate::extent::BlockSize;
     use crate::testing::ready;
 
     fn null() -> Null {

@@ -1,9 +1,9 @@
 //! A part of a device, as a device: a member's data behind its superblock.
 
-use crate::{
-    BlockDevice, Blocks, Buffer, DeviceError, Durability, Extent, Geometry, Lba, OptimalTransfer, Pending,
-    Profile, Region, Run, Slice, WholeBlocks,
-};
+use crate::buffer::{Buffer, Slice};
+use crate::device::{BlockDevice, DeviceError, Durability, OptimalTransfer, Pending, Profile, Run};
+use crate::extent::{Blocks, Extent, Geometry, Lba};
+use crate::region::{Region, WholeBlocks};
 
 /// The blocks of one extent of a device, counted from its start. A flush is one of the whole device.
 pub struct Part<D> {
@@ -17,19 +17,15 @@ impl<D: BlockDevice> Part<D> {
     /// # Errors
     /// [`DeviceError::OutOfRange`] if `inner` does not have all of it.
     pub fn new(inner: D, extent: Extent) -> Result<Part<D>, DeviceError> {
-        if inner.geometry().contains(extent) {
-            Ok(Part { inner, extent })
-        } else {
-            Err(DeviceError::OutOfRange)
-        }
+        inner.geometry().check(extent, None).map(|()| Part { inner, extent })
     }
 
     /// An extent of the part, on the whole device.
     fn shifted(&self, extent: Extent) -> Result<Extent, DeviceError> {
-        match self.geometry().contains(extent) {
-            true => Ok(Extent::new(self.extent.lba.0 + extent.lba.0, extent.blocks.0)),
-            false => Err(DeviceError::OutOfRange),
-        }
+        self.geometry().check(extent, None)?;
+        let shifted = Extent::new(self.extent.lba.0 + extent.lba.0, extent.blocks.0);
+        debug_assert!(shifted.end() <= self.extent.end(), "within the part");
+        Ok(shifted)
     }
 
     fn on_inner<'a, T: 'a>(
@@ -48,12 +44,7 @@ impl<D: BlockDevice> Part<D> {
 
     /// An error that names a block names the part's.
     fn shifted_back(&self, error: DeviceError) -> DeviceError {
-        let back = |lba: Lba| Lba(lba.0.saturating_sub(self.extent.lba.0));
-        match error {
-            DeviceError::Unreadable(lba) => DeviceError::Unreadable(back(lba)),
-            DeviceError::Unwritable(lba) => DeviceError::Unwritable(back(lba)),
-            other => other,
-        }
+        error.map_lba(|lba| Lba(lba.0.saturating_sub(self.extent.lba.0)))
     }
 }
 

@@ -18,8 +18,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use std::task::{Context, Poll, Waker};
 
-use crate::lock::interleave;
-use crate::{Extent, Lock};
+use crate::extent::Extent;
+use crate::lock::{Lock, interleave};
 
 /// 1 MiB of 512-byte blocks: large enough that most commands touch one or two zones.
 const ZONE_BLOCKS: u64 = 2048;
@@ -62,6 +62,7 @@ impl Zones {
         }
         let first = extent.lba.0 / ZONE_BLOCKS;
         let last = extent.lba.0.saturating_add(extent.blocks.0 - 1) / ZONE_BLOCKS;
+        debug_assert!(first <= last);
         let count = (last - first + 1).min(SLOTS as u64) as usize;
         Zones { first: (first % SLOTS as u64) as usize, count }
     }
@@ -89,17 +90,17 @@ impl RangeLocks {
     /// Shares `extent` without waiting; `None` if it is not free.
     pub fn try_share(self: &Arc<Self>, extent: Extent) -> Option<Shared> {
         let zones = Zones::from_extent(extent);
-        if self.waiting.load(Ordering::Acquire) != 0 && self.has_waiter(zones, u64::MAX) {
+        if self.waiting.load(Ordering::Acquire) != 0 && self.queue.lock().blocks(zones, u64::MAX, false) {
             return None;
         }
         // Not `then_some`: dropping a guard built for a range that was not taken would release it.
-        self.take_shared(zones).then(|| Shared { locks: Arc::clone(self), zones })
+        self.take_shared_now(zones).then(|| Shared { locks: Arc::clone(self), zones })
     }
 
     /// Shares `extent` with other readers and writers, after any exclusive holder.
     pub async fn share(self: &Arc<Self>, extent: Extent) -> Shared {
         let zones = Zones::from_extent(extent);
-        if self.waiting.load(Ordering::Acquire) != 0 || !self.take_shared(zones) {
+        if self.waiting.load(Ordering::Acquire) != 0 || !self.take_shared_now(zones) {
             Acquire { locks: self, zones, exclusive: false, ticket: None }.await;
         }
         Shared { locks: Arc::clone(self), zones }
@@ -125,6 +126,7 @@ impl RangeLocks {
     fn enqueue(&self, queue: &mut Queue, zones: Zones, exclusive: bool) -> u64 {
         let ticket = queue.next_ticket;
         queue.next_ticket += 1;
+        debug_assert!(queue.waiters.last().is_none_or(|last| last.ticket < ticket), "tickets only grow");
         queue.waiters.push(Waiter { ticket, zones, exclusive, waker: None });
         self.waiting.fetch_add(1, Ordering::SeqCst);
         std::sync::atomic::fence(Ordering::SeqCst);
@@ -135,17 +137,28 @@ impl RangeLocks {
     fn leave_queue(&self, ticket: u64) {
         let mut queue = self.queue.lock();
         queue.waiters.retain(|waiter| waiter.ticket != ticket);
-        self.waiting.fetch_sub(1, Ordering::SeqCst);
+        let waiting = self.waiting.fetch_sub(1, Ordering::SeqCst);
+        debug_assert_eq!(waiting, queue.waiters.len() + 1, "an entry leaves the queue once");
         drop(queue);
         self.wake();
     }
 
-    fn take_shared(&self, zones: Zones) -> bool {
+    /// Takes the range without the queue's lock.
+    fn take_shared_now(&self, zones: Zones) -> bool {
         interleave();
+        let is_taken = self.take_shared(zones);
+        if !is_taken {
+            self.wake();
+        }
+        is_taken
+    }
+
+    /// The caller wakes others after a failure, unless it holds the queue's lock: nothing was released then that a waiter could not have
+    /// taken before.
+    fn take_shared(&self, zones: Zones) -> bool {
         for (taken, slot) in zones.slots().enumerate() {
             if self.slots[slot].fetch_add(1, Ordering::Acquire) >= EXCLUSIVE {
-                self.free(slot, 1);
-                self.release(Zones { first: zones.first, count: taken });
+                zones.slots().take(taken + 1).for_each(|slot| self.free(slot, 1));
                 return false;
             }
         }
@@ -175,7 +188,8 @@ impl RangeLocks {
 
     /// Removes holders from a slot; the caller then calls [`RangeLocks::wake`].
     fn free(&self, slot: usize, holders: u32) {
-        self.slots[slot].fetch_sub(holders, Ordering::SeqCst);
+        let before = self.slots[slot].fetch_sub(holders, Ordering::SeqCst);
+        debug_assert!(before >= holders, "a range is released once");
     }
 
     fn wake(&self) {
@@ -191,11 +205,6 @@ impl RangeLocks {
                 waker.wake();
             }
         }
-    }
-
-    fn has_waiter(&self, zones: Zones, before: u64) -> bool {
-        let queue = self.queue.lock();
-        queue.blocks(zones, before, false)
     }
 }
 
@@ -223,22 +232,11 @@ impl Acquire<'_> {
         if queue.blocks(self.zones, ticket, self.exclusive) {
             return false;
         }
-        if self.exclusive { self.locks.take_exclusive(self.zones) } else { self.take_shared_without_wake() }
-    }
-
-    /// As `take_shared`, but the caller holds the queue's lock, so a failure wakes no waiter: nothing was
-    /// released that a waiter could not have taken before.
-    fn take_shared_without_wake(&self) -> bool {
-        let slots = &self.locks.slots;
-        for (taken, slot) in self.zones.slots().enumerate() {
-            if slots[slot].fetch_add(1, Ordering::Acquire) >= EXCLUSIVE {
-                for slot in self.zones.slots().take(taken + 1) {
-                    slots[slot].fetch_sub(1, Ordering::Release);
-                }
-                return false;
-            }
+        if self.exclusive {
+            self.locks.take_exclusive(self.zones)
+        } else {
+            self.locks.take_shared(self.zones)
         }
-        true
     }
 }
 

@@ -3,8 +3,8 @@
 //! be lost ([`Overwritten`]).
 //!
 //! Nothing is mounted or followed: only signatures at fixed offsets, and labels or UUIDs that identify the
-//! disk, are read. The caller asks the user ([`Consent`]). Reading order: [`contents`], `ends`, `signatures`,
-//! `partitions`, `sets`, `consent`.
+//! disk, are read. The caller asks the user ([`Consent`]). `signatures` has what is
+//! recognised, and how.
 //!
 //! ```
 //! let mut disk = vec![0; 1 << 20];
@@ -16,41 +16,20 @@
 //! assert_eq!(found.to_string(), "an XFS file system (label data)");
 //! ```
 
-mod consent;
-mod ends;
-mod partitions;
-mod sets;
 mod signatures;
+#[cfg(test)]
+mod tests;
 
+use std::error::Error;
 use std::fmt;
 
 use block::{BlockDevice, DeviceError};
 
-use ends::Ends;
-
-pub use consent::{Consent, Overwritten, Refused};
+use signatures::{Ends, Recognised};
 
 /// The recognised content; at least one item.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Contents(Vec<Recognised>);
-
-/// One recognised item.
-#[derive(Clone, Debug, PartialEq, Eq)]
-struct Recognised {
-    /// With its article: "an ext4 file system".
-    what: &'static str,
-    detail: Option<Detail>,
-}
-
-/// A detail that identifies the item.
-#[derive(Clone, Debug, PartialEq, Eq)]
-enum Detail {
-    Partitions(usize),
-    Label(String),
-    /// Of which set this is a member.
-    Set(String),
-    Uuid([u8; 16]),
-}
 
 /// Recognises the content of `device`; `None` if it begins and ends with zeros or has no blocks.
 ///
@@ -84,13 +63,7 @@ pub fn of_bytes(bytes: &[u8], block_bytes: u64) -> Option<Contents> {
 }
 
 fn recognised(ends: &Ends) -> Option<Contents> {
-    let systems = signatures::found(ends);
-    let mut found = partitions::found(ends, signatures::in_the_boot_sector(ends));
-    found.extend(systems);
-    found.extend(sets::found(ends));
-    if found.is_empty() && !ends.are_zero() {
-        found.push(Recognised::new("data of an unknown kind"));
-    }
+    let found = signatures::found(ends);
     (!found.is_empty()).then_some(Contents(found))
 }
 
@@ -99,26 +72,6 @@ impl Contents {
     pub fn disk_image(&self) -> Option<&'static str> {
         self.0.iter().map(|found| found.what).find(|what| what.ends_with(" image"))
     }
-}
-
-impl Recognised {
-    fn new(what: &'static str) -> Recognised {
-        Recognised { what, detail: None }
-    }
-
-    /// With its label, if it has one that can be read.
-    fn labelled(what: &'static str, label: &[u8]) -> Recognised {
-        Recognised { what, detail: readable(label).map(Detail::Label) }
-    }
-}
-
-/// A label as people may see it: up to its first zero, nothing that moves a cursor, no spaces around it.
-fn readable(label: &[u8]) -> Option<String> {
-    let text = label.split(|byte| *byte == 0).next().unwrap_or_default();
-    let text = String::from_utf8_lossy(text);
-    let shown: String =
-        text.trim().chars().map(|letter| if letter.is_control() { '?' } else { letter }).collect();
-    (!shown.is_empty()).then_some(shown)
 }
 
 impl fmt::Display for Contents {
@@ -136,24 +89,81 @@ impl fmt::Display for Contents {
     }
 }
 
-impl fmt::Display for Recognised {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.what)?;
-        match &self.detail {
-            None => Ok(()),
-            Some(Detail::Partitions(1)) => f.write_str(" with 1 partition"),
-            Some(Detail::Partitions(count)) => write!(f, " with {count} partitions"),
-            Some(Detail::Label(label)) => write!(f, " (label {label})"),
-            Some(Detail::Set(name)) => write!(f, " (of {name})"),
-            Some(Detail::Uuid(uuid)) => {
-                let number = u128::from_be_bytes(*uuid);
-                let [b, c, d] = [80, 64, 48].map(|bits| number >> bits & 0xffff);
-                let (a, e) = (number >> 96, number & 0xffff_ffff_ffff);
-                write!(f, " (UUID {a:08x}-{b:04x}-{c:04x}-{d:04x}-{e:012x})")
-            }
+/// Whether data may be lost.
+#[derive(Clone, Copy)]
+pub enum Consent<'a> {
+    /// Given beforehand.
+    Given,
+    /// Asked by this function: it gets a sentence that names what would be lost, and returns whether it may
+    /// be.
+    Ask(&'a dyn Fn(&str) -> bool),
+}
+
+/// Storage that is about to be overwritten.
+#[derive(Clone, Copy)]
+pub struct Overwritten<'a> {
+    /// The device.
+    pub device: &'a dyn BlockDevice,
+    /// Its place, for people.
+    pub name: &'a dyn fmt::Display,
+    /// The part that is written, for people, if it is not all of it.
+    pub part: Option<&'a str>,
+}
+
+/// Why it must not be overwritten.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Refused {
+    /// The device, by its name, is write-protected.
+    WriteProtected(String),
+    /// There is content, named by the sentence, and no consent.
+    Kept(String),
+    /// The device, by its name, cannot be read.
+    Unreadable(String, DeviceError),
+}
+
+impl Consent<'_> {
+    /// Whether what `sentence` names may be lost.
+    ///
+    /// # Errors
+    /// [`Refused::Kept`] if it may not.
+    pub fn to(self, sentence: String) -> Result<(), Refused> {
+        match self {
+            Consent::Ask(ask) if !ask(&sentence) => Err(Refused::Kept(sentence)),
+            Consent::Given | Consent::Ask(_) => Ok(()),
         }
     }
 }
 
-#[cfg(test)]
-mod tests;
+impl Overwritten<'_> {
+    /// Checks that it is not write-protected, and that it is empty or there is consent.
+    ///
+    /// # Errors
+    /// What keeps it from being overwritten.
+    pub async fn consent(&self, consent: Consent<'_>) -> Result<(), Refused> {
+        let name = self.name.to_string();
+        if self.device.profile().read_only {
+            return Err(Refused::WriteProtected(name));
+        }
+        if matches!(consent, Consent::Given) {
+            return Ok(());
+        }
+        let found = contents(self.device).await;
+        let Some(found) = found.map_err(|error| Refused::Unreadable(name.clone(), error))? else {
+            return Ok(());
+        };
+        let part = self.part.map(|part| format!(", of which {part} would be overwritten"));
+        consent.to(format!("{found} is on {name}{}", part.unwrap_or_default()))
+    }
+}
+
+impl fmt::Display for Refused {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Refused::WriteProtected(name) => write!(f, "{name} is write-protected"),
+            Refused::Kept(sentence) => f.write_str(sentence),
+            Refused::Unreadable(name, error) => write!(f, "cannot read {name}: {error}"),
+        }
+    }
+}
+
+impl Error for Refused {}

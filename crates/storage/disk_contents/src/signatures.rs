@@ -1,7 +1,77 @@
-//! File systems, volumes and disk images that are known by a few bytes at a fixed place.
+//! What is recognised at the two ends of a disk: partition tables, file systems, volumes and disk images with a few bytes at a fixed
+//! place, members of sets.
 
-use super::ends::Ends;
-use super::{Detail, Recognised};
+use std::fmt;
+
+use block::{BlockDevice, Blocks, Buffer, DeviceError, Extent, Lba};
+
+/// One recognised item.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Recognised {
+    /// With its article: "an ext4 file system".
+    pub(super) what: &'static str,
+    detail: Option<Detail>,
+}
+
+/// A detail that identifies the item.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Detail {
+    Partitions(usize),
+    Label(String),
+    /// Of which set this is a member.
+    Set(String),
+    Uuid([u8; 16]),
+}
+
+impl Recognised {
+    fn new(what: &'static str) -> Recognised {
+        Recognised { what, detail: None }
+    }
+
+    /// With its label, if it has one that can be read.
+    fn labelled(what: &'static str, label: &[u8]) -> Recognised {
+        Recognised { what, detail: readable(label).map(Detail::Label) }
+    }
+}
+
+/// A label as people may see it: up to its first zero, nothing that moves a cursor, no spaces around it.
+fn readable(label: &[u8]) -> Option<String> {
+    let text = label.split(|byte| *byte == 0).next().unwrap_or_default();
+    let text = String::from_utf8_lossy(text);
+    let shown: String =
+        text.trim().chars().map(|letter| if letter.is_control() { '?' } else { letter }).collect();
+    (!shown.is_empty()).then_some(shown)
+}
+
+impl fmt::Display for Recognised {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.what)?;
+        match &self.detail {
+            None => Ok(()),
+            Some(Detail::Partitions(1)) => f.write_str(" with 1 partition"),
+            Some(Detail::Partitions(count)) => write!(f, " with {count} partitions"),
+            Some(Detail::Label(label)) => write!(f, " (label {label})"),
+            Some(Detail::Set(name)) => write!(f, " (of {name})"),
+            Some(Detail::Uuid(uuid)) => {
+                let number = u128::from_be_bytes(*uuid);
+                let [b, c, d] = [80, 64, 48].map(|bits| number >> bits & 0xffff);
+                let (a, e) = (number >> 96, number & 0xffff_ffff_ffff);
+                write!(f, " (UUID {a:08x}-{b:04x}-{c:04x}-{d:04x}-{e:012x})")
+            }
+        }
+    }
+}
+
+/// Everything that is recognised; something of an unknown kind if both ends are not zeros and nothing else is.
+pub(super) fn found(ends: &Ends) -> Vec<Recognised> {
+    let mut found = partition_tables(ends);
+    found.extend(at_fixed_places(ends));
+    found.extend(members_of_sets(ends));
+    if found.is_empty() && !ends.are_zero() {
+        found.push(Recognised::new("data of an unknown kind"));
+    }
+    found
+}
 
 /// Magic bytes at an offset, and their meaning.
 struct Signature {
@@ -56,22 +126,13 @@ const SIGNATURES: &[Signature] = &[
     signature(64, &[0x7f, 0x10, 0xda, 0xbe], "a VDI image"),
 ];
 
-pub(super) fn found(ends: &Ends) -> Vec<Recognised> {
+fn at_fixed_places(ends: &Ends) -> Vec<Recognised> {
     let plain = SIGNATURES.iter().filter(|signature| ends.has(signature.at, signature.magic));
-    let mut found: Vec<Recognised> = plain.map(|signature| recognise(signature, ends)).collect();
-    found.extend(ext(ends));
-    found.extend(swap(ends));
-    found
-}
-
-/// Whether the first sector is a file system's: it then ends as a partition table does, and is none.
-pub(super) fn in_the_boot_sector(ends: &Ends) -> bool {
-    SIGNATURES.iter().any(|signature| signature.at < 510 && ends.has(signature.at, signature.magic))
-}
-
-fn recognise(signature: &Signature, ends: &Ends) -> Recognised {
-    let label = signature.label.and_then(|(at, length)| ends.get(at, length));
-    Recognised::labelled(signature.what, label.unwrap_or_default())
+    let plain = plain.map(|signature| {
+        let label = signature.label.and_then(|(at, length)| ends.get(at, length));
+        Recognised::labelled(signature.what, label.unwrap_or_default())
+    });
+    plain.chain(ext(ends)).chain(swap(ends)).collect()
 }
 
 /// ext2, ext3 and ext4 share a superblock; which of them it is, its feature flags tell, as mount and blkid
@@ -138,3 +199,222 @@ fn swap(ends: &Ends) -> Option<Recognised> {
     [4096, 8192, 16_384, 65_536].into_iter().find(|page| is_swap(*page))?;
     Some(Recognised::labelled("swap space", ends.get(LABEL_AT, 16)?))
 }
+
+fn partition_tables(ends: &Ends) -> Vec<Recognised> {
+    if let Some(count) = guid_partitions(ends) {
+        return vec![with_partitions("a GPT partition table", count)];
+    }
+    if has_second_guid_header(ends) {
+        return vec![Recognised::new("the second copy of a GPT partition table, without the first")];
+    }
+    // The first sector of a file system ends as a partition table does, and is none.
+    let is_of_a_file_system =
+        SIGNATURES.iter().any(|signature| signature.at < 510 && ends.has(signature.at, signature.magic));
+    if is_of_a_file_system { Vec::new() } else { master_boot_record(ends).into_iter().collect() }
+}
+
+fn with_partitions(what: &'static str, count: usize) -> Recognised {
+    Recognised { what, detail: Some(Detail::Partitions(count)) }
+}
+
+const GUID_MAGIC: &[u8] = b"EFI PART";
+
+/// Entries that are in use. The header is in the second block, and an image of a disk with other blocks has
+/// it where those would be.
+fn guid_partitions(ends: &Ends) -> Option<usize> {
+    /// More than any tool makes: 128 is usual.
+    const ENTRIES_MAX: u64 = 1024;
+    let sizes = [ends.block_bytes, 512, 4096];
+    let block = sizes.into_iter().find(|block| ends.has(*block, GUID_MAGIC))?;
+    let first = ends.u64_le(block + 72).unwrap_or(0).checked_mul(block);
+    let count = u64::from(ends.u32_le(block + 80).unwrap_or(0)).min(ENTRIES_MAX);
+    let length = u64::from(ends.u32_le(block + 84).unwrap_or(0));
+    // The partition type GUID comes first in an entry; zero is an unused one.
+    let in_use = |index: u64| {
+        let kind = first.and_then(|first| ends.get(first.checked_add(index * length)?, 16));
+        kind.is_some_and(|kind| kind.iter().any(|byte| *byte != 0))
+    };
+    Some(if length < 128 { 0 } else { (0..count).filter(|index| in_use(*index)).count() })
+}
+
+/// In the last block. What made the first unreadable may have spared it, and with it everything on the disk.
+fn has_second_guid_header(ends: &Ends) -> bool {
+    [ends.block_bytes, 512, 4096]
+        .into_iter()
+        .filter_map(|block| ends.device_bytes.checked_sub(block))
+        .any(|last| ends.has(last, GUID_MAGIC))
+}
+
+/// Four entries of 16 bytes, each with a boot flag, which is 0 or 80h in a table and anything in other data.
+fn master_boot_record(ends: &Ends) -> Option<Recognised> {
+    const BOOT_FLAG: usize = 0;
+    const KIND: usize = 4;
+    if !ends.has(510, &[0x55, 0xaa]) {
+        return None;
+    }
+    let entries: Vec<&[u8]> = ends.get(446, 64)?.chunks(16).collect();
+    let is_table = entries.iter().all(|entry| matches!(entry[BOOT_FLAG], 0 | 0x80));
+    let partitions = entries.iter().filter(|entry| entry[KIND] != 0).count();
+    Some(if is_table && partitions > 0 {
+        with_partitions("an MBR partition table", partitions)
+    } else {
+        Recognised::new("a boot sector")
+    })
+}
+
+fn members_of_sets(ends: &Ends) -> Vec<Recognised> {
+    [our_raid(ends), raid(ends), old_raid(ends), physical_volume(ends), zfs(ends)]
+        .into_iter()
+        .flatten()
+        .collect()
+}
+
+fn member(what: &'static str, set: &[u8]) -> Recognised {
+    Recognised { what, detail: readable(set).map(Detail::Set) }
+}
+
+/// Our superblocks, in one of two slots (`docs/raid-format.md`). The set's name is of the first that is there, even if it is
+/// the older one or damaged: a disk with a trace of a set is not to be overwritten without asking.
+fn our_raid(ends: &Ends) -> Option<Recognised> {
+    let slots = [64 << 10, 128 << 10];
+    let at = slots.into_iter().find(|at| ends.has(*at, b"LNRTRAID"))?;
+    let name = ends.get(at + 168, 64).unwrap_or_default();
+    let mut found = member("a member of a RAID set of linerate", name);
+    if found.detail.is_none() {
+        found.detail = ends.get(at + 32, 16).and_then(|uuid| uuid.first_chunk().copied()).map(Detail::Uuid);
+    }
+    Some(found)
+}
+
+const RAID_MAGIC: [u8; 4] = 0xa92b_4efc_u32.to_le_bytes();
+
+/// md's superblocks of version 1: at the start (1.1), 4 KiB behind it (1.2), or 8 KiB before the end (1.0).
+fn raid(ends: &Ends) -> Option<Recognised> {
+    let last = ends.device_bytes.checked_sub(16 * 512).map(|at| at & !0xfff);
+    let mut places = [Some(0), Some(4096), last].into_iter().flatten();
+    let is_version_1 = |at: u64| ends.has(at, &RAID_MAGIC) && ends.u32_le(at + 4) == Some(1);
+    let at = places.find(|at| is_version_1(*at))?;
+    Some(member("a member of a Linux RAID set", ends.get(at + 32, 32)?))
+}
+
+/// Version 0.90: in the last whole 64 KiB, in the byte order of the machine that made it.
+fn old_raid(ends: &Ends) -> Option<Recognised> {
+    const PLACE: u64 = 64 << 10;
+    let at = (ends.device_bytes & !(PLACE - 1)).checked_sub(PLACE)?;
+    let big_endian = 0xa92b_4efc_u32.to_be_bytes();
+    let is_superblock =
+        ends.has(at, &RAID_MAGIC) && ends.u32_le(at + 4) == Some(0) || ends.has(at, &big_endian);
+    is_superblock.then(|| Recognised::new("a member of a Linux RAID set"))
+}
+
+/// The label is in one of the first four sectors; the identifier behind it is printed as LVM writes it.
+fn physical_volume(ends: &Ends) -> Option<Recognised> {
+    let is_label = |at: &u64| ends.has(*at, b"LABELONE") && ends.has(*at + 24, b"LVM2 001");
+    [0, 512, 1024, 1536].iter().find(|at| is_label(at)).map(|_| Recognised::new("an LVM2 physical volume"))
+}
+
+/// Four labels of 256 KiB, two at each end; in each the ring of uberblocks, in slots of 1 KiB and more,
+/// begins at 128 KiB. A pool that is a few seconds old has written some of them.
+fn zfs(ends: &Ends) -> Option<Recognised> {
+    const LABEL: u64 = 256 << 10;
+    const RING: u64 = 128 << 10;
+    let magic = 0x00ba_b10c_u64;
+    let whole = ends.device_bytes & !(LABEL - 1);
+    debug_assert!(whole <= ends.device_bytes);
+    let labels = [Some(0), Some(LABEL), whole.checked_sub(2 * LABEL), whole.checked_sub(LABEL)];
+    let is_uberblock = |at: u64| ends.has(at, &magic.to_le_bytes()) || ends.has(at, &magic.to_be_bytes());
+    let has_uberblock = |label: u64| (0..128).any(|slot| is_uberblock(label + RING + slot * 1024));
+    labels.into_iter().flatten().any(has_uberblock).then(|| Recognised::new("a member of a ZFS pool"))
+}
+
+/// The first bytes and the last ones, with their places. On a small device the two overlap.
+pub(super) struct Ends {
+    head: Vec<u8>,
+    tail: Vec<u8>,
+    device_bytes: u64,
+    /// What the device itself counts in: partition tables count in it too.
+    block_bytes: u64,
+}
+
+/// VMFS begins 1 MiB into its partition; everything else is nearer to the start.
+const HEAD_BYTES: u64 = 2 << 20;
+/// The last two labels of ZFS take 512 KiB, everything else less.
+const TAIL_BYTES: u64 = 1 << 20;
+
+impl Ends {
+    pub(super) async fn read(device: &dyn BlockDevice) -> Result<Ends, DeviceError> {
+        let geometry = device.geometry();
+        let blocks = |bytes: u64| (bytes >> geometry.block_size.shift()).min(geometry.blocks.0);
+        let (head, tail) = (blocks(HEAD_BYTES), blocks(TAIL_BYTES));
+        debug_assert!(head <= geometry.blocks.0 && tail <= geometry.blocks.0);
+        Ok(Ends {
+            head: read_in_steps(device, Extent::new(0, head)).await?,
+            tail: read_in_steps(device, Extent::new(geometry.blocks.0 - tail, tail)).await?,
+            device_bytes: geometry.bytes(),
+            block_bytes: u64::from(geometry.block_size.bytes()),
+        })
+    }
+
+    /// Of a device in memory.
+    pub(super) fn new(bytes: &[u8], block_bytes: u64) -> Ends {
+        let tail = bytes.len().saturating_sub(TAIL_BYTES as usize);
+        debug_assert!(block_bytes.is_power_of_two());
+        Ends {
+            head: bytes[..bytes.len().min(HEAD_BYTES as usize)].to_vec(),
+            tail: bytes[tail..].to_vec(),
+            device_bytes: bytes.len() as u64,
+            block_bytes,
+        }
+    }
+
+    /// The `length` bytes that lie `at` so many bytes from the start of the device, if they are of one of its
+    /// ends.
+    fn get(&self, at: u64, length: usize) -> Option<&[u8]> {
+        let tail_start = self.device_bytes - self.tail.len() as u64;
+        debug_assert!(self.head.len() as u64 <= self.device_bytes);
+        let within = |bytes: &'_ [u8], start: u64| -> Option<std::ops::Range<usize>> {
+            let from = usize::try_from(at.checked_sub(start)?).ok()?;
+            let range = from..from.checked_add(length)?;
+            (range.end <= bytes.len()).then_some(range)
+        };
+        let head = within(&self.head, 0).map(|range| &self.head[range]);
+        head.or_else(|| within(&self.tail, tail_start).map(|range| &self.tail[range]))
+    }
+
+    /// Whether `magic` stands there.
+    fn has(&self, at: u64, magic: &[u8]) -> bool {
+        self.get(at, magic.len()) == Some(magic)
+    }
+
+    fn u16_le(&self, at: u64) -> Option<u16> {
+        Some(u16::from_le_bytes(*self.get(at, 2)?.first_chunk()?))
+    }
+
+    fn u32_le(&self, at: u64) -> Option<u32> {
+        Some(u32::from_le_bytes(*self.get(at, 4)?.first_chunk()?))
+    }
+
+    fn u64_le(&self, at: u64) -> Option<u64> {
+        Some(u64::from_le_bytes(*self.get(at, 8)?.first_chunk()?))
+    }
+
+    /// Whether nothing is written at either end.
+    fn are_zero(&self) -> bool {
+        [&self.head, &self.tail].iter().all(|end| end.iter().all(|byte| *byte == 0))
+    }
+}
+
+async fn read_in_steps(device: &dyn BlockDevice, all: Extent) -> Result<Vec<u8>, DeviceError> {
+    let (geometry, mut bytes) = (device.geometry(), Vec::new());
+    let step = (STEP_BYTES >> geometry.block_size.shift()).max(1);
+    for at in (0..all.blocks.0).step_by(step as usize) {
+        let piece = Extent { lba: Lba(all.lba.0 + at), blocks: Blocks(step.min(all.blocks.0 - at)) };
+        let buffer = Buffer::recycled(geometry.length(piece) as usize);
+        bytes.extend_from_slice(&device.read(piece, buffer).await?);
+    }
+    debug_assert_eq!(bytes.len() as u64, geometry.length(all));
+    Ok(bytes)
+}
+
+/// One request: most devices take as much at once.
+const STEP_BYTES: u64 = 512 << 10;

@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use block::{BlockDevice, Blocks, DeviceError, Durability, Extent, Geometry, Lock, Slice};
 
-use crate::MemberState;
+use crate::concurrency::try_all;
+use crate::member::MemberState;
 use crate::members::{Member, Members, certain_losses};
-use crate::operations::{all, first_error};
 
 /// A copy of the area of a journal or a bitmap.
 #[derive(Clone)]
@@ -62,11 +62,11 @@ impl Area {
             }
             geometry.blocks = Blocks(geometry.blocks.0.min(other.blocks.0));
         }
-        let (own, on_members): (Vec<Copy>, Vec<Copy>) =
+        let (on_device, on_members): (Vec<Copy>, Vec<Copy>) =
             copies.into_iter().partition(|copy| copy.member.is_none());
-        let copies = match own.is_empty() {
+        let copies = match on_device.is_empty() {
             true => Copies { in_use: on_members, reserve: Vec::new() },
-            false => Copies { in_use: own, reserve: on_members },
+            false => Copies { in_use: on_device, reserve: on_members },
         };
         Some(Area { geometry, members, copies: Lock::new(copies) })
     }
@@ -81,6 +81,7 @@ impl Area {
 
     /// Adds a copy, whose content is not that of the others yet. It has the length and block size of the others.
     pub(crate) fn add(&self, copy: &AreaCopy) {
+        debug_assert!(self.fits(&*copy.device), "a copy is as long as the others");
         let mut copies = self.copies.lock();
         let is_on_device = copies.in_use.iter().any(|copy| copy.member.is_none());
         let place = if is_on_device { &mut copies.reserve } else { &mut copies.in_use };
@@ -101,6 +102,7 @@ impl Area {
             return false;
         }
         copies.in_use = std::mem::take(&mut copies.reserve);
+        debug_assert!(copies.in_use.iter().all(|copy| copy.member.is_some()), "they are of members");
         true
     }
 
@@ -142,18 +144,22 @@ impl Area {
     /// Writes whole blocks to stable storage, on all copies.
     pub(crate) async fn write(&self, lba: u64, data: &Slice) -> Result<(), DeviceError> {
         let extent = Extent::new(lba, (data.len() / self.block_bytes()) as u64);
+        debug_assert!(data.len().is_multiple_of(self.block_bytes()), "whole blocks");
+        debug_assert!(lba + extent.blocks.0 <= self.blocks(), "within the area");
         self.members.check_ownership()?;
         let copies = self.current();
-        let landing = self.members.landing();
-        let written = match &copies[..] {
-            // As on a device of its own: nothing to wait for beside it.
-            [only] => self.write_copy(only, extent, data).await,
-            copies => {
-                let written = all(copies.iter().map(|copy| self.write_copy(copy, extent, data))).await;
-                first_error(written).map(|are_kept| are_kept.contains(&true))
+        let written = self.members.land(async {
+            match &copies[..] {
+                // As on a device of its own: nothing to wait for beside it.
+                [only] => self.write_copy(only, extent, data).await,
+                copies => {
+                    let written =
+                        try_all(copies.iter().map(|copy| self.write_copy(copy, extent, data))).await;
+                    written.map(|are_kept| are_kept.contains(&true))
+                }
             }
-        };
-        landing.end();
+        });
+        let written = written.await;
         // The members of the others have failed, and that is recorded.
         if written? { Ok(()) } else { Err(DeviceError::NotReady) }
     }

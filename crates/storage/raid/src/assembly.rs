@@ -2,18 +2,22 @@
 
 use std::sync::Arc;
 
-use block::{Blocks, DeviceError, Durability, Geometry, OptimalTransfer, Permits, Profile, Sleeper, Spawner};
+use block::{
+    Blocks, DeviceError, Durability, Geometry, Operations, OptimalTransfer, Permits, Profile, Sleeper,
+    Spawner,
+};
 use derive_more::{Display, Error};
 
 use crate::area::{Area, AreaCopy};
 use crate::device::RaidDevice;
 use crate::intent::Intent;
-use crate::journal::{HEADERS, Journal, Log};
+use crate::journal::record::HEADERS;
+use crate::journal::{Journal, Log};
+use crate::layout::{Layout, Level};
+use crate::member::{MemberDevice, MemberState, MemberStates, MetadataStore};
 use crate::members::Members;
 use crate::merge::{WRITES_MAX, WaitingWrites};
-use crate::operations::Operations;
 use crate::set::{Protection, Set};
-use crate::{Layout, Level, MemberDevice, MemberState, MemberStates, MetadataStore};
 
 /// What protects a set from writes that a crash has cut in two.
 #[derive(Clone)]
@@ -205,54 +209,58 @@ fn checksums_need(level: Level) -> &'static str {
     }
 }
 
-/// Assembles a set: replays its journal, or learns from its bitmap what may differ.
-pub(crate) async fn assemble(assembly: Assembly) -> Result<RaidDevice, AssemblyError> {
-    check_members(&assembly)?;
-    let Assembly { layout, states, metadata, nonce, sleeper, spawner, origin, .. } = assembly;
-    let has_sums = assembly.members.iter().flatten().any(|member| member.summed().is_some());
-    let profile = profile(&layout, &assembly.members, &assembly.protection);
-    let physical_exponent =
-        assembly.members.iter().flatten().map(|member| member.device().geometry().physical_exponent);
-    let geometry = Geometry {
-        block_size: layout.block_size(),
-        blocks: layout.blocks(),
-        physical_exponent: physical_exponent.max().unwrap_or(0),
-    };
-    let operations = Arc::new(Operations::new(spawner));
-    let members = Members::new(layout, assembly.members, &states, metadata, Arc::clone(&operations), sleeper);
-    let members = Arc::new(members);
-    let stripe_bytes = (layout.strip_blocks() << layout.block_size().shift()) * layout.strips() as u64;
-    let in_flight = usize::try_from(assembly.memory_bytes / (2 * stripe_bytes)).unwrap_or(usize::MAX).max(2);
-    let mut set = Set {
-        layout,
-        geometry,
-        profile,
-        has_sums,
-        members: Arc::clone(&members),
-        locks: Arc::default(),
-        waiting_writes: WaitingWrites::default(),
-        permits: Arc::new(Permits::new(in_flight)),
-        operations: Arc::clone(&operations),
-        protection: Protection::Nothing,
-    };
-    let is_new = matches!(origin, Origin::New | Origin::NewOfZeros);
-    match assembly.protection {
-        ProtectionAreas::Nothing if is_new => {}
-        ProtectionAreas::Nothing => members.started().await?,
-        ProtectionAreas::Journal(copies) => {
-            set.protection = Protection::Journal(open_journal(&set, &copies, origin, nonce).await?);
+impl RaidDevice {
+    /// Assembles a set: replays its journal, or learns from its bitmap what may differ.
+    pub async fn assemble(assembly: Assembly) -> Result<RaidDevice, AssemblyError> {
+        check_members(&assembly)?;
+        let Assembly { layout, states, metadata, nonce, sleeper, spawner, origin, .. } = assembly;
+        let has_sums = assembly.members.iter().flatten().any(|member| member.summed().is_some());
+        let profile = profile(&layout, &assembly.members, &assembly.protection);
+        let physical_exponent =
+            assembly.members.iter().flatten().map(|member| member.device().geometry().physical_exponent);
+        let geometry = Geometry {
+            block_size: layout.block_size(),
+            blocks: layout.blocks(),
+            physical_exponent: physical_exponent.max().unwrap_or(0),
+        };
+        let operations = Arc::new(Operations::new(spawner));
+        let members =
+            Members::new(layout, assembly.members, &states, metadata, Arc::clone(&operations), sleeper);
+        let members = Arc::new(members);
+        let stripe_bytes = (layout.strip_blocks() << layout.block_size().shift()) * layout.strips() as u64;
+        let in_flight =
+            usize::try_from(assembly.memory_bytes / (2 * stripe_bytes)).unwrap_or(usize::MAX).max(2);
+        let mut set = Set {
+            layout,
+            geometry,
+            profile,
+            has_sums,
+            members: Arc::clone(&members),
+            locks: Arc::default(),
+            waiting_writes: WaitingWrites::default(),
+            permits: Arc::new(Permits::new(in_flight)),
+            operations: Arc::clone(&operations),
+            protection: Protection::Nothing,
+        };
+        let is_new = matches!(origin, Origin::New | Origin::NewOfZeros);
+        match assembly.protection {
+            ProtectionAreas::Nothing if is_new => {}
+            ProtectionAreas::Nothing => members.started().await?,
+            ProtectionAreas::Journal(copies) => {
+                set.protection = Protection::Journal(open_journal(&set, &copies, origin, nonce).await?);
+            }
+            ProtectionAreas::Bitmap { copies, region_stripes } => {
+                let may_refuse = !assembly.accepts_wrong_data;
+                let intent =
+                    open_bitmap(&set, &copies, region_stripes, origin, may_refuse, assembly.missed).await?;
+                set.protection = Protection::Intent(intent);
+            }
         }
-        ProtectionAreas::Bitmap { copies, region_stripes } => {
-            let may_refuse = !assembly.accepts_wrong_data;
-            let intent =
-                open_bitmap(&set, &copies, region_stripes, origin, may_refuse, assembly.missed).await?;
-            set.protection = Protection::Intent(intent);
+        if is_new {
+            members.started().await?;
         }
+        Ok(RaidDevice { set: Arc::new(set) })
     }
-    if is_new {
-        members.started().await?;
-    }
-    Ok(RaidDevice::new(set))
 }
 
 fn check_members(assembly: &Assembly) -> Result<(), AssemblyError> {

@@ -7,18 +7,20 @@ use block::{
     Run, Slice,
 };
 
-use crate::assembly::{Assembly, AssemblyError, assemble};
+use crate::area::Area;
+use crate::layout::Layout;
+use crate::member::{MemberDevice, MemberStates};
 use crate::members::{Cause, Vacancy};
 use crate::repair::{Progress, Scrubbed};
 use crate::set::{Protection, Set};
-use crate::{Layout, MemberDevice, MemberStates, Summed};
+use crate::sums::Summed;
 
 /// Pieces of a request that are looked at for one answer about allocation.
 const PIECES_OF_ALLOCATION: usize = 64;
 
 /// A RAID set.
 pub struct RaidDevice {
-    set: Arc<Set>,
+    pub(crate) set: Arc<Set>,
 }
 
 /// How a set is.
@@ -51,15 +53,6 @@ pub struct Status {
 }
 
 impl RaidDevice {
-    /// Assembles a set.
-    pub async fn assemble(assembly: Assembly) -> Result<RaidDevice, AssemblyError> {
-        assemble(assembly).await
-    }
-
-    pub(crate) fn new(set: Set) -> RaidDevice {
-        RaidDevice { set: Arc::new(set) }
-    }
-
     /// The layout.
     pub fn layout(&self) -> Layout {
         self.set.members.layout()
@@ -103,7 +96,7 @@ impl RaidDevice {
             if let Protection::Intent(intent) = &self.set.protection {
                 intent.forget_missed().await?;
             }
-            self.release_areas();
+            self.set.protection.area().into_iter().for_each(Area::release_failed);
             Ok(())
         })
     }
@@ -116,17 +109,9 @@ impl RaidDevice {
             if !self.set.members.release(member).await? {
                 return Err(DeviceError::Unsupported);
             }
-            self.release_areas();
+            self.set.protection.area().into_iter().for_each(Area::release_failed);
             Ok(())
         })
-    }
-
-    fn release_areas(&self) {
-        match &self.set.protection {
-            Protection::Journal(journal) => journal.area().release_failed(),
-            Protection::Intent(intent) => intent.area().release_failed(),
-            Protection::Nothing => {}
-        }
     }
 
     /// The place of a member that has failed: what [`RaidDevice::replace`] and [`RaidDevice::readd`] take. It is asked for before anything is
@@ -179,8 +164,7 @@ impl RaidDevice {
             if geometry.blocks < self.layout().member_blocks() {
                 return Err(DeviceError::OutOfRange);
             }
-            let set = Arc::clone(&self.set);
-            self.set.operations.run(set.replace(vacancy, device, area, is_readded)).await
+            self.run(|set| set.replace(vacancy, device, area, is_readded)).await
         })
     }
 
@@ -189,18 +173,14 @@ impl RaidDevice {
     pub fn rebuild_step(&self, member: usize) -> Pending<'_, Option<Progress>> {
         Box::pin(async move {
             self.check_member(member)?;
-            let set = Arc::clone(&self.set);
-            self.set.operations.run(set.rebuild_step(member)).await
+            self.run(|set| set.rebuild_step(member)).await
         })
     }
 
     /// Synchronises the next stripe of those that may differ since a crash; `None` once there is none. `done` is that of
     /// the progress before; 0 at first, and after one whose region is done.
     pub fn synchronise_step(&self, done: u64) -> Pending<'_, Option<Progress>> {
-        Box::pin(async move {
-            let set = Arc::clone(&self.set);
-            self.set.operations.run(set.synchronise_step(done)).await
-        })
+        Box::pin(async move { self.run(|set| set.synchronise_step(done)).await })
     }
 
     /// Regions with a stripe that could not be synchronised, because a sector of it cannot be read, are tried again by
@@ -245,8 +225,7 @@ impl RaidDevice {
             if devices.len() != layout.members() || devices.iter().any(is_short) {
                 return Err(DeviceError::OutOfRange);
             }
-            let set = Arc::clone(&self.set);
-            self.set.operations.run(set.grow(layout, devices)).await
+            self.run(|set| set.grow(layout, devices)).await
         })
     }
 
@@ -264,10 +243,7 @@ impl RaidDevice {
     /// Ends the set: once no request is under way, members are flushed and the journal or bitmap says that no stripe is
     /// incomplete. Requests fail from then on.
     pub fn close(&self) -> Pending<'_, ()> {
-        Box::pin(async move {
-            let set = Arc::clone(&self.set);
-            self.set.operations.run(set.close()).await
-        })
+        Box::pin(async move { self.run(|set| set.close()).await })
     }
 
     /// Reads all strips of a stripe and compares them; with `repairs` it writes anew those that cannot be read, and makes the
@@ -277,8 +253,7 @@ impl RaidDevice {
             if stripe >= self.layout().stripes() {
                 return Err(DeviceError::OutOfRange);
             }
-            let set = Arc::clone(&self.set);
-            self.set.operations.run(set.scrub_step(stripe, repairs)).await
+            self.run(|set| set.scrub_step(stripe, repairs)).await
         })
     }
 
@@ -289,8 +264,7 @@ impl RaidDevice {
             if stripe >= self.layout().stripes() {
                 return Err(DeviceError::OutOfRange);
             }
-            let set = Arc::clone(&self.set);
-            self.set.operations.run(set.accept_step(stripe)).await
+            self.run(|set| set.accept_step(stripe)).await
         })
     }
 
@@ -304,6 +278,13 @@ impl RaidDevice {
     pub fn write_shared(&self, extent: Extent, data: Slice, durability: Durability) -> Pending<'static, ()> {
         let set = Arc::clone(&self.set);
         Box::pin(async move { set.write(extent, data, durability).await })
+    }
+
+    fn run<T: 'static, F: Future<Output = Result<T, DeviceError>> + 'static>(
+        &self,
+        operation: impl FnOnce(Arc<Set>) -> F,
+    ) -> impl Future<Output = Result<T, DeviceError>> {
+        self.set.operations.run(operation(Arc::clone(&self.set)))
     }
 
     fn check_member(&self, member: usize) -> Result<(), DeviceError> {

@@ -37,7 +37,7 @@ use block::{BlockDevice, Blocks, Buffer, DeviceError, Extent, Lba, Lock, Slice};
 use crc_fast::crc32_iscsi;
 
 use crate::area::{Area, AreaCopy};
-use crate::locks::ExtentLocks;
+use crate::concurrency::ExtentLocks;
 use crate::lost::Ranges;
 
 const MAGIC: &[u8; 4] = b"LNRB";
@@ -111,6 +111,7 @@ struct Region {
 impl Intent {
     /// The bitmap in `area`; see [`Intent::fits`].
     pub(crate) fn new(area: Area, region_stripes: u64, stripes: u64) -> Intent {
+        debug_assert!(region_stripes > 0);
         Intent {
             area,
             region_stripes,
@@ -140,6 +141,7 @@ impl Intent {
             return Err(DeviceError::OutOfRange);
         }
         let mut state = self.state.lock();
+        debug_assert!(stripes >= self.stripes(), "a set only grows");
         self.stripes.store(stripes, Ordering::Release);
         // The first bitmap needs the blocks of the second one: nothing is recorded until all members are in sync.
         if !self.has_second() && state.missed.is_tracking {
@@ -221,6 +223,7 @@ impl Intent {
 
     /// The region that begins with this stripe is synchronised, and that is on stable storage.
     pub(crate) fn synchronised(&self, stripe: u64) {
+        debug_assert!(stripe.is_multiple_of(self.region_stripes), "the first of its region");
         let mut state = self.state.lock();
         self.track(&mut state);
         let (region, last) = (stripe / self.region_stripes, state.flushes);
@@ -232,6 +235,7 @@ impl Intent {
 
     /// The region that begins with this stripe has one that cannot be synchronised now.
     pub(crate) fn set_aside(&self, stripe: u64) {
+        debug_assert!(stripe.is_multiple_of(self.region_stripes), "the first of its region");
         self.state.lock().stuck.insert(stripe / self.region_stripes);
     }
 
@@ -249,6 +253,7 @@ impl Intent {
     pub(crate) async fn begin(self: &Arc<Self>, stripes: RangeInclusive<u64>) -> Result<Marked, DeviceError> {
         let regions = stripes.start() / self.region_stripes..=stripes.end() / self.region_stripes;
         let (mut missing, mut missed) = (Vec::new(), Vec::new());
+        debug_assert!(*stripes.end() < self.stripes() && stripes.start() <= stripes.end());
         {
             let mut state = self.state.lock();
             state.begun += 1;
@@ -449,6 +454,7 @@ impl Intent {
         {
             let mut state = self.state.lock();
             self.track(&mut state);
+            debug_assert!(flush <= state.flushes, "flushes only grow");
             state.regions.retain(|number, region| number / self.bits() != block || !is_idle(region));
         }
         // If it cannot be written, the bits stay set, which is safe.
@@ -468,6 +474,7 @@ impl Intent {
             let _turn = self.writing.exclude(Extent::new(block, 1)).await;
             {
                 let mut state = self.state.lock();
+                debug_assert!(begun <= state.begun && flush <= state.flushes);
                 if state.begun != begun {
                     return;
                 }
@@ -491,6 +498,7 @@ impl Intent {
             let written = state.regions.range(range.clone()).map(|(number, _)| *number);
             written.chain(state.unsynced.range(range).copied()).collect()
         };
+        debug_assert!(block < self.area.blocks(), "the bitmap has room");
         self.area.write(block, &self.encode(block, &numbers)).await?;
         let mut state = self.state.lock();
         for number in numbers {
@@ -502,6 +510,10 @@ impl Intent {
     }
 
     fn encode(&self, block: u64, numbers: &[u64]) -> Slice {
+        debug_assert!(
+            numbers.windows(2).all(|pair| pair[0] / self.bits() == pair[1] / self.bits()),
+            "of one block"
+        );
         let mut bytes = Buffer::zeroed(self.area.block_bytes());
         bytes[..4].copy_from_slice(MAGIC);
         bytes[8..16].copy_from_slice(&block.to_le_bytes());
@@ -578,7 +590,9 @@ impl Drop for Marked {
         let mut state = self.intent.state.lock();
         let flushes = state.flushes;
         for number in self.regions.clone() {
+            debug_assert!(state.regions.contains_key(&number), "a region that is written is noted");
             if let Some(region) = state.regions.get_mut(&number) {
+                debug_assert!(region.writes > 0, "a write ends once");
                 region.writes = region.writes.saturating_sub(1);
                 region.last = flushes;
             }

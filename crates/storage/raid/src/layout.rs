@@ -269,6 +269,7 @@ impl Layout {
 
     /// Where strip `strip` of a stripe lies; in the order of [`Layout::strips`].
     pub fn strip(&self, stripe: u64, strip: usize) -> Strip {
+        debug_assert!(strip < self.strips(), "a strip of the stripe");
         let members = self.members as u64;
         if !self.has_parity() {
             let position = stripe * self.strips() as u64 + strip as u64;
@@ -284,12 +285,14 @@ impl Layout {
 
     /// The strip of a stripe that a member has, if it has one.
     pub fn strip_of(&self, stripe: u64, member: usize) -> Option<usize> {
+        debug_assert!(member < self.members);
         (0..self.strips()).find(|strip| self.strip(stripe, *strip).member == member)
     }
 
     /// The pieces of `extent`, which lies within the set, in order.
     pub fn pieces(&self, extent: Extent) -> impl Iterator<Item = Piece> + use<> {
         let (strip, data) = (self.strip, self.data_strips() as u64);
+        debug_assert!(extent.lba.0.checked_add(extent.blocks.0).is_some(), "an extent of the set");
         let head = (strip - extent.lba.0 % strip).min(extent.blocks.0);
         let rest = Extent::new(extent.lba.0 + head, extent.blocks.0 - head);
         let parts =

@@ -4,7 +4,9 @@ use std::sync::Arc;
 
 use block::{BlockDevice, Pending};
 
-use crate::{Layout, LostBlocks, Summed};
+use crate::layout::Layout;
+use crate::lost::LostBlocks;
+use crate::sums::Summed;
 
 /// The strips of a member.
 #[derive(Clone)]

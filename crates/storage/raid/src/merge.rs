@@ -45,6 +45,7 @@ enum Outcome {
 impl WaitingWrites {
     /// Adds a write; dropping what is returned withdraws it, unless another one carries it out.
     pub(crate) fn add(&self, write: StripeWrite, durability: Durability) -> Waiting<'_> {
+        debug_assert!(!write.blocks.is_empty());
         let stripe = write.stripe;
         let outcome = Arc::new(Lock::new(Outcome::Waiting));
         let entry = Entry { write, durability, outcome: Arc::clone(&outcome) };
@@ -83,12 +84,14 @@ impl Waiting<'_> {
         let (mine, others): (Vec<Entry>, Vec<Entry>) =
             entries.into_iter().partition(|entry| Arc::ptr_eq(&entry.outcome, &self.outcome));
         taken.extend(mine);
+        debug_assert_eq!(taken.len(), 1, "a write that nobody has taken waits");
         for entry in others {
             // Overlapping writes keep their order.
             let is_free =
                 taken.iter().chain(&left).all(|other| !overlap(&other.write.blocks, &entry.write.blocks));
             if is_free && taken.len() < WRITES_MAX { taken.push(entry) } else { left.push(entry) }
         }
+        debug_assert!(taken.len() <= WRITES_MAX);
         if !left.is_empty() {
             waiting.insert(self.stripe, left);
         }
@@ -127,6 +130,8 @@ fn overlap(a: &Range<u64>, b: &Range<u64>) -> bool {
 
 /// Writes that lie next to each other as one.
 fn joined(mut writes: Vec<StripeWrite>, block_bytes: usize) -> Vec<StripeWrite> {
+    let length = |blocks: &Range<u64>| (blocks.end - blocks.start) as usize * block_bytes;
+    debug_assert!(writes.iter().all(|write| write.data.len() == length(&write.blocks)), "whole blocks");
     writes.sort_unstable_by_key(|write| write.blocks.start);
     let runs = writes.chunk_by(|one, next| one.blocks.end == next.blocks.start);
     let join = |run: &[StripeWrite]| match run {

@@ -32,6 +32,7 @@ pub(crate) struct Segment {
 /// The segments of writes of some blocks, counted from the start of the stripe's data. The ranges are not empty, do not
 /// overlap, and none begins where another ends: so each strip of a segment is written by one of them.
 pub(crate) fn segments(writes: &[Range<u64>], strip: u64, data: usize) -> Vec<Segment> {
+    debug_assert!(writes.iter().all(|blocks| !blocks.is_empty() && blocks.end <= strip * data as u64));
     let ends = writes.iter().flat_map(|blocks| [blocks.start % strip, (blocks.end - 1) % strip + 1]);
     let mut cuts: Vec<u64> = ends.chain([0, strip]).collect();
     cuts.sort_unstable();
@@ -85,6 +86,8 @@ impl Stripe {
     /// The cheapest plan for a write of the data strips `written`; `None` if too much lacks. Parity that may be wrong is not
     /// modified as long as it can be computed.
     pub(crate) fn write(&self, written: &[usize], parity_is_right: bool) -> Option<Plan> {
+        self.debug_check();
+        debug_assert!(written.iter().all(|strip| *strip < self.data), "only data are written");
         let others = || (0..self.data).filter(|strip| !written.contains(strip));
         let parity = || (self.data..self.held.len()).filter(|strip| self.held[*strip]);
         let reconstruct: Vec<usize> = others().collect();
@@ -104,8 +107,14 @@ impl Stripe {
         }
     }
 
+    fn debug_check(&self) {
+        debug_assert!(self.data < self.held.len() && self.held.len() == self.readable.len());
+        debug_assert!(self.held.iter().zip(&self.readable).all(|(held, readable)| *held || !readable));
+    }
+
     /// Which strips give all data; `None` if too much lacks.
     pub(crate) fn recovery(&self) -> Option<Vec<usize>> {
+        self.debug_check();
         let readable = |strips: Range<usize>| strips.filter(|strip| self.readable[*strip]);
         let lacking = self.data - readable(0..self.data).count();
         let reads: Vec<usize> =
@@ -155,6 +164,8 @@ pub(crate) fn recover(strips: &mut [Option<Buffer>], data: usize, length: usize)
 
 /// P, and Q if there are two parity strips, of a stripe's data.
 pub(crate) fn parity_of(data: &[&[u8]], parity: usize, length: usize) -> Vec<Buffer> {
+    debug_assert!((1..=2).contains(&parity), "P, or P and Q");
+    debug_assert!(data.iter().all(|strip| strip.len() == length), "strips have one length");
     let mut p = Buffer::recycled(length);
     if parity == 2 {
         let mut q = Buffer::recycled(length);

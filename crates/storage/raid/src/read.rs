@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use block::{Buffer, DeviceError, Durability, Extent};
 
+use crate::concurrency::all;
 use crate::layout::Piece;
 use crate::members::{Unread, in_set};
-use crate::operations::all;
 use crate::plan::{Method, Plan, Stripe, recover};
 use crate::set::{Set, graver, halves};
 
@@ -63,6 +63,7 @@ impl Set {
 
     fn bytes_of<'a>(&self, piece: Piece, buffer: &'a mut [u8]) -> &'a mut [u8] {
         let start = self.bytes(piece.offset);
+        debug_assert!(start + self.bytes(piece.blocks) <= buffer.len(), "a piece of the request");
         &mut buffer[start..start + self.bytes(piece.blocks)]
     }
 
@@ -140,6 +141,7 @@ impl Set {
             Err(Unread::Lacking) => None,
             Err(Unread::Bad(error)) => Some(error),
         };
+        debug_assert!(piece.strip < self.layout.data_strips());
         let set = Arc::clone(self);
         // It may write what it has recovered.
         self.operations.run(async move { set.recover_data(piece, bad).await }).await
@@ -173,10 +175,9 @@ impl Set {
         }
         let data = gathered.strips[piece.strip].take().ok_or(DeviceError::NotReady)?;
         if gathered.bad.contains(&piece.strip) {
-            let (member, extent) = self.place(piece.stripe, piece.strip, &columns);
             let copy = Buffer::from(&data[..]).share();
             // If that fails too, the member has failed, or its blocks stay bad.
-            let _ = self.members.write(member, piece.stripe, extent, copy, Durability::Cached).await;
+            let _ = self.write_strip(piece.stripe, piece.strip, &columns, copy, Durability::Cached).await;
             let _ = self.members.settle_healed().await;
         }
         Ok(data)
@@ -231,12 +232,12 @@ impl Set {
         let columns = piece.columns();
         let start = self.layout.stripe_extent(piece.stripe).lba.0;
         let _locked = self.locks.exclude(Extent::new(start + columns.start, piece.blocks)).await;
+        debug_assert!(!bad.is_empty() && bad.len() <= self.layout.strips());
         let Some(good) = self.fastest_copy(piece.stripe, bad) else { return Ok(()) };
         let Ok(data) = self.read_strip(piece.stripe, good, &columns).await else { return Ok(()) };
         let data = data.share();
         for copy in bad {
-            let (member, extent) = self.place(piece.stripe, *copy, &columns);
-            self.members.write(member, piece.stripe, extent, data.clone(), Durability::Cached).await?;
+            self.write_strip(piece.stripe, *copy, &columns, data.clone(), Durability::Cached).await?;
         }
         self.members.settle_healed().await
     }
@@ -244,6 +245,7 @@ impl Set {
     /// The copy to be read, none of `bad`. While the copies may differ that is always the first one: otherwise two reads
     /// could return different data.
     pub(crate) fn fastest_copy(&self, stripe: u64, bad: &[usize]) -> Option<usize> {
+        debug_assert!(!self.layout.has_parity(), "strips with parity are no copies");
         let copies = || (0..self.layout.strips()).filter(|copy| !bad.contains(copy));
         if self.is_unsynced(stripe) {
             return copies().find(|copy| self.is_held(stripe, *copy));

@@ -8,14 +8,14 @@ use std::sync::Arc;
 
 use block::{BlockDevice, Buffer, DeviceError, Durability, Extent, Permit, Slice};
 
-use crate::journal::{Change, Part};
-use crate::locks::Locked;
+use crate::concurrency::{Locked, all};
+use crate::journal::record::{Change, Part};
+use crate::layout::Layout;
+use crate::member::MemberState;
 use crate::members::{Member, Unread};
-use crate::operations::all;
 use crate::parity::{add_to_q, xor_into};
 use crate::plan::{Method, Plan, Stripe, parity_of, recover};
-use crate::set::{Protection, Set, graver, halves};
-use crate::{Layout, MemberState};
+use crate::set::{Judged, Protection, Set, graver, halves};
 
 /// How far a rebuild or a synchronisation is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,9 +46,6 @@ pub enum Scrubbed {
         is_repaired: bool,
     },
 }
-
-/// Blocks, and of each whether it fits its checksum.
-type Judged = (Buffer, Vec<bool>);
 
 /// How the synchronisation of some columns ended.
 enum Synchronised {
@@ -103,9 +100,8 @@ impl Set {
             }
             let (content, lost) = self.salvage(done, strip, None).await?;
             let (_, extent) = self.place(done, strip, &(0..self.layout.strip_blocks()));
-            let landing = self.members.landing();
-            let result = member.device.write(extent, content.share(), Durability::Cached).await;
-            landing.end();
+            let result =
+                self.members.land(member.device.write(extent, content.share(), Durability::Cached)).await;
             if let Err(error) = result {
                 self.members.write_failed(&member, error).await?;
                 return Err(error);
@@ -116,6 +112,7 @@ impl Set {
             moved_bytes = self.strip_bytes() * (self.layout.data_strips() as u64 + 1);
             done += 1;
             self.members.advance(&member, done);
+            debug_assert!(done <= total);
             break;
         }
         self.record_progress(&member, done).await?;
@@ -130,6 +127,7 @@ impl Set {
             return None;
         }
         let end = (stripe + intent.rest_of_region(stripe)).min(total);
+        debug_assert!(stripe < end);
         let (first, last) = (self.layout.stripe_extent(stripe), self.layout.stripe_extent(end - 1));
         let region = Extent::new(first.lba.0, last.lba.0 + last.blocks.0 - first.lba.0);
         // A write that is under way may be missed, and is noted; one that begins behind this finds the member as far as it is now.
@@ -194,19 +192,20 @@ impl Set {
         Ok(())
     }
 
-    /// What a strip must have in it, by the others, and the columns that nothing can tell: zeros. `own` is why it cannot be read, if its
+    /// What a strip must have in it, by the others, and the columns that nothing can tell: zeros. `own_error` is why it cannot be read, if its
     /// member has it.
     async fn salvage(
         &self,
         stripe: u64,
         strip: usize,
-        own: Option<DeviceError>,
+        own_error: Option<DeviceError>,
     ) -> Result<(Buffer, Vec<Range<u64>>), DeviceError> {
         let whole = 0..self.layout.strip_blocks();
-        let first = match self.content_by_others(stripe, strip, &whole, own).await {
+        let first = match self.content_by_others(stripe, strip, &whole, own_error).await {
             Err(DeviceError::Unreadable(_)) => halves(&whole),
             result => return result.map(|content| (content, Vec::new())),
         };
+        debug_assert!(strip < self.layout.strips());
         let mut content = Buffer::zeroed(self.bytes(whole.end));
         let mut lost = if first.is_none() { vec![whole] } else { Vec::new() };
         let mut parts: Vec<Range<u64>> = first.into_iter().flatten().rev().collect();
@@ -232,25 +231,25 @@ impl Set {
         strip: usize,
         columns: &Range<u64>,
     ) -> Result<Buffer, DeviceError> {
-        let own = match self.read_strip(stripe, strip, columns).await {
+        let own_error = match self.read_strip(stripe, strip, columns).await {
             Ok(content) => return Ok(content),
             Err(Unread::Lacking) => None,
             Err(Unread::Bad(why)) => Some(why),
         };
-        self.content_by_others(stripe, strip, columns, own).await
+        self.content_by_others(stripe, strip, columns, own_error).await
     }
 
-    /// The same by the others alone; `own` is why the strip cannot be read.
+    /// The same by the others alone; `own_error` is why the strip cannot be read.
     async fn content_by_others(
         &self,
         stripe: u64,
         strip: usize,
         columns: &Range<u64>,
-        own: Option<DeviceError>,
+        own_error: Option<DeviceError>,
     ) -> Result<Buffer, DeviceError> {
         if !self.layout.has_parity() {
             let mut others = vec![strip];
-            let mut error = own;
+            let mut error = own_error;
             while let Some(copy) = self.fastest_copy(stripe, &others) {
                 match self.read_strip(stripe, copy, columns).await {
                     Ok(content) => return Ok(content),
@@ -266,7 +265,7 @@ impl Set {
         let data = self.layout.data_strips();
         let plan =
             |stripe: &Stripe| stripe.recovery().map(|reads| Plan { method: Method::Reconstruct, reads });
-        let mut gathered = self.gather(stripe, columns, vec![strip], own, plan).await?;
+        let mut gathered = self.gather(stripe, columns, vec![strip], own_error, plan).await?;
         let length = self.bytes(columns.end - columns.start);
         recover(&mut gathered.strips, data, length);
         if strip < data {
@@ -292,6 +291,7 @@ impl Set {
         let Protection::Intent(intent) = &self.protection else { return Ok(None) };
         let Some(stripes) = intent.first_unsynced() else { return Ok(None) };
         let total = stripes.end - stripes.start;
+        debug_assert!(total > 0, "a region has stripes");
         let stripe = stripes.start + done.min(total - 1);
         let is_done = {
             let _locked = self.lock_stripe(stripe).await;
@@ -331,6 +331,7 @@ impl Set {
         }
         self.members.recorded().await?;
         self.members.settle_healed().await?;
+        debug_assert!(stripe < self.members.layout().stripes());
         // A copy in a cache may be lost: its region counts as synchronised once it is flushed.
         let is_stable = durability == Durability::Stable || self.layout.has_parity();
         if let (true, true, Protection::Intent(intent)) = (is_done, is_stable, &self.protection) {
@@ -374,8 +375,7 @@ impl Set {
         let length = self.bytes(columns.end - columns.start);
         let parity = parity_of(&all, self.layout.level().parity_strips(), length);
         for (strip, parity) in (data..).zip(parity) {
-            let (member, extent) = self.place(stripe, strip, columns);
-            self.members.write(member, stripe, extent, parity.share(), Durability::Cached).await?;
+            self.write_strip(stripe, strip, columns, parity.share(), Durability::Cached).await?;
         }
         Ok(Synchronised::Done)
     }
@@ -411,8 +411,7 @@ impl Set {
             let is_right =
                 read.is_some_and(|(content, fits)| content[..] == data[..] && fits.iter().all(|fits| *fits));
             if !is_right {
-                let (member, extent) = self.place(stripe, copy, columns);
-                self.members.write(member, stripe, extent, data.clone(), durability).await?;
+                self.write_strip(stripe, copy, columns, data.clone(), durability).await?;
             }
         }
         Ok(Synchronised::Done)
@@ -425,12 +424,7 @@ impl Set {
         columns: &Range<u64>,
     ) -> Result<Vec<(usize, Option<Judged>)>, DeviceError> {
         let held: Vec<usize> = (0..self.layout.strips()).filter(|copy| self.is_held(stripe, *copy)).collect();
-        let results = all(held.iter().map(|copy| {
-            let (member, extent) = self.place(stripe, *copy, columns);
-            let buffer = Buffer::recycled(self.bytes(extent.blocks.0));
-            self.members.read_and_judge(member, stripe, extent, buffer)
-        }))
-        .await;
+        let results = all(held.iter().map(|copy| self.judge_strip(stripe, *copy, columns))).await;
         let mut copies = Vec::new();
         for (copy, result) in held.into_iter().zip(results) {
             match result {
@@ -544,9 +538,7 @@ impl Set {
         if !is_unsynced {
             return self.read_strip(stripe, strip, &columns).await.map(|content| (content, true));
         }
-        let (member, extent) = self.place(stripe, strip, &columns);
-        let buffer = Buffer::recycled(self.bytes(extent.blocks.0));
-        let (content, fits) = self.members.read_and_judge(member, stripe, extent, buffer).await?;
+        let (content, fits) = self.judge_strip(stripe, strip, &columns).await?;
         Ok((content, fits.into_iter().all(|fits| fits)))
     }
 
@@ -561,11 +553,9 @@ impl Set {
         }
         let _locked = self.lock_stripe(stripe).await;
         let columns = 0..self.layout.strip_blocks();
-        let mut strips: Vec<Option<(Buffer, Vec<bool>)>> = Vec::new();
+        let mut strips: Vec<Option<Judged>> = Vec::new();
         for strip in 0..self.layout.strips() {
-            let (member, extent) = self.place(stripe, strip, &columns);
-            let buffer = Buffer::recycled(self.bytes(extent.blocks.0));
-            match self.members.read_and_judge(member, stripe, extent, buffer).await {
+            match self.judge_strip(stripe, strip, &columns).await {
                 Ok(read) => strips.push(Some(read)),
                 Err(Unread::Lacking) => strips.push(None),
                 // A medium error is none that a crash has left.
@@ -594,6 +584,7 @@ impl Set {
     /// strip that is wrong; otherwise the data are taken to be right.
     fn wrong_strips(&self, strips: &[Buffer]) -> Vec<(usize, Buffer)> {
         let data = self.layout.data_strips();
+        debug_assert_eq!(strips.len(), self.layout.strips(), "all strips were read");
         let length = strips.first().map_or(0, |strip| strip.len());
         let all: Vec<&[u8]> = strips[..data].iter().map(|strip| &strip[..]).collect();
         let parity = parity_of(&all, strips.len() - data, length);
@@ -637,13 +628,18 @@ fn wrong_copies(copies: &[Buffer]) -> Vec<(usize, Buffer)> {
 
 /// Makes the blocks of a stripe fit each other; those that lack are `None`, and of each block it is known whether it fits its checksum. Returns which
 /// strips are to be written; `None`, with nothing changed, if too much lacks. Pure.
-fn accept(strips: &mut [Option<(Buffer, Vec<bool>)>], data: usize, block_bytes: usize) -> Option<Vec<bool>> {
+fn accept(strips: &mut [Option<Judged>], data: usize, block_bytes: usize) -> Option<Vec<bool>> {
     let columns = strips.iter().flatten().next()?.1.len();
+    let is_whole = |(content, fits): &Judged| fits.len() == columns && content.len() == columns * block_bytes;
+    debug_assert!(
+        strips.iter().flatten().all(is_whole),
+        "whole blocks, of each of which it is known whether it fits"
+    );
     let mut is_changed = vec![false; strips.len()];
     let mut accepted: Vec<Vec<Buffer>> = Vec::new();
     for column in 0..columns {
         let bytes = column * block_bytes..(column + 1) * block_bytes;
-        let block = |strip: &Option<(Buffer, Vec<bool>)>, as_it_is: bool| {
+        let block = |strip: &Option<Judged>, as_it_is: bool| {
             let (content, fits) = strip.as_ref()?;
             (as_it_is || fits[column]).then(|| Buffer::from(&content[bytes.clone()]))
         };

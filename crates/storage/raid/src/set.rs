@@ -3,17 +3,20 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use block::{BlockDevice, Buffer, DeviceError, Durability, Extent, Geometry, Lba, Permits, Profile};
+use block::{
+    BlockDevice, Buffer, DeviceError, Durability, Extent, Geometry, Lba, Operations, Permits, Profile, Slice,
+};
 
-use crate::area::AreaCopy;
+use crate::area::{Area, AreaCopy};
+use crate::concurrency::{ExtentLocks, all, try_all};
 use crate::intent::{Intent, Marked};
-use crate::journal::{Change, Journal, Part, Recorded};
-use crate::locks::ExtentLocks;
+use crate::journal::record::{Change, Part};
+use crate::journal::{Journal, Recorded};
+use crate::layout::Layout;
+use crate::member::MemberDevice;
 use crate::members::{Members, Unread, Vacancy};
 use crate::merge::WaitingWrites;
-use crate::operations::{Operations, all, first_error};
 use crate::plan::{Plan, Stripe, parity_of};
-use crate::{Layout, MemberDevice};
 
 /// Blocks of a new area that are erased by one write.
 const ERASED_BLOCKS: u64 = 256;
@@ -41,6 +44,20 @@ pub(crate) enum Protection {
     Intent(Arc<Intent>),
     Nothing,
 }
+
+impl Protection {
+    /// The area of the journal or bitmap.
+    pub(crate) fn area(&self) -> Option<&Area> {
+        match self {
+            Protection::Journal(journal) => Some(journal.area()),
+            Protection::Intent(intent) => Some(intent.area()),
+            Protection::Nothing => None,
+        }
+    }
+}
+
+/// Blocks, and of each whether it fits its checksum.
+pub(crate) type Judged = (Buffer, Vec<bool>);
 
 /// A write that is protected until it is finished.
 pub(crate) enum Protected {
@@ -70,6 +87,7 @@ pub(crate) fn graver(known: Option<DeviceError>, new: DeviceError) -> DeviceErro
 
 /// Two parts of some columns of a stripe, of which one at least is without what cannot be read in the other; `None` of one column.
 pub(crate) fn halves(columns: &Range<u64>) -> Option<[Range<u64>; 2]> {
+    debug_assert!(!columns.is_empty());
     let middle = columns.start + (columns.end - columns.start) / 2;
     (columns.end - columns.start > 1).then_some([columns.start..middle, middle..columns.end])
 }
@@ -99,10 +117,7 @@ impl Set {
     }
 
     pub(crate) fn check(&self, extent: Extent, length: Option<usize>) -> Result<(), DeviceError> {
-        let fits = |length: usize| self.geometry.length(extent) == length as u64;
-        if !self.geometry().contains(extent) || !length.is_none_or(fits) {
-            return Err(DeviceError::OutOfRange);
-        }
+        self.geometry().check(extent, length)?;
         self.members.check_service()
     }
 
@@ -113,6 +128,10 @@ impl Set {
 
     /// Where columns of a strip lie: the member, and its blocks.
     pub(crate) fn place(&self, stripe: u64, strip: usize, columns: &Range<u64>) -> (usize, Extent) {
+        debug_assert!(
+            columns.start <= columns.end && columns.end <= self.layout.strip_blocks(),
+            "{columns:?}"
+        );
         let place = self.layout.strip(stripe, strip);
         (place.member, Extent::new(place.lba + columns.start, columns.end - columns.start))
     }
@@ -145,6 +164,7 @@ impl Set {
             let Some(plan) = plan(&Stripe { data: self.layout.data_strips(), held, readable }) else {
                 return Err(error.unwrap_or(DeviceError::NotReady));
             };
+            debug_assert!(plan.reads.iter().all(|strip| *strip < count && !bad.contains(strip)));
             let missing: Vec<usize> =
                 plan.reads.iter().copied().filter(|strip| strips[*strip].is_none()).collect();
             if missing.is_empty() {
@@ -175,6 +195,31 @@ impl Set {
         self.members.read(member, stripe, extent, buffer).await
     }
 
+    /// The same whether blocks fit their checksums or not; and of each, whether it does.
+    pub(crate) async fn judge_strip(
+        &self,
+        stripe: u64,
+        strip: usize,
+        columns: &Range<u64>,
+    ) -> Result<Judged, Unread> {
+        let (member, extent) = self.place(stripe, strip, columns);
+        let buffer = Buffer::recycled(self.bytes(extent.blocks.0));
+        self.members.read_and_judge(member, stripe, extent, buffer).await
+    }
+
+    /// Writes columns of a strip, if a member holds it.
+    pub(crate) async fn write_strip(
+        &self,
+        stripe: u64,
+        strip: usize,
+        columns: &Range<u64>,
+        data: Slice,
+        durability: Durability,
+    ) -> Result<(), DeviceError> {
+        let (member, extent) = self.place(stripe, strip, columns);
+        self.members.write(member, stripe, extent, data, durability).await
+    }
+
     /// Protects a write, and ends once it is safe to write members.
     pub(crate) async fn protect(&self, change: &Arc<Change>) -> Result<Protected, DeviceError> {
         match &self.protection {
@@ -191,12 +236,13 @@ impl Set {
         parts: &[Part],
         durability: Durability,
     ) -> Result<(), DeviceError> {
+        debug_assert!(parts.iter().all(|part| !part.data.is_empty() && part.data.len() % self.bytes(1) == 0));
         let writes = parts.iter().map(|part| {
             let blocks = part.data.len() as u64 >> self.geometry.block_size.shift();
             let (member, extent) = self.place(stripe, part.strip, &(part.column..part.column + blocks));
             self.members.write(member, stripe, extent, part.data.clone(), durability)
         });
-        first_error(all(writes).await).map(drop)
+        try_all(writes).await.map(drop)
     }
 }
 
@@ -237,26 +283,21 @@ impl Set {
         is_readded: bool,
     ) -> Result<(), DeviceError> {
         let copy = area.map(|device| AreaCopy { device, member: Some(vacancy.member) });
-        let kept = match &self.protection {
-            Protection::Journal(journal) => Some(journal.area()),
-            Protection::Intent(intent) => Some(intent.area()),
-            Protection::Nothing => None,
-        };
-        if let (Some(kept), Some(copy)) = (kept, &copy) {
+        if let (Some(kept), Some(copy)) = (self.protection.area(), &copy) {
             if !kept.fits(&*copy.device) {
                 return Err(DeviceError::OutOfRange);
             }
             // A journal or bitmap of another set must not be found in it.
             let blocks = kept.blocks();
-            let landing = self.members.landing();
-            for part in Extent::new(0, blocks).chunks(ERASED_BLOCKS) {
-                let zeros = Buffer::zeroed(self.bytes(part.blocks.0)).share();
-                if let Err(error) = copy.device.write(part, zeros, Durability::Stable).await {
-                    landing.end();
-                    return Err(error);
+            debug_assert!(blocks <= copy.device.geometry().blocks.0);
+            let erased = self.members.land(async {
+                for part in Extent::new(0, blocks).chunks(ERASED_BLOCKS) {
+                    let zeros = Buffer::zeroed(self.bytes(part.blocks.0)).share();
+                    copy.device.write(part, zeros, Durability::Stable).await?;
                 }
-            }
-            landing.end();
+                Ok(())
+            });
+            erased.await?;
         }
         let put = {
             // Records from before the member failed have strips in them that later ones, without it, did not change.

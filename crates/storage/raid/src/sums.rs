@@ -18,11 +18,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use block::{
-    BlockDevice, Buffer, DeviceError, Durability, Extent, Lba, Lock, Losses, Pending, Run, Slice, Space,
+    BlockDevice, Buffer, DeviceError, Durability, Extent, Geometry, Lba, Lock, Losses, Pending, Run, Slice,
+    Space,
 };
 use crc_fast::crc32_iscsi;
 
-use crate::locks::{ExtentLocks, Locked};
+use crate::concurrency::{ExtentLocks, Locked};
 
 /// Bytes of a checksum.
 const SUM_BYTES: usize = 4;
@@ -88,13 +89,8 @@ impl Summed {
     /// # Errors
     /// [`DeviceError::OutOfRange`] if the area is too small, [`DeviceError::Unsupported`] if its blocks have another size.
     pub fn new(data: Arc<dyn BlockDevice>, area: Arc<dyn BlockDevice>) -> Result<Summed, DeviceError> {
-        let (geometry, of_area) = (data.geometry(), area.geometry());
-        if of_area.block_size != geometry.block_size {
-            return Err(DeviceError::Unsupported);
-        }
-        if of_area.bytes() < Summed::area_bytes(geometry.blocks.0) {
-            return Err(DeviceError::OutOfRange);
-        }
+        let geometry = data.geometry();
+        check_area(geometry, &*area)?;
         let block_bytes = geometry.block_size.bytes() as usize;
         Ok(Summed {
             places: Lock::new(Places { data, area, copy: None }),
@@ -126,13 +122,7 @@ impl Summed {
     /// Begins a copy of the checksums in `area`; [`Summed::copy_chunks`] makes it. [`DeviceError::OutOfRange`] if it is too small,
     /// [`DeviceError::Unsupported`] if its blocks have another size.
     pub(crate) fn begin_copy(&self, area: Arc<dyn BlockDevice>) -> Result<(), DeviceError> {
-        let (geometry, of_area) = (self.geometry(), area.geometry());
-        if of_area.block_size != geometry.block_size {
-            return Err(DeviceError::Unsupported);
-        }
-        if of_area.bytes() < Summed::area_bytes(geometry.blocks.0) {
-            return Err(DeviceError::OutOfRange);
-        }
+        check_area(self.geometry(), &*area)?;
         self.places.lock().copy = Some(area);
         Ok(())
     }
@@ -162,6 +152,7 @@ impl Summed {
             (Arc::clone(&places.area), places.copy.clone().ok_or(DeviceError::Unsupported)?)
         };
         let end = (from + CHUNKS_AT_ONCE).min(self.chunks());
+        debug_assert!(from < end);
         let read = |chunks: Range<u64>| {
             let extent = self.area_of(chunks);
             let buffer = Buffer::recycled(extent.blocks.0 as usize * self.block_bytes);
@@ -240,6 +231,7 @@ impl Summed {
 
     /// Of each block, whether it fits.
     fn each_fits<'a>(&'a self, sums: &'a [u32], blocks: &'a [u8]) -> impl Iterator<Item = bool> + 'a {
+        debug_assert_eq!(sums.len() * self.block_bytes, blocks.len(), "a checksum for each block");
         let each = sums.iter().zip(blocks.chunks_exact(self.block_bytes));
         each.map(|(sum, block)| *sum == UNKNOWN || *sum == self.sum(block))
     }
@@ -299,6 +291,7 @@ impl Summed {
                 let mut state = self.state.lock();
                 let state = &mut *state;
                 if let Some(found) = state.chunks.get_mut(&chunk) {
+                    debug_assert!(sums.end <= found.sums.len());
                     found.is_used = true;
                     found.sums[sums].iter_mut().zip(new).for_each(|(sum, new)| *sum = new);
                     state.dirty.insert(chunk);
@@ -316,6 +309,7 @@ impl Summed {
             return Ok(());
         }
         let extent = self.area_of(chunk..chunk + 1);
+        debug_assert!(self.area().geometry().contains(extent), "the area has all checksums");
         let sums = match self.area().read(extent, Buffer::recycled(self.chunk_bytes)).await {
             Ok(bytes) => {
                 let sum = |bytes: &[u8]| bytes.first_chunk().map_or(UNKNOWN, |sum| u32::from_le_bytes(*sum));
@@ -376,6 +370,11 @@ impl Summed {
         while end < within.end.min(start + CHUNKS_AT_ONCE) && state.dirty.remove(&end) {
             end += 1;
         }
+        debug_assert_eq!(
+            state.chunks.range(start..end).count() as u64,
+            end - start,
+            "what was changed stays"
+        );
         let mut bytes = Buffer::recycled((end - start) as usize * self.chunk_bytes);
         let places = bytes.chunks_exact_mut(self.chunk_bytes);
         for (place, (_, chunk)) in places.zip(state.chunks.range_mut(start..end)) {
@@ -450,10 +449,7 @@ impl Summed {
         durability: Durability,
     ) -> Result<(), DeviceError> {
         let device = self.data();
-        let geometry = device.geometry();
-        if !geometry.contains(extent) || geometry.length(extent) != data.len() as u64 {
-            return Err(DeviceError::OutOfRange);
-        }
+        device.geometry().check(extent, Some(data.len()))?;
         self.keep_few_dirty().await?;
         let _locked = self.blocks.exclude(extent).await;
         let result = device.write(extent, data.clone(), durability).await;
@@ -470,6 +466,19 @@ impl Summed {
             let chunks = extent.lba.0 / each..(extent.lba.0 + extent.blocks.0).div_ceil(each);
             self.write_chunks(chunks, durability).await?;
         }
+        Ok(())
+    }
+}
+
+/// Whether `area` can have the checksums of a device of this geometry.
+fn check_area(geometry: Geometry, area: &dyn BlockDevice) -> Result<(), DeviceError> {
+    let of_area = area.geometry();
+    if of_area.block_size != geometry.block_size {
+        return Err(DeviceError::Unsupported);
+    }
+    if of_area.bytes() < Summed::area_bytes(geometry.blocks.0) {
+        Err(DeviceError::OutOfRange)
+    } else {
         Ok(())
     }
 }

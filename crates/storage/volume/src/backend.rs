@@ -88,7 +88,7 @@ pub trait Backend: fmt::Debug + Send + Sync {
 
     /// Its logical block length, if known before it is opened.
     fn logical_block(&self) -> Option<BlockSize> {
-        self.members().first().and_then(Spec::logical_block)
+        self.members().first()?.logical_block()
     }
 
     /// The file or block device that it is.
@@ -103,33 +103,33 @@ pub trait Backend: fmt::Debug + Send + Sync {
 
     /// Whether a specification orders that a missing file is created.
     fn orders_creation(&self) -> bool {
-        self.members().iter().any(Spec::orders_creation)
+        self.members().iter().any(|member| member.orders_creation())
     }
 
     /// Which identity a specification orders for a volume of which none is kept.
     fn which_identity(&self) -> Option<WhichIdentity> {
-        self.members().iter().find_map(Spec::which_identity)
+        self.members().iter().find_map(|member| member.which_identity())
     }
 
     /// Whether its data survive this process.
     fn keeps_data(&self) -> bool {
-        self.members().iter().any(Spec::keeps_data)
+        self.members().iter().any(|member| member.keeps_data())
     }
 
     /// Whether unflushed acknowledged writes certainly survive this process: the kernel or a disk of this
     /// machine has them.
     fn cache_outlives_process(&self) -> bool {
-        !self.members().is_empty() && self.members().iter().all(Spec::cache_outlives_process)
+        !self.members().is_empty() && self.members().iter().all(|member| member.cache_outlives_process())
     }
 
     /// Whether it injects faults by [`Opening::faults`].
     fn has_fault_layer(&self) -> bool {
-        self.members().iter().any(Spec::has_fault_layer)
+        self.members().iter().any(|member| member.has_fault_layer())
     }
 
     /// Whether it is reached over a network, by sessions that live on the reactor that opens it.
     fn is_remote(&self) -> bool {
-        self.members().iter().any(Spec::is_remote)
+        self.members().iter().any(|member| member.is_remote())
     }
 
     /// Opens it, and its members by [`Spec::open`].
@@ -186,7 +186,9 @@ impl Layers {
     /// The layer of this place is open.
     pub fn put<T: Any + Send + Sync>(&self, place: usize, layer: &Arc<T>) {
         let layer: Arc<dyn Any + Send + Sync> = Arc::clone(layer) as _;
-        if let Some(known) = self.lock().get_mut(place) {
+        let mut layers = self.lock();
+        debug_assert!(place < layers.len(), "a layer has its place before it is open");
+        if let Some(known) = layers.get_mut(place) {
             *known = Some(Arc::downgrade(&layer));
         }
     }

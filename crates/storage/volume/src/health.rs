@@ -96,6 +96,10 @@ impl Health {
     /// It has completed the requests of one [`Health::falls_silent`].
     pub fn answers(&self) {
         self.change(|details| {
+            debug_assert!(
+                details.silent.is_none_or(|(waiting, _)| waiting > 0),
+                "a silence waits for something"
+            );
             details.silent = details.silent.and_then(|(waiting, time)| Some((waiting.checked_sub(1)?, time)));
             details.silent = details.silent.filter(|(waiting, _)| *waiting > 0);
         });

@@ -1,11 +1,17 @@
 //! The persistent state of a volume besides its blocks: reservations, bytes of the front end, and a record of
 //! lost acknowledged writes.
 
-use block::{Exclusive, Extent, Pending};
+use std::fmt;
+use std::num::NonZeroU64;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use block::{BlockDevice, DeviceError, Exclusive, Extent, Lock, Pending};
 
 use crate::Volume;
-use crate::reservations::Registrations;
-use crate::saved::Saved;
+use crate::requester::{HostPath, HostPort, ServicePort};
+use crate::reservations::{
+    Ports, REGISTRATIONS_MAX, Registration, Registrations, Reservation, ReservationType,
+};
 
 /// Different after each loss of acknowledged writes: a part of the cache generation that initiators compare.
 pub type LossMark = [u8; 16];
@@ -87,5 +93,466 @@ impl Volume {
     /// Whether anything can be saved.
     pub fn can_save(&self) -> bool {
         self.persistent_state.is_some()
+    }
+}
+
+/// The two parts that are kept, each in its own form: persistent reservations with APTPL, and the state of the front end (mode pages in
+/// SCSI).
+///
+/// ```text
+///  0    magic "LINERATE"
+///  8    version u16, 1
+///  10   reservations: length u32 · bytes
+///  ...  front end:    length u32 · bytes
+///  -4   CRC-32C of all before
+/// ```
+///
+/// All numbers are big-endian. Bytes that are not exactly this are [`Damaged`] as a whole: a partial
+/// reservation is worse than one known to be missing, so opening the volume fails.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Saved {
+    /// [`Registrations`](crate::reservations::Registrations).
+    pub(crate) reservations: Vec<u8>,
+    /// What the front end keeps of its own.
+    pub(crate) front_end: Vec<u8>,
+}
+
+/// The saved bytes of a volume are damaged: cut, changed, or of a later version.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Damaged;
+
+impl fmt::Display for Damaged {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "the saved reservations and mode pages are damaged or of a later version")
+    }
+}
+
+impl std::error::Error for Damaged {}
+
+const MAGIC: &[u8; 8] = b"LINERATE";
+const VERSION: u16 = 1;
+
+impl Saved {
+    pub(crate) fn to_bytes(&self) -> Vec<u8> {
+        let mut bytes = MAGIC.to_vec();
+        bytes.extend(VERSION.to_be_bytes());
+        for part in [&self.reservations, &self.front_end] {
+            debug_assert!(u32::try_from(part.len()).is_ok());
+            bytes.extend((part.len() as u32).to_be_bytes());
+            bytes.extend(part);
+        }
+        bytes.extend(crc32c(&bytes).to_be_bytes());
+        bytes
+    }
+
+    /// What [`Saved::to_bytes`] wrote.
+    pub(crate) fn from_bytes(bytes: &[u8]) -> Result<Saved, Damaged> {
+        let (body, crc) = bytes.split_last_chunk::<4>().ok_or(Damaged)?;
+        if crc32c(body) != u32::from_be_bytes(*crc) {
+            return Err(Damaged);
+        }
+        let mut reader = Reader::new(body);
+        if reader.array()? != *MAGIC || reader.u16()? != VERSION {
+            return Err(Damaged);
+        }
+        let kept = Saved { reservations: reader.part()?, front_end: reader.part()? };
+        reader.end()?;
+        Ok(kept)
+    }
+}
+
+/// Takes numbers and runs of bytes from the front of a slice.
+pub(crate) struct Reader<'a> {
+    rest: &'a [u8],
+}
+
+impl<'a> Reader<'a> {
+    pub(crate) fn new(bytes: &'a [u8]) -> Reader<'a> {
+        Reader { rest: bytes }
+    }
+
+    pub(crate) fn bytes(&mut self, length: usize) -> Result<&'a [u8], Damaged> {
+        let (bytes, rest) = self.rest.split_at_checked(length).ok_or(Damaged)?;
+        debug_assert_eq!(bytes.len(), length);
+        self.rest = rest;
+        Ok(bytes)
+    }
+
+    pub(crate) fn array<const N: usize>(&mut self) -> Result<[u8; N], Damaged> {
+        let (bytes, rest) = self.rest.split_first_chunk().ok_or(Damaged)?;
+        self.rest = rest;
+        Ok(*bytes)
+    }
+
+    pub(crate) fn u8(&mut self) -> Result<u8, Damaged> {
+        self.array().map(u8::from_be_bytes)
+    }
+
+    pub(crate) fn u16(&mut self) -> Result<u16, Damaged> {
+        self.array().map(u16::from_be_bytes)
+    }
+
+    pub(crate) fn u32(&mut self) -> Result<u32, Damaged> {
+        self.array().map(u32::from_be_bytes)
+    }
+
+    pub(crate) fn u64(&mut self) -> Result<u64, Damaged> {
+        self.array().map(u64::from_be_bytes)
+    }
+
+    fn part(&mut self) -> Result<Vec<u8>, Damaged> {
+        let length = self.u32()?;
+        self.bytes(length as usize).map(<[u8]>::to_vec)
+    }
+
+    /// Nothing is left.
+    pub(crate) fn end(&self) -> Result<(), Damaged> {
+        if self.rest.is_empty() { Ok(()) } else { Err(Damaged) }
+    }
+}
+
+/// Castagnoli's polynomial, bit by bit: a few kilobytes once in a while need no table.
+fn crc32c(bytes: &[u8]) -> u32 {
+    let step = |crc: u32, _: u32| if crc & 1 != 0 { crc >> 1 ^ 0x82f6_3b78 } else { crc >> 1 };
+    !bytes.iter().fold(!0, |crc, &byte| (0..8).fold(crc ^ u32::from(byte), step))
+}
+
+/// What a volatile cache was when it lost acknowledged writes last: a host that finds another one than before has to expect that its own
+/// are among them, and one that finds the same has lost nothing, however often the server was restarted.
+pub type CacheGeneration = [u8; 16];
+
+/// Registrations in bytes, for a file that survives a power loss (APTPL, SPC-4 5.12.5).
+///
+/// ```text
+///  registrations: count u32, then each: host · key u64 · ports
+///  reservation:   type u8 (0: none), then host · port
+///  host:          name · qualifier [6]
+///  ports:         one: 0 u8 · port      all but some: 1 u8 · count u16 · ports
+///  port:          name · group u16 · relative port u16
+///  name:          length u16 · UTF-8 bytes
+/// ```
+///
+/// All numbers are big-endian. PRGENERATION is not included: it restarts at power on (SPC-4 6.15.2). The
+/// checksum is that of [`Saved`]; here anything that could not have been written is refused.
+impl Registrations {
+    /// What survives a loss of power: all of it with APTPL, nothing without.
+    pub(crate) fn to_bytes(&self) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        if !self.persist_through_power_loss {
+            return bytes;
+        }
+        debug_assert!(self.registered.len() <= REGISTRATIONS_MAX);
+        bytes.extend((self.registered.len() as u32).to_be_bytes());
+        for registration in &self.registered {
+            put_host(&mut bytes, &registration.host);
+            bytes.extend(registration.key.get().to_be_bytes());
+            put_ports(&mut bytes, &registration.ports);
+        }
+        match &self.reservation {
+            None => bytes.push(0),
+            Some(reservation) => {
+                bytes.push(reservation.kind.code());
+                put_host(&mut bytes, &reservation.holder.host);
+                put_port(&mut bytes, &reservation.holder.service);
+            }
+        }
+        bytes
+    }
+
+    /// What [`Registrations::to_bytes`] wrote.
+    pub(crate) fn from_bytes(bytes: &[u8]) -> Result<Registrations, Damaged> {
+        if bytes.is_empty() {
+            return Ok(Registrations::default());
+        }
+        let mut reader = Reader::new(bytes);
+        let count = reader.u32()? as usize;
+        if count > REGISTRATIONS_MAX {
+            return Err(Damaged);
+        }
+        let mut state = Registrations { persist_through_power_loss: true, ..Registrations::default() };
+        for _ in 0..count {
+            state.registered.push(registration(&mut reader)?);
+        }
+        state.reservation = reservation(&mut reader)?;
+        reader.end()?;
+        state.is_consistent().then_some(state).ok_or(Damaged)
+    }
+}
+
+fn registration(reader: &mut Reader<'_>) -> Result<Registration, Damaged> {
+    Ok(Registration {
+        host: host(reader)?,
+        key: NonZeroU64::new(reader.u64()?).ok_or(Damaged)?,
+        ports: ports(reader)?,
+    })
+}
+
+fn reservation(reader: &mut Reader<'_>) -> Result<Option<Reservation>, Damaged> {
+    let code = reader.u8()?;
+    if code == 0 {
+        return Ok(None);
+    }
+    let kind = ReservationType::from_code(code).ok_or(Damaged)?;
+    let holder = HostPath { host: host(reader)?, service: port(reader)? };
+    Ok(Some(Reservation { kind, holder }))
+}
+
+fn put_host(bytes: &mut Vec<u8>, host: &HostPort) {
+    put_name(bytes, &host.name);
+    bytes.extend(host.qualifier);
+}
+
+fn host(reader: &mut Reader<'_>) -> Result<HostPort, Damaged> {
+    Ok(HostPort { name: name(reader)?, qualifier: reader.array()? })
+}
+
+fn put_ports(bytes: &mut Vec<u8>, ports: &Ports) {
+    match ports {
+        Ports::One(port) => {
+            bytes.push(0);
+            put_port(bytes, port);
+        }
+        Ports::AllBut(others) => {
+            bytes.push(1);
+            debug_assert!(others.len() <= usize::from(u16::MAX));
+            bytes.extend((others.len() as u16).to_be_bytes());
+            others.iter().for_each(|port| put_port(bytes, port));
+        }
+    }
+}
+
+fn ports(reader: &mut Reader<'_>) -> Result<Ports, Damaged> {
+    match reader.u8()? {
+        0 => Ok(Ports::One(port(reader)?)),
+        1 => {
+            let count = reader.u16()?;
+            Ok(Ports::AllBut((0..count).map(|_| port(reader)).collect::<Result<_, _>>()?))
+        }
+        _ => Err(Damaged),
+    }
+}
+
+fn put_port(bytes: &mut Vec<u8>, port: &ServicePort) {
+    put_name(bytes, &port.name);
+    bytes.extend(port.group.to_be_bytes());
+    bytes.extend(port.relative_port.to_be_bytes());
+}
+
+fn port(reader: &mut Reader<'_>) -> Result<ServicePort, Damaged> {
+    Ok(ServicePort { name: name(reader)?, group: reader.u16()?, relative_port: reader.u16()? })
+}
+
+/// Names are at most 223 bytes long with iSCSI (RFC 7143 4.2.7.1), so their length always fits.
+fn put_name(bytes: &mut Vec<u8>, name: &str) {
+    debug_assert!(name.len() <= usize::from(u16::MAX));
+    bytes.extend((name.len() as u16).to_be_bytes());
+    bytes.extend(name.as_bytes());
+}
+
+fn name(reader: &mut Reader<'_>) -> Result<String, Damaged> {
+    let length = reader.u16()?;
+    let bytes = reader.bytes(usize::from(length))?;
+    String::from_utf8(bytes.to_vec()).map_err(|_| Damaged)
+}
+
+/// Lost acknowledged writes: counted here, reported by each front end to each of its initiators.
+///
+/// A device counts its losses ([`block::BlockDevice::losses`]); a failed flush that it does not count is counted here. To which initiators a loss was reported is in memory only, and only those
+/// that were logged in are known. An initiator that used an earlier server detects possible losses by the cache
+/// generation, which contains the mark of the last loss: it changes as soon as a loss was counted, since that
+/// initiator may come back after it. A loss is recorded for the next start before it is reported: the kernel
+/// reports a failed write-back once, and not to a server that starts later.
+#[derive(Default)]
+pub(crate) struct LostWrites {
+    /// Failed flushes that the device did not count.
+    uncounted: AtomicU64,
+    /// The number of losses recorded for the next start.
+    recorded: AtomicU64,
+    /// The number of losses that the mark stands for, and the mark.
+    marked: Lock<(u64, LossMark)>,
+}
+
+impl LostWrites {
+    /// None yet, and this is the mark of those before.
+    pub(crate) fn since(mark: LossMark) -> LostWrites {
+        LostWrites { marked: Lock::new((0, mark)), ..LostWrites::default() }
+    }
+}
+
+impl Volume {
+    /// Flushes acknowledged writes to stable storage.
+    ///
+    /// # Errors
+    /// Writes may be lost if the error [is a loss](DeviceError::is_loss), and [`Volume::lost_writes`] has
+    /// counted it.
+    pub async fn flush(&self) -> Result<(), DeviceError> {
+        let counted = self.device.losses().count();
+        let flushed = self.device.flush().await;
+        if flushed.is_err_and(DeviceError::is_loss) && self.device.losses().count() == counted {
+            self.lost_writes.uncounted.fetch_add(1, Ordering::AcqRel);
+        }
+        self.record_lost_writes().await;
+        flushed
+    }
+
+    /// The volume is closed without a flush that succeeded: what it acknowledged since the last one counts as lost, since a later
+    /// failure to write it back may have no witness. The loss is recorded for the next start.
+    pub async fn abandon_unflushed(&self) {
+        self.lost_writes.uncounted.fetch_add(1, Ordering::AcqRel);
+        self.record_lost_writes().await;
+    }
+
+    /// To be called before a loss is reported. If it cannot be recorded, it is reported all the same.
+    pub async fn record_lost_writes(&self) {
+        let is_recorded = |losses| losses <= self.lost_writes.recorded.load(Ordering::Acquire);
+        let Some(state) = self.persistent_state.as_ref().filter(|_| !is_recorded(self.lost_writes())) else {
+            return;
+        };
+        // No mark is stored behind a later one.
+        let _order = self.save_locks.exclude(Extent::new(1, 1)).await;
+        let losses = self.lost_writes();
+        if !is_recorded(losses) && state.record_loss(self.loss_mark()).await.is_ok() {
+            self.lost_writes.recorded.fetch_max(losses, Ordering::AcqRel);
+        }
+    }
+
+    /// The mark of all losses up to now.
+    pub fn loss_mark(&self) -> LossMark {
+        let losses = self.lost_writes();
+        let mut marked = self.lost_writes.marked.lock();
+        debug_assert!(losses >= marked.0, "losses only grow");
+        if losses > marked.0 {
+            let unsaved = || u128::from(losses).to_be_bytes();
+            let mark = self.persistent_state.as_ref().map_or_else(unsaved, |state| state.new_loss_mark());
+            *marked = (losses, mark);
+        }
+        marked.1
+    }
+
+    /// The generation of the cache behind this volume: that of its start, and the mark of the losses since. `None` if nobody has given
+    /// one. All protocols derive from it what they report, so that no host takes a restart for a loss.
+    pub fn cache_generation(&self) -> Option<CacheGeneration> {
+        let mut generation = self.cache_generation?;
+        generation.iter_mut().zip(self.loss_mark()).for_each(|(byte, mark)| *byte ^= mark);
+        Some(generation)
+    }
+
+    /// How often acknowledged writes were lost, or may have been.
+    pub fn lost_writes(&self) -> u64 {
+        self.device.losses().count() + self.lost_writes.uncounted.load(Ordering::Acquire)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::reservations::Register;
+    use crate::reservations::tests::{key, path, through};
+
+    fn kept() -> Saved {
+        Saved { reservations: vec![1, 2, 3], front_end: vec![4; 70] }
+    }
+
+    #[test]
+    fn both_parts_come_back() {
+        assert_eq!(Saved::from_bytes(&kept().to_bytes()), Ok(kept()));
+    }
+
+    /// The check value of RFC 3720 B.4's CRC, over "123456789".
+    #[test]
+    fn the_crc_is_castagnolis() {
+        assert_eq!(crc32c(b"123456789"), 0xe306_9283);
+    }
+
+    #[test]
+    fn bytes_cut_anywhere_are_damaged() {
+        let bytes = kept().to_bytes();
+        for length in 0..bytes.len() {
+            assert_eq!(Saved::from_bytes(&bytes[..length]), Err(Damaged), "{length}");
+        }
+    }
+
+    #[test]
+    fn a_changed_bit_is_damage() {
+        let bytes = kept().to_bytes();
+        for bit in 0..bytes.len() * 8 {
+            let mut bytes = bytes.clone();
+            bytes[bit / 8] ^= 1 << (bit % 8);
+            assert_eq!(Saved::from_bytes(&bytes), Err(Damaged), "{bit}");
+        }
+    }
+
+    #[test]
+    fn a_version_to_come_is_refused() {
+        let mut bytes = kept().to_bytes();
+        bytes[9] = 2;
+        let body = bytes.len() - 4;
+        let crc = crc32c(&bytes[..body]).to_be_bytes();
+        bytes[body..].copy_from_slice(&crc);
+        assert_eq!(Saved::from_bytes(&bytes), Err(Damaged));
+    }
+
+    fn persistent() -> Registrations {
+        let mut state = Registrations::default();
+        let lasting = Register { persist_through_power_loss: true, ..Register::new(key(0xabcd)) };
+        state.register(&path(1), &lasting.clone()).unwrap();
+        state.register(&path(2), &Register { all_ports: true, ..lasting.clone() }).unwrap();
+        state.register(&through(2, 2), &Register { key: 0, ..lasting }).unwrap();
+        state.reserve(&path(1), 0xabcd, ReservationType::WriteExclusiveRegistrantsOnly).unwrap();
+        state
+    }
+
+    #[test]
+    fn all_but_the_generation_comes_back() {
+        let before = persistent();
+        let after = Registrations::from_bytes(&before.to_bytes()).unwrap();
+        assert_eq!(after, Registrations { generation: 0, ..before });
+    }
+
+    /// Files of earlier versions are read.
+    #[test]
+    fn the_bytes_are_those_of_the_first_version() {
+        let mut state = Registrations::default();
+        let lasting = Register { persist_through_power_loss: true, ..Register::new(key(0xabcd)) };
+        state.register(&path(1), &lasting).unwrap();
+        state.reserve(&path(1), 0xabcd, ReservationType::WriteExclusiveRegistrantsOnly).unwrap();
+        let host = b"\0\x16iqn.2026-11.test:host1\x40\0\0\0\0\x01";
+        let port = b"\0\x17iqn.2026-11.test:target\0\x01\0\x01";
+        let registered = [&[0, 0, 0, 1], &host[..], &[0, 0, 0, 0, 0, 0, 0xab, 0xcd], &[0], port].concat();
+        let reserved = [&[5], &host[..], port].concat();
+        assert_eq!(state.to_bytes(), [registered, reserved].concat());
+    }
+
+    #[test]
+    fn without_aptpl_nothing_is_kept() {
+        let state = Registrations { persist_through_power_loss: false, ..persistent() };
+        assert_eq!(Registrations::from_bytes(&state.to_bytes()), Ok(Registrations::default()));
+    }
+
+    #[test]
+    fn bytes_cut_anywhere_are_refused() {
+        let bytes = persistent().to_bytes();
+        for length in 1..bytes.len() {
+            assert_eq!(Registrations::from_bytes(&bytes[..length]), Err(Damaged), "{length}");
+        }
+        let longer = [&bytes[..], &[0]].concat();
+        assert_eq!(Registrations::from_bytes(&longer), Err(Damaged));
+    }
+
+    #[test]
+    fn a_reservation_without_holder_is_refused() {
+        let mut state = persistent();
+        state.registered.remove(0);
+        assert_eq!(Registrations::from_bytes(&state.to_bytes()), Err(Damaged));
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn changed_bytes_never_make_it_panic(at in 0usize..200, value: u8) {
+            let mut bytes = persistent().to_bytes();
+            let at = at % bytes.len();
+            bytes[at] = value;
+            let _ = Registrations::from_bytes(&bytes);
+        }
     }
 }

@@ -1,6 +1,6 @@
-//! Hosts and requesters, independent of a protocol: hosts have names that survive their connections.
+//! Hosts, requesters and their attachments, independent of a protocol: hosts have names that survive their connections.
 
-use crate::AttachmentId;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// A host port: the holder of reservations, which survives the loss of a connection and a restart.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -63,4 +63,24 @@ pub enum Access {
     Read,
     /// It changes them.
     Write,
+}
+
+/// Identifies an attachment of a host to a volume in any protocol: an I_T nexus in SCSI, a connection in NBD.
+/// Never reused within the process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct AttachmentId(u64);
+
+impl AttachmentId {
+    /// A new unique identifier.
+    pub fn next() -> AttachmentId {
+        static NEXT: AtomicU64 = AtomicU64::new(1);
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
+        debug_assert!(number > 0, "no number comes twice");
+        AttachmentId(number)
+    }
+
+    /// The identifier as a number.
+    pub fn number(self) -> u64 {
+        self.0
+    }
 }

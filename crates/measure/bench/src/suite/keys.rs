@@ -5,7 +5,7 @@ use std::ops::{Range, RangeInclusive};
 use derive_more::{Display, Error};
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
-use volume::spec::{Bytes, NotASize, NotATime, Time};
+use volume::spec::{Bytes, NotAValue, Time};
 
 use crate::plan::Percent;
 
@@ -110,7 +110,7 @@ impl<'a> Keys<'a> {
 
     pub(super) fn seconds(&self, key: &str) -> Result<Option<f64>, Mistake> {
         self.read(key, |value| {
-            let Time(time) = text(value)?.parse().map_err(|why: NotATime| why.to_string())?;
+            let Time(time) = text(value)?.parse().map_err(|why: NotAValue| why.to_string())?;
             let seconds = time.as_secs_f64();
             // Nothing that is measured takes longer than a week.
             (seconds <= 604_800.0).then_some(seconds).ok_or_else(|| "write at most 168h".to_owned())
@@ -160,7 +160,7 @@ impl<'a> Keys<'a> {
 
 /// A number of bytes.
 pub(super) fn bytes(text: &str) -> Result<u64, String> {
-    text.parse().map(|Bytes(bytes)| bytes).map_err(|why: NotASize| why.to_string())
+    text.parse().map(|Bytes(bytes)| bytes).map_err(|why: NotAValue| why.to_string())
 }
 
 pub(super) fn text<'a>(value: &'a DeValue<'a>) -> Result<&'a str, String> {

@@ -166,7 +166,7 @@ impl Backend for Raid {
 
     /// Of data of which a part is lost with a member that forgets.
     fn keeps_data(&self) -> bool {
-        self.members.iter().all(Spec::keeps_data)
+        self.members.iter().all(|member| member.keeps_data())
     }
 
     /// It reads its members before it is open, and rebuilds them beside its users.

@@ -217,7 +217,7 @@ impl Raid {
         let lost_journal = manner.lost_journal;
         let mut names =
             Names { written: self.members.iter().map(ToString::to_string).collect(), ..Names::default() };
-        if !self.members.iter().any(Spec::keeps_data) {
+        if !self.members.iter().any(|member| member.keeps_data()) {
             names.members = names.written.iter().cloned().map(Some).collect();
             let set = self.made_anew(opening).await?;
             return Ok(Assembled { set, records: None, spares: Vec::new(), names });

@@ -7,7 +7,7 @@ use tracing_subscriber::filter::Targets;
 
 use super::section::Section;
 use super::values::Unfit;
-use ::volume::nearest::{hint, nearest};
+use ::volume::words::{hint, nearest};
 
 /// `[log]`.
 #[derive(Clone, Debug, Default, PartialEq)]

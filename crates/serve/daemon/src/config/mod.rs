@@ -25,7 +25,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ::volume::nearest::{hint, nearest};
+use ::volume::words::{hint, nearest};
 use ::volume::spec::{Bytes, Time};
 use front_end_core::{ListenAddress, Portal, Server};
 use logical_unit::LogicalUnit;

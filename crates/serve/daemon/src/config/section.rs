@@ -14,7 +14,7 @@ use std::str::FromStr;
 use backends::secrets::{self, Exposed};
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
-use volume::nearest::hint;
+use volume::words::hint;
 
 /// A value and where it stands.
 #[derive(Clone, Debug)]

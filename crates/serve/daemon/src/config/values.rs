@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use front_end_core::ListenAddress;
 use reactor::BadAddress;
-use volume::nearest::hint;
-use volume::spec::{NotATime, Time};
+use volume::words::hint;
+use volume::spec::{NotAValue, Time};
 
 /// Why a text is not what it should be, with the remedy.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -234,9 +234,9 @@ impl Poll {
 }
 
 impl FromStr for Poll {
-    type Err = NotATime;
+    type Err = NotAValue;
 
-    fn from_str(text: &str) -> Result<Poll, NotATime> {
+    fn from_str(text: &str) -> Result<Poll, NotAValue> {
         match text {
             ALWAYS => Ok(Poll(reactor::Spin::ALWAYS)),
             time => Ok(Poll(time.parse::<Time>()?.0)),

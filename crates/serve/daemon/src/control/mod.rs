@@ -22,7 +22,7 @@ use ::front_end_core::HostAddress;
 use backends::raid::SetState;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
-use volume::nearest::hint;
+use volume::words::hint;
 use volume::spec::Time;
 
 pub use client::{AskError, ServedSet, Subscription, ask, subscribe, unexpected};

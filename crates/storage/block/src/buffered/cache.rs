@@ -15,8 +15,8 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use std::task::Waker;
 
-use super::bitmap::BlockBitmap;
-use crate::{Aborted, Buffer, Slice};
+use crate::buffer::{Buffer, Slice};
+use crate::tasks::Aborted;
 
 /// The part of a request that lies in one chunk.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -135,6 +135,7 @@ impl Cache {
         let (used, block_bytes) = (self.tick(), self.sizes.block_bytes);
         let Some(chunk) = self.chunks.get_mut(&piece.chunk) else { return Some(ReadOutcome::Missing) };
         chunk.used = used;
+        debug_assert_eq!(into.len(), piece.blocks.len() * block_bytes);
         if chunk.valid.all(piece.blocks.clone()) {
             into.copy_from_slice(&chunk.bytes[bytes(&piece.blocks, block_bytes)]);
             return Some(ReadOutcome::All);
@@ -155,6 +156,7 @@ impl Cache {
             return None;
         }
         let chunk = self.chunk(piece.chunk);
+        debug_assert!(!chunk.loading, "a chunk has one load");
         chunk.loading = true;
         Some(chunk.failures)
     }
@@ -192,6 +194,7 @@ impl Cache {
         }
         let chunk = self.chunk(piece.chunk);
         let before = chunk.dirty.count();
+        debug_assert_eq!(from.len(), piece.blocks.len() * block_bytes);
         chunk.bytes[bytes(&piece.blocks, block_bytes)].copy_from_slice(from);
         chunk.valid.set(piece.blocks.clone());
         chunk.dirty.set(piece.blocks.clone());
@@ -199,6 +202,7 @@ impl Cache {
         // The end of the chunk: a sequential writer has written all of it.
         let write_back_now = piece.blocks.end == chunk_blocks;
         self.unwritten += more;
+        self.debug_check();
         Some(WriteOutcome::Yes { write_back_now })
     }
 
@@ -211,6 +215,10 @@ impl Cache {
             chunk.write_back_again = true;
             return None;
         }
+        debug_assert!(
+            chunk.dirty.runs().into_iter().all(|run| chunk.valid.all(run)),
+            "a dirty block is valid"
+        );
         let dirty = std::mem::replace(&mut chunk.dirty, BlockBitmap::empty(self.sizes.chunk));
         let copy = |run: Range<usize>| {
             let data = Buffer::from(&chunk.bytes[bytes(&run, block_bytes)]).share();
@@ -228,6 +236,7 @@ impl Cache {
         self.losses += has_failed;
         let Some(chunk) = self.chunks.get_mut(&index) else { return false };
         let written = chunk.writing.take();
+        debug_assert!(written.is_some(), "a write-back ends once");
         self.unwritten -= written.map_or(0, |written| written.count());
         chunk.write_backs += 1;
         self.write_backs += 1;
@@ -237,7 +246,9 @@ impl Cache {
                 chunk.valid.clear(block..block + 1);
             }
         }
-        chunk.write_back_again
+        let again = chunk.write_back_again;
+        self.debug_check();
+        again
     }
 
     /// The write-back was dropped before it completed: its blocks are dirty again.
@@ -248,6 +259,13 @@ impl Cache {
         let before = chunk.dirty.count();
         writing.runs().into_iter().for_each(|run| chunk.dirty.set(run));
         self.unwritten -= writing.count() - (chunk.dirty.count() - before);
+        self.debug_check();
+    }
+
+    fn debug_check(&self) {
+        let unwritten =
+            |chunk: &Chunk| chunk.dirty.count() + chunk.writing.as_ref().map_or(0, BlockBitmap::count);
+        debug_assert_eq!(self.unwritten, self.chunks.values().map(unwritten).sum::<usize>());
     }
 
     /// Goals that are reached when all blocks dirty now in these chunks have been written back.
@@ -286,6 +304,7 @@ impl Cache {
 
     /// Ends a hold.
     pub(super) fn release(&mut self, chunks: &Range<u64>) {
+        debug_assert!(self.held.contains(chunks), "a hold ends once");
         self.held.retain(|held| held != chunks);
     }
 
@@ -401,4 +420,67 @@ impl Chunk {
 
 fn bytes(blocks: &Range<usize>, block_bytes: usize) -> Range<usize> {
     blocks.start * block_bytes..blocks.end * block_bytes
+}
+
+/// The bits of one chunk.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct BlockBitmap(Vec<bool>);
+
+impl BlockBitmap {
+    /// All bits clear.
+    pub(super) fn empty(blocks: usize) -> BlockBitmap {
+        BlockBitmap(vec![false; blocks])
+    }
+
+    pub(super) fn set(&mut self, blocks: Range<usize>) {
+        self.0[blocks].fill(true);
+    }
+
+    pub(super) fn clear(&mut self, blocks: Range<usize>) {
+        self.0[blocks].fill(false);
+    }
+
+    pub(super) fn all(&self, blocks: Range<usize>) -> bool {
+        self.0[blocks].iter().all(|marked| *marked)
+    }
+
+    pub(super) fn any(&self) -> bool {
+        self.0.contains(&true)
+    }
+
+    pub(super) fn is_set(&self, block: usize) -> bool {
+        self.0[block]
+    }
+
+    pub(super) fn count(&self) -> usize {
+        self.0.iter().filter(|marked| **marked).count()
+    }
+
+    /// The ranges of set bits, each as long as possible.
+    pub(super) fn runs(&self) -> Vec<Range<usize>> {
+        let mut at = 0;
+        let parts = self.0.chunk_by(|one, next| one == next).map(|part| {
+            let start = at;
+            at += part.len();
+            (part[0], start..at)
+        });
+        parts.filter(|(marked, _)| *marked).map(|(_, run)| run).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn neighbours_are_one_run() {
+        let mut marks = BlockBitmap::empty(8);
+        marks.set(1..3);
+        marks.set(3..4);
+        marks.set(6..8);
+        assert_eq!(marks.runs(), [1..4, 6..8]);
+        marks.clear(2..7);
+        assert_eq!((marks.runs(), marks.count()), (vec![1..2, 7..8], 2));
+        assert!(BlockBitmap::empty(0).runs().is_empty());
+    }
 }

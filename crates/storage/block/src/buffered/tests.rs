@@ -6,10 +6,12 @@ use std::sync::Arc;
 use proptest::prelude::*;
 
 use super::*;
+use crate::checked::Checked;
+use crate::extent::Lba;
+use crate::fault::{Fault, FaultAction, FaultControl, Requests, Rule};
 use crate::testing::{
     LocalSpawner, ManualClock, Memory, SlowDevice, all_end, end, filled, read, requests, run, seed,
 };
-use crate::{Checked, Fault, FaultAction, FaultControl, Lba, Requests, Rule};
 
 /// Requests of 4 KiB, windows of 16 KiB.
 const WINDOW: Window = Window { bytes: 16 << 10, request_bytes: 4 << 10 };
@@ -364,4 +366,21 @@ fn nobody_loads_what_an_aborted_change_is_about_to_change() {
     assert_eq!(read(&device, 3, 1)[..], kept[..], "what is in memory is what the device has");
     write(&device, 3, 8);
     assert_eq!(read(&device, 3, 1)[..], filled(8, 1)[..]);
+}
+
+#[test]
+fn readers_are_told_from_each_other() {
+    let mut streams = Streams::default();
+    assert!(!streams.follow(Extent::new(0, 8)) && !streams.follow(Extent::new(1000, 8)));
+    assert!(streams.follow(Extent::new(8, 8)) && streams.follow(Extent::new(1008, 8)));
+    assert!(!streams.follow(Extent::new(8, 8)), "this reader has gone on");
+}
+
+#[test]
+fn those_that_read_nothing_for_long_are_forgotten() {
+    let mut streams = Streams::default();
+    for reader in 0..=STREAMS as u64 {
+        streams.follow(Extent::new(reader * 1000, 8));
+    }
+    assert!(!streams.follow(Extent::new(8, 8)) && streams.follow(Extent::new(2008, 8)));
 }

@@ -3,8 +3,11 @@ use std::time::Duration;
 use proptest::prelude::*;
 
 use super::*;
+use crate::buffer::Buffer;
+use crate::extent::Extent;
+use crate::extent::{BlockSize, Blocks, Geometry};
+use crate::null::Null;
 use crate::testing::{ManualClock, draw, poll, seed};
-use crate::{BlockSize, Blocks, Geometry, Null};
 
 /// A disk of 2009: document 001's.
 const MODEL: DiskModel = DiskModel { seek_s: 8.5e-3, turns_per_s: 120.0, bytes_per_s: 100e6 };
@@ -178,7 +181,7 @@ fn the_layer_answers_when_the_drive_has_done_it() {
     let clock = Arc::new(ManualClock::default());
     let geometry =
         Geometry { block_size: BlockSize::B512, blocks: Blocks(CAPACITY / 512), physical_exponent: 0 };
-    let disk = Disk::new(Null::new(geometry), MODEL, CACHE, Arc::clone(&clock) as _);
+    let disk = RotatingDisk::new(Null::new(geometry), MODEL, CACHE, Arc::clone(&clock) as _);
     assert!(!disk.profile().solid_state && disk.profile().volatile_cache);
     let mut read = disk.read(Extent::new(1 << 20, 8), Buffer::zeroed(4096));
     assert!(poll(read.as_mut()).is_none());
@@ -189,4 +192,32 @@ fn the_layer_answers_when_the_drive_has_done_it() {
     assert!(poll(read.as_mut()).is_some_and(|result| result.is_ok()));
     let mut beyond = disk.read(Extent::new(CAPACITY / 512, 1), Buffer::zeroed(512));
     assert_eq!(poll(beyond.as_mut()).map(|result| result.err()), Some(Some(crate::DeviceError::OutOfRange)));
+}
+
+proptest! {
+    #[test]
+    fn the_ranges_are_the_bytes_that_were_inserted_and_not_removed(
+        changes in prop::collection::vec((0..64u64, 1..16u64, any::<bool>()), 1..40),
+        asked in (0..80u64, 1..16u64),
+    ) {
+        let mut dirty = Dirty::default();
+        let mut expected = [false; 96];
+        for (start, length, is_inserted) in changes {
+            match is_inserted {
+                true => dirty.insert(start..start + length),
+                false => dirty.remove(&(start..start + length)),
+            }
+            expected[start as usize..(start + length) as usize].fill(is_inserted);
+        }
+        let count = expected.iter().filter(|dirty| **dirty).count() as u64;
+        prop_assert_eq!((dirty.bytes(), dirty.is_empty()), (count, count == 0));
+        let asked = asked.0..asked.0 + asked.1;
+        let all = expected[asked.start as usize..asked.end as usize].iter().all(|dirty| *dirty);
+        prop_assert_eq!(dirty.holds(&asked), all);
+        // A range starts where the byte before it is clean.
+        let starts: Vec<u64> =
+            (0..96).filter(|at| expected[*at] && (*at == 0 || !expected[*at - 1])).map(|at| at as u64).collect();
+        let next = starts.iter().find(|start| **start >= asked.start).or(starts.first());
+        prop_assert_eq!(dirty.from(asked.start).map(|range| range.start), next.copied());
+    }
 }

@@ -12,20 +12,18 @@
 //! its requester was dropped: a write in between would be undone by what was read before it. Whole blocks are
 //! passed to the device unchanged.
 
-mod detached_write;
 #[cfg(test)]
 mod tests;
 
 use std::ops::Range;
 use std::sync::Arc;
 
-use detached_write::DetachedWrite;
-
+use crate::buffer::{Buffer, Slice};
+use crate::device::{BlockDevice, DeviceError, Durability, Pending, Profile, Run};
+use crate::extent::{BlockSize, Blocks, Extent, Geometry, Lba};
 use crate::forward;
-use crate::{
-    BlockDevice, BlockSize, Blocks, Buffer, DeviceError, Durability, Exclusive, Extent, Geometry, Lba, Lock,
-    Pending, Profile, RangeLocks, Run, Shared, Slice, Spawner,
-};
+use crate::range_lock::RangeLocks;
+use crate::tasks::{Operations, Spawner};
 
 /// A device of 512-byte blocks over one of longer blocks; over one of 512 it changes nothing.
 pub struct Emulated512<D> {
@@ -33,9 +31,8 @@ pub struct Emulated512<D> {
     /// log2 of the 512-byte blocks in a block of the inner device.
     shift: u32,
     locks: Arc<RangeLocks>,
-    spawner: Arc<dyn Spawner>,
-    /// Writes whose requesters were dropped and that are still outstanding.
-    detached: Lock<Vec<Arc<DetachedWrite>>>,
+    /// Writes with their blocks excluded.
+    operations: Operations,
 }
 
 /// A request in blocks of the inner device: the blocks it touches, and its range of bytes in them.
@@ -72,19 +69,16 @@ impl<D: BlockDevice + 'static> Emulated512<D> {
     /// dropped.
     pub fn new(inner: D, spawner: Arc<dyn Spawner>) -> Emulated512<D> {
         let shift = inner.geometry().block_size.shift() - BlockSize::B512.shift();
-        let (locks, detached) = (Arc::default(), Lock::default());
-        Emulated512 { inner: Arc::new(inner), shift, locks, spawner, detached }
+        Emulated512 {
+            inner: Arc::new(inner),
+            shift,
+            locks: Arc::default(),
+            operations: Operations::new(spawner),
+        }
     }
 
     fn block_bytes(&self) -> usize {
         self.inner.geometry().block_size.bytes() as usize
-    }
-
-    fn check(&self, extent: Extent, length: Option<usize>) -> Result<(), DeviceError> {
-        let geometry = self.geometry();
-        let fits = |length| geometry.length(extent) == length as u64;
-        let legal = geometry.contains(extent) && length.is_none_or(fits);
-        if legal { Ok(()) } else { Err(DeviceError::OutOfRange) }
     }
 
     /// `extent` must lie within the device.
@@ -97,6 +91,7 @@ impl<D: BlockDevice + 'static> Emulated512<D> {
         let last = end.div_ceil(1 << self.shift);
         let start = (extent.lba.0 - (first << self.shift)) as usize * SHORT_BYTES;
         let bytes = start..start + extent.blocks.0 as usize * SHORT_BYTES;
+        debug_assert!(first < last && last <= self.inner.geometry().blocks.0, "a request within the device");
         Cover {
             extent: Extent::new(first, last - first),
             bytes,
@@ -110,17 +105,9 @@ impl<D: BlockDevice + 'static> Emulated512<D> {
         Extent::new(extent.lba.0.saturating_mul(ZONE), extent.blocks.0.saturating_mul(ZONE))
     }
 
-    async fn share(&self, cover: &Cover) -> Shared {
-        self.locks.share(Self::locked(cover.extent)).await
-    }
-
     /// An error of the inner device, with its LBA in short blocks.
     fn in_short_blocks(&self, error: DeviceError) -> DeviceError {
-        match error {
-            DeviceError::Unreadable(Lba(lba)) => DeviceError::Unreadable(Lba(lba << self.shift)),
-            DeviceError::Unwritable(Lba(lba)) => DeviceError::Unwritable(Lba(lba << self.shift)),
-            other => other,
-        }
+        error.map_lba(|lba| Lba(lba.0 << self.shift))
     }
 
     async fn read_part(&self, cover: Cover, mut buffer: Buffer) -> Result<Buffer, DeviceError> {
@@ -132,6 +119,7 @@ impl<D: BlockDevice + 'static> Emulated512<D> {
     /// A read-modify-write.
     async fn write_part(&self, cover: Cover, data: &[u8], durability: Durability) -> Result<(), DeviceError> {
         let exclusive = self.locks.exclude(Self::locked(cover.extent)).await;
+        debug_assert_eq!(data.len(), cover.bytes.len());
         let mut whole = Buffer::recycled(cover.length);
         let block_bytes = self.block_bytes();
         for edge in cover.edges(block_bytes) {
@@ -141,28 +129,14 @@ impl<D: BlockDevice + 'static> Emulated512<D> {
             whole[at..at + length].copy_from_slice(&kept);
         }
         whole[cover.bytes.clone()].copy_from_slice(data);
-        self.write_back(cover.extent, whole.share(), durability, exclusive).await
-    }
-
-    /// A write that continues when its requester is dropped, with the blocks excluded until its end.
-    async fn write_back(
-        &self,
-        extent: Extent,
-        data: Slice,
-        durability: Durability,
-        exclusive: Exclusive,
-    ) -> Result<(), DeviceError> {
-        let write = Arc::new(DetachedWrite::default());
-        let (inner, completer) = (Arc::clone(&self.inner), Arc::clone(&write).completer());
-        self.spawner.spawn(Box::pin(async move {
-            let result = inner.write(extent, data, durability).await;
+        // The blocks stay excluded until the end of the write, even if its requester is dropped.
+        let inner = Arc::clone(&self.inner);
+        let write = async move {
+            let result = inner.write(cover.extent, whole.share(), durability).await;
             drop(exclusive);
-            completer.complete(result);
-        }));
-        let waiter = DetachGuard { write: &write, detached: &self.detached };
-        let result = waiter.write.completion().await;
-        drop(waiter);
-        result
+            result
+        };
+        self.operations.run(write).await
     }
 
     /// Zeroes the blocks of `extent`: partial blocks by writes, whole blocks by `whole`.
@@ -173,6 +147,7 @@ impl<D: BlockDevice + 'static> Emulated512<D> {
         whole: impl FnOnce(&'a D, Extent) -> Pending<'a, ()>,
     ) -> Result<(), DeviceError> {
         let per_block = 1 << self.shift;
+        debug_assert!(self.geometry().contains(extent));
         let end = extent.lba.0 + extent.blocks.0;
         let (first, last) = (extent.lba.0.next_multiple_of(per_block).min(end), end - end % per_block);
         let ends = match first <= last {
@@ -186,7 +161,7 @@ impl<D: BlockDevice + 'static> Emulated512<D> {
         }
         if first < last {
             let cover = self.cover(Extent::new(first, last - first));
-            let _shared = self.share(&cover).await;
+            let _shared = self.locks.share(Self::locked(cover.extent)).await;
             whole(&self.inner, cover.extent).await?;
         }
         Ok(())
@@ -196,23 +171,6 @@ impl<D: BlockDevice + 'static> Emulated512<D> {
 const SHORT_BYTES: usize = 512;
 /// Blocks per zone of [`RangeLocks`].
 const ZONE: u64 = 2048;
-
-/// Waits for a write; if dropped before the end, it adds the write to those that [`BlockDevice::quiesced`]
-/// waits for.
-struct DetachGuard<'a> {
-    write: &'a Arc<DetachedWrite>,
-    detached: &'a Lock<Vec<Arc<DetachedWrite>>>,
-}
-
-impl Drop for DetachGuard<'_> {
-    fn drop(&mut self) {
-        if !self.write.is_complete() {
-            let mut detached = self.detached.lock();
-            detached.retain(|write| !write.is_complete());
-            detached.push(Arc::clone(self.write));
-        }
-    }
-}
 
 impl<D: BlockDevice + 'static> BlockDevice for Emulated512<D> {
     forward!(self => self.inner; flush, losses, space, allocated_bytes, refresh, grow, take_os_error);
@@ -238,7 +196,7 @@ impl<D: BlockDevice + 'static> BlockDevice for Emulated512<D> {
 
     fn read(&self, extent: Extent, buffer: Buffer) -> Pending<'_, Buffer> {
         Box::pin(async move {
-            self.check(extent, Some(buffer.len()))?;
+            self.geometry().check(extent, Some(buffer.len()))?;
             let cover = self.cover(extent);
             let result = match cover.is_whole() {
                 true => self.inner.read(cover.extent, buffer).await,
@@ -250,11 +208,11 @@ impl<D: BlockDevice + 'static> BlockDevice for Emulated512<D> {
 
     fn write(&self, extent: Extent, data: Slice, durability: Durability) -> Pending<'_, ()> {
         Box::pin(async move {
-            self.check(extent, Some(data.len()))?;
+            self.geometry().check(extent, Some(data.len()))?;
             let cover = self.cover(extent);
             let result = match cover.is_whole() {
                 true => {
-                    let _shared = self.share(&cover).await;
+                    let _shared = self.locks.share(Self::locked(cover.extent)).await;
                     self.inner.write(cover.extent, data, durability).await
                 }
                 false => self.write_part(cover, &data, durability).await,
@@ -266,7 +224,7 @@ impl<D: BlockDevice + 'static> BlockDevice for Emulated512<D> {
     /// A device that is not thin promises nothing here, and parts of blocks stay unchanged.
     fn unmap(&self, extent: Extent) -> Pending<'_, ()> {
         Box::pin(async move {
-            self.check(extent, None)?;
+            self.geometry().check(extent, None)?;
             let zeros_wanted = self.inner.profile().thin;
             let result = self.clear(extent, zeros_wanted, |inner, extent| inner.unmap(extent)).await;
             result.map_err(|error| self.in_short_blocks(error))
@@ -275,7 +233,7 @@ impl<D: BlockDevice + 'static> BlockDevice for Emulated512<D> {
 
     fn write_zeroes(&self, extent: Extent, may_unmap: bool) -> Pending<'_, ()> {
         Box::pin(async move {
-            self.check(extent, None)?;
+            self.geometry().check(extent, None)?;
             let result =
                 self.clear(extent, true, |inner, extent| inner.write_zeroes(extent, may_unmap)).await;
             result.map_err(|error| self.in_short_blocks(error))
@@ -284,7 +242,7 @@ impl<D: BlockDevice + 'static> BlockDevice for Emulated512<D> {
 
     fn allocation(&self, extent: Extent, runs_max: usize) -> Pending<'_, Vec<Run>> {
         Box::pin(async move {
-            self.check(extent, None)?;
+            self.geometry().check(extent, None)?;
             let runs = self.inner.allocation(self.cover(extent).extent, runs_max).await?;
             let end = extent.lba.0 + extent.blocks.0;
             let clipped = runs.into_iter().map(|run| {
@@ -298,11 +256,7 @@ impl<D: BlockDevice + 'static> BlockDevice for Emulated512<D> {
 
     fn quiesced(&self) -> Pending<'_, ()> {
         Box::pin(async move {
-            let detached = self.detached.lock().clone();
-            for write in detached {
-                // The result is ignored: the requester was dropped.
-                let _ = write.completion().await;
-            }
+            self.operations.quiesced().await;
             self.inner.quiesced().await
         })
     }

@@ -1,11 +1,12 @@
 use proptest::prelude::*;
 
 use super::*;
+use crate::checked::Checked;
+use crate::fault::{Fault, FaultAction, FaultControl, Requests, Rule};
 use crate::testing::{
     LocalSpawner, ManualClock, Memory, SlowDevice, Task, all_end, end, filled, read, requests, run, seed,
     with_poll_limit,
 };
-use crate::{Checked, Fault, FaultAction, FaultControl, Requests, Rule};
 
 fn memory(blocks: u64) -> Memory {
     Memory::with_block_size(BlockSize::B4096, blocks)

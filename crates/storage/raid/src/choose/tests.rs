@@ -1,7 +1,7 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::Level;
+use crate::layout::Level;
 use crate::superblock::tests::{set, superblock, uuid};
 
 /// A disk with this record on it, as the member of this number.
@@ -63,7 +63,7 @@ fn a_stale_member_is_left_out_and_its_data_are_not_used() {
         only_set(&[disk(&after, 1), disk(&before, 2), disk(&after, 3)], Trust::CertainOnly, Journal::Needed)
             .expect("degraded");
     assert_eq!(found.members, [Some(0), None, Some(2)]);
-    assert_eq!(found.left_out, [(1, LeftOut::Stale { member: 1, seen: 7, newest: 8 })]);
+    assert_eq!(found.left_out, [(1, LeftOut::Stale { member: 1, found_generation: 7, newest: 8 })]);
     assert!(found.left_out[0].1.to_string().contains("until generation 7"));
     let refused = refusal(&[disk(&after, 1), disk(&before, 2)]);
     let said = refused.to_string();

@@ -19,8 +19,11 @@ use std::sync::Arc;
 use block::{BlockDevice, DeviceError, Extent};
 
 use super::{Records, part};
+use crate::device::RaidDevice;
+use crate::layout::Layout;
+use crate::repair::Progress;
+use crate::sums::Summed;
 use crate::superblock::{Area, Areas, SLOT_BYTES, SetRecord};
-use crate::{Layout, Progress, RaidDevice, Summed};
 
 /// New space is zeroed in so many bytes at once.
 const ZEROED_BYTES: u64 = 8 << 20;

@@ -8,19 +8,20 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use block::{BlockDevice, Buffer, DeviceError, Durability, Extent, Lock, Part, Pending, bytewise};
 use derive_more::{Display, Error};
 
+use crate::area::AreaCopy;
+use crate::assembly::{Missed, ProtectionAreas};
 use crate::choose::{Candidate, FoundSet};
+use crate::concurrency::{ExtentLocks, Locked};
 use crate::intent::Intent;
-use crate::locks::{ExtentLocks, Locked};
+use crate::layout::{Layout, Level};
+use crate::member::{MemberDevice, MemberState, MemberStates, MetadataStore};
+use crate::sums::Summed;
 use crate::superblock::{
     Area, Areas, BadRecord, MemberRecord, NoSuperblock, SLOT_BYTES, SLOTS_END, ScrubRecord, SetRecord, Slot,
     Superblock, Uuid, read,
 };
-pub use growth::Growth;
 
-use crate::{
-    AreaCopy, Layout, Level, MemberDevice, MemberState, MemberStates, MetadataStore, Missed, ProtectionAreas,
-    Summed,
-};
+pub use growth::Growth;
 
 /// A disk with what people call it.
 #[derive(Clone)]
@@ -360,9 +361,7 @@ impl Records {
     /// # Errors
     /// As [`MetadataStore::record`].
     pub async fn close(&self) -> Result<(), DeviceError> {
-        let _turn = self.turn().await;
-        let set = self.set();
-        self.write(set.next(&set.states(), true)).await.map(drop)
+        self.write_next(true, |_| ()).await
     }
 
     /// Records that `disk` is now the member of this index, with no data yet. What was on it is lost. It gets a `uuid` of its own, so that the
@@ -456,18 +455,13 @@ impl Records {
     /// # Errors
     /// As [`MetadataStore::record`].
     pub async fn scrubbed(&self, scrub: Option<ScrubRecord>) -> Result<(), DeviceError> {
-        let _turn = self.turn().await;
-        let set = self.set();
-        let next = SetRecord { scrub, ..set.next(&set.states(), false) };
-        self.write(next).await.map(drop)
+        self.write_next(false, |next| next.scrub = scrub).await
     }
 
     /// Records the same once more. The states are those of the latest record when its turn comes: a member that fails while this waits stays
     /// failed.
     pub(crate) async fn repeat(&self) -> Result<(), DeviceError> {
-        let _turn = self.turn().await;
-        let set = self.set();
-        self.write(set.next(&set.states(), false)).await.map(drop)
+        self.write_next(false, |_| ()).await
     }
 
     /// Lets go of the disk of a member that has failed: nothing is recorded on it any more.
@@ -491,6 +485,15 @@ impl Records {
 
     async fn turn(&self) -> Locked {
         self.turns.exclude(Extent::new(0, 1)).await
+    }
+
+    /// Writes a record with the present states that differs by `change`.
+    async fn write_next(&self, clean: bool, change: impl FnOnce(&mut SetRecord)) -> Result<(), DeviceError> {
+        let _turn = self.turn().await;
+        let set = self.set();
+        let mut next = set.next(&set.states(), clean);
+        change(&mut next);
+        self.write(next).await.map(drop)
     }
 
     /// Writes a changed record in which `disk` is new, on it as well.
@@ -537,6 +540,7 @@ impl Records {
         if self.is_taken_over() {
             return Err(DeviceError::Fenced);
         }
+        debug_assert!(next.generation > self.set.lock().generation, "generations only grow");
         // Nothing depends on the record of a spare, which has no data: it says which set it is of. One that hangs is not waited for each
         // time that a member gets on.
         let concerns_spares = {

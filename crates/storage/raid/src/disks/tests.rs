@@ -3,8 +3,8 @@ use proptest::prelude::*;
 use testkit::{TestDisk, ready};
 
 use super::*;
-use crate::Level;
 use crate::choose::{FoundSet, Journal, LeftOut, Refusal, Trust, only_set};
+use crate::layout::Level;
 use crate::superblock::tests::{set, uuid};
 
 const DISK_BYTES: usize = 5 << 20;

@@ -21,7 +21,6 @@ mod tests;
 
 use fearless_simd::prelude::*;
 use fearless_simd::{Level, dispatch};
-
 use scalar::{inverse, multiply, power};
 
 /// Adds `source` to `target`: the parity of both is in `target` then.

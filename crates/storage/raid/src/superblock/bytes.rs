@@ -7,8 +7,9 @@ use super::{
     Area, Areas, BadRecord, MemberRecord, NAME_BYTES_MAX, SPARES_MAX, ScrubRecord, SetRecord, Superblock,
     Uuid,
 };
-use crate::lost::LOST_RECORDED_MAX;
-use crate::{Level, LostBlocks, MEMBERS_MAX, MemberState};
+use crate::layout::{Level, MEMBERS_MAX};
+use crate::lost::{LOST_RECORDED_MAX, LostBlocks};
+use crate::member::MemberState;
 
 /// The first bytes.
 pub(super) const MAGIC: [u8; 8] = *b"LNRTRAID";

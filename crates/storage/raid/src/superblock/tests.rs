@@ -2,8 +2,7 @@ use block::BlockSize;
 use crc_fast::crc32_iscsi;
 use proptest::prelude::*;
 
-use super::slots::newer;
-use super::*;
+use super::{newer, *};
 
 pub(crate) fn uuid(number: u8) -> Uuid {
     Uuid([number; 16])

@@ -12,7 +12,7 @@ use raid::{Assembly, Level, MemberState, Missed, Origin, ProtectionAreas, RaidDe
 
 use crate::by_content::{DISK_BLOCKS, Scene};
 use crate::disk::{Disk, Part};
-use crate::rig::{Guard, Rig};
+use crate::rig::{Guard, Rig, ask};
 use crate::world::{HereSpawner, StepClock, end, seed, wait_a_poll};
 
 /// Blocks of a region: 4 stripes of a strip of 4 KiB.
@@ -204,21 +204,20 @@ fn a_bitmap_that_outgrows_half_of_its_area_keeps_its_blocks() {
     let (away, back, again) = (rig.disks[1].clone(), data(1, blocks), area(1));
     let longer: Vec<Arc<dyn BlockDevice>> =
         [0, 1].map(|member| Arc::new(data(member, grown.member_blocks().0)) as _).into();
-    let growing = Arc::clone(&device);
-    end(async move {
+    ask(&device, async move |device| {
         away.die();
-        growing.flush().await.expect("the other goes on");
-        growing.settle(0).await.expect("recorded");
+        device.flush().await.expect("the other goes on");
+        device.settle(0).await.expect("recorded");
         away.revive();
         let back = Arc::new(back) as Arc<dyn BlockDevice>;
-        let vacancy = growing.vacancy(1).expect("it has failed");
-        growing.readd(vacancy, back, Some(Arc::new(again))).await.expect("a member again");
-        while growing.rebuild_step(1).await.expect("rebuilt").is_some() {}
-        growing.grow_to(grown, longer).await.expect("grown");
-        let end = growing.geometry().blocks.0;
+        let vacancy = device.vacancy(1).expect("it has failed");
+        device.readd(vacancy, back, Some(Arc::new(again))).await.expect("a member again");
+        while device.rebuild_step(1).await.expect("rebuilt").is_some() {}
+        device.grow_to(grown, longer).await.expect("grown");
+        let end = device.geometry().blocks.0;
         for lba in [0, end - 8] {
             let data = Buffer::from(&[7; 4096][..]).share();
-            growing.write(Extent::new(lba, 8), data, Durability::Stable).await.expect("written");
+            device.write(Extent::new(lba, 8), data, Durability::Stable).await.expect("written");
         }
     });
     assert_eq!(device.status().states.members, [MemberState::InSync; 2]);

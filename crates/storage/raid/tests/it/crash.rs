@@ -89,10 +89,7 @@ impl Scene {
         let rows = 2 + draw(4);
         let has_sums =
             trouble.corruption || (trouble.bad_sectors && number % 2 == 1 && guard.takes_sums(level));
-        let mut rig = match has_sums {
-            true => Rig::with_sums(level, members, rows, guard),
-            false => Rig::new(level, members, rows, guard),
-        };
+        let mut rig = Rig::with(level, members, rows, guard, has_sums);
         // The journal goes round in a part of its ring then.
         if number % 4 == 1 {
             rig.disks.iter().chain([&rig.journal]).for_each(Disk::say_no_cache);

@@ -6,8 +6,7 @@ use block::{BlockDevice, Buffer, DeviceError, Durability, Extent, Lba};
 use raid::{LOST_MAX, Level, MemberState, Origin, RaidDevice, Scrubbed};
 
 use crate::disk::Disk;
-use crate::rig::{Guard, Rig};
-use crate::scenes::{crashed, flush, read, scrub, synchronised, try_write, write};
+use crate::rig::{Guard, Rig, ask, crashed, flush, read, scrub, synchronised, try_write, write};
 use crate::world::{End, end, run, seed};
 
 const LEVELS: [(Level, usize, Guard); 4] = [
@@ -18,8 +17,8 @@ const LEVELS: [(Level, usize, Guard); 4] = [
 ];
 
 fn try_read(device: &Arc<RaidDevice>, lba: u64) -> Result<Vec<u8>, DeviceError> {
-    let device = Arc::clone(device);
-    end(async move { device.read(Extent::new(lba, 1), Buffer::zeroed(512)).await }).map(|data| data.to_vec())
+    ask(device, async move |device| device.read(Extent::new(lba, 1), Buffer::zeroed(512)).await)
+        .map(|data| data.to_vec())
 }
 
 /// The blocks that are not `byte`: they cannot be read.
@@ -38,8 +37,7 @@ fn unreadable(device: &Arc<RaidDevice>, byte: u8) -> Vec<u64> {
 }
 
 fn fail(device: &Arc<RaidDevice>, member: usize) {
-    let device = Arc::clone(device);
-    end(async move { device.fail(member).await }).expect("failed");
+    ask(device, async move |device| device.fail(member).await).expect("failed");
 }
 
 fn replace(rig: &mut Rig, device: &Arc<RaidDevice>, member: usize) {
@@ -47,13 +45,12 @@ fn replace(rig: &mut Rig, device: &Arc<RaidDevice>, member: usize) {
     let area = (member < rig.areas()).then(|| rig.area(&disk));
     let data = rig.data(&disk);
     rig.disks[member] = disk;
-    let device = Arc::clone(device);
-    end(async move { device.replace(device.vacancy(member)?, data, area).await }).expect("replaced");
+    ask(device, async move |device| device.replace(device.vacancy(member)?, data, area).await)
+        .expect("replaced");
 }
 
 fn rebuilt(device: &Arc<RaidDevice>, member: usize) -> Result<(), DeviceError> {
-    let device = Arc::clone(device);
-    end(async move {
+    ask(device, async move |device| {
         while device.rebuild_step(member).await?.is_some() {}
         Ok(())
     })
@@ -79,10 +76,7 @@ fn rebuilt_beside_bad_sectors(
     guard: Guard,
     has_sums: bool,
 ) -> (Rig, Arc<RaidDevice>) {
-    let mut rig = match has_sums {
-        true => Rig::with_sums(level, members, 12, guard),
-        false => Rig::new(level, members, 12, guard),
-    };
+    let mut rig = Rig::with(level, members, 12, guard, has_sums);
     let device = rig.created();
     write(&device, 0, rig.layout.blocks().0, 7);
     flush(&device).expect("flushed");
@@ -355,10 +349,7 @@ fn a_mirror_that_was_read_after_a_crash_does_not_go_back_in_time_when_its_source
     let mut differed = 0;
     for (number, has_sums) in (0..60).flat_map(|number| [(number, false), (number, true)]) {
         seed(number);
-        let mut rig = match has_sums {
-            true => Rig::with_sums(Level::Raid1, 2, 4, Guard::Bitmap),
-            false => Rig::new(Level::Raid1, 2, 4, Guard::Bitmap),
-        };
+        let mut rig = Rig::with(Level::Raid1, 2, 4, Guard::Bitmap, has_sums);
         let device = rig.created();
         write(&device, 0, 8, 1);
         let writing = Arc::clone(&device);
@@ -390,10 +381,7 @@ fn a_mirror_that_was_read_after_a_crash_does_not_go_back_in_time_when_its_source
 fn a_set_that_is_only_read_returns_the_same_copy_each_time_after_a_crash_and_writes_nothing() {
     for (number, has_sums) in (0..20).flat_map(|number| [(number, false), (number, true)]) {
         seed(number);
-        let mut rig = match has_sums {
-            true => Rig::with_sums(Level::Raid1, 2, 4, Guard::Bitmap),
-            false => Rig::new(Level::Raid1, 2, 4, Guard::Bitmap),
-        };
+        let mut rig = Rig::with(Level::Raid1, 2, 4, Guard::Bitmap, has_sums);
         let device = rig.created();
         write(&device, 0, 8, 1);
         write(&device, 0, 8, 2);

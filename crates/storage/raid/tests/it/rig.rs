@@ -2,10 +2,10 @@
 
 use std::sync::{Arc, Mutex};
 
-use block::{BlockDevice, BlockSize, Blocks, DeviceError, Pending};
+use block::{BlockDevice, BlockSize, Blocks, Buffer, DeviceError, Durability, Extent, Pending};
 use raid::{
     AreaCopy, Assembly, AssemblyError, Layout, Level, MemberDevice, MemberState, MemberStates, MetadataStore,
-    Missed, Origin, ProtectionAreas, RaidDevice, Summed, journal_blocks_min,
+    Missed, Origin, ProtectionAreas, RaidDevice, Scrubbed, Summed, journal_blocks_min,
 };
 
 use crate::disk::{Disk, Part};
@@ -139,7 +139,8 @@ impl Rig {
         Rig::with(level, members, rows, guard, true)
     }
 
-    fn with(level: Level, members: usize, rows: u64, guard: Guard, has_sums: bool) -> Rig {
+    /// With checksums of blocks, or without.
+    pub(crate) fn with(level: Level, members: usize, rows: u64, guard: Guard, has_sums: bool) -> Rig {
         let layout = Layout::new(level, members, 4096, BlockSize::B512, Blocks(rows * 8)).expect("a layout");
         let states = MemberStates::in_sync(members);
         let store = Store {
@@ -287,4 +288,90 @@ impl Rig {
     pub(crate) fn created(&mut self) -> Arc<RaidDevice> {
         Arc::new(self.assemble(Origin::NewOfZeros, &[]).expect("a set"))
     }
+}
+
+/// Sees a request to its end.
+pub(crate) fn ask<T: 'static>(
+    device: &Arc<RaidDevice>,
+    request: impl AsyncFnOnce(&RaidDevice) -> T + 'static,
+) -> T {
+    let device = Arc::clone(device);
+    end(async move { request(&device).await })
+}
+
+pub(crate) fn try_write(
+    device: &Arc<RaidDevice>,
+    lba: u64,
+    blocks: u64,
+    byte: u8,
+) -> Result<(), DeviceError> {
+    ask(device, async move |device| {
+        let data = Buffer::from(&vec![byte; blocks as usize * 512][..]).share();
+        device.write(Extent::new(lba, blocks), data, Durability::Cached).await
+    })
+}
+
+pub(crate) fn write(device: &Arc<RaidDevice>, lba: u64, blocks: u64, byte: u8) {
+    try_write(device, lba, blocks, byte).expect("written");
+}
+
+pub(crate) fn read(device: &Arc<RaidDevice>, lba: u64, blocks: u64) -> Vec<u8> {
+    let device = Arc::clone(device);
+    let data =
+        end(
+            async move { device.read(Extent::new(lba, blocks), Buffer::zeroed(blocks as usize * 512)).await },
+        );
+    data.expect("read").to_vec()
+}
+
+pub(crate) fn flush(device: &Arc<RaidDevice>) -> Result<(), DeviceError> {
+    ask(device, async move |device| device.flush().await)
+}
+
+pub(crate) fn scrub(device: &Arc<RaidDevice>, stripe: u64, repairs: bool) -> Scrubbed {
+    ask(device, async move |device| device.scrub_step(stripe, repairs).await).expect("scrubbed")
+}
+
+pub(crate) fn synchronised(device: &Arc<RaidDevice>) -> Result<(), DeviceError> {
+    ask(device, async move |device| {
+        let mut done = 0;
+        while let Some(progress) = device.synchronise_step(done).await? {
+            done = progress.done % progress.total;
+        }
+        Ok(())
+    })
+}
+
+pub(crate) fn rebuild(device: &Arc<RaidDevice>, member: usize, steps: u64) -> bool {
+    let device = Arc::clone(device);
+    let whole = async move {
+        for _ in 0..steps {
+            if device.rebuild_step(member).await?.is_none() {
+                return Ok(true);
+            }
+        }
+        Ok::<bool, DeviceError>(false)
+    };
+    end(whole).expect("rebuilt")
+}
+
+pub(crate) fn crashed(rig: &mut Rig) -> Arc<RaidDevice> {
+    rig.disks.iter().for_each(|disk| disk.crash());
+    Arc::new(rig.assemble(Origin::Existing, &[]).expect("assembled"))
+}
+
+/// The same of a mirror, after a write to each of two regions.
+pub(crate) fn crashed_with_two_regions(rig: &mut Rig) -> Arc<RaidDevice> {
+    let device = rig.created();
+    write(&device, 0, 1, 1);
+    write(&device, 40, 1, 1);
+    drop(device);
+    let device = crashed(rig);
+    assert_eq!(device.status().unsynced_regions, 2);
+    device
+}
+
+pub(crate) fn requests(rig: &Rig) -> [u64; 3] {
+    let each = rig.disks.iter().map(|disk| disk.take_requests());
+    each.fold([0; 3], |sum, one| [sum[0] + one[0], sum[1] + one[1], sum[2] + one[2]])
 }

@@ -34,7 +34,7 @@ impl MetadataStore for NothingToRecord {
 fn disk() -> Arc<dyn BlockDevice> {
     let geometry = Geometry { block_size: BlockSize::B512, blocks: DISK_BLOCKS, physical_exponent: 0 };
     let cache = DiskCache { bytes: 0, write_through: true };
-    Arc::new(block::Disk::new(Null::new(geometry), MODEL, cache, Arc::new(StepClock)))
+    Arc::new(block::RotatingDisk::new(Null::new(geometry), MODEL, cache, Arc::new(StepClock)))
 }
 
 fn set(level: Level, members: usize) -> Arc<dyn BlockDevice> {

@@ -6,8 +6,9 @@ use block::{BlockDevice, Buffer, DeviceError, Durability, Extent};
 use raid::{AssemblyError, Level, MemberStates, Origin, Scrubbed};
 
 use crate::disk::Disk;
-use crate::rig::{Guard, Rig};
-use crate::scenes::{crashed, crashed_with_two_regions, read, requests, scrub, synchronised, write};
+use crate::rig::{
+    Guard, Rig, ask, crashed, crashed_with_two_regions, read, requests, scrub, synchronised, write,
+};
 use crate::world::{End, end, run, seed};
 
 #[test]
@@ -23,8 +24,8 @@ fn a_small_write_whose_parity_may_be_wrong_reads_its_columns_alone_and_outlives_
             write(&device, lba, 2, lba as u8);
             assert_eq!(requests(&rig), [3, 1 + parity as u64, 0]);
         }
-        let (failing, written) = (Arc::clone(&device), rig.layout.strip(1, 0).member);
-        end(async move { failing.fail(written).await }).expect("failed");
+        let written = rig.layout.strip(1, 0).member;
+        ask(&device, async move |device| device.fail(written).await).expect("failed");
         assert_eq!((read(&device, 33, 2), read(&device, 41, 2)), (vec![33; 1024], vec![41; 1024]));
         // Parity of blocks beside them is as wrong as before.
         assert!(device.status().unsynced_regions > 0);
@@ -81,8 +82,7 @@ fn a_bad_sector_is_not_filled_in_from_parity_that_may_not_fit() {
     let strip = rig.layout.strip(0, 0);
     let lba = rig.data_lba(strip.lba);
     rig.disks[strip.member].spoil(lba);
-    let reading = Arc::clone(&device);
-    let result = end(async move { reading.read(Extent::new(0, 1), Buffer::zeroed(512)).await });
+    let result = ask(&device, async move |device| device.read(Extent::new(0, 1), Buffer::zeroed(512)).await);
     assert_eq!(result.map(|data| data.to_vec()), Err(DeviceError::Unreadable(block::Lba(0))));
     let regions = device.status().unsynced_regions;
     let all = synchronised(&device);
@@ -101,10 +101,7 @@ fn a_bad_sector_is_not_filled_in_from_parity_that_may_not_fit() {
 fn a_block_that_no_copy_of_a_mirror_has_keeps_no_other_one_from_being_synchronised() {
     for has_sums in [false, true] {
         seed(25);
-        let mut rig = match has_sums {
-            true => Rig::with_sums(Level::Raid1, 2, 12, Guard::Bitmap),
-            false => Rig::new(Level::Raid1, 2, 12, Guard::Bitmap),
-        };
+        let mut rig = Rig::with(Level::Raid1, 2, 12, Guard::Bitmap, has_sums);
         let device = crashed_with_two_regions(&mut rig);
         let lba = rig.data_lba(0);
         rig.disks.iter().for_each(|disk| disk.spoil(lba));
@@ -143,8 +140,7 @@ fn a_degraded_mirror_takes_writes_in_clean_regions_after_its_last_member_has_los
         let mut rig = Rig::new(Level::Raid1, 2, 8, Guard::Bitmap);
         let device = rig.created();
         write(&device, 0, 1, 1);
-        let failing = Arc::clone(&device);
-        end(async move { failing.fail(1).await }).expect("failed");
+        ask(&device, async move |device| device.fail(1).await).expect("failed");
         match is_seen {
             true => rig.disks[0].lose_cache(),
             false => rig.disks[0].lose_cache_unseen(),
@@ -155,8 +151,7 @@ fn a_degraded_mirror_takes_writes_in_clean_regions_after_its_last_member_has_los
             assert_eq!(read(&device, region * 16, 1), vec![2; 512]);
         }
         // Users are told of the loss nevertheless.
-        let resolving = Arc::clone(&device);
-        end(async move { resolving.resolve_losses().await }).expect("asked");
+        ask(&device, async move |device| device.resolve_losses().await).expect("asked");
         assert!(before.is_in_doubt() || device.losses().count() == before.count());
         assert_eq!(device.losses().count(), 1);
     }

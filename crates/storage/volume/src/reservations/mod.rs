@@ -4,8 +4,7 @@
 //! and returns notices for other hosts. It is independent of sessions and protocols: a host is a
 //! [`HostPath`], which survives connections and restarts. SCSI's service actions are one encoding of it.
 //!
-//! Reading order: this file (the state and its queries), `request` (requests and results), `change` (the
-//! transitions), `access` (which accesses a reservation forbids), `kept` (the state in a file).
+//! Reading order: the state and its queries, the requests and their results, the changes. The persistent state has it as bytes.
 //!
 //! ```text
 //!                 register           reserve
@@ -13,20 +12,12 @@
 //!       <──────── unregister · clear · preempt ────────
 //! ```
 
-mod access;
-mod change;
-mod kept;
-mod kind;
 #[cfg(test)]
-mod model;
-mod request;
+pub(crate) mod tests;
 
 use std::num::NonZeroU64;
 
-pub use kind::ReservationType;
-pub use request::{Change, Changed, Event, Move, Notice, Refusal, Register};
-
-use crate::requester::{HostPath, HostPort, ServicePort};
+use crate::requester::{Access, HostPath, HostPort, ServicePort};
 
 /// A registered path, or all of one host's end.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -62,14 +53,14 @@ pub struct Reservation {
 pub struct Registrations {
     /// Counts changes of registrations since power on (PRGENERATION, SPC-4 6.15.2).
     pub generation: u32,
-    registered: Vec<Registration>,
-    reservation: Option<Reservation>,
+    pub(crate) registered: Vec<Registration>,
+    pub(crate) reservation: Option<Reservation>,
     /// Persists through power loss, as the last registration requested (APTPL).
     pub persist_through_power_loss: bool,
 }
 
 /// The most registrations one volume keeps: a cluster of 64 hosts with 16 paths each.
-const REGISTRATIONS_MAX: usize = 1024;
+pub(crate) const REGISTRATIONS_MAX: usize = 1024;
 
 impl Registrations {
     /// All of them, in the order in which they came.
@@ -96,7 +87,7 @@ impl Registrations {
     }
 
     /// A reservation has a holder.
-    fn is_consistent(&self) -> bool {
+    pub(crate) fn is_consistent(&self) -> bool {
         self.reservation.as_ref().is_none_or(|reservation| match reservation.kind.all_registrants() {
             true => !self.registered.is_empty(),
             false => self.key_of(&reservation.holder).is_some(),
@@ -128,27 +119,493 @@ impl Ports {
     }
 }
 
-#[cfg(test)]
-pub(crate) mod scene {
-    //! Names and keys for the scenes of this module's tests.
+/// The type of a reservation: the six types that SCSI (SPC-4 table 61) and NVMe share.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ReservationType {
+    /// Only the holder writes.
+    WriteExclusive,
+    /// Only the holder reads or writes.
+    ExclusiveAccess,
+    /// Only those that are registered write, and one of them holds it.
+    WriteExclusiveRegistrantsOnly,
+    /// Only those that are registered read or write, and one of them holds it.
+    ExclusiveAccessRegistrantsOnly,
+    /// Only those that are registered write, and all of them hold it.
+    WriteExclusiveAllRegistrants,
+    /// Only those that are registered read or write, and all of them hold it.
+    ExclusiveAccessAllRegistrants,
+}
 
-    use super::*;
+impl ReservationType {
+    /// All of them.
+    pub const ALL: [ReservationType; 6] = [
+        ReservationType::WriteExclusive,
+        ReservationType::ExclusiveAccess,
+        ReservationType::WriteExclusiveRegistrantsOnly,
+        ReservationType::ExclusiveAccessRegistrantsOnly,
+        ReservationType::WriteExclusiveAllRegistrants,
+        ReservationType::ExclusiveAccessAllRegistrants,
+    ];
 
-    pub(crate) fn port(group: u16) -> ServicePort {
-        ServicePort { name: "iqn.2026-11.test:target".into(), group, relative_port: group }
+    /// Its number in what is saved. SCSI has the same numbers, NVMe others.
+    pub fn code(self) -> u8 {
+        match self {
+            ReservationType::WriteExclusive => 1,
+            ReservationType::ExclusiveAccess => 3,
+            ReservationType::WriteExclusiveRegistrantsOnly => 5,
+            ReservationType::ExclusiveAccessRegistrantsOnly => 6,
+            ReservationType::WriteExclusiveAllRegistrants => 7,
+            ReservationType::ExclusiveAccessAllRegistrants => 8,
+        }
     }
 
-    /// The host `who`, through the first port.
-    pub(crate) fn path(who: u8) -> HostPath {
-        through(who, 1)
+    /// The kind that has this number.
+    pub fn from_code(code: u8) -> Option<ReservationType> {
+        ReservationType::ALL.into_iter().find(|kind| kind.code() == code)
     }
 
-    pub(crate) fn through(who: u8, group: u16) -> HostPath {
-        let name = format!("iqn.2026-11.test:host{who}");
-        HostPath { host: HostPort { name, qualifier: [0x40, 0, 0, 0, 0, who] }, service: port(group) }
+    /// Every registered host is a holder.
+    pub fn all_registrants(self) -> bool {
+        matches!(
+            self,
+            ReservationType::WriteExclusiveAllRegistrants | ReservationType::ExclusiveAccessAllRegistrants
+        )
     }
 
-    pub(crate) fn key(key: u64) -> NonZeroU64 {
-        NonZeroU64::new(key).expect("tests use keys that are not zero")
+    /// Every registered host has access, whether it holds the reservation or not.
+    pub fn registrants_have_access(self) -> bool {
+        !matches!(self, ReservationType::WriteExclusive | ReservationType::ExclusiveAccess)
+    }
+
+    /// Others may still read.
+    pub fn others_may_read(self) -> bool {
+        matches!(
+            self,
+            ReservationType::WriteExclusive
+                | ReservationType::WriteExclusiveRegistrantsOnly
+                | ReservationType::WriteExclusiveAllRegistrants
+        )
     }
 }
+
+/// A change requested by a host.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Change {
+    /// Register, register with another key, or unregister.
+    Register(Register),
+    /// Take the reservation.
+    Reserve {
+        /// The key of who asks.
+        key: u64,
+        /// What it is to keep others from.
+        kind: ReservationType,
+    },
+    /// Release the requester's reservation.
+    Release {
+        /// The key of who asks.
+        key: u64,
+        /// The kind that it has.
+        kind: ReservationType,
+    },
+    /// Remove all registrations and the reservation.
+    Clear {
+        /// The key of who asks.
+        key: u64,
+    },
+    /// Remove registrations of others, and take over their reservation.
+    Preempt {
+        /// The key of who asks.
+        key: u64,
+        /// The key of the others. Zero stands for all registrants, where all of them hold the reservation.
+        victims: u64,
+        /// What the reservation is to keep others from; needed only if it is taken over.
+        kind: Option<ReservationType>,
+        /// The requests of the others are to be aborted, by the front end.
+        abort: bool,
+    },
+    /// Hand the reservation to another path.
+    Move(Move),
+}
+
+/// The effects of a change on other hosts.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Changed {
+    /// Notices for other hosts. The requesting path is excluded, even if a registration covers it.
+    pub notices: Vec<Notice>,
+    /// The preempted registrations.
+    pub preempted: Vec<Registration>,
+}
+
+/// An event for the paths of a registration.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Notice {
+    /// The registration.
+    pub who: Registration,
+    /// What.
+    pub what: Event,
+}
+
+/// What another host did to the reservations of a host.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Event {
+    /// The reservation through which it had access has ended, or has become one of another kind.
+    ReservationReleased,
+    /// Another has ended all registrations and the reservation.
+    ReservationPreempted,
+    /// Another has ended its registration.
+    RegistrationPreempted,
+}
+
+/// Why a change is refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Refusal {
+    /// The path is not registered, its key differs, or another path holds the reservation.
+    Conflict,
+    /// A path registers others with itself, and is registered already.
+    AlreadyRegistered,
+    /// One of the others is registered already.
+    OtherRegistered,
+    /// The limit of registrations is reached.
+    TooMany,
+    /// The reservation to release is of another kind.
+    OfAnotherKind,
+    /// The key is zero.
+    KeyZero,
+    /// A reservation is to be taken over, and its type is missing.
+    KindMissing,
+    /// A reservation is to be moved to its holder.
+    MovedToItself,
+}
+
+/// Registering.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Register {
+    /// The key that it has so far, zero for none; `None` to ignore it.
+    pub existing: Option<u64>,
+    /// The key to register, or zero to unregister.
+    pub key: u64,
+    /// Through all target ports, not only this one.
+    pub all_ports: bool,
+    /// All registrations and the reservation are to survive a loss of power.
+    pub persist_through_power_loss: bool,
+    /// Other host ports to register with the same key.
+    pub others: Option<Vec<HostPort>>,
+}
+
+impl Register {
+    /// Registers the path that asks, and no other, with `key`, whatever key it has so far.
+    pub fn new(key: NonZeroU64) -> Register {
+        Register {
+            existing: None,
+            key: key.get(),
+            all_ports: false,
+            persist_through_power_loss: false,
+            others: None,
+        }
+    }
+}
+
+/// Moving the reservation.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Move {
+    /// The key of the holder.
+    pub existing: u64,
+    /// The key to register the new holder with.
+    pub key: u64,
+    /// The new holder.
+    pub to: HostPath,
+    /// The old holder's registration ends.
+    pub unregister: bool,
+    /// All registrations and the reservation are to survive a loss of power.
+    pub persist_through_power_loss: bool,
+}
+
+impl Registrations {
+    /// Whether the reservation, if any, permits `path` this access.
+    pub fn permit(&self, path: &HostPath, access: Access) -> bool {
+        let Some(reservation) = &self.reservation else {
+            return true;
+        };
+        match access {
+            Access::Read if reservation.kind.others_may_read() => true,
+            Access::Read | Access::Write if reservation.kind.registrants_have_access() => {
+                self.key_of(path).is_some()
+            }
+            Access::Read | Access::Write => self.holds(path),
+        }
+    }
+}
+
+type Verdict = Result<Changed, Refusal>;
+
+/// The changes (SPC-4 5.12.7 to 5.12.11, where they are service actions of PERSISTENT RESERVE OUT).
+///
+/// Notices: the path that requested the change gets none, and a path that loses its registration gets only
+/// that notice.
+impl Registrations {
+    /// Carries out a change for `by`.
+    ///
+    /// # Errors
+    /// Nothing has changed.
+    pub fn change(&mut self, by: &HostPath, change: Change) -> Result<Changed, Refusal> {
+        let verdict = match change {
+            Change::Register(register) => self.register(by, &register),
+            Change::Reserve { key, kind } => self.reserve(by, key, kind),
+            Change::Release { key, kind } => self.release(by, key, kind),
+            Change::Clear { key } => self.clear(by, key),
+            Change::Preempt { key, victims, kind, .. } => self.preempt(by, key, victims, kind),
+            Change::Move(to) => self.register_and_move(by, to),
+        };
+        debug_assert!(self.is_consistent(), "a reservation has a holder");
+        debug_assert!(self.registered.len() <= REGISTRATIONS_MAX);
+        verdict
+    }
+
+    /// REGISTER, REGISTER AND IGNORE EXISTING KEY (SPC-4 5.12.7, tables 58 and 59; 5.12.11.3 for key zero).
+    pub(crate) fn register(&mut self, by: &HostPath, command: &Register) -> Verdict {
+        let current = self.key_of(by).map_or(0, NonZeroU64::get);
+        if command.existing.is_some_and(|existing| existing != current) {
+            return Err(Refusal::Conflict);
+        }
+        if current != 0 && command.others.is_some() {
+            return Err(Refusal::AlreadyRegistered);
+        }
+        match NonZeroU64::new(command.key) {
+            None if current == 0 => Ok(Changed::default()),
+            None => Ok(self.unregister(by, command)),
+            Some(key) => self.add(by, key, command),
+        }
+    }
+
+    fn unregister(&mut self, by: &HostPath, command: &Register) -> Changed {
+        self.remove_registrations_for(by, command);
+        self.registration_changed(command.persist_through_power_loss);
+        self.release_without_holder()
+    }
+
+    fn add(&mut self, by: &HostPath, key: NonZeroU64, command: &Register) -> Verdict {
+        let mut next = self.clone();
+        next.remove_registrations_for(by, command);
+        next.insert(by, key, command.all_ports);
+        for other in command.others.iter().flatten() {
+            let path = HostPath { host: other.clone(), service: by.service.clone() };
+            if path.is(by) {
+                continue;
+            }
+            if next.key_of(&path).is_some() {
+                return Err(Refusal::OtherRegistered);
+            }
+            next.insert(&path, key, command.all_ports);
+        }
+        if next.registered.len() > REGISTRATIONS_MAX {
+            return Err(Refusal::TooMany);
+        }
+        next.registration_changed(command.persist_through_power_loss);
+        *self = next;
+        Ok(Changed::default())
+    }
+
+    /// Registers `path`, or its host through all ports through which it is not registered yet.
+    fn insert(&mut self, path: &HostPath, key: NonZeroU64, all: bool) {
+        debug_assert!(self.key_of(path).is_none(), "a path has one key");
+        let elsewhere = self.registered.iter().filter(|other| other.host == path.host);
+        let elsewhere: Option<Vec<ServicePort>> = elsewhere.map(|other| other.ports.one().cloned()).collect();
+        let ports = match elsewhere {
+            Some(others) if all => Ports::AllBut(others),
+            _ => Ports::One(path.service.clone()),
+        };
+        self.registered.push(Registration { host: path.host.clone(), ports, key });
+    }
+
+    /// Takes out what a registration command of `by` replaces: its own registration, or with `all_ports`
+    /// those of its host through all ports, as far as the command's key is theirs.
+    fn remove_registrations_for(&mut self, by: &HostPath, command: &Register) {
+        if command.all_ports {
+            let existing = command.existing;
+            self.registered.retain(|registration| {
+                registration.host != by.host
+                    || existing.is_some_and(|existing| existing != registration.key.get())
+            });
+        }
+        self.remove_registration_of(by);
+    }
+
+    /// Takes `path` out of its registration, and the registration with it unless it covers other paths.
+    fn remove_registration_of(&mut self, path: &HostPath) {
+        self.registered.retain_mut(|registration| {
+            if !registration.covers(path) {
+                return true;
+            }
+            match &mut registration.ports {
+                Ports::AllBut(others) if others.len() < PORTS_LEFT_OUT_MAX => {
+                    debug_assert!(!others.iter().any(|other| other.is(&path.service)), "it covers the path");
+                    others.push(path.service.clone());
+                    true
+                }
+                _ => false,
+            }
+        });
+    }
+
+    /// A reservation whose last holder is unregistered ends (SPC-4 5.12.11.3). The remaining registrants are
+    /// told where they had access through it (types 5 and 6); with types 7 and 8 none remain.
+    fn release_without_holder(&mut self) -> Changed {
+        if self.is_consistent() { Changed::default() } else { self.end_reservation() }
+    }
+
+    /// Ends the reservation and tells the registrants, if it was of a kind that gave them access
+    /// (SPC-4 5.12.11.2.2).
+    fn end_reservation(&mut self) -> Changed {
+        debug_assert!(self.reservation.is_some());
+        let tell = self.reservation.take().is_some_and(|ended| ended.kind.registrants_have_access());
+        let notices = if tell { self.notices(Event::ReservationReleased) } else { Vec::new() };
+        Changed { notices, ..Changed::default() }
+    }
+
+    fn notices(&self, what: Event) -> Vec<Notice> {
+        notices(&self.registered, what)
+    }
+
+    fn registration_changed(&mut self, persist_through_power_loss: bool) {
+        self.persist_through_power_loss = persist_through_power_loss;
+        self.count();
+    }
+
+    fn count(&mut self) {
+        self.generation = self.generation.wrapping_add(1);
+    }
+
+    /// All changes but registering are for registered paths that know their key.
+    fn registrant(&self, by: &HostPath, key: u64) -> Result<NonZeroU64, Refusal> {
+        self.key_of(by).filter(|registered| registered.get() == key).ok_or(Refusal::Conflict)
+    }
+
+    /// RESERVE (SPC-4 5.12.9).
+    pub(crate) fn reserve(&mut self, by: &HostPath, key: u64, kind: ReservationType) -> Verdict {
+        self.registrant(by, key)?;
+        match &self.reservation {
+            None => self.reservation = Some(Reservation { kind, holder: by.clone() }),
+            Some(existing) if existing.kind == kind && self.holds(by) => {}
+            Some(_) => return Err(Refusal::Conflict),
+        }
+        Ok(Changed::default())
+    }
+
+    /// RELEASE (SPC-4 5.12.11.2.2). Releasing what one does not hold is no error and does nothing.
+    fn release(&mut self, by: &HostPath, key: u64, kind: ReservationType) -> Verdict {
+        self.registrant(by, key)?;
+        match &self.reservation {
+            Some(existing) if self.holds(by) && existing.kind != kind => Err(Refusal::OfAnotherKind),
+            Some(_) if self.holds(by) => Ok(self.end_reservation()),
+            _ => Ok(Changed::default()),
+        }
+    }
+
+    /// CLEAR (SPC-4 5.12.11.2.7): all registrations and the reservation end.
+    fn clear(&mut self, by: &HostPath, key: u64) -> Verdict {
+        self.registrant(by, key)?;
+        let notices = self.notices(Event::ReservationPreempted);
+        self.registered.clear();
+        self.reservation = None;
+        self.count();
+        Ok(Changed { notices, ..Changed::default() })
+    }
+
+    /// PREEMPT and PREEMPT AND ABORT (SPC-4 5.12.11.2.4): `victims` is the key of those who lose their
+    /// registrations; if a holder is among them, `by` takes the reservation over with type `kind`, which is
+    /// ignored otherwise.
+    fn preempt(&mut self, by: &HostPath, key: u64, victims: u64, kind: Option<ReservationType>) -> Verdict {
+        self.registrant(by, key)?;
+        match &self.reservation {
+            Some(held) if held.kind.all_registrants() && victims == 0 => self.take_over(by, None, kind),
+            Some(held) if !held.kind.all_registrants() && self.is_key_of(&held.holder, victims) => {
+                self.take_over(by, NonZeroU64::new(victims), kind)
+            }
+            _ => self.remove_victims(by, victims),
+        }
+    }
+
+    fn is_key_of(&self, path: &HostPath, key: u64) -> bool {
+        self.key_of(path).is_some_and(|registered| registered.get() == key)
+    }
+
+    /// Preempting without taking the reservation over (SPC-4 5.12.11.2.5).
+    fn remove_victims(&mut self, by: &HostPath, victims: u64) -> Verdict {
+        let victims = NonZeroU64::new(victims).ok_or(Refusal::KeyZero)?;
+        if !self.registered.iter().any(|registration| registration.key == victims) {
+            return Err(Refusal::Conflict);
+        }
+        let preempted = self.remove_all_but(by, Some(victims));
+        self.count();
+        Ok(Changed { notices: notices(&preempted, Event::RegistrationPreempted), preempted })
+    }
+
+    /// Preempting the reservation: the registrations with key `victims`, or with `None` all, give way to `by`
+    /// (SPC-4 5.12.11.2.4). Those that stay are told if the new reservation is of another type.
+    fn take_over(
+        &mut self,
+        by: &HostPath,
+        victims: Option<NonZeroU64>,
+        kind: Option<ReservationType>,
+    ) -> Verdict {
+        let kind = kind.ok_or(Refusal::KindMissing)?;
+        let preempted = self.remove_all_but(by, victims);
+        debug_assert!(self.key_of(by).is_some(), "a registrant takes it over");
+        let before = self.reservation.replace(Reservation { kind, holder: by.clone() });
+        self.count();
+        let mut notices = notices(&preempted, Event::RegistrationPreempted);
+        if before.is_some_and(|before| before.kind != kind) {
+            notices.extend(self.notices(Event::ReservationReleased));
+        }
+        Ok(Changed { notices, preempted })
+    }
+
+    /// Removes the registrations with key `victims`, or all, and returns them. That of `by` stays, even if
+    /// its key is the same: SPC-4 5.12.11.2.4 exempts it when the reservation is preempted, and libiscsi,
+    /// whose hosts often share a key, expects it whenever registrations are.
+    fn remove_all_but(&mut self, by: &HostPath, victims: Option<NonZeroU64>) -> Vec<Registration> {
+        let everyone = std::mem::take(&mut self.registered);
+        let (kept, removed) = everyone.into_iter().partition(|registration| {
+            registration.covers(by) || victims.is_some_and(|victims| registration.key != victims)
+        });
+        self.registered = kept;
+        debug_assert!(!removed.iter().any(|registration| registration.covers(by)), "its own stays");
+        removed
+    }
+
+    /// REGISTER AND MOVE (SPC-4 5.12.8): the holder hands the reservation to another path.
+    fn register_and_move(&mut self, by: &HostPath, command: Move) -> Verdict {
+        self.registrant(by, command.existing)?;
+        let reservation = self.reservation.as_ref().ok_or(Refusal::Conflict)?;
+        if reservation.kind.all_registrants() || !self.holds(by) {
+            return Err(Refusal::Conflict);
+        }
+        let kind = reservation.kind;
+        let key = NonZeroU64::new(command.key).ok_or(Refusal::KeyZero)?;
+        if command.to.is(by) {
+            return Err(Refusal::MovedToItself);
+        }
+        let mut next = self.clone();
+        next.remove_registration_of(&command.to);
+        next.insert(&command.to, key, false);
+        if next.registered.len() > REGISTRATIONS_MAX {
+            return Err(Refusal::TooMany);
+        }
+        if command.unregister {
+            next.remove_registration_of(by);
+        }
+        debug_assert!(next.key_of(&command.to).is_some(), "the new holder is registered");
+        next.reservation = Some(Reservation { kind, holder: command.to });
+        next.registration_changed(command.persist_through_power_loss);
+        *self = next;
+        Ok(Changed::default())
+    }
+}
+
+fn notices(registrations: &[Registration], what: Event) -> Vec<Notice> {
+    registrations.iter().map(|who| Notice { who: who.clone(), what }).collect()
+}
+
+/// How many ports an all-ports registration may lose one by one before it ends as a whole: portal groups
+/// are few, and a list that a peer can lengthen has an end.
+const PORTS_LEFT_OUT_MAX: usize = 64;

@@ -5,31 +5,20 @@
 //! checked without opening anything. Its printed form parses to the same value. The kinds of volumes are the
 //! table of the [`Grammar`], one line each.
 
-mod blocks;
-mod error;
-mod rate;
-mod share;
-mod size;
 mod syntax;
-mod time;
+mod values;
 mod written;
 
 use std::fmt;
+use std::ops::Deref;
 use std::path::Path;
 use std::str::FromStr;
 use std::sync::Arc;
 
-use block::BlockSize;
+use crate::backend::{Backend, Opened, Opening};
 
-use crate::backend::{Backend, Kind, Opened, Opening};
-
-pub use blocks::BlockShape;
-pub use error::{Problem, SpecError};
-pub use rate::{AtMost, NotARate};
-pub use share::PerMillion;
-pub use size::{Bytes, NotASize, bare_unit};
-pub use syntax::{Token, decode, encode};
-pub use time::{NotATime, Time};
+pub use syntax::{Grammar, Problem, SpecError, Token, decode, encode};
+pub use values::{AtMost, BlockShape, Bytes, NotAValue, PerMillion, Time, bare_unit};
 pub use written::Written;
 
 /// A parsed volume specification.
@@ -44,41 +33,6 @@ pub struct Spec {
     pub removable: bool,
     /// Reported as fully provisioned, whether or not the store can deallocate blocks. Only of a whole volume.
     pub thick: bool,
-}
-
-/// The kinds of volumes that a program knows: tables of them, one behind the other.
-#[derive(Clone, Copy, Debug)]
-pub struct Grammar(pub &'static [&'static [&'static Kind]]);
-
-impl Grammar {
-    /// Reads all of `text` as one volume.
-    ///
-    /// # Errors
-    /// What is wrong with it, where, and what to write instead.
-    pub fn parse(self, text: &str) -> Result<Spec, SpecError> {
-        let spec = syntax::parse(self, text).and_then(|node| written::whole(&node));
-        spec.map_err(|problem| SpecError::new(text, problem))
-    }
-
-    /// Whether a text is meant as a volume specification, rather than as a path.
-    pub fn is_meant(self, text: &str) -> bool {
-        let name = text.split_once(':').map(|(name, _)| name);
-        name.is_some_and(|name| self.kind(name).is_some())
-    }
-
-    /// All of them, in the order of the tables.
-    pub fn kinds(self) -> impl Iterator<Item = &'static Kind> {
-        self.0.iter().copied().flatten().copied()
-    }
-
-    /// The one of this name.
-    pub fn kind(self, name: &str) -> Option<&'static Kind> {
-        self.kinds().find(|kind| kind.name == name)
-    }
-
-    fn names(self) -> Vec<&'static str> {
-        self.kinds().map(|kind| kind.name).collect()
-    }
 }
 
 /// The identity of a volume of which none is kept although its file was served before.
@@ -127,44 +81,9 @@ impl Spec {
         self.backend.members().first().map_or(&*self.backend, Spec::store)
     }
 
-    /// Its logical block length, if known before it is opened.
-    pub fn logical_block(&self) -> Option<BlockSize> {
-        self.backend.logical_block()
-    }
-
     /// Whether writes are refused, by an option of this volume or of a member.
     pub fn is_readonly(&self) -> bool {
         self.readonly || self.backend.members().iter().any(Spec::is_readonly)
-    }
-
-    /// Whether a `fault:` layer is in it.
-    pub fn has_fault_layer(&self) -> bool {
-        self.backend.has_fault_layer()
-    }
-
-    /// Whether unflushed acknowledged writes survive this process: the kernel or a disk has them.
-    pub fn cache_outlives_process(&self) -> bool {
-        self.backend.cache_outlives_process()
-    }
-
-    /// Whether it orders that a missing file is created.
-    pub fn orders_creation(&self) -> bool {
-        self.backend.orders_creation()
-    }
-
-    /// Which identity it orders for a volume of which none is kept.
-    pub fn which_identity(&self) -> Option<WhichIdentity> {
-        self.backend.which_identity()
-    }
-
-    /// Whether its data survive this process.
-    pub fn keeps_data(&self) -> bool {
-        self.backend.keeps_data()
-    }
-
-    /// Whether some of it is reached over a network.
-    pub fn is_remote(&self) -> bool {
-        self.backend.is_remote()
     }
 
     /// The file or block device below all layers, if any.
@@ -183,6 +102,15 @@ impl Spec {
             let by_bytes = opening.by_bytes && self.backend.members().is_empty();
             self.backend.open(&Opening { read_only, by_bytes, ..opening.clone() }).await
         })
+    }
+}
+
+/// What a specification says beyond the options of every volume, its back end says.
+impl Deref for Spec {
+    type Target = dyn Backend;
+
+    fn deref(&self) -> &(dyn Backend + 'static) {
+        &*self.backend
     }
 }
 

@@ -8,6 +8,7 @@
 //! The characters `? [ ] ,` have a meaning wherever they stand; in a path they are written `%3F %5B %5D %2C`,
 //! and `%` itself `%25`. A path may stand without its kind: `/dev/sdb` is `file:/dev/sdb`.
 
+use std::fmt;
 use std::ops::Range;
 
 use winnow::error::{ErrMode, ParserError};
@@ -15,10 +16,95 @@ use winnow::stream::{LocatingSlice, Location};
 use winnow::token::{literal, take, take_while};
 use winnow::{ModalResult, Parser};
 
-use super::Grammar;
-use super::error::Problem;
 use crate::backend::Kind;
-use crate::nearest::hint;
+use crate::words::hint;
+
+/// The kinds of volumes that a program knows: tables of them, one behind the other.
+#[derive(Clone, Copy, Debug)]
+pub struct Grammar(pub &'static [&'static [&'static Kind]]);
+
+impl Grammar {
+    /// Whether a text is meant as a volume specification, rather than as a path.
+    pub fn is_meant(self, text: &str) -> bool {
+        let name = text.split_once(':').map(|(name, _)| name);
+        name.is_some_and(|name| self.kind(name).is_some())
+    }
+
+    /// All of them, in the order of the tables.
+    pub fn kinds(self) -> impl Iterator<Item = &'static Kind> {
+        self.0.iter().copied().flatten().copied()
+    }
+
+    /// The one of this name.
+    pub fn kind(self, name: &str) -> Option<&'static Kind> {
+        self.kinds().find(|kind| kind.name == name)
+    }
+
+    fn names(self) -> Vec<&'static str> {
+        self.kinds().map(|kind| kind.name).collect()
+    }
+}
+
+/// What is wrong with a specification, and the bytes it is about. Shows itself as a sentence with the
+/// specification and a caret under it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SpecError {
+    text: String,
+    at: Range<usize>,
+    sentence: String,
+}
+
+impl SpecError {
+    pub(super) fn new(text: &str, problem: Problem) -> SpecError {
+        SpecError { text: text.to_owned(), at: problem.at, sentence: problem.sentence }
+    }
+
+    /// The same, with a specification that shows no secrets. Its letters must be at their columns still.
+    #[must_use]
+    pub fn masked(mut self, mask: impl FnOnce(&str) -> String) -> SpecError {
+        self.text = mask(&self.text);
+        self
+    }
+
+    /// What is wrong and what to do about it, in one sentence, for those who show the place themselves.
+    pub fn sentence(&self) -> &str {
+        &self.sentence
+    }
+
+    /// The bytes of the specification that the sentence is about.
+    pub fn at(&self) -> Range<usize> {
+        self.at.clone()
+    }
+}
+
+impl std::error::Error for SpecError {}
+
+impl fmt::Display for SpecError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let letters = |text: Option<&str>| text.map_or(0, |text| text.chars().count());
+        let before = letters(self.text.get(..self.at.start));
+        let carets = letters(self.text.get(self.at.clone())).max(1);
+        writeln!(f, "{} (column {})", self.sentence, before + 1)?;
+        writeln!(f, "  {}", self.text)?;
+        write!(f, "  {:before$}{:^<carets$}", "", "")
+    }
+}
+
+/// The same while the specification is being read.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Problem {
+    /// The bytes of the specification that it is about.
+    pub at: Range<usize>,
+    /// What is wrong and what to do about it.
+    pub sentence: String,
+}
+
+impl Problem {
+    /// A problem with these bytes.
+    pub fn new(at: Range<usize>, sentence: impl Into<String>) -> Problem {
+        Problem { at, sentence: sentence.into() }
+    }
+}
 
 /// A volume, or a layer over volumes, as written.
 #[derive(Debug)]
@@ -133,6 +219,7 @@ fn argument(input: &mut Input<'_>) -> Parsed<Token> {
     let letters = host.map_or(0, |end| input[..=end].chars().count());
     let front: &str = take(letters).parse_next(input)?;
     let rest = word(input, |c| !SIGNS.contains(c))?;
+    debug_assert!(start + front.len() <= rest.at.end, "the rest is behind the host");
     Ok(Token { text: format!("{front}{}", rest.text), at: start..rest.at.end })
 }
 
@@ -218,6 +305,7 @@ fn word(input: &mut Input<'_>, belongs: impl Fn(char) -> bool) -> Parsed<Token> 
     let (text, at) = take_while(0.., belongs).with_span().parse_next(input)?;
     let text: &str = text;
     let text = text.trim_end_matches(' ');
+    debug_assert!(at.start + text.len() <= at.end);
     Ok(Token { at: at.start..at.start + text.len(), text: text.to_owned() })
 }
 
@@ -256,4 +344,16 @@ fn escape(digits: &[u8]) -> Option<(u8, &[u8])> {
     let (pair, tail) = digits.split_at_checked(2)?;
     let digit = |byte: u8| char::from(byte).to_digit(16).and_then(|digit| u8::try_from(digit).ok());
     Some((digit(pair[0])? * 16 + digit(pair[1])?, tail))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_caret_points_at_the_word_counted_in_letters() {
+        let error = SpecError::new("file:/dätä?blok=1", Problem::new(13..17, "unknown option `blok`"));
+        let expected = "unknown option `blok` (column 12)\n  file:/dätä?blok=1\n             ^^^^";
+        assert_eq!(error.to_string(), expected);
+    }
 }

@@ -5,20 +5,27 @@ use std::ops::Range;
 use std::str::FromStr;
 
 use super::Spec;
-use super::error::Problem;
-use super::syntax::{Choice, Node, Token};
+use super::syntax::{Choice, Grammar, Node, Problem, SpecError, Token, parse};
 use crate::backend::{Kind, Options};
-use crate::nearest::hint;
+use crate::words::hint;
 
 type Parsed<T> = Result<T, Problem>;
 
 /// The options that every volume has.
 const OF_ALL: [&str; 3] = ["read-only", "removable", "thick"];
 
-/// A whole volume.
-pub(super) fn whole(node: &Node) -> Parsed<Spec> {
-    let spec = volume(node)?;
-    inner_of(node).try_for_each(none_of_a_whole_volume).map(|()| spec)
+impl Grammar {
+    /// Reads all of `text` as one volume.
+    ///
+    /// # Errors
+    /// What is wrong with it, where, and what to write instead.
+    pub fn parse(self, text: &str) -> Result<Spec, SpecError> {
+        let spec = parse(self, text).and_then(|node| {
+            let spec = volume(&node)?;
+            inner_of(&node).try_for_each(none_of_a_whole_volume).map(|()| spec)
+        });
+        spec.map_err(|problem| SpecError::new(text, problem))
+    }
 }
 
 fn volume(node: &Node) -> Parsed<Spec> {
@@ -67,10 +74,6 @@ fn none_of_a_whole_volume(node: &Node) -> Parsed<()> {
     inner_of(node).try_for_each(none_of_a_whole_volume)
 }
 
-pub(super) fn parsed<T: FromStr<Err: ToString>>(word: &Token) -> Parsed<T> {
-    word.text.parse().map_err(|error: T::Err| Problem::new(word.at.clone(), error.to_string()))
-}
-
 /// One volume as written.
 #[derive(Clone, Copy, Debug)]
 pub struct Written<'a> {
@@ -97,7 +100,7 @@ impl<'a> Written<'a> {
         let argument = self.argument();
         match argument.text.strip_suffix(':') {
             Some(text) => {
-                parsed(&Token { text: text.to_owned(), at: argument.at.start..argument.at.end - 1 })
+                Token { text: text.to_owned(), at: argument.at.start..argument.at.end - 1 }.parsed()
             }
             None => Err(Problem::new(
                 argument.at.clone(),
@@ -129,6 +132,7 @@ impl<'a> Written<'a> {
             let end = self.argument().at.end;
             return Err(Problem::new(end..end, "a volume in brackets is missing here, such as [ram:1GiB]"));
         };
+        debug_assert!(!members.nodes.is_empty(), "brackets have a volume in them");
         members.nodes.iter().map(volume).collect()
     }
 
@@ -184,7 +188,7 @@ impl<'a> Written<'a> {
     /// # Errors
     /// It has no value, or one that is none.
     pub fn parsed<T: FromStr<Err: ToString>>(&self, key: &str) -> Parsed<Option<T>> {
-        self.value(key)?.map(parsed).transpose()
+        self.value(key)?.map(Token::parsed).transpose()
     }
 
     /// An option that is on when it is there, unless it says otherwise.
@@ -231,6 +235,6 @@ impl Token {
     /// # Errors
     /// It is none.
     pub fn parsed<T: FromStr<Err: ToString>>(&self) -> Parsed<T> {
-        parsed(self)
+        self.text.parse().map_err(|error: T::Err| Problem::new(self.at.clone(), error.to_string()))
     }
 }

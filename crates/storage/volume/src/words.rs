@@ -1,4 +1,4 @@
-//! "Did you mean": the known word nearest to a mistyped one.
+//! Words in messages: the known word nearest to a mistyped one, and words of command lines that people copy into a shell.
 
 /// The known word nearest to `typed`: with an edit distance of at most two, and less than the length of the
 /// word.
@@ -28,6 +28,15 @@ pub fn list(words: &[&str]) -> String {
     }
 }
 
+/// A word of a command line as a shell reads it: in quotes if it has letters that mean something to one.
+pub fn shell_word(text: &str) -> String {
+    let is_plain = |letter: char| letter.is_ascii_alphanumeric() || "/._-+=:@%,".contains(letter);
+    match !text.is_empty() && text.chars().all(is_plain) {
+        true => text.to_owned(),
+        false => format!("'{}'", text.replace('\'', r"'\''")),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -46,5 +55,18 @@ mod tests {
         assert_eq!(nearest("compression", KNOWN), None);
         assert_eq!(nearest("", KNOWN), None);
         assert_eq!(hint("compression", &["a", "b", "c"]), "; known are `a`, `b` and `c`");
+    }
+
+    #[test]
+    fn what_a_shell_would_read_otherwise_is_in_quotes() {
+        for (text, expected) in [
+            ("iscsi://san1:3260/iqn.x:a/0", "iscsi://san1:3260/iqn.x:a/0"),
+            ("nbd://san1/x?timeout=5", "'nbd://san1/x?timeout=5'"),
+            ("delay:1ms:[ram:1MiB]", "'delay:1ms:[ram:1MiB]'"),
+            ("it's", r"'it'\''s'"),
+            ("", "''"),
+        ] {
+            assert_eq!(shell_word(text), expected);
+        }
     }
 }

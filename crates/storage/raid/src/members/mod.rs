@@ -14,16 +14,22 @@
 //! out of service: the stripe's parity may be wrong, and what it stands for with it. The next assembly replays the
 //! journal.
 
-use std::ops::Range;
+mod lost;
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
-use block::{BlockDevice, Buffer, DeviceError, Durability, Extent, Lba, Lock, Losses, Sleeper, Slice};
+use block::{
+    BlockDevice, Buffer, DeviceError, Durability, Extent, Lba, Lock, Losses, Operations, Sleeper, Slice,
+};
 
-use crate::locks::ExtentLocks;
-use crate::lost::{LOST_MAX, LOST_RECORDED_MAX};
-use crate::operations::{Operations, all, first_error};
-use crate::{Layout, LostBlocks, MemberDevice, MemberState, MemberStates, MetadataStore, Summed};
+use crate::concurrency::{ExtentLocks, try_all};
+use crate::layout::Layout;
+use crate::lost::LOST_RECORDED_MAX;
+use crate::member::{MemberDevice, MemberState, MemberStates, MetadataStore};
+use crate::sums::Summed;
+
+use lost::Lost;
 
 pub(crate) struct Members {
     layout: Layout,
@@ -49,37 +55,6 @@ pub(crate) struct Members {
     lost: Lock<Lost>,
     /// Those that are healed are settled by one at a time.
     settling: Arc<ExtentLocks>,
-}
-
-/// Blocks that members do not have. A record has all three: a block that was written is off the recorded list only when what was written
-/// is on stable storage.
-#[derive(Default)]
-struct Lost {
-    blocks: LostBlocks,
-    /// They were written since.
-    healed: LostBlocks,
-    /// These too, and their members are being flushed.
-    settling: LostBlocks,
-    /// There was no room for another one.
-    was_full: bool,
-}
-
-impl Lost {
-    fn recorded(&self) -> LostBlocks {
-        let mut all = self.blocks.clone();
-        all.extend(&self.healed);
-        all.extend(&self.settling);
-        all
-    }
-
-    fn is_empty(&self) -> bool {
-        self.blocks.is_empty() && self.healed.is_empty() && self.settling.is_empty()
-    }
-
-    /// Extents that a record has at most, whichever of the healed blocks are settled first.
-    fn extents_max(&self) -> usize {
-        self.blocks.extents() + self.healed.extents() + self.settling.extents()
-    }
 }
 
 struct Slot {
@@ -168,6 +143,8 @@ impl Members {
                 reads: 0,
             }
         };
+        debug_assert_eq!(devices.len(), layout.members(), "a device, or none, for each member");
+        debug_assert_eq!(states.members.len(), layout.members(), "a state for each member");
         let slots: Vec<Slot> = devices.into_iter().zip(&states.members).map(slot).collect();
         // A member that was in sync and is missing has failed, which is to be recorded.
         let changed = slots.iter().zip(&states.members).any(|(slot, state)| slot.state != *state);
@@ -208,6 +185,8 @@ impl Members {
         if slots.iter().filter_map(|slot| slot.summed.as_ref()).any(|summed| !summed.has_room(blocks)) {
             return Err(DeviceError::OutOfRange);
         }
+        debug_assert!(layout.rows() >= self.rows.load(Ordering::Acquire), "a set only grows");
+        debug_assert_eq!(devices.len(), slots.len());
         for (slot, device) in slots.iter_mut().zip(devices).filter(|(slot, _)| slot.device.is_some()) {
             match &slot.summed {
                 Some(summed) => summed.lengthen(device),
@@ -235,135 +214,6 @@ impl Members {
         MemberStates { members, lost: self.lost.lock().blocks.clone() }
     }
 
-    /// The error of a read of blocks that the member does not have.
-    pub(crate) fn lost_of(&self, index: usize, extent: Extent) -> Option<DeviceError> {
-        if !self.has_lost() {
-            return None;
-        }
-        let first = self.lost.lock().blocks.first_of(index, extent.lba.0..extent.lba.0 + extent.blocks.0)?;
-        Some(DeviceError::Unreadable(Lba(first)))
-    }
-
-    /// Of an extent of a member, it has all blocks but these. False if the list has no room for them; it is as it was then. The caller excludes
-    /// requests for the extent. [`Members::recorded`] must follow before anything depends on it.
-    pub(crate) fn lose(&self, index: usize, extent: Extent, columns: &[Range<u64>]) -> bool {
-        if columns.is_empty() && !self.has_lost() {
-            return true;
-        }
-        let first = extent.lba.0;
-        let mut lost = self.lost.lock();
-        let mut blocks = lost.blocks.clone();
-        blocks.remove(index, first..first + extent.blocks.0);
-        columns.iter().for_each(|part| blocks.insert(index, first + part.start..first + part.end));
-        debug_assert!(columns.iter().all(|part| part.end <= extent.blocks.0));
-        if blocks == lost.blocks {
-            return true;
-        }
-        let recorded = blocks.extents() + lost.healed.extents() + lost.settling.extents();
-        if recorded > LOST_RECORDED_MAX || !columns.is_empty() && blocks.extents() > LOST_MAX {
-            lost.was_full = true;
-            // Blocks that a member has may stay on the list: they are read by the others.
-            return columns.is_empty();
-        }
-        lost.blocks = blocks;
-        self.has_lost.store(!lost.is_empty(), Ordering::Release);
-        self.changed.fetch_add(1, Ordering::AcqRel);
-        true
-    }
-
-    /// It has none of them.
-    pub(crate) fn lose_all(&self, index: usize, extent: Extent) -> bool {
-        let all = 0..extent.blocks.0;
-        self.lose(index, extent, std::slice::from_ref(&all))
-    }
-
-    /// A member has these blocks now, if they were lost. They stay on the list if they cut an extent of it and a record has no room for
-    /// one more: before a write is acknowledged, the others must have it. [`Members::settle_healed`] must follow.
-    pub(crate) fn wrote(&self, index: usize, extent: Extent) {
-        if !self.has_lost() {
-            return;
-        }
-        let mut lost = self.lost.lock();
-        let healed = lost.blocks.remove(index, extent.lba.0..extent.lba.0 + extent.blocks.0);
-        if healed.is_empty() {
-            return;
-        }
-        lost.was_full = lost.extents_max() + healed.len() > LOST_RECORDED_MAX;
-        let Lost { blocks, healed: list, was_full, .. } = &mut *lost;
-        let list = if *was_full { blocks } else { list };
-        healed.into_iter().for_each(|blocks| list.insert(index, blocks));
-    }
-
-    /// Ends once blocks that were written so far are off the recorded list: before the write is acknowledged, since a crash would take its data
-    /// away otherwise.
-    pub(crate) async fn settle_healed(self: &Arc<Self>) -> Result<(), DeviceError> {
-        if !self.has_lost() {
-            return Ok(());
-        }
-        let is_settled = {
-            let lost = self.lost.lock();
-            lost.healed.is_empty() && lost.settling.is_empty()
-        };
-        if is_settled {
-            return self.recorded().await;
-        }
-        let members = Arc::clone(self);
-        self.operations.run(async move { members.settle().await }).await
-    }
-
-    async fn settle(self: &Arc<Self>) -> Result<(), DeviceError> {
-        let _turn = self.settling.exclude(Extent::new(0, 1)).await;
-        let healed = {
-            let mut lost = self.lost.lock();
-            lost.settling = std::mem::take(&mut lost.healed);
-            lost.settling.clone()
-        };
-        if healed.is_empty() {
-            return self.recorded().await;
-        }
-        let flushed = self.flush_healed(&healed).await;
-        {
-            let mut lost = self.lost.lock();
-            let settled = std::mem::take(&mut lost.settling);
-            // They stay on the recorded list: after a crash they are lost again, so their writes have failed.
-            if flushed.is_err() {
-                lost.healed.extend(&settled);
-                return flushed;
-            }
-            // Counted before another write can find the lists empty: it waits for the record then.
-            self.changed.fetch_add(1, Ordering::AcqRel);
-        }
-        let recorded = self.recorded().await;
-        let lost = self.lost.lock();
-        self.has_lost.store(!lost.is_empty(), Ordering::Release);
-        recorded
-    }
-
-    async fn flush_healed(self: &Arc<Self>, healed: &LostBlocks) -> Result<(), DeviceError> {
-        for member in self.all_present() {
-            if healed.blocks_of(member.index) > 0 {
-                self.flush_one(member).await?;
-            }
-        }
-        Ok(())
-    }
-
-    /// Whether there may be lost blocks.
-    pub(crate) fn has_lost(&self) -> bool {
-        self.has_lost.load(Ordering::Acquire)
-    }
-
-    /// Of each member, how many blocks it does not have.
-    pub(crate) fn lost_blocks(&self) -> Vec<u64> {
-        let lost = self.lost.lock();
-        (0..self.layout.members()).map(|index| lost.blocks.blocks_of(index)).collect()
-    }
-
-    /// Whether a block that nothing could tell did not fit the list, and none was healed since.
-    pub(crate) fn is_lost_list_full(&self) -> bool {
-        self.lost.lock().was_full
-    }
-
     /// Fails if the set is out of service.
     pub(crate) fn check_service(&self) -> Result<(), DeviceError> {
         self.check_ownership()?;
@@ -389,9 +239,13 @@ impl Members {
         *self.stopped_by.lock()
     }
 
-    /// A change that begins now must be seen to its end.
-    pub(crate) fn landing(&self) -> Landing<'_> {
-        Landing { members: self, has_landed: false }
+    /// Sees a change to its end. If this is dropped, with the thread that polls it, the change may land at any later time, on top of newer
+    /// data: the set is out of service then.
+    pub(crate) async fn land<T>(&self, change: impl Future<Output = T>) -> T {
+        let mut landing = Landing { members: self, has_landed: false };
+        let result = change.await;
+        landing.has_landed = true;
+        result
     }
 
     pub(crate) fn leave_service(&self) {
@@ -452,6 +306,7 @@ impl Members {
         extent: Extent,
         buffer: Buffer,
     ) -> Result<Buffer, Unread> {
+        self.debug_check(extent, buffer.len());
         let member = self.holder(index, stripe).ok_or(Unread::Lacking)?;
         self.check_ownership().map_err(Unread::Bad)?;
         if let Some(lost) = self.lost_of(index, extent) {
@@ -472,6 +327,7 @@ impl Members {
         extent: Extent,
         buffer: Buffer,
     ) -> Result<(Buffer, Vec<bool>), Unread> {
+        self.debug_check(extent, buffer.len());
         let member = self.holder(index, stripe).ok_or(Unread::Lacking)?;
         self.check_ownership().map_err(Unread::Bad)?;
         if let Some(lost) = self.lost_of(index, extent) {
@@ -487,6 +343,12 @@ impl Members {
         self.judged(&member, result).await
     }
 
+    /// A request lies in the data of a member, and its buffer is as long.
+    fn debug_check(&self, extent: Extent, length: usize) {
+        debug_assert!(extent.lba.0 + extent.blocks.0 <= self.layout().member_blocks().0, "{extent:?}");
+        debug_assert_eq!(extent.blocks.0 << self.layout.block_size().shift(), length as u64);
+    }
+
     /// What follows from the result of a read.
     async fn judged<T>(
         self: &Arc<Self>,
@@ -496,30 +358,24 @@ impl Members {
         let result = match result {
             Ok(read) => Ok(read),
             Err(error @ DeviceError::Unreadable(_)) => Err(Unread::Bad(error)),
-            Err(error) => {
-                return match self.fail(member, Cause::Read(error)).await {
-                    Ok(()) => Err(Unread::Lacking),
-                    Err(error) => Err(Unread::Bad(error)),
-                };
-            }
+            Err(error) => return Err(self.unread(member, Cause::Read(error)).await),
         };
         match member.has_lost_nothing().await {
             Ok(true) => return result,
             Ok(false) => {}
             // Its server does not tell what it has lost.
-            Err(error) => {
-                return match self.fail(member, Cause::Read(error)).await {
-                    Ok(()) => Err(Unread::Lacking),
-                    Err(error) => Err(Unread::Bad(error)),
-                };
-            }
+            Err(error) => return Err(self.unread(member, Cause::Read(error)).await),
         }
         // Blocks that were lost do not fit their checksums, either.
-        match self.fail(member, Cause::LostWrites).await {
-            Ok(()) if self.is_present(member) => result,
-            Ok(()) => Err(Unread::Lacking),
-            Err(error) => Err(Unread::Bad(error)),
+        match self.unread(member, Cause::LostWrites).await {
+            Unread::Lacking if self.is_present(member) => result,
+            unread => Err(unread),
         }
+    }
+
+    /// A member that has failed a read.
+    async fn unread(self: &Arc<Self>, member: &Member, cause: Cause) -> Unread {
+        self.fail(member, cause).await.map_or_else(Unread::Bad, |()| Unread::Lacking)
     }
 
     /// Writes a part of the strip that a member has of this stripe, if it holds it. Success says that the member has
@@ -532,11 +388,10 @@ impl Members {
         data: Slice,
         durability: Durability,
     ) -> Result<(), DeviceError> {
+        self.debug_check(extent, data.len());
         let Some(member) = self.holder(index, stripe) else { return Ok(()) };
         self.check_ownership()?;
-        let landing = self.landing();
-        let result = member.device.write(extent, data, durability).await;
-        landing.end();
+        let result = self.land(member.device.write(extent, data, durability)).await;
         match result {
             Ok(()) => {
                 self.wrote(index, extent);
@@ -557,7 +412,7 @@ impl Members {
 
     /// Brings what all members have acknowledged to stable storage. Members that cannot fail.
     pub(crate) async fn flush(self: &Arc<Self>) -> Result<(), DeviceError> {
-        first_error(all(self.all_present().into_iter().map(|member| self.flush_one(member))).await)?;
+        try_all(self.all_present().into_iter().map(|member| self.flush_one(member))).await?;
         self.recorded().await
     }
 
@@ -627,6 +482,7 @@ impl Members {
             }
             if is_news {
                 slots[member.index].state = MemberState::Failed;
+                debug_assert!(self.survives_without(&slots, member.index), "all data are still there");
                 self.changed.fetch_add(1, Ordering::AcqRel);
             }
         }
@@ -695,6 +551,7 @@ impl Members {
     pub(crate) fn vacancy(&self, index: usize) -> Option<Vacancy> {
         let slots = self.slots.lock();
         let slot = slots.get(index).filter(|slot| slot.state == MemberState::Failed)?;
+        debug_assert!(index < self.layout.members());
         Some(Vacancy { member: index, incarnation: slot.incarnation })
     }
 
@@ -719,9 +576,7 @@ impl Members {
     pub(crate) async fn record_missed(&self, is_noted: bool) -> Result<bool, DeviceError> {
         let _turn = self.recording.exclude(Extent::new(0, 1)).await;
         self.check_service()?;
-        let landing = self.landing();
-        let result = self.metadata.missed_is_noted(is_noted).await;
-        landing.end();
+        let result = self.land(self.metadata.missed_is_noted(is_noted)).await;
         result.inspect_err(|error| {
             self.leave_service();
             let _ = self.note_ownership(*error);
@@ -747,6 +602,9 @@ impl Members {
             slot.device = Some(device);
             slot.summed = member.summed();
             slot.state = MemberState::Rebuilding { done: 0 };
+            debug_assert!(
+                slot.losses.count() <= slot.device.as_ref().map_or(0, |device| device.losses().count())
+            );
             slot.is_readded = is_readded;
             (slot.secured, slot.latency_ns) = (0, 0);
             slot.incarnation += 1;
@@ -773,6 +631,7 @@ impl Members {
 
     /// A member that is rebuilt holds all stripes before `done`. The caller excludes writes of the last of them.
     pub(crate) fn advance(&self, member: &Member, done: u64) {
+        debug_assert!(done <= self.layout().stripes(), "a member holds no more than there is");
         let mut slots = self.slots.lock();
         let slot = &mut slots[member.index];
         if let MemberState::Rebuilding { done: before } = slot.state
@@ -821,7 +680,8 @@ impl Members {
             let mut slots = self.slots.lock();
             let slot = &mut slots[member.index];
             match (slot.incarnation == member.incarnation, is_secure) {
-                (true, true) => slot.secured = done,
+                // A step beside this one may have secured more.
+                (true, true) => slot.secured = slot.secured.max(done),
                 (true, false) => slot.state = MemberState::Failed,
                 (false, _) => {}
             }
@@ -843,9 +703,7 @@ impl Members {
         let _turn = self.recording.exclude(Extent::new(0, 1)).await;
         self.check_ownership()?;
         let (states, number) = self.recordable();
-        let landing = self.landing();
-        let result = self.metadata.start(&states).await;
-        landing.end();
+        let result = self.land(self.metadata.start(&states)).await;
         result?;
         self.recorded.fetch_max(number, Ordering::AcqRel);
         Ok(())
@@ -855,6 +713,7 @@ impl Members {
     fn recordable(&self) -> (MemberStates, u64) {
         let slots = self.slots.lock();
         let number = self.changed.load(Ordering::Acquire);
+        debug_assert!(self.recorded.load(Ordering::Acquire) <= number, "only changes are recorded");
         let secured = |slot: &Slot| match slot.state {
             MemberState::Rebuilding { .. } => MemberState::Rebuilding { done: slot.secured },
             state => state,
@@ -869,9 +728,7 @@ impl Members {
     pub(crate) async fn record_journal_on_members(&self) -> Result<(), DeviceError> {
         let _turn = self.recording.exclude(Extent::new(0, 1)).await;
         self.check_ownership()?;
-        let landing = self.landing();
-        let result = self.metadata.journal_on_members().await;
-        landing.end();
+        let result = self.land(self.metadata.journal_on_members()).await;
         result.inspect_err(|error| {
             self.leave_service();
             let _ = self.note_ownership(*error);
@@ -886,9 +743,7 @@ impl Members {
         self.secure_rebuilt().await;
         self.check_ownership()?;
         let (states, number) = self.recordable();
-        let landing = self.landing();
-        let result = self.metadata.record(&states).await;
-        landing.end();
+        let result = self.land(self.metadata.record(&states)).await;
         if let Err(error) = result {
             self.leave_service();
             self.note_ownership(error)?;
@@ -940,17 +795,10 @@ impl Slot {
     }
 }
 
-/// A change under way. If it is dropped, with the thread that polls it, it may land at any later time, on top of newer data;
-/// the set is out of service then.
-pub(crate) struct Landing<'a> {
+/// A change under way ([`Members::land`]).
+struct Landing<'a> {
     members: &'a Members,
     has_landed: bool,
-}
-
-impl Landing<'_> {
-    pub(crate) fn end(mut self) {
-        self.has_landed = true;
-    }
 }
 
 impl Drop for Landing<'_> {
@@ -981,6 +829,7 @@ impl Drop for TimedRead<'_> {
         let ns = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX).max(1);
         let mut slots = self.members.slots.lock();
         let slot = &mut slots[self.index];
+        debug_assert!(slot.reads > 0, "a read ends once");
         slot.reads = slot.reads.saturating_sub(1);
         // A moving average over about 8 reads.
         slot.latency_ns = if slot.latency_ns == 0 { ns } else { slot.latency_ns / 8 * 7 + ns / 8 };
@@ -993,9 +842,5 @@ pub(crate) fn in_set(error: DeviceError, extent: Extent, lba: u64) -> DeviceErro
         Some(offset) if offset < extent.blocks.0 => Lba(lba + offset),
         _ => Lba(lba),
     };
-    match error {
-        DeviceError::Unreadable(at) => DeviceError::Unreadable(translated(at)),
-        DeviceError::Unwritable(at) => DeviceError::Unwritable(translated(at)),
-        other => other,
-    }
+    error.map_lba(translated)
 }

@@ -4,11 +4,12 @@
 //! write excludes its blocks, and neighbours in one zone must not wait for each other: the list of what is under way
 //! is searched instead. It is short, since requests that need more than their own data are limited ([`block::Permits`]).
 
-use std::future::poll_fn;
+use std::future::{Future, poll_fn};
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
 
-use block::{Extent, Lock};
+use block::{DeviceError, Extent, Lock};
 
 /// Locks of extents, first come, first served: a lock is granted when no earlier one that is not released conflicts.
 #[derive(Default)]
@@ -46,6 +47,7 @@ impl ExtentLocks {
             let mut state = self.state.lock();
             let ticket = state.next;
             state.next += 1;
+            debug_assert!(state.entries.last().is_none_or(|last| last.ticket < ticket), "tickets only grow");
             state.entries.push(Entry { ticket, extent, shared, waker: None });
             ticket
         };
@@ -71,7 +73,9 @@ impl ExtentLocks {
 
     fn release(&self, ticket: u64) {
         let mut state = self.state.lock();
-        let Some(at) = state.entries.iter().position(|entry| entry.ticket == ticket) else { return };
+        let at = state.entries.iter().position(|entry| entry.ticket == ticket);
+        debug_assert!(at.is_some(), "a lock is released once");
+        let Some(at) = at else { return };
         let gone = state.entries.remove(at);
         let waiting = state.entries.iter_mut().skip(at).filter(|other| other.conflicts(&gone));
         let wakers: Vec<Waker> = waiting.filter_map(|other| other.waker.take()).collect();
@@ -95,6 +99,57 @@ pub(crate) struct Locked {
 impl Drop for Locked {
     fn drop(&mut self) {
         self.locks.release(self.ticket);
+    }
+}
+
+/// Carries out requests beside each other; their results in their order.
+pub(crate) async fn all<'a, T>(requests: impl IntoIterator<Item = impl Future<Output = T> + 'a>) -> Vec<T> {
+    let mut pending: Vec<Pin<Box<dyn Future<Output = T> + 'a>>> = Vec::new();
+    for request in requests {
+        pending.push(Box::pin(request));
+    }
+    let mut results: Vec<Option<T>> = pending.iter().map(|_| None).collect();
+    poll_fn(|cx| {
+        let mut is_done = true;
+        for (request, result) in pending.iter_mut().zip(&mut results).filter(|(_, result)| result.is_none()) {
+            match request.as_mut().poll(cx) {
+                Poll::Ready(output) => *result = Some(output),
+                Poll::Pending => is_done = false,
+            }
+        }
+        if is_done { Poll::Ready(()) } else { Poll::Pending }
+    })
+    .await;
+    results.into_iter().flatten().collect()
+}
+
+/// The same; the first error after all have ended.
+pub(crate) async fn try_all<'a, T>(
+    requests: impl IntoIterator<Item = impl Future<Output = Result<T, DeviceError>> + 'a>,
+) -> Result<Vec<T>, DeviceError> {
+    all(requests).await.into_iter().collect()
+}
+
+/// Carries out requests beside each other, at most so many; the first error after all have ended.
+pub(crate) async fn windows<'a, I>(requests: I, at_once: usize) -> Result<(), DeviceError>
+where
+    I: IntoIterator,
+    I::Item: Future<Output = Result<(), DeviceError>> + 'a,
+{
+    let mut requests = requests.into_iter();
+    loop {
+        let window: Vec<I::Item> = requests.by_ref().take(at_once).collect();
+        if window.is_empty() {
+            return Ok(());
+        }
+        debug_assert!(window.len() <= at_once);
+        if let [_] = window[..] {
+            for only in window {
+                pin!(only).await?;
+            }
+            continue;
+        }
+        try_all(window).await?;
     }
 }
 

@@ -1,0 +1,109 @@
+//! Devices that carry out requests later than the device below would: after a delay, at a limited rate, or as late as a disk.
+
+use std::ops::Range;
+use std::sync::Arc;
+use std::time::Instant;
+
+use crate::buffer::{Buffer, Slice};
+use crate::device::{BlockDevice, Durability, Pending, Profile, Run, Space};
+use crate::extent::Extent;
+use crate::forward;
+use crate::tasks::Sleeper;
+
+/// A device behind a [`Pace`]. Offers no memory, since memory is read without a request.
+///
+/// A dropped request never reaches the inner device.
+pub struct Paced<D, P> {
+    pub(crate) inner: D,
+    pub(crate) pace: P,
+    pub(crate) sleeper: Arc<dyn Sleeper>,
+}
+
+/// What a request moves. Bytes beyond the end of the device are the inner device's to refuse, and count as none.
+pub enum Work {
+    /// Reads these bytes.
+    Read(Range<u64>),
+    /// Writes these bytes, to stable storage if it says so.
+    Write(Range<u64>, Durability),
+    /// Makes these bytes zeros.
+    Zero(Range<u64>),
+    /// A flush.
+    Flush,
+    /// Deallocates blocks, or asks for allocation or space.
+    Manage,
+}
+
+/// When requests begin.
+pub trait Pace: Send + Sync {
+    /// When a request that comes at `now` reaches the inner device, of so many bytes; `None` if it need not wait. Called when the request is
+    /// first polled.
+    fn begin(&self, now: Instant, work: Work, capacity_bytes: u64) -> Option<Instant>;
+
+    /// The properties of the device, by those of the inner one.
+    fn profile(&self, inner: Profile) -> Profile {
+        inner
+    }
+}
+
+impl<D: BlockDevice, P: Pace> Paced<D, P> {
+    fn after<'a, T>(
+        &'a self,
+        work: Work,
+        request: impl FnOnce(&'a D) -> Pending<'a, T> + 'a,
+    ) -> Pending<'a, T> {
+        Box::pin(async move {
+            let now = self.sleeper.now();
+            if let Some(begin) = self.pace.begin(now, work, self.geometry().bytes()) {
+                debug_assert!(begin >= now, "a pace only delays");
+                self.sleeper.sleep_until(begin).await;
+            }
+            request(&self.inner).await
+        })
+    }
+
+    fn bytes(&self, extent: Extent) -> Range<u64> {
+        let geometry = self.geometry();
+        match geometry.contains(extent) {
+            true => geometry.offset(extent)..geometry.offset(extent) + geometry.length(extent),
+            false => 0..0,
+        }
+    }
+}
+
+impl<D: BlockDevice, P: Pace> BlockDevice for Paced<D, P> {
+    forward!(self => self.inner; geometry, losses, allocated_bytes, refresh, grow, take_os_error, quiesced);
+
+    fn profile(&self) -> Profile {
+        self.pace.profile(self.inner.profile())
+    }
+
+    fn read(&self, extent: Extent, buffer: Buffer) -> Pending<'_, Buffer> {
+        self.after(Work::Read(self.bytes(extent)), move |inner| inner.read(extent, buffer))
+    }
+
+    fn write(&self, extent: Extent, data: Slice, durability: Durability) -> Pending<'_, ()> {
+        let work = Work::Write(self.bytes(extent), durability);
+        self.after(work, move |inner| inner.write(extent, data, durability))
+    }
+
+    fn flush(&self) -> Pending<'_, ()> {
+        self.after(Work::Flush, |inner| inner.flush())
+    }
+
+    fn unmap(&self, extent: Extent) -> Pending<'_, ()> {
+        self.after(Work::Manage, move |inner| inner.unmap(extent))
+    }
+
+    fn write_zeroes(&self, extent: Extent, may_unmap: bool) -> Pending<'_, ()> {
+        let work = Work::Zero(self.bytes(extent));
+        self.after(work, move |inner| inner.write_zeroes(extent, may_unmap))
+    }
+
+    fn allocation(&self, extent: Extent, runs_max: usize) -> Pending<'_, Vec<Run>> {
+        self.after(Work::Manage, move |inner| inner.allocation(extent, runs_max))
+    }
+
+    fn space(&self) -> Pending<'_, Space> {
+        self.after(Work::Manage, |inner| inner.space())
+    }
+}

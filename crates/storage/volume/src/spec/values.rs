@@ -1,0 +1,479 @@
+//! Values as text, as they stand in specifications: numbers of bytes, times, rates, shares, lengths of blocks.
+
+use std::fmt;
+use std::num::NonZeroU64;
+use std::str::FromStr;
+use std::time::Duration;
+
+use block::{BlockSize, Blocks, Geometry, Rate};
+
+use super::syntax::{Problem, Token};
+use super::written::Written;
+use crate::words::list;
+
+/// Why a text is no such value, with the remedy.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NotAValue(String);
+
+impl fmt::Display for NotAValue {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for NotAValue {}
+
+/// A number of bytes. `MB` is 10^6, `MiB` and `M` are 2^20; a number without a unit counts bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Bytes(pub u64);
+
+/// A unit and what it counts; the largest first, as printing tries them.
+type Units = [(&'static str, u64)];
+
+const SIZE_UNITS: &Units = &[
+    ("EiB", 1 << 60),
+    ("PiB", 1 << 50),
+    ("TiB", 1 << 40),
+    ("GiB", 1 << 30),
+    ("MiB", 1 << 20),
+    ("KiB", 1 << 10),
+    ("EB", 1_000_000_000_000_000_000),
+    ("PB", 1_000_000_000_000_000),
+    ("TB", 1_000_000_000_000),
+    ("GB", 1_000_000_000),
+    ("MB", 1_000_000),
+    ("kB", 1_000),
+    ("B", 1),
+];
+
+impl FromStr for Bytes {
+    type Err = NotAValue;
+
+    fn from_str(text: &str) -> Result<Bytes, NotAValue> {
+        let (number, unit) = number_and_unit(text);
+        let unit = if unit.is_empty() && !number.is_empty() { 1 } else { size_unit(number, unit)? };
+        multiple(number, unit).map(Bytes).map_err(|why| {
+            NotAValue(match why {
+                NoMultiple::NotANumber => {
+                    format!("`{number}` is not a number of at most 19 digits, 9 of them after the point")
+                }
+                NoMultiple::NotWhole => format!("`{number}` of this unit is not a whole number of bytes"),
+                NoMultiple::TooLarge => {
+                    format!("`{number}` of this unit is more than the 16 EiB that 64 bits can count")
+                }
+            })
+        })
+    }
+}
+
+/// The first size of a text, of a list (`4k:70,64k:30`, `1G..2G`) or a specification (`ram:1g?block=4k`), whose unit is a bare letter, and what it is read as: to users
+/// of SI's units it is another size.
+pub fn bare_unit(text: &str) -> Option<(&str, Bytes)> {
+    let words = text.split("..").flat_map(|part| part.split([',', ':', '[', ']', '?', '&', '=']));
+    words.filter(|word| word.ends_with(|letter: char| letter.is_ascii_alphabetic())).find_map(|word| {
+        let number = &word[..word.len() - 1];
+        let is_bare = number.ends_with(|last: char| last.is_ascii_digit()) && !word.ends_with('B');
+        Some((word, word.parse().ok()?)).filter(|_| is_bare)
+    })
+}
+
+fn size_unit(number: &str, unit: &str) -> Result<u64, NotAValue> {
+    if number.is_empty() {
+        return Err(NotAValue(format!("`{unit}` is not a size; write a number and a unit, such as 1GiB")));
+    }
+    // A bare letter is a power of two, as it is to fio, dd, QEMU and LVM; `1TB` of a disk maker is written in full.
+    let is_bare =
+        |name: &str| name.ends_with("iB") && unit.len() == 1 && name[..1].eq_ignore_ascii_case(unit);
+    let is_meant = |name: &str| name == unit || is_bare(name) || (unit == "KB" && name == "kB");
+    if let Some((_, bytes)) = SIZE_UNITS.iter().find(|(name, _)| is_meant(name)) {
+        return Ok(*bytes);
+    }
+    Err(NotAValue(match SIZE_UNITS.iter().find(|(name, _)| name.eq_ignore_ascii_case(unit)) {
+        Some((name, _)) => format!("unknown unit `{unit}`; write {number}{name}"),
+        None => {
+            let names: Vec<&str> = SIZE_UNITS.iter().rev().map(|(name, _)| *name).collect();
+            format!("unknown unit `{unit}`; known are {}", list(&names))
+        }
+    }))
+}
+
+/// The digits and points at the start of a text, and the rest of it.
+fn number_and_unit(text: &str) -> (&str, &str) {
+    text.split_at(text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len()))
+}
+
+/// Why a number is no multiple of a unit.
+enum NoMultiple {
+    /// It is no number of at most 19 digits, 9 of them after the point.
+    NotANumber,
+    NotWhole,
+    TooLarge,
+}
+
+/// `number`, which has digits and points only, times `unit`.
+fn multiple(number: &str, unit: u64) -> Result<u64, NoMultiple> {
+    let (whole, fraction) = number.split_once('.').unwrap_or((number, "0"));
+    let digits = |text: &str| text.parse::<u64>().ok();
+    let parts = digits(whole).zip(digits(fraction)).filter(|_| fraction.len() <= 9);
+    let (whole, fraction_value) = parts.ok_or(NoMultiple::NotANumber)?;
+    debug_assert!(fraction.len() <= 9);
+    let scale = 10u128.pow(fraction.len() as u32);
+    // At most 64 bits by 30.
+    let parts = u128::from(unit) * u128::from(fraction_value);
+    if !parts.is_multiple_of(scale) {
+        return Err(NoMultiple::NotWhole);
+    }
+    u64::try_from(u128::from(unit) * u128::from(whole) + parts / scale).map_err(|_| NoMultiple::TooLarge)
+}
+
+/// `amount` in the largest unit that gives a whole number.
+fn in_units(f: &mut fmt::Formatter<'_>, amount: u128, units: &Units, zero: &str) -> fmt::Result {
+    let fits = |unit: u64| amount >= u128::from(unit) && amount.is_multiple_of(u128::from(unit));
+    match units.iter().find(|(_, unit)| fits(*unit)) {
+        Some((name, unit)) => write!(f, "{}{name}", amount / u128::from(*unit)),
+        None => f.write_str(zero),
+    }
+}
+
+impl fmt::Display for Bytes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        in_units(f, self.0.into(), SIZE_UNITS, "0B")
+    }
+}
+
+/// A length of time that reads and prints itself: a number and a unit. A number without a unit counts seconds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Time(pub Duration);
+
+/// In nanoseconds.
+const TIME_UNITS: &Units = &[
+    ("h", 3_600_000_000_000),
+    ("min", 60_000_000_000),
+    ("s", 1_000_000_000),
+    ("ms", 1_000_000),
+    ("us", 1_000),
+    ("ns", 1),
+];
+
+impl FromStr for Time {
+    type Err = NotAValue;
+
+    fn from_str(text: &str) -> Result<Time, NotAValue> {
+        let (number, name) = number_and_unit(text);
+        let name = if name.is_empty() { "s" } else { name };
+        let unit = TIME_UNITS.iter().find(|(unit, _)| *unit == name).map(|(_, unit)| *unit);
+        let time = unit.ok_or(NoMultiple::NotANumber).and_then(|unit| multiple(number, unit));
+        time.map(|nanoseconds| Time(Duration::from_nanos(nanoseconds))).map_err(|why| {
+            NotAValue(match why {
+                NoMultiple::NotANumber => {
+                    let names: Vec<&str> = TIME_UNITS.iter().map(|(name, _)| *name).collect();
+                    let names = list(&names);
+                    format!("`{text}` is not a time; write a number and a unit ({names}), such as 500ms")
+                }
+                NoMultiple::NotWhole => format!("`{text}` is not a whole number of nanoseconds"),
+                NoMultiple::TooLarge => {
+                    format!("`{text}` is more than the 584 years that 64 bits of nanoseconds can count")
+                }
+            })
+        })
+    }
+}
+
+impl fmt::Display for Time {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        in_units(f, self.0.as_nanos(), TIME_UNITS, "0s")
+    }
+}
+
+/// A limit that reads and prints itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AtMost(pub Rate);
+
+impl FromStr for AtMost {
+    type Err = NotAValue;
+
+    fn from_str(text: &str) -> Result<AtMost, NotAValue> {
+        let mut rate = Rate::default();
+        for part in text.split('+') {
+            let (place, amount) = match part.strip_suffix("iops") {
+                Some(number) => {
+                    let wrong =
+                        format!("`{number}iops` is not a rate; write requests a second such as 1000iops");
+                    (&mut rate.requests_per_s, number.parse().map_err(|_| NotAValue(wrong))?)
+                }
+                None => (&mut rate.bytes_per_s, bytes_per_s(part)?),
+            };
+            if place.replace(amount).is_some() {
+                return Err(NotAValue(format!("`{text}` limits the same thing twice; keep one of them")));
+            }
+        }
+        Ok(AtMost(rate))
+    }
+}
+
+fn bytes_per_s(text: &str) -> Result<NonZeroU64, NotAValue> {
+    let not_a_rate = |reason: &dyn fmt::Display| {
+        NotAValue(format!("`{text}` is not a rate such as 1000iops or 100MB/s: {reason}"))
+    };
+    let size: Bytes = text.strip_suffix("/s").unwrap_or(text).parse().map_err(|error| not_a_rate(&error))?;
+    NonZeroU64::new(size.0).ok_or_else(|| not_a_rate(&"nothing would ever end"))
+}
+
+impl fmt::Display for AtMost {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let requests = self.0.requests_per_s.map(|number| format!("{number}iops"));
+        let bytes = self.0.bytes_per_s.map(|number| format!("{}/s", Bytes(number.get())));
+        f.write_str(&requests.into_iter().chain(bytes).collect::<Vec<_>>().join("+"))
+    }
+}
+
+/// So many of a million; reads and prints itself in percent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PerMillion(pub u32);
+
+const PERCENT: u32 = 10_000;
+
+impl FromStr for PerMillion {
+    type Err = &'static str;
+
+    fn from_str(text: &str) -> Result<PerMillion, &'static str> {
+        let is_digit = |byte: u8| byte.is_ascii_digit() || byte == b'.';
+        let number = text.strip_suffix('%').filter(|number| number.bytes().all(is_digit)).ok_or(WRONG)?;
+        let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
+        let whole: u32 = whole.parse().ok().filter(|whole| *whole <= 100).ok_or(WRONG)?;
+        let fraction = if fraction.len() <= 4 { format!("{fraction:0<4}") } else { return Err(WRONG) };
+        let parts = whole * PERCENT + fraction.parse::<u32>().map_err(|_| WRONG)?;
+        (parts <= 100 * PERCENT).then_some(PerMillion(parts)).ok_or(WRONG)
+    }
+}
+
+const WRONG: &str = "a share is 0% to 100%, with at most four digits after the point, such as 1% or 0.05%";
+
+impl fmt::Display for PerMillion {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let text = format!("{}.{:04}", self.0 / PERCENT, self.0 % PERCENT);
+        write!(f, "{}%", text.trim_end_matches('0').trim_end_matches('.'))
+    }
+}
+
+/// The lengths of blocks in bytes, as initiators are told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BlockShape {
+    /// What addresses count: 512 or 4,096.
+    pub logical: BlockSize,
+    /// What the store writes at once: a multiple of the logical block. 512 over 4,096 is "512e".
+    pub physical: BlockSize,
+}
+
+impl BlockShape {
+    /// 512e: every initiator takes 512-byte addresses (ESXi no others), and the page cache and RAM volumes
+    /// work in 4 KiB pages, which initiators should align to.
+    pub const USUAL: BlockShape = BlockShape { logical: BlockSize::B512, physical: BlockSize::B4096 };
+
+    /// Reads the options `block` and `physical`.
+    ///
+    /// # Errors
+    /// A length that no block has.
+    pub fn read(written: &Written<'_>) -> Result<BlockShape, Problem> {
+        let size = |word: &Token| {
+            let bytes: Bytes = word.text.parse().ok()?;
+            u32::try_from(bytes.0).ok().and_then(BlockSize::new)
+        };
+        let wrong = |word: &Token, sentence: String| Problem::new(word.at.clone(), sentence);
+        let mut shape = BlockShape::USUAL;
+        if let Some(word) = written.value("block")? {
+            shape.logical = size(word)
+                .filter(|size| [BlockSize::B512, BlockSize::B4096].contains(size))
+                .ok_or_else(|| wrong(word, "a logical block has 512 or 4096 bytes".to_owned()))?;
+        }
+        shape.physical = shape.physical.max(shape.logical);
+        if let Some(word) = written.value("physical")? {
+            let least = shape.logical.bytes();
+            let sentence =
+                format!("a physical block has a power of two of bytes, {least} (a logical block) to 65536");
+            let legal = size(word).filter(|size| *size >= shape.logical);
+            shape.physical = legal.ok_or_else(|| wrong(word, sentence))?;
+        }
+        debug_assert!(shape.logical <= shape.physical, "a physical block has whole logical ones");
+        Ok(shape)
+    }
+
+    /// The options that differ from the defaults.
+    pub fn options(self) -> Vec<String> {
+        let usual = BlockShape::USUAL;
+        let logical = (self.logical != usual.logical).then(|| format!("block={}", self.logical.bytes()));
+        let physical =
+            (self.physical != usual.physical).then(|| format!("physical={}", self.physical.bytes()));
+        logical.into_iter().chain(physical).collect()
+    }
+
+    /// A capacity of whole blocks.
+    ///
+    /// # Errors
+    /// No size, none of whole blocks, or one that no volume has.
+    pub fn capacity(self, word: &Token) -> Result<Bytes, Problem> {
+        let size: Bytes = word.parsed()?;
+        let wrong = |sentence: String| Err(Problem::new(word.at.clone(), sentence));
+        if size.0 == 0 {
+            return wrong("a volume needs at least one block; write a size such as 1GiB".to_owned());
+        }
+        if size.0 > i64::MAX as u64 {
+            return wrong("a volume has less than 8 EiB, as file offsets end there".to_owned());
+        }
+        let block = u64::from(self.logical.bytes());
+        if size.0.is_multiple_of(block) {
+            return Ok(size);
+        }
+        let below = Bytes(size.0 - size.0 % block);
+        wrong(format!("{size} is not a whole number of {block}-byte blocks; {below} is"))
+    }
+
+    /// A device of so many whole blocks.
+    pub fn geometry(self, size: Bytes) -> Geometry {
+        debug_assert!(self.logical.exact(size.0).is_some(), "whole blocks");
+        let blocks = Blocks(size.0 >> self.logical.shift());
+        Geometry { block_size: self.logical, blocks, physical_exponent: self.physical_exponent() }
+    }
+
+    /// log2 of the logical blocks in a physical one.
+    pub fn physical_exponent(self) -> u8 {
+        self.physical.shift().saturating_sub(self.logical.shift()) as u8
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn bytes(text: &str) -> Result<u64, String> {
+        text.parse::<Bytes>().map(|bytes| bytes.0).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn decimal_and_binary_units_differ() {
+        assert_eq!(bytes("1MB"), Ok(1_000_000));
+        assert_eq!(bytes("1MiB"), Ok(1_048_576));
+        assert_eq!(bytes("512"), Ok(512));
+        assert_eq!(bytes("3KB"), bytes("3kB"));
+        assert_eq!(bytes("1.5GiB"), Ok(3 << 29));
+    }
+
+    #[test]
+    fn a_bare_letter_is_a_power_of_two() {
+        assert_eq!(
+            ["4k", "4K", "1M", "1.5g", "2T"].map(bytes),
+            ["4KiB", "4KiB", "1MiB", "1.5GiB", "2TiB"].map(bytes)
+        );
+        assert_eq!(bytes("64k"), Ok(65_536));
+    }
+
+    #[test]
+    fn a_bare_unit_is_found_in_a_list() {
+        let found = |text| bare_unit(text).map(|(word, bytes)| (word.to_owned(), bytes.0));
+        assert_eq!(found("4KiB:70,64k:30"), Some(("64k".to_owned(), 65_536)));
+        assert_eq!(found("1GiB..2G"), Some(("2G".to_owned(), 2 << 30)));
+        assert_eq!(found("delay:5ms:[ram:1g?block=512]"), Some(("1g".to_owned(), 1 << 30)));
+        assert_eq!(
+            ["4KiB", "4kB", "4096", "512B", "", "natural", "k", "é", "/data/4k"].map(found),
+            [const { None }; 9]
+        );
+    }
+
+    #[test]
+    fn slips_are_told_apart() {
+        assert_eq!(bytes("1gib").expect_err("a mistake"), "unknown unit `gib`; write 1GiB");
+        assert!(
+            bytes("1furlong").expect_err("a mistake").starts_with("unknown unit `furlong`; known are `B`")
+        );
+        assert!(bytes("GiB").expect_err("a mistake").contains("write a number and a unit"));
+        assert!(bytes("").expect_err("a mistake").contains("write a number and a unit"));
+        assert!(bytes("0.3KiB").expect_err("a mistake").contains("not a whole number of bytes"));
+        assert!(bytes("1.2.3GiB").expect_err("a mistake").contains("not a number"));
+        assert!(bytes("99EiB").expect_err("a mistake").contains("more than the 16 EiB"));
+        // A case of the fuzzer: the longest number of the largest unit.
+        assert!(bytes("5005055050505050050.0502412e").expect_err("a mistake").contains("not a whole number"));
+        assert!(bytes("9999999999999999999.999999999EiB").expect_err("a mistake").contains("not a whole"));
+        assert!(bytes("9999999999999999999.5EiB").expect_err("a mistake").contains("more than the 16 EiB"));
+    }
+
+    proptest! {
+        #[test]
+        fn a_size_that_is_printed_reads_back(value: u64) {
+            prop_assert_eq!(bytes(&Bytes(value).to_string()), Ok(value));
+        }
+
+        #[test]
+        fn no_text_makes_it_panic(text in "[0-9.a-zA-Zµ]{0,24}") {
+            let _ = bytes(&text);
+        }
+
+        #[test]
+        fn no_number_makes_it_panic(text in "[0-9]{1,20}(\\.[0-9]{1,10})?[KMGTPE]") {
+            let _ = bytes(&text);
+        }
+    }
+
+    #[test]
+    fn a_time_has_a_unit_or_counts_seconds() {
+        let time = |text: &str| text.parse::<Time>().map(|time| time.0.as_millis()).ok();
+        assert_eq!(["5ms", "2min", "1.5s", "15", "0.2"].map(time), [5, 120_000, 1500, 15_000, 200].map(Some));
+        for bad in ["", "ms", "5 ms", "5m", "-1s", "1.2.3s", ".", "99999999999999999999s"] {
+            let error = bad.parse::<Time>().expect_err("a mistake").to_string();
+            assert!(error.contains("write a number and a unit"), "{bad}: {error}");
+        }
+        assert!(
+            "0.3ns".parse::<Time>().is_err_and(|error| error.to_string().contains("whole number of nano"))
+        );
+        for long in ["9999999999h", "18446744073709551615.000000000h"] {
+            assert!(long.parse::<Time>().expect_err("a mistake").to_string().contains("584 years"));
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn a_time_that_is_printed_reads_back(nanoseconds: u64) {
+            let time = Time(Duration::from_nanos(nanoseconds));
+            prop_assert_eq!(time.to_string().parse(), Ok(time));
+        }
+    }
+
+    fn shown(text: &str) -> String {
+        text.parse::<AtMost>().map_or_else(|error| error.to_string(), |rate| rate.to_string())
+    }
+
+    #[test]
+    fn requests_and_bytes_can_be_limited_together() {
+        for text in ["1000iops", "100MB/s", "1000iops+100MiB/s"] {
+            assert_eq!(shown(text), text);
+        }
+        assert_eq!(shown("100MB+7iops"), "7iops+100MB/s");
+    }
+
+    #[test]
+    fn what_is_no_rate_is_answered_with_one() {
+        assert!(shown("1000").ends_with("1kB/s"));
+        assert!(shown("0iops").contains("such as 1000iops"));
+        assert!(shown("iops").contains("such as 1000iops"));
+        assert!(shown("0MB/s").contains("nothing would ever end"));
+        assert!(shown("100mb/s").contains("write 100MB"));
+        assert!(shown("1iops+2iops").contains("twice"));
+        assert!(shown("").contains("such as 1000iops or 100MB/s"));
+    }
+
+    #[test]
+    fn a_share_is_at_most_everything() {
+        assert_eq!("100%".parse(), Ok(PerMillion(1_000_000)));
+        for bad in ["", "%", "1", "1.%%", "101%", "100.1%", "0.00001%", "-1%", "+1%", "1.2.3%", "4294967296%"]
+        {
+            assert_eq!(bad.parse::<PerMillion>(), Err(WRONG), "{bad}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn a_share_that_is_printed_reads_back(parts in 0u32..=1_000_000) {
+            prop_assert_eq!(PerMillion(parts).to_string().parse(), Ok(PerMillion(parts)));
+        }
+    }
+}
