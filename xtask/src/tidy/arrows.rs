@@ -27,7 +27,7 @@ const ARROWS: &[(&str, &str)] = &[
     // What front ends share knows none of them, and no protocol.
     ("front-end-core", "block volume reactor"),
     // What front ends that carry SCSI share.
-    ("scsi-session", "volume logical-unit reactor front-end-core"),
+    ("scsi-session", "block volume logical-unit reactor front-end-core"),
     // Neither host (the binary joins them) nor each other: a gateway is a target over a device that is a remote LUN.
     ("iscsi-server", "block volume logical-unit iscsi reactor front-end-core scsi-session"),
     ("nbd-server", "block volume nbd reactor tls front-end-core"),
