@@ -47,10 +47,16 @@ pub struct UrlKind {
     /// Opens the storage of a URL.
     pub open: for<'a> fn(String, &'a Opening) -> Opened<'a>,
     /// Asks why the peer cannot be reached, after the device has failed; `None` if it can.
-    pub unreachable: Option<for<'a> fn(&'a str) -> Pin<Box<dyn Future<Output = Option<OpenError>> + 'a>>>,
+    pub unreachable: Option<for<'a> fn(&'a str) -> Asked<'a>>,
     /// Closes all sessions of this thread, so that their peers do not keep them until they time out.
-    pub close: Option<fn() -> Pin<Box<dyn Future<Output = ()>>>>,
+    pub close: Option<fn() -> Closed>,
 }
+
+/// The error that keeps a peer from being reached, if one does.
+pub type Asked<'a> = Pin<Box<dyn Future<Output = Option<OpenError>> + 'a>>;
+
+/// The end of a thread's sessions.
+pub type Closed = Pin<Box<dyn Future<Output = ()>>>;
 
 impl Kind {
     /// What it knows if its volumes are URLs.

@@ -252,7 +252,7 @@ impl<T> OpenMessages<T> {
             self.places.pop_front();
             self.first += 1;
         }
-        debug_assert!(self.count <= self.places.len() && (self.count > 0) == !self.places.is_empty());
+        debug_assert!(self.count <= self.places.len() && (self.count > 0) != self.places.is_empty());
         Some(value)
     }
 

@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use front_end_core::ListenAddress;
 use reactor::BadAddress;
-use volume::words::hint;
 use volume::spec::{NotAValue, Time};
+use volume::words::hint;
 
 /// Why a text is not what it should be, with the remedy.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -22,8 +22,8 @@ use ::front_end_core::HostAddress;
 use backends::raid::SetState;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
-use volume::words::hint;
 use volume::spec::Time;
+use volume::words::hint;
 
 pub use client::{AskError, ServedSet, Subscription, ask, subscribe, unexpected};
 pub use events::{Event, Events, Occurrence};
