@@ -1,4 +1,4 @@
-//! A device as a block device.
+//! The devices on an Ethernet, opening one, and a device as a block device.
 
 use std::io;
 use std::rc::Rc;
@@ -356,9 +356,6 @@ pub async fn discover(interface: &str, time: Duration) -> Result<Vec<Found>, Ope
 }
 
 /// Opens a device. Its commands live on the reactor of this thread, which must run for as long as the device is in use.
-///
-/// # Errors
-/// Why not.
 pub async fn open(url: &Url) -> Result<RemoteAoe, OpenError> {
     let options = &url.options;
     let datagrams = endpoint(&url.interface).map_err(OpenError::Interface)?;

@@ -9,9 +9,8 @@
 //!
 //! - [`Url`] is `aoe://INTERFACE/SHELF.SLOT`, with options.
 //! - [`discover`] asks who is there; [`open`] asks one, and finds out how long frames may be.
-//! - `session` sends commands, again if they are not answered, and matches answers by their tags. `flow` says how many at once and
-//!   when again.
-//! - `search` asks who is there; for a session that gets no answers any more, too: the station may be another now.
+//! - `session` sends commands, again if they are not answered, and matches answers by their tags. It also searches
+//!   for a device that answers nothing any more: the station may be another now.
 //! - [`RemoteAoe`] makes block requests of them.
 //!
 //! A write that is sent again may be carried out twice, and the second time late: in a network, or by a server that does not remember what

@@ -236,7 +236,8 @@ impl Session {
             answer: None,
             waker: None,
         };
-        inner.tasks.insert(tag, task);
+        let earlier = inner.tasks.insert(tag, task);
+        debug_assert!(earlier.is_none(), "a tag is of one command");
         inner.waiting.push_back(tag);
         inner.wake();
         drop(inner);
@@ -411,6 +412,7 @@ impl Session {
         }
         inner.silent_since = None;
         inner.counters.answered += 1;
+        debug_assert!(inner.outstanding > 0);
         inner.outstanding -= 1;
         if let Some(sent) = sent.filter(|_| times == 1 && !is_slow) {
             inner.flow.measure(now.saturating_duration_since(sent));
@@ -476,11 +478,14 @@ impl Inner {
             self.enqueue(tag, now);
             self.outstanding += 1;
         }
+        let is_outstanding = |task: &&Task| task.times > 0 && task.answer.is_none();
+        debug_assert_eq!(self.outstanding, self.tasks.values().filter(is_outstanding).count());
         self.sending.is_empty()
     }
 
     fn enqueue(&mut self, tag: u32, now: Instant) {
         if let Some(task) = self.tasks.get_mut(&tag) {
+            debug_assert!(!task.is_queued && task.answer.is_none());
             task.times += 1;
             task.is_queued = true;
             task.sent = Some(now);
@@ -501,6 +506,7 @@ impl Inner {
         self.waiting.retain(|waiting| *waiting != tag);
         self.sending.retain(|sending| *sending != tag);
         if task.times > 0 && task.answer.is_none() {
+            debug_assert!(self.outstanding > 0);
             self.outstanding -= 1;
         }
         Some(task)
@@ -641,6 +647,7 @@ impl Flow {
     pub(crate) fn answered(&mut self) {
         let step = if self.window < self.threshold { 1.0 } else { 1.0 / self.window };
         self.window = (self.window + step).min(self.most);
+        debug_assert!((1.0..=self.most).contains(&self.window));
     }
 
     /// A command was not answered in time.
@@ -649,6 +656,7 @@ impl Flow {
         if is_new {
             self.threshold = (self.window / 2.0).max(2.0).min(self.most);
             self.window = 1.0;
+            debug_assert!(self.threshold <= self.most);
             self.loss = Some(now);
         }
     }

@@ -73,9 +73,6 @@ pub enum UrlError {
 
 impl Url {
     /// Reads a URL.
-    ///
-    /// # Errors
-    /// The first mistake in it.
     pub fn parse(text: &str) -> Result<Url, UrlError> {
         let rest =
             text.strip_prefix(SCHEME).and_then(|rest| rest.strip_prefix("://")).ok_or(UrlError::Form)?;

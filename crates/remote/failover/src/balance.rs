@@ -1,4 +1,4 @@
-//! Which channel gets a request: the one from which its answer is expected first.
+//! Which channel gets a request: the one from which its answer is expected first; and when a lost one is tried again.
 //!
 //! A channel is known by two figures: the shortest time in which it has answered lately, which is its latency,
 //! and the time that each byte before the answer has added, which is the inverse of its rate. A throttled
@@ -59,11 +59,13 @@ impl Estimate {
         self.waiting_since.get_or_insert(now);
         self.outstanding += cost;
         self.data += bytes;
+        debug_assert!(self.data <= self.outstanding);
         Begun { at: now, cost, queue: self.outstanding }
     }
 
     /// It has been answered. Returns how long that has taken.
     pub fn complete(&mut self, now: Instant, begun: Begun) -> Duration {
+        debug_assert!(begun.cost >= REQUEST_BYTES && begun.queue >= begun.cost);
         self.give_up(begun);
         self.waiting_since = self.waiting_since.map(|_| now);
         let service_time = now.saturating_duration_since(begun.at);
@@ -81,6 +83,7 @@ impl Estimate {
 
     /// It will not be answered.
     pub fn give_up(&mut self, begun: Begun) {
+        debug_assert!(self.outstanding >= begun.cost, "a request ends once, on the channel that it began on");
         self.outstanding = self.outstanding.saturating_sub(begun.cost);
         self.data = self.data.saturating_sub(begun.cost - REQUEST_BYTES);
         if self.outstanding == 0 {

@@ -1,4 +1,4 @@
-//! The task of each channel, which keeps a connection.
+//! Channels, the task of each, which keeps a connection, and the replay of the journal.
 //!
 //! ```text
 //!            connect, with the numbers of lost connections that the server is to end
@@ -297,6 +297,7 @@ impl<T: Transport> Shared<T> {
             let ended: Vec<u64> = ended.collect();
             (state.next_number - 1, ended)
         };
+        debug_assert!(ended.len() <= ENDED_MAX && !ended.contains(&number));
         let name = Name { session: self.settings.session, number };
         let connected = self.transport.connect(path, name, &ended).await?;
         let Connected { link, fences, not_ended, start } = connected;
@@ -326,7 +327,7 @@ impl<T: Transport> Shared<T> {
         }
         let has_changed = self.state.borrow().has_changed;
         let evidence = Evidence::of(self.start.get(), start);
-        if has_changed && evidence == Evidence::Loss && self.has_live() {
+        if has_changed && evidence == Evidence::Loss && !self.live().is_empty() {
             // What the other connections read from now on may lack changes that were acknowledged.
             losses.doubt();
             // A disk that loses writes again and again is not to end all connections each time.
@@ -359,7 +360,8 @@ impl<T: Transport> Shared<T> {
             }
             losses.resolve(losses.doubts()); // no other handshake can have raised one meanwhile
             if replayed == Replayed::Whole {
-                self.verified();
+                // The server has all that the journal file holds. A failure fails the next change.
+                let _ = self.file.borrow_mut().as_mut().map(|file| file.set_start(self.start.get()));
             }
             drop(turn);
             return Ok(in_use);
@@ -371,13 +373,6 @@ impl<T: Transport> Shared<T> {
             false => reactor::sleep(self.settings.quarantine).await,
         }
         Err("lost while the journal was replayed".to_owned())
-    }
-
-    /// The server has all that the journal file holds.
-    fn verified(&self) {
-        if let Some(file) = &mut *self.file.borrow_mut() {
-            let _ = file.set_start(self.start.get()); // a failure fails the next change
-        }
     }
 
     /// Whether a connection from before answers, so that the server has not been restarted. Connections that
@@ -424,10 +419,6 @@ impl<T: Transport> Shared<T> {
         state.slots.iter().filter_map(Slot::live).chain(leaving).cloned().collect()
     }
 
-    fn has_live(&self) -> bool {
-        !self.live().is_empty()
-    }
-
     /// Ends all connections, before a replay: a server that has lost writes without a restart still carries out what was sent by them,
     /// and the replay must not overtake that.
     fn part_from_all(&self) {
@@ -444,8 +435,8 @@ impl<T: Transport> Shared<T> {
             (true, _) => {
                 link.reset();
                 // Named even without claims: the server may not know yet that it is lost, and keeps it.
-                let claims = link.take_unanswered();
-                self.state.borrow_mut().unfenced.insert(number, claims);
+                let earlier = self.state.borrow_mut().unfenced.insert(number, link.take_unanswered());
+                debug_assert!(earlier.is_none(), "a connection is retired once");
             }
             (false, Loss::Ended(_)) => {
                 link.reset();
@@ -672,6 +663,7 @@ pub(crate) enum Replayed {
 impl<T: Transport> Shared<T> {
     /// Deals with the journal before anything else is sent over this connection. `None` if the connection was lost meanwhile.
     pub(crate) async fn replay(self: &Rc<Self>, link: &Rc<T::Link>, evidence: Evidence) -> Option<Replayed> {
+        debug_assert!(self.state.borrow().has_changed, "without a change there is nothing to replay");
         if self.ledger.borrow_mut().note_loss() {
             tracing::warn!("the server may have been restarted, and acknowledged writes may be lost");
         }
@@ -750,6 +742,7 @@ impl<T: Transport> Shared<T> {
         let parts = changes.into_iter().filter(promises).flat_map(|(range, change)| {
             let parts = self.claims.cut(&range).into_iter();
             parts.map(move |(part, is_claimed)| {
+                debug_assert!(range.start <= part.start && part.end <= range.end);
                 let is_whole = part == range;
                 let change = if is_whole { change.clone() } else { change.part(part.clone()) };
                 (part, change, is_claimed)

@@ -53,7 +53,10 @@ impl Claims {
 
     fn enter(&self, range: Range<u64>, is_awaited: bool) -> Claim {
         let number = self.0.next.replace(self.0.next.get() + 1);
-        self.0.entries.borrow_mut().push(Entry { number, range, is_awaited, waker: None });
+        let mut entries = self.0.entries.borrow_mut();
+        debug_assert!(entries.last().is_none_or(|last| last.number < number), "claims are in order");
+        entries.push(Entry { number, range, is_awaited, waker: None });
+        drop(entries);
         Claim(Rc::new(Held { table: Rc::clone(&self.0), number }))
     }
 
@@ -86,6 +89,7 @@ impl Claims {
             let is_claimed = claimed.iter().any(|claimed| overlap(claimed, &part));
             (part, is_claimed)
         };
+        debug_assert!(ends.first() == Some(&range.start) && ends.last() == Some(&range.end));
         ends.windows(2).map(part).collect()
     }
 
@@ -101,6 +105,7 @@ impl Claim {
         poll_fn(|cx| {
             let mut entries = self.0.table.entries.borrow_mut();
             let Some(place) = entries.iter().position(|entry| entry.number == self.0.number) else {
+                debug_assert!(false, "a claim that is held has its entry");
                 return Poll::Ready(());
             };
             let (before, rest) = entries.split_at_mut(place);
@@ -153,7 +158,10 @@ impl fmt::Debug for Claim {
 impl Drop for Held {
     fn drop(&mut self) {
         let mut entries = self.table.entries.borrow_mut();
-        let Some(place) = entries.iter().position(|entry| entry.number == self.number) else { return };
+        let Some(place) = entries.iter().position(|entry| entry.number == self.number) else {
+            debug_assert!(false, "a claim ends once");
+            return;
+        };
         let ended = entries.remove(place);
         let mut woken: Vec<Waker> = Vec::new();
         for entry in entries[place..].iter_mut().filter(|entry| overlap(&entry.range, &ended.range)) {

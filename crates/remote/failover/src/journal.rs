@@ -82,6 +82,7 @@ impl<R: Part> Journal<R> {
                 }
             }
         }
+        debug_assert!(!self.overlaps(&range));
         is_any
     }
 
@@ -99,6 +100,7 @@ impl<R: Part> Journal<R> {
 
     /// That flush has succeeded.
     pub fn flushed(&mut self, mark: Mark) {
+        debug_assert!(mark.0 <= self.next, "the mark is of this journal");
         let bytes = &mut self.bytes;
         self.entries.retain(|_, entry| {
             let stays = entry.number >= mark.0;
@@ -107,6 +109,7 @@ impl<R: Part> Journal<R> {
             }
             stays
         });
+        debug_assert!(!self.entries.is_empty() || self.bytes == 0, "all memory is that of a change");
     }
 
     /// The memory of all, in bytes.

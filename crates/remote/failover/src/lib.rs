@@ -19,7 +19,7 @@
 //!
 //! Acknowledged changes that no flush has covered are kept in a [`Journal`]. When the server tells that it has lost them, the journal is
 //! replayed before anything else is sent. When it tells nothing, and no link is left that belongs to the server as it was, the journal
-//! is compared with what the server has (`replay` has the table). A [file](Channels::keep_in) has them, too, for the case that this process is killed.
+//! is compared with what the server has (`channels` has the table). A [file](Channels::keep_in) has them, too, for the case that this process is killed.
 
 mod balance;
 mod channels;
@@ -38,5 +38,6 @@ pub use journal_file::{Content, Doubt, JournalFileError, Owner, ReplayRule};
 pub use patience::{Ahead, LIMITS_MAX, Late, Patience};
 pub use session::{Settings, Untold};
 pub use transport::{
-    ChannelStatus, Channelled, Connected, Failed, Kind, Link, Loss, Name, Request, Status, Transport, watch,
+    ChannelStatus, Channelled, Connected, Failed, Link, Loss, Name, Request, RequestKind, Status, Transport,
+    watch,
 };

@@ -73,6 +73,7 @@ impl Wait {
     ) -> Option<()> {
         let mut ended = pin!(ended);
         let latest = self.asked + self.limit.saturating_mul(LIMITS_MAX);
+        debug_assert!(self.asked <= self.deadline && self.deadline <= latest);
         let (mut answers_before, mut until, mut is_past) = (None, self.deadline, false);
         loop {
             let ends = poll_fn(|cx| match ended.as_mut().poll(cx) {

@@ -1,4 +1,4 @@
-//! Requests: each goes to a channel, and to another one when that is lost.
+//! Requests: each goes to a channel, and to another one when that is lost. Flushes count without their callers, too.
 
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
@@ -20,7 +20,7 @@ use crate::claims::{Claim, Claims};
 use crate::journal::{Journal, Mark, Writers};
 use crate::journal_file::JournalFile;
 use crate::patience::{Late, Wait};
-use crate::transport::{Failed, Kind, Link, Request, Transport};
+use crate::transport::{Failed, Link, Request, RequestKind, Transport};
 
 /// How channels are used.
 #[derive(Clone, Debug)]
@@ -144,11 +144,11 @@ impl<T: Transport> Shared<T> {
     pub(crate) async fn ask(self: &Rc<Self>, request: RequestOf<T>) -> Result<ReplyOf<T>, FailedOf<T>> {
         let mut wait = Wait::new(reactor::now(), self.settings.timeout);
         let kind = request.kind();
-        if kind == Kind::Flush {
+        if kind == RequestKind::Flush {
             return self.flush(request, wait).await;
         }
         let mut claim = None;
-        if let Kind::Change { range, is_durable } = &kind {
+        if let RequestKind::Change { range, is_durable } = &kind {
             let claimed = self.claims.await_claim(range.clone());
             let granted = claimed.claim().granted();
             let are_awaited = || claimed.is_behind_an_awaited_one();
@@ -171,7 +171,7 @@ impl<T: Transport> Shared<T> {
                 Err(Failed::Lost) => self.state.borrow_mut().resends += 1,
                 Err(failed) => return Err(failed),
                 Ok(reply) => {
-                    if let Kind::Change { range, is_durable } = kind {
+                    if let RequestKind::Change { range, is_durable } = kind {
                         self.acknowledge(range, is_durable, &request).await?;
                     }
                     return Ok(reply);
@@ -226,6 +226,7 @@ impl<T: Transport> Shared<T> {
                 return Poll::Pending;
             };
             let slot = &mut state.slots[chosen];
+            debug_assert!(slot.live().is_some(), "a channel without a connection has no rank");
             let Some(InUse { link, number, .. }) = slot.in_use.clone() else { return Poll::Pending };
             let begun = slot.estimate.begin(now, bytes);
             Poll::Ready((link, Sending { shared: self, slot: chosen, number, begun }))
@@ -430,13 +431,13 @@ const ABANDONED_MAX: usize = 16;
 pub(crate) struct Flushes<T: Transport> {
     next: Cell<u64>,
     /// Those that were sent, and whose callers have gone.
-    abandoned: RefCell<BTreeMap<u64, JoinHandle<Ended<T>>>>,
+    abandoned: RefCell<BTreeMap<u64, JoinHandle<FlushEnd<T>>>>,
     has_left: Cell<bool>,
     waiting: RefCell<Vec<Waker>>,
 }
 
 /// What a flush has come to, as the ledger has noted it.
-type Ended<T> = (Flush, Result<ReplyOf<T>, FailedOf<T>>);
+type FlushEnd<T> = (Flush, Result<ReplyOf<T>, FailedOf<T>>);
 
 impl<T: Transport> Default for Flushes<T> {
     fn default() -> Flushes<T> {
@@ -458,7 +459,7 @@ impl<T: Transport> Flushes<T> {
         self.wake();
     }
 
-    async fn until(&self, is_met: impl Fn(&BTreeMap<u64, JoinHandle<Ended<T>>>) -> bool) {
+    async fn until(&self, is_met: impl Fn(&BTreeMap<u64, JoinHandle<FlushEnd<T>>>) -> bool) {
         poll_fn(|cx| {
             if is_met(&self.abandoned.borrow()) {
                 return Poll::Ready(());
@@ -479,12 +480,12 @@ impl<T: Transport> Flushes<T> {
 struct Waiting<T: Transport> {
     shared: Rc<Shared<T>>,
     number: u64,
-    task: Option<JoinHandle<Ended<T>>>,
+    task: Option<JoinHandle<FlushEnd<T>>>,
     is_sent: Rc<Cell<bool>>,
 }
 
 /// The task of a flush. When it is dropped, the flush has ended.
-struct Running<T: Transport> {
+struct FlushTask<T: Transport> {
     shared: Rc<Shared<T>>,
     number: u64,
     is_sent: Rc<Cell<bool>>,
@@ -500,7 +501,7 @@ impl<T: Transport> Shared<T> {
         reactor::timeout_at(wait.deadline, room).await.map_err(|_| Failed::TimedOut)?;
         let number = self.flushes.next.replace(self.flushes.next.get() + 1);
         let is_sent = Rc::<Cell<bool>>::default();
-        let running = Running { shared: Rc::clone(self), number, is_sent: Rc::clone(&is_sent) };
+        let running = FlushTask { shared: Rc::clone(self), number, is_sent: Rc::clone(&is_sent) };
         let late = Late::default();
         let task = Some(reactor::spawn(running.run(request, wait, late.clone())));
         let waiting = Waiting { shared: Rc::clone(self), number, task, is_sent };
@@ -527,8 +528,8 @@ impl<T: Transport> Shared<T> {
     }
 }
 
-impl<T: Transport> Running<T> {
-    async fn run(self, request: RequestOf<T>, wait: Wait, late: Late) -> Ended<T> {
+impl<T: Transport> FlushTask<T> {
+    async fn run(self, request: RequestOf<T>, wait: Wait, late: Late) -> FlushEnd<T> {
         let shared = &self.shared;
         // It covers what was acknowledged before it was first sent, however often it is sent, and tells of what nobody was told of then.
         let (mark, flush) = (shared.mark(), shared.ledger.borrow_mut().begin_flush());
@@ -580,7 +581,7 @@ impl<T: Transport> Running<T> {
 }
 
 /// Waits for a flush; `None` if its connection says that it is late.
-async fn unless_late<T: Transport>(waiting: Waiting<T>, late: &Late) -> Option<Ended<T>> {
+async fn unless_late<T: Transport>(waiting: Waiting<T>, late: &Late) -> Option<FlushEnd<T>> {
     let (mut waiting, mut told) = (pin!(waiting), pin!(late.told()));
     poll_fn(|cx| match waiting.as_mut().poll(cx) {
         Poll::Ready(ended) => Poll::Ready(Some(ended)),
@@ -590,9 +591,9 @@ async fn unless_late<T: Transport>(waiting: Waiting<T>, late: &Late) -> Option<E
 }
 
 impl<T: Transport> Future for Waiting<T> {
-    type Output = Ended<T>;
+    type Output = FlushEnd<T>;
 
-    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Ended<T>> {
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<FlushEnd<T>> {
         let Some(task) = &mut self.task else { return Poll::Pending };
         let ended = Pin::new(task).poll(cx);
         if ended.is_ready() {
@@ -613,7 +614,7 @@ impl<T: Transport> Drop for Waiting<T> {
     }
 }
 
-impl<T: Transport> Drop for Running<T> {
+impl<T: Transport> Drop for FlushTask<T> {
     fn drop(&mut self) {
         let abandoned = self.shared.flushes.abandoned.borrow_mut().remove(&self.number);
         if abandoned.is_some() {
@@ -678,6 +679,7 @@ impl Pace {
     pub(crate) fn flushed(&mut self, begun: Instant, ended: Instant) {
         let took = ended.saturating_duration_since(begun);
         let before = self.begun.replace(begun).map(|before| begun.saturating_duration_since(before));
+        debug_assert!(self.bytes <= self.most && begun <= ended);
         // Between half of the share and the share it stays as it is.
         match before {
             Some(interval) if took.saturating_mul(SHARE) > interval => {
@@ -717,6 +719,7 @@ impl Turns {
 
 impl Drop for Turn<'_> {
     fn drop(&mut self) {
+        debug_assert!(self.0.is_taken.get(), "who has the turn gives it back");
         self.0.is_taken.set(false);
         let waiting = std::mem::take(&mut *self.0.waiting.borrow_mut());
         waiting.into_iter().for_each(Waker::wake);

@@ -1,4 +1,4 @@
-//! What a protocol provides: connections, and requests that can be sent more than once.
+//! What a protocol provides: connections, and requests that can be sent more than once; and what is known of channels.
 
 use std::cell::RefCell;
 use std::future::poll_fn;
@@ -27,7 +27,7 @@ pub struct Name {
 
 /// What a request does.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum RequestKind {
     /// It changes nothing.
     Read,
     /// It makes durable what was acknowledged before.
@@ -44,7 +44,7 @@ pub enum Kind {
 /// A request that can be sent more than once.
 pub trait Request: Clone + Part + 'static {
     /// What it does.
-    fn kind(&self) -> Kind;
+    fn kind(&self) -> RequestKind;
     /// The data that it moves, in bytes.
     fn bytes(&self) -> u64;
     /// What a change makes of its bytes, for a journal file.
@@ -149,9 +149,6 @@ pub trait Transport: 'static {
 
     /// Connects by a path, and checks that the device is the one it was. `ended` are numbers of lost connections of
     /// this session, to be fenced.
-    ///
-    /// # Errors
-    /// Why not, for people.
     fn connect(
         &self,
         path: usize,

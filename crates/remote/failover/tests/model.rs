@@ -13,8 +13,8 @@ use std::time::{Duration, Instant};
 
 use block::{BlockDevice, BlockSize, Blocks, Geometry, Losses, Null, Pending};
 use failover::{
-    Channels, Claim, Connected, Content, Failed, Kind, Late, Link, Loss, Name, Owner, Part, ReplayRule,
-    Request, Settings, Transport, Writers,
+    Channels, Claim, Connected, Content, Failed, Late, Link, Loss, Name, Owner, Part, ReplayRule, Request,
+    RequestKind, Settings, Transport, Writers,
 };
 use reactor::{Alone, block_on, now, sleep, sleep_until, spawn, timeout, yield_now};
 use testkit::Random;
@@ -36,14 +36,14 @@ enum Asked {
 }
 
 impl Request for Asked {
-    fn kind(&self) -> Kind {
+    fn kind(&self) -> RequestKind {
         match self {
-            Asked::Read(_) => Kind::Read,
-            Asked::Flush => Kind::Flush,
+            Asked::Read(_) => RequestKind::Read,
+            Asked::Flush => RequestKind::Flush,
             Asked::Write(range, _, is_durable) => {
-                Kind::Change { range: range.clone(), is_durable: *is_durable }
+                RequestKind::Change { range: range.clone(), is_durable: *is_durable }
             }
-            Asked::Unmap(range) => Kind::Change { range: range.clone(), is_durable: false },
+            Asked::Unmap(range) => RequestKind::Change { range: range.clone(), is_durable: false },
         }
     }
 
@@ -1024,7 +1024,7 @@ fn a_time_out_counts_from_the_last_progress_for_flushes_and_for_what_waits_for_o
                 wire.inner.borrow_mut().held_until = Some(now() + slow);
                 wire.inner.borrow_mut().delivers = delivers;
                 let begun = now();
-                let names: Vec<Kind> = asked.iter().map(Request::kind).collect();
+                let names: Vec<RequestKind> = asked.iter().map(Request::kind).collect();
                 let asked: Vec<_> = asked
                     .iter()
                     .map(|asked| {

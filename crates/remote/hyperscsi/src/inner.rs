@@ -17,7 +17,7 @@ use hyperscsi::{
 };
 use iscsi_client::carrier::{CommandRecord, Recorded};
 use iscsi_client::{
-    CommandError, CommandSpec, Ended, EscalationStep, Lun, Residual, Status, Timeouts, Transfer, status,
+    CommandEnd, CommandError, CommandSpec, EscalationStep, Lun, Residual, Status, Timeouts, Transfer, status,
 };
 use reactor::{DatagramAddress, Sender};
 use scsi::cdb::Cdb;
@@ -273,7 +273,8 @@ impl Inner {
             until: now,
             requester: Requester::Waits(None),
         };
-        self.tasks.insert(ticket, task);
+        let earlier = self.tasks.insert(ticket, task);
+        debug_assert!(earlier.is_none(), "a ticket is of one command");
         ticket
     }
 
@@ -292,6 +293,7 @@ impl Inner {
                 self.end(ticket, Err(CommandError::Reinstated));
                 continue;
             }
+            debug_assert!(self.unsettled == 0 || !task.is_change(), "no change overtakes an unsettled one");
             let out_bytes = task.transfer.out_bytes();
             if self.out_bytes > 0 && self.out_bytes + out_bytes > OUT_BYTES_MAX {
                 return;
@@ -309,7 +311,8 @@ impl Inner {
                     task.state = TaskState::Sent(id);
                     (task.was_sent, task.until) = (true, now + self.timeouts.command);
                     self.out_bytes += out_bytes;
-                    self.sent.insert(id, ticket);
+                    let earlier = self.sent.insert(id, ticket);
+                    debug_assert!(earlier.is_none(), "the machine numbers each command");
                 }
                 // There is room, and its length was looked at: the session has just ended.
                 Err(_) => self.end(ticket, Err(CommandError::ConnectionLost)),
@@ -331,7 +334,8 @@ impl Inner {
             TaskState::Waiting { .. } => {}
             TaskState::Sent(id) => {
                 self.unsettled -= usize::from(task.is_unsettled());
-                self.sent.remove(&id);
+                let was_sent = self.sent.remove(&id);
+                debug_assert!(was_sent == Some(ticket) && self.out_bytes >= task.transfer.out_bytes());
                 self.out_bytes -= task.transfer.out_bytes();
                 self.record.end(task.recorded, &outcome);
             }
@@ -414,6 +418,7 @@ impl Inner {
     }
 
     pub(crate) fn logged_in(&mut self, now: Instant, shared: &Shared) {
+        debug_assert!(self.sent.is_empty(), "the commands of the session before have ended");
         let before = mem::replace(&mut self.phase, Phase::Up { since: now });
         self.are_some_lost = false;
         self.heard = now;
@@ -456,6 +461,7 @@ impl Inner {
         let lost: Vec<u64> = self.sent.values().copied().collect();
         self.are_some_lost |= !lost.is_empty();
         lost.into_iter().for_each(|ticket| self.end(ticket, Err(CommandError::ConnectionLost)));
+        debug_assert!(self.sent.is_empty() && self.out_bytes == 0 && self.unsettled == 0);
     }
 
     /// There will be no session any more.
@@ -468,6 +474,10 @@ impl Inner {
         self.drop_machine();
         self.lose_sent();
         self.fail_waiting();
+        debug_assert!(
+            self.machine.is_none() && self.waiting.is_empty(),
+            "nothing is left of a session that is over"
+        );
         self.wake_waiters();
         self.wake_driver();
     }
@@ -556,14 +566,14 @@ impl Inner {
         }
     }
 
-    pub(crate) fn poll_request(&mut self, ticket: u64, waker: &Waker) -> Option<Ended> {
+    pub(crate) fn poll_request(&mut self, ticket: u64, waker: &Waker) -> Option<CommandEnd> {
         let Some(task) = self.tasks.get_mut(&ticket) else {
-            return Some(Ended::unfinished(CommandError::ConnectionLost));
+            return Some(CommandEnd::unfinished(CommandError::ConnectionLost));
         };
         if let TaskState::Ended(_) = task.state {
             let task = self.tasks.remove(&ticket)?;
             let TaskState::Ended(outcome) = task.state else { return None };
-            return Some(Ended { outcome, transfer: task.transfer, was_sent: task.was_sent });
+            return Some(CommandEnd { outcome, transfer: task.transfer, was_sent: task.was_sent });
         }
         match &mut task.requester {
             Requester::Waits(kept) => {
@@ -574,7 +584,7 @@ impl Inner {
             }
             Requester::Expired | Requester::Gone => {
                 task.requester = Requester::Gone;
-                Some(Ended::unfinished(CommandError::TimedOut))
+                Some(CommandEnd::unfinished(CommandError::TimedOut))
             }
         }
     }

@@ -1,7 +1,7 @@
 //! HyperSCSI clients: a URL in, a block device out.
 //!
 //! ```text
-//!   Url ── open ──► iscsi_client::RemoteLun ── RemoteTarget ── Carrier (carrier)
+//!   Url ── open ──► iscsi_client::RemoteLun ── RemoteTarget ── Carrier (session)
 //!                                                              │
 //!                                     Session (session) ◄──────┘   one task, on the thread that opened it
 //!                                        │ hyperscsi::Initiator
@@ -12,7 +12,7 @@
 //! - [`Url`] is `hyperscsi://INTERFACE/TARGET/LUN` or `hyperscsi+udp://HOST/TARGET/LUN`, with options.
 //! - [`discover`] asks who is there; [`open`] and [`open_target`] log in.
 //! - `link` finds the stations of a target and how long frames may be; `session` gives commands to the protocol's machine, and begins
-//!   another session when one is lost; `inner` has those commands; `driver` joins the machine to datagrams.
+//!   another session when one is lost; `inner` has those commands.
 //!
 //! What a LUN is, and how its requests become commands, is `iscsi_client`'s, for iSCSI and for this protocol alike. Paths, failover and
 //! exactly-once execution are the machine's.

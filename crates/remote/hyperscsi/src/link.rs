@@ -190,9 +190,6 @@ pub async fn discover(place: &Place, time: Duration, random: Random) -> Result<V
 }
 
 /// Finds a target.
-///
-/// # Errors
-/// Why not.
 pub(crate) async fn find(
     place: &Place,
     target: &str,
@@ -391,7 +388,8 @@ impl Search {
 
     fn take(&mut self, route: Route, frame: &mut [u8]) {
         let is_asked = |asked: &Route| {
-            asked.endpoint == route.endpoint && (asked.to == route.to || is_broadcast(asked.to))
+            asked.endpoint == route.endpoint
+                && (asked.to == route.to || asked.to == DatagramAddress::Ethernet(MacAddress::BROADCAST))
         };
         if !self.asked.iter().any(is_asked) {
             return;
@@ -467,10 +465,6 @@ impl Search {
 fn retain<T>(values: &mut Vec<T>, keep: &[bool]) {
     let mut keep = keep.iter();
     values.retain(|_| keep.next().copied().unwrap_or(true));
-}
-
-fn is_broadcast(address: DatagramAddress) -> bool {
-    address == DatagramAddress::Ethernet(MacAddress::BROADCAST)
 }
 
 fn open(endpoint: DatagramEndpoint) -> io::Result<Box<dyn Datagrams>> {

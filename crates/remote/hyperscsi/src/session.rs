@@ -25,7 +25,7 @@ use hyperscsi::initiator::{Config, EndReason, Times};
 use hyperscsi::{Counters, DATA_BYTES_MAX, Function, FunctionResult, Initiator, Psk};
 use iscsi_client::carrier::{Answer, Carrier, CommandRecord};
 use iscsi_client::{
-    CommandError, CommandSpec, Ended, Isid, Lun, Management, Nexus, RemoteLun, RemoteTarget,
+    CommandEnd, CommandError, CommandSpec, Isid, Lun, Management, Nexus, RemoteLun, RemoteTarget,
     TaskManagementResult, Timeouts, Tsih, secret_file,
 };
 use reactor::{DatagramAddress, Receiver, Resident, mailbox};
@@ -281,7 +281,7 @@ async fn begin_again(session: &Session, connector: &Connector) -> Option<Link> {
             pause
         };
         session.unless_over(reactor::sleep(connector.spread(pause))).await?;
-        let found = session.unless_over(connector.machine_again()).await?;
+        let found = session.unless_over(connector.machine(FIND_AGAIN)).await?;
         let mut inner = session.inner.borrow_mut();
         match found {
             Ok((link, machine)) if !inner.is_over() => {
@@ -319,9 +319,9 @@ pub(crate) struct Request {
 }
 
 impl Future for Request {
-    type Output = Ended;
+    type Output = CommandEnd;
 
-    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Ended> {
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<CommandEnd> {
         let ended = self.session.inner.borrow_mut().poll_request(self.ticket, cx.waker());
         match ended {
             Some(ended) => {
@@ -354,12 +354,12 @@ pub(crate) struct HyperScsi {
 pub(crate) struct Carried(pub(crate) Arc<HyperScsi>);
 
 impl Carrier for Carried {
-    fn carry(&self, command: CommandSpec) -> Answer<'_, Ended> {
+    fn carry(&self, command: CommandSpec) -> Answer<'_, CommandEnd> {
         match self.0.session.here() {
             Some(session) => Box::pin(session.request(command)),
             None => Box::pin(async {
                 let ended = self.0.session.ask(|session| session.request(command)).await;
-                ended.unwrap_or(Ended::unfinished(CommandError::ConnectionLost))
+                ended.unwrap_or(CommandEnd::unfinished(CommandError::ConnectionLost))
             }),
         }
     }
@@ -459,9 +459,6 @@ const GIVE_UP_LEAST: Duration = Duration::from_secs(10);
 
 /// Logs in to the target of a URL and attaches its LUN. The session lives on the reactor of this thread, which must run for as long as
 /// the LUN is in use. Resolving a host's name blocks the thread; addresses do not.
-///
-/// # Errors
-/// Why not.
 pub async fn open(url: &Url, random: Random) -> Result<RemoteLun, OpenError> {
     open_with_session(url, random).await.map(|(lun, _)| lun)
 }
@@ -479,9 +476,6 @@ fn next_port(random: Random) -> u32 {
 }
 
 /// The same, with the session to look at.
-///
-/// # Errors
-/// Why not.
 pub async fn open_with_session(url: &Url, random: Random) -> Result<(RemoteLun, SessionHandle), OpenError> {
     let Opened { target, session } = open_target(url, random).await?;
     match target.lun(url.lun).await {
@@ -494,9 +488,6 @@ pub async fn open_with_session(url: &Url, random: Random) -> Result<(RemoteLun, 
 }
 
 /// Logs in to the target of a URL, for any of its LUNs.
-///
-/// # Errors
-/// Why not.
 pub async fn open_target(url: &Url, random: Random) -> Result<Opened, OpenError> {
     let options = &url.options;
     let port = options.port.unwrap_or_else(|| next_port(random));
@@ -607,11 +598,6 @@ impl Connector {
         let mut seed = [0; 32];
         (self.random)(&mut seed);
         Ok((link, Initiator::new(reactor::now(), config, seed)))
-    }
-
-    /// The same for a session that was lost.
-    pub(crate) async fn machine_again(&self) -> Result<(Link, Initiator), OpenError> {
-        self.machine(FIND_AGAIN).await
     }
 
     /// A pause with a random part, so that the many initiators of a target do not all log in at the same moment.

@@ -135,9 +135,6 @@ pub enum UrlError {
 
 impl Place {
     /// Reads what stands between `://` and the slash: `INTERFACE[+INTERFACE…]`, or `HOST[:PORT][+HOST[:PORT]…]` over UDP.
-    ///
-    /// # Errors
-    /// The first mistake in it.
     pub fn parse(text: &str, is_udp: bool) -> Result<Place, UrlError> {
         let parts: Vec<&str> = text.split('+').collect();
         if parts.len() > PATHS_MAX {
@@ -198,9 +195,6 @@ impl fmt::Display for UdpHost {
 
 impl Url {
     /// Reads a URL.
-    ///
-    /// # Errors
-    /// The first mistake in it.
     pub fn parse(text: &str) -> Result<Url, UrlError> {
         let (url, lun) = Url::of_target(text)?;
         if lun.is_none() {
@@ -210,9 +204,6 @@ impl Url {
     }
 
     /// Reads a URL that may end with the target, and the LUN if it names one; the LUN in the URL is 0 if it does not.
-    ///
-    /// # Errors
-    /// The first mistake in it.
     pub fn of_target(text: &str) -> Result<(Url, Option<u16>), UrlError> {
         let (scheme, rest) = text.split_once("://").ok_or(UrlError::Form)?;
         if !SCHEMES.contains(&scheme) {

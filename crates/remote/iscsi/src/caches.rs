@@ -110,6 +110,7 @@ impl Caches {
         ledgers.next_key += 1;
         let ledger = FlushLedger::default();
         let counter = ledger.losses();
+        debug_assert!(ledgers.entries.last().is_none_or(|last| last.key < key), "keys are not used twice");
         ledgers.entries.push(Entry {
             key,
             lun,
@@ -258,6 +259,7 @@ impl CachedWrites {
     /// The mode parameters were read after this many reports.
     pub(crate) fn note_modes(&self, asked_at: u64, write_through: bool) {
         self.with(|entry| {
+            debug_assert!(asked_at <= entry.mode_changes, "changes are counted upwards");
             entry.asked_at = asked_at;
             entry.write_through = write_through && asked_at == entry.mode_changes;
         });

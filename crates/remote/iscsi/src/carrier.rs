@@ -15,7 +15,7 @@ use crate::effect::Effect;
 use crate::error::CommandError;
 use crate::inner::Management;
 use crate::session_state::Nexus;
-use crate::tasks::{CommandSpec, Ended, Status, Transfer};
+use crate::tasks::{CommandEnd, CommandSpec, Status, Transfer};
 
 /// What a carrier answers, later.
 pub type Answer<'a, T> = Pin<Box<dyn Future<Output = T> + 'a>>;
@@ -23,7 +23,7 @@ pub type Answer<'a, T> = Pin<Box<dyn Future<Output = T> + 'a>>;
 /// Sessions that carry SCSI commands, usable from any thread. Dropped, they end.
 pub trait Carrier: Send + Sync {
     /// Sends a command, and gives its end with its data. Dropped early, the command is aborted.
-    fn carry(&self, command: CommandSpec) -> Answer<'_, Ended>;
+    fn carry(&self, command: CommandSpec) -> Answer<'_, CommandEnd>;
     /// Sends a task management function.
     fn manage(&self, management: Management) -> Answer<'_, Result<TaskManagementResult, CommandError>>;
     /// Ends when there is a session in which commands may be sent, with those that were lost in an earlier one; an error if

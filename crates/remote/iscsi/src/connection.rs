@@ -282,6 +282,7 @@ impl Receiver {
             let bytes = stream.try_read(&mut into)?;
             if let Some(open) = &mut self.open {
                 open.received += bytes.min(direct);
+                debug_assert!(open.received <= open.length);
             }
             self.unread = 0..bytes.saturating_sub(direct);
             return Ok(bytes);
@@ -293,6 +294,7 @@ impl Receiver {
         };
         let bytes = stream.try_read(&mut [InSlice::Bytes(into)])?;
         self.unread.end += bytes;
+        debug_assert!(self.unread.end <= self.buffer.len());
         Ok(bytes)
     }
 
@@ -333,6 +335,7 @@ impl Receiver {
         inner: &mut SessionInner,
         tape: &mut Tape,
     ) -> Result<Header, Ending> {
+        debug_assert!(self.open.is_none() && self.spill.is_empty(), "no header is within a data segment");
         let unread = &self.buffer[self.unread.clone()];
         let Some(bhs) = unread.first_chunk::<BHS_BYTES>() else { return Ok(Header::Missing) };
         let bhs = Bhs(*bhs);
@@ -378,6 +381,7 @@ impl Receiver {
             Destination::None | Destination::Discard => {}
         }
         open.received += fresh.len();
+        debug_assert!(open.received <= open.length);
         if open.received < open.length || self.unread.len() < open.trailer {
             return Ok(Some(open));
         }
@@ -395,6 +399,7 @@ impl Receiver {
             let check = || self.framing.data_intact(data, trailer);
             inner.meter.digests.around(self.framing.data_digest, data.len(), check)
         });
+        debug_assert!(self.spill.is_empty() || self.spill.len() == open.length);
         inner.machine.handle_segment(inner.now, id, intact, &self.spill)?;
         self.spill.clear();
         Ok(None)
@@ -402,6 +407,7 @@ impl Receiver {
 
     /// The next bytes of the buffer, at most so many.
     fn take(&mut self, most: usize) -> Range<usize> {
+        debug_assert!(self.unread.start <= self.unread.end);
         let start = self.unread.start;
         self.unread.start += most.min(self.unread.len());
         start..self.unread.start
@@ -508,6 +514,7 @@ impl Sender {
             Payload::Task { task, offset, length } => {
                 let (offset, length) = (offset as usize, length as usize);
                 let data = inner.tasks.outgoing(task, offset, length).ok_or(Ending::NoPlace)?;
+                debug_assert_eq!(data.len(), length);
                 if length <= COPIED_BYTES_MAX {
                     self.staged.extend_from_slice(&data);
                 } else {
@@ -530,6 +537,7 @@ impl Sender {
     /// Everything staged from `begin` on is next, in one piece with what was staged just before it.
     fn push_staged(&mut self, begin: usize) {
         let end = self.staged.len();
+        debug_assert!(begin <= end);
         match self.chunks.last_mut() {
             Some(Chunk::Staged(_, last)) if *last == begin => *last = end,
             _ if begin < end => self.chunks.push(Chunk::Staged(begin, end)),
@@ -548,6 +556,7 @@ impl Sender {
             calls.note(&outcome);
             self.advance(outcome?);
         }
+        debug_assert_eq!(self.sent_bytes, 0, "all chunks were sent whole");
         self.staged.clear();
         self.chunks.clear();
         self.summed_bytes = 0;
@@ -566,6 +575,7 @@ impl Sender {
         if let Some(OutSlice::Bytes(first)) = slices.first_mut() {
             *first = &first[self.sent_bytes..];
         }
+        debug_assert!(count > 0, "nothing is written when nothing is left");
         stream.try_write(&slices[..count])
     }
 
@@ -665,6 +675,7 @@ impl Gather {
 
     /// A small difference is not worth a system call.
     fn ask(&mut self, wanted: usize) -> Option<usize> {
+        debug_assert!((1..=BYTES_MAX).contains(&wanted));
         let is_near = wanted > 1 && self.asked.abs_diff(wanted) <= wanted / 4;
         if wanted == self.asked || is_near {
             return None;

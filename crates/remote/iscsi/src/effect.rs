@@ -1,5 +1,5 @@
-//! The effect of a command, by its operation code: whether it may be sent twice, and whether a flush must
-//! follow.
+//! What a command is, by its operation code: its effect, which says whether it may be sent twice and whether a flush must follow, and
+//! its class; what its end means for a block device; and the registrations that commands make.
 
 use block::{DeviceError, Extent, Lba, Lock};
 use iscsi::pdu::Lun;
@@ -222,7 +222,11 @@ pub(crate) fn verdict(status: u8, sense: Option<Sense>, extent: Extent, writing:
     match status {
         status::GOOD | status::CONDITION_MET => Verdict::Done,
         status::CHECK_CONDITION => {
-            sense.map_or(unexplained(extent, writing), |sense| from_sense(sense, extent, writing))
+            // Without sense data, which RFC 7143 section 11.4.7 does not allow and istgt sends, for instance to a write onto a
+            // protected disk, the cause is unknown, and nothing was carried out.
+            sense.map_or(Verdict::Failed(of_the_medium(extent.lba, writing)), |sense| {
+                from_sense(sense, extent, writing)
+            })
         }
         status::BUSY | status::TASK_SET_FULL => Verdict::RetryLater,
         status::TASK_ABORTED => Verdict::Retry,
@@ -231,12 +235,6 @@ pub(crate) fn verdict(status: u8, sense: Option<Sense>, extent: Extent, writing:
         // not ours to use.
         _ => Verdict::Failed(DeviceError::NotReady),
     }
-}
-
-/// CHECK CONDITION without sense data, which RFC 7143 section 11.4.7 does not allow and istgt sends, for
-/// instance to a write onto a protected disk: the cause is unknown, and nothing was carried out.
-fn unexplained(extent: Extent, writing: bool) -> Verdict {
-    Verdict::Failed(of_the_medium(extent.lba, writing))
 }
 
 fn of_the_medium(lba: Lba, writing: bool) -> DeviceError {

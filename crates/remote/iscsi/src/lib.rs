@@ -7,13 +7,12 @@
 //!
 //! A session outlives its connections. When some are lost it continues with the others, and when all are lost
 //! it is reinstated; requests wait meanwhile, up to [`Settings::reconnect_time`], and are sent again when it
-//! is certain that the target has ended them (`session_state`, `recovery`).
+//! is certain that the target has ended them (`session_state`, `open`).
 //!
 //! Reading order: [`Url`] and [`Settings`], [`open`], `login`, [`RemoteLun`], [`RemoteTarget`] (how a LUN
-//! reaches its session), `session` and `inner` (outstanding commands), `connection`, `receive` and `send`
-//! (the wire); [`Statistics`] and [`FlightRecorder`] (observation). [`carrier`] is for sessions by another
-//! protocol. [`Unit`] and [`verbs`] are apart: SCSI
-//! commands by name, for users who need more than a block device.
+//! reaches its session), `session` and `inner` (outstanding commands), `connection` (the wire);
+//! [`Statistics`] and [`FlightRecorder`] (observation). [`carrier`] is for sessions by another protocol.
+//! [`Unit`] and [`verbs`] are apart: SCSI commands by name, for users who need more than a block device.
 
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 
@@ -55,7 +54,7 @@ pub use statistics::{
     Calls, Class, ClassStatistics, ConnectionStatistics, Counters, DigestTime, Incidents, Latency, Phase,
     RoundTrips, Statistics,
 };
-pub use tasks::{CommandSpec, Ended, Status, Transfer};
+pub use tasks::{CommandEnd, CommandSpec, Status, Transfer};
 pub use url::{
     EscalationStep, Multipath, PORT, Portal, SettingError, Settings, Timeouts, Url, UrlError, UrlProblem,
 };

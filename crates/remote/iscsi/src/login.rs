@@ -173,6 +173,7 @@ impl LiveConnection {
         let end = BHS_BYTES + length;
         let whole = end + pad_bytes(length);
         self.fill(whole).await?;
+        debug_assert!(self.received.len() >= whole);
         self.recording.tape().login(reactor::now(), Direction::Received, &self.received[..whole]);
         let data = self.received[BHS_BYTES..end].to_vec();
         self.received.drain(..whole);

@@ -24,7 +24,7 @@ use crate::error::{CommandError, OpenError, refusal};
 use crate::probe::{self, Deallocation, Limits, LunReference};
 use crate::remote_target::{Attempt, RemoteTarget};
 use crate::session_state::{UnsettledExtents, WriteOutcome};
-use crate::tasks::{CommandSpec, Ended, Status, Transfer};
+use crate::tasks::{CommandEnd, CommandSpec, Status, Transfer};
 use crate::url::Timeouts;
 use crate::verbs::{
     CacheGeneration, CommandResult, Identity, LbaRun, LbaStatus, Unit, lba_runs, parameters, unmap_lists,
@@ -82,7 +82,7 @@ impl RemoteLun {
     /// Reads identity, capacity and features of a LUN of `target`.
     pub(crate) async fn attach(target: Arc<RemoteTarget>, number: u16) -> Result<RemoteLun, OpenError> {
         let (unit, epoch) = (target.reported_unit(number).await, target.reinstatements());
-        let cached = target.watch_cache(unit.lun());
+        let cached = target.caches.watch(unit.lun());
         let asked_at = cached.mode_changes();
         let probed = probe::look(&unit, number).await?;
         let probe::Probed { geometry, profile, write_through, cache_generation, limits, identity } = probed;
@@ -179,7 +179,7 @@ impl RemoteLun {
         cdb: Cdb,
         bytes: (usize, usize),
         epoch: u64,
-        ended: Ended,
+        ended: CommandEnd,
     ) -> Result<Completion, DeviceError> {
         self.within_its_time(self.try_again(info, cdb, bytes, epoch, ended)).await
     }
@@ -203,13 +203,13 @@ impl RemoteLun {
         cdb: Cdb,
         bytes: (usize, usize),
         epoch: u64,
-        mut ended: Ended,
+        mut ended: CommandEnd,
     ) -> Result<Completion, DeviceError> {
         let &Timeouts { tries, command: time, .. } = self.target.timeouts();
         let mut retries = Retries::new(tries);
         let mut sent = Sent { lun: self, info, cdb, epoch, may_land: false };
         loop {
-            let Ended { outcome, transfer, was_sent } = ended;
+            let CommandEnd { outcome, transfer, was_sent } = ended;
             match outcome {
                 Ok(status) => {
                     let sense = Sense::parse(&status.sense);
@@ -248,7 +248,8 @@ impl RemoteLun {
                 Err(CommandError::ConnectionLost) => {
                     sent.may_land = was_sent;
                     retries.once_more(time).await?;
-                    self.until_it_may_be_sent_again(&cdb, sent.epoch).await?;
+                    // A command that changes nothing may be executed late; others must have ended before they are sent again.
+                    self.target.usable(changes(&cdb).then_some(sent.epoch)).await?;
                     self.target.replayed();
                 }
                 Err(CommandError::Aborted) => {
@@ -275,12 +276,6 @@ impl RemoteLun {
             ended = self.attempt(sent.epoch, cdb, transfer, retries.in_time).await;
             sent.may_land = false;
         }
-    }
-
-    /// A command was lost in the session `epoch`. A command that changes nothing may be executed late; others
-    /// must have ended before they are sent again.
-    async fn until_it_may_be_sent_again(&self, cdb: &Cdb, epoch: u64) -> Result<(), DeviceError> {
-        Ok(self.target.usable(changes(cdb).then_some(epoch)).await?)
     }
 
     /// A command sent in the session `epoch` fails or is given up, and may not have ended. If it changes anything, its
@@ -330,6 +325,7 @@ impl RemoteLun {
 
     /// The device was seen to be the same in the session `epoch`, unless it has come into doubt again: `doubts` are those from before.
     fn trust(&self, epoch: u64, doubts: u64) {
+        debug_assert_ne!(epoch, IN_DOUBT);
         self.epoch.store(epoch, SeqCst);
         if self.doubts.load(SeqCst) != doubts {
             self.epoch.store(IN_DOUBT, Release);
@@ -390,7 +386,10 @@ impl RemoteLun {
             let (epoch, asked_at) = (self.target.reinstatements(), self.cached.mode_changes());
             let (doubts, asked_after) = (self.doubts.load(Acquire), self.cached.doubts());
             match probe::look(&self.unit(), self.number).await {
-                Ok(probed) if self.is_the_same(&probed) => {
+                Ok(probed)
+                    if probed.identity == self.identity
+                        && probed.geometry.block_size == self.geometry.block_size =>
+                {
                     self.cached.look_again(
                         (asked_at, asked_after),
                         probed.write_through,
@@ -422,10 +421,6 @@ impl RemoteLun {
             }
         }
         Err(DeviceError::NotReady)
-    }
-
-    fn is_the_same(&self, probed: &probe::Probed) -> bool {
-        probed.identity == self.identity && probed.geometry.block_size == self.geometry.block_size
     }
 
     /// After a change of mode parameters the write cache may have been enabled or disabled.
@@ -598,6 +593,7 @@ impl RemoteLun {
 
     /// The range of a chunk's bytes within those of its extent.
     fn bytes_within(&self, extent: Extent, piece: Extent) -> Range<usize> {
+        debug_assert!(extent.lba <= piece.lba && piece.blocks <= extent.blocks);
         let start = (self.geometry.offset(piece) - self.geometry.offset(extent)) as usize;
         start..start + self.geometry.length(piece) as usize
     }
@@ -811,7 +807,7 @@ impl Future for CarryOut<'_> {
             let ended = ready!(Pin::new(&mut this.attempt).poll(cx));
             this.sent.may_land = false;
             match ended {
-                Ended { outcome: Ok(status), transfer, .. } if status.status == GOOD => {
+                CommandEnd { outcome: Ok(status), transfer, .. } if status.status == GOOD => {
                     return Poll::Ready(Ok(Completion { status, transfer }));
                 }
                 ended => {
@@ -883,6 +879,7 @@ impl Retries {
         }
         reactor::sleep(self.pause).await;
         self.pause = (self.pause * 2).min(PAUSE_LONGEST);
+        debug_assert!(self.pause >= PAUSE_FIRST);
         Ok(())
     }
 }

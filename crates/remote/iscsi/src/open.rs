@@ -1,4 +1,4 @@
-//! Opening a LUN by its URL, and listing the targets of a portal.
+//! Opening a LUN by its URL, listing the targets of a portal, and recovering a session that was lost.
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
@@ -146,7 +146,7 @@ impl Connector {
             return Err(error);
         }
         reactor::spawn(keep_time(Rc::downgrade(&session)));
-        reactor::spawn(run(Rc::clone(&session), self, leading.clone()));
+        reactor::spawn(recover(Rc::clone(&session), self, leading.clone()));
         Ok((session, leading))
     }
 
@@ -414,7 +414,7 @@ fn targets(text: &[u8]) -> Option<Vec<Discovered>> {
 // login at the old portal has reinstated that nexus too, or they fail.
 
 /// Recovers a session until it is over.
-pub(crate) async fn run(session: Rc<Session>, connector: Connector, leading: LeadingLogin) {
+pub(crate) async fn recover(session: Rc<Session>, connector: Connector, leading: LeadingLogin) {
     let attempts = Attempts::new(connector.random);
     let further = FurtherLogins { random: connector.random, attempts: BTreeMap::new() };
     let mut recovery = Recovery { session, connector, leading, left: Vec::new(), attempts, further };
@@ -501,6 +501,7 @@ impl Recovery {
         let epoch = session.shared().epoch();
         let outage = session.restart(*machine, connector.nexus(&leading), how);
         attempts.succeeded();
+        debug_assert_eq!(session.shared().epoch(), epoch + 1);
         let (away, commands) = (outage.away.as_secs_f64(), outage.commands);
         let back = format!("the session is back after {away:.1} s; {commands} commands were under way");
         tracing::warn!(target = %connector, "{back}");
@@ -543,6 +544,7 @@ impl Recovery {
         }
         if unsettled > 0 {
             let until = reactor::now() + session.inner().timeouts.reconnect;
+            debug_assert!(left.iter().all(|left| left.epoch < epoch), "nexuses are left one after the other");
             left.push(AbandonedNexus { leading: before, epoch, until: Some(until) });
         }
     }
@@ -700,6 +702,7 @@ impl Attempts {
         (self.random)(&mut dice);
         let more = self.pause.mul_f64(f64::from(dice[0]) / 512.0);
         reactor::sleep(self.pause + more).await;
+        debug_assert!(self.pause >= PAUSE_FIRST);
         self.pause = (self.pause * 2).clamp(PAUSE_FIRST, PAUSE_LONGEST);
     }
 

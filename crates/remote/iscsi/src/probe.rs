@@ -1,4 +1,4 @@
-//! Inquiry of a LUN when it is attached: type, capacity, cache and features.
+//! Inquiry of a LUN when it is attached: type, capacity, cache and features; and by what it is known.
 
 use std::time::Duration;
 

@@ -8,9 +8,8 @@ use std::task::{Context, Poll};
 use iscsi::negotiate::{Parameters, SessionType};
 use iscsi::pdu::{Cid, Lun, TaskManagementResult};
 use reactor::Resident;
-use scsi::cdb::Cdb;
 
-use crate::caches::{CachedWrites, Caches};
+use crate::caches::Caches;
 use crate::carrier::{Carrier, CommandRecord};
 use crate::error::CommandError;
 use crate::inner::{Management, Pong};
@@ -18,14 +17,15 @@ use crate::recorder::FlightRecorder;
 use crate::session::{Request, Session, Shared};
 use crate::session_state::{Nexus, WriteOutcome};
 use crate::statistics::Statistics;
-use crate::tasks::{CommandSpec, Ended, Status, Transfer};
+use crate::tasks::{CommandEnd, CommandSpec};
 use crate::url::Timeouts;
 
 /// A session with a target, usable from any thread. When the last holder drops it, LUNs included, it logs
 /// out.
 pub struct RemoteTarget {
     link: Link,
-    caches: Arc<Caches>,
+    /// Unflushed writes of the devices.
+    pub(crate) caches: Arc<Caches>,
     timeouts: Timeouts,
 }
 
@@ -38,13 +38,13 @@ enum Link {
 /// A command, sent directly, or through the session's thread or another protocol.
 pub(crate) enum Attempt<'a> {
     Local(Request),
-    Remote(Pin<Box<dyn Future<Output = Ended> + 'a>>),
+    Remote(Pin<Box<dyn Future<Output = CommandEnd> + 'a>>),
 }
 
 impl Future for Attempt<'_> {
-    type Output = Ended;
+    type Output = CommandEnd;
 
-    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Ended> {
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<CommandEnd> {
         match self.get_mut() {
             Attempt::Local(request) => Pin::new(request).poll(cx),
             Attempt::Remote(answer) => answer.as_mut().poll(cx),
@@ -61,7 +61,7 @@ impl RemoteTarget {
     ) -> Arc<RemoteTarget> {
         let shared = Arc::clone(session.shared());
         let session = Resident::new(session, async |session: Rc<Session>| session.close().await);
-        let caches = Arc::clone(shared.caches());
+        let caches = Arc::clone(&shared.caches);
         Arc::new(RemoteTarget { link: Link::Iscsi { session, shared, recorder }, caches, timeouts })
     }
 
@@ -78,7 +78,7 @@ impl RemoteTarget {
     /// What the last leading login agreed on; iSCSI's defaults for a session by another protocol.
     pub fn parameters(&self) -> Parameters {
         match &self.link {
-            Link::Iscsi { shared, .. } => shared.parameters().clone(),
+            Link::Iscsi { shared, .. } => shared.parameters.lock().clone(),
             Link::Other(_) => Parameters::defaults(SessionType::Normal),
         }
     }
@@ -86,7 +86,7 @@ impl RemoteTarget {
     /// The I_T nexus of the last leading login.
     pub fn nexus(&self) -> Nexus {
         match &self.link {
-            Link::Iscsi { shared, .. } => shared.nexus().clone(),
+            Link::Iscsi { shared, .. } => shared.nexus.lock().clone(),
             Link::Other(carrier) => carrier.nexus(),
         }
     }
@@ -102,15 +102,7 @@ impl RemoteTarget {
     /// The session's statistics, from any thread; `None` if the session's thread is gone, or the session is not iSCSI's.
     pub async fn statistics(&self) -> Option<Statistics> {
         let Link::Iscsi { session, .. } = &self.link else { return None };
-        match session.here() {
-            Some(session) => Some(session.statistics()),
-            None => session.ask(async |session| session.statistics()).await,
-        }
-    }
-
-    /// Adds a ledger of a device's writes to one of the target's LUNs.
-    pub(crate) fn watch_cache(&self, lun: Lun) -> CachedWrites {
-        self.caches.watch(lun)
+        session.with(async |session| session.statistics()).await
     }
 
     /// Counts a command that is sent again with an unknown outcome.
@@ -141,17 +133,6 @@ impl RemoteTarget {
         &self.timeouts
     }
 
-    /// Sends a command and returns its status and data.
-    pub(crate) async fn execute(
-        &self,
-        lun: Lun,
-        cdb: Cdb,
-        transfer: Transfer,
-    ) -> Result<(Status, Transfer), CommandError> {
-        let ended = self.attempt(CommandSpec { lun, cdb, transfer, epoch: None, waits_for_end: false }).await;
-        Ok((ended.outcome?, ended.transfer))
-    }
-
     /// Sends a task management function. The commands that it ends fail with [`CommandError::Aborted`]; block
     /// devices send theirs again.
     pub async fn manage(&self, management: Management) -> Result<TaskManagementResult, CommandError> {
@@ -159,27 +140,17 @@ impl RemoteTarget {
             Link::Iscsi { session, .. } => session,
             Link::Other(carrier) => return carrier.manage(management).await,
         };
-        match session.here() {
-            Some(session) => session.manage(management).await,
-            None => {
-                let answer = session.ask(async move |session| session.manage(management).await).await;
-                answer.ok_or(CommandError::ConnectionLost)?
-            }
-        }
+        let answer = session.with(async move |session| session.manage(management).await).await;
+        answer.ok_or(CommandError::ConnectionLost)?
     }
 
     /// Sends a NOP-Out with data, as much as the target accepts in one PDU, by the connection with this CID
     /// or by any. It is not repeated if the connection is lost. Only iSCSI has it.
     pub async fn ping(&self, cid: Option<Cid>, data: &[u8]) -> Result<Pong, CommandError> {
         let Link::Iscsi { session, .. } = &self.link else { return Err(CommandError::Rejected) };
-        match session.here() {
-            Some(session) => session.ping(cid, data).await,
-            None => {
-                let data = data.to_vec();
-                let answer = session.ask(async move |session| session.ping(cid, &data).await).await;
-                answer.ok_or(CommandError::ConnectionLost)?
-            }
-        }
+        let data = data.to_vec();
+        let answer = session.with(async move |session| session.ping(cid, &data).await).await;
+        answer.ok_or(CommandError::ConnectionLost)?
     }
 
     /// Sends a command and returns its result, with its data if the command has ended.
@@ -192,7 +163,7 @@ impl RemoteTarget {
             Some(session) => Attempt::Local(session.request(spec)),
             None => Attempt::Remote(Box::pin(async {
                 let ended = session.ask(|session| session.request(spec)).await;
-                ended.unwrap_or(Ended::unfinished(CommandError::ConnectionLost))
+                ended.unwrap_or(CommandEnd::unfinished(CommandError::ConnectionLost))
             })),
         }
     }
@@ -204,19 +175,14 @@ impl RemoteTarget {
             Link::Iscsi { session, .. } => session,
             Link::Other(carrier) => return carrier.usable().await,
         };
-        match session.here() {
-            Some(session) => session.usable(sent_in).await,
-            None => {
-                let answer = session.ask(async move |session| session.usable(sent_in).await).await;
-                answer.ok_or(CommandError::ConnectionLost)?
-            }
-        }
+        let answer = session.with(async move |session| session.usable(sent_in).await).await;
+        answer.ok_or(CommandError::ConnectionLost)?
     }
 
     /// Whether the target may still execute commands lost in a session.
     pub(crate) fn is_unsettled(&self, epoch: u64) -> bool {
         match &self.link {
-            Link::Iscsi { shared, .. } => shared.unsettled().contains(epoch),
+            Link::Iscsi { shared, .. } => shared.unsettled.contains(epoch),
             Link::Other(carrier) => carrier.is_lost() && epoch >= carrier.reinstatements(),
         }
     }
@@ -236,7 +202,7 @@ impl RemoteTarget {
     /// A registration belongs to one I_T nexus, so reservations exclude this session.
     pub fn has_orphaned_registration(&self, lun: Lun) -> bool {
         match &self.link {
-            Link::Iscsi { shared, .. } => shared.registrations().is_orphaned(lun),
+            Link::Iscsi { shared, .. } => shared.registrations.is_orphaned(lun),
             Link::Other(_) => false,
         }
     }
@@ -266,10 +232,7 @@ impl RemoteTarget {
             Link::Iscsi { session, .. } => session,
             Link::Other(carrier) => return carrier.close().await,
         };
-        match session.here() {
-            Some(session) => session.close().await,
-            // A session that does not respond has ended.
-            None => drop(session.ask(async |session| session.close().await).await),
-        }
+        // A session that does not respond has ended.
+        let _ = session.with(async |session| session.close().await).await;
     }
 }

@@ -59,9 +59,6 @@ pub fn without_line_end(mut text: Zeroizing<Vec<u8>>) -> Zeroizing<Vec<u8>> {
 }
 
 /// A private key in PEM, which may stand below pages of text (`certtool` writes them).
-///
-/// # Errors
-/// As [`read`].
 pub fn read_key(path: &Path) -> io::Result<Zeroizing<Vec<u8>>> {
     read_at_most(path, KEY_FILE_BYTES_MAX)
 }

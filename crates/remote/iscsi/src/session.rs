@@ -17,7 +17,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
-use block::{Lock, LockGuard};
+use block::Lock;
 use iscsi::initiator::Session as Machine;
 use iscsi::negotiate::Parameters;
 use iscsi::pdu::{Cid, TaskManagementResult};
@@ -28,7 +28,7 @@ use crate::error::CommandError;
 use crate::inner::{Management, Outage, Pong, Restart, SessionInner, Submitted};
 use crate::session_state::{Fault, Nexus, UnsettledSessions};
 use crate::statistics::Statistics;
-use crate::tasks::{Ended, Ticket};
+use crate::tasks::{CommandEnd, Ticket};
 use crate::url::Timeouts;
 
 /// A session, shared by its connections' tasks and by the requests on its thread. It outlives its
@@ -44,15 +44,15 @@ pub(crate) struct Shared {
     /// Number of reinstatements.
     epoch: AtomicU64,
     /// The parameters of the last leading login.
-    parameters: Lock<Parameters>,
+    pub(crate) parameters: Lock<Parameters>,
     /// The nexus of that login.
-    nexus: Lock<Nexus>,
+    pub(crate) nexus: Lock<Nexus>,
     /// Commands that block devices sent again because their outcome was unknown.
     replays: AtomicU64,
     /// Unflushed writes of devices.
-    caches: Arc<Caches>,
-    unsettled: Arc<UnsettledSessions>,
-    registrations: Arc<Registrations>,
+    pub(crate) caches: Arc<Caches>,
+    pub(crate) unsettled: Arc<UnsettledSessions>,
+    pub(crate) registrations: Arc<Registrations>,
 }
 
 /// Timeout of a logout.
@@ -78,11 +78,12 @@ impl Session {
 
     /// The session was restarted, with this machine.
     pub(crate) fn restart(&self, machine: Machine, nexus: Nexus, how: Restart) -> Outage {
-        *self.shared.parameters() = machine.parameters().clone();
-        *self.shared.nexus() = nexus;
+        *self.shared.parameters.lock() = machine.parameters().clone();
+        *self.shared.nexus.lock() = nexus;
         self.shared.caches.renewed();
         let outage = self.inner().restart(reactor::now(), machine, how);
         self.shared.epoch.fetch_add(1, Relaxed);
+        debug_assert_eq!(self.inner().state().epoch(), self.shared.epoch());
         outage
     }
 
@@ -206,31 +207,6 @@ impl Shared {
     pub(crate) fn replayed(&self) {
         self.replays.fetch_add(1, Relaxed);
     }
-
-    /// Unflushed writes of devices.
-    pub(crate) fn caches(&self) -> &Arc<Caches> {
-        &self.caches
-    }
-
-    /// Sessions whose lost commands the target may still execute.
-    pub(crate) fn unsettled(&self) -> &UnsettledSessions {
-        &self.unsettled
-    }
-
-    /// Units with a registered key.
-    pub(crate) fn registrations(&self) -> &Registrations {
-        &self.registrations
-    }
-
-    /// The parameters of the last leading login.
-    pub(crate) fn parameters(&self) -> LockGuard<'_, Parameters> {
-        self.parameters.lock()
-    }
-
-    /// The nexus of that login.
-    pub(crate) fn nexus(&self) -> LockGuard<'_, Nexus> {
-        self.nexus.lock()
-    }
 }
 
 /// One command, from submission to its end. If dropped early, it is aborted; what the target still executes
@@ -261,9 +237,9 @@ enum RequestStage {
 }
 
 impl Future for Request {
-    type Output = Ended;
+    type Output = CommandEnd;
 
-    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Ended> {
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<CommandEnd> {
         let this = &mut *self;
         let mut inner = this.session.inner.borrow_mut();
         let since = match this.stage {
@@ -297,7 +273,7 @@ impl Future for Request {
             Submitted::NoRoom => this.stage = RequestStage::Waiting(since.unwrap_or(inner.now)),
             Submitted::Failed(error) => {
                 this.stage = RequestStage::Ended;
-                return Poll::Ready(Ended::unsent(mem::take(&mut this.spec.transfer), error));
+                return Poll::Ready(CommandEnd::unsent(mem::take(&mut this.spec.transfer), error));
             }
         }
         Poll::Pending

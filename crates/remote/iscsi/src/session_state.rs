@@ -206,6 +206,7 @@ impl SessionState {
         };
         self.state = Phase::Up { since: now };
         self.epoch += 1;
+        debug_assert!(self.left.iter().all(|left| left.epoch < self.epoch), "nexuses were left before");
         self.lost.clear();
         self.time2wait = Duration::ZERO;
         self.publish();
@@ -441,6 +442,7 @@ impl UnsettledExtents {
             None => extents.present.push(Unsettled { number, epoch, extent }),
         }
         extents.added += 1;
+        debug_assert!(extents.present.iter().all(|unsettled| unsettled.number < extents.added));
         self.is_any.store(true, Relaxed);
         is_news
     }
@@ -453,6 +455,7 @@ impl UnsettledExtents {
     /// Those from before `mark` have ended.
     pub(crate) fn end_before(&self, mark: u64) {
         let mut extents = self.extents.lock();
+        debug_assert!(mark <= extents.added, "marks only grow");
         extents.present.retain(|unsettled| unsettled.number >= mark);
         self.is_any.store(!extents.present.is_empty(), Relaxed);
     }

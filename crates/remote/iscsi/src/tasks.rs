@@ -65,7 +65,7 @@ impl Transfer {
 
 /// The result of a command.
 #[derive(Debug)]
-pub struct Ended {
+pub struct CommandEnd {
     /// Its status, or why it has none.
     pub outcome: Result<Status, CommandError>,
     /// The data, returned.
@@ -74,15 +74,15 @@ pub struct Ended {
     pub was_sent: bool,
 }
 
-impl Ended {
+impl CommandEnd {
     /// A command that was not sent.
-    pub fn unsent(transfer: Transfer, error: CommandError) -> Ended {
-        Ended { outcome: Err(error), transfer, was_sent: false }
+    pub fn unsent(transfer: Transfer, error: CommandError) -> CommandEnd {
+        CommandEnd { outcome: Err(error), transfer, was_sent: false }
     }
 
     /// A command that has not ended, as far as is known; its data stay with it.
-    pub fn unfinished(error: CommandError) -> Ended {
-        Ended { outcome: Err(error), transfer: Transfer::None, was_sent: true }
+    pub fn unfinished(error: CommandError) -> CommandEnd {
+        CommandEnd { outcome: Err(error), transfer: Transfer::None, was_sent: true }
     }
 }
 
@@ -215,6 +215,7 @@ impl Tasks {
         if self.by_index.len() <= id.index() {
             self.by_index.resize(id.index() + 1, usize::MAX);
         }
+        debug_assert!(self.places[place].is_none(), "a free slot has no command");
         self.by_index[id.index()] = place;
         let (state, step) = (TaskState::Awaited(Some(waker)), EscalationStep::Wait);
         let number = self.next;
@@ -289,9 +290,9 @@ impl Tasks {
     }
 
     /// Polls a command for its requester; `waker` is woken by its end.
-    pub(crate) fn poll(&mut self, ticket: Ticket, waker: &Waker) -> Option<Ended> {
+    pub(crate) fn poll(&mut self, ticket: Ticket, waker: &Waker) -> Option<CommandEnd> {
         let Some(task) = self.at(ticket.place, ticket.id) else {
-            return Some(Ended::unfinished(CommandError::ConnectionLost));
+            return Some(CommandEnd::unfinished(CommandError::ConnectionLost));
         };
         match &mut task.state {
             TaskState::Awaited(kept) => {
@@ -302,13 +303,13 @@ impl Tasks {
             }
             TaskState::Expired(orphan) => {
                 task.state = TaskState::Orphaned(*orphan);
-                Some(Ended::unfinished(CommandError::TimedOut))
+                Some(CommandEnd::unfinished(CommandError::TimedOut))
             }
-            TaskState::Orphaned(_) => Some(Ended::unfinished(CommandError::TimedOut)),
+            TaskState::Orphaned(_) => Some(CommandEnd::unfinished(CommandError::TimedOut)),
             TaskState::Ended(outcome) => {
                 let outcome = std::mem::replace(outcome, Err(CommandError::ConnectionLost));
                 let transfer = std::mem::take(&mut task.transfer);
-                let ended = Ended { outcome, transfer, was_sent: true };
+                let ended = CommandEnd { outcome, transfer, was_sent: true };
                 self.forget(ticket.place);
                 Some(ended)
             }
@@ -322,6 +323,7 @@ impl Tasks {
         let task = self.at(ticket.place, ticket.id)?;
         match task.state {
             TaskState::Awaited(_) => {
+                debug_assert!(task.step == EscalationStep::Wait || task.waits_for_end);
                 task.state = TaskState::Orphaned(next);
                 (task.step, task.until) = (EscalationStep::AbortTask, until);
                 self.orphans += 1;
@@ -387,6 +389,7 @@ impl Tasks {
                 }
             }
             task.step = task.step.next();
+            debug_assert_ne!(task.step, EscalationStep::Wait);
             task.until = now + timeouts.time_limit(task.step);
             overdue.push(Overdue { id: task.id, lun: task.lun, step: task.step });
         }
@@ -401,6 +404,7 @@ impl Tasks {
     /// Whether no orphan from before `mark` is outstanding; otherwise `waker` is woken when that may have
     /// changed.
     pub(crate) fn poll_quiet(&mut self, mark: Orphan, waker: &Waker) -> bool {
+        debug_assert!(mark.0 <= self.orphans, "orphans are counted upwards");
         let old = |task: &Task| match task.state {
             TaskState::Orphaned(orphan) | TaskState::Expired(orphan) => orphan < mark,
             TaskState::Awaited(_) | TaskState::Ended(_) => false,
@@ -425,6 +429,7 @@ impl Tasks {
         // It is large, and is dropped in place.
         if let Some(task) = self.places.get_mut(place).filter(|task| task.is_some()) {
             *task = None;
+            debug_assert!(!self.free.contains(&place));
             self.free.push(place);
         }
     }

@@ -1,7 +1,7 @@
 //! The URL of a LUN: `iscsi://[user[%secret]@]host[:port]/target/lun[?key=value&…]`.
 //!
 //! The form is libiscsi's, so that a URL made for QEMU or `iscsi-ls` works here; the keys after the question
-//! mark are in [`settings`](crate::settings). `%` with two hexadecimal digits stands for a byte in the
+//! mark are [`Settings`]. `%` with two hexadecimal digits stands for a byte in the
 //! target's name, in values, and in the secret; the first `%` of `user%secret` is what separates the two.
 //! Discovery asks a portal, which is the same without a target: `iscsi://[user[%secret]@]host[:port][/][?…]`.
 

@@ -10,7 +10,7 @@ use std::time::Duration;
 use block::{BlockDevice, Buffer, DeviceError, Durability, Extent, Pending};
 use iscsi_client::carrier::{Answer, Carrier, CommandRecord};
 use iscsi_client::{
-    CommandError, CommandSpec, Ended, Management, Nexus, RemoteLun, RemoteTarget, Residual, Status,
+    CommandEnd, CommandError, CommandSpec, Management, Nexus, RemoteLun, RemoteTarget, Residual, Status,
     TaskManagementResult, Timeouts, Transfer,
 };
 use reactor::{Alone, block_on};
@@ -46,11 +46,11 @@ impl Scripted {
         self.script.lock().expect("no panic")
     }
 
-    fn answer(&self, CommandSpec { cdb, transfer, epoch, .. }: CommandSpec) -> Option<Ended> {
+    fn answer(&self, CommandSpec { cdb, transfer, epoch, .. }: CommandSpec) -> Option<CommandEnd> {
         let mut script = self.script();
         let bytes = cdb.as_ref();
         if epoch.is_some_and(|epoch| epoch != self.session.load(SeqCst)) {
-            return Some(Ended::unsent(transfer, CommandError::Reinstated));
+            return Some(CommandEnd::unsent(transfer, CommandError::Reinstated));
         }
         let is_write = matches!(bytes[0], 0x2a | 0x8a | 0x93);
         script.writes += u64::from(is_write);
@@ -84,7 +84,7 @@ impl Scripted {
                 Some(given(transfer, &capacity))
             }
             _ if is_write && script.holds => None,
-            _ if is_write && script.times_out => Some(Ended::unfinished(CommandError::TimedOut)),
+            _ if is_write && script.times_out => Some(CommandEnd::unfinished(CommandError::TimedOut)),
             0x1a | 0x5a => Some(refused(transfer, 0x5, (0x20, 0))),
             _ => Some(given(transfer, &[])),
         }
@@ -95,25 +95,25 @@ fn status(status: u8, sense: &[u8], in_bytes: usize) -> Status {
     Status { status, sense: sense.into(), in_bytes, residual: Residual::None }
 }
 
-fn refused(transfer: Transfer, key: u8, (code, qualifier): (u8, u8)) -> Ended {
+fn refused(transfer: Transfer, key: u8, (code, qualifier): (u8, u8)) -> CommandEnd {
     let sense = [0x72, key, code, qualifier, 0, 0, 0, 0];
-    Ended { outcome: Ok(status(2, &sense, 0)), transfer, was_sent: true }
+    CommandEnd { outcome: Ok(status(2, &sense, 0)), transfer, was_sent: true }
 }
 
-fn given(mut transfer: Transfer, data: &[u8]) -> Ended {
+fn given(mut transfer: Transfer, data: &[u8]) -> CommandEnd {
     let mut in_bytes = 0;
     if let Transfer::In { buffer, range } = &mut transfer {
         in_bytes = data.len().min(range.len());
         buffer[range.start..][..in_bytes].copy_from_slice(&data[..in_bytes]);
     }
-    Ended { outcome: Ok(status(0, &[], in_bytes)), transfer, was_sent: true }
+    CommandEnd { outcome: Ok(status(0, &[], in_bytes)), transfer, was_sent: true }
 }
 
 /// The target's end of a session.
 struct Session(Arc<Scripted>);
 
 impl Carrier for Session {
-    fn carry(&self, command: CommandSpec) -> Answer<'_, Ended> {
+    fn carry(&self, command: CommandSpec) -> Answer<'_, CommandEnd> {
         match self.0.answer(command) {
             Some(ended) => Box::pin(ready(ended)),
             None => Box::pin(std::future::pending()),

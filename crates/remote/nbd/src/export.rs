@@ -1,4 +1,4 @@
-//! An export as a block device.
+//! An export as a block device, and its connections: the transport of the channels.
 
 use std::cell::RefCell;
 use std::net::SocketAddr;
@@ -203,6 +203,7 @@ impl RemoteExport {
         let fua = if is_stable && self.has(transmission::SEND_FUA) { command::FUA } else { 0 };
         for piece in extent.chunks(self.payload_blocks) {
             let (offset, length) = self.place(piece);
+            debug_assert!(start <= offset && length <= self.geometry.length(piece));
             let from = (offset - start) as usize;
             let data = data.part(from..from + length as usize);
             let asked = Asked { data, ..Asked::order(Command::Write, fua, (offset, length)) };
@@ -307,6 +308,7 @@ impl BlockDevice for RemoteExport {
                 let read = self.ask(asked).await.map_err(|failed| self.error(failed, Access::Read(piece)))?;
                 let read = read.buffer.ok_or(DeviceError::Unreadable(piece.lba))?;
                 let whole = self.geometry.length(piece) as usize;
+                debug_assert!(read.len() as u64 == length && read.len() <= whole);
                 if is_one && read.len() == whole {
                     return Ok(read);
                 }
@@ -579,9 +581,6 @@ pub async fn open(
 }
 
 /// The exports that the server of a URL tells of, names and descriptions.
-///
-/// # Errors
-/// As [`open`].
 pub async fn list(url: &Url, credentials: Option<&tls::Client>) -> Result<Vec<(String, String)>, OpenError> {
     match first_of(&paths(url, credentials).await?, url, ClientHandshake::lister).await? {
         (.., Reached::List(list)) => Ok(list),

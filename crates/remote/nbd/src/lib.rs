@@ -9,7 +9,7 @@
 //!
 //! - [`Url`] is `nbd://HOST[:PORT]/EXPORT`, with options; `nbds` for TLS, `nbd+unix` for a Unix socket. Its files are read by the
 //!   caller, who makes a [`tls::Client`] of them.
-//! - `open` connects: the transport of the channels.
+//! - `export` connects: the transport of the channels.
 //! - `link` is one connection: requests that wait for their answers, and the task that moves bytes.
 //! - [`RemoteExport`] makes block requests of them. Extended headers and structured replies are used where the
 //!   server offers them.

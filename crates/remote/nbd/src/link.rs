@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use std::{fmt, io};
 
 use block::{Buffer, PAGE_BYTES, Slice};
-use failover::{Ahead, Claim, Content, Failed, Kind, Late, Loss, Patience};
+use failover::{Ahead, Claim, Content, Failed, Late, Loss, Patience, RequestKind};
 use nbd::flags::command;
 use nbd::{BadReply, BlockStatus, Chunk, Command, Errno, Reply, ReplyForm, Request, Session};
 use reactor::{PathInfo, Payload, Received, SendQueue, Sleep, Stream};
@@ -320,6 +320,7 @@ impl Tasks {
         });
         self.next = self.next.wrapping_add(1);
         request.cookie = u64::from(self.next) << 32 | index as u64;
+        debug_assert!(self.all[index].is_none(), "a free place has no request");
         self.all[index] = Some(Task {
             request,
             deadline,
@@ -336,6 +337,7 @@ impl Tasks {
             state: State::Awaited(None),
         });
         self.count += 1;
+        debug_assert_eq!(self.count + self.free.len(), self.all.len());
         request
     }
 
@@ -349,6 +351,7 @@ impl Tasks {
         self.get(cookie)?;
         self.count -= 1;
         self.free.push(cookie as u32 as usize);
+        debug_assert_eq!(self.count + self.free.len(), self.all.len());
         self.all[cookie as u32 as usize].take()
     }
 
@@ -625,6 +628,7 @@ impl Receiver {
         }
         let end = kept + received.rest;
         let taken = self.take(&scratch[..end], session, inner)?;
+        debug_assert!(taken <= end && end <= scratch.len());
         scratch.copy_within(taken..end, 0);
         self.kept = end - taken;
         Ok(received.is_full)
@@ -656,6 +660,7 @@ impl Receiver {
     }
 
     fn begin(&mut self, reply: Reply, inner: &mut Inner) -> Result<(), Ending> {
+        debug_assert!(self.payload.is_none(), "no reply is within the payload of another one");
         let Reply { cookie, is_last, chunk } = reply;
         let task = inner.tasks.get(cookie).ok_or(Ending::Unfit)?;
         let is_read = task.request.command() == Some(Command::Read);
@@ -711,7 +716,8 @@ fn place(task: &mut Task, offset: u64, bytes: u64) -> Option<usize> {
     if !is_new(&mut task.received, at..end) {
         return None;
     }
-    task.buffer.get_or_insert_with(|| Buffer::recycled(task.request.length as usize));
+    let buffer = task.buffer.get_or_insert_with(|| Buffer::recycled(task.request.length as usize));
+    debug_assert!(end as usize <= buffer.len());
     Some(at as usize)
 }
 
@@ -728,6 +734,7 @@ fn is_new(received: &mut Vec<Range<u64>>, part: Range<u64>) -> bool {
         None if parts == PARTS_MAX => return false,
         None => received.insert(before, part),
     }
+    debug_assert!(received.windows(2).all(|parts| parts[0].end <= parts[1].start));
     true
 }
 
@@ -757,6 +764,7 @@ impl ReplyPayload {
     }
 
     fn advance(&mut self, bytes: usize) {
+        debug_assert!(bytes <= self.left);
         self.left -= bytes;
         if let PayloadKind::Data { at } = &mut self.kind {
             *at += bytes;
@@ -815,14 +823,14 @@ impl Clone for Asked {
 }
 
 impl failover::Request for Asked {
-    fn kind(&self) -> Kind {
+    fn kind(&self) -> RequestKind {
         match self.kind {
-            Command::Write | Command::WriteZeroes | Command::Trim => Kind::Change {
+            Command::Write | Command::WriteZeroes | Command::Trim => RequestKind::Change {
                 range: self.offset..self.offset.saturating_add(self.length),
                 is_durable: self.flags & command::FUA != 0,
             },
-            Command::Flush => Kind::Flush,
-            Command::Read | Command::Disconnect | Command::Cache | Command::BlockStatus => Kind::Read,
+            Command::Flush => RequestKind::Flush,
+            Command::Read | Command::Disconnect | Command::Cache | Command::BlockStatus => RequestKind::Read,
         }
     }
 

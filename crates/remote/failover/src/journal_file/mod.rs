@@ -289,6 +289,7 @@ impl JournalFile {
         }
         let bytes = (RECORD_BYTES + data.len()) as u64;
         let position = self.header.place(self.head, bytes);
+        debug_assert!(position >= self.head, "positions only grow");
         if position + bytes - self.header.tail > self.header.capacity {
             return Ok(false);
         }
@@ -306,6 +307,10 @@ impl JournalFile {
         }
         self.done(written)?;
         self.head = position + bytes;
+        debug_assert!(
+            self.head - self.header.tail <= self.header.capacity,
+            "no record overwrites another one"
+        );
         Ok(true)
     }
 
@@ -315,6 +320,7 @@ impl JournalFile {
             return Ok(());
         }
         self.working()?;
+        debug_assert!(mark <= self.head, "a flush covers what was appended");
         self.header.tail = mark;
         let (covered, rest): (Vec<_>, Vec<_>) =
             std::mem::take(&mut self.candidates).into_iter().partition(|(end, _)| *end <= mark);
@@ -511,11 +517,13 @@ impl Header {
             self.anchors.push(anchor);
             return turn;
         }
+        debug_assert_eq!(self.anchors.len(), ANCHORS_MAX);
         self.anchors[turn % ANCHORS_MAX] = anchor;
         (turn + 1) % ANCHORS_MAX
     }
 
     pub(crate) fn page(&self) -> [u8; HEADER_BYTES] {
+        debug_assert!(self.anchors.len() <= ANCHORS_MAX);
         let mut out = Vec::with_capacity(HEADER_BYTES);
         out.extend(MAGIC);
         for number in [self.capacity, self.tail, self.salt, self.bytes] {

@@ -61,8 +61,8 @@ pub(crate) struct SessionInner {
     /// Why its last connection ended.
     pub(crate) last_ending: Option<String>,
     text: TextExchange,
-    functions: Functions,
-    pings: Pings,
+    functions: Callers<TmfId, TaskManagementResult>,
+    pings: Callers<PingId, Vec<u8>>,
     pub(crate) meter: Meter,
     /// Unflushed writes, shared with the devices that sent them.
     caches: Arc<Caches>,
@@ -95,8 +95,8 @@ impl SessionInner {
             resets_lost: false,
             last_ending: None,
             text: TextExchange::Idle,
-            functions: Functions::default(),
-            pings: Pings::default(),
+            functions: Callers::default(),
+            pings: Callers::default(),
             meter: Meter::new(now),
             caches,
             registrations,
@@ -181,28 +181,6 @@ impl Management {
     }
 }
 
-/// Outstanding functions with a waiting caller.
-#[derive(Default)]
-pub(crate) struct Functions(Vec<(TmfId, Sender<TaskManagementResult>)>);
-
-impl Functions {
-    pub(crate) fn asked(&mut self, tmf: TmfId) -> Receiver<TaskManagementResult> {
-        let (sender, receiver) = mailbox();
-        self.0.push((tmf, sender));
-        receiver
-    }
-
-    /// Completes a function; without a result the receiver is closed.
-    pub(crate) fn answered(&mut self, tmf: TmfId, result: Option<TaskManagementResult>) {
-        let Some(place) = self.0.iter().position(|(asked, _)| *asked == tmf) else { return };
-        let (_, sender) = self.0.swap_remove(place);
-        if let Some(result) = result {
-            // The caller was dropped.
-            let _ = sender.send(result);
-        }
-    }
-}
-
 // NOP-Outs of a caller, to measure round-trip times and check data.
 //
 // The keepalive pings of the session are the machine's, without a waiting caller.
@@ -216,24 +194,29 @@ pub struct Pong {
     pub data: Vec<u8>,
 }
 
-/// Outstanding pings with a waiting caller.
-#[derive(Default)]
-pub(crate) struct Pings(Vec<(PingId, Sender<Vec<u8>>)>);
+/// Outstanding functions or pings, each with the caller that waits for its answer.
+struct Callers<Id, T>(Vec<(Id, Sender<T>)>);
 
-impl Pings {
-    pub(crate) fn asked(&mut self, ping: PingId) -> Receiver<Vec<u8>> {
+impl<Id, T> Default for Callers<Id, T> {
+    fn default() -> Callers<Id, T> {
+        Callers(Vec::new())
+    }
+}
+
+impl<Id: PartialEq, T: Send> Callers<Id, T> {
+    fn add(&mut self, id: Id) -> Receiver<T> {
+        debug_assert!(self.0.iter().all(|(asked, _)| *asked != id), "each is answered once");
         let (sender, receiver) = mailbox();
-        self.0.push((ping, sender));
+        self.0.push((id, sender));
         receiver
     }
 
-    /// Completes a ping; without data the receiver is closed.
-    pub(crate) fn answered(&mut self, ping: PingId, data: Option<Vec<u8>>) {
-        let Some(place) = self.0.iter().position(|(asked, _)| *asked == ping) else { return };
+    /// Hands the answer over; without one the receiver is closed.
+    fn answer(&mut self, id: &Id, answer: Option<T>) {
+        let Some(place) = self.0.iter().position(|(asked, _)| asked == id) else { return };
         let (_, sender) = self.0.swap_remove(place);
-        if let Some(data) = data {
-            // The caller was dropped.
-            let _ = sender.send(data);
+        if let Some(answer) = answer {
+            let _ = sender.send(answer); // the caller may be gone
         }
     }
 }
@@ -256,7 +239,7 @@ impl SessionInner {
         let first =
             self.connections.first().map(|connection| connection.id).ok_or(CommandError::ConnectionLost)?;
         let asked = self.machine.manage(self.now, first, what.function(), what.lun());
-        let answer = self.functions.asked(asked.ok_or(CommandError::ConnectionLost)?);
+        let answer = self.functions.add(asked.ok_or(CommandError::ConnectionLost)?);
         self.wake_connections();
         Ok(answer)
     }
@@ -265,7 +248,7 @@ impl SessionInner {
     pub(crate) fn ping(&mut self, cid: Option<Cid>, data: &[u8]) -> Result<Receiver<Vec<u8>>, CommandError> {
         let by = self.connections.iter().find(|connection| cid.is_none_or(|cid| connection.cid == cid));
         let by = by.ok_or(CommandError::ConnectionLost)?.id;
-        let answer = self.pings.asked(self.machine.ping(by, data).ok_or(CommandError::ConnectionLost)?);
+        let answer = self.pings.add(self.machine.ping(by, data).ok_or(CommandError::ConnectionLost)?);
         self.wake_connections();
         Ok(answer)
     }
@@ -345,6 +328,7 @@ impl SessionInner {
     /// Adds a connection.
     pub(crate) fn add_connection(&mut self, now: Instant, cid: Cid, start: ConnectionStart) -> ConnectionId {
         let id = self.machine.add_connection(now, cid, start);
+        debug_assert!(self.connection(id).is_none(), "a connection is added once");
         self.connections.push(LiveConnection {
             id,
             cid,
@@ -450,6 +434,7 @@ impl SessionInner {
 
     /// The session was restarted, with this machine.
     pub(crate) fn restart(&mut self, now: Instant, machine: Machine, how: Restart) -> Outage {
+        debug_assert!(self.connections.is_empty(), "a session restarts when all connections are lost");
         self.now = now;
         let before = std::mem::replace(&mut self.machine, machine);
         // A target that confirmed a logout has ended all commands.
@@ -732,8 +717,8 @@ impl SessionInner {
             Event::Message { connection, message, sense } => {
                 self.handle_message(connection, &message, &sense)
             }
-            Event::Managed { tmf, result } => self.functions.answered(tmf, result),
-            Event::Pong { ping, data } => self.pings.answered(ping, data),
+            Event::Managed { tmf, result } => self.functions.answer(&tmf, result),
+            Event::Pong { ping, data } => self.pings.answer(&ping, data),
         }
     }
 
@@ -778,6 +763,7 @@ impl SessionInner {
         if is_lost {
             self.lost_commands += 1;
             self.unsettled += usize::from(left.account.effect.changes_something());
+            debug_assert!(self.unsettled <= self.lost_commands);
         }
         self.caches.note(left.lun, left.account.effect, trace);
         if trace == CacheEffect::Done {
@@ -785,6 +771,7 @@ impl SessionInner {
         }
         self.meter.ended(&left, how, times);
         if let Some(connection) = self.connection(left.connection) {
+            debug_assert!(connection.under_way > 0, "a command ends once");
             connection.under_way = connection.under_way.saturating_sub(1);
         }
     }

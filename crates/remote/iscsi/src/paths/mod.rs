@@ -7,10 +7,9 @@
 //!                         Path ──► RemoteLun ──► a session of its own
 //! ```
 //!
-//! - [`Portals`](portals) logs in, ends sessions that were lost, and sees to it that every path leads to the LUN that was opened.
+//! - `Portals` logs in, ends sessions that were lost, and sees to it that every path leads to the LUN that was opened.
 //! - `path` is one session with the LUN, and what its access state says (ALUA).
-//! - `reference` is the LUN that was opened, and how another differs from it.
-//! - `asked` is a request that can be sent more than once.
+//! - `path::Asked` is a request that can be sent more than once.
 //!
 //! The keys of [`Multipath`] select it; a URL without them opens a single session, by [`crate::open`].
 

@@ -13,7 +13,7 @@ use std::task::{Poll, Waker};
 use std::time::{Duration, Instant};
 
 use block::{BlockDevice, Buffer, DeviceError, Durability, Extent, PAGE_BYTES, Run, Slice};
-use failover::{Claim, Content, Failed, Kind, LIMITS_MAX, Late, Link, Loss};
+use failover::{Claim, Content, Failed, LIMITS_MAX, Late, Link, Loss, RequestKind};
 use scsi::{AccessState, PortGroup};
 
 use crate::lun::RemoteLun;
@@ -117,6 +117,7 @@ impl Path {
         self.look_for_news();
         let mut inner = self.inner.borrow_mut();
         let settled = claim.filter(|_| has_ended).and_then(|claim| inner.claims.remove(&claim));
+        debug_assert!(inner.outstanding > 0);
         inner.outstanding -= 1;
         if inner.outstanding == 0 || inner.claims.is_empty() {
             inner.wake();
@@ -204,6 +205,7 @@ async fn in_time<R>(
     let (sent, before) = (reactor::now(), late_commands());
     let latest = sent + deadline.saturating_duration_since(sent).saturating_mul(LIMITS_MAX);
     let mut until = deadline;
+    debug_assert!(until <= latest);
     loop {
         if let Ok(answer) = reactor::timeout_at(until, answer.as_mut()).await {
             return Some(answer);
@@ -260,7 +262,8 @@ impl Link for Path {
         let claim = claim.map(|claim| {
             inner.next_claim += 1;
             let number = inner.next_claim;
-            inner.claims.insert(number, claim);
+            let earlier = inner.claims.insert(number, claim);
+            debug_assert!(earlier.is_none(), "claims are numbered");
             number
         });
         inner.outstanding += 1;
@@ -389,13 +392,13 @@ impl Clone for Asked {
 }
 
 impl failover::Request for Asked {
-    fn kind(&self) -> Kind {
-        let change = |extent, is_durable| Kind::Change { range: self.bytes_of(extent), is_durable };
+    fn kind(&self) -> RequestKind {
+        let change = |extent, is_durable| RequestKind::Change { range: self.bytes_of(extent), is_durable };
         match self.what {
-            What::Probe | What::Read(_) | What::Allocation(..) => Kind::Read,
+            What::Probe | What::Read(_) | What::Allocation(..) => RequestKind::Read,
             What::Write(extent, _, durability) => change(extent, durability == Durability::Stable),
             What::WriteZeroes(extent, _) | What::Unmap(extent) => change(extent, false),
-            What::Flush => Kind::Flush,
+            What::Flush => RequestKind::Flush,
         }
     }
 

@@ -4,8 +4,8 @@
 //! connection fails, the tapes are written as a pcapng file that Wireshark and tshark decode as iSCSI. The
 //! tapes of the last ended connections are kept, since failures are on those.
 //!
-//! Reading order: [`FlightRecorder`], `tape` (what is recorded, and `whole` and `byte_ring` under it),
-//! `conversation` (PDUs become packets), `pcapng`.
+//! Reading order: [`FlightRecorder`], `tape` (what is recorded); below, PDUs become packets of a pcapng
+//! file.
 //!
 //! Nothing secret is recorded: CHAP's answers are hashes of secrets. The first 64 bytes of the blocks that
 //! were read and written are.
@@ -101,6 +101,7 @@ impl FlightRecorder {
         self.0.clock.get_or_init(|| Clock { instant: now, wall });
         let tape = Arc::new(Lock::new(Tape::new(ends, self.0.pdus)));
         if self.0.pdus > 0 {
+            debug_assert!(self.0.pdus <= FlightRecorder::PDUS_MAX);
             self.lock_tapes().running.push(Arc::clone(&tape));
         }
         Recording { recorder: self.clone(), tape }
@@ -220,6 +221,7 @@ impl Drop for Recording {
             let least = least_telling(&tapes.ended);
             tapes.ended.remove(least);
         }
+        debug_assert!(tapes.ended.len() <= ENDED_MAX);
     }
 }
 
@@ -354,6 +356,7 @@ impl Conversation {
             Direction::Sent => (0, 1),
             Direction::Received => (1, 0),
         };
+        debug_assert!(segment.kept.len() <= segment.bytes && segment.bytes <= SEGMENT_BYTES_MAX);
         let tcp = self.tcp(from, to, &segment);
         let mut captured = ip(self.addresses[from], self.addresses[to], tcp.len() + segment.bytes);
         captured.extend_from_slice(&tcp);
@@ -375,6 +378,7 @@ impl Conversation {
     /// RFC 9293 section 3.1.
     fn tcp(&self, from: usize, to: usize, segment: &Segment<'_>) -> Vec<u8> {
         let acknowledged = if segment.flags & ACK != 0 { self.sequence[to] } else { 0 };
+        debug_assert!(segment.options.len().is_multiple_of(4), "a TCP header is whole words");
         let words = (TCP_BYTES + segment.options.len()) / 4;
         let mut header = self.addresses[from].port().to_be_bytes().to_vec();
         header.extend_from_slice(&self.addresses[to].port().to_be_bytes());
@@ -424,6 +428,7 @@ fn ipv4(from: Ipv4Addr, to: Ipv4Addr, bytes: usize) -> [u8; IPV4_BYTES] {
 
 /// RFC 1071, over an even number of bytes.
 fn internet_checksum(bytes: &[u8]) -> u16 {
+    debug_assert!(bytes.len().is_multiple_of(2));
     let words = bytes.chunks_exact(2).map(|word| u32::from(u16::from_be_bytes([word[0], word[1]])));
     let sum: u32 = words.sum();
     let sum = (sum & 0xffff) + (sum >> 16);

@@ -143,6 +143,7 @@ impl Tape {
     pub(crate) fn login(&mut self, at: Instant, direction: Direction, bytes: &[u8]) {
         if self.capacity > 0 && self.login_bytes + bytes.len() <= LOGIN_BYTES_MAX {
             self.login_bytes += bytes.len();
+            debug_assert!(self.login_bytes <= LOGIN_BYTES_MAX);
             self.login.push(LoginPdu { at, direction, bytes: bytes.to_vec() });
         }
     }
@@ -209,6 +210,7 @@ impl Tape {
         }
         self.next = if slot.index + 1 == self.capacity { 0 } else { slot.index + 1 };
         self.count += 1;
+        debug_assert!(self.pdus.len() <= self.capacity && self.next <= self.pdus.len());
         slot
     }
 
@@ -217,6 +219,7 @@ impl Tape {
         if data.is_empty() || self.count - slot.number > self.capacity as u64 {
             return;
         }
+        debug_assert!(slot.number < self.count, "a header was recorded before its data");
         let pdu = &mut self.pdus[slot.index];
         pdu.data.keep(data, trailer);
         if data.len() > HEAD_BYTES && self.whole.is_wanted(&pdu.bhs) {
@@ -333,6 +336,7 @@ impl Data {
 /// Copies as much as there is room for, and says how much that is; no place here has room for more than 64
 /// bytes.
 fn copied(from: &[u8], to: &mut [u8]) -> u8 {
+    debug_assert!(to.len() <= HEAD_BYTES);
     let bytes = from.len().min(to.len());
     to[..bytes].copy_from_slice(&from[..bytes]);
     bytes as u8
@@ -375,11 +379,13 @@ impl ByteRing {
         self.bytes.resize(self.bytes.len().max(end), 0);
         self.bytes[at..end].copy_from_slice(piece);
         self.written += piece.len() as u64;
+        debug_assert!(self.bytes.len() <= RING_BYTES);
         RingRange { start, length: piece.len() }
     }
 
     /// A string, unless it was overwritten.
     pub(crate) fn get(&self, place: RingRange) -> Option<&[u8]> {
+        debug_assert!(place.start <= self.written, "the string is of this ring");
         if self.written - place.start > RING_BYTES as u64 {
             return None;
         }

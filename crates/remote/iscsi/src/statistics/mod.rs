@@ -127,6 +127,14 @@ pub struct ConnectionStatistics {
     pub path: Option<PathInfo>,
 }
 
+/// What was counted since `earlier`; other fields are those of the whole time.
+macro_rules! since {
+    ($type:ident, $now:expr, $earlier:expr, $($field:ident),*) => {{
+        #[allow(clippy::needless_update)] // some have no other fields
+        $type { $($field: $now.$field.saturating_sub($earlier.$field),)* ..$now }
+    }};
+}
+
 impl Statistics {
     /// What happened since `earlier`, which is to be of the same session. Extremes are those of the whole
     /// time, for those of a part are not known.
@@ -190,6 +198,7 @@ impl Calls {
             Ok(bytes) => self.bytes += *bytes as u64,
             Err(_) => self.idle += 1,
         }
+        debug_assert!(self.idle <= self.calls);
     }
 
     fn share(self, pdus: u64) -> Option<f64> {
@@ -198,29 +207,27 @@ impl Calls {
     }
 
     fn since(self, earlier: Calls) -> Calls {
-        Calls {
-            calls: self.calls.saturating_sub(earlier.calls),
-            idle: self.idle.saturating_sub(earlier.idle),
-            bytes: self.bytes.saturating_sub(earlier.bytes),
-        }
+        since!(Calls, self, earlier, calls, idle, bytes)
     }
 }
 
 impl Incidents {
     fn since(&self, earlier: &Incidents) -> Incidents {
-        Incidents {
-            busy: self.busy.saturating_sub(earlier.busy),
-            task_set_full: self.task_set_full.saturating_sub(earlier.task_set_full),
-            unit_attentions: self.unit_attentions.saturating_sub(earlier.unit_attentions),
-            replays: self.replays.saturating_sub(earlier.replays),
-            timeouts: self.timeouts.saturating_sub(earlier.timeouts),
-            aborts: self.aborts.saturating_sub(earlier.aborts),
-            resets: self.resets.saturating_sub(earlier.resets),
-            connections_lost: self.connections_lost.saturating_sub(earlier.connections_lost),
-            reconnects: self.reconnects.saturating_sub(earlier.reconnects),
-            away: self.away.saturating_sub(earlier.away),
-            away_longest: self.away_longest,
-        }
+        since!(
+            Incidents,
+            *self,
+            earlier,
+            busy,
+            task_set_full,
+            unit_attentions,
+            replays,
+            timeouts,
+            aborts,
+            resets,
+            connections_lost,
+            reconnects,
+            away
+        )
     }
 }
 
@@ -268,16 +275,12 @@ impl DigestTime {
         let done = work();
         self.sampled += reactor::now().saturating_duration_since(begun);
         self.sampled_bytes += bytes as u64;
+        debug_assert!(self.sampled_bytes <= self.bytes);
         done
     }
 
     pub(crate) fn since(&self, earlier: &DigestTime) -> DigestTime {
-        DigestTime {
-            segments: self.segments.saturating_sub(earlier.segments),
-            bytes: self.bytes.saturating_sub(earlier.bytes),
-            sampled_bytes: self.sampled_bytes.saturating_sub(earlier.sampled_bytes),
-            sampled: self.sampled.saturating_sub(earlier.sampled),
-        }
+        since!(DigestTime, *self, earlier, segments, bytes, sampled_bytes, sampled)
     }
 }
 

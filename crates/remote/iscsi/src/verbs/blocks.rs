@@ -1,4 +1,5 @@
-//! Commands on blocks other than READ and WRITE: capacity, LBA status, UNMAP, WRITE SAME, COMPARE AND WRITE.
+//! Commands on blocks other than READ and WRITE: capacity, LBA status, UNMAP, WRITE SAME, COMPARE AND WRITE,
+//! EXTENDED COPY; and reservations.
 
 use std::sync::atomic::AtomicU8;
 use std::sync::atomic::Ordering::Relaxed;
@@ -167,6 +168,7 @@ pub(crate) fn lba_runs(answer: &[u8], mut next: u64, end: u64) -> Vec<LbaRun> {
         if lba > next || stop <= next {
             break;
         }
+        debug_assert!(next < stop && stop <= end);
         runs.push(LbaRun { extent: Extent::new(next, stop - next), status });
         next = stop;
     }
@@ -197,6 +199,7 @@ pub(crate) fn unmap_lists(extents: &[Extent], limits: &BlockLimits) -> Vec<Vec<u
         }
         blocks += piece.blocks.0;
         list.push(piece);
+        debug_assert!(list.len() <= descriptors_most.max(1) && blocks <= u64::from(blocks_most));
     }
     if !list.is_empty() {
         lists.push(unmap_list(&list));

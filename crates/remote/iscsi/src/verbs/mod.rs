@@ -1,6 +1,6 @@
 //! SCSI commands by name, as methods of a [`Unit`], and their answers as values and in words.
 //!
-//! One file per family of commands. Responses are decoded by `scsi` from untrusted bytes: missing bytes read
+//! Responses are decoded by `scsi` from untrusted bytes: missing bytes read
 //! as zero where the standard allows a target to return fewer, and are refused as [`VerbError::Nonsense`]
 //! where they are required. Other commands can be sent by [`Unit::command`].
 //!
@@ -24,7 +24,7 @@ use scsi::{LunList, ModeForm, PS, Sense, mode_field, status};
 
 use crate::error::{CommandError, refusal};
 use crate::remote_target::RemoteTarget;
-use crate::tasks::{CommandSpec, Status, Transfer};
+use crate::tasks::{CommandEnd, CommandSpec, Status, Transfer};
 
 pub use blocks::{
     Compared, ExtendedCopy, ExtendedCopyError, LbaRun, PersistentReserve, WriteSame, extended_copy,
@@ -274,7 +274,9 @@ impl Unit {
 
     /// Sends a command unchanged and returns the target's response, with any status. Nothing is retried.
     pub async fn command(&self, cdb: Cdb, transfer: Transfer) -> Result<CommandResult, CommandError> {
-        let (status, transfer) = self.target.execute(self.lun, cdb, transfer).await?;
+        let spec = CommandSpec { lun: self.lun, cdb, transfer, epoch: None, waits_for_end: false };
+        let CommandEnd { outcome, transfer, .. } = self.target.attempt(spec).await;
+        let status = outcome?;
         let data = match transfer {
             Transfer::In { mut buffer, range } => {
                 buffer.copy_within(range.start..range.start + status.in_bytes.min(range.len()), 0);
