@@ -433,12 +433,18 @@ impl Server {
 }
 
 impl Watcher for Server {
-    fn volume_grew(&self, volume: &Arc<Volume>) {
-        Server::volume_grew(self, volume);
+    fn volume_failed(&self, name: &str, cause: &str) {
+        self.tell(|observer| observer.volume_failed(name, cause));
     }
 
-    fn observe(&self, what: &dyn Fn(&dyn Observer)) {
-        self.tell(what);
+    fn volume_recovered(&self, name: &str, failed: u64, time: Duration) {
+        self.tell(|observer| observer.volume_recovered(name, failed, time));
+    }
+
+    fn volume_grew(&self, volume: &Arc<Volume>, name: &str) {
+        Server::volume_grew(self, volume);
+        let bytes = volume.device().geometry().bytes();
+        self.tell(|observer| observer.volume_grew(name, bytes));
     }
 }
 

@@ -24,15 +24,16 @@ use std::time::{Duration, Instant};
 use block::DeviceError;
 use volume::{RequestKind, Snapshot, StorageCondition, StorageError, Volume};
 
-use crate::front_end::Observer;
-
 /// Who has the volumes looked after, and hears of them.
 pub(crate) trait Watcher: 'static {
-    /// A volume has become larger: front ends tell their hosts.
-    fn volume_grew(&self, volume: &Arc<Volume>);
+    /// Requests of a volume have begun to fail, or its device does not answer.
+    fn volume_failed(&self, name: &str, cause: &str);
 
-    /// Tells the observer, if there is one.
-    fn observe(&self, what: &dyn Fn(&dyn Observer));
+    /// They succeed again: so many failed, in so much time.
+    fn volume_recovered(&self, name: &str, failed: u64, time: Duration);
+
+    /// A volume has become larger.
+    fn volume_grew(&self, volume: &Arc<Volume>, name: &str);
 }
 
 /// How often volumes are looked at: `volume` records the results of requests of all front ends, and a look at the size costs a
@@ -52,7 +53,7 @@ pub(crate) async fn watch_failures(server: Arc<impl Watcher>, name: Rc<Name>, vo
         match line {
             LogLine::Failing { cause } => {
                 tracing::error!(volume = name, cause, "storage fails");
-                server.observe(&|observer| observer.volume_failed(&name, &cause));
+                server.volume_failed(&name, &cause);
             }
             LogLine::Recovered { cause, failed, time } => {
                 let seconds = time.as_secs_f64().round() as u64;
@@ -63,7 +64,7 @@ pub(crate) async fn watch_failures(server: Arc<impl Watcher>, name: Rc<Name>, vo
                     seconds,
                     "storage works again"
                 );
-                server.observe(&|observer| observer.volume_recovered(&name, failed, time));
+                server.volume_recovered(&name, failed, time);
             }
         }
     }
@@ -151,9 +152,7 @@ pub(crate) async fn watch_growth(server: Arc<impl Watcher>, name: Rc<Name>, volu
         if known < blocks {
             let name = name.now();
             tracing::info!(volume = name, blocks = blocks.0, "the volume has grown");
-            server.volume_grew(&volume);
-            let bytes = volume.device().geometry().bytes();
-            server.observe(&|observer| observer.volume_grew(&name, bytes));
+            server.volume_grew(&volume, &name);
         }
         known = blocks;
     }
