@@ -194,7 +194,7 @@ mod tests {
             "off",
             "warn,audit=info",
             "iscsi_server=debug",
-            "warn,iscsi_server::session=debug,daemon::live=trace",
+            "warn,iscsi_server::admission=debug,daemon::live=trace",
         ] {
             good.parse::<LogTargets>().unwrap_or_else(|error| panic!("{good}: {error}"));
         }
