@@ -18,7 +18,8 @@ fn r2ts(pair: &Pair) -> Vec<(u32, u32)> {
 #[test]
 fn a_write_is_asked_for_as_agreed() {
     type Change = fn(&mut Parameters);
-    let rows: [(Change, usize, &[(u32, u32)]); 3] = [
+    type R2ts = &'static [(u32, u32)];
+    let rows: [(Change, usize, R2ts); 3] = [
         (|_| {}, 4096, &[]),
         (
             |agreed| (agreed.first_burst_length, agreed.max_burst_length) = (20_000, 32_768),
