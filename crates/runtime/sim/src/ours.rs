@@ -22,9 +22,7 @@ use crate::volume::BLOCK;
 use crate::volume::Volume;
 use crate::writing;
 
-/// Writers with higher numbers are these.
-
-/// Of them, those from here on are NBD clients.
+/// The writers from here on are NBD clients.
 const FIRST_NBD_WRITER: Writer = 1_500;
 
 /// Of a request, where sessions break after each login.
