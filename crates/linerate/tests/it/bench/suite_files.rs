@@ -53,12 +53,12 @@ fn a_suite_takes_no_workload_but_less_time() {
     expect(bench(&["ram:16MiB", "--suite", "vmware4", "--depth", "4"]), REFUSED, &["--suite", "--seconds"]);
     let scene = Scene::new();
     let out = scene.text("out");
-    let short = ["--suite", "quick", "--seconds", "0.05", "--repeats", "1", "--span", "8MiB", "--out", &out];
+    let short = ["--suite", "quick", "--seconds", "0.5", "--repeats", "1", "--span", "8MiB", "--out", &out];
     bench(&[&["ram:16MiB"], &short[..]].concat()).expect_success();
     let record = record(&scene.path("out"));
     // What was asked for: how long a run takes is also the machine's.
     let steps = record["suite"]["steps"].as_array().expect("steps");
     let most = |step: &serde_json::Value| number(&step["measure"]["stop"]["max_s"]);
-    assert!(steps.iter().map(most).all(|seconds| seconds == 0.05) && !runs(&record).is_empty());
-    assert!(record["suite"]["assumed"].to_string().contains("0.05 s"), "{}", record["suite"]["assumed"]);
+    assert!(steps.iter().map(most).all(|seconds| seconds == 0.5) && !runs(&record).is_empty());
+    assert!(record["suite"]["assumed"].to_string().contains("0.5 s"), "{}", record["suite"]["assumed"]);
 }
