@@ -13,7 +13,8 @@ fn the_proof_verifies_measures_and_leaves_a_report() {
     let (measured, diagnosed) = told.split_once("Why not more").expect("a diagnosis behind the measurements");
     assert_eq!(measured.matches('✓').count(), 15, "{told}");
     assert!(diagnosed.contains("Proved: every block"), "{told}");
-    let cells: Vec<&str> = measured.lines().filter(|line| line.contains("iB ×")).collect();
+    let cells: Vec<&str> =
+        measured.lines().filter(|line| line.contains("iB ") && line.contains(", depth ")).collect();
     assert_eq!(cells.len(), 15, "{told}");
     // A share of the ceiling, unless a busy machine has measured a ceiling below the rate.
     let shares = [" %   ", "exceeded   "];
