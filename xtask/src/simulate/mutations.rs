@@ -112,7 +112,7 @@ const MUTATIONS: &[Mutation] = &[
     Mutation {
         name: "other-portal-group",
         what: "our initiator takes a login in another portal group for one that has ended what was under way",
-        file: "crates/remote/iscsi/src/recovery.rs",
+        file: "crates/remote/iscsi/src/open.rs",
         from: "let how = if leading.is_same_port(&self.leading) { Restart::Reinstated } else { Restart::Moved };",
         to: "let how = Restart::Reinstated;",
     },
@@ -140,7 +140,7 @@ const MUTATIONS: &[Mutation] = &[
     Mutation {
         name: "logout-that-fails-requests",
         what: "requests fail while our session is logged out at the target's wish",
-        file: "crates/remote/iscsi/src/inner/commands.rs",
+        file: "crates/remote/iscsi/src/inner/mod.rs",
         from: "Err(SubmitError::NotConnected) if self.will_reconnect() => {",
         to: "Err(SubmitError::NotConnected) if self.will_reconnect() && self.connections.is_empty() => {",
     },
@@ -238,7 +238,7 @@ const OUR_NBD_MUTATIONS: &[Mutation] = &[
     Mutation {
         name: "nbd-loss-that-is-not-noted",
         what: "our NBD client has unflushed writes, and forgets that the server was restarted",
-        file: "crates/remote/failover/src/replay.rs",
+        file: "crates/remote/failover/src/channels.rs",
         from: "if self.ledger.borrow_mut().note_loss() {",
         to: "if self.ledger.borrow().has_unflushed() {",
     },
@@ -317,7 +317,7 @@ const BREAKS_MUTATIONS: &[Mutation] = &[
     Mutation {
         name: "login-that-is-success",
         what: "a login counts as a success however soon its session breaks: the next one comes as soon as it can",
-        file: "crates/remote/iscsi/src/recovery.rs",
+        file: "crates/remote/iscsi/src/open.rs",
         from: "lived.is_some_and(|lived| lived < STEADY)",
         to: "lived.is_some_and(|lived| lived > STEADY)",
     },
