@@ -5,6 +5,7 @@
 //! to do; nothing survives the process, as the profile says (`durable: false`). All requests are carried out
 //! in their first poll.
 
+mod bits;
 mod mapping;
 mod memory;
 

@@ -12,10 +12,10 @@ use std::time::{Duration, Instant};
 
 use block::Permit;
 
+use super::fence::{Fence, shut_out};
 use super::library::{
     FEATURE_EXCLUSIVE_LOCK, Handle, Info, LOCK_MODE_EXCLUSIVE, Library, Setting, Watcher, library,
 };
-use super::request::{Fence, shut_out};
 use super::request::{Request, Running, submit};
 use super::{RbdError, RbdOptions};
 use crate::files::orphans::Orphans;

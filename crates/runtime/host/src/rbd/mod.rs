@@ -14,6 +14,8 @@
 //! An image opened for writing is locked (`image`): RBD's exclusive lock, in the mode in which nobody gets it by asking. Losing
 //! it, or being shut out of the cluster, fences the device for good.
 
+mod error;
+mod fence;
 mod image;
 mod library;
 mod request;
@@ -34,8 +36,8 @@ use crate::files::orphans::Orphans;
 use image::Image;
 use request::Request;
 
+pub use error::RbdError;
 pub use image::close_all;
-pub use library::RbdError;
 
 /// Options of a volume in an RBD image.
 #[derive(Clone, Debug)]

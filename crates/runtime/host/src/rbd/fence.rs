@@ -1,0 +1,175 @@
+//! Whether the cluster still takes requests of this client, and who waits for those that it will not take.
+//!
+//! Every result is looked at where it arrives, also that of a request that nobody waits for any more. One that says that
+//! this client may not write any more fences the image for good: what would follow could come after the writes of the one that
+//! has it now. The library lets some requests wait for a lock that it cannot get, so that a fence also ends the wait for all that
+//! are under way; their memory stays with them.
+
+use std::collections::BTreeMap;
+use std::ffi::c_int;
+use std::future::poll_fn;
+use std::io;
+use std::pin::pin;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Poll, Waker};
+
+/// Of one image.
+#[derive(Debug, Default)]
+pub(super) struct Fence {
+    is_set: AtomicBool,
+    /// Whether the image is to have the exclusive lock.
+    is_locked: bool,
+    image: String,
+    waiters: Mutex<Waiters>,
+}
+
+#[derive(Debug, Default)]
+struct Waiters {
+    entered: u64,
+    wakers: BTreeMap<u64, Waker>,
+}
+
+impl Fence {
+    pub(super) fn new(image: String, is_locked: bool) -> Arc<Fence> {
+        Arc::new(Fence { image, is_locked, ..Fence::default() })
+    }
+
+    pub(super) fn is_set(&self) -> bool {
+        self.is_set.load(Ordering::Acquire)
+    }
+
+    /// The error of a result, which is looked at.
+    pub(super) fn error(&self, result: c_int) -> io::Error {
+        let errno = -result;
+        let is_lost = errno == libc::ESHUTDOWN || (self.is_locked && errno == libc::EROFS);
+        if !is_lost {
+            return io::Error::from_raw_os_error(errno);
+        }
+        self.set(errno);
+        shut_out()
+    }
+
+    /// Nothing may be sent any more.
+    pub(super) fn set(&self, errno: c_int) {
+        if self.is_set.swap(true, Ordering::AcqRel) {
+            return;
+        }
+        tracing::error!(
+            image = self.image,
+            errno,
+            "the exclusive lock is lost, or the cluster has shut this client out (blocklist): nothing is sent to it any more"
+        );
+        let wakers = std::mem::take(&mut self.waiters().wakers);
+        wakers.into_values().for_each(Waker::wake);
+    }
+
+    /// What `work` gives, or the error of the fence as soon as it is set.
+    pub(super) async fn unless_set<T>(&self, work: impl Future<Output = io::Result<T>>) -> io::Result<T> {
+        let mut work = pin!(work);
+        let mut entry = Entry { fence: self, number: None };
+        poll_fn(|cx| {
+            // Entered before the look, so that a fence that is set meanwhile wakes.
+            if let Poll::Ready(ended) = work.as_mut().poll(cx) {
+                return Poll::Ready(ended);
+            }
+            entry.wake(cx.waker());
+            if self.is_set() { Poll::Ready(Err(shut_out())) } else { Poll::Pending }
+        })
+        .await
+    }
+
+    fn waiters(&self) -> MutexGuard<'_, Waiters> {
+        self.waiters.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A waiter's place in the list, until it is dropped.
+struct Entry<'a> {
+    fence: &'a Fence,
+    number: Option<u64>,
+}
+
+impl Entry<'_> {
+    fn wake(&mut self, waker: &Waker) {
+        let mut waiters = self.fence.waiters();
+        let number = *self.number.get_or_insert_with(|| {
+            waiters.entered += 1;
+            waiters.entered
+        });
+        if !waiters.wakers.get(&number).is_some_and(|known| known.will_wake(waker)) {
+            waiters.wakers.insert(number, waker.clone());
+        }
+    }
+}
+
+impl Drop for Entry<'_> {
+    fn drop(&mut self) {
+        if let Some(number) = self.number {
+            self.fence.waiters().wakers.remove(&number);
+        }
+    }
+}
+
+pub(super) fn shut_out() -> io::Error {
+    io::Error::from_raw_os_error(libc::ESHUTDOWN)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::pending;
+    use std::sync::atomic::AtomicUsize;
+    use std::task::{Context, Wake};
+
+    use super::*;
+
+    #[derive(Default)]
+    struct Woken(AtomicUsize);
+
+    impl Wake for Woken {
+        fn wake(self: Arc<Self>) {
+            self.0.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    #[test]
+    fn a_fence_ends_the_wait_of_what_is_under_way() {
+        let fence = Fence::new("rbd/disk".to_owned(), true);
+        let woken = Arc::new(Woken::default());
+        let waker = Waker::from(Arc::clone(&woken));
+        let mut cx = Context::from_waker(&waker);
+        let mut waits = Box::pin(fence.unless_set(pending::<io::Result<()>>()));
+        assert!(waits.as_mut().poll(&mut cx).is_pending() && waits.as_mut().poll(&mut cx).is_pending());
+        assert_eq!(fence.waiters().wakers.len(), 1);
+        assert_eq!(fence.error(-libc::EIO).raw_os_error(), Some(libc::EIO));
+        assert!(!fence.is_set() && woken.0.load(Ordering::Relaxed) == 0);
+        // The result of a request that nobody waits for.
+        assert_eq!(fence.error(-libc::ESHUTDOWN).raw_os_error(), Some(libc::ESHUTDOWN));
+        assert!(fence.is_set() && woken.0.load(Ordering::Relaxed) == 1);
+        let Poll::Ready(Err(error)) = waits.as_mut().poll(&mut cx) else { panic!("it waits") };
+        assert_eq!(error.raw_os_error(), Some(libc::ESHUTDOWN));
+    }
+
+    #[test]
+    fn one_that_ends_leaves_the_list_and_keeps_its_result() {
+        let fence = Fence::new("rbd/disk".to_owned(), true);
+        let mut cx = Context::from_waker(Waker::noop());
+        let mut waits = Box::pin(fence.unless_set(pending::<io::Result<()>>()));
+        assert!(waits.as_mut().poll(&mut cx).is_pending());
+        drop(waits);
+        assert!(fence.waiters().wakers.is_empty());
+        fence.set(libc::ESHUTDOWN);
+        let ended = Box::pin(fence.unless_set(async { Ok(7) })).as_mut().poll(&mut cx);
+        assert!(matches!(ended, Poll::Ready(Ok(7))), "it was carried out before");
+    }
+
+    #[test]
+    fn read_only_is_a_lost_lock_of_who_had_one() {
+        let reader = Fence::new("rbd/disk@monday".to_owned(), false);
+        assert_eq!(reader.error(-libc::EROFS).raw_os_error(), Some(libc::EROFS));
+        assert!(!reader.is_set());
+        let writer = Fence::new("rbd/disk".to_owned(), true);
+        assert_eq!(writer.error(-libc::EROFS).raw_os_error(), Some(libc::ESHUTDOWN));
+        assert!(writer.is_set());
+    }
+}
