@@ -23,6 +23,11 @@ use crate::output::{say, say_json_list};
 use crate::remote;
 use crate::spec::Bytes;
 
+// `linerate attach`: a LUN as a file, ready for `losetup` and `mount`, or for any program that opens files.
+//
+// The library `attach` does it. Here is what is around it: [`background`], [`signals`], and the commands that look after the
+// result, [`detach`] and [`list`].
+
 #[derive(Debug, clap::Args)]
 pub(crate) struct AttachArguments {
     /// LUN or volume to attach (see `linerate help targets`)
@@ -104,6 +109,11 @@ fn ready(record: &Record) -> Result<(), Failure> {
     record.log.as_deref().map_or(Ok(()), leave_terminal).map_err(Failure::failed)
 }
 
+// Into the background: the command starts itself again and returns when that one is ready, or fails as it fails.
+//
+// The second process keeps the terminal until it is ready, so that it can ask for a secret and say what is wrong. It
+// leaves then: a session of its own, standard error to its log, the rest to nowhere.
+
 /// Set for the second process.
 const MARK: &str = "LINERATE_ATTACH_IN_BACKGROUND";
 
@@ -172,6 +182,10 @@ pub(crate) fn detach(arguments: &DetachArguments) -> Result<(), Failure> {
     };
     attach::detach(&records()?, &arguments.path, way)
 }
+
+// SIGTERM and SIGINT to the process behind a file: unmounts it if nobody uses it, which ends the process in good
+// order. Who uses it is not left with a broken disk: a second signal takes the file out of the tree, and the process
+// goes on until its last user has let go.
 
 /// Waits for signals on a thread of its own.
 fn watch(path: PathBuf) -> Result<(), Failure> {

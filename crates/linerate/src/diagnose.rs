@@ -260,6 +260,9 @@ impl Drop for Progress {
     }
 }
 
+// How a diagnosis is told: on the terminal or as JSON, as a directory with a report, and by the exit code if a script
+// wants to know.
+
 /// Where a diagnosis goes.
 #[derive(clap::Args, Debug)]
 #[command(next_help_heading = "Output")]

@@ -26,6 +26,9 @@ pub(crate) fn run(arguments: &InfoArguments) -> Result<(), Failure> {
     Ok(())
 }
 
+// `linerate discover`: which targets a portal has, where they can be reached, and with `--luns` what is on them; which exports
+// an NBD server has; or which AoE devices or HyperSCSI targets an Ethernet has.
+
 #[derive(Debug, clap::Args)]
 pub(crate) struct DiscoverArguments {
     /// Portal to ask: HOST[:PORT], [IPv6]:PORT or iscsi://[USER@]HOST[:PORT][?KEY=VALUE&...]; nbd://HOST[:PORT] lists exports

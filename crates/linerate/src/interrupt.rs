@@ -74,6 +74,11 @@ impl Interrupt {
     }
 }
 
+// `--record FILE` and `LINERATE_RECORD_DIR`: what the sessions of a command said and heard, for Wireshark.
+//
+// Every URL brings a flight recorder, and those of all URLs of a command end in one file. It is written when the
+// command ends, also when a signal ends it, and at SIGUSR1 in between.
+
 /// A file to be written.
 #[derive(Clone)]
 pub(crate) struct RecordFile {

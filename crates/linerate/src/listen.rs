@@ -38,6 +38,12 @@ pub(crate) fn at(address: SocketAddr, stream: StreamOptions) -> Result<Box<dyn L
 /// Where peers listen if nobody says otherwise. Not assigned by IANA.
 pub(crate) const PEER_PORT: u16 = 9861;
 
+// `linerate lab peer`: the other end of plain TCP, so that what a path carries can be measured without any storage at its end.
+//
+// It answers `bench::raw`'s requests: data that are thrown away, and data out of memory that means nothing. Whoever
+// reaches it may ask, and can take bandwidth and CPU time with that but no more memory than [`service`](wan::service) allows. So it
+// listens on loopback only, unless an address is named.
+
 #[derive(Debug, clap::Args)]
 pub(crate) struct PeerArguments {
     /// Address to listen on, such as 0.0.0.0 or 10.0.0.7:9861
@@ -82,6 +88,11 @@ fn announcement(at: SocketAddr) -> String {
         wan::tcp::CONNECTIONS_MAX
     )
 }
+
+// `linerate bench agent`: a machine that does what a coordinator (`linerate bench --agents`) tells it to, so that several
+// machines measure the same storage at the same time.
+//
+// What is said is the library `agent`'s; what is done for a coordinator, and the coordinator's side, are `bench_runner::agents`.
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct AgentArguments {

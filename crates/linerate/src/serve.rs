@@ -125,6 +125,9 @@ impl ServeArguments {
     }
 }
 
+// What signals do to a server: the first SIGTERM or SIGINT ends it in good order and within ten seconds, the second one
+// at once; SIGHUP has it read its configuration again.
+
 /// For commands in flight, after initiators have been asked to log out.
 const GRACE: Duration = Duration::from_secs(5);
 /// Whatever hangs, the process is gone by then: what is promised is 10 s.

@@ -218,6 +218,10 @@ fn print_result(
     Ok(())
 }
 
+// `linerate bench verify`: whether storage has kept what it promised to a `linerate bench --verify-log` that was cut short.
+//
+// The log is a mapped file ([`host::MappedWords`]), and what is in it is [`bench::journal`]'s business; here they meet.
+
 #[derive(clap::Args, Debug)]
 pub(crate) struct VerifyLogArguments {
     /// Log that --verify-log wrote

@@ -344,6 +344,9 @@ fn header<const N: usize>(names: [&'static str; N]) -> TableRow<'static> {
     TableRow::new(names.into_iter().enumerate().map(cell)).dark_gray()
 }
 
+// Keys, read on a thread of their own: the first that asks for an end is heard as a signal is, the second ends the
+// program.
+
 /// Reads keys until it is dropped.
 pub(super) struct Keys {
     done: Arc<AtomicBool>,

@@ -81,6 +81,11 @@ impl ModesArguments {
     }
 }
 
+// Persistent reservations: who may write to a LUN, or read it, beyond the life of a session.
+//
+// Each of these verbs is a session of its own, so they take an ISID that is always the same for a name
+// ([`reservations::stable_isid`]), unless the URL has the key `isid`.
+
 /// Who acts.
 #[derive(Debug, clap::Args)]
 pub(super) struct KeyArguments {

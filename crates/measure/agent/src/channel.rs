@@ -222,6 +222,12 @@ async fn send(stream: &dyn Stream, message: &[u8]) -> Result<(), Broken> {
 
 impl std::error::Error for Broken {}
 
+// Access control of an agent: it serves peers that prove knowledge of the secret, one at a time.
+//
+// Unauthenticated connections are limited in number (a new one closes the oldest: a coordinator
+// authenticates within milliseconds), time (a few seconds) and bytes (one kilobyte). A second coordinator is
+// told which one the agent works for, and has to try again.
+
 /// Unauthenticated connections at the same time.
 const STRANGERS_MAX: usize = 8;
 

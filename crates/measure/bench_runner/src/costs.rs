@@ -279,6 +279,8 @@ impl fmt::Display for ChannelFigures {
     }
 }
 
+// What a HyperSCSI session did in a run: its frames, what was lost of them, and how its paths are at the end.
+
 /// What is known of a session, and since when it has been counted.
 pub(crate) struct FrameFigures {
     status: SessionStatus,

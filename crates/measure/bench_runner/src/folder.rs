@@ -275,6 +275,9 @@ pub fn report_of<'a>(folder: &Folder, record: &'a Record, beside: Vec<Curve>) ->
     read_diagnosis(&text).map(|diagnosis| report.with_diagnosis(diagnosis)).map_err(refused)
 }
 
+// What people and other programs read beside a record: the files of a report, and the page of the reports of several
+// folders.
+
 /// Does something with the reports of these folders.
 ///
 /// # Errors

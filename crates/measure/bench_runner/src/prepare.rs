@@ -268,6 +268,9 @@ fn described(subject: &Subject) -> String {
     format!("{} ({identity}) of {} bytes", subject.place, subject.bytes)
 }
 
+// Blocks that were never written: reading them does not access the medium, since zeros are returned from
+// metadata. Thin storage consists of them before its first use.
+
 /// The limit of allocation queries: for a fragmented device its beginning is sufficient.
 const QUESTIONS_MAX: usize = 64;
 /// Neighbouring blocks of one kind in an answer.

@@ -27,6 +27,9 @@ use crate::prepare::new_record;
 use crate::storage::Storage;
 use crate::view::View;
 
+// Measuring storage that this very process serves, as `linerate selftest` does: nobody has to be asked, nothing on it is to
+// be kept, and a report of an earlier time may be replaced.
+
 /// A LUN of our own, and how it is to be measured.
 pub struct OwnStorage<'a> {
     /// The LUN.
@@ -71,6 +74,9 @@ impl OwnStorage<'_> {
         }
     }
 }
+
+// What TCP on this machine carries at most, asked and answered like the cells of a suite, but without a protocol and
+// without storage: the limit that a target on it is measured by.
 
 /// How long each is asked at a time: the rate is steady from the first milliseconds on.
 const TIME: Duration = Duration::from_millis(100);

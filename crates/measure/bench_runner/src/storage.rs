@@ -238,6 +238,9 @@ pub fn about_journal(path: &Path, what: impl Display) -> String {
     format!("{}: {what}", path.display())
 }
 
+// The journal file of a run, which records acknowledged writes: a mapped file ([`host::MappedWords`]) with
+// the format of [`bench::journal`].
+
 fn unusable(path: &Path, error: &io::Error) -> Failure {
     match error.kind() {
         io::ErrorKind::WouldBlock => {

@@ -174,6 +174,9 @@ fn rates(samples: &VecDeque<Sample>) -> Rates {
     Rates { iops: requests / seconds, bytes_per_s: bytes / seconds, p50_us: p50 / requests, p99_us }
 }
 
+// Storage that does not answer: told while requests wait for it, since a device that hangs is silent for as long as its
+// timeouts are.
+
 /// Waits shorter than this are ordinary: a disk that spins up, a path that fails over.
 pub(crate) const TOLD_AFTER: Duration = Duration::from_secs(3);
 /// How often a longer one is told.

@@ -119,6 +119,9 @@ fn tcp(path: &PathInfo, interface: Option<&str>, mtu: Option<i64>) -> Vec<Fact> 
     ]
 }
 
+// The interface of the path to a target, for diagnosis: its speed, and the packets that it drops during a
+// measurement.
+
 /// The interface that the way begins with.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct LinkLayer {

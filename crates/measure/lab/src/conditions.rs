@@ -98,6 +98,13 @@ const MAX_BITS_PER_S: f64 = 1e12;
 /// Frames in flight take memory.
 const DELAY_MAX: Duration = Duration::from_secs(10);
 
+// Congestion controls that hosts may use.
+//
+// A namespace may choose only among those that everybody may use (tcp_allowed_congestion_control), and a
+// kernel whose own default is another may not count `cubic` among them. The list is the machine's, not a
+// namespace's: adding a name to it is the one thing that a lab changes outside itself. It allows a program
+// without privileges to choose that algorithm for its own sockets, and lasts until the machine restarts.
+
 /// Makes sure that a host may have this one.
 ///
 /// # Errors

@@ -282,6 +282,11 @@ pub(crate) const BATCH_NS: u64 = 250_000;
 /// Maximum bytes in flight in one direction: two seconds of 1 Gbit/s. More is lost as if a buffer were full.
 const MEMORY_BYTES_MAX: usize = 256 << 20;
 
+// Pseudorandom numbers determined by a seed, a purpose and a count.
+//
+// Each frame has its own number for each purpose, whatever was asked before: whether frame 1000 is lost does
+// not depend on whether frame 999 was held up.
+
 /// What a number decides.
 #[derive(Clone, Copy)]
 pub(crate) enum Purpose {

@@ -149,6 +149,13 @@ pub fn predict_sessions(path: &Path, keys: &Keys, load: &Load, law: &Scalability
     demand.on(path, shrunk)
 }
 
+// Minimisation of a function of several positive numbers: a deterministic search without derivatives.
+//
+// What is searched here is the smallest of several limits (`predict`), whose surface has edges and plains: a
+// number that binds nowhere changes nothing. So each number is first looked for over its whole range, with
+// the others held, and then all together by the simplex of Nelder and Mead (1965), and that again until
+// nothing comes of it.
+
 /// A number that is searched for, all in logarithms: the rest of this file adds where its callers multiply.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Range {

@@ -70,6 +70,17 @@ pub fn holm(ps: &[f64]) -> Vec<f64> {
     levels
 }
 
+// How a rate grows with clients or depth: the universal scalability law (Gunther 1993).
+//
+// ```text
+//                     λ N
+//   X(N) = ─────────────────────────
+//          1 + σ (N - 1) + κ N (N - 1)
+// ```
+//
+// λ is the rate of one client, σ the serial share of the work (a target's single thread), κ the cost of
+// coherency between clients (a contended lock). With κ above 0 the rate has a peak, and falls after it.
+
 /// A fit of the law.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Scalability {

@@ -119,6 +119,14 @@ pub fn student_quantile(share: f64, freedom: f64) -> f64 {
     high
 }
 
+// The confidence interval of the median of a few runs.
+//
+// Without any assumption, the smallest and the largest of n runs have the median between them with the
+// chance 1 - 2^(1 - n): 75 % for 3 runs, 93.75 % for 5, and 95 % is reached with 6. For fewer, something has
+// to be assumed, and it is that runs scatter normally: then mean and median are the same, and Student's
+// interval of the mean covers it in 95 of 100 cases, at the price of being wide (2.48 standard deviations to
+// each side for 3 runs, 1.24 for 5).
+
 /// The 95 % interval of the median: between two of the runs if there are at least 6, by Student's
 /// distribution (and around the median in any case) if there are 2 to 5, and `None` for fewer.
 pub fn median_interval(runs: &[f64]) -> Option<Interval> {
@@ -153,6 +161,21 @@ fn by_order(runs: &[f64]) -> Interval {
     let inner = (1..=runs.len() / 2).take_while(enough).last().unwrap_or(1);
     Interval { low: sorted[inner - 1], high: sorted[runs.len() - inner] }
 }
+
+// The mean of a time series, and its confidence interval.
+//
+// The rates of one second after the other are not independent: a cache that is full now is full a moment
+// later. Taken as independent, they make an interval that is too narrow, by a factor of three where each
+// sample keeps 0.8 of the one before. Here the variance of the mean is estimated from the autocovariances,
+// summed by Geyer's initial monotone sequence (Practical Markov Chain Monte Carlo, 1992): in pairs of lags,
+// as long as the pairs are positive, none larger than the one before. Batch means were tried beside it on
+// AR(1) series: with ten batches they are a few per cent better behaved for independent samples, and much
+// worse (61 % instead of 79 % coverage at 20 samples, 78 % instead of 85 % at 50) where a batch is not long
+// against the correlation; the length has to be known beforehand, and here it is found.
+//
+// What no method gives is certainty from a series that is short against its own memory: a 95 % interval from
+// 50 samples that keep 0.9 of the one before covers the mean 78 times in 100. Hence [`known_well_enough`]
+// asks for a number of effective samples too.
 
 /// The mean of a series with its error, corrected for autocorrelation. `None` for fewer than two samples.
 pub fn series_mean(samples: &[f64]) -> Option<MeanEstimate> {

@@ -150,6 +150,9 @@ pub fn announce_waits_by(announce: fn(&str)) {
     let _ = ANNOUNCE.set(announce); // the first one stays
 }
 
+// Peers that accept a connection and say nothing: the wait for them is announced once, since a login may take as long as its
+// time limit without a word.
+
 /// Awaits the answer of a peer, which may take `limit`, the value of the URL's key of this name.
 pub(crate) async fn announced<T>(
     peer: impl Display,

@@ -67,6 +67,8 @@ pub fn run_at_once() -> io::Result<()> {
     }
 }
 
+// The reactor's clock for layers that need time to pass, and the kernel's for who is told of its times.
+
 /// Sleeps on the reactor of the calling thread.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ReactorClock;

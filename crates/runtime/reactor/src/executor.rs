@@ -400,6 +400,9 @@ impl Tasks {
     }
 }
 
+// Wakers: they put their task on the ready queue of its thread, or, from another thread, on that thread's
+// remote queue.
+
 /// The handle of a task, to which wakers point. The future stays in its thread's [`Tasks`](crate::executor).
 pub(crate) struct Handle {
     /// The task's place in its executor; [`Handle::MAIN`] for the future given to `block_on`.

@@ -13,6 +13,13 @@ use std::time::{Duration, Instant};
 use aoe::ATA_BYTES;
 use reactor::MacAddress;
 
+// The writes and deallocations carried out for a station, so that a late copy of one is not carried out over a newer
+// write.
+//
+// A copy has the tag, the registers and the data of the original. So has a new write of a host that reuses a tag: while a
+// copy can still arrive, `carry_out` answers either only if the medium holds the data. A client that repeats a write
+// under another tag, as Linux' driver does, cannot be recognised.
+
 /// For so long a copy may come after the latest answer. Linerate's client lets a newer write go as soon as it has an answer, if no frame
 /// takes longer than its quarantine of 2 s: the answer was sent at most 2 s before, and a copy that was sent until then comes at most
 /// 2 s after. The rest is for frames that wait at our interface.

@@ -136,6 +136,9 @@ pub struct SlowHolder {
     pub cut: Box<dyn FnOnce()>,
 }
 
+// What a server tells whoever follows what happens in it: sessions that begin and end, volumes that fail, recover, grow and
+// are fenced. Nothing of it depends on there being an observer.
+
 /// A session of a host, in any protocol.
 #[derive(Clone, Copy, Debug)]
 pub struct SessionInfo<'a> {

@@ -387,6 +387,9 @@ impl LogicalUnit {
     }
 }
 
+// Long operations in pieces of bounded size, so that no command holds much memory or blocks its thread for
+// long.
+
 /// Yields to other tasks of this thread between two pieces. A device in memory completes each request at
 /// once, so without it a command over many pieces would block its reactor, and with it the NOP-Ins of all
 /// sessions.

@@ -167,6 +167,9 @@ impl Volume {
     }
 }
 
+// Aborted requests that change blocks: the device may carry them out after later requests, so their blocks
+// stay locked until it cannot.
+
 /// The locked ranges of aborted requests.
 pub(crate) type AbortedRequests = Lock<Aborted<Hold>>;
 

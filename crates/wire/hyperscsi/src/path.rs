@@ -445,6 +445,9 @@ impl Received {
     }
 }
 
+// How much a path carries: round trips (Jacobson and Karels, as RFC 6298 has it) and a window by additive increase
+// and multiplicative decrease (RFC 5681), in frames.
+
 /// Before the first round trip is known (OpenAoE's driver begins with the same).
 const RTO_INITIAL: Duration = Duration::from_millis(250);
 /// A machine that is busy answers some milliseconds late: sending again earlier costs more than it gains.

@@ -196,6 +196,9 @@ impl ReplayWindow {
     }
 }
 
+// Messages that are open, by their numbers. These are consecutive but for the ones that are gone, and the oldest and the newest are never
+// far apart, so a place follows from a number.
+
 /// A value for each open message.
 #[derive(Debug)]
 pub(crate) struct OpenMessages<T> {

@@ -176,6 +176,8 @@ fn is_name_character(character: char) -> bool {
         || !(character.is_ascii() || character.is_whitespace() || character.is_control())
 }
 
+// The address in a TargetAddress key (RFC 7143 section 13.8): `domainname[:port]`, without the portal group tag.
+
 /// Where initiators find a portal: a host, and a port other than 3260 if there is one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TargetAddress {

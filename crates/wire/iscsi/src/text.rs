@@ -173,6 +173,8 @@ fn from_hex(digits: &[u8]) -> Option<Vec<u8>> {
     first.chain(pairs.chunks_exact(2).map(|pair| Some(digit(&pair[0])? << 4 | digit(&pair[1])?))).collect()
 }
 
+// Text that does not fit in one PDU: joined when it arrives, cut when it leaves (RFC 7143 section 6.2).
+
 /// Pieces a text may come in: a 64 KiB text in the smallest PDUs, of 512 bytes, twice over. A peer may send
 /// pieces with C set and nothing in them; they count too, so they end.
 const PIECES_MAX: usize = 256;

@@ -126,6 +126,13 @@ pub fn framed(message: &[u8]) -> Result<Vec<u8>, TooLong> {
 
 /// What one transport message of Noise has at most, and what of it is its code.
 const PIECE: usize = 65_535;
+// Encrypted and authenticated messages: each is sent as transport messages of Noise (revision 34, section 5)
+// of at most 65,535 bytes. Their numbers are not sent, since TCP keeps the order. A message that was
+// replayed, dropped, reflected or truncated, or is from another connection, does not decrypt.
+//
+// The length of a message stands in front of it within what is encrypted, so that the pieces of one message
+// are not taken for another.
+
 const CODE: usize = 16;
 /// The keys of a connection, and how many transport messages went by them in one direction.
 pub struct Seal {

@@ -356,6 +356,9 @@ const REFUSED: &[Key] = &[
     refused("window_size", &[]),
 ];
 
+// Sizes, times, numbers and lists as fio writes them. What fio reads as something else than it looks like (`1.5k` is one byte to
+// it, `1h30m` a microsecond) is refused.
+
 /// What `k` is: `kb_base`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum KbBase {
@@ -480,6 +483,15 @@ fn split(text: &str) -> Result<(u64, &str), String> {
     let number = u64::from_str_radix(digits, radix).ok();
     number.map(|number| (number, unit)).ok_or_else(|| format!("`{text}` does not begin with a whole number"))
 }
+
+// The lines of a job file: sections and their options, each with its place.
+//
+// ```text
+//   [global]          ; every section whose name begins so holds for the jobs behind it
+//   bs=4k             # comments begin with ; or #, also behind a value
+//   [job]
+//   stonewall         ; options may stand without a value
+// ```
 
 /// An option as it is written.
 #[derive(Clone, Copy, Debug)]

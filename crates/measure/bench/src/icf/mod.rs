@@ -317,6 +317,11 @@ impl Setup {
     }
 }
 
+// The tests that a setup makes, as a suite.
+//
+// Iometer's test number n has every worker run the n-th specification that it is assigned; workers that have fewer are
+// idle. Where something is stepped through, each of these tests is run once for every step.
+
 /// Names that were given, and how often each was asked for.
 #[derive(Default)]
 struct Names(HashMap<String, usize>);

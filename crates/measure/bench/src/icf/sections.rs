@@ -581,6 +581,11 @@ fn percent(word: &Line<'_>, what: &str) -> Result<Percent, IcfError> {
     Ok(u8::try_from(percent).ok().and_then(Percent::new).unwrap_or(Percent::ALL))
 }
 
+// The lines of an Iometer configuration file.
+//
+// A line with an apostrophe names what follows (a *key*), or only describes its columns if blanks follow the apostrophe;
+// every other line is a *value*. Case does not matter, nor do blanks at either end.
+
 /// Where a file is not an Iometer configuration file, or asks for what cannot be done here, and why.
 #[derive(Clone, Debug, PartialEq, Eq, Display, Error)]
 #[display("line {line}, column {column}: {why}")]

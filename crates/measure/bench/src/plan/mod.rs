@@ -507,6 +507,9 @@ impl Stop {
     }
 }
 
+// Between which ends a cell is measured, where whoever measures makes the way to the storage too: a lab's link and
+// distance, TCP's window, and what a session agrees on.
+
 /// The way to the storage that a cell is measured over. Two cells with the same setting need nothing made anew.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Setting {

@@ -632,6 +632,12 @@ pub(super) async fn before(deadline: Instant, signal: &Signal) {
     .await;
 }
 
+// The open loop: when requests are meant to be made, whatever the device does.
+//
+// The times follow from rate and seed. They are gone through twice: once by the slots, which take one after the other as
+// they have room, and once by the clock, which tells how many are due. What is between the two waits for room, and is
+// known as a number: a device that has stopped for a day takes no memory here.
+
 /// The times of an open loop.
 pub(super) struct Arrivals {
     /// The next one that nobody has taken.

@@ -195,6 +195,9 @@ fn named(agent: &str, fact: Fact) -> Fact {
     Fact { name: format!("{agent}: {}", fact.name), ..fact }
 }
 
+// The secret that a coordinator shares with its agents: from a file, from the environment, or from whoever sits at the
+// terminal, and never from the command line, where anybody who may list processes reads it.
+
 /// Where it may stand in the environment.
 const VARIABLE: &str = "LINERATE_AGENT_SECRET";
 
@@ -230,6 +233,12 @@ fn asked_for(option: &str) -> Result<Zeroizing<Vec<u8>>, Failure> {
         ))
     })
 }
+
+// Assignment of roles to agents.
+//
+// A suite that names clients (`clients`, or `--clients` on the command line) is carried out as it says:
+// client 1 is the first agent. Any other suite is carried out by all agents at once, each in a separate part
+// of the span, since machines that read the same blocks would get cache hits from each other's reads.
 
 /// Gives each agent its roles.
 pub(crate) fn spread(mut suite: Suite, agents: usize) -> Suite {

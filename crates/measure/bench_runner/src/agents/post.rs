@@ -218,6 +218,19 @@ async fn hear(agent: usize, mut receiver: MessageReceiver, tell: Sender<Received
     }
 }
 
+// An estimate of the clock of another machine.
+//
+// ```text
+//   here   ──sent────────────────heard──▶
+//               \               /
+//   there  ──────theirs────────────────▶      theirs is between sent and heard: in the middle, with an
+//                                             error of half of the round trip
+// ```
+//
+// Of several round trips the shortest is used: the delay of longer ones may be in one direction only. Both
+// clocks are monotonic ones, which differ by up to some 50 µs a second: they are compared anew before each
+// run.
+
 /// A round trip of a time query.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct RoundTrip {

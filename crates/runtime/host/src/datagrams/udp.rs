@@ -81,6 +81,9 @@ pub(super) fn drops(socket: &OwnedFd) -> u64 {
     u64::from(words[DROPS])
 }
 
+// Datagrams of UDP that the kernel hands over joined: several from one sender, of one length, as one piece (UDP_GRO, udp(7)). One that
+// arrives so, or was sent so on this machine, costs the kernel's whole way once for all of them.
+
 /// The longest piece, and how many are asked for at most.
 const PIECE_BYTES: usize = 1 << 16;
 const PIECES: usize = 8;

@@ -209,6 +209,9 @@ impl FromStr for Uuid {
     }
 }
 
+// How a reactor waits, as people write it: how long it looks for events before it sleeps (`50us`, or
+// `always`), and how long it lets them gather.
+
 /// How long a reactor looks for events before it sleeps (`50us`, or `always`); [`reactor::Spin::ALWAYS`] for `always`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Poll(pub Duration);

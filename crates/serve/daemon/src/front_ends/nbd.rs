@@ -456,6 +456,8 @@ fn remove(root: &mut Table, volume: &VolumeName) -> Result<(), String> {
     })
 }
 
+// The keys of `[nbd]` that are about TLS: the files of certificates, which are read with the configuration.
+
 /// Longer than any bundle of CAs.
 const CERTIFICATES_BYTES_MAX: u64 = 4 << 20;
 

@@ -90,6 +90,8 @@ fn onto_memory(call: &Call<'_>, extent: Extent) -> Option<(WholeBlocks, Shared)>
     Some((blocks, lock))
 }
 
+// VERIFY(10), (12) and (16) and WRITE AND VERIFY(10), (12) and (16) (SBC-3 5.24 to 5.29, 5.34 to 5.37).
+
 /// BYTCHK: what to compare the medium with (SBC-3 table 93).
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum ByteCheck {
@@ -199,6 +201,8 @@ pub(crate) fn plan_prefetch(call: &mut Call<'_>) -> Result<Plan, Failure> {
     within(call.cdb.extent(), call.geometry())?;
     call.good()
 }
+
+// Checks common to READ, WRITE, VERIFY and similar commands: the extent they name, protection fields, FUA.
 
 /// The longest transfer of one command (VPD page B0h, MAXIMUM TRANSFER LENGTH), which a session must be able
 /// to hold in memory. libiscsi's WriteSame16.Unmap assumes that 65,536 blocks can be written at once where

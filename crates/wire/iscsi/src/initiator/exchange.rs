@@ -133,6 +133,9 @@ pub(super) struct Inbound {
     next_data_sn: Sn,
 }
 
+// Data of a command in both directions, and the checks of the target's PDUs (RFC 7143 sections 11.7 and
+// 11.8).
+
 /// A sequence of Data-Out PDUs: the unsolicited ones, or those for an R2T.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Run {

@@ -271,6 +271,12 @@ pub(super) struct DelayedTmf {
     pub(super) timeout: Timeout,
 }
 
+// Logout (RFC 7143 sections 11.14 and 11.15): a connection, another one, or all of them.
+//
+// Commands with a response keep it; the others end without one. The logout response is the last PDU on its
+// connection, which is then closed. The logout of another connection is answered when none of that
+// connection's commands can reach the medium any more.
+
 /// A logout of another connection.
 #[derive(Debug)]
 pub(super) struct Logout {

@@ -317,6 +317,9 @@ pub(super) fn r2t_tag(key: Key, r2t_sn: u32) -> Ttt {
     Ttt::new(tag).unwrap_or_else(|| unreachable!("bit 31 is clear, so this is not the reserved tag"))
 }
 
+// Response data of a command: Data-In PDUs, then status, with the last of them where allowed (RFC 7143
+// sections 11.4 and 11.7).
+
 /// Expected data transfer lengths, in bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct ExpectedLengths {
