@@ -328,7 +328,7 @@ impl Live {
                 Failure::failed(format_args!("the set of volume {volume} does not answer; see its log"))
             })?
         };
-        // Members may be waited for: nobody who wants the configuration waits with them.
+        // The order may wait for members. Reloads and other orders must not wait with it.
         if is_assembly {
             drop(now);
             return Ok(Reloaded { changes: vec![ask(order)?], ..Reloaded::default() });

@@ -1,8 +1,8 @@
-//! The life of a command in a session, whatever carries it there. Nothing here blocks.
+//! The life of a command in a session, the same for every transport. Nothing here blocks.
 //!
 //! A transport implements [`ScsiSession`] for its session, which has one [`Commands`]. It announces a command
-//! ([`ScsiSession::arrive`]); the logical unit plans it; its data, if any, are received; the logical unit finishes it, at
-//! once or as a task of the executor; the transport sends the reply ([`ScsiSession::respond`]).
+//! ([`ScsiSession::arrive`]); the logical unit plans it; its data, if any, is received; the logical unit finishes it, immediately
+//! or as a task of the executor; the transport sends the reply ([`ScsiSession::respond`]).
 //!
 //! ```text
 //!   arrive ─► begin ─┬─ Plan::Reply ────────────────────────────────────► answer
@@ -23,7 +23,7 @@
 //!   not Answered ── aborted by another initiator ──► Cleared ── devices quiesced ──► Answered
 //! ```
 //!
-//! A command that waits too long is ended by [`ScsiSession::expire`], on the core's tick and not on its path:
+//! [`ScsiSession::expire`] ends a command that has waited too long. The core's tick calls it, not the command's path:
 //!
 //! ```text
 //!   waits for                         limit               then
@@ -56,9 +56,9 @@ use crate::luns::{Export, Luns, Turn};
 use crate::tally::{Failure, failure, operation};
 use crate::units::{AbortedUnits, add_units, quiesce};
 
-/// What the header of a command says, and its transport of it.
+/// The header of a command, and the transport's findings about it.
 pub struct Declared<'a, I> {
-    /// Names it as long as it exists.
+    /// Its name while it exists.
     pub id: I,
     /// The eight bytes of its LUN field.
     pub lun: u64,
@@ -66,13 +66,13 @@ pub struct Declared<'a, I> {
     pub cdb: &'a [u8],
     /// When it may begin.
     pub turn: Turn,
-    /// What the initiator offers to send, in bytes.
+    /// Bytes that the initiator offers to send.
     pub data_out_bytes: u32,
-    /// What the initiator has room for, in bytes.
+    /// Bytes that the initiator has room for.
     pub data_in_bytes: u32,
-    /// What is wrong with it, whatever the CDB.
+    /// A fault of the header itself, independent of the CDB.
     pub fault: Option<Misdeclared>,
-    /// Its data may arrive before its turn, so that they need a place.
+    /// Its data may arrive before its turn, and then needs a place.
     pub sends_early: bool,
 }
 
@@ -84,14 +84,14 @@ impl<'a, I> Declared<'a, I> {
     }
 }
 
-/// A session of a transport. The transport supplies the first methods; the others are the life of a command, and the same
-/// for all.
+/// A session of a transport. The transport supplies the required methods; the provided ones are the life of a command, which all
+/// transports share.
 pub trait ScsiSession: Sized + 'static {
-    /// Names a command as long as it exists.
+    /// The name of a command while it exists.
     type Id: Copy + Eq + Debug + 'static;
     /// A command as it arrives.
     type Command;
-    /// Where the data of a command are received.
+    /// Where the data of a command is received.
     type Landing;
     /// What a command sends when it is answered.
     type Outgoing;
@@ -102,19 +102,19 @@ pub trait ScsiSession: Sized + 'static {
     /// Its commands.
     fn commands(&self) -> &Commands<Self>;
 
-    /// Its commands, to be changed.
+    /// Its commands, mutable.
     fn commands_mut(&mut self) -> &mut Commands<Self>;
 
-    /// A small number that no other command of the session has as long as this one exists.
+    /// A small number, unique among the session's commands while this one exists.
     fn index(id: Self::Id) -> usize;
 
-    /// What a command says of itself.
+    /// The header of a command.
     fn declared(command: &Self::Command) -> Declared<'_, Self::Id>;
 
     /// The target's name; none for a discovery session.
     fn target(&self) -> Option<&str>;
 
-    /// Receives the data of a command, and calls [`ScsiSession::finish_in_turn`] when they are there.
+    /// Receives the data of a command, and calls [`ScsiSession::finish_in_turn`] when it is complete.
     fn receive(&mut self, command: &Self::Command, index: usize, receive: Receive);
 
     /// The data of a reply, on their way to the initiator.
@@ -124,11 +124,11 @@ pub trait ScsiSession: Sized + 'static {
     /// initiator's receipt is wanted if there is a report of losses; [`Commands::note_told`] takes it.
     fn respond(&mut self, id: Self::Id, reply: &Reply, data_bytes: usize, report: Option<LossReport>);
 
-    /// Commands were answered that were not handled just now.
+    /// Called after commands were answered outside of the handling of a received one.
     fn after_answers(&mut self) {}
 
-    /// Aborts the session's own commands that use `unit`, except this one, at the order of the session itself. Adds the units
-    /// that they used to `units`. Returns those that are still to be told ([`ScsiSession::tell_aborted`]).
+    /// Aborts the session's own commands that use `unit`, except this one, because the session ordered it. Adds the units that they
+    /// used to `units`. Returns the commands that still need an answer ([`ScsiSession::tell_aborted`]).
     fn abort_own(
         &mut self,
         unit: &Arc<LogicalUnit>,
@@ -168,7 +168,7 @@ pub trait ScsiSession: Sized + 'static {
         }
     }
 
-    /// Finishes a command that takes nothing from the initiator, once there is memory for what it reads.
+    /// Finishes a command without data from the initiator, once memory for its own data is available.
     fn run_with_memory(&mut self, id: Self::Id, index: usize, job: Job) {
         let commands = self.commands_mut();
         if commands.waiting_for_memory.is_empty() && commands.charge(id, job.working_bytes()) {
@@ -182,7 +182,7 @@ pub trait ScsiSession: Sized + 'static {
     fn resume_waiting_for_memory(&mut self) {
         let commands = self.commands_mut();
         if commands.waiting_for_memory.is_empty() || std::mem::replace(&mut commands.is_resuming, true) {
-            return; // what is started below has ended: the loop continues
+            return; // a command that the loop below has started has ended: that loop continues
         }
         while let Some((id, job)) = self.commands_mut().waiting_for_memory.pop_front() {
             let commands = self.commands_mut();
@@ -198,11 +198,11 @@ pub trait ScsiSession: Sized + 'static {
         self.commands_mut().is_resuming = false;
     }
 
-    /// Finishes a command whose data have arrived, when its turn has come.
+    /// Finishes a command whose data has arrived, when its turn comes.
     fn finish_in_turn(&mut self, id: Self::Id, index: usize, job: Job, data: Data) {
         let Commands { luns, tasks, .. } = self.commands_mut();
         let Some(task) = task_of(tasks, id) else { return };
-        debug_assert!(matches!(task.state, TaskState::Held), "its data have arrived: {id:?}");
+        debug_assert!(matches!(task.state, TaskState::Held), "its data has arrived: {id:?}");
         let slot = luns.slot(index);
         task.entered = task.entered || slot.enter(task.turn);
         if task.entered {
@@ -212,7 +212,7 @@ pub trait ScsiSession: Sized + 'static {
         }
     }
 
-    /// Lets the logical unit finish a command, at once or as a task of the executor.
+    /// Lets the logical unit finish a command, immediately or as a task of the executor.
     fn finish(&mut self, id: Self::Id, index: usize, job: Job, data: Data) {
         debug_assert!(
             self.commands_mut().held_task(id).is_some_and(|task| task.slot == Some(index)),
@@ -225,8 +225,8 @@ pub trait ScsiSession: Sized + 'static {
             Step::Later(Running { mut reply, watch }) => {
                 luns.tally(index).note_wait();
                 watch.time_requests(reactor::now);
-                // Begun here, a request is with its device before this round's answers are sent, and what a
-                // device ends at once needs no task.
+                // Polled here, a request reaches its device before this round's answers are sent, and one that completes in
+                // its first poll needs no task.
                 let begun = is_short.then(|| reply.as_mut().poll(&mut Context::from_waker(Waker::noop())));
                 let reply: Pin<Box<dyn Future<Output = Reply>>> = match begun {
                     Some(Poll::Ready(reply)) if reply.effects.is_none() => {
@@ -252,7 +252,7 @@ pub trait ScsiSession: Sized + 'static {
         let commands = self.commands();
         let Some(task) = commands.task(id) else { return };
         let losses = match &task.state {
-            // One that was aborted is told that, when all are.
+            // An aborted command is answered together with the others.
             TaskState::Cleared => return,
             TaskState::Running(work) => {
                 if let Some(index) = task.slot {
@@ -284,7 +284,7 @@ pub trait ScsiSession: Sized + 'static {
         self.answer_reporting(id, reply, 0);
     }
 
-    /// The same with a reply that reports so many losses of acknowledged writes.
+    /// The same with a reply that reports this number of lost acknowledged writes.
     fn answer_reporting(&mut self, id: Self::Id, mut reply: Reply, losses: u64) {
         let commands = self.commands_mut();
         if let DataIn::Bytes(bytes) = &reply.data
@@ -312,7 +312,7 @@ pub trait ScsiSession: Sized + 'static {
         }
     }
 
-    /// A reply says something else than GOOD.
+    /// Counts a reply whose status is not GOOD.
     fn count_failure(&self, slot: Option<usize>, operation: Operation, reply: &Reply) {
         let commands = self.commands();
         match (failure(reply), slot) {
@@ -374,12 +374,12 @@ pub trait ScsiSession: Sized + 'static {
         let mut hung: Vec<(Arc<LogicalUnit>, Duration)> = Vec::new();
         for (id, index, stage, time) in late {
             let commands = self.commands_mut();
-            // The end of another one may have begun it, or ended it, in between.
+            // The end of another command may have started or ended it in between.
             let Some(task) = task_of(&mut commands.tasks, id).filter(|task| task.stage() == stage) else {
                 continue;
             };
             let TaskState::Running(work) = std::mem::replace(&mut task.state, TaskState::Held) else {
-                // It has not begun: nothing of it has happened (SAM-5 5.3.1, BUSY).
+                // It has not begun, so it has changed nothing (SAM-5 5.3.1, BUSY).
                 commands.forget_waiting(id);
                 self.answer(id, Reply::status(Status::Busy));
                 continue;
@@ -400,7 +400,7 @@ pub trait ScsiSession: Sized + 'static {
     }
 }
 
-/// A reply reports losses of acknowledged writes: the nexus, by its number, and the count.
+/// Losses of acknowledged writes that a reply reports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LossReport {
     /// The number of the nexus.
@@ -415,9 +415,9 @@ pub struct Task<S: ScsiSession> {
     pub id: S::Id,
     /// Its LUN's place; `None`: addressed to a LUN that does not exist.
     pub slot: Option<usize>,
-    /// What it does.
+    /// Its operation, for statistics.
     pub operation: Operation,
-    /// What has become of it.
+    /// Its state.
     pub state: TaskState<S>,
     turn: Turn,
     /// It has begun and is counted at its LUN.
@@ -427,9 +427,9 @@ pub struct Task<S: ScsiSession> {
     charge: Option<Charge>,
 }
 
-/// What has become of a command.
+/// The state of a command.
 pub enum TaskState<S: ScsiSession> {
-    /// Its data are being received to this destination.
+    /// Its data is being received to this destination.
     Receiving(Job, S::Landing),
     /// It waits for its turn, or for memory.
     Held,
@@ -437,9 +437,9 @@ pub enum TaskState<S: ScsiSession> {
     Running(Work),
     /// A task of the executor awaits the logical unit's own work (SANITIZE, FORMAT UNIT), which has no deadline.
     Lasting(JoinHandle<()>),
-    /// Aborted; answered once the device has quiesced.
+    /// Aborted; to be answered once the device has quiesced.
     Cleared,
-    /// Answered; its data and response are being sent.
+    /// Answered; the transport is sending its data and response.
     Answered(S::Outgoing),
 }
 
@@ -461,11 +461,11 @@ impl Work {
     }
 }
 
-/// What waits for its turn at a LUN.
+/// A command that waits for its turn at a LUN.
 pub enum Waiting<S: ScsiSession> {
     /// A command that has not begun.
     Begin(S::Command),
-    /// A write whose data have arrived.
+    /// A write whose data has arrived.
     Finish(S::Id, Job, Data),
 }
 
@@ -493,18 +493,18 @@ pub enum WaitingFor {
     Sending,
 }
 
-/// What a task waited for at the last tick.
+/// A task at the last tick.
 #[derive(Clone, Copy, Debug)]
 pub struct Observed<I> {
     task: I,
-    /// What it waited for.
+    /// The cause of its wait.
     pub stage: WaitingFor,
-    /// Since when, as observed by ticks.
+    /// The first tick with this cause.
     pub since: Instant,
 }
 
 impl<S: ScsiSession> Task<S> {
-    /// Whether it was answered, and its answer is being sent.
+    /// Whether it was answered and the answer is being sent.
     pub fn is_answered(&self) -> bool {
         matches!(self.state, TaskState::Answered(_))
     }
@@ -529,7 +529,7 @@ impl<S: ScsiSession> Task<S> {
         let stage = self.stage();
         let since = match before.filter(|before| before.task == self.id) {
             Some(before) if before.stage == stage => before.since,
-            // It came since the last look; what it waits for first, it waits for since then.
+            // It arrived after the last tick, and has waited since its arrival.
             None if stage == WaitingFor::Others => self.started,
             _ => now,
         };
@@ -542,7 +542,7 @@ impl<S: ScsiSession> Task<S> {
 pub struct Removed<I> {
     /// The units whose devices may still carry them out.
     units: Vec<Arc<LogicalUnit>>,
-    /// To be told when these have quiesced.
+    /// To be answered when these have quiesced.
     tasks: Vec<I>,
 }
 
@@ -550,7 +550,7 @@ pub struct Removed<I> {
 pub struct Commands<S: ScsiSession> {
     /// The LUNs that the session sees.
     pub luns: Luns<Waiting<S>>,
-    /// What the session has moved.
+    /// Bytes and commands of the session.
     pub traffic: Traffic,
     /// Memory its commands may hold.
     pub budget: Rc<Budget>,
@@ -561,10 +561,10 @@ pub struct Commands<S: ScsiSession> {
     span: Span,
     /// By their [`ScsiSession::index`].
     tasks: Vec<Option<Task<S>>>,
-    /// What each task waited for at the last tick, by the same index.
+    /// Each task at the last tick, by the same index.
     observed: Vec<Option<Observed<S::Id>>>,
     waiting_for_memory: VecDeque<(S::Id, Job)>,
-    /// [`ScsiSession::resume_waiting_for_memory`] is at work.
+    /// [`ScsiSession::resume_waiting_for_memory`] is running.
     is_resuming: bool,
     /// Units whose devices may still carry out aborted commands.
     aborted_units: AbortedUnits,
@@ -576,7 +576,7 @@ fn task_of<S: ScsiSession>(tasks: &mut [Option<Task<S>>], id: S::Id) -> Option<&
 }
 
 impl<S: ScsiSession> Commands<S> {
-    /// Those of a session that begins.
+    /// The commands of a new session.
     pub fn new(
         session: Weak<RefCell<S>>,
         server: Arc<Server>,
@@ -626,7 +626,7 @@ impl<S: ScsiSession> Commands<S> {
         reactor::spawn(async move {
             let mut reply = work.await;
             if let Some(effects) = reply.effects.take() {
-                // In a place of its own: nearly no command needs room for it.
+                // Boxed, because almost no command needs room for it.
                 Box::pin(settle(server, Weak::clone(&session), id, effects)).await;
             }
             with(&session, |session| session.complete(id, reply));
@@ -704,7 +704,7 @@ impl<S: ScsiSession> Commands<S> {
         Some(task)
     }
 
-    /// Drops what waits of a command that is ended before it has begun: its data must not outlive its charge.
+    /// Takes a command that ends before it has begun out of the queues: its data must not outlive its charge.
     fn forget_waiting(&mut self, id: S::Id) {
         if let Some(index) = self.task(id).and_then(|task| task.slot) {
             self.luns.slot(index).waiting.retain(|waiting| waiting.id() != id);
@@ -732,7 +732,7 @@ impl<S: ScsiSession> Commands<S> {
                     add_units(units, more);
                 }
             }
-            TaskState::Lasting(reply) => reply.abort(), // what goes on is the logical unit's
+            TaskState::Lasting(reply) => reply.abort(), // the work itself belongs to the logical unit
             TaskState::Held => self.forget_waiting(id),
             // An earlier function aborted it, but the devices may still have its requests.
             TaskState::Cleared => {
@@ -775,7 +775,7 @@ impl<S: ScsiSession> Commands<S> {
         self.aborted_units.take()
     }
 
-    /// Aborts all commands, none of which is answered any more. Returns the units whose devices may still carry them out.
+    /// Aborts all commands without answering them. Returns the units whose devices may still carry them out.
     pub fn end(&mut self) -> Vec<Arc<LogicalUnit>> {
         let mut units = self.aborted_units.take();
         let all: Vec<S::Id> = self.tasks().map(|task| task.id).collect();
@@ -817,7 +817,7 @@ impl<S: ScsiSession> Commands<S> {
         self.luns.user_of(unit.volume()).map(|(_, nexus)| nexus)
     }
 
-    /// Observes what every task waits for; [`Commands::observed`] tells it.
+    /// Records what every task waits for, for [`Commands::observed`].
     pub fn observe(&mut self, now: Instant) {
         self.observed.resize(self.tasks.len(), None);
         debug_assert!(
@@ -851,7 +851,7 @@ async fn settle<S: ScsiSession>(
 ) {
     for Effect::AbortTasks { unit, nexuses, by } in effects {
         let mut units = vec![Arc::clone(&unit)];
-        // Of its own nexus everything ends but the command itself.
+        // In its own nexus all commands end except the command itself.
         let own = nexuses.contains(&by);
         let abort_own = |session: &mut S| session.abort_own(&unit, Some(id), &mut units);
         let untold = if own { with(&session, abort_own) } else { None };
@@ -862,8 +862,8 @@ async fn settle<S: ScsiSession>(
     }
 }
 
-/// Aborts the commands of a core's sessions that the order names ([`front_end_core::CoreFrontEnd::abort`]). Those of other
-/// initiators are told, once the devices have quiesced and the commands may be sent again.
+/// Aborts the commands of a core's sessions that the order names ([`front_end_core::CoreFrontEnd::abort`]). Commands of other
+/// initiators are answered once the devices have quiesced, when the initiators may send them again.
 pub fn abort_ordered<S: ScsiSession>(
     server: &Arc<Server>,
     sessions: &[Rc<RefCell<S>>],

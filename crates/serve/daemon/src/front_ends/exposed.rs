@@ -1,4 +1,4 @@
-//! What hosts find at a front end: a target, an export or a slot. People are told of all of them in the same way.
+//! Targets, exports and slots of front ends: their descriptions, and the differences between two configurations, for people.
 
 use std::any::Any;
 
@@ -9,15 +9,15 @@ use volume::spec::Bytes;
 use crate::config::values::VolumeName;
 use crate::control::{self, TargetLun};
 
-/// Something that hosts find at a front end.
+/// A target, an export or a slot.
 pub trait Exposed: Any {
-    /// What the protocol calls it.
+    /// Its name in the protocol.
     fn name(&self) -> String;
 
-    /// What stands before its name: the protocol, and what it is. One of them may be empty.
+    /// The words before its name: the protocol, and the noun. One of them may be empty.
     fn words(&self) -> [&'static str; 2];
 
-    /// What is on it.
+    /// Its volumes.
     fn contents(&self) -> Contents<'_>;
 
     /// Who may use it, or one of its LUNs.
@@ -33,10 +33,10 @@ pub trait Exposed: Any {
         true
     }
 
-    /// What differs from another one of the same type besides its contents, a word each. See [`difference`].
+    /// The differences from another one of the same type, apart from its contents, a word each ([`differing`]).
     fn differences(&self, before: &dyn Exposed) -> Vec<&'static str>;
 
-    /// Whether others may use it than those of `before`.
+    /// Whether the hosts that may use it differ from those of `before`.
     fn is_for_others(&self, before: &dyn Exposed) -> bool {
         self.audience(None) != before.audience(None)
     }
@@ -45,19 +45,19 @@ pub trait Exposed: Any {
 /// Who may use something: names, networks and accounts.
 #[derive(Default)]
 pub struct AccessLists {
-    /// What people call it.
+    /// Its name for people.
     pub alias: Option<String>,
     /// The names, or patterns of names, that may log in; `None` is any.
     pub initiators: Option<Vec<String>>,
     /// Where they may come from; `None` is anywhere.
     pub networks: Option<Vec<String>>,
-    /// Who has to prove its identity; empty without.
+    /// The accounts that may log in; empty without authentication.
     pub users: Vec<String>,
-    /// Where they are sent instead.
+    /// The portal that they are redirected to.
     pub redirect: Option<String>,
 }
 
-/// What is on something that hosts find.
+/// The volumes of a target, an export or a slot.
 pub enum Contents<'a> {
     /// A volume.
     Volume(&'a VolumeName),
@@ -91,18 +91,18 @@ pub(super) fn differing(words: &[(bool, &'static str)]) -> Vec<&'static str> {
     words.iter().filter(|(differs, _)| *differs).map(|(_, word)| *word).collect()
 }
 
-/// One of the same type as it was before.
+/// An earlier value of the same type.
 pub(super) fn before<T: Exposed>(before: &dyn Exposed) -> &T {
     let before: &dyn Any = before;
     before.downcast_ref().expect("what one front end exposes is of one type")
 }
 
-/// Texts of a list that may be missing.
+/// The texts of an optional list.
 pub(super) fn texts<T: ToString>(list: Option<&Vec<T>>) -> Option<Vec<String>> {
     list.map(|all| all.iter().map(ToString::to_string).collect())
 }
 
-/// For the control socket; the portals are those of all front ends.
+/// The description for the control socket; `portals` are those of all front ends.
 pub(crate) fn target(exposed: &dyn Exposed, front_end: &str, portals: &[Portal]) -> control::Target {
     let AccessLists { alias, initiators, networks, users, redirect } = exposed.access();
     debug_assert!(!exposed.name().is_empty(), "hosts ask for it by name");
@@ -126,7 +126,7 @@ pub(crate) fn target(exposed: &dyn Exposed, front_end: &str, portals: &[Portal])
     }
 }
 
-/// What `serve --check` prints of it; `spec_of` says what a volume is made of.
+/// The lines of `serve --check`; `spec_of` returns the specification of a volume.
 pub(crate) fn summary(exposed: &dyn Exposed, spec_of: &dyn Fn(&VolumeName) -> Option<String>) -> String {
     let spec = |volume| spec_of(volume).map(|spec| format!(" = {spec}")).unwrap_or_default();
     let [protocol, noun] = exposed.words();
@@ -140,10 +140,10 @@ pub(crate) fn summary(exposed: &dyn Exposed, spec_of: &dyn Fn(&VolumeName) -> Op
     }
 }
 
-/// A line that people read has no more LUNs.
+/// The most LUNs on one line for people.
 const LUNS_SHOWN: usize = 4;
 
-/// What a server that has begun says of it: its volumes with their sizes, and where it is.
+/// The lines that a started server prints: its volumes with their sizes, and its place.
 pub(super) fn announced(exposed: &dyn Exposed, volumes: &[control::Volume], place: &str) -> String {
     let sized = |name: &VolumeName| {
         let volume = volumes.iter().find(|volume| volume.name == name.as_str());
@@ -163,20 +163,20 @@ pub(super) fn announced(exposed: &dyn Exposed, volumes: &[control::Volume], plac
     format!("\n{}, for {}\n  {contents}\n  {place}\n", label(exposed), exposed.audience(None))
 }
 
-/// Where the first LUN of a target is: below this URL, and at so many more portals.
+/// The place of a target's first LUN: its URL, and the number of further portals.
 pub(super) fn place_of_target(url: &str, name: &str, luns: &[Lun], more: usize) -> String {
     let lun = luns.first().map_or_else(String::new, |lun| format!("/{}", lun.lun));
     let elsewhere = if more == 0 { String::new() } else { format!(", and {more} more portals") };
     format!("{url}/{name}{lun}{elsewhere}")
 }
 
-/// What people call it: `NBD export vm1`.
+/// Its name for people: `NBD export vm1`.
 fn label(exposed: &dyn Exposed) -> String {
     let [protocol, _] = exposed.words();
     format!("{protocol}{}", exposed.name())
 }
 
-/// What differs between two lists, for people, a line each. `renamed` are volumes that have another name in `wanted`, from and to.
+/// The differences between two lists, a line each. `renamed` are volumes that have another name in `wanted`, from and to.
 pub(crate) fn changes(
     now: &[&dyn Exposed],
     wanted: &[&dyn Exposed],
@@ -250,17 +250,17 @@ fn lun_changes(
     }
 }
 
-/// What the volume of this name is called from now on.
+/// The new name of a volume.
 fn called_now<'a>(name: &'a VolumeName, renamed: &'a [(VolumeName, VolumeName)]) -> &'a VolumeName {
     renamed.iter().find(|(from, _)| from == name).map_or(name, |(_, to)| to)
 }
 
-/// Who may use something, as a change tells of it: what is open to everybody stands out.
+/// Access in the words of a change: `ANY` stands out.
 fn for_whom(audience: &str) -> String {
     format!("for {}", audience.replacen("any ", "ANY ", 1))
 }
 
-/// What is different between two lists of portals, for people, a line each; `describe` says which portal it is.
+/// The differences between two lists of portals, a line each; `describe` names a portal.
 pub fn portal_changes(
     now: &[Portal],
     wanted: &[Portal],

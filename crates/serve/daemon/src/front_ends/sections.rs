@@ -1,5 +1,5 @@
-//! What the sections of front ends have in common: where they listen, their lists of what hosts find, and the same lists in the
-//! text of a configuration file, into which volumes are written and out of which they are taken.
+//! The common parts of front ends' sections: listen addresses, lists of targets, exports or slots, and edits of these lists in the
+//! text of a configuration file when a volume is added or removed.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use crate::config::section::{Mistakes, Section};
 use crate::config::values::VolumeName;
 use crate::config::{Addition, Beside, Document, Kind, Serving};
 
-/// A section of its own, as every front end but iSCSI has: where it listens, and what hosts find there.
+/// The section of a front end other than iSCSI: its listen addresses, and its exports.
 #[derive(Debug)]
 pub(super) struct Listening<E> {
     pub(super) listen: Vec<ListenAddress>,
@@ -29,14 +29,14 @@ impl<E> Default for Listening<E> {
 }
 
 impl<E: Exposed> Listening<E> {
-    /// Where `section` has it listen, and these exports.
+    /// Reads the listen addresses of `section`, and adds these exports.
     pub(super) fn read(section: &Section<'_>, kind: &Kind, example: &str, exports: Vec<E>) -> Listening<E> {
         let listen = section.required("listen", section.list_by("listen", kind.listen), example);
         Listening { listen: listen.unwrap_or_default(), exports }
     }
 
-    /// Addresses of the command line replace those of the file, and with one of them its volumes are exported, each by what `new`
-    /// makes of it. `title` is the front end for people. The error is a sentence.
+    /// Replaces the listen addresses of the file by those of the command line, if there are any, and exports the command line's volumes
+    /// there: `new` makes the export of a volume. `title` names the front end in messages. The error is a sentence.
     pub(super) fn take_over(
         &mut self,
         beside: &Beside<'_>,
@@ -47,7 +47,7 @@ impl<E: Exposed> Listening<E> {
         if beside.listen.is_empty() {
             return Ok(());
         }
-        debug_assert!(beside.has_addresses, "some are this front end's");
+        debug_assert!(beside.has_addresses, "this front end has some");
         self.listen.clone_from(&beside.listen);
         for volume in &beside.volumes {
             let export = new(&self.exports, volume)?;
@@ -81,8 +81,8 @@ impl<E: Exposed> Listening<E> {
     }
 }
 
-/// What the entries of a list say. The sentence `twice` is a mistake where an entry has the name of another; those of others are
-/// given, too. An entry without a volume has its name for itself.
+/// The entries of a list. An entry with the name of an earlier one is a mistake, described by the sentence `twice`, which gets the
+/// name and all earlier names. An entry without a volume also reserves its name.
 pub(super) fn each_once<K: PartialEq, E>(
     entries: impl IntoIterator<Item = (K, Range<usize>, Option<E>)>,
     mistakes: &Mistakes<'_>,
@@ -123,7 +123,7 @@ pub(super) fn luns(
     })
 }
 
-/// LUNs as they are served. One whose volume is not open, which happens during a change, is left out.
+/// The LUNs to be served. A LUN whose volume is not open, as happens during a change, is left out.
 pub(super) fn exports(luns: &[Lun], serving: Serving<'_>) -> Vec<Export> {
     let export = |lun: &Lun| {
         Some(Export {
@@ -153,7 +153,8 @@ pub(super) fn section_to_edit<'a>(
     section.ok_or_else(|| format!("the file has no [{name}]; add one with listen = [\"{example}\"]"))
 }
 
-/// An export more in the list under `key`, with these entries. One that is there and has no volume gets `volume`.
+/// Adds an export with these entries to the list under `key`. An existing export that matches `is_it` and has no volume gets
+/// `volume` instead; one that has a volume is the error `taken`.
 pub(super) fn add_export<'k>(
     parent: &mut dyn TableLike,
     key: &str,
@@ -176,8 +177,8 @@ pub(super) fn add_export<'k>(
     Ok(())
 }
 
-/// Without the exports of this volume in the list `key` of the section `name`. One that says more than `keys`, who may use it, stays
-/// without a volume: the next one is for the same hosts. What stays is handed to `stayed`.
+/// Removes the exports of this volume from the list `key` of the section `name`. An export with other keys than `keys`, such as its
+/// access control, stays without a volume, so that the next volume there is for the same hosts; it is passed to `stayed`.
 pub(super) fn remove_exports(
     root: &mut Table,
     name: &str,
@@ -205,7 +206,7 @@ pub(super) fn remove_exports(
     }
 }
 
-/// Takes the volume out of an entry that says more than `keys`, and leaves the rest. Whether it does.
+/// Empties the volume of an entry that has other keys than `keys`. Returns whether the entry stays.
 fn vacate(entry: &mut dyn TableLike, keys: &[&str]) -> bool {
     let says_more = entry.iter().any(|(key, _)| !keys.contains(&key));
     if says_more {
@@ -214,8 +215,7 @@ fn vacate(entry: &mut dyn TableLike, keys: &[&str]) -> bool {
     says_more
 }
 
-/// A LUN more, of the target of this name, which is made if it is not in the file. `is_same` compares names as the
-/// protocol does.
+/// Adds a LUN to the target of this name, which is added if it is not in the file. `is_same` compares names as the protocol does.
 pub(super) fn add_lun(
     parent: &mut dyn TableLike,
     name: &str,
@@ -238,7 +238,7 @@ pub(super) fn add_lun(
     if taken.contains(&lun) {
         return Err(format!("LUN {lun} of {name} is taken; LUN {free} is free"));
     }
-    // A LUN that has lost its volume: who sees it was said before.
+    // A LUN without a volume keeps its access control.
     if let Some(vacant) = luns.tables().into_iter().find(|entry| number(&**entry) == Some(lun)) {
         if !addition.initiators.is_empty() {
             return Err(format!(
@@ -256,8 +256,8 @@ pub(super) fn add_lun(
     Ok(())
 }
 
-/// Without the LUNs that are this volume. A target of which more is said than its name outlives its LUNs, and a LUN that says who
-/// sees it its volume: what comes there next is for the same hosts.
+/// Removes the LUNs of this volume. A target with other keys than its name stays without LUNs, and a LUN with access control stays
+/// without a volume, so that the next volume there is for the same hosts.
 pub(super) fn remove_luns(parent: &mut dyn TableLike, volume: &VolumeName) -> Result<(), String> {
     let is_it = |lun: &dyn TableLike| text_of(lun, "volume") == Some(volume.as_str());
     let mut targets = Tables::under(parent, "target")?;
