@@ -316,4 +316,25 @@ mod tests {
             }
         }
     }
+
+    #[test]
+    fn raid_5_beside_raid_0_is_asked_for_as_much_as_the_document_prints() {
+        let table = &table::tables("cern").expect("readable")[0];
+        let of_raid_5 = |goal: &&table::Goal| goal.servers == ["RAID 5 of 6 disks"];
+        let goal = table.goals.iter().find(of_raid_5).expect("a goal");
+        assert_eq!(goal.beside[0].server.as_deref(), Some("RAID 0 of 6 disks"));
+        let Some(table::Limit::ByCell(limits)) = &goal.at_least else { panic!("a limit for each cell") };
+        assert_eq!(limits.len(), table.published.len(), "each published test has its limit");
+        let printed = |server: &str, cell: &str| {
+            let server = table.servers.iter().position(|one| one.name == server).expect("a server");
+            let cell = table.cells.iter().position(|one| one.name == cell).expect("a cell");
+            let mut figures = Figures::new();
+            add_printed(&mut figures, Run { cell, server, client: 0 }, table);
+            figures[&Figure::PrintedMbPerS]
+        };
+        for (cell, limit) in limits {
+            let ratio = printed("RAID 5 of 6 disks", cell) / printed("RAID 0 of 6 disks", cell);
+            assert_eq!(format!("{ratio:.2}"), format!("{limit:.2}"), "{cell}");
+        }
+    }
 }

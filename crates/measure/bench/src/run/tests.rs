@@ -303,37 +303,3 @@ fn timed(orders: &Orders, disk: Disk, workload: &Workload) -> (Run, Duration) {
         (run, reactor::now() - begun)
     })
 }
-
-#[test]
-fn a_constant_rate_does_not_drift() {
-    let mut times = Times::of(Pace::Constant { per_second: 3.0 }, 1).expect("a rate");
-    assert_eq!([0, 1, 2].map(|_| times.step()), [0, 333_333_333, 666_666_666]);
-    let third: Vec<u64> = (0..3_000_000).map(|_| times.step()).collect();
-    assert_eq!(third.last(), Some(&1_000_000_666_666_666));
-}
-
-#[test]
-fn poisson_distances_are_exponential() {
-    let mut times = Times::of(Pace::Poisson { per_second: 1000.0 }, 7).expect("a rate");
-    let at: Vec<u64> = (0..100_001).map(|_| times.step()).collect();
-    let distances: Vec<u64> = at.windows(2).map(|two| two[1] - two[0]).collect();
-    let mean = distances.iter().sum::<u64>() as f64 / 100_000.0;
-    assert!((990_000.0..1_010_000.0).contains(&mean), "{mean} ns, not 1 ms");
-    // e^-1 of them are longer than the mean, e^-3 longer than three times the mean.
-    let longer = |ns: u64| distances.iter().filter(|distance| **distance > ns).count();
-    assert!((36_300..37_300).contains(&longer(1_000_000)), "{}", longer(1_000_000));
-    assert!((4_750..5_200).contains(&longer(3_000_000)), "{}", longer(3_000_000));
-}
-
-#[test]
-fn what_is_due_and_not_taken_is_the_backlog() {
-    let mut arrivals = Arrivals::new(Pace::Constant { per_second: 1000.0 }, 1).expect("a rate");
-    assert_eq!([arrivals.take(), arrivals.take()], [0, 1_000_000]);
-    arrivals.look(500_000);
-    assert_eq!(arrivals.backlog_max(), 0);
-    arrivals.look(9_500_000);
-    assert_eq!(arrivals.backlog_max(), 8);
-    assert_eq!((0..8).map(|_| arrivals.take()).last(), Some(9_000_000));
-    arrivals.look(10_500_000);
-    assert_eq!(arrivals.backlog_max(), 8, "the most, not the last");
-}
