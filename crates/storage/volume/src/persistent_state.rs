@@ -418,8 +418,9 @@ impl Volume {
 
     /// The mark of all losses up to now.
     pub fn loss_mark(&self) -> LossMark {
-        let losses = self.lost_writes();
         let mut marked = self.lost_writes.marked.lock();
+        // Read under the lock: another thread may count a loss and mark it at any time.
+        let losses = self.lost_writes();
         debug_assert!(losses >= marked.0, "losses only grow");
         if losses > marked.0 {
             let unsaved = || u128::from(losses).to_be_bytes();
