@@ -23,7 +23,6 @@ pub(crate) fn run() -> Result<Verdict> {
 /// Builds the module and counts what its tests say. Skipped, with the reason, where Python or its packages are missing.
 pub(crate) fn measure() -> Result<Tally> {
     let folder = folder();
-    process::succeed(process::cargo(&["fmt", "--manifest-path", "python/Cargo.toml", "--check"]))?;
     let environment = match Environment::ready(&folder) {
         Ok(environment) => environment,
         Err(error) => {

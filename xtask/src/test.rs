@@ -42,7 +42,7 @@ pub(crate) fn run(options: &Options) -> Result<Verdict> {
     let failures = RefCell::<String>::default();
     let checker = RefCell::new(Some(Checker::prepare()));
     let steps: [(&str, &dyn Fn() -> Result<Tally>); 12] = [
-        ("format", &|| checked(&["fmt", "--all", "--check"])),
+        ("format", &format),
         ("tidy", &|| tidy::run().map(Tally::of)),
         ("clippy", &|| checked(&["clippy", "--workspace", "--all-targets", "--", "--deny", "warnings"])),
         ("tests", &|| cargo_test(&mut failures.borrow_mut())),
@@ -89,6 +89,15 @@ pub(crate) fn run(options: &Options) -> Result<Verdict> {
     }
     println!("{sum}");
     Ok(sum.verdict())
+}
+
+/// Every workspace: the program's, and those that need more than Rust to build.
+fn format() -> Result<Tally> {
+    let mut tally = checked(&["fmt", "--all", "--check"])?;
+    for manifest in ["fuzz/Cargo.toml", "python/Cargo.toml"] {
+        tally += checked(&["fmt", "--check", "--manifest-path", manifest])?;
+    }
+    Ok(tally)
 }
 
 fn checked(arguments: &[&str]) -> Result<Tally> {
@@ -180,7 +189,7 @@ struct Failures {
 }
 
 /// Of each failure: its message, and the beginning of its backtrace.
-const FAILURE_LINES_MAX: usize = 30;
+const FAILURE_LINES_MAX: usize = 12;
 
 impl Failures {
     /// Takes a line of cargo's. What a test printed stands under `---- NAME stdout ----`, until the next one's or the list

@@ -111,7 +111,8 @@ impl Check {
         match self {
             Check::Worlds(words) => {
                 let mut command = simulate(Build::Fast);
-                command.args(words);
+                // The seed is told, with which anybody sees the backtrace.
+                command.args(words).env("RUST_BACKTRACE", "0");
                 match process::within(CHECK_MAX, command) {
                     Ok((Ended::Exited(status), told)) => (Verdict::of(status.success()), told),
                     Ok((ended, told)) => (Verdict::Fails, format!("{told}simulate {words:?}: {ended:?}\n")),
