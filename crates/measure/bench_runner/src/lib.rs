@@ -49,6 +49,13 @@
 //! });
 //! assert!(record.expect("memory is there").runs[0].iops() > 0.0);
 //! ```
+//!
+//! One thread decides, the others measure. A client is a thread with its own world and sessions; it runs one role and reports each sample.
+//! The conductor gets the next run from the schedule, stops all clients when the samples meet the stop criterion, and passes the run to the keeper,
+//! which replaces `result.json` before the next run starts. Views only watch. `bench` is separate because it opens nothing and names no remote.
+//!
+//! Over several machines the coordinator's crew is [`agents`]; an agent's work is done by the crew of a local bench. Their
+//! messages are `agent::wire`, which does no I/O.
 
 pub mod agents;
 pub mod client;

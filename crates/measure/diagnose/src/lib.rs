@@ -23,6 +23,9 @@
 //! assert_eq!(first.cause, Cause::TcpWindow);
 //! assert_eq!(first.gain.predicted.expect("a rate to compare with").round(), 3.0);
 //! ```
+//!
+//! [`measure`] runs on one thread with one session, which is reopened if a probe costs it: probes in random order, rounds of loads
+//! between them (over NBD also through sessions with one setting changed), and all clocks and counters before and after.
 
 mod case;
 mod causes;

@@ -26,6 +26,8 @@
 //! });
 //! assert_eq!(&read.expect("a world")[..], b"file");
 //! ```
+//!
+//! Each attachment is a process. The FUSE part has no notion of blocks, and the part with blocks ([`disk`]) none of FUSE.
 
 pub mod disk;
 mod file;

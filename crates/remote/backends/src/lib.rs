@@ -20,6 +20,27 @@
 //! assert_eq!(&data.expect("a world").expect("memory")[..], [0; 512]);
 //! # Ok::<(), OpenError>(())
 //! ```
+//!
+//! # Adding a back end
+//!
+//! A store or a layer is a `static` of type `volume::backend::Kind`, an `impl Backend`, and an `impl BlockDevice` if it is a device;
+//! `block::forward!` writes the methods that a layer passes on.
+//!
+//! 1. If it needs a system, a network or a secret, add a file here, its `mod`, and a row of `OWN`. A layer with a key belongs here: it
+//!    reads the key by `secrets::read`. If it needs only volumes, a clock and tasks, add a section with an `impl Layer` to
+//!    `storage/volume/src/backends.rs`, and a row of `ALL` there; the fuzz target then covers it. A device that is also used without a
+//!    specification is a file of `storage/block/src`.
+//! 2. Add its row to `docs/serve.md`: the tests here fail until it exists. The rows of its options are not tested.
+//! 3. Give a new dependency a line in the root `Cargo.toml`, in the crate's, and in `docs/dependencies.md`.
+//!
+//! `Kind` has the name, the grammar and the row of the document. `volume::spec` parses the nesting and locates errors. `Kind::read` checks
+//! what was written without touching anything. `Backend::open` is asynchronous and opens the members by `Spec::open`.
+//!
+//! Every program opens volumes here, so a name becomes a device in `remote` only: one kind is a session with a target, and `storage`
+//! imports no network. `copy` and `attach` are in `remote` for the same reason.
+//!
+//! A back end that `is_remote` has sessions, which live on the reactor that opens them: a command's, or one of a server's cores in
+//! turn. Requests of other cores travel to that core. Opening must not block: `reactor::resolve` looks names up.
 
 pub mod aoe;
 pub mod failure;

@@ -19,7 +19,25 @@
 //!
 //! Acknowledged changes that no flush has covered are kept in a [`Journal`]. When the server tells that it has lost them, the journal is
 //! replayed before anything else is sent. When it tells nothing, and no link is left that belongs to the server as it was, the journal
-//! is compared with what the server has (`channels` has the table). A [file](Channels::keep_in) has them, too, for the case that this process is killed.
+//! is compared with what the server has (`channels` has the table). A [file](Channels::keep_in) has them, too, for the case that
+//! this process is killed.
+//!
+//! # Waits
+//!
+//! A response counts only while its link is not lost, because the journal may have been replayed meanwhile. `tests/model.rs`
+//! checks these rules in virtual time. Linerate's NBD server fences named connections in `serve/nbd/src/channels.rs`: it closes
+//! them and waits for their requests.
+//!
+//! | wait | limit |
+//! |---|---|
+//! | a claim, space in the journal, a usable channel, a response, earlier flushes | the deadline that `ask` sets |
+//! | a flush because the journal file is full | its own deadline: twice the time in all |
+//!
+//! NBD's responses are timed from the last progress (`patience`), up to 10 times the limit. A response over several iSCSI sessions is waited
+//! for while no command of the session is late. Claims and space end with what they wait for.
+//! A channel that breaks within `BRIEF` backs off like a failed login.
+//!
+//! AoE's client uses the claims: a claim waits for `timeout`; space in the window and a response have the command's deadline.
 
 mod balance;
 mod channels;

@@ -13,6 +13,41 @@
 //! reaches its session), `session` and `inner` (outstanding commands), `connection` (the wire);
 //! [`Statistics`] and [`FlightRecorder`] (observation). [`carrier`] is for sessions by another protocol.
 //! [`Unit`] and [`verbs`] are apart: SCSI commands by name, for users who need more than a block device.
+//!
+//! # How a session survives
+//!
+//! ```text
+//!  RemoteLun ──► RemoteTarget ──► session::Request ──► iscsi::initiator::Session ──► wire
+//!  retries        this thread,      waits for space      CmdSN, R2Ts, tags: no I/O
+//!     ▲           or a mailbox      or a session                      ▲ a new machine
+//!     └── usable ◄── session_state ◄── lost connection ──► recovery ──► login
+//! ```
+//!
+//! Users of a LUN see delays, not session failures. When a connection is lost, its commands end with `ConnectionLost`. Callers of idempotent
+//! commands retry once `session_state` reports that the loss is settled: another connection has logged the lost one out, or a reinstatement
+//! has ended all its tasks. An earlier retry could let the first copy land after a newer write.
+//!
+//! - A login in another portal group is another I_T nexus and ends nothing. Outstanding changes of the old nexus wait for a login at its
+//!   portal, or end with `CommandError::Unsettled`, and their blocks fail.
+//! - Reinstatements are counted. A request names its session and is not sent in another before the LUN has shown that it is the same
+//!   device, and its size (`RemoteLun::look_again`).
+//! - Acknowledged writes can be lost with the target's cache. `block::FlushLedger` decides which flushes fail; `caches` keeps one per device.
+//! - A [`Unit`] is an address, not a device: verbs that only ask are retried in another session, verbs that change anything are not.
+//! - Expired timeouts escalate (`EscalationStep`): abort, reset of the unit, reset of the target, new session. With `command-tries` above 1 the
+//!   caller waits through all steps.
+//! - Logins back off after each failure. A session that breaks soon after its login counts as a failure (`Attempts`, `STEADY`).
+//! - The machine counts phases of commands and PDUs, `statistics::Meter` the rest. The recorder's tape is behind a mutex that only its reader
+//!   contends for, so the recording of a hung session can be read.
+//!
+//! HyperSCSI's LUNs wait by the same rules.
+//!
+//! | wait | limit |
+//! |---|---|
+//! | the response to the first try, space in the window | `command-time`; with `command-tries`, the escalation. Over iSCSI, from the last progress (`failover::Patience`), up to 10 times that |
+//! | anything after the first try: a session, unsettled commands, a check of the LUN, pauses, retries | `Timeouts::request` (`RemoteLun::within_its_time`) |
+//! | an earlier change of the same blocks (`RemoteLun::ends_earlier`) | the same |
+//! | a verb with all its tries (`Unit::within_its_time`) | the same |
+//! | SendTargets; a NOP-Out; a task management function | `login-time` for the discovery; `command-time`; `reset-time` |
 
 #![cfg_attr(test, allow(clippy::unwrap_used))]
 

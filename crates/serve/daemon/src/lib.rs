@@ -1,9 +1,9 @@
 //! A configured server, for any program that runs or manages one: `linerate`, a test, an HTTP API.
 //!
 //! Reading order: [`config`] (what a file says, with its mistakes), [`Desired`] (a file, and what goes beside it), [`state`]
-//! (what outlives a server), [`front_ends`] (their table), `volumes` (a configuration as devices), [`start()`], [`check()`] (a start that changes nothing), [`Live`] (a running server and its
-//! reconfiguration), `orders` (what it is asked), [`control`] (both sides of the control socket, events, tables),
-//! [`metrics`] (for monitoring), [`Supervisor`] (what a service manager is
+//! (what outlives a server), [`front_ends`] (their table), `volumes` (a configuration as devices), [`start()`], [`check()`] (a
+//! start that changes nothing), [`Live`] (a running server and its reconfiguration), `orders` (what it is asked), [`control`]
+//! (both sides of the control socket, events, tables), [`metrics`] (for monitoring), [`Supervisor`] (what a service manager is
 //! told).
 //!
 //! It prints nothing, reads no arguments and ends no process; errors are a `backends::Failure`.
@@ -27,6 +27,30 @@
 //! ");
 //! # Ok::<(), daemon::ConfigError>(())
 //! ```
+//!
+//! # Changing the configuration
+//!
+//! ```text
+//!   linerate server reload ─► control socket ─► live ─► difference: added, removed, renamed, grown, reopened
+//!   SIGHUP ──────────────────────────────────────┘ │
+//!                                                  │ new volumes are opened; `losses`: who would lose what?
+//!                                                  ▼ (refused without --force)
+//!                              front_end_core::Server::reconfigure ── portals: opened by the first core, closed by all
+//!                                                  │               └─ a new snapshot, a new configuration
+//!                                                  ▼
+//!                              each core ─► CoreFrontEnd::adapt ─► each session: LUNs appear and disappear
+//!                                                  ▼
+//!                              removed volumes are flushed and closed; files grow; states are renamed
+//! ```
+//!
+//! A configuration and a snapshot of the registry are never changed, only replaced. Sessions have their target and logical units by
+//! `Arc`, so a volume closes when the last session has dropped it. A command refers to its LUN by a place in `scsi_session::Luns`, which
+//! stays while commands use it; the LUN's number is free immediately.
+//!
+//! `server add`, `remove` and `resize` edit the text of the file (`config/file.rs`, by `toml_edit`, which keeps what it does not change),
+//! serve the result, and then write it. [`Live`] and the server, whose `Observer` it is, publish events to a bounded queue per subscriber.
+//! Tests: `reload.rs`, `server_command.rs` and `changes` in `crates/linerate/tests/it`; `changes` compares the server, its file and three initiators
+//! with a model after each random change.
 
 pub mod announce;
 mod check;

@@ -36,6 +36,18 @@
 //! drop(fence);
 //! assert!(!volume.is_fenced());
 //! ```
+//!
+//! # Lost writes
+//!
+//! A failed flush is reported to every user who could have relied on the lost data. Devices count losses of acknowledged writes
+//! (`BlockDevice::losses`): a file counts each failed sync, a write-behind layer what it could not write. A client counts what its
+//! server lost: after a reconnection its `block::Losses` are in doubt until the server's cache generation has been read
+//! (`BlockDevice::resolve_losses`), and RAID reads nothing from a member in doubt. The volume counts losses
+//! ([`Volume::lost_writes`]), a logical unit compares the count with what each nexus was told, and a device with one user is a
+//! `SingleUser`.
+//!
+//! Before a loss is reported, [`PersistentState::record_loss`] records it. [`Volume::loss_mark`] changes the cache generation, so an
+//! initiator of an earlier server that returns after the loss also learns of it.
 
 pub mod backend;
 pub mod backends;
