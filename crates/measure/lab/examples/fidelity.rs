@@ -1,5 +1,5 @@
 //! Measures how true the lab's links are to their conditions: rate, round trip, loss, what the lab adds, and
-//! what it costs. Prints the tables of `docs/lab.md`; takes about a minute and a half.
+//! what it costs. Prints the tables of `docs/measured/lab.md`; takes about a minute and a half.
 //!
 //! `cargo run --release -p linerate-lab --example fidelity`, or with `rates`, `round-trips` or `losses`
 //! behind it.
