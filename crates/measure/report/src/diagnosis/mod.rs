@@ -45,7 +45,7 @@ impl<'a> DiagnosisReport<'a> {
         markdown::page(&sections::document(self))
     }
 
-    /// All of it for programs. Its names are promised, and `docs/diagnose.md` has them.
+    /// All of it for programs. Its names are promised, and `docs/diagnose-json.md` has them.
     ///
     /// # Errors
     /// A diagnosis that is no JSON.
