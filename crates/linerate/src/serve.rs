@@ -7,7 +7,7 @@ use std::{env, process, thread};
 
 use daemon::config::Log;
 use daemon::{
-    Checked, Config, Desired, Gather, Listen, Live, NamedSpec, Poll, ReloadOptions, Supervisor, announce,
+    Checked, Config, Gather, Listen, Live, NamedSpec, Poll, ReloadOptions, StartOptions, Supervisor, announce,
 };
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
@@ -17,13 +17,13 @@ use crate::output::{remark, say};
 
 /// Serves until a signal ends it.
 pub(crate) fn run(arguments: &ServeArguments, log: &Log) -> Result<(), Failure> {
-    let desired = arguments.desired().or_usual();
-    let config = desired.safe_config()?;
+    let start_options = arguments.start_options().or_usual();
+    let config = start_options.safe_config()?;
     if arguments.check {
         return check(&config, log);
     }
     crate::log::begin(log, &config.log)?;
-    let mut server = daemon::start(desired, config)?;
+    let mut server = daemon::start(start_options, config)?;
     let announcement =
         if arguments.quiet { announce::READY.to_owned() } else { server.live().announcement() };
     on_signals(Arc::clone(server.live()))?;
@@ -107,9 +107,9 @@ pub(crate) struct ServeArguments {
 
 impl ServeArguments {
     /// What they ask for.
-    fn desired(&self) -> Desired {
+    fn start_options(&self) -> StartOptions {
         let arguments = self.clone();
-        Desired {
+        StartOptions {
             path: arguments.config,
             volumes: arguments.volumes,
             listen: arguments.listen,
@@ -120,7 +120,7 @@ impl ServeArguments {
             poll: arguments.poll_us,
             gather: arguments.gather_us,
             io_engine: arguments.io_engine,
-            ..Desired::default()
+            ..StartOptions::default()
         }
     }
 }
@@ -200,7 +200,7 @@ mod tests {
     fn config(line: &[&str]) -> Result<Config, String> {
         let line = std::iter::once("serve").chain(line.iter().copied());
         let line = Line::try_parse_from(line).map_err(|error| error.to_string())?;
-        line.serve.desired().or_usual().safe_config().map_err(|failure| failure.to_string())
+        line.serve.start_options().or_usual().safe_config().map_err(|failure| failure.to_string())
     }
 
     #[test]

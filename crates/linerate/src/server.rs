@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use daemon::control::{Change, FaultMode, Reply, Request, ask, subscribe, tables, unexpected};
+use daemon::control::{Change, ControlReply, ControlRequest, FaultMode, ask, subscribe, tables, unexpected};
 use daemon::{NamedSpec, VolumeName};
 use serde::Serialize;
 
@@ -151,27 +151,27 @@ pub(crate) fn run(arguments: &ServerArguments) -> Result<(), Failure> {
     let tell = |reply| tell(reply, json);
     let (change, how, force) = match &arguments.command {
         Command::Sessions => return sessions(&socket, json),
-        Command::Volumes => match ask(Request::Volumes)? {
-            Reply::Volumes { volumes } if json => return say_json_list("volumes", &volumes),
-            Reply::Volumes { volumes } => return say_table(&tables::volumes(&volumes, width())),
+        Command::Volumes => match ask(ControlRequest::Volumes)? {
+            ControlReply::Volumes { volumes } if json => return say_json_list("volumes", &volumes),
+            ControlReply::Volumes { volumes } => return say_table(&tables::volumes(&volumes, width())),
             other => return Err(unexpected(other)),
         },
-        Command::Targets => match ask(Request::Targets)? {
-            Reply::Targets { targets } if json => return say_json_list("targets", &targets),
-            Reply::Targets { targets } => return say_table(&tables::targets(&targets, width())),
+        Command::Targets => match ask(ControlRequest::Targets)? {
+            ControlReply::Targets { targets } if json => return say_json_list("targets", &targets),
+            ControlReply::Targets { targets } => return say_table(&tables::targets(&targets, width())),
             other => return Err(unexpected(other)),
         },
         Command::Events => return events(&socket),
-        Command::Metrics => return tell(ask(Request::Metrics)?),
-        Command::Usage => return tell(ask(Request::Usage)?),
+        Command::Metrics => return tell(ask(ControlRequest::Metrics)?),
+        Command::Usage => return tell(ask(ControlRequest::Usage)?),
         Command::Fault { volume, mode } => {
-            return tell(ask(Request::Fault { volume: volume.to_string(), mode: *mode })?);
+            return tell(ask(ControlRequest::Fault { volume: volume.to_string(), mode: *mode })?);
         }
         Command::Drop { sessions, force } => {
-            return tell(ask(Request::Drop { sessions: sessions.clone(), force: *force })?);
+            return tell(ask(ControlRequest::Drop { sessions: sessions.clone(), force: *force })?);
         }
         Command::Reload { force, how } => {
-            return tell(ask(Request::Reload { dry_run: how.dry_run, force: *force })?);
+            return tell(ask(ControlRequest::Reload { dry_run: how.dry_run, force: *force })?);
         }
         Command::Add { volume, front_end, target, lun, initiators, keys, how } => {
             let change = Change::Add {
@@ -191,7 +191,7 @@ pub(crate) fn run(arguments: &ServerArguments) -> Result<(), Failure> {
             (Change::Resize { volume: volume.clone(), bytes: size.0, shrink, discard_data }, how, *force)
         }
     };
-    tell(ask(Request::Change { change, dry_run: how.dry_run, force })?)
+    tell(ask(ControlRequest::Change { change, dry_run: how.dry_run, force })?)
 }
 
 /// What a reload or a change has changed, or would change.
@@ -204,9 +204,9 @@ struct Changed<'a> {
 }
 
 /// Prints what has become of a request.
-pub(crate) fn tell(reply: Reply, json: bool) -> Result<(), Failure> {
+pub(crate) fn tell(reply: ControlReply, json: bool) -> Result<(), Failure> {
     match reply {
-        Reply::Reloaded { changes, notes, failed } => {
+        ControlReply::Reloaded { changes, notes, failed } => {
             if json {
                 say_json(&Changed { changes: &changes, notes: &notes, failed: &failed })?;
             } else {
@@ -218,18 +218,18 @@ pub(crate) fn tell(reply: Reply, json: bool) -> Result<(), Failure> {
                 return Err(Failure::failed(failed.join("\n")));
             }
         }
-        Reply::Refused { reason } => return Err(Failure::refused(reason)),
-        Reply::Dropped { sessions } if json => {
+        ControlReply::Refused { reason } => return Err(Failure::refused(reason)),
+        ControlReply::Dropped { sessions } if json => {
             say_json(&serde_json::json!({ "done": true, "sessions": sessions }))?
         }
-        Reply::Metrics { text } | Reply::Usage { text } if json => {
+        ControlReply::Metrics { text } | ControlReply::Usage { text } if json => {
             say_json(&serde_json::json!({ "text": text }))?
         }
-        Reply::Done if json => say_json(&serde_json::json!({ "done": true }))?,
-        Reply::Metrics { text } | Reply::Usage { text } => say(&text),
-        Reply::Dropped { sessions: 1 } => say("1 session ends\n"),
-        Reply::Dropped { sessions } => say(&format!("{sessions} sessions end\n")),
-        Reply::Done => {}
+        ControlReply::Done if json => say_json(&serde_json::json!({ "done": true }))?,
+        ControlReply::Metrics { text } | ControlReply::Usage { text } => say(&text),
+        ControlReply::Dropped { sessions: 1 } => say("1 session ends\n"),
+        ControlReply::Dropped { sessions } => say(&format!("{sessions} sessions end\n")),
+        ControlReply::Done => {}
         other => return Err(unexpected(other)),
     }
     Ok(())
@@ -246,8 +246,8 @@ const INTERVAL: Duration = Duration::from_secs(1);
 /// Asks, waits and asks again, since rates need two samples. JSON has sums only and is asked for once, and so is a server that
 /// nobody uses.
 fn sessions(socket: &Path, json: bool) -> Result<(), Failure> {
-    let sample = || match ask(socket, &Request::Sessions).map_err(Failure::from)? {
-        Reply::Sessions { sessions } => Ok(sessions),
+    let sample = || match ask(socket, &ControlRequest::Sessions).map_err(Failure::from)? {
+        ControlReply::Sessions { sessions } => Ok(sessions),
         other => Err(unexpected(other)),
     };
     let (first, begin) = (sample()?, Instant::now());

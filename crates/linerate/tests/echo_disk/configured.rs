@@ -4,9 +4,9 @@ use std::net::{SocketAddr, TcpStream};
 use std::path::PathBuf;
 
 use block::{BlockDevice, Buffer, Durability, Extent};
-use daemon::control::{Change, Event, Reply, Request, subscribe};
+use daemon::control::{Change, ControlReply, ControlRequest, Event, subscribe};
 use daemon::front_ends::{FrontEnds, iscsi};
-use daemon::{Desired, Started};
+use daemon::{StartOptions, Started};
 
 use crate::front_end::ECHO;
 use crate::section::KIND;
@@ -28,15 +28,15 @@ impl Configured {
         let folder = tempfile::tempdir().expect("a folder");
         let file = folder.path().join("linerate.toml");
         std::fs::write(&file, text).expect("written");
-        let desired = Desired {
+        let start_options = StartOptions {
             path: Some(file.clone()),
             state: Some(folder.path().to_owned()),
             reactors: Some(2),
             front_ends: TABLE,
-            ..Desired::default()
+            ..StartOptions::default()
         };
-        let config = desired.safe_config().unwrap_or_else(|error| panic!("{error}"));
-        let mut server = daemon::start(desired, config).unwrap_or_else(|error| panic!("{error}"));
+        let config = start_options.safe_config().unwrap_or_else(|error| panic!("{error}"));
+        let mut server = daemon::start(start_options, config).unwrap_or_else(|error| panic!("{error}"));
         server.open().expect("a control socket");
         Configured { folder, file, server }
     }
@@ -44,18 +44,22 @@ impl Configured {
     /// Serves another file from now on. The lines of difference, or why not.
     fn reload(&self, text: &str, force: bool) -> Result<Vec<String>, String> {
         std::fs::write(&self.file, text).expect("written");
-        lines(self.server.live().answer(&Request::Reload { dry_run: false, force }, "test"))
+        lines(self.server.live().answer(&ControlRequest::Reload { dry_run: false, force }, "test"))
     }
 
     fn change(&self, change: Change) -> Result<Vec<String>, String> {
-        lines(self.server.live().answer(&Request::Change { change, dry_run: false, force: false }, "test"))
+        lines(
+            self.server
+                .live()
+                .answer(&ControlRequest::Change { change, dry_run: false, force: false }, "test"),
+        )
     }
 }
 
-fn lines(reply: Reply) -> Result<Vec<String>, String> {
+fn lines(reply: ControlReply) -> Result<Vec<String>, String> {
     match reply {
-        Reply::Reloaded { changes, failed, .. } if failed.is_empty() => Ok(changes),
-        Reply::Refused { reason } => Err(reason),
+        ControlReply::Reloaded { changes, failed, .. } if failed.is_empty() => Ok(changes),
+        ControlReply::Refused { reason } => Err(reason),
         other => panic!("{other:?}"),
     }
 }
@@ -103,7 +107,9 @@ fn a_front_end_comes_and_goes_with_its_section() {
     assert_eq!(echo.ask("read 4"), "ok 5a", "what an initiator wrote");
     assert_eq!(echo.ask("use more"), "ok 4096");
 
-    let Reply::Sessions { sessions } = configured.server.live().answer(&Request::Sessions, "test") else {
+    let ControlReply::Sessions { sessions } =
+        configured.server.live().answer(&ControlRequest::Sessions, "test")
+    else {
         panic!()
     };
     let told: Vec<_> =
@@ -222,7 +228,9 @@ fn a_front_end_is_monitored_like_any_other() {
         }
         lun.close().await;
     });
-    let Reply::Sessions { sessions } = live.answer(&Request::Sessions, "test") else { panic!() };
+    let ControlReply::Sessions { sessions } = live.answer(&ControlRequest::Sessions, "test") else {
+        panic!()
+    };
     let echoes = sessions.iter().find(|session| session.front_end == ECHO).expect("a session");
     assert_eq!((echoes.commands, echoes.read_bytes, echoes.written_bytes), (5, 512, 1536));
     live.shutdown(std::time::Duration::from_secs(10));

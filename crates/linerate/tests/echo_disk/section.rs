@@ -10,13 +10,13 @@ use std::time::Duration;
 use daemon::config::{Addition, Config, Section, Tables, Unfit, VolumeName, not_editable, text_of};
 use daemon::control;
 use daemon::front_ends::exposed::{Contents, Exposed, Lun, portal_changes};
-use daemon::front_ends::{Configured, Document, Kind, Running, Serving, listen_address};
+use daemon::front_ends::{Configured, Document, FrontEndKind, RunningFrontEnd, Serving, listen_address};
 use front_end_core::{ListenAddress, Portal, RunningCore, Server, Traffic};
 use toml_edit::{Item, Table, TableLike};
 
 use crate::front_end::{CoreEchoes, ECHO, EchoDisk};
 
-pub(crate) const KIND: Kind = Kind {
+pub(crate) const KIND: FrontEndKind = FrontEndKind {
     name: ECHO,
     listen: |text| Ok(listen_address(text, ECHO, 7)?.into()),
     heading: "[echo]",
@@ -92,7 +92,7 @@ impl EchoConfig {
 }
 
 impl Configured for EchoConfig {
-    fn kind(&self) -> &'static Kind {
+    fn kind(&self) -> &'static FrontEndKind {
         &KIND
     }
 
@@ -126,12 +126,12 @@ impl Configured for EchoConfig {
         new.chain(gone).chain(portals).collect()
     }
 
-    fn start(&self, _: Serving<'_>, _: usize) -> Arc<dyn Running> {
+    fn start(&self, _: Serving<'_>, _: usize) -> Arc<dyn RunningFrontEnd> {
         EchoDisk::new(self.names())
     }
 }
 
-impl Running for EchoDisk {
+impl RunningFrontEnd for EchoDisk {
     fn adopt(&self, wanted: Serving<'_>) {
         *self.exports() = EchoConfig::of(wanted.config).names();
     }
@@ -139,14 +139,14 @@ impl Running for EchoDisk {
     fn losses(&self, server: &Server, wanted: Serving<'_>, _: &[Portal]) -> Vec<String> {
         let stays = EchoConfig::of(wanted.config).names();
         let sessions = self.sessions(server).into_iter();
-        let loss = |session: control::Session| {
+        let loss = |session: control::ServedSession| {
             let lost = session.target.filter(|volume| !stays.contains(volume))?;
             Some(format!("{} uses the echo of {lost}", session.initiator))
         };
         sessions.filter_map(loss).collect()
     }
 
-    fn sessions(&self, server: &Server) -> Vec<control::Session> {
+    fn sessions(&self, server: &Server) -> Vec<control::ServedSession> {
         let users = |local: &Rc<RunningCore>| local.front_end::<CoreEchoes>().map(|echoes| echoes.users());
         let by_core = server.ask_cores(Duration::from_secs(60), users).into_iter().enumerate();
         let heard = by_core.map(|(core, users)| {
@@ -156,7 +156,7 @@ impl Running for EchoDisk {
             usize,
             (SocketAddr, SocketAddr, Option<String>, Traffic),
         )| {
-            control::Session {
+            control::ServedSession {
                 front_end: ECHO.to_owned(),
                 initiator: peer.ip().to_string(),
                 user: None,

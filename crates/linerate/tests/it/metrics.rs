@@ -511,7 +511,7 @@ fn asked_for(query: &str) -> Vec<&'static str> {
             let base = name.strip_suffix(suffix)?;
             daemon::metrics::FAMILIES
                 .iter()
-                .find(|family| family.name == base && family.kind == daemon::metrics::Kind::Histogram)
+                .find(|family| family.name == base && family.kind == daemon::metrics::MetricKind::Histogram)
         });
         let family = family.or_else(|| daemon::metrics::FAMILIES.iter().find(|family| family.name == name));
         let family = family.unwrap_or_else(|| panic!("there is no {name}: {query}"));

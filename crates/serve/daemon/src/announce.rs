@@ -98,7 +98,7 @@ mod tests {
 
     #[test]
     fn the_readme_shows_what_is_said() {
-        let config = crate::Desired::default().or_usual().safe_config().expect("nothing wrong");
+        let config = crate::StartOptions::default().or_usual().safe_config().expect("nothing wrong");
         let volume = &config.volumes[0];
         let device = backends::open_local(&volume.spec, &backends::opening()).expect("memory");
         let geometry = device.geometry();

@@ -1,6 +1,6 @@
 //! A configured server, for any program that runs or manages one: `linerate`, a test, an HTTP API.
 //!
-//! Reading order: [`config`] (what a file says, with its mistakes), [`Desired`] (a file, and what goes beside it), [`state`]
+//! Reading order: [`config`] (what a file says, with its mistakes), [`StartOptions`] (a file, and what goes beside it), [`state`]
 //! (what outlives a server), [`front_ends`] (their table), `volumes` (a configuration as devices), [`start()`], [`check()`] (a
 //! start that changes nothing), [`Live`] (a running server and its reconfiguration), `orders` (what it is asked), [`control`]
 //! (both sides of the control socket, events, tables), [`metrics`] (for monitoring), [`Supervisor`] (what a service manager is
@@ -56,7 +56,6 @@ pub mod announce;
 mod check;
 pub mod config;
 pub mod control;
-mod desired;
 mod difference;
 pub mod front_ends;
 mod identity;
@@ -67,6 +66,7 @@ pub mod metrics;
 mod orders;
 mod shrink;
 mod start;
+mod start_options;
 pub mod state;
 mod supervisor;
 mod volumes;
@@ -75,9 +75,9 @@ mod waiting;
 pub use check::{Checked, check};
 pub use config::values::{Gather, Poll};
 pub use config::{Address, Config, ConfigError, VolumeName};
-pub use desired::{Desired, Listen, NamedSpec};
 pub use front_end_core::AFTER_GRACE;
 pub use live::{Live, ReloadOptions, Reloaded};
 pub use log_line::{LogLine, log_fields};
 pub use start::{Started, start};
+pub use start_options::{Listen, NamedSpec, StartOptions};
 pub use supervisor::Supervisor;

@@ -27,13 +27,13 @@ use volume::spec::Bytes;
 use crate::announce;
 use crate::config::file::ConfigFile;
 use crate::config::values::VolumeName;
-use crate::config::{self, Config, Running, Serving};
-use crate::control::{Change, Event, Events, Session, Target};
-use crate::desired::Desired;
+use crate::config::{self, Config, RunningFrontEnd, Serving};
+use crate::control::{Change, Event, Events, ServedSession, Target};
 use crate::difference::Difference;
 use crate::metrics::http::{Bound, Endpoint, Monitored};
 use crate::metrics::{Health, Probe, Reloads, render};
 use crate::shrink;
+use crate::start_options::StartOptions;
 use crate::state::{ServerState, UnitState};
 use crate::supervisor::Supervisor;
 use crate::volumes::{self, Opened, Volumes};
@@ -43,7 +43,7 @@ use crate::waiting::{CLOSE_TIME, FLUSH_TIME, Openers, answered, block_on};
 pub struct Live {
     state: ServerState,
     server: Arc<Server>,
-    front_ends: Vec<Arc<dyn Running>>,
+    front_ends: Vec<Arc<dyn RunningFrontEnd>>,
     events: Arc<Events>,
     openers: Openers,
     now: Mutex<LiveState>,
@@ -60,7 +60,7 @@ pub struct Live {
 /// What is served.
 pub(crate) struct LiveState {
     /// What it is made of, besides the configuration file.
-    pub(crate) desired: Desired,
+    pub(crate) start_options: StartOptions,
     pub(crate) config: Config,
     pub(crate) volumes: Volumes,
     /// Volumes with an order to one of their RAID sets. It waits for members without the lock.
@@ -101,7 +101,7 @@ struct Reopened {
 impl LiveState {
     /// Refuses to change what is served while the file, as it is now, says something else.
     pub(crate) fn check_served(&self, file: Option<&ConfigFile>) -> Result<(), Failure> {
-        let unserved = Difference::between(&self.config, &self.desired.safe_config_with(file)?);
+        let unserved = Difference::between(&self.config, &self.start_options.safe_config_with(file)?);
         match unserved.lines.is_empty() {
             true => Ok(()),
             false => Err(Failure::refused(format!(
@@ -116,7 +116,7 @@ impl Live {
     pub(crate) fn new(
         state: ServerState,
         server: Arc<Server>,
-        front_ends: Vec<Arc<dyn Running>>,
+        front_ends: Vec<Arc<dyn RunningFrontEnd>>,
         events: Arc<Events>,
         openers: Openers,
         now: LiveState,
@@ -220,7 +220,7 @@ impl Live {
     }
 
     /// Who uses each front end. Blocks for at most a second for each.
-    pub(crate) fn sessions(&self) -> Vec<Session> {
+    pub(crate) fn sessions(&self) -> Vec<ServedSession> {
         self.front_ends.iter().flat_map(|front_end| front_end.sessions(&self.server)).collect()
     }
 
@@ -230,7 +230,7 @@ impl Live {
         let portals = self.server.portals();
         let mut targets = self.with_config(|config| config.targets(&portals));
         for target in &mut targets {
-            let is_of = |session: &&Session| session.target.as_ref() == Some(&target.name);
+            let is_of = |session: &&ServedSession| session.target.as_ref() == Some(&target.name);
             target.sessions = sessions.iter().filter(is_of).count();
         }
         targets
@@ -246,7 +246,7 @@ impl Live {
         if only.is_none()
             && let Ok(number) = which.parse::<u16>()
         {
-            let has = |session: &Session| session.tsih == Some(number);
+            let has = |session: &ServedSession| session.tsih == Some(number);
             let of: Vec<String> = self
                 .front_ends
                 .iter()
@@ -319,7 +319,7 @@ impl Live {
     /// Nothing has changed, and why.
     pub fn reload(&self, options: ReloadOptions, by: &str) -> Result<Reloaded, Failure> {
         self.noted(options, by, || {
-            let plan = |now: &LiveState| Ok((now.desired.safe_config()?, ()));
+            let plan = |now: &LiveState| Ok((now.start_options.safe_config()?, ()));
             let (mut now, wanted, ()) = self.lock_for(options, plan)?;
             self.serve(&mut now, wanted, options, None)
         })

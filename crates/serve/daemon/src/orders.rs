@@ -14,67 +14,67 @@ use volume::spec::{Bytes, Spec};
 use crate::config::file::ConfigFile;
 use crate::config::values::VolumeName;
 use crate::config::{Addition, Config, Volume};
-use crate::control::{self, Change, FaultMode, RaidOrder, Reply, Request};
-use crate::desired::Desired;
+use crate::control::{self, Change, ControlReply, ControlRequest, FaultMode, RaidOrder};
 use crate::difference::Difference;
 use crate::live::{Live, LiveState, ReloadOptions, Reloaded, refuse_losses};
 use crate::shrink;
+use crate::start_options::StartOptions;
 use crate::waiting::{CLOSE_TIME, block_on};
 
 impl Live {
     /// Handles one request. Blocks for at most a second, unless it changes the configuration; the audit says `by` whom.
-    pub fn answer(&self, request: &Request, by: &str) -> Reply {
+    pub fn answer(&self, request: &ControlRequest, by: &str) -> ControlReply {
         match request {
-            Request::Sessions => Reply::Sessions { sessions: self.sessions() },
-            Request::Targets => Reply::Targets { targets: self.targets() },
-            Request::Drop { sessions, force } => match self.drop_sessions(sessions, *force) {
-                Ok(0) => {
-                    Reply::Refused { reason: format!("no session has the TSIH or the initiator {sessions}") }
-                }
-                Ok(sessions) => Reply::Dropped { sessions },
-                Err(reason) => Reply::Refused { reason },
+            ControlRequest::Sessions => ControlReply::Sessions { sessions: self.sessions() },
+            ControlRequest::Targets => ControlReply::Targets { targets: self.targets() },
+            ControlRequest::Drop { sessions, force } => match self.drop_sessions(sessions, *force) {
+                Ok(0) => ControlReply::Refused {
+                    reason: format!("no session has the TSIH or the initiator {sessions}"),
+                },
+                Ok(sessions) => ControlReply::Dropped { sessions },
+                Err(reason) => ControlReply::Refused { reason },
             },
-            Request::Volumes => Reply::Volumes { volumes: self.volumes() },
-            Request::Metrics => Reply::Metrics { text: self.metrics() },
-            Request::Usage => Reply::Usage { text: self.usage() },
-            Request::Reload { dry_run, force } => {
+            ControlRequest::Volumes => ControlReply::Volumes { volumes: self.volumes() },
+            ControlRequest::Metrics => ControlReply::Metrics { text: self.metrics() },
+            ControlRequest::Usage => ControlReply::Usage { text: self.usage() },
+            ControlRequest::Reload { dry_run, force } => {
                 reloaded(self.reload(ReloadOptions { dry_run: *dry_run, force: *force }, by))
             }
-            Request::Change { change, dry_run, force } => {
+            ControlRequest::Change { change, dry_run, force } => {
                 reloaded(self.change(change, ReloadOptions { dry_run: *dry_run, force: *force }, by))
             }
-            Request::Raid { volume, set, order } => reloaded(self.raid(volume, *set, order, by)),
-            Request::Fault { volume, mode } => switch(self, volume, *mode, by),
-            Request::Events => Reply::Refused {
+            ControlRequest::Raid { volume, set, order } => reloaded(self.raid(volume, *set, order, by)),
+            ControlRequest::Fault { volume, mode } => switch(self, volume, *mode, by),
+            ControlRequest::Events => ControlReply::Refused {
                 reason: "events are told on the control socket, or by Live::events".to_owned(),
             },
         }
     }
 }
 
-fn reloaded(outcome: Result<Reloaded, Failure>) -> Reply {
+fn reloaded(outcome: Result<Reloaded, Failure>) -> ControlReply {
     match outcome {
-        Ok(Reloaded { changes, notes, failed }) => Reply::Reloaded { changes, notes, failed },
-        Err(failure) => Reply::Refused { reason: failure.to_string() },
+        Ok(Reloaded { changes, notes, failed }) => ControlReply::Reloaded { changes, notes, failed },
+        Err(failure) => ControlReply::Refused { reason: failure.to_string() },
     }
 }
 
-fn switch(live: &Live, name: &str, mode: FaultMode, by: &str) -> Reply {
+fn switch(live: &Live, name: &str, mode: FaultMode, by: &str) -> ControlReply {
     let switched = live.now().volumes.named(name).map(|volume| volume.switch(mode));
     let reason = match switched {
         Some(true) => {
             tracing::info!(target: AUDIT, by, volume = name, ?mode, "fault");
-            return Reply::Done;
+            return ControlReply::Done;
         }
         Some(false) => format!("volume {name} has no fault: layer; serve it as fault:[…] to make it fail"),
         None => format!("no volume named {name} is served"),
     };
-    Reply::Refused { reason }
+    ControlReply::Refused { reason }
 }
 
 /// The configuration with a change in it.
 struct Changed {
-    desired: Desired,
+    start_options: StartOptions,
     file: Option<ConfigFile>,
     /// For people: where it stands, if not in the file.
     lasts: Option<String>,
@@ -122,7 +122,7 @@ impl Live {
                 )),
             }
         }
-        now.desired = changed.desired;
+        now.start_options = changed.start_options;
         Ok(reloaded)
     }
 
@@ -158,7 +158,7 @@ impl Live {
                 naa: naa.to_string(),
                 serial: identity.serial(),
                 luns: now.config.exports_of(&volume.name),
-                in_file: !now.desired.has_volume(&volume.name),
+                in_file: !now.start_options.has_volume(&volume.name),
                 raid: now.volumes.get(&volume.name)?.sets().iter().map(|set| set.status()).collect(),
             })
         });
@@ -169,9 +169,9 @@ impl Live {
 impl LiveState {
     /// The configuration file, and the configuration with this change in it.
     fn changed(&self, change: &Change) -> Result<(Option<ConfigFile>, Changed), Failure> {
-        let file = self.desired.file()?;
+        let file = self.start_options.file()?;
         self.check_served(file.as_ref())?;
-        let changed = Changed::by(change, &self.desired, file.as_ref()).map_err(Failure::refused)?;
+        let changed = Changed::by(change, &self.start_options, file.as_ref()).map_err(Failure::refused)?;
         if let Change::Resize { volume, bytes, shrink, .. } = change {
             let difference = Difference::between(&self.config, &changed.wanted(file.as_ref())?);
             let served = self.config.volumes.iter().find(|served| served.name == *volume);
@@ -186,25 +186,29 @@ impl LiveState {
 
 impl Changed {
     fn wanted(&self, file: Option<&ConfigFile>) -> Result<Config, Failure> {
-        self.desired.safe_config_with(self.file.as_ref().or(file))
+        self.start_options.safe_config_with(self.file.as_ref().or(file))
     }
 
-    fn by(change: &Change, desired: &Desired, file: Option<&ConfigFile>) -> Result<Changed, String> {
+    fn by(
+        change: &Change,
+        start_options: &StartOptions,
+        file: Option<&ConfigFile>,
+    ) -> Result<Changed, String> {
         let (Change::Add { volume, .. } | Change::Remove { volume } | Change::Resize { volume, .. }) = change;
-        let on_command_line = |desired| {
+        let on_command_line = |start_options| {
             let mut lasts =
                 format!("this lasts until the server ends: volume {volume} is not in its configuration file");
             if matches!(change, Change::Resize { .. }) {
                 lasts += "; write the new size on its command line, because a start refuses a smaller one";
             }
-            Changed { desired, file: None, lasts: Some(lasts) }
+            Changed { start_options, file: None, lasts: Some(lasts) }
         };
-        let in_file = |file| Changed { desired: desired.clone(), file: Some(file), lasts: None };
-        match (change, desired.has_volume(volume), file) {
+        let in_file = |file| Changed { start_options: start_options.clone(), file: Some(file), lasts: None };
+        match (change, start_options.has_volume(volume), file) {
             (Change::Add { .. }, true, _) => Err(format!("there is a volume {volume} already")),
             (Change::Add { spec, front_end, target, lun, initiators, keys, .. }, false, Some(file)) => {
                 let (spec, target) = (read(spec)?.to_string(), target.as_deref());
-                let kind = desired.front_ends.named(front_end.as_deref())?;
+                let kind = start_options.front_ends.named(front_end.as_deref())?;
                 file.with_volume(&Addition { volume, spec: &spec, target, lun: *lun, initiators, keys }, kind)
                     .map(in_file)
             }
@@ -222,12 +226,12 @@ impl Changed {
                     );
                 }
                 let lasts = "this lasts until the server ends: it has no configuration file".to_owned();
-                let desired = desired.with_volume(volume, &read(spec)?);
-                Ok(Changed { desired, file: None, lasts: Some(lasts) })
+                let start_options = start_options.with_volume(volume, &read(spec)?);
+                Ok(Changed { start_options, file: None, lasts: Some(lasts) })
             }
-            (Change::Remove { .. }, true, _) => Ok(on_command_line(desired.without_volume(volume))),
+            (Change::Remove { .. }, true, _) => Ok(on_command_line(start_options.without_volume(volume))),
             (Change::Resize { bytes, .. }, true, _) => {
-                desired.with_size(volume, Bytes(*bytes)).map(on_command_line)
+                start_options.with_size(volume, Bytes(*bytes)).map(on_command_line)
             }
             (Change::Remove { .. }, false, Some(file)) => file.without_volume(volume).map(in_file),
             (Change::Resize { bytes, .. }, false, Some(file)) => {
@@ -333,7 +337,7 @@ impl Live {
             drop(now);
             return Ok(Reloaded { changes: vec![ask(order)?], ..Reloaded::default() });
         }
-        now.check_served(now.desired.file()?.as_ref())?;
+        now.check_served(now.start_options.file()?.as_ref())?;
         let claim = Claim::new(self, &mut now, volume);
         let before = set.written();
         drop(now);
@@ -429,13 +433,13 @@ impl LiveState {
         spec: &Spec,
         rewritten: &dyn Fn(&Spec) -> Result<Spec, String>,
     ) -> Result<String, String> {
-        if self.desired.has_volume(name) {
-            self.desired = self.desired.with_spec(name, spec);
+        if self.start_options.has_volume(name) {
+            self.start_options = self.start_options.with_spec(name, spec);
             return Ok(format!(
                 "volume {name} is not in a configuration file: start the server with --volume '{name}={spec}' next time"
             ));
         }
-        let file = self.desired.file().map_err(|failure| failure.to_string())?;
+        let file = self.start_options.file().map_err(|failure| failure.to_string())?;
         let file = file.ok_or("there is none")?;
         let other = |text: &str| {
             let spec = parse(text).map_err(|error| error.to_string())?;

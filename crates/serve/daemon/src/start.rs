@@ -15,11 +15,11 @@ use host::{EpollOptions, threads};
 use reactor::{Sender, mailbox};
 use volume::backend::Undo;
 
-use crate::config::{Config, Running, Serving};
-use crate::control::{Events, Reply, Socket};
-use crate::desired::Desired;
+use crate::config::{Config, RunningFrontEnd, Serving};
+use crate::control::{ControlReply, Events, Socket};
 use crate::live::{Live, LiveState};
 use crate::metrics::http::Bound;
+use crate::start_options::StartOptions;
 use crate::state::{self, CONTROL, ServerState};
 use crate::waiting::{Ends, Jobs, LastUse, Openers};
 use crate::{announce, volumes};
@@ -34,19 +34,19 @@ pub struct Started {
     socket_file: Option<SocketFile>,
 }
 
-/// Starts the server of `config`, which was read from `desired`. Until it is [open](Started::open), it
+/// Starts the server of `config`, which was read from `start_options`. Until it is [open](Started::open), it
 /// listens and refuses logins with a temporary status. This process may have as many open files from now on as the system allows it.
 ///
 /// # Errors
 /// The reason why the whole configuration cannot be served. Files that were made for it are gone again.
-pub fn start(desired: Desired, config: Config) -> Result<Started, Failure> {
+pub fn start(start_options: StartOptions, config: Config) -> Result<Started, Failure> {
     let undo = Undo::default();
-    let started = start_noting(desired, config, &undo).inspect_err(|_| undo.take_back())?;
+    let started = start_noting(start_options, config, &undo).inspect_err(|_| undo.take_back())?;
     undo.keep();
     Ok(started)
 }
 
-fn start_noting(desired: Desired, config: Config, undo: &Undo) -> Result<Started, Failure> {
+fn start_noting(start_options: StartOptions, config: Config, undo: &Undo) -> Result<Started, Failure> {
     config.io_engine.unwrap_or_default().choose().map_err(|error| {
         Failure::refused(format!("io_uring is unavailable ({error}); leave --io-engine at auto"))
     })?;
@@ -58,7 +58,7 @@ fn start_noting(desired: Desired, config: Config, undo: &Undo) -> Result<Started
     let volumes = volumes::open(&config, &state, &openers, undo)?;
     let units = volumes.units();
     let serving = Serving { config: &config, units: &units };
-    let front_ends: Vec<Arc<dyn Running>> =
+    let front_ends: Vec<Arc<dyn RunningFrontEnd>> =
         config.front_ends().map(|front_end| front_end.start(serving, cores.get())).collect();
     let for_server = front_ends.iter().map(|front_end| Arc::clone(front_end) as Arc<dyn FrontEnd>).collect();
     let (server, parts) = Server::new(serving.of_server(), cores.get(), for_server);
@@ -68,14 +68,14 @@ fn start_noting(desired: Desired, config: Config, undo: &Undo) -> Result<Started
     debug_assert_eq!(addresses.len(), server.portals().len(), "an address for each portal");
     let socket = Socket::bind(&control(&config, state.directory())).map_err(Failure::refused)?;
     let metrics = config.metrics.map(Bound::new).transpose()?;
-    tell(&desired, &config, &state, &addresses);
+    tell(&start_options, &config, &state, &addresses);
     let live = Live::new(
         state,
         server,
         front_ends,
         events,
         openers,
-        LiveState { desired, config, volumes, ordered: Vec::new(), waiting: 0 },
+        LiveState { start_options, config, volumes, ordered: Vec::new(), waiting: 0 },
     );
     live.serve_metrics(metrics)?;
     Ok(Started { live, addresses, ends, reactors, socket: Some(socket), socket_file: None })
@@ -102,7 +102,7 @@ impl Started {
             let live = Arc::downgrade(&self.live);
             let answer = move |request, by: &str| match live.upgrade() {
                 Some(live) => live.answer(&request, by),
-                None => Reply::Refused { reason: "the server has ended".to_owned() },
+                None => ControlReply::Refused { reason: "the server has ended".to_owned() },
             };
             let served = socket.serve(Arc::clone(self.live.events()), answer);
             self.socket_file = Some(served.map_err(Failure::failed)?);
@@ -144,8 +144,8 @@ pub(crate) fn control(config: &Config, state: &Path) -> PathBuf {
 }
 
 /// Logs what is served from now on.
-fn tell(desired: &Desired, config: &Config, state: &ServerState, bound: &[ListenAddress]) {
-    let file = desired.path.as_ref().map(|path| path.display().to_string());
+fn tell(start_options: &StartOptions, config: &Config, state: &ServerState, bound: &[ListenAddress]) {
+    let file = start_options.path.as_ref().map(|path| path.display().to_string());
     let (version, pid, state) = (env!("CARGO_PKG_VERSION"), process::id(), state.directory().display());
     tracing::info!(version, pid, config = file, %state, "started");
     for line in announce::summary_of(config, bound).lines() {
@@ -236,7 +236,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::control::{Change, RaidOrder, Request, ask};
+    use crate::control::{Change, ControlRequest, RaidOrder, ask};
 
     #[test]
     fn a_volume_shrinks_by_an_order_alone_and_not_into_its_data() {
@@ -252,9 +252,10 @@ mod tests {
                 shrink,
                 discard_data,
             };
-            match one.live().answer(&Request::Change { change, dry_run: false, force: false }, "test") {
-                Reply::Reloaded { failed, .. } => failed.join("\n"),
-                Reply::Refused { reason } => reason,
+            match one.live().answer(&ControlRequest::Change { change, dry_run: false, force: false }, "test")
+            {
+                ControlReply::Reloaded { failed, .. } => failed.join("\n"),
+                ControlReply::Refused { reason } => reason,
                 other => panic!("{other:?}"),
             }
         };
@@ -268,9 +269,9 @@ mod tests {
         assert_eq!(resize(4, false, false), "", "the file has kept its length");
         assert_eq!(one.mib(), 4);
         let folder = one.end();
-        let desired = desired("127.0.0.1:0", "file:FOLDER/v.img?size=2MiB", &folder);
-        let config = desired.safe_config().expect("nothing wrong");
-        let told = start(desired, config).map(drop).expect_err("cut by a configuration").to_string();
+        let start_options = start_options("127.0.0.1:0", "file:FOLDER/v.img?size=2MiB", &folder);
+        let config = start_options.safe_config().expect("nothing wrong");
+        let told = start(start_options, config).map(drop).expect_err("cut by a configuration").to_string();
         assert!(told.contains("served with 4MiB, and would be cut to 2MiB"), "{told}");
     }
 
@@ -290,10 +291,10 @@ mod tests {
         }
 
         fn start_in(folder: tempfile::TempDir, listen: &str, spec: &str) -> One {
-            let desired = desired(listen, spec, &folder);
+            let start_options = start_options(listen, spec, &folder);
             let mut one = One { folder, server: None };
-            let config = desired.safe_config().expect("nothing wrong");
-            let server = one.server.insert(start(desired, config).expect("started"));
+            let config = start_options.safe_config().expect("nothing wrong");
+            let server = one.server.insert(start(start_options, config).expect("started"));
             server.open().expect("threads");
             one
         }
@@ -315,7 +316,7 @@ mod tests {
         }
 
         /// Asks on another thread; the text of the reply comes.
-        fn ask(&self, request: Request) -> mpsc::Receiver<String> {
+        fn ask(&self, request: ControlRequest) -> mpsc::Receiver<String> {
             let socket = self.folder.path().join("state").join(CONTROL);
             let (tell, reply) = mpsc::channel();
             let asked = move || tell.send(format!("{:?}", ask(&socket, &request).expect("a reply")));
@@ -326,7 +327,7 @@ mod tests {
         fn shrink(&self, mib: u64, dry_run: bool) -> mpsc::Receiver<String> {
             let volume = "v".parse().expect("a name");
             let change = Change::Resize { volume, bytes: mib << 20, shrink: true, discard_data: false };
-            self.ask(Request::Change { change, dry_run, force: false })
+            self.ask(ControlRequest::Change { change, dry_run, force: false })
         }
 
         fn end(mut self) -> tempfile::TempDir {
@@ -337,14 +338,14 @@ mod tests {
         }
     }
 
-    fn desired(listen: &str, spec: &str, folder: &tempfile::TempDir) -> Desired {
+    fn start_options(listen: &str, spec: &str, folder: &tempfile::TempDir) -> StartOptions {
         let spec = spec.replace("FOLDER", &folder.path().display().to_string());
-        Desired {
+        StartOptions {
             volumes: vec![format!("v={spec}").parse().expect("a volume")],
             listen: vec![listen.parse().expect("an address")],
             state: Some(folder.path().join("state")),
             reactors: Some(1),
-            ..Desired::default()
+            ..StartOptions::default()
         }
     }
 
@@ -391,8 +392,8 @@ mod tests {
         let reply = one.shrink(2, false);
         wait_until(|| faults.counts().hanging > 0);
         for request in [
-            Request::Volumes,
-            Request::Fault { volume: "v".to_owned(), mode: crate::control::FaultMode::Pass },
+            ControlRequest::Volumes,
+            ControlRequest::Fault { volume: "v".to_owned(), mode: crate::control::FaultMode::Pass },
         ] {
             one.ask(request).recv_timeout(WAIT).expect("a reply");
         }
@@ -440,7 +441,7 @@ mod tests {
     fn add_spare(one: &One, name: &str) -> mpsc::Receiver<String> {
         let spare = one.text(&format!("file:FOLDER/{name}?size=96MiB"));
         let order = RaidOrder::Add { spare, overwrite: false };
-        one.ask(Request::Raid { volume: "v".to_owned(), set: None, order })
+        one.ask(ControlRequest::Raid { volume: "v".to_owned(), set: None, order })
     }
 
     fn is_ordered(one: &One) -> bool {
@@ -456,9 +457,9 @@ mod tests {
         let order = add_spare(&one, "spare");
         wait_until(|| is_ordered(&one) && faults.counts().hanging > 0);
         for (request, expected) in [
-            (Request::Targets, "iqn.2026-01.io.linerate:v"),
-            (Request::Volumes, "raid1"),
-            (Request::Reload { dry_run: false, force: false }, "Reloaded"),
+            (ControlRequest::Targets, "iqn.2026-01.io.linerate:v"),
+            (ControlRequest::Volumes, "raid1"),
+            (ControlRequest::Reload { dry_run: false, force: false }, "Reloaded"),
             (add_ram("w", 1), "+ volume w"),
             // A dry run changes nothing.
             (remove("v", true), "- volume v"),
@@ -473,7 +474,7 @@ mod tests {
         drop(one.end());
     }
 
-    fn add_ram(volume: &str, mib: u64) -> Request {
+    fn add_ram(volume: &str, mib: u64) -> ControlRequest {
         let change = Change::Add {
             volume: volume.parse().expect("a name"),
             spec: format!("ram:{mib}MiB"),
@@ -483,12 +484,12 @@ mod tests {
             initiators: Vec::new(),
             keys: Vec::new(),
         };
-        Request::Change { change, dry_run: false, force: false }
+        ControlRequest::Change { change, dry_run: false, force: false }
     }
 
-    fn remove(volume: &str, dry_run: bool) -> Request {
+    fn remove(volume: &str, dry_run: bool) -> ControlRequest {
         let change = Change::Remove { volume: volume.parse().expect("a name") };
-        Request::Change { change, dry_run, force: true }
+        ControlRequest::Change { change, dry_run, force: true }
     }
 
     #[test]
@@ -548,13 +549,13 @@ mod tests {
             );
             std::fs::write(&path, text).expect("written");
         };
-        let desired = Desired {
+        let start_options = StartOptions {
             path: Some(path.clone()),
             state: Some(folder.path().join("state")),
             reactors: Some(1),
-            ..Desired::default()
+            ..StartOptions::default()
         };
-        let start = || start(desired.clone(), desired.safe_config().expect("nothing wrong"));
+        let start = || start(start_options.clone(), start_options.safe_config().expect("nothing wrong"));
         let end = |server: Started| {
             server.live().shutdown(std::time::Duration::ZERO);
             server.join().expect("flushed");
@@ -584,12 +585,12 @@ mod tests {
             "the port that was taken"
         );
         let socket = one.folder.path().join("state").join(CONTROL);
-        let Ok(Reply::Targets { targets }) = ask(&socket, &Request::Targets) else {
+        let Ok(ControlReply::Targets { targets }) = ask(&socket, &ControlRequest::Targets) else {
             panic!("no targets");
         };
         assert_eq!(targets[0].portals, [server.addresses()[0].to_string()]);
         let added = ask(&socket, &add_ram("vm2", 2)).expect("a reply");
-        assert!(matches!(&added, Reply::Reloaded { failed, .. } if failed.is_empty()), "{added:?}");
+        assert!(matches!(&added, ControlReply::Reloaded { failed, .. } if failed.is_empty()), "{added:?}");
         let sizes = server.live().volumes().into_iter().map(|volume| (volume.name, volume.bytes));
         let expected = [("v".to_owned(), 1 << 20), ("vm2".to_owned(), 2 << 20)];
         assert_eq!(sizes.collect::<Vec<_>>(), expected);

@@ -7,7 +7,7 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::time::Duration;
 
-use daemon::{Config, Desired, Live, ReloadOptions, start};
+use daemon::{Config, Live, ReloadOptions, StartOptions, start};
 use proptest::prelude::*;
 use proptest::test_runner::{Config as Runs, TestRunner};
 
@@ -189,10 +189,13 @@ fn a_file_with_a_mistake_anywhere_is_refused_at_its_place_and_changes_nothing() 
     let path = folder.path().join("linerate.toml");
     fs::write(&path, TEXT).expect("a file");
     fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).expect("our own file"); // it holds secrets
-    let desired =
-        Desired { path: Some(path.clone()), state: Some(folder.path().join("state")), ..Desired::default() };
-    let config = desired.safe_config().expect("nothing wrong");
-    let mut server = start(desired.clone(), config).expect("started");
+    let start_options = StartOptions {
+        path: Some(path.clone()),
+        state: Some(folder.path().join("state")),
+        ..StartOptions::default()
+    };
+    let config = start_options.safe_config().expect("nothing wrong");
+    let mut server = start(start_options.clone(), config).expect("started");
     server.open().expect("threads");
     let live = server.live();
     let before = serves(live);
@@ -202,7 +205,7 @@ fn a_file_with_a_mistake_anywhere_is_refused_at_its_place_and_changes_nothing() 
         let text = mutated(&at, &mutation);
         fs::write(&path, &text).expect("a file");
         // What `linerate serve --check` does.
-        let check = desired.safe_config();
+        let check = start_options.safe_config();
         let is_good = Config::parse(&path.display().to_string(), &text).is_ok();
         let options = ReloadOptions { dry_run: check.is_ok(), force: true };
         match (check, live.reload(options, "test")) {

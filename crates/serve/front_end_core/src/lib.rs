@@ -30,14 +30,14 @@
 //! 1. The crate `crates/serve/NAME` has a [`FrontEnd`] (one for all cores: configuration, who is logged in) and a [`CoreFrontEnd`] (one
 //!    per core: sessions). A codec is a separate crate for both sides, `crates/wire/NAME`, with fuzz targets (`fuzz/fuzz_targets`,
 //!    `fuzz/Cargo.toml`).
-//! 2. `crates/serve/daemon/src/front_ends` gets a file or directory with a `front_ends::Kind`: how its section is read (`Configured`), what
-//!    is shown of it (`Exposed`), and what runs (`Running`). `sections.rs` there has what sections share. `Kind::listen` and
+//! 2. `crates/serve/daemon/src/front_ends` gets a file or directory with a `FrontEndKind`: how its section is read (`Configured`), what
+//!    is shown of it (`Exposed`), and what runs (`RunningFrontEnd`). `sections.rs` there has what sections share. `FrontEndKind::listen` and
 //!    `Listen` in `desired.rs` are for `serve --listen`.
 //! 3. Add it to `ALL` in `front_ends/mod.rs`, and the crate to `crates/serve/daemon/Cargo.toml`.
 //! 4. Explain its keys in `config/reference.toml` and in the same text in `docs/serve.md`, and list modules with log lines in `KNOWN`
 //!    (`config/log.rs`). Tests fail until both are done. The protocol's page is `docs/NAME.md`.
 //!
-//! The table of front ends is a value (`FrontEnds` in `Desired`), so a program can serve by front ends that `daemon` does not name.
+//! The table of front ends is a value (`FrontEnds` in `StartOptions`), so a program can serve by front ends that `daemon` does not name.
 //!
 //! A request takes its blocks from `Volume::range_locks`, asks the gate (`Volume::permits`) under that lock, and goes to
 //! `Volume::device`. `Volume::record_end` records its result. A change that is dropped before it ends leaves its blocks locked by

@@ -115,14 +115,14 @@ impl Config {
 
     /// The export of this name, for this client. The empty name is the only export there is for it.
     pub(crate) fn find(&self, name: &str, from: &Requester) -> Option<&Arc<Export>> {
-        let mut seen = self.seen(from);
+        let mut exports = self.exports_for(from);
         match name {
-            "" => seen.next().filter(|_| seen.next().is_none()),
-            _ => seen.find(|export| export.name == name),
+            "" => exports.next().filter(|_| exports.next().is_none()),
+            _ => exports.find(|export| export.name == name),
         }
     }
 
-    pub(crate) fn seen(&self, from: &Requester) -> impl Iterator<Item = &Arc<Export>> {
+    pub(crate) fn exports_for(&self, from: &Requester) -> impl Iterator<Item = &Arc<Export>> {
         let lacks_tls = self.tls_mode() == TlsMode::Required && from.encryption.is_none();
         self.exports.iter().filter(move |export| !lacks_tls && export.admits(from))
     }

@@ -368,26 +368,26 @@ impl Failure {
 }
 
 /// The exports as a client sees them.
-struct Seen<'a> {
+struct VisibleExports<'a> {
     config: Arc<Config>,
     from: &'a Requester,
     channels: &'a Channels,
-    told: &'a Told,
+    told: &'a Announced,
 }
 
 /// What a client was told, which must be true of the volume that it is served.
 #[derive(Default)]
-struct Told {
+struct Announced {
     /// The opening of the volume that the latest export told of, which is that of GO.
     opening: Cell<Option<u64>>,
     /// The opening of the volume, and its losses, that the latest start has told of.
     losses: Cell<Option<(u64, u64)>>,
 }
 
-impl Exports for Seen<'_> {
+impl Exports for VisibleExports<'_> {
     fn list<'a>(&'a self, from: usize) -> Box<dyn Iterator<Item = (&'a str, &'a str)> + 'a> {
         let told = |export: &'a Arc<Export>| (export.name.as_str(), export.description.as_str());
-        Box::new(self.config.seen(self.from).skip(from).map(told))
+        Box::new(self.config.exports_for(self.from).skip(from).map(told))
     }
 
     fn find(&self, name: &str) -> Option<nbd::Export> {
@@ -472,7 +472,7 @@ struct Agreed {
     requester: Requester,
     session: nbd::Session,
     channel: Option<Channel>,
-    told: Told,
+    told: Announced,
 }
 
 /// The configuration is looked at anew for each option: a client that takes its time keeps no volume of an earlier one open.
@@ -481,14 +481,15 @@ async fn shake_hands(core: &CoreClients, mut stream: Box<dyn Stream>) -> Result<
     let mut machine = Handshake::new(core.front_end.config().tls_mode());
     let mut replies = Handshake::greeting().to_vec();
     let mut received = Vec::new();
-    let told = Told::default();
+    let told = Announced::default();
     loop {
         stream.write_all(&replies).await.map_err(Failure::Socket)?;
         replies.clear();
         received.resize(machine.wanted(), 0);
         stream.read_exact(&mut received).await.map_err(Failure::reading)?;
         let config = core.front_end.config();
-        let exports = Seen { config, from: &requester, channels: &core.front_end.channels, told: &told };
+        let exports =
+            VisibleExports { config, from: &requester, channels: &core.front_end.channels, told: &told };
         let step = machine.take(&received, &exports, &mut replies);
         drop(exports);
         match step.map_err(Failure::Violation)? {

@@ -13,7 +13,7 @@ use zeroize::Zeroizing;
 
 use super::section::{ConfigError, Mistakes};
 use super::values::VolumeName;
-use super::{Addition, Config, FrontEnds, Kind, places};
+use super::{Addition, Config, FrontEndKind, FrontEnds, places};
 
 /// A configuration file as it was when it was read.
 pub(crate) struct ConfigFile {
@@ -92,7 +92,11 @@ impl ConfigFile {
     ///
     /// # Errors
     /// Its name or its LUN is taken, as a sentence.
-    pub(crate) fn with_volume(&self, addition: &Addition<'_>, by: &Kind) -> Result<ConfigFile, String> {
+    pub(crate) fn with_volume(
+        &self,
+        addition: &Addition<'_>,
+        by: &FrontEndKind,
+    ) -> Result<ConfigFile, String> {
         self.edited(|root| {
             let volumes = volumes(root)?;
             if volumes.contains_key(addition.volume.as_str()) {

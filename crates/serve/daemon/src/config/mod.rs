@@ -5,9 +5,9 @@
 //! crates that use them. What is said of a front end is its own to read:
 //!
 //! ```text
-//!   Kind ── read ──► Configured ── start ──► Running
-//!   a line of the    its sections of a       the same as a front_end_core::FrontEnd,
-//!   table            configuration           which takes another configuration by `adopt`
+//!   FrontEndKind ── read ──► Configured ── start ──► RunningFrontEnd
+//!   a line of the            its sections of a       the same as a front_end_core::FrontEnd,
+//!   table                    configuration           which takes another configuration by `adopt`
 //! ```
 
 pub(crate) mod file;
@@ -91,7 +91,7 @@ pub(crate) const LIMITS_CHANGED: &str = "~ limits";
 
 /// A front end, before anything is known of a configuration.
 #[derive(Clone, Copy)]
-pub struct Kind {
+pub struct FrontEndKind {
     /// What its portals are marked with ([`front_end_core::FrontEnd::name`]).
     pub name: &'static str,
     /// Where a text has it listen: `[NAME://]ADDR[:PORT]`, or `NAME+unix://PATH` if it serves Unix sockets.
@@ -108,7 +108,7 @@ pub struct Kind {
 
 /// A table of front ends.
 #[derive(Clone, Copy)]
-pub struct FrontEnds(pub &'static [Kind]);
+pub struct FrontEnds(pub &'static [FrontEndKind]);
 
 /// A volume to be added to the file, and exported.
 #[derive(Clone, Debug)]
@@ -162,7 +162,7 @@ pub struct Serving<'a> {
 /// What a configuration says of one front end. [`Config::front_end`] finds it by its type.
 pub trait Configured: Any + fmt::Debug + Send + Sync {
     /// Its line of the table.
-    fn kind(&self) -> &'static Kind;
+    fn kind(&self) -> &'static FrontEndKind;
 
     /// Takes over what stands beside the file. The error is a sentence.
     fn take_over(&mut self, _: &Beside<'_>) -> Result<(), String> {
@@ -208,11 +208,11 @@ pub trait Configured: Any + fmt::Debug + Send + Sync {
     }
 
     /// A front end that serves this on so many cores.
-    fn start(&self, serving: Serving<'_>, cores: usize) -> Arc<dyn Running>;
+    fn start(&self, serving: Serving<'_>, cores: usize) -> Arc<dyn RunningFrontEnd>;
 }
 
 /// A front end of a server that runs.
-pub trait Running: front_end_core::FrontEnd + Any {
+pub trait RunningFrontEnd: front_end_core::FrontEnd + Any {
     /// Serves something else from now on. [`front_end_core::CoreFrontEnd::adapt`] follows on every core.
     fn adopt(&self, wanted: Serving<'_>);
 
@@ -221,7 +221,7 @@ pub trait Running: front_end_core::FrontEnd + Any {
     fn losses(&self, server: &Server, wanted: Serving<'_>, portals: &[Portal]) -> Vec<String>;
 
     /// Who uses it now. Blocks for at most a second.
-    fn sessions(&self, server: &Server) -> Vec<control::Session>;
+    fn sessions(&self, server: &Server) -> Vec<control::ServedSession>;
 
     /// Ends the sessions that `which` names, and returns how many. Without `force` their hosts are asked to log out, and have
     /// seconds to do it. Blocks for at most a second.
@@ -422,7 +422,7 @@ impl Serving<'_> {
 
 impl FrontEnds {
     /// The front end of this name; the first one without a name.
-    pub(crate) fn named(self, name: Option<&str>) -> Result<&'static Kind, String> {
+    pub(crate) fn named(self, name: Option<&str>) -> Result<&'static FrontEndKind, String> {
         let names: Vec<&str> = self.0.iter().map(|kind| kind.name).collect();
         let found = match name {
             None => self.0.first(),

@@ -12,7 +12,7 @@ use backends::raid::{Scrub, SetState};
 use backends::{Failure, FailureKind};
 
 use super::events::Occurrence;
-use super::{RaidOrder, Reply, Request, line_of, message_of};
+use super::{ControlReply, ControlRequest, RaidOrder, line_of, message_of};
 use crate::config::values::VolumeName;
 use crate::waiting::{CLOSE_TIME, FLUSH_TIME};
 
@@ -79,7 +79,7 @@ impl fmt::Display for AskError {
 ///
 /// # Errors
 /// There is no server, or the conversation broke off.
-pub fn ask(path: &Path, request: &Request) -> Result<Reply, AskError> {
+pub fn ask(path: &Path, request: &ControlRequest) -> Result<ControlReply, AskError> {
     converse(path, request).map(|(reply, _)| reply).map_err(|error| AskError::new(path, error))
 }
 
@@ -96,9 +96,9 @@ pub struct Subscription {
 /// There is no server, or it refuses, such as when it has as many subscribers as it may have.
 pub fn subscribe(path: &Path) -> Result<Subscription, Failure> {
     let failed = |error| Failure::from(AskError::new(path, error));
-    let (reply, stream) = converse(path, &Request::Events).map_err(failed)?;
+    let (reply, stream) = converse(path, &ControlRequest::Events).map_err(failed)?;
     match reply {
-        Reply::Done => {
+        ControlReply::Done => {
             stream.get_ref().set_read_timeout(None).map_err(failed)?;
             Ok(Subscription { path: path.to_owned(), stream })
         }
@@ -121,38 +121,40 @@ impl Subscription {
 }
 
 /// What is wrong with a reply that is not the one that was asked for.
-pub fn unexpected(reply: Reply) -> Failure {
+pub fn unexpected(reply: ControlReply) -> Failure {
     match reply {
-        Reply::Refused { reason } => Failure::failed(reason),
-        Reply::Done
-        | Reply::Sessions { .. }
-        | Reply::Volumes { .. }
-        | Reply::Targets { .. }
-        | Reply::Dropped { .. }
-        | Reply::Metrics { .. }
-        | Reply::Usage { .. }
-        | Reply::Reloaded { .. } => {
+        ControlReply::Refused { reason } => Failure::failed(reason),
+        ControlReply::Done
+        | ControlReply::Sessions { .. }
+        | ControlReply::Volumes { .. }
+        | ControlReply::Targets { .. }
+        | ControlReply::Dropped { .. }
+        | ControlReply::Metrics { .. }
+        | ControlReply::Usage { .. }
+        | ControlReply::Reloaded { .. } => {
             Failure::failed("the server answered something else; is it of this version?")
         }
     }
 }
 
 /// The timeout of a request. A reload opens and closes volumes, which may be remote or hang.
-fn patience(request: &Request) -> Duration {
+fn patience(request: &ControlRequest) -> Duration {
     match request {
-        Request::Reload { .. } | Request::Change { .. } | Request::Raid { .. } => Duration::from_secs(300),
-        Request::Sessions
-        | Request::Volumes
-        | Request::Targets
-        | Request::Drop { .. }
-        | Request::Metrics
-        | Request::Usage
-        | Request::Events
-        | Request::Fault { .. } => PATIENCE,
+        ControlRequest::Reload { .. } | ControlRequest::Change { .. } | ControlRequest::Raid { .. } => {
+            Duration::from_secs(300)
+        }
+        ControlRequest::Sessions
+        | ControlRequest::Volumes
+        | ControlRequest::Targets
+        | ControlRequest::Drop { .. }
+        | ControlRequest::Metrics
+        | ControlRequest::Usage
+        | ControlRequest::Events
+        | ControlRequest::Fault { .. } => PATIENCE,
     }
 }
 
-fn converse(path: &Path, request: &Request) -> io::Result<(Reply, BufReader<UnixStream>)> {
+fn converse(path: &Path, request: &ControlRequest) -> io::Result<(ControlReply, BufReader<UnixStream>)> {
     let mut stream = UnixStream::connect(path)?;
     let patience = patience(request);
     stream.set_read_timeout(Some(NOTICE))?;
@@ -209,8 +211,8 @@ impl ServedSet {
     /// # Errors
     /// There is no server, or no such set.
     pub fn states(&self, socket: &Path) -> Result<Vec<SetState>, Failure> {
-        let volumes = match ask(socket, &Request::Volumes).map_err(Failure::from)? {
-            Reply::Volumes { volumes } => volumes,
+        let volumes = match ask(socket, &ControlRequest::Volumes).map_err(Failure::from)? {
+            ControlReply::Volumes { volumes } => volumes,
             other => return Err(unexpected(other)),
         };
         let volume = volumes.into_iter().find(|volume| volume.name == self.volume.as_str());
@@ -230,8 +232,8 @@ impl ServedSet {
     ///
     /// # Errors
     /// There is no server.
-    pub fn order(&self, socket: &Path, order: RaidOrder) -> Result<Reply, Failure> {
-        let request = Request::Raid { volume: self.volume.to_string(), set: self.number, order };
+    pub fn order(&self, socket: &Path, order: RaidOrder) -> Result<ControlReply, Failure> {
+        let request = ControlRequest::Raid { volume: self.volume.to_string(), set: self.number, order };
         ask(socket, &request).map_err(Failure::from)
     }
 
@@ -247,8 +249,8 @@ impl ServedSet {
         tells: &mut dyn FnMut(u64, u64),
     ) -> Result<Scrub, Failure> {
         match self.order(socket, RaidOrder::Scrub { repair })? {
-            Reply::Reloaded { .. } => {}
-            Reply::Refused { reason } => return Err(Failure::refused(reason)),
+            ControlReply::Reloaded { .. } => {}
+            ControlReply::Refused { reason } => return Err(Failure::refused(reason)),
             other => return Err(unexpected(other)),
         }
         loop {

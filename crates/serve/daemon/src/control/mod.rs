@@ -1,7 +1,7 @@
 //! The control socket of a running server: status, reload, changes of single volumes, and injected faults.
 //!
 //! A UNIX socket that only its owner may open. A request is a line of JSON, and so is the reply; a connection
-//! may carry several, one after the other. After [`Request::Events`] it carries events alone, as they happen. It serves people
+//! may carry several, one after the other. After [`ControlRequest::Events`] it carries events alone, as they happen. It serves people
 //! and scripts, never the data path.
 //!
 //! ```text
@@ -34,7 +34,7 @@ use crate::config::values::VolumeName;
 /// What a server can be asked.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "request", rename_all = "kebab-case", deny_unknown_fields)]
-pub enum Request {
+pub enum ControlRequest {
     /// Who is logged in.
     Sessions,
     /// Read the configuration again and serve that.
@@ -73,7 +73,7 @@ pub enum Request {
         #[serde(default)]
         force: bool,
     },
-    /// Tell what happens from now on: after [`Reply::Done`] each line is an [`Occurrence`], until either end closes the
+    /// Tell what happens from now on: after [`ControlReply::Done`] each line is an [`Occurrence`], until either end closes the
     /// connection.
     Events,
     /// Have a RAID set of a volume do something.
@@ -196,38 +196,38 @@ pub enum Change {
 /// What it answers.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "reply", rename_all = "kebab-case")]
-pub enum Reply {
-    /// To [`Request::Sessions`].
+pub enum ControlReply {
+    /// To [`ControlRequest::Sessions`].
     Sessions {
         /// All of them.
-        sessions: Vec<Session>,
+        sessions: Vec<ServedSession>,
     },
-    /// To [`Request::Volumes`].
+    /// To [`ControlRequest::Volumes`].
     Volumes {
         /// All of them.
         volumes: Vec<Volume>,
     },
-    /// To [`Request::Targets`].
+    /// To [`ControlRequest::Targets`].
     Targets {
         /// All of them.
         targets: Vec<Target>,
     },
-    /// To [`Request::Drop`].
+    /// To [`ControlRequest::Drop`].
     Dropped {
         /// Sessions that are ending.
         sessions: usize,
     },
-    /// To [`Request::Metrics`].
+    /// To [`ControlRequest::Metrics`].
     Metrics {
         /// In Prometheus' text format.
         text: String,
     },
-    /// To [`Request::Usage`].
+    /// To [`ControlRequest::Usage`].
     Usage {
         /// Lines for people.
         text: String,
     },
-    /// To [`Request::Reload`], [`Request::Change`] and [`Request::Raid`].
+    /// To [`ControlRequest::Reload`], [`ControlRequest::Change`] and [`ControlRequest::Raid`].
     Reloaded {
         /// What is different, a line each.
         changes: Vec<String>,
@@ -319,7 +319,7 @@ pub struct Lun {
 
 /// A session; sums count from its login.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Session {
+pub struct ServedSession {
     /// The front end: `iscsi`.
     pub front_end: String,
     /// The host's name in that protocol: the initiator's iSCSI name.
@@ -470,15 +470,16 @@ mod tests {
 
     #[test]
     fn the_words_on_the_socket_are_frozen() {
-        let fault = Request::Fault { volume: "vm1".into(), mode: FaultMode::Slow(Duration::from_millis(5)) };
+        let fault =
+            ControlRequest::Fault { volume: "vm1".into(), mode: FaultMode::Slow(Duration::from_millis(5)) };
         let line = r#"{"request":"fault","volume":"vm1","mode":"slow=5ms"}"#;
         assert_eq!(serde_json::to_string(&fault).expect("JSON"), line);
-        assert_eq!(serde_json::from_str::<Request>(line).expect("a request"), fault);
-        let sessions = serde_json::to_string(&Request::Sessions).expect("JSON");
+        assert_eq!(serde_json::from_str::<ControlRequest>(line).expect("a request"), fault);
+        let sessions = serde_json::to_string(&ControlRequest::Sessions).expect("JSON");
         assert_eq!(sessions, r#"{"request":"sessions"}"#);
-        let reload: Request =
+        let reload: ControlRequest =
             serde_json::from_str(r#"{"request":"reload","force":true}"#).expect("a request");
-        assert_eq!(reload, Request::Reload { dry_run: false, force: true });
+        assert_eq!(reload, ControlRequest::Reload { dry_run: false, force: true });
         let line = r#"{"request":"change","change":{"add":{"volume":"vm2","spec":"ram:1GiB"}}}"#;
         let change = Change::Add {
             volume: "vm2".parse().expect("a name"),
@@ -489,16 +490,17 @@ mod tests {
             initiators: Vec::new(),
             keys: Vec::new(),
         };
-        let add = Request::Change { change, dry_run: false, force: false };
-        assert_eq!(serde_json::from_str::<Request>(line).expect("a request"), add);
+        let add = ControlRequest::Change { change, dry_run: false, force: false };
+        assert_eq!(serde_json::from_str::<ControlRequest>(line).expect("a request"), add);
         for what in [r#"{"remove":{"volume":"vm2"}}"#, r#"{"resize":{"volume":"vm2","bytes":4096}}"#] {
             let change: Change = serde_json::from_str(what).expect("a change");
             assert_eq!(serde_json::to_string(&change).expect("JSON"), what);
         }
-        let reloaded = Reply::Reloaded { changes: vec!["+ a".into()], notes: Vec::new(), failed: Vec::new() };
+        let reloaded =
+            ControlReply::Reloaded { changes: vec!["+ a".into()], notes: Vec::new(), failed: Vec::new() };
         let line = r#"{"reply":"reloaded","changes":["+ a"],"notes":[],"failed":[]}"#;
         assert_eq!(serde_json::to_string(&reloaded).expect("JSON"), line);
-        assert_eq!(serde_json::to_string(&Reply::Done).expect("JSON"), r#"{"reply":"done"}"#);
+        assert_eq!(serde_json::to_string(&ControlReply::Done).expect("JSON"), r#"{"reply":"done"}"#);
     }
 
     #[test]
@@ -513,21 +515,24 @@ mod tests {
 
     #[test]
     fn a_message_says_its_version_and_one_without_is_of_the_first() {
-        let request = Request::Reload { dry_run: true, force: false };
+        let request = ControlRequest::Reload { dry_run: true, force: false };
         let text = line_of(&request).expect("JSON");
         assert_eq!(text, b"{\"version\":1,\"request\":\"reload\",\"dry_run\":true,\"force\":false}\n");
         assert_eq!(message_of(&text), Ok(request));
-        assert_eq!(message_of(br#"{"request":"sessions"}"#), Ok(Request::Sessions));
-        assert_eq!(line_of(&Reply::Done).expect("JSON"), b"{\"version\":1,\"reply\":\"done\"}\n");
+        assert_eq!(message_of(br#"{"request":"sessions"}"#), Ok(ControlRequest::Sessions));
+        assert_eq!(line_of(&ControlReply::Done).expect("JSON"), b"{\"version\":1,\"reply\":\"done\"}\n");
     }
 
     #[test]
     fn another_version_is_refused() {
         for version in ["2", "0", "\"1\"", "1.0", "null"] {
             let text = format!(r#"{{"version":{version},"request":"sessions"}}"#);
-            let refused = message_of::<Request>(text.as_bytes()).expect_err("it is not known");
+            let refused = message_of::<ControlRequest>(text.as_bytes()).expect_err("it is not known");
             assert!(refused.contains("this is version 1"), "{refused}");
         }
-        assert!(message_of::<Request>(br#"{"request":"reload","versoin":1}"#).is_err(), "nor are other keys");
+        assert!(
+            message_of::<ControlRequest>(br#"{"request":"reload","versoin":1}"#).is_err(),
+            "nor are other keys"
+        );
     }
 }

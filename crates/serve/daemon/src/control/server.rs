@@ -14,7 +14,7 @@ use host::local_socket::{self, SocketFile};
 use rustix::net::sockopt::socket_peercred;
 
 use super::events::{Events, Subscriber};
-use super::{Reply, Request, line_of, message_of};
+use super::{ControlReply, ControlRequest, line_of, message_of};
 
 /// Longer than any request; a client that sends more is not one of ours.
 const REQUEST_BYTES_MAX: usize = 64 * 1024;
@@ -85,7 +85,7 @@ impl Socket {
     }
 
     /// Answers requests, and tells of `events`, on threads of its own until the process ends or the returned value is dropped,
-    /// which takes the name away. [`Request::Events`] is not passed to `answer`, which
+    /// which takes the name away. [`ControlRequest::Events`] is not passed to `answer`, which
     /// is told who asks, for the audit.
     ///
     /// # Errors
@@ -93,7 +93,7 @@ impl Socket {
     pub fn serve(
         self,
         events: Arc<Events>,
-        answer: impl Fn(Request, &str) -> Reply + Send + Sync + 'static,
+        answer: impl Fn(ControlRequest, &str) -> ControlReply + Send + Sync + 'static,
     ) -> io::Result<SocketFile> {
         let clients = Arc::new(Clients {
             answer: Box::new(answer),
@@ -116,7 +116,7 @@ impl Socket {
 }
 
 /// Answers a request; the text says who asks.
-type Answer = dyn Fn(Request, &str) -> Reply + Send + Sync;
+type Answer = dyn Fn(ControlRequest, &str) -> ControlReply + Send + Sync;
 
 /// What the threads of all clients share.
 struct Clients {
@@ -142,7 +142,8 @@ impl Clients {
     /// Gives a client a thread; one too many is told so.
     fn admit(self: &Arc<Self>, client: UnixStream) -> io::Result<()> {
         let Some(slot) = self.slot() else {
-            let refused = Reply::Refused { reason: "the server has too many clients; try again".to_owned() };
+            let refused =
+                ControlReply::Refused { reason: "the server has too many clients; try again".to_owned() };
             // It may have gone.
             let _ = send(&client, &line_of(&refused)?, Duration::from_millis(1));
             return Ok(());
@@ -180,13 +181,13 @@ impl Clients {
             }
             let mut subscriber = None;
             let reply = match message_of(&line) {
-                Ok(Request::Events) => {
+                Ok(ControlRequest::Events) => {
                     subscriber = self.events.subscribe();
                     let reason = "the server has as many subscribers to events as it may have".to_owned();
-                    subscriber.as_ref().map_or(Reply::Refused { reason }, |_| Reply::Done)
+                    subscriber.as_ref().map_or(ControlReply::Refused { reason }, |_| ControlReply::Done)
                 }
                 Ok(request) => (self.answer)(request, &by),
-                Err(error) => Reply::Refused { reason: format!("not a request: {error}") },
+                Err(error) => ControlReply::Refused { reason: format!("not a request: {error}") },
             };
             send(client, &line_of(&reply)?, RECEIVE_TIME)?;
             if subscriber.is_some() || line.last() != Some(&b'\n') {
@@ -280,7 +281,7 @@ mod tests {
 
     fn serve_with(path: &Path, events: Arc<Events>) -> SocketFile {
         let socket = Socket::bind(path).expect("a free place");
-        let answer = |request, _: &str| Reply::Refused { reason: format!("{request:?}") };
+        let answer = |request, _: &str| ControlReply::Refused { reason: format!("{request:?}") };
         socket.serve(events, answer).expect("a thread")
     }
 
@@ -294,9 +295,9 @@ mod tests {
         let _server = serve(&path);
         let mode = fs::metadata(&path).expect("the socket").permissions().mode();
         assert_eq!(mode & 0o777, 0o600);
-        let reply = ask(&path, &Request::Sessions).expect("an answer");
-        assert_eq!(reply, Reply::Refused { reason: "Sessions".to_owned() });
-        ask(&path, &Request::Sessions).expect("another");
+        let reply = ask(&path, &ControlRequest::Sessions).expect("an answer");
+        assert_eq!(reply, ControlReply::Refused { reason: "Sessions".to_owned() });
+        ask(&path, &ControlRequest::Sessions).expect("another");
     }
 
     #[test]
@@ -312,7 +313,7 @@ mod tests {
             let _ = BufReader::new(client).read_line(&mut answer);
             assert!(answer.is_empty() || answer.contains("not a request"), "{answer}");
         }
-        ask(&path, &Request::Sessions).expect("an answer");
+        ask(&path, &ControlRequest::Sessions).expect("an answer");
     }
 
     #[test]
@@ -330,7 +331,7 @@ mod tests {
     #[test]
     fn without_a_server_the_question_says_where_it_was_put() {
         let (_directory, path) = place();
-        let error = ask(&path, &Request::Sessions).expect_err("nobody is there");
+        let error = ask(&path, &ControlRequest::Sessions).expect_err("nobody is there");
         assert!(matches!(error, AskError::NoServer(_)));
         assert!(error.to_string().contains("control.sock"));
     }
@@ -345,7 +346,7 @@ mod tests {
         let event = Event::VolumeAdded { volume: "vm1".to_owned() };
         events.publish(event.clone());
         assert_eq!(first.next_event().expect("a line").map(|told| told.event), Some(event));
-        ask(&path, &Request::Sessions).expect("an answer");
+        ask(&path, &ControlRequest::Sessions).expect("an answer");
         drop(second);
     }
 
@@ -357,7 +358,7 @@ mod tests {
         let _server = serve_with(&path, Arc::clone(&events));
         let subscribed: Vec<_> = (0..200).filter_map(|_| subscribe(&path).ok()).collect();
         assert!(!subscribed.is_empty() && subscribed.len() <= 16, "{}", subscribed.len());
-        ask(&path, &Request::Sessions).expect("an answer");
+        ask(&path, &ControlRequest::Sessions).expect("an answer");
         drop(subscribed);
         // Who has gone is noticed: by the next event, or within a second.
         while subscribe(&path).is_err() {
@@ -375,7 +376,7 @@ mod tests {
         for _ in 0..2000 {
             events.publish(Event::VolumeAdded { volume: name.clone() });
         }
-        ask(&path, &Request::Sessions).expect("an answer");
+        ask(&path, &ControlRequest::Sessions).expect("an answer");
         let mut told = 0;
         let missed = loop {
             match slow.next_event().expect("the connection is there").expect("a line").event {
@@ -396,7 +397,7 @@ mod tests {
         for half in &mut halves {
             half.write_all(b"{\"request\":").expect("sent");
         }
-        ask(&path, &Request::Sessions).expect("the last place");
+        ask(&path, &ControlRequest::Sessions).expect("the last place");
         let dripping = halves.pop().expect("a client");
         let drip = thread::spawn(move || {
             let mut dripping = dripping;
@@ -410,7 +411,7 @@ mod tests {
         }
         let mut endless = connect();
         while endless.write_all(&[b'x'; 65_536]).is_ok() {}
-        ask(&path, &Request::Sessions).expect("an answer");
+        ask(&path, &ControlRequest::Sessions).expect("an answer");
     }
 
     #[test]

@@ -6,7 +6,7 @@ use readable::table::{Align, Column, fitted, hanging};
 use serde_json::{Map, Value};
 use volume::spec::Bytes;
 
-use super::{Session, Target, Volume};
+use super::{ServedSession, Target, Volume};
 
 /// A row for each export of each volume, in lines of at most `width` letters.
 pub fn volumes(volumes: &[Volume], width: usize) -> String {
@@ -115,12 +115,12 @@ const SESSION_COLUMNS: [Column; 9] = [
 ///
 /// # Errors
 /// None that a session can cause.
-pub fn sessions_json(sessions: &[Session]) -> serde_json::Result<Vec<Value>> {
+pub fn sessions_json(sessions: &[ServedSession]) -> serde_json::Result<Vec<Value>> {
     sessions.iter().map(value).collect()
 }
 
 /// A session with its keys as an object, whose numbers are numbers.
-fn value(session: &Session) -> serde_json::Result<Value> {
+fn value(session: &ServedSession) -> serde_json::Result<Value> {
     let number = |text: &str| text.parse::<u64>().map_or_else(|_| Value::from(text), Value::from);
     let keys = session.parameters.iter().filter_map(|key| key.split_once('='));
     let keys: Map<String, Value> = keys.map(|(key, text)| (key.to_owned(), number(text))).collect();
@@ -131,7 +131,12 @@ fn value(session: &Session) -> serde_json::Result<Value> {
 
 /// A line for each session of `after`, its connections and its keys below it, for a terminal of so many columns. `interval`
 /// lies between the samples.
-pub fn sessions(before: &[Session], after: &[Session], interval: Duration, width: usize) -> String {
+pub fn sessions(
+    before: &[ServedSession],
+    after: &[ServedSession],
+    interval: Duration,
+    width: usize,
+) -> String {
     if after.is_empty() {
         return "nobody is logged in\n".to_owned();
     }
@@ -145,10 +150,11 @@ pub fn sessions(before: &[Session], after: &[Session], interval: Duration, width
 }
 
 /// The same session a sample ago. A handle may have passed on to another one since.
-fn past<'a>(before: &'a [Session], now: &Session) -> Option<&'a Session> {
-    let same = |past: &&Session| {
-        let names =
-            |session: &Session| (session.front_end.clone(), session.initiator.clone(), session.isid.clone());
+fn past<'a>(before: &'a [ServedSession], now: &ServedSession) -> Option<&'a ServedSession> {
+    let same = |past: &&ServedSession| {
+        let names = |session: &ServedSession| {
+            (session.front_end.clone(), session.initiator.clone(), session.isid.clone())
+        };
         // A session without a handle is its connection.
         let is_same = past.tsih == now.tsih && (now.tsih.is_some() || past.connections == now.connections);
         is_same && names(past) == names(now)
@@ -156,8 +162,8 @@ fn past<'a>(before: &'a [Session], now: &Session) -> Option<&'a Session> {
     before.iter().find(same).filter(|past| past.commands <= now.commands)
 }
 
-fn row(past: Option<&Session>, now: &Session, interval: Duration) -> [String; 9] {
-    let per_second = |sum: fn(&Session) -> u64| {
+fn row(past: Option<&ServedSession>, now: &ServedSession, interval: Duration) -> [String; 9] {
+    let per_second = |sum: fn(&ServedSession) -> u64| {
         let moved = past.map_or(0, |past| sum(now).saturating_sub(sum(past)));
         moved as f64 / interval.as_secs_f64()
     };
@@ -176,7 +182,7 @@ fn row(past: Option<&Session>, now: &Session, interval: Duration) -> [String; 9]
 }
 
 /// What `linerate server drop` takes: each front end has numbers of its own, and only iSCSI's are TSIHs.
-fn number(session: &Session) -> String {
+fn number(session: &ServedSession) -> String {
     match session.tsih {
         None => "-".to_owned(),
         Some(tsih) if session.front_end == "iscsi" => tsih.to_string(),
@@ -184,7 +190,7 @@ fn number(session: &Session) -> String {
     }
 }
 
-fn details(session: &Session, width: usize) -> Vec<String> {
+fn details(session: &ServedSession, width: usize) -> Vec<String> {
     const INDENT: &str = "      ";
     let mut lines = Vec::new();
     for connection in &session.connections {
@@ -214,10 +220,10 @@ mod tests {
     use super::*;
     use crate::control::Connection;
 
-    fn session(tsih: u16, commands: u64, read_bytes: u64) -> Session {
+    fn session(tsih: u16, commands: u64, read_bytes: u64) -> ServedSession {
         let peer = "192.0.2.7:51000".parse().expect("an address");
         let local = "192.0.2.1:3260".to_owned();
-        Session {
+        ServedSession {
             front_end: "iscsi".into(),
             initiator: "iqn.1993-08.org.debian:01:ab".into(),
             user: Some("alice".into()),
@@ -265,7 +271,7 @@ TSIH  TARGET                       INITIATOR                     CONNECTIONS    
 
     #[test]
     fn a_new_session_has_no_rate_yet() {
-        let other = Session { isid: Some("00023d000002".into()), ..session(1, 5, 5) };
+        let other = ServedSession { isid: Some("00023d000002".into()), ..session(1, 5, 5) };
         for before in [vec![], vec![other], vec![session(1, 999, 0)]] {
             assert!(past(&before, &session(1, 300, 0)).is_none());
         }

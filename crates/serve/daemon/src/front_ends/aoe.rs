@@ -16,11 +16,11 @@ use super::sections::{Listening, add_export, each_once, remove_exports, section_
 use crate::config::file::{Tables, text_of};
 use crate::config::section::Section;
 use crate::config::values::{Unfit, VolumeName, interface};
-use crate::config::{Addition, Beside, Config, Configured, Document, Kind, Running, Serving};
+use crate::config::{Addition, Beside, Config, Configured, Document, FrontEndKind, RunningFrontEnd, Serving};
 use crate::control;
 
 /// Its line of the table.
-pub const KIND: Kind = Kind {
+pub const KIND: FrontEndKind = FrontEndKind {
     name: AOE,
     listen,
     heading: "[[aoe.slot]]",
@@ -144,7 +144,7 @@ impl Exposed for Slot {
 }
 
 impl Configured for AoeConfig {
-    fn kind(&self) -> &'static Kind {
+    fn kind(&self) -> &'static FrontEndKind {
         &KIND
     }
 
@@ -193,12 +193,12 @@ impl Configured for AoeConfig {
         self.0.exports.iter().map(usage).collect()
     }
 
-    fn start(&self, serving: Serving<'_>, _: usize) -> Arc<dyn Running> {
+    fn start(&self, serving: Serving<'_>, _: usize) -> Arc<dyn RunningFrontEnd> {
         Aoe::new(self.served(serving))
     }
 }
 
-impl Running for Aoe {
+impl RunningFrontEnd for Aoe {
     fn adopt(&self, wanted: Serving<'_>) {
         let config = AoeConfig::of(wanted.config).map(|aoe| aoe.served(wanted));
         Aoe::adopt(self, config.unwrap_or_default());
@@ -220,8 +220,8 @@ impl Running for Aoe {
     }
 
     /// A station is a session without a connection.
-    fn sessions(&self, server: &Server) -> Vec<control::Session> {
-        let session = |status: StationStatus| control::Session {
+    fn sessions(&self, server: &Server) -> Vec<control::ServedSession> {
+        let session = |status: StationStatus| control::ServedSession {
             front_end: AOE.to_owned(),
             initiator: status.station.to_string(),
             user: None,

@@ -19,11 +19,11 @@ use super::exposed::{
 use super::sections::{self, Listening, add_lun, each_once, random, remove_luns, section_to_edit};
 use crate::config::section::Section;
 use crate::config::values::{Unfit, VolumeName, interface, listen_address};
-use crate::config::{Addition, Beside, Config, Configured, Document, Kind, Running, Serving};
+use crate::config::{Addition, Beside, Config, Configured, Document, FrontEndKind, RunningFrontEnd, Serving};
 use crate::control;
 
 /// Its line of the table.
-pub const KIND: Kind = Kind {
+pub const KIND: FrontEndKind = FrontEndKind {
     name: HYPERSCSI,
     listen,
     heading: "[[hyperscsi.target]]",
@@ -250,7 +250,7 @@ impl Exposed for Target {
 }
 
 impl Configured for HyperScsiConfig {
-    fn kind(&self) -> &'static Kind {
+    fn kind(&self) -> &'static FrontEndKind {
         &KIND
     }
 
@@ -306,12 +306,12 @@ impl Configured for HyperScsiConfig {
         self.0.exports.iter().map(usage).collect()
     }
 
-    fn start(&self, serving: Serving<'_>, _: usize) -> Arc<dyn Running> {
+    fn start(&self, serving: Serving<'_>, _: usize) -> Arc<dyn RunningFrontEnd> {
         HyperScsi::new(served(Some(self), serving))
     }
 }
 
-impl Running for HyperScsi {
+impl RunningFrontEnd for HyperScsi {
     fn adopt(&self, wanted: Serving<'_>) {
         HyperScsi::adopt(self, served(HyperScsiConfig::of(wanted.config), wanted));
     }
@@ -320,7 +320,7 @@ impl Running for HyperScsi {
         HyperScsi::losses(self, server, &served(HyperScsiConfig::of(wanted.config), wanted))
     }
 
-    fn sessions(&self, server: &Server) -> Vec<control::Session> {
+    fn sessions(&self, server: &Server) -> Vec<control::ServedSession> {
         HyperScsi::sessions(self, server).into_iter().map(session).collect()
     }
 
@@ -329,14 +329,14 @@ impl Running for HyperScsi {
     }
 }
 
-fn session(status: SessionStatus) -> control::Session {
+fn session(status: SessionStatus) -> control::ServedSession {
     let parameters = parameters(&status);
     let mut connections: Vec<control::Connection> =
         status.paths.iter().map(|path| connection(path.peer, &path.portal)).collect();
     if connections.is_empty() {
         connections.push(connection(status.peer, &status.portal));
     }
-    control::Session {
+    control::ServedSession {
         front_end: HYPERSCSI.to_owned(),
         user: status.is_encrypted.then(|| status.initiator.clone()),
         initiator: status.initiator,

@@ -26,11 +26,11 @@ use super::typed::labelled;
 use crate::config::file::text_of;
 use crate::config::section::{Placed, Section};
 use crate::config::values::{Unfit, VolumeName, listen_address_or_path, one_of};
-use crate::config::{Addition, Beside, Config, Configured, Document, Kind, Running, Serving};
+use crate::config::{Addition, Beside, Config, Configured, Document, FrontEndKind, RunningFrontEnd, Serving};
 use crate::control;
 
 /// Its line of the table.
-pub const KIND: Kind = Kind {
+pub const KIND: FrontEndKind = FrontEndKind {
     name: NBD,
     listen: |text| listen_address_or_path(text, NBD, PORT),
     heading: "[[nbd.export]]",
@@ -209,7 +209,7 @@ impl Exposed for Export {
 }
 
 impl Configured for NbdConfig {
-    fn kind(&self) -> &'static Kind {
+    fn kind(&self) -> &'static FrontEndKind {
         &KIND
     }
 
@@ -273,12 +273,12 @@ impl Configured for NbdConfig {
         exports.filter_map(|export| usage_of(export, self.tls.as_ref(), portals)).collect()
     }
 
-    fn start(&self, serving: Serving<'_>, cores: usize) -> Arc<dyn Running> {
+    fn start(&self, serving: Serving<'_>, cores: usize) -> Arc<dyn RunningFrontEnd> {
         Nbd::new(self.served(serving), cores)
     }
 }
 
-impl Running for Nbd {
+impl RunningFrontEnd for Nbd {
     fn adopt(&self, wanted: Serving<'_>) {
         let config = NbdConfig::of(wanted.config).map(|nbd| nbd.served(wanted));
         Nbd::adopt(self, config.unwrap_or_default());
@@ -302,7 +302,7 @@ impl Running for Nbd {
         lost.map(|client| format!("{} uses the export {}", client.peer, client.export)).collect()
     }
 
-    fn sessions(&self, server: &Server) -> Vec<control::Session> {
+    fn sessions(&self, server: &Server) -> Vec<control::ServedSession> {
         self.clients(server).into_iter().map(session).collect()
     }
 
@@ -325,8 +325,8 @@ fn limits(section: &Section<'_>) -> Limits {
     }
 }
 
-fn session(status: ClientStatus) -> control::Session {
-    control::Session {
+fn session(status: ClientStatus) -> control::ServedSession {
+    control::ServedSession {
         front_end: NBD.to_owned(),
         initiator: status.peer.ip().to_canonical().to_string(),
         user: None,

@@ -13,7 +13,7 @@ use super::exposed::{Exposed, Lun};
 use crate::config::file::{Tables, not_editable, text_of};
 use crate::config::section::{Mistakes, Section};
 use crate::config::values::VolumeName;
-use crate::config::{Addition, Beside, Document, Kind, Serving};
+use crate::config::{Addition, Beside, Document, FrontEndKind, Serving};
 
 /// The section of a front end other than iSCSI: its listen addresses, and its exports.
 #[derive(Debug)]
@@ -30,7 +30,12 @@ impl<E> Default for Listening<E> {
 
 impl<E: Exposed> Listening<E> {
     /// Reads the listen addresses of `section`, and adds these exports.
-    pub(super) fn read(section: &Section<'_>, kind: &Kind, example: &str, exports: Vec<E>) -> Listening<E> {
+    pub(super) fn read(
+        section: &Section<'_>,
+        kind: &FrontEndKind,
+        example: &str,
+        exports: Vec<E>,
+    ) -> Listening<E> {
         let listen = section.required("listen", section.list_by("listen", kind.listen), example);
         Listening { listen: listen.unwrap_or_default(), exports }
     }
@@ -40,7 +45,7 @@ impl<E: Exposed> Listening<E> {
     pub(super) fn take_over(
         &mut self,
         beside: &Beside<'_>,
-        kind: &Kind,
+        kind: &FrontEndKind,
         title: &str,
         new: impl Fn(&[E], &VolumeName) -> Result<E, String>,
     ) -> Result<(), String> {
@@ -69,7 +74,7 @@ impl<E: Exposed> Listening<E> {
         self.exports.iter().map(|export| export as &dyn Exposed).collect()
     }
 
-    pub(super) fn portals(&self, kind: &Kind) -> Vec<Portal> {
+    pub(super) fn portals(&self, kind: &FrontEndKind) -> Vec<Portal> {
         let portal = |listen: &ListenAddress| Portal {
             front_end: kind.name,
             listen: listen.clone(),

@@ -10,7 +10,7 @@ use front_end_core::{CLASSES, Durations};
 
 /// What the samples of a family are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum MetricKind {
     /// Only grows.
     Counter,
     /// Goes up and down.
@@ -19,13 +19,13 @@ pub enum Kind {
     Histogram,
 }
 
-impl Kind {
+impl MetricKind {
     /// As the format has it.
     pub fn name(self) -> &'static str {
         match self {
-            Kind::Counter => "counter",
-            Kind::Gauge => "gauge",
-            Kind::Histogram => "histogram",
+            MetricKind::Counter => "counter",
+            MetricKind::Gauge => "gauge",
+            MetricKind::Histogram => "histogram",
         }
     }
 }
@@ -36,7 +36,7 @@ pub struct Family {
     /// Its name.
     pub name: &'static str,
     /// What its samples are.
-    pub kind: Kind,
+    pub kind: MetricKind,
     /// The names of their labels.
     pub labels: &'static [&'static str],
     /// What it says.
@@ -132,7 +132,7 @@ pub(super) fn seconds(time: Duration) -> f64 {
 macro_rules! families {
     ($($constant:ident = $kind:ident $name:literal [$($label:literal),*] $help:literal;)*) => {
         $(pub(super) static $constant: Family =
-            Family { name: $name, kind: Kind::$kind, labels: &[$($label),*], help: $help };)*
+            Family { name: $name, kind: MetricKind::$kind, labels: &[$($label),*], help: $help };)*
 
         /// All of them, in the order in which they are written.
         pub static FAMILIES: &[&Family] = &[$(&$constant),*];
@@ -215,10 +215,12 @@ families! {
 mod tests {
     use super::*;
 
-    static PLAIN: Family = Family { name: "a_bytes", kind: Kind::Gauge, labels: &[], help: "One\nline \\." };
+    static PLAIN: Family =
+        Family { name: "a_bytes", kind: MetricKind::Gauge, labels: &[], help: "One\nline \\." };
     static LABELLED: Family =
-        Family { name: "b_total", kind: Kind::Counter, labels: &["x", "y"], help: "B." };
-    static TIMES: Family = Family { name: "c_seconds", kind: Kind::Histogram, labels: &["x"], help: "C." };
+        Family { name: "b_total", kind: MetricKind::Counter, labels: &["x", "y"], help: "B." };
+    static TIMES: Family =
+        Family { name: "c_seconds", kind: MetricKind::Histogram, labels: &["x"], help: "C." };
 
     #[test]
     fn families_are_written_as_the_format_wants_it() {

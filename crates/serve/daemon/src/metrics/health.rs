@@ -68,7 +68,7 @@ mod tests {
     use std::sync::mpsc;
 
     use super::*;
-    use crate::{Desired, start};
+    use crate::{StartOptions, start};
 
     fn healthz(address: SocketAddr) -> (String, serde_json::Value) {
         let mut stream = TcpStream::connect(address).expect("a server of metrics");
@@ -100,9 +100,10 @@ mod tests {
                     lun = [{ lun = 0, volume = \"vm1\" }]\n";
         std::fs::write(&file, text).expect("written");
         let state = Some(folder.path().to_owned());
-        let desired = Desired { path: Some(file), state, reactors: Some(2), ..Desired::default() };
-        let config = desired.safe_config().expect("nothing wrong");
-        let mut server = start(desired, config).expect("started");
+        let start_options =
+            StartOptions { path: Some(file), state, reactors: Some(2), ..StartOptions::default() };
+        let config = start_options.safe_config().expect("nothing wrong");
+        let mut server = start(start_options, config).expect("started");
         server.open().expect("threads");
         let address = server.live().metrics_address().expect("it is served");
         let (stopped, (go, wait)) = (mpsc::channel(), mpsc::channel::<()>());

@@ -14,6 +14,6 @@ pub(crate) mod http;
 pub(crate) mod render;
 mod sample;
 
-pub use families::{FAMILIES, Family, Kind};
+pub use families::{FAMILIES, Family, MetricKind};
 pub use health::Health;
 pub(crate) use sample::{Probe, Reloads};

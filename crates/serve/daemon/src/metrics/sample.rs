@@ -14,7 +14,7 @@ use volume::backend::Layers;
 
 use crate::config::Config;
 use crate::config::values::Uuid;
-use crate::control::{Session, Target};
+use crate::control::{ServedSession, Target};
 use crate::volumes::Volumes;
 
 /// How long a core may take to answer.
@@ -87,7 +87,7 @@ struct LoggedIn {
 }
 
 impl LoggedIn {
-    fn update(&mut self, sessions: Vec<Session>) {
+    fn update(&mut self, sessions: Vec<ServedSession>) {
         self.now.clear();
         for session in sessions {
             let (Some(target), Some(first)) = (session.target, session.connections.first()) else { continue };
@@ -163,7 +163,7 @@ impl Probe {
         &self,
         server: &Server,
         reloads: &Reloads,
-        sessions: impl FnOnce() -> Vec<Session>,
+        sessions: impl FnOnce() -> Vec<ServedSession>,
     ) -> Sample {
         let (snapshot, described) = (server.volumes(), lock(&self.described).clone());
         let volume = |(name, volume): (&str, &Arc<Volume>)| VolumeSample {
@@ -275,9 +275,9 @@ mod tests {
     use super::*;
     use crate::control::Connection;
 
-    fn session(initiator: String, port: u16) -> Session {
+    fn session(initiator: String, port: u16) -> ServedSession {
         let peer = front_end_core::HostAddress::Inet(([192, 0, 2, 7], port).into());
-        Session {
+        ServedSession {
             front_end: "iscsi".to_owned(),
             initiator,
             user: Some("alice".to_owned()),

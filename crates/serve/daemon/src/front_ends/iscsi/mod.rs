@@ -22,11 +22,13 @@ use super::exposed::{self, Exposed, announced, place_of_target, portal_changes};
 use super::sections::{add_lun, each_once, exports, random, remove_luns};
 use crate::config::section::Section;
 use crate::config::values::{Address, ISCSI_PORT, VolumeName};
-use crate::config::{self, Addition, Beside, Config, Configured, Document, Kind, Running, Serving};
+use crate::config::{
+    self, Addition, Beside, Config, Configured, Document, FrontEndKind, RunningFrontEnd, Serving,
+};
 use crate::control;
 
 /// Its line of the table.
-pub const KIND: Kind = Kind {
+pub const KIND: FrontEndKind = FrontEndKind {
     name: ISCSI,
     listen: |text| Ok(text.parse::<Address>()?.0.into()),
     heading: "[[target]]",
@@ -248,7 +250,7 @@ impl Limits {
 }
 
 impl Configured for IscsiConfig {
-    fn kind(&self) -> &'static Kind {
+    fn kind(&self) -> &'static FrontEndKind {
         &KIND
     }
 
@@ -335,7 +337,7 @@ impl Configured for IscsiConfig {
         ways.collect::<Vec<_>>().join("\n")
     }
 
-    fn start(&self, serving: Serving<'_>, cores: usize) -> Arc<dyn Running> {
+    fn start(&self, serving: Serving<'_>, cores: usize) -> Arc<dyn RunningFrontEnd> {
         Iscsi::new(self.served(serving), cores)
     }
 }
@@ -352,7 +354,7 @@ fn addresses(target: &Target, portals: &[front_end_core::Portal]) -> Vec<SocketA
     portals.iter().filter(leads_to).filter_map(address).collect()
 }
 
-impl Running for Iscsi {
+impl RunningFrontEnd for Iscsi {
     fn adopt(&self, wanted: Serving<'_>) {
         Iscsi::adopt(self, wanted.config.iscsi().served(wanted));
     }
@@ -367,7 +369,7 @@ impl Running for Iscsi {
         losses.iter().map(ToString::to_string).collect()
     }
 
-    fn sessions(&self, server: &Server) -> Vec<control::Session> {
+    fn sessions(&self, server: &Server) -> Vec<control::ServedSession> {
         Iscsi::sessions(self, server).into_iter().map(session).collect()
     }
 
@@ -376,13 +378,13 @@ impl Running for Iscsi {
     }
 }
 
-fn session(status: SessionStatus) -> control::Session {
+fn session(status: SessionStatus) -> control::ServedSession {
     let connection = |status: &ConnectionStatus| control::Connection {
         cid: Some(status.cid),
         peer: status.peer.into(),
         local: status.local.to_string(),
     };
-    control::Session {
+    control::ServedSession {
         front_end: ISCSI.to_owned(),
         initiator: status.initiator,
         user: status.user,

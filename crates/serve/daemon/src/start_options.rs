@@ -1,4 +1,4 @@
-//! The desired configuration before the file has been read: the path of the file, and options of the command
+//! What starts the server: the path of the configuration file, and options of the command
 //! line. Volumes of the command line are added to those of the file; other options replace those of the file.
 
 use std::path::PathBuf;
@@ -10,12 +10,12 @@ use volume::spec::{Bytes, Spec};
 
 use crate::config::file::{ConfigFile, no_size, with_size};
 use crate::config::values::{Gather, Poll, Unfit, VolumeName};
-use crate::config::{Beside, Config, Configured, FrontEnds, Kind, Volume};
+use crate::config::{Beside, Config, Configured, FrontEndKind, FrontEnds, Volume};
 
 /// A configuration file and what goes beside it. With nothing in it a RAM volume is served
-/// ([`Desired::or_usual`]).
+/// ([`StartOptions::or_usual`]).
 #[derive(Clone, Debug, Default)]
-pub struct Desired {
+pub struct StartOptions {
     /// Where the configuration file is, if there is one.
     pub path: Option<PathBuf>,
     /// Volumes besides those of the file, each as LUN 0 of its own target, for any initiator.
@@ -64,7 +64,7 @@ impl FromStr for Listen {
         let kinds = FrontEnds::default().0;
         let scheme = text.split_once("://").map(|(scheme, _)| scheme);
         let name = scheme.map(|scheme| scheme.split_once('+').map_or(scheme, |(name, _)| name));
-        let named = |kind: &&Kind| name.is_none_or(|name| kind.name == name);
+        let named = |kind: &&FrontEndKind| name.is_none_or(|name| kind.name == name);
         let Some(kind) = kinds.iter().find(named) else {
             let schemes: Vec<String> = kinds.iter().map(|kind| format!("{}://…", kind.name)).collect();
             let scheme = scheme.unwrap_or_default();
@@ -86,7 +86,7 @@ impl FromStr for NamedSpec {
     }
 }
 
-impl Desired {
+impl StartOptions {
     /// What to serve, all told.
     ///
     /// # Errors
@@ -142,7 +142,7 @@ impl Desired {
     }
 
     /// Adds the default volume if none is given.
-    pub fn or_usual(mut self) -> Desired {
+    pub fn or_usual(mut self) -> StartOptions {
         if self.path.is_none() && self.volumes.is_empty() {
             // The first test reads it.
             self.volumes = vec![USUAL_VOLUME.parse().expect("a volume")];
@@ -155,20 +155,20 @@ impl Desired {
         self.volumes.iter().any(|volume| volume.name == *name)
     }
 
-    pub(crate) fn with_volume(&self, name: &VolumeName, spec: &Spec) -> Desired {
-        let mut desired = self.clone();
-        desired.volumes.push(NamedSpec { name: name.clone(), spec: spec.clone() });
-        desired
+    pub(crate) fn with_volume(&self, name: &VolumeName, spec: &Spec) -> StartOptions {
+        let mut start_options = self.clone();
+        start_options.volumes.push(NamedSpec { name: name.clone(), spec: spec.clone() });
+        start_options
     }
 
-    pub(crate) fn without_volume(&self, name: &VolumeName) -> Desired {
-        let mut desired = self.clone();
-        desired.volumes.retain(|volume| volume.name != *name);
-        desired
+    pub(crate) fn without_volume(&self, name: &VolumeName) -> StartOptions {
+        let mut start_options = self.clone();
+        start_options.volumes.retain(|volume| volume.name != *name);
+        start_options
     }
 
     /// With another size of a volume.
-    pub(crate) fn with_size(&self, name: &VolumeName, size: Bytes) -> Result<Desired, String> {
+    pub(crate) fn with_size(&self, name: &VolumeName, size: Bytes) -> Result<StartOptions, String> {
         let Some(volume) = self.volumes.iter().find(|volume| volume.name == *name) else {
             return Ok(self.clone());
         };
@@ -177,11 +177,11 @@ impl Desired {
     }
 
     /// With another specification of a volume.
-    pub(crate) fn with_spec(&self, name: &VolumeName, spec: &Spec) -> Desired {
-        let mut desired = self.clone();
-        let named = desired.volumes.iter_mut().filter(|volume| volume.name == *name);
+    pub(crate) fn with_spec(&self, name: &VolumeName, spec: &Spec) -> StartOptions {
+        let mut start_options = self.clone();
+        let named = start_options.volumes.iter_mut().filter(|volume| volume.name == *name);
         named.for_each(|volume| volume.spec = spec.clone());
-        desired
+        start_options
     }
 }
 
@@ -192,8 +192,8 @@ const USUAL_VOLUME: &str = "ram0=ram:1GiB";
 mod tests {
     use super::*;
 
-    fn config(desired: &Desired) -> Result<Config, String> {
-        desired.clone().or_usual().safe_config().map_err(|failure| failure.to_string())
+    fn config(start_options: &StartOptions) -> Result<Config, String> {
+        start_options.clone().or_usual().safe_config().map_err(|failure| failure.to_string())
     }
 
     fn volume(text: &str) -> Vec<NamedSpec> {
@@ -205,16 +205,16 @@ mod tests {
     }
 
     /// A file with this text, and what it is all that is wanted by.
-    fn file(text: &str) -> (tempfile::NamedTempFile, Desired) {
+    fn file(text: &str) -> (tempfile::NamedTempFile, StartOptions) {
         let file = tempfile::NamedTempFile::new().expect("a temporary file");
         std::fs::write(file.path(), text).expect("written");
-        let desired = Desired { path: Some(file.path().to_owned()), ..Desired::default() };
-        (file, desired)
+        let start_options = StartOptions { path: Some(file.path().to_owned()), ..StartOptions::default() };
+        (file, start_options)
     }
 
     #[test]
     fn without_arguments_a_ram_volume_is_served_to_this_machine() {
-        let config = config(&Desired::default()).expect("nothing wrong");
+        let config = config(&StartOptions::default()).expect("nothing wrong");
         assert_eq!(config.volumes[0].spec.to_string(), "ram:1GiB");
         assert_eq!(config.iscsi().targets[0].name.as_str(), "iqn.2026-01.io.linerate:ram0");
         assert_eq!(config.iscsi().targets[0].luns[0].lun, 0);
@@ -223,26 +223,27 @@ mod tests {
 
     #[test]
     fn volumes_beside_the_file_add_to_those_of_the_file() {
-        let (_file, desired) = file(
+        let (_file, start_options) = file(
             "[volume.a]\nspec = \"ram:1GiB\"\n[[target]]\nname = \"iqn.2026-01.com.example:a\"\n\
              lun = [{ lun = 0, volume = \"a\" }]\n[[portal]]\nlisten = \"127.0.0.1:1\"\n",
         );
         let (volumes, listen) = (volume("b=ram:1MiB"), listening("[::1]:2"));
-        let both = config(&Desired { volumes, listen, ..desired.clone() }).expect("fine");
+        let both = config(&StartOptions { volumes, listen, ..start_options.clone() }).expect("fine");
         assert_eq!(both.volumes.len(), 2);
         assert_eq!(both.iscsi().portals.len(), 1, "an address replaces");
-        let twice = config(&Desired { volumes: volume("a=ram:1MiB"), ..desired }).expect_err("two of a name");
+        let twice = config(&StartOptions { volumes: volume("a=ram:1MiB"), ..start_options })
+            .expect_err("two of a name");
         assert!(twice.contains("two volumes named a"), "{twice}");
     }
 
     #[test]
     fn a_target_cannot_lose_its_portal_group() {
-        let (_file, desired) = file(
+        let (_file, start_options) = file(
             "[volume.a]\nspec = \"ram:1GiB\"\n[[target]]\nname = \"iqn.2026-01.com.example:a\"\ngroups = [2]\n\
              lun = [{ lun = 0, volume = \"a\" }]\n[[portal]]\nlisten = \"127.0.0.1:1\"\ngroup = 2\n",
         );
-        config(&desired).expect("fine as it is");
-        let lost = Desired { listen: listening("127.0.0.1:2"), ..desired };
+        config(&start_options).expect("fine as it is");
+        let lost = StartOptions { listen: listening("127.0.0.1:2"), ..start_options };
         let lost = config(&lost).expect_err("nobody could reach it");
         assert!(lost.contains("use [[portal]]"), "{lost}");
     }
@@ -261,10 +262,10 @@ mod tests {
             "[hyperscsi]\nlisten = [\"eth0\"]\n[[hyperscsi.target]]\nname = \"a\"\nlun = [{ lun = 0, volume = \"a\" }]\n"
                 .to_owned(),
         ] {
-            let (_file, desired) = file(&format!("{volume}{section}"));
-            let read = desired.file().expect("readable").expect("there is one");
+            let (_file, start_options) = file(&format!("{volume}{section}"));
+            let read = start_options.file().expect("readable").expect("there is one");
             let without = read.without_volume(&"a".parse().expect("a name")).expect("it is there");
-            let config = desired.safe_config_with(Some(&without)).unwrap_or_else(|error| panic!("{section}: {error}"));
+            let config = start_options.safe_config_with(Some(&without)).unwrap_or_else(|error| panic!("{section}: {error}"));
             assert_eq!(config.exported().count(), 0, "{section}");
         }
     }
