@@ -32,7 +32,7 @@
 //!    `fuzz/Cargo.toml`).
 //! 2. `crates/serve/daemon/src/front_ends` gets a file or directory with a `FrontEndKind`: how its section is read (`Configured`), what
 //!    is shown of it (`Exposed`), and what runs (`RunningFrontEnd`). `sections.rs` there has what sections share. `FrontEndKind::listen` and
-//!    `Listen` in `desired.rs` are for `serve --listen`.
+//!    `Listen` in `start_options.rs` are for `serve --listen`.
 //! 3. Add it to `ALL` in `front_ends/mod.rs`, and the crate to `crates/serve/daemon/Cargo.toml`.
 //! 4. Explain its keys in `config/reference.toml` and in the same text in `docs/serve.md`, and list modules with log lines in `KNOWN`
 //!    (`config/log.rs`). Tests fail until both are done. The protocol's page is `docs/NAME.md`.
