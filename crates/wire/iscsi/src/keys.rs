@@ -1,50 +1,12 @@
 //! Every key that RFC 7143 defines (sections 12 and 13) with its rule, in one table. Both roles negotiate by it.
 //!
-//! The table has what the standard says. The values of each side are in [`crate::negotiate::Offers`].
+//! A row has what the standard says. A key that is negotiated by value has its field there as well, with what our target and our
+//! initiator offer: [`Parameters`] and [`Offers`] are made of these fields.
 
-use crate::text::Range;
+use crate::rules::{DigestKind, Offered, Rule, SessionType, Setting, TaskReporting, Value};
+use crate::text::{PrintableText, Range};
 
-/// A key of the standard.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-#[expect(missing_docs, reason = "each key is named as in the standard, and explained in the table")]
-pub enum Key {
-    AuthMethod,
-    ChapA,
-    ChapI,
-    ChapC,
-    ChapN,
-    ChapR,
-    HeaderDigest,
-    DataDigest,
-    MaxConnections,
-    SendTargets,
-    TargetName,
-    InitiatorName,
-    TargetAlias,
-    InitiatorAlias,
-    TargetAddress,
-    TargetPortalGroupTag,
-    InitialR2t,
-    ImmediateData,
-    MaxRecvDataSegmentLength,
-    MaxBurstLength,
-    FirstBurstLength,
-    DefaultTime2Wait,
-    DefaultTime2Retain,
-    MaxOutstandingR2t,
-    DataPduInOrder,
-    DataSequenceInOrder,
-    ErrorRecoveryLevel,
-    SessionType,
-    TaskReporting,
-    IscsiProtocolLevel,
-    IfMarker,
-    OfMarker,
-    IfMarkInt,
-    OfMarkInt,
-}
-
-/// A row of the table.
+/// What the standard says of a key.
 #[expect(missing_docs, reason = "where a name says all")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Entry {
@@ -61,29 +23,6 @@ pub struct Entry {
     pub scope: Scope,
     /// Whether it is irrelevant in a discovery session.
     pub irrelevant_in_discovery: bool,
-}
-
-/// How a key's value is determined (section 6.2).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Rule {
-    /// Declared text.
-    Text,
-    /// A declared number.
-    DeclaredNumber(Range, u32),
-    /// "Yes" if both say so; the default.
-    And(bool),
-    /// "Yes" if either says so; the default.
-    Or(bool),
-    /// The lesser of both numbers; the default.
-    Minimum(Range, u32),
-    /// The greater of both numbers; the default.
-    Maximum(Range, u32),
-    /// The first of the offered choices that the responder supports; the list of all, the default first.
-    Choice(&'static [&'static str]),
-    /// A step of an exchange with rules of its own: authentication, or SendTargets.
-    Exchange,
-    /// A key of RFC 3720, and the answer to it now (section 13.25).
-    Obsolete(&'static str),
 }
 
 /// Who may send a key unasked ("Senders").
@@ -121,6 +60,205 @@ pub enum Scope {
     Session,
 }
 
+/// 512 to 2^24 - 1 bytes: what DataSegmentLength can say.
+const SEGMENT: Range = Range { least: 512, greatest: 0xff_ffff };
+const COUNT: Range = Range { least: 1, greatest: 65535 };
+const SECONDS: Range = Range { least: 0, greatest: 3600 };
+const LEVELS: Range = Range { least: 0, greatest: 2 };
+const PROTOCOL_LEVELS: Range = Range { least: 0, greatest: 31 };
+const DIGESTS: &[&str] = &["None", "CRC32C"];
+const TASK_REPORTING: &[&str] = &["RFC3720", "ResponseFence", "FastAbort"];
+/// Whether a key is irrelevant in a discovery session.
+const DISCOVERY: bool = true;
+const NEVER: bool = false;
+/// What a side offers if it is one value; several are a `Vec`.
+type One<T> = T;
+
+/// Defines the keys. A row is a key and its name on the wire; its rule; its senders, use and scope, and whether it is irrelevant in
+/// discovery. Behind `=>` a negotiated key has its field: what a side offers, one value or several, and the offers of our
+/// target and of our initiator.
+macro_rules! keys {
+    ($(
+        $(#[$doc:meta])*
+        $key:ident $name:literal $rule:expr, $sender:ident $used:ident $scope:ident $irrelevant:ident
+        $(=> $field:ident: $offered:ident<$type:ty> = $of_target:expr, $of_initiator:expr)?;
+    )*) => {
+        /// A key of the standard.
+        #[expect(missing_docs, reason = "each key is named as in the standard")]
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+        pub enum Key {
+            $($(#[$doc])* $key,)*
+        }
+
+        /// All keys, in the order of [`Key`].
+        pub const TABLE: &[Entry] = {
+            use Rule::*;
+            &[$(Entry {
+                key: Key::$key,
+                name: $name,
+                rule: $rule,
+                sender: Sender::$sender,
+                used: Use::$used,
+                scope: Scope::$scope,
+                irrelevant_in_discovery: $irrelevant,
+            }),*]
+        };
+
+        /// All negotiated parameters of a connection and its session.
+        ///
+        /// Both sides hold the same values, but for the two MaxRecvDataSegmentLengths, which are each other's.
+        #[derive(Clone, Debug, PartialEq, Eq)]
+        pub struct Parameters {
+            /// The type of the session.
+            pub session_type: SessionType,
+            $($(
+                #[doc = concat!("The value of [`Key::", stringify!($key), "`].")]
+                pub $field: $type,
+            )?)*
+            /// Our MaxRecvDataSegmentLength.
+            pub local_max_recv_data_segment_length: u32,
+            /// The peer's MaxRecvDataSegmentLength.
+            pub peer_max_recv_data_segment_length: u32,
+            /// The initiator's name for people.
+            pub initiator_alias: Option<String>,
+            /// The target's name for people.
+            pub target_alias: Option<String>,
+        }
+
+        /// The offers of one side, which are also what it accepts.
+        ///
+        /// Where several are acceptable, an initiator lists the preferred first, and a target takes the first on that list
+        /// that it accepts. Such a list must not be empty; without the default in it, a login that ends with the default
+        /// fails.
+        #[derive(Clone, Debug, PartialEq, Eq)]
+        pub struct Offers {
+            $($(
+                #[doc = concat!("Acceptable for [`Key::", stringify!($key), "`].")]
+                pub $field: $offered<$type>,
+            )?)*
+            /// MaxRecvDataSegmentLength, 512 to 2^24 - 1.
+            pub max_recv_data_segment_length: u32,
+            /// Our alias.
+            pub alias: Option<PrintableText>,
+        }
+
+        impl Parameters {
+            /// The defaults of the standard.
+            pub fn defaults(session_type: SessionType) -> Parameters {
+                Parameters {
+                    session_type,
+                    $($($field: default_of(Key::$key),)?)*
+                    local_max_recv_data_segment_length: default_of(Key::MaxRecvDataSegmentLength),
+                    peer_max_recv_data_segment_length: default_of(Key::MaxRecvDataSegmentLength),
+                    initiator_alias: None,
+                    target_alias: None,
+                }
+            }
+
+            /// A negotiated key's value now; `None` for keys that are not negotiated by value.
+            pub fn setting(&self, key: Key) -> Option<Setting> {
+                $($(if key == Key::$key {
+                    return Some(self.$field.setting());
+                })?)*
+                None
+            }
+
+            /// Sets a negotiated value. It is within the key's range, so the conversions lose nothing.
+            pub(crate) fn set(&mut self, key: Key, setting: Setting) {
+                $($(if key == Key::$key {
+                    self.$field = Value::of(setting).unwrap_or(self.$field);
+                })?)*
+                debug_assert_eq!(self.setting(key), Some(setting), "{key:?} has no such setting");
+            }
+        }
+
+        impl Offers {
+            /// The offers of our target: everything that makes it fast at little cost.
+            pub fn of_target() -> Offers {
+                Offers { $($($field: $of_target,)?)* max_recv_data_segment_length: 262_144, alias: None }
+            }
+
+            /// The offers of our initiator.
+            pub fn of_initiator() -> Offers {
+                Offers { $($($field: $of_initiator,)?)* max_recv_data_segment_length: 262_144, alias: None }
+            }
+
+            fn of_key(&self, key: Key) -> Option<Vec<Setting>> {
+                $($(if key == Key::$key {
+                    return Some(self.$field.settings());
+                })?)*
+                None
+            }
+        }
+    };
+}
+
+keys! {
+    AuthMethod               "AuthMethod"               Exchange,                      Both      Security     Connection NEVER;     // 12.1
+    ChapA                    "CHAP_A"                   Exchange,                      Both      Security     Connection NEVER;     // 12.1.3
+    ChapI                    "CHAP_I"                   Exchange,                      Both      Security     Connection NEVER;     // 12.1.3
+    ChapC                    "CHAP_C"                   Exchange,                      Both      Security     Connection NEVER;     // 12.1.3
+    ChapN                    "CHAP_N"                   Exchange,                      Both      Security     Connection NEVER;     // 12.1.3
+    ChapR                    "CHAP_R"                   Exchange,                      Both      Security     Connection NEVER;     // 12.1.3
+    /// The digest behind every header of a connection. Our target has one only if the initiator insists: it lists CRC32C alone, or
+    /// first.
+    HeaderDigest             "HeaderDigest"             Choice(DIGESTS),               Both      Login        Connection NEVER      // 13.1
+        => header_digest: Vec<DigestKind> = vec![DigestKind::None, DigestKind::Crc32c], vec![DigestKind::None];
+    /// The digest behind every data segment of a connection, likewise.
+    DataDigest               "DataDigest"               Choice(DIGESTS),               Both      Login        Connection NEVER      // 13.1
+        => data_digest: Vec<DigestKind> = vec![DigestKind::None, DigestKind::Crc32c], vec![DigestKind::None];
+    MaxConnections           "MaxConnections"           Minimum(COUNT, 1),             Both      LeadingLogin Session    DISCOVERY  // 13.2
+        => max_connections: One<u16> = 8, 1;
+    SendTargets              "SendTargets"              Exchange,                      Initiator FullFeature  Session    NEVER;     // 13.3
+    TargetName               "TargetName"               Text,                          Both      Always       Session    NEVER;     // 13.4
+    InitiatorName            "InitiatorName"            Text,                          Initiator Login        Session    NEVER;     // 13.5
+    TargetAlias              "TargetAlias"              Text,                          Target    Always       Session    NEVER;     // 13.6
+    InitiatorAlias           "InitiatorAlias"           Text,                          Initiator Always       Session    NEVER;     // 13.7
+    TargetAddress            "TargetAddress"            Text,                          Target    Always       Session    NEVER;     // 13.8
+    TargetPortalGroupTag     "TargetPortalGroupTag"     Text,                          Target    Login        Session    NEVER;     // 13.9
+    /// No unsolicited Data-Out may be sent.
+    InitialR2t               "InitialR2T"               Or(true),                      Both      LeadingLogin Session    DISCOVERY  // 13.10
+        => initial_r2t: One<bool> = false, false;
+    ImmediateData            "ImmediateData"            And(true),                     Both      LeadingLogin Session    DISCOVERY  // 13.11
+        => immediate_data: One<bool> = true, true;
+    MaxRecvDataSegmentLength "MaxRecvDataSegmentLength" DeclaredNumber(SEGMENT, 8192), Both      Always       Connection NEVER;     // 13.12
+    /// 16776192 is the greatest that common initiators offer (open-iscsi): theirs decides, and one R2T asks for a whole large write.
+    MaxBurstLength           "MaxBurstLength"           Minimum(SEGMENT, 262_144),     Both      LeadingLogin Session    DISCOVERY  // 13.13
+        => max_burst_length: One<u32> = 16_776_192, 16_776_192;
+    /// Limit of unsolicited data of a command. At most MaxBurstLength.
+    FirstBurstLength         "FirstBurstLength"         Minimum(SEGMENT, 65_536),      Both      LeadingLogin Session    DISCOVERY  // 13.14
+        => first_burst_length: One<u32> = 262_144, 262_144;
+    // The greater of both offers is the result, and a new session ends the old one whenever it comes: a host that offers 0 need
+    // not wait before it logs in again. Our initiator lets the target decide.
+    DefaultTime2Wait         "DefaultTime2Wait"         Maximum(SECONDS, 2),           Both      LeadingLogin Session    NEVER      // 13.15
+        => default_time2wait_s: One<u16> = 0, 0;
+    DefaultTime2Retain       "DefaultTime2Retain"       Minimum(SECONDS, 20),          Both      LeadingLogin Session    NEVER      // 13.16
+        => default_time2retain_s: One<u16> = 20, 20;
+    MaxOutstandingR2t        "MaxOutstandingR2T"        Minimum(COUNT, 1),             Both      LeadingLogin Session    DISCOVERY  // 13.17
+        => max_outstanding_r2t: One<u16> = 8, 8;
+    DataPduInOrder           "DataPDUInOrder"           Or(true),                      Both      LeadingLogin Session    DISCOVERY  // 13.18
+        => data_pdu_in_order: One<bool> = true, true;
+    DataSequenceInOrder      "DataSequenceInOrder"      Or(true),                      Both      LeadingLogin Session    DISCOVERY  // 13.19
+        => data_sequence_in_order: One<bool> = true, true;
+    /// 0 session, 1 digest, 2 connection recovery.
+    ErrorRecoveryLevel       "ErrorRecoveryLevel"       Minimum(LEVELS, 0),            Both      LeadingLogin Session    NEVER      // 13.20
+        => error_recovery_level: One<u8> = 0, 0;
+    SessionType              "SessionType"              Text,                          Initiator LeadingLogin Session    NEVER;     // 13.21
+    /// When a task management function is answered.
+    TaskReporting            "TaskReporting"            Choice(TASK_REPORTING),        Both      LeadingLogin Session    DISCOVERY  // 13.23
+        => task_reporting: Vec<TaskReporting> = vec![TaskReporting::Rfc3720, TaskReporting::ResponseFence], vec![TaskReporting::Rfc3720];
+    /// 1: RFC 7143; 2: RFC 7144 too.
+    IscsiProtocolLevel       "iSCSIProtocolLevel"       Minimum(PROTOCOL_LEVELS, 1),   Both      LeadingLogin Session    DISCOVERY  // 13.24
+        => protocol_level: One<u8> = 1, 1;
+    // 13.25: to a marker key, "SHOULD respond with the constant "Reject" value", but "MAY alternatively
+    // respond with a "No" value". An initiator that still offers one has certainly heard of "No".
+    IfMarker                 "IFMarker"                 Obsolete("No"),                Both      Login        Connection NEVER;
+    OfMarker                 "OFMarker"                 Obsolete("No"),                Both      Login        Connection NEVER;     // 13.25
+    // 13.25: to an interval, "MUST respond with the constant "Reject" value".
+    IfMarkInt                "IFMarkInt"                Obsolete("Reject"),            Both      Login        Connection NEVER;
+    OfMarkInt                "OFMarkInt"                Obsolete("Reject"),            Both      Login        Connection NEVER;
+}
+
 impl Key {
     /// The key of this name. Names are compared as they are: "MaxBurstLength" is not "maxburstlength".
     pub fn find(name: &str) -> Option<Key> {
@@ -129,14 +267,68 @@ impl Key {
 
     /// The key's row.
     pub fn entry(self) -> &'static Entry {
-        // The table has a row for every key, in the order of the keys: a test checks it.
-        debug_assert_eq!(TABLE[self as usize].key, self);
         &TABLE[self as usize]
     }
 
     /// The key's name on the wire.
     pub fn name(self) -> &'static str {
         self.entry().name
+    }
+}
+
+fn default_of<T: Value>(key: Key) -> T {
+    let default = key.entry().rule.default();
+    default.and_then(T::of).expect("a key's default has its field's type: else no `Parameters` can be made")
+}
+
+impl Parameters {
+    /// For people: these keys with their values, and behind them the other negotiated keys, except those of `without`.
+    pub fn listed(&self, first: &[Key], without: &[Key]) -> impl Iterator<Item = (Key, Option<Setting>)> {
+        let is_other =
+            |key: &Key| self.setting(*key).is_some() && !first.contains(key) && !without.contains(key);
+        let others = TABLE.iter().map(|entry| entry.key).filter(is_other);
+        first.iter().copied().chain(others).map(|key| (key, self.setting(key)))
+    }
+
+    /// For a further connection: parameters of the session stay, those of the connection are reset to their
+    /// defaults.
+    pub fn for_another_connection(&self) -> Parameters {
+        let defaults = Parameters::defaults(self.session_type);
+        let mut another = Parameters {
+            local_max_recv_data_segment_length: defaults.local_max_recv_data_segment_length,
+            peer_max_recv_data_segment_length: defaults.peer_max_recv_data_segment_length,
+            ..self.clone()
+        };
+        for Entry { key, .. } in TABLE.iter().filter(|entry| entry.scope == Scope::Connection) {
+            if let Some(default) = defaults.setting(*key) {
+                another.set(*key, default);
+            }
+        }
+        another
+    }
+
+    /// The same parameters, for the other side.
+    pub fn mirrored(&self) -> Parameters {
+        Parameters {
+            local_max_recv_data_segment_length: self.peer_max_recv_data_segment_length,
+            peer_max_recv_data_segment_length: self.local_max_recv_data_segment_length,
+            ..self.clone()
+        }
+    }
+}
+
+impl Offers {
+    /// The values of a key, in the order of preference; `None` for keys that are not negotiated. Every number is in its key's range,
+    /// so that no offer breaks a rule.
+    pub fn settings(&self, key: Key) -> Option<Vec<Setting>> {
+        let mut settings = self.of_key(key)?;
+        if key == Key::FirstBurstLength {
+            settings = vec![self.first_burst_length.min(self.max_burst_length).setting()];
+        }
+        if let Rule::Minimum(range, _) | Rule::Maximum(range, _) = key.entry().rule {
+            settings.iter_mut().for_each(|setting| *setting = setting.clamped(range));
+        }
+        Some(settings)
     }
 }
 
@@ -155,78 +347,6 @@ pub mod answer {
     }
 }
 
-/// 512 to 2^24 - 1 bytes: what DataSegmentLength can say.
-const SEGMENT: Range = Range { least: 512, greatest: 0xff_ffff };
-const COUNT: Range = Range { least: 1, greatest: 65535 };
-const SECONDS: Range = Range { least: 0, greatest: 3600 };
-const LEVELS: Range = Range { least: 0, greatest: 2 };
-const PROTOCOL_LEVELS: Range = Range { least: 0, greatest: 31 };
-const DIGESTS: &[&str] = &["None", "CRC32C"];
-
-/// All keys, in the order of [`Key`]. The number behind each is its section in RFC 7143.
-#[rustfmt::skip]
-pub const TABLE: [Entry; 34] = {
-    use Key::*;
-    use Rule::*;
-    use Scope::*;
-    use Sender::*;
-    use Use::*;
-    const NEVER: bool = false;
-    const DISCOVERY: bool = true;
-    [
-        line(AuthMethod,               "AuthMethod",               Exchange,                     Both,      Security,     Connection, NEVER),     // 12.1
-        line(ChapA,                    "CHAP_A",                   Exchange,                     Both,      Security,     Connection, NEVER),     // 12.1.3
-        line(ChapI,                    "CHAP_I",                   Exchange,                     Both,      Security,     Connection, NEVER),     // 12.1.3
-        line(ChapC,                    "CHAP_C",                   Exchange,                     Both,      Security,     Connection, NEVER),     // 12.1.3
-        line(ChapN,                    "CHAP_N",                   Exchange,                     Both,      Security,     Connection, NEVER),     // 12.1.3
-        line(ChapR,                    "CHAP_R",                   Exchange,                     Both,      Security,     Connection, NEVER),     // 12.1.3
-        line(HeaderDigest,             "HeaderDigest",             Choice(DIGESTS),              Both,      Login,        Connection, NEVER),     // 13.1
-        line(DataDigest,               "DataDigest",               Choice(DIGESTS),              Both,      Login,        Connection, NEVER),     // 13.1
-        line(MaxConnections,           "MaxConnections",           Minimum(COUNT, 1),            Both,      LeadingLogin, Session,    DISCOVERY), // 13.2
-        line(SendTargets,              "SendTargets",              Exchange,                     Initiator, FullFeature,  Session,    NEVER),     // 13.3
-        line(TargetName,               "TargetName",               Text,                         Both,      Always,       Session,    NEVER),     // 13.4
-        line(InitiatorName,            "InitiatorName",            Text,                         Initiator, Login,        Session,    NEVER),     // 13.5
-        line(TargetAlias,              "TargetAlias",              Text,                         Target,    Always,       Session,    NEVER),     // 13.6
-        line(InitiatorAlias,           "InitiatorAlias",           Text,                         Initiator, Always,       Session,    NEVER),     // 13.7
-        line(TargetAddress,            "TargetAddress",            Text,                         Target,    Always,       Session,    NEVER),     // 13.8
-        line(TargetPortalGroupTag,     "TargetPortalGroupTag",     Text,                         Target,    Login,        Session,    NEVER),     // 13.9
-        line(InitialR2t,               "InitialR2T",               Or(true),                     Both,      LeadingLogin, Session,    DISCOVERY), // 13.10
-        line(ImmediateData,            "ImmediateData",            And(true),                    Both,      LeadingLogin, Session,    DISCOVERY), // 13.11
-        line(MaxRecvDataSegmentLength, "MaxRecvDataSegmentLength", DeclaredNumber(SEGMENT, 8192), Both,     Always,       Connection, NEVER),     // 13.12
-        line(MaxBurstLength,           "MaxBurstLength",           Minimum(SEGMENT, 262_144),    Both,      LeadingLogin, Session,    DISCOVERY), // 13.13
-        line(FirstBurstLength,         "FirstBurstLength",         Minimum(SEGMENT, 65_536),     Both,      LeadingLogin, Session,    DISCOVERY), // 13.14
-        line(DefaultTime2Wait,         "DefaultTime2Wait",         Maximum(SECONDS, 2),          Both,      LeadingLogin, Session,    NEVER),     // 13.15
-        line(DefaultTime2Retain,       "DefaultTime2Retain",       Minimum(SECONDS, 20),         Both,      LeadingLogin, Session,    NEVER),     // 13.16
-        line(MaxOutstandingR2t,        "MaxOutstandingR2T",        Minimum(COUNT, 1),            Both,      LeadingLogin, Session,    DISCOVERY), // 13.17
-        line(DataPduInOrder,           "DataPDUInOrder",           Or(true),                     Both,      LeadingLogin, Session,    DISCOVERY), // 13.18
-        line(DataSequenceInOrder,      "DataSequenceInOrder",      Or(true),                     Both,      LeadingLogin, Session,    DISCOVERY), // 13.19
-        line(ErrorRecoveryLevel,       "ErrorRecoveryLevel",       Minimum(LEVELS, 0),           Both,      LeadingLogin, Session,    NEVER),     // 13.20
-        line(SessionType,              "SessionType",              Text,                         Initiator, LeadingLogin, Session,    NEVER),     // 13.21
-        line(TaskReporting,            "TaskReporting",            Choice(&["RFC3720", "ResponseFence", "FastAbort"]),
-                                                                                                 Both,      LeadingLogin, Session,    DISCOVERY), // 13.23
-        line(IscsiProtocolLevel,       "iSCSIProtocolLevel",       Minimum(PROTOCOL_LEVELS, 1),  Both,      LeadingLogin, Session,    DISCOVERY), // 13.24
-        // 13.25: to a marker key, "SHOULD respond with the constant "Reject" value", but "MAY alternatively
-        // respond with a "No" value". An initiator that still offers one has certainly heard of "No".
-        line(IfMarker,                 "IFMarker",                 Obsolete("No"),               Both,      Login,        Connection, NEVER),
-        line(OfMarker,                 "OFMarker",                 Obsolete("No"),               Both,      Login,        Connection, NEVER),
-        // 13.25: to an interval, "MUST respond with the constant "Reject" value".
-        line(IfMarkInt,                "IFMarkInt",                Obsolete("Reject"),           Both,      Login,        Connection, NEVER),
-        line(OfMarkInt,                "OFMarkInt",                Obsolete("Reject"),           Both,      Login,        Connection, NEVER),
-    ]
-};
-
-const fn line(
-    key: Key,
-    name: &'static str,
-    rule: Rule,
-    sender: Sender,
-    used: Use,
-    scope: Scope,
-    irrelevant_in_discovery: bool,
-) -> Entry {
-    Entry { key, name, rule, sender, used, scope, irrelevant_in_discovery }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -238,7 +358,6 @@ mod tests {
             assert_eq!(entry.key.entry(), entry);
             assert_eq!(Key::find(entry.name), Some(entry.key));
         }
-        assert_eq!(Key::OfMarkInt as usize + 1, TABLE.len());
         assert_eq!(Key::find("maxburstlength"), None);
     }
 
@@ -252,5 +371,42 @@ mod tests {
                 assert!(range.holds(default), "{}", entry.name);
             }
         }
+    }
+
+    /// A key without a field would be rejected, and never offered.
+    #[test]
+    fn a_key_has_a_field_if_its_rule_makes_one_value_of_two() {
+        let defaults = Parameters::defaults(SessionType::Normal);
+        for Entry { key, rule, .. } in TABLE {
+            let is_negotiated = match rule {
+                Rule::And(_) | Rule::Or(_) | Rule::Minimum(..) | Rule::Maximum(..) | Rule::Choice(_) => true,
+                Rule::Text | Rule::DeclaredNumber(..) | Rule::Exchange | Rule::Obsolete(_) => false,
+            };
+            assert_eq!(defaults.setting(*key), rule.default().filter(|_| is_negotiated), "{key:?}");
+        }
+    }
+
+    #[test]
+    fn what_is_set_is_what_is_there() {
+        let mut parameters = Parameters::defaults(SessionType::Normal);
+        for entry in TABLE {
+            let mut settings = Offers::of_target().settings(entry.key).unwrap_or_default();
+            if let Rule::Minimum(range, _) | Rule::Maximum(range, _) = entry.rule {
+                settings.extend([range.least, range.greatest].map(Setting::Number));
+            }
+            for setting in settings {
+                parameters.set(entry.key, setting);
+                assert_eq!(parameters.setting(entry.key), Some(setting), "{}", entry.name);
+            }
+        }
+    }
+
+    #[test]
+    fn another_connection_negotiates_only_what_is_its_own() {
+        let mut first = Parameters::defaults(SessionType::Normal);
+        first.header_digest = DigestKind::Crc32c;
+        first.max_connections = 4;
+        let second = first.for_another_connection();
+        assert_eq!((second.header_digest, second.max_connections), (DigestKind::None, 4));
     }
 }

@@ -14,13 +14,12 @@
 
 use derive_more::Display;
 
-use self::parameters::Setting;
-use crate::keys::{self, Entry, Key, Rule, Scope, Sender, Use, answer};
+use crate::keys::{self, Entry, Key, Scope, Sender, Use, answer};
+use crate::rules::{Rule, Setting};
 use crate::text::{self, Pair};
 
-pub use parameters::{DigestKind, Offers, Parameters, SessionType, TaskReporting};
-
-mod parameters;
+pub use crate::keys::{Offers, Parameters};
+pub use crate::rules::{DigestKind, SessionType, TaskReporting};
 
 /// The role of a side.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -96,7 +95,7 @@ impl Negotiator {
     pub fn open(&mut self, out: &mut Vec<u8>) {
         self.declare(out);
         if self.role == Role::Initiator {
-            for entry in &keys::TABLE {
+            for entry in keys::TABLE {
                 self.offer(entry, out);
             }
         }
@@ -159,8 +158,7 @@ impl Negotiator {
     }
 
     fn offer(&mut self, entry: &Entry, out: &mut Vec<u8>) {
-        let Some(settings) = self.offers.settings_in_range(entry.key).filter(|_| self.may_offer(entry))
-        else {
+        let Some(settings) = self.offers.settings(entry.key).filter(|_| self.may_offer(entry)) else {
             return;
         };
         let listed: Vec<String> = settings.iter().map(Setting::to_string).collect();
@@ -203,11 +201,9 @@ impl Negotiator {
             return Ok(());
         }
         let rule = key.entry().rule;
-        let offered = self.offers.settings_in_range(key).unwrap_or_default();
-        match parameters::read(rule, value).as_deref() {
-            Some(&[answer]) if parameters::is_fair(rule, &offered, answer) => {
-                self.parameters.set(key, answer)
-            }
+        let offered = self.offers.settings(key).unwrap_or_default();
+        match rule.read(value).as_deref() {
+            Some(&[answer]) if rule.is_fair(&offered, answer) => self.parameters.set(key, answer),
             _ => return Err(NegotiationError::UnfairAnswer(key)),
         }
         Ok(())
@@ -219,8 +215,8 @@ impl Negotiator {
         if !self.is_relevant(entry) {
             return answer::IRRELEVANT.to_owned();
         }
-        let agreed = parameters::read(entry.rule, value)
-            .and_then(|offered| parameters::agree(entry.rule, &offered, &self.acceptable(entry)));
+        let offered = entry.rule.read(value);
+        let agreed = offered.and_then(|offered| entry.rule.agree(&offered, &self.acceptable(entry)));
         match agreed {
             Some(setting) if self.may_change(entry) || self.parameters.setting(key) == Some(setting) => {
                 self.parameters.set(key, setting);
@@ -236,7 +232,7 @@ impl Negotiator {
         if !self.may_change(entry) {
             return self.parameters.setting(entry.key).into_iter().collect();
         }
-        let settings = self.offers.settings_in_range(entry.key).unwrap_or_default();
+        let settings = self.offers.settings(entry.key).unwrap_or_default();
         match entry.key {
             Key::FirstBurstLength => {
                 let range = text::Range { least: 512, greatest: self.parameters.max_burst_length };
