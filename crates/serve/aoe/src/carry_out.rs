@@ -432,7 +432,8 @@ impl Command {
     ) -> Result<(), Failed> {
         debug_assert_eq!(data.len() as u64, range.end - range.start);
         let (extent, requests, device) = (self.covering(&range)?, &self.slot.requests, self.device());
-        let locks = self.slot.volume.range_locks();
+        let (volume, before) = (&self.slot.volume, self.slot.volume.lost_writes());
+        let locks = volume.range_locks();
         match self.is_whole(&range) {
             true => {
                 let _turn = requests.wait(ticket, Access::Write, locks.share(extent)).await?;
@@ -445,7 +446,10 @@ impl Command {
                 requests.ask(ticket, RequestKind::Change, Some(extent), write).await?;
             }
         }
-        if is_durable { self.flush(ticket).await } else { Ok(()) }
+        if is_durable {
+            requests.ask(ticket, RequestKind::Flush, None, || volume.settle(before)).await?;
+        }
+        Ok(())
     }
 
     /// Flushes what every station has been answered up to now.

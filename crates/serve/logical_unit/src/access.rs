@@ -203,8 +203,7 @@ impl DeviceAccess {
         self.ask(RequestKind::Read, None, || self.device().read(extent, Buffer::recycled(length)))
     }
 
-    /// Writes `data`, which are as long as `extent`. A stable write that succeeds is failed if lost writes
-    /// were not reported to the nexus yet; one that the device fails does not count as that report.
+    /// Writes `data`, which is as long as `extent`. A stable write reports nothing of earlier writes.
     pub(crate) fn store(
         &self,
         extent: Extent,
@@ -219,14 +218,13 @@ impl DeviceAccess {
                 Durability::Stable => Box::pin(async {
                     let written = write.await;
                     self.unit.volume().record_lost_writes().await;
-                    written.and_then(|()| self.report_losses())
+                    written
                 }),
             }
         })
     }
 
-    /// Has the device write `data` if the blocks hold `expected`; `None` if it cannot. Stable writes that succeed are failed as in
-    /// [`DeviceAccess::store`].
+    /// Has the device write `data` if the blocks hold `expected`; `None` if it cannot.
     pub(crate) fn compare_and_store(
         &self,
         extent: Extent,
@@ -241,7 +239,6 @@ impl DeviceAccess {
                 let compared = request.await?;
                 if compared == Compared::Written && durability == Durability::Stable {
                     self.unit.volume().record_lost_writes().await;
-                    self.report_losses()?;
                 }
                 Ok(compared)
             })
@@ -268,6 +265,11 @@ impl DeviceAccess {
     /// A flush that does not report lost writes: the initiator would take the error for one of this command.
     pub(crate) fn flush_untold(&self) -> OutstandingRequest<'_, ()> {
         self.ask(RequestKind::Flush, None, || Box::pin(self.unit.volume().flush()))
+    }
+
+    /// Makes a change durable that began when `before` losses were counted ([`volume::Volume::settle`]).
+    pub(crate) fn settle(&self, before: u64) -> OutstandingRequest<'_, ()> {
+        self.ask(RequestKind::Flush, None, || Box::pin(self.unit.volume().settle(before)))
     }
 
     /// The result of a flush, given that of the device.

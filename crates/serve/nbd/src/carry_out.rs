@@ -195,13 +195,13 @@ impl Client {
 
     async fn write(&self, request: &Request, ticket: Ticket, data: Buffer) -> Result<Outcome, Failed> {
         let (extent, data, durability) = (self.covering(request)?, data.share(), self.durability(request));
-        let device = self.device();
+        let (device, before) = (self.device(), self.volume().lost_writes());
         if !self.is_whole(request) {
             let turn = self.exclude(extent, ticket).await?;
             let write = || bytewise::write(device, request.offset, data);
             self.requests.ask(ticket, RequestKind::Change, Some(extent), write).await?;
             drop(turn);
-            return self.settle(request, ticket).await;
+            return self.settle(request, ticket, before).await;
         }
         let turn = self.share(extent, ticket, Access::Write).await?;
         let write = || device.write(extent, data, durability);
@@ -209,8 +209,6 @@ impl Client {
         drop(turn);
         if durability == Durability::Stable {
             self.volume().record_lost_writes().await;
-            written?;
-            self.report_losses()?;
         }
         written?;
         Ok(Outcome::Done)
@@ -225,12 +223,14 @@ impl Client {
         Ok(Outcome::Done)
     }
 
-    /// The end of a change that the device has made: a flush, if it is to be stable.
-    async fn settle(&self, request: &Request, ticket: Ticket) -> Result<Outcome, Failed> {
-        match self.durability(request) {
-            Durability::Stable => self.flush(ticket).await,
-            Durability::Cached => Ok(Outcome::Done),
+    /// The end of a change that the device has made and that began when `before` losses were counted. With FUA the change is made
+    /// durable; losses of earlier writes are left to the reply to a flush.
+    async fn settle(&self, request: &Request, ticket: Ticket, before: u64) -> Result<Outcome, Failed> {
+        if self.durability(request) == Durability::Stable {
+            let settle = || self.volume().settle(before);
+            self.requests.ask(ticket, RequestKind::Flush, None, settle).await?;
         }
+        Ok(Outcome::Done)
     }
 
     /// Fails if acknowledged writes were lost of which this client has not been told.
@@ -244,16 +244,18 @@ impl Client {
 
     /// Whole blocks are deallocated; of others nothing was promised.
     async fn trim(&self, request: &Request, ticket: Ticket) -> Result<Outcome, Failed> {
+        let before = self.volume().lost_writes();
         for piece in self.pieces(self.inner(request)) {
             let _turn = self.share(piece, ticket, Access::Write).await?;
             let unmap = || self.device().unmap(piece);
             self.requests.ask(ticket, RequestKind::Change, Some(piece), unmap).await?;
             reactor::yield_now().await;
         }
-        self.settle(request, ticket).await
+        self.settle(request, ticket, before).await
     }
 
     async fn write_zeroes(&self, request: &Request, ticket: Ticket) -> Result<Outcome, Failed> {
+        let before = self.volume().lost_writes();
         let may_unmap = request.flags & command::NO_HOLE == 0;
         let is_fast = may_unmap && self.device().profile().thin;
         if request.flags & command::FAST_ZERO != 0 && !is_fast {
@@ -274,7 +276,7 @@ impl Client {
             self.requests.ask(ticket, RequestKind::Change, Some(piece), zero).await?;
             reactor::yield_now().await;
         }
-        self.settle(request, ticket).await
+        self.settle(request, ticket, before).await
     }
 
     /// Zeroes bytes that are no whole blocks.

@@ -155,7 +155,8 @@ pub trait BlockDevice: Send + Sync {
     /// Fills `buffer`, whose length is that of the extent, and returns it.
     fn read(&self, extent: Extent, buffer: Buffer) -> Pending<'_, Buffer>;
 
-    /// Writes `data`, whose length is that of the extent.
+    /// Writes `data`, whose length is that of the extent. A stable write that succeeds is on stable storage; one that fails says
+    /// nothing of earlier writes.
     fn write(&self, extent: Extent, data: Slice, durability: Durability) -> Pending<'_, ()>;
 
     /// Writes `data` if the blocks hold `expected`; both are as long as the extent. The storage does it in one step, so that no

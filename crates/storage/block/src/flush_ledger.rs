@@ -17,9 +17,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::buffer::Slice;
-use crate::device::{BlockDevice, DeviceError, Durability, Pending};
-use crate::extent::Extent;
+use crate::device::{BlockDevice, DeviceError, Pending};
 use crate::forward;
 use crate::losses::LossCounter;
 
@@ -152,10 +150,9 @@ impl FlushLedger {
     }
 }
 
-/// Any device, for one user. A flush or a stable write fails with [`DeviceError::WritesLost`] if the device
-/// has lost acknowledged writes since the last report to this user, whichever request the device reported the
-/// loss to. Requests that began before that report all fail: two concurrent flushes may be for different
-/// writes.
+/// Any device, for one user. A flush fails with [`DeviceError::WritesLost`] if the device has lost acknowledged
+/// writes since the last flush that reported it to this user, whichever request the device reported the loss to.
+/// Flushes that began before that report all fail: two concurrent flushes may be for different writes.
 pub struct SingleUser<D> {
     inner: D,
     /// Number of losses reported to the user.
@@ -193,20 +190,7 @@ impl<D: BlockDevice> SingleUser<D> {
 }
 
 impl<D: BlockDevice> BlockDevice for SingleUser<D> {
-    forward!(self => self.inner; geometry, length_bytes, profile, memory, memory_to_write, read_nowait, write_nowait, read, losses, unmap, write_zeroes, allocation, space, allocated_bytes, refresh, grow, take_os_error, quiesced);
-
-    /// A write that fails by itself reports nothing about earlier ones.
-    fn write(&self, extent: Extent, data: Slice, durability: Durability) -> Pending<'_, ()> {
-        let reported = self.reported();
-        let write = self.inner.write(extent, data, durability);
-        match durability {
-            Durability::Cached => write,
-            Durability::Stable => Box::pin(async move {
-                write.await?;
-                self.report(reported, Ok(()))
-            }),
-        }
-    }
+    forward!(self => self.inner; geometry, length_bytes, profile, memory, memory_to_write, read_nowait, write_nowait, read, write, losses, unmap, write_zeroes, allocation, space, allocated_bytes, refresh, grow, take_os_error, quiesced);
 
     fn flush(&self) -> Pending<'_, ()> {
         let reported = self.reported();
@@ -220,6 +204,8 @@ mod tests {
 
     use crate::buffer::Buffer;
     use crate::buffered::{Buffered, Window};
+    use crate::device::Durability;
+    use crate::extent::Extent;
     use crate::fault::{Fault, FaultAction, FaultControl, Requests, Rule};
     use crate::testing::{LocalSpawner, ManualClock, Memory, end, poll, ready};
 
@@ -426,19 +412,21 @@ mod tests {
             control.set([Rule { requests: Requests::Writes, within: None, action }]);
             assert_eq!(write(Durability::Cached), Ok(()));
             control.pass();
-            let reported = if stable { write(Durability::Stable) } else { end(device.flush()) };
-            assert_eq!((reported, end(device.flush())), (LOST, Ok(())));
+            if stable {
+                assert_eq!(write(Durability::Stable), Ok(()), "its own data is not lost");
+            }
+            assert_eq!((end(device.flush()), end(device.flush())), (LOST, Ok(())));
         }
     }
 
     /// Two concurrent flushes, of which the first to end reported the loss and the other did not.
     #[test]
-    fn whatever_began_before_the_loss_was_reported_reports_it_too() {
+    fn flushes_that_began_before_the_loss_was_reported_report_it_too() {
         let control = FaultControl::default();
         let clock = Arc::new(ManualClock::default());
         let device = SingleUser::new(Fault::new(Memory::new(64), clock as _, control.clone()));
         let stable = || device.write(Extent::new(0, 1), Buffer::zeroed(512).share(), Durability::Stable);
-        for second_is_a_write in [false, true] {
+        for (second_is_a_write, reported) in [(false, LOST), (true, Ok(()))] {
             control.fail(DeviceError::NoSpace);
             ready(device.inner().flush()).expect_err("another user's flush loses writes");
             control.hang();
@@ -447,7 +435,7 @@ mod tests {
             assert!(poll(first.as_mut()).is_none() && poll(second.as_mut()).is_none());
             control.pass();
             // The one that began last ends first.
-            assert_eq!((poll(second.as_mut()), poll(first.as_mut())), (Some(LOST), Some(LOST)));
+            assert_eq!((poll(second.as_mut()), poll(first.as_mut())), (Some(reported), Some(LOST)));
             assert_eq!((ready(device.flush()), ready(stable())), (Ok(()), Ok(())));
         }
     }

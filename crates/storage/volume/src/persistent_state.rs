@@ -395,6 +395,16 @@ impl Volume {
         flushed
     }
 
+    /// Brings to stable storage a change that began when `before` losses were counted ([`Volume::lost_writes`]). Only the answer to a
+    /// flush reports a loss of earlier writes: the sender of this change takes its error for this change alone.
+    ///
+    /// # Errors
+    /// Those of [`Volume::flush`], and [`DeviceError::WritesLost`] if a loss was counted since `before`: it may concern this change.
+    pub async fn settle(&self, before: u64) -> Result<(), DeviceError> {
+        self.flush().await?;
+        if self.lost_writes() == before { Ok(()) } else { Err(DeviceError::WritesLost) }
+    }
+
     /// The volume is closed without a flush that succeeded: what it acknowledged since the last one counts as lost, since a later
     /// failure to write it back may have no witness. The loss is recorded for the next start.
     pub async fn abandon_unflushed(&self) {

@@ -60,7 +60,11 @@ fn an_iscsi_url_at_an_nbd_port_is_told_what_it_speaks() {
 
 /// A volume that hangs when it is told to.
 fn sick(deadline: &str) -> Option<Both> {
-    let text = format!("[volume.sick]\nspec = \"fault:[ram:16MiB]\"\ndeadline = \"{deadline}\"\n");
+    sick_as("fault:[ram:16MiB]", deadline)
+}
+
+fn sick_as(spec: &str, deadline: &str) -> Option<Both> {
+    let text = format!("[volume.sick]\nspec = \"{spec}\"\ndeadline = \"{deadline}\"\n");
     let port = free_port();
     let text = format!(
         "[nbd]\nlisten = [\"127.0.0.1:{port}\"]\n{}{text}[[target]]\nname = \"iqn.2026-01.io.linerate:sick\"\n\
@@ -77,6 +81,34 @@ fn until_outstanding(both: &Both) {
             .iter()
             .any(|session| session["front_end"] == "nbd" && session["in_flight"] != 0)
     });
+}
+
+/// Found by `cargo measure soak`: a client takes the error of a write with FUA for that write's alone, so a loss that was reported by
+/// it was known to nobody.
+#[test]
+fn changes_with_fua_leave_lost_writes_to_the_next_flush() {
+    const CHUNK: usize = 128 << 10;
+    let Some(both) = sick_as("buffered:1MiB:[fault:[ram:16MiB]]", "1h") else { return };
+    let mut client = Client::attach(both.port, "sick");
+    both.command(&["fault", "sick", "fail"]).expect_success();
+    client.write(0, &[1; CHUNK]).expect("kept in memory, and written back at once, since it ends a chunk");
+    until("a loss", || client.read(0, 512) == Err(EIO));
+    both.command(&["fault", "sick", "pass"]).expect_success();
+    let changes = [
+        (WRITE, 1 << 20, 4096_u64),
+        (WRITE, (1 << 20) + 100, 5),
+        (WRITE_ZEROES, 2 << 20, 4096),
+        (TRIM, 3 << 20, 4096),
+    ];
+    for (kind, offset, length) in changes {
+        let mut header = client.header(kind, offset, length);
+        header[5] |= 1;
+        client.say(&header);
+        client.say(&vec![2; if kind == WRITE { length as usize } else { 0 }]);
+        assert_eq!(client.answer(0).expect("an answer").error, 0, "{kind} at {offset}: its data is durable");
+    }
+    assert_eq!(client.ask(FLUSH, 0, 0, &[]), Err(EIO), "the chunk is lost");
+    assert_eq!(client.ask(FLUSH, 0, 0, &[]), Ok(vec![]), "which was reported");
 }
 
 #[test]

@@ -177,12 +177,7 @@ impl Session {
             )),
             0 if fua => volume.check(|checker| checker.wrote_stable(id)),
             0 => volume.check(|checker| checker.wrote(id)),
-            _ => volume.check(|checker| {
-                checker.is_over(id);
-                if fua && error == simple::EIO {
-                    checker.flush_failed(self.writer); // a loss is told by it, and by no later one
-                }
-            }),
+            _ => volume.check(|checker| checker.is_over(id)), // only a flush tells of earlier writes
         }
         self.expect_plain(error, flags);
         Ok(())

@@ -26,12 +26,13 @@ pub(crate) fn plan_unmap(call: &mut Call<'_>) -> Result<Plan, Failure> {
     let stable = read_write::durability(&call.view, false) == Durability::Stable;
     // The list once more, as extents.
     call.receive(u32::from(length), usize::from(length), move |access, list| async move {
+        let before = access.volume().lost_writes();
         for extent in extents(&list, geometry)? {
             let _shared = access.locks().share(extent).await;
             access.unmap(extent).await?;
         }
         if stable {
-            access.flush().await?;
+            access.settle(before).await?;
         }
         Ok(Outcome::default())
     })
@@ -67,6 +68,7 @@ pub(crate) fn plan_write_same(call: &mut Call<'_>) -> Result<Plan, Failure> {
     let stable = read_write::durability(&call.view, false) == Durability::Stable;
     call.receive(bytes, call.unit.piece_memory_bytes(extent), move |access, block| async move {
         read_write::whole(&block, bytes as usize)?;
+        let before = access.volume().lost_writes();
         let _shared = access.locks().share(extent).await;
         // "Subsequent read operations behave as if the device server wrote the single block of user data
         // received" (SBC-4 5.50). LIO, tgt and Linux's scsi_debug unmap whatever the data are.
@@ -76,7 +78,7 @@ pub(crate) fn plan_write_same(call: &mut Call<'_>) -> Result<Plan, Failure> {
             repeat(&access, extent, &block).await?;
         }
         if stable {
-            access.flush().await?;
+            access.settle(before).await?;
         }
         Ok(Outcome::default())
     })
