@@ -7,7 +7,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use front_end_core::{Portal, Traffic};
-use iscsi::negotiate::{DigestKind, Parameters};
+use iscsi::keys::Key;
+use iscsi::negotiate::Parameters;
 
 use crate::config::Config;
 
@@ -53,21 +54,27 @@ pub struct ConnectionStatus {
 
 /// Negotiated keys as `Key=Value`, those that matter to performance first.
 pub(crate) fn keys(parameters: &Parameters) -> Vec<String> {
-    let yes = |on: bool| if on { "Yes" } else { "No" };
-    let digest = |kind: DigestKind| if kind == DigestKind::None { "None" } else { "CRC32C" };
-    vec![
-        format!("HeaderDigest={}", digest(parameters.header_digest)),
-        format!("DataDigest={}", digest(parameters.data_digest)),
-        format!("InitialR2T={}", yes(parameters.initial_r2t)),
-        format!("ImmediateData={}", yes(parameters.immediate_data)),
-        format!("FirstBurstLength={}", parameters.first_burst_length),
-        format!("MaxBurstLength={}", parameters.max_burst_length),
-        format!("MaxRecvDataSegmentLength={}", parameters.local_max_recv_data_segment_length),
-        format!("InitiatorMaxRecvDataSegmentLength={}", parameters.peer_max_recv_data_segment_length),
-        format!("MaxOutstandingR2T={}", parameters.max_outstanding_r2t),
-        format!("MaxConnections={}", parameters.max_connections),
-        format!("ErrorRecoveryLevel={}", parameters.error_recovery_level),
-    ]
+    use Key::*;
+    #[rustfmt::skip]
+    const FIRST: &[Key] = &[
+        HeaderDigest, DataDigest, InitialR2t, ImmediateData, FirstBurstLength, MaxBurstLength, MaxRecvDataSegmentLength,
+        MaxOutstandingR2t,
+    ];
+    #[rustfmt::skip]
+    const UNSHOWN: &[Key] = &[
+        DefaultTime2Wait, DefaultTime2Retain, DataPduInOrder, DataSequenceInOrder, TaskReporting, IscsiProtocolLevel,
+    ];
+    let mut lines = Vec::new();
+    for (key, value) in parameters.listed(FIRST, UNSHOWN) {
+        match value {
+            Some(value) => lines.push(format!("{}={value}", key.name())),
+            None => lines.extend([
+                format!("MaxRecvDataSegmentLength={}", parameters.local_max_recv_data_segment_length),
+                format!("InitiatorMaxRecvDataSegmentLength={}", parameters.peer_max_recv_data_segment_length),
+            ]),
+        }
+    }
+    lines
 }
 
 /// What a session would lose.
