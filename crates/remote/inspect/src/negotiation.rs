@@ -1,6 +1,6 @@
 //! Negotiated keys: offered, agreed and recommended values.
 //!
-//! The recommendations are in one table, [`KEYS`]. A key is marked if what came of it costs something, and
+//! The recommendations are in one place, [`advice`]. A key is marked if what came of it costs something, and
 //! the reason says what. It counts in round trips: a write of B bytes, of which U travel unasked, waits for
 //! `ceil((B - U) / (MaxBurstLength * MaxOutstandingR2T))` of them besides its own.
 
@@ -10,7 +10,9 @@ use std::time::Duration;
 use backends::{Failure, remote};
 use derive_more::Display;
 use foreign::printable;
-use iscsi::negotiate::{DigestKind, Offers, Parameters};
+use iscsi::keys::Key;
+use iscsi::negotiate::{Offers, Parameters};
+use iscsi::rules::Setting;
 use iscsi_client::verbs::Identity;
 use iscsi_client::{ConnectionStatistics, Nexus, RemoteTarget, Url};
 use readable::figures::significant;
@@ -39,14 +41,6 @@ enum Value {
     Word(&'static str),
 }
 
-/// How a key is read, and what it should be.
-struct Key {
-    name: &'static str,
-    asked: fn(&Offers) -> Option<Value>,
-    got: fn(&Parameters) -> Value,
-    advice: Advice,
-}
-
 enum Advice {
     /// It costs as much as it is worth, or nothing.
     None,
@@ -63,133 +57,87 @@ const LONG_WRITE_BYTES: u32 = 1 << 20;
 /// tuned by.
 const USUAL_BYTES: u32 = 256 << 10;
 
-const KEYS: &[Key] = &[
-    Key {
-        name: "HeaderDigest",
-        asked: |offers| digest(&offers.header_digest),
-        got: |got| Value::Word(got.header_digest.name()),
-        advice: Advice::None,
-    },
-    Key {
-        name: "DataDigest",
-        asked: |offers| digest(&offers.data_digest),
-        got: |got| Value::Word(got.data_digest.name()),
-        advice: Advice::None,
-    },
-    Key {
-        name: "MaxConnections",
-        asked: |offers| Some(Value::Number(offers.max_connections.into())),
-        got: |got| Value::Number(got.max_connections.into()),
-        advice: Advice::None,
-    },
-    Key {
-        name: "InitialR2T",
-        asked: |offers| Some(yes_no(offers.initial_r2t)),
-        got: |got| yes_no(got.initial_r2t),
-        advice: Advice::Be(
-            NO,
-            "a write longer than its immediate data waits a round trip before its first R2T",
-        ),
-    },
-    Key {
-        name: "ImmediateData",
-        asked: |offers| Some(yes_no(offers.immediate_data)),
-        got: |got| yes_no(got.immediate_data),
-        advice: Advice::Be(YES, "no data travel with a write's command: one PDU more, or a round trip"),
-    },
-    Key {
-        name: "FirstBurstLength",
-        asked: |offers| Some(Value::Number(offers.first_burst_length)),
-        got: |got| Value::Number(got.first_burst_length),
-        advice: Advice::AtLeast(
-            |_| USUAL_BYTES,
-            "of a longer write no more is sent before the target asks for it",
-        ),
-    },
-    Key {
-        name: "MaxBurstLength",
-        asked: |offers| Some(Value::Number(offers.max_burst_length)),
-        got: |got| Value::Number(got.max_burst_length),
-        advice: Advice::AtLeast(
-            |got| LONG_WRITE_BYTES.div_ceil(got.max_outstanding_r2t.max(1).into()),
-            "a write of 1 MiB waits a round trip for each burst, unless several R2Ts are out at once",
-        ),
-    },
-    Key {
-        name: "MaxOutstandingR2T",
-        asked: |offers| Some(Value::Number(offers.max_outstanding_r2t.into())),
-        got: |got| Value::Number(got.max_outstanding_r2t.into()),
-        advice: Advice::AtLeast(
-            |got| LONG_WRITE_BYTES.div_ceil(got.max_burst_length.max(1)),
-            "a write of 1 MiB waits a round trip for each burst, unless the bursts are longer",
-        ),
-    },
-    Key {
-        name: "MaxRecvDataSegmentLength, ours",
-        asked: |offers| Some(Value::Number(offers.max_recv_data_segment_length)),
-        got: |got| Value::Number(got.local_max_recv_data_segment_length),
-        advice: Advice::AtLeast(|_| USUAL_BYTES, "reads come in shorter PDUs, each of which takes its time"),
-    },
-    Key {
-        name: "MaxRecvDataSegmentLength, target's",
-        asked: |_| None,
-        got: |got| Value::Number(got.peer_max_recv_data_segment_length),
-        advice: Advice::AtLeast(|_| USUAL_BYTES, "writes go in shorter PDUs, each of which takes its time"),
-    },
-    Key {
-        name: "DefaultTime2Wait",
-        asked: |offers| Some(Value::Number(offers.default_time2wait_s.into())),
-        got: |got| Value::Number(got.default_time2wait_s.into()),
-        advice: Advice::None,
-    },
-    Key {
-        name: "DefaultTime2Retain",
-        asked: |offers| Some(Value::Number(offers.default_time2retain_s.into())),
-        got: |got| Value::Number(got.default_time2retain_s.into()),
-        advice: Advice::None,
-    },
-    Key {
-        name: "ErrorRecoveryLevel",
-        asked: |offers| Some(Value::Number(offers.error_recovery_level.into())),
-        got: |got| Value::Number(got.error_recovery_level.into()),
-        advice: Advice::None,
-    },
-    Key {
-        name: "TaskReporting",
-        asked: |offers| offers.task_reporting.first().map(|kind| Value::Word(kind.name())),
-        got: |got| Value::Word(got.task_reporting.name()),
-        advice: Advice::None,
-    },
-    Key {
-        name: "iSCSIProtocolLevel",
-        asked: |offers| Some(Value::Number(offers.protocol_level.into())),
-        got: |got| Value::Number(got.protocol_level.into()),
-        advice: Advice::None,
-    },
+/// The keys in the order of tables; others are behind them.
+#[rustfmt::skip]
+const FIRST: &[Key] = &[
+    Key::HeaderDigest, Key::DataDigest, Key::MaxConnections, Key::InitialR2t, Key::ImmediateData, Key::FirstBurstLength,
+    Key::MaxBurstLength, Key::MaxOutstandingR2t, Key::MaxRecvDataSegmentLength,
 ];
+/// Keys of which nobody agrees on anything but their defaults.
+const UNSHOWN: &[Key] = &[Key::DataPduInOrder, Key::DataSequenceInOrder];
+
+impl From<Setting> for Value {
+    fn from(setting: Setting) -> Value {
+        match setting {
+            Setting::Number(number) => Value::Number(number),
+            Setting::Flag(true) => YES,
+            Setting::Flag(false) => NO,
+            Setting::Choice(word) => Value::Word(word),
+        }
+    }
+}
 
 const YES: Value = Value::Word("Yes");
 const NO: Value = Value::Word("No");
 
-fn yes_no(is: bool) -> Value {
-    if is { YES } else { NO }
-}
-
-fn digest(offered: &[DigestKind]) -> Option<Value> {
-    offered.first().map(|kind| Value::Word(kind.name()))
-}
-
-/// Every key, in the order of [`KEYS`].
-pub fn negotiated(offers: &Offers, got: &Parameters) -> Vec<Negotiated> {
-    KEYS.iter().map(|key| key.look(offers, got)).collect()
-}
-
-impl Key {
-    fn look(&self, offers: &Offers, parameters: &Parameters) -> Negotiated {
-        let got = (self.got)(parameters);
-        let (recommended, reason) = self.advice.on(got, parameters).unzip();
-        Negotiated { key: self.name, asked: (self.asked)(offers), got, recommended, reason }
+fn advice(key: Key) -> Advice {
+    match key {
+        Key::InitialR2t => {
+            Advice::Be(NO, "a write longer than its immediate data waits a round trip before its first R2T")
+        }
+        Key::ImmediateData => {
+            Advice::Be(YES, "no data travel with a write's command: one PDU more, or a round trip")
+        }
+        Key::FirstBurstLength => Advice::AtLeast(
+            |_| USUAL_BYTES,
+            "of a longer write no more is sent before the target asks for it",
+        ),
+        Key::MaxBurstLength => Advice::AtLeast(
+            |got| LONG_WRITE_BYTES.div_ceil(got.max_outstanding_r2t.max(1).into()),
+            "a write of 1 MiB waits a round trip for each burst, unless several R2Ts are out at once",
+        ),
+        Key::MaxOutstandingR2t => Advice::AtLeast(
+            |got| LONG_WRITE_BYTES.div_ceil(got.max_burst_length.max(1)),
+            "a write of 1 MiB waits a round trip for each burst, unless the bursts are longer",
+        ),
+        _ => Advice::None,
     }
+}
+
+/// Every key, in the order of tables. The two MaxRecvDataSegmentLengths are declared, not negotiated.
+pub fn negotiated(offers: &Offers, got: &Parameters) -> Vec<Negotiated> {
+    let row = |key, asked, value, advice: Advice| {
+        let (recommended, reason) = advice.on(value, got).unzip();
+        Negotiated { key, asked, got: value, recommended, reason }
+    };
+    let segment = |key, asked: Option<u32>, bytes, reason| {
+        let advice = Advice::AtLeast(|_| USUAL_BYTES, reason);
+        row(key, asked.map(Value::Number), Value::Number(bytes), advice)
+    };
+    let mut rows = Vec::new();
+    for (key, value) in got.listed(FIRST, UNSHOWN) {
+        match value {
+            Some(value) => {
+                let asked = offers.settings(key).and_then(|settings| settings.first().copied());
+                rows.push(row(key.name(), asked.map(Value::from), value.into(), advice(key)));
+            }
+            None => rows.extend([
+                segment(
+                    "MaxRecvDataSegmentLength, ours",
+                    Some(offers.max_recv_data_segment_length),
+                    got.local_max_recv_data_segment_length,
+                    "reads come in shorter PDUs, each of which takes its time",
+                ),
+                segment(
+                    "MaxRecvDataSegmentLength, target's",
+                    None,
+                    got.peer_max_recv_data_segment_length,
+                    "writes go in shorter PDUs, each of which takes its time",
+                ),
+            ]),
+        }
+    }
+    rows
 }
 
 impl Advice {
