@@ -1,3 +1,6 @@
+use iscsi::keys::{self, Key};
+use iscsi::negotiate::Offers;
+
 use super::*;
 use crate::front_ends::iscsi::target::Account;
 
@@ -187,8 +190,30 @@ fn a_shorter_burst_brings_the_first_one_down_with_it() {
 fn a_target_without_a_session_s_section_likes_what_makes_it_fast() {
     for text in [with_target(""), with_target("[target.session]")] {
         let config = Config::parse("x.toml", &text).expect("nothing wrong");
-        assert_eq!(config.iscsi().targets[0].offers, iscsi::negotiate::Offers::of_target());
+        assert_eq!(config.iscsi().targets[0].offers, Offers::of_target());
     }
+}
+
+/// A new key stands in the text, or in the list of those that have nothing to be configured.
+#[test]
+fn a_target_s_section_has_every_negotiated_key_but_these() {
+    let section = "[target.session]\nheader-digest = [\"crc32c\"]\ndata-digest = [\"crc32c\"]\ninitial-r2t = true\n\
+                   immediate-data = false\nmax-burst = \"8KiB\"\nfirst-burst = \"4KiB\"\nmax-outstanding-r2t = 2";
+    let config = Config::parse("x.toml", &with_target(section)).expect("nothing wrong");
+    let (set, usual) = (&config.iscsi().targets[0].offers, Offers::of_target());
+    let is_fixed = |key: &Key| usual.settings(*key).is_some_and(|usual| set.settings(*key) == Some(usual));
+    let fixed: Vec<Key> = keys::TABLE.iter().map(|entry| entry.key).filter(is_fixed).collect();
+    let of_limits = Key::MaxConnections;
+    let always_so = [
+        Key::DefaultTime2Wait,
+        Key::DefaultTime2Retain,
+        Key::DataPduInOrder,
+        Key::DataSequenceInOrder,
+        Key::ErrorRecoveryLevel,
+        Key::TaskReporting,
+        Key::IscsiProtocolLevel,
+    ];
+    assert_eq!(fixed, [&[of_limits], always_so.as_slice()].concat());
 }
 
 #[test]
