@@ -30,7 +30,7 @@ pub(crate) struct Lun {
 impl Lun {
     pub(crate) fn new(py: Python<'_>, remote: Remote, settings: &Settings) -> PyResult<Lun> {
         let got = remote.remote().target().parameters();
-        let negotiated = inspect::negotiation::negotiated(&settings.offers(), &got);
+        let negotiated = inspect::negotiation::negotiated(&settings.offers, &got);
         let negotiated = serde_json::to_string(&negotiated).unwrap_or_default(); // numbers and words
         let asked = remote.run(|device| async move {
             let unit = device.unit();

@@ -34,7 +34,7 @@ pub async fn facts(place: &Location, device: &dyn BlockDevice, unit: Option<&Uni
     if let (Location::Lun(url), Some(unit)) = (place, unit) {
         let connections = unit.target().statistics().await.map(|all| all.connections).unwrap_or_default();
         facts.extend(network::facts(&system, &connections));
-        facts.extend(network::negotiated_facts(&url.settings.offers(), &unit.target().parameters()));
+        facts.extend(network::negotiated_facts(&url.settings.offers, &unit.target().parameters()));
     }
     facts.extend(storage::facts(&system, place, device, unit).await);
     facts.extend(tool());

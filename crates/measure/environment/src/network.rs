@@ -356,7 +356,7 @@ mod tests {
     #[test]
     fn a_key_that_costs_something_says_what_would_be_better_and_why() {
         let got = Parameters::defaults(SessionType::Normal);
-        let facts = negotiated_facts(&Settings::default().offers(), &got);
+        let facts = negotiated_facts(&Settings::default().offers, &got);
         let key = |name| facts.iter().find(|fact| fact.name == name).expect("a key");
         assert_eq!(key("InitialR2T").value, "Yes");
         assert!(key("InitialR2T").better.as_ref().is_some_and(|better| better.starts_with("No: ")));

@@ -10,6 +10,7 @@ use backends::Failure;
 use bench::plan::Setting;
 use bench_runner::client::{Site, lab_failure};
 use host::{Epoll, EpollOptions};
+use iscsi::negotiate::Offers;
 use iscsi_client::Url;
 use iscsi_server::Limits;
 use lab::{Conditions, Counts, Direction, HostPlan, Lab, Plan};
@@ -186,15 +187,17 @@ impl TestBed {
     pub(crate) fn url(&self, setting: &Setting) -> Result<Option<Url>, Failure> {
         let (Some(service), Some(keys)) = (&self.service, setting.way.keys()) else { return Ok(None) };
         let mut url = Url::parse(&service.target.url()).map_err(Failure::failed)?;
-        let settings = &mut url.settings;
-        settings.immediate_data = keys.immediate_data;
-        settings.initial_r2t = keys.initial_r2t;
-        settings.first_burst_bytes = keys.first_burst_bytes;
-        settings.max_burst_bytes = keys.max_burst_bytes;
-        settings.max_segment_bytes = keys.initiator_segment_bytes;
-        settings.max_outstanding_r2t = keys.outstanding_r2ts;
-        settings.connections = setting.connections.clamp(1, 8);
-        settings.stream = stream(setting);
+        url.settings.offers = Offers {
+            immediate_data: keys.immediate_data,
+            initial_r2t: keys.initial_r2t,
+            first_burst_length: keys.first_burst_bytes,
+            max_burst_length: keys.max_burst_bytes,
+            max_recv_data_segment_length: keys.initiator_segment_bytes,
+            max_outstanding_r2t: keys.outstanding_r2ts,
+            max_connections: setting.connections.clamp(1, 8),
+            ..url.settings.offers
+        };
+        url.settings.stream = stream(setting);
         Ok(Some(url))
     }
 

@@ -70,7 +70,8 @@ impl Location {
         match self {
             Location::Lun(mut url) => {
                 let settings = &mut url.settings;
-                settings.connections = connections.unwrap_or(settings.connections);
+                let most = &mut settings.offers.max_connections;
+                *most = connections.unwrap_or(*most);
                 settings.stream.congestion =
                     congestion.map(str::to_owned).or(settings.stream.congestion.take());
                 Ok(Location::Lun(url))

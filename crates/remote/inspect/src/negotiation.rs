@@ -284,7 +284,7 @@ impl Session {
             isid: hex(&isid.0),
             tsih: tsih.0,
             connections: connections.into_iter().map(Connection::new).collect(),
-            negotiated: negotiated(&url.settings.offers(), &parameters),
+            negotiated: negotiated(&url.settings.offers, &parameters),
         }
     }
 
@@ -407,7 +407,7 @@ mod tests {
             ..Parameters::defaults(SessionType::Normal)
         };
         change(&mut got);
-        let keys = negotiated(&Settings::default().offers(), &got);
+        let keys = negotiated(&Settings::default().offers, &got);
         keys.iter().filter(|key| key.recommended.is_some()).map(|key| key.key).collect()
     }
 
@@ -434,7 +434,7 @@ mod tests {
     #[test]
     fn a_mark_comes_with_its_reason() {
         let got = Parameters::defaults(SessionType::Normal);
-        let keys = negotiated(&Settings::default().offers(), &got);
+        let keys = negotiated(&Settings::default().offers, &got);
         assert!(keys.iter().all(|key| key.reason.is_some() == key.recommended.is_some()));
         let table = table(&keys);
         assert!(table.contains("!  InitialR2T "), "{table}");

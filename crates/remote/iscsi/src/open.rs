@@ -183,7 +183,7 @@ impl Connector {
 
     /// Number of connections of a session.
     pub(crate) fn connections(&self, leading: &LeadingLogin) -> u16 {
-        self.settings.connections.min(leading.parameters.max_connections)
+        self.settings.offers.max_connections.min(leading.parameters.max_connections)
     }
 
     /// Performs a leading login, for a new or a restarted session.
@@ -259,7 +259,7 @@ impl Connector {
             itt: Itt::new(0).expect("0 is not the reserved tag"),
             cmd_sn: Sn(1),
             chap: chap(&self.settings, self.random)?,
-            offers: self.settings.offers(),
+            offers: self.settings.offers.clone(),
             session: None,
         })
     }
@@ -366,7 +366,8 @@ pub async fn discover(
     random: Random,
 ) -> Result<Vec<Discovered>, OpenError> {
     // A discovery session has one connection (RFC 7143 section 4.3), and is not recovered.
-    let settings = Settings { connections: 1, reconnect_time: Duration::ZERO, ..settings.clone() };
+    let mut settings = Settings { reconnect_time: Duration::ZERO, ..settings.clone() };
+    settings.offers.max_connections = 1;
     let by = reactor::now() + settings.login_time; // with the login, which is what people are told
     let (session, _) = Connector::new(portal, &settings, random, None)?.session().await?;
     let answered = reactor::timeout_at(by, session.send_targets("All")).await;

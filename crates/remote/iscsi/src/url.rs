@@ -375,24 +375,8 @@ pub struct Settings {
     /// The hashes for both, the preferred first. tgt (1.0.85) takes number 7 for SHA-1, which it was before
     /// IANA made it SHA-256, and fails: log in there with MD5 only.
     pub chap: Vec<Algorithm>,
-    /// Connections of the session, 1 to 8. A target that allows fewer gets fewer.
-    pub connections: u16,
-    /// CRC32C over headers.
-    pub header_digest: bool,
-    /// CRC32C over data.
-    pub data_digest: bool,
-    /// A write's first data travel in the command's own PDU.
-    pub immediate_data: bool,
-    /// Even a write's first data wait to be asked for.
-    pub initial_r2t: bool,
-    /// How much of a write may be sent unasked, in bytes.
-    pub first_burst_bytes: u32,
-    /// How much a target asks for at once, and sends in one sequence, in bytes.
-    pub max_burst_bytes: u32,
-    /// The longest data segment we accept, in bytes.
-    pub max_segment_bytes: u32,
-    /// How many R2Ts of one write may be outstanding.
-    pub max_outstanding_r2t: u16,
+    /// What a login offers to the target: 1 to 8 connections among other things, or fewer if a target allows no more.
+    pub offers: Offers,
     /// With many commands under way, to be woken when a quarter of the answers are there instead of for each.
     /// It saves CPU time at both ends, and an answer may wait for others, for 400 µs at most: not for who
     /// measures single answers.
@@ -433,16 +417,7 @@ impl Default for Settings {
             secret_file: None,
             target_secret_file: None,
             chap: Algorithm::ALL.to_vec(),
-            connections: 1,
-            header_digest: false,
-            data_digest: false,
-            immediate_data: true,
-            initial_r2t: false,
-            first_burst_bytes: 256 << 10,
-            // open-iscsi's: one R2T asks for a whole large write.
-            max_burst_bytes: 16_776_192,
-            max_segment_bytes: 256 << 10,
-            max_outstanding_r2t: 8,
+            offers: Offers::of_initiator(),
             gather: true,
             stream: StreamOptions::default(),
             login_time: Duration::from_secs(15),
@@ -521,10 +496,7 @@ const KEYS: &[Key] = &[
         s.initiator = Name::to_send(v).ok()?.to_string();
         Some(())
     }),
-    key("isid", "", "twelve hexadecimal digits", |s, v| {
-        s.isid = Some(isid(v)?);
-        Some(())
-    }),
+    key("isid", "", "twelve hexadecimal digits", |s, v| put(&mut s.isid, isid(v).map(Some))),
     key("user", "", "the name that we prove ourselves with, where none is in front of the @", |s, v| {
         let name = some(v).filter(|_| s.account.is_none())?.to_owned();
         s.account = Some(Credentials { name, secret: Secret::new(&[]) });
@@ -547,65 +519,37 @@ const KEYS: &[Key] = &[
         Some(())
     }),
     key("chap", "", "hashes out of sha3-256, sha256, sha1 and md5, the preferred first", |s, v| {
-        s.chap = v.split(',').map(algorithm).collect::<Option<_>>()?;
-        Some(())
+        put(&mut s.chap, v.split(',').map(algorithm).collect::<Option<_>>())
     }),
     key("connections", "", "a number from 1 to 8", |s, v| {
-        s.connections = number(v, 1, 8)? as u16;
-        Some(())
+        put(&mut s.offers.max_connections, number(v, 1, 8))
     }),
-    key("header-digest", "", DIGEST, |s, v| {
-        s.header_digest = digest(v)?;
-        Some(())
-    }),
-    key("data-digest", "", DIGEST, |s, v| {
-        s.data_digest = digest(v)?;
-        Some(())
-    }),
-    key("immediate-data", "", YES_NO, |s, v| {
-        s.immediate_data = yes_no(v)?;
-        Some(())
-    }),
-    key("initial-r2t", "", YES_NO, |s, v| {
-        s.initial_r2t = yes_no(v)?;
-        Some(())
-    }),
-    key("first-burst", "", BYTES, |s, v| {
-        s.first_burst_bytes = bytes(v)?;
-        Some(())
-    }),
-    key("max-burst", "", BYTES, |s, v| {
-        s.max_burst_bytes = bytes(v)?;
-        Some(())
-    }),
+    key("header-digest", "", DIGEST, |s, v| put(&mut s.offers.header_digest, digest(v))),
+    key("data-digest", "", DIGEST, |s, v| put(&mut s.offers.data_digest, digest(v))),
+    key("immediate-data", "", YES_NO, |s, v| put(&mut s.offers.immediate_data, yes_no(v))),
+    key("initial-r2t", "", YES_NO, |s, v| put(&mut s.offers.initial_r2t, yes_no(v))),
+    key("first-burst", "", BYTES, |s, v| put(&mut s.offers.first_burst_length, bytes(v))),
+    key("max-burst", "", BYTES, |s, v| put(&mut s.offers.max_burst_length, bytes(v))),
     key("max-segment", "max-recv-data-segment-length", BYTES, |s, v| {
-        s.max_segment_bytes = bytes(v)?;
-        Some(())
+        put(&mut s.offers.max_recv_data_segment_length, bytes(v))
     }),
     key("max-outstanding-r2t", "", "a number from 1 to 64", |s, v| {
-        s.max_outstanding_r2t = number(v, 1, 64)? as u16;
-        Some(())
+        put(&mut s.offers.max_outstanding_r2t, number(v, 1, 64))
     }),
-    key("gather", "", YES_NO, |s, v| {
-        s.gather = yes_no(v)?;
-        Some(())
-    }),
+    key("gather", "", YES_NO, |s, v| put(&mut s.gather, yes_no(v))),
     key("congestion", "", "a congestion control the kernel has, such as cubic", |s, v| {
         s.stream.congestion = Some(some(v)?.to_owned());
         Some(())
     }),
     key("send-buffer", "", "a number of bytes", |s, v| {
-        s.stream.send_buffer_bytes = Some(number(v, 1, i32::MAX as u32)? as usize);
-        Some(())
+        put(&mut s.stream.send_buffer_bytes, number(v, 1, i32::MAX as u32).map(Some))
     }),
     key("receive-buffer", "", "a number of bytes", |s, v| {
-        s.stream.receive_buffer_bytes = Some(number(v, 1, i32::MAX as u32)? as usize);
-        Some(())
+        put(&mut s.stream.receive_buffer_bytes, number(v, 1, i32::MAX as u32).map(Some))
     }),
     key("tcp-segment", "", "a number of bytes from 88 to 32767", |s, v| {
         // What Linux takes: TCP_MIN_MSS and MAX_TCP_WINDOW of net/tcp.h.
-        s.stream.segment_bytes = Some(number(v, 88, 32_767)? as u16);
-        Some(())
+        put(&mut s.stream.segment_bytes, number(v, 88, 32_767).map(Some))
     }),
     key(
         "source",
@@ -624,12 +568,10 @@ const KEYS: &[Key] = &[
         Some(())
     }),
     key("sessions", "", "a number from 1 to 64", |s, v| {
-        s.paths.sessions = Some(number(v, 1, 64)? as u16);
-        Some(())
+        put(&mut s.paths.sessions, number(v, 1, 64).map(Some))
     }),
     key("quarantine", "", "a time up to 24h, such as 10 or 500ms", |s, v| {
-        s.paths.quarantine = time(v, 0, 86_400)?;
-        Some(())
+        put(&mut s.paths.quarantine, time(v, 0, 86_400))
     }),
     key("journal", "", "a size up to 4GiB, such as 64MiB", |s, v| {
         let Bytes(bytes) = v.parse().ok()?;
@@ -641,44 +583,22 @@ const KEYS: &[Key] = &[
         Some(())
     }),
     key("journal-replay", "", "auto, force or discard", |s, v| {
-        s.paths.journal_replay = Some(ReplayRule::parse(v)?);
-        Some(())
+        put(&mut s.paths.journal_replay, ReplayRule::parse(v).map(Some))
     }),
-    key("writers", "", "one or several", |s, v| {
-        s.paths.writers = Writers::parse(v)?;
-        Some(())
-    }),
-    key("login-time", "", SECONDS, |s, v| {
-        s.login_time = seconds(v)?;
-        Some(())
-    }),
-    key("command-time", "scsi-timeout", SECONDS, |s, v| {
-        s.command_time = seconds(v)?;
-        Some(())
-    }),
+    key("writers", "", "one or several", |s, v| put(&mut s.paths.writers, Writers::parse(v))),
+    key("login-time", "", SECONDS, |s, v| put(&mut s.login_time, seconds(v))),
+    key("command-time", "scsi-timeout", SECONDS, |s, v| put(&mut s.command_time, seconds(v))),
     key("command-tries", "", "a number from 1 to 10", |s, v| {
-        s.command_tries = Some(number(v, 1, 10)?);
-        Some(())
+        put(&mut s.command_tries, number(v, 1, 10).map(Some))
     }),
-    key("abort-time", "", SECONDS, |s, v| {
-        s.abort_time = seconds(v)?;
-        Some(())
-    }),
-    key("reset-time", "", SECONDS, |s, v| {
-        s.reset_time = seconds(v)?;
-        Some(())
-    }),
+    key("abort-time", "", SECONDS, |s, v| put(&mut s.abort_time, seconds(v))),
+    key("reset-time", "", SECONDS, |s, v| put(&mut s.reset_time, seconds(v))),
     key("reconnect-time", "", "a time from 0 to 168h, such as 0, 90 or 10min", |s, v| {
-        s.reconnect_time = time(v, 0, 604_800)?;
-        Some(())
+        put(&mut s.reconnect_time, time(v, 0, 604_800))
     }),
-    key("nop-interval", "", SECONDS, |s, v| {
-        s.nop_interval = seconds(v)?;
-        Some(())
-    }),
+    key("nop-interval", "", SECONDS, |s, v| put(&mut s.nop_interval, seconds(v))),
     key("record", "", "a number of PDUs from 0 to 65536", |s, v| {
-        s.recorder = FlightRecorder::new(number(v, 0, FlightRecorder::PDUS_MAX as u32)? as usize);
-        Some(())
+        put(&mut s.recorder, number(v, 0, FlightRecorder::PDUS_MAX as u32).map(FlightRecorder::new))
     }),
 ];
 
@@ -688,24 +608,6 @@ impl Settings {
         KEYS.iter().map(|key| (key.name, key.takes))
     }
 
-    /// The values that a login offers to the target.
-    pub fn offers(&self) -> Offers {
-        Offers {
-            header_digest: vec![digest_kind(self.header_digest)],
-            data_digest: vec![digest_kind(self.data_digest)],
-            max_connections: self.connections,
-            initial_r2t: self.initial_r2t,
-            immediate_data: self.immediate_data,
-            max_recv_data_segment_length: self.max_segment_bytes,
-            max_burst_length: self.max_burst_bytes,
-            first_burst_length: self.first_burst_bytes.min(self.max_burst_bytes),
-            max_outstanding_r2t: self.max_outstanding_r2t,
-            // The target decides how long to wait: a lost session is reinstated as soon as it allows.
-            default_time2wait_s: 0,
-            ..Offers::of_initiator()
-        }
-    }
-
     /// Sets one setting by its name in URLs.
     pub fn set(&mut self, name: &str, value: &str) -> Result<(), SettingError> {
         let wanted = name.replace('_', "-");
@@ -713,6 +615,11 @@ impl Settings {
         let key = key.ok_or_else(|| SettingError::Unknown(name.to_owned()))?;
         (key.set)(self, value).ok_or(SettingError::Value { key: key.name, takes: key.takes })
     }
+}
+
+fn put<T>(place: &mut T, value: Option<T>) -> Option<()> {
+    *place = value?;
+    Some(())
 }
 
 fn some(value: &str) -> Option<&str> {
@@ -744,16 +651,16 @@ fn yes_no(value: &str) -> Option<bool> {
     }
 }
 
-fn digest(value: &str) -> Option<bool> {
+fn digest(value: &str) -> Option<Vec<DigestKind>> {
     match value.to_ascii_lowercase().as_str() {
-        "crc32c" => Some(true),
-        "none" => Some(false),
+        "crc32c" => Some(vec![DigestKind::Crc32c]),
+        "none" => Some(vec![DigestKind::None]),
         _ => None,
     }
 }
 
-fn number(value: &str, least: u32, most: u32) -> Option<u32> {
-    value.parse().ok().filter(|number| (least..=most).contains(number))
+fn number<T: TryFrom<u32>>(value: &str, least: u32, most: u32) -> Option<T> {
+    value.parse().ok().filter(|number| (least..=most).contains(number))?.try_into().ok()
 }
 
 fn bytes(value: &str) -> Option<u32> {
@@ -768,10 +675,6 @@ fn seconds(value: &str) -> Option<Duration> {
 fn time(value: &str, least: u64, most: u64) -> Option<Duration> {
     let Time(time) = value.parse().ok()?;
     (Duration::from_secs(least)..=Duration::from_secs(most)).contains(&time).then_some(time)
-}
-
-fn digest_kind(wanted: bool) -> DigestKind {
-    if wanted { DigestKind::Crc32c } else { DigestKind::None }
 }
 
 // Timeouts, and the escalation when they expire.
@@ -1107,7 +1010,7 @@ mod tests {
         settings.set("header_digest", "CRC32C").unwrap();
         settings.set("target_user", "san").unwrap();
         settings.set("target_password", "twelve bytes").unwrap();
-        assert!(settings.header_digest);
+        assert_eq!(settings.offers.header_digest, [DigestKind::Crc32c]);
         assert_eq!(settings.target_account.map(|account| account.secret), Some(Secret::new(b"twelve bytes")));
     }
 

@@ -7,6 +7,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use block::{BlockDevice, Buffer, DeviceError, Durability, Extent};
+use iscsi::negotiate::{DigestKind, Offers};
 use iscsi_client::{RemoteLun, Settings, Url};
 use nbd_client::RemoteExport;
 
@@ -111,17 +112,21 @@ async fn open(simulation: &Simulation, volume: &Volume, number: u64) -> Option<R
     let portal = portal(if breaks { portals::BREAKER } else { portals::any_group(simulation) });
     let url = format!("iscsi://{portal}/{TARGET}/{}", volume.lun);
     let mut url = Url::parse(&url).ok()?;
+    let digest = |is_there| vec![if is_there { DigestKind::Crc32c } else { DigestKind::None }];
     url.settings = draw(|random| Settings {
         initiator: format!("iqn.2026-01.io.linerate:ours{number}"),
-        connections: if simulation.is_moving { 1 } else { random.between(1, 4) as u16 },
-        header_digest: random.once_in(4),
-        data_digest: random.once_in(4),
-        immediate_data: random.once_in(2),
-        initial_r2t: random.once_in(2),
-        first_burst_bytes: *random.pick(&[512, 4 << 10, 256 << 10]),
-        max_burst_bytes: *random.pick(&[4 << 10, 16_776_192]),
-        max_segment_bytes: *random.pick(&[512, 4 << 10, 256 << 10]),
-        max_outstanding_r2t: *random.pick(&[1, 8]),
+        offers: Offers {
+            max_connections: if simulation.is_moving { 1 } else { random.between(1, 4) as u16 },
+            header_digest: digest(random.once_in(4)),
+            data_digest: digest(random.once_in(4)),
+            immediate_data: random.once_in(2),
+            initial_r2t: random.once_in(2),
+            first_burst_length: *random.pick(&[512, 4 << 10, 256 << 10]),
+            max_burst_length: *random.pick(&[4 << 10, 16_776_192]),
+            max_recv_data_segment_length: *random.pick(&[512, 4 << 10, 256 << 10]),
+            max_outstanding_r2t: *random.pick(&[1, 8]),
+            ..Offers::of_initiator()
+        },
         gather: random.once_in(2),
         command_time: Duration::from_secs(if simulation.is_calm { 60 } else { random.between(5, 60) }),
         nop_interval: Duration::from_nanos(
@@ -134,8 +139,9 @@ async fn open(simulation: &Simulation, volume: &Volume, number: u64) -> Option<R
     });
     if breaks {
         // Whole headers, one connection, and a time in which a world sees requests end.
-        (url.settings.header_digest, url.settings.data_digest) = (false, false);
-        (url.settings.connections, url.settings.command_tries) = (1, None);
+        let offers = &mut url.settings.offers;
+        (offers.header_digest, offers.data_digest) = (digest(false), digest(false));
+        (offers.max_connections, url.settings.command_tries) = (1, None);
         url.settings.command_time = COMMAND_TIME;
         url.settings.reconnect_time = RECONNECT_TIME;
     }

@@ -47,7 +47,7 @@ pub async fn evidence(
         place: subject.to_string(),
         expected_link_bits_per_s: options.expected_link_bits_per_s,
         storage: storage(&device).await,
-        asked: settings(subject).zip(parameters.as_ref()).map(|(ours, got)| device::asked(ours, got)),
+        asked: settings(subject).zip(parameters.as_ref()).map(|(ours, got)| device::asked(&ours.offers, got)),
         got: parameters.as_ref().map(device::got),
         nbd,
         link: Known::Unknown(String::new()),

@@ -5,9 +5,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use block::{BlockDevice, DeviceError, Extent};
-use iscsi::negotiate::{DigestKind, Parameters};
+use iscsi::negotiate::{DigestKind, Offers, Parameters};
 use iscsi::pdu::Cid;
-use iscsi_client::{CommandError, ConnectionStatistics, RemoteLun, Settings, Statistics};
+use iscsi_client::{CommandError, ConnectionStatistics, RemoteLun, Statistics};
 use model::Keys;
 use nbd_client::flags::transmission;
 use nbd_client::{RemoteExport, ReplyForm};
@@ -154,17 +154,17 @@ async fn status(export: &RemoteExport) -> Result<Duration, NoTime> {
 // What a session asked for and got, as far as it decides how often a command waits.
 
 /// What we offer. The target's own MaxRecvDataSegmentLength is not ours to ask for: it is the one that it declared.
-pub(super) fn asked(settings: &Settings, got: &Parameters) -> Keys {
+pub(super) fn asked(offers: &Offers, got: &Parameters) -> Keys {
     Keys {
-        immediate_data: settings.immediate_data,
-        initial_r2t: settings.initial_r2t,
-        first_burst_bytes: settings.first_burst_bytes,
-        max_burst_bytes: settings.max_burst_bytes,
-        outstanding_r2ts: settings.max_outstanding_r2t,
+        immediate_data: offers.immediate_data,
+        initial_r2t: offers.initial_r2t,
+        first_burst_bytes: offers.first_burst_length,
+        max_burst_bytes: offers.max_burst_length,
+        outstanding_r2ts: offers.max_outstanding_r2t,
         target_segment_bytes: got.peer_max_recv_data_segment_length,
-        initiator_segment_bytes: settings.max_segment_bytes,
-        header_digest: settings.header_digest,
-        data_digest: settings.data_digest,
+        initiator_segment_bytes: offers.max_recv_data_segment_length,
+        header_digest: offers.header_digest.contains(&DigestKind::Crc32c),
+        data_digest: offers.data_digest.contains(&DigestKind::Crc32c),
     }
 }
 
@@ -191,8 +191,8 @@ mod tests {
     #[test]
     fn what_is_asked_for_is_ours_and_what_is_got_is_agreed_on() {
         let parameters = Parameters { initial_r2t: true, ..Parameters::defaults(SessionType::Normal) };
-        let settings = Settings { data_digest: true, ..Settings::default() };
-        let (asked, got) = (asked(&settings, &parameters), got(&parameters));
+        let offers = Offers { data_digest: vec![DigestKind::Crc32c], ..Offers::of_initiator() };
+        let (asked, got) = (asked(&offers, &parameters), got(&parameters));
         assert_eq!((asked.initial_r2t, got.initial_r2t), (false, true));
         assert_eq!((asked.data_digest, got.data_digest), (true, false));
         assert_eq!(asked.target_segment_bytes, got.target_segment_bytes);
