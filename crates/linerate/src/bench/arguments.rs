@@ -315,8 +315,8 @@ pub(super) struct WorkloadOptions {
     /// Share of requests at random offsets, while others follow the one before them; may be a list [default: 100]
     #[arg(long, value_name = "PERCENT,...", value_delimiter = ',')]
     random: Vec<Percent>,
-    /// Distribution of random offsets: uniform, zipf:THETA, pareto:H or hot:REQUESTS/SPAN in percent, such as hot:90/10
-    #[arg(long, value_name = "DISTRIBUTION")]
+    #[arg(long, value_name = "DISTRIBUTION",
+        help = format!("Distribution of random offsets: {}", Distribution::choices(Distribution::to_string)))]
     distribution: Option<Distribution>,
     /// Alignment of requests: natural (multiples of their size), block, or multiples of a size
     #[arg(long, value_name = "SIZE", hide_possible_values = true,
@@ -517,7 +517,7 @@ mod tests {
             "--block 4KiB:70,8KiB:40",
             "--block 4KiB:70,8KiB",
             "--block 0",
-            "--distribution zipf:1",
+            "--distribution zipf:11",
             "--seconds 0",
         ] {
             assert!(parsed(arguments).is_err(), "{arguments}");

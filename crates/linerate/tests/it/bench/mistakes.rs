@@ -15,7 +15,7 @@ fn what_does_not_go_together_is_refused() {
         (&["--seconds", "NaN"], &["NaN"]),
         (&["--seconds", "-1"], &["-1"]),
         (&["--span", "2MiB..1MiB"], &["2MiB..1MiB"]),
-        (&["--distribution", "zipf:1"], &["zipf"]),
+        (&["--distribution", "zipf:11"], &["zipf"]),
         (&["--distribution", "pareto:1.5"], &["pareto"]),
         (&["--out", "x", "--resume", "y"], &["--out", "--resume"]),
     ] {

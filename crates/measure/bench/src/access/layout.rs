@@ -75,10 +75,7 @@ pub enum WorkloadError {
         device_bytes: u64,
     },
     /// The parameter of a distribution is out of its range.
-    #[display(
-        "the distribution is out of its range: zipf takes a theta above 0 and up to 10, pareto an h between \
-         0 and 1, and a hot part of the span is not empty"
-    )]
+    #[display("the distribution is out of its range: {}", Distribution::choices(Distribution::to_string))]
     Distribution,
     /// An open loop asks for no requests, or for more than can be told apart.
     #[display("{per_second} requests a second cannot be made; give more than 0, up to 10^7")]
@@ -128,8 +125,6 @@ const UNDER_WAY_BYTES_MAX: u64 = 16 << 30;
 const PLACES_VERIFIED_MAX: u64 = 1 << 26;
 /// More than a thread makes; what is due is gone through one by one, and must cost little beside it.
 const PER_SECOND_MAX: f64 = 1e7;
-/// Above, all requests go to the first place.
-const THETA_MAX: f64 = 10.0;
 
 /// The part of a device that a workload uses, and how.
 #[derive(Clone, Debug, PartialEq)]
@@ -169,7 +164,7 @@ impl Layout {
     ) -> Result<Layout, WorkloadError> {
         check_depth(workload, sessions)?;
         check_pace(workload)?;
-        check_distribution(workload.distribution)?;
+        workload.distribution.is_valid().then_some(()).ok_or(WorkloadError::Distribution)?;
         let lines = lines(workload, geometry)?;
         let span_bytes = span_bytes(workload.span, geometry)?;
         let longest_bytes = lines.iter().map(|line| line.bytes).max().unwrap_or(0);
@@ -247,16 +242,6 @@ fn check_pace(workload: &Workload) -> Result<(), WorkloadError> {
             if possible { Ok(()) } else { Err(WorkloadError::Rate { per_second }) }
         }
     }
-}
-
-fn check_distribution(distribution: Distribution) -> Result<(), WorkloadError> {
-    let fits = match distribution {
-        Distribution::Uniform => true,
-        Distribution::Zipf { theta } => theta > 0.0 && theta <= THETA_MAX,
-        Distribution::Pareto { h } => h > 0.0 && h < 1.0,
-        Distribution::Hot { span, .. } => span > Percent::NONE,
-    };
-    if fits { Ok(()) } else { Err(WorkloadError::Distribution) }
 }
 
 fn lines(workload: &Workload, geometry: Geometry) -> Result<Vec<Line>, WorkloadError> {

@@ -55,7 +55,7 @@ impl AccessStream {
         let start = u128::from(layout.span_bytes) * index as u128 / sessions.max(1) as u128;
         AccessStream {
             layout: layout.clone(),
-            spread: Spread::new(layout),
+            spread: spread(layout.distribution, layout.span_bytes, layout.longest_bytes),
             random: Random::new(seed.wrapping_add((index as u64) << 32)),
             following: start as u64,
             line: layout.lines[0],
@@ -67,7 +67,7 @@ impl AccessStream {
         let pause = self.next_in_burst();
         let line = self.line;
         let wanted = if line.random.happens(&mut self.random) {
-            self.spread.place(&mut self.random, line.align)
+            (self.spread)(&mut self.random, line.align)
         } else {
             self.following
         };
@@ -147,18 +147,6 @@ impl Shuffle {
 /// Odd numbers without a pattern: the multipliers of SplitMix64 and MurmurHash3.
 const MULTIPLIERS: [u64; 3] = [0xbf58_476d_1ce4_e5b9, 0x94d0_49bb_1331_11eb, 0xff51_afd7_ed55_8ccd];
 
-/// Draws places.
-///
-/// The uneven ones draw a place of the length of the longest request, most often the first of a fixed shuffle, and
-/// within that place, where requests may start at several points, one of them.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum Spread {
-    Uniform { span_bytes: u64 },
-    Zipf { places: Places, zipf: Zipf },
-    Pareto { places: Places, exponent: f64 },
-    Hot { probability: f64, hot_bytes: u64, span_bytes: u64 },
-}
-
 /// The span as a row of places, and their order by how often they are asked for.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Places {
@@ -167,36 +155,34 @@ pub(crate) struct Places {
     shuffle: Shuffle,
 }
 
-impl Spread {
-    pub(crate) fn new(layout: &Layout) -> Spread {
-        let span_bytes = layout.span_bytes;
-        let places = Places::new(span_bytes / layout.longest_bytes, layout.longest_bytes);
-        match layout.distribution {
-            Distribution::Uniform => Spread::Uniform { span_bytes },
-            Distribution::Zipf { theta } => Spread::Zipf { places, zipf: Zipf::new(places.count, theta) },
-            // fio's: the exponent at which a share h of the places takes 1 - h of the requests.
-            Distribution::Pareto { h } => Spread::Pareto { places, exponent: h.ln() / (1.0 - h).ln() },
-            Distribution::Hot { requests, span } => Spread::Hot {
-                probability: f64::from(requests.get()) / 100.0,
-                hot_bytes: (u128::from(span_bytes) * u128::from(span.get()) / 100) as u64,
-                span_bytes,
-            },
-        }
-    }
+/// Draws a place, in bytes from the start of the span; whoever asks rounds it up to the alignment, which is the second argument.
+type Spread = Box<dyn Fn(&mut Random, u64) -> u64>;
 
-    /// A place in bytes from the start of the span; it is rounded up to `align` by whoever asks.
-    pub(crate) fn place(&self, random: &mut Random, align: u64) -> u64 {
-        match self {
-            Spread::Uniform { span_bytes } => random.below(*span_bytes),
-            Spread::Zipf { places, zipf } => places.within(zipf.draw(random), random, align),
-            Spread::Pareto { places, exponent } => {
-                let rank = random.fraction().powf(*exponent) * places.count as f64;
+/// The uneven ones draw a place of the length of the longest request, most often the first of a fixed shuffle, and
+/// within that place, where requests may start at several points, one of them.
+fn spread(distribution: Distribution, span_bytes: u64, longest_bytes: u64) -> Spread {
+    let places = Places::new(span_bytes / longest_bytes, longest_bytes);
+    match distribution {
+        Distribution::Uniform => Box::new(move |random, _| random.below(span_bytes)),
+        Distribution::Zipf { theta } => {
+            let zipf = Zipf::new(places.count, theta);
+            Box::new(move |random, align| places.within(zipf.draw(random), random, align))
+        }
+        Distribution::Pareto { h } => {
+            // fio's: the exponent at which a share h of the places takes 1 - h of the requests.
+            let exponent = h.ln() / (1.0 - h).ln();
+            Box::new(move |random, align| {
+                let rank = random.fraction().powf(exponent) * places.count as f64;
                 places.within((rank as u64).min(places.count - 1), random, align)
-            }
-            Spread::Hot { probability, hot_bytes, .. } if random.fraction() < *probability => {
-                random.below(*hot_bytes)
-            }
-            Spread::Hot { hot_bytes, span_bytes, .. } => hot_bytes + random.below(span_bytes - hot_bytes),
+            })
+        }
+        Distribution::Hot { requests, span } => {
+            let probability = f64::from(requests.get()) / 100.0;
+            let hot_bytes = (u128::from(span_bytes) * u128::from(span.get()) / 100) as u64;
+            Box::new(move |random, _| match random.fraction() < probability {
+                true => random.below(hot_bytes),
+                false => hot_bytes + random.below(span_bytes - hot_bytes),
+            })
         }
     }
 }

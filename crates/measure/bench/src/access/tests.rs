@@ -228,8 +228,8 @@ fn zipf_draws_each_rank_in_proportion_to_its_power() {
 fn pareto_gives_a_share_of_the_places_the_rest_of_the_requests() {
     for h in [0.1, 0.2, 0.4] {
         let places = Places::new(1000, 1);
-        let spread = Spread::Pareto { places, exponent: f64::ln(h) / f64::ln(1.0 - h) };
-        let at = ranks(1000, |random| spread.place(random, 1));
+        let spread = spread(Distribution::Pareto { h }, 1000, 1);
+        let at = ranks(1000, |random| spread(random, 1));
         let hot = (h * 1000.0) as u64;
         let share: f64 = (0..hot).map(|rank| at[places.shuffle.at(rank) as usize]).sum();
         assert!(is_about(share, 1.0 - h), "h {h}: {share}");
@@ -238,14 +238,15 @@ fn pareto_gives_a_share_of_the_places_the_rest_of_the_requests() {
 
 #[test]
 fn a_hot_part_takes_its_share_and_is_even_in_itself() {
-    let spread = Spread::Hot { probability: 0.9, hot_bytes: 10, span_bytes: 100 };
-    let seen = ranks(100, |random| spread.place(random, 1));
+    let spread = spread(Distribution::Hot { requests: percent(90), span: percent(10) }, 100, 1);
+    let seen = ranks(100, |random| spread(random, 1));
     assert!(seen[..10].iter().all(|&share| is_about(share, 0.09)), "{seen:?}");
     assert!(seen[10..].iter().all(|&share| is_about(share, 0.1 / 90.0)), "{seen:?}");
 }
 
 #[test]
 fn uniform_places_are_as_likely_as_each_other() {
-    let seen = ranks(100, |random| Spread::Uniform { span_bytes: 100 }.place(random, 1));
+    let spread = spread(Distribution::Uniform, 100, 1);
+    let seen = ranks(100, |random| spread(random, 1));
     assert!(seen.iter().all(|&share| is_about(share, 0.01)), "{seen:?}");
 }

@@ -215,7 +215,7 @@ fn name(section: &Section<'_>, reader: &Reader<'_, '_>) -> Result<String, Mistak
 
 fn workload(reader: &mut Reader<'_, '_>, requests: Requests) -> Result<Workload, Mistake> {
     let Requests { mut accesses, reads, is_random } = requests;
-    let distribution = reader.read("random_distribution", distribution)?.unwrap_or_default();
+    let distribution = reader.read("random_distribution", Distribution::of_fio)?.unwrap_or_default();
     if is_random && distribution == Distribution::Uniform && !reader.flag("norandommap")? {
         reader.note(
             "fio visits each block once before any a second time, unless norandommap; here every random offset is drawn \
@@ -261,36 +261,6 @@ fn depth(reader: &mut Reader<'_, '_>) -> Result<u32, Mistake> {
         return Ok(1);
     }
     Ok(depth)
-}
-
-fn distribution(text: &str) -> Result<Distribution, String> {
-    let (kind, values) = text.split_once(':').unwrap_or((text, ""));
-    match kind {
-        "random" if values.is_empty() => Ok(Distribution::Uniform),
-        // fio's usual values.
-        "zipf" if values.is_empty() => Ok(Distribution::Zipf { theta: 1.1 }),
-        "pareto" if values.is_empty() => Ok(Distribution::Pareto { h: 0.2 }),
-        "zipf" | "pareto" => text.parse(),
-        // Two zones are a hot part.
-        "zoned" => match values.split(':').map(|zone| zone.split_once('/')).collect::<Vec<_>>().as_slice() {
-            [Some((requests, span)), Some((others, rest))]
-                if whole(requests, others) && whole(span, rest) =>
-            {
-                format!("hot:{requests}/{span}").parse()
-            }
-            _ => Err(
-                "write two zones, the shares of whose requests and sizes make 100 %, as in zoned:90/10:10/90"
-                    .to_owned(),
-            ),
-        },
-        _ => Err(format!("`{text}` is not there; random, zipf:1.2, pareto:0.2 and zoned:90/10:10/90 are")),
-    }
-}
-
-/// Whether two shares make 100 %.
-fn whole(one: &str, other: &str) -> bool {
-    let share = |text: &str| text.parse::<u8>().ok().map(u32::from);
-    share(one).zip(share(other)).is_some_and(|(one, other)| one + other == 100)
 }
 
 /// When requests are made: `rate_iops`, or `rate` if all have one length.

@@ -12,14 +12,17 @@
 //! options ([`Sweep`]), and all of them are these values; a record of results holds the suite that it is of, so that it can be
 //! understood, shown and repeated without the program that made it.
 
+use derive_more::Display;
 use model::{Direction, Keys};
 use serde::{Deserialize, Serialize};
 
+mod distribution;
 mod sweep;
 mod text;
 
+pub use distribution::Distribution;
 pub use sweep::Sweep;
-pub use text::{Blocks, BlocksList, Rate, load_words, pace};
+pub use text::{Blocks, BlocksList, Rate, WorkloadKind, load_words, pace};
 
 /// A test as people name it: `vmware4`, `pts`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -320,33 +323,6 @@ pub struct Span {
     pub bytes: Option<u64>,
 }
 
-/// How random places are spread over the span.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Distribution {
-    /// Every place as likely as any other.
-    #[default]
-    Uniform,
-    /// Place number k of a fixed shuffle with a chance in proportion to k^-theta.
-    Zipf {
-        /// Above 0 and other than 1; 0.99 is YCSB's, 1.2 fio's.
-        theta: f64,
-    },
-    /// The k-th place of a fixed shuffle by a Pareto distribution, as fio's: a share `h` of the places takes 1 - `h` of the
-    /// requests (0.2: the 80/20 rule).
-    Pareto {
-        /// Above 0 and below 1.
-        h: f64,
-    },
-    /// A share of the requests goes to a share of the span, at its start (vdbench's hot band, fio's zones).
-    Hot {
-        /// How many of the requests.
-        requests: Percent,
-        /// To how much of the span; not 0.
-        span: Percent,
-    },
-}
-
 /// What is written.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -427,7 +403,7 @@ fn one_request() -> u32 {
 }
 
 /// A share in percent: 0 to 100.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, Display, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(try_from = "u8", into = "u8")]
 pub struct Percent(u8);
 

@@ -86,13 +86,8 @@ impl Sweep {
             for &random in &self.randoms {
                 for blocks in &self.blocks {
                     for &depth in &self.depths {
-                        points.extend(self.rates.iter().map(|&rate| Point {
-                            blocks,
-                            depth,
-                            read,
-                            random,
-                            rate,
-                        }));
+                        let point = |&rate: &Option<Rate>| Point { blocks, depth, read, random, rate };
+                        points.extend(self.rates.iter().map(point));
                     }
                 }
             }
@@ -110,7 +105,12 @@ impl Sweep {
             apart: self.clients > 1 && point.random < Percent::ALL,
             workload: self.workload(point, client),
         };
-        Cell::new(point.name(), point.series(), (0..self.clients).map(role).collect())
+        let kind = self.workload(point, 0).kind();
+        let rate = point.rate.map(|Rate(rate)| format!("-rate-{rate}")).unwrap_or_default();
+        // Unique in the sweep: everything that can vary is in it.
+        let name = format!("{}-{}-depth-{}{rate}", kind.name("-"), point.blocks, point.depth);
+        // The series is the curve that it is a point of: all but the length and the load.
+        Cell::new(name, kind.name(" "), (0..self.clients).map(role).collect())
     }
 
     /// Each client draws from a seed of its own: two that read the same places at the same time would measure a cache.
@@ -138,33 +138,5 @@ impl Sweep {
             drain_after: None,
             seed: self.seed.wrapping_add(u64::from(client)),
         }
-    }
-}
-
-impl Point<'_> {
-    /// Unique in the sweep: everything that can vary is in it.
-    fn name(&self) -> String {
-        let rate = self.rate.map(|Rate(rate)| format!("-rate-{rate}")).unwrap_or_default();
-        format!("{}-{}-depth-{}{rate}", self.kind('-'), self.blocks, self.depth)
-    }
-
-    /// The curve that it is a point of: all but the length and the load.
-    fn series(&self) -> String {
-        self.kind(' ')
-    }
-
-    /// `random-read`, `sequential-write`, `random-read70` or `random40-read70`.
-    fn kind(&self, between: char) -> String {
-        let places = match self.random.get() {
-            0 => "sequential".to_owned(),
-            100 => "random".to_owned(),
-            share => format!("random{share}"),
-        };
-        let direction = match self.read.get() {
-            0 => "write".to_owned(),
-            100 => "read".to_owned(),
-            share => format!("read{share}"),
-        };
-        format!("{places}{between}{direction}")
     }
 }

@@ -1,28 +1,51 @@
-//! Workloads as text: what people write of one in a word (lengths, shares, rates, distributions, alignments), and what a workload
-//! is called, which is said here and nowhere else.
+//! Workloads as text: what people write of one in a word (lengths, shares, rates, alignments), of what kind it is, and what it is
+//! called, which is said here and nowhere else.
 
 use std::fmt;
+use std::mem::{Discriminant, discriminant};
 use std::str::FromStr;
 
 use model::{Direction, Load};
 use readable::figures::{significant, size};
 use volume::spec::Bytes;
 
-use super::{Access, Align, Cell, Distribution, Percent, Workload};
+use super::{Access, Align, Cell, Distribution, Pace, Percent, Workload};
 
-/// Order and direction: `random read`, `sequential write`, `40 % random 70 % read`.
-fn pattern(random: Percent, read: Percent) -> String {
-    let places = match random {
-        Percent::NONE => "sequential".to_owned(),
-        Percent::ALL => "random".to_owned(),
-        share => format!("{} % random", share.get()),
-    };
-    let direction = match read {
-        Percent::NONE => "write".to_owned(),
-        Percent::ALL => "read".to_owned(),
-        share => format!("{} % read", share.get()),
-    };
-    format!("{places} {direction}")
+/// What kind of requests a workload makes, whatever their lengths, depth and rate: workloads of different kinds are not points of
+/// one curve.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct WorkloadKind {
+    /// How many of all requests read. [`Percent::NONE`] and [`Percent::ALL`] are exact.
+    pub read: Percent,
+    /// How many go to random places; exact in the same way.
+    pub random: Percent,
+    /// Of random places; uniform if there are none.
+    pub distribution: Distribution,
+    /// What makes the next request.
+    pub arrival: Discriminant<Pace>,
+}
+
+impl WorkloadKind {
+    /// The name that a sweep gives it: `random-read`, `random40-read70`, `random-read-zipf:1.1`.
+    pub(super) fn name(self, between: &str) -> String {
+        self.said(|share, of| format!("{of}{share}"), between, between)
+    }
+
+    /// `random read`, `40 % random 70 % read`, `random read, zipf:1.1`.
+    pub fn words(self) -> String {
+        self.said(|share, of| format!("{share} % {of}"), " ", ", ")
+    }
+
+    fn said(self, mixed: fn(u8, &str) -> String, between: &str, before: &str) -> String {
+        let part = |share: Percent, none: &str, all: &str| match share {
+            Percent::NONE => none.to_owned(),
+            Percent::ALL => all.to_owned(),
+            share => mixed(share.get(), all),
+        };
+        let said = part(self.random, "sequential", "random") + between + &part(self.read, "write", "read");
+        let is_uniform = self.distribution == Distribution::Uniform;
+        if is_uniform { said } else { format!("{said}{before}{}", self.distribution) }
+    }
 }
 
 /// `depth 32`; of an open loop `5,000 a second`.
@@ -31,28 +54,38 @@ pub fn pace(depth: u32, per_second: Option<f64>) -> String {
 }
 
 impl Workload {
-    /// In words, as each session of each client does it: `4 KiB random read, depth 32, 2 sessions`. The first kind of request
-    /// stands for the order and direction of all of a mix, since options give all of them the same.
+    /// The kind of all its requests together.
+    pub fn kind(&self) -> WorkloadKind {
+        let [read, random] = [self.share(|access| access.read), self.share(|access| access.random)];
+        let uneven = Some(self.distribution).filter(|_| random > Percent::NONE);
+        let distribution = uneven.unwrap_or_default();
+        WorkloadKind { read, random, distribution, arrival: discriminant(&self.pace) }
+    }
+
+    /// A share of all requests, not rounded to nothing or to everything.
+    fn share(&self, of: fn(&Access) -> Percent) -> Percent {
+        let part = |access: &Access| u32::from(access.share.get()) * u32::from(of(access).get());
+        match self.accesses.iter().map(part).fold(0, u32::saturating_add) {
+            0 => Percent::NONE,
+            all if all >= 10_000 => Percent::ALL,
+            some => Percent(((some + 50) / 100).clamp(1, 99) as u8),
+        }
+    }
+
+    /// In words, as each session of each client does it: `4 KiB random read, depth 32, 2 sessions`.
     pub fn words(&self, sessions: u16, clients: usize) -> String {
         let length = |bytes: u32| size(f64::from(bytes));
-        let (lengths, kind) = match &self.accesses[..] {
-            [] => ("nothing".to_owned(), String::new()),
-            [one] => (length(one.block_bytes), pattern(one.random, one.read)),
-            [first, ..] => {
-                let part =
-                    |access: &Access| format!("{} ({} %)", length(access.block_bytes), access.share.get());
-                let parts: Vec<String> = self.accesses.iter().map(part).collect();
-                (parts.join(", "), pattern(first.random, first.read))
-            }
+        let part = |access: &Access| match self.accesses.len() {
+            1 => length(access.block_bytes),
+            _ => format!("{} ({} %)", length(access.block_bytes), access.share),
         };
+        let lengths = self.accesses.iter().map(part).collect::<Vec<_>>().join(", ");
         let rate = self.pace.per_second();
-        let mut words = format!("{lengths} {kind}, {}", pace(self.depth, rate));
+        let mut words = format!("{lengths} {}, {}", self.kind().words(), pace(self.depth, rate));
         words += &rate.map(|_| format!(", depth at most {}", self.depth)).unwrap_or_default();
-        let several = [(usize::from(sessions), "sessions"), (clients, "clients")];
-        several
-            .iter()
-            .filter(|(count, _)| *count > 1)
-            .for_each(|(count, of)| words += &format!(", {count} {of}"));
+        for (count, of) in [(usize::from(sessions), "sessions"), (clients, "clients")] {
+            words += &if count > 1 { format!(", {count} {of}") } else { String::new() };
+        }
         words
     }
 }
@@ -167,37 +200,6 @@ impl FromStr for Rate {
     }
 }
 
-impl FromStr for Distribution {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Distribution, String> {
-        let (kind, value) = text.split_once(':').unwrap_or((text, ""));
-        let number: Option<f64> = value.parse().ok();
-        let distribution = match kind {
-            "uniform" if value.is_empty() => Some(Distribution::Uniform),
-            "zipf" => number
-                .filter(|theta| (0.01..=5.0).contains(theta) && *theta != 1.0)
-                .map(|theta| Distribution::Zipf { theta }),
-            "pareto" => number.filter(|h| *h > 0.0 && *h < 1.0).map(|h| Distribution::Pareto { h }),
-            "hot" => hot(value),
-            _ => None,
-        };
-        distribution.ok_or_else(|| {
-            format!(
-                "`{text}` is not a distribution; write uniform, zipf:1.2 (above 0, at most 5, not 1), pareto:0.2 \
-                 (between 0 and 1) or hot:90/10 (percent of the requests / of the span)"
-            )
-        })
-    }
-}
-
-fn hot(value: &str) -> Option<Distribution> {
-    let (requests, span) = value.split_once('/')?;
-    let percent = |text: &str| text.parse().ok().and_then(Percent::new);
-    let (requests, span) = (percent(requests)?, percent(span)?);
-    (span > Percent::NONE).then_some(Distribution::Hot { requests, span })
-}
-
 impl FromStr for Align {
     type Err = String;
 
@@ -213,15 +215,12 @@ impl FromStr for Align {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::plan::Pace;
 
     #[test]
     fn a_mistake_is_told_with_its_remedy() {
         let why = |text: &str| text.parse::<BlocksList>().expect_err(text);
         assert_eq!(why("4KiB:70,64KiB:40"), "the shares of a mix make 100 %, and these 110 %");
         assert!(why("4kib").contains("4KiB"));
-        assert!("zipf:1".parse::<Distribution>().is_err_and(|why| why.contains("not 1")));
-        assert!("hot:90/0".parse::<Distribution>().is_err());
         assert!("-5".parse::<Rate>().is_err() && "nan".parse::<Rate>().is_err());
     }
 
@@ -234,18 +233,19 @@ mod tests {
     }
 
     #[test]
-    fn distributions_and_alignments_have_names() {
-        let distribution = |text: &str| text.parse::<Distribution>().expect(text);
-        assert_eq!(distribution("zipf:0.99"), Distribution::Zipf { theta: 0.99 });
-        assert_eq!(distribution("hot:90/10"), hot("90/10").expect("two shares"));
+    fn alignments_have_names() {
         assert_eq!("4KiB".parse(), Ok(Align::Bytes(4096)));
+    }
+
+    fn percent(share: u8) -> Percent {
+        Percent::new(share).expect("a share")
     }
 
     #[test]
     fn a_workload_is_called_by_what_it_does() {
-        let percent = |share| Percent::new(share).expect("a share");
         let workload = Workload::simple(65_536, 8, percent(70), percent(40));
         assert_eq!(workload.words(1, 1), "64 KiB 40 % random 70 % read, depth 8");
+        assert_eq!(workload.kind().name("-"), "random40-read70");
         let mut workload = Workload::simple(4096, 32, Percent::ALL, Percent::ALL);
         assert_eq!(workload.words(2, 3), "4 KiB random read, depth 32, 2 sessions, 3 clients");
         workload.pace = Pace::Constant { per_second: 5000.0 };
@@ -267,5 +267,29 @@ mod tests {
             durable: true,
         };
         assert_eq!(load_words(&load), "64 KiB sequential durable write, depth 8");
+    }
+
+    #[test]
+    fn a_distribution_is_part_of_the_kind_where_anything_is_random() {
+        let distribution = Distribution::Zipf { theta: 1.1 };
+        let random = Workload { distribution, ..Workload::simple(4096, 32, Percent::ALL, percent(1)) };
+        assert_eq!(random.words(1, 1), "4 KiB 1 % random read, zipf:1.1, depth 32");
+        assert_eq!(random.kind().name("-"), "random1-read-zipf:1.1");
+        assert_ne!(random.kind(), Workload { distribution: Distribution::Uniform, ..random }.kind());
+        let sequential = Workload { distribution, ..Workload::simple(4096, 32, Percent::ALL, Percent::NONE) };
+        assert_eq!(sequential.words(1, 1), "4 KiB sequential read, depth 32");
+        assert_eq!(sequential.kind(), Workload { distribution: Distribution::Uniform, ..sequential }.kind());
+    }
+
+    #[test]
+    fn a_mix_that_reads_and_writes_is_not_called_by_its_first_line() {
+        let mut mix = Workload::simple(4096, 1, Percent::ALL, Percent::ALL);
+        let writes = Access { share: percent(1), read: Percent::NONE, ..mix.accesses[0].clone() };
+        mix.accesses[0].share = percent(99);
+        mix.accesses.push(writes);
+        mix.accesses[0].random = percent(50);
+        assert_eq!(mix.words(1, 1), "4 KiB (99 %), 4 KiB (1 %) 51 % random 99 % read, depth 1");
+        mix.accesses[1].read = percent(60);
+        assert_eq!(mix.kind().read, percent(99), "some of them write");
     }
 }

@@ -33,7 +33,7 @@ use crate::plan::{
     Access, Align, Cell, Data, Distribution, Order, Pace, Percent, Role, Rule, Span, Step, Stop, Suite,
     Workload,
 };
-use crate::suite::keys::{Keys, Mistake, Value, bytes, fraction, list, percent, text};
+use crate::suite::keys::{Keys, Mistake, Value, bytes, fraction, list, text};
 
 mod keys;
 pub mod wan;
@@ -512,34 +512,16 @@ fn span(keys: &Keys<'_>) -> Result<Span, Mistake> {
     Ok(Span { start_bytes: start, bytes: span.bytes("length", LENGTHS)? })
 }
 
+/// As on the command line, or a table of a name and its numbers: `{ hot = [90, 10] }`.
 fn distribution(value: &DeValue<'_>) -> Result<Distribution, String> {
-    const EXAMPLE: &str = "write \"uniform\", { zipf = 1.2 }, { pareto = 0.2 } or { hot = [90, 10] }";
-    if value.as_str() == Some("uniform") {
-        return Ok(Distribution::Uniform);
-    }
-    let table = value.as_table().filter(|table| table.len() == 1).ok_or(EXAMPLE)?;
-    let (name, value) = table.iter().next().ok_or(EXAMPLE)?;
-    let value = value.get_ref();
-    match name.get_ref().as_ref() {
-        "zipf" => match fraction(value, 0.0, 10.0)? {
-            1.0 => Err("zipf has no value at exactly 1; write 0.99 or 1.01".to_owned()),
-            theta => Ok(Distribution::Zipf { theta }),
-        },
-        "pareto" => match fraction(value, 0.0, 1.0)? {
-            1.0 => Err("pareto wants a share below 1".to_owned()),
-            h => Ok(Distribution::Pareto { h }),
-        },
-        "hot" => {
-            let shares = value.as_array().map(|shares| shares.iter().map(|share| percent(share.get_ref())));
-            match shares.ok_or(EXAMPLE)?.collect::<Result<Vec<_>, _>>()?.as_slice() {
-                [requests, span] if *span > Percent::NONE => {
-                    Ok(Distribution::Hot { requests: *requests, span: *span })
-                }
-                _ => Err(EXAMPLE.to_owned()),
-            }
-        }
-        _ => Err(EXAMPLE.to_owned()),
-    }
+    let table = value.as_table().filter(|table| table.len() == 1).and_then(|table| table.iter().next());
+    let Some((name, value)) = table else { return value.as_str().unwrap_or("?").parse() };
+    let number = |value: &DeValue<'_>| fraction(value, f64::MIN, f64::MAX).map(|number| number.to_string());
+    let numbers: Result<Vec<String>, String> = match value.get_ref().as_array() {
+        Some(list) => list.iter().map(|value| number(value.get_ref())).collect(),
+        None => number(value.get_ref()).map(|number| vec![number]),
+    };
+    format!("{}:{}", name.get_ref(), numbers?.join("/")).parse()
 }
 
 fn data(value: &DeValue<'_>) -> Result<Data, String> {

@@ -77,8 +77,7 @@ fn what_is_no_cell_is_refused_where_it_is_wrong() {
     assert!(mistake_in_cell("name = \"c-{depht}\"").ends_with("for something that is not a list's key"));
     assert!(mistake_in_cell("mix = [{ share = 60 }, { share = 60 }]").ends_with("make 120 %, not 100 %"));
     assert!(
-        mistake_in_cell("distribution = { zipf = 1 }")
-            .ends_with("zipf has no value at exactly 1; write 0.99 or 1.01")
+        mistake_in_cell("distribution = { zipf = 11 }").contains("zipf:1.1 (above 0, at most 10), pareto")
     );
     assert!(
         mistake_in_cell("depth = [1, 2]").ends_with("what differs belongs into the name, such as {block}")
