@@ -8,7 +8,7 @@
 
 use serde_json::{Map, Value, json};
 
-use bench::plan::{Cell, Role, Workload};
+use bench::plan::{Cell, Pace, Percent, Role};
 use bench::record::{Flow, Histogram, Record, Run, Sample};
 
 /// fio's default list, and its spelling.
@@ -83,7 +83,14 @@ fn options(record: &Record, name: &str, role: &Role) -> Value {
     let mut set = |key: &str, value: String| options.insert(key.to_owned(), Value::String(value));
     set("name", name.to_owned());
     set("filename", record.subject.place.clone());
-    set("rw", pattern(workload).to_owned());
+    let kind = workload.kind();
+    let order = if kind.random > Percent::NONE { "rand" } else { "" };
+    let direction = match kind.read {
+        Percent::NONE => "write",
+        Percent::ALL => "read",
+        _ => "rw",
+    };
+    set("rw", format!("{order}{direction}"));
     set("iodepth", workload.depth.to_string());
     set("numjobs", role.sessions.to_string());
     set("bs", short_size(workload.block_bytes_max()));
@@ -93,28 +100,20 @@ fn options(record: &Record, name: &str, role: &Role) -> Value {
         };
         set("bssplit", workload.accesses.iter().map(part).collect::<Vec<_>>().join(":"));
     }
-    if let Some(access) = workload.accesses.first() {
-        if pattern(workload).ends_with("rw") {
-            set("rwmixread", access.read.get().to_string());
-        }
-        set("percentage_random", access.random.get().to_string());
+    if direction == "rw" {
+        set("rwmixread", kind.read.get().to_string());
+    }
+    set("percentage_random", kind.random.get().to_string());
+    if kind.random > Percent::NONE {
+        set("random_distribution", kind.distribution.fio());
     }
     if let Some(rate) = workload.pace.per_second() {
         set("rate_iops", format!("{rate:.0}"));
     }
-    Value::Object(options)
-}
-
-fn pattern(workload: &Workload) -> &'static str {
-    let random = workload.accesses.iter().any(|access| access.random.get() > 0);
-    match (random, workload.reads(), workload.writes()) {
-        (false, true, false) => "read",
-        (false, false, _) => "write",
-        (false, true, true) => "rw",
-        (true, true, false) => "randread",
-        (true, false, _) => "randwrite",
-        (true, true, true) => "randrw",
+    if let Pace::Poisson { .. } = workload.pace {
+        set("rate_process", "poisson".to_owned());
     }
+    Value::Object(options)
 }
 
 /// As fio writes lengths: `4k`, `1m`.

@@ -1,13 +1,12 @@
 //! Rates and CPU loads beside those of the document that the suite repeats, where it prints both (004): laid out as there, the
 //! rates of a row above its loads.
 
-use published::{Direction as Way, Row};
+use published::{Direction, Row};
 use readable::figures::megabytes;
 
 use super::Report;
-use super::views::Direction;
 use crate::summary::CellSummary;
-use bench::plan::Percent;
+use bench::plan::{Percent, Role, Workload};
 
 /// The table.
 pub(super) struct Loads<'a> {
@@ -104,24 +103,49 @@ fn percent(load: Option<f64>) -> String {
 
 /// Whether a cell makes the requests of a published row.
 fn is_same(summary: &CellSummary, row: &Row) -> bool {
-    let [role] = &summary.cell.roles[..] else { return false };
-    let [access] = &role.workload.accesses[..] else { return false };
-    let direction = match Direction::of(&summary.cell) {
-        Direction::Read => Way::Read,
-        Direction::Write => Way::Write,
-        Direction::Both => return false,
-    };
-    let pattern = match access.random {
-        Percent::NONE => "sequential",
-        Percent::ALL => "random",
+    let [Role { workload, .. }] = &summary.cell.roles[..] else { return false };
+    let [access] = &workload.accesses[..] else { return false };
+    let (read, random) = match (row.direction, &*row.pattern) {
+        (Some(Direction::Read), "sequential") => (Percent::ALL, Percent::NONE),
+        (Some(Direction::Read), "random") => (Percent::ALL, Percent::ALL),
+        (Some(Direction::Write), "sequential") => (Percent::NONE, Percent::NONE),
+        (Some(Direction::Write), "random") => (Percent::NONE, Percent::ALL),
         _ => return false,
     };
-    row.direction == Some(direction) && row.block_bytes == Some(access.block_bytes) && row.pattern == pattern
+    let published = Workload::simple(access.block_bytes, 1, read, random).kind();
+    row.block_bytes == Some(access.block_bytes) && workload.kind() == published
 }
 
 #[cfg(test)]
 mod tests {
-    use super::is_remote;
+    use super::*;
+    use crate::summary;
+    use bench::plan::{Distribution, Pace};
+    use bench::test_record::{clients, record, run};
+
+    #[test]
+    fn only_a_cell_that_makes_the_requests_of_a_row_stands_beside_it() {
+        let rows = || published::rows().iter().filter(|row| row.document == "004");
+        let row = |pattern| {
+            let read = |row: &&Row| row.direction == Some(Direction::Read) && row.block_bytes.is_some();
+            rows().filter(read).find(|row| row.pattern == pattern).expect("a row")
+        };
+        let (random, sequential) = (row("random"), row("sequential"));
+        let is_same = |workload: &Workload, row| {
+            let cell = clients("c", 1, workload);
+            let runs = vec![run(&cell, 0, &[1000.0])];
+            super::is_same(&summary::of(&record(vec![cell], runs))[0], row)
+        };
+        let reads =
+            |row: &Row, random| Workload::simple(row.block_bytes.expect("a length"), 1, Percent::ALL, random);
+        let workload = reads(random, Percent::ALL);
+        assert!(is_same(&workload, random) && is_same(&reads(sequential, Percent::NONE), sequential));
+        assert!(!is_same(&reads(random, Percent::NONE), random));
+        let distribution = Distribution::Hot { requests: Percent::ALL, span: Percent::ALL };
+        assert!(!is_same(&Workload { distribution, ..workload.clone() }, random));
+        let pace = Pace::Constant { per_second: 10.0 };
+        assert!(!is_same(&Workload { pace, ..workload }, random), "a rate that was asked for is no result");
+    }
 
     #[test]
     fn every_protocol_stands_beside_networks_and_layers_and_files_beside_disks() {

@@ -12,9 +12,10 @@ use super::diagnosis::{at, verdict};
 use super::document::Lead;
 use super::summary::{CellSummary, Estimate};
 use super::views::{
-    Direction, Series, asked_rate, block_bytes, latencies, lowest_limit, over_load, over_size,
+    Direction, Series, asked_rate, block_bytes, kinds, latencies, lowest_limit, over_load, over_size,
 };
 use crate::sections::fastest;
+use bench::plan::Distribution;
 use bench::record::Limit;
 use diagnose::Diagnosis;
 use published::Curve;
@@ -112,12 +113,14 @@ pub(super) fn judgements<'a>(
     [Direction::Read, Direction::Write, Direction::Both].into_iter().filter_map(judge).collect()
 }
 
-/// What was published for requests of this length in this direction, without a delay that was added: the most first.
+/// What was published for requests of this length in this direction, without a delay that was added: the most first. Nothing
+/// was published of uneven random places.
 fn most_published<'a>(published: &'a [Curve], summary: &CellSummary) -> Vec<(&'a Curve, f64)> {
+    let is_even = kinds(&summary.cell).iter().all(|kind| kind.distribution == Distribution::Uniform);
     let direction = match Direction::of(&summary.cell) {
-        Direction::Read => published::Direction::Read,
-        Direction::Write => published::Direction::Write,
-        Direction::Both => return Vec::new(),
+        Direction::Read if is_even => published::Direction::Read,
+        Direction::Write if is_even => published::Direction::Write,
+        _ => return Vec::new(),
     };
     let is_near = |curve: &&Curve| curve.rtt_ms.is_none_or(|ms| ms == 0.0);
     let those = published.iter().filter(is_near).filter(|curve| curve.direction == Some(direction));

@@ -1,7 +1,7 @@
 //! Cells as curves: which of them differ in nothing but the length of their requests, or in nothing but their load.
 
 use crate::summary::{CellSummary, Estimate, Latencies};
-use bench::plan::{Cell, Pace, Percent, Workload};
+use bench::plan::{Cell, Workload, WorkloadKind};
 use bench::record::Limit;
 
 /// Which way the data of a cell go.
@@ -96,11 +96,10 @@ pub(super) fn load(summary: &CellSummary) -> String {
 /// Curves over the length of requests: cells of one series and one load. At least two lengths each.
 pub(super) fn over_size(summaries: &[CellSummary]) -> Vec<Series<'_>> {
     let same = |one: &CellSummary, other: &CellSummary| {
-        one.cell.series == other.cell.series
-            && one.depth == other.depth
+        one.depth == other.depth
             && clients(&one.cell) == clients(&other.cell)
+            && kinds(&one.cell) == kinds(&other.cell)
             && asked_rate(&one.cell).is_none()
-            && asked_rate(&other.cell).is_none()
     };
     named(curves(summaries, same, |summary| block_bytes(&summary.cell)), load)
 }
@@ -109,14 +108,22 @@ pub(super) fn over_size(summaries: &[CellSummary]) -> Vec<Series<'_>> {
 /// open ones.
 pub(super) fn over_load(summaries: &[CellSummary]) -> Vec<Series<'_>> {
     let same = |one: &CellSummary, other: &CellSummary| {
-        one.cell.series == other.cell.series
-            && block_bytes(&one.cell) == block_bytes(&other.cell)
+        block_bytes(&one.cell) == block_bytes(&other.cell)
             && clients(&one.cell) == clients(&other.cell)
-            && asked_rate(&one.cell).is_some() == asked_rate(&other.cell).is_some()
-            && access(&one.cell) == access(&other.cell)
+            && kinds(&one.cell) == kinds(&other.cell)
     };
     let along = |summary: &CellSummary| asked_rate(&summary.cell).unwrap_or(f64::from(summary.depth));
-    named(curves(summaries, same, along), |cell| readable::figures::size(block_bytes(&cell.cell)))
+    named(curves(summaries, same, along), length)
+}
+
+/// Curves along the number of clients: cells of one series and one length of requests, whose first clients do the same. At
+/// least two numbers each.
+pub(super) fn over_clients(summaries: &[CellSummary]) -> Vec<Series<'_>> {
+    let same = |one: &CellSummary, other: &CellSummary| {
+        block_bytes(&one.cell) == block_bytes(&other.cell)
+            && kinds(&one.cell).first() == kinds(&other.cell).first()
+    };
+    named(curves(summaries, same, |summary| clients(&summary.cell) as f64), length)
 }
 
 /// Bytes a second that the limit allows with requests of this length; between its points a limit is a straight line over the
@@ -150,14 +157,9 @@ pub(super) fn percent_of_limit(rate: f64, limit: f64) -> Option<f64> {
     Some(rate / limit * 100.0).filter(|percent| *percent <= 100.0)
 }
 
-/// What makes cells of one series different tests, apart from length and load.
-fn access(cell: &Cell) -> Vec<(Percent, Percent, bool)> {
-    let of = |role: &bench::plan::Role| {
-        let access = role.workload.accesses.first();
-        let (read, random) = access.map_or((Percent::NONE, Percent::NONE), |a| (a.read, a.random));
-        (read, random, matches!(role.workload.pace, Pace::Poisson { .. }))
-    };
-    cell.roles.iter().map(of).collect()
+/// What each client of a cell does. It makes cells of one series different tests, apart from length and load.
+pub(super) fn kinds(cell: &Cell) -> Vec<WorkloadKind> {
+    cell.roles.iter().map(|role| role.workload.kind()).collect()
 }
 
 fn curves(
@@ -167,7 +169,8 @@ fn curves(
 ) -> Vec<Vec<&CellSummary>> {
     let mut curves: Vec<Vec<&CellSummary>> = Vec::new();
     for summary in summaries.iter().filter(|summary| summary.runs > 0) {
-        match curves.iter_mut().find(|curve| same(curve[0], summary)) {
+        let is_one = |of: &CellSummary| of.cell.series == summary.cell.series && same(of, summary);
+        match curves.iter_mut().find(|curve| is_one(curve[0])) {
             Some(curve) => curve.push(summary),
             None => curves.push(vec![summary]),
         }
@@ -180,19 +183,31 @@ fn curves(
     curves
 }
 
-/// Gives each curve the name of its series, and what else it has in common where the series has several.
+/// Gives each curve the name of its series, and what tells it from others where the series has several.
 fn named<'a>(curves: Vec<Vec<&'a CellSummary>>, besides: impl Fn(&CellSummary) -> String) -> Vec<Series<'a>> {
-    let alone = |name: &str| curves.iter().filter(|curve| curve[0].cell.series == name).count() == 1;
-    let name = |curve: &[&CellSummary]| {
-        let (series, first) = (&curve[0].cell.series, curve[0]);
-        match (alone(series), clients(&first.cell)) {
-            (true, _) => series.clone(),
-            (false, 1) => format!("{series}, {}", besides(first)),
-            (false, several) => format!("{series}, {}, {several} clients", besides(first)),
+    let name = |curve: &Vec<&CellSummary>| {
+        let cell = &curve[0].cell;
+        let others: Vec<_> = curves.iter().filter(|other| other[0].cell.series == cell.series).collect();
+        if others.len() == 1 {
+            return cell.series.clone();
         }
+        let mut name = format!("{}, {}", cell.series, besides(curve[0]));
+        let count = clients(cell);
+        if count > 1 && curve.iter().all(|point| clients(&point.cell) == count) {
+            name += &format!(", {count} clients");
+        }
+        let kind = |cell: &Cell| kinds(cell).first().map(|kind| kind.words());
+        if others.iter().any(|other| kind(&other[0].cell) != kind(cell)) {
+            name += &kind(cell).map(|kind| format!(", {kind}")).unwrap_or_default();
+        }
+        name
     };
-    let names: Vec<String> = curves.iter().map(|curve| name(curve)).collect();
+    let names: Vec<String> = curves.iter().map(name).collect();
     names.into_iter().zip(curves).map(|(name, cells)| Series { name, cells }).collect()
+}
+
+fn length(summary: &CellSummary) -> String {
+    readable::figures::size(block_bytes(&summary.cell))
 }
 
 /// A few names, and how many more there are.
@@ -201,5 +216,44 @@ pub(crate) fn listed(names: &[&str]) -> String {
     match names.len().checked_sub(SHOWN) {
         None | Some(0) => names.join(", "),
         Some(more) => format!("{} and {more} more", names[..SHOWN].join(", ")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::summary;
+    use bench::plan::{Distribution, Percent};
+    use bench::test_record::{clients, record, run};
+
+    /// Of uniform cells and of such with another distribution, all of one series.
+    fn summaries(cells: &[(u32, u32, u16)]) -> Vec<CellSummary> {
+        let of = |distribution: Distribution| {
+            cells.iter().map(move |&(block_bytes, depth, count)| {
+                let simple = Workload::simple(block_bytes, depth, Percent::ALL, Percent::ALL);
+                let name = format!("{distribution} {block_bytes} {depth} {count}");
+                clients(&name, count, &Workload { distribution, ..simple })
+            })
+        };
+        let cells: Vec<Cell> =
+            of(Distribution::Uniform).chain(of(Distribution::Zipf { theta: 0.99 })).collect();
+        let runs = cells.iter().map(|cell| run(cell, 0, &vec![1000.0; cell.roles.len()])).collect();
+        summary::of(&record(cells, runs))
+    }
+
+    fn names(series: Vec<Series<'_>>) -> Vec<String> {
+        assert!(series.iter().all(|series| series.cells.len() == 2));
+        series.into_iter().map(|series| series.name).collect()
+    }
+
+    #[test]
+    fn cells_of_different_distributions_are_not_points_of_one_curve() {
+        let named = |besides: &str| {
+            ["", ", zipf:0.99"].map(|of| format!("read, {besides}, random read{of}")).to_vec()
+        };
+        assert_eq!(names(over_size(&summaries(&[(4096, 8, 1), (65_536, 8, 1)]))), named("depth 8"));
+        assert_eq!(names(over_load(&summaries(&[(4096, 1, 1), (4096, 8, 1)]))), named("4 KiB"));
+        assert_eq!(names(over_load(&summaries(&[(4096, 1, 2), (4096, 8, 2)]))), named("4 KiB, 2 clients"));
+        assert_eq!(names(over_clients(&summaries(&[(4096, 8, 1), (4096, 8, 2)]))), named("4 KiB"));
     }
 }

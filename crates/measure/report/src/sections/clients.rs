@@ -6,7 +6,7 @@ use crate::Report;
 use crate::chart::{Axis, Bar, Bars, Curve, Group, Look, Plot, Point, Scale};
 use crate::document::{Block, Section, Table};
 use crate::summary::{CellSummary, ClientSummary, CpuCost, Over, Scaling, scaling};
-use crate::views::{Series, block_bytes, clients, ends, over_size, whole};
+use crate::views::{Series, block_bytes, clients, ends, over_clients, over_size, whole};
 
 pub(super) fn section(report: &Report<'_>) -> Option<Section> {
     let shared: Vec<&CellSummary> = report.summaries.iter().filter(|s| s.clients.len() > 1).collect();
@@ -58,25 +58,10 @@ fn name(client: &ClientSummary) -> String {
 
 /// All clients together against their number, beside what as many alone would give.
 fn growth(report: &Report<'_>) -> Option<Block> {
-    let mut series: Vec<Vec<&CellSummary>> = Vec::new();
-    for summary in report.summaries.iter().filter(|summary| summary.runs > 0) {
-        let same = |other: &&CellSummary| {
-            other.cell.series == summary.cell.series && block_bytes(&other.cell) == block_bytes(&summary.cell)
-        };
-        match series.iter_mut().find(|cells| same(&cells[0])) {
-            Some(cells) if cells.iter().all(|cell| clients(&cell.cell) != clients(&summary.cell)) => {
-                cells.push(summary);
-            }
-            Some(_) => {}
-            None => series.push(vec![summary]),
-        }
-    }
-    series.retain(|cells| cells.len() > 1);
-    if series.is_empty() {
-        return None;
-    }
+    let series = over_clients(&report.summaries);
+    series.first()?;
     let mut curves: Vec<Curve> = series.iter().enumerate().map(together).collect();
-    curves.extend(series.iter().filter_map(|cells| as_many_alone(cells)));
+    curves.extend(series.iter().filter_map(as_many_alone));
     let laws = laws(&report.summaries, Over::Clients);
     curves.extend(laws.iter().filter_map(|law| fitted(&report.summaries, law)));
     let points = || curves.iter().flat_map(|curve| &curve.points);
@@ -100,8 +85,7 @@ fn growth(report: &Report<'_>) -> Option<Block> {
     Some(Block::Plot(Box::new(plot), says.to_owned(), None))
 }
 
-fn together((index, cells): (usize, &Vec<&CellSummary>)) -> Curve {
-    let name = cells[0].cell.series.clone();
+fn together((index, series): (usize, &Series<'_>)) -> Curve {
     let point = |summary: &&CellSummary| {
         let rate = summary.bytes_per_s;
         let (low, high) = ends(rate);
@@ -113,16 +97,15 @@ fn together((index, cells): (usize, &Vec<&CellSummary>)) -> Curve {
             says: format!("{}: {} MB/s together", summary.cell.name, megabytes(rate.median)),
         }
     };
-    let mut points: Vec<Point> = cells.iter().map(point).collect();
-    points.sort_by(|one, other| one.x.total_cmp(&other.x));
-    Curve { name, look: Look::Measured, colour: index, points }
+    let points = series.cells.iter().map(point).collect();
+    Curve { name: series.name.clone(), look: Look::Measured, colour: index, points }
 }
 
-fn as_many_alone(cells: &[&CellSummary]) -> Option<Curve> {
+fn as_many_alone(Series { name, cells }: &Series<'_>) -> Option<Curve> {
     let alone = cells.iter().find(|summary| clients(&summary.cell) == 1)?.bytes_per_s.median / 1e6;
     let most = cells.iter().map(|summary| clients(&summary.cell)).max()? as f64;
     let points = [1.0, most].map(|count| Point::exact(count, alone * count, String::new())).to_vec();
-    Some(Curve { name: format!("{}, linear", cells[0].cell.series), look: Look::Limit, colour: 0, points })
+    Some(Curve { name: format!("{name}, linear"), look: Look::Limit, colour: 0, points })
 }
 
 /// The universal scalability law, as bytes a second.

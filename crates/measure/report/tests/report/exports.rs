@@ -1,5 +1,6 @@
 //! What other programs read: tables, Iometer's result file, fio's JSON.
 
+use bench::plan::{Distribution, Pace, Percent, Step, Workload};
 use serde_json::Value;
 
 use crate::{all, records, report};
@@ -127,6 +128,36 @@ fn fios_bins_and_percentiles_are_those_of_the_record() {
     assert!(bins.contains_key(&p99.to_string()));
     // fio_jsonplus_clat2csv looks for bins in all three directions.
     assert!(job["trim"]["clat_ns"]["bins"].is_object());
+}
+
+#[test]
+fn fios_options_make_the_same_workload_again() {
+    let distributions =
+        ["uniform", "zipf:0.99", "pareto:0.2", "hot:90/10"].map(|text| text.parse::<Distribution>());
+    for distribution in distributions {
+        let distribution = distribution.expect("a distribution");
+        let mut workload = Workload::simple(4096, 8, Percent::ALL, Percent::ALL);
+        workload.distribution = distribution;
+        workload.pace = Pace::Poisson { per_second: 1000.0 };
+        let mut record = records::depths();
+        let Step::Measure { cells, .. } = &mut record.suite.steps[0] else { panic!("no cells") };
+        cells[0].roles[0].workload = workload.clone();
+        let page = report(&record).fio_json();
+        let file: Value = serde_json::from_str(&page).expect("JSON");
+        let options = file["jobs"][0]["job options"].as_object().expect("options");
+        let of_a_workload =
+            ["rw", "bs", "iodepth", "percentage_random", "random_distribution", "rate_iops", "rate_process"];
+        let lines =
+            of_a_workload.map(|name| format!("{name}={}\n", options[name].as_str().expect("a string")));
+        let job = format!("[job]\nioengine=libaio\nsize=100%\n{}", lines.concat());
+        let jobs = bench::fio_job::parse(&job, &[]).expect("a job").suite("again", 1 << 20).expect("a suite");
+        let again = &jobs.cells().next().expect("a cell").roles[0].workload;
+        assert_eq!((again.kind(), again.pace), (workload.kind(), workload.pace), "{job}");
+    }
+    let sequential: Value = serde_json::from_str(&report(&records::sweep()).fio_json()).expect("JSON");
+    let options = &sequential["jobs"][0]["job options"];
+    assert_eq!((&options["rw"], &options["percentage_random"]), (&"read".into(), &"0".into()));
+    assert!(options["random_distribution"].is_null() && options["rate_process"].is_null());
 }
 
 /// Names of a job and of its directions as fio 3.33 wrote them with `--output-format=json+`; a parser may rely on each.
