@@ -155,7 +155,7 @@ fn nothing_is_written_by_an_agent_that_was_not_allowed_to() {
     let (_folder, secret) = folder();
     let server = Server::serving(&["disk=ram:1MiB"]);
     let agent = Agent::start(&secret, &[]);
-    let options = ["--read", "0", "--allow-write", "--yes", "--seconds", "0.2"];
+    let options = ["--read", "0", "--allow-write", "--yes", "--seconds", "0.5"];
     let ended = benched(&server.url("disk"), &[&agent.address], &secret, &options);
     refused(&ended, 2, &[&agent.address, "--allow-write"]);
 }
@@ -172,7 +172,7 @@ fn nothing_is_made_by_an_agent_that_was_not_allowed_to() {
         for place in ["file:new.img?size=1MiB", "buffered:1MiB:[file:new.img?size=1MiB]"] {
             let mut coordinator = Command::new(LINERATE);
             coordinator.current_dir(here.path());
-            let options = [more, &["--seconds", "0.1"]].concat();
+            let options = [more, &["--seconds", "0.5"]].concat();
             let mut coordinator = bench(coordinator, place, &[&agent.address], &secret, &options);
             refused(&run_command(&mut coordinator), 2, &[&agent.address, "--allow-write"]);
             assert!(!there.path().join("new.img").exists(), "{place} {more:?}: made without permission");
@@ -191,7 +191,7 @@ fn an_agent_works_for_one_coordinator_at_a_time() {
     };
     let mut first = begin();
     let second = (0..100).find_map(|_| {
-        let ended = benched("ram:1MiB", &[&agent.address], &secret, &["--seconds", "0.05"]);
+        let ended = benched("ram:1MiB", &[&agent.address], &secret, &["--seconds", "0.5"]);
         // Whoever comes first is served: that may have been the second one, and the first was refused.
         if let Ok(Some(_)) = first.try_wait() {
             first = begin();
@@ -202,7 +202,7 @@ fn an_agent_works_for_one_coordinator_at_a_time() {
     // When it goes, however rudely, the agent is free again.
     first.kill().and_then(|()| first.wait()).expect("our own child");
     until("a free agent", || {
-        benched("ram:1MiB", &[&agent.address], &secret, &["--seconds", "0.05"]).status.success()
+        benched("ram:1MiB", &[&agent.address], &secret, &["--seconds", "0.5"]).status.success()
     });
 }
 
@@ -271,5 +271,5 @@ fn a_stranger_gets_nothing_and_keeps_nobody_out() {
     strangers[39].set_read_timeout(Some(PATIENCE)).expect("a time");
     let _ = strangers[39].read_to_end(&mut said); // it may be reset
     assert_eq!(said, b"");
-    benched("ram:1MiB", &[&agent.address], &secret, &["--seconds", "0.1"]).expect_success();
+    benched("ram:1MiB", &[&agent.address], &secret, &["--seconds", "0.5"]).expect_success();
 }

@@ -18,7 +18,7 @@ fn statistics_tell_where_the_time_of_the_commands_went() {
 /// Nothing ends while it counts, and requests wait for longer than is usual.
 #[test]
 fn a_run_in_which_nothing_completes_has_failed_and_says_that_requests_wait() {
-    let ended = run(LINERATE, &["bench", "delay:6s:[ram:16MiB]", "--seconds", "0.05", "--json"]);
+    let ended = run(LINERATE, &["bench", "delay:6s:[ram:16MiB]", "--seconds", "0.5", "--json"]);
     assert_eq!(ended.status.code(), Some(1), "{}", ended.said);
     let line = ended.said.lines().find(|line| line.starts_with('{')).expect("a line of JSON");
     let told: serde_json::Value = serde_json::from_str(line).expect("JSON");

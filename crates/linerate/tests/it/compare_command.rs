@@ -13,7 +13,7 @@ const LINERATE: &str = env!("CARGO_BIN_EXE_linerate");
 fn measured(folder: &Path, name: &str, volume: &str) -> PathBuf {
     let directory = folder.join(name);
     let out = directory.to_str().expect("a path").to_owned();
-    let workload = ["--block", "4KiB", "--depth", "4", "--seconds", "0.2", "--repeats", "3"];
+    let workload = ["--block", "4KiB", "--depth", "4", "--seconds", "0.5", "--repeats", "3"];
     let arguments: Vec<&str> = ["bench", volume].into_iter().chain(workload).chain(["--out", &out]).collect();
     run(LINERATE, &arguments).expect_success();
     directory

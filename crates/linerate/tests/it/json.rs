@@ -93,7 +93,7 @@ fn lines(said: &str) -> Vec<Value> {
 
 #[test]
 fn results_are_as_their_schemas_say() {
-    let nothing = run(LINERATE, &["bench", "delay:2s:[ram:16MiB]", "--seconds", "0.05", "--json"]);
+    let nothing = run(LINERATE, &["bench", "delay:2s:[ram:16MiB]", "--seconds", "0.5", "--json"]);
     let (failures, results): (Vec<Value>, Vec<Value>) =
         lines(&nothing.said).into_iter().partition(|line| line.get("error").is_some());
     results.iter().for_each(|line| check(BENCH, line));
@@ -103,7 +103,7 @@ fn results_are_as_their_schemas_say() {
     let bench =
         ["bench", &url, "--depth", "1,2", "--clients", "2", "--seconds", "1", "--statistics", "--json"];
     // Nothing makes so many requests: the rate is not reached.
-    let hasty = ["bench", "ram:16MiB", "--rate", "10000000", "--depth", "1", "--seconds", "0.2", "--json"];
+    let hasty = ["bench", "ram:16MiB", "--rate", "10000000", "--depth", "1", "--seconds", "0.5", "--json"];
     let [bench, hasty] = [&bench[..], &hasty].map(|words| lines(&run(LINERATE, words).expect_success()));
     assert_eq!((bench.len(), hasty.len()), (2, 1));
     bench.iter().chain(&hasty).for_each(|line| check(BENCH, line));
@@ -112,7 +112,7 @@ fn results_are_as_their_schemas_say() {
     assert!(kinds.contains(&&Value::from("overload")), "{kinds:?}");
     let dir = tempfile::tempdir().expect("a directory");
     let out = dir.path().to_str().expect("text");
-    run(LINERATE, &["bench", "ram:16MiB", "--seconds", "0.2", "--out", out]).expect_success();
+    run(LINERATE, &["bench", "ram:16MiB", "--seconds", "0.5", "--out", out]).expect_success();
     lines(&run(LINERATE, &["report", out, "--format", "json"]).expect_success())
         .iter()
         .for_each(|line| check(BENCH, line));
@@ -284,7 +284,7 @@ fn proofs_are_as_their_schemas_say() {
     let at = |name: &str| folder.path().join(name).display().to_string();
     let (log, image) = (at("log"), at("image"));
     std::fs::write(&image, vec![0; 1 << 20]).expect("an image");
-    let bench = ["bench", &image, "--verify", "--allow-write", "--yes", "--seconds", "0.1", "--read", "0"];
+    let bench = ["bench", &image, "--verify", "--allow-write", "--yes", "--seconds", "0.5", "--read", "0"];
     run(LINERATE, &[&bench[..], &["--verify-log", &log]].concat()).expect_success();
     let verified = run(LINERATE, &["bench", "verify", &log, &image, "--json"]).expect_json_line();
     check(VERIFY, &verified);
@@ -296,7 +296,7 @@ fn proofs_are_as_their_schemas_say() {
     check(ERROR, error);
     assert!(result["wrong"].as_u64() > Some(0) && error["code"] == 10, "{}", wrong.said);
 
-    let words = ["selftest", "--seconds", "0.02", "--out", &at("proof"), "--json"];
+    let words = ["selftest", "--seconds", "0.2", "--out", &at("proof"), "--json"];
     let proof = run(LINERATE, &words).expect_json_line();
     check(SELFTEST, &proof);
     assert_eq!(proof["proved"], true);
@@ -327,7 +327,7 @@ fn failures_are_lines_of_json_with_their_exit_code() {
 
 #[test]
 fn progress_is_lines_of_json_if_that_is_asked_for() {
-    let bench = ["bench", "ram:1MiB", "--depth", "1,2", "--seconds", "0.2", "--progress", "json"];
+    let bench = ["bench", "ram:1MiB", "--depth", "1,2", "--seconds", "0.5", "--progress", "json"];
     let progress = lines(&run(LINERATE, &bench).expect_success());
     assert!(progress.len() >= 2, "{progress:?}");
     progress.iter().for_each(|line| check(PROGRESS, line));

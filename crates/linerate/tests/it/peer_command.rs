@@ -35,7 +35,7 @@ impl Peer {
         in_a_world(async {
             let stream = reactor::world().connect(self.address, &StreamOptions::default())?;
             poll_fn(|cx| stream.poll_writable(cx)).await?;
-            let answered = ask(&*stream, question, 64 << 10, Duration::from_millis(50)).await?;
+            let answered = ask(&*stream, question, 64 << 10, Duration::from_millis(500)).await?;
             Ok(answered.requests)
         })
     }

@@ -8,7 +8,7 @@ fn the_proof_verifies_measures_and_leaves_a_report() {
     let out = folder.path().join("proof");
     std::fs::create_dir(&out).expect("a folder");
     std::fs::write(out.join("result.json"), "{}").expect("a report of an earlier proof");
-    let arguments = ["selftest", "--seconds", "0.02", "--out", &out.display().to_string()];
+    let arguments = ["selftest", "--seconds", "0.2", "--out", &out.display().to_string()];
     let told = run(env!("CARGO_BIN_EXE_linerate"), &arguments).expect_success();
     let (measured, diagnosed) = told.split_once("Why not more").expect("a diagnosis behind the measurements");
     assert_eq!(measured.matches('✓').count(), 15, "{told}");

@@ -408,7 +408,7 @@ fn a_benchmark_closes_the_set_that_it_has_written() {
     let members = ["one", "two"].map(|name| file_in(folder.path(), name));
     let set = format!("raid1:[{}]", members.join(", "));
     linerate(&["raid", "create", &set]);
-    linerate(&["bench", &set, "--allow-write", "--yes", "--json", "--read", "0", "--seconds", "0.2"]);
+    linerate(&["bench", &set, "--allow-write", "--yes", "--json", "--read", "0", "--seconds", "0.5"]);
     assert_eq!(status(&[&set]).0["sets"][0]["closed"], true, "its next user has nothing to synchronise");
 }
 

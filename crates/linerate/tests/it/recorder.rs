@@ -141,7 +141,7 @@ fn reads_and_writes_are_decoded_whatever_the_digests_and_lengths() {
                 "--allow-write",
                 "--yes",
                 "--seconds",
-                "0.05",
+                "0.5",
                 "--depth",
                 "4",
                 "--block",

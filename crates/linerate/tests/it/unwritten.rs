@@ -62,10 +62,10 @@ impl Stage {
         }
         fs::set_permissions(stage.path("secret"), fs::Permissions::from_mode(0o600)).expect("our file");
         let result = stage.text("result");
-        let bench = ["bench", "ram:1MiB", "--seconds", "0.1", "--out", &result];
+        let bench = ["bench", "ram:1MiB", "--seconds", "0.5", "--out", &result];
         run(LINERATE, &bench).expect_success();
         let (log, image) = (stage.text("log"), stage.text("image"));
-        let promises = ["bench", &image, "--allow-write", "--seconds", "0.1", "--block", "4KiB"];
+        let promises = ["bench", &image, "--allow-write", "--seconds", "0.5", "--block", "4KiB"];
         run(LINERATE, &[&promises[..], &["--read", "50", "--verify", "--verify-log", &log]].concat())
             .expect_success();
         let other = stage.server.url("other");
@@ -128,7 +128,7 @@ impl Stage {
             ("attach", words(&format!("ram:1MiB {attached}")), Prints),
             ("attach --list", vec![], Prints),
             ("detach", words(&attached), Nothing),
-            ("bench", words("ram:1MiB --seconds 0.1"), Prints),
+            ("bench", words("ram:1MiB --seconds 0.5"), Prints),
             ("compare", words(&format!("{result} {result}")), Prints),
             ("completions", words("bash"), Prints),
             ("copy", words(&format!("ram:1MiB {copied} --yes --restart")), Prints),
@@ -141,7 +141,7 @@ impl Stage {
             ("diagnose limits", vec![], Prints),
             ("man", vec![], Prints),
             ("lab peer", words("--listen 127.0.0.1:0"), Announces),
-            ("selftest", words(&format!("--seconds 0.02 --out {proof}")), Prints),
+            ("selftest", words(&format!("--seconds 0.2 --out {proof}")), Prints),
             ("report published", vec![], Prints),
             ("raid create", words(&format!("{} --yes", self.set_of(&["e", "f", "g"]))), Prints),
             ("raid status", vec![self.whole_set()], Prints),

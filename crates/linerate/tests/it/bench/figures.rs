@@ -39,7 +39,7 @@ fn a_block_device_has_seen_the_requests_that_are_told() {
     let scene = Scene::new();
     let image = scene.image("disk.img", 64);
     let device = Loop::over(Path::new(&image), &[]);
-    let arguments = [device.name(), "--block", "8KiB", "--depth", "4", "--seconds", "0.4"];
+    let arguments = [device.name(), "--block", "8KiB", "--depth", "4", "--seconds", "0.5"];
     for (name, more, direction) in
         [("reads", &[][..], [0, 1]), ("writes", &["--read", "0", "--allow-write", "--yes"], [2, 3])]
     {

@@ -68,7 +68,7 @@ fn a_job_file_with_mistakes_is_refused_with_all_of_them() {
 #[test]
 fn a_size_with_a_bare_letter_is_noted_once() {
     let noted = |words: &[&str]| {
-        let said = bench(&[&["--seconds", "0.05"], words].concat()).expect_success();
+        let said = bench(&[&["--seconds", "0.5"], words].concat()).expect_success();
         said.matches("note: ").count()
     };
     assert_eq!(noted(&["ram:1MiB", "--bs", "4k,8k"]), 1);

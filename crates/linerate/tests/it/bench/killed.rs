@@ -7,7 +7,7 @@ use crate::program::{ended_within, until};
 
 /// Eight cells of a tenth of a second, twice each.
 const SWEEP: [&str; 8] =
-    ["--block", "4KiB,8KiB,16KiB,64KiB", "--depth", "1,8", "--seconds", "0.1", "--repeats", "2"];
+    ["--block", "4KiB,8KiB,16KiB,64KiB", "--depth", "1,8", "--seconds", "0.2", "--repeats", "2"];
 
 #[test]
 fn a_run_killed_at_any_moment_goes_on_to_the_same_cells() {

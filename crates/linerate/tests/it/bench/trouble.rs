@@ -36,7 +36,7 @@ impl Drop for Tiny {
 }
 
 const SWEEP: [&str; 6] =
-    ["--block", "4KiB,8KiB,16KiB,32KiB,64KiB,128KiB", "--depth", "1,4,16", "--seconds", "0.1"];
+    ["--block", "4KiB,8KiB,16KiB,32KiB,64KiB,128KiB", "--depth", "1,4,16", "--seconds", "0.2"];
 
 /// Whether so many results are kept already.
 fn has_runs(folder: &Path, least: usize) -> bool {
@@ -78,7 +78,7 @@ fn a_target_that_vanishes_ends_the_run_and_leaves_the_results() {
     let scene = Scene::new();
     let out = scene.text("out");
     let url = format!("{}?reconnect-time=1", server.url("disk"));
-    let mut command = command(&[&[url.as_str()], &SWEEP[..4], &["--seconds", "0.3", "--out", &out]].concat());
+    let mut command = command(&[&[url.as_str()], &SWEEP[..4], &["--seconds", "0.2", "--out", &out]].concat());
     let thread = std::thread::spawn(move || run_command(&mut command));
     until("a result", || has_runs(&scene.path("out"), 1));
     server.kill();

@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::{REFUSED, Scene, begun, bench, expect, record, runs};
 use crate::program::{end_of, signal};
 
-const WAN: [&str; 5] = ["--suite", "wan", "--quick", "--seconds", "0.05"];
+const WAN: [&str; 5] = ["--suite", "wan", "--quick", "--seconds", "0.2"];
 
 #[test]
 fn what_makes_no_sense_beside_a_lab_is_refused() {
@@ -26,7 +26,7 @@ fn what_makes_no_sense_beside_a_lab_is_refused() {
     }
     let scene = Scene::new();
     let other = scene.text("other");
-    bench(&["ram:16MiB", "--seconds", "0.05", "--out", &other]).expect_success();
+    bench(&["ram:16MiB", "--seconds", "0.2", "--out", &other]).expect_success();
     expect(bench(&["--suite", "wan", "--resume", &other]), REFUSED, &["no measurement of the suite `wan`"]);
 }
 
@@ -37,7 +37,7 @@ fn a_matrix_that_was_interrupted_is_gone_on_with() {
     let kept = || scene.path("out/result.json").exists().then(|| runs(&record(&scene.path("out"))).len());
     let mut before = 0;
     for place in ["--out", "--resume"] {
-        let mut child = begun(&[&["--suite", "wan", "--seconds", "0.05", place, &out][..]].concat());
+        let mut child = begun(&[&["--suite", "wan", "--seconds", "0.2", place, &out][..]].concat());
         let more = std::iter::repeat_with(|| {
             std::thread::sleep(Duration::from_millis(20));
             (kept(), child.try_wait().expect("our own child"))

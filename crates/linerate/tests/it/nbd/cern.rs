@@ -15,7 +15,7 @@ const LINERATE: &str = env!("CARGO_BIN_EXE_linerate");
 /// Measures by these suites for a short time, and gives what was printed.
 fn measured(url: &str, suites: &[&str], out: &Path, more: &[&str]) -> String {
     let out = out.to_str().expect("text");
-    let mut arguments = vec!["bench", url, "--seconds", "0.3", "--allow-write", "--yes", "--out", out];
+    let mut arguments = vec!["bench", url, "--seconds", "0.5", "--allow-write", "--yes", "--out", out];
     suites.iter().for_each(|suite| arguments.extend(["--suite", suite]));
     run(LINERATE, &[&arguments, more].concat()).expect_success()
 }
