@@ -36,10 +36,11 @@ pub(crate) fn measure(options: &Options, failed: &mut String) -> Result<Tally> {
         println!("fuzz: skipped: {error:#}");
         return Ok(Tally::skipped());
     }
-    let list = process::capture(cargo_fuzz(&["list"])).context("listing the fuzz targets")?;
+    let list =
+        process::capture(cargo_fuzz(options.seconds, &["list"])).context("listing the fuzz targets")?;
     let chosen = |name: &&str| options.only.is_empty() || options.only.iter().any(|only| only == name);
     let targets: Vec<&str> = list.lines().map(str::trim).filter(chosen).collect();
-    process::succeed(build()).context("building the fuzz targets")?;
+    process::succeed(build(options.seconds)).context("building the fuzz targets")?;
     let make = |target: &&str| {
         let (verdict, told) = fuzz(target, options.seconds);
         // Of one that holds, nobody reads the dictionary of libFuzzer's and the names of its functions.
@@ -60,7 +61,8 @@ fn fuzz(target: &str, seconds: u64) -> (Verdict, String) {
     let limit = format!("-max_total_time={seconds}");
     // Without a line for every input that is kept: what a finding prints is not drowned.
     let quiet = ["-verbosity=0", "-print_final_stats=1"];
-    let command = cargo_fuzz(&["run", "--sanitizer", "none", target, "--", &limit, quiet[0], quiet[1]]);
+    let command =
+        cargo_fuzz(seconds, &["run", "--sanitizer", "none", target, "--", &limit, quiet[0], quiet[1]]);
     // Every single input has a limit of libFuzzer's own; this one is for a target that does not even start.
     match process::within(Duration::from_secs(seconds) + SPARE, command) {
         Ok((Ended::Exited(status), told)) => (Verdict::of(status.success()), told),
@@ -72,9 +74,9 @@ fn fuzz(target: &str, seconds: u64) -> (Verdict, String) {
 /// Beyond its time, for the start and the end of a target.
 const SPARE: Duration = Duration::from_mins(5);
 
-/// Builds all targets.
-pub(crate) fn build() -> Command {
-    cargo_fuzz(&["build", "--sanitizer", "none"])
+/// Builds all targets, for runs of so many seconds.
+pub(crate) fn build(seconds: u64) -> Command {
+    cargo_fuzz(seconds, &["build", "--sanitizer", "none"])
 }
 
 /// Installs cargo-fuzz if it is missing.
@@ -87,8 +89,14 @@ fn ensure() -> Result<()> {
 }
 
 /// On stable Rust, hence without sanitizers: the code under test has no `unsafe` for them to look into.
-fn cargo_fuzz(arguments: &[&str]) -> Command {
+fn cargo_fuzz(seconds: u64, arguments: &[&str]) -> Command {
     let mut command = process::cargo(&["fuzz"]);
     command.args(arguments);
+    if seconds < OPTIMISED_SECONDS_MIN {
+        command.env("CARGO_PROFILE_RELEASE_OPT_LEVEL", "1");
+    }
     command
 }
+
+/// In shorter runs, optimisation takes more time than it saves.
+const OPTIMISED_SECONDS_MIN: u64 = 30;

@@ -45,7 +45,7 @@ pub(crate) fn run(options: &Options) -> Result<Verdict> {
         ("format", &format),
         ("tidy", &|| tidy::run().map(Tally::of)),
         ("clippy", &|| checked(&["clippy", "--workspace", "--all-targets", "--", "--deny", "warnings"])),
-        ("tests", &|| cargo_test(&mut failures.borrow_mut())),
+        ("tests", &|| cargo_test(options.fuzz_seconds, &mut failures.borrow_mut())),
         ("guest", &|| guest::measure(&guest::Options::default(), &mut failures.borrow_mut())),
         ("python", &python::measure),
         ("package", &package::measure),
@@ -122,11 +122,11 @@ const SILENCE_MAX: Duration = Duration::from_mins(8);
 
 /// `cargo test` over the workspace: unit, documentation and integration tests, counted from what it prints. What failed
 /// is told in `failed`. A test that hangs ends its own binary alone.
-fn cargo_test(failed: &mut String) -> Result<Tally> {
+fn cargo_test(fuzz_seconds: u64, failed: &mut String) -> Result<Tally> {
     // Built first, since a test waits for no build, and with the examples, which tests run. Cargo prints each crate that it
     // compiles, so that nobody takes the minutes of a build for a standstill.
     process::succeed(process::cargo(&["test", "--workspace", "--no-run"]))?;
-    thread::spawn(build_ahead);
+    thread::spawn(move || build_ahead(fuzz_seconds));
     let mut command = process::cargo(&["test", "--workspace", "--no-fail-fast"]);
     // Most tests wait for processes and clocks most of the time.
     let cores = thread::available_parallelism().map_or(1, usize::from);
@@ -167,12 +167,12 @@ fn cargo_test(failed: &mut String) -> Result<Tally> {
 
 /// Builds what later steps run, in the time in which the tests wait. A step whose build is under way waits for it, and one whose
 /// build failed builds again and says why.
-fn build_ahead() {
+fn build_ahead(fuzz_seconds: u64) {
     // Of this thread alone, and of what it starts.
     if rustix::process::nice(19).is_err() {
         return;
     }
-    for build in [simulate::build(), instructions::build(), fuzz::build()] {
+    for build in [simulate::build(), instructions::build(), fuzz::build(fuzz_seconds)] {
         let _ = process::capture(build);
     }
     let _ = python::build();
