@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use block::BlockSize;
 use host::{FileDevice, FileOptions, OpenError};
-use volume::backend::{Backend, Creation, Kind, Opened, Opening, Options};
+use volume::backend::{Backend, BlockPlaces, Creation, Kind, Opened, Opening, Options};
 use volume::spec::{BlockShape, Bytes, Problem, Token, WhichIdentity, Written, decode, encode};
 
 /// A regular file or a block device.
@@ -16,7 +16,7 @@ pub(crate) static FILE: Kind = Kind {
     usage: "file:PATH",
     about: "an existing file or block device, all of it. A bare path that begins with `/`, `./` or `../` is \
         one too",
-    is_layer: false,
+    blocks: BlockPlaces::Store,
     options: Options::Known(&["block", "physical", "size", "direct", "create", "identity"]),
     read,
 };

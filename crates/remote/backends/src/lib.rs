@@ -116,15 +116,15 @@ pub async fn open_by_bytes(spec: &Spec) -> Result<Arc<dyn BlockDevice>, OpenErro
     Ok(Arc::new(SingleUser::new(spec.open(&opening).await?)))
 }
 
-/// The same on a thread without a reactor, where nothing of it is remote, and for serving ([`Spec::open`] does not have it for
+/// The same on a thread without a reactor, where it is open at the first poll, and for serving ([`Spec::open`] does not have it for
 /// one user): each of its users is told of lost writes by its logical unit.
 ///
 /// # Errors
-/// As [`open`]; and if it is remote.
+/// As [`open`]; and if it [opens later](backend::Backend::opens_later).
 pub fn open_local(spec: &Spec, opening: &Opening) -> Result<Arc<dyn BlockDevice>, OpenError> {
     match pin!(spec.open(opening)).poll(&mut Context::from_waker(Waker::noop())) {
         Poll::Ready(opened) => opened,
-        Poll::Pending => Err(format!("{spec} is remote").into()),
+        Poll::Pending => Err(format!("{spec} needs a reactor").into()),
     }
 }
 

@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 use std::time::Duration;
 
 use iscsi_client::{FlightRecorder, Settings};
-use volume::backend::{Backend, Kind, Opened, Opening, Options, UrlKind};
+use volume::backend::{Backend, BlockPlaces, Kind, Opened, Opening, Options, UrlKind};
 use volume::spec::{Problem, Spec, Time, Written};
 
 use crate::failure::{Failure, FailureKind};
@@ -26,7 +26,7 @@ pub(crate) const fn kind(
     about: &'static str,
     url: &'static UrlKind,
 ) -> Kind {
-    Kind { name, usage, about, is_layer: false, options: Options::Url(url), read }
+    Kind { name, usage, about, blocks: BlockPlaces::Store, options: Options::Url(url), read }
 }
 
 /// Storage at a peer, by its URL.

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use block::BlockSize;
 use host::{RamDevice, RamOptions};
-use volume::backend::{Backend, Kind, Opened, Opening, Options};
+use volume::backend::{Backend, BlockPlaces, Kind, Opened, Opening, Options};
 use volume::spec::{BlockShape, Bytes, Problem, Written};
 
 /// Memory, taken as it is written.
@@ -12,7 +12,7 @@ pub(crate) static RAM: Kind = Kind {
     name: "ram",
     usage: "ram:SIZE",
     about: "memory, taken as it is written and given back on UNMAP; empty after a restart",
-    is_layer: false,
+    blocks: BlockPlaces::Store,
     options: Options::Known(&["block", "physical", "small-pages"]),
     read,
 };

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use block::BlockSize;
 use host::{RbdDevice, RbdError, RbdOptions};
-use volume::backend::{Backend, Kind, Opened, Opening, Options};
+use volume::backend::{Backend, BlockPlaces, Kind, Opened, Opening, Options};
 use volume::spec::{BlockShape, Bytes, Problem, Time, Token, Written, decode, encode};
 
 use crate::failure::{self, Failure};
@@ -17,7 +17,7 @@ pub(crate) static RBD: Kind = Kind {
     usage: "rbd:POOL/IMAGE",
     about: "an image of a Ceph cluster, by librbd ([rbd.md](rbd.md)); `rbd:POOL/IMAGE@SNAPSHOT` is a snapshot of it, which is \
         read-only",
-    is_layer: false,
+    blocks: BlockPlaces::Store,
     options: Options::Known(&[
         "block",
         "physical",

@@ -164,6 +164,26 @@ fn what_outlives_this_process_is_known() {
     assert_eq!(known("delay:1ms:[/dev/sdb]"), (true, true, false));
     assert_eq!(known("buffered:1MiB:[/dev/sdb]"), (true, false, false));
     assert_eq!(known("limit:9iops:[iscsi://san1/iqn.a/0]"), (true, false, true));
+    assert_eq!(known("delay:1ms:[raid1:[/dev/sdb, /dev/sdc]]"), (true, true, false));
+    assert!(known("raid1:[/dev/sdb, iscsi://san1/iqn.a/0]").2);
+}
+
+#[test]
+fn a_volume_that_needs_a_reactor_opens_later() {
+    for later in ["limit:9iops:[iscsi://san1/iqn.a/0]", "delay:1ms:[raid1:[/dev/sdb, /dev/sdc]]"] {
+        assert!(spec(later).opens_later(), "{later}");
+    }
+    assert!(!spec("delay:1ms:[/dev/sdb]").opens_later());
+}
+
+#[test]
+fn a_file_has_the_blocks_of_the_layers_over_it_and_not_of_a_set() {
+    assert_eq!(spec("delay:1ms:[fault:[/dev/sdb]]").file(), Some(Path::new("/dev/sdb")));
+    assert_eq!(spec("delay:1ms:[/dev/sdb]").cannot_shrink(), None);
+    assert_eq!(spec("ram:1MiB").file(), None);
+    let of_set = spec("delay:1ms:[raid1:[/dev/sdb, /dev/sdc]]");
+    assert_eq!((of_set.file(), of_set.path()), (None, Some(Path::new("/dev/sdb"))));
+    assert_eq!(of_set.cannot_shrink(), Some("a RAID set cannot be shrunk"));
 }
 
 /// Each kind's line of the table is its row in the document.

@@ -93,7 +93,7 @@ impl Trial<'_> {
         let exported: Vec<&Volume> = self.config.exported().collect();
         self.paths(&exported);
         let (remote, local): (Vec<&Volume>, Vec<&Volume>) =
-            exported.into_iter().partition(|volume| volume.spec.is_remote());
+            exported.into_iter().partition(|volume| volume.spec.opens_later());
         let outcomes = at_once(&local, |volume| (volume.name.clone(), self.local(volume)));
         for (name, outcome) in outcomes {
             let Err(error) = outcome else { continue };

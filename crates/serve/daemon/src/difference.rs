@@ -7,6 +7,7 @@ use block::BlockSize;
 use crate::config::values::VolumeName;
 use crate::config::{Config, LIMITS_CHANGED, Volume};
 use backends::raid::is_one_file;
+use volume::backend::BlockPlaces;
 use volume::spec::{Bytes, Spec};
 
 /// From one configuration to another.
@@ -224,7 +225,7 @@ fn resized(before: &Spec, after: &Spec) -> Option<(Bytes, Bytes)> {
             let block = new.logical_block().unwrap_or(BlockSize::B512);
             block.exact(new_size.0).map(|_| (old_size, new_size))
         }
-        ([old], [new]) => resized(old, new),
+        ([old], [new]) if after.backend.kind().blocks == BlockPlaces::Below => resized(old, new),
         _ => None,
     }
 }
@@ -305,6 +306,17 @@ volume = \"f\"
         assert_eq!((ordered.lines.len(), ordered.reordered.len()), (0, 1), "it is made already");
         let larger = lines(&[("size=1GiB", "size=3GiB")]);
         assert_eq!((larger.grown.len(), larger.reopened.len()), (1, 0));
+    }
+
+    #[test]
+    fn a_set_of_one_member_does_not_grow_with_its_file() {
+        let of = |form: &str, mib: u64| {
+            let text = form.replace("MIB", &format!("{mib}MiB"));
+            backends::parse(&text).expect("a specification")
+        };
+        let grown = |form| growth(&of(form, 1), &of(form, 2)).map(|bytes| bytes.0 >> 20);
+        assert_eq!(grown("delay:1ms:[file:/a?size=MIB]"), Some(2));
+        assert_eq!(grown("delay:1ms:[raid1:[file:/a?size=MIB]]"), None);
     }
 
     #[test]

@@ -19,7 +19,6 @@ use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
 
 use backends::Failure;
-use backends::raid::file_of;
 use block::BlockDevice;
 use rustix::fs::{XattrFlags, getxattr, major, minor, removexattr, setxattr};
 use sha2::{Digest, Sha256};
@@ -41,7 +40,7 @@ pub(crate) fn marked(
     state: &Path,
     device: &dyn BlockDevice,
 ) -> Result<Option<Uuid>, Failure> {
-    let marked = file_of(&volume.spec).and_then(|path| Some((path, read_mark(path)?)));
+    let marked = volume.spec.file().and_then(|path| Some((path, read_mark(path)?)));
     let found = || block_on(answered(disk_contents::contents(device)));
     match (marked, volume.spec.which_identity()) {
         (marked, Some(WhichIdentity::OfFile)) => Ok(marked.map(|(_, uuid)| uuid)),
@@ -76,7 +75,7 @@ pub(crate) fn marked(
 
 /// Marks the file of a volume that is served under this identity.
 pub(crate) fn put_mark(volume: &Volume, uuid: Uuid, undo: &Undo) {
-    let Some(path) = file_of(&volume.spec).filter(|_| !volume.spec.is_readonly()) else { return };
+    let Some(path) = volume.spec.file().filter(|_| !volume.spec.is_readonly()) else { return };
     let before = read_mark(path);
     if before == Some(uuid) || !fs::metadata(path).is_ok_and(|file| file.is_file()) {
         return;

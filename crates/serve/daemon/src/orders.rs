@@ -6,7 +6,7 @@
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use backends::raid::{self, Order, without_overruling};
+use backends::raid::{Order, without_overruling};
 use backends::{Failure, parse};
 use front_end_core::AUDIT;
 use volume::spec::{Bytes, Spec};
@@ -175,7 +175,7 @@ impl LiveState {
         if let Change::Resize { volume, bytes, shrink, .. } = change {
             let difference = Difference::between(&self.config, &changed.wanted(file.as_ref())?);
             let served = self.config.volumes.iter().find(|served| served.name == *volume);
-            let is_of_file = served.is_some_and(|served| raid::file_of(&served.spec).is_some());
+            let is_of_file = served.is_some_and(|served| served.spec.file().is_some());
             if !(*shrink && is_of_file && difference.shrunk.iter().any(|(name, ..)| name == volume)) {
                 check_growth(volume, Bytes(*bytes), &difference)?;
             }

@@ -16,7 +16,7 @@ use std::path::{Path, PathBuf};
 use std::process;
 
 use backends::Failure;
-use backends::raid::{file_of, is_one_file};
+use backends::raid::is_one_file;
 use block::{DeviceError, Pending};
 use host::StateDirectory;
 use volume::backend::{Creation, Undo};
@@ -72,8 +72,9 @@ impl Kept {
     pub(crate) fn check_sizes(&self, volume: &Volume) -> Result<(), Failure> {
         let (Some(before), Some(bytes)) = (self.served_as(), self.bytes) else { return Ok(()) };
         let (kept, now) = (stores(&before), stores(&volume.spec));
-        // After an order to shrink it the kept length is the smaller one already.
-        let is_cut = |old: &Bytes, new: &Bytes| new.0 < old.0 && (now.len() > 1 || new.0 < bytes);
+        let shrinks_by_order = volume.spec.cannot_shrink().is_none();
+        // After such an order the kept length is the smaller one already.
+        let is_cut = |old: &Bytes, new: &Bytes| new.0 < old.0 && !(shrinks_by_order && new.0 >= bytes);
         let sizes = now.iter().filter_map(|store| {
             let former = kept.iter().find(|former| is_same(former, store))?;
             Some((size(former)?, size(store)?))
@@ -102,7 +103,7 @@ impl Kept {
              purpose and the data behind {bytes} is not needed, remove {}, which keeps the former size",
             kept.display()
         );
-        if size(&volume.spec).is_some() && file_of(&volume.spec).is_some() {
+        if size(&volume.spec).is_some() && volume.spec.file().is_some() {
             let resize = format!("linerate server resize {name} {bytes} --shrink");
             why += &format!("; while it is served, `{resize}` looks for data first");
         }

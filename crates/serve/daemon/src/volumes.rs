@@ -212,7 +212,7 @@ fn remotes<'a>(
     openers: &Openers,
     opening: &impl Fn(&Volume) -> Result<(Kept, Opening), Failure>,
 ) -> Result<Remotes, Failure> {
-    let remote = volumes.filter(|volume| volume.spec.is_remote());
+    let remote = volumes.filter(|volume| volume.spec.opens_later());
     let remote: Vec<(&Volume, Opening)> =
         remote.map(|volume| Ok((*volume, opening(volume)?.1))).collect::<Result<_, Failure>>()?;
     let opened = remote.iter().map(|(volume, opening)| (volume.spec.clone(), opening.clone()));
@@ -283,12 +283,12 @@ fn open_one(
 
 /// Why a volume does not become smaller by a change of its specification to this one.
 pub(crate) fn too_small(name: &VolumeName, spec: &Spec, before: Bytes, bytes: Bytes) -> Failure {
-    let remedy = match raid::file_of(spec) {
-        Some(_) => format!(
+    let remedy = match spec.cannot_shrink() {
+        Some(why) => format!("; {why}"),
+        None => format!(
             ", or shrink it while it is served, by `linerate server resize {name} {bytes} --shrink`, which looks for data in the \
              part that is cut off"
         ),
-        None => "; a RAID set cannot be shrunk".to_owned(),
     };
     Failure::refused(format!(
         "a store of volume {name} has {before}, and would be cut to {bytes}: correct its size{remedy}"

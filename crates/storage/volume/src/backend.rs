@@ -22,12 +22,24 @@ pub struct Kind {
     pub usage: &'static str,
     /// What it is, in the document's second column.
     pub about: &'static str,
-    /// Whether it is a layer over other volumes, which are in brackets.
-    pub is_layer: bool,
+    /// Where the blocks of its volumes lie.
+    pub blocks: BlockPlaces,
     /// Its options, besides those of every volume.
     pub options: Options,
     /// Parses a specification, without opening anything.
     pub read: fn(&Written<'_>) -> Result<Arc<dyn Backend>, Problem>,
+}
+
+/// Where the blocks of a volume lie. A layer that says [`Below`](Self::Below) has its file marked, grown and shrunk as if the
+/// file were the volume.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum BlockPlaces {
+    /// In a store.
+    Store,
+    /// Each in the block with its number of the only volume in brackets.
+    Below,
+    /// Elsewhere in the volumes in brackets. The sentence says why it cannot be shrunk: `a RAID set cannot be shrunk`.
+    Elsewhere(&'static str),
 }
 
 /// Which options a kind has.
@@ -59,6 +71,11 @@ pub type Asked<'a> = Pin<Box<dyn Future<Output = Option<OpenError>> + 'a>>;
 pub type Closed = Pin<Box<dyn Future<Output = ()>>>;
 
 impl Kind {
+    /// Whether it is a layer over other volumes, which are in brackets.
+    pub fn is_layer(&self) -> bool {
+        self.blocks != BlockPlaces::Store
+    }
+
     /// What it knows if its volumes are URLs.
     pub fn url(&self) -> Option<&'static UrlKind> {
         match self.options {
@@ -138,6 +155,11 @@ pub trait Backend: fmt::Debug + Send + Sync {
         self.members().iter().any(|member| member.is_remote())
     }
 
+    /// Whether opening it takes longer than the first poll, or leaves tasks on the reactor that opens it.
+    fn opens_later(&self) -> bool {
+        self.is_remote() || self.members().iter().any(|member| member.opens_later())
+    }
+
     /// Opens it, and its members by [`Spec::open`].
     ///
     /// # Errors
@@ -145,7 +167,7 @@ pub trait Backend: fmt::Debug + Send + Sync {
     fn open<'a>(&'a self, opening: &'a Opening) -> Opened<'a>;
 }
 
-/// A device being opened. Where nothing [is remote](Backend::is_remote) it is open at the first poll.
+/// A device being opened. Unless it [opens later](Backend::opens_later) it is open at the first poll.
 pub type Opened<'a> = Pin<Box<dyn Future<Output = Result<Arc<dyn BlockDevice>, OpenError>> + 'a>>;
 
 /// Why a device cannot be opened.

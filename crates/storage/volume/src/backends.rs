@@ -13,7 +13,7 @@ use block::{
     RotatingDisk, ServiceTime, Stalls, Tail, Window,
 };
 
-use crate::backend::{Backend, Kind, OpenError, Opened, Opening, Options};
+use crate::backend::{Backend, BlockPlaces, Kind, OpenError, Opened, Opening, Options};
 use crate::spec::{AtMost, BlockShape, Bytes, PerMillion, Problem, Spec, Time, Token, Written};
 use crate::words::hint;
 
@@ -25,7 +25,7 @@ static NULL: Kind = Kind {
     name: "null",
     usage: "null:SIZE",
     about: "nothing: forgets what is written and reads as zeros, at once. For measuring what lies above it",
-    is_layer: false,
+    blocks: BlockPlaces::Store,
     options: Options::Known(&["block", "physical"]),
     read: |written| {
         let blocks = BlockShape::read(written)?;
@@ -100,7 +100,7 @@ struct Layered<L> {
 
 impl<L: Layer> Layered<L> {
     fn read(written: &Written<'_>, layer: L) -> Result<Arc<dyn Backend>, Problem> {
-        debug_assert!(layer.kind().is_layer);
+        debug_assert!(layer.kind().blocks == BlockPlaces::Below);
         Ok(Arc::new(Layered { layer, inner: written.member()? }))
     }
 }
@@ -150,7 +150,7 @@ static DELAY: Kind = Kind {
     name: "delay",
     usage: "delay:TIME:[VOLUME]",
     about: "another volume, every request that much slower; requests overlap",
-    is_layer: true,
+    blocks: BlockPlaces::Below,
     options: Options::Known(&["tail", "tail-share", "flush", "stall", "stall-every", "seed"]),
     read: read_delay,
 };
@@ -213,7 +213,7 @@ static LIMIT: Kind = Kind {
     usage: "limit:RATE:[VOLUME]",
     about: "another volume, which does no more than this a second, one request after the other: `1000iops`, \
             `100MB/s`, or both as `1000iops+100MB/s`",
-    is_layer: true,
+    blocks: BlockPlaces::Below,
     options: Options::Known(&[]),
     read: |written| {
         let rate: AtMost = written.before_brackets("a limit wants a rate", "limit:1000iops:[ram:1GiB]")?;
@@ -241,7 +241,7 @@ static DISK: Kind = Kind {
     usage: "disk:MODEL:[VOLUME]",
     about: "another volume, as slow as one rotating disk: seek, rotation, transfer and cache of `ide2004`, `sata2009`, \
             `sas15k` or `nearline`",
-    is_layer: true,
+    blocks: BlockPlaces::Below,
     options: Options::Known(&["seek", "rpm", "rate", "cache", "write-through"]),
     read: read_disk,
 };
@@ -383,7 +383,7 @@ static BUFFERED: Kind = Kind {
     usage: "buffered:SIZE:[VOLUME]",
     about: "another volume behind a page cache: reads ahead of sequential readers, and gathers what is \
             written, by so much and in requests of 128 KiB. What is written lasts after a flush",
-    is_layer: true,
+    blocks: BlockPlaces::Below,
     options: Options::Known(&[]),
     read: |written| {
         let size = "a buffered volume wants the size of its window";
@@ -430,7 +430,7 @@ static EMULATED_512: Kind = Kind {
     about: "512-byte blocks over a volume of longer ones (`block=4096`), as most disks have them: what is \
             shorter than a block of that volume, or crosses the ends of one, is read, changed and written \
             back",
-    is_layer: true,
+    blocks: BlockPlaces::Below,
     options: Options::Known(&[]),
     read: |written| {
         written.nothing_before_brackets("512e", "512e:[ram:1GiB?block=4096]")?;
@@ -469,7 +469,7 @@ static FAULT: Kind = Kind {
     name: "fault",
     usage: "fault:[VOLUME]",
     about: "another volume, which hangs, fails or is slow when told so (`linerate server fault`)",
-    is_layer: true,
+    blocks: BlockPlaces::Below,
     options: Options::Known(&[]),
     read: |written| {
         written.nothing_before_brackets("a fault layer", "fault:[ram:1GiB]")?;

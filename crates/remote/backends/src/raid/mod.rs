@@ -15,12 +15,11 @@ mod state;
 mod upkeep;
 
 use std::fmt::{self, Display};
-use std::path::Path;
 use std::sync::Arc;
 
 use block::BlockDevice;
 use raid::Level;
-use volume::backend::{Backend, Kind, Opened, Opening, Options};
+use volume::backend::{Backend, BlockPlaces, Kind, Opened, Opening, Options};
 use volume::spec::{Bytes, Problem, Spec, Time, Written};
 
 use crate::failure::Failure;
@@ -52,7 +51,7 @@ macro_rules! kinds {
             name: $name,
             usage: $usage,
             about: $about,
-            is_layer: true,
+            blocks: BlockPlaces::Elsewhere("a RAID set cannot be shrunk"),
             options: OPTIONS,
             read: |written| read(&$static, $level, written),
         };)*
@@ -170,7 +169,7 @@ impl Backend for Raid {
     }
 
     /// It reads its members before it is open, and rebuilds them beside its users.
-    fn is_remote(&self) -> bool {
+    fn opens_later(&self) -> bool {
         true
     }
 
@@ -194,13 +193,9 @@ pub fn is_set(spec: &Spec) -> bool {
     KINDS.iter().any(|(kind, _)| kind.name == spec.backend().kind().name)
 }
 
-/// The file or disk that a volume is, below layers of one volume. A set is none.
-pub fn file_of(spec: &Spec) -> Option<&Path> {
-    match spec.backend().members() {
-        _ if is_set(spec) => None,
-        [] => spec.backend().path(),
-        [below, ..] => file_of(below),
-    }
+/// Whether a set is below the layers of a volume.
+fn has_set(spec: &Spec) -> bool {
+    is_set(spec) || spec.members().iter().any(has_set)
 }
 
 /// What a specification of a set says.

@@ -24,7 +24,7 @@ use crate::raid::open::{Assembled, LostJournal, Manner, Members, not_assembled, 
 use crate::raid::state::{
     Condition, JournalStatus, MemberCondition, MemberStatus, Scrub, ScrubStatus, write_meaning, write_members,
 };
-use crate::raid::{KINDS, LOST, Raid, STRIP, check_losses_are_seen, file_of, is_set, named};
+use crate::raid::{KINDS, LOST, Raid, STRIP, check_losses_are_seen, is_set, named};
 use crate::reservation::Overwritten;
 
 /// What a new set is to be.
@@ -282,7 +282,7 @@ pub async fn replace(spec: &Spec, member: usize, with: &Spec, consent: Consent<'
 
 /// Whether two specifications lead to the same file or disk, or are written alike.
 pub(crate) fn are_one_store(one: &Spec, other: &Spec) -> bool {
-    match (file_of(one), file_of(other)) {
+    match (one.file(), other.file()) {
         (Some(one), Some(other)) => is_one_file(one, other),
         _ => one == other,
     }

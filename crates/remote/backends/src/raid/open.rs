@@ -24,7 +24,7 @@ use volume::spec::{Spec, Time};
 use crate::failure::{Failure, FailureKind};
 use crate::peers::random;
 use crate::raid::running::{self, Names, Running};
-use crate::raid::{LOST, Raid, STRIP, WRONG, check_losses_are_seen, file_of, is_set};
+use crate::raid::{LOST, Raid, STRIP, WRONG, check_losses_are_seen, has_set};
 
 /// Memory for buffers of stripes in flight, of each set.
 const MEMORY_BYTES: u64 = 64 << 20;
@@ -65,7 +65,7 @@ impl Kept {
         let at = self.0.iter().position(|kept| kept.name == name)?;
         let device = Arc::clone(&self.0[at].device);
         match superblock::read(device.as_ref()).await {
-            Err(NoSuperblock::Unreadable(error)) if is_set(spec) => Some(Err(Absent {
+            Err(NoSuperblock::Unreadable(error)) if has_set(spec) => Some(Err(Absent {
                 spec: spec.clone(),
                 failure: Failure::device("cannot read the superblock", error),
             })),
@@ -105,7 +105,7 @@ impl Members {
                 None => {}
             }
             // A set is not completed by a file that is made for it.
-            if let Some(path) = file_of(spec).filter(|path| !path.exists()) {
+            if let Some(path) = spec.file().filter(|path| !path.exists()) {
                 let why = format_args!("{} does not exist", path.display());
                 self.absent.push(absent(Failure::refused(why)));
                 continue;

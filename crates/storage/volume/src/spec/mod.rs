@@ -15,7 +15,7 @@ use std::path::Path;
 use std::str::FromStr;
 use std::sync::Arc;
 
-use crate::backend::{Backend, Opened, Opening};
+use crate::backend::{Backend, BlockPlaces, Opened, Opening};
 
 pub use syntax::{Grammar, Problem, SpecError, Token, decode, encode};
 pub use values::{AtMost, BlockShape, Bytes, NotAValue, PerMillion, Time, bare_unit};
@@ -89,6 +89,23 @@ impl Spec {
     /// The file or block device below all layers, if any.
     pub fn path(&self) -> Option<&Path> {
         self.store().path()
+    }
+
+    /// The file or block device that has each of its blocks in the same place.
+    pub fn file(&self) -> Option<&Path> {
+        match self.backend.kind().blocks {
+            BlockPlaces::Store => self.backend.path(),
+            BlockPlaces::Below => self.backend.members().first()?.file(),
+            BlockPlaces::Elsewhere(_) => None,
+        }
+    }
+
+    /// Why it cannot be shrunk, if a layer keeps it from that.
+    pub fn cannot_shrink(&self) -> Option<&'static str> {
+        match self.backend.kind().blocks {
+            BlockPlaces::Elsewhere(why) => Some(why),
+            _ => self.backend.members().iter().find_map(Spec::cannot_shrink),
+        }
     }
 
     /// Opens it. A read-only volume is opened read-only down to its stores, which are not created then.

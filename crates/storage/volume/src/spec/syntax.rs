@@ -248,7 +248,7 @@ fn members(grammar: Grammar, input: &mut Input<'_>, kind: &Kind, depth: usize) -
     if !sign(input, "[")? {
         return Ok(None);
     }
-    if !kind.is_layer {
+    if !kind.is_layer() {
         let remedy = "this kind of volume holds no other; in a path write `[` as %5B and `]` as %5D";
         return wrong(start..start + 1, remedy);
     }
