@@ -22,8 +22,8 @@ use std::time::{Duration, Instant};
 use block::{Buffer, Durability, Extent};
 use front_end_core::{
     AbortOrder, Accepted, AddressBlock, ConnectionPermit, CoreFrontEnd, CoreHandle, CoreStatistics,
-    CoreTally, FrontEnd, HostNames, Operation, Portal, Requests, SessionCounts, SessionInfo, SlowHolder,
-    Span, Traffic, Unserved,
+    CoreTally, Counted, FrontEnd, HostNames, Operation, Portal, Requests, SessionCounts, SessionInfo,
+    SlowHolder, Span, Traffic, Unserved,
 };
 use reactor::{InSlice, OutSlice, Sender, Stream};
 use volume::{AttachmentId, Denied, HostPath, HostPort, RequestKind, ServicePort, Volume};
@@ -197,11 +197,11 @@ impl CoreEchoes {
     /// A session uses a volume from now on: what other protocols call a login.
     fn enter(&self, session: &Session, name: &str) -> Result<Arc<Volume>, &'static str> {
         let Some(volume) = self.volume(name) else {
-            self.tally.login(None, "no_such_volume");
+            self.tally.note(Counted::Login, None, "no_such_volume");
             return Err("there is no such volume");
         };
         self.leave(session);
-        self.tally.login(Some(name), "accepted");
+        self.tally.note(Counted::Login, Some(name), "accepted");
         let requests = Requests::new(Arc::clone(&volume), AttachmentId::next(), session.path.clone());
         *session.used.borrow_mut() = Some((name.to_owned(), Rc::new(requests)));
         let (info, peer) = (session.info(name), session.stream.peer());
@@ -213,7 +213,11 @@ impl CoreEchoes {
     fn leave(&self, session: &Session) {
         let Some((name, _)) = session.used.take() else { return };
         self.tally.session_ended(&name, &session.counted_as, session.traffic.take());
-        self.tally.connection_closed(Some(&name), if session.cut.get() { "cut" } else { "left" });
+        self.tally.note(
+            Counted::ConnectionClosed,
+            Some(&name),
+            if session.cut.get() { "cut" } else { "left" },
+        );
         self.handle.server.tell(|observer| observer.session_ended(session.info(&name)));
     }
 

@@ -186,6 +186,18 @@ fn under_load_the_text_is_what_prometheus_takes() {
     monitored.server.stop();
 }
 
+/// A family that is documented and never written would be a metric that does not exist. Without samples it has its TYPE.
+#[test]
+fn all_families_are_written_in_their_order_and_no_others() {
+    let Some(mut monitored) = monitored() else { return };
+    let text = monitored.text();
+    let types = text.lines().filter_map(|line| line.strip_prefix("# TYPE "));
+    let written: Vec<&str> = types.filter_map(|line| line.split(' ').next()).collect();
+    let known: Vec<&str> = daemon::metrics::FAMILIES.iter().map(|family| family.name).collect();
+    assert_eq!(written, known);
+    monitored.server.stop();
+}
+
 /// Whether Prometheus takes a page, if its tool is here.
 fn check_by_promtool(text: &str) {
     if !installed(&["promtool"]) {

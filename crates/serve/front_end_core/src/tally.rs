@@ -198,19 +198,29 @@ impl VolumeTally {
 /// A volume and what is counted of it.
 type TalliedVolume = (Weak<Volume>, Rc<VolumeTally>);
 
-/// Counts by target and by a word of the front end's.
-type Words = RefCell<BTreeMap<(String, &'static str), u64>>;
+/// What is counted by target and by a word of the front end's. `daemon::metrics::FAMILIES` has a family for each.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Counted {
+    /// Logins that have ended, by their result. Without a target: discovery, or a target that is not served.
+    Login,
+    /// Connections of sessions that have ended, by reason. Without a target: discovery.
+    ConnectionClosed,
+    /// Task management functions that were asked for, by function.
+    TaskManagement,
+    /// Unit attentions that were reported, by kind.
+    UnitAttention,
+    /// Digests that did not match, by what they were of: a header, or data.
+    DigestError,
+    /// Frames of a protocol of datagrams, by what became of them, without targets. Not counted by a [`CoreTally`].
+    Frame,
+}
 
 /// Counts of one front end on one core.
 #[derive(Default)]
 pub struct CoreTally {
     /// By address, which no other volume has as long as there is a `Weak` to it.
     volumes: RefCell<BTreeMap<usize, TalliedVolume>>,
-    logins: Words,
-    closed: Words,
-    task_management: Words,
-    unit_attentions: Words,
-    digest_errors: Words,
+    counts: RefCell<BTreeMap<(Counted, String, &'static str), u64>>,
     /// Of sessions that have ended, by target and host.
     traffic: RefCell<BTreeMap<(String, Arc<str>), Traffic>>,
 }
@@ -228,36 +238,14 @@ impl CoreTally {
     /// What is counted of volumes and targets that are not served any more is forgotten.
     pub fn keep_served(&self, is_served: impl Fn(&str) -> bool) {
         self.volumes.borrow_mut().retain(|_, (volume, _)| volume.strong_count() > 0);
-        let of_targets = [&self.task_management, &self.unit_attentions, &self.digest_errors];
-        for words in [&self.logins, &self.closed].into_iter().chain(of_targets) {
-            words.borrow_mut().retain(|(target, _), _| target.is_empty() || is_served(target));
-        }
+        self.counts.borrow_mut().retain(|(_, target, _), _| target.is_empty() || is_served(target));
         self.traffic.borrow_mut().retain(|(target, _), _| is_served(target));
     }
 
-    /// A login has ended so. `target` is one that is served.
-    pub fn login(&self, target: Option<&str>, result: &'static str) {
-        count(&self.logins, target.unwrap_or_default(), result);
-    }
-
-    /// A connection of a session has ended.
-    pub fn connection_closed(&self, target: Option<&str>, reason: &'static str) {
-        count(&self.closed, target.unwrap_or_default(), reason);
-    }
-
-    /// A task management function was asked for.
-    pub fn task_management(&self, target: Option<&str>, function: &'static str) {
-        count(&self.task_management, target.unwrap_or_default(), function);
-    }
-
-    /// A unit attention was reported.
-    pub fn unit_attention(&self, target: Option<&str>, kind: &'static str) {
-        count(&self.unit_attentions, target.unwrap_or_default(), kind);
-    }
-
-    /// A digest did not match: of a header, or of data.
-    pub fn digest_error(&self, target: Option<&str>, kind: &'static str) {
-        count(&self.digest_errors, target.unwrap_or_default(), kind);
+    /// Counts one more. `target` is one that is served.
+    pub fn note(&self, counted: Counted, target: Option<&str>, word: &'static str) {
+        let key = (counted, target.unwrap_or_default().to_owned(), word);
+        *self.counts.borrow_mut().entry(key).or_default() += 1;
     }
 
     /// A session has ended.
@@ -266,11 +254,6 @@ impl CoreTally {
         let sum = sums.entry((target.to_owned(), Arc::clone(host))).or_default();
         *sum = sum.plus(traffic);
     }
-}
-
-fn count(words: &Words, target: &str, word: &'static str) {
-    let mut words = words.borrow_mut();
-    *words.entry((target.to_owned(), word)).or_default() += 1;
 }
 
 /// Hosts that are counted by name, as long as the server runs. Each is a label in a time series of every monitoring system
@@ -346,18 +329,8 @@ pub struct SessionCounts {
 pub struct CoreStatistics {
     /// Of each volume that a session of this core uses or used.
     pub volumes: Vec<VolumeStatistics>,
-    /// Logins by target (none: discovery, or a target that is not served) and result.
-    pub logins: Vec<Count>,
-    /// Connections of sessions that have ended, by target (none: discovery) and reason.
-    pub connections_closed: Vec<Count>,
-    /// Task management functions by target and function.
-    pub task_management: Vec<Count>,
-    /// Unit attentions that were reported, by target and kind.
-    pub unit_attentions: Vec<Count>,
-    /// Digests that did not match, by target and what they were of.
-    pub digest_errors: Vec<Count>,
-    /// Frames of a protocol of datagrams, by what became of them, without targets. Not counted by a [`CoreTally`].
-    pub frames: Vec<Count>,
+    /// By target and word.
+    pub counts: Vec<Count>,
     /// By target and host.
     pub hosts: Vec<HostStatistics>,
     /// Sessions now that only ask what there is.
@@ -388,10 +361,12 @@ pub struct VolumeStatistics {
 /// How often something has happened at a target.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Count {
+    /// What has happened.
+    pub counted: Counted,
     /// The target's name; empty if there is none.
     pub target: String,
-    /// What has happened.
-    pub what: &'static str,
+    /// How it has happened: the result of a login, a reason, a kind.
+    pub word: &'static str,
     /// How often.
     pub count: u64,
 }
@@ -414,13 +389,12 @@ pub struct HostStatistics {
 impl CoreTally {
     /// What was counted, with the sessions that there are now. Commands in flight are for the caller to add.
     pub fn statistics(&self, sessions: impl Iterator<Item = SessionCounts>) -> CoreStatistics {
-        let words = |words: &Words| -> Vec<Count> {
-            let count = |((target, what), count): (&(String, &'static str), &u64)| Count {
-                target: target.clone(),
-                what,
-                count: *count,
-            };
-            words.borrow().iter().map(count).collect()
+        let counts = self.counts.borrow();
+        let count = |((counted, target, word), count): (&(Counted, String, &'static str), &u64)| Count {
+            counted: *counted,
+            target: target.clone(),
+            word,
+            count: *count,
         };
         let ended = self.traffic.borrow();
         let mut hosts: BTreeMap<(String, Arc<str>), (u64, u64, Traffic)> =
@@ -445,12 +419,7 @@ impl CoreTally {
         };
         CoreStatistics {
             volumes: self.volumes.borrow().values().map(|(volume, tally)| tally.statistics(volume)).collect(),
-            logins: words(&self.logins),
-            connections_closed: words(&self.closed),
-            task_management: words(&self.task_management),
-            unit_attentions: words(&self.unit_attentions),
-            digest_errors: words(&self.digest_errors),
-            frames: Vec::new(),
+            counts: counts.iter().map(count).collect(),
             hosts: hosts.into_iter().map(host).collect(),
             discovery_sessions,
         }

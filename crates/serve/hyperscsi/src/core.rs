@@ -18,7 +18,8 @@ use std::task::Poll;
 use std::time::{Duration, Instant};
 
 use front_end_core::{
-    AUDIT, AddressBlock, Budget, Charge, CoreHandle, CoreTally, Count, HostAddress, Phase, Portal, Server,
+    AUDIT, AddressBlock, Budget, Charge, CoreHandle, CoreTally, Count, Counted, HostAddress, Phase, Portal,
+    Server,
 };
 use hyperscsi::target::{Event, PathState, SessionEnd, SessionId, Share};
 use hyperscsi::{Counters, FRAME_BYTES_MAX, Header, Refusal};
@@ -327,7 +328,7 @@ impl CoreSessions {
         };
         let keeps = target.keeps(&began.initiator, peer, is_encrypted);
         let session = Session::begin(&self.server, &self.wire, &self.tally, &self.memory, began);
-        self.tally.login(Some(&target.name), "accepted");
+        self.tally.note(Counted::Login, Some(&target.name), "accepted");
         session.borrow().log_in();
         self.server.tell(|observer| observer.session_began(session.borrow().info(), peer));
         self.sessions.borrow_mut().insert(id, session);
@@ -362,7 +363,7 @@ impl CoreSessions {
             Refusal::Full => "server_full",
             Refusal::Malformed => "malformed",
         };
-        self.tally.login(served, result);
+        self.tally.note(Counted::Login, served, result);
         let Some(peer) = from.map(|from| HostAddress::from(from.address)) else { return };
         if self.server.may_log_of(AddressBlock::from(peer)) {
             tracing::warn!(target: AUDIT, %peer, initiator, target, why = %refusal, "login refused");
@@ -382,7 +383,7 @@ impl CoreSessions {
             SessionEnd::Misbehaved => "violation",
         };
         let units = session.borrow_mut().end();
-        self.tally.connection_closed(session.borrow().target(), why);
+        self.tally.note(Counted::ConnectionClosed, session.borrow().target(), why);
         session.borrow().log_out(why);
         self.server.tell(|observer| observer.session_ended(session.borrow().info()));
         // Its nexuses end with it, at the latest when a task lets it go that is ending just now.
@@ -440,7 +441,7 @@ impl CoreSessions {
         ];
         // Before the first frame there is nothing to tell.
         let has_any = counts.iter().any(|(_, count)| *count > 0);
-        let count = |(what, count)| Count { target: String::new(), what, count };
+        let count = |(word, count)| Count { counted: Counted::Frame, target: String::new(), word, count };
         if has_any { counts.map(count).into() } else { Vec::new() }
     }
 

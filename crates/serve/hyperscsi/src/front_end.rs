@@ -121,7 +121,7 @@ impl CoreFrontEnd for CoreSessions {
             let address = volume.volume.as_ptr() as usize;
             volume.in_flight = in_flight.get(&address).copied().unwrap_or(0);
         }
-        statistics.frames = self.frames();
+        statistics.counts.extend(self.frames());
         statistics
     }
 

@@ -13,7 +13,9 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use block::Buffer;
-use front_end_core::{AUDIT, Budget, CoreTally, HostAddress, Operation, Server, SessionInfo, Traffic};
+use front_end_core::{
+    AUDIT, Budget, CoreTally, Counted, HostAddress, Operation, Server, SessionInfo, Traffic,
+};
 use hyperscsi::target::{SessionId, TaskId};
 use hyperscsi::{Command, Counters, Function, FunctionResult, Payload, Response, TaskAttribute};
 use logical_unit::{
@@ -181,7 +183,7 @@ impl Session {
         lun: [u8; 8],
         referenced: Option<TaskId>,
     ) {
-        self.tally.task_management(self.target(), name(function));
+        self.tally.note(Counted::TaskManagement, self.target(), name(function));
         let (mut units, mut cleared) = (Vec::new(), Vec::new());
         let unit = self.unit(lun);
         // Of these, other sessions' commands end too.

@@ -20,7 +20,7 @@ use std::io;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use front_end_core::{AUDIT, Accepted, AddressBlock, ConnectionPermit, Phase};
+use front_end_core::{AUDIT, Accepted, AddressBlock, ConnectionPermit, Counted, Phase};
 use iscsi::chap::{Challenge, ChapError, ChapPolicy};
 use iscsi::framing::Framing;
 use iscsi::login::{
@@ -447,7 +447,7 @@ impl LoginDriver {
 
     /// Counts this login by its result, and by its target if there is one of that name.
     fn count(&self, result: &'static str) {
-        self.core.tally.login(self.named.as_ref().map(|target| target.name.as_str()), result);
+        self.core.tally.note(Counted::Login, self.named.as_ref().map(|target| target.name.as_str()), result);
     }
 
     fn give_up(self, failure: &Failure) {

@@ -9,7 +9,7 @@ use std::cell::RefCell;
 use std::rc::Weak;
 use std::sync::Arc;
 
-use front_end_core::Server;
+use front_end_core::{Counted, Server};
 use iscsi::pdu::{TaskManagementFunction as Function, TaskManagementResult as Outcome};
 use iscsi::target::{LogoutId, TaskId, TmfRequest};
 use logical_unit::LogicalUnit;
@@ -22,7 +22,7 @@ impl Session {
     /// Carries out a function and sends its response. The session's own commands are aborted at once, since
     /// commands that arrive after the function are not affected by it; the rest runs as a task.
     pub(crate) fn manage(&mut self, request: TmfRequest) {
-        self.tally.task_management(self.target(), name(request.function));
+        self.tally.note(Counted::TaskManagement, self.target(), name(request.function));
         let (units, untold) = self.end_own(&request);
         let (context, session) = (self.context.clone(), self.weak());
         drop(reactor::spawn(async move {

@@ -11,7 +11,7 @@ use crate::directory::{self, SendTargetsRequester};
 use crate::link::Link;
 use crate::session::Session;
 use crate::status::{self, ConnectionStatus, SessionStatus};
-use front_end_core::{AUDIT, SessionInfo, Traffic};
+use front_end_core::{AUDIT, Counted, SessionInfo, Traffic};
 
 /// So that a line stays short.
 const KEYS_OF_A_LINE: usize = 3;
@@ -120,9 +120,9 @@ impl Session {
 
     /// A connection of it has ended so.
     pub(crate) fn count_end_of_connection(&self, end: &ConnectionEnd) {
-        self.tally.connection_closed(self.target(), end.name());
+        self.tally.note(Counted::ConnectionClosed, self.target(), end.name());
         if matches!(end, ConnectionEnd::Violation(Fatal::HeaderDigest)) {
-            self.tally.digest_error(self.target(), "header");
+            self.tally.note(Counted::DigestError, self.target(), "header");
         }
     }
 

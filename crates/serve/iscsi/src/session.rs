@@ -16,7 +16,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use block::{Buffer, WholeBlocks};
-use front_end_core::{Budget, Charge, CoreTally, Portal};
+use front_end_core::{Budget, Charge, CoreTally, Counted, Portal};
 use iscsi::negotiate::DigestKind;
 use iscsi::pdu::{Cid, TaskAttribute, TaskManagementResult};
 use iscsi::target::{
@@ -256,7 +256,7 @@ impl Session {
         let Some(index) = self.commands.task(id).and_then(|task| task.slot) else { return };
         let fault = match fault {
             DataFault::Digest => {
-                self.tally.digest_error(self.target(), "data");
+                self.tally.note(Counted::DigestError, self.target(), "data");
                 TransferFault::Digest
             }
             DataFault::Sequence => TransferFault::NotEnoughUnsolicited,

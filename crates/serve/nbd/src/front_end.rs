@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use block::Lock;
 use front_end_core::{
     AUDIT, AbortOrder, Accepted, AddressBlock, ConnectionPermit, CoreFrontEnd, CoreHandle, CoreStatistics,
-    CoreTally, Counts, FrontEnd, HostNames, Phase, RunningCore, Server, SlowHolder,
+    CoreTally, Counted, Counts, FrontEnd, HostNames, Phase, RunningCore, Server, SlowHolder,
 };
 use nbd::{ChannelName, Exports, Handshake, Step, Violation};
 use reactor::{Detached, InSlice, Sender, Stream};
@@ -220,7 +220,7 @@ impl CoreClients {
     /// A client begins, and everybody who wants to know is told.
     fn greet(&self, client: &Client) {
         client.log_in();
-        self.tally.login(Some(&client.export.name), "accepted");
+        self.tally.note(Counted::Login, Some(&client.export.name), "accepted");
         let host = client.host();
         self.handle.server.tell(|observer| observer.session_began(client.info(&host), client.peer.into()));
     }
@@ -229,7 +229,7 @@ impl CoreClients {
         client.log_out(end);
         let (export, counts, host) = (&client.export.name, client.counts(), client.host());
         self.tally.session_ended(export, &counts.host, counts.traffic);
-        self.tally.connection_closed(Some(export), end.name());
+        self.tally.note(Counted::ConnectionClosed, Some(export), end.name());
         self.handle.server.tell(|observer| observer.session_ended(client.info(&host)));
     }
 
@@ -461,7 +461,7 @@ async fn admit(core: Rc<CoreClients>, accepted: Accepted) {
         }
         Err(_) => ("too_slow", "the handshake took too long".to_owned()),
     };
-    core.tally.login(None, result);
+    core.tally.note(Counted::Login, None, result);
     if server.may_log(peer.ip()) {
         tracing::warn!(target: AUDIT, why, %peer, "login refused");
     }

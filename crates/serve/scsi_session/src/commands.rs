@@ -45,7 +45,9 @@ use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
 use block::DeviceError;
-use front_end_core::{AbortOrder, Budget, Charge, CoreTally, Operation, Owners, Server, Span, Traffic};
+use front_end_core::{
+    AbortOrder, Budget, Charge, CoreTally, Counted, Operation, Owners, Server, Span, Traffic,
+};
 use logical_unit::{
     CommandIn, Data, DataIn, DeviceRequest, Effect, Job, LogicalUnit, Misdeclared, NexusId, Plan, Receive,
     Reply, Running, SiblingUnits, Status, Step, Watch,
@@ -317,7 +319,9 @@ pub trait ScsiSession: Sized + 'static {
         let commands = self.commands();
         match (failure(reply), slot) {
             (Failure::None, _) | (Failure::Of(_), None) => {}
-            (Failure::UnitAttention(kind), _) => commands.tally.unit_attention(self.target(), kind),
+            (Failure::UnitAttention(kind), _) => {
+                commands.tally.note(Counted::UnitAttention, self.target(), kind)
+            }
             (Failure::Of(kind), Some(index)) => commands.luns.tally(index).failed(operation, kind),
         }
     }

@@ -6,7 +6,7 @@
 use std::fmt::{Display, Write as _};
 use std::time::Duration;
 
-use front_end_core::{CLASSES, Durations};
+use front_end_core::{CLASSES, Counted, Durations};
 
 /// What the samples of a family are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -130,12 +130,22 @@ pub(super) fn seconds(time: Duration) -> f64 {
 }
 
 macro_rules! families {
-    ($($constant:ident = $kind:ident $name:literal [$($label:literal),*] $help:literal;)*) => {
+    ($($constant:ident = $kind:ident $name:literal [$($label:literal),*] $help:literal $(of $counted:ident)?;)*) => {
         $(pub(super) static $constant: Family =
             Family { name: $name, kind: MetricKind::$kind, labels: &[$($label),*], help: $help };)*
 
         /// All of them, in the order in which they are written.
         pub static FAMILIES: &[&Family] = &[$(&$constant),*];
+
+        /// What front ends count by words, in the order in which it is written.
+        pub(super) const COUNTED: &[Counted] = &[$($(Counted::$counted,)?)*];
+
+        /// Its family, whose samples have the labels protocol, target (if it has targets) and a word.
+        pub(super) fn of_counted(counted: Counted) -> &'static Family {
+            match counted {
+                $($(Counted::$counted => &$constant,)?)*
+            }
+        }
     };
 }
 
@@ -168,8 +178,8 @@ families! {
 
     RAID_LACKING = Gauge "linerate_raid_members_lacking" ["volume", "set", "level"] "Members of a RAID set that do not have all of their data: 0 if it is healthy.";
     RAID_FAILED = Gauge "linerate_raid_failed" ["volume", "set"] "Whether requests to a RAID set fail: it lacks data, or has lost its journal.";
-    RAID_MEMBER = Gauge "linerate_raid_member_state" ["volume", "set", "member", "disk", "state"] "Whether a member is in this state: in sync, rebuilding, failed or missing.";
     RAID_SPARES = Gauge "linerate_raid_spares" ["volume", "set"] "Volumes that can replace a member.";
+    RAID_MEMBER = Gauge "linerate_raid_member_state" ["volume", "set", "member", "disk", "state"] "Whether a member is in this state: in sync, rebuilding, failed or missing.";
     RAID_REBUILD = Gauge "linerate_raid_rebuild_ratio" ["volume", "set", "member"] "How much of a member is rebuilt, while it is.";
     RAID_UNSYNCED = Gauge "linerate_raid_synchronising" ["volume", "set"] "Whether members are made to fit each other after a crash.";
     RAID_RATE = Gauge "linerate_raid_work_bytes_per_second" ["volume", "set"] "How fast a set rebuilds or synchronises, of each member.";
@@ -181,34 +191,34 @@ families! {
 
     TARGET_LUNS = Gauge "linerate_target_luns" ["protocol", "target"] "LUNs of a target.";
     TARGET_OPEN = Gauge "linerate_target_open_to_any" ["protocol", "target"] "Whether any initiator may log in: no list of names or networks, no CHAP.";
-    SESSIONS = Gauge "linerate_sessions" ["protocol", "target", "initiator"] "Sessions now. Of the first 256 initiators; all others are (others).";
     SESSION_INFO = Gauge "linerate_session_info" ["protocol", "target", "initiator", "user", "address"] "Who is logged in now, by CHAP user and address; 1. Of the first 1,024 combinations.";
+    SESSIONS = Gauge "linerate_sessions" ["protocol", "target", "initiator"] "Sessions now. Of the first 256 initiators; all others are (others).";
     CONNECTIONS = Gauge "linerate_session_connections" ["protocol", "target", "initiator"] "Connections of these sessions.";
     SESSION_COMMANDS = Counter "linerate_session_commands_total" ["protocol", "target", "initiator"] "Commands of an initiator, of all its sessions so far.";
     SESSION_WINDOW_FULL = Counter "linerate_session_window_full_total" ["protocol", "target", "initiator"] "How often a session had as many commands in flight as it may, so that its initiator had to wait.";
     SESSION_BYTES = Counter "linerate_session_bytes_total" ["protocol", "target", "initiator", "direction"] "Data that it has read and written.";
     DISCOVERY_SESSIONS = Gauge "linerate_discovery_sessions" ["protocol"] "Sessions now that only ask what there is, such as discovery sessions.";
-    LOGINS = Counter "linerate_logins_total" ["protocol", "target", "result"] "Connections that logged in (accepted), or why not. No target: discovery, or one that is not served.";
-    CONNECTIONS_CLOSED = Counter "linerate_connections_closed_total" ["protocol", "target", "reason"] "Connections of sessions that have ended, and why.";
-    TASK_MANAGEMENT = Counter "linerate_task_management_total" ["protocol", "target", "function"] "Task management functions that initiators asked for.";
-    UNIT_ATTENTIONS = Counter "linerate_unit_attentions_total" ["protocol", "target", "kind"] "Unit attentions that were reported.";
-    DIGEST_ERRORS = Counter "linerate_digest_errors_total" ["protocol", "target", "kind"] "Digests that did not match: of a header, which ends the connection, or of data.";
-    FRAMES = Counter "linerate_frames_total" ["protocol", "kind"] "Frames of a protocol of datagrams: sent; received, received again (repeated), damaged or refused; not taken by an interface (dropped); fragments sent again (lost).";
+    LOGINS = Counter "linerate_logins_total" ["protocol", "target", "result"] "Connections that logged in (accepted), or why not. No target: discovery, or one that is not served." of Login;
+    CONNECTIONS_CLOSED = Counter "linerate_connections_closed_total" ["protocol", "target", "reason"] "Connections of sessions that have ended, and why." of ConnectionClosed;
+    TASK_MANAGEMENT = Counter "linerate_task_management_total" ["protocol", "target", "function"] "Task management functions that initiators asked for." of TaskManagement;
+    UNIT_ATTENTIONS = Counter "linerate_unit_attentions_total" ["protocol", "target", "kind"] "Unit attentions that were reported." of UnitAttention;
+    DIGEST_ERRORS = Counter "linerate_digest_errors_total" ["protocol", "target", "kind"] "Digests that did not match: of a header, which ends the connection, or of data." of DigestError;
+    FRAMES = Counter "linerate_frames_total" ["protocol", "kind"] "Frames of a protocol of datagrams: sent; received, received again (repeated), damaged or refused; not taken by an interface (dropped); fragments sent again (lost)." of Frame;
 
-    STAGING = Gauge "linerate_staging_bytes" ["reactor"] "Memory that commands hold.";
-    STAGING_LIMIT = Gauge "linerate_staging_limit_bytes" ["reactor"] "Memory that they may hold.";
     REACTOR_UP = Gauge "linerate_reactor_up" ["reactor"] "Whether a reactor thread answered this scrape within a second.";
     REACTOR_LAG = Gauge "linerate_reactor_lag_seconds" ["reactor"] "How long it took to answer this scrape.";
     REACTOR_CPU = Counter "linerate_reactor_cpu_seconds_total" ["reactor"] "CPU time of the thread, busy-polling included.";
     REACTOR_SPIN = Counter "linerate_reactor_spin_seconds_total" ["reactor"] "Time that the thread has busy-polled and found nothing. The rest of its CPU time is work.";
+    STAGING = Gauge "linerate_staging_bytes" ["reactor"] "Memory that commands hold.";
+    STAGING_LIMIT = Gauge "linerate_staging_limit_bytes" ["reactor"] "Memory that they may hold.";
 
     PROCESS_CPU = Counter "process_cpu_seconds_total" [] "User and system CPU time of the process.";
+    PROCESS_START = Gauge "process_start_time_seconds" [] "When the server was started, since 1970.";
+    PROCESS_FILES_MAX = Gauge "process_max_fds" [] "How many there may be.";
     PROCESS_RESIDENT = Gauge "process_resident_memory_bytes" [] "Memory of the process that is there, RAM volumes included.";
     PROCESS_VIRTUAL = Gauge "process_virtual_memory_bytes" [] "Address space of the process.";
     PROCESS_FILES = Gauge "process_open_fds" [] "Open file descriptors.";
-    PROCESS_FILES_MAX = Gauge "process_max_fds" [] "How many there may be.";
     PROCESS_THREADS = Gauge "process_threads" [] "Threads of the process.";
-    PROCESS_START = Gauge "process_start_time_seconds" [] "When the server was started, since 1970.";
 }
 
 #[cfg(test)]

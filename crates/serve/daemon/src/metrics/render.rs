@@ -6,7 +6,9 @@ use std::time::{Duration, SystemTime};
 
 use backends::raid::{Condition, MemberCondition, MemberStatus, SetState};
 use backends::secrets::masked;
-use front_end_core::{CoreStatistics, Count, Durations, HostStatistics, Operation, Phase, VolumeStatistics};
+use front_end_core::{
+    CoreStatistics, Count, Counted, Durations, HostStatistics, Operation, Phase, VolumeStatistics,
+};
 use volume::Volume;
 
 use super::families::{self as all, Exposition, Family, seconds};
@@ -15,7 +17,6 @@ use super::sample::{CoreSample, Sample, VolumeSample};
 /// A family, and where its values come from.
 type Column<T> = (&'static Family, T);
 type VolumeValue<'a> = &'a dyn Fn(&Volume) -> u64;
-type CoreCounts = fn(&CoreStatistics) -> &[Count];
 type HostValue = fn(&HostStatistics) -> u64;
 type CoreValue = fn(&CoreSample) -> f64;
 
@@ -247,17 +248,6 @@ fn states(out: &mut Exposition, volumes: &[VolumeSample]) {
     }
 }
 
-/// Adds up what cores have counted by protocol, target and word.
-fn words(sample: &Sample, which: CoreCounts) -> BTreeMap<(&'static str, &str, &'static str), u64> {
-    let mut sums = BTreeMap::new();
-    for (protocol, core) in statistics(sample) {
-        for Count { target, what, count } in which(core) {
-            *sums.entry((protocol, target.as_str(), *what)).or_default() += count;
-        }
-    }
-    sums
-}
-
 fn targets(out: &mut Exposition, sample: &Sample) {
     let mut family = out.family(&all::TARGET_LUNS);
     for target in sample.targets.iter() {
@@ -269,22 +259,21 @@ fn targets(out: &mut Exposition, sample: &Sample) {
         family.add(&[&target.front_end, &target.name], u8::from(is_open));
     }
     hosts(out, sample);
-    let families: [Column<CoreCounts>; 5] = [
-        (&all::LOGINS, |core| &core.logins),
-        (&all::CONNECTIONS_CLOSED, |core| &core.connections_closed),
-        (&all::TASK_MANAGEMENT, |core| &core.task_management),
-        (&all::UNIT_ATTENTIONS, |core| &core.unit_attentions),
-        (&all::DIGEST_ERRORS, |core| &core.digest_errors),
-    ];
-    for (family, which) in families {
-        let mut family = out.family(family);
-        for ((protocol, target, what), count) in words(sample, which) {
-            family.add(&[protocol, target, what], count);
+    let mut sums: BTreeMap<(Counted, &str, &str, &str), u64> = BTreeMap::new();
+    for (protocol, core) in statistics(sample) {
+        for Count { counted, target, word, count } in &core.counts {
+            *sums.entry((*counted, protocol, target, word)).or_default() += count;
         }
     }
-    let mut family = out.family(&all::FRAMES);
-    for ((protocol, _, what), count) in words(sample, |core| &core.frames) {
-        family.add(&[protocol, what], count);
+    for counted in all::COUNTED {
+        let family = all::of_counted(*counted);
+        let mut samples = out.family(family);
+        for ((_, protocol, target, word), count) in sums.iter().filter(|((of, ..), _)| of == counted) {
+            match family.labels.len() {
+                2 => samples.add(&[protocol, word], count),
+                _ => samples.add(&[protocol, target, word], count),
+            }
+        }
     }
 }
 
