@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use block::Buffer;
 use host::{Epoll, EpollOptions};
 use iscsi_client::{Transfer, Url, cdb};
+use volume::figures::MetricKind;
 
 use crate::exposition::Exposition;
 use crate::program::{PATIENCE, installed, run, until};
@@ -193,7 +194,7 @@ fn all_families_are_written_in_their_order_and_no_others() {
     let text = monitored.text();
     let types = text.lines().filter_map(|line| line.strip_prefix("# TYPE "));
     let written: Vec<&str> = types.filter_map(|line| line.split(' ').next()).collect();
-    let known: Vec<&str> = daemon::metrics::FAMILIES.iter().map(|family| family.name).collect();
+    let known: Vec<&str> = daemon::metrics::families().iter().map(|family| family.name).collect();
     assert_eq!(written, known);
     monitored.server.stop();
 }
@@ -501,7 +502,7 @@ fn the_dashboard_asks_for_what_there_is() {
         "process_threads",
         "process_start_time_seconds",
     ];
-    for family in daemon::metrics::FAMILIES {
+    for family in daemon::metrics::families() {
         assert!(
             shown.contains(family.name) || elsewhere.contains(&family.name),
             "{} is not shown",
@@ -512,7 +513,7 @@ fn the_dashboard_asks_for_what_there_is() {
 
 /// The metrics of a query, which all have the labels that it names.
 fn asked_for(query: &str) -> Vec<&'static str> {
-    let mut shown = Vec::new();
+    let (mut shown, families) = (Vec::new(), daemon::metrics::families());
     let word = |c: char| c.is_ascii_alphanumeric() || c == '_';
     let names = query
         .split(|c| !word(c))
@@ -521,11 +522,9 @@ fn asked_for(query: &str) -> Vec<&'static str> {
     for name in names {
         let family = ["_bucket", "_sum", "_count"].iter().find_map(|suffix| {
             let base = name.strip_suffix(suffix)?;
-            daemon::metrics::FAMILIES
-                .iter()
-                .find(|family| family.name == base && family.kind == daemon::metrics::MetricKind::Histogram)
+            families.iter().find(|family| family.name == base && family.kind == MetricKind::Histogram)
         });
-        let family = family.or_else(|| daemon::metrics::FAMILIES.iter().find(|family| family.name == name));
+        let family = family.or_else(|| families.iter().find(|family| family.name == name));
         let family = family.unwrap_or_else(|| panic!("there is no {name}: {query}"));
         labels.extend(family.labels);
         shown.push(family.name);

@@ -32,6 +32,9 @@
 //!    specification is a file of `storage/block/src`.
 //! 2. Add its row to `docs/serve.md`: the tests here fail until it exists. The rows of its options are not tested.
 //! 3. Give a new dependency a line in the root `Cargo.toml`, in the crate's, and in `docs/dependencies.md`.
+//! 4. A layer with statistics hands itself to `Opening::layers`. Its state is a row of the table in `layers.rs`, and has a table of
+//!    `volume::figures!` in the layer's file. Tests fail until `docs/operate.md` and `contrib/grafana` have its metrics, and
+//!    `docs/schemas/volumes.schema.json` its JSON.
 //!
 //! `Kind` has the name, the grammar and the row of the document. `volume::spec` parses the nesting and locates errors. `Kind::read` checks
 //! what was written without touching anything. `Backend::open` is asynchronous and opens the members by `Spec::open`.
@@ -39,13 +42,16 @@
 //! Every program opens volumes here, so a name becomes a device in `remote` only: one kind is a session with a target, and `storage`
 //! imports no network. `copy` and `attach` are in `remote` for the same reason.
 //!
-//! A back end that `is_remote` has sessions, which live on the reactor that opens them: a command's, or one of a server's cores in
-//! turn. Requests of other cores travel to that core. Opening must not block: `reactor::resolve` looks names up.
+//! `Kind::blocks` says whether a file may be marked, grown and shrunk as if it were the volume.
+//!
+//! A back end that `opens_later` has tasks or sessions, which live on the reactor that opens it: a command's, or one of a server's cores in
+//! turn. One that `is_remote` has sessions. Requests of other cores travel to that core. Opening must not block: `reactor::resolve` looks names up.
 
 pub mod aoe;
 pub mod failure;
 mod file;
 pub mod hyperscsi;
+pub mod layers;
 pub mod location;
 pub mod nbd;
 pub mod peers;

@@ -111,7 +111,7 @@ mod tests {
             serial: String::new(),
             luns: Vec::new(),
             in_file: false,
-            raid: Vec::new(),
+            layers: backends::layers::LayerStates::default(),
         }];
         let bound: Vec<Portal> = config.portals().map(|(_, portal)| portal).collect();
         let readme = include_str!("../../../../README.md");

@@ -6,6 +6,7 @@
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
+use backends::layers::LayerStates;
 use backends::raid::{Order, without_overruling};
 use backends::{Failure, parse};
 use front_end_core::AUDIT;
@@ -147,7 +148,8 @@ impl Live {
     pub fn volumes(&self) -> Vec<control::Volume> {
         let now = self.now();
         let served = now.config.volumes.iter().filter_map(|volume| {
-            let unit = &now.volumes.get(&volume.name)?.unit;
+            let opened = now.volumes.get(&volume.name)?;
+            let unit = &opened.unit;
             let (geometry, identity) = (unit.volume().device().geometry(), unit.identity());
             let [naa, _] = identity.names();
             Some(control::Volume {
@@ -159,7 +161,7 @@ impl Live {
                 serial: identity.serial(),
                 luns: now.config.exports_of(&volume.name),
                 in_file: !now.start_options.has_volume(&volume.name),
-                raid: now.volumes.get(&volume.name)?.sets().iter().map(|set| set.status()).collect(),
+                layers: LayerStates::of(&opened.layers),
             })
         });
         served.collect()

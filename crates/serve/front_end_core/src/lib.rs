@@ -88,6 +88,6 @@ pub use server::{
 };
 pub use storage::{Unflushed, last_flush};
 pub use tally::{
-    CLASSES, CoreStatistics, CoreTally, Count, Counted, Durations, HOSTS_MAX, HostNames, HostStatistics,
-    OTHERS, Operation, SessionCounts, Span, Traffic, VolumeStatistics, VolumeTally,
+    CLASSES, CoreStatistics, CoreTally, Counted, Durations, HOSTS_MAX, HostNames, HostStatistics, OTHERS,
+    Operation, SessionCounts, Span, Traffic, VolumeStatistics, VolumeTally, WordCounts,
 };

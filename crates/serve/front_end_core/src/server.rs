@@ -116,9 +116,10 @@ impl Drop for Question {
 }
 
 /// The phase of a server: `Starting` → `Open` → `Draining`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Phase {
     /// Logins are refused with a temporary status, so that hosts try again.
+    #[default]
     Starting,
     /// Logins are accepted.
     Open,

@@ -198,7 +198,7 @@ impl VolumeTally {
 /// A volume and what is counted of it.
 type TalliedVolume = (Weak<Volume>, Rc<VolumeTally>);
 
-/// What is counted by target and by a word of the front end's. `daemon::metrics::FAMILIES` has a family for each.
+/// What is counted by target and by a word of the front end's. `daemon::metrics` has a family for each.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Counted {
     /// Logins that have ended, by their result. Without a target: discovery, or a target that is not served.
@@ -215,12 +215,15 @@ pub enum Counted {
     Frame,
 }
 
+/// How often something has happened, by target (empty: none) and word.
+pub type WordCounts = BTreeMap<(Counted, String, &'static str), u64>;
+
 /// Counts of one front end on one core.
 #[derive(Default)]
 pub struct CoreTally {
     /// By address, which no other volume has as long as there is a `Weak` to it.
     volumes: RefCell<BTreeMap<usize, TalliedVolume>>,
-    counts: RefCell<BTreeMap<(Counted, String, &'static str), u64>>,
+    counts: RefCell<WordCounts>,
     /// Of sessions that have ended, by target and host.
     traffic: RefCell<BTreeMap<(String, Arc<str>), Traffic>>,
 }
@@ -330,7 +333,7 @@ pub struct CoreStatistics {
     /// Of each volume that a session of this core uses or used.
     pub volumes: Vec<VolumeStatistics>,
     /// By target and word.
-    pub counts: Vec<Count>,
+    pub counts: WordCounts,
     /// By target and host.
     pub hosts: Vec<HostStatistics>,
     /// Sessions now that only ask what there is.
@@ -358,19 +361,6 @@ pub struct VolumeStatistics {
     pub in_flight: u64,
 }
 
-/// How often something has happened at a target.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Count {
-    /// What has happened.
-    pub counted: Counted,
-    /// The target's name; empty if there is none.
-    pub target: String,
-    /// How it has happened: the result of a login, a reason, a kind.
-    pub word: &'static str,
-    /// How often.
-    pub count: u64,
-}
-
 /// What a host has done at a target.
 #[derive(Clone, Debug)]
 pub struct HostStatistics {
@@ -389,13 +379,6 @@ pub struct HostStatistics {
 impl CoreTally {
     /// What was counted, with the sessions that there are now. Commands in flight are for the caller to add.
     pub fn statistics(&self, sessions: impl Iterator<Item = SessionCounts>) -> CoreStatistics {
-        let counts = self.counts.borrow();
-        let count = |((counted, target, word), count): (&(Counted, String, &'static str), &u64)| Count {
-            counted: *counted,
-            target: target.clone(),
-            word,
-            count: *count,
-        };
         let ended = self.traffic.borrow();
         let mut hosts: BTreeMap<(String, Arc<str>), (u64, u64, Traffic)> =
             ended.iter().map(|(key, traffic)| (key.clone(), (0, 0, *traffic))).collect();
@@ -419,7 +402,7 @@ impl CoreTally {
         };
         CoreStatistics {
             volumes: self.volumes.borrow().values().map(|(volume, tally)| tally.statistics(volume)).collect(),
-            counts: counts.iter().map(count).collect(),
+            counts: self.counts.borrow().clone(),
             hosts: hosts.into_iter().map(host).collect(),
             discovery_sessions,
         }

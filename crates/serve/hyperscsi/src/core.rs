@@ -18,8 +18,8 @@ use std::task::Poll;
 use std::time::{Duration, Instant};
 
 use front_end_core::{
-    AUDIT, AddressBlock, Budget, Charge, CoreHandle, CoreTally, Count, Counted, HostAddress, Phase, Portal,
-    Server,
+    AUDIT, AddressBlock, Budget, Charge, CoreHandle, CoreTally, Counted, HostAddress, Phase, Portal, Server,
+    WordCounts,
 };
 use hyperscsi::target::{Event, PathState, SessionEnd, SessionId, Share};
 use hyperscsi::{Counters, FRAME_BYTES_MAX, Header, Refusal};
@@ -426,7 +426,7 @@ impl CoreSessions {
     }
 
     /// What has become of frames.
-    pub(crate) fn frames(&self) -> Vec<Count> {
+    pub(crate) fn frames(&self) -> WordCounts {
         let counters = self.wire.machine.borrow().counters();
         let interfaces = self.interfaces.borrow();
         let dropped = interfaces.values().map(|interface| interface.dropped());
@@ -441,8 +441,8 @@ impl CoreSessions {
         ];
         // Before the first frame there is nothing to tell.
         let has_any = counts.iter().any(|(_, count)| *count > 0);
-        let count = |(word, count)| Count { counted: Counted::Frame, target: String::new(), word, count };
-        if has_any { counts.map(count).into() } else { Vec::new() }
+        let count = |(word, count)| ((Counted::Frame, String::new(), word), count);
+        if has_any { counts.map(count).into() } else { WordCounts::new() }
     }
 
     /// Ends the sessions with this number, or of this initiator; how many.

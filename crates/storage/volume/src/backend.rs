@@ -71,11 +71,6 @@ pub type Asked<'a> = Pin<Box<dyn Future<Output = Option<OpenError>> + 'a>>;
 pub type Closed = Pin<Box<dyn Future<Output = ()>>>;
 
 impl Kind {
-    /// Whether it is a layer over other volumes, which are in brackets.
-    pub fn is_layer(&self) -> bool {
-        self.blocks != BlockPlaces::Store
-    }
-
     /// What it knows if its volumes are URLs.
     pub fn url(&self) -> Option<&'static UrlKind> {
         match self.options {

@@ -51,6 +51,7 @@
 
 pub mod backend;
 pub mod backends;
+pub mod figures;
 mod health;
 mod permission;
 mod persistent_state;

@@ -7,6 +7,7 @@
 //! Reading order: the kinds (this file), `open`, `running` (sets in use), `upkeep` (rebuilding beside users), [`create`],
 //! [`status`], [`scrub`].
 
+mod figures;
 mod offline;
 mod open;
 mod running;
@@ -24,6 +25,7 @@ use volume::spec::{Bytes, Problem, Spec, Time, Written};
 
 use crate::failure::Failure;
 
+pub(crate) use figures::FIGURES;
 pub use offline::{Creation, SetStatus, create, discard_journal, is_one_file, look, replace, scrub, status};
 pub use running::{Order, Running, alone, closed, open, sets};
 pub use state::{

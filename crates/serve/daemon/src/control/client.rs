@@ -219,8 +219,8 @@ impl ServedSet {
         let not_found = |why: String| Failure::new(FailureKind::NotFound, why);
         let volume = volume.ok_or_else(|| not_found(format!("no volume named {} is served", self.volume)))?;
         let sets: Vec<SetState> = match self.number {
-            None => volume.raid,
-            Some(number) => volume.raid.into_iter().skip(number).take(1).collect(),
+            None => volume.layers.raid,
+            Some(number) => volume.layers.raid.into_iter().skip(number).take(1).collect(),
         };
         match sets.is_empty() {
             true => Err(not_found(format!("volume {} has no such RAID set", self.volume))),

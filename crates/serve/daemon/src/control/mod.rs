@@ -19,7 +19,7 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use ::front_end_core::HostAddress;
-use backends::raid::SetState;
+use backends::layers::LayerStates;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use volume::spec::Time;
@@ -266,9 +266,9 @@ pub struct Volume {
     pub luns: Vec<Lun>,
     /// Whether the configuration file has it, not the command line.
     pub in_file: bool,
-    /// The RAID sets that it is made of, from the outermost on.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub raid: Vec<SetState>,
+    /// The layers that it is made of, by kind: `raid`.
+    #[serde(flatten)]
+    pub layers: LayerStates,
 }
 
 /// A target that is served.

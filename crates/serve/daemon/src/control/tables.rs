@@ -34,16 +34,7 @@ pub fn volumes(volumes: &[Volume], width: usize) -> String {
     let table = fitted(&COLUMNS.map(|(_, align, rank)| Column { align, rank }), &rows, width);
     let note = table.note(&names).into_iter().flat_map(|note| hanging("", &note, width));
     let table: String = table.rows.concat().into_iter().chain(note).map(|line| line + "\n").collect();
-    volumes.iter().fold(table, |table, volume| table + &sets(volume))
-}
-
-/// A paragraph for each RAID set of a volume.
-pub fn sets(volume: &Volume) -> String {
-    let name = |number: usize| match volume.raid.len() {
-        1 => volume.name.clone(),
-        _ => format!("{}/{number}", volume.name),
-    };
-    volume.raid.iter().enumerate().map(|(number, set)| format!("{}: {set}\n", name(number))).collect()
+    volumes.iter().fold(table, |table, volume| table + &volume.layers.paragraphs(&volume.name))
 }
 
 /// What volumes are told by: name, alignment, and rank, the highest of which has to go first where there is no room.

@@ -5,15 +5,15 @@
 //! has that of the process; a scrape reads all of them ([`Sample`]). While the server reloads, or a core hangs, a scrape still
 //! ends within a second and reports that.
 //!
-//! Reading order: [`families`] (all metrics, and the text format), [`sample`] (reading the counters),
-//! `render` (a sample as text), [`health`], `http` (the listener).
+//! Reading order: [`sample`] (reading the counters), `render` (all metrics, and a sample as text), `exposition` (the text format),
+//! [`health`], `http` (the listener).
 
-mod families;
+mod exposition;
 pub(crate) mod health;
 pub(crate) mod http;
 pub(crate) mod render;
 mod sample;
 
-pub use families::{FAMILIES, Family, MetricKind};
 pub use health::Health;
+pub use render::families;
 pub(crate) use sample::{Probe, Reloads};

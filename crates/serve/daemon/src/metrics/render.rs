@@ -1,45 +1,224 @@
-//! A sample as Prometheus' text.
+//! The metrics that there are, and a sample as Prometheus' text.
+//!
+//! The names of metrics and labels are what dashboards and alerts are made of: they stay. docs/operate.md has them all, which a test
+//! sees to.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
 
-use backends::raid::{Condition, MemberCondition, MemberStatus, SetState};
-use backends::secrets::masked;
+use backends::layers::{LayerStates, Tables};
 use front_end_core::{
-    CoreStatistics, Count, Counted, Durations, HostStatistics, Operation, Phase, VolumeStatistics,
+    CoreStatistics, Counted, Durations, HostStatistics, Operation, Phase, VolumeStatistics,
 };
-use volume::Volume;
+use host::usage::Usage;
+use volume::figures::{Family, Figure, MetricKind};
+use volume::{Volume, figures};
 
-use super::families::{self as all, Exposition, Family, seconds};
-use super::sample::{CoreSample, Sample, VolumeSample};
+use super::exposition::{Exposition, seconds};
+use super::sample::{CoreState, Sample, SessionLabels, VolumeSample};
+use crate::control::Target;
 
-/// A family, and where its values come from.
-type Column<T> = (&'static Family, T);
-type VolumeValue<'a> = &'a dyn Fn(&Volume) -> u64;
-type HostValue = fn(&HostStatistics) -> u64;
-type CoreValue = fn(&CoreSample) -> f64;
-
-pub(crate) fn text(sample: &Sample) -> String {
-    let mut out = Exposition::default();
-    server(&mut out, sample);
-    volumes(&mut out, sample);
-    targets(&mut out, sample);
-    reactors(&mut out, sample);
-    process(&mut out, sample.started);
-    out.into_text()
+figures! { SERVER of Sample:
+    Gauge "linerate_build_info" ["version", "io_engine"] "The version that runs, and how it reads and writes files; 1."
+        => |server, add| add(&[env!("CARGO_PKG_VERSION"), server.io_engine], &1);
+    Gauge "linerate_open" [] "Whether hosts are let in: 0 while the server starts and ends."
+        => |server, add| add(&[], &u8::from(server.phase == Phase::Open));
+    Gauge "linerate_config_generation" [] "How many configurations were served, this one included."
+        => |server, add| add(&[], &server.generation);
+    Gauge "linerate_config_last_reload_successful" [] "Whether the latest reload succeeded; 1 if there was none."
+        => |server, add| add(&[], &u8::from(server.reloads.last_succeeded));
+    Gauge "linerate_config_last_reload_success_timestamp_seconds" [] "When the configuration in force was read, since 1970."
+        => |server, add| add(&[], &server.reloads.in_force_since);
+    Counter "linerate_reloads_total" ["result"] "Reloads and changes of single volumes."
+        => |server, add| {
+            add(&["success"], &server.reloads.succeeded);
+            add(&["failure"], &server.reloads.failed);
+        };
 }
 
-fn server(out: &mut Exposition, sample: &Sample) {
-    let reloads = &sample.reloads;
-    out.family(&all::BUILD).add(&[env!("CARGO_PKG_VERSION"), sample.io_engine], 1);
-    out.family(&all::UP_PHASE).add(&[], u8::from(sample.phase == Phase::Open));
-    out.family(&all::CONFIG_GENERATION).add(&[], sample.generation);
-    out.family(&all::CONFIG_OK).add(&[], u8::from(reloads.last_succeeded));
-    out.family(&all::CONFIG_TIME).add(&[], timestamp(reloads.in_force_since));
-    let mut family = out.family(&all::RELOADS);
-    family.add(&["success"], reloads.succeeded);
-    family.add(&["failure"], reloads.failed);
+figures! { VOLUMES of VolumeSample:
+    Gauge "linerate_volume_info" ["volume", "backend", "uuid"] "What a volume is made of, outermost, and its identity; 1."
+        => |volume, add| volume.description.iter().for_each(|(backend, uuid)| add(&[backend, &uuid.to_string()], &1));
+    Gauge "linerate_volume_size_bytes" ["volume"] "Size of a volume."
+        => |volume, add| add(&[], &volume.volume.device().geometry().bytes());
+    Gauge "linerate_volume_allocated_bytes" ["volume"] "What a volume takes of its storage, if that is known: of a sparse file its blocks, of memory what was written."
+        => |volume, add| volume.volume.device().allocated_bytes().iter().for_each(|bytes| add(&[], bytes));
+}
+
+figures! { USES of VolumeSum:
+    Counter "linerate_volume_commands_total" ["volume", "protocol", "op"] "Commands that were answered, those with an error, too."
+        => |sum, add| for (operation, durations) in &sum.durations {
+            add(&[operation.name()], &durations.counts.iter().sum::<u64>());
+        };
+    Counter "linerate_volume_bytes_total" ["volume", "protocol", "op"] "Data of read and write commands."
+        => |sum, add| {
+            add(&["read"], &sum.read_bytes);
+            add(&["write"], &sum.written_bytes);
+        };
+}
+
+static DURATION: Family = Family {
+    name: "linerate_volume_command_duration_seconds",
+    kind: MetricKind::Histogram,
+    labels: &["volume", "protocol", "op"],
+    help: "From taking a command in to handing its answer to the network.",
+};
+static DEVICE_DURATION: Family = Family {
+    name: "linerate_volume_device_duration_seconds",
+    help: "For how long the device had the requests of a command, of commands that waited for it. The rest is the server's share.",
+    ..DURATION
+};
+
+figures! { QUEUES of VolumeSum:
+    Counter "linerate_volume_errors_total" ["volume", "protocol", "op", "kind"] "Commands that were answered with an error, by sense key or status."
+        => |sum, add| for ((operation, kind), count) in &sum.failures {
+            add(&[operation.name(), kind], count);
+        };
+    Gauge "linerate_volume_in_flight" ["volume", "protocol"] "Commands that were taken in and are not answered in full: the queue."
+        => |sum, add| add(&[], &sum.in_flight);
+    Counter "linerate_volume_device_waits_total" ["volume", "protocol"] "Commands that waited for the device: neither memory nor the page cache could carry them out at once."
+        => |sum, add| add(&[], &sum.waits);
+}
+
+figures! { STATES of VolumeSample:
+    Gauge "linerate_volume_write_cache" ["volume"] "Whether acknowledged writes may wait for a flush."
+        => |of, add| add(&[], &u8::from(of.volume.device().profile().volatile_cache));
+    Counter "linerate_volume_storage_errors_total" ["volume"] "Requests that failed for a reason that is the storage's."
+        => |of, add| add(&[], &of.volume.health().condition().failed);
+    Gauge "linerate_volume_failing" ["volume"] "Whether the latest request of some kind failed for such a reason."
+        => |of, add| add(&[], &u8::from(of.volume.health().condition().is_failing));
+    Gauge "linerate_volume_silent" ["volume"] "Whether the device does not answer."
+        => |of, add| add(&[], &u8::from(of.volume.health().condition().silent.is_some()));
+    Gauge "linerate_volume_fenced" ["volume"] "Whether the volume is out of service until its device answers."
+        => |of, add| add(&[], &u8::from(of.volume.is_fenced()));
+    Counter "linerate_volume_fences_total" ["volume"] "How often the volume was taken out of service for that."
+        => |of, add| add(&[], &of.volume.fences_made());
+    Gauge "linerate_volume_reserved" ["volume"] "Whether a host has reserved the volume."
+        => |of, add| add(&[], &u8::from(of.volume.reservations().reservation().is_some() || of.volume.reserved_by().is_some()));
+    Gauge "linerate_volume_write_protected" ["volume"] "Whether writes are refused."
+        => |of, add| add(&[], &u8::from(of.volume.write_protection().is_some()));
+}
+
+figures! { TARGETS of Target:
+    Gauge "linerate_target_luns" ["protocol", "target"] "LUNs of a target."
+        => |target, add| add(&[], &target.luns.len());
+    Gauge "linerate_target_open_to_any" ["protocol", "target"] "Whether any initiator may log in: no list of names or networks, no CHAP."
+        => |target, add| {
+            let is_open = target.initiators.is_none() && target.networks.is_none() && target.users.is_empty();
+            add(&[], &u8::from(is_open));
+        };
+}
+
+figures! { SESSIONS of SessionLabels:
+    Gauge "linerate_session_info" ["protocol", "target", "initiator", "user", "address"] "Who is logged in now, by CHAP user and address; 1. Of the first 1,024 combinations."
+        => |labels, add| add(&labels.each_ref().map(String::as_str), &1);
+}
+
+figures! { HOSTS of HostStatistics:
+    Gauge "linerate_sessions" ["protocol", "target", "initiator"] "Sessions now. Of the first 256 initiators; all others are (others)."
+        => |host, add| add(&[], &host.sessions);
+    Gauge "linerate_session_connections" ["protocol", "target", "initiator"] "Connections of these sessions."
+        => |host, add| add(&[], &host.connections);
+    Counter "linerate_session_commands_total" ["protocol", "target", "initiator"] "Commands of an initiator, of all its sessions so far."
+        => |host, add| add(&[], &host.traffic.commands);
+    Counter "linerate_session_window_full_total" ["protocol", "target", "initiator"] "How often a session had as many commands in flight as it may, so that its initiator had to wait."
+        => |host, add| add(&[], &host.traffic.window_full);
+    Counter "linerate_session_bytes_total" ["protocol", "target", "initiator", "direction"] "Data that it has read and written."
+        => |host, add| {
+            add(&["read"], &host.traffic.read_bytes);
+            add(&["write"], &host.traffic.written_bytes);
+        };
+}
+
+figures! { DISCOVERY of u64:
+    Gauge "linerate_discovery_sessions" ["protocol"] "Sessions now that only ask what there is, such as discovery sessions."
+        => |sessions, add| add(&[], sessions);
+}
+
+macro_rules! counted {
+    ($($counted:ident = $name:literal [$($label:literal),*] $help:literal;)*) => {
+        /// What front ends count by words, in the order in which it is written.
+        const COUNTED: &[Counted] = &[$(Counted::$counted),*];
+
+        /// Its family: its labels are the protocol, the target (if it has targets) and the word.
+        fn family_of(counted: Counted) -> &'static Family {
+            match counted {
+                $(Counted::$counted => &Family {
+                    name: $name,
+                    kind: MetricKind::Counter,
+                    labels: &[$($label),*],
+                    help: $help,
+                },)*
+            }
+        }
+    };
+}
+
+counted! {
+    Login = "linerate_logins_total" ["protocol", "target", "result"] "Connections that logged in (accepted), or why not. No target: discovery, or one that is not served.";
+    ConnectionClosed = "linerate_connections_closed_total" ["protocol", "target", "reason"] "Connections of sessions that have ended, and why.";
+    TaskManagement = "linerate_task_management_total" ["protocol", "target", "function"] "Task management functions that initiators asked for.";
+    UnitAttention = "linerate_unit_attentions_total" ["protocol", "target", "kind"] "Unit attentions that were reported.";
+    DigestError = "linerate_digest_errors_total" ["protocol", "target", "kind"] "Digests that did not match: of a header, which ends the connection, or of data.";
+    Frame = "linerate_frames_total" ["protocol", "kind"] "Frames of a protocol of datagrams: sent; received, received again (repeated), damaged or refused; not taken by an interface (dropped); fragments sent again (lost).";
+}
+
+figures! { REACTORS of CoreState:
+    Gauge "linerate_reactor_up" ["reactor"] "Whether a reactor thread answered this scrape within a second."
+        => |core, add| add(&[], &u8::from(core.lag.is_some()));
+    Gauge "linerate_reactor_lag_seconds" ["reactor"] "How long it took to answer this scrape."
+        => |core, add| core.lag.iter().for_each(|lag| add(&[], &seconds(*lag)));
+    Counter "linerate_reactor_cpu_seconds_total" ["reactor"] "CPU time of the thread, busy-polling included."
+        => |core, add| core.latest.iter().for_each(|core| add(&[], &seconds(core.cpu)));
+    Counter "linerate_reactor_spin_seconds_total" ["reactor"] "Time that the thread has busy-polled and found nothing. The rest of its CPU time is work."
+        => |core, add| core.latest.iter().for_each(|core| add(&[], &seconds(core.spin)));
+    Gauge "linerate_staging_bytes" ["reactor"] "Memory that commands hold."
+        => |core, add| core.latest.iter().for_each(|core| add(&[], &core.memory_used));
+    Gauge "linerate_staging_limit_bytes" ["reactor"] "Memory that they may hold."
+        => |core, add| core.latest.iter().for_each(|core| add(&[], &core.memory_limit));
+}
+
+figures! { PROCESS of f64:
+    Counter "process_cpu_seconds_total" [] "User and system CPU time of the process."
+        => |_, add| add(&[], &seconds(host::cputime::process()));
+    Gauge "process_start_time_seconds" [] "When the server was started, since 1970."
+        => |started, add| add(&[], started);
+    Gauge "process_max_fds" [] "How many there may be."
+        => |_, add| host::usage::open_files_max().iter().for_each(|most| add(&[], most));
+}
+
+figures! { USAGE of Usage:
+    Gauge "process_resident_memory_bytes" [] "Memory of the process that is there, RAM volumes included."
+        => |usage, add| add(&[], &usage.resident_bytes);
+    Gauge "process_virtual_memory_bytes" [] "Address space of the process."
+        => |usage, add| add(&[], &usage.virtual_bytes);
+    Gauge "process_open_fds" [] "Open file descriptors."
+        => |usage, add| add(&[], &usage.open_files);
+    Gauge "process_threads" [] "Threads of the process."
+        => |usage, add| add(&[], &usage.threads);
+}
+
+/// All metrics, in the order in which they are written: those of a server without volumes.
+pub fn families() -> Vec<&'static Family> {
+    exposition(&Sample::default()).families
+}
+
+pub(crate) fn text(sample: &Sample) -> String {
+    exposition(sample).text
+}
+
+fn exposition(sample: &Sample) -> Exposition {
+    let mut out = Exposition::default();
+    out.table(SERVER, [([], sample)]);
+    volumes(&mut out, sample);
+    out.table(TARGETS, sample.targets.iter().map(|target| ([&*target.front_end, &*target.name], target)));
+    sessions(&mut out, sample);
+    counts(&mut out, sample);
+    let numbers: Vec<String> = (0..sample.cores.len()).map(|number| number.to_string()).collect();
+    out.table(REACTORS, numbers.iter().map(|number| [&**number]).zip(&sample.cores));
+    out.table(PROCESS, [([], &sample.started)]);
+    out.table(USAGE, host::usage::of_this_process().iter().map(|usage| ([], usage)));
+    out
 }
 
 /// What all cores have counted of one volume in one protocol.
@@ -53,9 +232,6 @@ struct VolumeSum {
     failures: BTreeMap<(Operation, &'static str), u64>,
     in_flight: u64,
 }
-
-type Times = fn(&VolumeSum) -> &BTreeMap<Operation, Durations>;
-type VolumeCount = fn(&VolumeSum) -> u64;
 
 impl VolumeSum {
     fn add(&mut self, other: &VolumeStatistics) {
@@ -95,189 +271,42 @@ fn volumes(out: &mut Exposition, sample: &Sample) {
             sums.entry((counted.volume.as_ptr(), protocol)).or_default().add(counted);
         }
     }
-    let of_volume = |volume: &VolumeSample| {
-        let address = Arc::as_ptr(&volume.volume);
-        let all = sums.range((address, "")..).take_while(move |((other, _), _)| *other == address);
-        all.map(|((_, protocol), sum)| (*protocol, sum)).collect::<Vec<_>>()
-    };
     // A volume that nobody has used yet has none.
-    let counted: Vec<(&str, &str, &VolumeSum)> = sample
-        .volumes
-        .iter()
-        .flat_map(|volume| {
-            of_volume(volume).into_iter().map(|(protocol, sum)| (volume.name.as_str(), protocol, sum))
-        })
-        .collect();
-
-    let mut family = out.family(&all::VOLUME_INFO);
-    for volume in &sample.volumes {
-        if let Some((backend, uuid)) = &volume.description {
-            family.add(&[&volume.name, backend, &uuid.to_string()], 1);
-        }
-    }
-    let mut family = out.family(&all::VOLUME_SIZE);
-    for volume in &sample.volumes {
-        family.add(&[&volume.name], volume.volume.device().geometry().bytes());
-    }
-    let mut family = out.family(&all::VOLUME_ALLOCATED);
-    for volume in &sample.volumes {
-        if let Some(bytes) = volume.volume.device().allocated_bytes() {
-            family.add(&[&volume.name], bytes);
-        }
-    }
-    let mut family = out.family(&all::VOLUME_COMMANDS);
-    for (volume, protocol, sum) in &counted {
-        for (operation, durations) in &sum.durations {
-            family.add(&[volume, protocol, operation.name()], durations.counts.iter().sum::<u64>());
-        }
-    }
-    let mut family = out.family(&all::VOLUME_BYTES);
-    for (volume, protocol, sum) in &counted {
-        family.add(&[volume, protocol, "read"], sum.read_bytes);
-        family.add(&[volume, protocol, "write"], sum.written_bytes);
-    }
-    let families: [Column<Times>; 2] =
-        [(&all::VOLUME_DURATION, |sum| &sum.durations), (&all::VOLUME_DEVICE_DURATION, |sum| &sum.device)];
-    for (family, times) in families {
-        let mut family = out.family(family);
-        for (volume, protocol, sum) in &counted {
-            for (operation, durations) in times(sum) {
-                family.histogram(&[volume, protocol, operation.name()], durations);
-            }
-        }
-    }
-    let mut family = out.family(&all::VOLUME_ERRORS);
-    for (volume, protocol, sum) in &counted {
-        for ((operation, kind), count) in &sum.failures {
-            family.add(&[volume, protocol, operation.name(), kind], count);
-        }
-    }
-    let families: [Column<VolumeCount>; 2] =
-        [(&all::VOLUME_IN_FLIGHT, |sum| sum.in_flight), (&all::VOLUME_WAITS, |sum| sum.waits)];
-    for (family, count) in families {
-        let mut family = out.family(family);
-        counted.iter().for_each(|(volume, protocol, sum)| family.add(&[volume, protocol], count(sum)));
-    }
-    states(out, &sample.volumes);
-    sets(out, &sample.volumes);
-}
-
-type SetValue<'a> = &'a dyn Fn(&SetState) -> Option<f64>;
-
-fn sets(out: &mut Exposition, volumes: &[VolumeSample]) {
-    let all_sets: Vec<(&str, String, &SetState)> = volumes
-        .iter()
-        .flat_map(|volume| {
-            let numbered = volume.sets.iter().enumerate();
-            numbered.map(|(number, set)| (volume.name.as_str(), number.to_string(), set))
-        })
-        .collect();
-    let mut family = out.family(&all::RAID_LACKING);
-    for (volume, number, set) in &all_sets {
-        family.add(&[volume, number, &set.level], set.lacking());
-    }
-    let is = |set: &SetState, condition| Some(f64::from(u8::from(set.state == condition)));
-    let families: [Column<SetValue<'_>>; 2] = [
-        (&all::RAID_FAILED, &|set| is(set, Condition::Failed)),
-        (&all::RAID_SPARES, &|set| Some(set.spares.len() as f64)),
-    ];
-    set_values(out, &all_sets, &families);
-    let mut family = out.family(&all::RAID_MEMBER);
-    for (volume, number, set) in &all_sets {
-        for (member, MemberStatus { volume: disk, state, .. }) in set.members.iter().enumerate() {
-            let (member, disk) = (member.to_string(), disk.as_deref().map(masked).unwrap_or_default());
-            for other in MemberCondition::ALL {
-                let labels = [volume, number.as_str(), &member, &disk, &other.to_string()];
-                family.add(&labels, u8::from(other == *state));
-            }
-        }
-    }
-    let mut family = out.family(&all::RAID_REBUILD);
-    for (volume, number, set) in &all_sets {
-        for (member, MemberStatus { percent, .. }) in set.members.iter().enumerate() {
-            if let Some(percent) = percent {
-                family.add(&[volume, number, &member.to_string()], *percent as f64 / 100.0);
-            }
-        }
-    }
-    let scrub = |set: &SetState| set.scrub.as_ref().map(|scrub| scrub.progress);
-    let scrubbing =
-        |set: &SetState| set.scrub.as_ref().filter(|scrub| !scrub.has_ended).map(|scrub| scrub.progress);
-    let families: [Column<SetValue<'_>>; 7] = [
-        (&all::RAID_UNSYNCED, &|set| is(set, Condition::Synchronising)),
-        (&all::RAID_RATE, &|set| set.work.map(|work| work.bytes_per_s as f64)),
-        (&all::RAID_LEFT, &|set| set.work?.seconds_left.map(|seconds| seconds as f64)),
-        (&all::RAID_SCRUB, &|set| scrub(set).map(|scrub| scrub.done as f64 / scrub.total.max(1) as f64)),
-        (&all::RAID_SCRUB_RATE, &|set| scrubbing(set).map(|scrub| scrub.bytes_per_s as f64)),
-        (&all::RAID_SCRUB_LEFT, &|set| scrubbing(set)?.seconds_left.map(|seconds| seconds as f64)),
-        (&all::RAID_SCRUB_WRONG, &|set| {
-            let found = &set.scrub.as_ref()?.found;
-            Some((found.unreadable + found.mismatches).saturating_sub(found.repaired) as f64)
-        }),
-    ];
-    set_values(out, &all_sets, &families);
-}
-
-fn set_values(out: &mut Exposition, sets: &[(&str, String, &SetState)], families: &[Column<SetValue<'_>>]) {
-    for (family, value) in families {
-        let mut family = out.family(family);
-        for (volume, number, set) in sets {
-            value(set).into_iter().for_each(|value| family.add(&[volume, number], value));
-        }
-    }
-}
-
-/// What volumes know of themselves.
-fn states(out: &mut Exposition, volumes: &[VolumeSample]) {
-    let is_reserved =
-        |volume: &Volume| volume.reservations().reservation().is_some() || volume.reserved_by().is_some();
-    let condition = |volume: &Volume| volume.health().condition();
-    let families: [Column<VolumeValue<'_>>; 8] = [
-        (&all::VOLUME_CACHE, &|volume| volume.device().profile().volatile_cache.into()),
-        (&all::VOLUME_STORAGE_ERRORS, &|volume| condition(volume).failed),
-        (&all::VOLUME_FAILING, &|volume| condition(volume).is_failing.into()),
-        (&all::VOLUME_SILENT, &|volume| condition(volume).silent.is_some().into()),
-        (&all::VOLUME_FENCED, &|volume| volume.is_fenced().into()),
-        (&all::VOLUME_FENCES, &|volume| volume.fences_made()),
-        (&all::VOLUME_RESERVED, &|volume| is_reserved(volume).into()),
-        (&all::VOLUME_PROTECTED, &|volume| volume.write_protection().is_some().into()),
-    ];
-    for (family, value) in families {
-        let mut family = out.family(family);
-        volumes.iter().for_each(|volume| family.add(&[&volume.name], value(&volume.volume)));
-    }
-}
-
-fn targets(out: &mut Exposition, sample: &Sample) {
-    let mut family = out.family(&all::TARGET_LUNS);
-    for target in sample.targets.iter() {
-        family.add(&[&target.front_end, &target.name], target.luns.len());
-    }
-    let mut family = out.family(&all::TARGET_OPEN);
-    for target in sample.targets.iter() {
-        let is_open = target.initiators.is_none() && target.networks.is_none() && target.users.is_empty();
-        family.add(&[&target.front_end, &target.name], u8::from(is_open));
-    }
-    hosts(out, sample);
-    let mut sums: BTreeMap<(Counted, &str, &str, &str), u64> = BTreeMap::new();
-    for (protocol, core) in statistics(sample) {
-        for Count { counted, target, word, count } in &core.counts {
-            *sums.entry((*counted, protocol, target, word)).or_default() += count;
-        }
-    }
-    for counted in all::COUNTED {
-        let family = all::of_counted(*counted);
+    let used = sample.volumes.iter().flat_map(|volume| {
+        let address = Arc::as_ptr(&volume.volume);
+        let of_volume = sums.range((address, "")..).take_while(move |((other, _), _)| *other == address);
+        of_volume.map(|((_, protocol), sum)| ([volume.name.as_str(), *protocol], sum))
+    });
+    let all = sample.volumes.iter().map(|volume| ([volume.name.as_str()], volume));
+    out.table(VOLUMES, all.clone());
+    out.table(USES, used.clone());
+    for (family, is_device) in [(&DURATION, false), (&DEVICE_DURATION, true)] {
         let mut samples = out.family(family);
-        for ((_, protocol, target, word), count) in sums.iter().filter(|((of, ..), _)| of == counted) {
-            match family.labels.len() {
-                2 => samples.add(&[protocol, word], count),
-                _ => samples.add(&[protocol, target, word], count),
+        for ([volume, protocol], sum) in used.clone() {
+            for (operation, durations) in if is_device { &sum.device } else { &sum.durations } {
+                samples.histogram(&[volume, protocol, operation.name()], durations);
             }
         }
     }
+    out.table(QUEUES, used);
+    out.table(STATES, all);
+    LayerStates::figures(&mut OfLayers(out, &sample.volumes));
 }
 
-fn hosts(out: &mut Exposition, sample: &Sample) {
+/// Writes the figures of the layers of volumes.
+struct OfLayers<'a>(&'a mut Exposition, &'a [VolumeSample]);
+
+impl Tables for OfLayers<'_> {
+    fn table<S>(&mut self, figures: &'static [Figure<S>], of: fn(&LayerStates) -> &[S]) {
+        let OfLayers(out, volumes) = self;
+        let layers = volumes.iter().map(|volume| (&volume.name, of(&volume.layers)));
+        let numbered = layers.flat_map(|(name, states)| states.iter().enumerate().map(move |it| (name, it)));
+        let rows: Vec<_> = numbered.map(|(name, (at, state))| (name, at.to_string(), state)).collect();
+        out.table(figures, rows.iter().map(|(name, number, state)| ([&***name, &**number], *state)));
+    }
+}
+
+fn sessions(out: &mut Exposition, sample: &Sample) {
     let mut sums: BTreeMap<(&str, &str, &str), HostStatistics> = BTreeMap::new();
     let mut discovery: BTreeMap<&str, u64> = BTreeMap::new();
     for (protocol, core) in statistics(sample) {
@@ -292,76 +321,27 @@ fn hosts(out: &mut Exposition, sample: &Sample) {
                 .or_insert_with(|| counted.clone());
         }
     }
-    let families: [Column<HostValue>; 4] = [
-        (&all::SESSIONS, |sum| sum.sessions),
-        (&all::CONNECTIONS, |sum| sum.connections),
-        (&all::SESSION_COMMANDS, |sum| sum.traffic.commands),
-        (&all::SESSION_WINDOW_FULL, |sum| sum.traffic.window_full),
-    ];
-    let mut family = out.family(&all::SESSION_INFO);
-    for labels in &sample.sessions {
-        family.add(&labels.each_ref().map(String::as_str), 1);
-    }
-    for (family, value) in families {
-        let mut family = out.family(family);
-        sums.iter()
-            .for_each(|((protocol, target, host), sum)| family.add(&[protocol, target, host], value(sum)));
-    }
-    let mut family = out.family(&all::SESSION_BYTES);
-    for ((protocol, target, host), sum) in &sums {
-        family.add(&[protocol, target, host, "read"], sum.traffic.read_bytes);
-        family.add(&[protocol, target, host, "write"], sum.traffic.written_bytes);
-    }
-    let mut family = out.family(&all::DISCOVERY_SESSIONS);
-    discovery.iter().for_each(|(protocol, sessions)| family.add(&[protocol], sessions));
+    out.table(SESSIONS, sample.sessions.iter().map(|labels| ([], labels)));
+    out.table(HOSTS, sums.iter().map(|((protocol, target, host), sum)| ([*protocol, target, host], sum)));
+    out.table(DISCOVERY, discovery.iter().map(|(protocol, sessions)| ([*protocol], sessions)));
 }
 
-fn reactors(out: &mut Exposition, sample: &Sample) {
-    let numbers: Vec<String> = (0..sample.cores.len()).map(|number| number.to_string()).collect();
-    let cores = || numbers.iter().map(String::as_str).zip(&sample.cores);
-    let mut family = out.family(&all::REACTOR_UP);
-    cores().for_each(|(number, core)| family.add(&[number], u8::from(core.lag.is_some())));
-    let mut family = out.family(&all::REACTOR_LAG);
-    for (number, core) in cores() {
-        if let Some(lag) = core.lag {
-            family.add(&[number], seconds(lag));
+/// Adds up what cores have counted by protocol, target and word.
+fn counts(out: &mut Exposition, sample: &Sample) {
+    let mut sums: BTreeMap<(Counted, &str, &str, &str), u64> = BTreeMap::new();
+    for (protocol, core) in statistics(sample) {
+        for ((counted, target, word), count) in &core.counts {
+            *sums.entry((*counted, protocol, target, word)).or_default() += count;
         }
     }
-    let families: [Column<CoreValue>; 4] = [
-        (&all::REACTOR_CPU, |core| seconds(core.cpu)),
-        (&all::REACTOR_SPIN, |core| seconds(core.spin)),
-        (&all::STAGING, |core| core.memory_used as f64),
-        (&all::STAGING_LIMIT, |core| core.memory_limit as f64),
-    ];
-    for (family, value) in families {
-        let mut family = out.family(family);
-        for (number, core) in cores() {
-            if let Some(sample) = &core.latest {
-                family.add(&[number], value(sample));
+    for counted in COUNTED {
+        let family = family_of(*counted);
+        let mut samples = out.family(family);
+        for ((_, protocol, target, word), count) in sums.iter().filter(|((of, ..), _)| of == counted) {
+            match family.labels.len() {
+                2 => samples.add(&[protocol, word], count),
+                _ => samples.add(&[protocol, target, word], count),
             }
         }
     }
-}
-
-fn process(out: &mut Exposition, started: SystemTime) {
-    out.family(&all::PROCESS_CPU).add(&[], seconds(host::cputime::process()));
-    out.family(&all::PROCESS_START).add(&[], timestamp(started));
-    if let Some(most) = host::usage::open_files_max() {
-        out.family(&all::PROCESS_FILES_MAX).add(&[], most);
-    }
-    // Without procfs there is nothing to say.
-    let Ok(usage) = host::usage::of_this_process() else { return };
-    for (family, value) in [
-        (&all::PROCESS_RESIDENT, usage.resident_bytes),
-        (&all::PROCESS_VIRTUAL, usage.virtual_bytes),
-        (&all::PROCESS_FILES, usage.open_files),
-        (&all::PROCESS_THREADS, usage.threads),
-    ] {
-        out.family(family).add(&[], value);
-    }
-}
-
-/// Seconds since 1970; a clock before that says 0.
-fn timestamp(time: SystemTime) -> f64 {
-    seconds(time.duration_since(SystemTime::UNIX_EPOCH).unwrap_or(Duration::ZERO))
 }

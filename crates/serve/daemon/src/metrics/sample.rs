@@ -7,7 +7,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
-use backends::raid::{self, Running, SetState};
+use backends::layers::LayerStates;
+use backends::raid::{self, Running};
 use front_end_core::{CoreStatistics, Phase, RunningCore, Server};
 use volume::Volume;
 use volume::backend::Layers;
@@ -15,7 +16,7 @@ use volume::backend::Layers;
 use crate::config::Config;
 use crate::config::values::Uuid;
 use crate::control::{ServedSession, Target};
-use crate::volumes::Volumes;
+use crate::volumes::{Opened, Volumes};
 
 /// How long a core may take to answer.
 const ANSWER_TIME: Duration = Duration::from_secs(1);
@@ -27,7 +28,8 @@ pub(super) type SessionLabels = [String; 5];
 /// the monitoring system for as long as that keeps its data.
 const SESSION_LABELS_MAX: usize = 1024;
 
-/// All that is known at a moment.
+/// All that is known at a moment. The default is of a server that serves nothing.
+#[derive(Default)]
 pub(crate) struct Sample {
     pub(super) phase: Phase,
     pub(super) io_engine: &'static str,
@@ -37,7 +39,8 @@ pub(crate) struct Sample {
     pub(super) sessions: BTreeSet<SessionLabels>,
     pub(super) generation: u64,
     pub(super) reloads: ReloadCounts,
-    pub(super) started: SystemTime,
+    /// In seconds since 1970.
+    pub(super) started: f64,
 }
 
 /// A core, as far as is known.
@@ -65,8 +68,7 @@ pub(super) struct VolumeSample {
     /// What it is made of, outermost, and its identity; not known for a moment while a reload adds it.
     pub(super) description: Option<(&'static str, Uuid)>,
     pub(super) volume: Arc<Volume>,
-    /// The RAID sets that it is made of.
-    pub(super) sets: Vec<SetState>,
+    pub(super) layers: LayerStates,
 }
 
 /// What a server keeps to be asked for samples.
@@ -106,26 +108,18 @@ impl LoggedIn {
 /// What is served, for which a sample must not wait: a reload holds the configuration for as long as it lasts.
 #[derive(Clone)]
 struct Described {
-    volumes: Arc<BTreeMap<String, (&'static str, Uuid)>>,
-    layers: Arc<BTreeMap<String, Layers>>,
+    volumes: Arc<BTreeMap<String, (&'static str, Uuid, Layers)>>,
     targets: Arc<[Target]>,
 }
 
 impl Described {
     fn of(config: &Config, volumes: &Volumes) -> Described {
         let described = config.volumes.iter().filter_map(|volume| {
-            let uuid = Uuid(volumes.get(&volume.name)?.unit.identity().uuid);
-            Some((volume.name.to_string(), (volume.spec.backend.kind().name, uuid)))
+            let Opened { unit, layers, .. } = volumes.get(&volume.name)?;
+            let (kind, uuid) = (volume.spec.backend.kind().name, Uuid(unit.identity().uuid));
+            Some((volume.name.to_string(), (kind, uuid, layers.clone())))
         });
-        let layers = config
-            .volumes
-            .iter()
-            .filter_map(|volume| Some((volume.name.to_string(), volumes.get(&volume.name)?.layers.clone())));
-        Described {
-            volumes: Arc::new(described.collect()),
-            layers: Arc::new(layers.collect()),
-            targets: config.targets(&[]).into(),
-        }
+        Described { volumes: Arc::new(described.collect()), targets: config.targets(&[]).into() }
     }
 }
 
@@ -155,7 +149,7 @@ impl Probe {
 
     /// The RAID sets of all volumes, of each from the outermost on.
     pub(crate) fn sets(&self) -> Vec<Arc<Running>> {
-        lock(&self.described).layers.values().flat_map(raid::sets).collect()
+        lock(&self.described).volumes.values().flat_map(|(.., layers)| raid::sets(layers)).collect()
     }
 
     /// The server now. It takes no lock that a reload holds.
@@ -166,17 +160,14 @@ impl Probe {
         sessions: impl FnOnce() -> Vec<ServedSession>,
     ) -> Sample {
         let (snapshot, described) = (server.volumes(), lock(&self.described).clone());
-        let volume = |(name, volume): (&str, &Arc<Volume>)| VolumeSample {
-            name: name.to_owned(),
-            description: described.volumes.get(name).copied(),
-            volume: Arc::clone(volume),
-            sets: described
-                .layers
-                .get(name)
-                .into_iter()
-                .flat_map(raid::sets)
-                .map(|set| set.status())
-                .collect(),
+        let volume = |(name, volume): (&str, &Arc<Volume>)| {
+            let known = described.volumes.get(name);
+            VolumeSample {
+                name: name.to_owned(),
+                description: known.map(|(kind, uuid, _)| (*kind, *uuid)),
+                volume: Arc::clone(volume),
+                layers: known.map(|(.., layers)| LayerStates::of(layers)).unwrap_or_default(),
+            }
         };
         let volumes = snapshot.iter().map(volume).collect();
         let begin = Instant::now();
@@ -204,7 +195,7 @@ impl Probe {
             targets: described.targets,
             generation: snapshot.version(),
             reloads: reloads.counts(),
-            started: self.started,
+            started: timestamp(self.started),
         }
     }
 
@@ -227,6 +218,11 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+/// Seconds since 1970; a clock before that says 0.
+fn timestamp(time: SystemTime) -> f64 {
+    time.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs_f64()
+}
+
 pub(crate) struct Reloads {
     succeeded: AtomicU64,
     failed: AtomicU64,
@@ -234,14 +230,14 @@ pub(crate) struct Reloads {
 }
 
 /// The same at a moment.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Default)]
 pub(super) struct ReloadCounts {
     pub(super) succeeded: u64,
     pub(super) failed: u64,
     /// Whether the latest one succeeded.
     pub(super) last_succeeded: bool,
-    /// When the configuration in force was read.
-    pub(super) in_force_since: SystemTime,
+    /// When the configuration in force was read, in seconds since 1970.
+    pub(super) in_force_since: f64,
 }
 
 impl Default for Reloads {
@@ -263,10 +259,10 @@ impl Reloads {
     }
 
     fn counts(&self) -> ReloadCounts {
-        let (last_succeeded, in_force_since) = *lock(&self.latest);
+        let (last_succeeded, read) = *lock(&self.latest);
         let (succeeded, failed) =
             (self.succeeded.load(Ordering::Relaxed), self.failed.load(Ordering::Relaxed));
-        ReloadCounts { succeeded, failed, last_succeeded, in_force_since }
+        ReloadCounts { succeeded, failed, last_succeeded, in_force_since: timestamp(read) }
     }
 }
 

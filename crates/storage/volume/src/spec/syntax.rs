@@ -16,7 +16,7 @@ use winnow::stream::{LocatingSlice, Location};
 use winnow::token::{literal, take, take_while};
 use winnow::{ModalResult, Parser};
 
-use crate::backend::Kind;
+use crate::backend::{BlockPlaces, Kind};
 use crate::words::hint;
 
 /// The kinds of volumes that a program knows: tables of them, one behind the other.
@@ -248,7 +248,7 @@ fn members(grammar: Grammar, input: &mut Input<'_>, kind: &Kind, depth: usize) -
     if !sign(input, "[")? {
         return Ok(None);
     }
-    if !kind.is_layer() {
+    if kind.blocks == BlockPlaces::Store {
         let remedy = "this kind of volume holds no other; in a path write `[` as %5B and `]` as %5D";
         return wrong(start..start + 1, remedy);
     }

@@ -1,0 +1,61 @@
+//! The layers in use that have a state for people, programs and monitoring. Each is a line of the table below.
+
+use std::fmt::Display;
+
+use serde::{Deserialize, Serialize};
+use volume::backend::Layers;
+use volume::figures::Figure;
+
+use crate::raid;
+
+/// Receives the tables of figures of all layers.
+pub trait Tables {
+    /// One table, and its layers among those of a volume.
+    fn table<S>(&mut self, figures: &'static [Figure<S>], of: fn(&LayerStates) -> &[S]);
+}
+
+macro_rules! layers {
+    ($($key:ident: $state:ty, |$layers:ident| $of:expr, $figures:expr;)*) => {
+        /// The states of the layers of a volume by kind, and of each kind from the outermost on.
+        #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+        pub struct LayerStates {
+            $(
+                /// Those of this kind.
+                #[serde(default, skip_serializing_if = "Vec::is_empty")]
+                pub $key: Vec<$state>,
+            )*
+        }
+
+        impl LayerStates {
+            /// The present states.
+            pub fn of(layers: &Layers) -> LayerStates {
+                LayerStates {
+                    $($key: {
+                        let $layers = layers;
+                        $of
+                    },)*
+                }
+            }
+
+            /// A paragraph for each layer of a volume with this name.
+            pub fn paragraphs(&self, volume: &str) -> String {
+                [$(paragraphs(&self.$key, volume)),*].concat()
+            }
+
+            /// Hands over the figures of all layers.
+            pub fn figures(tables: &mut impl Tables) {
+                $(tables.table($figures, |states| &states.$key);)*
+            }
+        }
+    };
+}
+
+// The key in the JSON of a volume, the state, which prints as a paragraph, the states of open layers, and their figures.
+layers! {
+    raid: raid::SetState, |layers| raid::sets(layers).iter().map(|set| set.status()).collect(), raid::FIGURES;
+}
+
+fn paragraphs(states: &[impl Display], volume: &str) -> String {
+    let name = |number| if states.len() == 1 { volume.to_owned() } else { format!("{volume}/{number}") };
+    states.iter().enumerate().map(|(number, state)| format!("{}: {state}\n", name(number))).collect()
+}
