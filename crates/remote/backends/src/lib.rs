@@ -36,8 +36,9 @@
 //!    `volume::figures!` in the layer's file. Tests fail until `docs/operate.md` and `contrib/grafana` have its metrics, and
 //!    `docs/schemas/volumes.schema.json` its JSON.
 //!
-//! `Kind` has the name, the grammar, the row of the document, and where blocks lie in the members (`BlockPlaces`). `volume::spec` parses the nesting and locates errors. `Kind::read` checks
-//! what was written without touching anything. `Backend::open` is asynchronous and opens the members by `Spec::open`.
+//! `Kind` has the name, the grammar, the row of the document, and where blocks lie in the members (`BlockPlaces`). `volume::spec`
+//! parses the nesting and locates errors. `Kind::read` checks what was written without touching anything. `Backend::open` is
+//! asynchronous and opens the members by `Spec::open`.
 //!
 //! Every program opens volumes here, so a name becomes a device in `remote` only: one kind is a session with a target, and `storage`
 //! imports no network. `copy` and `attach` are in `remote` for the same reason.
