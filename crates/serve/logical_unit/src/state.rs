@@ -9,7 +9,7 @@
 //!
 //! Reports of lost acknowledged writes are kept per nexus ([`Departed`] for those that have detached); the volume counts the losses.
 //! Any nexus may have written the lost data, or read them and relied on them, so a loss is reported to each:
-//! its flushes and writes with FUA fail with MEDIUM ERROR, WRITE ERROR until the initiator has acknowledged
+//! its flushes fail with MEDIUM ERROR, WRITE ERROR until the initiator has acknowledged
 //! one of these responses. A response can be lost with its connection, or discarded with an aborted task, so
 //! sending it is not enough; and of two outstanding flushes both fail. A nexus that attaches after the loss
 //! gets no report; one that returns does, since its initiator continues with the writes of its lost session.

@@ -8,7 +8,6 @@ use std::time::Duration;
 use block::DeviceError;
 use reactor::{Alone, block_on};
 
-use super::slot::Times;
 use super::*;
 use crate::Failure;
 use crate::plan::{Access, Align, Data, Pace, Percent};
