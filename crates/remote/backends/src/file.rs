@@ -14,8 +14,8 @@ use volume::spec::{BlockShape, Bytes, Problem, Token, WhichIdentity, Written, de
 pub(crate) static FILE: Kind = Kind {
     name: "file",
     usage: "file:PATH",
-    about: "an existing file or block device, all of it. A bare path that begins with `/`, `./` or `../` is \
-        one too",
+    about: "an existing file or block device, all of it. A path that begins with `/`, `./` or `../` needs \
+        no `file:`",
     blocks: BlockPlaces::Store,
     options: Options::Known(&["block", "physical", "size", "direct", "create", "identity"]),
     read,

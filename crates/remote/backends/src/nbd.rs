@@ -19,7 +19,7 @@ use crate::secrets;
 pub(crate) static NBD: Kind = peers::kind(
     SCHEMES[0],
     "nbd://HOST/EXPORT",
-    "an export of an NBD server, so that this server is a gateway to it ([nbd.md](nbd.md))",
+    "an export of an NBD server: this server is a gateway ([nbd.md](nbd.md))",
     &URL,
 );
 
@@ -31,7 +31,7 @@ pub(crate) static NBDS: Kind =
 pub(crate) static NBD_UNIX: Kind = peers::kind(
     SCHEMES[2],
     "nbd+unix:///EXPORT?socket=PATH",
-    "an export of an NBD server of this machine, by a Unix socket",
+    "an export of an NBD server on this machine, over a Unix socket",
     &URL,
 );
 

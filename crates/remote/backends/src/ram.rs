@@ -11,7 +11,7 @@ use volume::spec::{BlockShape, Bytes, Problem, Written};
 pub(crate) static RAM: Kind = Kind {
     name: "ram",
     usage: "ram:SIZE",
-    about: "memory, taken as it is written and given back on UNMAP; empty after a restart",
+    about: "memory, allocated on write and released by UNMAP; empty after a restart",
     blocks: BlockPlaces::Store,
     options: Options::Known(&["block", "physical", "small-pages"]),
     read,

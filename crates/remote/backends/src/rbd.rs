@@ -15,8 +15,8 @@ use crate::peers;
 pub(crate) static RBD: Kind = Kind {
     name: "rbd",
     usage: "rbd:POOL/IMAGE",
-    about: "an image of a Ceph cluster, by librbd ([rbd.md](rbd.md)); `rbd:POOL/IMAGE@SNAPSHOT` is a snapshot of it, which is \
-        read-only",
+    about: "an image of a Ceph cluster, through librbd ([rbd.md](rbd.md)); `rbd:POOL/IMAGE@SNAPSHOT` is a read-only \
+        snapshot of it",
     blocks: BlockPlaces::Store,
     options: Options::Known(&[
         "block",

@@ -30,7 +30,7 @@ use crate::{GRAMMAR, raid, secrets};
 pub(crate) static ISCSI: Kind = peers::kind(
     "iscsi",
     "iscsi://HOST/TARGET/LUN",
-    "a LUN of another iSCSI target, so that this server is a gateway to it. Its options are those of URLs \
+    "a LUN of another iSCSI target: this server is a gateway. Options are those of URLs \
      ([initiator.md](initiator.md)); secrets come from files or the environment, never from the specification",
     &UrlKind {
         has_key: |key| Settings::keys().any(|(name, _)| name == key.replace('_', "-")),

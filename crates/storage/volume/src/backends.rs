@@ -24,7 +24,7 @@ pub const ALL: &[&Kind] = &[&NULL, &DELAY, &LIMIT, &DISK, &BUFFERED, &EMULATED_5
 static NULL: Kind = Kind {
     name: "null",
     usage: "null:SIZE",
-    about: "nothing: forgets what is written and reads as zeros, at once. For measuring what lies above it",
+    about: "no storage: discards writes and reads as zeros, without delay. For measuring the layers above it",
     blocks: BlockPlaces::Store,
     options: Options::Known(&["block", "physical"]),
     read: |written| {
@@ -149,7 +149,7 @@ impl<L: Layer> Backend for Layered<L> {
 static DELAY: Kind = Kind {
     name: "delay",
     usage: "delay:TIME:[VOLUME]",
-    about: "another volume, every request that much slower; requests overlap",
+    about: "another volume, with each request delayed by this time; requests overlap",
     blocks: BlockPlaces::Below,
     options: Options::Known(&["tail", "tail-share", "flush", "stall", "stall-every", "seed"]),
     read: read_delay,
@@ -211,7 +211,7 @@ impl Layer for ServiceTime {
 static LIMIT: Kind = Kind {
     name: "limit",
     usage: "limit:RATE:[VOLUME]",
-    about: "another volume, which does no more than this a second, one request after the other: `1000iops`, \
+    about: "another volume, limited to this rate, one request after the other: `1000iops`, \
             `100MB/s`, or both as `1000iops+100MB/s`",
     blocks: BlockPlaces::Below,
     options: Options::Known(&[]),
@@ -381,8 +381,8 @@ impl Layer for DiskLayer {
 static BUFFERED: Kind = Kind {
     name: "buffered",
     usage: "buffered:SIZE:[VOLUME]",
-    about: "another volume behind a page cache: reads ahead of sequential readers, and gathers what is \
-            written, by so much and in requests of 128 KiB. What is written lasts after a flush",
+    about: "another volume behind a page cache: reads ahead of sequential readers, and collects writes, up to \
+            this size each, in requests of 128 KiB. Writes are on stable storage after a flush",
     blocks: BlockPlaces::Below,
     options: Options::Known(&[]),
     read: |written| {
@@ -427,9 +427,8 @@ impl Layer for BufferedLayer {
 static EMULATED_512: Kind = Kind {
     name: "512e",
     usage: "512e:[VOLUME]",
-    about: "512-byte blocks over a volume of longer ones (`block=4096`), as most disks have them: what is \
-            shorter than a block of that volume, or crosses the ends of one, is read, changed and written \
-            back",
+    about: "512-byte blocks over a volume with longer ones (`block=4096`), as on most disks: partial blocks \
+            of that volume are written by read-modify-write",
     blocks: BlockPlaces::Below,
     options: Options::Known(&[]),
     read: |written| {
@@ -468,7 +467,7 @@ impl Layer for EmulatedLayer {
 static FAULT: Kind = Kind {
     name: "fault",
     usage: "fault:[VOLUME]",
-    about: "another volume, which hangs, fails or is slow when told so (`linerate server fault`)",
+    about: "another volume, which hangs, fails or is slow on command (`linerate server fault`)",
     blocks: BlockPlaces::Below,
     options: Options::Known(&[]),
     read: |written| {

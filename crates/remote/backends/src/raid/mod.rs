@@ -65,11 +65,11 @@ macro_rules! kinds {
 
 kinds! {
     RAID0, "raid0", Level::Raid0, "raid0:STRIP:[VOLUME, …]",
-        "a RAID set of other volumes ([raid.md](raid.md)): striped over them, lost with any of them";
-    RAID1, "raid1", Level::Raid1, "raid1:[VOLUME, …]", "the same: a copy on each of them";
-    RAID5, "raid5", Level::Raid5, "raid5:STRIP:[VOLUME, …]", "the same: with parity, so that any one may fail";
-    RAID6, "raid6", Level::Raid6, "raid6:STRIP:[VOLUME, …]", "the same: with two parities, so that any two may fail";
-    RAID10, "raid10", Level::Raid10, "raid10:STRIP:[VOLUME, …]", "the same: two copies of each strip, on neighbours";
+        "a RAID set of other volumes ([raid.md](raid.md)): striped, lost if any of them is lost";
+    RAID1, "raid1", Level::Raid1, "raid1:[VOLUME, …]", "the same: mirrored, with a copy on each";
+    RAID5, "raid5", Level::Raid5, "raid5:STRIP:[VOLUME, …]", "the same: with parity, so that one may fail";
+    RAID6, "raid6", Level::Raid6, "raid6:STRIP:[VOLUME, …]", "the same: with two parities, so that two may fail";
+    RAID10, "raid10", Level::Raid10, "raid10:STRIP:[VOLUME, …]", "the same: striped, with two copies of each strip";
 }
 
 /// Refuses a disk that a set with copies or parity could read old data from without knowing it. Such data would be written to the
