@@ -19,15 +19,15 @@ use super::sample::{CoreState, Sample, SessionLabels, VolumeSample};
 use crate::control::Target;
 
 figures! { SERVER of Sample:
-    Gauge "linerate_build_info" ["version", "io_engine"] "The version that runs, and how it reads and writes files; 1."
+    Gauge "linerate_build_info" ["version", "io_engine"] "Program version and engine for file I/O; always 1."
         => |server, add| add(&[env!("CARGO_PKG_VERSION"), server.io_engine], &1);
-    Gauge "linerate_open" [] "Whether hosts are let in: 0 while the server starts and ends."
+    Gauge "linerate_open" [] "1 if the server accepts logins; 0 during startup and shutdown."
         => |server, add| add(&[], &u8::from(server.phase == Phase::Open));
-    Gauge "linerate_config_generation" [] "How many configurations were served, this one included."
+    Gauge "linerate_config_generation" [] "Number of configurations served so far, including the current one."
         => |server, add| add(&[], &server.generation);
-    Gauge "linerate_config_last_reload_successful" [] "Whether the latest reload succeeded; 1 if there was none."
+    Gauge "linerate_config_last_reload_successful" [] "1 if the latest reload succeeded, or there was none."
         => |server, add| add(&[], &u8::from(server.reloads.last_succeeded));
-    Gauge "linerate_config_last_reload_success_timestamp_seconds" [] "When the configuration in force was read, since 1970."
+    Gauge "linerate_config_last_reload_success_timestamp_seconds" [] "Time at which the current configuration was read, in seconds since 1970."
         => |server, add| add(&[], &server.reloads.in_force_since);
     Counter "linerate_reloads_total" ["result"] "Reloads and changes of single volumes."
         => |server, add| {
@@ -37,16 +37,16 @@ figures! { SERVER of Sample:
 }
 
 figures! { VOLUMES of VolumeSample:
-    Gauge "linerate_volume_info" ["volume", "backend", "uuid"] "What a volume is made of, outermost, and its identity; 1."
+    Gauge "linerate_volume_info" ["volume", "backend", "uuid"] "Outermost back end or layer of the volume, and its UUID; always 1."
         => |volume, add| volume.description.iter().for_each(|(backend, uuid)| add(&[backend, &uuid.to_string()], &1));
     Gauge "linerate_volume_size_bytes" ["volume"] "Size of a volume."
         => |volume, add| add(&[], &volume.volume.device().geometry().bytes());
-    Gauge "linerate_volume_allocated_bytes" ["volume"] "What a volume takes of its storage, if that is known: of a sparse file its blocks, of memory what was written."
+    Gauge "linerate_volume_allocated_bytes" ["volume"] "Space allocated in the underlying storage, if known: blocks of a sparse file, written memory."
         => |volume, add| volume.volume.device().allocated_bytes().iter().for_each(|bytes| add(&[], bytes));
 }
 
 figures! { USES of VolumeSum:
-    Counter "linerate_volume_commands_total" ["volume", "protocol", "op"] "Commands that were answered, those with an error, too."
+    Counter "linerate_volume_commands_total" ["volume", "protocol", "op"] "Completed commands, including failed ones."
         => |sum, add| for (operation, durations) in &sum.durations {
             add(&[operation.name()], &durations.counts.iter().sum::<u64>());
         };
@@ -61,48 +61,48 @@ static DURATION: Family = Family {
     name: "linerate_volume_command_duration_seconds",
     kind: MetricKind::Histogram,
     labels: &["volume", "protocol", "op"],
-    help: "From taking a command in to handing its answer to the network.",
+    help: "Time from reading a command to passing its response to the network.",
 };
 static DEVICE_DURATION: Family = Family {
     name: "linerate_volume_device_duration_seconds",
-    help: "For how long the device had the requests of a command, of commands that waited for it. The rest is the server's share.",
+    help: "Time that the device took for a command's requests, of commands that waited for it. The rest is the server's time.",
     ..DURATION
 };
 
 figures! { QUEUES of VolumeSum:
-    Counter "linerate_volume_errors_total" ["volume", "protocol", "op", "kind"] "Commands that were answered with an error, by sense key or status."
+    Counter "linerate_volume_errors_total" ["volume", "protocol", "op", "kind"] "Failed commands, by sense key or status."
         => |sum, add| for ((operation, kind), count) in &sum.failures {
             add(&[operation.name(), kind], count);
         };
-    Gauge "linerate_volume_in_flight" ["volume", "protocol"] "Commands that were taken in and are not answered in full: the queue."
+    Gauge "linerate_volume_in_flight" ["volume", "protocol"] "Outstanding commands: read, and not yet completely answered."
         => |sum, add| add(&[], &sum.in_flight);
-    Counter "linerate_volume_device_waits_total" ["volume", "protocol"] "Commands that waited for the device: neither memory nor the page cache could carry them out at once."
+    Counter "linerate_volume_device_waits_total" ["volume", "protocol"] "Commands that waited for the device, because neither memory nor the page cache had the blocks."
         => |sum, add| add(&[], &sum.waits);
 }
 
 figures! { STATES of VolumeSample:
-    Gauge "linerate_volume_write_cache" ["volume"] "Whether acknowledged writes may wait for a flush."
+    Gauge "linerate_volume_write_cache" ["volume"] "1 if acknowledged writes may be in a volatile cache until a flush."
         => |of, add| add(&[], &u8::from(of.volume.device().profile().volatile_cache));
-    Counter "linerate_volume_storage_errors_total" ["volume"] "Requests that failed for a reason that is the storage's."
+    Counter "linerate_volume_storage_errors_total" ["volume"] "Requests that failed because of the storage."
         => |of, add| add(&[], &of.volume.health().condition().failed);
-    Gauge "linerate_volume_failing" ["volume"] "Whether the latest request of some kind failed for such a reason."
+    Gauge "linerate_volume_failing" ["volume"] "1 if the latest request of some kind (read, change, flush) failed because of the storage."
         => |of, add| add(&[], &u8::from(of.volume.health().condition().is_failing));
-    Gauge "linerate_volume_silent" ["volume"] "Whether the device does not answer."
+    Gauge "linerate_volume_silent" ["volume"] "1 if the device is unresponsive."
         => |of, add| add(&[], &u8::from(of.volume.health().condition().silent.is_some()));
-    Gauge "linerate_volume_fenced" ["volume"] "Whether the volume is out of service until its device answers."
+    Gauge "linerate_volume_fenced" ["volume"] "1 while the volume is fenced: out of service until its device responds."
         => |of, add| add(&[], &u8::from(of.volume.is_fenced()));
-    Counter "linerate_volume_fences_total" ["volume"] "How often the volume was taken out of service for that."
+    Counter "linerate_volume_fences_total" ["volume"] "Times the volume was fenced."
         => |of, add| add(&[], &of.volume.fences_made());
-    Gauge "linerate_volume_reserved" ["volume"] "Whether a host has reserved the volume."
+    Gauge "linerate_volume_reserved" ["volume"] "1 if a host has reserved the volume."
         => |of, add| add(&[], &u8::from(of.volume.reservations().reservation().is_some() || of.volume.reserved_by().is_some()));
-    Gauge "linerate_volume_write_protected" ["volume"] "Whether writes are refused."
+    Gauge "linerate_volume_write_protected" ["volume"] "1 if the volume is write-protected."
         => |of, add| add(&[], &u8::from(of.volume.write_protection().is_some()));
 }
 
 figures! { TARGETS of Target:
     Gauge "linerate_target_luns" ["protocol", "target"] "LUNs of a target."
         => |target, add| add(&[], &target.luns.len());
-    Gauge "linerate_target_open_to_any" ["protocol", "target"] "Whether any initiator may log in: no list of names or networks, no CHAP."
+    Gauge "linerate_target_open_to_any" ["protocol", "target"] "1 if any initiator may log in: no list of names or networks, no CHAP."
         => |target, add| {
             let is_open = target.initiators.is_none() && target.networks.is_none() && target.users.is_empty();
             add(&[], &u8::from(is_open));
@@ -110,20 +110,20 @@ figures! { TARGETS of Target:
 }
 
 figures! { SESSIONS of SessionLabels:
-    Gauge "linerate_session_info" ["protocol", "target", "initiator", "user", "address"] "Who is logged in now, by CHAP user and address; 1. Of the first 1,024 combinations."
+    Gauge "linerate_session_info" ["protocol", "target", "initiator", "user", "address"] "Current logins by CHAP user and address, for the first 1,024 combinations; always 1."
         => |labels, add| add(&labels.each_ref().map(String::as_str), &1);
 }
 
 figures! { HOSTS of HostStatistics:
-    Gauge "linerate_sessions" ["protocol", "target", "initiator"] "Sessions now. Of the first 256 initiators; all others are (others)."
+    Gauge "linerate_sessions" ["protocol", "target", "initiator"] "Current sessions of the first 256 initiators; all others are (others)."
         => |host, add| add(&[], &host.sessions);
     Gauge "linerate_session_connections" ["protocol", "target", "initiator"] "Connections of these sessions."
         => |host, add| add(&[], &host.connections);
-    Counter "linerate_session_commands_total" ["protocol", "target", "initiator"] "Commands of an initiator, of all its sessions so far."
+    Counter "linerate_session_commands_total" ["protocol", "target", "initiator"] "Commands received from the initiator, over all its sessions."
         => |host, add| add(&[], &host.traffic.commands);
-    Counter "linerate_session_window_full_total" ["protocol", "target", "initiator"] "How often a session had as many commands in flight as it may, so that its initiator had to wait."
+    Counter "linerate_session_window_full_total" ["protocol", "target", "initiator"] "Times the command window of a session was full, so that its initiator had to wait."
         => |host, add| add(&[], &host.traffic.window_full);
-    Counter "linerate_session_bytes_total" ["protocol", "target", "initiator", "direction"] "Data that it has read and written."
+    Counter "linerate_session_bytes_total" ["protocol", "target", "initiator", "direction"] "Data read and written by the initiator."
         => |host, add| {
             add(&["read"], &host.traffic.read_bytes);
             add(&["write"], &host.traffic.written_bytes);
@@ -131,7 +131,7 @@ figures! { HOSTS of HostStatistics:
 }
 
 figures! { DISCOVERY of u64:
-    Gauge "linerate_discovery_sessions" ["protocol"] "Sessions now that only ask what there is, such as discovery sessions."
+    Gauge "linerate_discovery_sessions" ["protocol"] "Current sessions without access to volumes, such as discovery sessions."
         => |sessions, add| add(&[], sessions);
 }
 
@@ -155,40 +155,40 @@ macro_rules! counted {
 }
 
 counted! {
-    Login = "linerate_logins_total" ["protocol", "target", "result"] "Connections that logged in (accepted), or why not. No target: discovery, or one that is not served.";
-    ConnectionClosed = "linerate_connections_closed_total" ["protocol", "target", "reason"] "Connections of sessions that have ended, and why.";
-    TaskManagement = "linerate_task_management_total" ["protocol", "target", "function"] "Task management functions that initiators asked for.";
-    UnitAttention = "linerate_unit_attentions_total" ["protocol", "target", "kind"] "Unit attentions that were reported.";
-    DigestError = "linerate_digest_errors_total" ["protocol", "target", "kind"] "Digests that did not match: of a header, which ends the connection, or of data.";
-    Frame = "linerate_frames_total" ["protocol", "kind"] "Frames of a protocol of datagrams: sent; received, received again (repeated), damaged or refused; not taken by an interface (dropped); fragments sent again (lost).";
+    Login = "linerate_logins_total" ["protocol", "target", "result"] "Logins by result: accepted, or the reason for the refusal. The target is empty for discovery and unknown targets.";
+    ConnectionClosed = "linerate_connections_closed_total" ["protocol", "target", "reason"] "Ended connections of sessions, by reason.";
+    TaskManagement = "linerate_task_management_total" ["protocol", "target", "function"] "Task management functions requested by initiators.";
+    UnitAttention = "linerate_unit_attentions_total" ["protocol", "target", "kind"] "Reported unit attentions.";
+    DigestError = "linerate_digest_errors_total" ["protocol", "target", "kind"] "Digest mismatches: of a header, which ends the connection, or of data.";
+    Frame = "linerate_frames_total" ["protocol", "kind"] "Frames of a datagram protocol: sent; received, received again (repeated), damaged or refused; not accepted by an interface (dropped); fragments resent (lost).";
 }
 
 figures! { REACTORS of CoreState:
-    Gauge "linerate_reactor_up" ["reactor"] "Whether a reactor thread answered this scrape within a second."
+    Gauge "linerate_reactor_up" ["reactor"] "1 if the reactor thread answered this scrape within a second."
         => |core, add| add(&[], &u8::from(core.lag.is_some()));
-    Gauge "linerate_reactor_lag_seconds" ["reactor"] "How long it took to answer this scrape."
+    Gauge "linerate_reactor_lag_seconds" ["reactor"] "Time that the reactor thread took to answer this scrape."
         => |core, add| core.lag.iter().for_each(|lag| add(&[], &seconds(*lag)));
-    Counter "linerate_reactor_cpu_seconds_total" ["reactor"] "CPU time of the thread, busy-polling included."
+    Counter "linerate_reactor_cpu_seconds_total" ["reactor"] "CPU time of the thread, including busy polling."
         => |core, add| core.latest.iter().for_each(|core| add(&[], &seconds(core.cpu)));
-    Counter "linerate_reactor_spin_seconds_total" ["reactor"] "Time that the thread has busy-polled and found nothing. The rest of its CPU time is work."
+    Counter "linerate_reactor_spin_seconds_total" ["reactor"] "Time that the thread busy-polled without finding work. The rest of its CPU time is work."
         => |core, add| core.latest.iter().for_each(|core| add(&[], &seconds(core.spin)));
-    Gauge "linerate_staging_bytes" ["reactor"] "Memory that commands hold."
+    Gauge "linerate_staging_bytes" ["reactor"] "Memory in use by commands."
         => |core, add| core.latest.iter().for_each(|core| add(&[], &core.memory_used));
-    Gauge "linerate_staging_limit_bytes" ["reactor"] "Memory that they may hold."
+    Gauge "linerate_staging_limit_bytes" ["reactor"] "Limit of memory for commands."
         => |core, add| core.latest.iter().for_each(|core| add(&[], &core.memory_limit));
 }
 
 figures! { PROCESS of f64:
     Counter "process_cpu_seconds_total" [] "User and system CPU time of the process."
         => |_, add| add(&[], &seconds(host::cputime::process()));
-    Gauge "process_start_time_seconds" [] "When the server was started, since 1970."
+    Gauge "process_start_time_seconds" [] "Start time of the server, in seconds since 1970."
         => |started, add| add(&[], started);
-    Gauge "process_max_fds" [] "How many there may be."
+    Gauge "process_max_fds" [] "Limit on open file descriptors."
         => |_, add| host::usage::open_files_max().iter().for_each(|most| add(&[], most));
 }
 
 figures! { USAGE of Usage:
-    Gauge "process_resident_memory_bytes" [] "Memory of the process that is there, RAM volumes included."
+    Gauge "process_resident_memory_bytes" [] "Resident memory of the process, including RAM volumes."
         => |usage, add| add(&[], &usage.resident_bytes);
     Gauge "process_virtual_memory_bytes" [] "Address space of the process."
         => |usage, add| add(&[], &usage.virtual_bytes);
