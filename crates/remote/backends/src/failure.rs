@@ -86,26 +86,24 @@ impl FailureKind {
     /// The exit code, and what it means.
     const fn code(self) -> (u8, &'static str) {
         match self {
-            FailureKind::Failed => (1, "tried and failed"),
+            FailureKind::Failed => (1, "failed during execution"),
             FailureKind::Refused => {
-                (2, "refused before anything was done: arguments, configuration, volume, URL")
+                (2, "refused before anything was changed: arguments, configuration, volume, URL")
             }
-            FailureKind::Unreachable => (3, "unreachable: no address, no connection, no answer in time"),
+            FailureKind::Unreachable => (3, "unreachable: no address, no connection, no response in time"),
             FailureKind::LoginRefused => (4, "the login was refused"),
             FailureKind::Authentication => {
-                (5, "authentication failed: a wrong secret, or none, on either side")
+                (5, "authentication failed: a wrong or missing secret, on either side")
             }
             FailureKind::NotFound => (6, "no such target, or no such LUN"),
             FailureKind::Reserved => (7, "another initiator has reserved the LUN"),
             FailureKind::WriteProtected => (8, "the LUN is write-protected"),
             FailureKind::Device => (9, "the medium or the device failed"),
-            FailureKind::Mismatch => (10, "data are not what they should be"),
+            FailureKind::Mismatch => (10, "data check failed: mismatch, or degraded set"),
             FailureKind::NoSpace => (11, "no space left"),
-            FailureKind::Worse => (12, "a comparison found something worse, and not by chance"),
-            FailureKind::HeldBack => (13, "a diagnosis found what holds a path back, and --check was given"),
-            FailureKind::Incomplete => {
-                (14, "an import could not carry everything over; what it made can be used")
-            }
+            FailureKind::Worse => (12, "a comparison found a statistically significant regression"),
+            FailureKind::HeldBack => (13, "a diagnosis with --check found a bottleneck"),
+            FailureKind::Incomplete => (14, "an import was incomplete; its output can be used"),
             // As a shell reports a command that SIGINT ended: 128 and the signal's number.
             FailureKind::Interrupted => (130, "interrupted"),
         }

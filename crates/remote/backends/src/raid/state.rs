@@ -582,7 +582,7 @@ impl Condition {
                 "every request fails (NOT READY, EIO)",
                 "attach the members: the set starts again by itself, or by `raid assemble VOLUME`",
             ),
-            Condition::Refused => ("the set does not start", "the refusal says it"),
+            Condition::Refused => ("the set does not start", "follow the message"),
         };
         Meaning { users, remedy }
     }
