@@ -290,11 +290,11 @@ fn ends(suite: &Suite) -> String {
     let mut sentences: Vec<String> = Vec::new();
     for step in &suite.steps {
         let sentence = match step {
-            Step::Purge => "All blocks are given back.".to_owned(),
+            Step::Purge => "All blocks are deallocated.".to_owned(),
             Step::Fill { block_bytes, depth, passes } => {
                 let size = Bytes(u64::from(*block_bytes));
                 format!(
-                    "All of the span is written {passes} times in order, {size} at a time, {depth} at once."
+                    "All of the span is written {passes} times in order, {size} at a time, depth {depth}."
                 )
             }
             Step::Measure { stop, order, .. } => {
@@ -332,8 +332,8 @@ fn ends(suite: &Suite) -> String {
         format!("{:.0} h", longest / 3600.0)
     };
     let prepares = suite.steps.iter().any(|step| !matches!(step, Step::Measure { .. }));
-    let without = if prepares { ", and the time to give back and to write all of the storage" } else { "" };
-    format!("{} At most {longest} together{without}.", sentences.join(" "))
+    let without = if prepares { ", plus the time to deallocate and to write all of the storage" } else { "" };
+    format!("{} At most {longest} in total{without}.", sentences.join(" "))
 }
 
 #[test]
