@@ -37,21 +37,21 @@ pub(crate) fn depth(case: &Case<'_>) -> Option<Found> {
     let block = words::size(f64::from(load.block_bytes));
     let because = vec![
         format!(
-            "{} of {block} at once, and each takes {}: that is {} and no more.",
+            "{} of {block} outstanding, each taking {}: that is {}.",
             requests(load.depth),
             words::time(case.service_s()),
             words::rate(case.rate.value),
         ),
         format!(
-            "{} of that is the way there and back, in which more requests could be under way: {depth} at \
-             once would give {}.",
+            "{} of that is the round trip, during which more requests could be outstanding: {depth} would give \
+             {}.",
             words::time(case.layers.round_trip_s),
             words::rate(case.rate.value * gain.predicted.unwrap_or(1.0)),
         ),
     ];
     let remedies = vec![
         Where::Application.remedy(format!(
-            "keep {depth} requests under way (fio: iodepth={depth}; a database: its number of I/O \
+            "keep {depth} requests outstanding (fio: iodepth={depth}; a database: its number of I/O \
                  threads or its read-ahead)"
         )),
         Where::Kernel.remedy("for files that are read from front to end: blockdev --setra 8192 DEVICE"),

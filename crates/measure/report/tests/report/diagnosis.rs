@@ -13,7 +13,7 @@ fn report(diagnosis: &Diagnosis) -> DiagnosisReport<'_> {
 #[test]
 fn the_verdict_is_the_first_sentence_of_every_form() {
     let diagnosis = diagnoses::held_back();
-    let verdict = "! Writes wait to be asked for their first data: changing it gained ×1.85 (1.80 to 1.90)";
+    let verdict = "! Writes wait for an R2T for their first data: changing it gained ×1.85 (1.80 to 1.90)";
     let seen = report(&diagnosis).terminal(100);
     assert!(seen.lines().nth(3).is_some_and(|line| line.starts_with(verdict)), "{seen}");
     let page = report(&diagnosis).markdown();
