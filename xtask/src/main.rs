@@ -34,7 +34,7 @@ enum Command {
     #[command(visible_alias = "ci")]
     Test(test::Options),
     /// The rules of the source tree: arrows between crates, unsafe, dependencies with reasons, file lengths
-    Tidy,
+    Tidy(tidy::Options),
     /// libiscsi's test suite over every configuration, beside tgt; writes docs/measured/conformance.md
     Conformance(conformance::Options),
     /// Instructions for one command at each end beside the stored baseline, by callgrind
@@ -56,7 +56,7 @@ enum Command {
 fn main() -> ExitCode {
     let outcome = match Arguments::parse().command {
         Command::Test(options) => test::run(&options),
-        Command::Tidy => tidy::run(),
+        Command::Tidy(options) => tidy::run(&options),
         Command::Conformance(options) => conformance::run(&options),
         Command::Instructions(options) => instructions::run(&options),
         Command::Fuzz(options) => fuzz::run(&options),

@@ -43,7 +43,7 @@ pub(crate) fn run(options: &Options) -> Result<Verdict> {
     let checker = RefCell::new(Some(Checker::prepare()));
     let steps: [(&str, &dyn Fn() -> Result<Tally>); 12] = [
         ("format", &format),
-        ("tidy", &|| tidy::run().map(Tally::of)),
+        ("tidy", &|| tidy::run(&tidy::Options::default()).map(Tally::of)),
         ("clippy", &|| checked(&["clippy", "--workspace", "--all-targets", "--", "--deny", "warnings"])),
         ("tests", &|| cargo_test(options.fuzz_seconds, &mut failures.borrow_mut())),
         ("guest", &|| guest::measure(&guest::Options::default(), &mut failures.borrow_mut())),

@@ -1,11 +1,14 @@
 //! The rules of the source tree that a compiler does not hold: which crate may import which, where `unsafe` may
-//! stand, what pure code may not touch, a reason for each dependency, lock files that fit, and how long files are.
+//! stand, what pure code may not touch, a reason for each dependency, lock files that fit, how long files are, links between
+//! documents, and prose.
 //!
 //! Each rule is a function from what was read to the faults found, so that each is tested here on its own, and the
 //! same functions run over the real tree both as `cargo xtask tidy` and as a test.
 
 mod arrows;
 mod dependencies;
+mod links;
+mod prose;
 mod sources;
 
 use derive_more::Display;
@@ -25,13 +28,28 @@ pub(crate) struct Fault {
     what: String,
 }
 
+#[derive(Debug, Default, clap::Args)]
+pub(crate) struct Options {
+    /// Store lower counts of prose in xtask/prose.toml
+    #[arg(long)]
+    ratchet: bool,
+}
+
 /// Prints the faults, and the files a reader may find long.
-pub(crate) fn run() -> Result<Verdict> {
-    let files = sources::read(workspace::root())?;
+pub(crate) fn run(options: &Options) -> Result<Verdict> {
+    let root = workspace::root();
+    let files = sources::read(root)?;
     for (path, lines) in sources::long(&files) {
         println!("note: {path} has {lines} lines, more than the {} a file should have", sources::LONG);
     }
-    let faults = faults(&files)?;
+    let prose = prose::count(root, &files)?;
+    print!("{}", prose::summary(&prose));
+    if options.ratchet {
+        prose::Ratchet::load(root)?.lowered(&prose).store(root)?;
+    }
+    let mut faults = faults(&files)?;
+    faults.extend(links::faults(root)?);
+    faults.extend(prose::Ratchet::load(root)?.faults(&prose));
     for fault in &faults {
         println!("{fault}");
     }
