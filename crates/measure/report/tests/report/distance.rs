@@ -86,7 +86,7 @@ fn the_table_of_cells_has_the_way_the_model_and_what_was_published() {
     assert_eq!([cell("way"), cell("rtt_ms"), cell("mtu")], ["most unsolicited writes", "50", "1500"]);
     assert_eq!(
         [cell("model_limit"), cell("published_bytes_per_s"), cell("met")],
-        ["writes under way", "4800000", "beaten"]
+        ["outstanding writes", "4800000", "beaten"]
     );
     // Other suites have no ways of their own.
     assert!(!report(&records::sweep()).cells_csv().contains("rtt_ms"));

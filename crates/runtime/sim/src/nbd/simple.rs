@@ -37,7 +37,6 @@ pub(super) const CAN_MULTI_CONN: u16 = 1 << 8;
 
 /// Errors.
 pub(super) const EPERM: u32 = 1;
-pub(super) const EIO: u32 = 5;
 const EINVAL: u32 = 22;
 pub(super) const ENOSPC: u32 = 28;
 pub(super) const ENOTSUP: u32 = 95;

@@ -20,11 +20,12 @@ impl Exposition {
     pub(super) fn table<'a, S, const N: usize>(
         &mut self,
         figures: &'static [Figure<S>],
-        all: impl IntoIterator<Item = ([&'a str; N], &'a S)> + Clone,
+        all: impl IntoIterator<Item = ([&'a str; N], &'a S)>,
     ) {
+        let all: Vec<_> = all.into_iter().collect();
         for Figure { family, samples } in figures {
             let mut out = self.family(family);
-            for (labels, one) in all.clone() {
+            for (labels, one) in &all {
                 samples(one, &mut |more, value| out.add(&[&labels[..], more].concat(), value));
             }
         }
