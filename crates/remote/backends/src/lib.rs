@@ -27,14 +27,18 @@
 //! `block::forward!` writes the methods that a layer passes on.
 //!
 //! 1. If it needs a system, a network or a secret, add a file here, its `mod`, and a row of `OWN`. A layer with a key belongs here: it
-//!    reads the key by `secrets::read`. If it needs only volumes, a clock and tasks, add a section with an `impl Layer` to
-//!    `storage/volume/src/backends.rs`, and a row of `ALL` there; the fuzz target then covers it. A device that is also used without a
-//!    specification is a file of `storage/block/src`.
+//!    reads the key by `secrets::read`. A layer that needs only volumes, a clock and tasks can be a section with an `impl Layer` in
+//!    `storage/volume/src/backends.rs`, and a row of `ALL` there. The fuzz target then covers it. Every other layer implements `Backend`
+//!    here. A device that is also used without a specification is a file of `storage/block/src`. An `impl Layer` has these limits:
+//!    - Its blocks lie as those of its member, and it is as long (`Layered::read` and `Layered::open` assert it).
+//!    - It has no statistics: `over` runs when the member is open, which is too late for `Layers::place`, and `volume` has no serde.
+//!    - It has no state on its member to read before it opens: `over` is not asynchronous.
 //! 2. Add its row to `docs/serve.md`: the tests here fail until it exists. The rows of its options are not tested.
+//!    If it writes a magic number to its member, add that to `storage/disk_contents/src/signatures.rs`.
 //! 3. Give a new dependency a line in the root `Cargo.toml`, in the crate's, and in `docs/dependencies.md`.
 //! 4. A layer with statistics hands itself to `Opening::layers`. Its state is a row of the table in `layers.rs`, and has a table of
 //!    `volume::figures!` in the layer's file. Tests fail until `docs/operate.md` and `contrib/grafana` have its metrics, and
-//!    `docs/schemas/volumes.schema.json` its JSON.
+//!    `docs/schemas/volumes.schema.json` its JSON. The test of the schema serves a `raid1:` volume only: add one with the layer.
 //!
 //! `Kind` has the name, the grammar, the row of the document, and where blocks lie in the members (`BlockPlaces`). `volume::spec`
 //! parses the nesting and locates errors. `Kind::read` checks what was written without touching anything. `Backend::open` is

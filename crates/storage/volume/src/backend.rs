@@ -188,11 +188,12 @@ pub struct Opening {
     pub undo: Undo,
     /// When a server began to start, perhaps with its machine: layers wait for members that are not there yet. `None` otherwise.
     pub start: Option<Instant>,
-    /// Is told of layers that take orders while they are in use.
+    /// The register of layers that take orders or have statistics while they are in use.
     pub layers: Layers,
 }
 
-/// The layers of a volume that take orders while they are in use, from the outermost on. Those that have ended are not among them.
+/// The layers of a volume that take orders or have statistics while they are in use, from the outermost to the innermost.
+/// [`Layers::of`] omits those that have ended.
 #[derive(Clone, Default)]
 pub struct Layers(Arc<Mutex<Vec<Option<Layer>>>>);
 

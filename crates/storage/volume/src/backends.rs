@@ -1,5 +1,5 @@
 //! The back ends that need no system: nothing at all, and layers over one other volume. Another layer is a section of this file and
-//! its place in [`ALL`].
+//! its place in [`ALL`]; `remote/backends/src/lib.rs` lists which layers must be elsewhere.
 
 use std::fmt;
 use std::ops::RangeInclusive;
