@@ -13,7 +13,7 @@ pub fn mailbox<T: Send>() -> (Sender<T>, Receiver<T>) {
     bounded_mailbox(usize::MAX)
 }
 
-/// A mailbox that holds at most `limit` values.
+/// A mailbox that [`Sender::try_send`] fills up to `limit` values. [`Sender::send`] ignores the limit.
 pub fn bounded_mailbox<T: Send>(limit: usize) -> (Sender<T>, Receiver<T>) {
     let state = MailboxState { values: VecDeque::new(), receiver: None, senders: 1, open: true };
     let shared = Arc::new(Shared { state: Lock::new(state), limit });

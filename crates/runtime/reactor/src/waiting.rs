@@ -30,6 +30,8 @@ impl dyn Stream + '_ {
     }
 
     /// Fills `bytes`, and reads nothing behind them. An end of the stream before is an error.
+    ///
+    /// If the future is dropped, the number of bytes read is unknown: close the stream.
     pub async fn read_exact(&self, bytes: &mut [u8]) -> io::Result<()> {
         let mut filled = 0;
         while filled < bytes.len() {
@@ -42,6 +44,8 @@ impl dyn Stream + '_ {
     }
 
     /// Sends all of `bytes`.
+    ///
+    /// If the future is dropped, the number of bytes sent is unknown: close the stream.
     pub async fn write_all(&self, bytes: &[u8]) -> io::Result<()> {
         let mut sent = 0;
         while sent < bytes.len() {
@@ -78,10 +82,10 @@ impl dyn Listener + '_ {
 }
 
 impl dyn Datagrams + '_ {
-    /// Waits for the next datagrams.
+    /// Waits for the next datagrams, and returns their number, which is never 0.
     ///
     /// # Errors
-    /// Those of [`Datagrams::try_receive`].
+    /// Those of [`Datagrams::try_receive`], except `WouldBlock`.
     pub async fn receive(&self, into: &mut DatagramBatch) -> io::Result<usize> {
         loop {
             proceed().await;
