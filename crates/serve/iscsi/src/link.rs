@@ -20,13 +20,14 @@ pub(crate) struct Link {
     woken: Cell<bool>,
     waker: RefCell<Option<Waker>>,
     closing: Cell<Option<Closing>>,
-    /// The socket is full.
+    /// The outbox was not empty when the task last started to wait: the socket took no more.
     blocked: Cell<bool>,
     /// Other commands wait for blocks that it sends from the volume's memory.
     to_withdraw: Cell<bool>,
-    /// Since when copies of blocks have waited for its socket; updated while the socket is full.
+    /// Since when copies of blocks have waited for its socket. It stays set after the socket accepts data again:
+    /// [`Link::copies_since`] checks that.
     copies: Cell<Option<Instant>>,
-    /// Bytes of outstanding Data-Out received so far, and when the last of them arrived.
+    /// The progress number of outstanding Data-Out ([`Link::observe_owed`]), and the check that first found it.
     owed: Cell<Option<(u64, Instant)>>,
 }
 
@@ -35,11 +36,17 @@ pub(crate) struct Link {
 pub(crate) enum Closing {
     /// After what is queued has been sent.
     Polite(CloseReason),
-    /// At once: it is replaced by another connection or session, or the server ends.
+    /// Immediately, for one of these reasons:
+    ///
+    /// - another connection or session replaces it;
+    /// - an administrator ends its session immediately;
+    /// - its portal was removed;
+    /// - its target was reset (TARGET COLD RESET);
+    /// - the server ends.
     Abrupt,
-    /// At once: other commands wait for resources that its slow peer holds.
+    /// Immediately: other commands wait for resources that its slow peer holds.
     TooSlow,
-    /// At once: its time limit has passed.
+    /// Immediately: its discovery session has lasted longer than `discovery-time`.
     TooLong,
 }
 
@@ -101,7 +108,7 @@ impl Link {
         self.wake();
     }
 
-    /// Cuts it because its time limit has passed.
+    /// Cuts it because its discovery session has lasted longer than `discovery-time`.
     pub(crate) fn cut_late(&self) {
         self.closing.set(Some(Closing::TooLong));
         self.wake();
@@ -128,8 +135,9 @@ impl Link {
         self.copies.get().filter(|_| self.is_blocked())
     }
 
-    /// Records that `received` bytes of outstanding Data-Out have arrived (`None`: nothing is outstanding).
-    /// Returns since when none has.
+    /// Records the progress of outstanding Data-Out, as each check finds it: a number that changes when data arrives,
+    /// and when a command starts or stops waiting for data. `None` if no command waits. Returns the time of the
+    /// check that first found this number.
     pub(crate) fn observe_owed(&self, now: Instant, received: Option<u64>) -> Option<Instant> {
         let owed = received.map(|received| match self.owed.get() {
             Some((before, since)) if before == received => (before, since),
