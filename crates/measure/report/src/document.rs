@@ -1,4 +1,5 @@
-//! What a report says, before it is HTML or Markdown: sections of texts, tables and figures.
+//! The content of a report before it becomes HTML or Markdown: sections of texts, tables and figures. The terminal
+//! summary uses only the verdict.
 
 use super::chart::{Bars, Heat, Plot};
 
@@ -48,7 +49,7 @@ pub(super) enum Tone {
     Care,
     /// Not all of it is there, or known.
     Incomplete,
-    /// It means nothing.
+    /// The data was wrong: do not use the results.
     Bad,
 }
 
@@ -87,11 +88,11 @@ pub(super) enum Block {
     Command(String),
     /// A table.
     Table(Table),
-    /// Curves, with a sentence on what to see in them, and their numbers.
+    /// Curves, with a sentence on what they show, and their numbers. Markdown has the sentence and the numbers.
     Plot(Box<Plot>, String, Option<Table>),
-    /// Bars, likewise; the numbers stand beside them.
+    /// Bars, likewise, with the numbers next to them (in HTML; Markdown has the sentence only).
     Bars(Bars, String),
-    /// Squares, likewise; their numbers are in tables beside it.
+    /// Squares, likewise. Markdown omits them and their sentence: the numbers are in other tables.
     Heat(Heat, String),
 }
 
@@ -104,7 +105,7 @@ pub(super) struct Table {
     pub(super) columns: Vec<Column>,
     /// The rows, as many cells each as there are columns.
     pub(super) rows: Vec<Row>,
-    /// Whether it is shown only if it is asked for.
+    /// Whether HTML shows only its title until the reader opens it. Markdown always shows the whole table.
     pub(super) folded: bool,
 }
 
@@ -122,7 +123,7 @@ pub(super) struct Column {
 pub(super) struct Row {
     /// Its cells.
     pub(super) cells: Vec<String>,
-    /// Whether it should be seen first: something is not as it should be.
+    /// Whether HTML highlights it, because something is wrong in it.
     pub(super) marked: bool,
 }
 
@@ -145,12 +146,12 @@ impl Table {
         self.rows.push(Row { cells: cells.into_iter().collect(), marked: false });
     }
 
-    /// Adds a row that should be seen first if `marked`.
+    /// Adds a row, which HTML highlights if `marked`: something is wrong in it.
     pub(super) fn marked_row(&mut self, marked: bool, cells: impl IntoIterator<Item = String>) {
         self.rows.push(Row { cells: cells.into_iter().collect(), marked });
     }
 
-    /// The same, shown only if it is asked for.
+    /// The same table, folded or not.
     pub(super) fn folded(mut self, folded: bool) -> Table {
         self.folded = folded;
         self
@@ -158,7 +159,7 @@ impl Table {
 }
 
 impl Tone {
-    /// In one letter.
+    /// As one character.
     pub(super) fn sign(self) -> char {
         match self {
             Tone::Good => '✓',
