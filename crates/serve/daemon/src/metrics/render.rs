@@ -25,9 +25,9 @@ figures! { SERVER of Sample:
         => |server, add| add(&[], &u8::from(server.phase == Phase::Open));
     Gauge "linerate_config_generation" [] "Number of configurations served so far, including the current one."
         => |server, add| add(&[], &server.generation);
-    Gauge "linerate_config_last_reload_successful" [] "1 if the latest reload succeeded, or there was none."
+    Gauge "linerate_config_last_reload_successful" [] "1 if the latest reload or volume change succeeded, or there was none."
         => |server, add| add(&[], &u8::from(server.reloads.last_succeeded));
-    Gauge "linerate_config_last_reload_success_timestamp_seconds" [] "Time at which the current configuration was read, in seconds since 1970."
+    Gauge "linerate_config_last_reload_success_timestamp_seconds" [] "Time at which the latest successful reload or volume change ended, or the server started, in seconds since 1970."
         => |server, add| add(&[], &server.reloads.in_force_since);
     Counter "linerate_reloads_total" ["result"] "Reloads and changes of single volumes."
         => |server, add| {
@@ -140,7 +140,8 @@ macro_rules! counted {
         /// What front ends count by words, in the order in which it is written.
         const COUNTED: &[Counted] = &[$(Counted::$counted),*];
 
-        /// Its family: its labels are the protocol, the target (if it has targets) and the word.
+        /// Its family. [`counts`] gives the labels their values by their number: two are the protocol and the word, three the
+        /// protocol, the target and the word. The word is always the last.
         fn family_of(counted: Counted) -> &'static Family {
             match counted {
                 $(Counted::$counted => &Family {
@@ -198,7 +199,7 @@ figures! { USAGE of Usage:
         => |usage, add| add(&[], &usage.threads);
 }
 
-/// All metrics, in the order in which they are written: those of a server without volumes.
+/// All metrics, in the order in which they are written. A server without volumes writes the same families.
 pub fn families() -> Vec<&'static Family> {
     exposition(&Sample::default()).families
 }
@@ -258,7 +259,7 @@ impl VolumeSum {
     }
 }
 
-/// What each core has counted, by protocol.
+/// The counters in the latest answer of each core, by protocol.
 fn statistics(sample: &Sample) -> impl Iterator<Item = (&'static str, &CoreStatistics)> {
     let cores = sample.cores.iter().filter_map(|core| core.latest.as_ref());
     cores.flat_map(|core| core.front_ends.iter().map(|(protocol, statistics)| (*protocol, statistics)))

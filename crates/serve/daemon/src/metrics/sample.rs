@@ -236,7 +236,7 @@ pub(super) struct ReloadCounts {
     pub(super) failed: u64,
     /// Whether the latest one succeeded.
     pub(super) last_succeeded: bool,
-    /// When the configuration in force was read, in seconds since 1970.
+    /// When the latest success ended, or the server started, in seconds since 1970.
     pub(super) in_force_since: f64,
 }
 
