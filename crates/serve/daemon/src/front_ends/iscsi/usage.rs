@@ -1,6 +1,6 @@
 //! What to type on an initiator to use the LUNs of a target: on Linux, Windows and ESXi, for QEMU and for libiscsi's tools.
-//! Secrets are never shown: SECRET stands for the account's, TARGET_SECRET for what the target proves. HOST stands for the part of
-//! an initiator's name that a pattern leaves open.
+//! Secrets are never shown: SECRET stands for that of the first CHAP account, TARGET_SECRET for the target's own. HOST stands for
+//! the part of an initiator's name that a pattern leaves open.
 
 use std::fmt::Write;
 use std::net::{IpAddr, SocketAddr};
@@ -13,9 +13,9 @@ pub(super) struct Way<'a> {
     target: &'a Target,
     /// Addresses that initiators can reach, not wildcards: at least one.
     portals: Vec<SocketAddr>,
-    /// A name that the target admits, if it does not admit any.
+    /// A name that matches the target's first pattern. `None` if the target has no patterns, or every name matches the first.
     initiator: Option<String>,
-    /// The CHAP name of an account that the target believes, if it wants one.
+    /// The CHAP name of the first account that the target accepts; `None` if it has none.
     user: Option<&'a str>,
     /// The target's own CHAP name, if it proves one.
     mutual: Option<&'a str>,
