@@ -1,4 +1,4 @@
-//! Properties of a disk that affect reads and writes.
+//! A logical unit: its properties as a disk, its names, its reservations and its ports.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,7 +18,8 @@ use volume::spec::Bytes;
 use crate::commands::registered;
 use crate::pages::{self, known};
 
-/// The names of the JSON are promised; `null` is what the target does not say.
+/// The names of the JSON are promised; `null` is what the target does not say. An answer to MODE SENSE without a Caching
+/// page gives `write_cache: false`.
 #[derive(Debug, Serialize)]
 pub struct Disk {
     bytes: u64,
@@ -43,7 +44,7 @@ pub struct Disk {
 /// How space is taken and given back.
 #[derive(Debug, Serialize)]
 struct Ways {
-    /// Blocks that were given back read as zeros.
+    /// Blocks deallocated by WRITE SAME(16) with UNMAP read as zeros.
     thin: bool,
     granularity_bytes: u64,
     unmap: bool,
@@ -52,7 +53,8 @@ struct Ways {
     anchor: bool,
 }
 
-/// The most that one command may ask for, in blocks; `null` where the target names no limit.
+/// The limits of one command, in blocks; that of `unmap_descriptors` in descriptors. `null` if the target reports no limit, or
+/// does not have the command.
 #[derive(Debug, Serialize)]
 struct Limits {
     transfer_blocks: Option<u64>,
@@ -63,7 +65,7 @@ struct Limits {
     atomic_blocks: Option<u64>,
 }
 
-/// Of what MODE SENSE would tell.
+/// Shown for a property of MODE SENSE if the command was refused or its answer was not understood.
 const NOT_ASKED: &str = "unknown: the target did not answer MODE SENSE";
 
 impl Disk {
@@ -80,7 +82,8 @@ impl Disk {
             blocks: geometry.blocks.0,
             block_bytes,
             physical_block_bytes: u64::from(block_bytes) << geometry.physical_exponent,
-            // A target that answers MODE SENSE with nothing that is understood has said neither.
+            // `None` without an answer to MODE SENSE that is understood. Without a Caching page, the write cache
+            // counts as off.
             read_only: caching.as_ref().map(|modes| modes.write_protected),
             solid_state: profile.solid_state,
             write_cache: caching.as_ref().map(|_| lun.reports_volatile_cache()),
@@ -158,7 +161,7 @@ async fn problem(lun: &dyn BlockDevice) -> Option<String> {
     }
     let buffer = Buffer::zeroed(geometry.block_size.bytes() as usize);
     match reactor::timeout(READ_TIME, lun.read(Extent::new(0, 1), buffer)).await {
-        // A reservation has a line of its own.
+        // A persistent reservation is in the `reservation` row. RESERVE(6) of another host is not shown.
         Ok(Ok(_) | Err(DeviceError::Reserved)) => None,
         Ok(Err(error)) => Some(format!("block 0 cannot be read: {error}")),
         Err(_) => {
@@ -200,8 +203,8 @@ impl Ways {
 
 impl Limits {
     fn new(limits: &BlockLimits) -> Limits {
-        // Zero is "no limit is told" in all of them (SBC-3 6.6.4), except that it is "not there" for the last
-        // two.
+        // Zero (SBC-3 6.6.4): no limit is reported (transfer, WRITE SAME, WRITE ATOMIC), or the target does not have the
+        // command (UNMAP, COMPARE AND WRITE). All ones: UNMAP has no limit.
         let named = |blocks: u64| Some(blocks).filter(|blocks| *blocks != 0);
         let unless_all_ones = |blocks: u32| named(blocks.into()).filter(|_| blocks != u32::MAX);
         Limits {

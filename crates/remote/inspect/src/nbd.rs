@@ -19,6 +19,7 @@ struct ExportInfo {
     description: String,
     bytes: u64,
     read_only: bool,
+    /// False also for a server that does not set the flag.
     rotational: bool,
     minimum_block: u32,
     preferred_block: u32,
@@ -28,7 +29,8 @@ struct ExportInfo {
     base_allocation: bool,
     /// What else it can do, by the names of the standard.
     features: Vec<&'static str>,
-    /// The server ends connections that are lost, so that no write of theirs can land late.
+    /// The server ends connections that the client names as lost, so that it carries out none of their writes late. False
+    /// also if that is unknown.
     fences: bool,
     channels: Vec<ChannelInfo>,
 }
@@ -42,7 +44,7 @@ struct ChannelInfo {
     reconnects: u64,
 }
 
-/// What can be asked of an export that has the flag.
+/// Transmission flags, and their names here.
 const FEATURES: &[(u16, &str)] = &[
     (transmission::SEND_FLUSH, "flush"),
     (transmission::SEND_FUA, "fua"),
@@ -106,7 +108,7 @@ fn shown(name: &str) -> String {
 pub async fn info(url: &str) -> Result<Answer, Failure> {
     let url = Url::parse(url).map_err(Failure::refused)?;
     let mut url = backends::nbd::beside(&url);
-    url.options.by_bytes = true; // it is described, whatever its length
+    url.options.by_bytes = true; // a length that is no multiple of 512 bytes does not prevent a description
     let device = backends::nbd::open(&url).await?;
     let session = device.session();
     let export = &session.export;
