@@ -32,7 +32,7 @@ pub(super) enum Device {
 /// What a session tells of itself.
 pub(super) struct Told {
     pub(super) connections: Vec<ConnectionStatistics>,
-    /// What the initiator has counted.
+    /// The initiator's counters; `None` for an export.
     pub(super) session: Option<Statistics>,
 }
 
@@ -63,7 +63,8 @@ impl Device {
         }
     }
 
-    /// `None` if it is gone.
+    /// `None` for a LUN whose session's thread has ended, or whose session is not iSCSI. An export that is gone has no
+    /// connections.
     pub(super) async fn told(&self) -> Option<Told> {
         match self {
             Device::Lun(lun) => {
@@ -72,7 +73,7 @@ impl Device {
             }
             Device::Export { export, .. } => {
                 let connection = |connection: nbd_client::ConnectionState| ConnectionStatistics {
-                    cid: Cid(connection.number as u16), // at most 64 of them
+                    cid: Cid(connection.number as u16), // the number of its channel, of at most 64
                     local: connection.local,
                     peer: connection.peer,
                     path: connection.path,
@@ -83,7 +84,8 @@ impl Device {
         }
     }
 
-    /// What an exchange takes: a NOP by this connection, or by any, with so many bytes; over NBD a BLOCK_STATUS.
+    /// The time of one exchange: a NOP on this connection, or on any, with this many bytes. Over NBD it is a BLOCK_STATUS, and
+    /// connection and length are ignored.
     pub(super) async fn ping(&self, by: Option<Cid>, bytes: u32) -> Result<Duration, NoTime> {
         match self {
             Device::Lun(lun) => ping(lun, by, bytes).await,
@@ -139,7 +141,7 @@ async fn ping(lun: &RemoteLun, by: Option<Cid>, bytes: u32) -> Result<Duration, 
     }
 }
 
-/// Of the first block, always: what a server keeps of its storage's allocation it has at hand then.
+/// Always of the first block: a server is likely to have its allocation in memory.
 async fn status(export: &RemoteExport) -> Result<Duration, NoTime> {
     if export.session().allocation.is_none() {
         return Err(never(
