@@ -92,7 +92,8 @@ pub struct Frame<'a> {
 /// The commands (AoEr11 section 3), as requests and as answers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Body<'a> {
-    /// 0: an ATA command, with what follows it: the data, and padding.
+    /// 0: an ATA command, and the bytes behind it: data, and perhaps Ethernet's padding. The sector count gives the length
+    /// of the data.
     Ata(Ata, &'a [u8]),
     /// 1: query config information.
     Config(Config<'a>),
@@ -102,7 +103,7 @@ pub enum Body<'a> {
     Reserve(Reserve),
 }
 
-/// A frame that cannot be read. What has a header can be answered.
+/// A frame that cannot be read. A request with a whole header can be answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Display, Error)]
 pub enum Malformed {
     /// It is shorter than a header.
@@ -147,7 +148,8 @@ impl Malformed {
         }
     }
 
-    /// The answer to such a request, if one is due: to none that is an answer itself, whatever it says.
+    /// The answer to such a request; `None` for a frame without a header or that is an answer itself. It has the request's
+    /// address, which can be that of several devices.
     pub fn answer(&self) -> Option<Vec<u8>> {
         let (header, command, error) = match *self {
             Malformed::NoHeader => return None,
@@ -180,7 +182,7 @@ impl<'a> Frame<'a> {
     /// Reads the payload of an Ethernet frame.
     ///
     /// # Errors
-    /// It is no frame of AoE, version 1.
+    /// It is no frame of AoE version 1, its command is unknown, or its body is cut short or contradictory.
     pub fn parse(payload: &'a [u8]) -> Result<Frame<'a>, Malformed> {
         let (head, rest) = payload.split_first_chunk::<HEADER_BYTES>().ok_or(Malformed::NoHeader)?;
         let [flags, error, major, major_low, minor, command, a, b, c, d] = *head;
