@@ -28,9 +28,16 @@ pub struct RaidDevice {
 pub struct Status {
     /// The states of its members.
     pub states: MemberStates,
-    /// Requests are refused until it is assembled again: data would have been wrong, or states were not recorded.
+    /// Requests are refused until it is assembled again, for one of these reasons:
+    ///
+    /// - data would have been wrong;
+    /// - a state was not recorded;
+    /// - a change was dropped before its end;
+    /// - another host has taken a member over;
+    /// - it was closed or [retired](RaidDevice::retire).
     pub is_out_of_service: bool,
-    /// The first member that failed and without which data would lack, and its error.
+    /// The first member that had an error and that the set cannot do without, and the error. A set with parity has left service if
+    /// a write failed or was lost. Otherwise the set continues.
     pub stopped_by: Option<(usize, DeviceError)>,
     /// Another host has taken a member over, and may run the set: nothing may be written here any more.
     pub is_taken_over: bool,
@@ -43,7 +50,7 @@ pub struct Status {
     pub wrong_blocks: Vec<u64>,
     /// Regions that members not in sync have missed, if the superblocks record them: such a member misses no others.
     pub missed_regions: Option<u64>,
-    /// Regions that may differ since a crash, and are to be synchronised.
+    /// Regions that may differ since a crash, or since the set was made, and are to be synchronised.
     pub unsynced_regions: u64,
     /// Of each member, how many blocks it does not have, because nothing could tell them when it was rebuilt or synchronised. They are read by
     /// the others if that is possible by now, and otherwise cannot be read until they are written.
@@ -125,7 +132,8 @@ impl RaidDevice {
     /// Puts a device in the place of a failed member; [`RaidDevice::rebuild_step`] rebuilds it. `area` is its copy of
     /// the journal or bitmap, if it is to have one; whatever is in it is overwritten.
     /// [`DeviceError::OutOfRange`] if one of them is too small, [`DeviceError::Unsupported`] if its blocks have another
-    /// size, or no checksums where others have, or the member was taken out since it was vacant.
+    /// size, or checksums where the others have none, or none where they have some, or the member was taken out since it was
+    /// vacant.
     pub fn replace(
         &self,
         vacancy: Vacancy,
@@ -195,7 +203,8 @@ impl RaidDevice {
     }
 
     /// Clears the write-intent bitmap if nothing was written since the call that returned `known`, so that a set that was idle before
-    /// its end has nothing to synchronise. Returns what the next call is to be given.
+    /// its end has nothing to synchronise. Returns what the next call is to be given. It also records the regions that members
+    /// not in sync have missed.
     pub fn settle(&self, known: u64) -> Pending<'_, u64> {
         Box::pin(async move {
             let Protection::Intent(intent) = &self.set.protection else { return Ok(0) };
@@ -247,7 +256,7 @@ impl RaidDevice {
     }
 
     /// Reads all strips of a stripe and compares them; with `repairs` it writes anew those that cannot be read, and makes the
-    /// others fit. Without, nothing is written. Stripes are numbered from 0 to [`Layout::stripes`].
+    /// others fit. Without, nothing is written. Stripes are numbered from 0 to one below [`Layout::stripes`].
     pub fn scrub_step(&self, stripe: u64, repairs: bool) -> Pending<'_, Scrubbed> {
         Box::pin(async move {
             if stripe >= self.layout().stripes() {
