@@ -1,4 +1,5 @@
-//! Every key that RFC 7143 defines (sections 12 and 13) with its rule, in one table. Both roles negotiate by it.
+//! The keys of RFC 7143 (sections 12 and 13) with their rules, in one table. Both roles negotiate by it. A vendor's key (`X-…`)
+//! would be a row of it too. There is none yet: each is answered `NotUnderstood`.
 //!
 //! A row has what the standard says. A key that is negotiated by value has its field there as well, with what our target and our
 //! initiator offer: [`Parameters`] and [`Offers`] are made of these fields.
@@ -83,7 +84,7 @@ macro_rules! keys {
         $key:ident $name:literal $rule:expr, $sender:ident $used:ident $scope:ident $irrelevant:ident
         $(=> $field:ident: $offered:ident<$type:ty> = $of_target:expr, $of_initiator:expr)?;
     )*) => {
-        /// A key of the standard.
+        /// A key of the table.
         #[expect(missing_docs, reason = "each key is named as in the standard")]
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
         pub enum Key {
