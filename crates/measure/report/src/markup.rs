@@ -83,7 +83,10 @@ impl Display for Px {
 /// direction of writing (Unicode UAX #9), with which a target's name could make a line read backwards.
 pub(super) fn is_hidden(letter: char) -> bool {
     letter.is_control()
-        || matches!(letter, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+        || matches!(
+            letter,
+            '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}'
+        )
 }
 
 /// Writes text that cannot become markup. Line feeds and tabs stay; other hidden letters become U+FFFD.

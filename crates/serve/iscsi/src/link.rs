@@ -44,7 +44,8 @@ pub(crate) enum Closing {
     /// - its target was reset (TARGET COLD RESET);
     /// - the server ends.
     Abrupt,
-    /// Immediately: other commands wait for resources that its slow peer holds.
+    /// Immediately: its peer has sent none of the data that it owes for too long, or other commands wait for resources that it
+    /// holds.
     TooSlow,
     /// Immediately: its discovery session has lasted longer than `discovery-time`.
     TooLong,
