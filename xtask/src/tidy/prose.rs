@@ -265,7 +265,7 @@ mod tests {
         let page =
             "# At once\n\n```\nat once\n```\n| at once |\n\nOne sentence.\n- an item\n- another item\n";
         let counts = of_document(page);
-        assert_eq!((counts.avoided, counts.sentences, counts.words), (0, 3, 6));
+        assert_eq!((counts.avoided, counts.sentences, counts.words), (0, 3, 8));
     }
 
     #[test]
