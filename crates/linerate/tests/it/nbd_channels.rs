@@ -239,6 +239,27 @@ fn what_a_restarted_server_has_lost_is_written_again() {
     }
 }
 
+/// Servers sync behind a write with FUA, and the error of a sync, which concerns earlier writes as well, comes once.
+#[test]
+fn a_write_with_fua_that_fails_fails_the_next_flush() {
+    if !installed(&["nbdkit"]) {
+        return;
+    }
+    let fails_with_fua = "pwrite=cat > /dev/null; case \"$5\" in *fua*) echo EIO lost >&2; exit 1;; esac";
+    let reads = ["get_size=echo 8M", "pread=head -c $3 /dev/zero"];
+    let writes =
+        ["can_write=exit 0", "can_flush=exit 0", "can_fua=echo native", "flush=exit 0", fails_with_fua];
+    let server = Foreign::nbdkit(&[&["eval"], &reads[..], &writes[..]].concat());
+    in_a_world(async {
+        let device = opened(&(server.url() + "?timeout=600")).await;
+        let write = |durability| device.write(Extent::new(0, 8), Buffer::zeroed(4096).share(), durability);
+        write(Durability::Cached).await.expect("written");
+        write(Durability::Stable).await.expect_err("with FUA");
+        assert_eq!(device.flush().await, Err(DeviceError::WritesLost));
+        assert_eq!(device.flush().await, Ok(()), "it is told once");
+    });
+}
+
 /// A server that is killed has not lost what reached the page cache: our client neither replaces what another host has written and
 /// flushed since, nor says that anything was lost if the server tells of its cache.
 #[test]

@@ -207,7 +207,13 @@ impl RemoteExport {
             let from = (offset - start) as usize;
             let data = data.part(from..from + length as usize);
             let asked = Asked { data, ..Asked::order(Command::Write, fua, (offset, length)) };
-            self.ask(asked).await.map_err(|failed| self.error(failed, Access::Write(piece)))?;
+            if let Err(failed) = self.ask(asked).await {
+                if fua != 0 && failed == Failed::Server(Errno::Eio as u32) {
+                    // Servers that sync behind the write report earlier lost writes by this answer, and once.
+                    self.tell_of_loss().await;
+                }
+                return Err(self.error(failed, Access::Write(piece)));
+            }
         }
         if !is_stable || fua != 0 {
             return Ok(());
