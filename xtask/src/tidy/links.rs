@@ -31,13 +31,8 @@ pub(super) fn faults(root: &Path) -> Result<Vec<Fault>> {
 
 /// The targets of `[text](target)` outside code, with their lines.
 fn links(text: &str) -> impl Iterator<Item = (usize, &str)> {
-    let mut is_code = false;
-    text.lines().enumerate().flat_map(move |(at, line)| {
-        if line.trim_start().starts_with("```") {
-            is_code = !is_code;
-        }
-        let parts = if is_code { "" } else { line }.split("](").skip(1);
-        parts.filter_map(move |rest| Some((at + 1, rest.split_once(')')?.0)))
+    prose::without_code(text).enumerate().flat_map(|(at, line)| {
+        line.split("](").skip(1).filter_map(move |rest| Some((at + 1, rest.split_once(')')?.0)))
     })
 }
 
@@ -59,14 +54,10 @@ fn fault(folder: &Path, page: &Path, link: &str) -> Option<String> {
 
 /// The anchors of the headings, as GitHub and mdBook make them.
 fn anchors(text: &str) -> BTreeSet<String> {
-    let mut is_code = false;
     let mut anchors = BTreeSet::new();
-    for line in text.lines() {
-        if line.trim_start().starts_with("```") {
-            is_code = !is_code;
-        }
+    for line in prose::without_code(text) {
         let heading = line.trim_start_matches('#');
-        if is_code || heading.len() == line.len() || !heading.starts_with(' ') {
+        if heading.len() == line.len() || !heading.starts_with(' ') {
             continue;
         }
         let kept =

@@ -42,7 +42,7 @@ const AVOIDED: &[&str] = &[
 /// A sentence of more words is long.
 const LONG_WORDS: usize = 30;
 
-/// What was counted in one kind of text.
+/// Counts of one kind of text.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Counts {
@@ -122,15 +122,21 @@ pub(super) fn pages(root: &Path) -> Result<Vec<PathBuf>> {
     Ok(pages)
 }
 
+/// The lines of a page, with empty ones in the place of code.
+pub(super) fn without_code(page: &str) -> impl Iterator<Item = &str> {
+    let mut is_code = false;
+    page.lines().map(move |line| {
+        let is_fence = line.trim_start().starts_with("```");
+        is_code ^= is_fence;
+        if is_code || is_fence { "" } else { line }
+    })
+}
+
 /// Without code, tables and headings.
 fn of_document(text: &str) -> Counts {
-    let mut is_code = false;
     let mut prose = String::new();
-    for line in text.lines() {
-        if line.trim_start().starts_with("```") {
-            is_code = !is_code;
-        }
-        let is_left_out = is_code || line.trim_start().starts_with(['#', '|', '`', '<']);
+    for line in without_code(text) {
+        let is_left_out = line.trim_start().starts_with(['#', '|', '`', '<']);
         let is_item = line.trim_start().starts_with(['-', '*'])
             || line.trim_start().starts_with(|c: char| c.is_ascii_digit());
         if is_left_out || is_item {
@@ -195,7 +201,7 @@ impl Ratchet {
         ]
     }
 
-    /// What has risen.
+    /// A fault for each count that has risen.
     pub(super) fn faults(mut self, prose: &Prose) -> Vec<Fault> {
         let mut faults = Vec::new();
         for (kind, limit) in self.limits() {
@@ -212,7 +218,7 @@ impl Ratchet {
         faults
     }
 
-    /// Keeps what has fallen.
+    /// Keeps the counts that have fallen.
     pub(super) fn lowered(mut self, prose: &Prose) -> Ratchet {
         for (kind, limit) in self.limits() {
             limit.avoided = limit.avoided.min(prose[kind].avoided);
