@@ -111,7 +111,7 @@ impl Check {
         match self {
             Check::Worlds(words) => {
                 let mut command = simulate(Build::Fast);
-                // The seed is told, with which anybody sees the backtrace.
+                // The seed is printed; replaying it shows the backtrace.
                 command.args(words).env("RUST_BACKTRACE", "0");
                 match process::within(CHECK_MAX, command) {
                     Ok((Ended::Exited(status), told)) => (Verdict::of(status.success()), told),

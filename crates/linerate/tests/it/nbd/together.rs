@@ -83,15 +83,15 @@ fn until_outstanding(both: &Both) {
     });
 }
 
-/// Found by `cargo measure soak`: a client takes the error of a write with FUA for that write's alone, so a loss that was reported by
-/// it was known to nobody.
+/// Found by `cargo measure soak`: a client takes the error of a write with FUA for that write's alone, so a loss
+/// that it reported went unnoticed: the next flush succeeded.
 #[test]
 fn changes_with_fua_leave_lost_writes_to_the_next_flush() {
     const CHUNK: usize = 128 << 10;
     let Some(both) = sick_as("buffered:1MiB:[fault:[ram:16MiB]]", "1h") else { return };
     let mut client = Client::attach(both.port, "sick");
     both.command(&["fault", "sick", "fail"]).expect_success();
-    client.write(0, &[1; CHUNK]).expect("kept in memory, and written back at once, since it ends a chunk");
+    client.write(0, &[1; CHUNK]).expect("kept in memory, and written back immediately: it ends a chunk");
     until("a loss", || client.read(0, 512) == Err(EIO));
     both.command(&["fault", "sick", "pass"]).expect_success();
     let changes = [

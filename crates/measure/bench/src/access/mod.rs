@@ -155,7 +155,7 @@ pub(crate) struct Places {
     shuffle: Shuffle,
 }
 
-/// Draws a place, in bytes from the start of the span; whoever asks rounds it up to the alignment, which is the second argument.
+/// Draws a place, in bytes from the start of the span; the caller rounds it up to the alignment, the second argument.
 type Spread = Box<dyn Fn(&mut Random, u64) -> u64>;
 
 /// The uneven ones draw a place of the length of the longest request, most often the first of a fixed shuffle, and

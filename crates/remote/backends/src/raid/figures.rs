@@ -1,4 +1,4 @@
-//! What monitoring is told of a set in use. The first labels of all figures are the volume and the number of the set.
+//! Metrics of a set in use. The first labels of all figures are the volume and the number of the set.
 
 use volume::figures::Add;
 

@@ -31,7 +31,7 @@ impl Exposition {
         }
     }
 
-    /// Begins a family; its samples follow at once.
+    /// Begins a family; its samples follow immediately.
     pub(super) fn family(&mut self, family: &'static Family) -> Samples<'_> {
         let Family { name, kind, help, .. } = family;
         self.line(format_args!("# HELP {name} {}", help.replace('\\', "\\\\").replace('\n', "\\n")));
