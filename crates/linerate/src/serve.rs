@@ -60,7 +60,7 @@ fn supervise(live: &Arc<Live>) -> Result<(), Failure> {
 
 #[derive(Clone, Debug, Default, clap::Args)]
 pub(crate) struct ServeArguments {
-    /// Configuration file (TOML): see linerate.toml(5), or docs/serve.md
+    /// Configuration file (TOML): see linerate.toml(5), or docs/configuration.md
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
     /// Volume such as vm1=file:/data/vm1.img?size=50GiB or test=ram:1GiB, as LUN 0 of the target

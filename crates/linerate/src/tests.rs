@@ -8,7 +8,21 @@ use crate::spec::{Bytes, Time};
 
 const AGENTS: &str = include_str!("../../../docs/agents.md");
 const SERVE: &str = include_str!("../../../docs/serve.md");
-const OPERATE: &str = include_str!("../../../docs/operate.md");
+const CONFIGURATION: &str = include_str!("../../../docs/configuration.md");
+const VOLUMES: &str = include_str!("../../../docs/volumes.md");
+const GATEWAYS: &str = include_str!("../../../docs/gateways.md");
+const CHAP: &str = include_str!("../../../docs/chap.md");
+const LINUX: &str = include_str!("../../../docs/linux.md");
+const SESSIONS: &str = include_str!("../../../docs/sessions.md");
+const RELOAD: &str = include_str!("../../../docs/reload.md");
+const RESIZE: &str = include_str!("../../../docs/resize.md");
+const FAULTS: &str = include_str!("../../../docs/faults.md");
+const LOGS: &str = include_str!("../../../docs/logs.md");
+const MONITORING: &str = include_str!("../../../docs/monitoring.md");
+const METRICS: &str = include_str!("../../../docs/metrics.md");
+const SERVICE: &str = include_str!("../../../docs/service.md");
+const UPGRADE: &str = include_str!("../../../docs/upgrade.md");
+const BACKUP: &str = include_str!("../../../docs/backup.md");
 const INITIATOR: &str = include_str!("../../../docs/initiator.md");
 const COMING_FROM: &str = include_str!("../../../docs/coming-from.md");
 const COPY: &str = include_str!("../../../docs/copy.md");
@@ -39,8 +53,10 @@ fn blocks<'a>(document: &'a str, language: &'a str) -> impl Iterator<Item = Stri
 
 #[test]
 fn every_example_of_a_configuration_is_good() {
-    let examples: Vec<String> =
-        [SERVE, QUICK_START, FIRST_HOUR].iter().flat_map(|document| blocks(document, "toml")).collect();
+    let examples: Vec<String> = [CONFIGURATION, QUICK_START, FIRST_HOUR]
+        .iter()
+        .flat_map(|document| blocks(document, "toml"))
+        .collect();
     assert!(examples.len() >= 3);
     for example in examples {
         // Its file is not here.
@@ -55,7 +71,21 @@ fn every_example_of_a_command_line_is_understood() {
     let documents = [
         AGENTS,
         SERVE,
-        OPERATE,
+        CONFIGURATION,
+        VOLUMES,
+        GATEWAYS,
+        CHAP,
+        LINUX,
+        SESSIONS,
+        RELOAD,
+        RESIZE,
+        FAULTS,
+        LOGS,
+        MONITORING,
+        METRICS,
+        SERVICE,
+        UPGRADE,
+        BACKUP,
         INITIATOR,
         COPY,
         COMING_FROM,
@@ -162,8 +192,8 @@ fn options<'a>(command: &'a clap::Command, words: &str) -> impl Iterator<Item = 
 #[test]
 fn every_key_of_the_file_is_in_its_document() {
     assert!(
-        SERVE.contains(daemon::config::reference::TEXT),
-        "docs/serve.md has another text than reference.toml"
+        CONFIGURATION.contains(daemon::config::reference::TEXT),
+        "docs/configuration.md has another text than reference.toml"
     );
 }
 
@@ -174,18 +204,19 @@ fn every_metric_is_in_its_document() {
         let labels: Vec<String> = family.labels.iter().map(|label| format!("`{label}`")).collect();
         let (kind, labels) = (family.kind.name(), labels.join(", "));
         let row = format!("| `{}` | {kind} | {labels} | {} |", family.name, family.help);
-        assert!(OPERATE.contains(&row), "docs/operate.md has no\n{row}");
+        assert!(METRICS.contains(&row), "docs/metrics.md has no\n{row}");
     }
     let rows =
-        OPERATE.lines().filter(|line| line.starts_with("| `linerate_") || line.starts_with("| `process_"));
+        METRICS.lines().filter(|line| line.starts_with("| `linerate_") || line.starts_with("| `process_"));
     assert_eq!(rows.count(), daemon::metrics::families().len(), "a metric that there is not");
 }
 
 /// "These are the defaults", it says.
 #[test]
 fn the_limits_of_the_full_example_are_the_defaults() {
-    let full = blocks(SERVE, "toml").find(|example| example.contains("[limits]")).expect("an example");
-    let config = Config::parse("docs/serve.md", &full).expect("a good example");
+    let full =
+        blocks(CONFIGURATION, "toml").find(|example| example.contains("[limits]")).expect("an example");
+    let config = Config::parse("docs/configuration.md", &full).expect("a good example");
     let limits = &config.iscsi().limits;
     let shown = format!("{:?} {limits:?}", config.limits);
     assert!(!shown.contains("None"), "{shown}");

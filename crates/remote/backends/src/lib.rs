@@ -33,11 +33,11 @@
 //!    - Its blocks lie as those of its member, and it is as long (`Layered::read` and `Layered::open` assert it).
 //!    - It has no statistics: `over` runs when the member is open, which is too late for `Layers::place`, and `volume` has no serde.
 //!    - It has no state on its member to read before it opens: `over` is not asynchronous.
-//! 2. Add its row to `docs/serve.md`: the tests here fail until it exists. The rows of its options are not tested.
+//! 2. Add its row to `docs/volumes.md`: the tests here fail until it exists. The rows of its options are not tested.
 //!    If it writes a magic number to its member, add that to `storage/disk_contents/src/signatures.rs`.
 //! 3. Give a new dependency a line in the root `Cargo.toml`, in the crate's, and in `docs/dependencies.md`.
 //! 4. A layer with statistics hands itself to `Opening::layers`. Its state is a row of the table in `layers.rs`, and has a table of
-//!    `volume::figures!` in the layer's file. Tests fail until `docs/operate.md` and `contrib/grafana` have its metrics, and
+//!    `volume::figures!` in the layer's file. Tests fail until `docs/metrics.md` and `contrib/grafana` have its metrics, and
 //!    `docs/schemas/volumes.schema.json` its JSON. The test of the schema serves a `raid1:` volume only: add one with the layer.
 //!
 //! `Kind` has the name, the grammar, the row of the document, and where blocks lie in the members (`BlockPlaces`). `volume::spec`

@@ -189,10 +189,10 @@ fn a_file_has_the_blocks_of_the_layers_over_it_and_not_of_a_set() {
 /// Each kind's line of the table is its row in the document.
 #[test]
 fn every_kind_of_volume_is_in_the_document() {
-    let page = include_str!("../../../../docs/serve.md");
+    let page = include_str!("../../../../docs/volumes.md");
     for kind in GRAMMAR.kinds() {
         let row = format!("| `{}` | {} |", kind.usage, kind.about);
-        assert!(page.contains(&row), "docs/serve.md lacks\n{row}");
+        assert!(page.contains(&row), "docs/volumes.md lacks\n{row}");
     }
 }
 

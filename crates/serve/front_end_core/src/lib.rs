@@ -34,7 +34,7 @@
 //!    is shown of it (`Exposed`), and what runs (`RunningFrontEnd`). `sections.rs` there has what sections share. `FrontEndKind::listen` and
 //!    `Listen` in `start_options.rs` are for `serve --listen`.
 //! 3. Add it to `ALL` in `front_ends/mod.rs`, and the crate to `crates/serve/daemon/Cargo.toml`.
-//! 4. Explain its keys in `config/reference.toml` and in the same text in `docs/serve.md`, and list modules with log lines in `KNOWN`
+//! 4. Explain its keys in `config/reference.toml` and in the same text in `docs/configuration.md`, and list modules with log lines in `KNOWN`
 //!    (`config/log.rs`). Tests fail until both are done. The protocol's page is `docs/NAME.md`.
 //!
 //! The table of front ends is a value (`FrontEnds` in `StartOptions`), so a program can serve by front ends that `daemon` does not name.

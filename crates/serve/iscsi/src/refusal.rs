@@ -89,7 +89,7 @@ impl Refusal {
     }
 }
 
-/// The cause in the log, with the key of the configuration that decides it: `docs/operate.md` has them all.
+/// The cause in the log, with the key of the configuration that decides it: `docs/logs.md` has them all.
 impl fmt::Display for Refusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

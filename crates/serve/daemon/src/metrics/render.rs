@@ -1,6 +1,6 @@
 //! The metrics that there are, and a sample as Prometheus' text.
 //!
-//! The names of metrics and labels are what dashboards and alerts are made of: they stay. docs/operate.md has them all, which a test
+//! The names of metrics and labels are what dashboards and alerts are made of: they stay. docs/metrics.md has them all, which a test
 //! sees to.
 
 use std::collections::BTreeMap;
