@@ -1,16 +1,17 @@
-//! What is to be measured, as values: a [`Suite`] of steps, whose cells have roles, each of which puts a [`Workload`]
-//! on the storage.
+//! Measurement plans as values: a [`Suite`] has steps, a step has cells, and a cell has roles. Each role runs
+//! a [`Workload`] on the storage.
 //!
 //! ```text
 //!   Suite ── Step ── Cell ── Role ── Workload ── Access
 //!   vmware4  measure  rand-8k  client 0  depth 64  8 KiB, 70 % reads, 100 % random, aligned to 512 B
 //! ```
 //!
-//! A cell whose way to the storage is made for it too (a link, a distance, a session's keys) has a [`Setting`].
+//! A cell that also configures its path to the storage (a link, a distance, a session's keys) has a
+//! [`Setting`].
 //!
-//! Nothing here runs anything. Suites are written as data (`suites/*.toml`), read from Iometer's files, or made of
-//! options ([`Sweep`]), and all of them are these values; a record of results holds the suite that it is of, so that it can be
-//! understood, shown and repeated without the program that made it.
+//! This module runs nothing. Suites come from data files (`suites/*.toml`), Iometer's files, or command line
+//! options ([`Sweep`]). A record of results contains its suite, so it can be understood, shown and repeated
+//! without the program that made it.
 
 use derive_more::Display;
 use model::{Direction, Keys};
@@ -24,19 +25,19 @@ pub use distribution::Distribution;
 pub use sweep::Sweep;
 pub use text::{Blocks, BlocksList, Rate, WorkloadKind, load_words, pace};
 
-/// A test as people name it: `vmware4`, `pts`.
+/// A named test: `vmware4`, `pts`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Suite {
-    /// What it is called on the command line: lower case, digits and `-`.
+    /// Its name on the command line: lower case, digits and `-`.
     pub name: String,
     /// For a heading.
     pub title: String,
-    /// What it measures and where it comes from, in a few sentences.
+    /// What it measures and its source, in a few sentences.
     pub about: String,
     /// The source document that it repeats, such as `001`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub document: Option<String>,
-    /// What the source does not say and is assumed here; one sentence each.
+    /// Assumptions where the source gives no value; one sentence each.
     #[serde(default)]
     pub assumed: Vec<String>,
     /// In this order.
@@ -47,25 +48,25 @@ pub struct Suite {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Step {
-    /// The whole span is given back (UNMAP, or zeros where that is not possible): SNIA's purge.
+    /// Deallocate the whole span (UNMAP, or zeros where that is not possible): SNIA's purge.
     Purge,
-    /// The span is written once from its start to its end, several times if `passes` says so: SNIA's
-    /// workload-independent preconditioning, or the file that a test reads.
+    /// Write the span from start to end, `passes` times: SNIA's workload-independent preconditioning, or the
+    /// file that a test reads.
     Fill {
         /// The length of each request.
         block_bytes: u32,
-        /// Requests under way at once.
+        /// The queue depth.
         depth: u32,
-        /// How often.
+        /// Number of passes.
         passes: u32,
     },
-    /// Cells are run.
+    /// Run cells.
     Measure {
         /// When each run of a cell ends.
         stop: Stop,
-        /// In which order, and how often.
+        /// Order and number of repeats.
         order: Order,
-        /// What is run; their names are unique in the suite.
+        /// The cells; their names are unique in the suite.
         cells: Vec<Cell>,
     },
 }
@@ -74,40 +75,41 @@ pub enum Step {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Order {
-    /// Each once, one after the other: where the order is the test.
+    /// Each cell once, in the given order: for tests in which the order matters.
     Once,
-    /// All of them again and again, in an order that changes from round to round, so that a machine that drifts harms none
-    /// more than another. Ends after `repeats_max` rounds, or after `repeats_min` if the medians are known well enough.
+    /// All cells repeatedly, in an order that changes from round to round, so that drift of the machine
+    /// affects all cells alike. Ends after `repeats_max` rounds, or after `repeats_min` if the medians are
+    /// known well enough.
     Interleaved {
-        /// At least so many rounds.
+        /// Minimum number of rounds.
         repeats_min: u32,
-        /// And no more than these.
+        /// Maximum number of rounds.
         repeats_max: u32,
     },
-    /// Rounds of all cells, in their order, until the tracked cell is steady by SNIA's rule over the last five rounds:
-    /// largest minus smallest at most 20 % of the mean, and the fitted line rises or falls by at most 10 % of it. The
-    /// results are those of these five rounds.
+    /// Rounds of all cells, in their order, until the tracked cell is steady by SNIA's rule over the last
+    /// five rounds. The rule: the range is at most 20 % of the mean, and the fitted line rises or falls by at
+    /// most 10 % of it. The results are those of these five rounds.
     SteadyRounds {
         /// The name of the cell that is tracked.
         tracked: String,
-        /// And no more rounds than these.
+        /// Maximum number of rounds.
         rounds_max: u32,
     },
 }
 
-/// One thing that is measured: a point of a curve, a bar of a chart, a row of a table.
+/// One measurement: a point of a curve, a bar of a chart, a row of a table.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Cell {
     /// Unique in its suite, such as `read-4KiB`.
     pub name: String,
     /// The curve or group it belongs to, such as `read`.
     pub series: String,
-    /// Who does what at the same time. At least one.
+    /// The concurrent roles. At least one.
     pub roles: Vec<Role>,
-    /// A stop of its own, instead of its step's.
+    /// Overrides the step's stop.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stop: Option<Stop>,
-    /// The way to the storage, where it is made for this cell.
+    /// The path to the storage, if the cell configures it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub setting: Option<Box<Setting>>,
 }
@@ -115,23 +117,24 @@ pub struct Cell {
 /// What one client does in a cell.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Role {
-    /// What it is called where there are several: `reader`, `VM01`.
+    /// Its name where there are several: `reader`, `VM01`.
     pub name: String,
-    /// Which client: 0 is the first. Each client is a machine (an agent), or a thread with sessions of its own here.
+    /// The client's number, from 0. A client is either a machine (an agent), or a local thread with separate
+    /// sessions.
     pub client: u16,
-    /// Sessions that each have [`Workload::depth`] requests.
+    /// Sessions, each with [`Workload::depth`] requests.
     #[serde(default = "one_session")]
     pub sessions: u16,
-    /// Requests go through a cache that reads so many bytes ahead and gathers writes, as those of programs do that use files:
-    /// the page cache where the storage is a file or a block device, a model of it (`block::Buffered`) where it is a LUN.
-    /// Straight to the storage if `None`.
+    /// Requests go through a cache that reads this number of bytes ahead and gathers writes, as for programs
+    /// that use files. The cache is the page cache for a file or block device, and a model of it
+    /// (`block::Buffered`) for a LUN. `None`: no cache.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub read_ahead_bytes: Option<u32>,
-    /// It keeps to a part of the span of its own ([`Cell::divide`]), as machines do that have a disk each: two that read the
-    /// same would find what the other has just brought into a cache.
+    /// Use a separate part of the span ([`Cell::divide`]), like machines that each have a disk: two clients
+    /// that read the same part would find each other's data in a cache.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub apart: bool,
-    /// What it asks.
+    /// The requests.
     pub workload: Workload,
 }
 
@@ -150,8 +153,8 @@ impl Suite {
         beside || self.cells().flat_map(|cell| &cell.roles).any(|role| role.workload.writes())
     }
 
-    /// The longest that its cells can take together, in seconds; purging and filling are not in it, which nobody knows
-    /// beforehand.
+    /// The maximum total time of its cells, in seconds. The time of purges and fills is unknown and not
+    /// included.
     pub fn longest_s(&self) -> f64 {
         let of_step = |step: &Step| match step {
             Step::Purge | Step::Fill { .. } => 0.0,
@@ -163,14 +166,14 @@ impl Suite {
         self.steps.iter().map(of_step).sum()
     }
 
-    /// Clients that it takes: one more than the highest number.
+    /// Number of clients: the highest number plus one.
     pub fn clients(&self) -> u16 {
         self.cells().flat_map(|cell| &cell.roles).map(|role| role.client.saturating_add(1)).max().unwrap_or(1)
     }
 }
 
 impl Role {
-    /// A client with one session that does this, straight to the storage.
+    /// A client that runs this workload in one uncached session.
     pub fn new(name: impl Into<String>, client: u16, workload: Workload) -> Role {
         Role { name: name.into(), client, sessions: 1, read_ahead_bytes: None, apart: false, workload }
     }
@@ -188,18 +191,19 @@ impl Order {
 }
 
 impl Cell {
-    /// Roles that run as long as their step says, on storage that is there.
+    /// Roles that run for the step's time, on existing storage.
     pub fn new(name: impl Into<String>, series: impl Into<String>, roles: Vec<Role>) -> Cell {
         Cell { name: name.into(), series: series.into(), roles, stop: None, setting: None }
     }
 
-    /// When a run of it ends, in a step with this stop.
+    /// The stop of its runs, in a step with this stop.
     pub fn stop(&self, step: Stop) -> Stop {
         self.stop.unwrap_or(step)
     }
 
-    /// Gives each role that keeps apart its part of the span, on a device of so many bytes: as many equal parts as there
-    /// are such roles, in their order, each a multiple of a MiB if it is that long, and of 4 KiB otherwise.
+    /// Assigns each role with `apart` its part of the span, on a device of `device_bytes`. The parts are
+    /// equal and in the order of the roles. Each is a multiple of a MiB if it is that long, and of 4 KiB
+    /// otherwise.
     pub fn divide(&mut self, device_bytes: u64) {
         let parts = self.roles.iter().filter(|role| role.apart).count().max(1) as u64;
         for (index, role) in self.roles.iter_mut().filter(|role| role.apart).enumerate() {
@@ -213,7 +217,7 @@ impl Cell {
         }
     }
 
-    /// Whether a run of it takes the same time always.
+    /// Whether all its runs take the same time.
     pub fn takes_fixed_time(&self, step: Stop) -> bool {
         matches!(self.stop(step).rule, Rule::Time)
     }
@@ -223,18 +227,22 @@ fn one_session() -> u16 {
     1
 }
 
-/// Requests of one or several kinds, so many at once or so many a second.
+/// Requests of one or several kinds, at a fixed queue depth or a fixed rate.
 ///
 /// The rules are Iometer's, since most of the published tests were made with it (`IOTargetDisk::Seek`,
-/// `Grunt::Do_IOs`): for each burst a line of [`Workload::accesses`] is drawn by its share; each request goes to a random place
-/// with the chance [`Access::random`], and otherwise follows the last request, whatever that was; its start is rounded
-/// up to [`Access::align`]; if it would pass the end of the span it goes to the start of it; and it reads with the
-/// chance [`Access::read`].
+/// `Grunt::Do_IOs`):
+///
+/// - For each burst, a line of [`Workload::accesses`] is drawn by its share.
+/// - Each request goes to a random offset with probability [`Access::random`]; otherwise it follows the
+///   previous request, of whichever line.
+/// - Its start is rounded up to [`Access::align`]. If it would pass the end of the span, it goes to the start
+///   of the span.
+/// - It is a read with probability [`Access::read`].
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Workload {
-    /// The kinds of requests. At least one; their shares make 100 %.
+    /// The kinds of requests. At least one; their shares add up to 100 %.
     pub accesses: Vec<Access>,
-    /// Requests under way at once: exactly so many in a closed loop, at most so many in an open one. At least 1.
+    /// The queue depth: exact in a closed loop, the maximum in an open one. At least 1.
     pub depth: u32,
     /// When the next request is made.
     #[serde(default)]
@@ -242,17 +250,17 @@ pub struct Workload {
     /// The part of the device that is used.
     #[serde(default)]
     pub span: Span,
-    /// How random places are spread over the span.
+    /// Distribution of random offsets over the span.
     #[serde(default)]
     pub distribution: Distribution,
-    /// What is written, and whether reads are checked.
+    /// The content of writes, and whether reads are checked.
     #[serde(default)]
     pub data: Data,
-    /// Every so many requests all that are under way come to their end before the next: what Iometer's "test connection
-    /// rate" does to a disk ("transactions per connection").
+    /// After this number of requests, all outstanding ones must complete before the next: the effect of
+    /// Iometer's "test connection rate" on a disk ("transactions per connection").
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub drain_after: Option<u32>,
-    /// Where places, kinds and data come from: the same seed gives the same requests.
+    /// The seed of offsets, kinds and data: the same seed gives the same requests.
     #[serde(default)]
     pub seed: u64,
 }
@@ -262,19 +270,19 @@ pub struct Workload {
 pub struct Access {
     /// The length of a request in bytes, a multiple of the device's logical block.
     pub block_bytes: u32,
-    /// How many of the requests are of this line.
+    /// The share of this line in all requests.
     pub share: Percent,
-    /// How many of them read; the others write.
+    /// The share of reads; the others write.
     pub read: Percent,
-    /// How many of them go to a random place; the others follow the request before them.
+    /// The share of random offsets; the others follow the previous request.
     pub random: Percent,
-    /// Where they may start.
+    /// Alignment of their starts.
     #[serde(default)]
     pub align: Align,
-    /// Requests made without a pause, and of this line; 1 or more.
+    /// Consecutive requests of this line without a pause; 1 or more.
     #[serde(default = "one_request")]
     pub burst: u32,
-    /// The pause before each burst, in milliseconds; what is under way goes on meanwhile.
+    /// The pause before each burst, in milliseconds. Outstanding requests continue during the pause.
     #[serde(default)]
     pub delay_ms: u32,
 }
@@ -283,12 +291,12 @@ pub struct Access {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Align {
-    /// At multiples of its own length.
+    /// Multiples of the request's length.
     #[default]
     Natural,
     /// At any logical block (Iometer's 0, "sector boundaries").
     Block,
-    /// At multiples of so many bytes.
+    /// Multiples of this number of bytes.
     Bytes(u32),
 }
 
@@ -296,16 +304,16 @@ pub enum Align {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Pace {
-    /// When one has ended (closed loop): what slows one request down keeps others from being made.
+    /// When a request completes (closed loop): a slow request delays later ones.
     #[default]
     Closed,
-    /// So many a second in all sessions together, at equal distances, whatever the device does (open loop).
+    /// At fixed intervals, at this rate over all sessions together, whatever the device does (open loop).
     Constant {
         /// Requests a second.
         per_second: f64,
     },
-    /// So many a second in all sessions together on average, independent of each other: exponentially distributed
-    /// distances (open loop).
+    /// At exponentially distributed, independent intervals, at this average rate over all sessions together
+    /// (open loop).
     Poisson {
         /// Requests a second.
         per_second: f64,
@@ -318,7 +326,7 @@ pub struct Span {
     /// Where it starts, in bytes.
     #[serde(default)]
     pub start_bytes: u64,
-    /// How long it is; to the end of the device if `None`.
+    /// Its length; to the end of the device if `None`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bytes: Option<u64>,
 }
@@ -327,18 +335,19 @@ pub struct Span {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Data {
-    /// Numbers that nothing can compress and that differ from request to request.
+    /// Incompressible data that differs from request to request.
     #[default]
     Random,
-    /// Zeros, as the `dd` tests of document 000 wrote: storage that compresses or knows holes looks faster than it is.
+    /// Zeros, as the `dd` tests of document 000 wrote: storage that compresses or detects zeros looks faster
+    /// than it is.
     Zeros,
-    /// Every block says where it belongs, its generation and a checksum, and every read of a block that was written is
+    /// Every block contains its address, its generation and a checksum. Reads of blocks that were written are
     /// checked ([`crate::pattern`]).
     Stamped,
 }
 
 impl Pace {
-    /// Whether requests are made whether others have ended or not.
+    /// Whether requests are made independently of completions.
     pub fn is_open(self) -> bool {
         self.per_second().is_some()
     }
@@ -441,37 +450,37 @@ impl From<Percent> for u8 {
 /// When a run ends.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Stop {
-    /// Time before anything is counted, in seconds.
+    /// Warm-up time, in seconds; not counted.
     #[serde(default)]
     pub warm_up_s: f64,
-    /// Counted for at least so long, in seconds.
+    /// Minimum counted time, in seconds.
     pub min_s: f64,
-    /// And at most so long.
+    /// Maximum counted time, in seconds.
     pub max_s: f64,
-    /// What ends it between the two.
+    /// The rule that ends the run between the two.
     pub rule: Rule,
 }
 
-/// What ends a run between its shortest and its longest time.
+/// What ends a run between its minimum and its maximum time.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Rule {
-    /// Nothing: it takes the longest time.
+    /// Nothing: the run takes the maximum time.
     Time,
-    /// The mean rate is known: half of its 95 % confidence interval, corrected for autocorrelation, is at most so many
-    /// percent of it.
+    /// The mean rate is known: half of its 95 % confidence interval, corrected for autocorrelation, is at
+    /// most this percentage of it.
     Confidence {
         /// In percent of the mean.
         percent: f64,
     },
-    /// So much was moved, in bytes. What is left is not counted: it ends with the request that reaches it.
+    /// This number of bytes was moved. The run ends with the request that reaches it.
     Bytes {
-        /// How much.
+        /// The number of bytes.
         bytes: u64,
     },
-    /// So many requests have ended.
+    /// This number of requests has completed.
     Requests {
-        /// How many.
+        /// The number of requests.
         requests: u64,
     },
 }
@@ -483,44 +492,45 @@ impl Stop {
     }
 }
 
-// Between which ends a cell is measured, where whoever measures makes the way to the storage too: a lab's link and
-// distance, TCP's window, and what a session agrees on.
+// The path that a cell is measured over, for runners that also set up the path: a lab's link and distance,
+// TCP's window, and the negotiated parameters of a session.
 
-/// The way to the storage that a cell is measured over. Two cells with the same setting need nothing made anew.
+/// The path to the storage that a cell is measured over. Between two cells with the same setting, nothing has
+/// to be recreated.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Setting {
     /// Which of a suite's questions the cell helps to answer.
     pub part: Part,
-    /// How the data go.
+    /// How data crosses the network.
     pub way: Way,
-    /// What the link carries in each direction, headers and gaps of Ethernet included, in bits a second.
+    /// Capacity of the link in each direction, in bits a second, including Ethernet headers and gaps.
     pub link_bits_per_s: f64,
-    /// The time there and back that the link adds, in milliseconds.
+    /// The round trip that the link adds, in milliseconds.
     pub rtt_ms: f64,
     /// The largest IP packet, in bytes.
     pub mtu: u32,
     /// The share of packets that the link loses, from 0 to 1.
     #[serde(default)]
     pub loss: f64,
-    /// What TCP may have on the way in each direction of a connection, in bytes; as much as the system likes if `None`.
+    /// TCP's window in each direction of a connection, in bytes; the system's default if `None`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tcp_window_bytes: Option<u32>,
     /// TCP connections of each session.
     pub connections: u16,
-    /// Sessions, each of which has as many requests under way as the workload says.
+    /// Sessions, each with the workload's queue depth.
     pub sessions: u16,
-    /// Commands that the target lets be under way in a session; its own choice if `None`.
+    /// The target's command window in a session; its default if `None`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub command_window: Option<u32>,
-    /// TCP's congestion control at both ends: `cubic`, `bbr`, `reno`.
+    /// TCP's congestion control on both ends: `cubic`, `bbr`, `reno`.
     pub congestion: String,
 }
 
-/// A question that a WAN suite asks: a table of document 002, or an axis that it names and does not print.
+/// A question that a WAN suite answers: a table of document 002, or an axis that it mentions without results.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Part {
-    /// Request size by outstanding commands by round trip, for reads and both ways of writing.
+    /// Request size by outstanding commands by round trip, for reads and for both kinds of writes.
     Wan,
     /// TCP alone, with a small and with a large window.
     Tcp,
@@ -538,26 +548,27 @@ pub enum Part {
     Congestion,
 }
 
-/// How data cross the network.
+/// How data crosses the network.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Way {
     /// Plain TCP without iSCSI.
     Tcp {
-        /// From the initiator to the target; the other way if not.
+        /// From the initiator to the target if true, from the target otherwise.
         to_target: bool,
     },
     /// SCSI reads.
     Reads,
-    /// Writes whose data all wait to be asked for (`InitialR2T=Yes`, `ImmediateData=No`): document 002's
+    /// Writes whose data is all solicited (`InitialR2T=Yes`, `ImmediateData=No`): document 002's
     /// "FirstBurstLength = 0".
     MostSolicited,
-    /// Writes whose data all come unasked (`InitialR2T=No`, `ImmediateData=Yes`, FirstBurstLength at least the request).
+    /// Writes whose data is all unsolicited (`InitialR2T=No`, `ImmediateData=Yes`, FirstBurstLength at least
+    /// the request).
     MostUnsolicited,
 }
 
 impl Way {
-    /// Which way that is for the data.
+    /// The direction of the data.
     pub fn direction(self) -> Direction {
         match self {
             Way::Reads | Way::Tcp { to_target: false } => Direction::Read,
@@ -565,7 +576,8 @@ impl Way {
         }
     }
 
-    /// What is offered at login, the best of it: bursts of 16 MiB and eight R2Ts at once. `None` for plain TCP.
+    /// The keys to offer at login, at their best: bursts of 16 MiB and eight outstanding R2Ts. `None` for
+    /// plain TCP.
     pub fn keys(self) -> Option<Keys> {
         let asked = match self {
             Way::Tcp { .. } => return None,

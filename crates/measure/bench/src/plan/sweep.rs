@@ -1,28 +1,28 @@
-//! Workloads that differ in one thing or several: all combinations of what lists hold.
+//! Workloads that differ in one or several parameters: all combinations of the listed values.
 
 use super::{
     Access, Align, Blocks, Cell, Data, Distribution, Order, Pace, Percent, Rate, Role, Span, Step, Stop,
     Suite, Workload,
 };
 
-/// What differs from cell to cell, and what all of them share. None of the lists is empty.
+/// The parameters that vary from cell to cell, and the common ones. None of the lists is empty.
 #[derive(Clone, Debug)]
 pub struct Sweep {
     /// Lengths of requests.
     pub blocks: Vec<Blocks>,
-    /// Requests under way at once in each session.
+    /// Queue depths of each session.
     pub depths: Vec<u32>,
-    /// How many of the requests read.
+    /// Shares of reads.
     pub reads: Vec<Percent>,
-    /// How many of the requests go to random places.
+    /// Shares of requests to random offsets.
     pub randoms: Vec<Percent>,
     /// Requests a second of each client; `None` is a closed loop.
     pub rates: Vec<Option<Rate>>,
-    /// Whether rates are kept on average only, at random distances.
+    /// Whether rates are kept only on average, at random intervals.
     pub poisson: bool,
-    /// How random places are spread.
+    /// Distribution of random offsets.
     pub distribution: Distribution,
-    /// Where requests may start.
+    /// Alignment of requests.
     pub align: Align,
     /// Clients, 1 or more.
     pub clients: u16,
@@ -32,17 +32,17 @@ pub struct Sweep {
     pub burst: u32,
     /// The pause before each burst, in milliseconds.
     pub pause_ms: u32,
-    /// What is written, and whether reads are checked.
+    /// The content of writes, and whether reads are checked.
     pub data: Data,
-    /// The first client's; each of the others has the next one.
+    /// The first client's seed; each further client adds one.
     pub seed: u64,
     /// When each cell ends.
     pub stop: Stop,
-    /// How often all of it is measured.
+    /// Number of repeats.
     pub repeats: u32,
 }
 
-/// What differs from one cell to the next.
+/// The parameters that differ between cells.
 #[derive(Clone, Copy)]
 struct Point<'a> {
     blocks: &'a Blocks,
@@ -52,14 +52,14 @@ struct Point<'a> {
     rate: Option<Rate>,
 }
 
-/// More would be a mistake, or a night's work that deserves a file.
+/// More cells are a mistake, or a night's work that deserves a file.
 const CELLS_MAX: usize = 1000;
 
 impl Sweep {
-    /// A cell for each combination: what is varied last changes first.
+    /// A cell for each combination; the last parameter changes fastest.
     ///
     /// # Errors
-    /// There are too many, in a sentence.
+    /// There are too many; the error says how many.
     pub fn suite(&self) -> Result<Suite, String> {
         let points = self.points();
         if points.len() > CELLS_MAX {
@@ -101,19 +101,20 @@ impl Sweep {
             client,
             sessions: self.sessions,
             read_ahead_bytes: None,
-            // Clients that follow each other through the same places would measure a cache.
+            // Clients that access the same sequence of offsets would measure a cache.
             apart: self.clients > 1 && point.random < Percent::ALL,
             workload: self.workload(point, client),
         };
         let kind = self.workload(point, 0).kind();
         let rate = point.rate.map(|Rate(rate)| format!("-rate-{rate}")).unwrap_or_default();
-        // Unique in the sweep: everything that can vary is in it.
+        // Unique in the sweep: it contains everything that can vary.
         let name = format!("{}-{}-depth-{}{rate}", kind.name("-"), point.blocks, point.depth);
-        // The series is the curve that it is a point of: all but the length and the load.
+        // The series is its curve: everything but the length and the load.
         Cell::new(name, kind.name(" "), (0..self.clients).map(role).collect())
     }
 
-    /// Each client draws from a seed of its own: two that read the same places at the same time would measure a cache.
+    /// Each client has a different seed: two that read the same offsets at the same time would measure a
+    /// cache.
     fn workload(&self, point: Point<'_>, client: u16) -> Workload {
         let accesses = point.blocks.0.iter().map(|(block_bytes, share)| Access {
             block_bytes: *block_bytes,

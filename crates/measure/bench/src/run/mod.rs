@@ -1,4 +1,4 @@
-//! Putting a workload on devices, and measuring what comes of it.
+//! Running a workload on devices, and measuring it.
 //!
 //! ```text
 //!   slots, one for each request that may be under way          the run
@@ -10,8 +10,8 @@
 //!   hand it over, wait for its end, count it
 //! ```
 //!
-//! All of it runs on the reactor of one thread. The clock is read once for each request that ends; in a closed loop that
-//! is also when the next one begins.
+//! All of it runs on the reactor of one thread. The clock is read once for each completed request; in a
+//! closed loop, that is also the start of the next one.
 
 mod slot;
 mod tally;
@@ -33,13 +33,13 @@ use crate::journal::Journal;
 use crate::plan::Workload;
 use crate::record::{Run, Sample};
 
-/// Runs the workload on the devices at once, and measures them together. Several devices are several ways to the same
-/// data (sessions of one LUN). In a closed loop each keeps [`Workload::depth`] requests under way; the rate of an open
-/// loop is that of all of them together.
+/// Runs the workload on all devices concurrently, and measures them together. Several devices are several
+/// paths to the same data (sessions of one LUN). In a closed loop, each has [`Workload::depth`] outstanding
+/// requests; in an open loop, the rate applies to all of them together.
 ///
-/// Each sample is shown to `each` when its time is over, also when nothing has ended in it. Only requests that end while
-/// the run counts are counted. Those that have not ended ten seconds later are given up and counted as errors, and a
-/// device that fails [`FAILURES_MAX`] times is not asked any more.
+/// Each sample is passed to `each` when its time is over, even if nothing completed in it. Only requests that
+/// complete while the run counts are counted. Requests still outstanding ten seconds later count as errors,
+/// and a device that fails [`FAILURES_MAX`] times gets no more requests.
 pub async fn run(
     devices: &[Arc<dyn BlockDevice>],
     workload: &Workload,
@@ -49,9 +49,9 @@ pub async fn run(
     run_with(devices, workload, orders, None, each).await
 }
 
-/// The same for a workload that verifies its data, and notes in a journal what the devices have promised, so that it can
-/// be checked after a crash. For that, every 64 writes are followed by a flush, and one of eight goes to stable storage by
-/// itself.
+/// Like [`run`] for a workload that verifies its data, and also records the device's guarantees in a journal,
+/// so that they can be checked after a crash. For this, a flush follows every 64 writes, and one write in
+/// eight goes directly to stable storage.
 pub async fn run_with_journal(
     devices: &[Arc<dyn BlockDevice>],
     workload: &Workload,
@@ -78,7 +78,7 @@ async fn run_with(
         ended: Signal::default(),
         arrivals: Arrivals::new(workload.pace, workload.seed).map(Into::into),
     });
-    // Slot by slot, not session by session: those of an open loop take their turns over all of them.
+    // Slot by slot, not session by session: in an open loop, consecutive requests rotate over all sessions.
     let slots = (0..workload.depth)
         .flat_map(|number| sessions.iter().map(move |session| (number, Rc::clone(session))))
         .map(|(number, session)| reactor::spawn(slot::serve(Rc::clone(&shared), session, number)));
@@ -90,7 +90,7 @@ async fn run_with(
     Ok(shared.tally.borrow_mut().take_run(backlog_max))
 }
 
-/// The slots' tasks, which end with the run: also if whoever waits for it goes away.
+/// The slots' tasks. They end with the run, even if the caller drops the run early.
 struct Slots(Vec<JoinHandle<()>>);
 
 impl Drop for Slots {

@@ -1,5 +1,6 @@
-//! Slots and sessions: a slot is the place of one request under way, filled again and again; a session is a device with the
-//! requests that come next, their data, and the order in which slots take their turns. In an open loop [`Arrivals`] says when.
+//! Slots and sessions. A slot holds one outstanding request and is refilled each time that completes. A
+//! session is a device with its next requests, their data, and the order in which slots take turns. In an
+//! open loop, [`Arrivals`] sets the times.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -20,17 +21,18 @@ use crate::plan::{Data, Pace, Workload};
 use crate::record::Sample;
 use crate::run::tally::{Completed, Go, Tally};
 
-/// A device that answers at once, such as memory, never makes a slot wait: it then yields by itself now and then, so
-/// that the other slots, and the rest of the thread, have their turn. A slot that has waited has given them theirs: were
-/// it to yield as well, its next request would miss those of the others, and a session would send for it alone.
+/// A device that completes requests immediately, such as memory, never makes a slot wait. The slot then
+/// yields now and then, so that the other slots, and the rest of the thread, get their turn. A slot that has
+/// waited does not yield as well: its next request would miss those of the others, and a session would send
+/// it separately.
 const REQUESTS_WITHOUT_YIELD: u32 = 16;
 
 /// What all slots of a run share.
 pub(super) struct Shared {
-    /// Times are counted from here, in nanoseconds.
+    /// The zero of all times, which are in nanoseconds.
     pub(super) base: Instant,
     pub(super) tally: RefCell<Tally>,
-    /// The run is over, or nothing is under way any more.
+    /// The run is over, or nothing is outstanding.
     pub(super) ended: Signal,
     /// Of an open loop.
     pub(super) arrivals: Option<RefCell<Arrivals>>,
@@ -63,7 +65,7 @@ impl Shared {
         }
     }
 
-    /// Waits for what is under way, and gives up on it after a while.
+    /// Waits for outstanding requests, and gives up after `patience`.
     pub(super) async fn drain(&self, patience: Duration) {
         let patience = reactor::now() + patience;
         while self.tally.borrow().under_way() > 0 && reactor::now() < patience {
@@ -72,8 +74,8 @@ impl Shared {
         self.tally.borrow_mut().give_up();
     }
 
-    /// Waits until the next request of an open loop is due, and tells when that was; a closed loop has none. `None` when
-    /// the run is over.
+    /// Waits until the next request of an open loop is due, and returns the due time; a closed loop has none.
+    /// `None` when the run is over.
     async fn next_due(&self) -> Option<Option<u64>> {
         if let Some(arrivals) = &self.arrivals {
             let now = self.now();
@@ -92,7 +94,7 @@ impl Shared {
 pub(super) async fn serve(shared: Rc<Shared>, session: Rc<Session>, number: u32) {
     let mut payload = session.payload(number);
     let mut since_wait = 0;
-    // The end of the last request, as long as it is the time.
+    // The end of the last request, while it is still the current time.
     let mut time = None;
     while let Some(due) = shared.next_due().await {
         let ask = match &session.turnstile {
@@ -124,7 +126,7 @@ pub(super) async fn serve(shared: Rc<Shared>, session: Rc<Session>, number: u32)
 }
 
 impl Session {
-    /// The next request, after whatever has to end or pass before it. `None` when the run is over.
+    /// The next request, after any drain or pause that precedes it. `None` when the run is over.
     async fn next(&self, turnstile: &Turnstile, shared: &Shared) -> Option<Ask> {
         let _turn = turnstile.enter().await;
         while self.left.get() == 0 && self.under_way.get() > 0 {
@@ -141,14 +143,14 @@ impl Session {
     }
 }
 
-/// A century: draining has no time of its own to end.
+/// A century: draining has no time limit.
 const FOR_EVER_NS: u64 = 100 * 365 * 86_400 * 1_000_000_000;
 
-/// That a request has come back, well or not.
+/// The completion of a request, successful or not.
 #[derive(Clone, Copy)]
 struct Returned {
     at: u64,
-    /// Not at once: others had their turn meanwhile.
+    /// Not immediately: other slots ran in the meantime.
     waited: bool,
 }
 
@@ -187,7 +189,7 @@ async fn carry_out(
 
 /// How a request went.
 struct Ended {
-    /// When the device had it.
+    /// When the device got it.
     handed: u64,
     returned: Returned,
     outcome: Result<(), Failure>,
@@ -202,7 +204,7 @@ async fn read(
 ) -> Ended {
     let buffer = payload.reading(request.ask.bytes as usize);
     let (handed, returned, read) = timed(shared, time, session.device.read(request.extent, buffer)).await;
-    // What was read is looked at when its time has been taken.
+    // Data is checked after the read's time has been taken.
     let outcome = read.map_err(Failure::Device).and_then(|buffer| {
         let checked = session.check(request, &buffer);
         payload.read = Some(buffer); // free again
@@ -226,7 +228,7 @@ async fn write(
         }
         Some(stamped) => {
             let data = stamped.data.clone();
-            // Stamping has taken time that is not the device's.
+            // Stamping took time that is not the device's.
             let ended = timed(shared, None, session.device.write(extent, data, stamped.durability)).await;
             session.wrote(request, &stamped, ended.2.is_ok());
             payload.is_written(stamped.data);
@@ -236,7 +238,7 @@ async fn write(
     Ended { handed, returned, outcome: written.map_err(Failure::Device) }
 }
 
-/// Waits for a request and takes its time, counting it as under way meanwhile.
+/// Waits for a request and measures its time, counting it as outstanding.
 async fn timed<T>(
     shared: &Shared,
     time: Option<u64>,
@@ -263,29 +265,29 @@ pub(super) struct Session {
     workload: Workload,
     layout: Layout,
     stream: RefCell<AccessStream>,
-    /// Where pauses or draining are asked for: slots ask one after the other.
+    /// Where pauses or draining apply: slots draw requests one after the other.
     pub(super) turnstile: Option<Turnstile>,
-    /// Requests until the next draining.
+    /// Requests until the next drain.
     left: Cell<u32>,
     under_way: Cell<u32>,
-    /// Nothing is under way in this session any more.
+    /// Nothing is outstanding in this session.
     pub(super) drained: Signal,
     verified: Option<Verified>,
 }
 
-/// What a session that verifies its data knows of it.
+/// The verification state of a session.
 struct Verified {
-    /// Shared by all ways to the same data.
+    /// Shared by all sessions of the same data.
     generations: Rc<RefCell<Generations>>,
     granule_bytes: u64,
-    /// The upper half of every generation: data of a run with another seed are not taken for this one's.
+    /// The upper half of every generation: data from a run with another seed is not mistaken for this one's.
     epoch: u64,
-    /// Where what was promised is noted, if it is to be checked after a crash.
+    /// Records the guarantees, if they are to be checked after a crash.
     journal: Option<Rc<Journal>>,
     unflushed: Unflushed,
 }
 
-/// One request on its way.
+/// One outstanding request.
 pub(super) struct Request {
     pub(super) ask: Ask,
     pub(super) extent: Extent,
@@ -339,20 +341,20 @@ impl Session {
         Payload::new(&self.workload, self.layout.longest_bytes as usize, self.number, slot)
     }
 
-    /// The next request, and the pause that belongs before it.
+    /// The next request, and the pause before it.
     pub(super) fn ask(&self) -> Ask {
         self.left.set(self.left.get().wrapping_sub(1));
         self.stream.borrow_mut().next()
     }
 
-    /// Makes a request of what is to be asked: at a place that no other is at, if data is verified.
+    /// Starts a request, at an offset that no other request uses if data is verified.
     pub(super) fn begin(&self, mut ask: Ask) -> Request {
         self.under_way.set(self.under_way.get() + 1);
         let held = self.verified.as_ref().map(|verified| verified.take(&mut ask));
         Request { extent: self.layout.extent(&ask), ask, held }
     }
 
-    /// The request has ended, whatever came of it.
+    /// The request has completed, successfully or not.
     pub(super) fn end(&self, request: &Request) {
         if let (Some(verified), Some(held)) = (&self.verified, request.held) {
             verified.generations.borrow_mut().release(held);
@@ -363,7 +365,7 @@ impl Session {
         }
     }
 
-    /// Whether what was read is what was written there.
+    /// Whether the data read matches the data last written there.
     pub(super) fn check(&self, request: &Request, data: &Buffer) -> Result<(), Failure> {
         match (&self.verified, request.held) {
             (Some(verified), Some(held)) => {
@@ -373,7 +375,7 @@ impl Session {
         }
     }
 
-    /// Data that say where they belong and which generation they are; `None` where any will do.
+    /// Data that contains its address and generation; `None` if any data will do.
     pub(super) fn stamp(&self, request: &Request, payload: &mut Payload) -> Option<Stamped> {
         let (verified, held) = (self.verified.as_ref()?, request.held?);
         let generation = match &verified.journal {
@@ -402,19 +404,19 @@ impl Session {
         }
     }
 
-    /// Whether what was promised is noted.
+    /// Whether guarantees are recorded.
     pub(super) fn keeps_journal(&self) -> bool {
         self.verified.as_ref().is_some_and(|verified| verified.journal.is_some())
     }
 
-    /// Flushes the device, if a journal has to know that what was written is durable.
+    /// Flushes the device if a flush is due for the journal.
     pub(super) async fn flush_if_due(&self) -> Result<(), Failure> {
         let Some(Verified { journal: Some(journal), unflushed, .. }) = &self.verified else { return Ok(()) };
         journal.flush_if_due(&*self.device, unflushed).await.map_err(Failure::Device)
     }
 }
 
-/// Data of a write that can be recognised.
+/// Data of a write that can be identified later.
 pub(super) struct Stamped {
     pub(super) data: Slice,
     generation: u32,
@@ -467,22 +469,23 @@ impl Verified {
 pub(super) struct Payload {
     read: Option<Buffer>,
     write: Option<Slice>,
-    /// Earlier ones that the device has kept, the oldest first: it will let go of them, as a journal does behind a flush.
+    /// Earlier buffers that the device still shares, the oldest first. It releases them eventually, as a
+    /// journal does after a flush.
     kept: VecDeque<Slice>,
     longest: usize,
     data: Data,
-    /// Where data come from that nothing can compress.
+    /// The seed of incompressible data.
     seed: u64,
-    /// The same for a device that keeps what it was given: a copy costs less.
+    /// The same for a device that keeps shares of written buffers: a copy is cheaper.
     pattern: Option<Slice>,
-    /// How many writes were filled with them.
+    /// Number of writes filled this way.
     written: u64,
 }
 
-/// Of what a device keeps, so much is waited for. The rest is the device's alone.
+/// The maximum number of shared buffers to track. The device alone owns any further ones.
 const KEPT_MAX: usize = 64;
 
-/// The smallest unit in which storage usually looks for data that it has already.
+/// The smallest unit in which storage usually deduplicates.
 const UNIQUE_BYTES: usize = 4096;
 
 impl Payload {
@@ -501,7 +504,7 @@ impl Payload {
         }
     }
 
-    /// A buffer to read into; a failed read has taken the last one with it.
+    /// A buffer to read into; a failed read consumes the previous one.
     pub(super) fn reading(&mut self, bytes: usize) -> Buffer {
         let kept = self.read.take().filter(|buffer| buffer.len() == bytes);
         kept.unwrap_or_else(|| Buffer::recycled(bytes))
@@ -517,19 +520,19 @@ impl Payload {
         slice.part(0..bytes).unwrap_or(slice)
     }
 
-    /// A buffer to make new data in: the last write's, unless the device has kept a share of it.
+    /// A buffer for new data: the last write's, unless the device still shares it.
     pub(super) fn stamping(&mut self, bytes: usize) -> Buffer {
         let kept = self.write.take().and_then(Slice::into_buffer).filter(|buffer| buffer.len() == bytes);
         kept.unwrap_or_else(|| Buffer::recycled(bytes))
     }
 
-    /// The buffer is free again once the device has let go of it.
+    /// The buffer becomes free again once the device releases it.
     pub(super) fn is_written(&mut self, slice: Slice) {
         self.write = Some(slice);
     }
 
-    /// Random data of which no 4 KiB were written before, at the price of one word in each: filling all of it anew
-    /// would measure this program.
+    /// Random data of which no 4 KiB were written before. Only one word in each is changed: refilling the
+    /// whole buffer would measure this program.
     fn unlike_the_last(&mut self, bytes: usize) -> Buffer {
         let mut buffer = self.free().unwrap_or_else(|| self.random());
         for chunk in buffer[..bytes].chunks_mut(UNIQUE_BYTES) {
@@ -540,7 +543,7 @@ impl Payload {
         buffer
     }
 
-    /// A buffer of random data that the device has let go of.
+    /// A buffer of random data that the device has released.
     fn free(&mut self) -> Option<Buffer> {
         match self.write.take() {
             Some(last) if last.is_shared() => self.kept.push_back(last),
@@ -568,15 +571,15 @@ fn random(bytes: usize, seed: u64) -> Buffer {
     buffer
 }
 
-/// One slot after the other, in the order in which they came. Whoever has the turn may keep it for a while, and all
-/// others wait behind it: that is what a pause is.
+/// Admits one slot at a time, in order of arrival. The slot that has the turn may keep it for a while, and
+/// all others wait: this implements pauses.
 #[derive(Default)]
 pub(super) struct Turnstile {
     taken: Cell<bool>,
     waiting: RefCell<VecDeque<Waker>>,
 }
 
-/// The turn; dropped, it is the next one's.
+/// The turn; dropping it passes it to the next slot.
 pub(super) struct Turn<'a>(&'a Turnstile);
 
 impl Turnstile {
@@ -602,7 +605,7 @@ impl Drop for Turn<'_> {
     }
 }
 
-/// Wakes the one task that waits for it, if there is one.
+/// Wakes the one waiting task, if there is one.
 #[derive(Default)]
 pub(super) struct Signal(RefCell<Option<Waker>>);
 
@@ -632,17 +635,17 @@ pub(super) async fn before(deadline: Instant, signal: &Signal) {
     .await;
 }
 
-// The open loop: when requests are meant to be made, whatever the device does.
+// The open loop: when requests are due, whatever the device does.
 //
-// The times follow from rate and seed. They are gone through twice: once by the slots, which take one after the other as
-// they have room, and once by the clock, which tells how many are due. What is between the two waits for room, and is
-// known as a number: a device that has stopped for a day takes no memory here.
+// The times follow from rate and seed, and are generated twice. The slots take them one after the other as
+// they become free, and the clock counts the due ones. The difference is the backlog, which is only a number:
+// a device that has stopped for a day takes no memory here.
 
 /// The times of an open loop.
 pub(super) struct Arrivals {
-    /// The next one that nobody has taken.
+    /// The next arrival that no slot has taken.
     next: Times,
-    /// The next one that is not yet due.
+    /// The next arrival that is not yet due.
     coming: Times,
     taken: u64,
     due: u64,
@@ -650,19 +653,20 @@ pub(super) struct Arrivals {
 }
 
 impl Arrivals {
-    /// `None` if there is no rate to keep.
+    /// `None` if the pace sets no rate.
     pub(super) fn new(pace: Pace, seed: u64) -> Option<Arrivals> {
         let times = Times::of(pace, seed)?;
         Some(Arrivals { next: times.clone(), coming: times, taken: 0, due: 0, backlog_max: 0 })
     }
 
-    /// The time of the next request, which is then the caller's.
+    /// Takes the next request and returns its due time.
     pub(super) fn take(&mut self) -> u64 {
         self.taken += 1;
         self.next.step()
     }
 
-    /// What is due now, and waits for room. A request that was taken before it was due is not among it.
+    /// Updates the backlog: requests due now that wait for a slot. A request taken before it was due does not
+    /// count.
     pub(super) fn look(&mut self, now: u64) {
         while self.coming.at() <= now {
             self.coming.step();
@@ -676,14 +680,14 @@ impl Arrivals {
     }
 }
 
-/// A row of times in nanoseconds.
+/// A sequence of times in nanoseconds.
 #[derive(Clone)]
 pub(super) struct Times {
     number: f64,
-    /// Of the next one. A day in nanoseconds takes 47 of the 53 bits.
+    /// The next time. A day in nanoseconds takes 47 of the 53 bits.
     at: f64,
     mean: f64,
-    /// Where distances come from that are not equal.
+    /// The source of unequal intervals.
     random: Option<Random>,
 }
 
@@ -702,7 +706,7 @@ impl Times {
         self.at as u64
     }
 
-    /// The next time, and on to the one after it.
+    /// Returns the next time, and advances.
     pub(super) fn step(&mut self) -> u64 {
         let at = self.at();
         self.number += 1.0;

@@ -1,4 +1,4 @@
-//! What is counted while a run goes on: samples of equal length, and their sum.
+//! Counters of a run: samples of equal length, and their sum.
 //!
 //! ```text
 //!   0        warm-up       │ sample │ sample │ sample │      times in nanoseconds
@@ -17,7 +17,7 @@ use crate::Failure;
 use crate::access::Kind;
 use crate::record::{Flow, Run, Sample};
 
-/// When a run begins, what it counts, and when it ends: at the first of its ends.
+/// When a run starts, what it counts, and when it ends: at the first limit reached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Orders {
     /// Time before anything is counted.
@@ -26,13 +26,13 @@ pub struct Orders {
     pub max: Duration,
     /// The length of a sample.
     pub interval: Duration,
-    /// Ends with the request that makes so many bytes.
+    /// Ends with the request that reaches this number of bytes.
     pub bytes: Option<u64>,
-    /// Ends with the request that is so many.
+    /// Ends with the request that reaches this number of requests.
     pub requests: Option<u64>,
-    /// Begins at this time, so that several begin together; at once if it is `None` or over.
+    /// Starts at this time, so that several runs start together; immediately if it is `None` or past.
     pub start: Option<Instant>,
-    /// How long requests that are still under way at the end may take. Then they count as failed.
+    /// How long requests still outstanding at the end may take. After that, they count as failed.
     pub patience: Duration,
 }
 
@@ -51,18 +51,18 @@ impl Orders {
     }
 }
 
-/// Whether a run goes on.
+/// Whether a run continues.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Go {
     /// It does.
     On,
-    /// It ends with the sample that was shown.
+    /// It ends with the current sample.
     Stop,
 }
 
-/// A device that fails this often will not do better: the run ends.
+/// The number of failures after which the run ends.
 pub const FAILURES_MAX: u64 = 100;
-/// How long requests that are still under way at the end may take, unless orders say otherwise.
+/// How long requests still outstanding at the end may take, by default.
 pub const PATIENCE: Duration = Duration::from_secs(10);
 
 /// When a run counts, in nanoseconds from its start.
@@ -75,7 +75,7 @@ pub(super) struct Window {
     requests_max: u64,
 }
 
-/// Shorter samples would cost more than what they count.
+/// Shorter samples would cost more than the work they count.
 const INTERVAL_NS_MIN: u128 = 1_000_000;
 
 impl Window {
@@ -93,14 +93,14 @@ impl Window {
     }
 }
 
-/// A request that ended well.
+/// A request that succeeded.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Completed {
     pub(super) kind: Kind,
     pub(super) bytes: u64,
-    /// From when it was handed to the device, in nanoseconds.
+    /// From submission to the device, in nanoseconds.
     pub(super) service: u64,
-    /// From when it was meant to be made, in an open loop.
+    /// From its due time, in an open loop.
     pub(super) response: Option<u64>,
 }
 
@@ -108,7 +108,7 @@ pub(super) struct Completed {
 pub(super) struct Tally {
     window: Window,
     phase: Phase,
-    /// Where the current sample began and where it will end.
+    /// The start of the current sample, and its scheduled end.
     from: u64,
     boundary: u64,
     sample: Counts,
@@ -162,26 +162,26 @@ impl Tally {
         self.under_way
     }
 
-    /// When the clock is to be looked at again; `None` once the run is over.
+    /// When to check the clock again; `None` once the run is over.
     pub(super) fn boundary(&self) -> Option<u64> {
         (!self.is_over()).then_some(self.boundary)
     }
 
-    /// A request is handed to a device.
+    /// A request is submitted to a device.
     pub(super) fn handed(&mut self, now: u64) {
         self.advance(now);
         self.hold(now);
         self.under_way += 1;
     }
 
-    /// A request has come back, well or not.
+    /// A request has completed, successfully or not.
     pub(super) fn returned(&mut self, now: u64) {
         self.advance(now);
         self.hold(now);
         self.under_way -= 1;
     }
 
-    /// A request that came back did so well.
+    /// A completed request was successful.
     pub(super) fn completed(&mut self, now: u64, completed: Completed) {
         if self.is_over() {
             return;
@@ -195,7 +195,7 @@ impl Tally {
         }
     }
 
-    /// A request that came back did not do well.
+    /// A completed request failed.
     pub(super) fn failed(&mut self, now: u64, failure: Failure) {
         if failure.is_mismatch() {
             self.mismatches += 1;
@@ -208,7 +208,7 @@ impl Tally {
         }
     }
 
-    /// Nobody wants to wait any longer for what is under way.
+    /// Stops waiting for outstanding requests.
     pub(super) fn give_up(&mut self) {
         self.errors += self.under_way;
         if self.under_way > 0 {
@@ -229,12 +229,12 @@ impl Tally {
         self.phase = Phase::Over;
     }
 
-    /// The next sample that nobody has seen.
+    /// The next closed sample that has not been returned.
     pub(super) fn next_closed(&mut self) -> Option<Sample> {
         self.closed.pop_front()
     }
 
-    /// Ends the run now, with a sample that is shorter than others.
+    /// Ends the run now, with a shorter last sample.
     fn end(&mut self, now: u64) {
         self.hold(now);
         self.close(now);
@@ -246,7 +246,7 @@ impl Tally {
         if self.phase == Phase::Counting {
             self.total.merge(&self.sample);
             self.counted = at - self.window.warm_up;
-            // A last piece that is much shorter than a sample would be noise beside them: its requests are in the sum.
+            // A much shorter last sample would be noise next to the others; its requests are in the sum.
             let long = at - self.from >= self.window.interval / 2;
             if long || (self.samples.is_empty() && at > self.from) {
                 let sample = self.sample.sample(self.from..at, self.window.warm_up, self.open);
@@ -260,7 +260,7 @@ impl Tally {
         self.phase = if at >= self.window.end { Phase::Over } else { Phase::Counting };
     }
 
-    /// Counts the requests that were under way since that number changed.
+    /// Accounts for the outstanding requests since their number last changed.
     fn hold(&mut self, now: u64) {
         // A request often begins when another has ended.
         if now > self.changed {
@@ -269,7 +269,7 @@ impl Tally {
         }
     }
 
-    /// What the run came to; there is nothing left in the tally.
+    /// The result of the run; leaves the tally empty.
     pub(super) fn take_run(&mut self, backlog_max: u64) -> Run {
         let under_way_mean = self.total.held_ns as f64 / self.counted.max(1) as f64;
         Run {
@@ -290,7 +290,7 @@ impl Tally {
 struct Counts {
     reads: Direction,
     writes: Direction,
-    /// Each request's time under way, summed up.
+    /// The sum of the times that requests were outstanding.
     held_ns: u128,
 }
 
@@ -340,7 +340,7 @@ impl Counts {
         self.held_ns = 0;
     }
 
-    /// What these counters say of a time; `counting_from` is when the first sample began.
+    /// The sample of a time range; `counting_from` is the start of the first sample.
     fn sample(&self, time: std::ops::Range<u64>, counting_from: u64, open: bool) -> Sample {
         let latencies = self.reads.seen(open).histogram().merged(&self.writes.seen(open).histogram());
         let us = |ns: u64| ns as f64 / 1e3;
@@ -365,7 +365,7 @@ impl Direction {
         Direction { ios: 0, bytes: 0, service: Latencies::default(), response: Latencies::default() }
     }
 
-    /// The latency that people who wait see.
+    /// The latency that users see.
     fn seen(&self, open: bool) -> &Latencies {
         if open { &self.response } else { &self.service }
     }

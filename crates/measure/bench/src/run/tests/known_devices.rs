@@ -1,5 +1,5 @@
-//! Scenes with devices of known behaviour: what is measured of them must be what they are. On a clock that stands still
-//! while anything is computed, so that nothing but the device takes time.
+//! Scenes with devices of known behaviour, which the measurements must reproduce. The clock stands still
+//! during computation, so that only the device takes time.
 
 use std::future::Future;
 use std::num::NonZeroU64;
@@ -74,8 +74,9 @@ fn littles_law_holds_for_all_of_them() {
     }
 }
 
-/// A second in ten in which nothing ends. In an open loop the requests that are due in it wait for what is left of it,
-/// from a second down to nothing, and are 10 % of all: p95 is half a second. In a closed loop there are 4 of them.
+/// A stall of one second in ten. In an open loop the requests that are due in it wait for the rest of it,
+/// from a second down to zero, and are 10 % of all: p95 is half a second. In a closed loop, only 4 requests
+/// are affected.
 #[test]
 fn a_stall_of_a_second_is_in_the_response_times_of_an_open_loop_in_full() {
     let stalls = Stalls::new(Duration::from_secs(1), Duration::from_secs(5));
@@ -108,7 +109,7 @@ fn a_run_by_confidence_ends_when_its_rate_is_known_and_not_much_later() {
     lengths.sort_unstable();
     assert!((50..=110).contains(&lengths[20]), "{lengths:?}");
     assert!(lengths[0] >= 20 && lengths[39] < 200, "{lengths:?}");
-    // A rule that stops by luck too covers the truth in somewhat less than 95 of 100.
+    // A rule that can also stop by luck covers the truth in slightly less than 95 of 100.
     assert!(covered >= 34, "{covered} of 40");
 }
 
@@ -119,8 +120,9 @@ fn a_run_by_confidence_of_a_rate_that_never_changes_takes_the_shortest_time() {
     close(run.iops(), 1000.0);
 }
 
-/// A disk that slows down until its cache is full, as SNIA's test has it: rounds at these rates. By hand: the window of
-/// rounds 4 to 8 has a range of 19.2 % of its mean, and a line that falls by 15.4 % (more than 10); rounds 5 to 9 are level.
+/// A disk that slows down until its cache is full, as in SNIA's test, with these rates per round. By hand:
+/// the window of rounds 4 to 8 has a range of 19.2 % of its mean, and a line that falls by 15.4 % (more than
+/// 10); rounds 5 to 9 are level.
 #[test]
 fn rounds_end_when_the_last_five_of_them_are_steady() {
     let rates = [4000, 3000, 2000, 1500, 1200, 1000, 1000, 1000, 1000, 1000, 1000, 1000];
@@ -138,7 +140,7 @@ fn rounds_end_when_the_last_five_of_them_are_steady() {
     assert_eq!(rounds, 10);
 }
 
-/// The clock of the world that the test runs in.
+/// The clock of the test's world.
 struct Clock;
 
 impl Sleeper for Clock {
@@ -159,7 +161,7 @@ fn delay(times: ServiceTime) -> Arc<dyn BlockDevice> {
     Arc::new(Delay::new(null(), times, Arc::new(Clock)))
 }
 
-/// 1 ms, and 20 ms for so many of a million.
+/// 1 ms, and 20 ms for this many of a million.
 fn tailed(per_million: u32, seed: u64) -> Arc<dyn BlockDevice> {
     let tail = Some(Tail { time: 20 * MS, per_million });
     delay(ServiceTime { tail, seed, ..ServiceTime::fixed(MS) })
@@ -199,7 +201,7 @@ fn close(found: f64, expected: f64) {
     assert!((found / expected - 1.0).abs() < 0.02, "{found} is not {expected}");
 }
 
-/// The latency is the one expected, as a histogram that knows one part in a thousand tells it.
+/// The latency is the expected one, within the histogram's resolution of one part in a thousand.
 #[track_caller]
 fn in_bucket(latencies: &Histogram, share: f64, expected_ns: u64) {
     let found = latencies.quantile_ns(share);
