@@ -1,7 +1,8 @@
-//! What measuring costs: requests a second of one thread on a device that takes no time, with samples and histograms on.
+//! The cost of measuring: requests a second of one thread on a device that takes no time, with samples and
+//! histograms enabled.
 //!
-//! `cargo run --release -p linerate-bench --example own_cost`, with nothing beside it. Rates are given for a second of
-//! the thread's own CPU time too, which a busy machine does not change.
+//! `cargo run --release -p linerate-bench --example own_cost`, on an otherwise idle machine. Rates are also
+//! given per second of the thread's CPU time, which does not depend on other load.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -28,7 +29,7 @@ fn main() {
     show("writes, stamped", &Workload { data: Data::Stamped, span: span(), ..written });
 }
 
-/// As much as verifying remembers.
+/// The maximum that verification can handle.
 fn span() -> bench::plan::Span {
     bench::plan::Span { start_bytes: 0, bytes: Some(1 << 30) }
 }

@@ -1,4 +1,4 @@
-//! A part of the storage, as a command line says it.
+//! A part of the storage, as written on a command line.
 
 use std::fmt;
 use std::str::FromStr;
@@ -36,13 +36,13 @@ impl Extent {
     /// Everything.
     pub const ALL: Extent = Extent { start: 0, end: None };
 
-    /// The part that a span of a device of so many bytes has.
+    /// The part that a span has on a device of `device_bytes`.
     pub fn of(span: Span, device_bytes: u64) -> Extent {
         let end = span.bytes.map_or(device_bytes, |bytes| span.start_bytes.saturating_add(bytes));
         Extent { start: span.start_bytes, end: Some(end) }
     }
 
-    /// What both have; nothing, if they have nothing.
+    /// The intersection; empty if there is none.
     pub fn within(self, other: Extent) -> Option<Extent> {
         let end = match (self.end, other.end) {
             (Some(one), Some(two)) => Some(one.min(two)),
@@ -58,12 +58,12 @@ impl Extent {
         Extent { start: self.start.min(other.start), end }
     }
 
-    /// Whether it reaches beyond so many bytes.
+    /// Whether it extends past `device_bytes`.
     pub fn exceeds(self, device_bytes: u64) -> bool {
         self.end.unwrap_or(self.start) > device_bytes
     }
 
-    /// The same as a workload says it.
+    /// The same part as a span.
     pub fn span(self) -> Span {
         Span { start_bytes: self.start, bytes: self.end.map(|end| end - self.start) }
     }

@@ -1,45 +1,45 @@
-//! What can be wrong with a request.
+//! Failures of a request.
 
 use std::fmt;
 
 use block::{DeviceError, Lba};
 use serde::{Serialize, Serializer};
 
-/// A request that failed, or that returned other data than was written.
+/// A request that failed, or that returned wrong data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Failure {
     /// The device refused it.
     Device(DeviceError),
-    /// The block holds nothing that was written here.
+    /// The block contains no data of this program.
     NotOurs {
         /// The block that was read.
         lba: Lba,
     },
-    /// The block is not whole: a mixture of two, or damaged on its way.
+    /// The block is damaged: a mixture of two, or corrupted in transit.
     Damaged {
         /// The block that was read.
         lba: Lba,
     },
-    /// The block is whole, and belongs somewhere else.
+    /// The block is intact, but has another address.
     WrongBlock {
         /// The block that was read.
         lba: Lba,
-        /// The block it says it is.
+        /// The address in the block.
         found: Lba,
     },
-    /// The block is whole and in its place, and of another generation than the last one written.
+    /// The block is intact and at the right address, but its generation is not that of the last write.
     WrongGeneration {
         /// The block that was read.
         lba: Lba,
-        /// The generation that was written last.
+        /// The generation of the last write.
         expected: u64,
-        /// The generation it says it is.
+        /// The generation in the block.
         found: u64,
     },
 }
 
 impl Failure {
-    /// Whether the device said that all was well, and it was not.
+    /// Whether the device reported success, but returned wrong data.
     pub fn is_mismatch(&self) -> bool {
         !matches!(self, Failure::Device(_))
     }
@@ -55,7 +55,7 @@ impl fmt::Display for Failure {
                 write!(f, "block {} came back with the data of block {}", lba.0, found.0)
             }
             Failure::WrongGeneration { lba, expected, found } => {
-                // The upper half tells runs from each other, and means nothing to people.
+                // The upper half identifies the run, and is not shown.
                 let (expected_in, found_in) = (expected >> 32, found >> 32);
                 let other = if found_in == expected_in { "" } else { " of another run" };
                 let (lba, expected, found) = (lba.0, *expected as u32, *found as u32);

@@ -1,10 +1,10 @@
-//! Workloads over any block device, and what they measured.
+//! Workloads on any block device, and their measurement.
 //!
-//! A [`plan::Workload`] says what to ask of a device: how large, how many at once or so many a second, how much of it
-//! reading, at which places. [`run()`] puts it on a device and gives a [`record::Run`]: how many requests ended, how long
-//! each took, how that went over time, and whether the data was right. The device may be memory, a file, or a LUN at the
-//! other end of a network; this crate cannot tell, and opens nothing itself. It has no clock of its own either: time is
-//! the reactor's.
+//! A [`plan::Workload`] describes requests: their size, queue depth or rate, share of reads, and offsets.
+//! [`run()`] runs it on a device and returns a [`record::Run`]: the number of completed requests, their
+//! latencies, the rate over time, and whether the data was correct. The device may be memory, a file, or a
+//! LUN across a network; this crate makes no distinction, and opens nothing itself. Time comes from the
+//! reactor's clock.
 //!
 //! ```
 //! use std::sync::Arc;
@@ -25,9 +25,9 @@
 //! assert!(run.reads.ios > 0 && run.errors == 0);
 //! ```
 //!
-//! Reading order: [`plan`] (what), [`pattern`] (which bytes), [`run()`] (the loop), [`record`] (how it went);
-//! [`schedule`] for which cell comes next, [`round_trip`] for data that must come back without being timed, and [`journal`]
-//! for data that must be there after a crash.
+//! Reading order: [`plan`] (requests), [`pattern`] (data), [`run()`] (the loop), [`record`] (results).
+//! [`schedule`] orders the cells, [`round_trip`] verifies data without timing, and [`journal`] verifies it
+//! after a crash.
 
 mod access;
 mod extent;

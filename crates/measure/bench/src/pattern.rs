@@ -1,5 +1,4 @@
-//! Data that can be recognised: every logical block says where it belongs, which generation of that place it is,
-//! and whether it is whole.
+//! Verifiable data: every logical block contains its address, its generation and a checksum.
 //!
 //! ```text
 //!   byte  0  "linerate" in ASCII
@@ -9,8 +8,8 @@
 //!        32  numbers that follow from LBA and generation, and that nothing can compress
 //! ```
 //!
-//! A read that returns the wrong block, an old one, or a mixture of two is told from each other, which is the
-//! first question after any mismatch.
+//! A check distinguishes the wrong block, an old block, and a mixture of two: the first question after any
+//! mismatch.
 
 use block::{GOLDEN_GAMMA, Lba, mix};
 
@@ -28,14 +27,15 @@ pub fn stamp(data: &mut [u8], lba: Lba, block_bytes: usize, generation: u64) {
 
 /// Checks that `data`, which was read from `lba` on, is exactly what [`stamp`] made for this generation.
 ///
-/// Fails with the first block that is not, and what is wrong with it.
+/// Fails with the first block that differs, and the reason.
 pub fn check(data: &[u8], lba: Lba, block_bytes: usize, generation: u64) -> Result<(), Failure> {
     data.chunks_exact(block_bytes)
         .zip(lba.0..)
         .try_for_each(|(block, lba)| check_block(block, Lba(lba), generation))
 }
 
-/// The generation that a logical block, read from `lba`, says it is; fails if it is not whole, or not of this place.
+/// The generation stored in a logical block that was read from `lba`; fails if the block is damaged, or has
+/// another address.
 pub fn generation(block: &[u8], lba: Lba) -> Result<u64, Failure> {
     if word(block, 0) != MAGIC {
         return Err(Failure::NotOurs { lba });
@@ -69,8 +69,8 @@ fn check_block(block: &[u8], lba: Lba, generation: u64) -> Result<(), Failure> {
     }
 }
 
-/// Of all words but the checksum's own. Each word is multiplied into the sum, so order and place count; it finds
-/// accidents, not forgeries.
+/// Covers all words but the checksum's own. Each word is multiplied into the sum, so order and position
+/// count; it detects accidents, not forgeries.
 fn checksum(block: &[u8]) -> u64 {
     let words = block.chunks_exact(8).enumerate().filter(|(i, _)| *i != 3);
     words.fold(MAGIC, |sum, (_, bytes)| {
@@ -91,16 +91,17 @@ fn little_endian(bytes: &[u8]) -> u64 {
     u64::from_le_bytes(std::array::from_fn(|i| bytes[i]))
 }
 
-/// The generation that each granule of the span is in, and which of them a request is at.
+/// The generation of each granule of the span, and the granules in use by requests.
 ///
-/// A read beside a write of the same place may return either, and two writes may end in either order; so each
-/// request under way has its granules for itself, and what a read must return is always exactly known.
+/// A read during a write of the same offset may return either content, and two concurrent writes may complete
+/// in either order. Therefore each outstanding request has exclusive use of its granules, and the correct
+/// result of a read is always exactly known.
 pub(crate) struct Generations {
     of: Vec<u32>,
     busy: Vec<bool>,
 }
 
-/// Neighbouring granules: where the first is, and how many they are.
+/// Adjacent granules: the first, and their number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Granules {
     pub(crate) first: u64,
@@ -123,16 +124,16 @@ impl Generations {
         Generations { of: vec![UNKNOWN; granules], busy: vec![false; granules] }
     }
 
-    /// As far as they are known.
+    /// The known generations.
     pub(crate) fn known(known: impl Iterator<Item = Option<u32>>) -> Generations {
         let of: Vec<u32> = known.map(|generation| generation.unwrap_or(UNKNOWN)).collect();
         Generations { busy: vec![false; of.len()], of }
     }
 
-    /// Takes the granules that are wanted, or the next free ones that start at a multiple of `align`.
+    /// Takes the wanted granules, or the next free ones that start at a multiple of `align`.
     pub(crate) fn take(&mut self, wanted: Granules, align: u64) -> Granules {
         let mut granules = wanted;
-        // Layout::check_verifiable has seen to it that there is always a start that is free.
+        // Layout::check_verifiable guarantees that some start is free.
         while self.busy[granules.range()].contains(&true) {
             let next = granules.first + align;
             let fits = next + granules.count <= self.busy.len() as u64;
@@ -147,7 +148,7 @@ impl Generations {
         self.of[granules.range()].iter().map(|&generation| (generation != UNKNOWN).then_some(generation))
     }
 
-    /// The generation for the next write there: a later one than any of them has.
+    /// The generation for the next write of these granules: later than all of theirs.
     pub(crate) fn next(&self, granules: Granules) -> u32 {
         let latest = self.of[granules.range()].iter().max();
         latest.and_then(|latest| latest.checked_add(1)).unwrap_or(UNKNOWN + 1)
@@ -158,7 +159,7 @@ impl Generations {
         self.of[granules.range()].fill(generation);
     }
 
-    /// The write failed: there may be the old generation, the new one, or both in parts.
+    /// The write failed: the content may be the old generation, the new one, or a mixture.
     pub(crate) fn forget(&mut self, granules: Granules) {
         self.of[granules.range()].fill(UNKNOWN);
     }
@@ -168,7 +169,7 @@ impl Generations {
     }
 }
 
-/// Nothing was written, or nobody knows what.
+/// Nothing was written, or the content is unknown.
 const UNKNOWN: u32 = 0;
 
 #[cfg(test)]

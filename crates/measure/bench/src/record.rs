@@ -1,8 +1,8 @@
-//! What was measured, as it is written to `result.json`: every sample, every latency, and everything that has to be known
-//! to believe them. All other forms of a result (report, tables, comparison) are made of this one.
+//! The record of a measurement, as written to `result.json`: every sample, every latency, and the facts
+//! needed to trust them. All other forms of a result (report, tables, comparison) are made from it.
 //!
-//! The format has a version, [`FORMAT`]; names are only ever added within one. Times are in seconds, latencies in
-//! nanoseconds (histograms) or microseconds (`_us`), sizes in bytes: the unit is in the name.
+//! The format has a version, [`FORMAT`]; within a version, names are only ever added. Times are in seconds,
+//! latencies in nanoseconds (histograms) or microseconds (`_us`), sizes in bytes: the unit is in the name.
 
 use serde::{Deserialize, Serialize};
 
@@ -17,28 +17,28 @@ pub const FORMAT: u32 = 1;
 /// All of a result.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Record {
-    /// [`FORMAT`], when it was written.
+    /// [`FORMAT`] at the time of writing.
     pub format: u32,
     /// The version of the program that wrote it.
     pub version: String,
-    /// The arguments that make it again, without secrets.
+    /// The arguments to repeat it, without secrets.
     pub command: Vec<String>,
     /// When it began: RFC 3339, UTC.
     pub begun: String,
-    /// When it ended; `None` if it did not come to its end, and can be resumed.
+    /// When it ended; `None` if it is incomplete and can be resumed.
     pub ended: Option<String>,
     /// What was measured.
     pub subject: Subject,
-    /// On what, with what settings.
+    /// The environment and settings.
     pub environment: Facts,
-    /// What was to be run.
+    /// The planned suite.
     pub suite: Suite,
-    /// What was run, in that order.
+    /// The runs, in chronological order.
     pub runs: Vec<CellRun>,
-    /// Ceilings that are known: of the link, or measured on this machine.
+    /// Known ceilings: of the link, or measured on this machine.
     #[serde(default)]
     pub limits: Vec<Limit>,
-    /// What went wrong beside the runs, in sentences.
+    /// Problems outside the runs, one sentence each.
     #[serde(default)]
     pub notes: Vec<String>,
 }
@@ -46,7 +46,7 @@ pub struct Record {
 /// The storage that was measured.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Subject {
-    /// As it was named on the command line, without user and secret.
+    /// Its name on the command line, without user and secret.
     pub place: String,
     /// `iscsi`, `file`, `block device`, `ram`, …
     pub kind: String,
@@ -54,16 +54,16 @@ pub struct Subject {
     pub bytes: u64,
     /// Its logical block.
     pub block_bytes: u32,
-    /// Vendor and product, as it says itself.
+    /// Vendor and product, as reported by the storage.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub product: Option<String>,
-    /// What tells it from other storage of the same name, so that a measurement can be gone on with; `None` if it ends
-    /// with the program.
+    /// Distinguishes it from other storage of the same name, so that a measurement can be resumed; `None` if
+    /// the storage ends with the program.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub identity: Option<String>,
 }
 
-/// One run of a cell, by all its clients at once.
+/// One run of a cell, by all its clients concurrently.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct CellRun {
     /// The name of the cell.
@@ -74,9 +74,9 @@ pub struct CellRun {
     pub begun_s: f64,
     /// What ended it.
     pub ended: Ended,
-    /// Who took part, in the order of the cell's roles.
+    /// The participants, in the order of the cell's roles.
     pub clients: Vec<ClientRun>,
-    /// CPU time of the server, where it is known.
+    /// CPU time of the server, if known.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub server_cpu: Option<ServerCpu>,
 }
@@ -89,13 +89,13 @@ pub enum Ended {
     Time,
     /// The rate was known well enough.
     Confidence,
-    /// It should have gone on until the rate was known well enough, and its longest time was over.
+    /// The maximum time passed before the rate was known well enough.
     OutOfTime,
     /// All of the work was done.
     Work,
     /// Too many requests failed.
     Failures,
-    /// Somebody or something interrupted it: what is there is good, and short.
+    /// It was interrupted: its data is good, but incomplete.
     Interrupted,
 }
 
@@ -104,47 +104,47 @@ pub enum Ended {
 pub struct ClientRun {
     /// The role in the cell.
     pub role: String,
-    /// Who it was: `client 1`, or the address of an agent.
+    /// Its identity: `client 1`, or the address of an agent.
     pub client: String,
     /// What came of it.
     pub run: Run,
     /// CPU time of this client.
     pub cpu: Cpu,
-    /// How much later than the first client of this run it began, in microseconds.
+    /// Its start after the first client of this run, in microseconds.
     #[serde(default)]
     pub late_us: f64,
-    /// By which that may be wrong, in microseconds: clocks of several machines are never quite compared. 0 on one
-    /// machine.
+    /// The uncertainty of `late_us`, in microseconds: the clocks of several machines are never compared
+    /// exactly. 0 on one machine.
     #[serde(default)]
     pub late_error_us: f64,
-    /// What its sessions told of themselves, as `linerate bench --statistics --json` prints it.
+    /// The statistics of its sessions, as printed by `linerate bench --statistics --json`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub sessions: Vec<serde_json::Value>,
 }
 
-/// What a client's requests came to.
+/// The results of a client's requests.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Run {
     /// How long requests were counted, in seconds.
     pub seconds: f64,
-    /// Requests under way, on average over that time: measured, not configured.
+    /// Outstanding requests on average: measured, not configured.
     pub under_way_mean: f64,
     /// Those that read.
     pub reads: Flow,
     /// Those that write.
     pub writes: Flow,
-    /// In an open loop: the most requests that were due and waited for room.
+    /// In an open loop: the largest number of due requests that waited for a slot.
     #[serde(default)]
     pub backlog_max: u64,
     /// Requests that failed or never ended.
     pub errors: u64,
-    /// Requests that ended well, as the device said, and returned wrong data.
+    /// Requests that succeeded, according to the device, and returned wrong data.
     pub mismatches: u64,
     /// What was wrong first.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub first_failure: Option<String>,
-    /// How it went over time, at equal distances. The last may be shorter; what is shorter than half of the others is
-    /// in no sample.
+    /// The run over time, at equal intervals. The last sample may be shorter; one shorter than half an
+    /// interval is omitted.
     pub samples: Vec<Sample>,
 }
 
@@ -163,7 +163,7 @@ pub struct Sample {
     pub read_bytes: u64,
     /// Bytes that were written.
     pub written_bytes: u64,
-    /// The median latency in it, in microseconds (response time in an open loop); 0 if nothing ended.
+    /// The median latency in it, in microseconds (response time in an open loop); 0 if nothing completed.
     pub p50_us: f64,
     /// The 99th percentile.
     pub p99_us: f64,
@@ -178,14 +178,14 @@ pub struct Sample {
 pub struct Cpu {
     /// Of the threads that made the requests, user and system, in seconds.
     pub seconds: f64,
-    /// The busiest of those threads.
+    /// Of the busiest of those threads.
     pub busiest_thread_s: f64,
-    /// Of that, what it took to look for answers that were not there yet, in seconds: a thread that waits awake could have
-    /// done more in this time.
+    /// The part spent on unsuccessful polls, in seconds: a busy-polling thread could have done more in this
+    /// time.
     #[serde(default)]
     pub looked_in_vain_s: f64,
-    /// Of the whole machine, all programs and interrupts, if it is known. Where several clients share a machine the first
-    /// of them has it, and the others `None`, so that it is counted once.
+    /// Of the whole machine, all programs and interrupts, if known. Where several clients share a machine,
+    /// only the first has it and the others have `None`, so that it is counted once.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub machine_s: Option<f64>,
     /// CPUs of the machine.
@@ -193,8 +193,9 @@ pub struct Cpu {
 }
 
 impl Cpu {
-    /// The cost of the requests in seconds: CPU time without idle polls. Their time is measured by the clock, and a thread
-    /// that was preempted meanwhile has polled for longer than it computed; the result is never below zero.
+    /// The cost of the requests in seconds: CPU time without idle polls. Polls are timed by the clock, so a
+    /// thread that was preempted while polling may have polled for longer than it computed; the result is
+    /// never below zero.
     pub fn busy_s(&self) -> f64 {
         (self.seconds - self.looked_in_vain_s).max(0.0)
     }
@@ -207,18 +208,18 @@ pub struct ServerCpu {
     pub of: String,
     /// User and system, in seconds.
     pub seconds: f64,
-    /// The busiest of its threads, if it is known: a server with one thread is at its end when that one is.
+    /// Of the busiest of its threads, if known: a single-threaded server is saturated when this thread is.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub busiest_thread_s: Option<f64>,
-    /// The machine, if it is another one than the clients': all that it did is `seconds` then.
+    /// The machine, if it is not the clients'; `seconds` then covers all its work.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub machine: Option<ServerMachine>,
 }
 
-/// The machine of a server, on which an agent looked.
+/// The machine of a server, observed by an agent.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ServerMachine {
-    /// The time between both looks, in seconds, by its own clock.
+    /// The time between the two observations, in seconds, by its own clock.
     pub elapsed_s: f64,
     /// Its CPUs.
     pub cpus: u32,
@@ -231,7 +232,7 @@ impl CellRun {
         runs().all(|run| run.first_failure.is_none()) && runs().any(|run| run.ios() > 0)
     }
 
-    /// Something of all clients together.
+    /// A sum over all clients.
     pub fn total(&self, of: impl Fn(&Run) -> f64) -> f64 {
         self.clients.iter().map(|client| of(&client.run)).sum()
     }
@@ -256,7 +257,8 @@ impl CellRun {
         self.sample_by_sample(Sample::bytes_per_s)
     }
 
-    /// As far as all clients have samples: they began together, and at equal distances each has one.
+    /// A series over time, for as long as all clients have samples: they start together and use the same
+    /// interval.
     pub fn sample_by_sample(&self, of: fn(&Sample) -> f64) -> Vec<f64> {
         let shortest = self.clients.iter().map(|client| client.run.samples.len()).min().unwrap_or(0);
         let at = |index| self.clients.iter().map(|client| of(&client.run.samples[index])).sum();
@@ -319,42 +321,42 @@ pub struct Flow {
     pub ios: u64,
     /// Data they moved.
     pub bytes: u64,
-    /// From when a request was handed to the device to its end.
+    /// From submission to the device to completion.
     pub service: Histogram,
-    /// From when it was meant to be made to its end; in an open loop only. What a request waits for those before it
-    /// counts here, and a closed loop cannot see it ("coordinated omission").
+    /// From the due time to completion; in an open loop only. It includes the wait for earlier requests,
+    /// which a closed loop cannot measure ("coordinated omission").
     #[serde(default, skip_serializing_if = "Histogram::is_empty")]
     pub response: Histogram,
 }
 
-/// What is known, in the order in which people read it.
+/// The known facts, in reading order.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Facts(pub Vec<Fact>);
 
-/// One thing that is known.
+/// One known fact.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Fact {
     /// Where it belongs.
     pub group: Group,
-    /// What it is: `kernel`, `MTU`, `FirstBurstLength`.
+    /// Its name: `kernel`, `MTU`, `FirstBurstLength`.
     pub name: String,
     /// Its value, with its unit.
     pub value: String,
-    /// What would be better, if it is below what is recommended, and why.
+    /// The recommended value and the reason, if the value is below it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub better: Option<String>,
 }
 
-/// What a fact is about.
+/// The subject of a fact.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Group {
     /// This machine: kernel, CPUs, memory, clock source.
     Client,
-    /// The way: interface, link speed, MTU, congestion control, round trip.
+    /// The path: interface, link speed, MTU, congestion control, round trip.
     Network,
-    /// What initiator and target agreed on.
+    /// The parameters negotiated by initiator and target.
     Negotiated,
     /// The storage: vendor, capacity, write cache, provisioning.
     Storage,
@@ -363,12 +365,12 @@ pub enum Group {
 }
 
 impl Facts {
-    /// Adds one that is as it should be.
+    /// Adds a fact that needs no improvement.
     pub fn add(&mut self, group: Group, name: impl Into<String>, value: impl Into<String>) {
         self.0.push(Fact { group, name: name.into(), value: value.into(), better: None });
     }
 
-    /// The value of one, if it is known.
+    /// The value of a fact, if known.
     pub fn value(&self, group: Group, name: &str) -> Option<&str> {
         let fact = self.0.iter().find(|fact| fact.group == group && fact.name == name);
         fact.map(|fact| fact.value.as_str())

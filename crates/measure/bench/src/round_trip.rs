@@ -1,4 +1,4 @@
-//! Writing everything once, and reading all of it back.
+//! Writes an extent once, and reads all of it back.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -8,21 +8,21 @@ use block::{BlockDevice, Blocks, Buffer, Durability, Extent};
 
 use crate::{Failure, pattern};
 
-/// What to write and read back.
+/// Parameters of a round trip.
 #[derive(Clone, Copy, Debug)]
 pub struct RoundTrip {
-    /// Where. Must lie on the device.
+    /// The extent. Must lie on the device.
     pub extent: Extent,
-    /// How much goes into one request; the last one may be shorter. At least one block.
+    /// The length of each request; the last one may be shorter. At least one block.
     pub request: Blocks,
-    /// Requests under way at once.
+    /// The queue depth.
     pub depth: u32,
-    /// The generation that the blocks will say they are: another one than they held before.
+    /// The generation of the written blocks: must differ from the previous one.
     pub generation: u64,
 }
 
-/// Fills the extent of `device` with [`pattern`]s, then reads all of it and checks every block. Gives the first
-/// failure of either pass.
+/// Fills the extent of `device` with [`pattern`]s, then reads all of it and checks every block. Returns the
+/// first failure of either pass.
 ///
 /// Runs on the reactor of this thread.
 pub async fn round_trip(device: &Arc<dyn BlockDevice>, trip: RoundTrip) -> Result<(), Failure> {
@@ -30,7 +30,8 @@ pub async fn round_trip(device: &Arc<dyn BlockDevice>, trip: RoundTrip) -> Resul
     pass(device, trip, Direction::Read).await
 }
 
-/// Reads all of the extent and checks every block, as [`round_trip`] left it: by another way to the same data.
+/// Reads all of the extent and checks every block, as left by [`round_trip`], over another path to the same
+/// data.
 pub async fn read_back(device: &Arc<dyn BlockDevice>, trip: RoundTrip) -> Result<(), Failure> {
     pass(device, trip, Direction::Read).await
 }
@@ -48,7 +49,7 @@ async fn pass(device: &Arc<dyn BlockDevice>, trip: RoundTrip, direction: Directi
         .collect();
     let mut outcome = Ok(());
     for slot in slots {
-        // All of them come to their end, so that no request is under way any more when this one has.
+        // All of them complete, so that no request is outstanding afterwards.
         outcome = outcome.and(slot.await);
     }
     outcome
@@ -69,7 +70,7 @@ async fn slot(
     Ok(())
 }
 
-/// The next piece that nobody has taken.
+/// The next piece that no slot has taken.
 fn take(trip: &RoundTrip, done: &Cell<Blocks>) -> Option<Extent> {
     let before = done.get().0;
     let left = trip.extent.blocks.0.checked_sub(before).filter(|left| *left > 0)?;

@@ -1,5 +1,5 @@
-//! For tests: a device in memory whose every request takes a millisecond of a virtual clock, and what can be
-//! wrong with it.
+//! For tests: a device in memory whose every request takes a millisecond of a virtual clock, and its possible
+//! faults.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Mutex, OnceLock};
@@ -12,20 +12,20 @@ pub(crate) struct Disk {
     disk: TestDisk,
     fault: Fault,
     writes: AtomicU64,
-    /// When it was asked first.
+    /// The time of its first request.
     begun: OnceLock<Instant>,
-    /// When one that takes requests one by one has done all that it has.
+    /// The time at which a one-by-one device has completed all its requests.
     free: Mutex<Option<Instant>>,
 }
 
 #[derive(PartialEq)]
 pub(crate) enum Fault {
     None,
-    /// No request begins before the one before it has ended.
+    /// Each request starts only after the previous one has completed.
     IsOneByOne,
-    /// Flushing and stable writes do nothing, and say that they have.
+    /// Flushes have no effect, and FUA is ignored, but both report success.
     LiesAboutItsCache,
-    /// What it is asked in its second second ends after it.
+    /// Requests made in its second second complete after it.
     StallsInItsSecondSecond,
     Hangs,
     Fails,
@@ -57,7 +57,7 @@ impl Disk {
         self.writes.load(Relaxed)
     }
 
-    /// Forgets what it has not brought to its medium.
+    /// Discards writes that are not on its medium.
     pub(crate) fn crash(&self) {
         self.disk.lose_cache();
     }

@@ -1,12 +1,12 @@
-//! Records for tests and examples, as an ideal machine would make them: every request takes as long as Little's law says, and every sample
-//! is like the one before.
+//! Records for tests and examples, as an ideal machine would make them: every request has the latency of
+//! Little's law, and every sample is like the one before.
 
 use crate::plan::{Cell, Order, Percent, Role, Step, Stop, Suite, Workload};
 use crate::record::{
     CellRun, ClientRun, Cpu, Ended, FORMAT, Facts, Flow, Histogram, Record, Run, Sample, Subject,
 };
 
-/// How long each run takes.
+/// The duration of each run.
 pub const SECONDS: f64 = 10.0;
 /// Samples in it.
 pub const SAMPLES: u32 = 20;
@@ -16,13 +16,13 @@ pub fn cell(name: &str, block_bytes: u32, depth: u32) -> Cell {
     clients(name, 1, &Workload::simple(block_bytes, depth, Percent::ALL, Percent::NONE))
 }
 
-/// So many clients with the same workload.
+/// This number of clients with the same workload.
 pub fn clients(name: &str, count: u16, workload: &Workload) -> Cell {
     let role = |client| Role::new(format!("client {}", client + 1), client, workload.clone());
     Cell::new(name, "read", (0..count).map(role).collect())
 }
 
-/// A step that measures these cells for so long as [`SECONDS`] says.
+/// A step that measures these cells for [`SECONDS`].
 pub fn measure(order: Order, cells: Vec<Cell>) -> Step {
     Step::Measure { stop: Stop::after(SECONDS), order, cells }
 }
@@ -63,7 +63,7 @@ pub fn record_of(suite: Suite, runs: Vec<CellRun>) -> Record {
     }
 }
 
-/// A run of a cell in which each client makes so many requests a second.
+/// A run of a cell in which each client has the given rate.
 pub fn run(cell: &Cell, round: u32, iops: &[f64]) -> CellRun {
     let clients = cell.roles.iter().zip(iops).map(|(role, iops)| client(role, *iops)).collect();
     CellRun {

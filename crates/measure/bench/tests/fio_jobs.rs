@@ -1,5 +1,5 @@
-//! Job files as fio itself reads them: what it prints of random ones before it starts them, and what it makes of sizes and times.
-//! Without fio these tests say so and hold.
+//! Job files as fio itself reads them: its output for random job files before it starts them, and its parsing
+//! of sizes and times. Without fio, these tests are skipped with a message.
 
 use std::path::Path;
 use std::process::Command;
@@ -8,7 +8,7 @@ use bench::fio_job::{self, Job, Jobs};
 use bench::plan::Workload;
 use block::Random;
 
-/// What fio prints, or `None` if there is no fio.
+/// The output of fio, or `None` if there is no fio.
 fn fio(arguments: &[&str], text: &str) -> Option<String> {
     let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("{}-{:p}.fio", std::process::id(), text));
     std::fs::write(&path, text).expect("a file");
@@ -32,7 +32,8 @@ fn parsed(text: &str) -> Jobs {
     fio_job::parse(text, &[]).unwrap_or_else(|mistakes| panic!("{text}\n{mistakes:?}"))
 }
 
-/// A job as fio's first line of it tells: name, phase, pattern, shortest and longest read and write, depth.
+/// A job according to fio's first line about it: name, phase, pattern, shortest and longest read and write,
+/// depth.
 #[derive(Debug, PartialEq)]
 struct Line {
     name: String,
@@ -44,7 +45,7 @@ struct Line {
 }
 
 impl Line {
-    /// Whether the other is the same, but for less than a percent of its lengths.
+    /// Whether the other is the same, except for differences below one percent in its lengths.
     fn is_about(&self, other: &Line) -> bool {
         let near = |one: u64, other: u64| one.abs_diff(other) * 100 < one;
         let near = |one: (u64, u64), other: (u64, u64)| near(one.0, other.0) && near(one.1, other.1);
@@ -74,7 +75,7 @@ fn told(line: &str) -> Option<Line> {
     })
 }
 
-/// `16.0KiB`; those of the model are printed exactly.
+/// `16.0KiB`; lengths in the model are printed exactly.
 fn bytes(text: &str) -> u64 {
     let end = text.find(|letter: char| letter.is_alphabetic()).expect(text);
     let unit = match &text[end..] {
@@ -88,7 +89,7 @@ fn bytes(text: &str) -> u64 {
     (text[..end].parse::<f64>().expect(text) * unit) as u64
 }
 
-/// The same of a job of ours; a direction that it does not have is taken from what fio said.
+/// The same for our job; a direction that it does not have is copied from fio's line.
 fn ours(job: &Job, phase: usize, fios: &Line) -> Line {
     let Workload { accesses, depth, .. } = &job.workload;
     let range = |reads: bool, otherwise: (u64, u64)| {
@@ -116,7 +117,7 @@ fn ours(job: &Job, phase: usize, fios: &Line) -> Line {
     }
 }
 
-/// Files with ranges or with splits of lengths: where a job has both, fio prints the one and uses the other.
+/// Files with ranges or with splits of lengths: where a job has both, fio prints one and uses the other.
 struct Model(Random, bool);
 
 impl Model {
@@ -124,7 +125,7 @@ impl Model {
         of[self.0.below(of.len() as u64) as usize]
     }
 
-    /// Some options that both are to understand alike.
+    /// Some options that both must understand alike.
     fn options(&mut self) -> String {
         const CHOICES: &[&[&str]] = &[
             &[
@@ -158,10 +159,10 @@ impl Model {
             &["; a comment", "", "  # another", "\tthread ; behind"],
             &["kb_base=1000", "kb_base=1024"],
         ];
-        // Lengths are asked for often, the base seldom.
+        // Lengths are frequent, the base is rare.
         let weights = [5, 5, 2, 2, 5, 3, 3, 2, 2, 3, 1];
         let mut options = String::new();
-        // Ranges of other than powers of two are not multiples of anything.
+        // Ranges with ends that are not powers of two have no common multiples.
         let unused: &[&str] = if self.1 { &["bsrange"] } else { &["bssplit", "kb_base"] };
         for (choices, weight) in CHOICES.iter().zip(weights) {
             if self.0.below(10) < weight && !unused.iter().any(|name| choices[0].starts_with(name)) {
@@ -174,7 +175,7 @@ impl Model {
 
     fn file(&mut self) -> String {
         self.1 = !self.1;
-        // Ends after a request of no device.
+        // Ends after one request; there is no device.
         let mut text = "[global]\nioengine=null\nfilesize=1g\nnumber_ios=1\nthread\n".to_owned();
         for number in 0..2 + self.0.below(4) {
             if self.0.below(4) == 0 {
@@ -204,7 +205,7 @@ fn random_job_files_mean_what_they_mean_to_fio() {
         assert_eq!(fios.len(), jobs.len(), "seed {seed}\n{text}\n{said}");
         for (line, (phase, job)) in fios.iter().zip(&jobs) {
             let ours = ours(job, *phase, line);
-            // fio rounds what it prints in units of 1,000.
+            // fio rounds its output in units of 1,000.
             let rounded = line.is_about(&ours) && text.contains("kb_base=1000");
             assert!(rounded || *line == ours, "seed {seed}\n{line:?}\n{ours:?}\n{text}\n{said}");
         }

@@ -1,4 +1,4 @@
-//! A workload cut to a device, and why it may not fit.
+//! A workload fitted to a device, and the reasons why it may not fit.
 
 use std::time::Duration;
 
@@ -22,16 +22,16 @@ pub enum WorkloadError {
         /// What they make.
         percent: u32,
     },
-    /// No request would ever be under way.
+    /// The queue depth is zero.
     #[display("a depth of 0 asks for nothing; give 1 or more")]
     NoDepth,
-    /// More requests at once than anything takes.
+    /// The queue depth exceeds every device's limit.
     #[display("a depth of {depth} is more than anything takes; give {DEPTH_MAX} or less")]
     TooDeep {
         /// What was asked for.
         depth: u32,
     },
-    /// What is under way at once would take too much memory.
+    /// The outstanding requests would take too much memory.
     #[display(
         "{bytes} bytes would be under way at once; give less depth or shorter requests, for at most \
          {UNDER_WAY_BYTES_MAX}"
@@ -51,7 +51,7 @@ pub enum WorkloadError {
         /// The length of the device's logical block, in bytes.
         logical_block_bytes: u32,
     },
-    /// Requests or the span are to start where no block of the device does.
+    /// Requests or the span would start where no block of the device does.
     #[display(
         "no block of the device starts at multiples of {bytes} bytes; give a multiple of \
          {logical_block_bytes}"
@@ -77,19 +77,19 @@ pub enum WorkloadError {
     /// The parameter of a distribution is out of its range.
     #[display("the distribution is out of its range: {}", Distribution::choices(Distribution::to_string))]
     Distribution,
-    /// An open loop asks for no requests, or for more than can be told apart.
+    /// An open loop has no requests, or a rate beyond the clock's resolution.
     #[display("{per_second} requests a second cannot be made; give more than 0, up to 10^7")]
     Rate {
         /// Requests a second.
         per_second: f64,
     },
-    /// An open loop says when a request is made, and so do pauses and draining.
+    /// An open loop sets the times of requests, and so do pauses and draining.
     #[display("a rate goes neither with pauses between bursts nor with draining")]
     PacedTwice,
-    /// Draining after no requests at all asks for nothing.
+    /// Draining after zero requests has no meaning.
     #[display("draining after 0 requests asks for nothing; give 1 or more")]
     NoDrain,
-    /// Every request under way needs a place of its own when data is verified.
+    /// With verification, every outstanding request needs a separate place.
     #[display("the span has {places} places and verifying needs {needed}; give a larger span or less depth")]
     TooFewPlaces {
         /// Places in the span.
@@ -97,7 +97,7 @@ pub enum WorkloadError {
         /// Places that are needed.
         needed: u64,
     },
-    /// What was written where would take too much memory to remember.
+    /// The generations of all places would take too much memory.
     #[display(
         "the span has {places} places and verifying can remember {PLACES_VERIFIED_MAX}; give a smaller span \
          or larger requests"
@@ -106,24 +106,25 @@ pub enum WorkloadError {
         /// Places in the span.
         places: u64,
     },
-    /// Writes were asked for, and the device takes none.
+    /// The workload writes, and the device is read-only.
     #[display("the device is read-only")]
     ReadOnly,
-    /// A journal is to be kept of data that say nothing of themselves.
+    /// A journal needs stamped data.
     #[display("a log of writes needs data that are verified")]
     NothingToNote,
-    /// The journal is of another workload or another device.
+    /// The journal belongs to another workload or another device.
     #[display("the log of writes is of another span, other lengths of requests, or another device")]
     AnotherJournal,
 }
 
-/// More is a mistake in a file, and would take the memory for as many tasks.
+/// More is an error in a file, and would use memory for as many tasks.
 const DEPTH_MAX: u32 = 65_536;
-/// As much as a large machine may miss.
+/// Memory that a large machine can spare.
 const UNDER_WAY_BYTES_MAX: u64 = 16 << 30;
-/// What verifying can remember at most: four bytes each, 256 MiB. Enough for 256 GiB in requests of 4 KiB.
+/// Maximum number of places to verify: four bytes each, 256 MiB. Enough for 256 GiB in requests of 4 KiB.
 const PLACES_VERIFIED_MAX: u64 = 1 << 26;
-/// More than a thread makes; what is due is gone through one by one, and must cost little beside it.
+/// More requests than a thread can make. Due requests are counted one by one, which must cost little in
+/// comparison.
 const PER_SECOND_MAX: f64 = 1e7;
 
 /// The part of a device that a workload uses, and how.
@@ -145,7 +146,7 @@ pub(crate) struct Layout {
 /// One kind of requests.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Line {
-    /// Drawn if a number below 100 is below this and not below that of the line before it.
+    /// Drawn if a number below 100 is below this, and not below the previous line's value.
     below: u32,
     pub(crate) bytes: u64,
     pub(crate) align: u64,
@@ -156,7 +157,7 @@ pub(crate) struct Line {
 }
 
 impl Layout {
-    /// Cuts a workload to a device of this shape, which `sessions` use at the same time.
+    /// Fits a workload to a device of this shape, which `sessions` use concurrently.
     pub(crate) fn new(
         workload: &Workload,
         geometry: Geometry,
@@ -185,7 +186,7 @@ impl Layout {
         Ok(layout)
     }
 
-    /// The line of a number below 100.
+    /// The line that a number below 100 selects.
     pub(crate) fn line(&self, number: u64) -> Line {
         let drawn = self.lines.iter().find(|line| number < u64::from(line.below));
         *drawn.unwrap_or(&self.lines[0]) // the last line's bound is 100
@@ -196,7 +197,7 @@ impl Layout {
         self.lines.iter().fold(0, |all, line| gcd(gcd(all, line.bytes), line.align))
     }
 
-    /// Whether anything but the end of a request decides when the next is made.
+    /// Whether a request may have to wait for more than a completion.
     pub(crate) fn pauses(&self) -> bool {
         self.lines.iter().any(|line| !line.pause.is_zero())
     }
@@ -204,7 +205,7 @@ impl Layout {
     fn check_verifiable(&self, under_way: u64) -> Result<(), WorkloadError> {
         let (places, granules) =
             (self.span_bytes / self.longest_bytes, self.span_bytes / self.granule_bytes());
-        // Each of the others is in the way of less than two lengths of starts: there is always one that is free.
+        // Each other request blocks fewer than two lengths of starts: there is always a free one.
         let needed = under_way.saturating_mul(2);
         if places < needed {
             Err(WorkloadError::TooFewPlaces { places, needed })

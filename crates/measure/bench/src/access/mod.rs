@@ -1,4 +1,4 @@
-//! Which request comes next: Iometer's rules, as [`crate::plan::Workload`] tells them.
+//! Which request comes next: Iometer's rules, as described in [`crate::plan::Workload`].
 //!
 //! ```text
 //!   line by its share ─► random place, or behind the last request ─► up to the alignment ─► past the end? to the start
@@ -24,9 +24,9 @@ pub(crate) struct Ask {
     pub(crate) offset: u64,
     /// Its length, in bytes.
     pub(crate) bytes: u64,
-    /// Where else it might have started: at multiples of this, in bytes.
+    /// The granularity of alternative starts, in bytes.
     pub(crate) align: u64,
-    /// Time in which nothing is to be asked before it.
+    /// The pause before it.
     pub(crate) pause: Duration,
 }
 
@@ -41,16 +41,17 @@ pub(crate) struct AccessStream {
     layout: Layout,
     spread: Spread,
     random: Random,
-    /// Where a request goes that follows the one before it: its end, from the start of the span.
+    /// The offset of a sequential request: the end of the previous one, from the start of the span.
     following: u64,
-    /// The line that was drawn for this burst, and what is left of it.
+    /// The line drawn for this burst, and the remaining requests of the burst.
     line: Line,
     left_in_burst: u32,
 }
 
 impl AccessStream {
-    /// The order of session number `index` of `sessions`. Each has its own, and their sequential parts start evenly
-    /// spread over the span, so that they do not read what another has just brought into a cache.
+    /// The order of session number `index` of `sessions`. Each session differs, and their sequential parts
+    /// start evenly spread over the span, so that they do not read data that another session has just brought
+    /// into a cache.
     pub(crate) fn new(layout: &Layout, seed: u64, index: usize, sessions: usize) -> AccessStream {
         let start = u128::from(layout.span_bytes) * index as u128 / sessions.max(1) as u128;
         AccessStream {
@@ -78,7 +79,7 @@ impl AccessStream {
         Ask { kind, offset, bytes: line.bytes, align: line.align, pause }
     }
 
-    /// A line is drawn for each burst, and its pause lies before the burst (Iometer's `Grunt::Do_IOs`).
+    /// Draws a line for each burst, whose pause precedes it (Iometer's `Grunt::Do_IOs`).
     fn next_in_burst(&mut self) -> Duration {
         if self.left_in_burst > 0 {
             self.left_in_burst -= 1;
@@ -91,7 +92,7 @@ impl AccessStream {
 }
 
 impl Layout {
-    /// Where a request lies on the device.
+    /// The extent of a request on the device.
     pub(crate) fn extent(&self, ask: &Ask) -> Extent {
         let block = u64::from(self.block_bytes);
         Extent { lba: Lba((self.start_bytes + ask.offset) / block), blocks: Blocks(ask.bytes / block) }
@@ -99,7 +100,7 @@ impl Layout {
 }
 
 impl Percent {
-    /// Whether something happens that does in so many of 100 cases.
+    /// Draws an event that happens in this percentage of cases.
     fn happens(self, random: &mut Random) -> bool {
         match self {
             Percent::NONE => false,
@@ -109,12 +110,12 @@ impl Percent {
     }
 }
 
-/// A permutation of the numbers below a bound, the same in every run and every session: what is hot for one is hot for
-/// all of them.
+/// A permutation of the numbers below a bound, the same in every run and every session: the same places are
+/// hot in all of them.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Shuffle {
     bound: u64,
-    /// Enough to write every number below the bound.
+    /// The bits of the largest number below the bound.
     bits: u32,
 }
 
@@ -123,8 +124,8 @@ impl Shuffle {
         Shuffle { bound, bits: u64::BITS - bound.saturating_sub(1).leading_zeros() }
     }
 
-    /// Where number `place` goes. Cycle walking: numbers of the next power of two are shuffled until one is below the
-    /// bound, on average after less than two rounds, and each has a predecessor of its own.
+    /// The image of `place`. Cycle walking: numbers of the next power of two are shuffled until one is below
+    /// the bound, on average in fewer than two rounds. The mapping is one-to-one.
     pub(crate) fn at(self, place: u64) -> u64 {
         let mut place = self.scatter(place);
         while place >= self.bound {
@@ -133,7 +134,7 @@ impl Shuffle {
         place
     }
 
-    /// Each step can be undone on numbers of this many bits: odd multiplication, and a shift by half of them.
+    /// Each step is reversible on numbers of this many bits: odd multiplication, and a shift by half of them.
     fn scatter(self, place: u64) -> u64 {
         let mask = u64::MAX.checked_shr(u64::BITS - self.bits).unwrap_or(0);
         let half = self.bits.div_ceil(2);
@@ -147,7 +148,7 @@ impl Shuffle {
 /// Odd numbers without a pattern: the multipliers of SplitMix64 and MurmurHash3.
 const MULTIPLIERS: [u64; 3] = [0xbf58_476d_1ce4_e5b9, 0x94d0_49bb_1331_11eb, 0xff51_afd7_ed55_8ccd];
 
-/// The span as a row of places, and their order by how often they are asked for.
+/// The span as a sequence of places, ordered by frequency of use.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Places {
     count: u64,
@@ -155,11 +156,12 @@ pub(crate) struct Places {
     shuffle: Shuffle,
 }
 
-/// Draws a place, in bytes from the start of the span; the caller rounds it up to the alignment, the second argument.
+/// Draws an offset, in bytes from the start of the span; the caller rounds it up to the alignment, the second
+/// argument.
 type Spread = Box<dyn Fn(&mut Random, u64) -> u64>;
 
-/// The uneven ones draw a place of the length of the longest request, most often the first of a fixed shuffle, and
-/// within that place, where requests may start at several points, one of them.
+/// The uneven distributions draw a place of the length of the longest request, most often the first of a
+/// fixed shuffle. If requests may start at several points in that place, one of them is drawn too.
 fn spread(distribution: Distribution, span_bytes: u64, longest_bytes: u64) -> Spread {
     let places = Places::new(span_bytes / longest_bytes, longest_bytes);
     match distribution {
@@ -169,7 +171,7 @@ fn spread(distribution: Distribution, span_bytes: u64, longest_bytes: u64) -> Sp
             Box::new(move |random, align| places.within(zipf.draw(random), random, align))
         }
         Distribution::Pareto { h } => {
-            // fio's: the exponent at which a share h of the places takes 1 - h of the requests.
+            // fio's: the exponent at which a share h of the places gets 1 - h of the requests.
             let exponent = h.ln() / (1.0 - h).ln();
             Box::new(move |random, align| {
                 let rank = random.fraction().powf(exponent) * places.count as f64;
@@ -192,7 +194,7 @@ impl Places {
         Places { count, bytes, shuffle: Shuffle::new(count) }
     }
 
-    /// A start within the place that is number `rank` by how often it is asked for.
+    /// A start within the place with this rank in frequency of use.
     fn within(&self, rank: u64, random: &mut Random, align: u64) -> u64 {
         let starts = self.bytes / align;
         let start = if starts > 1 { random.below(starts) * align } else { 0 };
@@ -201,14 +203,14 @@ impl Places {
 }
 
 /// Zipf's distribution over any number of places, exact and without a table: W. Hörmann and G. Derflinger,
-/// "Rejection-inversion to generate variates from monotone discrete distributions", 1996. A number is drawn by inverting
-/// the integral of x^-theta, and on average less than one of ten is refused.
+/// "Rejection-inversion to generate variates from monotone discrete distributions", 1996. A number is drawn
+/// by inverting the integral of x^-theta, and on average fewer than one in ten is rejected.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Zipf {
     theta: f64,
     /// The integral up to half a step before the first place, where its bar is cut off.
     low: f64,
-    /// The integral up to half a step behind the last one.
+    /// The integral up to half a step after the last place.
     high: f64,
     count: f64,
 }
@@ -232,7 +234,7 @@ impl Zipf {
         }
     }
 
-    /// Of x^-theta from 1 to `x`; without loss of digits where theta is about 1, and the integral a logarithm.
+    /// Of x^-theta from 1 to `x`; precise even where theta is about 1, and the integral a logarithm.
     fn integral(&self, x: f64) -> f64 {
         let (log, power) = (x.ln(), 1.0 - self.theta);
         if (power * log).abs() < TINY { log } else { (power * log).exp_m1() / power }
@@ -244,7 +246,7 @@ impl Zipf {
     }
 }
 
-/// Below, a logarithm and its series do not differ in 53 bits.
+/// Below this, a logarithm and its series do not differ in 53 bits.
 const TINY: f64 = 1e-12;
 
 #[cfg(test)]

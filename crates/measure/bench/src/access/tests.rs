@@ -1,4 +1,4 @@
-//! That requests come as Iometer's rules say: offsets, mix and wrap.
+//! Requests follow Iometer's rules: offsets, mix and wrap.
 
 use block::{BlockSize, Blocks, Geometry};
 use proptest::prelude::*;
@@ -120,7 +120,7 @@ fn any_workload() -> impl Strategy<Value = Workload> {
 }
 
 proptest! {
-    /// Whatever a file says: each request is of a line that it names, lies in the span, and starts where its line may.
+    /// For any file, each request belongs to a line, lies in the span, and starts at the line's alignment.
     #[test]
     fn every_request_obeys_its_line(workload in any_workload()) {
         let (layout, span_bytes) = (layout(&workload), workload.span.bytes.unwrap_or(0));
@@ -145,7 +145,7 @@ proptest! {
         }
     }
 
-    /// The mix of lines and of directions is what was asked for, within five standard deviations.
+    /// The mix of lines and of directions is the configured one, within five standard deviations.
     #[test]
     fn the_mix_is_kept(read in 0u8..=100, share in 1u8..100, seed in any::<u64>()) {
         const DRAWS: f64 = 20_000.0;
@@ -205,7 +205,7 @@ fn ranks(count: u64, mut draw: impl FnMut(&mut Random) -> u64) -> Vec<f64> {
     seen.into_iter().map(|times| f64::from(times) / DRAWS as f64).collect()
 }
 
-/// Whether a share is what it should be, within five standard deviations of a count of draws.
+/// Whether a share has the expected value, within five standard deviations of a count of draws.
 fn is_about(share: f64, expected: f64) -> bool {
     (share - expected).abs() < 5.0 * (expected.max(1e-5) / DRAWS as f64).sqrt()
 }

@@ -1,4 +1,4 @@
-//! A job: what its options mean to fio.
+//! A job: the meaning of its options.
 
 use std::time::Duration;
 
@@ -9,38 +9,38 @@ use crate::fio_job::keys::{
 use crate::plan::{Access, Align, Data, Distribution, Pace, Percent, Span, Workload};
 use crate::suite::SuiteError as Mistake;
 
-/// What a job does, and until when.
+/// The work of a job, and its end.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Job {
     /// Its section's name, or `name`.
     pub name: String,
-    /// How many do this at the same time (`numjobs`): 1 to 256.
+    /// The number of concurrent clients (`numjobs`): 1 to 256.
     pub clients: u16,
-    /// What each of them asks; its span is set when the capacity is known.
+    /// The workload of each client; its span is set when the capacity is known.
     pub workload: Workload,
-    /// Where the first one's part begins.
+    /// The offset of the first client's part.
     pub offset: Amount,
-    /// And how far behind it each of the others'.
+    /// The distance between the parts of successive clients.
     pub offset_increment: Amount,
     /// The length of each part; to the end if `None`.
     pub size: Option<Amount>,
-    /// How much is moved, if that is not `size`.
+    /// Bytes to move, if that is not `size`.
     pub io_size: Option<Amount>,
-    /// How many requests are made, if that ends it.
+    /// Requests to make, if that ends the job.
     pub requests: Option<u64>,
-    /// How often all of that is done.
+    /// The number of repetitions.
     pub loops: u64,
-    /// After how long it ends.
+    /// The maximum run time.
     pub runtime: Option<Duration>,
-    /// Whether it goes on until then.
+    /// Whether it continues until then.
     pub time_based: bool,
     /// Time that is not counted.
     pub ramp: Duration,
-    /// Whether jobs before it end first.
+    /// Whether it starts only after all earlier jobs.
     pub stonewall: bool,
 }
 
-/// The options of a job, while they are read.
+/// The options of a job while they are read.
 pub(super) struct Reader<'o, 't> {
     options: &'o Options<'t>,
     notes: &'o mut Vec<String>,
@@ -51,7 +51,7 @@ impl<'t> Reader<'_, 't> {
         latest(self.options, name)
     }
 
-    /// A value that `read` understands; it answers a sentence otherwise.
+    /// A value parsed by `read`, which returns a message on error.
     pub(super) fn read<T>(
         &self,
         name: &str,
@@ -61,7 +61,7 @@ impl<'t> Reader<'_, 't> {
         read(value(&written)?).map(Some).map_err(|why| written.wrong(why))
     }
 
-    /// The same of the value for reads (0) or for writes (1).
+    /// The same for the value for reads (0) or for writes (1).
     pub(super) fn read_directed<T>(
         &self,
         name: &str,
@@ -84,7 +84,7 @@ impl<'t> Reader<'_, 't> {
         self.read(name, |text| number(text, base, range))
     }
 
-    /// What `k` is in an option.
+    /// The meaning of `k` in an option.
     pub(super) fn base(&self, name: &str) -> KbBase {
         self.written(name).map(|written| written.base).unwrap_or_default()
     }
@@ -109,7 +109,7 @@ impl<'t> Reader<'_, 't> {
         self.notes.push(note.to_owned());
     }
 
-    /// Says so of a size in KiB.
+    /// Adds a note if a size is in KiB.
     pub(super) fn note_opposite(&mut self, name: &str) {
         let said = self.options.get(name).into_iter().flatten().flatten();
         let opposite: Vec<&str> =
@@ -132,7 +132,7 @@ fn value<'t>(written: &Written<'t>) -> Result<&'t str, Mistake> {
     Ok(value)
 }
 
-/// Engines that make one request after the other.
+/// Engines that make one request at a time.
 const SYNCHRONOUS: &[&str] = &[
     "sync", "psync", "vsync", "pvsync", "pvsync2", "mmap", "splice", "gfapi", "mtd", "pmemblk", "dev-dax",
     "libpmem",
@@ -153,7 +153,7 @@ const NO_STORAGE: &[&str] = &[
     "exec",
 ];
 
-/// What fio verifies by a checksum.
+/// Checksums that fio uses to verify.
 const CHECKSUMS: &[&str] = &[
     "crc32c",
     "crc32c-intel",
@@ -307,7 +307,7 @@ fn process(text: &str) -> Result<bool, String> {
     }
 }
 
-/// Pauses: after `thinktime_blocks` requests have ended. Gives how many those are.
+/// Pauses: after `thinktime_blocks` completed requests. Returns that number.
 fn think(reader: &mut Reader<'_, '_>, accesses: &mut [Access]) -> Result<Option<u32>, Mistake> {
     let time = reader.time("thinktime", Duration::from_micros(1))?.filter(|time| !time.is_zero());
     let Some(time) = time else { return Ok(None) };
@@ -363,7 +363,7 @@ pub(super) struct Requests {
     pub(super) is_random: bool,
 }
 
-/// What is asked in one direction.
+/// The requests of one direction.
 #[derive(Clone, Debug, PartialEq)]
 struct Direction {
     /// Lengths, with their shares of 100. None is 0.
@@ -414,7 +414,7 @@ pub(super) fn requests(reader: &mut Reader<'_, '_>) -> Result<Requests, Mistake>
     Ok(Requests { accesses, reads, is_random })
 }
 
-/// The share of reads, if the pattern says it, and whether requests go to random places.
+/// The share of reads, if the pattern sets it, and whether offsets are random.
 fn pattern(text: &str) -> Result<(Option<u8>, bool), String> {
     if let Some((pattern, _)) = text.split_once(':') {
         return Err(format!(
@@ -474,7 +474,7 @@ fn direction(reader: &mut Reader<'_, '_>, which: usize, is_random: bool) -> Resu
     Ok(Direction { sizes, align, random })
 }
 
-/// What an option says of lengths in one direction.
+/// The lengths that an option sets for one direction.
 fn sizes_of(
     reader: &mut Reader<'_, '_>,
     name: &'static str,
@@ -517,7 +517,7 @@ fn range(text: &str, base: keys::KbBase) -> Result<Vec<(u32, u8)>, String> {
     }
 }
 
-/// `4k/70:64k/30`; those without a share have what is left.
+/// `4k/70:64k/30`; entries without a share divide the rest.
 fn split(text: &str, base: keys::KbBase) -> Result<Vec<(u32, u8)>, String> {
     let mut sizes = Vec::new();
     for part in text.split(':') {
@@ -548,7 +548,8 @@ fn shares(direction: &Direction, of: u32) -> Vec<u32> {
     direction.sizes.iter().map(|(_, share)| u32::from(*share) * of).collect()
 }
 
-/// Hundredths of a percent that make 100 %, as whole percent: what is lost goes to those that lost most.
+/// Hundredths of a percent that add up to 100 %, as whole percent: the remainder goes to those that lost most
+/// in rounding.
 fn rounded(hundredths: &[u32]) -> Vec<u32> {
     let mut whole: Vec<u32> = hundredths.iter().map(|share| share / 100).collect();
     let missing = 100u32.saturating_sub(whole.iter().sum()) as usize;
@@ -558,7 +559,7 @@ fn rounded(hundredths: &[u32]) -> Vec<u32> {
     whole
 }
 
-/// The lines of a direction, in so many percent of all requests each.
+/// The lines of a direction, with their shares of all requests in percent.
 fn lines(direction: &Direction, reads: u8, shares: &[u32]) -> Vec<Access> {
     // Percentages, all of them.
     let percent = |share: u32| Percent::new(share as u8).unwrap_or(Percent::ALL);

@@ -1,4 +1,4 @@
-//! Every option of fio 3.33 (`fio --cmdhelp=all`, and those of its I/O engines), and what becomes of it here.
+//! Every option of fio 3.33 (`fio --cmdhelp=all`, and those of its I/O engines), and its treatment here.
 
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
@@ -6,14 +6,14 @@ use std::time::Duration;
 
 use crate::suite::SuiteError as Mistake;
 
-/// What becomes of an option.
+/// The treatment of an option.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Use {
-    /// It says what is measured, and is read.
+    /// It defines the workload, and is read.
     Read,
-    /// It says how fio works, reports or finds its files: a workload is the same without it.
+    /// It concerns how fio works, reports or finds its files: the workload does not depend on it.
     Ignored,
-    /// It changes what is measured in a way that does not exist here, unless it has one of these values.
+    /// It changes the measurement in an unsupported way, unless it has one of these values.
     Refused(&'static [&'static str]),
 }
 
@@ -94,7 +94,7 @@ const READ: &[Key] = &[
 ];
 
 const IGNORED: &[Key] = &[
-    // Read for what is different without them.
+    // Ignored as settings, but read for the queue depth and the notes.
     ignored("ioengine"),
     ignored("direct"),
     ignored("buffered"),
@@ -223,7 +223,7 @@ const IGNORED: &[Key] = &[
     ignored("cmdprio_bssplit"),
     ignored("cmd_type"),
     ignored("thp"),
-    // Of engines that bring their own storage, which is TARGET here.
+    // Of engines with their own storage, which is TARGET here.
     ignored("hostname"),
     ignored("port"),
     ignored("uri"),
@@ -299,7 +299,7 @@ const REFUSED: &[Key] = &[
     refused("merge_blktrace_file", &[]),
     refused("merge_blktrace_scalars", &[]),
     refused("merge_blktrace_iters", &[]),
-    // What is promised for writes.
+    // Guarantees for writes.
     refused("sync", &["0", "none"]),
     refused("fsync", &["0"]),
     refused("fdatasync", &["0"]),
@@ -310,7 +310,7 @@ const REFUSED: &[Key] = &[
     refused("readfua", &["0"]),
     refused("writefua", &["0"]),
     refused("sg_write_mode", &["write"]),
-    // What is written, and how it is verified.
+    // The content of writes, and its verification.
     refused("buffer_pattern", &[]),
     refused("buffer_compress_percentage", &["0"]),
     refused("buffer_compress_chunk", &["0"]),
@@ -356,8 +356,8 @@ const REFUSED: &[Key] = &[
     refused("window_size", &[]),
 ];
 
-// Sizes, times, numbers and lists as fio writes them. What fio reads as something else than it looks like (`1.5k` is one byte to
-// it, `1h30m` a microsecond) is refused.
+// Sizes, times, numbers and lists as fio writes them. Values that fio reads in a surprising way (`1.5k` as
+// one byte, `1h30m` as a microsecond) are rejected.
 
 /// What `k` is: `kb_base`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -384,12 +384,12 @@ impl KbBase {
 pub enum Amount {
     /// So many bytes.
     Bytes(u64),
-    /// So many percent of it.
+    /// This percentage of it.
     Percent(u8),
 }
 
 impl Amount {
-    /// In bytes, of a storage of so many.
+    /// In bytes, of storage with this capacity.
     pub(super) fn of(self, device_bytes: u64) -> u64 {
         match self {
             Amount::Bytes(bytes) => bytes,
@@ -398,7 +398,7 @@ impl Amount {
     }
 }
 
-/// A whole number with one of fio's units, which numbers of anything may have: `iodepth=1k` is 1,024.
+/// A whole number with one of fio's units, which any number may have: `iodepth=1k` is 1,024.
 pub(super) fn number(text: &str, base: KbBase, range: RangeInclusive<u64>) -> Result<u64, String> {
     let (number, unit) = split(text)?;
     let unit = unit.to_ascii_lowercase();
@@ -419,7 +419,7 @@ pub(super) fn number(text: &str, base: KbBase, range: RangeInclusive<u64>) -> Re
         .ok_or_else(|| format!("`{text}` is not a number from {least} to {most}"))
 }
 
-/// Whether a size has a unit as `KiB`, of which few expect that it is 1,000 bytes.
+/// Whether a size has a unit such as `KiB`, which surprisingly means 1,000 bytes.
 pub(super) fn is_opposite(text: &str, base: KbBase) -> bool {
     base == KbBase::Binary && text.to_ascii_lowercase().contains("ib")
 }
@@ -433,7 +433,7 @@ pub(super) fn amount(text: &str, base: KbBase) -> Result<Amount, String> {
     .ok_or_else(|| format!("`{text}` is not a share from 0% to 100%"))
 }
 
-/// A time; without a unit it counts `unit`.
+/// A time, in multiples of `unit` if it has no unit.
 pub(super) fn time(text: &str, unit: Duration) -> Result<Duration, String> {
     let (number, named) = split(text)?;
     let us: u64 = match named.to_ascii_lowercase().as_str() {
@@ -446,7 +446,7 @@ pub(super) fn time(text: &str, unit: Duration) -> Result<Duration, String> {
         "d" => 86_400_000_000,
         _ => return Err(format!("`{text}` is not a time; fio's have one unit: d, h, m, s, ms or us")),
     };
-    // Nothing that is measured takes longer than a week.
+    // No measurement takes longer than a week.
     let time = number.checked_mul(us).filter(|us| *us <= 604_800_000_000);
     time.map(Duration::from_micros).ok_or_else(|| format!("`{text}` is more than a week"))
 }
@@ -460,8 +460,8 @@ pub(super) fn flag(value: Option<&str>) -> Result<bool, String> {
     }
 }
 
-/// The values for reads and for writes: one that is not followed by a comma holds for what comes after it too. `None` where
-/// nothing is said; trims are not looked at.
+/// The values for reads and for writes: a value without a comma after it also applies to the following
+/// positions. `None` if no value is given; the value for trims is ignored.
 pub(super) fn directions(text: &str) -> Result<[Option<&str>; 2], String> {
     let parts: Vec<&str> = text.split(',').map(str::trim).collect();
     let said = |at: usize| parts.get(at).copied().filter(|part| !part.is_empty());
@@ -484,7 +484,7 @@ fn split(text: &str) -> Result<(u64, &str), String> {
     number.map(|number| (number, unit)).ok_or_else(|| format!("`{text}` does not begin with a whole number"))
 }
 
-// The lines of a job file: sections and their options, each with its place.
+// The lines of a job file: sections and their options, each with its position.
 //
 // ```text
 //   [global]          ; every section whose name begins so holds for the jobs behind it
@@ -493,17 +493,17 @@ fn split(text: &str) -> Result<(u64, &str), String> {
 //   stonewall         ; options may stand without a value
 // ```
 
-/// An option as it is written.
+/// An option and its position.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Written<'a> {
     pub(super) name: &'a str,
-    /// `None` without `=`. Blanks behind that are kept, since they change what fio reads.
+    /// `None` without `=`. Blanks after that are kept, since they change how fio reads the value.
     pub(super) value: Option<&'a str>,
     /// Counted from 1.
     pub(super) line: usize,
     /// Of the name and of the value, counted in characters from 1.
     pub(super) columns: [usize; 2],
-    /// What `k` is in its section.
+    /// The meaning of `k` in its section.
     pub(super) base: KbBase,
 }
 
@@ -516,26 +516,26 @@ pub(super) struct Section<'a> {
 }
 
 impl Section<'_> {
-    /// Whether it says what later jobs have in common. fio compares six letters.
+    /// Whether it contains the defaults of later jobs. fio compares six letters.
     pub(super) fn is_global(&self) -> bool {
         self.name.starts_with("global")
     }
 }
 
 impl Written<'_> {
-    /// A mistake in its name.
+    /// An error in its name.
     pub(super) fn unusable(&self, why: impl Into<String>) -> Mistake {
         Mistake { line: self.line, column: self.columns[0], why: why.into() }
     }
 
-    /// A mistake in its value.
+    /// An error in its value.
     pub(super) fn wrong(&self, why: impl std::fmt::Display) -> Mistake {
         Mistake { line: self.line, column: self.columns[1], why: format!("`{}`: {why}", self.name) }
     }
 }
 
-/// The options that hold for a job, by fio's names: what is said for reads, and for writes. They are the same where an option does
-/// not tell these apart (`DIRECTED`).
+/// The options in force for a job, by fio's names: the values for reads, and for writes. Both are the same
+/// unless the option distinguishes them (`DIRECTED`).
 pub(super) type Options<'a> = BTreeMap<&'static str, [Option<Written<'a>>; 2]>;
 
 /// The option of this name that was written last.
@@ -543,7 +543,7 @@ pub(super) fn latest<'a>(options: &Options<'a>, name: &str) -> Option<Written<'a
     options.get(name)?.iter().flatten().max_by_key(|option| option.line).copied()
 }
 
-/// The sections of a file; what is no section and no option is a mistake.
+/// The sections of a file; any line that is no section and no option is an error.
 pub(super) fn sections<'a>(text: &'a str, mistakes: &mut Vec<Mistake>) -> Vec<Section<'a>> {
     let mut sections: Vec<Section<'a>> = Vec::new();
     for (index, whole) in text.lines().enumerate() {
@@ -552,7 +552,7 @@ pub(super) fn sections<'a>(text: &'a str, mistakes: &mut Vec<Mistake>) -> Vec<Se
         if used.is_empty() {
             continue;
         }
-        // `used` and its parts are parts of the line.
+        // `used` and its parts are slices of the line.
         let column =
             |part: &str| 1 + whole[..part.as_ptr() as usize - whole.as_ptr() as usize].chars().count();
         let at = |part: &str, why: String| Mistake { line, column: column(part), why };
@@ -572,7 +572,7 @@ pub(super) fn sections<'a>(text: &'a str, mistakes: &mut Vec<Mistake>) -> Vec<Se
             Some((name, value)) => (name.trim_end(), Some(value)),
             None => (used, None),
         };
-        // An empty value stands behind its `=`.
+        // The position of an empty value is after its `=`.
         let value_at = value.map_or(used, |value| if value.is_empty() { used } else { value });
         let written =
             Written { name, value, line, columns: [column(used), column(value_at)], base: KbBase::default() };

@@ -1,14 +1,14 @@
-//! fio's job files: what they say, and the suite that asks the same of a storage here.
+//! fio's job files: parsing, and the equivalent suite.
 //!
 //! ```text
 //!   [global] ─► job ─┐                           jobs that run at the same time are the clients of a cell,
 //!   [job]    ────────┴─► phases, by `stonewall`  and phases are cells, one after the other
 //! ```
 //!
-//! Every option of fio is known by name: it is read, or has no meaning here and is named in [`Jobs::notes`], or it changes
-//! what is measured in a way that does not exist here. Such a file is refused, with all of its mistakes at once, each with
-//! its line and column; who can do without an option names it to [`parse`]. What is not quite the same as in fio is
-//! a note too.
+//! Every option of fio is known by name. An option is read; or it has no meaning here and is listed in
+//! [`Jobs::notes`]; or it changes the measurement in an unsupported way. A file with an unsupported option is
+//! rejected. All its errors are reported together, each with its line and column. Unsupported options can be
+//! ignored by passing their names to [`parse`]. Differences from fio are also listed in the notes.
 
 use std::collections::{BTreeMap, HashSet};
 
@@ -25,28 +25,28 @@ pub use keys::Amount;
 /// What a file says.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Jobs {
-    /// Jobs that run at the same time, one phase after the other. None is empty, and there is at least one.
+    /// Jobs that run concurrently, one phase after the other. None is empty, and there is at least one.
     pub phases: Vec<Vec<Job>>,
-    /// What has no meaning here, or is not quite the same; one sentence each.
+    /// Options without a meaning here, and differences from fio; one sentence each.
     pub notes: Vec<String>,
 }
 
-/// A job file is some pages of text; longer ones are something else.
+/// A job file is some pages of text; longer files are something else.
 const TEXT_BYTES_MAX: usize = 1 << 20;
 
-/// More are a mistake: this bounds the memory that a file can ask for.
+/// More are an error: this bounds the memory that a file can request.
 const JOBS_MAX: usize = 1024;
 
-/// More are not told: the first ones are to be corrected first.
+/// The maximum number of errors reported.
 const MISTAKES_MAX: usize = 50;
 
-/// Options with values for reads and for writes; where only one is said, the other stays as it was before.
+/// Options with values for reads and for writes; if only one is given, the other keeps its previous value.
 const DIRECTED: [&str; 7] = ["bs", "ba", "bsrange", "bssplit", "percentage_random", "rate", "rate_iops"];
 
-/// Reads a file. `without` are options that are left out although they change what is measured.
+/// Reads a file. `without` lists options to ignore although they change the measurement.
 ///
 /// # Errors
-/// All mistakes, in their order; at least one.
+/// All errors, in their order; at least one.
 pub fn parse(text: &str, without: &[String]) -> Result<Jobs, Vec<Mistake>> {
     let first = |why: String| vec![Mistake { line: 1, column: 1, why }];
     if text.len() > TEXT_BYTES_MAX {
@@ -80,7 +80,7 @@ pub fn parse(text: &str, without: &[String]) -> Result<Jobs, Vec<Mistake>> {
     Err(mistakes)
 }
 
-/// What is found while a file is read.
+/// The state while a file is read.
 struct Reading<'t> {
     without: &'t [String],
     mistakes: Vec<Mistake>,
@@ -117,9 +117,9 @@ impl Reading<'_> {
         phases
     }
 
-    /// Adds options to those that hold: later ones replace earlier ones.
+    /// Adds options to those in force: later ones replace earlier ones.
     fn add<'a>(&mut self, written: &[Written<'a>], options: &mut Options<'a>) {
-        // fio reads it first, and values of other sections stay as they were read there.
+        // fio reads it first; values from other sections stay as read there.
         let inherited = latest(options, "kb_base");
         let base = written.iter().rfind(|option| option.name == "kb_base").copied().or(inherited);
         let base = base.and_then(|option| KbBase::named(option.value?).ok()).unwrap_or_default();
@@ -150,7 +150,7 @@ impl Reading<'_> {
     }
 }
 
-/// Has an option hold from here on.
+/// Puts an option in force from here on.
 fn hold<'a>(options: &mut Options<'a>, name: &'static str, option: &Written<'a>) {
     let said = option.value.filter(|_| DIRECTED.contains(&name)).and_then(|text| directions(text).ok());
     let said = said.map(|said| said.map(|one| one.is_some())).filter(|said| said.contains(&true));
@@ -160,7 +160,7 @@ fn hold<'a>(options: &mut Options<'a>, name: &'static str, option: &Written<'a>)
     }
 }
 
-/// Which options have no meaning, and where they stand.
+/// The options without a meaning, and their lines.
 fn named(left_out: &BTreeMap<&'static str, Vec<usize>>) -> Option<String> {
     const LINES_NAMED: usize = 3;
     let one = |(name, lines): (&&str, &Vec<usize>)| {
@@ -176,13 +176,13 @@ fn named(left_out: &BTreeMap<&'static str, Vec<usize>>) -> Option<String> {
 /// Clients that a cell may have.
 const CLIENTS_MAX: usize = 256;
 
-/// In all cells: this bounds the memory that a file can ask for.
+/// In all cells: this bounds the memory that a file can request.
 const ROLES_MAX: usize = 16_384;
 
-/// As a suite may have at most, for the requests of all roles of a cell.
+/// The maximum of a suite, for the requests of all roles of a cell.
 const MEMORY_MAX: u64 = 4 << 30;
 
-/// A job that only ends with its work gets as much time.
+/// The time limit of a job that ends only with its work.
 const DAY_S: f64 = 86_400.0;
 
 impl Jobs {
@@ -191,10 +191,10 @@ impl Jobs {
         self.phases.iter().flatten().any(|job| job.workload.writes())
     }
 
-    /// The suite that asks the same of a storage with this capacity, under a name of the caller's.
+    /// The equivalent suite for storage with this capacity, under the given name.
     ///
     /// # Errors
-    /// What cannot be run at the same time here, or not on this storage, in a sentence.
+    /// Jobs that cannot run concurrently here, or not on this storage; the error says why.
     pub fn suite(&self, name: &str, device_bytes: u64) -> Result<Suite, String> {
         let mut names = HashSet::new();
         let mut cells = Vec::new();
@@ -213,7 +213,7 @@ impl Jobs {
             about: "Read from a job file of fio.".to_owned(),
             document: None,
             assumed: Vec::new(),
-            // Each cell has a stop of its own.
+            // Each cell has a separate stop.
             steps: vec![Step::Measure { stop: Stop::after(DAY_S), order: Order::Once, cells }],
         })
     }
@@ -267,7 +267,7 @@ fn cell(phase: &[Job], device_bytes: u64, names: &mut HashSet<String>) -> Result
     Ok(Cell { stop: stop.map(|(_, stop)| stop), ..Cell::new(name.clone(), name, roles) })
 }
 
-/// The name, with a number behind it if another has it.
+/// The name, with a number appended if it is in use.
 fn unique(name: String, names: &mut HashSet<String>) -> String {
     let numbered = (2u32..).map(|number| format!("{name} ({number})"));
     let free = std::iter::once(name.clone()).chain(numbered).find(|name| !names.contains(name));
@@ -290,7 +290,7 @@ fn ends(stop: Stop) -> String {
 impl Job {
     /// The part of the storage that its client number `clone` uses.
     fn span(&self, clone: u64, device_bytes: u64) -> Result<Span, String> {
-        // Shares begin and end where requests do.
+        // Shares begin and end at the alignment of requests.
         let step = self.workload.accesses.iter().map(step).max().unwrap_or(1);
         let whole = |bytes: u64| bytes - bytes % step;
         let start = match self.offset {
@@ -344,7 +344,7 @@ impl Job {
     }
 }
 
-/// Where requests of a line may start, at multiples of so many bytes.
+/// The alignment of a line's requests, in bytes.
 fn step(access: &Access) -> u64 {
     match access.align {
         Align::Bytes(bytes) => u64::from(bytes),

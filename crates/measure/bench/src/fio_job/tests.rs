@@ -125,7 +125,7 @@ fn rates_pauses_data_and_places_are_ours() {
         |options: &str| workload(&format!("rw=randread\nrandom_distribution={options}")).distribution;
     assert_eq!(places("zipf:1.2"), Distribution::Zipf { theta: 1.2 });
     assert_eq!(places("zoned:90/10:10/90"), "hot:90/10".parse().expect("a distribution"));
-    // fio's default engine asks one after the other.
+    // fio's default engine makes one request at a time.
     assert_eq!(
         [workload("iodepth=8"), workload("iodepth=8\nioengine=io_uring")].map(|workload| workload.depth),
         [1, 8]

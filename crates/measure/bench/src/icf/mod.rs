@@ -1,4 +1,4 @@
-//! Iometer's configuration files (`.icf`): what they say, and the suite that is the same here.
+//! Iometer's configuration files (`.icf`): parsing, and the equivalent suite.
 //!
 //! ```text
 //!   Version 1.1.0
@@ -8,9 +8,10 @@
 //!   'MANAGER LIST ====                  machines, their workers, and what each is assigned
 //! ```
 //!
-//! The grammar is that of Iometer's manual and of its own reader, which accepts files of all versions since 1998.05.21.
-//! Sections may come in this order only, and any may be missing. A key that is not known is refused with its line;
-//! a setting that cannot be the same here is said in [`Setup::notes`], and so in the suite's assumptions.
+//! The grammar is that of Iometer's manual and its parser, which accepts files of all versions since
+//! 1998.05.21. Sections must be in this order, and any may be missing. An unknown key is rejected with its
+//! line. A setting without an equivalent here is listed in [`Setup::notes`], and so in the suite's
+//! assumptions.
 
 use std::collections::HashMap;
 
@@ -24,17 +25,17 @@ pub use sections::{AccessSpec, Cycling, IcfError, Manager, Steps, TestSetup, Wor
 /// What a file says.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Setup {
-    /// How long each test takes, and what is stepped through.
+    /// The duration of each test, and the parameters that are stepped through.
     pub test: TestSetup,
-    /// What can be asked of the disks.
+    /// The access specifications.
     pub specs: Vec<AccessSpec>,
     /// Machines with workers. At least one, with at least one worker.
     pub managers: Vec<Manager>,
-    /// What is not, or not quite, the same here; one sentence each.
+    /// Settings without an exact equivalent here; one sentence each.
     pub notes: Vec<String>,
 }
 
-/// A configuration is some pages of text; longer ones are something else.
+/// A configuration is some pages of text; longer files are something else.
 const TEXT_BYTES_MAX: usize = 1 << 20;
 
 /// Reads a file.
@@ -90,7 +91,8 @@ fn section(setup: &mut Setup, line: Line<'_>, lines: &mut Lines<'_>) -> Result<(
     Ok(())
 }
 
-/// Since 1998.05.21 specifications have names and belong to workers; Iometer's own numbers begin again with 1.1.0.
+/// Since 1998.05.21, specifications have names and belong to workers; Iometer's own numbers restart with
+/// 1.1.0.
 fn version(line: Line<'_>) -> Result<(), IcfError> {
     let numbers = line.text[7..].split(|letter: char| !letter.is_ascii_digit());
     let numbers: Vec<u32> = numbers.filter_map(|number| number.parse().ok()).collect();
@@ -105,14 +107,15 @@ fn version(line: Line<'_>) -> Result<(), IcfError> {
     }
 }
 
-/// How Iometer shows results has nothing to do with the test.
+/// Iometer's display of results does not affect the test.
 fn display(lines: &mut Lines<'_>) -> Result<(), IcfError> {
     while !lines.expect("'END results display")?.is_key("END results display") {}
     Ok(())
 }
 
 impl Setup {
-    /// What Iometer does with a file that names no workers: one begins, with what is assigned by default.
+    /// Iometer's default for a file that names no workers: one worker, with the specifications assigned by
+    /// default.
     fn begin_with_one_worker(&mut self) {
         let by_default = |index: &usize| self.specs[*index].by_default;
         let mut specs: Vec<usize> = (0..self.specs.len()).filter(by_default).collect();
@@ -138,13 +141,13 @@ impl Setup {
 /// More are a mistake.
 const CELLS_MAX: usize = 4096;
 
-/// More are a mistake too: this bounds the memory that a file can ask for.
+/// More are also an error: this bounds the memory that a file can request.
 const ROLES_MAX: usize = 16_384;
 
-/// As a suite may have at most, for the requests of all roles of a cell.
+/// The maximum of a suite, for the requests of all roles of a cell.
 const MEMORY_MAX: u64 = 4 << 30;
 
-/// A step: how many workers of each manager run, and with how many requests at once instead of their own.
+/// A step: the number of active workers of each manager, and their queue depth if it overrides their own.
 #[derive(Clone, Copy)]
 struct Point {
     workers: usize,
@@ -152,7 +155,7 @@ struct Point {
 }
 
 impl Setup {
-    /// The suite that runs the same tests, under a name of the caller's.
+    /// The suite that runs the same tests, under the given name.
     pub fn suite(&self, name: &str) -> Suite {
         let seconds = f64::from(self.test.run_s);
         let stop = Stop {
@@ -182,7 +185,7 @@ impl Setup {
         }
     }
 
-    /// What cannot be run here.
+    /// Rejects setups that cannot be run here.
     fn check(&self) -> Result<(), String> {
         if self.tests() == 0 {
             return Err("no worker is assigned an access specification".to_owned());
@@ -216,7 +219,7 @@ impl Setup {
         self.managers.iter().flat_map(|manager| &manager.workers)
     }
 
-    /// The longest list of specifications that a worker has.
+    /// The length of the longest list of specifications of a worker.
     fn tests(&self) -> usize {
         self.workers().map(|worker| worker.specs.len()).max().unwrap_or(0)
     }
@@ -224,7 +227,7 @@ impl Setup {
     fn points(&self) -> Vec<Point> {
         let most = self.managers.iter().map(|manager| manager.workers.len()).max().unwrap_or(1);
         let all = Point { workers: most, depth: None };
-        // With one disk for each worker, stepping through disks leaves what else is stepped through.
+        // With one disk for each worker, stepping through disks leaves only the other parameter.
         let cycling = match self.test.cycling {
             Cycling::Targets(Some(other)) => *other,
             Cycling::Targets(None) => Cycling::Normal,
@@ -259,7 +262,7 @@ impl Setup {
                     (Some(depth), _) => format!("{series}, {depth} outstanding"),
                     (None, _) => format!("{series}, {} workers", point.workers),
                 };
-                // The same specification may be assigned twice, to see whether it is the same again.
+                // The same specification may be assigned twice, to check repeatability.
                 let name = names.unique(name);
                 cells.push(Cell::new(name, series, roles));
             }
@@ -267,7 +270,7 @@ impl Setup {
         cells
     }
 
-    /// The names of what is run in a test, each once.
+    /// The names of a test's specifications, each once.
     fn name_of_test(&self, test: usize) -> String {
         let mut names: Vec<&str> = Vec::new();
         for spec in self.workers().filter_map(|worker| *worker.specs.get(test)?) {
@@ -311,7 +314,7 @@ impl Setup {
             distribution: Distribution::Uniform,
             data: Data::Random,
             drain_after: worker.drain_after,
-            // Each worker has numbers of its own, as Iometer's have by the clock.
+            // Each worker has a different seed, as Iometer's have by the clock.
             seed: worker.seed.unwrap_or(1 + number),
         }
     }
@@ -319,15 +322,15 @@ impl Setup {
 
 // The tests that a setup makes, as a suite.
 //
-// Iometer's test number n has every worker run the n-th specification that it is assigned; workers that have fewer are
-// idle. Where something is stepped through, each of these tests is run once for every step.
+// Iometer's test number n has every worker run the n-th specification that it is assigned; workers that have
+// fewer are idle. If a parameter is stepped through, each test is run once for every step.
 
-/// Names that were given, and how often each was asked for.
+/// Names in use, and the number of times each was requested.
 #[derive(Default)]
 struct Names(HashMap<String, usize>);
 
 impl Names {
-    /// The name, with a number behind it if it was given before.
+    /// The name, with a number appended if it is in use.
     fn unique(&mut self, name: String) -> String {
         let mut times = self.0.get(&name).copied().unwrap_or(0);
         let mut unique = name.clone();

@@ -1,5 +1,5 @@
-//! The sections of a configuration file, and the lines that they are made of: MANAGER LIST (machines and their workers), TEST SETUP,
-//! ACCESS SPECIFICATIONS.
+//! The sections of a configuration file, and their lines: MANAGER LIST (machines and their workers), TEST
+//! SETUP, ACCESS SPECIFICATIONS.
 
 use derive_more::{Display, Error};
 
@@ -19,15 +19,15 @@ pub struct Manager {
 pub struct Worker {
     /// Its name.
     pub name: String,
-    /// Requests at once on each of its disks.
+    /// The queue depth on each of its disks.
     pub depth: u32,
     /// Transactions per connection, if the connection rate is tested.
     pub drain_after: Option<u32>,
-    /// Where its random numbers come from, if they are to be the same each time.
+    /// The seed of its random numbers, if they are to be the same each time.
     pub seed: Option<u64>,
     /// The part of each disk that it uses.
     pub span: Span,
-    /// The access specifications that it runs, one test after the other; `None` is Iometer's Idle.
+    /// The access specifications that it runs, one per test; `None` is Iometer's Idle.
     pub specs: Vec<Option<usize>>,
     /// The disks that it uses.
     pub targets: Vec<String>,
@@ -38,7 +38,7 @@ const WORKERS_MAX: usize = 1024;
 const SPECS_OF_WORKER_MAX: usize = 4096;
 const TARGETS_MAX: usize = 1024;
 
-/// What the file said until here.
+/// The content of the file so far.
 pub(super) struct Known<'a> {
     pub(super) specs: &'a [AccessSpec],
     pub(super) notes: &'a mut Vec<String>,
@@ -74,7 +74,7 @@ fn workers(lines: &mut Lines<'_>, known: &mut Known<'_>) -> Result<Vec<Worker>, 
         let key = lines.expect("a worker, or 'End manager,")?;
         match key {
             key if key.is_key("End manager") => return Ok(workers),
-            // Where it is: the machine that is measured from is chosen here, by agents.
+            // The machine's address: agents determine where measurements run here.
             key if key.is_key("Manager network address") => {
                 lines.value();
             }
@@ -135,7 +135,7 @@ fn settings(lines: &mut Lines<'_>, worker: &mut Worker, known: &mut Known<'_>) -
             key if key.is_key("End default target settings for worker") => return Ok(()),
             key if key.is_key_like("Number of outstanding IOs") => queue(lines.value(), worker, known.notes)?,
             key if key.is_key_like("Disk maximum size") => disk(lines.value(), worker, known.notes)?,
-            // Of network workers, which are left out and said to be.
+            // Keys of network workers, which are skipped with a note.
             key if key.is_key("Local network interface") || key.is_key("VI outstanding IOs") => {
                 lines.value();
             }
@@ -177,7 +177,7 @@ fn queue(value: Line<'_>, worker: &mut Worker, notes: &mut Vec<String>) -> Resul
     Ok(())
 }
 
-/// Sectors that are used (0: all of them), the first of them, and in newer files what is written.
+/// Number of sectors used (0: all), the first one, and in newer files the content of writes.
 fn disk(value: Line<'_>, worker: &mut Worker, notes: &mut Vec<String>) -> Result<(), IcfError> {
     const SECTORS: std::ops::RangeInclusive<u64> = 0..=1 << 44;
     let words: Vec<Line<'_>> = value.words().collect();
@@ -258,19 +258,19 @@ fn targets(lines: &mut Lines<'_>) -> Result<Vec<String>, IcfError> {
 pub struct TestSetup {
     /// Its description.
     pub description: String,
-    /// How long each test takes, in seconds.
+    /// The duration of each test, in seconds.
     pub run_s: u32,
-    /// How long it runs before anything is counted, in seconds.
+    /// The warm-up time of each test, in seconds; not counted.
     pub ramp_up_s: u32,
     /// What is stepped through.
     pub cycling: Cycling,
     /// Numbers of workers, if they are stepped through.
     pub workers: Steps,
-    /// Requests at once, if they are stepped through.
+    /// Queue depths, if they are stepped through.
     pub depths: Steps,
 }
 
-/// What is stepped through from test to test.
+/// The parameter that is stepped through from test to test.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Cycling {
     /// Nothing.
@@ -278,20 +278,20 @@ pub enum Cycling {
     Normal,
     /// The number of workers of each manager.
     Workers,
-    /// The requests at once of each worker.
+    /// The queue depth of each worker.
     OutstandingIos,
-    /// The number of disks, by one of Iometer's rules; which disks there are is not said here.
+    /// The number of disks, by one of Iometer's rules; the disks themselves are listed elsewhere.
     Targets(Option<&'static Cycling>),
 }
 
-/// Numbers to step through: a first, a last (where there is one), and how to come from one to the next.
+/// Numbers to step through: a first, a last (if any), and the step between them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Steps {
     /// The first.
     pub start: u32,
     /// None is above this.
     pub end: u32,
-    /// What is added, or multiplied with.
+    /// The summand or factor.
     pub step: u32,
     /// Whether it is multiplied.
     pub exponential: bool,
@@ -304,7 +304,7 @@ impl Default for Steps {
 }
 
 impl Steps {
-    /// The numbers, up to `most` as well. A step of 1 is always added: multiplied, it would never end.
+    /// The numbers, limited to `most`. A step of 1 is always added: as a factor, it would never end.
     pub fn numbers(&self, most: u32) -> Vec<u32> {
         let end = self.end.min(most);
         let exponential = self.exponential && self.step > 1;
@@ -340,7 +340,7 @@ pub(super) fn read_setup(lines: &mut Lines<'_>, notes: &mut Vec<String>) -> Resu
             key if key.is_key("Worker Cycling") => setup.workers = steps(value, false)?,
             key if key.is_key("Queue Depth Cycling") => setup.depths = steps(value, true)?,
             key if key.is_key("Test Type") => setup.cycling = cycling(value)?,
-            // How many workers a manager begins with, before MANAGER LIST says which there are.
+            // The initial number of workers of a manager, before MANAGER LIST specifies them.
             key if key.is_key_like("Default Disk Workers") || key.is_key("Default Workers to Spawn") => {
                 workers_to_spawn(value, notes);
             }
@@ -349,7 +349,8 @@ pub(super) fn read_setup(lines: &mut Lines<'_>, notes: &mut Vec<String>) -> Resu
                     notes.push("Network workers measure no storage, and are left out.".to_owned());
                 }
             }
-            // Which disks are added next, where disks are stepped through, which `cycling` refuses; and what is stored.
+            // The next disks, where disks are stepped through, which `cycling` refuses; and the stored
+            // results.
             key if key.is_key("Disk Cycling") || key.is_key("Target Cycling") => {
                 steps(value, false)?;
             }
@@ -366,7 +367,7 @@ pub(super) fn read_setup(lines: &mut Lines<'_>, notes: &mut Vec<String>) -> Resu
     }
 }
 
-/// Where a file says nothing: as long as document 001 measured.
+/// The default if a file has no run time: that of document 001.
 pub(super) const RUN_S: u32 = 120;
 
 pub(super) fn unknown(key: Line<'_>, section: &str) -> IcfError {
@@ -445,9 +446,9 @@ fn workers_to_spawn(value: Line<'_>, notes: &mut Vec<String>) {
 pub struct AccessSpec {
     /// Its name.
     pub name: String,
-    /// Whether disk workers have it that are not told otherwise.
+    /// Whether it is the default of disk workers.
     pub by_default: bool,
-    /// Its lines; their shares make 100 %.
+    /// Its lines; their shares add up to 100 %.
     pub lines: Vec<Access>,
 }
 
@@ -456,7 +457,7 @@ const LINES_MAX: usize = 100;
 const SPECS_MAX: usize = 4096;
 const NAME_LETTERS_MAX: usize = 100;
 
-/// The longest request: 64 MiB is four times what any initiator here sends as one command.
+/// The longest request: 64 MiB is four times the largest command of any initiator here.
 const BYTES_MAX: u64 = 64 << 20;
 
 /// Disks of Iometer's time had sectors of this length.
@@ -478,7 +479,7 @@ pub(super) fn read_specs(
         let heading = lines.value();
         let (name, by_default) = named(heading)?;
         let lines = access_lines(lines, heading, notes)?;
-        // As in Iometer, a specification stands for an earlier one of its name.
+        // As in Iometer, a specification replaces an earlier one of its name.
         specs.retain(|spec| spec.name != name);
         specs.push(AccessSpec { name, by_default, lines });
         if specs.len() > SPECS_MAX {
@@ -487,7 +488,7 @@ pub(super) fn read_specs(
     }
 }
 
-/// The name, which may have commas, and to whom it is assigned by default.
+/// The name, which may contain commas, and the workers that it is assigned to by default.
 fn named(heading: Line<'_>) -> Result<(String, bool), IcfError> {
     let wrong = || heading.error("expected a name, a comma, and NONE, ALL, DISK or NET");
     let (name, assignment) = heading.text.rsplit_once(',').ok_or_else(wrong)?;
@@ -499,7 +500,7 @@ fn named(heading: Line<'_>) -> Result<(String, bool), IcfError> {
     Ok((checked_name(heading, name.trim())?, by_default))
 }
 
-/// A name as it may stand in tables and on terminals.
+/// A name that is safe in tables and on terminals.
 pub(super) fn checked_name(line: Line<'_>, name: &str) -> Result<String, IcfError> {
     let good =
         !name.is_empty() && name.chars().count() <= NAME_LETTERS_MAX && !name.chars().any(char::is_control);
@@ -583,10 +584,11 @@ fn percent(word: &Line<'_>, what: &str) -> Result<Percent, IcfError> {
 
 // The lines of an Iometer configuration file.
 //
-// A line with an apostrophe names what follows (a *key*), or only describes its columns if blanks follow the apostrophe;
-// every other line is a *value*. Case does not matter, nor do blanks at either end.
+// A line with an apostrophe is a *key*, which names the following lines. If blanks follow the apostrophe, it
+// only describes columns. Every other line is a *value*. Case and surrounding blanks do not matter.
 
-/// Where a file is not an Iometer configuration file, or asks for what cannot be done here, and why.
+/// The position at which a file is not an Iometer configuration file, or requests something unsupported, and
+/// the reason.
 #[derive(Clone, Debug, PartialEq, Eq, Display, Error)]
 #[display("line {line}, column {column}: {why}")]
 pub struct IcfError {
@@ -594,7 +596,7 @@ pub struct IcfError {
     pub line: usize,
     /// Counted in characters from 1.
     pub column: usize,
-    /// What is wrong there, and what was expected.
+    /// The error, and the expected text.
     pub why: String,
 }
 
@@ -612,7 +614,7 @@ impl<'a> Line<'a> {
         IcfError { line: self.number, column: self.column, why: why.into() }
     }
 
-    /// What a key names, without its apostrophe; `None` for values.
+    /// The key's name, without its apostrophe; `None` for values.
     pub(super) fn key(&self) -> Option<&'a str> {
         self.text.strip_prefix('\'').map(str::trim)
     }
@@ -626,13 +628,13 @@ impl<'a> Line<'a> {
         self.key().is_some_and(|key| key.eq_ignore_ascii_case(name))
     }
 
-    /// Whether it is a key that begins so: names have grown from version to version.
+    /// Whether it is a key with this prefix: names have grown from version to version.
     pub(super) fn is_key_like(&self, beginning: &str) -> bool {
         let start = self.key().and_then(|key| key.get(..beginning.len()));
         start.is_some_and(|start| start.eq_ignore_ascii_case(beginning))
     }
 
-    /// Its words, between commas and blanks, each with its place.
+    /// Its words, separated by commas and blanks, each with its position.
     pub(super) fn words(&self) -> impl Iterator<Item = Line<'a>> + use<'a> {
         let Line { text, number, column } = *self;
         let words = text.split(|letter: char| letter == ',' || letter.is_whitespace());
@@ -663,7 +665,7 @@ impl<'a> Line<'a> {
     }
 }
 
-/// The lines of a file, one after the other. Empty ones are skipped where no value is awaited.
+/// The lines of a file, one after the other. Empty ones are skipped where no value is expected.
 pub(super) struct Lines<'a> {
     lines: Vec<Line<'a>>,
     next: usize,
@@ -690,19 +692,19 @@ impl<'a> Lines<'a> {
         }
     }
 
-    /// The same without going on.
+    /// The same without advancing.
     pub(super) fn peek(&self) -> Option<Line<'a>> {
         self.lines[self.next..].iter().find(|line| !line.text.is_empty()).copied()
     }
 
-    /// The next line, which must be there; `expected` says what it should be.
+    /// The next line, which must exist; `expected` describes it in errors.
     pub(super) fn expect(&mut self, expected: &str) -> Result<Line<'a>, IcfError> {
         let end = self.end();
         self.next().ok_or_else(|| end.error(format!("the file ends where {expected} was expected")))
     }
 
-    /// The value of the key before: the next line that is none that describes columns. It is empty, and stands where it
-    /// should, if a key follows at once.
+    /// The value of the preceding key: the next line that does not describe columns. If another key follows
+    /// immediately, the value is empty, at the position where it should be.
     pub(super) fn value(&mut self) -> Line<'a> {
         while self.lines.get(self.next).is_some_and(Line::describes) {
             self.next += 1;

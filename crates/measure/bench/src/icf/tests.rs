@@ -1,4 +1,4 @@
-//! What files say, and what is refused, by line and column.
+//! Accepted and rejected files, with line and column.
 
 mod stream;
 
@@ -164,7 +164,7 @@ fn outstanding_requests_are_stepped_through() {
     assert_eq!(endless.numbers(u32::MAX), [1, 2, 3, 4]);
 }
 
-/// Two machines, one of two workers, the second of which does something else and then nothing.
+/// Two machines. One has two workers, the second of which runs another specification and is then idle.
 fn two_managers() -> String {
     let worker = |name: &str, specs: &str| {
         format!(

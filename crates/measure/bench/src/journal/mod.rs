@@ -1,7 +1,8 @@
-//! What storage has promised, remembered beyond a crash: for checking after it that every promise was kept.
+//! A journal of the storage's guarantees, which survives a crash: afterwards, it shows whether every
+//! guarantee was kept.
 //!
-//! A journal lies in memory that is handed in, which outlives the program if it is a file that is mapped: what was noted
-//! before a SIGKILL is there after it, and no note costs a system call. (It does not outlive the machine.)
+//! The caller supplies the memory. If it is a mapped file, the journal survives a SIGKILL, and a record costs
+//! no system call. (It does not survive a crash of the machine.)
 //!
 //! ```text
 //!   16 words    "linerate", version, epoch, where the span is, its granules, the device
@@ -11,8 +12,8 @@
 //!               durable         returned as good, and a flush after that too; or itself to stable storage (FUA)
 //! ```
 //!
-//! After a crash of the client, each block must be of a generation from the acknowledged to the issued one. After a crash
-//! of the storage it may have lost what was not durable, and nothing else.
+//! After a crash of the client, each block must have a generation from the acknowledged to the issued one. A
+//! crash of the storage may lose only writes that were not durable.
 
 use std::cell::{Cell, RefCell};
 use std::fmt;
@@ -31,15 +32,15 @@ use crate::plan::Workload;
 /// Memory for a journal: a mapped file, or for tests a vector.
 pub type Words = Rc<dyn AsRef<[AtomicU32]>>;
 
-/// The journal of a run that verifies its data, or of one that was killed.
+/// The journal of a run that verifies its data. The run may have been killed.
 pub struct Journal {
     words: Words,
     ground: Ground,
     writes: Cell<u64>,
 }
 
-/// What one of the devices of a run has acknowledged and not flushed. Each has its own: a flush speaks for the writes of
-/// its device alone, since a session that was lost tells nobody else what it has lost.
+/// Acknowledged and unflushed writes of one device of a run. Each device has a separate list: a flush covers
+/// only the writes of that device, because the loss of a session's writes is reported to that session alone.
 #[derive(Default)]
 pub(crate) struct Unflushed {
     writes: RefCell<Writes>,
@@ -50,14 +51,15 @@ pub(crate) struct Unflushed {
 type Writes = Vec<(Granules, u32)>;
 
 impl Unflushed {
-    /// Takes the writes that the flush is for. Those that are acknowledged from now on may miss it, and wait for the next.
+    /// Takes the writes that the flush covers. Writes acknowledged after this call may miss it, and wait for
+    /// the next.
     fn begin_flush(&self) -> Writes {
         self.flushing.set(true);
         self.writes.take()
     }
 }
 
-/// What a journal is of.
+/// The span and granules that a journal covers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Ground {
     epoch: u32,
@@ -71,7 +73,7 @@ struct Ground {
 /// Why a journal cannot be used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Display)]
 pub enum JournalError {
-    /// It is something else, or damaged.
+    /// It is another kind of file, or damaged.
     #[display("this is no log of verified writes")]
     NotAJournal,
     /// Another version of this program wrote it.
@@ -80,7 +82,7 @@ pub enum JournalError {
     /// Its end is missing.
     #[display("the end of the log is missing")]
     CutOff,
-    /// It is of a device of another size.
+    /// It belongs to a device of another size.
     #[display("the log is of another device, which has {bytes} bytes in logical blocks of {block_bytes}")]
     AnotherDevice {
         /// The size of the journal's device, in bytes.
@@ -97,20 +99,20 @@ const MAGIC: [u32; 2] = [u32::from_le_bytes(*b"line"), u32::from_le_bytes(*b"rat
 /// A multiple of a cache line.
 const HEADER_WORDS: usize = 16;
 const WORDS_PER_GRANULE: usize = 3;
-/// Acknowledged writes before the next flush: often enough that a crash finds some on either side of one.
+/// Acknowledged writes before the next flush: few enough that a crash finds some on both sides of one.
 const WRITES_PER_FLUSH: usize = 64;
-/// One write of so many goes to stable storage by itself (FUA).
+/// One of this many writes goes directly to stable storage (FUA).
 const WRITES_PER_STABLE_ONE: u64 = 8;
 
 impl Journal {
-    /// How many words a journal of this workload on such a device takes.
+    /// The number of words in a journal of this workload on such a device.
     pub fn words(workload: &Workload, geometry: Geometry) -> Result<usize, WorkloadError> {
         let granules = Ground::new(workload, geometry, 0)?.granules();
         Ok(HEADER_WORDS + WORDS_PER_GRANULE * granules as usize) // Layout limits their number
     }
 
-    /// Begins a journal in memory that is all zero and as long as [`Journal::words`] says. The epoch tells its data from
-    /// those of all other runs: a random number.
+    /// Starts a journal in memory that is all zero and has the length returned by [`Journal::words`]. The
+    /// epoch, a random number, distinguishes its data from that of all other runs.
     pub fn begin(
         words: Words,
         workload: &Workload,
@@ -132,7 +134,7 @@ impl Journal {
         Journal { words, ground, writes: Cell::new(0) }
     }
 
-    /// Whether it is of this workload on such a device, so that a run may go on with it.
+    /// Whether it belongs to this workload on such a device, so that a run may continue it.
     pub(crate) fn fits(&self, layout: &Layout, geometry: Geometry) -> bool {
         self.ground == Ground::of(layout, geometry, self.ground.epoch)
     }
@@ -142,7 +144,7 @@ impl Journal {
         u64::from(self.ground.epoch) << 32
     }
 
-    /// What reads must return, as far as it is exactly known.
+    /// The data that reads must return, where it is exactly known.
     pub(crate) fn known(&self) -> impl Iterator<Item = Option<u32>> {
         (0..self.ground.granules()).map(|granule| {
             let acknowledged = self.word(granule, Word::Acknowledged);
@@ -150,7 +152,7 @@ impl Journal {
         })
     }
 
-    /// Notes that a write is about to be made, and gives its generation: one that none before it had.
+    /// Records that a write is about to start, and returns its generation, which is new for these granules.
     pub(crate) fn issue(&self, granules: Granules) -> u32 {
         let latest = granules.each().map(|granule| self.word(granule, Word::Issued)).max();
         let generation = latest.unwrap_or(0).saturating_add(1);
@@ -158,13 +160,14 @@ impl Journal {
         generation
     }
 
-    /// Whether the next write is one that goes to stable storage by itself.
+    /// Whether the next write goes directly to stable storage.
     pub(crate) fn next_is_stable(&self) -> bool {
         self.writes.set(self.writes.get() + 1);
         self.writes.get().is_multiple_of(WRITES_PER_STABLE_ONE)
     }
 
-    /// Notes that a write returned as good; `unflushed` is of its device, if it need not be on stable storage.
+    /// Records that a write succeeded. `unflushed` is its device's list, unless the write must be on stable
+    /// storage.
     pub(crate) fn acknowledge(&self, granules: Granules, generation: u32, unflushed: Option<&Unflushed>) {
         granules.each().for_each(|granule| self.set(granule, Word::Acknowledged, generation));
         match unflushed {
@@ -173,7 +176,7 @@ impl Journal {
         }
     }
 
-    /// Flushes the device, if that is due and nobody is at it, and notes what that has made durable.
+    /// Flushes the device if a flush is due and none is running, and records the writes that it made durable.
     pub(crate) async fn flush_if_due(
         &self,
         device: &dyn BlockDevice,
@@ -194,7 +197,8 @@ impl Journal {
             Ok(()) => {
                 writes.into_iter().for_each(|(granules, generation)| self.is_durable(granules, generation));
             }
-            // It reports all losses until its end, also of what was acknowledged meanwhile: the next flush does not.
+            // A failed flush also reports losses of writes acknowledged while it ran; the next flush does not
+            // report them.
             Err(_) => drop(unflushed.writes.take()),
         }
     }
@@ -210,7 +214,7 @@ impl Journal {
         self.at(granule, word).load(Ordering::Acquire)
     }
 
-    /// In order: whoever finds a note in memory after a kill finds all before it.
+    /// Ordered: a record found after a kill implies all earlier records.
     fn set(&self, granule: u64, word: Word, generation: u32) {
         self.at(granule, word).store(generation, Ordering::Release);
     }
@@ -221,7 +225,7 @@ impl Journal {
     }
 }
 
-/// What is noted of each granule.
+/// The record of each granule.
 #[derive(Clone, Copy)]
 enum Word {
     Issued = 0,
@@ -279,7 +283,7 @@ impl Ground {
         if there < ground.granules() { Err(JournalError::CutOff) } else { Ok(ground) }
     }
 
-    /// Whether a run can have been of this: a file may say anything.
+    /// Whether a run can have these values: a file may contain anything.
     fn is_possible(&self) -> bool {
         let block = u64::from(self.block_bytes);
         let end = self.start_bytes.checked_add(self.span_bytes);
@@ -293,25 +297,25 @@ impl Ground {
     }
 }
 
-/// Who crashed, and so may have lost what.
+/// The crashed component, which determines the possible losses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Crash {
-    /// The program that wrote. The storage has kept all that it acknowledged.
+    /// The writing program. The storage has kept everything that it acknowledged.
     OfClient,
-    /// The storage, or both. What was neither flushed nor written to stable storage may be gone.
+    /// The storage, or both. Writes neither flushed nor sent to stable storage may be lost.
     OfStorage,
 }
 
 /// What was found.
 #[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize)]
 pub struct Checked {
-    /// Blocks that had to be there.
+    /// Blocks that had to be present.
     pub blocks: u64,
-    /// Those of them that are of a later write than they had to be: it was under way, or not flushed.
+    /// Blocks of a later write than required: it was outstanding, or not flushed.
     pub newer: u64,
-    /// Those that are not as they had to be.
+    /// Blocks that are not as required.
     pub wrong: u64,
-    /// What was found wrong first.
+    /// The first failure.
     pub first_failure: Option<Failure>,
 }
 
@@ -328,23 +332,24 @@ impl fmt::Display for Checked {
 /// What cannot be checked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Display)]
 pub enum CheckError {
-    /// The journal is not of this device.
+    /// The journal belongs to another device.
     Journal(JournalError),
-    /// The device does not let itself be read or flushed.
+    /// The device cannot be read or flushed.
     #[display("the device cannot be read back: {_0}")]
     Device(block::DeviceError),
 }
 
 impl std::error::Error for CheckError {}
 
-/// Read at once, unless one granule is longer.
+/// The length of each read, unless one granule is longer.
 const PIECE_BYTES: u64 = 1 << 20;
 /// Pieces read at the same time.
 const DEPTH: usize = 8;
 
 impl Journal {
-    /// Reads all that was ever written back, and holds it against what was promised. What is as it had to be is the
-    /// new promise, so that another run may go on with the journal; what is wrong stays as it is, and is found again.
+    /// Reads back everything that was ever written, and compares it with the guarantees. Correct content
+    /// becomes the new guarantee, so that another run may continue the journal; wrong content stays recorded
+    /// as wrong, and is found again.
     ///
     /// Runs on the reactor of this thread.
     pub async fn check(
@@ -389,7 +394,7 @@ struct Check {
     journal: Rc<Journal>,
     device: Arc<dyn BlockDevice>,
     crash: Crash,
-    /// The first granule that nobody has taken.
+    /// The first granule that no task has taken.
     next: Cell<u64>,
     checked: RefCell<Checked>,
 }
@@ -425,7 +430,7 @@ impl Check {
         Extent { lba: Lba(start / block), blocks: Blocks(bytes / block) }
     }
 
-    /// Holds one granule against its promise, and notes what it is now.
+    /// Compares one granule with its guarantee, and records its current state.
     fn granule(&self, granule: u64, data: &[u8]) {
         let (journal, block_bytes) = (&self.journal, self.journal.ground.block_bytes as usize);
         let promised = match self.crash {
@@ -445,13 +450,13 @@ impl Check {
         if wrong {
             return;
         }
-        // A mixture was a write under way: from now on anything may be there, until the next one.
+        // A mixture means an outstanding write: any content is allowed until the next write.
         let known = if let Found::All(generation) = found { generation } else { 0 };
         journal.set(granule, Word::Acknowledged, known);
         journal.set(granule, Word::Durable, known.min(journal.word(granule, Word::Durable)));
     }
 
-    /// The generation of a block, 0 if it holds something else and may.
+    /// The generation of a block; 0 if it has other content and is allowed to.
     fn block(&self, block: &[u8], lba: Lba, promised: u32, issued: u32) -> Result<u32, Failure> {
         let stamp = pattern::generation(block, lba);
         let epoch = self.journal.epoch();
@@ -489,7 +494,7 @@ impl Checked {
     }
 }
 
-/// What the blocks of a granule are of.
+/// The generations of the blocks of a granule.
 #[derive(Clone, Copy)]
 enum Found {
     Nothing,

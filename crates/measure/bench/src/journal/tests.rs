@@ -1,4 +1,4 @@
-//! Scenes: who crashed when, and what must be found.
+//! Scenes: crashes, and the content that must be found afterwards.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,7 +14,7 @@ use crate::{Failure, Go, Orders, run_with_journal};
 
 const EPOCH: u32 = 77;
 
-/// A disk, the journal of a load on it, and what survives a crash of the client: the words.
+/// A disk, the journal of a load on it, and the part that survives a crash of the client: the words.
 struct Scene {
     disk: Arc<Disk>,
     words: Words,
@@ -29,7 +29,7 @@ impl Scene {
         Scene { disk: Arc::new(disk), words, journal: Rc::new(journal) }
     }
 
-    /// A load that is killed after so many milliseconds of a virtual clock.
+    /// A load that is killed after this many milliseconds of a virtual clock.
     fn load_for(&self, ms: u64) {
         let devices: [Arc<dyn BlockDevice>; 1] = [Arc::clone(&self.disk) as Arc<dyn BlockDevice>];
         let orders = Orders::for_time(Duration::from_secs(60));
@@ -41,7 +41,7 @@ impl Scene {
         });
     }
 
-    /// Opens the journal again, as another process would, and checks.
+    /// Reopens the journal, as another process would, and checks.
     fn check(&self, crash: Crash) -> Checked {
         let journal = Journal::open(Rc::clone(&self.words)).expect("it is a journal");
         let device: Arc<dyn BlockDevice> = Arc::clone(&self.disk) as Arc<dyn BlockDevice>;
@@ -92,7 +92,8 @@ fn what_was_not_flushed_is_missed_if_the_storage_should_not_have_crashed() {
     assert!(matches!(checked.first_failure, Some(Failure::WrongGeneration { .. } | Failure::NotOurs { .. })));
 }
 
-/// Two sessions with one LUN: the one that flushes does not know what the other has lost with its target's restart.
+/// Two sessions with one LUN: when the target restarts, the session that flushes has no information about the
+/// other's losses.
 #[test]
 fn a_flush_speaks_for_the_writes_of_its_own_session() {
     let scene = Scene::with(Disk::new());
@@ -112,8 +113,8 @@ fn a_flush_speaks_for_the_writes_of_its_own_session() {
     );
 }
 
-/// The target is killed while it flushes, and has acknowledged a write since the flush began: the error is the only report of
-/// its loss.
+/// The target is killed during a flush, and has acknowledged a write since the flush began: the error is the
+/// only report of its loss.
 #[test]
 fn a_flush_that_fails_promises_nothing_of_what_was_acknowledged_until_its_end() {
     let scene = Scene::with(Disk::new());
@@ -158,7 +159,7 @@ fn a_journal_that_was_checked_goes_on() {
         scene.disk.crash();
         let checked = scene.check(Crash::OfStorage);
         assert_eq!((checked.wrong, checked.first_failure), (0, None));
-        // What was found is flushed, and promised from now on.
+        // The content found is flushed, and guaranteed from now on.
         scene.disk.crash();
         assert_eq!(scene.check(Crash::OfClient).wrong, 0);
         let journal = Journal::open(Rc::clone(&scene.words)).expect("it is a journal");
@@ -201,7 +202,7 @@ fn the_upper_half_tells_runs_from_each_other() {
 }
 
 proptest! {
-    /// A file may hold anything: it is refused, or it is a journal that can be looked at.
+    /// A file may contain anything: it is rejected, or it is a journal that can be read.
     #[test]
     fn no_file_breaks_it(mut header in prop::collection::vec(any::<u32>(), 0..64), likely: bool) {
         if likely {

@@ -1,5 +1,5 @@
-//! How random places are spread over the span: each distribution with its numbers, their ranges, and its spelling on the command
-//! line, in suites and in fio's jobs. [`crate::access`] draws the places.
+//! Distributions of random offsets over the span: their parameters, the ranges of these, and their spelling
+//! on the command line, in suites and in fio's jobs. [`crate::access`] draws the offsets.
 //!
 //! A new distribution is a variant, a row of [`FORMS`], its sampler in `access`, and a row of the table in `docs/bench.md`.
 
@@ -10,14 +10,14 @@ use serde::{Deserialize, Serialize};
 
 use super::Percent;
 
-/// How random places are spread over the span.
+/// The distribution of random offsets over the span.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Distribution {
-    /// Every place as likely as any other.
+    /// All places have the same probability.
     #[default]
     Uniform,
-    /// Place number k of a fixed shuffle with a chance in proportion to k^-theta.
+    /// Place number k of a fixed shuffle has a probability proportional to k^-theta.
     Zipf {
         /// 0.99 is YCSB's, 1.1 fio's.
         theta: f64,
@@ -30,22 +30,22 @@ pub enum Distribution {
     },
     /// A share of the requests goes to a share of the span, at its start (vdbench's hot band, fio's zones).
     Hot {
-        /// How many of the requests.
+        /// The share of the requests.
         requests: Percent,
-        /// To how much of the span; not 0.
+        /// The share of the span; not 0.
         span: Percent,
     },
 }
 
-/// How a distribution is written.
+/// The textual form of a distribution.
 struct Form {
-    /// Its name, which is serde's, too, and numbers: those that fio takes where none are written.
+    /// Its name, also used by serde, and its parameters: fio's defaults.
     example: &'static str,
     fio: &'static str,
     ranges: &'static str,
-    /// `None` unless there are as many numbers as it has, in their ranges.
+    /// `None` unless the number of parameters and their ranges are right.
     read: fn(&[&str]) -> Option<Distribution>,
-    /// `None` unless it is of this form.
+    /// `None` for another distribution.
     write: fn(Distribution) -> Option<Vec<String>>,
 }
 
@@ -90,12 +90,12 @@ impl Distribution {
         let (first, zones) = values.split_once(':').unwrap_or((values, ""));
         let read =
             form.and_then(|form| if values.is_empty() { Some(form.example()) } else { form.read(first) });
-        // Two zones are a hot part: the second has what the first leaves.
+        // Two zones are a hot part: the second has the rest.
         let read = read.filter(|read| zones.is_empty() && name != "zoned" || read.fio() == text);
         read.ok_or_else(|| format!("`{text}` is not there; write {}", Self::choices(|example| example.fio())))
     }
 
-    /// As fio writes it: `zipf:1.1`, `zoned:90/10:10/90`.
+    /// In fio's syntax: `zipf:1.1`, `zoned:90/10:10/90`.
     pub fn fio(self) -> String {
         let (form, numbers) = self.form();
         let rest = match self {
@@ -105,7 +105,7 @@ impl Distribution {
         format!("{}{numbers}{rest}", form.fio)
     }
 
-    /// Whether its numbers, which may come from a file, are in their ranges.
+    /// Whether its parameters, which may come from a file, are in their ranges.
     pub(crate) fn is_valid(self) -> bool {
         self.to_string().parse() == Ok(self)
     }
@@ -117,7 +117,7 @@ impl Distribution {
         format!("{} or {last}", others.join(", "))
     }
 
-    /// With its numbers, behind a colon.
+    /// Its form, and its parameters after a colon.
     fn form(self) -> (&'static Form, String) {
         let form = FORMS.iter().find_map(|form| Some((form, (form.write)(self)?.join("/"))));
         let (form, numbers) = form.expect("a test compares the table with the variants");
@@ -130,7 +130,7 @@ impl Form {
         self.example.split(':').next().unwrap_or_default()
     }
 
-    /// Of numbers with `/` between them; none of an empty text.
+    /// Parses parameters separated by `/`; none if the text is empty.
     fn read(&self, numbers: &str) -> Option<Distribution> {
         let numbers: Vec<&str> = numbers.split('/').filter(|_| !numbers.is_empty()).collect();
         (self.read)(&numbers)
@@ -142,7 +142,7 @@ impl Form {
 }
 
 impl fmt::Display for Distribution {
-    /// As the command line and suites have it: `zipf:1.1`.
+    /// The syntax of the command line and suites: `zipf:1.1`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (form, numbers) = self.form();
         write!(f, "{}{numbers}", form.name())
@@ -167,7 +167,7 @@ mod tests {
     use super::*;
     use crate::{fio_job, suite};
 
-    /// Of a suite with one cell, or why it is none.
+    /// The distribution of a suite with one cell, or the error.
     fn in_suite(written: &str) -> Result<Distribution, String> {
         let text = format!(
             "name = \"s\"\ntitle = \"S\"\nabout = \"S.\"\n[[step]]\nstop = {{ time = \"1s\" }}\n[[step.cell]]\nname = \"c\"\n\
@@ -177,7 +177,7 @@ mod tests {
         Ok(suite.cells().next().expect("a cell").roles[0].workload.distribution)
     }
 
-    /// Of a fio job, or why it is none.
+    /// The distribution of a fio job, or the error.
     fn in_job(written: &str) -> Result<Distribution, String> {
         let text = format!("[a]\nrw=randread\nsize=100%\nrandom_distribution={written}\n");
         let jobs = fio_job::parse(&text, &[]).map_err(|mistakes| mistakes[0].to_string())?;

@@ -1,5 +1,5 @@
-//! Workloads as text: what people write of one in a word (lengths, shares, rates, alignments), of what kind it is, and what it is
-//! called, which is said here and nowhere else.
+//! Workloads as text: the syntax of lengths, shares, rates and alignments, the kind of a workload, and its
+//! name. All names are made here.
 
 use std::fmt;
 use std::mem::{Discriminant, discriminant};
@@ -11,22 +11,22 @@ use volume::spec::Bytes;
 
 use super::{Access, Align, Cell, Distribution, Pace, Percent, Workload};
 
-/// What kind of requests a workload makes, whatever their lengths, depth and rate: workloads of different kinds are not points of
-/// one curve.
+/// The kind of requests of a workload, independent of their lengths, depth and rate: workloads of different
+/// kinds are not points of one curve.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct WorkloadKind {
-    /// How many of all requests read. [`Percent::NONE`] and [`Percent::ALL`] are exact.
+    /// The share of reads in all requests. [`Percent::NONE`] and [`Percent::ALL`] are exact.
     pub read: Percent,
-    /// How many go to random places; exact in the same way.
+    /// The share of random offsets; exact in the same way.
     pub random: Percent,
-    /// Of random places; uniform if there are none.
+    /// The distribution of random offsets; uniform if there are none.
     pub distribution: Distribution,
-    /// What makes the next request.
+    /// The event that triggers the next request.
     pub arrival: Discriminant<Pace>,
 }
 
 impl WorkloadKind {
-    /// The name that a sweep gives it: `random-read`, `random40-read70`, `random-read-zipf:1.1`.
+    /// Its name in a sweep: `random-read`, `random40-read70`, `random-read-zipf:1.1`.
     pub(super) fn name(self, between: &str) -> String {
         self.said(|share, of| format!("{of}{share}"), between, between)
     }
@@ -62,7 +62,7 @@ impl Workload {
         WorkloadKind { read, random, distribution, arrival: discriminant(&self.pace) }
     }
 
-    /// A share of all requests, not rounded to nothing or to everything.
+    /// A share of all requests; never rounded to 0 or 100 %.
     fn share(&self, of: fn(&Access) -> Percent) -> Percent {
         let part = |access: &Access| u32::from(access.share.get()) * u32::from(of(access).get());
         match self.accesses.iter().map(part).fold(0, u32::saturating_add) {
@@ -72,7 +72,7 @@ impl Workload {
         }
     }
 
-    /// In words, as each session of each client does it: `4 KiB random read, depth 32, 2 sessions`.
+    /// A description, as each session of each client runs it: `4 KiB random read, depth 32, 2 sessions`.
     pub fn words(&self, sessions: u16, clients: usize) -> String {
         let length = |bytes: u32| size(f64::from(bytes));
         let part = |access: &Access| match self.accesses.len() {
@@ -91,14 +91,15 @@ impl Workload {
 }
 
 impl Cell {
-    /// What its first client does, in words, and how many do: `4 KiB random read, depth 32, 3 clients`.
+    /// A description of the first client's workload, with the number of clients: `4 KiB random read, depth
+    /// 32, 3 clients`.
     pub fn words(&self) -> String {
         let Some(role) = self.roles.first() else { return self.name.clone() };
         role.workload.words(role.sessions, self.roles.len())
     }
 }
 
-/// The same of a load on a path: `64 KiB sequential durable write, depth 8`.
+/// The same for a load on a path: `64 KiB sequential durable write, depth 8`.
 pub fn load_words(load: &Load) -> String {
     let share = |is_all| if is_all { Percent::ALL } else { Percent::NONE };
     let (read, random) = (share(load.direction == Direction::Read), share(load.random));
@@ -106,11 +107,11 @@ pub fn load_words(load: &Load) -> String {
     if load.durable { words.replacen(" write", " durable write", 1) } else { words }
 }
 
-/// What is measured one after the other.
+/// Lengths to measure one after the other.
 #[derive(Clone, Debug, PartialEq)]
 pub struct BlocksList(pub Vec<Blocks>);
 
-/// The lengths of one workload's requests, with their shares of the requests; they make 100 %.
+/// The lengths of one workload's requests, with their shares of the requests, which add up to 100 %.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Blocks(pub Vec<(u32, Percent)>);
 
@@ -156,7 +157,7 @@ fn mix(parts: &[&str]) -> Result<Blocks, String> {
     }
 }
 
-/// Longer requests would only be cut: no SCSI transfer length nor anybody's memory takes them.
+/// Longer requests would only be split: they exceed every SCSI transfer length and any reasonable memory.
 const LENGTH_MAX: u64 = 1 << 30;
 
 fn length(text: &str) -> Result<u32, String> {
@@ -193,7 +194,7 @@ impl FromStr for Rate {
 
     fn from_str(text: &str) -> Result<Rate, String> {
         let number: Option<f64> = text.strip_suffix("/s").unwrap_or(text).parse().ok();
-        // Ten million a second is more than a thread can ask for.
+        // Ten million a second is more than a thread can make.
         let fits = number.filter(|rate| (0.01..=1e7).contains(rate));
         fits.map(Rate)
             .ok_or_else(|| format!("`{text}` is not a rate; write from 0.01 to 10000000 requests a second"))

@@ -1,12 +1,13 @@
-//! The ceiling on this machine: the bytes of a storage protocol over TCP without a protocol and without storage.
+//! This machine's ceiling: the bytes of a storage protocol over TCP, without the protocol and without
+//! storage.
 //!
-//! A request is a header of 48 bytes (iSCSI's length), with the data behind it if it writes. The server looks at eight
-//! bytes of it, and answers 48 bytes with the data behind them if it reads: status and data in one, as an iSCSI target
-//! may (RFC 7143 section 11.7.3). It keeps no session, checks nothing, and counts bytes instead of requests on their way
-//! out. What it does on a socket is what any target has to do there, so that no target can be faster.
+//! A request is a header of 48 bytes (iSCSI's length), followed by the data of a write. The server parses
+//! eight bytes of it, and replies with 48 bytes, followed by the data of a read: status and data in one, as
+//! an iSCSI target may (RFC 7143 section 11.7.3). It keeps no session, checks nothing, and counts outgoing
+//! bytes instead of requests. Every target has to do at least this socket work, so no target can be faster.
 //!
-//! Both halves run over a [`reactor::Stream`], on whatever world the threads have: one that sleeps when there is nothing
-//! to do, or one that spins.
+//! Both halves run over a [`reactor::Stream`], in either runtime environment: one that sleeps when idle, or
+//! one that spins.
 
 use std::future::poll_fn;
 use std::io;
@@ -18,12 +19,12 @@ use reactor::{InSlice, OutSlice, Stream};
 use crate::plan::{Cell, Percent};
 use crate::record::Limit;
 
-/// Of a request and of an answer.
+/// The header length of requests and replies.
 const HEADER_BYTES: usize = 48;
-/// More than this is no request: the longest of any suite is 8 MiB.
+/// Longer requests are invalid: the longest of any suite is 8 MiB.
 const DATA_BYTES_MAX: u32 = 64 << 20;
 
-/// Which way the data go.
+/// The direction of the data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Direction {
     /// Behind the answer.
@@ -42,7 +43,7 @@ impl Direction {
     }
 }
 
-/// The header of a request for so many bytes.
+/// The header of a request for this number of bytes.
 fn header(direction: Direction, data_bytes: u32) -> [u8; HEADER_BYTES] {
     let mut header = [0; HEADER_BYTES];
     header[0] = direction.code();
@@ -50,7 +51,7 @@ fn header(direction: Direction, data_bytes: u32) -> [u8; HEADER_BYTES] {
     header
 }
 
-/// What a header asks for.
+/// Parses a header.
 fn parse(header: &[u8; HEADER_BYTES]) -> io::Result<(Direction, u32)> {
     let data_bytes = u32::from_be_bytes([header[4], header[5], header[6], header[7]]);
     let direction = [Direction::Read, Direction::Write].into_iter().find(|known| known.code() == header[0]);
@@ -60,7 +61,7 @@ fn parse(header: &[u8; HEADER_BYTES]) -> io::Result<(Direction, u32)> {
     }
 }
 
-/// `None` where the socket has to be waited for.
+/// `None` if the socket would block.
 fn unless_blocked(moved: io::Result<usize>) -> io::Result<Option<usize>> {
     match moved {
         Ok(bytes) => Ok(Some(bytes)),
@@ -70,7 +71,7 @@ fn unless_blocked(moved: io::Result<usize>) -> io::Result<Option<usize>> {
 }
 
 impl Question {
-    /// What a cell asks, if that is one thing.
+    /// The question of a cell, if it has a single one.
     pub fn of_cell(cell: &Cell) -> Option<Question> {
         let [role] = &cell.roles[..] else { return None };
         let [access] = &role.workload.accesses[..] else { return None };
@@ -82,7 +83,7 @@ impl Question {
         Some(Question { direction, block_bytes: access.block_bytes, depth: role.workload.depth })
     }
 
-    /// A limit of what TCP carries, with the first of its points: a length and bytes a second.
+    /// A limit of TCP throughput, with its first point: a length and bytes a second.
     pub fn limit(self, point: (u32, f64)) -> Limit {
         Limit {
             name: "TCP on this machine".to_owned(),
@@ -92,7 +93,7 @@ impl Question {
         }
     }
 
-    /// Whether a limit is one of the same direction and depth.
+    /// Whether a limit has the same direction and depth.
     pub fn is_under(self, limit: &Limit) -> bool {
         (limit.direction.as_str(), limit.depth) == (self.direction_name(), Some(self.depth))
     }
@@ -112,18 +113,18 @@ impl Question {
     }
 }
 
-/// What is asked, again and again.
+/// A request that is repeated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Question {
-    /// Which way the data go.
+    /// The direction of the data.
     pub direction: Direction,
     /// Data of each request, in bytes.
     pub block_bytes: u32,
-    /// Requests under way at once.
+    /// The queue depth.
     pub depth: u32,
 }
 
-/// How many requests were answered, and how long that took.
+/// The number of completed requests, and the time they took.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Answered {
     /// Whole ones.
@@ -140,11 +141,11 @@ impl Answered {
     }
 }
 
-/// Asks for at least `duration`, and leaves the stream with requests under way: it is of no further use. A system call
-/// moves at most `call_bytes`, or one request or answer: large calls cost less, and small ones let both ends work at the same
-/// time; which is faster has to be tried.
+/// Sends requests for at least `duration`. The stream is left with outstanding requests and cannot be used
+/// further. A system call moves at most `call_bytes`, or one request or reply. Large calls cost less, and
+/// small ones let both ends work concurrently; only a measurement shows which is faster.
 ///
-/// Fails with what the socket says, and with `UnexpectedEof` if the server ends the stream.
+/// Fails with the socket's error, and with `UnexpectedEof` if the server closes the stream.
 pub async fn ask(
     stream: &dyn Stream,
     question: Question,
@@ -162,8 +163,8 @@ pub async fn ask(
     Ok(answered)
 }
 
-/// Asks for as long as `look` wants, which is told in every turn what time it is and how many requests have been answered.
-/// It gives the moment when it wants to look again at the latest, or nothing, and then that was all.
+/// Sends requests until `look` returns `None`. In every turn, `look` receives the time and the number of
+/// completed requests. It returns the latest time of its next call, or `None` to stop.
 ///
 /// Fails as [`ask`] does.
 pub async fn ask_while(
@@ -184,12 +185,12 @@ pub async fn ask_while(
 }
 
 struct Client {
-    /// What one request is on the wire, as often as fits into a system call worth making.
+    /// One request as sent on the wire, repeated to fill a worthwhile system call.
     requests: Vec<u8>,
     request_bytes: u64,
     answer_bytes: u64,
     depth: u64,
-    /// Requests that were begun to be sent, and bytes of them that were sent.
+    /// Requests whose sending has begun, and bytes of them sent.
     asked: u64,
     sent_bytes: u64,
     received_bytes: u64,
@@ -221,7 +222,7 @@ impl Client {
         }
     }
 
-    /// Sends what may be under way and is not. Whether anything was sent.
+    /// Sends requests up to the queue depth. Returns whether anything was sent.
     fn send(&mut self, stream: &dyn Stream) -> io::Result<bool> {
         self.asked = self.answered + self.depth;
         let mut any = false;
@@ -259,16 +260,16 @@ impl Client {
             let writable = blocked && stream.poll_writable(cx).is_ready();
             if readable || writable { Poll::Ready(()) } else { Poll::Pending }
         });
-        // A server that says nothing more is found out at the end.
+        // An unresponsive server is detected at the end.
         let _ = reactor::timeout(until.saturating_duration_since(reactor::now()), ready).await;
     }
 }
 
-/// Answers whatever comes until the peer ends the stream. `memory` is the storage: what is read is sent from it, round
-/// and round, and what is written is received into it. It must not be empty.
+/// Serves requests until the peer closes the stream. `memory` is the storage: reads send it, from start to
+/// end and over again, and writes are received into it. It must not be empty.
 ///
-/// Fails with what the socket says, with `InvalidData` if a request is none, and with `TimedOut` if nothing moves for
-/// [`SILENCE_MAX`].
+/// Fails with the socket's error, with `InvalidData` if a request is invalid, and with `TimedOut` if nothing
+/// moves for [`SILENCE_MAX`].
 pub async fn serve(stream: &dyn Stream, memory: &mut [u8]) -> io::Result<()> {
     let mut server = Server { asked: Asked::new(), owed: 0, at: 0, scratch: vec![0; SCRATCH_BYTES] };
     for turn in 1_u64.. {
@@ -289,11 +290,11 @@ pub async fn serve(stream: &dyn Stream, memory: &mut [u8]) -> io::Result<()> {
 
 struct Server {
     asked: Asked,
-    /// Bytes of answers that are still to be sent.
+    /// Bytes of replies that are still to be sent.
     owed: u64,
-    /// Where in the memory the next bytes come from or go to.
+    /// The position in the memory for the next bytes, in both directions.
     at: usize,
-    /// Where headers are received, and whatever comes with them.
+    /// The receive buffer for headers and any data after them.
     scratch: Vec<u8>,
 }
 
@@ -303,13 +304,13 @@ enum Received {
     End,
 }
 
-/// Whoever asks always has requests under way; one who says nothing for so long has gone, or only takes the place of
-/// others. A lossy path may be silent for the retransmission timeouts of several losses in a row.
+/// A measuring client always has outstanding requests. One that is idle for this long has gone, or only
+/// occupies a slot. A lossy path may be idle for the retransmission timeouts of several losses in a row.
 pub const SILENCE_MAX: Duration = Duration::from_secs(30);
-/// One who always has something to ask keeps the others of this thread waiting for no more than so many reads of the
-/// socket, which is a millisecond or less.
+/// Limits how long a busy client keeps others on this thread waiting: this many reads of the socket take a
+/// millisecond or less.
 const TURNS: u64 = 16;
-/// Answers that wait are bounded by those whose requests are answered only when these are gone.
+/// Bounds pending replies: until they are sent, no further requests are read.
 const OWED_BYTES_MAX: u64 = 32 << 20;
 /// Thousands of headers, or a few writes.
 const SCRATCH_BYTES: usize = 256 << 10;
@@ -342,7 +343,7 @@ impl Server {
         Ok(Received::Something)
     }
 
-    /// Sends as much as fits. Whether anything was.
+    /// Sends as much as possible. Returns whether anything was sent.
     fn send(&mut self, stream: &dyn Stream, memory: &mut [u8]) -> io::Result<bool> {
         let before = self.owed;
         while self.owed > 0 {
@@ -364,7 +365,7 @@ impl Server {
     }
 }
 
-/// As much of the memory from there on as may be used at once.
+/// The usable memory from this position on, in one piece.
 fn place(memory: &mut [u8], at: usize, bytes: u64) -> &mut [u8] {
     let left = (memory.len() - at).min(usize::try_from(bytes).unwrap_or(usize::MAX));
     &mut memory[at..at + left]
@@ -374,11 +375,11 @@ fn after(memory: &[u8], at: usize, bytes: usize) -> usize {
     if at + bytes < memory.len() { at + bytes } else { 0 }
 }
 
-/// Requests as they come in, cut anywhere.
+/// A parser for requests that arrive in arbitrary pieces.
 struct Asked {
     header: [u8; HEADER_BYTES],
     header_bytes: usize,
-    /// Data of a write that have not come yet.
+    /// Data of a write that has not arrived.
     data_left: u64,
 }
 
@@ -387,7 +388,7 @@ impl Asked {
         Asked { header: [0; HEADER_BYTES], header_bytes: 0, data_left: 0 }
     }
 
-    /// Takes what came, and gives how many bytes of answers that makes.
+    /// Consumes received bytes, and returns the number of reply bytes that they cause.
     fn take(&mut self, mut bytes: &[u8]) -> io::Result<u64> {
         let mut owed = 0;
         while !bytes.is_empty() {

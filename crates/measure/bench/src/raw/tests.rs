@@ -1,4 +1,4 @@
-//! Scenes: both halves over a stream in memory that takes and gives a few bytes at a time.
+//! Scenes: both ends over a stream in memory that moves a few bytes at a time.
 
 use std::any::Any;
 use std::cell::RefCell;
@@ -47,7 +47,7 @@ impl Stream for End {
     fn try_read(&self, into: &mut [InSlice<'_>]) -> io::Result<usize> {
         let mut pipe = self.incoming.borrow_mut();
         let mut bytes = 0;
-        // From one slice on into the next, as a socket does.
+        // Continues from one slice into the next, as a socket does.
         for slice in into.iter_mut() {
             let room = self.at_once - bytes;
             bytes += match slice {
@@ -179,7 +179,7 @@ fn no_write_is_forgotten_whose_end_comes_with_the_next_header() {
     }
 }
 
-/// Something came, or there is room for what is still to be sent.
+/// Waits until something can be received, or there is space to send.
 async fn heard(end: &End, sends: bool) {
     std::future::poll_fn(|cx| {
         let room = sends && end.poll_writable(cx).is_ready();

@@ -1,9 +1,9 @@
-//! What to run next.
+//! The order of runs.
 //!
-//! A [`Schedule`] is a machine without a clock: whoever runs a suite asks what is [`due`](Schedule::due), does it, says so,
-//! and asks again until nothing is. It looks at results only to decide whether more rounds are needed: in interleaved
-//! steps until the median of every cell is known, in rounds that have to become steady until they are. A record that
-//! was cut short is continued by telling a new schedule what it has.
+//! A [`Schedule`] is a state machine without a clock. The caller gets the [`due`](Schedule::due) task,
+//! executes it, reports it as done, and repeats this until no task is due. Results matter only for the number
+//! of rounds: interleaved steps run until the median of every cell is known, and steady rounds until the
+//! tracked cell is steady. To resume an interrupted record, pass its runs to a new schedule.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -14,23 +14,23 @@ use stats::{median, median_interval, steady};
 use crate::plan::{Cell, Order, Rule, Step, Stop, Suite};
 use crate::record::{CellRun, Ended};
 
-/// Which parts of a suite are done, and which is next.
+/// The completed and the next parts of a suite.
 #[derive(Clone, Debug)]
 pub struct Schedule {
     suite: Suite,
     seed: u64,
-    /// The preparations among the steps before this one are done.
+    /// All preparations before this step are done.
     prepared: usize,
-    /// Requests a second, by cell and round, of the runs that came to their end.
+    /// Requests a second, by cell and round, of completed runs.
     rates: BTreeMap<String, BTreeMap<u32, f64>>,
 }
 
-/// One thing to be done.
+/// One task.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Task {
     /// The number of the step in the suite, from 0.
     pub step: usize,
-    /// The round, from 0: what [`CellRun::round`] has to be.
+    /// The round, from 0: the required [`CellRun::round`].
     pub round: u32,
     /// What it is.
     pub work: Work,
@@ -45,12 +45,12 @@ pub enum Work {
     Fill {
         /// The length of each request.
         block_bytes: u32,
-        /// Requests under way at once.
+        /// The queue depth.
         depth: u32,
         /// How often the span is written.
         passes: u32,
     },
-    /// A run of a cell; then say [`Schedule::done`].
+    /// Run a cell, then call [`Schedule::done`].
     Measure {
         /// Which.
         cell: Cell,
@@ -59,17 +59,17 @@ pub enum Work {
     },
 }
 
-/// A median of repeats is known well enough when half of its 95 % interval is at most so many percent of it, where the
-/// stop of a cell does not say another number: netperf's usual width (`-I 99,5`: 2.5 % to each side) is beyond what three
-/// or five runs of storage can give.
+/// A median of repeats is known well enough when half of its 95 % interval is at most this percentage of it.
+/// The stop of a cell can override it. netperf's usual width (`-I 99,5`: 2.5 % to each side) is out of reach
+/// for three or five storage runs.
 pub const MEDIAN_PERCENT: f64 = 5.0;
 
 impl Schedule {
-    /// What is to be done for a suite when these runs of it are done. The same seed gives the same order.
+    /// The schedule of a suite of which the runs in `done` exist. The same seed gives the same order.
     ///
-    /// Runs that were interrupted are made again. Preparations are taken as done if a later cell has been run: what a
-    /// fill wrote is still there. Steadiness may not survive a pause, and rounds of before and after one are still
-    /// held against each other: if the pause mattered, they are not steady, and more follow.
+    /// Interrupted runs are repeated. Preparations count as done if a later cell has been run: the data of a
+    /// fill is still there. Steadiness may not survive a pause, but rounds from before and after one are
+    /// still compared: if the pause mattered, they are not steady, and more follow.
     pub fn new(suite: &Suite, done: &[CellRun], seed: u64) -> Schedule {
         let mut schedule = Schedule { suite: suite.clone(), seed, prepared: 0, rates: BTreeMap::new() };
         done.iter().for_each(|run| schedule.done(run));
@@ -78,7 +78,7 @@ impl Schedule {
         schedule
     }
 
-    /// What is to be done now; the same again until it is said to be done. `None` at the end.
+    /// The next task; the same one until it is reported as done. `None` at the end.
     pub fn due(&self) -> Option<Task> {
         self.suite.steps.iter().enumerate().find_map(|(number, step)| {
             let task = |round, work| Task { step: number, round, work };
@@ -97,12 +97,12 @@ impl Schedule {
         })
     }
 
-    /// The purge or fill of this step has been carried out.
+    /// The purge or fill of this step is complete.
     pub fn prepared(&mut self, step: usize) {
         self.prepared = self.prepared.max(step + 1);
     }
 
-    /// A cell has been run. A run that was interrupted is due again.
+    /// A cell has been run. An interrupted run is due again.
     pub fn done(&mut self, run: &CellRun) {
         if run.ended != Ended::Interrupted {
             self.rates.entry(run.cell.clone()).or_default().insert(run.round, run.iops());
@@ -133,7 +133,7 @@ impl Schedule {
         None
     }
 
-    /// Whether so many whole rounds are all that is needed.
+    /// Whether this number of complete rounds is sufficient.
     fn is_enough(&self, stop: Stop, order: &Order, cells: &[Cell], rounds: u32) -> bool {
         match order {
             _ if cells.is_empty() => true,
@@ -157,7 +157,7 @@ impl Schedule {
         self.rates.get(cell).map_or(Vec::new(), |all| all.range(..rounds).map(|(_, rate)| *rate).collect())
     }
 
-    /// The cells in an order of this round's own (Fisher and Yates).
+    /// The cells in a random order for this round (Fisher and Yates).
     fn shuffled<'a>(&self, step: usize, round: u32, cells: &'a [Cell]) -> Vec<&'a Cell> {
         let mut random = Random::new(mix(self.seed ^ mix(step as u64 + 1)) ^ u64::from(round));
         let mut cells: Vec<&Cell> = cells.iter().collect();
@@ -168,7 +168,7 @@ impl Schedule {
     }
 }
 
-/// How well the median of a cell's runs has to be known: half of its interval in percent.
+/// The required precision of the median of a cell's runs: half of its interval in percent.
 pub fn percent_wanted(cell: &Cell, stop: Stop) -> f64 {
     match cell.stop(stop).rule {
         Rule::Confidence { percent } => percent,
@@ -191,17 +191,17 @@ fn cells(step: &Step) -> &[Cell] {
     }
 }
 
-/// What is left of a schedule: at least and at most, since most stops depend on what will be measured. Purges and fills
-/// take what they take, and are not in it.
+/// The rest of a schedule, as a minimum and a maximum, since most stops depend on the measurements. Purges
+/// and fills are not included.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Left {
-    /// Runs that are needed in any case.
+    /// Minimum number of runs.
     pub runs_min: u64,
-    /// Runs if nothing becomes known or steady earlier.
+    /// Maximum number of runs: nothing becomes known or steady earlier.
     pub runs_max: u64,
-    /// The time of those that are needed in any case, each as short as its stop allows.
+    /// Time of the minimum number of runs, each as short as its stop allows.
     pub time_min: Duration,
-    /// The time of all of them, each as long as its stop allows.
+    /// Time of the maximum number of runs, each as long as its stop allows.
     pub time_max: Duration,
 }
 
@@ -250,7 +250,7 @@ fn times(cell: &Cell, step: Stop) -> (f64, f64) {
     (stop.warm_up_s + shortest, stop.warm_up_s + stop.max_s.max(stop.min_s))
 }
 
-/// Nonsense in a suite (negative, endless) is no reason to panic: it is as long as can be.
+/// Invalid times in a suite (negative, infinite) do not panic: they count as the maximum.
 fn times_over(seconds: f64, runs: u64) -> Duration {
     Duration::try_from_secs_f64(seconds * runs as f64).unwrap_or(Duration::MAX)
 }

@@ -1,4 +1,4 @@
-//! Values of a TOML table, looked up by key: in a role, else in its cell, else in what every cell has.
+//! Values of a TOML table, looked up by key: in a role, then in its cell, then in the defaults of all cells.
 
 use std::ops::{Range, RangeInclusive};
 
@@ -14,17 +14,17 @@ pub(super) type Value<'a> = Spanned<DeValue<'a>>;
 /// Where keys are looked up.
 #[derive(Clone)]
 pub(super) struct Keys<'a> {
-    /// What it is called in a sentence: `this cell`.
+    /// Its name in messages: `this cell`.
     title: &'static str,
     at: Range<usize>,
-    /// Values that were chosen from lists; they stand for the lists.
+    /// Values chosen from lists; they replace the lists.
     chosen: Vec<(&'static str, &'a Value<'a>)>,
     /// The nearest first.
     tables: Vec<&'a DeTable<'a>>,
 }
 
 impl<'a> Keys<'a> {
-    /// The keys of a table, which may have no others than `known`.
+    /// The keys of a table, which may have only those in `known`.
     pub(super) fn of(
         title: &'static str,
         at: Range<usize>,
@@ -42,9 +42,9 @@ impl<'a> Keys<'a> {
         }
     }
 
-    /// The same, which find in `outer` what they do not have themselves.
+    /// The same keys, with `outer` for those that they lack.
     pub(super) fn within(mut self, outer: &Keys<'a>) -> Keys<'a> {
-        // A choice from a list of the outer table counts as long as the key is not said again nearer.
+        // A choice from a list of the outer table applies unless an inner table overrides the key.
         let said_nearer = |key: &str| self.tables.iter().any(|table| table.contains_key(key));
         let chosen = outer.chosen.iter().filter(|(key, _)| !said_nearer(key));
         self.chosen.extend(chosen);
@@ -58,7 +58,7 @@ impl<'a> Keys<'a> {
         self
     }
 
-    /// A mistake of the table as a whole.
+    /// An error about the table as a whole.
     pub(super) fn mistake(&self, why: impl Into<String>) -> Mistake {
         Mistake::new(self.at.clone(), why)
     }
@@ -68,7 +68,7 @@ impl<'a> Keys<'a> {
         chosen.or_else(|| self.tables.iter().find_map(|table| table.get(key)))
     }
 
-    /// A value that `read` understands; it answers a sentence otherwise.
+    /// A value parsed by `read`, which returns a message on error.
     pub(super) fn read<T>(
         &self,
         key: &str,
@@ -79,7 +79,7 @@ impl<'a> Keys<'a> {
         read.map(Some).map_err(|why| Mistake::new(value.span(), format!("`{key}`: {why}")))
     }
 
-    /// What `read` gave; a mistake of the table if the key was not there.
+    /// The result of `read`; an error of the table if the key is missing.
     pub(super) fn required<T>(&self, key: &str, read: Option<T>) -> Result<T, Mistake> {
         read.ok_or_else(|| self.mistake(format!("{} has no `{key}`", self.title)))
     }
@@ -112,17 +112,17 @@ impl<'a> Keys<'a> {
         self.read(key, |value| {
             let Time(time) = text(value)?.parse().map_err(|why: NotAValue| why.to_string())?;
             let seconds = time.as_secs_f64();
-            // Nothing that is measured takes longer than a week.
+            // No measurement takes longer than a week.
             (seconds <= 604_800.0).then_some(seconds).ok_or_else(|| "write at most 168h".to_owned())
         })
     }
 
-    /// A number that may have a point, within (low, high].
+    /// A number, possibly with a decimal point, within (low, high].
     pub(super) fn fraction(&self, key: &str, low: f64, high: f64) -> Result<Option<f64>, Mistake> {
         self.read(key, |value| fraction(value, low, high))
     }
 
-    /// A table under `key`, with no other keys than `known`.
+    /// A table under `key`, whose keys must be in `known`.
     pub(super) fn table(
         &self,
         key: &str,
@@ -137,14 +137,14 @@ impl<'a> Keys<'a> {
         Keys::of(title, value.span(), table, &[known]).map(Some)
     }
 
-    /// The tables of a list under `key`, each with no other keys than `known`.
+    /// The tables of a list under `key`, whose keys must be in `known`.
     pub(super) fn tables(
         &self,
         key: &str,
         title: &'static str,
         known: &[&[&str]],
     ) -> Result<Vec<Keys<'a>>, Mistake> {
-        // Only what the table itself says: a role has no roles of its cell.
+        // Only the table itself counts: a role does not inherit the roles of its cell.
         let Some(value) = self.tables.first().and_then(|table| table.get(key)) else { return Ok(Vec::new()) };
         let wrong = |value: &Value<'_>| {
             Mistake::new(value.span(), format!("`{key}`: {}", wanted("a list of tables", value.get_ref())))
@@ -203,7 +203,7 @@ pub(super) fn list(words: &[&str]) -> String {
     }
 }
 
-/// Where a file is not a suite, and why.
+/// The position at which a file is not a suite, and the reason.
 #[derive(Clone, Debug, PartialEq, Eq, Display, Error)]
 #[display("line {line}, column {column}: {why}")]
 pub struct SuiteError {
@@ -211,11 +211,11 @@ pub struct SuiteError {
     pub line: usize,
     /// Counted in characters from 1.
     pub column: usize,
-    /// What is wrong there, and what would be right.
+    /// The error, and the correct form.
     pub why: String,
 }
 
-/// The same with its place counted in bytes, as it is found.
+/// The same with its position counted in bytes, as found.
 #[derive(Clone, Debug)]
 pub(super) struct Mistake {
     at: Range<usize>,
@@ -227,7 +227,7 @@ impl Mistake {
         Mistake { at, why: why.into() }
     }
 
-    /// With the place that a reader of `text` counts.
+    /// Converted to the position that a reader of `text` counts.
     pub(super) fn within(self, text: &str) -> SuiteError {
         let before = text.get(..self.at.start).unwrap_or(text);
         let line_start = before.rfind('\n').map_or(0, |newline| newline + 1);

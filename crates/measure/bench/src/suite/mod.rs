@@ -1,5 +1,5 @@
-//! Suites as data: a TOML file says what is to be measured, and [`parse`] makes a [`Suite`] of it. The presets are such
-//! files too, in `suites/` beside this crate's sources.
+//! Suites as data: a TOML file describes the measurements, and [`parse`] makes a [`Suite`] of it. The presets
+//! are also such files, in the directory `suites/` of this crate.
 //!
 //! ```toml
 //! name = "sweep"
@@ -20,8 +20,8 @@
 //! read = 100
 //! ```
 //!
-//! A file that is not a suite is refused at the first mistake, with its line and column. What a file can ask for is
-//! limited: so many cells, so much memory, so much time.
+//! A file that is not a suite is rejected at the first error, with its line and column. Cells, memory and
+//! time are limited.
 
 use std::ops::Range;
 use std::sync::LazyLock;
@@ -42,7 +42,7 @@ pub use keys::SuiteError;
 
 const SUITE: &[&str] = &["name", "title", "about", "document", "assumed", "each", "step"];
 
-/// A suite is a page of text; longer ones are something else.
+/// A suite is a page of text; longer files are something else.
 const TEXT_BYTES_MAX: usize = 1 << 20;
 
 const STEPS_MAX: usize = 32;
@@ -127,7 +127,7 @@ const STEP: &[&str] = &["purge", "fill", "cell", "stop", "repeats", "steady", "r
 /// Keys of a stop.
 const STOP: &[&str] = &["warm-up", "time", "least", "most", "confidence", "bytes", "requests"];
 
-/// A step, and where the names of its cells stand.
+/// A step, and the positions of its cells' names.
 fn step(step: &Keys<'_>, each: &Keys<'_>) -> Result<(Step, Vec<Placed>), Mistake> {
     let purge = step.flag("purge")?.unwrap_or(false);
     let fill = step.table("fill", "`fill`", &["block", "depth", "passes"])?;
@@ -229,15 +229,15 @@ fn stop(keys: &Keys<'_>) -> Result<Stop, Mistake> {
     }
 }
 
-/// Keys of a cell beside those of its workload.
+/// Keys of a cell, in addition to those of its workload.
 const CELL: &[&str] = &["name", "series", "stop", "clients", "role"];
 
-/// Keys of a role; a cell without roles is one itself.
+/// Keys of a role; a cell without roles is itself one.
 const ROLE: &[&str] = &["sessions", "read-ahead", "apart"];
 
 const ROLE_ONLY: &[&str] = &["name", "client"];
 
-/// Keys that may have lists, and what stands for their values in names.
+/// Keys that accept lists, and their placeholders in names.
 const LISTS: [(&str, &str); 6] = [
     ("block", "{block}"),
     ("depth", "{depth}"),
@@ -247,7 +247,7 @@ const LISTS: [(&str, &str); 6] = [
     ("clients", "{clients}"),
 ];
 
-/// More are a mistake: the largest preset has 69.
+/// More are an error: the largest preset has 69.
 const CELLS_MAX: usize = 4096;
 
 /// In all cells of a suite: this bounds the memory that a file can ask for.
@@ -256,7 +256,7 @@ const ROLES_MAX: usize = 16_384;
 /// Memory for the requests of a cell.
 const MEMORY_MAX: u64 = 4 << 30;
 
-/// A cell and where its name stands.
+/// A cell and the position of its name.
 struct Placed {
     cell: Cell,
     at: Range<usize>,
@@ -276,7 +276,7 @@ fn cells(keys: &Keys<'_>) -> Result<Vec<Placed>, Mistake> {
     points.iter().map(cell).collect()
 }
 
-/// The lists that a cell has, in the order in which they are written: the first changes slowest.
+/// The lists of a cell, in the order in which they are written: the first changes slowest.
 fn lists<'a>(keys: &Keys<'a>) -> Result<Vec<(&'static str, Vec<&'a Value<'a>>)>, Mistake> {
     let mut lists = Vec::new();
     for (key, _) in LISTS {
@@ -298,7 +298,7 @@ fn cell(keys: &Keys<'_>) -> Result<Placed, Mistake> {
     let name = filled_in(template, keys).and_then(checked).map_err(|why| Mistake::new(at.clone(), why))?;
     let series = match keys.text("series")? {
         Some(series) => filled_in(series, keys).and_then(checked).map_err(|why| keys.mistake(why))?,
-        // `read-{block}` is of the series `read`.
+        // `read-{block}` belongs to the series `read`.
         None => match template.split('{').next().map(|start| start.trim_end_matches('-')) {
             Some(start) if start.len() < template.len() && !start.is_empty() => start.to_owned(),
             _ => name.clone(),
@@ -363,7 +363,7 @@ fn role(keys: &Keys<'_>, client: u16, name: String) -> Result<Role, Mistake> {
     })
 }
 
-/// A name with the values of this cell where they belong.
+/// A name with its placeholders replaced by the values of this cell.
 fn filled_in(template: &str, keys: &Keys<'_>) -> Result<String, String> {
     let mut name = template.to_owned();
     for (key, place) in LISTS {
@@ -388,7 +388,7 @@ fn shown(key: &str, value: &Value<'_>) -> Result<String, String> {
     }
 }
 
-/// A name as it may stand in tables, files and on terminals.
+/// A name that is safe in tables, files and on terminals.
 fn checked(name: String) -> Result<String, String> {
     let good = !name.is_empty()
         && name.chars().count() <= 100
@@ -425,7 +425,7 @@ const MIX: &[&str] = &["share", "block", "read", "random", "align", "burst", "de
 /// One for each percent.
 const MIX_MAX: usize = 100;
 
-/// The longest request: 64 MiB is four times what any initiator here sends as one command.
+/// The longest request: 64 MiB is four times the largest command of any initiator here.
 const BLOCK_BYTES_MAX: u64 = 64 << 20;
 
 fn workload(keys: &Keys<'_>) -> Result<Workload, Mistake> {

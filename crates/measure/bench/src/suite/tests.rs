@@ -1,4 +1,4 @@
-//! What suites may say, what they may not, and that the document on them tells the truth.
+//! The accepted and rejected content of suites, and the correctness of the document about them.
 
 use super::*;
 use crate::plan::{Align, Cell, Data, Distribution, Order, Pace, Percent, Rule, Span, Step};
@@ -12,7 +12,7 @@ fn mistake(text: &str) -> String {
     parse(text).expect_err("a mistake").to_string()
 }
 
-/// The mistake in a cell with these lines instead of, or after, the usual ones.
+/// The error in a cell with these lines instead of, or after, the usual ones.
 fn mistake_in_cell(lines: &str) -> String {
     let keys = |line: &str| line.split(" =").next().unwrap_or_default().to_owned();
     let said: Vec<String> = lines.lines().map(keys).collect();
@@ -180,7 +180,7 @@ fn quick_takes_about_a_minute() {
     let quick = named("quick").expect("a preset");
     let reading = quick.cells().filter(|cell| !cell.roles[0].workload.writes()).count();
     assert_eq!((reading, quick.cells().count()), (9, 15));
-    // Beside what sessions and the first look at the storage take.
+    // Plus the time for sessions and the first look at the storage.
     assert!((45.0..60.0).contains(&quick.longest_s()), "{}", quick.longest_s());
 }
 
@@ -201,7 +201,7 @@ fn every_example_in_the_document_is_a_suite() {
         page.split("```toml\n").skip(1).map(|rest| rest.split("```").next().unwrap_or_default()).collect();
     assert_eq!(examples.len(), 2);
     for example in examples {
-        // The second is a cell to be put behind a step's heading.
+        // The second example is a cell, to be placed after a step's heading.
         let text = match example.starts_with("name") {
             true => example.to_owned(),
             false => format!("{HEAD}{STEP}{example}"),
@@ -215,7 +215,8 @@ fn every_example_in_the_document_is_a_suite() {
     parse(&example[..end].join("\n")).expect("the module's example");
 }
 
-/// docs/suites.md is made of the presets; `LINERATE_WRITE_DOCS=1 cargo test -p linerate-bench suite` makes it again.
+/// docs/suites.md is generated from the presets; `LINERATE_WRITE_DOCS=1 cargo test -p linerate-bench suite`
+/// regenerates it.
 #[test]
 fn the_document_lists_what_the_presets_are() {
     const BEGIN: &str = "<!-- presets: made by a test of crates/measure/bench/src/suite -->\n";

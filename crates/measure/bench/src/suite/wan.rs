@@ -1,23 +1,23 @@
-//! The cells of document 002's matrix, in an order in which as little as possible has to be made anew. Nothing here runs
-//! anything: who measures makes the ways that the settings ask for.
+//! The cells of document 002's matrix, ordered so that as little as possible is recreated between cells. This
+//! module runs nothing: the runner sets up the paths that the settings describe.
 
 use crate::plan::{Cell, Order, Part, Percent, Role, Rule, Setting, Step, Stop, Suite, Way, Workload};
 
-/// What it is called among the suites.
+/// Its name among the suites.
 pub const NAME: &str = "wan";
 
 /// For the list of suites.
 pub const TITLE: &str =
     "Document 002: iSCSI over local, metropolitan and wide area networks, in a lab of its own";
 
-/// What is to be measured.
+/// The parameters of the matrix.
 #[derive(Clone, Debug, PartialEq)]
 pub struct WanPlan {
-    /// What the link carries in each direction, in bits a second.
+    /// Capacity of the link in each direction, in bits a second.
     pub link_bits_per_s: f64,
-    /// TCP's congestion control where it is not what is asked about.
+    /// TCP's congestion control, except in the cells that compare several.
     pub congestion: String,
-    /// A few cells of each part for a short time, to see whether all of it works.
+    /// Only a few cells of each part, each for a short time, to test the setup.
     pub quick: bool,
 }
 
@@ -31,22 +31,22 @@ pub const RTTS_MS: [f64; 4] = [0.0, 2.0, 10.0, 50.0];
 pub const TCP_WINDOWS_BYTES: [u32; 2] = [64 << 10, 10 << 20];
 /// The link of its second table.
 pub const LAN_BITS_PER_S: f64 = 1e9;
-/// How data cross the network in its tables.
+/// The data directions of its tables.
 pub const WAYS: [Way; 3] = [Way::Reads, Way::MostSolicited, Way::MostUnsolicited];
 
-/// The largest packet, where it is not what is asked about.
+/// The largest packet, except in the cells that compare several.
 pub const MTU: u32 = 1500;
-/// The extra axes are looked at over this distance: far enough for each of them to matter, and near enough to measure
-/// soon.
+/// The distance of the extra axes: long enough for each of them to matter, and short enough for quick
+/// measurements.
 const AXIS_RTT_MS: f64 = 10.0;
 
-/// The matrix, complete unless the plan says otherwise.
+/// The matrix; complete unless the plan is quick.
 pub fn suite(plan: &WanPlan) -> Suite {
     let mut cells: Vec<Cell> = document(plan).chain(axes(plan)).collect();
     if plan.quick {
         cells.retain(is_quick);
     }
-    // Stable: what needs the same stays as it is in the document.
+    // Stable: cells of equal effort keep the document's order.
     cells.sort_by_key(effort);
     let stop = stop(Way::Reads, 1, 0.0, plan.quick);
     Suite {
@@ -109,7 +109,7 @@ fn tcp(plan: &WanPlan) -> Vec<Load> {
     loads
 }
 
-/// What the document names and does not print: for each axis the loads that it tells most about.
+/// Axes that the document mentions without results: for each of them, the most informative loads.
 fn axes(plan: &WanPlan) -> impl Iterator<Item = Cell> {
     let mut loads = Vec::new();
     for way in [Way::Reads, Way::MostUnsolicited] {
@@ -118,20 +118,20 @@ fn axes(plan: &WanPlan) -> impl Iterator<Item = Cell> {
             loads.push(Load { block_bytes, depth, setting });
         };
         for connections in [1, 2, 4, 8] {
-            // Each has a window of its own: a small one shows it.
+            // Each has a separate window: a small one shows it.
             let tcp_window_bytes = Some(TCP_WINDOWS_BYTES[0]);
             let part = Part::Connections;
             add(64 << 10, 32, Setting { part, connections, tcp_window_bytes, ..far.clone() });
         }
         for sessions in [1, 2, 4, 8] {
-            // Each has its own eight: far too few for the distance.
+            // Each has a separate queue depth of eight: far too small for the distance.
             add(8 << 10, 8, Setting { part: Part::Sessions, sessions, ..far.clone() });
         }
         for mtu in [1500, 9000] {
             add(256 << 10, 32, Setting { part: Part::Mtu, mtu, ..far.clone() });
         }
         for window in [8, 16, 32, 64, 128, 256] {
-            // As many as the largest window takes.
+            // As many as the largest window allows.
             let part = Part::CommandWindow;
             add(8 << 10, 256, Setting { part, command_window: Some(window), ..far.clone() });
         }
@@ -194,7 +194,7 @@ impl Load {
     }
 }
 
-/// What cells have in common that differ in their length and number only.
+/// The common part of cells that differ only in length and depth.
 fn series(setting: &Setting) -> String {
     let way = match setting.way {
         Way::Tcp { to_target: true } => "TCP to the target",
@@ -215,7 +215,7 @@ fn series(setting: &Setting) -> String {
     format!("{way}, {place}")
 }
 
-/// Where on its axis a cell is, if its length and depth do not say it.
+/// The position of a cell on its axis, if its length and depth do not determine it.
 fn point(setting: &Setting) -> Option<String> {
     match setting.part {
         Part::Wan | Part::Lan => None,
@@ -233,17 +233,17 @@ fn size(bytes: u32) -> String {
     if bytes >= 1 << 20 { format!("{} MiB", bytes >> 20) } else { format!("{} KiB", bytes >> 10) }
 }
 
-/// How long a cell is measured. TCP doubles what it has on the way each round trip, and needs a dozen for the longest of
-/// these distances on the fastest of these links, and some more to come to rest: thirty. Over a distance fewer requests end,
-/// so that they are counted for longer.
+/// The times of a cell. TCP doubles its window each round trip. It needs a dozen round trips for the longest
+/// of these distances on the fastest of these links, and some more to settle: thirty in total. Over a
+/// distance, fewer requests complete, so they are counted for longer.
 ///
-/// Many solicited writes that begin at the same moment stay in step: all commands, all R2Ts, then all data, behind which the
-/// next commands wait, so that the link rests for a round trip in each turn. It takes more than a hundred round trips until
-/// they have spread (160 Mbit/s, 50 ms, 64 KiB: 14 MB/s in the first second, 18 from the sixth on); only then are they
-/// counted.
+/// Many solicited writes that begin at the same moment stay in step: all commands, all R2Ts, then all data.
+/// The next commands wait behind the data, so the link is idle for a round trip in each cycle. The writes
+/// need more than a hundred round trips to spread out (160 Mbit/s, 50 ms, 64 KiB: 14 MB/s in the first
+/// second, 18 from the sixth on); only then are they counted.
 fn stop(way: Way, depth: u32, rtt_ms: f64, quick: bool) -> Stop {
     let trips = if way == Way::MostSolicited && depth > 1 { 160.0 } else { 30.0 };
-    // In whole milliseconds, which a record holds exactly.
+    // In whole milliseconds, which a record represents exactly.
     let warm_up_s = (300.0 + trips * rtt_ms).round() / 1000.0;
     let counted_s = if rtt_ms >= 50.0 { 3.0 } else { 2.0 };
     let part = if quick { 0.3 } else { 1.0 };
@@ -251,8 +251,8 @@ fn stop(way: Way, depth: u32, rtt_ms: f64, quick: bool) -> Stop {
     Stop { warm_up_s, min_s: counted_s, max_s: counted_s, rule: Rule::Time }
 }
 
-/// What has to be made anew between two cells, the dearest first: the target, which has its window, its congestion control
-/// and its command window from the start; then the way; then the session.
+/// The parts to recreate between two cells, the most expensive first: the target, whose window, congestion
+/// control and command window are fixed at its start; then the path; then the session.
 fn effort(cell: &Cell) -> impl Ord + use<> {
     let setting = cell.setting.as_ref().expect("every cell of this suite has one");
     let target = (setting.congestion.clone(), setting.tcp_window_bytes, setting.command_window);
@@ -262,7 +262,7 @@ fn effort(cell: &Cell) -> impl Ord + use<> {
     (target, way, setting.way, setting.connections, setting.sessions)
 }
 
-/// The ends of every axis of the document's matrix, and of the others the second point.
+/// The ends of every axis of the document's matrix, and the second point of the others.
 fn is_quick(cell: &Cell) -> bool {
     let (Some(setting), Some(role)) = (&cell.setting, cell.roles.first()) else { return false };
     let block_bytes = role.workload.block_bytes_max();

@@ -1,15 +1,15 @@
-//! A configuration file gives the requests that Iometer's documented rules give: where they go, how many read, and what
-//! happens at the end.
+//! A configuration file results in the same requests as Iometer's documented rules: their offsets, the share
+//! of reads, and the behaviour at the end.
 //!
-//! The rules stand here a second time ([`Rules`]), written from their description (`IOTargetDisk::Seek`, `Grunt::Do_IOs`)
-//! and not from `crate::access`:
+//! [`Rules`] implements the rules a second time, from their description (`IOTargetDisk::Seek`,
+//! `Grunt::Do_IOs`) and not from `crate::access`:
 //!
 //! 1. a line is drawn by its share of 100;
-//! 2. with the chance "% random" the offset is anything from 0 to the length of the span, otherwise it goes on by what was
-//!    transferred last;
+//! 2. with probability "% random", the offset is random from 0 to the length of the span; otherwise it
+//!    advances by the length of the last request;
 //! 3. it is rounded up to the alignment, or to a sector if that is 0;
 //! 4. if the request would pass the end, it goes to the start;
-//! 5. with the chance "% reads" it reads.
+//! 5. with probability "% reads", it is a read.
 
 use block::{BlockSize, Blocks, Geometry, Random};
 use proptest::prelude::*;
@@ -37,7 +37,7 @@ struct Request {
     is_read: bool,
 }
 
-/// The rules, with a generator of their own.
+/// The rules, with a separate generator.
 struct Rules<'a> {
     lines: &'a [Line],
     span: u64,
@@ -96,7 +96,7 @@ fn workload(text: &str) -> Workload {
     cell.roles[0].workload.clone()
 }
 
-/// The stream of requests that comes of a file, on a disk that is longer than what it uses.
+/// The stream of requests of a file, on a disk that is longer than the part used.
 fn stream(workload: &Workload) -> impl Iterator<Item = Request> + use<> {
     let blocks = Blocks(1 << 24);
     let geometry = Geometry { block_size: BlockSize::B512, blocks, physical_exponent: 3 };
@@ -108,7 +108,8 @@ fn stream(workload: &Workload) -> impl Iterator<Item = Request> + use<> {
     })
 }
 
-/// What a request is, for counting: its length, whether it reads, whether it follows, and where it is if it does not.
+/// The class of a request, for counting: its length, whether it reads, whether it is sequential, and its
+/// offset if not.
 type Kinds = std::collections::BTreeMap<(u64, bool, bool, u64), (f64, f64)>;
 
 fn count(kinds: &mut Kinds, requests: &[Request], lines: &[Line], span: u64, add: fn(&mut (f64, f64))) {
@@ -116,21 +117,22 @@ fn count(kinds: &mut Kinds, requests: &[Request], lines: &[Line], span: u64, add
     for two in requests.windows(2) {
         let end = two[0].offset + two[0].bytes;
         let follows = lines.iter().any(|line| two[1].offset == end.next_multiple_of(line.align.max(SECTOR)));
-        // Where one goes that follows is no news: only places that were drawn are independent of each other.
+        // The offset of a sequential request adds nothing: only drawn offsets are independent of each other.
         let place = if follows { 0 } else { two[1].offset / part };
         let kind = (two[1].bytes, two[1].is_read, follows, place);
         add(kinds.entry(kind).or_default());
     }
 }
 
-/// Whether two streams of equal length can be of the same rules: the chi-square statistic of their counts, whose mean is
-/// its degrees of freedom and whose variance is twice that, is within six standard deviations (and 20, since few degrees
-/// of freedom have a long tail): once in ten million times that is not so, and the rules are the same.
+/// Whether two streams of equal length can follow the same rules. The chi-square statistic of their counts
+/// has its degrees of freedom as its mean, and twice that as its variance. It must be within six standard
+/// deviations of the mean (plus 20, since few degrees of freedom have a long tail). Streams of the same rules
+/// fail this once in ten million times.
 fn same(one: &[Request], other: &[Request], lines: &[Line], span: u64) -> Result<(), String> {
     let mut kinds = Kinds::new();
     count(&mut kinds, one, lines, span, |counts| counts.0 += 1.0);
     count(&mut kinds, other, lines, span, |counts| counts.1 += 1.0);
-    // Kinds that hardly occur say nothing, and do not follow that distribution.
+    // Rare classes are not significant, and do not follow that distribution.
     let often = kinds.values().filter(|(one, other)| one + other >= 10.0);
     let (mut statistic, mut freedom) = (0.0, 0.0);
     for (one, other) in often {
@@ -141,7 +143,7 @@ fn same(one: &[Request], other: &[Request], lines: &[Line], span: u64) -> Result
     if statistic <= most { Ok(()) } else { Err(format!("{statistic} is more than {most}: {kinds:?}")) }
 }
 
-/// What must hold of every single request.
+/// The rules for every single request.
 fn check_each(requests: &[Request], lines: &[Line], span: u64) -> Result<(), String> {
     let mut end: u64 = 0;
     for (index, request) in requests.iter().enumerate() {
@@ -216,19 +218,21 @@ fn the_four_patterns_give_what_the_rules_give() {
     }
 }
 
-/// The rule that surprises: a random request that does not fit goes to the start, so the start is hit more often.
+/// The surprising rule: a random request that does not fit goes to the start, so the start is hit more often.
 #[test]
 fn the_start_gets_what_does_not_fit() {
     let lines = [Line { size: 1024, share: 100, reads: 100, random: 100, align: 0 }];
     let requests: Vec<Request> = stream(&workload(&file(&lines, 17))).take(170_000).collect();
     let at = |sector: u64| requests.iter().filter(|request| request.offset == sector * SECTOR).count();
-    // 17 sectors are drawn alike; a request of two that starts at the last of them passes the end.
+    // 17 sectors are drawn with equal probability; a request of two that starts at the last of them passes
+    // the end.
     assert!((19_000..21_000).contains(&at(0)), "{}", at(0));
     assert!((1..16).all(|sector| (9_400..10_600).contains(&at(sector))));
     assert_eq!(at(16), 0);
 }
 
-/// The comparison itself can tell: another mix, another share of random requests and another wrap are seen.
+/// The comparison itself is sensitive: it detects another mix, another share of random requests and another
+/// wrap.
 #[test]
 fn other_rules_are_told_apart() {
     let lines = |reads, random| [Line { size: 8192, share: 100, reads, random, align: 0 }];
