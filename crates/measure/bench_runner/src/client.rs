@@ -1,9 +1,8 @@
-//! A client: a thread with its own world and its own paths to the storage, which carries out one role at a
-//! time.
+//! A client: a thread with its own world and its own paths to the storage, which runs one role at a time.
 //!
-//! On one machine it stands for an initiator: clients share nothing but the machine. An agent has clients
-//! too, in another process. The owner of a client sends it orders and receives every sample; the client
-//! itself decides nothing except to end when its orders say so.
+//! On one machine it stands for an initiator: clients share only the machine. An agent has clients too, in
+//! another process. The owner of a client sends it orders and receives every sample; the client itself
+//! decides nothing except when its orders are complete.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -25,7 +24,7 @@ use crate::client_paths::{Source, StoragePaths, settle};
 use crate::costs::{Cost, Costs};
 use crate::storage::journal_of_run;
 
-/// The handle of a client, which logs out and ends when this is dropped.
+/// The handle of a client, which logs out and ends when this handle is dropped.
 pub struct Client {
     name: String,
     orders: Sender<Order>,
@@ -46,18 +45,18 @@ pub struct ClientOptions {
     pub log: Option<PathBuf>,
 }
 
-/// What a client is to do.
+/// A task of a client.
 pub struct Task {
-    /// What it does in the cell.
+    /// Its role in the cell.
     pub role: Role,
-    /// When it ends by itself.
+    /// The time of its regular end.
     pub stop: Stop,
-    /// When the first request is made; now, if that is over.
+    /// The time of the first request; now, if that is past.
     pub start: Instant,
-    /// Ends it before its time.
+    /// Ends it early.
     pub end: StopFlag,
-    /// Whether nothing else in this process runs meanwhile: all of its CPU time is then this
-    /// client's, that of the threads which serve files where io_uring is forbidden too.
+    /// Whether this is the process's only activity. All CPU time is then this client's, including that of the
+    /// threads which serve files where io_uring is forbidden.
     pub alone: bool,
 }
 
@@ -77,7 +76,7 @@ pub enum Report {
 
 /// The result of a role.
 pub struct RoleResult {
-    /// What is kept of it.
+    /// The part for the record.
     pub run: ClientRun,
     /// The statistics of its sessions as text.
     pub tables: Vec<String>,
@@ -100,10 +99,10 @@ impl Client {
         let thread = thread::Builder::new().name(name.replace(' ', "-"));
         let started = thread.spawn(move || {
             if let Err(failure) = options.site.run(|| live(&options, received)) {
-                // Its orders are not answered any more, which is an answer.
+                // Senders of orders get an error, because the receiver is dropped.
                 tracing::error!(%failure, "a client has no network");
             }
-            // What it measured is not in use any more when that is known.
+            // Dropped before the end is announced: afterwards, the storage is no longer in use.
             drop(options);
             // The receiver may have been dropped.
             let _ = end.send(());
@@ -118,13 +117,13 @@ impl Client {
         self.ask(|done| Order::Prepare { sessions, done }).await
     }
 
-    /// Whether each of its ways still leads to the storage; what an initiator does to get there again has its
-    /// time.
+    /// Checks that each of its paths still leads to the storage, with the time that an initiator needs to
+    /// reconnect.
     pub async fn look_alive(&self) -> Result<(), Failure> {
         self.ask(|done| Order::LookAlive { done }).await
     }
 
-    /// Begins a prepared role. Its reports carry `index`.
+    /// Starts a prepared role. Its reports carry `index`.
     pub fn begin(&self, task: Task, index: usize, reports: &Sender<(usize, Report)>) {
         let order = Order::Run { task: Box::new(task), index, reports: reports.clone() };
         if self.orders.send(order).is_err() {
@@ -133,7 +132,7 @@ impl Client {
         }
     }
 
-    /// Logs out and ends, as far as that goes in a few seconds.
+    /// Logs out and ends, or gives up after a few seconds.
     pub async fn close(self) {
         let Client { orders, mut ended, .. } = self;
         drop(orders);
@@ -152,7 +151,7 @@ impl Client {
     }
 }
 
-/// A target that does not answer a logout is left.
+/// A target that does not respond to a logout is abandoned.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 impl StopFlag {
@@ -171,7 +170,7 @@ impl StopFlag {
 fn live(options: &ClientOptions, orders: Receiver<Order>) {
     match Epoll::shared(EpollOptions { spin: options.spin, ..EpollOptions::default() }) {
         Ok(world) => reactor::block_on(world, obey(options, orders)),
-        // Its orders are not answered any more, which is an answer.
+        // Senders of orders get an error, because the receiver is dropped.
         Err(error) => tracing::error!(%error, "a client has no epoll set"),
     }
 }
@@ -189,7 +188,7 @@ async fn obey(options: &ClientOptions, mut orders: Receiver<Order>) {
             Order::Run { task, index, reports } => {
                 let told = reports.clone();
                 let tell = move |report| drop(told.send((index, report)));
-                // All clients share them: one tells.
+                // All clients share the channels: one reports.
                 let channels = paths.channels().filter(|_| index == 0);
                 let outcome = carry_out(options, &paths, channels, &task, tell).await;
                 let _ = reports.send((index, Report::Ended(Box::new(outcome))));
@@ -221,7 +220,7 @@ async fn carry_out(
     };
     let workload = &task.role.workload;
     let run = match (&options.log, devices.first()) {
-        // Filling a new file before is not among what is promised.
+        // A fill of a new file is not covered by guarantees.
         (Some(log), Some(device)) if workload.data == Data::Stamped => {
             let journal = journal_of_run(log, workload, device.geometry())?;
             bench::run_with_journal(&devices, workload, &orders, &journal, &mut each).await
@@ -238,7 +237,7 @@ async fn carry_out(
     Ok(part(options, &task.role, run, cost, began.await))
 }
 
-/// This thread wakes a little later than it was to: so does the run, in the same turn of its reactor.
+/// This thread wakes slightly late, and so does the run, in the same turn of its reactor.
 async fn began(start: Instant) -> Instant {
     reactor::sleep_until(start).await;
     Instant::now()
@@ -249,7 +248,7 @@ fn part(options: &ClientOptions, role: &Role, run: Run, cost: Cost, started: Ins
     let tables = statistics.iter().map(ToString::to_string);
     let tables = tables.chain(channels.iter().map(ToString::to_string));
     let tables = tables.chain(frames.iter().map(ToString::to_string)).collect();
-    // Statistics are numbers and names: there is nothing in them that JSON cannot say.
+    // Statistics are numbers and names: all of them can be written as JSON.
     let sessions = statistics.iter().filter_map(|told| serde_json::to_value(told).ok());
     let sessions = sessions.chain(channels.iter().filter_map(|told| serde_json::to_value(told).ok()));
     let sessions = sessions.chain(frames.iter().filter_map(|told| serde_json::to_value(told).ok())).collect();
@@ -276,9 +275,8 @@ fn orders(stop: &Stop, start: Instant) -> Orders {
     }
 }
 
-/// How often a client tells how it goes: some two hundred times in a run, which is what the interval of
-/// confidence of an autocorrelated series needs, but neither so often that telling costs anything nor so
-/// seldom that people wait.
+/// The length of a sample: some two hundred in a run, as needed for the confidence interval of an
+/// autocorrelated series. Samples are rare enough to cost nothing, and frequent enough for a display.
 fn interval(stop: &Stop) -> Duration {
     const SAMPLES: f64 = 200.0;
     Duration::from_secs_f64((stop.max_s / SAMPLES).clamp(0.05, 1.0))
@@ -289,7 +287,7 @@ fn interval(stop: &Stop) -> Duration {
 pub enum Site {
     /// The one that this process is on.
     Here,
-    /// That of a host of a lab, which exists as long as this value.
+    /// The network of a lab's host, which exists as long as this value.
     Host {
         /// The lab.
         lab: Arc<Lab>,
@@ -299,7 +297,7 @@ pub enum Site {
 }
 
 impl Site {
-    /// Does `work` there and waits for it; on a thread of its own, if that is not here.
+    /// Runs `work` there and waits for it; in a separate thread unless it is here.
     pub fn run<T: Send>(&self, work: impl FnOnce() -> T + Send) -> Result<T, Failure> {
         match self {
             Site::Here => Ok(work()),
@@ -308,7 +306,7 @@ impl Site {
     }
 }
 
-/// A lab that the machine or the user has no right to is refused; all else has failed.
+/// Missing rights of the machine or the user for a lab are a refusal; all other errors are failures.
 pub fn lab_failure(error: LabError) -> Failure {
     match error {
         LabError::Plan(_) | LabError::Missing(_) | LabError::NoSuch(_) => Failure::refused(error),

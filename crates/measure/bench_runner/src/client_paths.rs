@@ -9,22 +9,22 @@ use block::{BlockDevice, Buffer, Buffered, Extent, SingleUser, Window};
 use host::{FileDevice, ReactorTasks};
 use iscsi_client::{RemoteTarget, Statistics, Url};
 
-/// What is measured, as each client opens it.
+/// The measured storage, as each client opens it.
 #[derive(Clone)]
 pub enum Source {
-    /// A LUN: every session logs in by itself.
+    /// A LUN: every session logs in separately.
     Lun(Box<Url>),
     /// A LUN of a HyperSCSI target, likewise.
     HyperScsi(Box<hyperscsi::Url>),
     /// A device of this machine, open once.
     Local {
-        /// The export of an NBD server that it lies on, if it does.
+        /// The NBD export that it is, if it is one.
         export: Option<Box<nbd::Url>>,
         /// The device.
         device: Arc<dyn BlockDevice>,
-        /// The same as what has channels, if it lies on such a device.
+        /// The device's channels, if it has any.
         channels: Option<Arc<dyn Channelled>>,
-        /// The same through the page cache, if it is a file or a block device that was opened past it.
+        /// The same through the page cache, if it is a file or a block device opened with direct I/O.
         cached: Option<Arc<SingleUser<FileDevice>>>,
     },
 }
@@ -49,8 +49,7 @@ impl StoragePaths {
         }
     }
 
-    /// Opens those that are missing. Sessions that are not needed this time stay: the next role may need
-    /// them.
+    /// Opens the missing paths. Surplus sessions stay open: the next role may need them.
     pub async fn prepare(&mut self, count: u16) -> Result<(), Failure> {
         while self.devices.len() < usize::from(count) {
             let device = match &self.source {
@@ -77,7 +76,7 @@ impl StoragePaths {
         self.devices.first()
     }
 
-    /// Those of a role: straight to the storage, or through a cache that has forgotten everything.
+    /// The devices of a role: direct, or through an empty cache.
     pub async fn devices(&self, role: &Role) -> Result<Vec<Arc<dyn BlockDevice>>, Failure> {
         let count = usize::from(role.sessions).min(self.devices.len());
         let straight = self.devices[..count].iter().map(Arc::clone);
@@ -93,10 +92,10 @@ impl StoragePaths {
         Ok(straight.map(behind).collect())
     }
 
-    /// Reads a block by each.
+    /// Reads a block over each path.
     ///
     /// # Errors
-    /// A target that is lost is unreachable; else that of the device.
+    /// `Unreachable` for a lost target; otherwise the device's error.
     pub async fn look_alive(&self) -> Result<(), Failure> {
         for (index, device) in self.devices.iter().enumerate() {
             let buffer = Buffer::zeroed(device.geometry().block_size.bytes() as usize);
@@ -120,7 +119,7 @@ impl StoragePaths {
         Ok(())
     }
 
-    /// What is known of the channels of the device, if it has any.
+    /// The channels of the device, if it has any.
     pub fn channels(&self) -> Option<&Arc<dyn Channelled>> {
         match &self.source {
             Source::Local { channels, .. } => channels.as_ref(),

@@ -1,5 +1,5 @@
-//! Carries out a suite: one run after the other; each is saved as soon as it has ended. [`StopRule`] decides when a run has measured
-//! enough, and [`verdict`] says how all of it ended.
+//! Runs a suite: one run after the other, each saved as soon as it has ended. [`StopRule`] decides when a run
+//! has measured enough, and [`verdict`] evaluates the whole measurement.
 
 use std::time::Instant;
 
@@ -17,8 +17,9 @@ use crate::crew::{CellOutcome, Crew, Progress};
 use crate::folder::{Folder, Keeper};
 use crate::view::{RunStart, View, awaited};
 
-/// Has the crew carry out what is left to do, until an end is `asked` for. `server` is who serves the storage, if that is
-/// known. Gives how it came to its end, and what sessions told of themselves in the last run, as people read it.
+/// Has the crew execute the remaining runs, until they are complete or `asked` to end. `server` is the
+/// storage's server, if known. Returns the outcome, and the session statistics of the last run in
+/// human-readable form.
 pub async fn conduct(
     mut crew: impl Crew,
     keeper: &mut Keeper,
@@ -50,10 +51,10 @@ struct Conductor<'a, C> {
     tables: Vec<String>,
 }
 
-/// The order in which cells are repeated is the same whenever a suite is.
+/// The order of repeated cells depends only on the suite.
 const SEED: u64 = 1;
 
-/// How it came to its end.
+/// The end of a measurement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
     /// There is nothing left to do.
@@ -63,7 +64,7 @@ pub enum Outcome {
 }
 
 impl<C: Crew> Conductor<'_, C> {
-    /// Carries out the remaining runs. Completed runs are kept on a failure.
+    /// Executes the remaining runs. Completed runs are kept on a failure.
     async fn conduct(&mut self, seed: u64) -> Result<Outcome, Failure> {
         let suite = self.keeper.record().suite.clone();
         let mut schedule = Schedule::new(&suite, &self.keeper.record().runs, seed);
@@ -112,7 +113,7 @@ impl<C: Crew> Conductor<'_, C> {
         self.crew.purge(span, progress).await
     }
 
-    /// What came of a cell, and why it is the last one, if a client was lost.
+    /// The result of a cell, and the reason to stop if a client was lost.
     async fn run(
         &mut self,
         cell: &Cell,
@@ -149,7 +150,7 @@ impl<C: Crew> Conductor<'_, C> {
             None => Ok(None),
         };
         let server_cpu = server_cpu.unwrap_or_else(|failure| {
-            // What was measured is good without it, and the next run would not learn more.
+            // The measurement is good without it, and the next run would fail in the same way.
             self.server = None;
             self.view.note(&format!("the CPU load of the server is not known: {failure}"));
             None
@@ -163,8 +164,9 @@ impl<C: Crew> Conductor<'_, C> {
         Ok((run, lost))
     }
 
-    /// Writes the run down. Where requests failed, goes on only if the storage can still be reached: a target
-    /// that has gone is not asked for hours, and the run in which it went is made again by who goes on.
+    /// Saves the run. If requests failed, the suite continues only if the storage is still reachable:
+    /// otherwise every further request would time out. The run in which the target was lost is repeated on
+    /// resumption.
     async fn keep(&mut self, mut run: CellRun, mut lost: Option<Failure>) -> Result<(), Failure> {
         let failed = run.clients.iter().any(|client| client.run.errors > 0);
         if failed && lost.is_none() && !(self.asked)() {
@@ -189,15 +191,15 @@ fn names(cell: &Cell) -> Vec<String> {
     cell.roles.iter().map(|role| role.name.clone()).collect()
 }
 
-/// All that any cell of the suite uses.
+/// The smallest span around all spans of the suite.
 fn whole(suite: &bench::plan::Suite) -> Span {
     let workloads = suite.cells().flat_map(|cell| &cell.roles).map(|role| role.workload.span);
-    // Suites are cut to the device before they are run, so that every span has an end.
+    // Suites are fitted to the device before they run, so every span has an end.
     let extents = workloads.map(|span| Extent::of(span, u64::MAX));
     extents.reduce(Extent::around).map_or_else(Span::default, Extent::span)
 }
 
-/// A cell that writes the span so many times from its start to its end, for as long as that takes.
+/// A cell that writes the span `passes` times from start to end, for as long as that takes.
 fn fill(span: Span, device_bytes: u64, block_bytes: u32, depth: u32, passes: u32) -> (Cell, Stop) {
     let bytes = span.bytes.unwrap_or(device_bytes).saturating_mul(u64::from(passes));
     let simple = Workload::simple(block_bytes, depth, Percent::NONE, Percent::NONE);
@@ -211,7 +213,7 @@ fn fill(span: Span, device_bytes: u64, block_bytes: u32, depth: u32, passes: u32
         workload,
     };
     let cell = Cell::new("fill", "fill", vec![role]);
-    // A day: whoever fills more than that in one go knows, and a device that hangs is given up before.
+    // A day: longer fills are unlikely, and a hanging device is given up earlier.
     const DAY_S: f64 = 86_400.0;
     (cell, Stop { warm_up_s: 0.0, min_s: 0.0, max_s: DAY_S, rule: Rule::Bytes { bytes } })
 }
@@ -219,9 +221,9 @@ fn fill(span: Span, device_bytes: u64, block_bytes: u32, depth: u32, passes: u32
 /// The stop rule of a run, which gets all samples.
 pub(crate) struct StopRule {
     stop: Stop,
-    /// Of each role, requests a second in each interval.
+    /// For each role, requests a second in each interval.
     rates: Vec<Vec<f64>>,
-    /// Intervals that all roles have told of when it was last asked whether they are enough.
+    /// The number of intervals reported by all roles at the last check.
     judged: usize,
     known: bool,
 }
@@ -232,7 +234,7 @@ impl StopRule {
         StopRule { stop, rates: vec![Vec::new(); roles], judged: 0, known: false }
     }
 
-    /// One more sample of a role's. Stops when the rate of all together is known well enough.
+    /// Adds a sample of a role. Stops when the total rate is known well enough.
     pub(crate) fn heard(&mut self, role: usize, sample: &Sample) -> Go {
         let Rule::Confidence { percent } = self.stop.rule else { return Go::On };
         if let Some(rates) = self.rates.get_mut(role) {
@@ -250,11 +252,11 @@ impl StopRule {
         (0..intervals).map(|at| self.rates.iter().map(|rates| rates[at]).sum()).collect()
     }
 
-    /// What ended the run, that came to these results.
+    /// The reason that ended a run with these results.
     pub(crate) fn ended<'a>(&self, runs: impl Iterator<Item = &'a Run> + Clone, interrupted: bool) -> Ended {
         let failures = runs.clone().map(|run| run.errors + run.mismatches).max().unwrap_or(0);
         let shortest = runs.map(|run| run.seconds).fold(f64::INFINITY, f64::min);
-        // A loop that stops by its clock stops a little before or after.
+        // A loop that stops by its clock stops slightly early or late.
         let is_short = shortest < self.stop.max_s * 0.99;
         match self.stop.rule {
             _ if interrupted => Ended::Interrupted,
@@ -267,7 +269,7 @@ impl StopRule {
     }
 }
 
-/// Options of `bench` that say how storage is reached and what may be done to it: a measurement is resumed with the same.
+/// Options of `bench` for access to the storage and for consent: a measurement is resumed with the same ones.
 const KEPT: [&str; 7] = [
     "--span",
     "--connections",
@@ -277,11 +279,11 @@ const KEPT: [&str; 7] = [
     "--server-agent",
     "--agent-secret-file",
 ];
-/// Those of them without a value behind them.
+/// Those of them that take no value.
 const KEPT_ALONE: [&str; 2] = ["--allow-write", "--yes"];
 
-/// What `bench` is to be told to resume a measurement, before `--resume`: what was measured (`subject`), and of the words of its
-/// command line those that it needs again.
+/// The arguments with which `bench` resumes a measurement, before `--resume`: the storage (`subject`), and
+/// the options of the command line that are needed again.
 pub fn again(subject: &[&str], mut line: impl Iterator<Item = String>) -> String {
     let mut words: Vec<String> = subject.iter().map(|&word| word.to_owned()).collect();
     while let Some(word) = line.next() {
@@ -296,11 +298,11 @@ pub fn again(subject: &[&str], mut line: impl Iterator<Item = String>) -> String
     words.join(" ")
 }
 
-/// Whether every request has succeeded, and some in every run. `lost` is why the folder does not have all of the record, and `again` what the program's
-/// `bench` is to be told to resume it.
+/// Whether every request has succeeded, and every run had some. `lost` is the reason why the directory does
+/// not have all of the record, and `again` the arguments with which `bench` resumes it.
 ///
 /// # Errors
-/// What ended it, else what was lost.
+/// The failure that ended it, or else `lost`.
 pub fn verdict(
     record: &Record,
     outcome: Result<Outcome, Failure>,
@@ -312,7 +314,7 @@ pub fn verdict(
         1 => "1 run".to_owned(),
         runs => format!("{runs} runs"),
     };
-    // A disk that is full is told by its own sentence.
+    // A full disk has a separate message.
     let kept = folder.filter(|_| lost.is_none());
     let then = kept.map(|folder| {
         let directory = folder.path().display().to_string();
@@ -337,7 +339,8 @@ pub fn verdict(
     }
 }
 
-/// The failure of runs in which nothing completed, with the cause if a request told one: not everybody sees the tables.
+/// The failure of runs in which nothing completed, with the cause if a request reported one: not every user
+/// reads the tables.
 fn silent(runs: &[CellRun]) -> Option<Failure> {
     let is_silent = |run: &&CellRun| run.clients.iter().all(|client| client.run.ios() == 0);
     let silent: Vec<&CellRun> = runs.iter().filter(is_silent).collect();

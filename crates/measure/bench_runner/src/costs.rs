@@ -22,10 +22,9 @@ use crate::client_paths::{StoragePaths, statistics_of};
 /// Under way.
 pub(crate) struct Costs {
     alone: bool,
-    /// What was known when counting began.
+    /// The counters when counting began.
     before: JoinHandle<Before>,
-    /// The clocks at the last sample: what comes after it (requests that come to their end) is not counted
-    /// either.
+    /// The clocks at the last sample: later work (completion of outstanding requests) is not counted.
     last: Cell<Option<Clocks>>,
     channels: Option<Arc<dyn Channelled>>,
 }
@@ -55,7 +54,7 @@ struct Clocks {
 }
 
 impl Costs {
-    /// Looks at the clocks when counting begins, and says so.
+    /// Reads the clocks when counting begins, and reports that.
     pub(crate) fn begin(
         alone: bool,
         counting: Instant,
@@ -82,7 +81,7 @@ impl Costs {
         self.last.set(Some(Clocks::now()));
     }
 
-    /// All of it. Nothing, if it ended before anything was counted.
+    /// The complete cost. Empty if the run ended before anything was counted.
     pub(crate) async fn end(self, paths: &StoragePaths) -> Cost {
         let after = self.last.get().unwrap_or_else(Clocks::now);
         if !self.before.is_finished() {
@@ -132,7 +131,7 @@ pub(crate) fn cpus() -> u32 {
     u32::try_from(threads::available().get()).unwrap_or(u32::MAX)
 }
 
-/// What is known of all channels, and since when it has been counted.
+/// The state of all channels, and the start of their counters.
 pub(crate) struct ChannelFigures {
     status: Status,
     at: Instant,
@@ -160,7 +159,7 @@ struct ChannelsRecord<'a> {
     longest_stall_us: f64,
     replays: u64,
     journal_bytes: usize,
-    /// The server ends lost connections that are named: fencing does not rely on time.
+    /// The server terminates named lost connections: fencing does not rely on time.
     fences: bool,
 }
 
@@ -171,7 +170,7 @@ struct ChannelRecord<'a> {
     requests: u64,
     bytes: u64,
     mb_per_s: f64,
-    /// From sending to the answer; `None` without answers.
+    /// From sending to the reply; `None` without replies.
     service_us_mean: Option<f64>,
     /// Requests outstanding, on average.
     outstanding_mean: f64,
@@ -224,7 +223,7 @@ impl Serialize for ChannelFigures {
     }
 }
 
-/// A line for each channel, and what happened to all of them.
+/// A line for each channel, and one for the events of all of them.
 impl fmt::Display for ChannelFigures {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let record = self.record();
@@ -242,7 +241,7 @@ impl fmt::Display for ChannelFigures {
         let mut rows = vec![heads.map(str::to_owned)];
         rows.extend(record.channels.iter().enumerate().map(|(number, channel)| {
             let state = if channel.connected { "" } else { "not connected: " };
-            // The server's words are among them.
+            // Contains text from the server.
             let error = channel
                 .last_error
                 .map_or_else(|| "none".to_owned(), |why| format!("{state}{}", printable(why)));
@@ -279,9 +278,9 @@ impl fmt::Display for ChannelFigures {
     }
 }
 
-// What a HyperSCSI session did in a run: its frames, what was lost of them, and how its paths are at the end.
+// The HyperSCSI statistics of a run: frames, losses, and the state of the paths at the end.
 
-/// What is known of a session, and since when it has been counted.
+/// The state of a session, and the start of its counters.
 pub(crate) struct FrameFigures {
     status: SessionStatus,
     at: Instant,
@@ -289,7 +288,7 @@ pub(crate) struct FrameFigures {
 }
 
 impl FrameFigures {
-    /// Until now, of each session that is logged in.
+    /// Up to now, for each session that is logged in.
     pub(crate) async fn of(sessions: &[SessionHandle]) -> Vec<Option<FrameFigures>> {
         let mut figures = Vec::new();
         for session in sessions {
@@ -358,9 +357,9 @@ struct FramesRecord {
     queue_depth: u32,
     frames: Frames,
     messages: Messages,
-    /// Sessions that were lost and begun again.
+    /// Sessions that were lost and reinstated.
     reinstatements: u64,
-    /// Commands that were sent again because their outcome was unknown.
+    /// Commands sent again because their outcome was unknown.
     replays: u64,
     paths: Vec<Path>,
 }
@@ -371,9 +370,9 @@ struct Frames {
     received: u64,
     /// Received before.
     repeated: u64,
-    /// With a wrong checksum or seal.
+    /// With a wrong checksum or authentication tag.
     damaged: u64,
-    /// Fragments that broke a rule.
+    /// Fragments that violated the protocol.
     refused: u64,
     /// Fragments of ours that were sent again.
     lost: u64,
@@ -402,7 +401,7 @@ impl Serialize for FrameFigures {
     }
 }
 
-/// A line for frames, one for each path, and one for what did not go smoothly.
+/// A line for frames, one for each path, and one for errors.
 impl fmt::Display for FrameFigures {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let FramesRecord { frames, paths, reinstatements, replays, frame_bytes, .. } = self.record();

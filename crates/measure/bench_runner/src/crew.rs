@@ -1,4 +1,4 @@
-//! The clients that carry out a cell together: threads of this process, or agents on other machines.
+//! The clients that run a cell together: threads of this process, or agents on other machines.
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
@@ -16,15 +16,15 @@ use crate::client_paths::{Source, StoragePaths};
 use crate::storage::purge;
 use crate::view::{Purged, Silence, TOLD_EVERY, awaited};
 
-/// Clients that begin and end together.
+/// Clients that start and end together.
 // The conductor and its crew run on one thread, so their futures need not be Send.
 #[allow(async_fn_in_trait)]
 pub trait Crew {
-    /// Carries out all roles of a cell at once, from the same start, until the stop says so, or `progress`
-    /// does. Gives what came of each role, in their order.
+    /// Runs all roles of a cell concurrently, from the same start, until the stop rule or `progress` ends
+    /// them. Returns the result of each role, in order.
     ///
-    /// Fails if the cell could not be begun. Requests that fail are no failure of this, and neither is a
-    /// client that is lost in the middle.
+    /// Fails if the cell could not be started. Failed requests are not an error of this function, and neither
+    /// is the loss of a client during the run.
     async fn run(
         &mut self,
         cell: &Cell,
@@ -32,16 +32,15 @@ pub trait Crew {
         progress: &mut dyn FnMut(Progress<'_>) -> Go,
     ) -> Result<CellOutcome, Failure>;
 
-    /// Gives the blocks of a span back, or makes zeros of them where that is not possible; the first client
-    /// does.
+    /// Deallocates the blocks of a span, or zeros them where that is not possible; the first client does
+    /// this.
     async fn purge(&mut self, span: Span, progress: &mut dyn FnMut(Purged) -> Go) -> Result<(), Failure>;
 
-    /// Whether all clients can still reach the storage; what their initiators do to get there again has its
-    /// time.
+    /// Checks that all clients can still reach the storage, with the time that their initiators need to
+    /// reconnect.
     async fn look_alive(&mut self) -> Result<(), Failure>;
 
-    /// What a reader of the record should know of how its cells were carried out, in sentences; asked at the
-    /// end.
+    /// Remarks on how the cells were run, for readers of the record; requested at the end.
     fn remarks(&self) -> Vec<String> {
         Vec::new()
     }
@@ -54,8 +53,8 @@ pub trait Crew {
 pub struct CellOutcome {
     /// Of each role.
     pub parts: Vec<RoleResult>,
-    /// A client that was lost, and what it had told is all that is known of its part: the cell has ended with
-    /// it, and no other can be begun.
+    /// The loss of a client. Only the samples received from it are known; the cell ended with the loss, and
+    /// no other can start.
     pub lost: Option<Failure>,
 }
 
@@ -64,27 +63,27 @@ pub struct CellOutcome {
 pub enum Progress<'a> {
     /// The warm-up is over: requests are counted from now on.
     Counting,
-    /// What one client did in a short time.
+    /// The sample of one client.
     Sample {
-        /// Which role of the cell it has.
+        /// Its role in the cell.
         role: usize,
         /// What it did.
         sample: &'a Sample,
     },
-    /// The storage has not answered for so long; told about every second.
+    /// The storage has not responded for this long; reported about every second.
     Waiting(Duration),
 }
 
-/// A thread for each role; those of earlier cells stay for later ones.
+/// A thread for each role; threads of earlier cells are kept for later ones.
 pub struct LocalCrew {
     source: Source,
     spin: Duration,
     site: Site,
     /// Whether nothing else runs in this process.
     alone: bool,
-    /// Where what the storage promises is noted.
+    /// The journal file of the storage's guarantees.
     log: Option<PathBuf>,
-    /// By the number of the client and, where one has several roles at once, which of them it is.
+    /// By the client's number and, if it has several concurrent roles, the role's index among them.
     clients: BTreeMap<(u16, usize), Client>,
 }
 
@@ -94,7 +93,7 @@ impl LocalCrew {
         LocalCrew { source, spin, site: Site::Here, alone: true, log: None, clients: BTreeMap::new() }
     }
 
-    /// The same in a process that serves what is measured too: the CPU time of a client is that of its thread
+    /// The same in a process that also serves the storage: the CPU time of a client is that of its thread
     /// alone.
     pub fn beside_its_server(self) -> LocalCrew {
         LocalCrew { alone: false, ..self }
@@ -105,7 +104,7 @@ impl LocalCrew {
         LocalCrew { site, ..self }
     }
 
-    /// The same, whose one client notes what the storage promises.
+    /// The same, with one client that records the storage's guarantees.
     pub fn with_log(self, log: Option<PathBuf>) -> LocalCrew {
         LocalCrew { log, ..self }
     }
@@ -128,7 +127,7 @@ impl LocalCrew {
         Ok(())
     }
 
-    /// Carries out a prepared cell, starting at this moment.
+    /// Runs a prepared cell, starting at this time.
     pub async fn run_at(
         &mut self,
         cell: &Cell,
@@ -151,19 +150,19 @@ impl LocalCrew {
             let late = part.started.saturating_duration_since(first.unwrap_or(part.started));
             part.run.late_us = late.as_secs_f64() * 1e6;
         }
-        // All of them are on this machine, and its CPU time is counted once.
+        // All of them are on this machine, whose CPU time is counted once.
         parts.iter_mut().skip(1).for_each(|part| part.run.cpu.machine_s = None);
         Ok(parts)
     }
 }
 
-/// Which client has which role.
+/// The client of each role.
 fn keys(cell: &Cell) -> Vec<(u16, usize)> {
     let before = |at: usize, client| cell.roles[..at].iter().filter(|role| role.client == client).count();
     cell.roles.iter().enumerate().map(|(at, role)| (role.client, before(at, role.client))).collect()
 }
 
-/// Enough for all to have heard of it.
+/// Long enough for all clients to receive the order.
 const BEFORE_THE_START: Duration = Duration::from_millis(5);
 
 impl Crew for LocalCrew {

@@ -11,11 +11,11 @@ pub struct Limits {
     pub device_bytes: u64,
     /// Its logical block.
     pub block_bytes: u32,
-    /// Whether anything may be written.
+    /// Whether writes are allowed.
     pub writes: bool,
     /// Nothing goes beyond this.
     pub part: Extent,
-    /// Machines that there are; as many as are wanted if `None`.
+    /// The available machines; unlimited if `None`.
     pub clients: Option<usize>,
 }
 
@@ -23,11 +23,11 @@ pub struct Limits {
 pub struct Fitted {
     /// The suite.
     pub suite: Suite,
-    /// What was left out or cut, in sentences.
+    /// The omitted or shortened parts, one sentence each.
     pub notes: Vec<String>,
 }
 
-/// Cuts `suite`. Fails if nothing is left of it.
+/// Fits `suite` to the limits. Fails if nothing is left of it.
 pub fn fit(mut suite: Suite, limits: &Limits) -> Result<Fitted, Failure> {
     if limits.part.exceeds(limits.device_bytes) {
         let bytes = limits.device_bytes;
@@ -80,8 +80,8 @@ pub fn fit(mut suite: Suite, limits: &Limits) -> Result<Fitted, Failure> {
     Ok(Fitted { suite, notes })
 }
 
-/// Takes cells out, and gives their names. A step whose end depends on a cell that is taken out has no end,
-/// and goes too.
+/// Removes cells, and returns their names. A step whose end depends on a removed cell has no end, and is
+/// removed as well.
 fn leave_out(suite: &mut Suite, is_out: impl Fn(&Cell) -> bool) -> Vec<String> {
     let mut left_out = Vec::new();
     for step in &mut suite.steps {
@@ -103,7 +103,7 @@ fn leave_out(suite: &mut Suite, is_out: impl Fn(&Cell) -> bool) -> Vec<String> {
     left_out
 }
 
-/// Cuts every workload's span to the part. Whether one was longer than the device.
+/// Limits every workload's span to the part. Returns whether one was longer than the device.
 fn cut(suite: &mut Suite, limits: &Limits) -> Result<bool, Failure> {
     let mut is_longer = false;
     for step in &mut suite.steps {
@@ -145,14 +145,14 @@ fn named(names: &[String]) -> String {
 /// By how much.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Shorten {
-    /// No run is counted for longer.
+    /// The maximum counted time of a run.
     pub seconds: Option<f64>,
-    /// Nothing is run more often.
+    /// The maximum number of repeats.
     pub rounds: Option<u32>,
 }
 
 impl Shorten {
-    /// The suite, as much shorter.
+    /// The suite with these limits applied.
     pub fn apply(self, mut suite: Suite) -> Suite {
         let before = suite.clone();
         for step in &mut suite.steps {

@@ -1,5 +1,6 @@
-//! A result on disk. `result.json` is replaced as a whole after each run, so that after a crash the folder has the state after a
-//! complete run and the measurement can be resumed ([`Keeper`]). The reports stand beside it.
+//! A result on disk. `result.json` is replaced as a whole after each run. After a crash, the directory
+//! therefore has the state after a complete run, and the measurement can be resumed ([`Keeper`]). The reports
+//! are in the same directory.
 
 use std::fs::{self, File};
 use std::io::{self, Read, Write};
@@ -12,12 +13,12 @@ use published::Curve;
 use report::{Report, Reports, read_diagnosis};
 
 const RESULT: &str = "result.json";
-/// What `linerate diagnose` leaves for programs.
+/// The file that `linerate diagnose` writes for programs.
 pub const DIAGNOSIS: &str = "diagnosis.json";
-/// The largest file that is read as a result; larger than any that this program writes.
+/// The maximum size of a result file; larger than any that this program writes.
 const RESULT_BYTES_MAX: u64 = 2 << 30;
 
-/// A directory that results are kept in.
+/// A directory for results.
 pub struct Folder {
     path: PathBuf,
 }
@@ -43,7 +44,7 @@ impl Folder {
         Ok(folder)
     }
 
-    /// One that holds a result.
+    /// A directory with a result.
     pub fn open(path: &Path) -> Folder {
         Folder { path: path.to_owned() }
     }
@@ -53,7 +54,7 @@ impl Folder {
         &self.path
     }
 
-    /// Where a file of it is.
+    /// The path of one of its files.
     pub fn file(&self, name: &str) -> PathBuf {
         self.path.join(name)
     }
@@ -63,13 +64,13 @@ impl Folder {
         read_result(&self.path)
     }
 
-    /// Writes the result, whole or not at all.
+    /// Writes the result atomically.
     pub fn save(&self, record: &Record) -> Result<(), Failure> {
         let text = serde_json::to_vec(record).map_err(Failure::failed)?;
         self.write(RESULT, &text)
     }
 
-    /// Writes a file of the directory, whole or not at all.
+    /// Writes a file of the directory atomically.
     pub fn write(&self, name: &str, content: &[u8]) -> Result<(), Failure> {
         let (path, temporary) = (self.file(name), self.file(&format!(".{name}.new")));
         let written = File::create(&temporary)
@@ -77,7 +78,7 @@ impl Folder {
             .and_then(|()| fs::rename(&temporary, &path))
             .and_then(|()| File::open(&self.path)?.sync_all());
         written.map_err(|error| {
-            // What is half written only takes the space that is missing.
+            // An incomplete file only takes the space that is missing.
             let _ = fs::remove_file(&temporary);
             self.failed(&error)
         })
@@ -88,20 +89,22 @@ impl Folder {
     }
 }
 
-/// Folders that hold a result: this one, and those in it, by their names; [`DEPTH_MAX`] below it at most, and not behind links.
+/// Directories with a result: this one and its subdirectories, in order of their names, up to [`DEPTH_MAX`]
+/// levels below it. Symbolic links are not followed.
 ///
 /// # Errors
-/// A folder that cannot be read.
+/// A directory cannot be read.
 pub fn with_results(path: &Path) -> Result<Vec<PathBuf>, Failure> {
     let mut found = Vec::new();
     look(path, DEPTH_MAX, &mut found)?;
     Ok(found)
 }
 
-/// All folders with results in these directories, each once. A directory without any is one of them, to be refused by its name.
+/// All directories with results in these, each once. A directory without any is included, so that it can be
+/// rejected by name.
 ///
 /// # Errors
-/// A folder that cannot be read.
+/// A directory cannot be read.
 pub fn with_results_in(directories: &[PathBuf]) -> Result<Vec<PathBuf>, Failure> {
     let mut folders: Vec<PathBuf> = Vec::new();
     for directory in directories {
@@ -115,7 +118,7 @@ pub fn with_results_in(directories: &[PathBuf]) -> Result<Vec<PathBuf>, Failure>
     Ok(folders)
 }
 
-/// A tree of results is two or three folders deep: by host, by day, by suite.
+/// A tree of results is two or three levels deep: by host, by day, by suite.
 const DEPTH_MAX: usize = 8;
 
 fn look(path: &Path, depth: usize, found: &mut Vec<PathBuf>) -> Result<(), Failure> {
@@ -139,7 +142,7 @@ fn look(path: &Path, depth: usize, found: &mut Vec<PathBuf>) -> Result<(), Failu
     }
 }
 
-/// Reads a result: of its directory, or of a file by itself, whatever it is called.
+/// Reads a result: from its directory, or from a file of any name.
 pub fn read_result(path: &Path) -> Result<Record, Failure> {
     let path = if path.is_dir() { path.join(RESULT) } else { path.to_owned() };
     let shown = path.display();
@@ -147,7 +150,7 @@ pub fn read_result(path: &Path) -> Result<Record, Failure> {
     let mut text = String::new();
     let file = File::open(&path).map_err(unread)?;
     file.take(RESULT_BYTES_MAX).read_to_string(&mut text).map_err(unread)?;
-    // The version first: a later format may have lost a field of this one.
+    // The version first: a later format may lack a field of this one.
     let version: Version = parsed(&text, &path)?;
     if version.format != FORMAT {
         let sentence = format!("{shown} is of format {}, and this program reads {FORMAT}", version.format);
@@ -171,17 +174,16 @@ fn parsed<T: serde::de::DeserializeOwned>(text: &str, path: &Path) -> Result<T, 
 pub struct Keeper {
     record: Record,
     folder: Option<Folder>,
-    /// When the record began, on this machine's clock: one that is gone on with began earlier than this
-    /// program.
+    /// The start of the record, on this machine's clock: a resumed record began before this program.
     begun: Instant,
     before: Duration,
-    /// Why the directory does not have all of it.
+    /// The reason why the directory does not have all of it.
     lost: Option<Failure>,
 }
 
 impl Keeper {
-    /// Writes what is there already, so that a directory that cannot be written to is known before anything
-    /// is measured.
+    /// Saves the existing record, so that a directory that is not writable is detected before the
+    /// measurement.
     pub fn new(record: Record, folder: Option<Folder>) -> Result<Keeper, Failure> {
         if let Some(folder) = &folder {
             folder.save(&record)?;
@@ -196,12 +198,12 @@ impl Keeper {
         })
     }
 
-    /// The record as far as it is.
+    /// The record so far.
     pub fn record(&self) -> &Record {
         &self.record
     }
 
-    /// Where it is kept, if it is.
+    /// Its directory, if it has one.
     pub fn folder(&self) -> Option<&Folder> {
         self.folder.as_ref()
     }
@@ -211,13 +213,13 @@ impl Keeper {
         (self.before + instant.saturating_duration_since(self.begun)).as_secs_f64()
     }
 
-    /// Adds a run. What it gives is to be told to people: that it could not be written down.
+    /// Adds a run. Returns a message for users if the record could not be saved.
     pub fn keep(&mut self, run: CellRun) -> Option<String> {
         self.record.runs.push(run);
         self.save()
     }
 
-    /// Adds something that a reader of the record should know.
+    /// Adds a remark for readers of the record.
     pub fn note(&mut self, sentence: String) {
         self.record.notes.push(sentence);
     }
@@ -227,7 +229,7 @@ impl Keeper {
         self.record.ended = Some(timestamp());
     }
 
-    /// Writes the record. Says so the first time that this fails; space may come back.
+    /// Saves the record. Returns a message the first time that this fails; space may become available again.
     pub fn save(&mut self) -> Option<String> {
         let saved = self.folder.as_ref()?.save(&self.record);
         let Err(failure) = saved else {
@@ -239,7 +241,7 @@ impl Keeper {
         sentence
     }
 
-    /// Writes the record a last time. Gives it, and why the directory does not have all of it, if so.
+    /// Saves the record a last time. Returns it, and the reason if the directory does not have all of it.
     pub fn end(mut self) -> (Record, Option<Folder>, Option<Failure>) {
         self.save();
         (self.record, self.folder, self.lost)
@@ -250,10 +252,10 @@ fn longest(run: &CellRun) -> f64 {
     run.clients.iter().map(|client| client.run.seconds).fold(0.0, f64::max)
 }
 
-/// Writes what people and other programs read beside the record, with these curves drawn into it.
+/// Writes the reports of the record, for people and for other programs, including the given curves.
 ///
 /// # Errors
-/// A file that cannot be written, or a diagnosis in the folder that cannot be read.
+/// A file cannot be written, or the diagnosis in the directory cannot be read.
 pub fn write_report(folder: &Folder, record: &Record, beside: Vec<Curve>) -> Result<(), Failure> {
     let report = report_of(folder, record, beside)?;
     folder.write("cells.csv", report.cells_csv().as_bytes())?;
@@ -262,10 +264,10 @@ pub fn write_report(folder: &Folder, record: &Record, beside: Vec<Curve>) -> Res
     folder.write("report.html", report.html().as_bytes())
 }
 
-/// The report of a record, with the name of its folder and the diagnosis that is there.
+/// The report of a record, with the name of its directory and the diagnosis in it.
 ///
 /// # Errors
-/// A diagnosis that cannot be read.
+/// The diagnosis cannot be read.
 pub fn report_of<'a>(folder: &Folder, record: &'a Record, beside: Vec<Curve>) -> Result<Report<'a>, Failure> {
     let report = Report::new(record).beside(beside).in_folder(folder.path().display().to_string());
     let files = ["diagnosis.json", "diagnosis/diagnosis.json"].map(|name| folder.file(name));
@@ -275,13 +277,12 @@ pub fn report_of<'a>(folder: &Folder, record: &'a Record, beside: Vec<Curve>) ->
     read_diagnosis(&text).map(|diagnosis| report.with_diagnosis(diagnosis)).map_err(refused)
 }
 
-// What people and other programs read beside a record: the files of a report, and the page of the reports of several
-// folders.
+// The files next to a record: those of its report, and the page of the reports of several directories.
 
-/// Does something with the reports of these folders.
+/// Calls `then` with the reports of these directories.
 ///
 /// # Errors
-/// A result or diagnosis that cannot be read, or what `then` fails with.
+/// A result or diagnosis cannot be read, or `then` fails.
 pub fn together<T>(
     folders: &[PathBuf],
     beside: &[Curve],
@@ -294,7 +295,7 @@ pub fn together<T>(
     then(&Reports::new(reports.collect::<Result<_, _>>()?))
 }
 
-/// Writes the page of several results, and says where it is.
+/// Writes the page of several results, and returns its path.
 ///
 /// # Errors
 /// As [`together`]; or `out` cannot be written.
@@ -307,7 +308,7 @@ pub fn write_together(folders: &[PathBuf], beside: &[Curve], out: &Path) -> Resu
     Ok(out.file("reports.html"))
 }
 
-/// Now: RFC 3339, UTC, to the second.
+/// The current time: RFC 3339, UTC, to the second.
 pub fn timestamp() -> String {
     jiff::Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
 }

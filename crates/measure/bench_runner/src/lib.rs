@@ -1,4 +1,4 @@
-//! Carrying out a suite on storage of any kind, and keeping what was measured.
+//! Running a suite on any kind of storage, and saving the results.
 //!
 //! ```text
 //!   a suite ── fit ── prepare ─► conductor ──► crew ──► client ──► bench::run, on a thread of its own
@@ -8,10 +8,11 @@
 //!                             folder ── result.json
 //! ```
 //!
-//! Reading order: [`conductor`] (the order of runs, when each ends, and how all of it ended); [`prepare`], [`fit`], [`storage`] (what
-//! may be done, and to what); [`client`], [`client_paths`], [`crew`], [`agents`], `costs` (who does it, where, and at which cost);
-//! [`folder`] (what is kept, and its reports); [`suites`]; [`view`] and [`progress`] (who looks on); [`selftest`]. Nothing here
-//! reads arguments or prints: consent to overwrite is a value.
+//! Reading order: [`conductor`] (the order and end of runs, and the verdict); [`prepare`], [`fit`],
+//! [`storage`] (the storage and the permitted operations). Then [`client`], [`client_paths`], [`crew`],
+//! [`agents`], `costs` (the clients and their costs); [`folder`] (results and reports); [`suites`]; [`view`]
+//! and [`progress`] (observers); [`selftest`]. This crate neither reads arguments nor prints: consent to
+//! overwrite is a value.
 //!
 //! ```
 //! use backends::{location::Location, remote};
@@ -50,12 +51,14 @@
 //! assert!(record.expect("memory is there").runs[0].iops() > 0.0);
 //! ```
 //!
-//! One thread decides, the others measure. A client is a thread with its own world and sessions; it runs one role and reports each sample.
-//! The conductor gets the next run from the schedule, stops all clients when the samples meet the stop criterion, and passes the run to the keeper,
-//! which replaces `result.json` before the next run starts. Views only watch. `bench` is separate because it opens nothing and names no remote.
+//! One thread decides, the others measure. A client is a thread with its own world and sessions; it runs one
+//! role and reports each sample. The conductor gets the next run from the schedule, stops all clients when
+//! the samples meet the stop criterion, and passes the run to the keeper. The keeper replaces `result.json`
+//! before the next run starts. Views only watch. `bench` is separate because it opens nothing and names no
+//! remote.
 //!
-//! Over several machines the coordinator's crew is [`agents`]; an agent's work is done by the crew of a local bench. Their
-//! messages are `agent::wire`, which does no I/O.
+//! With several machines, the coordinator's crew is [`agents`]; an agent uses the crew of a local bench.
+//! Their messages are `agent::wire`, which does no I/O.
 
 pub mod agents;
 pub mod client;

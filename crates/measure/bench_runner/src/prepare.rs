@@ -1,5 +1,6 @@
-//! From what is wanted to a measurement that may begin: a new record or a resumed one. Everything that can be refused is refused
-//! here, before anything is measured: consent to overwrite, and blocks that were never written, are looked at.
+//! From a plan to a measurement that may begin: a new record or a resumed one. All refusals happen here,
+//! before anything is measured, including those for missing consent to overwrite. Blocks that were never
+//! written are also detected here.
 
 use std::path::Path;
 
@@ -20,35 +21,35 @@ use crate::fit::{self, Limits, Shorten};
 use crate::folder::{Folder, Keeper, timestamp};
 use crate::storage::Storage;
 
-/// On which storage, by whom, and what may be done to it.
+/// The storage, the clients, and the permitted operations.
 pub struct Terms<'a> {
     /// The storage.
     pub place: &'a Location,
-    /// Those who measure instead of this machine, or look at the one that serves, and how they are to open the storage.
+    /// The agents that measure instead of this machine, or observe the server, and how they open the storage.
     pub agents: Option<(&'a Agents, Open)>,
-    /// Whether what is there may be overwritten.
+    /// Whether existing content may be overwritten.
     pub allow_write: bool,
     /// The part of the storage that may be used.
     pub part: Extent,
-    /// How long the file is to be, if it has to be made.
+    /// The size of the file, if it has to be created.
     pub size: Option<Bytes>,
-    /// Who agrees to lose what is there.
+    /// The source of consent to overwrite.
     pub consent: Consent<'a>,
 }
 
-/// What is to be measured.
+/// The plan of a measurement.
 pub enum Plan {
-    /// A suite, and where it is kept.
+    /// A suite, and the directory for its results.
     New(Wanted, Option<Folder>),
-    /// What is left of one that was interrupted.
+    /// The rest of an interrupted measurement.
     Resumed(Box<Record>, Folder),
 }
 
-/// A suite, or what becomes one when the capacity is known.
+/// A suite, or a source of one that needs the capacity.
 pub enum Wanted {
     /// A suite.
     Suite(Suite),
-    /// fio's jobs, the name of their suite, and how much shorter it is to be.
+    /// fio's jobs, the name of their suite, and the limits to apply.
     Jobs(String, Jobs, Shorten),
 }
 
@@ -58,7 +59,7 @@ pub struct Prepared {
     pub keeper: Keeper,
     /// Who measures.
     pub hands: Hands,
-    /// Who serves the storage, if that is known.
+    /// The storage's server, if known.
     pub server: Option<Serving>,
 }
 
@@ -70,10 +71,11 @@ pub enum Hands {
     Agents(AgentCrew),
 }
 
-/// The plans of these suites, in this order. What is kept of one goes to `out`, of several to folders of their names in it.
+/// The plans of these suites, in this order. The results of a single suite go to `out`, those of several to
+/// subdirectories with their names.
 ///
 /// # Errors
-/// Two suites of one name, or a folder that cannot be made or holds a result.
+/// Two suites have the same name, or a directory cannot be created or contains a result.
 pub fn plans(suites: Vec<Suite>, out: Option<&Path>) -> Result<Vec<Plan>, Failure> {
     let called = |at: usize| suites[at].name.as_str();
     let twice = (1..suites.len()).find(|at| suites[..*at].iter().any(|suite| suite.name == called(*at)));
@@ -100,11 +102,11 @@ impl Plan {
         }
     }
 
-    /// Opens the storage, looks at it, and cuts what is to be measured to it. `made` tells that an earlier measurement of
-    /// the same program has made the file.
+    /// Opens and inspects the storage, and fits the suite to it. `made` is true if an earlier measurement of
+    /// the same program has created the file.
     ///
     /// # Errors
-    /// What keeps it from being measured.
+    /// The reason why it cannot be measured.
     pub async fn prepare(self, terms: &Terms<'_>, made: &mut bool) -> Result<Prepared, Failure> {
         let may_write = terms.allow_write || *made;
         let writes = may_write && (self.writes() || terms.place.new_file().is_some());
@@ -133,14 +135,14 @@ impl Plan {
                 if storage.is_new {
                     fitted.suite.steps.insert(0, FILL);
                 }
-                // Memory of this process has never been written, and everybody knows.
+                // Memory of this process has never been written, which is expected.
                 let holes =
                     if storage.keeps { note_holes(&*storage.device, &fitted.suite).await } else { None };
                 let notes = said.into_iter().chain(storage.notes.iter().cloned());
                 let notes = notes.chain(fitted.notes).chain(holes).collect();
                 let limits = match agents {
                     None => storage.ceilings(&fitted.suite).await,
-                    // Each of them has a link of its own.
+                    // Each agent has its own link.
                     Some(_) => Vec::new(),
                 };
                 let record = new_record(storage.subject.clone(), fitted.suite, environment, notes);
@@ -159,7 +161,8 @@ impl Plan {
         if record.suite.writes() && !is_ours {
             consent(storage, &limits, terms.consent).await?;
         }
-        // After the question for consent: an agent does not wait for a coordinator that waits for somebody.
+        // After the prompt for consent: otherwise an agent would wait for a coordinator that waits for a
+        // user.
         let hands = match &terms.agents {
             None => Hands::Here(storage.source.clone()),
             Some((agents, _)) if agents.count() == 0 => Hands::Here(storage.source.clone()),
@@ -181,7 +184,7 @@ impl Plan {
 }
 
 impl Wanted {
-    /// The suite for a storage with this capacity, and what is to be said of it.
+    /// The suite for storage with this capacity, and its notes.
     fn suite(self, device_bytes: u64) -> Result<(Suite, Vec<String>), Failure> {
         match self {
             Wanted::Suite(suite) => Ok((suite, Vec::new())),
@@ -193,11 +196,11 @@ impl Wanted {
     }
 }
 
-/// What a file that was made for the measurement gets: reading holes would measure nothing.
+/// Fills a file created for the measurement: reading holes would measure nothing.
 const FILL: Step = Step::Fill { block_bytes: 1 << 20, depth: 8, passes: 1 };
 
 /// Checks that the storage may be overwritten within its limits: writing was allowed, it is neither reserved
-/// nor write-protected, and it is empty or there is consent.
+/// nor write-protected, and it is empty or the user has given consent.
 pub async fn consent(storage: &Storage, limits: &Limits, consent: Consent<'_>) -> Result<(), Failure> {
     if !limits.writes {
         return Err(Failure::refused(
@@ -211,7 +214,7 @@ pub async fn consent(storage: &Storage, limits: &Limits, consent: Consent<'_>) -
         .await
 }
 
-/// A record of nothing yet.
+/// An empty record.
 pub fn new_record(subject: Subject, suite: Suite, environment: Facts, notes: Vec<String>) -> Record {
     Record {
         format: FORMAT,
@@ -228,10 +231,10 @@ pub fn new_record(subject: Subject, suite: Suite, environment: Facts, notes: Vec
     }
 }
 
-/// The same argument without a user and what a secret might be, if it is a URL: a record is shown to others.
+/// The argument without user name and possible secret, if it is a URL: records are shown to other people.
 fn without_user(argument: &str) -> String {
     match argument.split_once("://") {
-        // A secret may hold an @, so that the last one before the path counts; a target's name has none.
+        // A secret may contain an @, so the last one before the path counts; a target's name has none.
         Some((scheme, rest)) => match rest.rsplit_once('@') {
             Some((_, behind)) => format!("{scheme}://{behind}"),
             None => argument.to_owned(),
@@ -240,7 +243,7 @@ fn without_user(argument: &str) -> String {
     }
 }
 
-/// The record of an interrupted measurement, to be gone on with on the storage that has been opened.
+/// The record of an interrupted measurement, to be resumed on the opened storage.
 pub fn resumed(mut record: Record, subject: &Subject) -> Result<Record, Failure> {
     if let Some(ended) = &record.ended {
         return Err(Failure::refused(format!("that measurement came to its end at {ended}")));
@@ -273,11 +276,11 @@ fn described(subject: &Subject) -> String {
 
 /// The limit of allocation queries: for a fragmented device its beginning is sufficient.
 const QUESTIONS_MAX: usize = 64;
-/// Neighbouring blocks of one kind in an answer.
+/// The number of extents in a response.
 const RUNS: usize = 256;
 
-/// A note for the record if a tenth or more of what `suite` reads is not allocated. `None` if the device does
-/// not report allocation, or the suite fills it first.
+/// A note for the record if a tenth or more of the data that `suite` reads is not allocated. `None` if the
+/// device does not report allocation, or the suite fills it first.
 pub async fn note_holes(device: &dyn BlockDevice, suite: &Suite) -> Option<String> {
     let reads = suite.cells().flat_map(|cell| &cell.roles).any(|role| role.workload.reads());
     let fills = suite.steps.iter().any(|step| matches!(step, bench::plan::Step::Fill { .. }));
@@ -301,7 +304,7 @@ pub async fn note_holes(device: &dyn BlockDevice, suite: &Suite) -> Option<Strin
     })
 }
 
-/// Blocks that take no space, of those that the device has told of; `None` if it fails to.
+/// Deallocated blocks, and all blocks that the device reported on; `None` if it fails.
 async fn counted(device: &dyn BlockDevice, first: u64, blocks: u64) -> Option<(u64, u64)> {
     let (mut holes, mut seen) = (0, 0);
     for _ in 0..QUESTIONS_MAX {
@@ -315,7 +318,7 @@ async fn counted(device: &dyn BlockDevice, first: u64, blocks: u64) -> Option<(u
             seen += run.extent.blocks.0;
             holes += if run.allocation == Allocation::Deallocated { run.extent.blocks.0 } else { 0 };
         }
-        // A device that tells nothing is asked nothing more.
+        // A device that reports nothing gets no further queries.
         if seen == before {
             break;
         }
@@ -389,7 +392,7 @@ mod tests {
         Suite { name, title, about, document: None, assumed: Vec::new(), steps }
     }
 
-    /// What is said of a MiB of which so much has been written.
+    /// The note about a MiB of which this much has been written.
     fn said(written: usize, suite: &Suite) -> Option<String> {
         let device = Arc::new(RamDevice::new(RamOptions::new(1 << 20)).expect("memory"));
         let said = remote::run(async {

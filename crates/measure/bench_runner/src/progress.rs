@@ -1,6 +1,6 @@
-//! Progress where there is no terminal: lines at a low rate, for people who read a log or for programs (JSON lines).
+//! Progress without a terminal: lines at a low rate, for people who read a log or for programs (JSON lines).
 //!
-//! What is said when is a function of the time that it is told; where it goes is the caller's.
+//! The output depends only on the times passed in; the caller determines its destination.
 
 use std::fmt;
 use std::time::{Duration, Instant};
@@ -14,39 +14,39 @@ use crate::view::{LiveState, Purged, RunStart, View, sentence};
 /// For whom lines are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Form {
-    /// For people: a line every five seconds, and none for what takes less.
+    /// For people: a line every five seconds, and none for shorter operations.
     Plain,
-    /// For programs: a JSON object every second, and one for each beginning.
+    /// For programs: a JSON object every second, and one at each start.
     Json,
 }
 
-/// How far something is. What is not known is left out of the JSON; names end with their units.
+/// The state of an operation. Unknown values are omitted from the JSON; names end with their units.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Moment {
-    /// What is being done: `read-4KiB`, `copied`.
+    /// The operation: `read-4KiB`, `copied`.
     pub doing: String,
-    /// Which of at most `steps_max` steps it is, from 1.
+    /// The step, from 1 to `steps_max`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub step: Option<u64>,
     /// See `step`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub steps_max: Option<u64>,
-    /// How much of the step is done.
+    /// The completed part of the step.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub done_percent: Option<f64>,
     /// Requests a second, now.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub iops: Option<f64>,
-    /// Megabytes (10^6) a second, now.
+    /// Current throughput in megabytes (10^6) a second.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub mb_per_s: Option<f64>,
-    /// 99 of 100 requests took no longer, now.
+    /// The current 99th percentile of the latency.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub p99_us: Option<f64>,
-    /// For how long no request has completed, from three seconds on.
+    /// Time since a request last completed, from three seconds on.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub waiting_s: Option<f64>,
-    /// For how long all steps may go on.
+    /// The maximum remaining time of all steps.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub left_max_s: Option<f64>,
 }
@@ -61,33 +61,33 @@ struct Line<'a> {
     note: Option<&'a str>,
 }
 
-/// A version of the JSON: another one has a name less, or one that means something else.
+/// The version of the JSON. It changes if a name is removed or changes its meaning.
 const VERSION: u32 = 1;
 
-/// Lines about something that goes on.
+/// Progress lines of an operation.
 pub struct Progress<F> {
     form: Form,
     say: F,
     next: Instant,
-    /// What goes on, for [`View`].
+    /// The current state, for [`View`].
     moment: Moment,
     length_s: f64,
     now: LiveState,
 }
 
 impl<F: FnMut(&str)> Progress<F> {
-    /// Begins at this time; lines go where `say` writes them.
+    /// Starts at this time; `say` writes the lines.
     pub fn new(form: Form, begun: Instant, say: F) -> Progress<F> {
         let next = if form == Form::Json { begun } else { begun + form.interval() };
         Progress { form, say, next, moment: Moment::default(), length_s: 0.0, now: LiveState::default() }
     }
 
-    /// The same about something with a name.
+    /// The same for a named operation.
     pub fn about(self, doing: &str) -> Progress<F> {
         Progress { moment: Moment { doing: doing.to_owned(), ..Moment::default() }, ..self }
     }
 
-    /// Says how far it is, if it is time for that.
+    /// Writes the progress, if a line is due.
     pub fn at(&mut self, now: Instant, moment: impl FnOnce() -> Moment) {
         if now >= self.next {
             self.next = now + self.form.interval();
@@ -95,7 +95,7 @@ impl<F: FnMut(&str)> Progress<F> {
         }
     }
 
-    /// A remark, which is told in any case.
+    /// A remark, which is always written.
     pub fn remark(&mut self, sentence: &str) {
         match self.form {
             Form::Plain => (self.say)(sentence),
@@ -111,7 +111,7 @@ impl<F: FnMut(&str)> Progress<F> {
     }
 
     fn json(&mut self, moment: Option<&Moment>, note: Option<&str>) {
-        // Text and numbers are always JSON.
+        // Text and numbers can always be written as JSON.
         if let Ok(line) = serde_json::to_string(&Line { version: VERSION, moment, note }) {
             (self.say)(&line);
         }
@@ -178,7 +178,7 @@ impl<F: FnMut(&str)> View for Progress<F> {
         });
     }
 
-    /// The first time at once: who waits wants to know why.
+    /// The first time immediately, to explain the delay.
     fn waiting(&mut self, waited: Duration) {
         if self.now.waited().is_none() {
             self.next = Instant::now();
@@ -211,7 +211,7 @@ mod tests {
         Moment { doing, step, steps_max, done_percent, iops: Some(12_345.0), ..Moment::default() }
     }
 
-    /// What is said of a hundred moments, a quarter second apart.
+    /// The output for a hundred updates, a quarter second apart.
     fn said(form: Form) -> Vec<String> {
         let (begun, mut lines) = (Instant::now(), Vec::new());
         let mut progress = Progress::new(form, begun, |line: &str| lines.push(line.to_owned()));

@@ -1,5 +1,6 @@
-//! What `linerate selftest` does to storage that this process serves: every block comes back whichever way its data travelled
-//! ([`check_integrity`]), what TCP on this machine carries at most ([`measure_ceiling`]), and a suite ([`OwnStorage`]).
+//! The parts of `linerate selftest`, on storage that this process serves: data integrity over every path
+//! ([`check_integrity`]), the maximum TCP throughput of this machine ([`measure_ceiling`]), and a suite
+//! ([`OwnStorage`]).
 
 use std::future::poll_fn;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -27,28 +28,29 @@ use crate::prepare::new_record;
 use crate::storage::Storage;
 use crate::view::View;
 
-// Measuring storage that this very process serves, as `linerate selftest` does: nobody has to be asked, nothing on it is to
-// be kept, and a report of an earlier time may be replaced.
+// Measuring storage that this process itself serves, as `linerate selftest` does: no consent is needed, its
+// content need not be kept, and an earlier report may be replaced.
 
-/// A LUN of our own, and how it is to be measured.
+/// A LUN of this process, and the parameters of its measurement.
 pub struct OwnStorage<'a> {
     /// The LUN.
     pub url: Url,
-    /// How long clients look for answers before they sleep.
+    /// How long clients poll for replies before they sleep.
     pub spin: Duration,
     /// Where the result goes.
     pub out: &'a Path,
-    /// What is known to be impossible.
+    /// The known ceilings.
     pub limits: Vec<Limit>,
     /// The thread that serves it.
     pub server: Server,
 }
 
 impl OwnStorage<'_> {
-    /// Runs the suite until an end is `asked` for, and writes everything that `linerate bench --out` writes.
+    /// Runs the suite until it is complete or `asked` to end, and writes the same files as `linerate bench
+    /// --out`.
     ///
     /// # Errors
-    /// It could not be run to its end. Requests that failed are in the record.
+    /// The suite could not be completed. Failed requests are in the record.
     pub async fn measure(
         self,
         suite: Suite,
@@ -75,20 +77,20 @@ impl OwnStorage<'_> {
     }
 }
 
-// What TCP on this machine carries at most, asked and answered like the cells of a suite, but without a protocol and
-// without storage: the limit that a target on it is measured by.
+// The maximum TCP throughput of this machine: the same requests and replies as the cells of a suite, but
+// without a protocol and without storage. A target is compared with this limit.
 
-/// How long each is asked at a time: the rate is steady from the first milliseconds on.
+/// The duration of each measurement: the rate is steady from the first milliseconds on.
 const TIME: Duration = Duration::from_millis(100);
-/// Bytes of a system call, each tried by a connection of its own. The best counts, since nothing that slowed the others
-/// down is a limit: what else the machine did, or two ends that waited for each other.
+/// Bytes of a system call, each measured over a separate connection. The best result counts, because the
+/// causes of slower ones are not limits: other load on the machine, or two ends that waited for each other.
 const CALLS_BYTES: [usize; 4] = [64 << 10, 256 << 10, 64 << 10, 256 << 10];
 
-/// The ceilings for all cells that read or write and do not mix, measured now, one after the other: for each direction and
-/// depth a roof over its lengths. The server's data come from so many bytes of memory.
+/// The ceilings for all cells that only read or only write, measured one after the other: for each direction
+/// and depth, a curve over its lengths. The server's data comes from `memory_bytes` of memory.
 ///
 /// # Errors
-/// Loopback carries nothing.
+/// Loopback does not work.
 pub async fn measure_ceiling(
     suite: &Suite,
     memory_bytes: usize,
@@ -118,9 +120,9 @@ pub async fn measure_ceiling(
     Ok(limits)
 }
 
-/// The ceiling over what was reached: as many requests a second as of any length, and as many bytes a second. One length by
-/// itself is no bound: two ends that wait for each other in step are slower than a target that does more and waits less
-/// (64 KiB writes, 4.9 GB/s plain and 7.7 GB/s with iSCSI in them).
+/// Raises each point to the ceiling: the highest request rate of any length, and the highest byte rate. A
+/// single length is not a bound, because two ends that wait for each other in step are slower than a target
+/// that does more work and waits less. Example: 64 KiB writes reach 4.9 GB/s plain, and 7.7 GB/s with iSCSI.
 fn raise_to_ceiling(points: &mut [(u32, f64)]) {
     let bytes = points.iter().map(|(_, rate)| *rate).fold(0.0, f64::max);
     let requests = points.iter().map(|(block, rate)| rate / f64::from(*block)).fold(0.0, f64::max);
@@ -131,7 +133,7 @@ fn failed(error: &io::Error) -> Failure {
     Failure::failed(format_args!("cannot measure what TCP on this machine carries: {error}"))
 }
 
-/// A thread that serves so many connections, one after the other.
+/// Starts a thread that serves this number of connections, one after the other.
 fn start(
     options: EpollOptions,
     stream: &StreamOptions,
@@ -164,9 +166,9 @@ async fn answer(
     }
     let mut served = 0;
     while served < connections && poll_fn(|cx| listener.poll_acceptable(cx)).await.is_ok() {
-        // Nobody may be there after all.
+        // The client may have gone already.
         let Ok(stream) = listener.try_accept() else { continue };
-        // A client that has heard enough goes away in the middle, which is no failure.
+        // A client that is done disconnects in the middle, which is not a failure.
         let _ = serve(&*stream, &mut memory).await;
         served += 1;
     }
@@ -185,7 +187,7 @@ async fn answered(
     Ok(answered.per_second())
 }
 
-/// One way for data to travel.
+/// One path for data.
 struct Way {
     name: &'static str,
     /// As keys of a URL.
@@ -237,8 +239,8 @@ const WAYS: &[Way] = &[
     },
 ];
 
-/// Lengths of requests in blocks of 512 bytes, and how many bytes are written by each: from one block to a
-/// mebibyte, odd ones among them, for whatever is off by one at the end of a burst.
+/// Lengths of requests in blocks of 512 bytes, and the bytes to write with each: from one block to one MiB,
+/// including odd lengths, to find off-by-one errors at the end of a burst.
 const REQUESTS: &[(u64, u64)] = &[
     (1, 256 << 10),
     (3, 768 << 10),
@@ -251,10 +253,10 @@ const REQUESTS: &[(u64, u64)] = &[
 
 const DEPTH: u32 = 16;
 
-/// What the LUN must have at least.
+/// The minimum size of the LUN.
 pub const LUN_BYTES: u64 = 39 << 20;
 
-/// The same over NBD, as options of a URL, and whether over TLS.
+/// The same over NBD: options of a URL, and whether to use TLS.
 const NBD_WAYS: &[(&str, &str, bool)] = &[
     ("NBD", "", false),
     ("NBD, four connections", "?connections=4", false),
@@ -270,9 +272,9 @@ pub struct Others {
     pub hyperscsi: Option<String>,
 }
 
-/// Writes and reads back in every way, and by the other protocols: this share of the data, at least a
-/// request of each length, in (0, 1]. `tell` hears of each by its name: bytes that came back as they were written, or what
-/// was wrong with them. Gives whether all of it came back.
+/// Writes and reads back data over every path and over the other protocols: `share` of the data, in (0, 1],
+/// but at least one request of each length. `tell` gets the name and result of each: the bytes verified, or
+/// the failure. Returns whether all data was intact.
 ///
 /// # Errors
 /// The LUN cannot be opened.
@@ -309,7 +311,7 @@ pub async fn check_integrity(
         sound &= outcome.is_ok();
         tell("HyperSCSI over UDP", &outcome);
     }
-    // All that the last way wrote, by a session of another kind, in requests of another length.
+    // Everything that the last path wrote, over a session of another kind, in requests of another length.
     let outcome = travel(url, share, generation, Some(Blocks(100))).await?;
     tell("read once more, by another session", &outcome);
     Ok(sound && outcome.is_ok())
@@ -327,7 +329,7 @@ fn set(settings: &mut Settings, key: &str, value: &str) {
     settings.set(key, value).expect("the table above has keys and values that settings take");
 }
 
-/// Bytes that made the trip, or what was wrong with them. With a length of requests they are only read back.
+/// The verified bytes, or the failure. If a request length is given, the data is only read back.
 async fn travel(
     url: &Url,
     share: f64,

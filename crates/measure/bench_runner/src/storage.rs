@@ -1,5 +1,5 @@
-//! The measured storage: opened, inspected, and described for the record; purged before a measurement; and the file of the journal
-//! of what it promised.
+//! The measured storage: opening, inspection, description for the record, purging, and the journal file of
+//! its guarantees.
 
 use std::collections::BTreeSet;
 use std::fmt::Display;
@@ -31,20 +31,19 @@ pub struct Storage {
     pub source: Source,
     /// It, open.
     pub device: Arc<dyn BlockDevice>,
-    /// The LUN that it is, if it is one.
+    /// The LUN, if it is one.
     pub lun: Option<Arc<RemoteLun>>,
     /// Whether it may have content worth keeping: not memory, and not a new file.
     pub keeps: bool,
-    /// A file that this command has made: holes, all of it.
+    /// A file created by this command: all holes.
     pub is_new: bool,
-    /// What a reader of the result should know of how it was opened.
+    /// Notes on how it was opened, for readers of the result.
     pub notes: Vec<String>,
 }
 
 impl Storage {
-    /// Opens it: for reading only, unless something may be written. A file that does not exist is made if it
-    /// has a size: one that was said for a path, which allows it, or a volume's own, where something may be
-    /// written.
+    /// Opens it, read-only unless writes are planned. A missing file is created if its size is known: from an
+    /// option for a path, which also allows it, or from the volume's specification, if writes are planned.
     pub async fn open(place: &Location, writes: bool, size: Option<Bytes>) -> Result<Storage, Failure> {
         let mut notes = Vec::new();
         let new_file = place.new_file();
@@ -96,7 +95,7 @@ impl Storage {
         environment::facts(place, &*self.device, unit.as_ref()).await
     }
 
-    /// What the link to it carries at most, for the requests of a suite.
+    /// The maximum throughput of the link to it, for the requests of a suite.
     pub async fn ceilings(&self, suite: &Suite) -> Vec<Limit> {
         let Some(lun) = &self.lun else { return Vec::new() };
         let workloads = suite.cells().flat_map(|cell| &cell.roles).map(|role| &role.workload);
@@ -105,7 +104,7 @@ impl Storage {
         environment::ceilings(&lun.unit(), &lengths.into_iter().collect::<Vec<_>>()).await
     }
 
-    /// The process that serves it, if it is on this machine.
+    /// The process that serves it, if that is on this machine.
     pub async fn server(&self, place: &Location) -> Option<Server> {
         if let Some(lun) = &self.lun {
             return Server::serving(lun.target()).await;
@@ -141,7 +140,7 @@ fn path_kind(path: &Path) -> &'static str {
     if is_device { "block device" } else { "file" }
 }
 
-/// A path is measured around the page cache where that is possible: through it, it is memory that answers.
+/// A path is measured without the page cache if possible: with it, memory would respond.
 fn path_opened(
     path: &Path,
     read_only: bool,
@@ -179,11 +178,11 @@ fn unopened(path: &Path, read_only: bool, error: OpenError) -> Failure {
     }
 }
 
-/// So much at once: soon enough for who watches, and for who wants it to end.
+/// The size of one step: small enough for a smooth display and a prompt end.
 const PIECE_BYTES: u64 = 64 << 20;
 
-/// Sees to it that all whole blocks of the span read as zeros, without space where the device can give it
-/// back (UNMAP), else by writing zeros (WRITE SAME, or as the device likes).
+/// Makes all whole blocks of the span read as zeros: by deallocating them (UNMAP) where the device supports
+/// it, otherwise by writing zeros (WRITE SAME, or as the device prefers).
 pub(crate) async fn purge(
     device: &dyn BlockDevice,
     span: Span,
@@ -208,13 +207,13 @@ pub(crate) async fn purge(
     device.flush().await.map_err(|error| Failure::device("cannot flush what was purged", error))
 }
 
-/// The log of a run that is over.
+/// The journal of a completed run.
 pub fn open_journal(path: &Path) -> Result<Journal, Failure> {
     let words = MappedWords::open(path).map_err(|error| unusable(path, &error))?;
     Journal::open(Rc::new(words)).map_err(|error| Failure::refused(about_journal(path, error)))
 }
 
-/// The log of a run: the one that is there, or a new one.
+/// The journal of a run: the existing file, or a new one.
 pub(crate) fn journal_of_run(
     path: &Path,
     workload: &Workload,
@@ -233,7 +232,7 @@ pub(crate) fn journal_of_run(
     Ok(Rc::new(journal))
 }
 
-/// A sentence about a log.
+/// A message about a journal.
 pub fn about_journal(path: &Path, what: impl Display) -> String {
     format!("{}: {what}", path.display())
 }

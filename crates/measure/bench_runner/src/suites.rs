@@ -12,7 +12,7 @@ use bench::suite::{self, wan};
 use readable::table::hanging;
 use volume::words::hint;
 
-/// A longer file is not a suite: the longest preset has some thousand bytes.
+/// A longer file is not a suite: the longest preset has a few thousand bytes.
 const FILE_BYTES_MAX: u64 = 1 << 20;
 
 /// The suite of this name, or in this file.
@@ -32,7 +32,7 @@ pub fn suite(name: &str) -> Result<Suite, Failure> {
     }
 }
 
-/// The jobs of a file of fio without these options, and the name of their suite.
+/// The jobs of a fio file without these options, and the name of their suite.
 pub fn jobs(path: &Path, without: &[String]) -> Result<(String, Jobs), Failure> {
     let jobs = fio_job::parse(&text(path)?, without).map_err(|mistakes| {
         let lines: Vec<String> =
@@ -42,7 +42,7 @@ pub fn jobs(path: &Path, without: &[String]) -> Result<(String, Jobs), Failure> 
     Ok((named_after(path), jobs))
 }
 
-/// The name of a suite that comes of a file without one: the file's, as names of suites are.
+/// The suite name for a file without one: the file's name, in the syntax of suite names.
 fn named_after(path: &Path) -> String {
     let stem = path.file_stem().and_then(|stem| stem.to_str()).unwrap_or_default().to_lowercase();
     let dashed: String = stem
@@ -72,7 +72,7 @@ fn text(path: &Path) -> Result<String, Failure> {
     String::from_utf8(bytes).map_err(|_| unread("it is not UTF-8".to_owned()))
 }
 
-/// For `--list`, in lines of at most `width` letters.
+/// The output of `--list`, in lines of up to `width` letters.
 pub fn listed(width: usize) -> String {
     let lines = |name: &str, title: &str| hanging(&format!("{name:<16} "), title, width).join("\n") + "\n";
     let suite = |suite: &Suite| {

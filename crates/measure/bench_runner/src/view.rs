@@ -1,5 +1,5 @@
-//! The observer of a measurement ([`View`]), and what it can show: the rates of the last second ([`LiveState`]), storage that is silent,
-//! and the whole screen ([`Watched`]).
+//! The observer of a measurement ([`View`]), and what it can show: the rates of the last second
+//! ([`LiveState`]), unresponsive storage, and the whole screen ([`Watched`]).
 
 use std::collections::VecDeque;
 use std::pin::pin;
@@ -11,7 +11,7 @@ use bench::schedule::Left;
 use readable::figures::{grouped, significant};
 
 /// An observer of the progress. It writes to standard error or to the whole screen; standard output is for
-/// results. What it does not want to know it leaves out; `()` wants to know nothing.
+/// results. Methods have empty defaults; `()` observes nothing.
 pub trait View {
     /// A run begins.
     fn begins(&mut self, _doing: &RunStart<'_>) {}
@@ -22,7 +22,7 @@ pub trait View {
     /// A sample of one client.
     fn sample(&mut self, _role: usize, _sample: &Sample) {}
 
-    /// The storage has not answered for so long; told about every second.
+    /// The storage has not responded for this long; reported about every second.
     fn waiting(&mut self, _waited: Duration) {}
 
     /// The progress of a purge.
@@ -40,9 +40,9 @@ impl View for () {}
 /// The progress of a purge.
 #[derive(Clone, Copy, Debug)]
 pub struct Purged {
-    /// So much of it is done.
+    /// Bytes purged so far.
     pub done_bytes: u64,
-    /// So much there is.
+    /// Bytes to purge.
     pub of_bytes: u64,
 }
 
@@ -92,24 +92,24 @@ pub struct LiveState {
 pub struct Rates {
     /// Requests a second.
     pub iops: f64,
-    /// Bytes a second, both ways.
+    /// Bytes a second, both directions.
     pub bytes_per_s: f64,
-    /// Weighted by how many requests had it: near enough to watch, and nothing to publish.
+    /// Weighted by request counts: accurate enough for a display, but not for publication.
     pub p50_us: f64,
     /// The worst of any client.
     pub p99_us: f64,
 }
 
-/// Shorter makes numbers that nobody can read, longer ones that are not of now.
+/// Shorter windows give unreadable numbers, and longer ones outdated numbers.
 const WINDOW_S: f64 = 1.0;
 
 impl LiveState {
-    /// Nothing yet, of so many clients.
+    /// Nothing yet, of this many clients.
     pub fn of(clients: usize) -> LiveState {
         LiveState { clients: vec![VecDeque::new(); clients], waited: None }
     }
 
-    /// Adds a sample, and forgets those that are a second older.
+    /// Adds a sample, and drops those older than the window.
     pub fn add(&mut self, role: usize, sample: &Sample) {
         if !is_silent(sample) {
             self.waited = None;
@@ -121,17 +121,17 @@ impl LiveState {
         }
     }
 
-    /// No request has completed for so long.
+    /// No request has completed for this long.
     pub fn wait(&mut self, waited: Duration) {
         self.waited = Some(waited);
     }
 
-    /// For how long no request has completed, if that is worth telling.
+    /// The time since a request last completed, if long enough to report.
     pub fn waited(&self) -> Option<Duration> {
         self.waited
     }
 
-    /// "12,345 IOPS  50.6 MB/s  p99 120 µs", or for how long no request has completed.
+    /// "12,345 IOPS  50.6 MB/s  p99 120 µs", or the time since a request last completed.
     pub fn line(&self) -> String {
         let Rates { iops, bytes_per_s, p99_us, .. } = self.all();
         self.waited.map_or_else(
@@ -174,15 +174,15 @@ fn rates(samples: &VecDeque<Sample>) -> Rates {
     Rates { iops: requests / seconds, bytes_per_s: bytes / seconds, p50_us: p50 / requests, p99_us }
 }
 
-// Storage that does not answer: told while requests wait for it, since a device that hangs is silent for as long as its
-// timeouts are.
+// Unresponsive storage: reported while requests wait for it, since a device that hangs may be unresponsive
+// until its timeouts expire.
 
-/// Waits shorter than this are ordinary: a disk that spins up, a path that fails over.
+/// Shorter waits are ordinary: a disk that spins up, a path that fails over.
 pub(crate) const TOLD_AFTER: Duration = Duration::from_secs(3);
-/// How often a longer one is told.
+/// The interval between reports of a longer wait.
 pub(crate) const TOLD_EVERY: Duration = Duration::from_secs(1);
 
-/// Awaits what needs the storage. From three seconds on, `tell` hears about every second for how long.
+/// Awaits storage work. After three seconds, `tell` gets the waiting time about every second.
 pub async fn awaited<T>(work: impl Future<Output = T>, mut tell: impl FnMut(Duration)) -> T {
     let mut work = pin!(work);
     let mut silence = Silence::from(reactor::now());
@@ -194,7 +194,7 @@ pub async fn awaited<T>(work: impl Future<Output = T>, mut tell: impl FnMut(Dura
     }
 }
 
-/// For how long no request of a run has completed, by its samples.
+/// The time in which no request of a run has completed, by its samples.
 pub(crate) struct Silence {
     since: Instant,
     next: Instant,
@@ -213,7 +213,7 @@ impl Silence {
         }
     }
 
-    /// How long it has lasted, if that is to be told now.
+    /// The duration, if a report is due.
     pub(crate) fn due(&mut self, now: Instant) -> Option<Duration> {
         (now >= self.next).then(|| {
             self.next = now + TOLD_EVERY;
@@ -232,7 +232,7 @@ pub fn sentence(waited: Duration) -> String {
     format!("requests have been waiting for {} s", waited.as_secs())
 }
 
-/// Everything that is shown. It is told as a view is.
+/// The state of the whole screen, updated as a view.
 pub struct Watched {
     /// The suite and the place.
     pub title: String,
@@ -241,14 +241,14 @@ pub struct Watched {
     pub what: String,
     /// As `RunStart::time_left` says it.
     pub time_left: String,
-    /// How far this run is, from 0 to 1.
+    /// The progress of this run, from 0 to 1.
     pub done_share: f64,
     run_seconds: f64,
     /// Names of the clients.
     pub roles: Vec<String>,
-    /// What each client does now.
+    /// The current rates of each client.
     pub now: LiveState,
-    /// What all clients did, over the last while.
+    /// The recent rates of all clients.
     pub history: VecDeque<Moment>,
     /// The newest last.
     pub ended: Vec<EndedRun>,
@@ -261,7 +261,7 @@ pub struct Watched {
 pub struct Moment {
     /// Seconds since the measurement began.
     pub at_s: f64,
-    /// What all clients did then.
+    /// The rates of all clients at that time.
     pub rates: Rates,
 }
 
@@ -271,13 +271,13 @@ pub struct EndedRun {
     pub name: String,
     /// Requests a second, of all clients.
     pub iops: f64,
-    /// Bytes a second, both ways.
+    /// Bytes a second, both directions.
     pub bytes_per_s: f64,
-    /// Half of the requests took no longer.
+    /// The median latency.
     pub p50_us: f64,
-    /// Of a hundred, 99 took no longer.
+    /// The 99th percentile of the latency.
     pub p99_us: f64,
-    /// Requests that failed or gave wrong data.
+    /// Requests that failed or returned wrong data.
     pub failed: u64,
 }
 

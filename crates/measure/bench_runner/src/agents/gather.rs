@@ -32,7 +32,7 @@ pub(super) struct Gathering<'a> {
 struct Share {
     agent: usize,
     clock: Clock,
-    /// Its roles, by their places in the cell.
+    /// Its roles, by their positions in the cell.
     roles: Vec<usize>,
     ended: bool,
 }
@@ -43,17 +43,17 @@ struct RoleProgress {
     agent: usize,
     samples: Vec<Sample>,
     part: Option<RoleResult>,
-    /// Of the clock that its moments are told by.
+    /// The error of the clock of its times.
     clock_error: Duration,
 }
 
-/// Beyond its longest time, a run may take what requests that hang are given, and some for the way.
+/// Time allowed beyond the maximum run time: for hanging requests, and for the network.
 const GRACE: Duration = Duration::from_secs(60);
-/// A week: agents refuse what is to take longer.
+/// A week: agents refuse longer runs.
 const LONGEST: Duration = Duration::from_secs(7 * 86_400);
 
 impl<'a> Gathering<'a> {
-    /// A run that these agents have been told to begin.
+    /// A run that these agents have been ordered to start.
     pub(super) fn new(
         post: &'a mut Post,
         cell: &Cell,
@@ -83,7 +83,7 @@ impl<'a> Gathering<'a> {
         }
     }
 
-    /// Hears all of them to the end.
+    /// Receives everything until all have ended.
     pub(super) async fn gather(
         mut self,
         progress: &mut dyn FnMut(Progress<'_>) -> Go,
@@ -155,7 +155,7 @@ impl<'a> Gathering<'a> {
         self.fail(agent, failure)
     }
 
-    /// An agent that could not carry out its share, or is lost: the others are to end.
+    /// An agent failed to run its share, or is lost: ends the others.
     fn fail(&mut self, agent: usize, failure: Failure) -> Go {
         self.shares.iter_mut().filter(|share| share.agent == agent).for_each(|share| share.ended = true);
         let place = if self.post.is_lost(agent) { &mut self.lost } else { &mut self.failed };
@@ -184,7 +184,7 @@ impl<'a> Gathering<'a> {
         }
     }
 
-    /// What came of each role: of those that were lost, what they had told.
+    /// The result of each role; for lost agents, the samples received.
     fn carried(self) -> Result<CellOutcome, Failure> {
         if let Some(failure) = self.failed {
             return Err(failure);
@@ -198,7 +198,7 @@ impl<'a> Gathering<'a> {
             let Some(mut part) = part else { return fragment(name, post.name(agent), samples) };
             if let Some((first, first_agent, first_error)) = first {
                 part.run.late_us = us(part.started.saturating_duration_since(first));
-                // Two moments by the same clock need no comparison.
+                // Two times by the same clock need no comparison.
                 let error = if agent == first_agent { Duration::ZERO } else { clock_error + first_error };
                 part.run.late_error_us = us(error);
             }
@@ -212,7 +212,7 @@ fn us(time: Duration) -> f64 {
     time.as_secs_f64() * 1e6
 }
 
-/// What is known of a role whose agent was lost: its samples, but neither latencies nor CPU time.
+/// The known part of a role whose agent was lost: its samples, but neither latencies nor CPU time.
 fn fragment(role: String, client: String, samples: Vec<Sample>) -> RoleResult {
     let sum = |number: fn(&Sample) -> u64| samples.iter().map(number).fold(0, u64::saturating_add);
     let flow = |ios, bytes| Flow { ios, bytes, ..Flow::default() };

@@ -1,9 +1,10 @@
-//! Clients on other machines: agents (`linerate bench agent`). Each opens the storage itself and carries out its
+//! Clients on other machines: agents (`linerate bench agent`). Each opens the storage itself and runs its
 //! roles with its own clients.
 //!
-//! The coordinator (this side) measures nothing. It compares clocks before each run (`post`), so that all begin at the
-//! same moment as well as that can be known, hears every sample, and ends the run for all. An agent that is lost ends it
-//! too: what it told until then stays (`gather`). An agent's own side is [`work_for`].
+//! The coordinator (this side) measures nothing. Before each run it compares clocks (`post`), so that all
+//! agents start at the same time, within the clocks' accuracy. It receives every sample, and ends the run for
+//! all. The loss of an agent also ends the run; the samples received from it are kept (`gather`). The agent's
+//! side is [`work_for`].
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -39,19 +40,20 @@ pub struct AgentCrew {
 
 /// The agents of a command line, and the secret shared with them.
 pub struct Agents {
-    /// How those who measure are reached; nobody, if this machine does.
+    /// The agents that measure; empty if this machine measures.
     pub names: Vec<AgentName>,
-    /// The one on the machine that serves, if there is one.
+    /// The agent on the server's machine, if there is one.
     pub server: Option<AgentName>,
     /// What both sides know.
     pub secret: Secret,
 }
 
 impl Agents {
-    /// Those of these names, and the one of the server; nothing if nobody is named. Looks for the secret as [`secret::find`] does, and asks if it has to.
+    /// The named agents, and the server's; `None` if no agent is named. Finds the secret as [`secret::find`]
+    /// does, and prompts for it if necessary.
     ///
     /// # Errors
-    /// One is named twice, there is no secret, or one for nobody.
+    /// An agent is named twice, there is no secret, or there is a secret but no agent.
     pub fn named(
         names: &[AgentName],
         server: Option<&AgentName>,
@@ -87,8 +89,7 @@ impl Agents {
 }
 
 impl AgentCrew {
-    /// Connects to all of these agents, and has them open the storage, which must be the one that is known as
-    /// `subject`.
+    /// Connects to all of these agents, and orders them to open the storage, which must match `subject`.
     pub async fn assemble(agents: &Agents, open: &Open, subject: &Subject) -> Result<AgentCrew, Failure> {
         let mut post = Post::connect(&agents.names, &agents.secret).await?;
         let orders = (0..post.count()).map(|agent| (agent, Order::Open(open.clone()))).collect();
@@ -106,7 +107,7 @@ impl AgentCrew {
         &self.facts
     }
 
-    /// The agents that have something to do in a cell, and how their clocks go.
+    /// The agents with roles in a cell, and their clocks.
     async fn clocks(&mut self, cell: &Cell) -> Result<Vec<(usize, Clock)>, Failure> {
         let agents: BTreeSet<usize> = cell.roles.iter().map(|role| usize::from(role.client)).collect();
         let mut clocks = Vec::new();
@@ -136,7 +137,7 @@ impl Crew for AgentCrew {
         let clocks = self.clocks(cell).await?;
         let agents: Vec<usize> = clocks.iter().map(|(agent, _)| *agent).collect();
         self.ask(&agents, |agent| Order::Prepare { cell: part(cell, agent) }).await?;
-        // Again, since logging in took its time, and clocks do not go alike.
+        // Again, since logging in took time, and clocks drift.
         let clocks = self.clocks(cell).await?;
         let way = clocks.iter().map(|(_, clock)| 8 * clock.error).max().unwrap_or_default();
         let start = Instant::now() + BEFORE_THE_START.max(way);
@@ -171,7 +172,7 @@ fn part(cell: &Cell, agent: usize) -> Cell {
     Cell { roles, ..cell.clone() }
 }
 
-/// Two machines that know a place by the same name may still mean two places.
+/// The same name may mean different storage on two machines.
 fn same(agent: &str, opened: &Opened, subject: &Subject) -> Result<(), Failure> {
     let is_lun = subject.kind == "iscsi";
     let place = &subject.place;
@@ -182,7 +183,7 @@ fn same(agent: &str, opened: &Opened, subject: &Subject) -> Result<(), Failure> 
             opened.bytes, opened.block_bytes, subject.bytes, subject.block_bytes
         )));
     }
-    // What a file is known by differs from machine to machine.
+    // The identity of a file differs from machine to machine.
     if is_lun && opened.identity != subject.identity {
         return Err(Failure::refused(format_args!(
             "{place} is another LUN for agent {agent} than it is here"
@@ -195,16 +196,17 @@ fn named(agent: &str, fact: Fact) -> Fact {
     Fact { name: format!("{agent}: {}", fact.name), ..fact }
 }
 
-// The secret that a coordinator shares with its agents: from a file, from the environment, or from whoever sits at the
-// terminal, and never from the command line, where anybody who may list processes reads it.
+// The secret that a coordinator shares with its agents. It comes from a file, from the environment, or from a
+// prompt at the terminal, and never from the command line, where every user who can list processes could read
+// it.
 
-/// Where it may stand in the environment.
+/// The environment variable that may contain it.
 const VARIABLE: &str = "LINERATE_AGENT_SECRET";
 
-/// Finds it. `option` is what names its file on the command line.
+/// Finds the secret. `option` is the command line option for its file.
 ///
 /// # Errors
-/// There is none, it is too short, or others than its owner may read its file.
+/// There is none, it is too short, or other users than its owner may read its file.
 pub fn find_secret(file: Option<&Path>, option: &str) -> Result<Secret, Failure> {
     let (text, from) = match (file, secrets::in_environment(VARIABLE)) {
         (Some(file), _) => (of_file(file)?, file.display().to_string()),
@@ -236,11 +238,11 @@ fn asked_for(option: &str) -> Result<Zeroizing<Vec<u8>>, Failure> {
 
 // Assignment of roles to agents.
 //
-// A suite that names clients (`clients`, or `--clients` on the command line) is carried out as it says:
-// client 1 is the first agent. Any other suite is carried out by all agents at once, each in a separate part
-// of the span, since machines that read the same blocks would get cache hits from each other's reads.
+// A suite that names clients (`clients`, or `--clients` on the command line) runs as written: client 1 is the
+// first agent. Any other suite runs on all agents concurrently, each in a separate part of the span, since
+// machines that read the same blocks would get cache hits from each other's reads.
 
-/// Gives each agent its roles.
+/// Assigns roles to each agent.
 pub(crate) fn spread(mut suite: Suite, agents: usize) -> Suite {
     if suite.clients() > 1 || agents < 2 {
         return suite;
@@ -256,7 +258,7 @@ pub(crate) fn spread(mut suite: Suite, agents: usize) -> Suite {
     suite
 }
 
-/// The same role, with places and data of its own.
+/// The same role, in a separate part of the span and with different data.
 fn on(agent: u16, role: &Role) -> Role {
     let mut role =
         Role { client: agent, apart: true, name: format!("{} {}", role.name, agent + 1), ..role.clone() };
@@ -269,7 +271,7 @@ pub struct ServerAgent {
     post: Post,
 }
 
-/// What it told at a moment.
+/// The counters reported at a point in time.
 struct Load {
     at: Duration,
     busy: Duration,
@@ -280,20 +282,20 @@ impl ServerAgent {
     /// Connects to it.
     ///
     /// # Errors
-    /// It cannot be reached, or has another secret or version.
+    /// The agent is unreachable, or has another secret or version.
     pub async fn connect(name: &AgentName, secret: &Secret) -> Result<ServerAgent, Failure> {
         Ok(ServerAgent { post: Post::connect(std::slice::from_ref(name), secret).await? })
     }
 
-    /// Asks it to look; [`ServerAgent::since`] hears what it saw.
+    /// Requests the counters; [`ServerAgent::since`] receives them.
     pub(crate) fn ask(&self) {
         self.post.say(0, &Order::Load);
     }
 
-    /// What the machine has used since it was asked before.
+    /// The machine's CPU time since the previous request.
     ///
     /// # Errors
-    /// The agent was lost, or its kernel does not tell.
+    /// The agent was lost, or its kernel does not report CPU time.
     pub(crate) async fn since(&mut self) -> Result<ServerCpu, Failure> {
         self.ask();
         let (before, now) = (self.load().await?, self.load().await?);
@@ -326,21 +328,21 @@ impl ServerAgent {
 
 /// Who serves.
 pub enum Serving {
-    /// A process of this machine, or a thread of our own.
+    /// A process of this machine, or a thread of this process.
     Process(Server),
-    /// Another machine, on which an agent looks.
+    /// Another machine, observed by an agent.
     Machine(ServerAgent),
 }
 
-/// A look before a run.
+/// The counters before a run.
 pub(crate) enum Before {
     Clocks(ServerClocks),
-    /// The agent was asked, and its answer is not awaited yet.
+    /// The agent's counters were requested and have not arrived.
     Asked,
 }
 
 impl Serving {
-    /// Looks when counting begins; `None` if the process has ended.
+    /// Reads or requests the counters when counting begins; `None` if the process has ended.
     pub(crate) fn look(&self) -> Option<Before> {
         match self {
             Serving::Process(server) => server.clocks().ok().map(Before::Clocks),
@@ -351,7 +353,7 @@ impl Serving {
         }
     }
 
-    /// What it has used since then, for the record.
+    /// The CPU time since then, for the record.
     ///
     /// # Errors
     /// The agent was lost.

@@ -1,5 +1,5 @@
-//! Messages between the coordinator and all agents: orders are sent to all at once; a task per agent receives
-//! its notifications and records their time of arrival, however busy the coordinator is.
+//! Messages between the coordinator and all agents. Orders are sent to all agents without waiting. A task per
+//! agent receives its notifications and records their time of arrival, however busy the coordinator is.
 
 use std::fmt;
 use std::net::{SocketAddr, ToSocketAddrs as _};
@@ -41,7 +41,7 @@ struct Received {
 /// initiator.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// Round trips to compare clocks by. On a quiet network one would do.
+/// Round trips per clock comparison. On a quiet network, one would be enough.
 const ROUND_TRIPS: usize = 16;
 
 impl Post {
@@ -134,7 +134,7 @@ impl Post {
         Clock::compared(&trips).ok_or_else(|| self.astray(agent))
     }
 
-    /// Fails if the agent has been lost before.
+    /// Fails if the agent has already been lost.
     fn check(&self, agent: usize) -> Result<(), Failure> {
         let agent = &self.agents[agent];
         agent.lost.as_ref().map_or(Ok(()), |why| Err(lost(&agent.name, why)))
@@ -228,14 +228,13 @@ async fn hear(agent: usize, mut receiver: MessageReceiver, tell: Sender<Received
 // ```
 //
 // Of several round trips the shortest is used: the delay of longer ones may be in one direction only. Both
-// clocks are monotonic ones, which differ by up to some 50 µs a second: they are compared anew before each
-// run.
+// clocks are monotonic and drift by up to some 50 µs a second, so they are compared again before each run.
 
 /// A round trip of a time query.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct RoundTrip {
     pub(super) sent: Instant,
-    /// Since the other clock's zero.
+    /// Time since the other clock's zero.
     pub(super) theirs: Duration,
     pub(super) heard: Instant,
 }
@@ -245,12 +244,13 @@ pub(super) struct RoundTrip {
 pub(super) struct Clock {
     /// Our time when it was zero.
     zero: Instant,
-    /// By which our time for one of its times may be wrong, in either direction.
+    /// The error of our time for one of its times, in either direction.
     pub(super) error: Duration,
 }
 
 impl Clock {
-    /// By the shortest of these trips. `None` without any, or if they tell a time that cannot be.
+    /// The estimate from the shortest of these trips. `None` without any, or if they contain an impossible
+    /// time.
     pub(super) fn compared(trips: &[RoundTrip]) -> Option<Clock> {
         let best = trips.iter().min_by_key(|trip| trip.round())?;
         let error = best.round() / 2;
@@ -258,12 +258,12 @@ impl Clock {
         Some(Clock { zero, error })
     }
 
-    /// Its time at a moment of ours; zero if that was before its zero.
+    /// Its time at one of our times; zero if that was before its zero.
     pub(super) fn there(&self, at: Instant) -> Duration {
         at.saturating_duration_since(self.zero)
     }
 
-    /// Our time when it was `at` there. `None` if no clock goes so far.
+    /// Our time for one of its times. `None` if it is out of range.
     pub(super) fn here(&self, at: Duration) -> Option<Instant> {
         self.zero.checked_add(at)
     }
@@ -298,7 +298,7 @@ impl FromStr for AgentName {
     type Err = String;
 
     fn from_str(text: &str) -> Result<AgentName, String> {
-        // Without brackets it can have no port.
+        // An unbracketed address has no port.
         let bare = text.parse::<Ipv6Host>();
         let read = match bare {
             Ok(address) => Ok((address.to_string(), None)),
@@ -337,7 +337,7 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever the ways take, the truth lies within the error that is admitted.
+        /// Whatever the delays, the true offset lies within the reported error.
         #[test]
         fn the_error_is_not_larger_than_it_says(
             ways in prop::collection::vec((0u64..9000, 0u64..9000), 1..16)

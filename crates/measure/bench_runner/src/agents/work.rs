@@ -1,7 +1,8 @@
-//! What an agent does for the coordinator that it has let in.
+//! The agent's side: works for the coordinator that has authenticated.
 //!
-//! One task hears: what time it is, is told at once, and an end is wished for at once, whatever is under way. The other
-//! works through the orders one by one. When the coordinator is gone, the run ends as if it had asked for that.
+//! One task receives messages. It answers time queries and applies stop orders immediately, whatever is
+//! running. The other task executes the remaining orders one by one. If the coordinator is lost, the run
+//! stops as if ordered to.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -22,7 +23,8 @@ use crate::storage::Storage;
 use crate::view::Purged;
 use crate::{client, costs};
 
-/// Works for the coordinator until it is gone; gives why it is. `tell` hears, a line each, what is measured.
+/// Works for the coordinator until the connection ends; returns the reason. `tell` receives a log line for
+/// each measurement.
 pub async fn work_for(channel: Channel, allow_write: bool, tell: &dyn Fn(&str)) -> Broken {
     let Channel { receiver, sender } = channel;
     let (zero, wishes, sender) = (Instant::now(), Rc::new(Wishes::default()), Rc::new(sender));
@@ -33,10 +35,11 @@ pub async fn work_for(channel: Channel, allow_write: bool, tell: &dyn Fn(&str)) 
     hearing.await
 }
 
-/// A coordinator that gives more orders before it has heard what became of the last one is out of order.
+/// The order queue: a coordinator that sends more orders without waiting for the results violates the
+/// protocol.
 const ORDERS_MAX: usize = 4;
 
-/// What the coordinator wants of a run that is under way.
+/// The coordinator's wishes for the current run.
 #[derive(Default)]
 struct Wishes {
     end: Cell<bool>,
@@ -68,7 +71,7 @@ async fn hear(
             Order::Load => sender.send(load(zero.elapsed()).text()),
             Order::Stop => wishes.end.set(true),
             order => {
-                // What was wished for was meant for the run before.
+                // Earlier wishes were meant for the previous run.
                 wishes.end.set(false);
                 if orders.try_send(order).is_err() {
                     break Broken::OutOfTurn;
@@ -80,17 +83,17 @@ async fn hear(
     why
 }
 
-/// Where the orders are carried out.
+/// The state in which orders are executed.
 struct Desk<'a> {
     allow_write: bool,
-    /// When the agent's clock was zero.
+    /// The zero of the agent's clock.
     zero: Instant,
     wishes: Rc<Wishes>,
     sender: Rc<MessageSender>,
     tell: &'a dyn Fn(&str),
     /// Clients on the storage, once it is open, and whether it was opened for writing.
     crew: Option<(LocalCrew, bool)>,
-    /// What they have been prepared for.
+    /// The cell that they are prepared for.
     cell: Option<plan::Cell>,
 }
 
@@ -113,7 +116,7 @@ impl Desk<'_> {
                 self.crew()?.look_alive().await?;
                 Ok(Notification::Done)
             }
-            // These do not come so far.
+            // The receiving task handles these.
             Order::Time | Order::Load | Order::Stop | Order::Alive => Ok(Notification::Alive),
         }
     }
@@ -121,7 +124,7 @@ impl Desk<'_> {
     async fn open(&mut self, open: Open) -> Result<Notification, Failure> {
         self.leave().await;
         let place = Location::parse(&open.place)?.reached_by(open.connections, open.congestion.as_deref())?;
-        // Memory that is made for the measurement and ends with it is nobody's loss.
+        // Memory created for the measurement, which ends with it, contains no data to lose.
         if open.write && !self.allow_write && !place.is_fleeting() {
             return Err(Failure::refused("it was started without --allow-write"));
         }
@@ -160,7 +163,7 @@ impl Desk<'_> {
                 Progress::Sample { role, sample } => {
                     sender.send(Notification::Sample { role, sample: *sample }.text());
                 }
-                // The coordinator sees it by the samples.
+                // The coordinator detects this from the samples.
                 Progress::Waiting(_) => {}
             }
             wishes.go()
@@ -174,7 +177,7 @@ impl Desk<'_> {
         Ok(Notification::Ended { parts: carried.into_iter().map(told).collect() })
     }
 
-    /// When to begin: soon, and for so long that a clock can count it.
+    /// The start: it must be soon, and the run short enough for a clock.
     fn start(&self, stop: &Stop, start_ns: u64) -> Result<Instant, Failure> {
         let times = [stop.warm_up_s, stop.min_s, stop.max_s];
         let start = self.zero.checked_add(Duration::from_nanos(start_ns));
@@ -205,7 +208,8 @@ impl Desk<'_> {
         crew.ok_or_else(|| Failure::refused("no storage has been opened"))
     }
 
-    /// Both sides have said so: whoever started the agent, and the coordinator when it opened the storage.
+    /// Both sides must have allowed writing: the user who started the agent, and the coordinator when it
+    /// opened the storage.
     fn writable(&self) -> Result<(), Failure> {
         match self.crew {
             Some((_, true)) => Ok(()),
@@ -220,16 +224,16 @@ impl Desk<'_> {
     }
 }
 
-/// Further away than any coordinator plans.
+/// Later than any coordinator plans.
 const START_MAX: Duration = Duration::from_secs(60);
 /// A week.
 const RUN_S_MAX: f64 = 604_800.0;
-/// As many as the command line allows, so that no order takes more memory than somebody here could ask for.
+/// The command line's limits, so that no order takes more memory than a local user could request.
 const ROLES_MAX: usize = 256;
 const SESSIONS_MAX: u16 = 1024;
 const DEPTH_MAX: u32 = 65_536;
 
-/// What the workloads themselves do not look at before they are run.
+/// Checks that the workloads themselves do not make before they run.
 fn check(cell: &plan::Cell) -> Result<(), Failure> {
     let roles = 1..=ROLES_MAX;
     let fits =
