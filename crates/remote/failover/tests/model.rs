@@ -1,5 +1,6 @@
-//! Channels on a network that cuts, stalls, delays and delivers late, to a server that is restarted, or whose disk loses what no flush
-//! has covered: in virtual time, beside a model of each block. Without fencing the same runs find what a ghost write does.
+//! Channels over a network that cuts connections, stalls, delays and delivers late, to a server that restarts
+//! or whose disk loses unflushed writes. The runs use virtual time and are checked against a model of each
+//! block. Without fencing, the same runs detect the effects of late writes ("ghosts").
 
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, HashSet};
@@ -26,7 +27,7 @@ fn random_time(random: &mut Random, longest: Duration) -> Duration {
     Duration::from_micros(random.below(longest.as_micros() as u64))
 }
 
-/// The data of all blocks of a write are its version.
+/// Every block of a write contains the write's version.
 #[derive(Clone)]
 enum Asked {
     Read(Range<u64>),
@@ -73,12 +74,12 @@ impl Part for Asked {
     }
 }
 
-/// Which lost connections the server ends when it is told of them.
+/// Which lost connections the server terminates on notification.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Fencing {
     None,
     ByAnyPath,
-    /// Those of the path by which it is told. Paths are cut now and then.
+    /// Those of the notifying path. Paths are cut occasionally.
     ByOwnPath,
 }
 
@@ -86,28 +87,29 @@ enum Fencing {
 struct World {
     random: RefCell<Random>,
     fencing: Fencing,
-    /// How long what was sent over a connection that is lost can be under way.
+    /// How late a request on a lost connection can arrive.
     ghosts_for: Duration,
     cache: RefCell<[u32; BLOCKS]>,
     durable: RefCell<[u32; BLOCKS]>,
     incarnation: Cell<u64>,
-    /// Its cache outlives it, as the page cache does a process that is killed.
+    /// Its cache survives a restart, as the page cache survives a killed process.
     cache_stays: Cell<bool>,
-    /// The number of its cache.
+    /// The generation number of its cache.
     generation: Cell<u64>,
-    /// How often its disk has lost what was not durable, without a restart.
+    /// How often its disk has lost unflushed writes, without a restart.
     losses: Cell<u64>,
-    /// It loses what is not durable at the next flush, and tells that one only, as kernels tell of a failed write-back.
+    /// The next flush loses the unflushed writes and is the only one to report it, as kernels do for a failed
+    /// write-back.
     fails_next_flush: Cell<bool>,
     is_up: Cell<bool>,
-    /// Longer reads are refused.
+    /// Longer reads are rejected.
     read_max: Cell<u64>,
-    /// The next handshake has been answered, and its answer arrives after this.
+    /// The reply to the next handshake is already determined, and arrives after the flag is cleared.
     holds_next_handshake: Cell<bool>,
     held_handshakes: RefCell<Vec<Rc<Cell<bool>>>>,
     dead: RefCell<HashSet<u64>>,
     links: RefCell<Vec<Rc<Wire>>>,
-    /// When it was asked for a connection last.
+    /// Time of the last connection attempt.
     asked_at: Cell<Instant>,
     ghosts: Cell<u64>,
 }
@@ -165,7 +167,7 @@ impl World {
         }
     }
 
-    /// A flush of somebody else fails.
+    /// Another client's flush fails.
     fn lose_writes(&self) {
         self.losses.set(self.losses.get() + 1);
         *self.cache.borrow_mut() = *self.durable.borrow();
@@ -178,7 +180,7 @@ struct Wire {
     number: u64,
     path: usize,
     incarnation: u64,
-    /// Losses that its client was told of by it.
+    /// The loss count last reported to its client.
     losses_told: Cell<u64>,
     inner: RefCell<Inner>,
 }
@@ -187,9 +189,9 @@ struct Wire {
 struct Inner {
     loss: Option<Loss>,
     is_leaving: bool,
-    /// Nothing is delivered before this time; `None` while nothing is held.
+    /// Nothing is delivered before this time; `None` if nothing is held.
     held_until: Option<Instant>,
-    /// It is slow: what comes is of earlier requests, and all are waited for.
+    /// It is slow: replies to earlier requests keep arriving, and delay all others.
     delivers: bool,
     tasks: BTreeMap<u64, Task>,
     next: u64,
@@ -209,7 +211,7 @@ impl Wire {
         watching.into_iter().for_each(Waker::wake);
     }
 
-    /// What is under way is late from now on.
+    /// Delays the delivery of outstanding requests.
     fn lose(&self, loss: Loss, late: Duration) {
         let mut inner = self.inner.borrow_mut();
         inner.loss.get_or_insert(loss);
@@ -261,7 +263,7 @@ impl Wire {
             world.ghosts.set(world.ghosts.get() + 1);
         }
         sleep(world.time(Duration::from_millis(4))).await;
-        // Replies arrive in the order of this.
+        // Replies arrive in this order.
         let is_flush = matches!(asked, Asked::Flush);
         if is_flush && self.losses_told.replace(world.losses.get()) != world.losses.get() {
             reply = Err(Failed::Server(()));
@@ -453,11 +455,11 @@ impl Transport for Network {
     }
 }
 
-/// What clients were told, by block: versions grow in the order in which writes were asked for.
+/// What clients were told, by block. Versions grow in the order in which the writes were submitted.
 #[derive(Default)]
 struct Told {
     acknowledged: [u32; BLOCKS],
-    /// Covered by a flush that succeeded, or durable from the beginning.
+    /// Covered by a successful flush, or durable from the start.
     durable: [u32; BLOCKS],
     /// Acknowledged and lost, and no flush has failed since.
     lost: [u32; BLOCKS],
@@ -476,7 +478,7 @@ struct Run {
     has_losses: bool,
 }
 
-/// Channels by two paths, the first of which is connected.
+/// Channels over two paths; the first path is connected.
 async fn opened(world: &Rc<World>, seed: u64, run: &Run) -> Channels<Network> {
     opened_for(world, seed, run, Duration::from_secs(3600)).await
 }
@@ -492,7 +494,7 @@ async fn opened_for(world: &Rc<World>, seed: u64, run: &Run, timeout: Duration) 
         journal_bytes: run.journal_bytes,
         is_volatile: true,
         is_coherent: run.is_coherent,
-        // Of a server that tells nothing of its cache, a restart may be a loss and may be none.
+        // If the server reports nothing about its cache, a restart may or may not have lost writes.
         writers: run.writers,
         session: 1,
         seed,
@@ -500,7 +502,7 @@ async fn opened_for(world: &Rc<World>, seed: u64, run: &Run, timeout: Duration) 
     Channels::new(network, settings, first, 0)
 }
 
-/// One run. What was stale or lost, if anything, and how many ghosts there were, replays and resends.
+/// One run. Returns the stale or lost data, if any, and the numbers of ghosts, replays and resends.
 fn run(seed: u64, run: &Run) -> (Option<String>, [u64; 3]) {
     block_on(Alone::exact_virtual_time(), async {
         let is_sure = run.fencing == Fencing::ByAnyPath;
@@ -530,7 +532,7 @@ fn run(seed: u64, run: &Run) -> (Option<String>, [u64; 3]) {
         losses.await;
         if fault.borrow().is_none() {
             let mut flushed = channels.ask(Asked::Flush).await;
-            // What was lost last is told of by each connection, once, and once by a flush that was given up.
+            // The last loss is reported once by each connection, and once by an abandoned flush.
             for _ in 0..if run.has_losses { run.channels + 1 } else { 0 } {
                 if flushed.is_err() {
                     flushed = channels.ask(Asked::Flush).await;
@@ -549,7 +551,7 @@ fn run(seed: u64, run: &Run) -> (Option<String>, [u64; 3]) {
     })
 }
 
-/// A request, and what is wrong with its answer.
+/// One request; returns the error in its result, if any.
 async fn step(world: &World, channels: &Channels<Network>, told: &RefCell<Told>) -> Option<String> {
     let (choice, range, pause) = {
         let mut random = world.random.borrow_mut();
@@ -568,7 +570,7 @@ async fn step(world: &World, channels: &Channels<Network>, told: &RefCell<Told>)
             assert_eq!(written, Ok(Vec::new()));
             let mut told = told.borrow_mut();
             for block in blocks {
-                // It may have been lost before it was acknowledged.
+                // The write may have been lost before it was acknowledged.
                 if is_durable || losses == world.losses.get() {
                     told.acknowledged[block] = told.acknowledged[block].max(version);
                 }
@@ -588,7 +590,7 @@ async fn step(world: &World, channels: &Channels<Network>, told: &RefCell<Told>)
             }
         }
         18 => {
-            // Nobody waits for what it is answered.
+            // An impatient caller: it may abandon the flush before the reply.
             let patience = world.time(Duration::from_millis(8));
             if let Ok(Err(_)) = timeout(patience, channels.ask(Asked::Flush)).await {
                 told.borrow_mut().lost = [0; BLOCKS];
@@ -613,7 +615,7 @@ async fn step(world: &World, channels: &Channels<Network>, told: &RefCell<Told>)
         }
     }
     sleep(pause).await;
-    // A crash of the server and of the client now would leave what is durable.
+    // If server and client crashed now, the durable data would remain.
     let (told, durable) = (told.borrow(), world.durable.borrow());
     if let Some(block) = (0..BLOCKS).find(|block| durable[*block] < told.durable[*block]) {
         wrong =
@@ -622,7 +624,7 @@ async fn step(world: &World, channels: &Channels<Network>, told: &RefCell<Told>)
     wrong
 }
 
-/// Losses, until then: of what is not durable, which a flush has to tell of, or which is written again.
+/// Loses unflushed writes, until `ends`: a flush must report the loss, or the writes are replayed.
 async fn losses(world: Rc<World>, told: Rc<RefCell<Told>>, ends: Option<Instant>) {
     while ends.is_some_and(|ends| now() < ends) {
         sleep(world.time(Duration::from_secs(4))).await;
@@ -651,7 +653,7 @@ async fn trouble(world: Rc<World>, ends: Instant) {
         match choice {
             0..3 => wire.lose(Loss::Ended("cut".to_owned()), world.time(world.ghosts_for)),
             3..5 => {
-                // It holds everything for a while, which is noticed.
+                // A stall long enough to be detected.
                 wire.inner.borrow_mut().held_until = Some(now() + Duration::from_secs(3600));
                 sleep(world.time(Duration::from_millis(300))).await;
                 if !wire.is_lost() {
@@ -660,7 +662,7 @@ async fn trouble(world: Rc<World>, ends: Instant) {
                 }
             }
             5 => {
-                // It holds everything for a while, which is not noticed.
+                // A stall too short to be detected.
                 wire.inner.borrow_mut().held_until = Some(now() + world.time(Duration::from_millis(300)));
             }
             _ => {
@@ -670,7 +672,7 @@ async fn trouble(world: Rc<World>, ends: Instant) {
                 let is_up_first = world.random.borrow_mut().below(2) == 0;
                 world.is_up.set(is_up_first);
                 for wire in live {
-                    // Connections to the server as it was are found dead one after the other.
+                    // Connections to the old instance are found to be dead one after another.
                     sleep(world.time(Duration::from_millis(100))).await;
                     wire.lose(Loss::Ended("reset by the server".to_owned()), Duration::ZERO);
                 }
@@ -678,7 +680,7 @@ async fn trouble(world: Rc<World>, ends: Instant) {
             }
         }
     }
-    // From here on nothing happens to what is left: connections that hold everything are cut.
+    // The remaining connections see no further trouble: those that are stalled are cut.
     for wire in world.links.borrow().iter().filter(|wire| !wire.is_lost()) {
         wire.lose(Loss::Ended("cut".to_owned()), world.time(world.ghosts_for));
     }
@@ -698,7 +700,7 @@ fn runs() -> Vec<Run> {
                     writers: if fencing == Fencing::None { Writers::One } else { Writers::Unknown },
                     has_losses: false,
                 };
-                // Others than those that fence do not tell of losses.
+                // Only servers that support fencing report losses.
                 if fencing != Fencing::None && is_coherent {
                     runs.push(Run { has_losses: true, ..run });
                 }
@@ -739,7 +741,7 @@ fn without_fencing_a_ghost_is_found() {
     }
 }
 
-/// One connection to a server that tells of nothing but by its answers.
+/// One connection to a server that reports nothing except through its replies.
 const OF_OTHERS: Run = Run {
     fencing: Fencing::None,
     quarantine: QUARANTINE,
@@ -750,22 +752,22 @@ const OF_OTHERS: Run = Run {
     has_losses: false,
 };
 
-/// This client has written blocks 0 to 3, no flush has covered that, and another host has replaced the last two by a write that is durable.
-/// Then the server is restarted.
+/// This client has written blocks 0 to 3, and no flush has covered that. Another host has durably replaced
+/// the last two. Then the server restarts.
 #[test]
 fn what_another_host_has_made_durable_is_replaced_only_by_who_knows_of_a_loss() {
     use Fencing::{ByAnyPath, None};
     use Writers::{One, Several, Unknown};
     let told = Err(Failed::WritesLost);
     for (fencing, writers, cache_stays, is_replaced, found, flushed) in [
-        // A server that tells of its cache: nothing was lost.
+        // The server reports its cache state: no write was lost.
         (ByAnyPath, Unknown, true, true, [1, 1, 9, 9], Ok(Vec::new())),
         (ByAnyPath, One, true, true, [1, 1, 9, 9], Ok(Vec::new())),
         (ByAnyPath, Several, true, true, [1, 1, 9, 9], Ok(Vec::new())),
-        // Something was.
+        // Writes were lost.
         (ByAnyPath, Several, false, true, [0, 0, 9, 9], told.clone()),
         (ByAnyPath, Unknown, false, false, [1, 1, 1, 1], Ok(Vec::new())),
-        // A server that tells nothing is asked for the blocks.
+        // The server reports nothing, so the blocks are read.
         (None, Unknown, true, false, [1, 1, 1, 1], Ok(Vec::new())),
         (None, Unknown, true, true, [1, 1, 9, 9], told.clone()),
         (None, Unknown, false, true, [0, 0, 9, 9], told.clone()),
@@ -794,8 +796,8 @@ fn what_another_host_has_made_durable_is_replaced_only_by_who_knows_of_a_loss() 
     }
 }
 
-/// The connection in use is lost with a restart of the server, while a newer write of some blocks is outstanding. The cache of the server
-/// outlives it.
+/// The server restarts and the connection in use is lost, while a newer write to some blocks is outstanding.
+/// The server's cache survives.
 async fn restarted(world: &World, channels: &Rc<Channels<Network>>, outstanding: Option<Range<u64>>) {
     let wire = Rc::clone(world.links.borrow().last().expect("the one in use"));
     let written = outstanding.map(|range| {
@@ -812,8 +814,8 @@ async fn restarted(world: &World, channels: &Rc<Channels<Network>>, outstanding:
     }
 }
 
-/// This client has written blocks 0 to 3, another host has replaced the last two durably, and a newer write of this client to block 0 is
-/// outstanding when the server, which tells nothing, is restarted.
+/// This client has written blocks 0 to 3, and another host has durably replaced the last two. A newer write
+/// of this client to block 0 is outstanding when the server, which reports nothing, restarts.
 #[test]
 fn a_write_that_is_outstanding_has_only_its_own_blocks_written_again() {
     block_on(Alone::exact_virtual_time(), async {
@@ -829,7 +831,8 @@ fn a_write_that_is_outstanding_has_only_its_own_blocks_written_again() {
     });
 }
 
-/// Some servers accept less in one read than a journal's change has. Deallocated blocks promise nothing that could be lost.
+/// Some servers limit reads to less than a journal entry's length. Deallocated blocks have no content that
+/// could be lost.
 #[test]
 fn a_comparison_finds_no_loss_where_there_was_none() {
     for (asked, read_max) in
@@ -847,7 +850,8 @@ fn a_comparison_finds_no_loss_where_there_was_none() {
     }
 }
 
-/// The start of the server that the header of a journal file names: behind four numbers and that of the boot.
+/// The server instance that the header of a journal file names: it follows four numbers and the boot's
+/// number.
 fn start_in(path: &std::path::Path) -> Option<u128> {
     let page = std::fs::read(path).expect("a file");
     let at = page.windows(8).position(|bytes| bytes == CAPACITY.to_le_bytes()).expect("a header") + 48;
@@ -857,8 +861,9 @@ fn start_in(path: &std::path::Path) -> Option<u128> {
 
 const CAPACITY: u64 = 65_543;
 
-/// What a server has lost is compared and not written again, since several hosts write. Until a flush has told of it, the file must not say
-/// that the server has what it holds: the next process would take the difference for another host's writes.
+/// Because several hosts write, lost writes are compared and not replayed. Until a flush has reported the
+/// loss, the file must not state that the server has the file's content: the next process would mistake the
+/// difference for another host's writes.
 #[test]
 fn a_journal_file_names_the_start_of_the_server_against_which_it_was_verified() {
     block_on(Alone::exact_virtual_time(), async {
@@ -884,11 +889,11 @@ fn a_journal_file_names_the_start_of_the_server_against_which_it_was_verified() 
 }
 
 thread_local! {
-    /// Before the first flush of an [`Interrupted`] ends.
+    /// Runs before the first flush of an [`Interrupted`] completes.
     static INTERRUPTION: RefCell<Option<Pending<'static, ()>>> = const { RefCell::new(None) };
 }
 
-/// An empty device, whose server may be another one when its first flush is answered. How many flushes there were.
+/// An empty device whose server may have changed by the time its first flush is answered. Counts the flushes.
 struct Interrupted(Null, AtomicU64);
 
 impl BlockDevice for Interrupted {
@@ -900,8 +905,8 @@ impl BlockDevice for Interrupted {
     }
 }
 
-/// A journal file is compared and flushed again unless the server says that its cache is the same: a server that tells nothing may have
-/// lost what was compared as soon as a connection was replaced.
+/// A journal file is compared and flushed again unless the server reports that its cache is unchanged: a
+/// server that reports nothing may have lost the compared writes whenever a connection was replaced.
 #[test]
 fn a_journal_file_is_emptied_only_if_the_server_kept_its_cache_meanwhile() {
     use Fencing::{ByAnyPath, None};
@@ -933,8 +938,9 @@ fn a_journal_file_is_emptied_only_if_the_server_kept_its_cache_meanwhile() {
     }
 }
 
-/// Three channels. The handshake of one is answered before the disk loses what no flush has covered, and its answer arrives after another
-/// channel has found that out: it is no evidence that nothing was lost, nor that anything was lost again.
+/// Three channels. The handshake of one is answered before the disk loses its unflushed writes, and the reply
+/// arrives after another channel has found the loss. The late reply proves neither that nothing was lost nor
+/// that a second loss occurred.
 #[test]
 fn a_handshake_from_before_a_loss_resolves_no_doubt() {
     for arrives_late in [false, true] {
@@ -977,7 +983,7 @@ fn a_handshake_from_before_a_loss_resolves_no_doubt() {
     }
 }
 
-/// A disk tells one flush of what it has lost, and that one was given up by its caller, or had lasted too long.
+/// A disk reports a loss to only one flush, and the caller of that flush had abandoned it, or it timed out.
 #[test]
 fn the_error_of_a_flush_that_nobody_waits_for_fails_the_next_one() {
     for is_late in [false, true] {
@@ -1002,8 +1008,8 @@ fn the_error_of_a_flush_that_nobody_waits_for_fails_the_next_one() {
     }
 }
 
-/// A connection that delivers all the time, and so slowly that what is asked for now comes after 5 s. No request is late as long as it
-/// comes, nor is one that waits for another.
+/// A connection that keeps delivering, but so slowly that a new request takes 5 s. No request times out while
+/// replies keep arriving, not even one that waits for another.
 #[test]
 fn a_time_out_counts_from_the_last_progress_for_flushes_and_for_what_waits_for_others() {
     let (limit, slow) = (Duration::from_secs(2), Duration::from_secs(5));
@@ -1012,7 +1018,7 @@ fn a_time_out_counts_from_the_last_progress_for_flushes_and_for_what_waits_for_o
         (1 << 20, vec![Asked::Flush]),
         (1 << 20, vec![write.clone(), overlapping.clone()]),
         (1 << 20, vec![write.clone(), overlapping, Asked::Write(4..8, 2, false)]),
-        (3, vec![apart]), // there is no room before a flush
+        (3, vec![apart]), // no journal space before a flush
     ] {
         for delivers in [true, false] {
             block_on(Alone::exact_virtual_time(), async {
@@ -1045,7 +1051,7 @@ fn a_time_out_counts_from_the_last_progress_for_flushes_and_for_what_waits_for_o
     }
 }
 
-/// The flush that is asked for instead can be answered before the one that was given up.
+/// The flush that replaces an abandoned one can be answered before it.
 #[test]
 fn no_flush_succeeds_before_one_that_was_given_up_is_answered() {
     let mut overtaken = 0;
@@ -1067,7 +1073,7 @@ fn no_flush_succeeds_before_one_that_was_given_up_is_answered() {
     assert!((5..40).contains(&overtaken), "{overtaken} of 40");
 }
 
-/// A server that answers no flush is not asked for more and more of them.
+/// Flushes to a server that answers none of them do not accumulate.
 #[test]
 fn flushes_that_nobody_waits_for_are_bounded_and_end_with_the_channels() {
     block_on(Alone::exact_virtual_time(), async {
@@ -1089,8 +1095,9 @@ fn flushes_that_nobody_waits_for_are_bounded_and_end_with_the_channels() {
     });
 }
 
-/// A server that takes every connection and ends it at once is not asked as fast as it can answer: pauses grow to seconds, and
-/// begin anew once a connection has lived for a while. What has lived for a second is replaced at once.
+/// A server that accepts every connection and closes it immediately is not retried in a tight loop: pauses
+/// grow to seconds, and start over once a connection has lasted for a while. A connection that lasted a
+/// second is replaced without a pause.
 #[test]
 fn a_connection_that_is_lost_at_once_is_followed_by_a_pause() {
     let alone = Run {

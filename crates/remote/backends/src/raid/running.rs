@@ -1,5 +1,5 @@
-//! Sets in use: their state, and orders to them, from any thread. Whatever layers lie over a set, it is found here by its
-//! specification. Its upkeep, on the thread that has opened it, carries orders out.
+//! Sets in use: their state, and orders to them, from any thread. A set is found here by its specification,
+//! whatever layers are above it. Its upkeep, on the thread that opened it, executes the orders.
 
 use std::collections::VecDeque;
 use std::future::{poll_fn, ready};
@@ -25,22 +25,22 @@ use crate::raid::{named, written_with};
 
 static SETS: Mutex<Vec<Weak<Running>>> = Mutex::new(Vec::new());
 
-/// The sets that a volume is made of, from the outermost on. `layers` are those of its opening.
+/// The sets of a volume, starting with the outermost. `layers` are those found while opening the volume.
 pub fn sets(layers: &Layers) -> Vec<Arc<Running>> {
     layers.of::<Running>().into_iter().filter(|set| set.is_used() || !set.state().has_ended).collect()
 }
 
-/// Opens a set for one user, who looks after it.
+/// Opens a set for one user, which is responsible for it.
 ///
 /// # Errors
-/// It does not start.
+/// The set cannot start.
 pub async fn open(spec: &Spec) -> Result<(Arc<dyn BlockDevice>, Vec<Arc<Running>>), Failure> {
     let opening = crate::opening();
     let device = spec.open(&opening).await.map_err(Failure::from)?;
     Ok((Arc::new(SingleUser::new(device)), sets(&opening.layers)))
 }
 
-/// Ends once the sets that nobody uses any more are closed: what is recorded of them says so.
+/// Resolves once all sets without users are closed and their records mark them as clean.
 pub async fn closed() {
     loop {
         let all: Vec<_> = {
@@ -53,8 +53,8 @@ pub async fn closed() {
     }
 }
 
-/// Waits until a set that nobody uses any more is closed. Members on other machines have no locks that would keep a second user
-/// in this process away. `stopped` is the set itself, when it starts again.
+/// Waits until a set without users is closed. Members on other hosts have no locks to exclude a second user
+/// in this process. `stopped` is the set itself, when it restarts.
 ///
 /// # Errors
 /// It is in use.
@@ -81,10 +81,10 @@ pub(super) async fn unused(uuid: &str, stopped: Option<&Running>) -> Result<(), 
     }
 }
 
-/// Opens a set that nobody else uses, and has it do something.
+/// Opens a set for exclusive use and executes one order.
 ///
 /// # Errors
-/// It does not start, or cannot do that.
+/// The set cannot start, or the order fails.
 pub async fn alone(spec: &Spec, order: Order) -> Result<String, Failure> {
     named(spec)?;
     let (device, sets) = open(spec).await?;
@@ -103,50 +103,50 @@ pub async fn alone(spec: &Spec, order: Order) -> Result<String, Failure> {
     }
 }
 
-/// How often something that takes long is looked at.
+/// How often long operations are polled.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 
-/// What a set in use can be told to do.
+/// Orders to a set in use.
 #[derive(Clone, Debug)]
 pub enum Order {
-    /// Take a member out.
+    /// Mark a member failed and stop using it.
     Fail {
         /// Its number.
         member: usize,
     },
-    /// Put a volume in the place of a member that has failed, and rebuild it.
+    /// Replace a failed member, and rebuild it.
     Replace {
         /// The member's number.
         member: usize,
         /// The volume.
         with: Spec,
-        /// What is on the volume may be lost.
+        /// The content of the volume may be overwritten.
         overwrites: bool,
     },
     /// Add a spare.
     Add {
         /// The volume.
         spare: Spec,
-        /// What is on the volume may be lost.
+        /// The content of the volume may be overwritten.
         overwrites: bool,
     },
-    /// Read and compare all of the set, beside its users.
+    /// Read and compare the whole set while it is in use.
     Scrub {
-        /// What does not fit is made to.
+        /// Whether to repair inconsistent stripes.
         repairs: bool,
     },
-    /// End the scrub that has begun.
+    /// Cancel the current scrub.
     CancelScrub,
-    /// Take new space of the members into use.
+    /// Add new space of the members to the set.
     Grow,
-    /// Start it again, if it has stopped.
+    /// Restart the set, if it has stopped.
     Assemble,
-    /// End it: what is recorded says that no stripe is incomplete. Requests fail from then on.
+    /// Close the set: its record states that no stripe is incomplete. Later requests fail.
     Close,
 }
 
 impl Order {
-    /// The member that it is about.
+    /// The member that the order concerns.
     fn member(&self) -> Option<usize> {
         match self {
             Order::Fail { member } | Order::Replace { member, .. } => Some(*member),
@@ -164,14 +164,14 @@ impl Order {
 pub struct Running {
     pub(super) facts: Facts,
     current: Weak<Current>,
-    /// Whether an upkeep takes orders.
+    /// Whether an upkeep executes orders.
     takes_orders: bool,
-    /// Requests of users that have begun.
+    /// Number of user requests started.
     requests: AtomicU64,
     state: Mutex<State>,
 }
 
-/// What does not change of a set.
+/// The constant properties of a set.
 pub(super) struct Facts {
     pub(super) kind: &'static str,
     pub(super) argument: String,
@@ -183,14 +183,14 @@ pub(super) struct Facts {
 /// The names of the volumes of a set.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Names {
-    /// All that the specification has, as they are written there.
+    /// All names in the specification, as written there.
     pub(super) written: Vec<String>,
     /// By member.
     pub(super) members: Vec<Option<String>>,
-    /// Of the journal, if that is on a volume of its own.
+    /// Of the journal, if it is on a separate volume.
     pub(super) journal: Option<String>,
     pub(super) spares: Vec<String>,
-    /// Others have their places, and the specification still has them.
+    /// Replaced volumes that are still in the specification.
     pub(super) replaced: Vec<String>,
 }
 
@@ -201,7 +201,8 @@ impl Names {
         }
     }
 
-    /// Has the specification name `new`, and no volume that was replaced: once each, since volumes of memory are written alike.
+    /// Puts `new` into the specification and removes replaced volumes, each only once, because RAM volumes
+    /// can have equal specifications.
     pub(super) fn write(&mut self, new: &str) {
         let mut place = self.written.len();
         for replaced in std::mem::take(&mut self.replaced) {
@@ -217,24 +218,25 @@ impl Names {
     }
 }
 
-/// A set, and its record if it keeps one.
+/// A set, and its record if it has one.
 #[derive(Clone)]
 pub(super) struct Parts {
     pub(super) set: Arc<RaidDevice>,
-    /// `None` for a set of members that forget.
+    /// `None` for a set of volatile members.
     pub(super) records: Option<Arc<Records>>,
 }
 
-/// The set as its users have it. While it has stopped there is none; another assembly of its members takes its place.
+/// The set as its users see it. While the set is stopped there is none; another assembly of its members
+/// replaces it.
 pub(super) struct Current(RwLock<Now>);
 
 struct Now {
     parts: Option<Parts>,
-    /// One that has stopped, until no request of it can reach a member any more.
+    /// A stopped set, until none of its requests can still reach a member.
     ending: Option<Arc<RaidDevice>>,
     geometry: Geometry,
     profile: Profile,
-    /// Of assemblies that have ended, each of which may have lost what it had acknowledged and not flushed.
+    /// Number of earlier assemblies: each may have lost acknowledged writes that were not flushed.
     losses: u64,
 }
 
@@ -251,7 +253,7 @@ impl Current {
         self.now().parts.as_ref().map(|parts| Arc::clone(&parts.set)).ok_or(DeviceError::NotReady)
     }
 
-    /// Takes a set that has stopped away from its users. No request of them begins from then on.
+    /// Detaches a stopped set from its users. No new request of theirs starts on it.
     pub(super) fn stop(&self) {
         let mut now = self.0.write().unwrap_or_else(PoisonError::into_inner);
         if let Some(Parts { set, .. }) = now.parts.take() {
@@ -261,15 +263,15 @@ impl Current {
         }
     }
 
-    /// It has ended; its members may be used again.
+    /// The stopped set has ended; its members may be used again.
     pub(super) fn stopped(&self) {
         self.0.write().unwrap_or_else(PoisonError::into_inner).ending = None;
     }
 
-    /// Gives them the next one.
+    /// Attaches the next assembly.
     ///
     /// # Errors
-    /// It is another device to them.
+    /// The assembly does not match the device that users have.
     pub(super) fn start(&self, parts: Parts) -> Result<(), Failure> {
         let mut now = self.0.write().unwrap_or_else(PoisonError::into_inner);
         let geometry = parts.set.geometry();
@@ -281,7 +283,7 @@ impl Current {
     }
 }
 
-/// Why a set has stopped, and how its members were.
+/// Why a set has stopped, and the state of its members.
 #[derive(Clone)]
 pub(super) struct Stopped {
     pub(super) states: MemberStates,
@@ -289,7 +291,7 @@ pub(super) struct Stopped {
 }
 
 pub(super) struct State {
-    /// What people call it.
+    /// Its display name.
     label: String,
     pub(super) names: Names,
     pub(super) working: Option<Working>,
@@ -297,20 +299,20 @@ pub(super) struct State {
     pub(super) is_growing: bool,
     /// Why the last round of upkeep stopped.
     pub(super) trouble: Option<String>,
-    /// A device of the set is with its users.
+    /// The set's device is in use.
     is_used: bool,
     has_ended: bool,
     pub(super) stopped: Option<Stopped>,
     orders: VecDeque<Ordered>,
-    /// The upkeep has something to look at.
+    /// The upkeep has pending work.
     is_woken: bool,
     upkeep: Option<Waker>,
-    /// What takes members out, whatever the upkeep waits for.
+    /// Wakes the task that removes members, even while the upkeep waits.
     taking_out: Option<Waker>,
     waiting_for_end: Vec<Waker>,
 }
 
-/// An order, and who waits for its outcome.
+/// An order and its outcome, which the requester waits for.
 pub(super) struct Ordered {
     pub(super) order: Order,
     outcome: Arc<Mutex<Outcome>>,
@@ -341,7 +343,7 @@ impl Drop for Ordered {
 }
 
 impl Running {
-    /// A set that is used from now on, and its device for users.
+    /// Creates a set in use, and its device for users.
     pub(super) fn new(
         facts: Facts,
         names: Names,
@@ -389,7 +391,7 @@ impl Running {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Lines of the log and of tables call it so from now on.
+    /// Sets the name that the log and tables use from now on.
     pub fn called(&self, name: &str) {
         name.clone_into(&mut self.state().label);
     }
@@ -398,18 +400,18 @@ impl Running {
         self.state().label.clone()
     }
 
-    /// The name of a member's volume, for people.
+    /// The display name of a member's volume.
     pub(super) fn disk(&self, member: usize) -> String {
         let name = self.state().names.members.get(member).cloned().flatten();
         name.unwrap_or_else(|| "missing".to_owned())
     }
 
-    /// The set up to its closing bracket, with the volumes that it has now: what the next start is to open.
+    /// The specification of the set up to its closing bracket, with its current volumes, for the next start.
     pub fn written(&self) -> String {
         written_with(self.facts.kind, &self.facts.argument, &self.state().names.written)
     }
 
-    /// How it is.
+    /// Its status.
     pub fn status(&self) -> SetState {
         let device = self.current.upgrade().and_then(|current| current.set().ok());
         let status = device.as_ref().map(|device| device.status());
@@ -465,10 +467,10 @@ impl Running {
         }
     }
 
-    /// Has it do something; ends when that is done, or, of a rebuild or a scrub, when it has begun.
+    /// Executes an order. Resolves when it is complete; for a rebuild or a scrub, when it has started.
     ///
     /// # Errors
-    /// It cannot be done, and why.
+    /// Why the order cannot be executed.
     pub async fn ask(&self, order: Order) -> Result<String, Failure> {
         if !self.takes_orders {
             return Err(Failure::refused("the set is only read"));
@@ -497,10 +499,10 @@ impl Running {
         .await
     }
 
-    /// Ends it ([`Order::Close`]), unless that is done.
+    /// Closes the set ([`Order::Close`]), unless it is closed.
     ///
     /// # Errors
-    /// A member fails. The set is synchronised, or replays its journal, when it is opened next.
+    /// A member fails. The set then resynchronises or replays its journal when it is next opened.
     pub async fn close(&self) -> Result<(), Failure> {
         match self.takes_orders && !self.state().has_ended {
             true => self.ask(Order::Close).await.map(drop),
@@ -508,7 +510,7 @@ impl Running {
         }
     }
 
-    /// What the scrub that was asked for last has found, once it has ended.
+    /// The findings of the scrub requested last, once it has completed.
     pub fn scrubbed(&self) -> Option<Scrub> {
         self.state()
             .scrubbing
@@ -517,7 +519,7 @@ impl Running {
             .map(|scrubbing| scrubbing.found.clone())
     }
 
-    /// How many requests of users have begun.
+    /// Number of user requests started.
     pub(super) fn requests(&self) -> u64 {
         self.requests.load(Ordering::Relaxed)
     }
@@ -526,7 +528,7 @@ impl Running {
         self.state().is_used
     }
 
-    /// Whether the upkeep is to stop what takes long.
+    /// Whether the upkeep must interrupt long operations.
     pub(super) fn is_interrupted(&self) -> bool {
         let state = self.state();
         !state.is_used || !state.orders.is_empty()
@@ -544,7 +546,8 @@ impl Running {
         waiting.into_iter().flatten().for_each(Waker::wake);
     }
 
-    /// The next order to take a member out, as soon as there is one: before others, but for those about the same member.
+    /// The next order to remove a member, as soon as there is one. It overtakes other orders, except those
+    /// for the same member.
     pub(super) async fn next_to_take_out(&self) -> Ordered {
         poll_fn(|cx| {
             let mut state = self.state();
@@ -565,7 +568,7 @@ impl Running {
         .await
     }
 
-    /// Ends after this time, or when there is an order, or no user any more.
+    /// Resolves after this time, on an order, or when the last user is gone.
     pub(super) async fn woken(&self, sleeper: &dyn block::Sleeper, time: Duration) {
         let mut sleep = sleeper.sleep(time);
         poll_fn(|cx| {
@@ -593,7 +596,7 @@ impl Running {
         .await;
     }
 
-    /// Nobody looks after it any more.
+    /// The upkeep has ended.
     pub(super) fn end(&self) {
         let (orders, waiting) = {
             let mut state = self.state();
@@ -605,7 +608,7 @@ impl Running {
     }
 }
 
-/// A set with its users, whose end its upkeep learns.
+/// A set with its users; dropping it notifies the upkeep.
 struct InUse {
     current: Arc<Current>,
     running: Arc<Running>,
@@ -619,13 +622,13 @@ impl Drop for InUse {
 }
 
 impl InUse {
-    /// The set, for a request that moves data: upkeep slows down beside these.
+    /// The set, for a request that moves data: upkeep slows down while such requests run.
     fn counted(&self) -> Result<Arc<RaidDevice>, DeviceError> {
         self.running.requests.fetch_add(1, Ordering::Relaxed);
         self.current.set()
     }
 
-    /// A request of the set that is there now.
+    /// A request to the current set.
     fn asked<'a, T: 'a>(
         set: Result<Arc<RaidDevice>, DeviceError>,
         request: impl for<'b> FnOnce(&'b RaidDevice) -> Pending<'b, T> + 'a,
@@ -702,7 +705,7 @@ impl BlockDevice for InUse {
     }
 }
 
-/// Who waits no longer takes an order back that has not begun.
+/// If the requester stops waiting, an order that has not started is withdrawn.
 struct GivenUp<'a>(&'a Running, Arc<Mutex<Outcome>>);
 
 impl Drop for GivenUp<'_> {

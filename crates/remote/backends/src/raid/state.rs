@@ -1,4 +1,4 @@
-//! How far something is that takes long, how fast, and for how long yet.
+//! Progress, rate and remaining time of long operations.
 
 use std::cell::Cell;
 use std::fmt;
@@ -8,30 +8,30 @@ use raid::Scrubbed;
 use raid::superblock::ScrubRecord;
 use serde::{Deserialize, Serialize};
 
-/// How far something is.
+/// The progress of a long operation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Progress {
-    /// What is done, in stripes.
+    /// Stripes completed.
     pub done: u64,
-    /// Of so many.
+    /// Stripes in total.
     pub total: u64,
-    /// In bytes of each member a second, over the last ten seconds or so; 0 until it is known.
+    /// Bytes per second and member, averaged over about ten seconds; 0 until it is known.
     pub bytes_per_s: u64,
-    /// At that rate.
+    /// Estimated time remaining at that rate.
     pub seconds_left: Option<u64>,
 }
 
 impl Progress {
-    /// Of 100.
+    /// Percentage completed.
     pub fn percent(&self) -> u64 {
         100 * self.done / self.total.max(1)
     }
 }
 
-/// A rate is that of the time since the sample before the last one.
+/// A rate is measured since the last sample but one.
 const SAMPLE: Duration = Duration::from_secs(5);
 
-/// Measures how fast something is done.
+/// Measures the rate of a long operation.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Pace {
     earlier: (Instant, u64),
@@ -42,7 +42,7 @@ pub(crate) struct Pace {
 }
 
 impl Pace {
-    /// `stripe_bytes`: of a member.
+    /// `stripe_bytes`: bytes of a stripe on one member.
     pub(crate) fn new(now: Instant, done: u64, total: u64, stripe_bytes: u64) -> Pace {
         let start = (now, done);
         Pace { earlier: start, later: start, now: start, total, stripe_bytes }
@@ -65,18 +65,18 @@ impl Pace {
     }
 }
 
-/// How fast a set may work beside its users, of each member and second, unless that is configured: 4 % of a link of 1 Gbit/s, and
-/// of what a disk moves less than seeks between the two cost. Without users nothing slows it.
+/// Default rate per member while the set has users, in bytes per second: 4 % of a 1 Gbit/s link. On a disk,
+/// the transfers cost less than the seeks between them and user I/O. Without users the rate is not limited.
 const BESIDE_USERS_BYTES: u64 = 5 << 20;
-/// Users are taken to be there for so long behind the beginning of a request.
+/// Users count as present for this long after a request starts.
 const USERS_STAY: Duration = Duration::from_secs(1);
 
-/// How fast a set rebuilds, synchronises, scrubs and grows: requests of users come first.
+/// Limits the rate at which a set rebuilds, synchronises, scrubs and grows: user I/O has priority.
 #[derive(Debug)]
 pub(crate) struct Throttle {
-    /// Bytes a second of all members, users or not.
+    /// Bytes per second and member, with or without users.
     configured: Option<u64>,
-    /// Requests of users that had begun at the last look, and when there was another one.
+    /// User requests started by the last check, and the time of the last check that found new ones.
     known: Cell<(u64, Option<Instant>)>,
 }
 
@@ -85,7 +85,8 @@ impl Throttle {
         Throttle { configured, known: Cell::new((0, None)) }
     }
 
-    /// The least time of a step that moved so many bytes of `members`, if `requests` of users have begun by now.
+    /// The minimum duration of a step that moved `moved_bytes` of each member. `requests` is the number of
+    /// user requests started so far.
     pub(crate) fn step_time(
         &self,
         now: Instant,
@@ -105,10 +106,10 @@ impl Throttle {
     }
 }
 
-/// What a set does for itself.
+/// Internal work of a set.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Working {
-    /// The member that is rebuilt; `None` for what is synchronised or zeroed.
+    /// The member being rebuilt; `None` while synchronising or zeroing.
     pub(crate) member: Option<usize>,
     pub(crate) pace: Pace,
 }
@@ -119,34 +120,35 @@ impl Working {
     }
 }
 
-/// A scrub beside users.
+/// A scrub of a set in use.
 #[derive(Clone, Debug)]
 pub(crate) struct Scrubbing {
     pub(crate) repairs: bool,
     pub(crate) found: Scrub,
     pub(crate) pace: Pace,
     pub(crate) has_ended: bool,
-    /// Of each member, its blocks that did not fit when that was last looked at: those since then are added to what is found.
+    /// Checksum mismatches of each member when the counters were last read; later ones are added to the
+    /// findings.
     pub(crate) known_wrong: Vec<u64>,
-    /// When it was recorded, and what.
+    /// The latest record, and when it was written.
     pub(crate) recorded: (Instant, ScrubRecord),
 }
 
 /// A scrub of a set in use.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ScrubStatus {
-    /// Whether it writes what does not fit anew.
+    /// Whether it repairs inconsistent stripes.
     pub repairs: bool,
-    /// Whether all has been looked at.
+    /// Whether it has completed.
     pub has_ended: bool,
-    /// How far it is.
+    /// Its progress.
     pub progress: Progress,
-    /// What it has found.
+    /// Its findings so far.
     pub found: Scrub,
 }
 
 impl ScrubStatus {
-    /// One of a set that nobody uses, as it is recorded.
+    /// The recorded scrub of a set that is not in use.
     pub(crate) fn recorded(record: &ScrubRecord, stripes: u64) -> ScrubStatus {
         let (done, total) = (record.stripes.min(stripes), stripes);
         ScrubStatus {
@@ -158,13 +160,13 @@ impl ScrubStatus {
     }
 }
 
-/// How often a scrub is recorded. A set that is not closed repeats as much of it.
+/// Interval at which a scrub is recorded. After an unclean shutdown, the set repeats up to this much of it.
 const RECORD_EVERY: Duration = Duration::from_secs(10);
-/// What it finds is found once only if it repairs, so that is recorded sooner.
+/// A repairing scrub finds an error only once, so its findings are recorded sooner.
 const RECORD_FOUND_EVERY: Duration = Duration::from_secs(1);
 
 impl Scrubbing {
-    /// Begins, or resumes behind what is recorded.
+    /// Starts, or resumes after the recorded stripe.
     pub(crate) fn new(record: ScrubRecord, now: Instant, stripes: u64, stripe_bytes: u64) -> Scrubbing {
         Scrubbing {
             repairs: record.repairs,
@@ -176,11 +178,11 @@ impl Scrubbing {
         }
     }
 
-    /// Adds blocks that did not fit their checksums, by the count of each member since it is one here.
+    /// Adds checksum mismatches, given each member's counter since it joined the set.
     pub(crate) fn add_wrong(&mut self, counts: Vec<u64>) {
         self.found.wrong_blocks.resize(counts.len(), 0);
         for (member, (total, count)) in self.found.wrong_blocks.iter_mut().zip(&counts).enumerate() {
-            // One that was replaced counts anew.
+            // A replaced member starts counting at 0.
             *total += count.saturating_sub(self.known_wrong.get(member).copied().unwrap_or(0));
         }
         self.known_wrong = counts;
@@ -190,7 +192,7 @@ impl Scrubbing {
         ScrubRecord { repairs: self.repairs, has_ended: self.has_ended, ..self.found.record() }
     }
 
-    /// What is to be recorded now, if something is.
+    /// The record to write now, if one is due.
     pub(crate) fn to_record(&self, now: Instant) -> Option<ScrubRecord> {
         let (at, known) = &self.recorded;
         let record = self.record();
@@ -214,23 +216,24 @@ impl Scrubbing {
     }
 }
 
-/// What a scrub has found, in stripes.
+/// The findings of a scrub, in stripes.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Scrub {
-    /// Looked at.
+    /// Stripes read.
     pub stripes: u64,
-    /// With nothing to compare: a member lacks its strip.
+    /// Stripes that could not be compared because a member's strip is missing.
     pub degraded: u64,
-    /// With strips that cannot be read.
+    /// Stripes with unreadable strips.
     pub unreadable: u64,
-    /// With strips that do not fit each other.
+    /// Inconsistent stripes.
     pub mismatches: u64,
-    /// Of the last two, those that are right now.
+    /// Unreadable or inconsistent stripes that were repaired.
     pub repaired: u64,
-    /// Of those that do not fit, those that are to be synchronised when the set is used, after a crash or since it was made.
+    /// Inconsistent stripes that are due for a resync on next use, after a crash or since the set was
+    /// created.
     #[serde(default)]
     pub unsynchronised: u64,
-    /// Of a set with checksums: of each member, how often a block was not what its checksum says.
+    /// Checksum mismatches of each member, in a set with checksums.
     pub wrong_blocks: Vec<u64>,
 }
 
@@ -249,7 +252,7 @@ impl From<&ScrubRecord> for Scrub {
 }
 
 impl Scrub {
-    /// As it is recorded, of one that has not ended and does not repair.
+    /// The record of a scrub that is still running and does not repair.
     pub(crate) fn record(&self) -> ScrubRecord {
         let Scrub { stripes, degraded, unreadable, mismatches, repaired, ref wrong_blocks, .. } = *self;
         let wrong = |blocks: &u64| u32::try_from(*blocks).unwrap_or(u32::MAX);
@@ -265,12 +268,12 @@ impl Scrub {
         }
     }
 
-    /// Whether all of the set was compared, and is right.
+    /// Whether the whole set was compared and no errors remain.
     pub fn is_proof(&self) -> bool {
         self.is_right() && self.degraded == 0
     }
 
-    /// Whether nothing is left that is not right, of what was compared.
+    /// Whether no errors remain among the stripes compared.
     pub fn is_right(&self) -> bool {
         self.unreadable + self.mismatches == self.repaired
     }
@@ -323,12 +326,12 @@ impl fmt::Display for Scrub {
     }
 }
 
-/// The journal of a set, on a volume of its own.
+/// The journal of a set, on a separate volume.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct JournalStatus {
     /// The volume; `None` if it is missing.
     pub volume: Option<String>,
-    /// It is missing or has failed. In a set that is in use the journal is on the members since.
+    /// It is missing or has failed. A set in use has since kept its journal on the members.
     pub has_failed: bool,
 }
 
@@ -349,32 +352,32 @@ impl fmt::Display for JournalStatus {
 pub struct MemberStatus {
     /// The volume; `None` if it is missing.
     pub volume: Option<String>,
-    /// How it is.
+    /// Its condition.
     pub state: MemberCondition,
-    /// How much of it is rebuilt, where it is rebuilding.
+    /// Percentage rebuilt, while rebuilding.
     pub percent: Option<u64>,
-    /// Blocks that it does not have, because nothing could tell them when it was rebuilt or synchronised. Where no other member can tell them
-    /// either, they cannot be read until they are written.
+    /// Blocks missing on this member, because no source was available when it was rebuilt or synchronised. If
+    /// no other member can supply them, they are unreadable until they are written.
     #[serde(default)]
     pub lost_blocks: u64,
-    /// It is not in sync, and the regions that it misses are recorded: if it returns, only these are rebuilt.
+    /// It is not in sync, but its missed regions are recorded: if it returns, only these are rebuilt.
     #[serde(default)]
     pub missed_regions_recorded: bool,
 }
 
-/// How a member is.
+/// The condition of a member.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum MemberCondition {
-    /// It has all of its data.
+    /// All of its data is current.
     #[serde(rename = "in sync")]
     InSync,
-    /// It has a part of them.
+    /// Part of its data is current.
     #[serde(rename = "rebuilding")]
     Rebuilding,
-    /// It is not used any more.
+    /// It is no longer used.
     #[serde(rename = "failed")]
     Failed,
-    /// It is not there.
+    /// It is not available.
     #[serde(rename = "missing")]
     Missing,
 }
@@ -391,7 +394,7 @@ impl fmt::Display for MemberCondition {
 }
 
 impl MemberCondition {
-    /// All of them.
+    /// All conditions.
     pub const ALL: [MemberCondition; 4] = [
         MemberCondition::InSync,
         MemberCondition::Rebuilding,
@@ -403,46 +406,46 @@ impl MemberCondition {
 /// A set in use.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SetState {
-    /// Its UUID; a set of volumes that forget has none.
+    /// Its UUID; `None` if its members are volatile.
     pub uuid: Option<String>,
     /// Its name; empty without one.
     pub name: String,
     /// `RAID 5`.
     pub level: String,
-    /// How it is.
+    /// Its condition.
     pub state: Condition,
-    /// How far a rebuild or a synchronisation is.
+    /// Progress of a rebuild or resync.
     pub work: Option<Progress>,
     /// In the order of the layout.
     pub members: Vec<MemberStatus>,
-    /// Where its journal is, or was until it failed, if that is a volume of its own.
+    /// Its journal's volume, current or failed, if the journal is on a separate volume.
     #[serde(default)]
     pub journal: Option<JournalStatus>,
     /// Names of the volumes that can replace a member.
     pub spares: Vec<String>,
-    /// Why it has stopped, and what starts it again.
+    /// Why it has stopped, and what restarts it.
     #[serde(default)]
     pub why: Option<String>,
-    /// The scrub that was asked for last.
+    /// The scrub that was requested last.
     pub scrub: Option<ScrubStatus>,
-    /// Why a rebuild, a synchronisation or a scrub stopped; it is tried again.
+    /// Why a rebuild, resync or scrub stopped; it is retried.
     #[serde(default)]
     pub trouble: Option<String>,
 }
 
 impl SetState {
-    /// Members that do not have all of their data.
+    /// The number of members that are not in sync.
     pub fn lacking(&self) -> usize {
         self.members.iter().filter(|member| member.state != MemberCondition::InSync).count()
     }
 
-    /// Blocks that members in sync do not have.
+    /// Missing blocks of members that are in sync.
     pub fn lost_blocks(&self) -> u64 {
         self.members.iter().map(|member| member.lost_blocks).sum()
     }
 }
 
-/// What is there to do, if there is anything.
+/// Writes the remedy, if there is anything to do.
 pub(crate) fn write_meaning(f: &mut fmt::Formatter<'_>, state: Condition) -> fmt::Result {
     if state.is_well() {
         return Ok(());
@@ -511,41 +514,42 @@ impl fmt::Display for Progress {
     }
 }
 
-// How a set is: one model behind its status, refusals and the table in docs/raid.md.
+// The condition of a set: one model for its status, its refusals and the table in docs/raid.md.
 
-/// How a set is, in use or not. Of several that fit, the one furthest down the table.
+/// The condition of a set, in use or not. If several apply, the one furthest down the table is shown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Condition {
-    /// All members have all of their data.
+    /// All members are in sync.
     Healthy,
-    /// New space of members is taken into use.
+    /// New space of the members is being added.
     Growing,
-    /// Members may differ, since a crash or since the set was made over used disks, and nobody uses the set.
+    /// Members may differ, after a crash or because the set was created on used disks, and the set is not in
+    /// use.
     Unsynchronised,
-    /// Such members are made to fit.
+    /// Members that may differ are being resynchronised.
     Synchronising,
-    /// A member is rebuilt.
+    /// A member is being rebuilt.
     Rebuilding,
-    /// A member is missing or has failed, and nothing takes its place.
+    /// A member is missing or has failed, and has no replacement.
     Degraded,
     /// A set in use has stopped.
     Failed,
-    /// A set that is not in use does not start.
+    /// A set that is not in use cannot start.
     Refused,
 }
 
-/// What a condition means to people.
+/// The effect of a condition on users, and the remedy.
 #[derive(Clone, Copy, Debug)]
 pub struct Meaning {
-    /// What hosts see.
+    /// What hosts observe.
     pub users: &'static str,
-    /// What there is to do.
+    /// What the administrator must do.
     pub remedy: &'static str,
 }
 
 impl Condition {
-    /// All of them, as the document has them.
+    /// All conditions, in the order of the document.
     pub const ALL: [Condition; 8] = [
         Condition::Healthy,
         Condition::Growing,
@@ -557,7 +561,7 @@ impl Condition {
         Condition::Refused,
     ];
 
-    /// What hosts see, and what there is to do.
+    /// What hosts observe, and what the administrator must do.
     pub fn meaning(self) -> Meaning {
         let (users, remedy) = match self {
             Condition::Healthy => ("all requests succeed", "nothing"),
@@ -587,7 +591,7 @@ impl Condition {
         Meaning { users, remedy }
     }
 
-    /// Whether no data are at risk, and none are refused: commands have the exit code 0.
+    /// Whether no data is at risk and no request is refused: commands then exit with code 0.
     pub fn is_well(self) -> bool {
         matches!(self, Condition::Healthy | Condition::Growing)
     }
@@ -621,7 +625,7 @@ mod tests {
         (1..=10).for_each(|second| pace.done(at(second), 100 + 10 * second));
         let Progress { bytes_per_s, seconds_left, .. } = pace.progress();
         assert_eq!((bytes_per_s, seconds_left), (10 << 20, Some(80)));
-        // It becomes slower, and what was fast is forgotten.
+        // The rate drops; the earlier fast samples no longer count.
         (11..=30).for_each(|second| pace.done(at(second), 200 + (second - 10)));
         assert_eq!(pace.progress().bytes_per_s, 1 << 20);
     }
@@ -638,7 +642,7 @@ mod tests {
         assert_eq!(throttle.step_time(at(1009), 1, members, moved), slow, "users pause");
         assert_eq!(throttle.step_time(at(1010), 1, members, moved), Duration::ZERO, "they have gone");
         assert_eq!(throttle.step_time(at(9000), 2, members, moved), slow, "they come back");
-        // What is configured holds with users and without.
+        // The configured rate applies with and without users.
         let throttle = Throttle::new(Some(moved));
         assert_eq!(throttle.step_time(at(0), 0, members, moved), Duration::from_secs(1));
         assert_eq!(throttle.step_time(at(10), 1, members, moved), Duration::from_secs(1));
@@ -664,7 +668,7 @@ mod tests {
         assert_eq!((found.mismatches, found.repaired, &found.wrong_blocks[..]), (1, 1, &[3, 3][..]));
         scrubbing.recorded = (at(1), found);
         assert_eq!(scrubbing.to_record(at(60)), None, "nothing is new");
-        // A member is replaced, and counts from 0.
+        // A member is replaced; its counter restarts at 0.
         scrubbing.add_wrong(vec![3, 0]);
         scrubbing.add_wrong(vec![3, 1]);
         assert_eq!(scrubbing.record().wrong_blocks, [3, 4]);

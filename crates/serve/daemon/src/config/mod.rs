@@ -1,8 +1,8 @@
 //! The configuration of a server: one TOML file, parsed and checked completely before any of it is applied.
 //!
-//! A [`Config`] is a value without effects: no file of a volume is opened and no address bound for it;
-//! secrets alone are read from the files they are in. Numbers left out stay `None`: their defaults are in the
-//! crates that use them. What is said of a front end is its own to read:
+//! A [`Config`] is a value without effects: reading it opens no volume file and binds no address; only
+//! secrets are read from their files. Omitted numbers stay `None`: their defaults are in the crates that use
+//! them. Each front end reads its own sections:
 //!
 //! ```text
 //!   FrontEndKind ── read ──► Configured ── start ──► RunningFrontEnd
@@ -48,202 +48,208 @@ pub use volume::Volume;
 pub struct Config {
     /// The volumes, with unique names.
     pub volumes: Vec<Volume>,
-    /// What front ends serve of it, and where: one for each line of their table, in its order.
+    /// The configuration of each front end: what it serves and where. One per line of the front-end table, in
+    /// its order.
     pub(crate) front_ends: Vec<Box<dyn Configured>>,
-    /// TCP congestion control of all portals, in place of their own.
+    /// TCP congestion control of all portals; overrides their own setting.
     pub congestion: Option<String>,
     /// Limits.
     pub limits: Limits,
-    /// Where identities and reservations are kept.
+    /// Directory of identities and reservations.
     pub state: Option<PathBuf>,
     /// The control socket.
     pub control: Option<PathBuf>,
     /// Reactor threads.
     pub reactors: Option<usize>,
-    /// How long a reactor looks for events before it sleeps.
+    /// How long a reactor polls for events before it sleeps.
     pub poll: Option<Duration>,
-    /// For how long it lets events gather before it looks for more.
+    /// How long a reactor lets events accumulate before it polls again.
     pub gather: Option<Duration>,
-    /// How files are read and written.
+    /// How files are read and written: the I/O engine.
     pub io_engine: Option<host::IoEngine>,
-    /// Where metrics are served; port 0 takes a free one.
+    /// Address of the metrics server; port 0 takes a free port.
     pub metrics: Option<SocketAddr>,
-    /// What is logged.
+    /// The log settings.
     pub log: Log,
 }
 
-/// `[limits]`, as far as they are the server's; front ends read theirs from the same section. What is `None` has the default of
+/// The server's part of `[limits]`; front ends read theirs from the same section. `None` means the default of
 /// [`front_end_core::Limits`].
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Limits {
-    /// Connections at once, of one address or IPv6 network (/64).
+    /// Maximum concurrent connections from one address or IPv6 network (/64).
     pub connections_per_address: Option<usize>,
-    /// Connections at once that have not logged in yet.
+    /// Maximum concurrent connections that have not logged in yet.
     pub logins: Option<usize>,
-    /// How long task management waits for a device before it fences it off.
+    /// How long task management waits for a device before fencing it.
     pub fence_time: Option<Duration>,
-    /// Memory for data and working buffers of commands, all sessions together.
+    /// Memory for command data and working buffers, for all sessions together.
     pub staging_bytes: Option<usize>,
 }
 
-/// What is told of a change of `[limits]`, whosever they are.
+/// The line that reports a changed `[limits]`, of the server or of a front end.
 pub(crate) const LIMITS_CHANGED: &str = "~ limits";
 
-/// A front end, before anything is known of a configuration.
+/// A kind of front end, independent of any configuration.
 #[derive(Clone, Copy)]
 pub struct FrontEndKind {
-    /// What its portals are marked with ([`front_end_core::FrontEnd::name`]).
+    /// The name that marks its portals ([`front_end_core::FrontEnd::name`]).
     pub name: &'static str,
-    /// Where a text has it listen: `[NAME://]ADDR[:PORT]`, or `NAME+unix://PATH` if it serves Unix sockets.
+    /// Parses an address to listen on: `[NAME://]ADDR[:PORT]`, or `NAME+unix://PATH` if it serves Unix
+    /// sockets.
     pub listen: fn(&str) -> Result<ListenAddress, Unfit>,
-    /// The heading without which it serves nothing, as it is written in the file: `[[target]]`.
+    /// The heading that it requires to serve anything, as written in the file: `[[target]]`.
     pub heading: &'static str,
-    /// Reads its sections of the configuration file, and notes their mistakes. All keys may be missing.
+    /// Reads its sections of the configuration file, and records errors in them. All keys are optional.
     pub read: fn(&Document<'_>) -> Box<dyn Configured>,
-    /// Has the text of a configuration file export a volume that the file has. The error is a sentence.
+    /// Edits the text of a configuration file so that it exports a volume of the file. The error is a
+    /// sentence.
     pub add: fn(&mut Table, &Addition<'_>) -> Result<(), String>,
-    /// Has it export a volume no more, if it does.
+    /// Removes the export of a volume, if there is one.
     pub remove: fn(&mut Table, &VolumeName) -> Result<(), String>,
 }
 
-/// A table of front ends.
+/// A table of the front ends.
 #[derive(Clone, Copy)]
 pub struct FrontEnds(pub &'static [FrontEndKind]);
 
-/// A volume to be added to the file, and exported.
+/// A volume to add to the file and export.
 #[derive(Clone, Debug)]
 pub struct Addition<'a> {
     /// Its name.
     pub volume: &'a VolumeName,
-    /// What it is made of.
+    /// Its specification.
     pub spec: &'a str,
-    /// The target that has it, if it is not to have one of its own. One that is not in the file is made.
+    /// The target to add it to; created if it is not in the file. `None` creates a separate target for the
+    /// volume.
     pub target: Option<&'a str>,
-    /// Its LUN there; `None`: the first free one.
+    /// Its LUN in that target; `None` for the first free one.
     pub lun: Option<u16>,
-    /// Initiators that it is visible to; if empty, all that may log in.
+    /// Initiators that can see it; if empty, all that may log in.
     pub initiators: &'a [String],
-    /// More keys of its section, with their values.
+    /// Additional keys of its section, with their values.
     pub keys: &'a [(String, String)],
 }
 
-/// A configuration file that is being read.
+/// A configuration file being read.
 pub struct Document<'a> {
-    /// All of it.
+    /// The whole file.
     pub root: &'a Section<'a>,
-    /// `[limits]`, which has the limits of the server as a whole, too.
+    /// `[limits]`, which also contains the limits of the whole server.
     pub limits: Option<&'a Section<'a>>,
-    /// The names of all volumes, those of volumes with mistakes too.
+    /// The names of all volumes, including those with errors.
     volumes: &'a [String],
 }
 
-/// What the command line says to one front end, beside the file.
+/// Settings from the command line for one front end, in addition to the file.
 pub struct Beside<'a> {
-    /// Where to listen, in place of the addresses of the file.
+    /// Addresses to listen on, instead of those in the file.
     pub listen: Vec<ListenAddress>,
-    /// The command line has addresses of some front end.
+    /// The command line has addresses for at least one front end.
     pub has_addresses: bool,
-    /// Volumes besides those of the file.
+    /// Volumes in addition to those in the file.
     pub volumes: Vec<&'a VolumeName>,
 }
 
-/// Volumes that are open, as logical units. [`LogicalUnit::volume`] is what front ends without SCSI use.
+/// Open volumes, as logical units. Front ends without SCSI use [`LogicalUnit::volume`].
 pub type Units = HashMap<VolumeName, Arc<LogicalUnit>>;
 
-/// What is to be served: a configuration, and those of its volumes that are open.
+/// A configuration to serve, and those of its volumes that are open.
 #[derive(Clone, Copy)]
 pub struct Serving<'a> {
-    /// What it is to be.
+    /// The configuration.
     pub config: &'a Config,
-    /// In the middle of a change some are missing. What exports them leaves them out.
+    /// While a change is applied, some may be missing; their exports are omitted.
     pub units: &'a Units,
 }
 
-/// What a configuration says of one front end. [`Config::front_end`] finds it by its type.
+/// The configuration of one front end. [`Config::front_end`] finds it by its type.
 pub trait Configured: Any + fmt::Debug + Send + Sync {
-    /// Its line of the table.
+    /// Its line in the front-end table.
     fn kind(&self) -> &'static FrontEndKind;
 
-    /// Takes over what stands beside the file. The error is a sentence.
+    /// Adopts settings from the command line. The error is a sentence.
     fn take_over(&mut self, _: &Beside<'_>) -> Result<(), String> {
         Ok(())
     }
 
-    /// Whether nothing is said of it. What listens by its section may be without volumes: the last one can be removed.
+    /// Whether it has nothing configured. A front end with addresses but no volumes is not empty: its last
+    /// volume can be removed.
     fn is_empty(&self) -> bool;
 
-    /// What hosts find at it, all of one type. A volume that is not on any of these, at no front end, is not opened.
+    /// The exports that hosts find, all of one type. A volume that no front end exports is not opened.
     fn exposed(&self) -> Vec<&dyn Exposed>;
 
-    /// Where its hosts connect.
+    /// The portals that its hosts connect to.
     fn portals(&self) -> Vec<Portal>;
 
-    /// One of its portals, as people are told of it.
+    /// Describes one of its portals for people.
     fn describe(&self, portal: &Portal) -> String {
         portal.listen.url(portal.front_end)
     }
 
-    /// What is different in `wanted`, which is of the same front end, for people, a line each: `+` is new, `-` is gone, `~` is different.
-    /// What has no line is no difference, and a reload ignores it. `renamed` are volumes that have another name there, from and to.
+    /// The differences in `wanted`, which is of the same front end, for people. One line each: `+` added, `-`
+    /// removed, `~` changed. A reload ignores differences without a line. `renamed` lists volumes renamed in
+    /// `wanted`, as pairs of old and new name.
     fn changes(&self, wanted: &dyn Configured, renamed: &[(VolumeName, VolumeName)]) -> Vec<String> {
         let mut lines = exposed::changes(&self.exposed(), &wanted.exposed(), renamed);
         lines.extend(portal_changes(&self.portals(), &wanted.portals(), |portal| self.describe(portal)));
         lines
     }
 
-    /// What it would serve, for `serve --check`, a line each.
+    /// What it would serve, for `serve --check`, one line each.
     fn summary(&self, config: &Config) -> String {
         config.summary_of(&self.exposed())
     }
 
-    /// What it serves, in a few lines for each thing that hosts connect to. The portals are those of all front ends, with
+    /// Describes what it serves, in a few lines per export. `portals` are those of all front ends, with
     /// addresses that hosts can reach.
     fn announcement(&self, _portals: &[Portal], _volumes: &[control::Volume]) -> String {
         String::new()
     }
 
-    /// What to type on a host to use what it serves; the portals as above.
+    /// Commands to run on a host to use its exports; `portals` as above.
     fn usage(&self, _portals: &[Portal]) -> String {
         String::new()
     }
 
-    /// A front end that serves this on so many cores.
+    /// Creates the front end, on this many cores.
     fn start(&self, serving: Serving<'_>, cores: usize) -> Arc<dyn RunningFrontEnd>;
 }
 
-/// A front end of a server that runs.
+/// A front end of a running server.
 pub trait RunningFrontEnd: front_end_core::FrontEnd + Any {
-    /// Serves something else from now on. [`front_end_core::CoreFrontEnd::adapt`] follows on every core.
+    /// Switches to another configuration. [`front_end_core::CoreFrontEnd::adapt`] follows on every core.
     fn adopt(&self, wanted: Serving<'_>);
 
-    /// What hosts would lose if `wanted` were served by these portals of all front ends, a sentence each. Blocks for at most
-    /// a second.
+    /// What hosts would lose if the front end switched to `wanted`, a sentence each; `portals` are those of
+    /// all front ends afterwards. Blocks for up to one second.
     fn losses(&self, server: &Server, wanted: Serving<'_>, portals: &[Portal]) -> Vec<String>;
 
-    /// Who uses it now. Blocks for at most a second.
+    /// The current sessions. Blocks for up to one second.
     fn sessions(&self, server: &Server) -> Vec<control::ServedSession>;
 
-    /// Ends the sessions that `which` names, and returns how many. Without `force` their hosts are asked to log out, and have
-    /// seconds to do it. Blocks for at most a second.
+    /// Ends the sessions selected by `which`, and returns their number. Without `force` it requests a logout
+    /// and gives the hosts a few seconds. Blocks for up to one second.
     fn drop_sessions(&self, _server: &Server, _which: &str, _force: bool) -> usize {
         0
     }
 }
 
 impl Config {
-    /// Reads `text`, which stands in `file`.
+    /// Parses `text`, the content of `file`.
     pub fn parse(file: &str, text: &str) -> Result<Config, ConfigError> {
         Config::read(Mistakes::new(file, text, None), FrontEnds::default())
     }
 
-    /// Reads a text as these front ends understand it.
+    /// Parses a text for these front ends.
     pub(crate) fn read(mistakes: Mistakes<'_>, front_ends: FrontEnds) -> Result<Config, ConfigError> {
         let Some(document) = parsed(&mistakes) else { return mistakes.verdict(None) };
         let config = Config::of_document(&Section::new("the file", 0..0, &document, &mistakes), front_ends);
         mistakes.verdict(Some(config))
     }
 
-    /// That of a file with nothing in it.
+    /// The configuration from an empty file.
     pub(crate) fn empty(front_ends: FrontEnds) -> Config {
         Config::read(Mistakes::new("", "", None), front_ends).expect("all keys may be missing")
     }
@@ -277,7 +283,7 @@ impl Config {
         config
     }
 
-    /// What it says of a front end, if the table that it was read by has that front end.
+    /// The configuration of a front end, if the table in use contains it.
     pub fn front_end<T: Configured>(&self) -> Option<&T> {
         self.front_ends.iter().find_map(|front_end| {
             let any: &dyn Any = &**front_end;
@@ -285,7 +291,7 @@ impl Config {
         })
     }
 
-    /// What it says of each front end.
+    /// The configuration of each front end.
     pub fn front_ends(&self) -> impl Iterator<Item = &dyn Configured> {
         self.front_ends.iter().map(|front_end| &**front_end)
     }
@@ -295,7 +301,7 @@ impl Config {
         self.volumes.iter().find(|volume| volume.name == *name)
     }
 
-    /// The volumes that a front end exports: no other is opened.
+    /// The volumes that a front end exports: only these are opened.
     pub fn exported(&self) -> impl Iterator<Item = &Volume> {
         let exposed = self.front_ends().flat_map(Configured::exposed);
         let names = exposed.flat_map(|exposed| exposed.contents().volumes()).map(|(_, name)| name);
@@ -319,7 +325,8 @@ impl Config {
         exports
     }
 
-    /// What hosts find at all front ends, without sessions; the portals are those of all front ends, with the ports that were taken.
+    /// The exports of all front ends, without sessions. `portals` are those of all front ends, with the ports
+    /// actually bound.
     pub(crate) fn targets(&self, portals: &[Portal]) -> Vec<control::Target> {
         let of = |front_end: &dyn Configured| -> Vec<control::Target> {
             let name = front_end.kind().name;
@@ -328,13 +335,13 @@ impl Config {
         self.front_ends().flat_map(of).collect()
     }
 
-    /// What `serve --check` prints of them.
+    /// The summary that `serve --check` prints.
     pub(crate) fn summary_of(&self, exposed: &[&dyn Exposed]) -> String {
         let spec_of = |name: &VolumeName| self.volume(name).map(|volume| volume.spec.to_string());
         exposed.iter().map(|exposed| exposed::summary(*exposed, &spec_of)).collect()
     }
 
-    /// The portals of all front ends, each with what people are told of it.
+    /// The portals of all front ends, each with its front end.
     pub fn portals(&self) -> impl Iterator<Item = (&dyn Configured, Portal)> {
         let with = |mut portal: Portal| {
             portal.stream.congestion = self.congestion.clone().or(portal.stream.congestion);
@@ -345,7 +352,7 @@ impl Config {
         })
     }
 
-    /// Leaves these volumes what they were `before`.
+    /// Keeps the specification, identity and names that these volumes had `before`.
     pub(crate) fn keep_volumes(&mut self, before: &Config, names: &[VolumeName]) {
         for volume in self.volumes.iter_mut().filter(|volume| names.contains(&volume.name)) {
             if let Some(old) = before.volume(&volume.name) {
@@ -363,7 +370,7 @@ fn parsed<'a>(mistakes: &Mistakes<'a>) -> Option<DeTable<'a>> {
     errors.is_empty().then(|| document.into_inner())
 }
 
-/// The keys `control` and `state`, whatever else is in the file.
+/// The keys `control` and `state`, even if the rest of the file has errors.
 pub(crate) fn places(mistakes: Mistakes<'_>) -> Result<[Option<PathBuf>; 2], ConfigError> {
     let places = parsed(&mistakes).map(|table| {
         ["control", "state"]
@@ -372,7 +379,7 @@ pub(crate) fn places(mistakes: Mistakes<'_>) -> Result<[Option<PathBuf>; 2], Con
     mistakes.verdict(places)
 }
 
-/// The sections of a document without mistakes, and the keys that each may have.
+/// The sections of a document without errors, and the keys allowed in each.
 fn known_keys(text: &str) -> Vec<(String, Vec<KnownKey>)> {
     let mistakes = Mistakes::new("", text, None);
     let (document, _) = DeTable::parse_recoverable(text);
@@ -391,7 +398,7 @@ impl Limits {
         }
     }
 
-    /// What the file leaves out is as `front_end_core` has it.
+    /// The limits of the server; omitted ones have the default of `front_end_core`.
     pub fn of_server(&self) -> front_end_core::Limits {
         let usual = front_end_core::Limits::default();
         front_end_core::Limits {
@@ -404,12 +411,12 @@ impl Limits {
 }
 
 impl Serving<'_> {
-    /// A volume that is open.
+    /// An open volume.
     pub fn unit(&self, name: &VolumeName) -> Option<&Arc<LogicalUnit>> {
         self.units.get(name)
     }
 
-    /// What all front ends share.
+    /// The part that all front ends share.
     pub(crate) fn of_server(&self) -> front_end_core::Config {
         let named = self.units.iter().map(|(name, unit)| (name.to_string(), Arc::clone(unit.volume())));
         front_end_core::Config {
@@ -421,7 +428,7 @@ impl Serving<'_> {
 }
 
 impl FrontEnds {
-    /// The front end of this name; the first one without a name.
+    /// The front end of this name; without a name, the first one.
     pub(crate) fn named(self, name: Option<&str>) -> Result<&'static FrontEndKind, String> {
         let names: Vec<&str> = self.0.iter().map(|kind| kind.name).collect();
         let found = match name {
@@ -440,15 +447,16 @@ impl fmt::Debug for FrontEnds {
 }
 
 impl Document<'_> {
-    /// The volume of this name, which a key of `section` says. It is a mistake there if the file has none. The empty name is that
-    /// of no volume: its entry keeps what it says of hosts until it has one again.
+    /// The volume that a key of `section` names. If the file does not have it, the error is recorded at the
+    /// key. The empty name means no volume: the entry keeps its settings for hosts until it has a volume
+    /// again.
     pub fn volume(&self, section: &Section<'_>, name: &Placed<&str>) -> Option<VolumeName> {
         if name.value.is_empty() {
             return None;
         }
         let names: Vec<&str> = self.volumes.iter().map(String::as_str).collect();
         if names.contains(&name.value) {
-            // A name that is not fit for a volume has its mistake where the volume is.
+            // An invalid volume name is reported where the volume is defined.
             return name.value.parse().ok();
         }
         let meant = match nearest(name.value, &names) {

@@ -1,8 +1,8 @@
 //! The control socket of a running server: status, reload, changes of single volumes, and injected faults.
 //!
-//! A UNIX socket that only its owner may open. A request is a line of JSON, and so is the reply; a connection
-//! may carry several, one after the other. After [`ControlRequest::Events`] it carries events alone, as they happen. It serves people
-//! and scripts, never the data path.
+//! A UNIX socket that only its owner may open. Requests and replies are one line of JSON each; a connection
+//! can carry several requests in sequence. After [`ControlRequest::Events`] the connection carries only
+//! events, as they happen. The socket serves people and scripts, never the data path.
 //!
 //! ```text
 //! {"version":1,"request":"volumes"}          a request without a version is of version 1
@@ -31,109 +31,109 @@ pub use server::{BindError, Socket};
 
 use crate::config::values::VolumeName;
 
-/// What a server can be asked.
+/// Requests to a server.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "request", rename_all = "kebab-case", deny_unknown_fields)]
 pub enum ControlRequest {
-    /// Who is logged in.
+    /// List the sessions.
     Sessions,
-    /// Read the configuration again and serve that.
+    /// Reload the configuration file.
     Reload {
-        /// Only say what would change.
+        /// Only report the changes.
         #[serde(default)]
         dry_run: bool,
-        /// Also take away what initiators use.
+        /// Also remove what initiators are using.
         #[serde(default)]
         force: bool,
     },
-    /// What volumes are served.
+    /// List the volumes.
     Volumes,
-    /// What targets are served, and to whom.
+    /// List the targets and their access lists.
     Targets,
     /// End sessions. Their initiators may log in again.
     Drop {
-        /// Which: a TSIH, or the name of an initiator.
+        /// The sessions: a TSIH, or the name of an initiator.
         sessions: String,
-        /// Close their connections at once, instead of asking the initiators to log out.
+        /// Close their connections immediately, instead of requesting a logout.
         #[serde(default)]
         force: bool,
     },
-    /// What monitoring is told.
+    /// Return the metrics.
     Metrics,
-    /// What to type on a host to use what is served.
+    /// Show the commands to run on a host to use the exports.
     Usage,
-    /// Serve something else, and have the configuration file say so.
+    /// Change what is served, and write the change to the configuration file.
     Change {
-        /// One volume more, less, or otherwise.
+        /// Add, remove or change one volume.
         change: Change,
-        /// Only say what would change.
+        /// Only report the changes.
         #[serde(default)]
         dry_run: bool,
-        /// Also take away what initiators use.
+        /// Also remove what initiators are using.
         #[serde(default)]
         force: bool,
     },
-    /// Tell what happens from now on: after [`ControlReply::Done`] each line is an [`Occurrence`], until either end closes the
-    /// connection.
+    /// Report events: after [`ControlReply::Done`] each line is an [`Occurrence`], until either side closes
+    /// the connection.
     Events,
-    /// Have a RAID set of a volume do something.
+    /// Send an order to a RAID set of a volume.
     Raid {
         /// The volume's name.
         volume: String,
-        /// Which of its sets, from the outermost on [default: the only one].
+        /// The set, counted from the outermost [default: the only one].
         #[serde(default)]
         set: Option<usize>,
-        /// What.
+        /// The order.
         order: RaidOrder,
     },
     /// Switch the `fault:` layer of a volume.
     Fault {
-        /// Its name.
+        /// The volume's name.
         volume: String,
-        /// What its requests are to meet with from now on.
+        /// How its requests are treated.
         #[serde(with = "text")]
         mode: FaultMode,
     },
 }
 
-/// What a RAID set can be told to do.
+/// Orders to a RAID set.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub enum RaidOrder {
-    /// Take a member out.
+    /// Mark a member failed and stop using it.
     Fail {
         /// Its number.
         member: usize,
     },
-    /// Put a volume in the place of a member that has failed.
+    /// Replace a failed member.
     Replace {
         /// The member's number.
         member: usize,
-        /// The volume; files by their whole paths.
+        /// The volume; files as absolute paths.
         with: String,
-        /// Overwrite what is on it.
+        /// Overwrite its content.
         #[serde(default)]
         overwrite: bool,
     },
     /// Add a spare.
     Add {
-        /// The volume; files by their whole paths.
+        /// The volume; files as absolute paths.
         spare: String,
-        /// Overwrite what is on it.
+        /// Overwrite its content.
         #[serde(default)]
         overwrite: bool,
     },
-    /// Read and compare all of it.
+    /// Read and compare the whole set.
     Scrub {
-        /// Write anew what does not fit.
+        /// Repair inconsistent stripes.
         #[serde(default)]
         repair: bool,
     },
-    /// End the scrub that has begun.
+    /// Cancel the current scrub.
     CancelScrub,
-    /// Take new space of its members into use.
+    /// Add new space of its members to the set.
     Grow,
-    /// Start it again, if it has stopped.
+    /// Restart the set, if it has stopped.
     Assemble,
 }
 
@@ -147,53 +147,53 @@ pub fn key_and_value(text: &str) -> Result<(String, String), String> {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub enum Change {
-    /// One that is not served yet.
+    /// Add a volume.
     Add {
         /// Its name.
         #[serde(with = "text")]
         volume: VolumeName,
-        /// What it is made of; files by their whole paths.
+        /// Its specification; files as absolute paths.
         spec: String,
         /// The front end that exports it [default: the first of the table, which is iSCSI].
         #[serde(default)]
         front_end: Option<String>,
-        /// The target that has it [default: one of its own].
+        /// The target to add it to [default: a separate one for this volume].
         #[serde(default)]
         target: Option<String>,
-        /// Its LUN there [default: the first that is free].
+        /// Its LUN in that target [default: the first free one].
         #[serde(default)]
         lun: Option<u16>,
-        /// Who sees it: iSCSI names, or beginnings of names with `*` [default: all who may log in to the
-        /// target].
+        /// Initiators that can see it: iSCSI names, or prefixes followed by `*` [default: all that may log in
+        /// to the target].
         #[serde(default)]
         initiators: Vec<String>,
-        /// More keys of its section in the configuration file, with their values: `serial`, `naa`.
+        /// Additional keys of its section in the configuration file, with their values: `serial`, `naa`.
         #[serde(default)]
         keys: Vec<(String, String)>,
     },
-    /// One that is not to be served any more. What is on it stays there.
+    /// Stop serving a volume. Its data is not deleted.
     Remove {
         /// Its name.
         #[serde(with = "text")]
         volume: VolumeName,
     },
-    /// One that is to be larger, or smaller.
+    /// Change the size of a volume.
     Resize {
         /// Its name.
         #[serde(with = "text")]
         volume: VolumeName,
-        /// How large.
+        /// The new size.
         bytes: u64,
-        /// It may become smaller if the end that is cut off has no data.
+        /// Allow it to shrink if the part cut off contains no data.
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         shrink: bool,
-        /// Data in that end is discarded.
+        /// Discard any data in the part cut off.
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         discard_data: bool,
     },
 }
 
-/// What it answers.
+/// Replies of a server.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "reply", rename_all = "kebab-case")]
 pub enum ControlReply {
@@ -224,23 +224,23 @@ pub enum ControlReply {
     },
     /// To [`ControlRequest::Usage`].
     Usage {
-        /// Lines for people.
+        /// Human-readable lines.
         text: String,
     },
     /// To [`ControlRequest::Reload`], [`ControlRequest::Change`] and [`ControlRequest::Raid`].
     Reloaded {
-        /// What is different, a line each.
+        /// The changes, one line each.
         changes: Vec<String>,
-        /// What there is to know besides.
+        /// Additional notes.
         notes: Vec<String>,
-        /// What was to change and has not.
+        /// Changes that failed.
         failed: Vec<String>,
     },
-    /// It is done.
+    /// The request was carried out.
     Done,
-    /// It is not done, and why.
+    /// The request was refused.
     Refused {
-        /// For people.
+        /// Human-readable reason.
         reason: String,
     },
 }
@@ -248,13 +248,13 @@ pub enum ControlReply {
 /// A volume that is served.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Volume {
-    /// What users call it.
+    /// Its name.
     pub name: String,
-    /// What it is made of.
+    /// Its specification.
     pub spec: String,
     /// Its size.
     pub bytes: u64,
-    /// Of a logical block.
+    /// Size of a logical block.
     pub block_bytes: u32,
     /// Its NAA identifier: `naa.…`.
     #[serde(default)]
@@ -262,11 +262,11 @@ pub struct Volume {
     /// Its serial number.
     #[serde(default)]
     pub serial: String,
-    /// Where initiators find it.
+    /// The LUNs and exports where initiators find it.
     pub luns: Vec<Lun>,
-    /// Whether the configuration file has it, not the command line.
+    /// Whether it is from the configuration file, as opposed to the command line.
     pub in_file: bool,
-    /// The layers that it is made of, by kind: `raid`.
+    /// The state of its layers, by kind: `raid`.
     #[serde(flatten)]
     pub layers: LayerStates,
 }
@@ -278,21 +278,21 @@ pub struct Target {
     pub front_end: String,
     /// Its name there.
     pub name: String,
-    /// What people call it.
+    /// Its display name.
     pub alias: Option<String>,
-    /// Where it is reached.
+    /// The portals that it can be reached at.
     pub portals: Vec<String>,
-    /// The names, or patterns of names, that may log in; `None` is any.
+    /// The names, or patterns of names, that may log in; `None` allows any.
     pub initiators: Option<Vec<String>>,
-    /// The networks that they may come from; `None` is any.
+    /// The networks that it accepts logins from; `None` allows any.
     pub networks: Option<Vec<String>>,
-    /// The users of CHAP; empty without.
+    /// The CHAP users; empty without CHAP.
     pub users: Vec<String>,
-    /// Where initiators are sent instead.
+    /// The address that initiators are redirected to.
     pub redirect: Option<String>,
     /// Its LUNs and their volumes.
     pub luns: Vec<TargetLun>,
-    /// Sessions that it has now.
+    /// Number of current sessions.
     pub sessions: usize,
 }
 
@@ -301,30 +301,30 @@ pub struct Target {
 pub struct TargetLun {
     /// Its number.
     pub lun: u16,
-    /// What initiators find there.
+    /// The volume that it maps to.
     pub volume: String,
 }
 
-/// An export of a volume: its place in a target, or its name in a front end without LUNs.
+/// An export of a volume: a LUN of a target, or a name in a front end without LUNs.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Lun {
     /// The front end: `iscsi`.
     pub front_end: String,
-    /// The target's iSCSI name; what the export is called in other front ends.
+    /// The target's iSCSI name; in other front ends, the name of the export.
     pub target: String,
-    /// Its number there, where there are numbers.
+    /// The LUN, in front ends with LUNs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lun: Option<u16>,
 }
 
-/// A session; sums count from its login.
+/// A session; totals count from its login.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ServedSession {
     /// The front end: `iscsi`.
     pub front_end: String,
     /// The host's name in that protocol: the initiator's iSCSI name.
     pub initiator: String,
-    /// The CHAP name that it has proved.
+    /// The authenticated CHAP name.
     pub user: Option<String>,
     /// The initiator's half of an iSCSI session's identity, in hexadecimal.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -334,21 +334,21 @@ pub struct ServedSession {
     pub tsih: Option<u16>,
     /// The target, or the export; `None` for a discovery session.
     pub target: Option<String>,
-    /// Since its login.
+    /// Time since its login.
     pub age_seconds: f64,
-    /// The reactor thread it lives on.
+    /// The reactor thread that runs it.
     pub core: usize,
-    /// All that it has now.
+    /// Its current connections.
     pub connections: Vec<Connection>,
-    /// What was negotiated, as `Key=Value`.
+    /// The negotiated parameters, as `Key=Value`.
     pub parameters: Vec<String>,
-    /// Commands in flight now.
+    /// Outstanding commands.
     pub in_flight: usize,
-    /// SCSI commands that it has begun.
+    /// SCSI commands started.
     pub commands: u64,
-    /// Data that the initiator has read.
+    /// Bytes read by the initiator.
     pub read_bytes: u64,
-    /// Data that it has written.
+    /// Bytes written by the initiator.
     pub written_bytes: u64,
 }
 
@@ -358,26 +358,25 @@ pub struct Connection {
     /// Its number within an iSCSI session.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cid: Option<u16>,
-    /// The initiator's end. Who came by a Unix socket has port 0 of 127.0.0.1.
+    /// The initiator's address. A client of a Unix socket has port 0 of 127.0.0.1.
     #[serde(with = "text")]
     pub peer: HostAddress,
-    /// Our end: an address with its port, or `unix:PATH`.
+    /// The local address: an address with its port, or `unix:PATH`.
     pub local: String,
 }
 
-/// What the requests to a volume with a `fault:` layer meet with: `pass`, `hang`, `fail`, `lose` or
-/// `slow=5ms`.
+/// How requests to a volume with a `fault:` layer are treated: `pass`, `hang`, `fail`, `lose` or `slow=5ms`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FaultMode {
-    /// Nothing; those that hang go on.
+    /// They pass; hanging requests continue.
     Pass,
-    /// They wait until told otherwise.
+    /// They wait until the mode changes.
     Hang,
     /// They fail as if the device were gone.
     Fail,
     /// Flushes fail as if acknowledged writes had been lost.
     Lose,
-    /// They take so much longer.
+    /// They take this much longer.
     Slow(Duration),
 }
 
@@ -414,8 +413,8 @@ impl FromStr for FaultMode {
     }
 }
 
-/// Of the protocol. What is added to it later (a request, a key of a reply) leaves it as it is; it changes when a client that
-/// knows this one would misunderstand the answer.
+/// The version of the protocol. Additions (a request, a key in a reply) do not change it. It changes when a
+/// client for this version would misinterpret the reply.
 pub const VERSION: u32 = 1;
 
 #[derive(Serialize)]
@@ -425,14 +424,14 @@ struct Message<'a, T> {
     body: &'a T,
 }
 
-/// A request or a reply as a line.
+/// Encodes a request or reply as a line.
 fn line_of<T: Serialize>(body: &T) -> serde_json::Result<Vec<u8>> {
     let mut line = serde_json::to_vec(&Message { version: VERSION, body })?;
     line.push(b'\n');
     Ok(line)
 }
 
-/// Reads one. The error is a sentence.
+/// Decodes a line. The error is a sentence.
 fn message_of<T: DeserializeOwned>(line: &[u8]) -> Result<T, String> {
     let mut value: serde_json::Value = serde_json::from_slice(line).map_err(|error| error.to_string())?;
     let version = value.as_object_mut().and_then(|message| message.remove("version"));
@@ -444,7 +443,7 @@ fn message_of<T: DeserializeOwned>(line: &[u8]) -> Result<T, String> {
     }
 }
 
-/// Values that are texts in JSON, as people write them.
+/// Values that JSON represents as strings, in the form people write.
 mod text {
     use std::fmt::Display;
     use std::str::FromStr;

@@ -1,6 +1,7 @@
 //! iSCSI as a front end of a configured server: `[[portal]]`, `[[target]]`, `[discovery]`, and its part of `[limits]`.
 //!
-//! It has the volumes and addresses of the command line: each volume is LUN 0 of a target of its own, for anybody.
+//! It serves the volumes and addresses of the command line: each volume is LUN 0 of a separate target, open
+//! to any initiator.
 
 pub(crate) mod target;
 mod usage;
@@ -27,7 +28,7 @@ use crate::config::{
 };
 use crate::control;
 
-/// Its line of the table.
+/// Its line in the front-end table.
 pub const KIND: FrontEndKind = FrontEndKind {
     name: ISCSI,
     listen: |text| Ok(text.parse::<Address>()?.0.into()),
@@ -37,18 +38,18 @@ pub const KIND: FrontEndKind = FrontEndKind {
     remove: |root, volume| remove_luns(root, volume),
 };
 
-/// What a configuration says of iSCSI.
+/// The iSCSI part of a configuration.
 #[derive(Debug, Default)]
 pub struct IscsiConfig {
-    /// Where initiators connect.
+    /// The addresses that initiators connect to.
     pub portals: Vec<Portal>,
-    /// The file says where.
+    /// The file has a `[[portal]]`.
     has_portal: bool,
-    /// What initiators find.
+    /// The targets that initiators find.
     pub targets: Vec<Target>,
-    /// What discovery sessions must prove.
+    /// CHAP for discovery sessions.
     pub discovery: Option<Chap>,
-    /// What nobody may exceed.
+    /// The limits.
     pub limits: Limits,
 }
 
@@ -57,9 +58,9 @@ pub struct IscsiConfig {
 pub struct Portal {
     /// Where to listen.
     pub listen: Address,
-    /// Its portal group tag, 1 unless said otherwise.
+    /// Its portal group tag [default: 1].
     pub group: u16,
-    /// The address that discovery returns instead.
+    /// The address to advertise in discovery instead.
     pub advertise: Option<TargetAddress>,
     /// TCP congestion control by name.
     pub congestion: Option<String>,
@@ -69,34 +70,34 @@ pub struct Portal {
     pub receive_buffer: Option<usize>,
 }
 
-/// Limits besides those of the server; what is `None` has the default of `iscsi_server::Limits`.
+/// Limits in addition to those of the server; `None` means the default of `iscsi_server::Limits`.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Limits {
-    /// Sessions at once, without those for discovery.
+    /// Maximum concurrent sessions, excluding discovery sessions.
     pub sessions: Option<usize>,
-    /// Discovery sessions at once.
+    /// Maximum concurrent discovery sessions.
     pub discovery_sessions: Option<usize>,
-    /// How long one of them may last.
+    /// Maximum duration of a discovery session.
     pub discovery_time: Option<Duration>,
-    /// Connections of one session.
+    /// Maximum connections of one session.
     pub connections_per_session: Option<u16>,
-    /// From accepting a connection to its last login response.
+    /// Maximum time from accepting a connection to its last login response.
     pub login_time: Option<Duration>,
-    /// Commands in flight in one session.
+    /// Maximum outstanding commands of one session.
     pub window: Option<u32>,
-    /// Silence after which an initiator is asked whether it is alive.
+    /// Idle time after which an initiator is pinged.
     pub nop_interval: Option<Duration>,
-    /// How long a peer may read nothing, or send nothing of the data it owes.
+    /// How long a transfer may stall, in either direction.
     pub send_stall: Option<Duration>,
-    /// Memory for data and working buffers of commands of one session.
+    /// Memory for command data and working buffers of one session.
     pub session_staging_bytes: Option<usize>,
 }
 
 impl Config {
-    /// What it says of iSCSI.
+    /// The iSCSI part.
     ///
     /// # Panics
-    /// It was read by a table of front ends without iSCSI.
+    /// The configuration was read by a table of front ends without iSCSI.
     pub fn iscsi(&self) -> &IscsiConfig {
         self.front_end().expect("the table of front ends has iSCSI")
     }
@@ -122,7 +123,7 @@ impl IscsiConfig {
         IscsiConfig { has_portal: !portals.is_empty(), portals, targets, discovery, limits }
     }
 
-    /// As `iscsi_server` serves it.
+    /// The configuration for `iscsi_server`.
     fn served(&self, serving: Serving<'_>) -> iscsi_server::Config {
         let served = |target: &Target| {
             Arc::new(iscsi_server::Target {
@@ -153,7 +154,7 @@ fn authentication(chap: &Chap) -> Authentication {
     let accounts = chap.accounts.iter();
     Authentication {
         accounts: accounts.clone().map(|account| account.credentials.clone()).collect(),
-        // Users that are bound to initiator names.
+        // Users restricted to certain initiator names.
         initiators: accounts
             .filter_map(|account| Some((account.credentials.name.clone(), account.initiators.clone()?)))
             .collect(),
@@ -163,7 +164,7 @@ fn authentication(chap: &Chap) -> Authentication {
 }
 
 impl Portal {
-    /// At this address, with everything else as usual.
+    /// A portal at this address, with defaults for the rest.
     pub fn at(listen: Address) -> Portal {
         let (advertise, congestion) = (None, None);
         Portal { listen, group: 1, advertise, congestion, send_buffer: None, receive_buffer: None }
@@ -191,7 +192,7 @@ fn portals(sections: &[Section<'_>]) -> Vec<Portal> {
     let mut portals: Vec<Portal> = Vec::new();
     for section in sections {
         let Some(portal) = read_portal(section) else { continue };
-        // Port 0 takes a free port each time.
+        // Port 0 takes a free port each time, so duplicates are allowed.
         if portal.listen.0.port() != 0 && portals.iter().any(|other| other.listen == portal.listen) {
             let sentence = format!("{} is listened on twice; remove one [[portal]]", portal.listen.0);
             section.mistakes.add(section.at(), sentence);
@@ -232,7 +233,7 @@ impl Limits {
         }
     }
 
-    /// What the file leaves out is as `iscsi_server` has it.
+    /// The limits for `iscsi_server`, with its defaults for omitted ones.
     pub fn of_iscsi(&self) -> iscsi_server::Limits {
         let usual = iscsi_server::Limits::default();
         iscsi_server::Limits {
@@ -255,7 +256,7 @@ impl Configured for IscsiConfig {
     }
 
     fn take_over(&mut self, beside: &Beside<'_>) -> Result<(), String> {
-        // Who asks for addresses of other front ends only does not ask for iSCSI.
+        // If all addresses on the command line are for other front ends, iSCSI is not requested.
         let is_asked_for = !beside.has_addresses || !beside.listen.is_empty();
         if is_asked_for || !self.targets.is_empty() {
             for volume in &beside.volumes {
@@ -276,7 +277,7 @@ impl Configured for IscsiConfig {
         if self.portals.is_empty() && !self.targets.is_empty() {
             self.portals = vec![Portal::at(USUAL_ADDRESS)];
         }
-        // The file is held to this by itself; --listen may have taken a group away.
+        // The file alone is checked elsewhere; --listen may have removed a group.
         let lost = |target: &&Target| !self.portals.iter().any(|portal| target.is_in(portal.group));
         match self.targets.iter().find(lost) {
             None => Ok(()),
@@ -308,7 +309,7 @@ impl Configured for IscsiConfig {
         let describe = |portal: &front_end_core::Portal| format!("{} (group {})", portal.listen, portal.tag);
         lines.extend(portal_changes(&self.portals(), &wanted.portals(), describe));
         let any: &dyn Any = wanted;
-        // All are named, so that a new one is compared, or left out on purpose.
+        // All fields are named, so that a new one is either compared or omitted on purpose.
         if let Some(IscsiConfig { portals: _, has_portal: _, targets: _, discovery, limits }) =
             any.downcast_ref()
         {
@@ -342,12 +343,12 @@ impl Configured for IscsiConfig {
     }
 }
 
-/// The addresses of the portals that lead to a target.
+/// The addresses of the portals that reach a target.
 fn addresses(target: &Target, portals: &[front_end_core::Portal]) -> Vec<SocketAddr> {
     let leads_to =
         |portal: &&front_end_core::Portal| portal.front_end == ISCSI && target.is_reached_by(portal);
     let address = |portal: &front_end_core::Portal| match portal.listen.inet()? {
-        // The zone is this machine's.
+        // An IPv6 zone is only valid on this host.
         SocketAddr::V6(v6) => Some(SocketAddr::from((*v6.ip(), v6.port()))),
         v4 => Some(v4),
     };
@@ -402,11 +403,11 @@ fn session(status: SessionStatus) -> control::ServedSession {
     }
 }
 
-/// Writes a LUN more, of a target that is made if it is not in the file.
+/// Adds a LUN. Creates its target if it is not in the file.
 fn add(root: &mut Table, addition: &Addition<'_>) -> Result<(), String> {
     let own = own_target(addition.volume);
     add_lun(root, addition.target.unwrap_or(own.as_str()), str::eq_ignore_ascii_case, addition)
 }
 
-/// Nobody but this machine reaches what nobody thought about.
+/// The default address is loopback: only this host can connect unless the administrator decides otherwise.
 const USUAL_ADDRESS: Address = Address(SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), ISCSI_PORT));
