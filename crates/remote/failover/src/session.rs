@@ -1,4 +1,5 @@
-//! Requests: each goes to a channel, and to another one when that is lost. Flushes count without their callers, too.
+//! Requests: each is sent over a channel, and resent over another one if that is lost. The result of a flush
+//! counts even if its caller has gone.
 
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
@@ -22,30 +23,29 @@ use crate::journal_file::JournalFile;
 use crate::patience::{Late, Wait};
 use crate::transport::{Failed, Link, Request, RequestKind, Transport};
 
-/// How channels are used.
+/// The settings of channels.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// How many there are: at least one.
+    /// Number of channels, at least one.
     pub channels: usize,
-    /// How many paths the transport has: at least one. A channel's own is its number modulo this.
+    /// Number of the transport's paths, at least one. A channel's preferred path is its number modulo this.
     pub paths: usize,
-    /// A request fails when it has not been answered for so long, by whichever channel.
+    /// Request timeout, across all channels.
     pub timeout: Duration,
-    /// How long a request of a lost connection can still reach a server that does not fence, after the
-    /// connection was reset.
+    /// How long after a connection was reset its requests can still reach a server that does not fence.
     pub quarantine: Duration,
-    /// Memory for acknowledged changes that no flush has covered. 0: none are kept, and a restart of the server
-    /// fails the next flush.
+    /// Memory for acknowledged changes that no flush has covered. With 0, none are kept, and a restart of the
+    /// server fails the next flush.
     pub journal_bytes: usize,
-    /// The server has a cache that a flush writes.
+    /// The server has a volatile write cache.
     pub is_volatile: bool,
-    /// Several connections see one cache.
+    /// Several connections share one cache.
     pub is_coherent: bool,
-    /// Who else changes the device.
+    /// Other writers to the device.
     pub writers: Writers,
-    /// This client.
+    /// Identifies this client.
     pub session: u128,
-    /// For jitter.
+    /// Seed for jitter.
     pub seed: u64,
 }
 
@@ -62,36 +62,37 @@ pub(crate) struct Shared<T: Transport> {
     pub(crate) ledger: RefCell<FlushLedger>,
     pub(crate) flushes: Flushes<T>,
     pub(crate) journal: RefCell<Journal<RequestOf<T>>>,
-    /// The same changes, for the next process.
+    /// The same changes in a file, for the next process.
     pub(crate) file: RefCell<Option<JournalFile>>,
-    /// A flush empties the journal of as much at once.
+    /// Reserves memory for the flush that empties the journal.
     pub(crate) _reserve: Reserve,
     pub(crate) is_flushing: Cell<bool>,
-    /// How many of these flushes have failed.
+    /// Number of flushes to empty the journal that failed.
     pub(crate) failed_flushes: Cell<u64>,
     pub(crate) pace: Cell<Pace>,
-    /// The server's start, if it tells.
+    /// Identifies the server's current run, if the server reports it.
     pub(crate) start: Cell<Option<u128>>,
-    /// How many connections have been made, each of which may have led to another start.
+    /// Number of connections made; each may have reached a restarted server.
     pub(crate) connections: Cell<u64>,
-    /// When all connections were ended last because the server had lost writes.
+    /// When all connections were last closed because the server had lost writes.
     pub(crate) parted: Cell<Option<Instant>>,
 }
 
 pub(crate) struct State<T: Transport> {
     pub(crate) slots: Vec<Slot<T::Link>>,
-    /// Claims of lost connections that the server has not fenced yet, by the connection's number.
+    /// Unfenced claims of lost connections, by connection number.
     pub(crate) unfenced: BTreeMap<u64, Vec<Claim>>,
-    /// Those of them whose claims end with a quarantine, unless they are fenced before.
+    /// Those of them whose claims end with a quarantine, unless the server fences them earlier.
     pub(crate) quarantined: BTreeSet<u64>,
-    /// Lost connections by which a part of a replay may still come, or what the next one must not overtake.
+    /// Lost connections whose outstanding requests the next replay must not overtake, such as parts of an
+    /// earlier replay.
     pub(crate) replay_after: BTreeSet<u64>,
     pub(crate) next_number: u64,
-    /// Who waits for a channel, for room in the journal, or for the first attempts.
+    /// Tasks that wait for a channel, for journal space, or for the first connection attempts.
     pub(crate) waiters: Vec<Waker>,
     /// A change was sent.
     pub(crate) has_changed: bool,
-    /// Connections that end once all is answered.
+    /// Connections that close once all their requests are answered.
     pub(crate) leaving: Vec<InUse<T::Link>>,
     pub(crate) tasks: Vec<JoinHandle<()>>,
     pub(crate) resends: u64,
@@ -126,7 +127,7 @@ impl<L> Clone for InUse<L> {
     }
 }
 
-/// A request on its way, counted for its channel.
+/// An outstanding request, counted for its channel.
 pub(crate) struct Sending<'a, T: Transport> {
     shared: &'a Shared<T>,
     slot: usize,
@@ -180,7 +181,7 @@ impl<T: Transport> Shared<T> {
         }
     }
 
-    /// The answer of a request that was sent by a channel, of which the channel's figures tell from now on.
+    /// Processes the reply to a request sent over a channel, and updates the channel's figures.
     pub(crate) fn attempted(
         &self,
         link: &T::Link,
@@ -190,7 +191,8 @@ impl<T: Transport> Shared<T> {
         was_lost: &mut bool,
         asked: Instant,
     ) -> Result<ReplyOf<T>, FailedOf<T>> {
-        // A server that was restarted since may have lost what it has answered, and the journal may be replayed.
+        // If the server has restarted since, it may have lost the answered change, and the journal may be
+        // replayed.
         let answer = if link.is_lost() && answer.is_ok() { Err(Failed::Lost) } else { answer };
         match answer {
             Err(Failed::Lost) => *was_lost = true,
@@ -207,7 +209,7 @@ impl<T: Transport> Shared<T> {
         answer
     }
 
-    /// Of the channels that are preferred, the one that is expected to answer first, once there is one.
+    /// The preferred channel with the shortest expected reply time; waits until there is one.
     pub(crate) async fn usable(
         &self,
         bytes: u64,
@@ -234,7 +236,7 @@ impl<T: Transport> Shared<T> {
         reactor::timeout_at(deadline, usable).await.ok()
     }
 
-    /// Notes in the journal file that a change is about to be sent.
+    /// Records in the journal file that a change is about to be sent.
     async fn announce(self: &Rc<Self>, range: &Range<u64>) -> Result<(), FailedOf<T>> {
         let announced = match &mut *self.file.borrow_mut() {
             None => Ok(true),
@@ -242,12 +244,12 @@ impl<T: Transport> Shared<T> {
         };
         match announced.map_err(|_| Failed::JournalFile)? {
             true => Ok(()),
-            // Then there is none that it is sent over.
+            // After a flush, the change overwrites no recorded one.
             false => self.flush_at_once().await,
         }
     }
 
-    /// The server has answered a change.
+    /// Records that the server has acknowledged a change.
     async fn acknowledge(
         self: &Rc<Self>,
         range: Range<u64>,
@@ -273,7 +275,7 @@ impl<T: Transport> Shared<T> {
         };
         match appended.map_err(|_| Failed::JournalFile)? {
             true => Ok(()),
-            // Durable is as good, and makes room.
+            // Flushing makes the change durable instead, and frees space.
             false => self.flush_at_once().await,
         }
     }
@@ -283,24 +285,25 @@ impl<T: Transport> Shared<T> {
         Box::pin(async move { shared.ask(shared.transport.flush()).await.map(drop) })
     }
 
-    /// What a flush covers that is sent now.
+    /// Marks the changes that a flush sent now would cover.
     pub(crate) fn mark(&self) -> (Mark, u64) {
         let file = self.file.borrow().as_ref().map_or(0, JournalFile::mark);
         (self.journal.borrow().mark(), file)
     }
 
-    /// A flush that was sent then has succeeded.
+    /// Records the success of a flush that was sent at the mark.
     pub(crate) fn flushed(&self, (mark, in_file): (Mark, u64)) -> Result<(), FailedOf<T>> {
         self.journal.borrow_mut().flushed(mark);
         let kept = self.file.borrow_mut().as_mut().map_or(Ok(()), |file| {
             file.flushed(in_file)?;
-            // After a replay in part the file has kept the earlier start. Nothing of that time is left in it.
+            // After a partial replay the file still names the earlier run of the server. Once empty, it holds
+            // nothing from that run.
             if file.is_empty() { file.set_start(self.start.get()) } else { Ok(()) }
         });
         kept.map_err(|_| Failed::JournalFile)
     }
 
-    /// Waits until the journal has room for a change. `None` if it has none in time.
+    /// Waits until the journal has space for a change. `None` if it has none in time.
     async fn has_room(self: &Rc<Self>, wait: &mut Wait) -> Option<()> {
         let limit = self.settings.journal_bytes;
         let room = poll_fn(|cx| {
@@ -316,12 +319,12 @@ impl<T: Transport> Shared<T> {
         wait.behind(room, are_awaited, || self.answers()).await
     }
 
-    /// How many requests were answered.
+    /// Number of requests answered.
     fn answers(&self) -> u64 {
         self.state.borrow().slots.iter().map(|slot| slot.requests).sum()
     }
 
-    /// Empties the journal by a flush, if there is more in it and none is on its way.
+    /// Starts a flush to empty the journal if it holds more than `bytes`, unless such a flush is outstanding.
     fn flush_if_over(self: &Rc<Self>, bytes: usize) {
         let is_half_full = self.file.borrow().as_ref().is_some_and(JournalFile::is_half_full);
         let is_due = self.journal.borrow().bytes() > bytes || is_half_full;
@@ -354,7 +357,7 @@ impl<T: Transport> Shared<T> {
     }
 }
 
-/// Empties the journal by a flush.
+/// Empties the journal with a flush.
 fn flush_behind<T: Transport>(shared: Rc<Shared<T>>) -> Pin<Box<dyn Future<Output = ()>>> {
     Box::pin(async move {
         let (mark, begun) = (shared.mark(), reactor::now());
@@ -365,7 +368,7 @@ fn flush_behind<T: Transport>(shared: Rc<Shared<T>>) -> Pin<Box<dyn Future<Outpu
             shared.pace.set(pace);
         }
         if let Err(Failed::Server(_) | Failed::WritesLost) = flushed {
-            // What could not be flushed may be lost: the next flush of the user says so.
+            // Unflushed writes may be lost: the user's next flush reports this.
             let _ = shared.flushed(mark); // a failure of the file fails the next change
             shared.tell_of_loss();
         }
@@ -389,7 +392,7 @@ impl<T: Transport> Sending<'_, T> {
         std::mem::forget(self);
     }
 
-    /// Its channel, if that has the same connection still.
+    /// Its channel, if the channel still has the same connection.
     fn slot(&mut self) -> Option<std::cell::RefMut<'_, Slot<T::Link>>> {
         let state = self.shared.state.borrow_mut();
         let (place, number) = (self.slot, self.number);
@@ -410,33 +413,33 @@ impl<T: Transport> Drop for Sending<'_, T> {
     }
 }
 
-// Flushes. A server may tell of lost writes only once, by the answer to the flush that has found them lost: so each flush is a task of
-// its own, and what it is answered counts, even if its caller does not wait for it any more.
+// Flushes. A server may report lost writes only once, in the reply to the flush that detected the loss. Each
+// flush is therefore a separate task, and its result counts even if the caller no longer waits for it.
 //
 // ```text
 //   ask ──► task: sent, and sent again ──► answered: journal, ledger ──► the caller: reported
 //             │ the caller has gone               │
-//             ▼                                   └─ nobody is told: the ledger fails the next flush
+//             ▼                                   └─ caller gone: the ledger fails the next flush
 //         abandoned: until it is answered, its connection is lost, or the channels are left
 // ```
 //
-// A later flush can be answered first, and its success says nothing of what the abandoned one is answered. So it is reported when those
-// that were abandoned before it have ended.
+// A later flush can be answered first; its success says nothing about the abandoned one's result. Its success
+// is therefore reported only after all flushes abandoned before it have ended.
 
-/// Flushes that nobody waits for. With so many, the next one is not sent before one of them has ended: callers that give up again and
-/// again on a server that does not answer take no more memory than this.
+/// Maximum number of abandoned flushes. At this limit, the next flush is not sent before one of them has
+/// ended. This limits the memory used by callers that repeatedly give up on an unresponsive server.
 const ABANDONED_MAX: usize = 16;
 
 /// The flushes of a device.
 pub(crate) struct Flushes<T: Transport> {
     next: Cell<u64>,
-    /// Those that were sent, and whose callers have gone.
+    /// Flushes that were sent and whose callers have gone.
     abandoned: RefCell<BTreeMap<u64, JoinHandle<FlushEnd<T>>>>,
     has_left: Cell<bool>,
     waiting: RefCell<Vec<Waker>>,
 }
 
-/// What a flush has come to, as the ledger has noted it.
+/// The outcome of a flush, as recorded in the ledger.
 type FlushEnd<T> = (Flush, Result<ReplyOf<T>, FailedOf<T>>);
 
 impl<T: Transport> Default for Flushes<T> {
@@ -451,7 +454,7 @@ impl<T: Transport> Default for Flushes<T> {
 }
 
 impl<T: Transport> Flushes<T> {
-    /// Ends those that nobody waits for: nobody will ask any more.
+    /// Ends abandoned flushes; no new ones will come.
     pub(crate) fn leave(&self) {
         self.has_left.set(true);
         let abandoned = std::mem::take(&mut *self.abandoned.borrow_mut());
@@ -476,7 +479,7 @@ impl<T: Transport> Flushes<T> {
     }
 }
 
-/// A caller that waits for its flush.
+/// A caller waiting for its flush.
 struct Waiting<T: Transport> {
     shared: Rc<Shared<T>>,
     number: u64,
@@ -509,7 +512,7 @@ impl<T: Transport> Shared<T> {
         let reply = match answer {
             Ok(reply) => {
                 let earlier = |abandoned: &BTreeMap<u64, _>| abandoned.range(..number).next().is_none();
-                // This answer is progress.
+                // This reply counts as progress.
                 let deadline = reactor::now() + self.settings.timeout;
                 let ended = reactor::timeout_at(deadline, self.flushes.until(earlier)).await;
                 ended.map_err(|_| Failed::TimedOut)?;
@@ -531,7 +534,8 @@ impl<T: Transport> Shared<T> {
 impl<T: Transport> FlushTask<T> {
     async fn run(self, request: RequestOf<T>, wait: Wait, late: Late) -> FlushEnd<T> {
         let shared = &self.shared;
-        // It covers what was acknowledged before it was first sent, however often it is sent, and tells of what nobody was told of then.
+        // It covers writes acknowledged before it was first sent, even if it is resent, and reports losses
+        // not reported until then.
         let (mark, flush) = (shared.mark(), shared.ledger.borrow_mut().begin_flush());
         let answer = self.answer(&request, wait, &late).await;
         let ended = match answer {
@@ -544,12 +548,12 @@ impl<T: Transport> FlushTask<T> {
         };
         let noted = match &ended {
             Ok(_) => Some(Ok(())),
-            // The ledger makes flushes beside this one fail, too.
+            // The ledger also fails concurrent flushes.
             Err(Failed::Server(_)) => Some(Err(DeviceError::WritesLost)),
             Err(_) => None, // whether anything was flushed is not known
         };
         if let Some(answer) = noted {
-            let _ = shared.ledger.borrow_mut().note_answer(flush, answer); // the caller is told, if there is one
+            let _ = shared.ledger.borrow_mut().note_answer(flush, answer); // the caller gets the error, if there is one
         }
         (flush, ended)
     }
@@ -580,7 +584,7 @@ impl<T: Transport> FlushTask<T> {
     }
 }
 
-/// Waits for a flush; `None` if its connection says that it is late.
+/// Waits for a flush; `None` if its connection reports it as late.
 async fn unless_late<T: Transport>(waiting: Waiting<T>, late: &Late) -> Option<FlushEnd<T>> {
     let (mut waiting, mut told) = (pin!(waiting), pin!(late.told()));
     poll_fn(|cx| match waiting.as_mut().poll(cx) {
@@ -623,18 +627,19 @@ impl<T: Transport> Drop for FlushTask<T> {
     }
 }
 
-/// The answer of a flush on its way to a caller, who may be on another thread and gone: then the device is to tell of lost writes with
-/// its next flush.
+/// A flush result on its way to a caller, which may be on another thread and gone. In that case the device
+/// must report lost writes with its next flush.
 pub struct Untold(Option<Arc<AtomicBool>>);
 
 impl Untold {
-    /// That of `answer`: `next` is set if it tells of lost writes, and nobody [takes](Untold::told) it.
+    /// Wraps `answer`: `next` is set if it reports lost writes and is dropped without being
+    /// [taken](Untold::told).
     pub fn of<R, E>(answer: &Result<R, Failed<E>>, next: &Arc<AtomicBool>) -> Untold {
         let tells = matches!(answer, Err(Failed::Server(_) | Failed::WritesLost));
         Untold(tells.then(|| Arc::clone(next)))
     }
 
-    /// The caller has it.
+    /// The caller has received it.
     pub fn told(mut self) {
         self.0 = None;
     }
@@ -648,15 +653,17 @@ impl Drop for Untold {
     }
 }
 
-// How much a journal may hold before it is flushed. What it holds is memory that the processor's caches have to do
-// without, and a flush takes the server's time: as little is kept as lets flushes take a small part of the time.
+// How much a journal may hold before it is flushed. The journal displaces other data from the processor's
+// caches, and a flush costs server time. The limit is therefore the smallest at which flushes take a small
+// part of the time.
 
-/// Less is not worth a request.
+/// A smaller journal is not worth a flush.
 const BYTES_MIN: usize = 1 << 20;
-/// Flushes may take one part in so many of the time.
+/// Flushes may take up to 1/SHARE of the time.
 const SHARE: u32 = 16;
 
-/// When the next flush is due. It begins with the most, since nothing is known of the server.
+/// Determines when the next flush is due. It starts at the maximum, because the server's speed is not known
+/// yet.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Pace {
     bytes: usize,
@@ -665,22 +672,22 @@ pub(crate) struct Pace {
 }
 
 impl Pace {
-    /// One that lets up to `most` bytes wait.
+    /// Creates a pace that starts at, and is limited to, `most` unflushed bytes.
     pub(crate) fn up_to(most: usize) -> Pace {
         Pace { bytes: most, most, begun: None }
     }
 
-    /// The bytes above which a flush is due.
+    /// The number of bytes above which a flush is due.
     pub(crate) fn bytes(self) -> usize {
         self.bytes
     }
 
-    /// A flush that began and ended then has emptied the journal.
+    /// Records a flush that emptied the journal.
     pub(crate) fn flushed(&mut self, begun: Instant, ended: Instant) {
         let took = ended.saturating_duration_since(begun);
         let before = self.begun.replace(begun).map(|before| begun.saturating_duration_since(before));
         debug_assert!(self.bytes <= self.most && begun <= ended);
-        // Between half of the share and the share it stays as it is.
+        // Between half the share and the share, the limit does not change.
         match before {
             Some(interval) if took.saturating_mul(SHARE) > interval => {
                 self.bytes = (self.bytes * 2).min(self.most)
@@ -693,9 +700,9 @@ impl Pace {
     }
 }
 
-// What is done by one task at a time.
+// Work done by one task at a time.
 
-/// One after the other.
+/// A lock whose holders take turns.
 #[derive(Default)]
 pub(crate) struct Turns {
     is_taken: Cell<bool>,
@@ -732,8 +739,8 @@ mod tests {
 
     use super::*;
 
-    /// The bytes above which a flush is due in the end, and the part of the time that flushes took, for a client that writes
-    /// at `bytes_per_s` to a server whose flush takes `flush`, and as much again for each MiB as it takes to write one there.
+    /// Returns the final flush limit, and the share of time that flushes took. The client writes at
+    /// `bytes_per_s`. A flush takes the server `flush`, plus the time to write the data to its medium.
     fn settled(bytes_per_s: f64, flush: Duration, medium_bytes_per_s: f64) -> (usize, f64) {
         let (mut pace, mut now) = (Pace::up_to(32 << 20), Instant::now());
         let mut share = 0.0;

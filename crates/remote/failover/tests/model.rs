@@ -104,7 +104,7 @@ struct World {
     is_up: Cell<bool>,
     /// Longer reads are rejected.
     read_max: Cell<u64>,
-    /// The reply to the next handshake is already determined, and arrives after the flag is cleared.
+    /// Delays the reply to the next handshake, whose content is already determined.
     holds_next_handshake: Cell<bool>,
     held_handshakes: RefCell<Vec<Rc<Cell<bool>>>>,
     dead: RefCell<HashSet<u64>>,

@@ -1,4 +1,4 @@
-//! One connection: requests that wait for their answers, and the task that moves bytes.
+//! One connection: requests that wait for their replies, and the task that moves bytes.
 
 use std::cell::RefCell;
 use std::future::poll_fn;
@@ -20,90 +20,90 @@ use reactor::{PathInfo, Payload, Received, SendQueue, Sleep, Stream};
 /// A connection to the server, as the kernel sees it.
 #[derive(Clone, Debug)]
 pub struct ConnectionState {
-    /// The number of its channel.
+    /// Its channel's number.
     pub number: usize,
-    /// This end.
+    /// The local address.
     pub local: SocketAddr,
-    /// The server's.
+    /// The server's address.
     pub peer: SocketAddr,
-    /// The path between them, by TCP.
+    /// The TCP path between them.
     pub path: Option<PathInfo>,
 }
 
-/// How often answers that are late are looked for, at least.
+/// Longest interval between two checks for late replies.
 const LOOK: Duration = Duration::from_secs(1);
 
-/// A connection with a session.
+/// A connection in its transmission phase.
 pub(crate) struct Link {
     session: Arc<Session>,
     inner: RefCell<Inner>,
-    /// Its task's: the socket closes when the task ends.
+    /// Owned by its task: the socket closes when the task ends.
     stream: Weak<dyn Stream>,
 }
 
-/// What its requests and its task share. Borrowed for one round, never across an await.
+/// State shared by its requests and its task. Borrowed for one round, never across an await.
 pub(crate) struct Inner {
     queue: SendQueue<()>,
     pub(crate) tasks: Tasks,
-    /// That of the connection's task.
+    /// The waker of the connection's task.
     waker: Option<Waker>,
-    /// Nobody will ask any more.
+    /// No more requests will come.
     is_leaving: bool,
-    /// It takes no requests any more, for this reason, and those that it has are sent again elsewhere.
+    /// It accepts no more requests, for this reason; its outstanding ones are resent on another connection.
     loss: Option<Loss>,
-    /// It has ended, or is to end at once.
+    /// It has ended, or must end immediately.
     has_ended: bool,
-    /// When bytes were moved last, or waited for first.
+    /// When bytes last moved, or the wait for the first ones began.
     moved: Instant,
-    /// Who waits for its loss, or for the answers to changes.
+    /// Futures that wait for its loss, or for replies to changes.
     watching: Vec<Waker>,
 }
 
-/// Requests that are not answered, by the lower half of their cookie.
+/// Unanswered requests, by the lower half of their cookie.
 #[derive(Default)]
 pub(crate) struct Tasks {
     all: Vec<Option<Task>>,
     free: Vec<usize>,
     count: usize,
-    /// The upper half of the next cookie, so that a late answer finds no other request.
+    /// The upper half of the next cookie, so that a late reply matches no other request.
     next: u32,
 }
 
-/// A request that is not answered.
+/// An unanswered request.
 pub(crate) struct Task {
     pub(crate) request: Request,
     deadline: Instant,
-    /// Once it was looked at: most are answered before.
+    /// Set on its first check: most requests are answered before that.
     patience: Option<Box<Patience>>,
     /// The deadline has passed.
     is_late: bool,
-    /// The requester waits for the answer even if it is late.
+    /// Set if the requester waits for the reply even after the deadline.
     late: Option<Late>,
-    /// Of a change.
+    /// The claim of a change.
     claim: Option<Claim>,
-    /// The end of its bytes among all that the connection has to send.
+    /// The end of its bytes in the connection's send stream.
     sent_at: u64,
-    /// The data of a read, once some have come.
+    /// The data of a read, once the first part has arrived.
     pub(crate) buffer: Option<Buffer>,
-    /// Which bytes of them have come, in order.
+    /// The byte ranges received, in order.
     pub(crate) received: Vec<Range<u64>>,
     pub(crate) extents: Vec<BlockStatus>,
-    /// How many chunks have come that bring no data.
+    /// Number of chunks received without data.
     pub(crate) empty_chunks: usize,
-    /// Why it has failed.
+    /// The error code, if it has failed.
     pub(crate) error: Option<u32>,
     state: State,
 }
 
 impl Task {
-    /// How many bytes of a read have come.
+    /// Number of bytes received by a read.
     pub(crate) fn received_bytes(&self) -> u64 {
         self.received.iter().map(|range| range.end - range.start).sum()
     }
 }
 
 enum State {
-    /// Its future, if it was polled, is woken by this.
+    /// Contains the waker of its future, once polled.
     Awaited(Option<Waker>),
     /// Its future was dropped.
     Abandoned,
@@ -116,11 +116,11 @@ pub(crate) enum Ending {
     Socket(io::Error),
     Closed,
     Violation(BadReply),
-    /// An answer that no request has asked for, or that does not fit it.
+    /// A reply without a matching request, or of the wrong kind.
     Unfit,
-    /// An answer of more chunks than any request needs.
+    /// A reply of more chunks than any request needs.
     Endless,
-    /// By this side, at once.
+    /// Closed immediately by this side.
     Reset,
 }
 
@@ -137,15 +137,15 @@ impl fmt::Display for Ending {
     }
 }
 
-/// A request on its way. Dropping it early abandons it: the server may carry it out still.
+/// An outstanding request. Dropping it early abandons it: the server may still execute it.
 pub(crate) struct Exchange {
     link: Rc<Link>,
     cookie: u64,
 }
 
 impl Link {
-    /// Begins to serve a connection that has shaken hands. It counts as lost if nothing moves for `stall` although
-    /// requests are outstanding.
+    /// Starts serving a connection after its handshake. The connection counts as lost if nothing moves for
+    /// `stall` while requests are outstanding.
     pub(crate) fn begin(stream: Box<dyn Stream>, session: Arc<Session>, stall: Duration) -> Rc<Link> {
         let stream: Rc<dyn Stream> = Rc::from(stream);
         let link =
@@ -163,12 +163,12 @@ impl Link {
         link
     }
 
-    /// Sends a request, with the data of a write.
+    /// Sends a request, including the data of a write.
     pub(crate) fn send(self: &Rc<Link>, asked: &Asked, claim: Option<Claim>, deadline: Instant) -> Exchange {
         let inner = &mut *self.inner.borrow_mut();
         let Asked { kind, flags, offset, length, .. } = *asked;
         let form = self.session.form;
-        // With extended headers a payload is announced.
+        // With extended headers, a payload must be flagged.
         let announced =
             if kind == Command::Write && form == ReplyForm::Extended { command::PAYLOAD_LEN } else { 0 };
         let request = Request { flags: flags | announced, kind: kind as u16, cookie: 0, offset, length };
@@ -250,7 +250,7 @@ impl failover::Link for Link {
 }
 
 impl Link {
-    /// The connection as it is now, as that of channel `number`; `None` once it has ended.
+    /// The current state of the connection, as channel `number`; `None` once it has ended.
     pub(crate) fn connection(&self, number: usize) -> Option<ConnectionState> {
         let stream = self.stream.upgrade()?;
         Some(ConnectionState { number, local: stream.local(), peer: stream.peer(), path: stream.path() })
@@ -281,7 +281,7 @@ impl Inner {
         }
     }
 
-    /// The first reason stays.
+    /// The first reason is kept.
     fn lose(&mut self, loss: Loss) {
         self.loss.get_or_insert(loss);
         self.tasks.wake_all();
@@ -294,7 +294,7 @@ impl Inner {
         self.lose(Loss::Ended(why));
     }
 
-    /// A connection on which one request is outstanding, and its cookie.
+    /// A connection with one outstanding request, and its cookie.
     #[cfg(test)]
     pub(crate) fn asking(kind: Command, length: u64) -> (Inner, u64) {
         let request = Request { flags: 0, kind: kind as u16, cookie: 0, offset: 0, length };
@@ -303,7 +303,7 @@ impl Inner {
         (inner, cookie)
     }
 
-    /// The last word about a request has come.
+    /// Records that the reply to a request is complete.
     pub(crate) fn answered(&mut self, cookie: u64) {
         self.tasks.answered(cookie);
         if self.loss.is_some() {
@@ -341,7 +341,7 @@ impl Tasks {
         request
     }
 
-    /// The request of this cookie.
+    /// The request with this cookie.
     pub(crate) fn get(&mut self, cookie: u64) -> Option<&mut Task> {
         let task = self.all.get_mut(cookie as u32 as usize)?.as_mut();
         task.filter(|task| task.request.cookie == cookie)
@@ -377,14 +377,14 @@ impl Tasks {
         }
     }
 
-    /// Extends the deadlines of requests whose connection still takes them and the earlier ones, or delivers the answers to these. `sent` is
-    /// how many bytes the connection has taken in all, `open` the request to whose answer data are being received, and how many of these
-    /// are missing.
+    /// Extends the deadlines of requests while their connection makes progress: it still sends them or
+    /// earlier ones, or receives the replies to these. `sent` is the connection's total of bytes sent. `open`
+    /// is the request whose reply data is being received, and the number of bytes still missing.
     fn note_progress(&mut self, now: Instant, sent: u64, open: Option<(u64, usize)>) {
         let next = self.next;
         let outstanding = self.all.iter_mut().flatten().filter(|task| !matches!(task.state, State::Answered));
         let mut outstanding: Vec<&mut Task> = outstanding.collect();
-        // Numbers of cookies wrap.
+        // Cookie numbers wrap.
         outstanding.sort_unstable_by_key(|task| {
             std::cmp::Reverse(next.wrapping_sub((task.request.cookie >> 32) as u32))
         });
@@ -393,7 +393,7 @@ impl Tasks {
             let missing = open.filter(|(cookie, _)| *cookie == task.request.cookie);
             let missing = missing.map_or(0, |(_, bytes)| bytes as u64);
             ahead.bytes = ahead.bytes.wrapping_add(task.received_bytes()).wrapping_sub(missing);
-            // Of all that was to be sent up to its end.
+            // Counts the bytes sent up to the end of this request.
             let so_far = Ahead { bytes: ahead.bytes.wrapping_add(sent.min(task.sent_at)), ..ahead };
             let limit = task.deadline.saturating_duration_since(now);
             let patience = task.patience.get_or_insert_with(|| Box::new(Patience::new(now, limit)));
@@ -403,7 +403,7 @@ impl Tasks {
         }
     }
 
-    /// Wakes those whose deadline has passed.
+    /// Wakes requests whose deadline has passed.
     fn look_for_late_ones(&mut self, now: Instant) {
         for task in self.all.iter_mut().flatten().filter(|task| task.deadline <= now) {
             if let Some(late) = &task.late {
@@ -417,7 +417,7 @@ impl Tasks {
         }
     }
 
-    /// Whether an answer is awaited.
+    /// Whether any reply is outstanding.
     fn are_unanswered(&self) -> bool {
         self.all.iter().flatten().any(|task| !matches!(task.state, State::Answered))
     }
@@ -442,7 +442,8 @@ impl Future for Exchange {
         }
         let Some(task) = inner.tasks.remove(self.cookie) else { return Poll::Ready(Err(Failed::Lost)) };
         if task.error == Some(Errno::Eshutdown as u32) {
-            // It has done nothing, and will close the connection: the request waits for its successor.
+            // The server did not execute it and will close the connection: the request waits for the next
+            // connection.
             inner.lose(Loss::Ended("the server shuts down".to_owned()));
             return Poll::Ready(Err(Failed::Lost));
         }
@@ -458,7 +459,7 @@ impl Drop for Exchange {
         let mut inner = self.link.inner.borrow_mut();
         let Some(task) = inner.tasks.get(self.cookie) else { return };
         match task.state {
-            // It stays until it is answered, or the connection is given up with its claims.
+            // It stays until it is answered, or until the connection is abandoned with its claims.
             State::Awaited(_) | State::Abandoned => task.state = State::Abandoned,
             State::Answered => drop(inner.tasks.remove(self.cookie)),
         }
@@ -474,7 +475,7 @@ struct Connection {
 }
 
 impl Connection {
-    /// Ready at the end: `None` if that was wanted.
+    /// Ready at the end: `None` if the end was intended.
     fn poll(&mut self, link: &Link, cx: &mut Context<'_>) -> Poll<Option<Ending>> {
         match self.round(link, cx) {
             Ok(ended) => ended.map(|()| None),
@@ -491,7 +492,7 @@ impl Connection {
         while self.stream.poll_readable(cx).map_err(Ending::Socket)?.is_ready() {
             inner.moved = reactor::now();
             if self.receiver.receive(&*self.stream, &link.session, inner)? {
-                cx.waker().wake_by_ref(); // other tasks must not wait for what is left
+                cx.waker().wake_by_ref(); // other tasks must not wait for the remaining bytes
                 break;
             }
         }
@@ -529,7 +530,7 @@ impl Connection {
             inner.tasks.look_for_late_ones(now);
             let silent = now.saturating_duration_since(inner.moved) > self.stall;
             if silent && inner.is_leaving && inner.tasks.are_unanswered() {
-                return Err(Ending::Reset); // nobody is left who would give it up
+                return Err(Ending::Reset); // no one else would abandon the connection
             }
             if silent && inner.loss.is_none() && inner.tasks.are_unanswered() {
                 inner.lose(Loss::Silent);
@@ -539,37 +540,38 @@ impl Connection {
     }
 }
 
-// Reception: headers of replies are parsed where they were received, and data go to the buffers of their
-// requests: the rest of a long one directly.
+// Reception: reply headers are parsed in place, and data goes to the buffers of its requests. The rest of
+// long data is received directly into its buffer.
 
 /// The size of one read.
 const SCRATCH_BYTES: usize = 256 << 10;
-/// A rest from this size on is received in place.
+/// A remainder of at least this size is received in place.
 const DIRECT_BYTES: usize = 32 << 10;
-/// Data from this length on are long: to copy them costs more than another read.
+/// Data of at least this length counts as long: copying it costs more than another read.
 const LONG_BYTES: usize = 128 << 10;
-/// So much is read behind long data, so that those of the next reply are received in place, too.
+/// Number of bytes read after long data, so that the data of the next reply is received in place as well.
 const NEXT_BYTES: usize = 4 << 10;
 
-/// More parts of a read that do not touch are no answer: this bounds what a server can have kept.
+/// Maximum number of separate parts of a read: a reply with more is invalid. This limits the memory that a
+/// server can occupy.
 const PARTS_MAX: usize = 1024;
-/// More chunks of one reply that bring no data are no answer: a server that sends them for ever would never end it. As many as a read may
-/// have parts, each of which can have failed.
+/// Maximum number of chunks without data in one reply: a reply with more is invalid, so that no server can
+/// prolong a reply forever. It equals the number of parts of a read, because each part can fail.
 const EMPTY_CHUNKS_MAX: usize = PARTS_MAX;
-/// Extents beyond these are dropped: who wants to know more asks for what is behind them.
+/// Extents beyond this number are dropped: a caller that needs more sends another request for the rest.
 const EXTENTS_MAX: usize = 4096;
 
 /// The receive state of a connection.
 pub(crate) struct Receiver {
     scratch: Box<[u8]>,
-    /// How many bytes at the beginning of `scratch` are an incomplete header.
+    /// Number of bytes at the start of `scratch` that form an incomplete header.
     kept: usize,
     payload: Option<ReplyPayload>,
-    /// The latest data were long, as the next may be.
+    /// The latest data was long, so the next may be as well.
     is_long: bool,
 }
 
-/// What follows a header.
+/// The payload after a header.
 struct ReplyPayload {
     cookie: u64,
     is_last: bool,
@@ -578,11 +580,11 @@ struct ReplyPayload {
 }
 
 enum PayloadKind {
-    /// Data for the buffer, from this place on.
+    /// Data for the buffer, from this offset.
     Data { at: usize },
     /// Extents.
     Extents(Vec<u8>),
-    /// Nothing of interest.
+    /// Ignored data.
     Dropped,
 }
 
@@ -593,7 +595,7 @@ impl Default for Receiver {
 }
 
 impl Receiver {
-    /// Receives what is there. True if there may be more.
+    /// Receives available bytes. Returns true if there may be more.
     pub(crate) fn receive(
         &mut self,
         stream: &dyn Stream,
@@ -634,12 +636,12 @@ impl Receiver {
         Ok(received.is_full)
     }
 
-    /// The request to whose answer data are being received, and how many of them are missing.
+    /// The request whose reply data is being received, and the number of bytes still missing.
     pub(crate) fn open(&self) -> Option<(u64, usize)> {
         self.payload.as_ref().map(|payload| (payload.cookie, payload.left))
     }
 
-    /// Takes all that is complete. Returns how many bytes that was.
+    /// Consumes all complete headers and data. Returns the number of bytes consumed.
     fn take(&mut self, bytes: &[u8], session: &Session, inner: &mut Inner) -> Result<usize, Ending> {
         let mut at = 0;
         loop {
@@ -664,7 +666,7 @@ impl Receiver {
         let Reply { cookie, is_last, chunk } = reply;
         let task = inner.tasks.get(cookie).ok_or(Ending::Unfit)?;
         let is_read = task.request.command() == Some(Command::Read);
-        // Data and holes of at least a byte end with the request's length: each byte comes once.
+        // Data and holes of at least one byte end within the request's length: each byte comes once.
         let brings_data = matches!(chunk, Chunk::Data { bytes: 1.., .. } | Chunk::Hole { bytes: 1.., .. });
         task.empty_chunks += usize::from(!brings_data);
         if task.empty_chunks > EMPTY_CHUNKS_MAX {
@@ -686,7 +688,7 @@ impl Receiver {
                 hole.ok_or(Ending::Unfit)?.fill(0);
                 (PayloadKind::Dropped, 0)
             }
-            // One chunk for the one context that was asked for.
+            // One chunk, for the one context requested.
             Chunk::BlockStatus { bytes }
                 if task.request.command() == Some(Command::BlockStatus) && task.extents.is_empty() =>
             {
@@ -703,13 +705,14 @@ impl Receiver {
             PayloadKind::Extents(_) => self.is_long = false,
             PayloadKind::Dropped => {}
         }
-        // Lengths are bounded: by the request, or by `Reply::parse`.
+        // Lengths are limited by the request or by `Reply::parse`.
         self.payload = Some(ReplyPayload { cookie, is_last, left: left as usize, kind });
         Ok(())
     }
 }
 
-/// Where `bytes` bytes at `offset` of the export belong in the buffer of a read, which is there from the first on.
+/// The position of `bytes` bytes at `offset` of the export in a read's buffer, which is allocated for the
+/// first of them.
 fn place(task: &mut Task, offset: u64, bytes: u64) -> Option<usize> {
     let at = offset.checked_sub(task.request.offset)?;
     let end = at.checked_add(bytes).filter(|end| *end <= task.request.length)?;
@@ -721,8 +724,8 @@ fn place(task: &mut Task, offset: u64, bytes: u64) -> Option<usize> {
     Some(at as usize)
 }
 
-/// Notes a part of a read. False if some of it was there before: each byte comes once, or what a server left out would
-/// be data of an earlier request.
+/// Records a part of a read. Returns false if some of it was already received: each byte must come exactly
+/// once, otherwise a gap could expose data of an earlier request.
 fn is_new(received: &mut Vec<Range<u64>>, part: Range<u64>) -> bool {
     let before = received.partition_point(|known| known.end <= part.start);
     if received.get(before).is_some_and(|next| next.start < part.end) {
@@ -739,14 +742,14 @@ fn is_new(received: &mut Vec<Range<u64>>, part: Range<u64>) -> bool {
 }
 
 impl ReplyPayload {
-    /// What is missing, if it should be received in place: `least` bytes or more.
+    /// The missing part, if it should be received in place: `least` bytes or more.
     fn rest<'a>(&self, inner: &'a mut Inner, least: usize) -> Option<&'a mut [u8]> {
         let PayloadKind::Data { at } = self.kind else { return None };
         let buffer = inner.tasks.get(self.cookie)?.buffer.as_mut()?;
         buffer.get_mut(at..at + self.left).filter(|rest| rest.len() >= least)
     }
 
-    /// Takes what belongs to it from the front of `bytes`, and returns how much that is.
+    /// Consumes its share of `bytes` from the front, and returns the number of bytes consumed.
     fn put(&mut self, bytes: &[u8], inner: &mut Inner) -> usize {
         let taken = self.left.min(bytes.len());
         match &mut self.kind {
@@ -788,21 +791,21 @@ impl ReplyPayload {
     }
 }
 
-// A request, as it can be sent more than once, and what it returns.
+// Requests that can be sent more than once, and their results.
 
-/// A request, as another thread can hand it over.
+/// A request, in a form that another thread can pass on.
 pub(crate) struct Asked {
     pub(crate) kind: Command,
     pub(crate) flags: u16,
     pub(crate) offset: u64,
     pub(crate) length: u64,
     pub(crate) data: Option<Slice>,
-    /// The caller's, of a read, on its way to the link's thread: other requests there can have it until the data come. These go to
-    /// the buffer that was used last, which is in the processor's cache.
+    /// The caller's buffer for a read, lent to the link's thread: until the data arrives, other requests
+    /// there can use it. Data is received into the buffer used last, which is in the processor's cache.
     pub(crate) buffer: RefCell<Option<Buffer>>,
 }
 
-/// What a request has returned.
+/// The result of a request.
 pub(crate) struct Returned {
     pub(crate) buffer: Option<Buffer>,
     pub(crate) extents: Vec<BlockStatus>,
@@ -874,8 +877,9 @@ mod tests {
 
     const LIMIT: Duration = Duration::from_secs(30);
 
-    /// Reads of 1 MiB that are sent together, and whether each is late, looked at once a second for `seconds`. `step` is what the server
-    /// does in each of them; it returns to which request data are being received, and how many are missing.
+    /// Sends `count` reads of 1 MiB together, and checks once a second for `seconds` whether each is late.
+    /// `step` simulates the server for one second. It returns the request whose reply data is being received,
+    /// and the number of bytes missing.
     fn late(
         count: usize,
         seconds: u64,
@@ -897,7 +901,7 @@ mod tests {
         })
     }
 
-    /// Two writes of 4 MiB, of which the connection takes 100 kB in a second: whether each is late.
+    /// Two writes of 4 MiB on a connection that sends 100 kB/s: tests whether each is late.
     #[test]
     fn the_data_of_a_write_are_waited_for_while_the_connection_takes_them() {
         let late = |seconds: u64, taken: fn(u64) -> u64| {
@@ -936,7 +940,7 @@ mod tests {
         assert_eq!(late(16, 160, slow), [false; 16]);
     }
 
-    /// Nor while the data of a single one come, but not without end.
+    /// A request is not late while its own data arrives, but not indefinitely.
     #[test]
     fn the_data_of_a_request_are_waited_for_but_not_without_end() {
         let slow = |second: u64, _: &mut Tasks, sent: &[u64]| Some((sent[0], (1 << 20) - second as usize));
@@ -963,14 +967,15 @@ mod tests {
         Session { export, form: ReplyForm::Structured, allocation: Some(1), channel: None }
     }
 
-    /// A structured chunk, which is not the last of its reply.
+    /// A structured chunk that is not the last of its reply.
     fn chunk(cookie: u64, kind: u16, payload: &[u8]) -> Vec<u8> {
         let header =
             [&0x668e_33ef_u32.to_be_bytes()[..], &[0, 0], &kind.to_be_bytes(), &cookie.to_be_bytes()];
         [&header.concat()[..], &(payload.len() as u32).to_be_bytes(), payload].concat()
     }
 
-    /// How many of such chunks a request takes before its connection ends, and the extents that it keeps.
+    /// The number of such chunks that a request accepts before its connection ends, and of the extents that
+    /// it keeps.
     fn taken(kind: Command, chunk_kind: u16, payload: &[u8]) -> (usize, usize) {
         reactor::block_on(Alone::virtual_time(), async {
             let (mut inner, cookie) = Inner::asking(kind, 1 << 20);
@@ -982,7 +987,7 @@ mod tests {
         })
     }
 
-    /// A server that never sends the last chunk of a reply (4.4 GiB in 47 s, once).
+    /// A server that never sends the last chunk of a reply (in one case, 4.4 GiB in 47 s).
     #[test]
     fn a_reply_that_does_not_end_is_no_reply() {
         let extents = [&1_u32.to_be_bytes()[..], &[0, 0, 2, 0, 0, 0, 0, 3].repeat(4096)].concat();

@@ -1,9 +1,11 @@
-//! A server and its cores. The handle of a server has the configuration, limits and counters that all cores share, and sends messages
-//! to the cores; a core is a reactor thread, with the front ends' parts on it and its periodic tick.
+//! A server and its cores. The handle of a server contains the configuration, limits and counters that all
+//! cores share. It sends messages to the cores. A core is a reactor thread with its parts of the front ends
+//! and a periodic tick.
 //!
-//! A front end that aborts commands reports it when the devices have quiesced: then no aborted request can
-//! change the medium any more. If a device does not quiesce within [`Limits::fence_time`], its volume is fenced (not ready for any
-//! host) until it does, and the abort is reported at once, since no request can pass the fence.
+//! A front end that aborts commands reports it when the devices have quiesced: after that no aborted request
+//! can change the medium. If a device does not quiesce within [`Limits::fence_time`], its volume is fenced
+//! (not ready for any host) until it does. The abort is then reported immediately, since no request can pass
+//! the fence.
 //!
 //! ```text
 //!                quiesced in time
@@ -35,12 +37,12 @@ use crate::portal::{ListenAddress, Portal};
 use crate::storage::{RECORD_TIME, Watched, Watcher, last_flush, watch_failures, watch_growth};
 use crate::tally::CoreStatistics;
 
-/// The configuration of a server that does not depend on a protocol. [`Server::reconfigure`] replaces it.
+/// The protocol-independent configuration of a server. [`Server::reconfigure`] replaces it.
 #[derive(Clone)]
 pub struct Config {
-    /// The volumes that are served.
+    /// The volumes to serve.
     pub volumes: NamedVolumes,
-    /// Where hosts connect.
+    /// The portals that hosts connect to.
     pub portals: Vec<Portal>,
     /// Limits of all front ends together.
     pub limits: Limits,
@@ -49,16 +51,16 @@ pub struct Config {
 /// Limits of all front ends together.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
-    /// Connections at once, of one address or IPv6 network (/64), those still logging in included.
+    /// Maximum concurrent connections from one address or IPv6 network (/64), including those still logging
+    /// in.
     pub connections_per_address: usize,
-    /// Connections at once that have not logged in yet, all together. One more closes the oldest of the
-    /// address with the most.
+    /// Maximum concurrent connections that have not logged in yet, in total. One more closes the oldest of
+    /// the address that has the most.
     pub logins: usize,
-    /// How long task management waits for a device to quiesce before it answers with the volume fenced
-    /// instead.
+    /// How long task management waits for a device to quiesce before it fences the volume and responds.
     pub fence_time: Duration,
-    /// Memory that the commands of all sessions may hold, in bytes: data of volumes that are not memory
-    /// themselves, and working buffers. Reads beyond it wait; writes are told to come again.
+    /// Memory for the commands of all sessions, in bytes: data of volumes other than RAM volumes, and working
+    /// buffers. When it is exhausted, reads wait and writes are asked to retry.
     pub staging_bytes: usize,
 }
 
@@ -67,7 +69,7 @@ impl Default for Limits {
         Limits {
             connections_per_address: 1024,
             logins: 1024,
-            fence_time: Duration::from_secs(2), // task management is promised within 5 s
+            fence_time: Duration::from_secs(2), // task management is guaranteed to complete within 5 s
             staging_bytes: 1 << 30,
         }
     }
@@ -80,29 +82,30 @@ pub struct Server {
     limits: Lock<Limits>,
     connections: Lock<Counts>,
     log_limit: Lock<LogLimit>,
-    /// Of lines that the others must not crowd out.
+    /// For log lines that others must not crowd out.
     alarm_limit: Lock<LogLimit>,
     /// The portals with the ports that were bound.
     portals: Lock<Arc<[Portal]>>,
     phase: AtomicU8,
     observer: OnceLock<Arc<dyn Observer>>,
     cores: Vec<Sender<Message>>,
-    /// Questions of [`Server::ask_cores`] that a core has not answered yet.
+    /// Number of unanswered questions of [`Server::ask_cores`], by core.
     unanswered: Arc<[AtomicUsize]>,
-    /// Cores on which nothing answers a host any more.
+    /// Number of cores that have stopped answering hosts.
     drained: AtomicUsize,
-    /// When each core has last come round to its tick.
-    // Not a `block::Lock`: a simulation need not try another order here.
+    /// When each core last ran its tick.
+    // Not a `block::Lock`: a simulation need not vary the order here.
     ticks: Box<[Mutex<Option<Instant>>]>,
 }
 
 /// A hanging core has at most this many questions waiting; more than its callers ask concurrently.
 const QUESTIONS_MAX: usize = 64;
 
-/// A socket more costs each frame of its interface some 50 ns, on the core that the network card interrupts.
+/// Each additional socket costs every frame of its interface about 50 ns, on the core that the network card
+/// interrupts.
 const DATAGRAM_CORES_MAX: usize = 16;
 
-/// A question that a core has not answered, until this is dropped.
+/// Counts an unanswered question to a core until it is dropped.
 struct Question {
     unanswered: Arc<[AtomicUsize]>,
     core: usize,
@@ -118,12 +121,12 @@ impl Drop for Question {
 /// The phase of a server: `Starting` → `Open` → `Draining`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Phase {
-    /// Logins are refused with a temporary status, so that hosts try again.
+    /// Logins are refused with a temporary status, so that hosts retry.
     #[default]
     Starting,
     /// Logins are accepted.
     Open,
-    /// The server ends; logins are refused as in `Starting`.
+    /// The server is shutting down; logins are refused as in `Starting`.
     Draining,
 }
 
@@ -172,25 +175,26 @@ impl Server {
         self.phase.store(Phase::Open as u8, Ordering::Release);
     }
 
-    /// Asks hosts to log out, waits at most `grace` for commands in flight, flushes all volumes, and ends the
-    /// cores. Returns at once.
+    /// Requests logouts, waits up to `grace` for outstanding commands, flushes all volumes, and ends the
+    /// cores. Returns immediately.
     pub fn shutdown(&self, grace: Duration) {
         self.phase.store(Phase::Draining as u8, Ordering::Release);
         (0..self.cores.len()).for_each(|core| self.send(core, Message::Drain(grace)));
     }
 
     /// Replaces the configuration. Sessions that are not affected continue; each front end notifies the
-    /// others. Order: portals that go are closed on all cores, then others are opened; `adopt` gives the front ends their new configuration; every
-    /// core adapts its sessions. Commands for removed volumes are aborted, and their devices quiesced.
+    /// others. The order is: all cores close removed portals; new ones are opened; `adopt` gives the front
+    /// ends their new configuration; every core adapts its sessions. Commands for removed volumes are
+    /// aborted, and their devices quiesce.
     ///
     /// Completes when all cores have adapted. Two calls must not overlap.
     ///
     /// # Errors
-    /// A portal cannot be listened on; the text names it. Then nothing has changed, and `adopt` was not
+    /// A portal cannot be opened; the text names it. In this case nothing has changed, and `adopt` was not
     /// called.
     pub async fn reconfigure(&self, config: Config, adopt: impl FnOnce()) -> io::Result<Vec<ListenAddress>> {
         let Config { volumes, portals, limits } = config;
-        // A port that several cores have is free when the last one has closed it.
+        // A port shared by several cores is free when the last one has closed it.
         self.on_all(|done| {
             let portals = portals.clone();
             move |local: &Rc<RunningCore>| {
@@ -213,9 +217,9 @@ impl Server {
         Ok(addresses)
     }
 
-    /// Aborts the commands that the order names, on every core and in every front end. Completes when none of
-    /// them can start any more and the other volumes that they used have quiesced; [`Server::quiesce`] waits
-    /// for the order's own volume.
+    /// Aborts the commands selected by the order, on every core and in every front end. Completes when none
+    /// of them can start any more and the other volumes that they used have quiesced; [`Server::quiesce`]
+    /// waits for the order's own volume.
     pub async fn abort(&self, order: AbortOrder) {
         self.on_all(|done| {
             let order = order.clone();
@@ -224,8 +228,8 @@ impl Server {
         .await;
     }
 
-    /// Runs a closure on every core. `order` makes it from a sender, which the closure drops when it is done;
-    /// completes when all have.
+    /// Runs a closure on every core. `order` creates it from a sender, which the closure drops when it is
+    /// done; completes when all have done so.
     async fn on_all<F: FnOnce(&Rc<RunningCore>) + Send + 'static>(&self, order: impl Fn(Sender<()>) -> F) {
         let (done, mut all_done) = reactor::mailbox();
         (0..self.cores.len()).for_each(|core| self.run_on(core, order(Sender::clone(&done))));
@@ -240,9 +244,9 @@ impl Server {
         self.send(core, Message::Run(Box::new(run)));
     }
 
-    /// Runs a question on the thread of every core and returns the answers by core: `None` for a core that has
-    /// ended, or has not answered `within` this time. Blocks that long at most; not for reactor threads. A core
-    /// that hangs is not asked without limit.
+    /// Runs a question on the thread of every core and returns the answers by core: `None` for a core that
+    /// has ended or has not answered `within` this time. Blocks for up to that time; not for reactor threads.
+    /// The number of questions that a hanging core has waiting is limited.
     pub fn ask_cores<T: Send + 'static>(
         &self,
         within: Duration,
@@ -271,13 +275,13 @@ impl Server {
         answers
     }
 
-    /// A core has come round to its tick.
+    /// Records that a core has run its tick.
     fn note_tick(&self, core: usize, now: Instant) {
         *self.ticks[core].lock().unwrap_or_else(PoisonError::into_inner) = Some(now);
     }
 
-    /// The cores that have not come round to their tick, which they do once a second at least, for longer than `limit`: with
-    /// the time since. No core is asked. `now` is by the clock of the cores' world.
+    /// The cores whose last tick is older than `limit`, with the time since. A tick runs at least once a
+    /// second. The cores are not queried. `now` is from the clock of the cores' runtime environment.
     pub fn hung_cores(&self, now: Instant, limit: Duration) -> Vec<(usize, Duration)> {
         let since = |tick: &Mutex<Option<Instant>>| {
             let last = *tick.lock().unwrap_or_else(PoisonError::into_inner);
@@ -292,18 +296,18 @@ impl Server {
         }
     }
 
-    /// Reactor threads.
+    /// Number of reactor threads.
     pub fn cores(&self) -> usize {
         self.cores.len()
     }
 
-    /// The number of cores that have sessions of a front end which shares its datagrams among them: not all of very many, since each has
-    /// a socket at which every frame of an interface is looked at.
+    /// The number of cores with sessions of a front end that distributes its datagrams among them. It is
+    /// limited because each of these cores has a socket that checks every frame of an interface.
     pub fn datagram_cores(&self) -> usize {
         self.cores().min(DATAGRAM_CORES_MAX)
     }
 
-    /// Where the datagrams of this front end have the word by which they are shared.
+    /// The offset in this front end's datagrams of the word by which they are distributed.
     pub(crate) fn shares_datagrams_at(&self, front_end: &str) -> Option<u16> {
         let found = self.front_ends.iter().find(|other| other.name() == front_end);
         found.and_then(|front_end| front_end.shares_datagrams_at())
@@ -318,12 +322,12 @@ impl Server {
         }
     }
 
-    /// The volumes that are served now.
+    /// The volumes served now.
     pub fn volumes(&self) -> Arc<Snapshot> {
         self.registry.snapshot()
     }
 
-    /// The limits now.
+    /// The current limits.
     pub fn limits(&self) -> Limits {
         *self.limits.lock()
     }
@@ -352,7 +356,7 @@ impl Server {
         self.front_ends.iter().any(|front_end| front_end.has_sessions(from))
     }
 
-    /// A volume has become larger: front ends tell their hosts.
+    /// Notifies the front ends' hosts that a volume has grown.
     pub fn volume_grew(&self, volume: &Arc<Volume>) {
         self.front_ends.iter().for_each(|front_end| front_end.volume_grew(volume));
     }
@@ -363,17 +367,18 @@ impl Server {
         self.may_log_of(AddressBlock::containing(from))
     }
 
-    /// The same, of a peer of this block.
+    /// The same for a peer in this address block.
     pub fn may_log_of(&self, from: AddressBlock) -> bool {
         self.log_limit.lock().admits(reactor::now(), from)
     }
 
-    /// The same for a line that an administrator must see, such as the beginning of a lockout: other lines about the peer take none of its room.
+    /// The same for a line that an administrator must see, such as the start of a lockout. It has a separate
+    /// limit, which other lines about the peer do not use up.
     pub fn may_log_alarm(&self, from: AddressBlock) -> bool {
         self.alarm_limit.lock().admits(reactor::now(), from)
     }
 
-    /// Logs how many lines were suppressed.
+    /// Logs the number of suppressed lines.
     fn log_left_out(&self) {
         for (limit, what) in [(&self.log_limit, "logins"), (&self.alarm_limit, "lockouts")] {
             for left_out in limit.lock().left_out(reactor::now()) {
@@ -388,23 +393,23 @@ impl Server {
         self.limits().staging_bytes / self.cores.len()
     }
 
-    /// Has this observer told of everything from now on; the first that is set stays.
+    /// Sets the observer of later events; the first one set stays.
     pub fn set_observer(&self, observer: Arc<dyn Observer>) {
         let _ = self.observer.set(observer);
     }
 
-    /// Tells the observer, if there is one.
+    /// Notifies the observer, if there is one.
     pub fn tell(&self, what: impl FnOnce(&dyn Observer)) {
         if let Some(observer) = self.observer.get() {
             what(&**observer);
         }
     }
 
-    /// Waits until nothing that was aborted before this call can reach these volumes' media any more, or they are fenced
-    /// until then: for as long as [`Limits::fence_time`] at most.
+    /// Waits until requests aborted before this call can no longer reach these volumes' media. Volumes that
+    /// take longer than [`Limits::fence_time`] are fenced until they have quiesced, and no longer waited for.
     pub async fn quiesce(self: &Arc<Self>, volumes: Vec<Arc<Volume>>) {
         let limit = self.limits().fence_time;
-        // All at once: several that hang take no longer than one.
+        // Concurrently: several hanging volumes take no longer than one.
         let waits: Vec<_> = volumes
             .into_iter()
             .map(|volume| reactor::spawn(quiesce(Arc::clone(self), volume, limit)))
@@ -414,8 +419,8 @@ impl Server {
         }
     }
 
-    /// Takes `volume` out of service until its device, which has not answered for so long, has ended everything that was
-    /// aborted up to now. The log tells of it (`storage`).
+    /// Takes `volume` out of service until its device, unresponsive for `silent`, has ended everything
+    /// aborted so far. This is logged (`storage`).
     pub fn fence(&self, volume: &Arc<Volume>, silent: Duration) {
         let fence = volume.fence();
         self.tell(|observer| {
@@ -461,7 +466,7 @@ type CoreTask = Box<dyn FnOnce(&Rc<RunningCore>) + Send>;
 /// A message to a core from another thread.
 enum Message {
     Run(CoreTask),
-    /// The server ends: ask hosts to log out, and end within this time.
+    /// The server is shutting down: request logouts, and end within this time.
     Drain(Duration),
 }
 
@@ -472,14 +477,14 @@ pub struct Core {
     messages: Receiver<Message>,
 }
 
-/// What a front end's part of a core has access to.
+/// The resources available to a front end's part of a core.
 #[derive(Clone)]
 pub struct CoreHandle {
     /// The number of the core, from 0.
     pub core: usize,
-    /// The server that it is part of.
+    /// The server that the core belongs to.
     pub server: Arc<Server>,
-    /// Memory that the commands of this core may hold, of all front ends.
+    /// Memory for the commands of this core, for all front ends together.
     pub memory: Rc<Budget>,
 }
 
@@ -491,23 +496,23 @@ pub struct RunningCore {
     front_ends: Vec<Rc<dyn CoreFrontEnd>>,
     /// All listeners are on the first core.
     listeners: RefCell<Listeners>,
-    /// The core that the first core gives the next connection to.
+    /// The core that gets the next connection from the first core.
     next_login: Cell<usize>,
-    /// Logins on this core, by the number that the first core has given each.
+    /// Logins on this core, by the number that the first core assigned.
     logins: RefCell<BTreeMap<u64, JoinHandle<()>>>,
-    /// Datagrams that the first core has opened for this one.
+    /// Datagram sockets that the first core has opened for this one.
     receiving: RefCell<Vec<Receiving>>,
-    /// The volumes that this core, the first one, looks after.
+    /// The volumes that the first core monitors; empty on the others.
     watched: RefCell<Watched>,
 }
 
 impl Core {
-    /// Serves until [`Server::shutdown`]. The first core binds the portals and reports their addresses, or
-    /// why it could not, to `bound`; the others report nothing. True if all volumes were flushed before the
-    /// end.
+    /// Serves until [`Server::shutdown`]. The first core binds the portals and reports to `bound` their
+    /// addresses, or why it failed; the others report nothing. Returns true if all volumes were flushed
+    /// before the end.
     pub async fn run(self, bound: std::sync::mpsc::Sender<io::Result<Vec<ListenAddress>>>) -> bool {
         let Core { index, server, mut messages } = self;
-        // Before the first message, so that a core that hangs in it is seen too.
+        // Before the first message, so that a core that hangs in it is also detected.
         server.note_tick(index, reactor::now());
         let memory = Budget::new(server.memory_of_a_core(), None);
         let handle = CoreHandle { core: index, server: Arc::clone(&server), memory: Rc::clone(&memory) };
@@ -562,18 +567,18 @@ impl RunningCore {
         })
     }
 
-    /// What each front end has counted on this core, by its name ([`crate::FrontEnd::name`]).
+    /// The statistics of each front end on this core, by the front end's name ([`crate::FrontEnd::name`]).
     pub fn statistics(&self) -> Vec<(&'static str, CoreStatistics)> {
         let names = self.server.front_ends.iter().map(|front_end| front_end.name());
         names.zip(self.front_ends.iter().map(|front_end| front_end.statistics())).collect()
     }
 
-    /// Memory that the commands of this core may hold, of all front ends.
+    /// Memory for the commands of this core, for all front ends together.
     pub fn memory(&self) -> &Budget {
         &self.memory
     }
 
-    /// The part of the front end that a portal belongs to.
+    /// This core's part of the front end that a portal belongs to.
     pub(crate) fn front_end_of(&self, portal: &Portal) -> Option<&Rc<dyn CoreFrontEnd>> {
         let index = self.server.front_ends.iter().position(|front_end| front_end.name() == portal.front_end);
         index.and_then(|index| self.front_ends.get(index))
@@ -587,7 +592,7 @@ impl RunningCore {
         self.listeners.borrow_mut().set(self, portals)
     }
 
-    /// Stops listening on this core on what is none of these portals.
+    /// Closes this core's listeners, except those for these portals.
     pub(crate) fn close_but(&self, portals: &[Portal]) {
         self.listeners.borrow_mut().close_but(portals);
         let all = std::mem::take(&mut *self.receiving.borrow_mut());
@@ -597,14 +602,14 @@ impl RunningCore {
         gone.into_iter().for_each(Receiving::close);
     }
 
-    /// Receives what the first core has opened for this one.
+    /// Receives from a datagram socket that the first core has opened for this one.
     pub(crate) fn receive(&self, wanted: Portal, number: u32, part: OpenedPart) {
         let receiving = Receiving::begin(self, wanted, number, part);
         self.receiving.borrow_mut().extend(receiving);
     }
 
-    /// The core for the next login: each in its turn. A server that drains refuses logins, on the core that accepts them: the
-    /// others take no messages.
+    /// The core for the next login, round-robin. A draining server refuses logins on the core that accepts
+    /// them, because the others process no messages.
     pub(crate) fn next_login_core(&self) -> usize {
         if self.server.phase() == Phase::Draining {
             return self.index;
@@ -615,7 +620,7 @@ impl RunningCore {
         core
     }
 
-    /// Takes a connection through its login.
+    /// Runs the login of a connection.
     pub(crate) fn log_in(self: &Rc<Self>, number: u64, accepted: Accepted) {
         let Some(front_end) = self.front_end_of(&accepted.portal) else { return self.forget_login(number) };
         let login = Rc::clone(front_end).accept(accepted);
@@ -629,13 +634,13 @@ impl RunningCore {
         debug_assert!(before.is_none(), "the first core gives each login its number");
     }
 
-    /// Ends a connection that has not logged in. False if its login is over.
+    /// Ends a connection that has not logged in. Returns false if its login is over.
     pub(crate) fn end_login(&self, number: u64) -> bool {
         let login = self.logins.borrow_mut().remove(&number);
         login.map(JoinHandle::abort).is_some()
     }
 
-    /// Tells the first core that a login is over.
+    /// Notifies the first core that a login is over.
     pub(crate) fn forget_login(&self, number: u64) {
         match self.index {
             0 => self.listeners.borrow().forget_login(number),
@@ -678,8 +683,8 @@ impl RunningCore {
         }
     }
 
-    /// Asks hosts to log out, waits for commands to end, then cuts the remaining connections. Returns whether
-    /// the flush, which the first core does, succeeded.
+    /// Requests logouts, waits for commands to end, then cuts the remaining connections. Returns whether the
+    /// flush, which the first core does, succeeded.
     async fn drain(self: &Rc<Self>, grace: Duration) -> bool {
         let end = reactor::now() + grace;
         self.front_ends.iter().for_each(|front_end| front_end.ask_to_leave(grace));
@@ -687,7 +692,7 @@ impl RunningCore {
             reactor::sleep(DRAIN_STEP).await;
         }
         self.front_ends.iter().for_each(|front_end| front_end.close_all());
-        // Their tasks see it on their next turn, and end their sessions.
+        // Their tasks notice it on their next turn, and end their sessions.
         reactor::sleep(DRAIN_STEP).await;
         let drained = &self.server.drained;
         let before = drained.fetch_add(1, Ordering::AcqRel);
@@ -695,7 +700,7 @@ impl RunningCore {
         if self.index != 0 {
             return true;
         }
-        // What other cores acknowledge is to be flushed as well. One that hangs is not waited for.
+        // Writes acknowledged by other cores must be flushed as well. A hanging core is not waited for.
         while drained.load(Ordering::Acquire) < self.server.cores() && reactor::now() < end + DRAIN_MAX {
             reactor::sleep(DRAIN_STEP).await;
         }
@@ -703,8 +708,8 @@ impl RunningCore {
         self.flush_all(FLUSH_TIME.min(until.saturating_duration_since(reactor::now()))).await
     }
 
-    /// Flushes all volumes, so that acknowledged writes are on stable storage. Concurrently, so that a
-    /// hanging volume does not delay the others.
+    /// Flushes all volumes concurrently, so that acknowledged writes are on stable storage and a hanging
+    /// volume does not delay the others.
     async fn flush_all(&self, limit: Duration) -> bool {
         let mut all = true;
         let volumes = self.server.volumes();
@@ -721,7 +726,7 @@ impl RunningCore {
     }
 }
 
-/// Handles timeouts: commands that take too long, silent peers, sockets that accept no data.
+/// Handles timeouts: slow commands, unresponsive peers, stalled sockets.
 async fn tick(local: Rc<RunningCore>) {
     loop {
         let now = reactor::now();
@@ -738,19 +743,20 @@ async fn tick(local: Rc<RunningCore>) {
     }
 }
 
-/// Deadlines are in seconds; a resolution of a quarter is enough.
+/// Deadlines are in seconds, so a resolution of a quarter of a second is enough.
 const BUSY_TICK: Duration = Duration::from_millis(250);
-/// With no command in flight only silent peers are timed.
+/// While no command is outstanding, only unresponsive peers are timed.
 const IDLE_TICK: Duration = Duration::from_secs(1);
-/// Beyond the grace, for cores that cut their last connections.
+/// Additional time after the grace for cores to cut their last connections.
 const DRAIN_MAX: Duration = Duration::from_millis(500);
 const DRAIN_STEP: Duration = Duration::from_millis(20);
-/// A last flush has this long, and less if hosts have used up their grace: it ends at [`FLUSH_END`].
+/// Maximum duration of the last flush. It is shorter if hosts have used up their grace: the flush ends at
+/// [`FLUSH_END`].
 const FLUSH_TIME: Duration = Duration::from_secs(4);
-/// When the last flush ends at the latest, after the grace.
+/// Latest end of the last flush, after the grace.
 const FLUSH_END: Duration = Duration::from_secs(3);
-/// From the end of the grace of [`Server::shutdown`], a server needs at most this long until each volume is flushed, or its loss is
-/// recorded for the next start. A process that is ended earlier loses writes without a record.
+/// Maximum time from the end of [`Server::shutdown`]'s grace until each volume is flushed or its loss is
+/// recorded for the next start. A process that is killed earlier loses writes without a record.
 pub const AFTER_GRACE: Duration = FLUSH_END.saturating_add(RECORD_TIME);
 
 #[cfg(test)]
@@ -762,7 +768,7 @@ mod tests {
 
     use super::*;
 
-    /// On virtual time: the second core runs for three seconds and then no more, the first goes on.
+    /// In virtual time: the second core stops after three seconds; the first continues.
     #[test]
     fn a_core_that_does_not_come_round_is_told_apart_from_one_that_does() {
         let config = Config { volumes: Vec::new(), portals: Vec::new(), limits: Limits::default() };
@@ -791,7 +797,7 @@ mod tests {
         let (server, cores) = Server::new(config, 1, Vec::new());
         let (said, heard) = mpsc::channel();
         server.run_on(0, move |core| {
-            let later = reactor::now() + Duration::from_secs(6); // as if it had not come back since
+            let later = reactor::now() + Duration::from_secs(6); // as if it had not returned since
             let _ = said.send(core.server().hung_cores(later, Duration::from_secs(5)).len());
         });
         let (bound, _) = mpsc::channel();
@@ -813,12 +819,13 @@ mod tests {
         }
         let waiting = |core: usize| server.unanswered[core].load(Ordering::Relaxed);
         assert_eq!((waiting(0), waiting(1)), (QUESTIONS_MAX, QUESTIONS_MAX));
-        drop(cores); // their questions go with them
+        drop(cores); // their questions are dropped with them
         assert_eq!((waiting(0), waiting(1)), (0, 0));
         assert_eq!(server.ask_cores(Duration::from_secs(3600), |_| ()), [None, None]);
     }
 
-    /// A device that hung, and a core that used up the grace, once left no time for the record: the process was ended before it.
+    /// A hanging device, and a core that used up the grace, once left no time for the record: the process was
+    /// killed before it was written.
     #[test]
     fn the_loss_of_a_hanging_volume_is_recorded_in_the_time_that_a_shutdown_has() {
         let (faults, paper) = (FaultControl::default(), Arc::new(Paper::slow(RECORD_TIME / 2)));
@@ -830,7 +837,7 @@ mod tests {
         faults.hang();
         let volumes = vec![("v".to_owned(), volume)];
         let config = Config { volumes, portals: Vec::new(), limits: Limits::default() };
-        // The second core hangs: its messages are never read.
+        // The second core hangs: it never reads its messages.
         let (server, mut cores) = Server::new(config, 2, Vec::new());
         let first = cores.remove(0);
         let grace = Duration::from_secs(5);

@@ -1,19 +1,22 @@
 //! A connection: the loop between its socket and its client's requests.
 //!
-//! Each round reads once what is available, begins its requests, and sends what has been answered: under
-//! load, two system calls for any number of requests. Requests are parsed one after the other where they were received, and the data
-//! of writes are taken from there, too, if all of them have come; only the rest of longer ones is received into its buffer.
+//! Each round reads available bytes once, starts the requests in them, and sends completed replies: under
+//! load, two system calls for any number of requests. Requests are parsed in sequence where they were
+//! received. The data of a write is also taken from there if it is complete; only the rest of longer data is
+//! received into its buffer.
 //!
 //! ```text
 //!   scratch   | request | request, data | request, da…        one read, many requests
 //!   buffer                                         |  …ta  |  the rest, if it is long
 //! ```
 //!
-//! Whether to wait for more requests before the next read: a client that keeps many requests outstanding, and sends each as soon as
-//! it has an answer, is answered one request at a time by a server that is faster: two system calls and a wake-up of the client for
-//! each. If the server sleeps for a moment, several come together, and the client, which has other answers to go on with, loses
-//! nothing. One that waits for its answers does. So it is tried ([`Gather`]): the time of some requests with and without waiting is
-//! compared, and what is found holds for a while.
+//! Whether to wait for more requests before the next read depends on the client. Some clients keep many
+//! requests outstanding and send the next one after each reply. A faster server answers such a client one
+//! request at a time, which costs two system calls and a wake-up of the client for each. If the server waits
+//! briefly, several requests arrive together, and the client loses nothing, because it still has other
+//! replies to process. A client that waits for its replies does lose time. The server therefore measures
+//! ([`Gather`]): it compares the duration of some requests with and without waiting, and applies the result
+//! for a while.
 
 use std::cell::RefCell;
 use std::future::poll_fn;
@@ -29,12 +32,13 @@ use reactor::{Payload, Received, SendQueue, Stream};
 
 use crate::client::{Answer, Client, Closing, ConnectionEnd, Outcome};
 
-/// Beyond this many bytes no request begins until the socket has taken them.
+/// No request starts while more than this number of bytes waits to be sent.
 const FILL_BYTES: usize = 1 << 20;
-/// More of them are waited for only behind a round that moved less than this: data cost more than calls.
+/// Only after a round that moved at most this much data does the server wait for more requests: data costs
+/// more than system calls.
 const GATHERED_BYTES_MAX: u64 = 128 << 10;
 
-/// A connection whose client has shaken hands.
+/// A connection after its handshake.
 pub(crate) struct Connection {
     client: Rc<Client>,
     stream: Box<dyn Stream>,
@@ -42,7 +46,7 @@ pub(crate) struct Connection {
     receiver: Receiver,
     queue: SendQueue<Charge>,
     gather: Gather,
-    /// The socket may have more.
+    /// The socket may have more data.
     readable: bool,
 }
 
@@ -63,13 +67,13 @@ impl Connection {
         loop {
             match self.round() {
                 Err(end) => return end,
-                Ok(true) => reactor::yield_now().await, // others first; then what is left in the socket
+                Ok(true) => reactor::yield_now().await, // others first; then the rest of the socket's data
                 Ok(false) => self.idle().await,
             }
         }
     }
 
-    /// Returns whether there is more to do at once.
+    /// Returns whether there is more to do immediately.
     fn round(&mut self) -> Result<bool, ConnectionEnd> {
         while let Some(answer) = self.client.next_answer() {
             queue_answer(&self.client, &mut self.queue, answer);
@@ -91,7 +95,7 @@ impl Connection {
         }
     }
 
-    /// Lets more requests come together, if that is known to pay and all of this round are answered.
+    /// Lets more requests accumulate, if that is known to pay and this round's requests are all answered.
     fn gather(&mut self, before: Traffic) {
         let now = self.client.traffic();
         debug_assert!(now.commands >= before.commands, "traffic only grows");
@@ -108,7 +112,7 @@ impl Connection {
         self.client.has_room() && self.queue.load() < FILL_BYTES
     }
 
-    /// Whether there may be another request, given whether answers were sent, which frees memory.
+    /// Whether another request can start; `sent` tells whether replies were sent, which frees memory.
     fn has_more(&self, sent: bool) -> bool {
         match self.receiver.stopped() {
             Stopped::Incomplete => self.readable,
@@ -119,7 +123,7 @@ impl Connection {
 
     fn receive(&mut self) -> Result<(), ConnectionEnd> {
         if !self.may_begin() {
-            // Nothing is read, which is not the client's fault.
+            // The server stopped reading, so the client is not to blame.
             self.client.set_owing(reactor::now(), self.receiver.owed().is_some(), true);
             return Ok(());
         }
@@ -131,7 +135,7 @@ impl Connection {
         self.client.starved.set(self.receiver.stopped() == Stopped::Memory);
         let (now, owes) = (reactor::now(), self.receiver.owed());
         if self.client.traffic().commands > answered {
-            self.client.set_owing(now, false, true); // what is owed now is another request's
+            self.client.set_owing(now, false, true); // any data owed now belongs to another request
         }
         self.client.set_owing(now, owes.is_some(), owes != owed);
         let limit = self.client.limits.send_stall;
@@ -167,7 +171,7 @@ impl Connection {
         }
     }
 
-    /// Waits for the socket, or for an answer.
+    /// Waits for the socket or for a reply.
     async fn idle(&mut self) {
         let blocked = !self.queue.is_empty();
         let listening = self.may_begin() && !self.receiver.is_full();
@@ -182,7 +186,7 @@ impl Connection {
     }
 }
 
-/// Queues the reply that an answer is, and counts it.
+/// Queues and counts a reply.
 pub(crate) fn queue_answer(client: &Client, queue: &mut SendQueue<Charge>, answer: Answer) {
     let Answer { request, begin, outcome } = answer;
     let session = &client.session;
@@ -215,11 +219,12 @@ pub(crate) fn queue_answer(client: &Client, queue: &mut SendQueue<Charge>, answe
 
 /// The size of one read: two writes of 128 KiB, or sixty of 4 KiB.
 pub(crate) const SCRATCH_BYTES: usize = 256 << 10;
-/// A rest from this size on is received in place.
+/// A remainder of at least this size is received in place.
 const DIRECT_BYTES: usize = 32 << 10;
-/// Data longer than this do not fit into a read with what else is in the socket.
+/// Longer data does not fit into one read together with other data in the socket.
 const LONG_BYTES: u64 = SCRATCH_BYTES as u64 / 2;
-/// So much is read behind long data, so that those of the next request are received in place, too: a copy less.
+/// Number of bytes read after long data, so that the data of the next request is received in place as well,
+/// which saves a copy.
 const NEXT_BYTES: usize = 4 << 10;
 
 /// The core's scratch buffer, shared by its connections, which use it one at a time.
@@ -228,54 +233,54 @@ pub(crate) type Scratch = RefCell<Box<[u8]>>;
 /// The receive state of a connection.
 #[derive(Default)]
 struct Receiver {
-    /// What was received and not taken: an incomplete header, or what waits for its turn.
+    /// Received bytes not yet consumed: an incomplete header, or requests that must wait.
     stash: Vec<u8>,
     incoming: Option<Incoming>,
-    /// The latest request has long data, as the next one may.
+    /// The latest request has long data, so the next may as well.
     is_long: bool,
     stopped: Stopped,
 }
 
-/// Why no more requests were taken.
+/// Why the server stopped starting requests.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Stopped {
-    /// No more have come.
+    /// No more were received.
     #[default]
     Incomplete,
-    /// There are as many outstanding, or as much is queued, as may be.
+    /// The limit on outstanding requests or queued bytes is reached.
     Room,
     /// There is no memory for the next one.
     Memory,
 }
 
-/// Data that follow a request.
+/// The data that follows a request.
 struct Incoming {
     request: Request,
-    /// How many bytes have come, of how many.
+    /// Bytes received, and their total.
     received: u64,
     length: u64,
-    /// Where they belong. Those of a refused request are dropped before it is answered: clients that are still sending
-    /// do not expect an answer (libnbd gives up the connection).
+    /// The destination. Data of a rejected request is dropped before the reply: clients that are still
+    /// sending do not expect a reply (libnbd abandons the connection).
     place: Result<(Buffer, Charge), Errno>,
 }
 
 impl Receiver {
-    /// Whether what was received waits, so that nothing more should be.
+    /// Whether so many received bytes wait that no more should be read.
     fn is_full(&self) -> bool {
         self.stash.len() >= SCRATCH_BYTES / 2
     }
 
-    /// How many bytes of the data of a request have come, if it waits for more.
+    /// Bytes received of a request's data, if the request waits for more.
     fn owed(&self) -> Option<u64> {
         self.incoming.as_ref().map(|incoming| incoming.received)
     }
 
-    /// Why it took no more the last time.
+    /// Why it stopped the last time.
     fn stopped(&self) -> Stopped {
         self.stopped
     }
 
-    /// Receives what is there, if `read` says so, and takes as many requests as may begin now. Returns
+    /// Receives available bytes if `read` is set, and starts as many requests as the limits allow. Returns
     /// whether the socket may have more.
     fn receive(
         &mut self,
@@ -315,7 +320,7 @@ impl Receiver {
         }
     }
 
-    /// Takes requests as long as they may begin. Returns how many bytes they were.
+    /// Starts requests while the limits allow. Returns the number of bytes consumed.
     fn take(
         &mut self,
         client: &Rc<Client>,
@@ -384,14 +389,14 @@ impl Receiver {
 }
 
 impl Incoming {
-    /// What is missing, if it should be received in place: `least` bytes or more.
+    /// The missing part, if it should be received in place: `least` bytes or more.
     fn rest(&mut self, least: usize) -> Option<&mut [u8]> {
         let received = self.received as usize;
         let (buffer, _) = self.place.as_mut().ok()?;
         buffer.get_mut(received..).filter(|rest| rest.len() >= least)
     }
 
-    /// Takes what belongs to it from the front of `bytes`, and returns how much that is.
+    /// Consumes its share of `bytes` from the front, and returns the number of bytes consumed.
     fn put(&mut self, bytes: &[u8]) -> usize {
         debug_assert!(self.received <= self.length, "no more is taken than belongs to it");
         let missing = self.length - self.received;
@@ -405,7 +410,7 @@ impl Incoming {
     }
 }
 
-/// Why [`nbd::Session::check`] refuses a request.
+/// Why [`nbd::Session::check`] rejects a request.
 fn why(error: Errno) -> &'static str {
     match error {
         Errno::Eperm => "the export is read-only",
@@ -414,46 +419,47 @@ fn why(error: Errno) -> &'static str {
     }
 }
 
-/// How long to wait for more. (Virtual machines wake up 40 µs later.)
+/// How long to wait for more requests. (Virtual machines wake up 40 µs later.)
 const SPAN: Duration = Duration::from_micros(20);
-/// As many at once are enough.
+/// If a read returns this number of requests, the server does not wait for more.
 const ENOUGH: u64 = 16;
-/// The requests of a comparison.
+/// Number of requests in each half of a comparison.
 const WINDOW: u64 = 128;
-/// The requests that its outcome holds for.
+/// Number of requests for which the result applies.
 const HOLD: u64 = 64 * WINDOW;
-/// After so many waits in succession that brought no second request, waiting does not pay.
+/// After this number of consecutive waits without a second request, waiting does not pay.
 const VAIN: u32 = 4;
-/// Longer than this between two rounds, there was nothing to do.
+/// A longer interval between two rounds counts as idle time.
 const PAUSE: Duration = Duration::from_millis(1);
 
-/// What was learnt of a client.
+/// The measurements for one client.
 #[derive(Debug, Default)]
 struct Gather {
     phase: Phase,
-    /// The requests of this phase, and their time.
+    /// The requests of this phase, and the time they took.
     requests: u64,
     spent: Duration,
     latest: Option<Instant>,
-    /// More were waited for.
+    /// The server waited before this round.
     waited: bool,
-    /// So many times in succession, and in vain.
+    /// Consecutive waits without a second request.
     in_vain: u32,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Phase {
-    /// Without waiting.
+    /// Measuring without waiting.
     #[default]
     Alone,
-    /// With it; so long did `requests` take without.
+    /// Measuring with waiting; `alone` is the time that `requests` took without.
     Together { alone: Duration, requests: u64 },
-    /// The outcome: whether it pays.
+    /// The result: whether waiting pays.
     Known(bool),
 }
 
 impl Gather {
-    /// So many requests came by one read, and have been answered. Returns whether to wait for more before the next one.
+    /// One read returned `requests` requests, which have been answered. Returns whether to wait for more
+    /// before the next read.
     fn after(&mut self, requests: u64, now: Instant) -> bool {
         let since = self.latest.replace(now).map_or(Duration::ZERO, |latest| now.duration_since(latest));
         self.spent += since.min(PAUSE);
@@ -488,14 +494,15 @@ impl Gather {
 mod tests {
     use super::*;
 
-    /// Serves a client that keeps `depth` outstanding and takes so long for each answer; returns how many requests came
-    /// by a read after waiting, per read, and the share of the reads that were waited for, in the second half.
+    /// Serves a client that keeps `depth` requests outstanding and takes the time `client` for each reply.
+    /// Returns two results for the second half: requests per read after a wait, and the share of reads that
+    /// followed a wait.
     fn served(depth: u64, client: Duration, waiting: Duration, total: u64) -> (f64, f64) {
         let (mut gather, mut now) = (Gather::default(), Instant::now());
         let (mut done, mut rounds, mut waits, mut gathered) = (0, 0u32, 0u32, 0);
         let mut wait = false;
         while done < total {
-            // What it can send meanwhile: as many as it has answers for.
+            // The client can send one request for each reply it has received.
             let span = if wait { waiting } else { client };
             now += span;
             let requests = ((span.as_nanos() / client.as_nanos()) as u64).clamp(1, depth);

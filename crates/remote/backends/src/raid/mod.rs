@@ -1,11 +1,11 @@
 //! `raid5:64KiB:[…]`: a RAID set of other volumes.
 //!
-//! Members that keep data say by their superblocks which set they are, so they may be named in any order; [`create`] makes
-//! a set of them. A set of members that forget everything, such as RAM, is made anew whenever it is opened: nothing is
-//! recorded there, and no crash leaves anything to repair.
+//! Members with persistent storage identify their set in their superblocks, so they may be named in any
+//! order; [`create`] creates a set of them. A set of volatile members, such as RAM volumes, is recreated
+//! whenever it is opened: nothing is recorded on it, and a crash leaves nothing to repair.
 //!
-//! Reading order: the kinds (this file), `open`, `running` (sets in use), `upkeep` (rebuilding beside users), [`create`],
-//! [`status`], [`scrub`].
+//! Reading order: the kinds (this file), `open`, `running` (sets in use), `upkeep` (rebuilding sets in use),
+//! [`create`], [`status`], [`scrub`].
 
 mod figures;
 mod offline;
@@ -32,17 +32,18 @@ pub use state::{
     Condition, JournalStatus, Meaning, MemberCondition, MemberStatus, Progress, Scrub, ScrubStatus, SetState,
 };
 
-/// The strip of a set that is created without saying.
+/// The default strip length.
 const STRIP: Bytes = Bytes(64 << 10);
 
-/// Missing members are lost for good: the option that says so.
+/// Option: treat missing members as permanently lost.
 const LOST: &str = "missing-are-lost";
-/// A set without a journal that lacks a member starts after a crash: what it computes for that one may be wrong.
+/// Option: start a set without a journal that is degraded after a crash, although reconstructed data may be
+/// wrong.
 const WRONG: &str = "data-may-be-wrong";
-/// How fast a member is rebuilt, with users and without.
+/// Option: the rate at which a member is rebuilt, with users and without.
 const REBUILD: &str = "rebuild";
 
-/// How long a server that starts waits for members.
+/// Option: how long a starting server waits for members.
 const WAIT: &str = "assemble-wait";
 
 const OPTIONS: Options = Options::Known(&[LOST, WRONG, REBUILD, WAIT]);
@@ -58,7 +59,7 @@ macro_rules! kinds {
             read: |written| read(&$static, $level, written),
         };)*
 
-        /// All of them.
+        /// All kinds.
         const KINDS: &[(&Kind, Level)] = &[$((&$static, $level)),*];
     };
 }
@@ -72,8 +73,8 @@ kinds! {
     RAID10, "raid10", Level::Raid10, "raid10:STRIP:[VOLUME, …]", "the same: striped, with two copies of each strip";
 }
 
-/// Refuses a disk that a set with copies or parity could read old data from without knowing it. Such data would be written to the
-/// other members, too.
+/// Rejects a disk that can silently lose cached writes, unless the set has no redundancy. The set would read
+/// stale data from it and write that to the other members.
 fn check_losses_are_seen(level: Level, name: &impl Display, device: &dyn BlockDevice) -> Result<(), Failure> {
     if level == Level::Raid0 || !device.profile().loses_unseen {
         return Ok(());
@@ -89,24 +90,24 @@ fn check_losses_are_seen(level: Level, name: &impl Display, device: &dyn BlockDe
 struct Raid {
     kind: &'static Kind,
     level: Level,
-    /// As written; the superblocks know it.
+    /// As in the specification; the superblocks record it too.
     strip: Option<Bytes>,
     members: Vec<Spec>,
     missing_are_lost: bool,
     data_may_be_wrong: bool,
-    /// Bytes a second.
+    /// Bytes per second.
     rebuild: Option<Bytes>,
     assemble_wait: Option<Time>,
 }
 
-/// Up to its closing bracket.
+/// The specification up to its closing bracket.
 impl fmt::Display for Raid {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&written(self))
     }
 }
 
-/// A set up to its closing bracket, as it is written.
+/// The specification of a set up to its closing bracket.
 pub(super) fn written(backend: &dyn Backend) -> String {
     let members = backend.members().iter().map(ToString::to_string).collect::<Vec<_>>();
     written_with(backend.kind().name, &backend.argument(), &members)
@@ -165,12 +166,12 @@ impl Backend for Raid {
         &self.members
     }
 
-    /// Of data of which a part is lost with a member that forgets.
+    /// False if the loss of a volatile member would lose part of the data.
     fn keeps_data(&self) -> bool {
         self.members.iter().all(|member| member.keeps_data())
     }
 
-    /// It reads its members before it is open, and rebuilds them beside its users.
+    /// It reads its members before it is open, and rebuilds them while it is in use.
     fn opens_later(&self) -> bool {
         true
     }
@@ -180,8 +181,8 @@ impl Backend for Raid {
     }
 }
 
-/// A specification without the options that overrule a refusal. Once a set was started with them they are not needed, and left there they
-/// would overrule the next refusal.
+/// Removes the options that overrule a refusal. After one start with them they are no longer needed, and if
+/// they stayed they would overrule the next refusal.
 pub fn without_overruling(specification: &str) -> String {
     [LOST, WRONG].iter().fold(specification.to_owned(), |text, option| {
         text.replace(&format!("?{option}&"), "?")
@@ -195,12 +196,12 @@ pub fn is_set(spec: &Spec) -> bool {
     KINDS.iter().any(|(kind, _)| kind.name == spec.backend().kind().name)
 }
 
-/// Whether a set is below the layers of a volume.
+/// Whether a volume contains a set below its layers.
 fn has_set(spec: &Spec) -> bool {
     is_set(spec) || spec.members().iter().any(has_set)
 }
 
-/// What a specification of a set says.
+/// Parses the specification of a set.
 fn named(spec: &Spec) -> Result<Raid, Failure> {
     let backend = spec.backend();
     let known = KINDS.iter().find(|(kind, _)| kind.name == backend.kind().name);

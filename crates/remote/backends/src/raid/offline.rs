@@ -1,4 +1,4 @@
-//! Making a set: superblocks on its members.
+//! Operations on sets that are not in use, such as creating one: superblocks on its members.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -27,38 +27,39 @@ use crate::raid::state::{
 use crate::raid::{KINDS, LOST, Raid, STRIP, check_losses_are_seen, is_set, named};
 use crate::reservation::Overwritten;
 
-/// What a new set is to be.
+/// The parameters of a new set.
 #[derive(Clone, Debug, Default)]
 pub struct Creation {
-    /// Its name, for people.
+    /// Its display name.
     pub name: String,
-    /// Memory of the journal on each of the members that have a copy; RAID 5 and 6 only. 0: a write-intent bitmap instead,
-    /// which does not close the write hole. [default: 32 MiB, of RAID 5 and 6]
+    /// Journal size on each member with a copy; RAID 5 and 6 only. 0 selects a write-intent bitmap instead,
+    /// which does not close the write hole. [default: 32 MiB, for RAID 5 and 6]
     pub journal: Option<Bytes>,
-    /// Checksums of all blocks, which tell which member has a wrong one. RAID 1 and 10, and RAID 5 and 6 with a journal.
+    /// Checksums of all blocks, which identify the member with a corrupt block. RAID 1 and 10, and RAID 5 and
+    /// 6 with a journal.
     pub checksums: bool,
     /// Volumes that can replace a member.
     pub spares: Vec<Spec>,
-    /// The volume that has the journal, in place of members. These keep room for it, in case that the volume fails.
+    /// A separate volume for the journal. The members still reserve space for it, in case the volume fails.
     pub journal_on: Option<Spec>,
 }
 
-/// Of a journal, without saying.
+/// Default journal size.
 const JOURNAL: Bytes = Bytes(32 << 20);
 
-/// A bitmap of a write-intent: 64 KiB have room for so many regions twice, with the heads of its blocks; the second half is for those that
-/// absent members miss.
+/// Size of a write-intent bitmap. It has room for two bitmaps of `REGIONS_MAX` bits, with block headers; the
+/// second records the regions that absent members miss.
 const BITMAP_BYTES: u64 = 64 << 10;
 const REGIONS_MAX: u64 = 3 * BITMAP_BYTES;
-/// A region is at least so long.
+/// Minimum length of a region.
 const REGION_BYTES: u64 = 64 << 20;
 
-/// Makes the volumes of `spec` the members of a new set, which [`open`](crate::open) then assembles. Files that do not exist
-/// are made, and are gone again if there is no set. A member that is the specification of a set which does not exist is created
-/// first, as one without options.
+/// Makes the volumes of `spec` the members of a new set, which [`open`](crate::open) then assembles. Missing
+/// files are created, and removed again on failure. If a member specifies a set that does not exist, that set
+/// is created first, with default options.
 ///
 /// # Errors
-/// There can be no such set, or a volume has content without consent to lose it, or fails.
+/// Such a set is not possible; or a volume has content without consent to lose it, or fails.
 pub async fn create(spec: &Spec, creation: &Creation, consent: Consent<'_>) -> Result<SetRecord, Failure> {
     let opening = opening();
     let created = created(spec, creation, consent, &opening).await;
@@ -110,10 +111,10 @@ async fn created(
     Ok(record)
 }
 
-/// Creates a set that is to be a member.
+/// Creates a set that becomes a member.
 async fn create_inner(spec: &Spec, consent: Consent<'_>, opening: &Opening) -> Result<(), Failure> {
     let files = files_to_make(spec);
-    // What takes a file back keeps it open, and the set opens it again.
+    // Undoing a file's creation keeps the file open, but the set must open it again.
     let inner = Opening { undo: Undo::default(), ..opening.clone() };
     let created = Box::pin(created(spec, &Creation::default(), consent, &inner)).await;
     created.inspect_err(|_| inner.undo.take_back())?;
@@ -125,7 +126,7 @@ async fn create_inner(spec: &Spec, consent: Consent<'_>, opening: &Opening) -> R
     Ok(())
 }
 
-/// Files that are made when a set is created.
+/// Files to create for a new set.
 fn files_to_make(spec: &Spec) -> Vec<PathBuf> {
     match spec.backend().members() {
         [] => spec.backend().makes_file().map(Path::to_owned).into_iter().collect(),
@@ -133,8 +134,8 @@ fn files_to_make(spec: &Spec) -> Vec<PathBuf> {
     }
 }
 
-/// Two names may lead to one disk over a network: what is written by one of them is looked for by the others. Its first block is
-/// as it was afterwards.
+/// Detects two names for one disk over a network: a mark written through one name is looked for through the
+/// others. Afterwards the first block is restored.
 async fn all_are_different(disks: &[Disk]) -> Result<(), Failure> {
     let block_bytes = disks[0].device.geometry().block_size.bytes() as usize;
     let first = Extent::new(0, 1);
@@ -219,8 +220,8 @@ async fn record(
     let stripe_bytes = layout.stripe_blocks() << block_size.shift();
     let region_stripes = (REGION_BYTES / stripe_bytes).max(layout.stripes().div_ceil(REGIONS_MAX)).max(1);
     let are_zero = all_are_zero(&disks[..members], areas).await;
-    // With a bitmap all of it is synchronised, and read from the members meanwhile; a journal has no regions, so that a set which has one
-    // begins degraded.
+    // With a bitmap, the whole set is resynchronised while the members are read. A journal has no regions, so
+    // a set with a journal starts degraded.
     let begins_degraded = !are_zero && has_journal;
     let states = match begins_degraded {
         true => MemberStates::of_new_set(&layout),
@@ -240,7 +241,7 @@ async fn record(
         region_stripes,
         in_use_from: 0,
         missed_from: 0,
-        // What does not fit yet is synchronised when the set is first opened, or rebuilt.
+        // Inconsistent stripes are resynchronised or rebuilt when the set is first opened.
         clean: are_zero || begins_degraded,
         members: states.members.into_iter().map(member).collect(),
         spares: creation.spares.iter().map(|_| uuid()).collect(),
@@ -249,11 +250,12 @@ async fn record(
     })
 }
 
-/// Puts `with` in the place of member number `member` of a set that nobody uses, which is missing or has failed. When the set is
-/// opened next, with that volume among its members, it is rebuilt.
+/// Replaces member number `member` of a set that is not in use with `with`; the member is missing or has
+/// failed. The next time the set is opened with that volume among its members, the volume is rebuilt.
 ///
 /// # Errors
-/// The set does not start, or has that member; or the volume has content without consent to lose it, is too small or fails.
+/// The set does not start, or still has that member; or the volume is too small, fails, or has content
+/// without consent to lose it.
 pub async fn replace(spec: &Spec, member: usize, with: &Spec, consent: Consent<'_>) -> Result<(), Failure> {
     let set = named(spec)?;
     if let Some(named) = set.members.iter().find(|named| are_one_store(named, with)) {
@@ -280,7 +282,7 @@ pub async fn replace(spec: &Spec, member: usize, with: &Spec, consent: Consent<'
     parts.records.replace(member, uuid(), device).await.map_err(failed)
 }
 
-/// Whether two specifications lead to the same file or disk, or are written alike.
+/// Whether two specifications refer to the same file or disk, or are identical.
 pub(crate) fn are_one_store(one: &Spec, other: &Spec) -> bool {
     match (one.file(), other.file()) {
         (Some(one), Some(other)) => is_one_file(one, other),
@@ -288,12 +290,12 @@ pub(crate) fn are_one_store(one: &Spec, other: &Spec) -> bool {
     }
 }
 
-/// Whether two paths lead to the same file or disk.
+/// Whether two paths refer to the same file or disk.
 pub fn is_one_file(one: &Path, other: &Path) -> bool {
     one == other || one.canonicalize().is_ok_and(|one| other.canonicalize().is_ok_and(|other| other == one))
 }
 
-/// Opens a volume that is to be a disk of this set.
+/// Opens a volume that becomes a disk of this set.
 pub(crate) async fn new_member(
     with: &Spec,
     record: &SetRecord,
@@ -318,12 +320,12 @@ pub(crate) async fn new_member(
     Ok(device)
 }
 
-/// A bitmap has two blocks at least.
+/// A bitmap has at least two blocks.
 fn bitmap_min(block_size: BlockSize) -> u64 {
     2 * u64::from(block_size.bytes())
 }
 
-/// Whether nothing was ever written to the members, so that they fit each other.
+/// Whether the members were never written, so that they are consistent.
 async fn all_are_zero(disks: &[Disk], areas: Areas) -> bool {
     for Disk { device, .. } in disks {
         if !is_zero(device, areas).await {
@@ -340,7 +342,7 @@ async fn is_zero(device: &Arc<dyn BlockDevice>, areas: Areas) -> bool {
     runs.is_ok_and(|runs| matches!(&runs[..], [only] if only.allocation == Allocation::Deallocated && only.extent == data))
 }
 
-/// A random one (RFC 9562 5.4).
+/// A random UUID (RFC 9562 5.4).
 pub(crate) fn uuid() -> Uuid {
     let mut bytes = [0; 16];
     random(&mut bytes);
@@ -349,9 +351,9 @@ pub(crate) fn uuid() -> Uuid {
     Uuid(bytes)
 }
 
-// What the members of a specification say of their sets.
+// The sets recorded on the members of a specification.
 
-/// A set as its members have it.
+/// A set as recorded on its members.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct SetStatus {
     /// Its UUID.
@@ -360,43 +362,44 @@ pub struct SetStatus {
     pub name: String,
     /// `RAID 5`.
     pub level: String,
-    /// How it is.
+    /// Its condition.
     pub state: Condition,
-    /// Length of a strip.
+    /// Length of a strip in bytes.
     pub strip_bytes: u64,
-    /// Capacity.
+    /// Capacity in bytes.
     pub bytes: u64,
-    /// Of its newest record.
+    /// Generation of its newest record.
     pub generation: u64,
-    /// It was closed: no stripe is incomplete. Not while it is used, nor after a crash.
+    /// It was closed cleanly, so no stripe is incomplete. False while it is in use and after a crash.
     pub closed: bool,
-    /// Its disks had content when it was made, so that copies differ, or parity lacks, until it is used for the first time.
+    /// Its disks had content when it was created. Until its first use, copies may differ or parity may be
+    /// wrong.
     pub unsynchronised: bool,
     /// In the order of the layout.
     pub members: Vec<MemberStatus>,
-    /// Where its journal is, if that is on a volume of its own.
+    /// Its journal, if that is on a separate volume.
     pub journal: Option<JournalStatus>,
     /// Names of the volumes that can replace a member.
     pub spares: Vec<String>,
-    /// Volumes that were of it, each with the reason for which they are not used.
+    /// Former members, each with the reason for its exclusion.
     pub left_out: Vec<String>,
-    /// The latest scrub of the set in use, as it is recorded.
+    /// The latest recorded scrub of the set in use.
     pub scrub: Option<ScrubStatus>,
     /// Why it does not start; `None` if it does.
     pub refusal: Option<String>,
-    /// What opens it, as far as its volumes are known.
+    /// A specification that opens it, as far as its volumes are known.
     pub specification: String,
 }
 
 impl SetStatus {
-    /// Whether it is well, and no block is lost.
+    /// Whether its condition is good and no block is lost.
     pub fn is_healthy(&self) -> bool {
         self.state.is_well() && self.members.iter().all(|member| member.lost_blocks == 0)
     }
 }
 
-/// The sets of which the volumes of `spec` are members, as they would start by it, and a line for each volume that is of none. Nothing
-/// is written.
+/// The sets that the volumes of `spec` belong to, as they would start with it, and a line for each volume
+/// that belongs to no set. Nothing is written.
 ///
 /// # Errors
 /// It names no set.
@@ -405,15 +408,15 @@ pub async fn status(spec: &Spec) -> Result<(Vec<SetStatus>, Vec<String>), Failur
     look_with(&named.members, &named.overruled()).await
 }
 
-/// The same of volumes that may be of any sets.
+/// Like [`status`], for volumes of any sets.
 ///
 /// # Errors
-/// A volume cannot be looked at without a change.
+/// A volume cannot be read without modifying it.
 pub async fn look(volumes: &[Spec]) -> Result<(Vec<SetStatus>, Vec<String>), Failure> {
     look_with(volumes, &Overruled::default()).await
 }
 
-/// What a specification overrules.
+/// The refusals that a specification overrules.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Overruled {
     pub(crate) missing_are_lost: bool,
@@ -460,7 +463,7 @@ async fn look_with(
     Ok((statuses, others.chain(members.absent.iter().map(ToString::to_string)).collect()))
 }
 
-/// Why the journal or the bitmap of a set that was found keeps it from starting.
+/// Why the journal or the bitmap of a set prevents it from starting.
 async fn not_started(
     set: &FoundSet,
     disks: &[Disk],
@@ -480,7 +483,7 @@ fn of_set(set: &FoundSet, name: &dyn Fn(usize) -> String, refusal: Option<String
     let stripes = layout.map_or(1, |layout| layout.stripes().max(1));
     let states = set.states().members;
     let members = set.members.iter().enumerate().map(|(index, disk)| {
-        // One that comes back is rebuilt by its next start.
+        // A returning member is rebuilt at the next start.
         let found = match set.record.members[index].state {
             MemberState::Failed => states[index],
             state => state,
@@ -551,7 +554,7 @@ fn is_new(record: &SetRecord) -> bool {
     record.generation == disks::FIRST_GENERATION
 }
 
-/// Whether strips fit each other, as those of a set that was made of zeros.
+/// Whether its strips are consistent, like those of a set created on zeroed members.
 fn fits(record: &SetRecord) -> bool {
     record.clean && record.members.iter().all(|member| member.state == MemberState::InSync)
 }
@@ -589,30 +592,32 @@ impl fmt::Display for SetStatus {
     }
 }
 
-// Reading all of a set, and comparing it.
+// Scrubbing: reading and comparing a whole set.
 
-/// Reads all stripes of a set that nobody else uses, and with `repairs` makes strips fit each other: data count, parity and
-/// later copies are written anew. `tells` hears how many stripes are done, and of how many.
+/// Reads all stripes of a set that is not in use. With `repairs` it makes strips consistent: it keeps the
+/// data, and rewrites parity and second copies. `tells` is called with the number of completed stripes and
+/// the total.
 ///
 /// # Errors
 /// The set does not start, or a request fails.
 pub async fn scrub(spec: &Spec, repairs: bool, tells: &mut dyn FnMut(u64, u64)) -> Result<Scrub, Failure> {
-    // Nothing else repairs it meanwhile, and nothing is written where that is not asked for.
+    // The set must not repair anything itself, and must not write unless `repairs` is set.
     let opening = Opening { read_only: !repairs, ..opening() };
     let assembled = named(spec)?.assembled(&opening).await?;
     scrubbed(assembled, repairs, false, tells).await
 }
 
-/// What is lost with a journal that both of its headers are lost of, or whose device is lost.
+/// The consequences of losing the journal with both its headers or its device.
 const LOST_WITH_JOURNAL: &str = "the journal is not replayed: writes that were acknowledged shortly before the set ended, and blocks that \
      were being written then, may be as they were before, or garbled; of a member that lacks, other blocks of these stripes, too. With checksums, \
      data that nothing else can tell are taken as they are. All else is whole";
 
-/// Starts a set whose journal cannot be replayed with a new one, and writes parity anew wherever it does not fit its data. That
-/// resumes when the set is opened next, if it is interrupted. Without consent nothing is done.
+/// Replaces an unreadable journal with a new one, starts the set, and rewrites parity wherever it does not
+/// match its data. If interrupted, this resumes the next time the set is opened. Without consent nothing is
+/// changed.
 ///
 /// # Errors
-/// It has a journal, or does not start for another reason; or a request fails.
+/// It has a valid journal, or does not start for another reason; or a request fails.
 pub async fn discard_journal(
     spec: &Spec,
     has_consent: bool,
@@ -626,7 +631,8 @@ pub async fn discard_journal(
             let ProtectionAreas::Journal(copies) = parts.protection() else {
                 return Err(Failure::refused("the set has no journal"));
             };
-            // With its device, it is lost whatever members have: a fall back that was not recorded leaves an empty one there.
+            // If its device is lost, the journal is lost whatever the members contain: an unrecorded fallback
+            // leaves an empty one there.
             let has_area = !parts.is_journal_lost;
             if has_area && let Some(version) = newer_journal(&copies).await {
                 return Err(Failure::refused(AssemblyError::NewerJournal { version }));

@@ -1,6 +1,6 @@
-//! A world of plain sockets: nothing tells when one is ready, so every turn everybody is told to look. Slow,
-//! simple, and free of everything that the real worlds are made of; this crate may not know those. All but
-//! sockets is [`Alone`]'s.
+//! A runtime environment of plain sockets without readiness notifications: every turn wakes all waiting
+//! tasks. It is slow and simple, and shares no code with the real environments, which this crate must not
+//! depend on. Everything except sockets comes from [`Alone`].
 
 use std::cell::{Cell, RefCell};
 use std::io::{self, Read, Write};
@@ -15,7 +15,7 @@ use reactor::{
     Unpark, World,
 };
 
-/// How long nobody looks when nobody has anything else to do.
+/// Polling interval while there is nothing else to do.
 const NAP: Duration = Duration::from_micros(200);
 
 pub(crate) struct Polled {
@@ -65,13 +65,13 @@ impl World for Polled {
 
 struct Socket {
     socket: TcpStream,
-    /// The last write found no room, and nobody has waited since.
+    /// The last write would have blocked, and no task has waited since.
     full: Cell<bool>,
     waiting: Rc<RefCell<Vec<Waker>>>,
 }
 
 impl Socket {
-    /// Whoever asks is told to ask again after the next turn.
+    /// Wakes the caller after the next turn.
     fn wait(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         self.waiting.borrow_mut().push(cx.waker().clone());
         Poll::Pending
@@ -84,7 +84,7 @@ impl Stream for Socket {
         for slice in into {
             let InSlice::Bytes(bytes) = slice else { return Err(io::ErrorKind::Unsupported.into()) };
             match (&self.socket).read(bytes) {
-                // What comes later belongs behind it, and not into the next slice.
+                // Bytes that arrive later must follow these, and not go into the next slice.
                 Ok(read) if read < bytes.len() => return Ok(total + read),
                 Ok(read) => total += read,
                 Err(error) if total > 0 && error.kind() == io::ErrorKind::WouldBlock => break,
@@ -123,7 +123,7 @@ impl Stream for Socket {
     }
 
     fn poll_writable(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        // Nothing says whether there is room but a try: one for every turn.
+        // Only a write attempt can find out whether there is room: one attempt per turn.
         if self.full.replace(false) { self.wait(cx) } else { Poll::Ready(Ok(())) }
     }
 
