@@ -1,20 +1,21 @@
-//! The commands that one device has outstanding, and the task that sends them, again if need be.
+//! The outstanding commands of one device, and the task that sends and resends them.
 //!
 //! ```text
 //!   ask ──► waiting ── the window has room ──► sent ── answered ──────────────► its future
 //!                                              │  ▲                               └ sent once: a round trip
-//!                                              └──┘ not in time: sent again, and the window begins anew
+//!                                              └──┘ timed out: sent again, and the window restarts at one
 //!                                              └─── its deadline passes, or it is dropped: given up;
 //!                                                   a change is kept, and sent, until it is answered
 //! ```
 //!
-//! A change that was sent has a claim of its sectors. If no copy of it can be left, the claim ends with the answer; otherwise, a quarantine
-//! later. Without an answer the server may be at it still: the claim of a change that nobody waits for any more stays until one
-//! comes, or for a minute.
+//! A change that was sent has a claim on its sectors. If no copy of it can be left, the claim ends with the
+//! reply; otherwise it ends a quarantine later. Without a reply, the server may still be executing the
+//! change. If its requester has gone, the claim therefore stays until a reply arrives, or for a minute.
 //!
-//! If nothing is answered for some seconds, the device is searched on the Ethernet, by an interface that is opened anew if it has failed. A
-//! station that has the same device is taken in place of the old one. What the old one has been sent may still be carried out: claims of
-//! changes that it may have end a quarantine after their answers.
+//! After some seconds without a reply, the client searches the Ethernet for the device; it reopens an
+//! interface that has failed. If another station has the same device, it replaces the old one. Commands sent
+//! to the old station may still be executed, so claims of changes that it may have received end a quarantine
+//! after their replies.
 
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, VecDeque};
@@ -37,34 +38,36 @@ use reactor::{
     OutSlice, Sleep,
 };
 
-/// Frames of one call.
+/// Maximum number of frames sent in one call.
 const BATCH: usize = 64;
-/// A flush takes as long as its disk: no answer for a moment is no loss.
+/// A flush takes as long as its disk needs: a late reply is not a sign of loss.
 const SLOW: Duration = Duration::from_secs(1);
-/// After an error of the interface nothing is tried for so long.
+/// Pause after an error of the interface.
 const PAUSE: Duration = Duration::from_millis(50);
-/// A change that was given up is kept for so long if it gets no answer.
+/// How long an abandoned change without a reply is kept.
 const KEPT: Duration = Duration::from_secs(60);
-/// For so long at most a frame may take, if copies of a write are to find a server of Linerate that remembers it: it does for 5 s.
+/// Maximum travel time of a frame for which copies of a write are recognised: a Linerate server remembers a
+/// write for 5 s.
 const REMEMBERED: Duration = Duration::from_secs(2);
-/// A device that answers nothing for so long is searched, and then again and again.
+/// A device that has not answered for this long is searched, repeatedly if necessary.
 const SILENCE: Duration = Duration::from_secs(3);
-/// A search ends after this time.
+/// Maximum duration of a search.
 const SEARCH: Duration = Duration::from_secs(1);
-/// Batches that are received in one turn.
+/// Maximum number of batches received in one turn.
 const ROUNDS: usize = 16;
 
-/// How a device answers.
+/// The state of the communication with one device.
 pub(crate) struct Session {
     interface: String,
     address: Address,
-    /// Whether the server remembers what it has done, so that an answered write is not carried out again.
+    /// Whether the server remembers completed writes, so that it does not execute a copy of an answered
+    /// write.
     remembers: Cell<bool>,
     quarantine: Duration,
     inner: RefCell<Inner>,
 }
 
-/// How a device is reached.
+/// The path to a device.
 pub(crate) struct Route {
     pub(crate) interface: String,
     pub(crate) address: Address,
@@ -75,21 +78,21 @@ pub(crate) struct Route {
 struct Inner {
     datagrams: Rc<dyn Datagrams>,
     station: MacAddress,
-    /// The last call of the interface has failed.
+    /// The last call to the interface failed.
     is_down: bool,
-    /// The interface was opened anew.
+    /// The interface was reopened.
     is_new: bool,
-    /// What the device says of itself, once it has.
+    /// The device's identity, once it is known.
     identity: Option<Identity>,
-    /// When something was sent, if nothing was answered since, or when it was searched last.
+    /// Start of the current time without replies: when a command was sent, or when the last search started.
     silent_since: Option<Instant>,
     is_searching: bool,
     tasks: BTreeMap<u32, Task>,
-    /// Not sent yet, in order.
+    /// Not sent yet, in sending order.
     waiting: VecDeque<u32>,
-    /// To be sent once the interface has room.
+    /// Waiting for space in the interface.
     sending: VecDeque<u32>,
-    /// Sent, and not answered.
+    /// Number of commands sent and not answered.
     outstanding: usize,
     flow: Flow,
     next_tag: u32,
@@ -98,28 +101,28 @@ struct Inner {
     counters: Counters,
 }
 
-/// What has happened since the beginning.
+/// Counts since the start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
-    /// Commands that were answered.
+    /// Commands answered.
     pub answered: u64,
-    /// Frames that were sent again.
+    /// Frames retransmitted.
     pub retransmissions: u64,
-    /// Frames that were for no command, or did not fit it.
+    /// Frames that matched no command, or had the wrong form for theirs.
     pub stray: u64,
 }
 
 struct Task {
     head: Vec<u8>,
     data: Option<Slice>,
-    /// Bytes that an answer has.
+    /// Number of bytes in the reply.
     returns: usize,
     claim: Option<Claim>,
     is_slow: bool,
     deadline: Instant,
-    /// Nobody waits for it.
+    /// The requester has gone.
     is_given_up: bool,
-    /// When it was sent last, and how often.
+    /// When it was sent last, and how often it was sent.
     sent: Option<Instant>,
     times: u32,
     is_queued: bool,
@@ -134,33 +137,33 @@ type Answer = Result<Vec<u8>, Failed>;
 /// Why a command has failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Failed {
-    /// The server refuses it.
+    /// The server rejected it.
     Refused(ErrorCode),
-    /// The device says so: its error register.
+    /// The device reported an error: its error register.
     Device(u8),
     /// No answer.
     TimedOut,
 }
 
-/// A command to be sent.
+/// A command to send.
 pub(crate) struct Asked {
     pub(crate) ata: Ata,
     pub(crate) data: Option<Slice>,
-    /// Bytes that it returns.
+    /// Number of bytes that it returns.
     pub(crate) returns: usize,
     pub(crate) claim: Option<Claim>,
     pub(crate) is_slow: bool,
     pub(crate) deadline: Instant,
 }
 
-/// A command on its way. Dropping it early gives it up; the server may carry it out still.
+/// An outstanding command. Dropping it early abandons it: the server may still execute it.
 pub(crate) struct Exchange {
     session: Rc<Session>,
     tag: u32,
 }
 
 impl Session {
-    /// Begins to serve a device, with at most so many commands outstanding.
+    /// Starts serving a device, with up to `most` commands outstanding.
     pub(crate) fn begin(route: Route, most: u16, quarantine: Duration) -> Rc<Session> {
         let Route { interface, address, datagrams, station } = route;
         let inner = Inner {
@@ -191,12 +194,12 @@ impl Session {
         session
     }
 
-    /// What the device has said of itself: only such a one is taken in its place.
+    /// Records the device's identity: only a device with the same identity may replace it.
     pub(crate) fn identified(&self, identity: Identity) {
         self.inner.borrow_mut().identity = Some(identity);
     }
 
-    /// The server is known to remember the tags of writes.
+    /// Records that the server remembers the tags of writes.
     pub(crate) fn server_remembers(&self) {
         self.remembers.set(true);
     }
@@ -285,7 +288,7 @@ impl Session {
                 Ok(()) => inner.is_down = false,
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
                 Err(error) => {
-                    // They count as sent and lost, and are sent again in their time.
+                    // The frames count as sent and lost, and are resent when due.
                     self.note_failure(inner, &error);
                     inner.sending_failed(now);
                     pause = Some(now + PAUSE);
@@ -312,7 +315,7 @@ impl Session {
         Poll::Pending
     }
 
-    /// Looks for the device, at whatever station.
+    /// Searches for the device at any station.
     async fn search(&self) {
         let Ok(datagrams) = endpoint(&self.interface) else { return };
         let datagrams: Rc<dyn Datagrams> = datagrams.into();
@@ -325,7 +328,7 @@ impl Session {
             let mut all = Vec::new();
             let is_before = |found: &Found| found.address == self.address && found.station == before;
             let _ = reactor::timeout(AGAIN, query(&*datagrams, self.address, &mut all, is_before)).await;
-            // The old one if it answers, too: it may have many changes.
+            // Prefer the old station if it answers: it may have received many changes.
             let found = all.iter().find(|found| is_before(found)).or(all.first());
             if let Some(found) = found {
                 break found.station;
@@ -350,7 +353,7 @@ impl Session {
         }
         let inner = &mut *self.inner.borrow_mut();
         if station == before && !inner.is_down {
-            return; // it is busy
+            return; // it is only busy
         }
         tracing::info!(device = %self.address, %station, "the device is found again");
         (inner.datagrams, inner.station) = (datagrams, station);
@@ -367,7 +370,7 @@ impl Session {
         }
     }
 
-    /// A frame has come.
+    /// Processes a received frame.
     fn take(&self, inner: &mut Inner, now: Instant, from: DatagramAddress, payload: &[u8]) {
         let Ok(Frame { header, body }) = Frame::parse(payload) else {
             inner.counters.stray += 1;
@@ -399,7 +402,7 @@ impl Session {
         }
         let (times, is_slow, sent, has_moved) = (task.times, task.is_slow, task.sent, task.has_moved);
         if let Some(claim) = task.claim.take() {
-            // Nobody remembers what was refused.
+            // The server does not remember rejected writes.
             let is_remembered = self.remembers.get() && self.quarantine <= REMEMBERED;
             match is_done && !has_moved && (times == 1 || is_remembered) {
                 true => drop(claim),
@@ -420,7 +423,7 @@ impl Session {
         inner.flow.answered();
     }
 
-    /// Sends what is to be sent, as much as the interface takes.
+    /// Sends queued frames, as many as the interface accepts.
     fn send(&self, inner: &mut Inner, now: Instant) -> io::Result<()> {
         let tags: Vec<u32> = inner.sending.iter().copied().take(BATCH).collect();
         let frames: Vec<[OutSlice<'_>; 2]> = tags
@@ -455,7 +458,7 @@ impl Session {
     }
 }
 
-/// Keeps newer changes of the same sectors waiting for so long.
+/// Delays newer changes to the same sectors for this long.
 fn hold(claim: Claim, quarantine: Duration) {
     drop(reactor::spawn(async move {
         reactor::sleep(quarantine).await;
@@ -470,7 +473,7 @@ impl Inner {
         }
     }
 
-    /// Lets commands that wait into the window; whether there is nothing to send.
+    /// Moves waiting commands into the window. Returns whether there is nothing to send.
     fn fill_window(&mut self, now: Instant) -> bool {
         while self.outstanding < self.flow.window()
             && let Some(tag) = self.waiting.pop_front()
@@ -500,7 +503,7 @@ impl Inner {
         self.outstanding > 0 && self.silent_since.is_some_and(is_long)
     }
 
-    /// It is neither sent nor waited for any more.
+    /// Removes a command: it is neither sent nor waited for any more.
     fn forget(&mut self, tag: u32) -> Option<Task> {
         let task = self.tasks.remove(&tag)?;
         self.waiting.retain(|waiting| *waiting != tag);
@@ -512,7 +515,7 @@ impl Inner {
         Some(task)
     }
 
-    /// The interface takes nothing.
+    /// The interface failed: treats queued frames as sent now, and lost.
     fn sending_failed(&mut self, now: Instant) {
         for tag in std::mem::take(&mut self.sending) {
             if let Some(task) = self.tasks.get_mut(&tag) {
@@ -521,7 +524,8 @@ impl Inner {
         }
     }
 
-    /// Sends again what is not answered, and wakes those whose deadline has passed; of those that were given up, it ends.
+    /// Resends unanswered commands that are due, wakes those past their deadline, and removes those among
+    /// them that were abandoned.
     fn look_for_late_ones(&mut self, now: Instant, quarantine: Duration) {
         let (mut late, mut over) = (Vec::new(), Vec::new());
         for (tag, task) in self.tasks.iter_mut().filter(|(_, task)| task.answer.is_none()) {
@@ -545,7 +549,7 @@ impl Inner {
         }
     }
 
-    /// When there is something to do next.
+    /// Time of the next resend or deadline.
     fn next_due(&self) -> Option<Instant> {
         let unanswered = self.tasks.values().filter(|task| task.answer.is_none());
         unanswered.map(|task| task.due(&self.flow).map_or(task.deadline, |due| due.min(task.deadline))).min()
@@ -553,7 +557,7 @@ impl Inner {
 }
 
 impl Task {
-    /// When it is to be sent again.
+    /// When it must be resent.
     fn due(&self, flow: &Flow) -> Option<Instant> {
         let sent = self.sent.filter(|_| !self.is_queued)?;
         let patience = flow.patience(self.times);
@@ -572,7 +576,7 @@ impl Future for Exchange {
             return Poll::Ready(answer);
         }
         if task.deadline <= reactor::now() {
-            return Poll::Ready(Err(Failed::TimedOut)); // dropped, it is given up
+            return Poll::Ready(Err(Failed::TimedOut)); // dropping it abandons the command
         }
         task.waker = Some(cx.waker().clone());
         Poll::Pending
@@ -585,43 +589,44 @@ impl Drop for Exchange {
     }
 }
 
-// How many commands are outstanding, and when one is sent again: as the Linux driver does it.
+// Flow control: the number of outstanding commands and the time of a resend, as in the Linux driver.
 //
-// The round trip is estimated by its mean and mean deviation (Jacobson and Karels); a command is sent again after twice the mean and
-// eight times the deviation, and then after twice as long each time. The window grows by one with each answer up to a threshold, then
-// by one with each windowful; a loss halves the threshold, and the window begins at one.
+// The round-trip time is estimated by its mean and mean deviation (Jacobson and Karels). The first resend
+// follows after twice the mean plus eight times the deviation; each further one takes twice as long. The
+// window grows by one per reply up to a threshold, and then by one per window. A loss halves the threshold
+// and resets the window to one.
 
-/// Before there is an estimate.
+/// Timeout before there is an estimate.
 const INITIAL: Duration = Duration::from_millis(250);
-/// The estimate of a path without deviation says nothing of a server that is busy for a moment.
+/// Minimum timeout: the estimate for a path without deviation does not cover a briefly busy server.
 const LEAST: Duration = Duration::from_millis(10);
 const MOST: Duration = Duration::from_secs(2);
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Flow {
-    /// In seconds, once there is one.
+    /// In seconds, once measured.
     mean: Option<f64>,
     deviation: f64,
     window: f64,
     threshold: f64,
     most: f64,
-    /// The last loss that was taken for a sign: those of one round trip are one.
+    /// The last loss that reduced the window: further losses within one round trip do not reduce it again.
     loss: Option<Instant>,
 }
 
 impl Flow {
-    /// At most so many at once, as the server says.
+    /// Creates a flow for up to `most` outstanding commands, the server's limit.
     pub(crate) fn new(most: u16) -> Flow {
         let most = f64::from(most.max(1));
         Flow { mean: None, deviation: 0.0, window: most.min(4.0), threshold: most, most, loss: None }
     }
 
-    /// How many may be outstanding.
+    /// Maximum number of outstanding commands.
     pub(crate) fn window(&self) -> usize {
         self.window as usize
     }
 
-    /// How long an answer is waited for after this many times of sending.
+    /// How long to wait for a reply after the command was sent `times` times.
     pub(crate) fn patience(&self, times: u32) -> Duration {
         let first = match self.mean {
             None => INITIAL,
@@ -630,7 +635,7 @@ impl Flow {
         first.saturating_mul(1 << times.saturating_sub(1).min(8)).min(MOST)
     }
 
-    /// A command that was sent once was answered after this time.
+    /// Records the round-trip time of a command that was sent once.
     pub(crate) fn measure(&mut self, time: Duration) {
         let time = time.as_secs_f64();
         match &mut self.mean {
@@ -643,14 +648,14 @@ impl Flow {
         }
     }
 
-    /// A command was answered.
+    /// Records a reply.
     pub(crate) fn answered(&mut self) {
         let step = if self.window < self.threshold { 1.0 } else { 1.0 / self.window };
         self.window = (self.window + step).min(self.most);
         debug_assert!((1.0..=self.most).contains(&self.window));
     }
 
-    /// A command was not answered in time.
+    /// Records a command that timed out.
     pub(crate) fn lost(&mut self, now: Instant) {
         let is_new = self.loss.is_none_or(|loss| now.saturating_duration_since(loss) > self.patience(1));
         if is_new {
@@ -662,11 +667,11 @@ impl Flow {
     }
 }
 
-// Queries: which devices there are, and whether one is the same as before.
+// Queries: find devices, and check whether one is the same as before.
 
-/// What is not answered is asked again after this time.
+/// Interval between queries.
 pub(crate) const AGAIN: Duration = Duration::from_millis(250);
-/// Answers of a whole window of long frames wait here.
+/// Room for the replies to a whole window of jumbo frames.
 const RECEIVE_BUFFER_BYTES: usize = 8 << 20;
 
 /// A device that has answered.
@@ -674,22 +679,22 @@ const RECEIVE_BUFFER_BYTES: usize = 8 << 20;
 pub struct Found {
     /// Shelf and slot.
     pub address: Address,
-    /// The server's station.
+    /// The server's MAC address.
     pub station: MacAddress,
-    /// How many commands may be outstanding.
+    /// Maximum number of outstanding commands.
     pub buffer_count: u16,
-    /// The sectors that a frame may carry.
+    /// Maximum number of sectors per frame.
     pub sectors_max: u8,
     /// The configuration string.
     pub string: Vec<u8>,
 }
 
-/// Where tags begin: not where those of a client of this station began that has just ended.
+/// The first tag, random so that it differs from that of a client on this station that has just ended.
 pub(crate) fn first_tag() -> u32 {
     RandomState::new().build_hasher().finish() as u32
 }
 
-/// Datagrams of AoE on an interface.
+/// Opens a datagram socket for AoE on an interface.
 pub(crate) fn endpoint(interface: &str) -> io::Result<Box<dyn Datagrams>> {
     let options = DatagramOptions {
         endpoint: DatagramEndpoint::Ethernet { interface: interface.to_owned(), ether_type: ETHER_TYPE },
@@ -701,7 +706,7 @@ pub(crate) fn endpoint(interface: &str) -> io::Result<Box<dyn Datagrams>> {
     reactor::world().datagrams(&options)
 }
 
-/// Asks once, and adds those that answer, until one is wanted.
+/// Sends one query, and collects the replies until the wanted one arrives.
 pub(crate) async fn query(
     datagrams: &dyn Datagrams,
     address: Address,
@@ -712,7 +717,7 @@ pub(crate) async fn query(
     let header = Header { is_response: false, error: None, address, tag };
     let frame = Frame { header, body: Body::Config(Config::query(ConfigCommand::Read, &[])) }.write();
     let to = DatagramAddress::Ethernet(MacAddress::BROADCAST);
-    // What is not sent is not answered, and asked again.
+    // A query that could not be sent is not answered, and is sent again.
     let _ = datagrams.try_send(&[OutDatagram { to, payload: &[OutSlice::Bytes(&frame)] }]);
     let mut batch = DatagramBatch::new(64, datagrams.payload_bytes_max());
     loop {
@@ -720,7 +725,7 @@ pub(crate) async fn query(
             reactor::sleep(AGAIN).await;
             continue;
         }
-        reactor::yield_now().await; // whatever arrives, the time runs out
+        reactor::yield_now().await; // enforces the timeout, whatever arrives
         for (from, payload) in batch.iter() {
             let (DatagramAddress::Ethernet(station), Ok(frame)) = (from, Frame::parse(payload)) else {
                 continue;
@@ -744,7 +749,7 @@ pub(crate) async fn query(
     }
 }
 
-/// Asks a station once for the identity of a device.
+/// Sends one request for a device's identity to a station.
 pub(crate) async fn identify(
     datagrams: &dyn Datagrams,
     address: Address,
@@ -757,7 +762,7 @@ pub(crate) async fn identify(
     let mut batch = DatagramBatch::new(64, datagrams.payload_bytes_max());
     loop {
         datagrams.receive(&mut batch).await?;
-        reactor::yield_now().await; // whatever arrives, the time runs out
+        reactor::yield_now().await; // enforces the timeout, whatever arrives
         for (_, payload) in batch.iter().filter(|(from, _)| *from == to) {
             if let Ok(Frame { header: answer, body: Body::Ata(ata, data) }) = Frame::parse(payload)
                 && (answer.is_response, answer.error, answer.tag) == (true, None, header.tag)

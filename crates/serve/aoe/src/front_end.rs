@@ -1,5 +1,5 @@
-//! AoE as a front end: what all cores share, and a core's part: frames in, frames out, and who sends them. Portals are on the first core,
-//! and so is all of that.
+//! AoE as a front end: the state shared by all cores, and the part of a core, which receives and sends frames
+//! and keeps track of the stations. Portals are on the first core, and so is everything else.
 
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, VecDeque};
@@ -27,42 +27,42 @@ use crate::slot::{Config, Slot, SlotState};
 /// The name of this front end in [`Portal::front_end`](front_end_core::Portal::front_end).
 pub const AOE: &str = "aoe";
 
-/// The AoE front end: slots, and what hosts have set in them.
+/// The AoE front end: slots, and the settings that hosts have made.
 pub struct Aoe {
     /// The current configuration. A change replaces it.
     config: Lock<Arc<Config>>,
-    /// Of each address that is served. It is in memory alone.
+    /// The settings of each address that is served. They are only in memory.
     states: Lock<BTreeMap<Address, Arc<Lock<SlotState>>>>,
-    /// What monitoring calls hosts.
+    /// The labels of hosts for monitoring.
     names: HostNames,
 }
 
 impl Aoe {
-    /// A front end that serves these slots.
+    /// Creates a front end that serves these slots.
     pub fn new(config: Config) -> Arc<Aoe> {
         let config = Lock::new(Arc::new(config));
         Arc::new(Aoe { config, states: Lock::default(), names: HostNames::default() })
     }
 
-    /// What is served now.
+    /// The current configuration.
     pub fn config(&self) -> Arc<Config> {
         Arc::clone(&self.config.lock())
     }
 
-    /// Replaces the configuration. To be called from within [`Server::reconfigure`], after which each core adapts. What hosts
-    /// have set stays at addresses that stay.
+    /// Replaces the configuration. Must be called from within [`Server::reconfigure`], after which each core
+    /// adapts. Hosts' settings are kept for addresses that remain.
     pub fn adopt(&self, config: Config) {
         self.states.lock().retain(|address, _| config.slots.iter().any(|slot| slot.address == *address));
         *self.config.lock() = Arc::new(config);
     }
 
-    /// The stations that use a slot now. Blocks for at most a second; not for reactor threads.
+    /// The stations that currently use a slot. Blocks for up to one second; not for reactor threads.
     pub fn stations(&self, server: &Server) -> Vec<StationStatus> {
         let status = |local: &Rc<RunningCore>| local.front_end::<CoreShelves>().map(|core| core.status());
         server.ask_cores(Duration::from_secs(1), status).into_iter().flatten().flatten().flatten().collect()
     }
 
-    /// What hosts have set at an address.
+    /// The settings that hosts have made at an address.
     fn state(&self, address: Address) -> Arc<Lock<SlotState>> {
         Arc::clone(self.states.lock().entry(address).or_default())
     }
@@ -77,22 +77,22 @@ impl FrontEnd for Aoe {
         Rc::new(CoreShelves::new(self, handle))
     }
 
-    /// There is no login to be kept from.
+    /// The protocol has no logins.
     fn has_sessions(&self, _: AddressBlock) -> bool {
         false
     }
 
-    /// Hosts ask: IDENTIFY DEVICE says the size.
+    /// Hosts poll the size with IDENTIFY DEVICE.
     fn volume_grew(&self, _: &Arc<Volume>) {}
 }
 
-/// Frames taken in before those on their way out are sent.
+/// Frames received before outgoing ones are sent.
 const BATCH: usize = 64;
-/// A station that has sent nothing for so long is forgotten.
+/// Idle time after which a station is removed.
 const IDLE: Duration = Duration::from_secs(60);
-/// The stations that are known at one slot; of more, the one that has been silent longest is forgotten.
+/// Maximum number of stations at one slot; beyond it, the one that has been idle longest is removed.
 const STATIONS_MAX: usize = 256;
-/// What a server says of its firmware: the release of AoE that it follows.
+/// The firmware version reported by the server: the AoE release that it implements.
 const FIRMWARE: u16 = 11;
 
 /// State shared by the tasks of a core.
@@ -103,17 +103,18 @@ pub(crate) struct CoreShelves {
     /// For data of commands.
     pub(crate) memory: Rc<Budget>,
     tally: CoreTally,
-    /// The stations of all slots that have answers kept.
+    /// The stations of all slots whose recent replies are kept.
     writers: Writers,
 }
 
-/// A slot. To its volume all stations are one attachment: who of them holds a reservation is decided here.
+/// A slot. All stations share one attachment to its volume; reservations between stations are decided here.
 pub(crate) struct CoreSlot {
     pub(crate) address: Address,
     pub(crate) volume: Arc<Volume>,
-    /// A change of the configuration replaces them.
+    /// Replaced when the configuration changes.
     settings: RefCell<Arc<Slot>>,
-    /// Held by each task of a command; another after an abort, so that it is seen when those before it have ended.
+    /// Held by the task of each command. It is replaced on an abort, so that the end of the earlier tasks can
+    /// be detected.
     pub(crate) running: RefCell<Rc<()>>,
     name: String,
     pub(crate) requests: Requests,
@@ -136,20 +137,20 @@ pub(crate) struct Station {
     heard: Cell<Instant>,
 }
 
-/// What is known of a station.
+/// The status of a station.
 #[derive(Clone, Debug)]
 pub struct StationStatus {
     /// Its MAC address.
     pub station: MacAddress,
     /// The slot that it uses.
     pub slot: Address,
-    /// Since its first command.
+    /// Time since its first command.
     pub age: Duration,
     /// The core that serves it.
     pub core: usize,
-    /// Commands that have not been answered.
+    /// Outstanding commands.
     pub in_flight: usize,
-    /// What it has moved.
+    /// Its traffic.
     pub traffic: Traffic,
 }
 
@@ -164,7 +165,8 @@ impl CoreShelves {
         core
     }
 
-    /// Serves the slots of the configuration as it is now. Returns those that are served no more, and those whose commands must end.
+    /// Switches to the slots of the current configuration. Returns removed slots, and slots whose commands
+    /// must end.
     fn take_slots(&self) -> Vec<Rc<CoreSlot>> {
         let (config, volumes) = (self.front_end.config(), self.handle.server.volumes());
         let mut slots = self.slots.borrow_mut();
@@ -181,7 +183,7 @@ impl CoreShelves {
             let old = core.settings.replace(Arc::clone(slot));
             let gone = core.without_those_not_admitted();
             gone.iter().for_each(|station| self.see_off(&core, station));
-            // All commands of a slot are one attachment's: they end together.
+            // All commands of a slot belong to one attachment, so they end together.
             let is_cut_off = gone.iter().any(|station| station.running.get() > 0);
             if is_cut_off || old.read_only != slot.read_only {
                 ending.push(Rc::clone(&core));
@@ -250,7 +252,7 @@ impl CoreShelves {
         }
     }
 
-    /// Serves an interface until it fails: why.
+    /// Serves an interface until it fails. Returns the error.
     async fn serve_while_up(
         self: &Rc<Self>,
         datagrams: &dyn Datagrams,
@@ -288,7 +290,7 @@ impl CoreShelves {
 
     fn take(self: &Rc<Self>, from: MacAddress, payload: &[u8], by: &Interface) {
         if self.handle.server.phase() != Phase::Open {
-            return; // hosts send again
+            return; // hosts resend
         }
         let frame = match Frame::parse(payload) {
             Ok(frame) => frame,
@@ -313,7 +315,7 @@ impl CoreShelves {
         for slot in slots.into_iter().filter(|slot| slot.hears(from)) {
             let header = &frame.header;
             match &frame.body {
-                // A command for all devices at once would be a mistake.
+                // A command addressed to all devices is invalid.
                 Body::Ata(..) if header.address != slot.address => {}
                 Body::Ata(ata, data) => self.command(&slot, from, by, header, ata, data),
                 Body::Config(query) => slot.config(from, by, header, query, self.commands_max()),
@@ -329,7 +331,7 @@ impl CoreShelves {
         }
     }
 
-    /// The station, which is known from now on. `None` if it is one too many.
+    /// The station, which is added if it is new. `None` if there are too many.
     pub(crate) fn station(&self, slot: &CoreSlot, address: MacAddress) -> Option<Rc<Station>> {
         let now = reactor::now();
         let mut stations = slot.stations.borrow_mut();
@@ -339,7 +341,7 @@ impl CoreShelves {
         }
         if stations.len() >= STATIONS_MAX {
             let idle = stations.values().filter(|station| station.running.get() == 0);
-            // One that has written may have copies on their way.
+            // A station that has written may have copies of its commands in transit.
             let order = |station: &&Rc<Station>| (station.writes.borrow().are_kept(), station.heard.get());
             let silent = idle.min_by_key(order).map(|station| station.address)?;
             stations.remove(&silent).into_iter().for_each(|station| self.see_off(slot, &station));
@@ -366,12 +368,12 @@ impl CoreShelves {
 }
 
 impl Station {
-    /// A command has a task from now on.
+    /// Counts a started command task.
     pub(crate) fn begin_task(&self) {
         self.running.set(self.running.get() + 1);
     }
 
-    /// It has ended.
+    /// Counts an ended command task.
     pub(crate) fn end_task(&self) {
         debug_assert!(self.running.get() > 0, "a task ends once");
         self.running.set(self.running.get() - 1);
@@ -386,7 +388,7 @@ impl CoreSlot {
         gone.map(|(_, station)| station).collect()
     }
 
-    /// As it is configured now.
+    /// Its current configuration.
     pub(crate) fn settings(&self) -> Arc<Slot> {
         Arc::clone(&self.settings.borrow())
     }
@@ -395,11 +397,11 @@ impl CoreSlot {
         self.settings.borrow().admits(station) && self.state.lock().hears(station)
     }
 
-    /// Whether the reservation lets this station's commands through.
+    /// Whether the reservation allows this station's commands.
     pub(crate) fn serves(&self, station: MacAddress) -> bool {
         let mut state = self.state.lock();
         if state.is_reserved() && self.volume.reserved_by() != Some(self.requests.attachment()) {
-            state.lose_reservation(); // by a reset of another front end
+            state.lose_reservation(); // released by a reset from another front end
         }
         state.serves(station)
     }
@@ -430,7 +432,7 @@ impl CoreSlot {
     }
 
     fn reserve(&self, from: MacAddress, asked: &Reserve) -> Result<Reserve, ErrorCode> {
-        self.serves(from); // which sees whether it is reserved still
+        self.serves(from); // detects a lost reservation
         let mut state = self.state.lock();
         if let Some(holders) = state.reservation(asked, from)? {
             let requester = Requester { attachment: self.requests.attachment(), path: &self.path };
@@ -443,7 +445,7 @@ impl CoreSlot {
         Ok(state.holders(asked.command))
     }
 
-    /// Answers with a body of its own, or with the request's and an error.
+    /// Replies with a new body, or with the request's body and an error.
     fn reply(
         &self,
         to: MacAddress,
@@ -481,7 +483,7 @@ impl CoreFrontEnd for CoreShelves {
                 false => slot.requests.abort_reserved(),
             }
         }
-        // Behind the tasks that were woken by it: only then their blocks are locked until the device has quiesced.
+        // After the woken tasks have run: only then are their blocks locked until the device has quiesced.
         let done = Sender::clone(done);
         drop(reactor::spawn(async move {
             reactor::yield_now().await;
@@ -551,12 +553,12 @@ impl CoreFrontEnd for CoreShelves {
         is_busy
     }
 
-    /// Answers are sent as fast as the interface takes them: no station can hold them up.
+    /// Replies are sent as fast as the interface accepts them: no station can delay them.
     fn slowest_holder(&self, _: Instant) -> Option<SlowHolder> {
         None
     }
 
-    /// The protocol has no message for it: hosts find that nobody answers.
+    /// The protocol has no message for this; hosts find the server unresponsive.
     fn ask_to_leave(&self, _: Duration) {}
 
     fn is_idle(&self) -> bool {
@@ -570,32 +572,33 @@ impl CoreFrontEnd for CoreShelves {
     }
 }
 
-/// An interface, as commands that came by it know it.
+/// The interface on which a command arrived, as its task uses it.
 #[derive(Clone)]
 pub(crate) struct Interface {
     pub(crate) outgoing: Rc<Outgoing>,
-    /// The sectors that one of its frames carries.
+    /// Number of sectors per frame.
     pub(crate) sectors_max: u8,
 }
 
-/// Frames that wait; tasks add to them, and who receives sends them.
+/// Frames to send: command tasks add them, and the receiving task sends them.
 #[derive(Default)]
 pub(crate) struct Outgoing {
     frames: RefCell<VecDeque<OutFrame>>,
     waker: RefCell<Option<Waker>>,
 }
 
-/// A frame, and the memory that it is charged for.
+/// A frame, and the memory charged for it.
 pub(crate) struct OutFrame {
     pub(crate) to: DatagramAddress,
     pub(crate) payload: Vec<u8>,
     pub(crate) _charge: Option<Charge>,
 }
 
-/// Frames of one call.
+/// Maximum number of frames sent in one call.
 const CALL_MAX: usize = 64;
 
-/// More frames that are not charged are dropped: the interface takes none, and hosts send again what is not answered.
+/// Maximum number of queued frames. More are dropped, since the interface accepts none; hosts resend
+/// unanswered commands.
 const WAITING_MAX: usize = 4096;
 
 impl Outgoing {
@@ -620,8 +623,8 @@ impl Outgoing {
         Poll::Pending
     }
 
-    /// Sends as many as the interface takes; the error of one that it does not take, which is dropped. So is one that is too long for
-    /// it, without an error.
+    /// Sends as many frames as the interface accepts. A frame that it rejects is dropped, and its error is
+    /// returned, except for a frame that is too long, which is dropped without an error.
     fn send(&self, by: &dyn Datagrams) -> io::Result<()> {
         let mut frames = self.frames.borrow_mut();
         while !frames.is_empty() {

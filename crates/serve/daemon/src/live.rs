@@ -1,10 +1,10 @@
 //! A running server: its current configuration, and reconfiguration.
 //!
-//! [`Live::reload`] reads the configuration again, compares it with the current one, and applies the
-//! difference. Steps that can fail come first: new volumes are opened and affected sessions are found before
-//! anything changes. Then the server adopts the new configuration as a whole, or none of it if a portal
-//! cannot be listened on. Finally removed volumes are flushed and closed, and files grow. Failures in this
-//! last step are reported, and the next reload tries it again.
+//! [`Live::reload`] rereads the configuration, compares it with the current one, and applies the difference.
+//! Steps that can fail come first: new volumes are opened, and affected sessions are identified, before
+//! anything changes. Then the server adopts the whole new configuration, or none of it if a portal cannot be
+//! opened. Finally removed volumes are flushed and closed, and files grow. Failures in this last step are
+//! reported, and the next reload retries it.
 //!
 //! ```text
 //!   reload ─► read, compare ─► open new volumes ─► find affected sessions ─► reconfigure ─► close, grow
@@ -39,7 +39,7 @@ use crate::supervisor::Supervisor;
 use crate::volumes::{self, Opened, Volumes};
 use crate::waiting::{CLOSE_TIME, FLUSH_TIME, Openers, answered, block_on};
 
-/// A server, and what it is made of.
+/// A server and its state.
 pub struct Live {
     state: ServerState,
     server: Arc<Server>,
@@ -53,53 +53,53 @@ pub struct Live {
     reloads: Reloads,
     endpoint: Mutex<Option<Endpoint>>,
     supervisor: OnceLock<Supervisor>,
-    /// For what outlives a call.
+    /// A reference to itself, for threads and callbacks that outlive a call.
     me: Weak<Live>,
 }
 
-/// What is served.
+/// The current configuration and volumes.
 pub(crate) struct LiveState {
-    /// What it is made of, besides the configuration file.
+    /// The options from the command line, which apply in addition to the configuration file.
     pub(crate) start_options: StartOptions,
     pub(crate) config: Config,
     pub(crate) volumes: Volumes,
-    /// Volumes with an order to one of their RAID sets. It waits for members without the lock.
+    /// Volumes with an order to one of their RAID sets. An order waits for members without the lock.
     pub(crate) ordered: Vec<VolumeName>,
-    /// Orders and changes of the configuration that wait for one of them to end.
+    /// Number of orders and configuration changes waiting for one of these to end.
     pub(crate) waiting: usize,
 }
 
-/// How a reload is meant.
+/// The options of a reload.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ReloadOptions {
-    /// Only say what would change.
+    /// Only report the changes.
     pub dry_run: bool,
-    /// Also what takes something away that initiators use.
+    /// Also apply changes that remove what initiators are using.
     pub force: bool,
 }
 
-/// How a reload went.
+/// The result of a reload.
 #[derive(Debug, Default)]
 pub struct Reloaded {
-    /// What is different, one line each.
+    /// The changes, one line each.
     pub changes: Vec<String>,
-    /// What there is to know besides.
+    /// Additional notes.
     pub notes: Vec<String>,
-    /// What was to change and has not.
+    /// Changes that failed.
     pub failed: Vec<String>,
 }
 
-/// Volumes that could not become something else.
+/// Volumes whose change failed.
 #[derive(Default)]
 struct Reopened {
-    /// They are what they were.
+    /// They are unchanged.
     unchanged: Vec<VolumeName>,
-    /// Nor that.
+    /// They could not be reopened unchanged either.
     not_served: Vec<VolumeName>,
 }
 
 impl LiveState {
-    /// Refuses to change what is served while the file, as it is now, says something else.
+    /// Refuses a change while the file and the current configuration differ.
     pub(crate) fn check_served(&self, file: Option<&ConfigFile>) -> Result<(), Failure> {
         let unserved = Difference::between(&self.config, &self.start_options.safe_config_with(file)?);
         match unserved.lines.is_empty() {
@@ -138,7 +138,7 @@ impl Live {
         })
     }
 
-    /// What happens in the server, for those who subscribe.
+    /// The server's events, for subscribers.
     pub fn events(&self) -> &Arc<Events> {
         &self.events
     }
@@ -147,7 +147,7 @@ impl Live {
         &self.probe
     }
 
-    /// Serves metrics there from now on, and nowhere else.
+    /// Serves metrics at this address only; `None` stops serving them.
     pub(crate) fn serve_metrics(&self, bound: Option<Bound>) -> Result<(), Failure> {
         let me: Weak<Live> = Weak::clone(&self.me);
         let endpoint = bound.map(|bound| bound.serve(me));
@@ -155,7 +155,7 @@ impl Live {
         Ok(())
     }
 
-    /// Where metrics are served, with the port that was taken.
+    /// The address of the metrics server, with its actual port.
     pub fn metrics_address(&self) -> Option<SocketAddr> {
         self.endpoint().as_ref().map(Endpoint::address)
     }
@@ -168,15 +168,15 @@ impl Live {
         &self.server
     }
 
-    /// Tells the service manager that the server serves, and from now on how it goes. Its watchdog hears of this server as
-    /// long as every reactor thread answers.
+    /// Notifies the service manager that the server is ready, and reports its status from now on. The
+    /// watchdog is served as long as every reactor thread responds.
     ///
     /// # Errors
-    /// There is no thread to be had.
+    /// Cannot start a thread.
     pub fn supervise(self: &Arc<Live>, supervisor: Supervisor) -> Result<(), Failure> {
         let period = supervisor.period();
         let has_watchdog = supervisor.watchdog.is_some();
-        // A second one is not told anything.
+        // A second supervisor is ignored.
         let _ = self.supervisor.set(supervisor);
         self.tell_ready();
         let live = Arc::downgrade(self);
@@ -184,47 +184,47 @@ impl Live {
         thread::Builder::new().name("supervisor".to_owned()).spawn(work).map(drop).map_err(Failure::failed)
     }
 
-    /// The server serves, or serves again after a reload.
+    /// Reports that the server is ready, after its start or a reload.
     pub(crate) fn tell_ready(&self) {
         if let Some(supervisor) = self.supervisor.get() {
             supervisor.ready(&self.status());
         }
     }
 
-    /// For people, in a line.
+    /// A human-readable status line.
     fn status(&self) -> String {
         let targets = self.probe.targets().len();
         let volumes = self.server.volumes().iter().count();
         format!("serves {targets} target(s), {volumes} volume(s)")
     }
 
-    /// All metrics now. Blocks for at most a second for each who asks at the same time.
+    /// The current metrics. Blocks for up to one second per concurrent caller.
     pub fn metrics(&self) -> String {
         render::text(&self.probe.sample(&self.server, &self.reloads, || self.sessions()))
     }
 
-    /// Whether all is well. Asks no core, and does not block.
+    /// The health of the server. Does not query the cores, and does not block.
     pub fn health(&self) -> Health {
         Health::of(&self.server)
     }
 
-    /// What it says of itself once it serves.
+    /// The announcement printed once the server is ready.
     pub fn announcement(&self) -> String {
         let volumes = self.volumes();
         self.with_config(|config| announce::text(config, &volumes, &self.server.portals()))
     }
 
-    /// What to type on a host to use what is served.
+    /// Commands to run on a host to use the exports.
     pub fn usage(&self) -> String {
         self.with_config(|config| announce::usage(config, &self.server.portals()))
     }
 
-    /// Who uses each front end. Blocks for at most a second for each.
+    /// The sessions of all front ends. Blocks for up to one second per front end.
     pub(crate) fn sessions(&self) -> Vec<ServedSession> {
         self.front_ends.iter().flat_map(|front_end| front_end.sessions(&self.server)).collect()
     }
 
-    /// What targets are served. Blocks as [`Live::sessions`] does.
+    /// The targets. Blocks like [`Live::sessions`].
     pub(crate) fn targets(&self) -> Vec<Target> {
         let sessions = self.sessions();
         let portals = self.server.portals();
@@ -236,8 +236,9 @@ impl Live {
         targets
     }
 
-    /// Ends the sessions with this TSIH, or of this initiator. Returns how many. Each front end has numbers of its own: one that
-    /// two of them have is refused without the front end's name, as in `nbd:3`. Blocks as [`Live::sessions`] does.
+    /// Ends the sessions with this TSIH or of this initiator, and returns their number. Each front end
+    /// numbers its own sessions: a number that two of them use must be qualified with the front end's name,
+    /// as in `nbd:3`. Blocks like [`Live::sessions`].
     pub(crate) fn drop_sessions(&self, which: &str, force: bool) -> Result<usize, String> {
         let of_one = which.split_once(':').filter(|(name, number)| {
             number.parse::<u16>().is_ok() && self.front_ends.iter().any(|front_end| front_end.name() == *name)
@@ -265,14 +266,13 @@ impl Live {
         Ok(front_ends.map(|front_end| front_end.drop_sessions(&self.server, which, force)).sum())
     }
 
-    /// Does something with the configuration that is served now. A reload waits meanwhile, and it may be one
-    /// that lasts that is waited for.
+    /// Runs a closure on the current configuration. A reload waits until it returns; a running reload, which
+    /// may be long, is waited for.
     pub fn with_config<T>(&self, what: impl FnOnce(&Config) -> T) -> T {
         what(&self.now().config)
     }
 
-    /// Has the server end in good order: initiators are asked to log out, and commands in flight have so much
-    /// time.
+    /// Shuts the server down: requests logouts, and gives outstanding commands the time `grace`.
     pub fn shutdown(&self, grace: Duration) {
         tracing::info!(grace_seconds = grace.as_secs(), "ending: initiators are asked to log out");
         if let Some(supervisor) = self.supervisor.get() {
@@ -295,8 +295,8 @@ impl Live {
         now
     }
 
-    /// What is served, locked for a change to the configuration that `plan` makes of it. If the change touches a volume with an
-    /// order to a RAID set, it waits for the order without the lock, and plans again.
+    /// Locks the state for a configuration change, which `plan` computes from it. If the change concerns a
+    /// volume with an order to a RAID set, it waits for the order without holding the lock, and plans again.
     pub(crate) fn lock_for<T>(
         &self,
         options: ReloadOptions,
@@ -313,10 +313,10 @@ impl Live {
         }
     }
 
-    /// Reads the configuration again and serves that. The audit says `by` whom.
+    /// Rereads the configuration and applies it. `by` names the requester for the audit log.
     ///
     /// # Errors
-    /// Nothing has changed, and why.
+    /// Why nothing has changed.
     pub fn reload(&self, options: ReloadOptions, by: &str) -> Result<Reloaded, Failure> {
         self.noted(options, by, || {
             let plan = |now: &LiveState| Ok((now.start_options.safe_config()?, ()));
@@ -325,7 +325,8 @@ impl Live {
         })
     }
 
-    /// Changes what is served, and tells the audit, subscribers, metrics and the service manager how that went.
+    /// Applies a change, and reports the result to the audit log, subscribers, metrics and the service
+    /// manager.
     pub(crate) fn noted(
         &self,
         options: ReloadOptions,
@@ -352,7 +353,7 @@ impl Live {
         outcome
     }
 
-    /// Serves `wanted` from now on. With an error nothing has changed. An `order` is what differs in it from the file.
+    /// Switches to `wanted`. On error nothing has changed. `order` is the intended difference from the file.
     pub(crate) fn serve(
         &self,
         now: &mut LiveState,
@@ -450,7 +451,7 @@ impl Live {
         let Reopened { unchanged, not_served } =
             self.reopen(now, &wanted, &difference, &uncut, &mut reloaded.failed);
         self.rename(&now.volumes, &difference, &mut reloaded.failed);
-        // Or an order to create a file would count again, or never.
+        // Otherwise an order to create a file would be repeated, or never executed.
         for name in &difference.reordered {
             if let Some(opened) = now.volumes.get(name)
                 && let Some(volume) = wanted.volumes.iter().find(|volume| volume.name == *name)
@@ -464,7 +465,7 @@ impl Live {
         let not_grown =
             grow(&self.server, &now.volumes, &wanted.volumes, &difference.grown, &mut reloaded.failed);
         let before = std::mem::replace(&mut now.config, wanted);
-        // What has failed is different from what is wanted, and tried again by the next reload.
+        // Failed changes remain a difference from the wanted configuration, so the next reload retries them.
         now.config.keep_volumes(&before, &[not_grown, unchanged].concat());
         now.config.volumes.retain(|volume| !not_served.contains(&volume.name));
         now.volumes.describe(&now.config);
@@ -478,7 +479,7 @@ impl Live {
         Ok(reloaded)
     }
 
-    /// Tells subscribers of volumes that have come, gone and changed; of those that have grown the server does.
+    /// Notifies subscribers of added, removed and changed volumes; the server reports those that have grown.
     fn tell_volumes(&self, difference: &Difference, served: &Volumes) {
         let text = |name: &VolumeName| name.to_string();
         let is_served = |name: &&VolumeName| served.get(name).is_some();
@@ -492,7 +493,7 @@ impl Live {
         renamed.chain(removed).chain(replaced).chain(added).for_each(|event| self.events.publish(event));
     }
 
-    /// What initiators would lose. Of volumes that are new they have nothing yet.
+    /// What initiators would lose. New volumes have no initiators yet.
     pub(crate) fn losses(&self, now: &LiveState, wanted: &Config, difference: &Difference) -> Vec<String> {
         let gone: Vec<VolumeName> = difference.removed.iter().chain(&difference.reopened).cloned().collect();
         let mut next = now.volumes.all_but(&[]);
@@ -506,8 +507,8 @@ impl Live {
             .collect()
     }
 
-    /// What is kept under a name is somebody's identity and reservations: no volume takes them over by being
-    /// renamed.
+    /// A name identifies the persisted identity and reservations of a volume: a renamed volume must not take
+    /// over those of another.
     fn check_names(&self, difference: &Difference) -> Result<(), Failure> {
         let is_taken = |(_, to): &&(VolumeName, VolumeName)| self.state.keeps(to);
         match difference.renamed.iter().find(is_taken) {
@@ -526,7 +527,8 @@ impl Live {
         reactor::block_on(reactor::Alone::real_time(), reconfigured).map(drop)
     }
 
-    /// Opens the closed volumes with their new specifications. Those in `uncut`, and those that cannot be opened, keep the former ones.
+    /// Reopens the closed volumes with their new specifications. Those in `uncut`, and those that fail, keep
+    /// the former ones.
     fn reopen(
         &self,
         now: &mut LiveState,
@@ -577,9 +579,9 @@ impl Live {
         reopened
     }
 
-    /// What is kept of a volume is kept under its name.
+    /// Renames the persisted state of volumes, which is stored under their names.
     fn rename(&self, volumes: &Volumes, difference: &Difference, failed: &mut Vec<String>) {
-        // One that was opened again has been by its new name.
+        // Reopened volumes already use their new names.
         for (from, to) in difference.renamed.iter().filter(|(_, to)| !difference.reopened.contains(to)) {
             let Some(opened) = volumes.get(to) else { continue };
             if let Err(error) = block_on(opened.kept.rename(&self.state, to)) {
@@ -599,7 +601,7 @@ impl Monitored for Live {
     }
 }
 
-/// Tells the service manager how the server is, until that has ended.
+/// Reports the server's status to the service manager until the server has ended.
 fn watch(live: &Weak<Live>, period: Duration, has_watchdog: bool) {
     loop {
         let begin = Instant::now();
@@ -621,7 +623,7 @@ fn watch(live: &Weak<Live>, period: Duration, has_watchdog: bool) {
     }
 }
 
-/// Who has changed what, a line each.
+/// Logs the change and its requester, one line each.
 fn audit(outcome: &Result<Reloaded, Failure>, options: ReloadOptions, by: &str) {
     let force = options.force;
     match outcome {
@@ -632,25 +634,25 @@ fn audit(outcome: &Result<Reloaded, Failure>, options: ReloadOptions, by: &str) 
             failed.iter().for_each(|why| tracing::error!(target: AUDIT, by, why, "not changed"));
         }
         Err(failure) => {
-            // Of several mistakes each has lines of its own.
+            // Each of several errors has its own lines.
             let why = failure.to_string();
             why.lines().for_each(|why| tracing::error!(target: AUDIT, by, why, "configuration not changed"));
         }
     }
 }
 
-/// A volume of which a part is to be cut off, when it has been closed.
+/// A volume to be cut to a smaller size after it has been closed.
 struct ToCut {
     name: VolumeName,
     bytes: Bytes,
-    /// As long as it was.
+    /// The device at its original size.
     device: Arc<dyn BlockDevice>,
     kept: Arc<UnitState>,
 }
 
 impl ToCut {
-    /// Keeps the new length, with which the next start opens the volume, if the part behind it has no data. Hosts could write there
-    /// until the volume was closed, so that an earlier check is not enough.
+    /// Persists the new size, which takes effect at the next start, if the part beyond it has no data. Hosts
+    /// could write there until the volume was closed, so an earlier check is not enough.
     fn prepare(self, is_closed: bool, discard_data: bool) -> Result<(), Failure> {
         let ToCut { name, bytes, device, kept } = self;
         if !discard_data {
@@ -659,7 +661,7 @@ impl ToCut {
                     "volume {name} is not cut to {bytes}: data may still be written to it"
                 )));
             }
-            // Requests that were aborted may be with the kernel.
+            // The kernel may still process aborted requests.
             let quiesced = block_on(answered(device.quiesced()));
             quiesced.map_err(|error| {
                 Failure::device(format_args!("volume {name} is not cut to {bytes}"), error)
@@ -672,7 +674,7 @@ impl ToCut {
     }
 }
 
-/// Refuses a change that takes away what initiators use, unless it is forced.
+/// Refuses a change that removes what initiators are using, unless it is forced.
 pub(crate) fn refuse_losses(losses: &[String], options: ReloadOptions) -> Result<(), Failure> {
     if losses.is_empty() || options.force {
         return Ok(());
@@ -683,7 +685,8 @@ pub(crate) fn refuse_losses(losses: &[String], options: ReloadOptions) -> Result
     )))
 }
 
-/// Flushes and closes volumes that are no longer served. Returns those that may have requests or unwritten data yet.
+/// Flushes and closes volumes that are no longer served. Returns those that may still have requests or
+/// unwritten data.
 fn close(gone: Vec<(VolumeName, Opened)>, failed: &mut Vec<String>) -> Vec<VolumeName> {
     let mut in_doubt = Vec::new();
     for (name, opened) in gone {
@@ -709,7 +712,8 @@ fn close(gone: Vec<(VolumeName, Opened)>, failed: &mut Vec<String>) -> Vec<Volum
     in_doubt
 }
 
-/// The volume, if it is still open after this time. Sessions release a volume when the last of its commands has been answered.
+/// The volume, if it is still open after this time. A session releases a volume when the last of its commands
+/// has completed.
 fn open_after(time: Duration, volume: &Weak<Volume>) -> Option<Arc<Volume>> {
     let end = Instant::now() + time;
     while volume.strong_count() > 0 {
@@ -721,7 +725,7 @@ fn open_after(time: Duration, volume: &Weak<Volume>) -> Option<Arc<Volume>> {
     None
 }
 
-/// Makes files longer, and tells initiators. Returns the names of those that stay as they are.
+/// Grows files, and notifies initiators. Returns the names of volumes that could not grow.
 fn grow(
     server: &Server,
     volumes: &Volumes,
@@ -753,6 +757,6 @@ fn grow(
     not_grown
 }
 
-/// A file that grows writes back its cached data first, which may be gigabytes.
+/// Growing a file first writes back its cached data, which may be gigabytes.
 const GROW_TIME: Duration = Duration::from_secs(60);
 const CLOSE_STEP: Duration = Duration::from_millis(5);

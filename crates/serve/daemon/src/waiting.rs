@@ -1,6 +1,7 @@
-//! Work that is waited for on a thread without a reactor: devices that are asked, many things at a time, and volumes that are
-//! reached over a network, for which this server is a gateway. The sessions of those live on the reactors of the cores, by turns:
-//! what is asked on the same core needs no other thread, and requests of other cores are passed on.
+//! Blocking work on threads without a reactor: waiting for devices, many jobs in parallel, and opening
+//! volumes over a network, for which this server is a gateway. The sessions of network volumes are
+//! distributed round-robin over the reactors of the cores. Requests from the same core need no other thread;
+//! requests from other cores are passed on.
 
 use std::convert::Infallible;
 use std::num::NonZeroUsize;
@@ -17,9 +18,9 @@ use reactor::{Receiver, Sender, mailbox};
 use volume::backend::Opening;
 use volume::spec::Spec;
 
-/// A device that takes longer is said not to answer.
+/// A device that takes longer counts as unresponsive.
 pub(crate) const FLUSH_TIME: Duration = Duration::from_secs(10);
-/// For the last commands of a volume to end.
+/// Time limit for the last commands of a volume.
 pub(crate) const CLOSE_TIME: Duration = Duration::from_secs(10);
 
 /// Waits for a device on this thread, which has no reactor.
@@ -33,18 +34,20 @@ pub(crate) fn block_on<T>(work: impl Future<Output = T>) -> T {
     }
 }
 
-/// The answer of a device to a request that other orders, or the caller, must not wait for without a limit.
+/// The result of a request to a device, with a time limit, so that neither other orders nor the caller wait
+/// indefinitely.
 pub(crate) async fn answered<T>(
     request: impl Future<Output = Result<T, DeviceError>>,
 ) -> Result<T, DeviceError> {
     reactor::timeout(FLUSH_TIME, request).await.unwrap_or(Err(DeviceError::TimedOut))
 }
 
-/// How many volumes are opened at a time. A new volume's identity must be on the disk before it is served,
-/// and a file system commits what waits together: 4,096 of them took 28 s one by one and take below 2 s so.
+/// Number of volumes to open concurrently. A new volume's identity must be on disk before it is served, and a
+/// file system commits concurrent writes together: opening 4,096 volumes took 28 s one by one, and takes less
+/// than 2 s this way.
 pub(crate) const OPENERS: usize = 32;
 
-/// Does `work` for each of `things` on up to [`OPENERS`] threads; the results are in the order of the things.
+/// Runs `work` for each of `things` on up to [`OPENERS`] threads; the results are in the order of `things`.
 pub(crate) fn at_once<T: Sync, R: Send>(things: &[T], work: impl Fn(&T) -> R + Sync) -> Vec<R> {
     let next = AtomicUsize::new(0);
     let run = || {
@@ -57,7 +60,7 @@ pub(crate) fn at_once<T: Sync, R: Send>(things: &[T], work: impl Fn(&T) -> R + S
         done
     };
     let mut done = thread::scope(|scope| {
-        // The rest of the work is this thread's, and all of it if there are no threads to be had.
+        // This thread does the rest of the work, or all of it if no threads can be started.
         let helpers = 1..OPENERS.min(things.len());
         let helpers: Vec<_> =
             helpers.map_while(|_| thread::Builder::new().spawn_scoped(scope, run).ok()).collect();
@@ -72,43 +75,45 @@ pub(crate) fn at_once<T: Sync, R: Send>(things: &[T], work: impl Fn(&T) -> R + S
     done.into_iter().map(|(_, result)| result).collect()
 }
 
-/// A volume to open: what it is, and with what.
+/// The specification of a volume to open, and the context for opening it.
 pub(crate) type Remote = (Spec, Opening);
 
 pub(crate) type Outcome = Result<Arc<dyn BlockDevice>, Failure>;
 
-/// Reactors on which volumes are opened, by turns.
+/// Reactors that open volumes, round-robin.
 pub(crate) struct Openers {
     reactors: Vec<Sender<Job>>,
     turn: AtomicUsize,
 }
 
-/// A volume to be opened, and who hears of it under which number.
+/// A volume to open, with its number and the receiver of the result.
 struct Job {
     remote: Remote,
     number: usize,
     told: mpsc::Sender<(usize, Outcome)>,
 }
 
-/// What a reactor opens.
+/// The jobs of one reactor.
 pub(crate) struct Jobs(Receiver<Job>);
 
-/// A core's end: what lives on one core is used until all have flushed their volumes, and behind that ([`Ends`]). Nothing is
-/// ever sent: senders are dropped.
+/// A core's part in the shutdown. Other cores may use devices that live on this core until all cores have
+/// flushed their volumes, and afterwards until [`Ends`] is dropped. Nothing is ever sent: senders are
+/// dropped.
 pub(crate) struct LastUse {
     flushed: mpsc::Sender<Infallible>,
     users: Arc<Vec<Sender<Infallible>>>,
     unused: Receiver<Infallible>,
 }
 
-/// The ends of all cores, which stay until this is dropped.
+/// The shutdown of all cores, which keep running until this is dropped.
 pub(crate) struct Ends {
     flushed: mpsc::Receiver<Infallible>,
     _users: Arc<Vec<Sender<Infallible>>>,
 }
 
 impl Openers {
-    /// Those of so many reactors, which each attend to their jobs, and end when none of them is needed.
+    /// Creates openers on `count` reactors. Each processes its jobs, and ends when no core is needed any
+    /// more.
     pub(crate) fn of_cores(count: NonZeroUsize) -> (Openers, Vec<(Jobs, LastUse)>, Ends) {
         let (reactors, jobs): (Vec<_>, Vec<_>) = (0..count.get()).map(|_| mailbox()).unzip();
         let (users, unused): (Vec<_>, Vec<_>) = (0..count.get()).map(|_| mailbox()).unzip();
@@ -121,7 +126,7 @@ impl Openers {
         (openers, cores, Ends { flushed: all_flushed, _users: users })
     }
 
-    /// One on a thread of its own, which ends with this.
+    /// Creates an opener on a separate thread, which ends with this value.
     pub(crate) fn aside() -> Result<Openers, Failure> {
         let (reactor, jobs) = mailbox();
         let world = move || -> Result<(), Failure> {
@@ -133,7 +138,7 @@ impl Openers {
         Ok(Openers { reactors: vec![reactor], turn: AtomicUsize::new(0) })
     }
 
-    /// Opens all of them at once. The results are in the order of the volumes.
+    /// Opens all of them concurrently. The results are in the order of the volumes.
     pub(crate) fn open(&self, volumes: Vec<Remote>) -> Vec<Outcome> {
         let mut outcomes: Vec<Outcome> =
             volumes.iter().map(|_| Err(Failure::failed("the reactor of remote volumes has ended"))).collect();
@@ -141,7 +146,7 @@ impl Openers {
         let (told, heard) = mpsc::channel();
         for (number, remote) in volumes.into_iter().enumerate() {
             let turn = self.turn.fetch_add(1, Ordering::Relaxed) % self.reactors.len();
-            // Of a reactor that has ended nothing is heard.
+            // A reactor that has ended sends no result.
             let _ = self.reactors[turn].send(Job { remote, number, told: told.clone() });
         }
         drop(told);
@@ -153,11 +158,11 @@ impl Openers {
 }
 
 impl Jobs {
-    /// Opens what is asked for, as long as somebody may ask.
+    /// Opens requested volumes, as long as requests can come.
     pub(crate) async fn attend(mut self) {
         while let Some(Job { remote: (spec, opening), number, told }) = self.0.recv().await {
             drop(reactor::spawn(async move {
-                // The receiver may have been dropped meanwhile.
+                // The receiver may have been dropped.
                 let _ = told.send((number, spec.open(&opening).await.map_err(Failure::from)));
             }));
         }
@@ -165,7 +170,7 @@ impl Jobs {
 }
 
 impl LastUse {
-    /// Waits until nobody uses this core.
+    /// Waits until this core has no more users.
     pub(crate) async fn ended(mut self) {
         drop((self.flushed, self.users));
         self.unused.recv().await;
@@ -173,7 +178,7 @@ impl LastUse {
 }
 
 impl Ends {
-    /// Waits until every core has flushed its volumes, or is gone.
+    /// Waits until every core has flushed its volumes or has ended.
     pub(crate) fn all_flushed(&self) {
         while self.flushed.recv().is_ok() {}
     }

@@ -1,19 +1,20 @@
-//! The volumes that the first core looks after: those that fail, that become larger, and that are closed.
+//! The volumes that the first core monitors: it detects failures and growth, and flushes volumes before they
+//! are closed.
 //!
-//! Of storage failures the log has one line when a volume begins to fail, to hang or to run out of space, and
-//! one when it has worked again for a while, with the number of failed requests and the duration. The number
-//! of lines does not depend on the load, so a failing volume cannot fill the log.
+//! The log has one line when a volume starts to fail, hangs or runs out of space. It has another one when the
+//! volume has recovered for a while, with the number of failed requests and the duration. The number of lines
+//! does not depend on the load, so a failing volume cannot fill the log.
 //!
 //! ```text
-//!   well ── a request fails, or the device does not answer ──► ERROR ──► failing
+//!   well ── a request fails, or the device is unresponsive ──► ERROR ──► failing
 //!   failing ── no failure for QUIET, and the latest request of each kind succeeded ──► WARN ──► well
 //! ```
 //!
 //! The kernel sends no notification when a file grows, so its size is polled. Front ends notify their hosts;
 //! in SCSI by the unit attention CAPACITY DATA HAS CHANGED (SBC-3 4.10).
 //!
-//! The device that is opened next may never hear that the kernel could not write what this one has acknowledged, so that a last flush
-//! without success counts as a loss, whatever the reason.
+//! The device that is opened next may never be notified that the kernel failed to write data acknowledged
+//! through this one. An unsuccessful last flush therefore counts as a loss, whatever the reason.
 
 use std::cell::RefCell;
 use std::fmt;
@@ -24,25 +25,25 @@ use std::time::{Duration, Instant};
 use block::DeviceError;
 use volume::{RequestKind, Snapshot, StorageCondition, StorageError, Volume};
 
-/// Who has the volumes looked after, and hears of them.
+/// Receives the events of monitored volumes.
 pub(crate) trait Watcher: 'static {
-    /// Requests of a volume have begun to fail, or its device does not answer.
+    /// Requests of a volume have started to fail, or its device is unresponsive.
     fn volume_failed(&self, name: &str, cause: &str);
 
-    /// They succeed again: so many failed, in so much time.
+    /// A volume has recovered, after this number of failed requests and this time.
     fn volume_recovered(&self, name: &str, failed: u64, time: Duration);
 
-    /// A volume has become larger.
+    /// A volume has grown.
     fn volume_grew(&self, volume: &Arc<Volume>, name: &str);
 }
 
-/// How often volumes are looked at: `volume` records the results of requests of all front ends, and a look at the size costs a
-/// stat(2).
+/// Polling interval: `volume` records the results of requests of all front ends, and checking the size costs
+/// a stat(2).
 const LOOK: Duration = Duration::from_secs(1);
-/// Failures less than this apart are one episode.
+/// Failures less than this apart belong to one episode.
 const QUIET: Duration = Duration::from_secs(5);
 
-/// Logs the failures of a volume for as long as it is served, by the name that it has then.
+/// Logs the failures of a volume while it is served, under its current name.
 pub(crate) async fn watch_failures(server: Arc<impl Watcher>, name: Rc<Name>, volume: Weak<Volume>) {
     let mut observed = Observed::default();
     loop {
@@ -127,11 +128,12 @@ fn cause(condition: &StorageCondition) -> String {
             format!("{error}: {}", std::io::Error::from_raw_os_error(number))
         }
         (None, Some(StorageError { error, os_error: None })) => error.to_string(),
-        (None, None) => "the device did not answer in time".to_owned(), // and has meanwhile
+        (None, None) => "the device did not answer in time".to_owned(), // and has done so since
     }
 }
 
-/// Looks at a volume for as long as it is served, each by itself: one that hangs keeps no other from growing.
+/// Checks the size of a volume while it is served. Each volume has its own task, so that one that hangs does
+/// not delay the others.
 pub(crate) async fn watch_growth(server: Arc<impl Watcher>, name: Rc<Name>, volume: Weak<Volume>) {
     let mut known = match volume.upgrade() {
         Some(volume) => volume.device().geometry().blocks,
@@ -141,9 +143,9 @@ pub(crate) async fn watch_growth(server: Arc<impl Watcher>, name: Rc<Name>, volu
         reactor::sleep(LOOK).await;
         let Some(volume) = volume.upgrade() else { return };
         if let Err(error) = volume.device().refresh().await {
-            // What uses the volume will fail, and say so; its size stays what it was.
+            // Users of the volume will report the failure; its size is unchanged.
             tracing::debug!(volume = name.now(), %error, "cannot look at the size");
-            // No request need be under way when another host takes the device over.
+            // There may be no outstanding request when another host takes the device over.
             if error == DeviceError::Fenced {
                 volume.record_end(RequestKind::Inspect, &Err::<(), _>(error));
             }
@@ -158,22 +160,22 @@ pub(crate) async fn watch_growth(server: Arc<impl Watcher>, name: Rc<Name>, volu
     }
 }
 
-/// What a volume that is served is called; it may get another name meanwhile.
+/// The name of a served volume, which can change.
 pub(crate) struct Name(RefCell<String>);
 
 impl Name {
-    /// What it is called now, or was when it was served last.
+    /// Its current name, or its last name if it is no longer served.
     pub(crate) fn now(&self) -> String {
         self.0.borrow().clone()
     }
 }
 
-/// Volumes that are looked after.
+/// The monitored volumes.
 #[derive(Default)]
 pub(crate) struct Watched(Vec<(Weak<Volume>, Rc<Name>)>);
 
 impl Watched {
-    /// Goes by what is served now. Returns the volumes that are new.
+    /// Adapts to the volumes served now. Returns the new ones.
     pub(crate) fn adapt(&mut self, served: &Snapshot) -> Vec<(Weak<Volume>, Rc<Name>)> {
         self.0.retain(|(volume, _)| volume.strong_count() > 0);
         let mut new = Vec::new();
@@ -192,9 +194,9 @@ impl Watched {
 /// Why a volume could not be flushed before it was closed.
 #[derive(Debug)]
 pub enum Unflushed {
-    /// Its device said so.
+    /// Its device reported an error.
     Failed(DeviceError),
-    /// Its device did not answer within this time.
+    /// Its device was unresponsive for this time.
     Unanswered(Duration),
 }
 
@@ -209,7 +211,7 @@ impl fmt::Display for Unflushed {
     }
 }
 
-/// Flushes a volume within a time. If that fails, a loss has been counted and is recorded for the next start.
+/// Flushes a volume within a time limit. If that fails, the loss is counted and recorded for the next start.
 ///
 /// # Errors
 /// Acknowledged writes may be lost.
@@ -220,12 +222,12 @@ pub async fn last_flush(volume: &Volume, limit: Duration) -> Result<(), Unflushe
         Ok(Err(error)) => Unflushed::Failed(error),
         Err(_) => Unflushed::Unanswered(limit),
     };
-    // A state directory on the same disk may hang as well.
+    // A state directory on the same disk may also hang.
     let _ = reactor::timeout(RECORD_TIME, volume.abandon_unflushed()).await;
     Err(unflushed)
 }
 
-/// How long the end of a volume waits for the record of a loss.
+/// How long closing a volume waits for the record of a loss.
 pub(crate) const RECORD_TIME: Duration = Duration::from_secs(1);
 
 #[cfg(test)]
@@ -309,7 +311,7 @@ pub(crate) mod tests {
         assert_eq!(name.now(), "new", "what it was called last");
     }
 
-    /// Remembers the mark of the last loss, after a time.
+    /// Records the mark of the last loss, after a delay.
     #[derive(Default)]
     pub(crate) struct Paper {
         mark: Mutex<Option<LossMark>>,
@@ -364,7 +366,7 @@ pub(crate) mod tests {
         }
     }
 
-    /// What the last flush said, and what the next start finds recorded.
+    /// The error of the last flush, and the mark that the next start finds.
     fn closed(misbehave: impl FnOnce(&FaultControl)) -> (Option<String>, Option<LossMark>) {
         let (faults, paper) = (FaultControl::default(), Arc::new(Paper::default()));
         let geometry = Geometry { block_size: BlockSize::B512, blocks: Blocks(8), physical_exponent: 0 };

@@ -1,12 +1,12 @@
-//! What front ends count for monitoring: commands of each volume with their durations and failures, logins, connections that
-//! ended, task management, and the traffic of each host.
+//! Statistics of front ends for monitoring: commands of each volume with their durations and failures,
+//! logins, closed connections, task management, and the traffic of each host.
 //!
-//! A front end has a [`CoreTally`] on each core. Everything is counted on the thread of that core, without atomics, and read
-//! there on request ([`crate::CoreFrontEnd::statistics`]). The path of a command does one thing for it,
-//! [`VolumeTally::record`]; everything else is counted where something is out of the ordinary.
+//! A front end has a [`CoreTally`] on each core. Everything is counted on the thread of that core, without
+//! atomics, and read there on request ([`crate::CoreFrontEnd::statistics`]). The command path makes only one
+//! call, [`VolumeTally::record`]; everything else is counted only on exceptional events.
 //!
-//! Counts are bounded whatever hosts do: they are kept by targets and volumes that are served, by words of the front end's,
-//! and by the names of at most [`HOSTS_MAX`] hosts, all later ones under one name ([`OTHERS`]).
+//! Memory is bounded whatever hosts do: the keys are the targets and volumes served, the front end's fixed
+//! words, and the names of at most [`HOSTS_MAX`] hosts. All later hosts share one name ([`OTHERS`]).
 
 use std::cell::{Cell, OnceCell, RefCell};
 use std::collections::BTreeMap;
@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 
 use volume::Volume;
 
-/// What a command does, as it is counted.
+/// The kind of a command, for statistics.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u8)]
 pub enum Operation {
@@ -32,14 +32,14 @@ pub enum Operation {
     CompareAndWrite,
     /// Writes one block many times, or zeroes.
     WriteSame,
-    /// Has the server copy.
+    /// Copies blocks within the server.
     ExtendedCopy,
     /// Any other.
     Other,
 }
 
 impl Operation {
-    /// All of them, in the order of their numbers.
+    /// All operations, in numerical order.
     pub const ALL: [Operation; 8] = [
         Operation::Read,
         Operation::Write,
@@ -51,7 +51,7 @@ impl Operation {
         Operation::Other,
     ];
 
-    /// The name that monitoring has for it.
+    /// The name for monitoring.
     pub fn name(self) -> &'static str {
         match self {
             Operation::Read => "read",
@@ -66,8 +66,8 @@ impl Operation {
     }
 }
 
-/// Classes of durations: up to 4 µs, 8 µs, and so on, each twice as long, to [`Durations::bound`] of the last but one, 16.8 s;
-/// then everything longer.
+/// Number of classes of durations. The first ends at 4 µs, the next at 8 µs, and so on; each bound is twice
+/// the previous one. The last but one ends at 16.8 s ([`Durations::bound`]), and the last has no upper bound.
 pub const CLASSES: usize = 24;
 /// The first class ends at 2^FIRST_BITS µs.
 const FIRST_BITS: u32 = 2;
@@ -75,26 +75,26 @@ const FIRST_BITS: u32 = 2;
 /// Durations of commands, counted by class.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Durations {
-    /// How many there were of each class.
+    /// Number of commands in each class.
     pub counts: [u64; CLASSES],
-    /// All of them together.
+    /// Sum of all durations.
     pub sum: Duration,
 }
 
 impl Durations {
-    /// The longest duration of a class; the last has none.
+    /// Upper bound of a class; the last has none.
     pub fn bound(class: usize) -> Option<Duration> {
         (class + 1 < CLASSES).then(|| Duration::from_micros(1 << (class as u32 + FIRST_BITS)))
     }
 
-    /// Adds others.
+    /// Adds other counts.
     pub fn add(&mut self, others: &Durations) {
         self.counts.iter_mut().zip(others.counts).for_each(|(count, more)| *count += more);
         self.sum += others.sum;
     }
 }
 
-/// The same while they are counted.
+/// [`Durations`] that can be updated through a shared reference.
 #[derive(Default)]
 struct Counting {
     counts: [Cell<u64>; CLASSES],
@@ -115,8 +115,8 @@ impl Counting {
     }
 }
 
-/// How long commands took that were taken in at one time and answered at another. A round answers many of them: what two
-/// instants are apart takes longer to find than to compare them with those of the command before.
+/// The duration of commands that started and ended at two instants. A round completes many such commands:
+/// comparing their instants with those of the previous command is faster than computing the duration again.
 #[derive(Clone, Copy, Debug)]
 pub struct Span {
     begin: Instant,
@@ -126,35 +126,35 @@ pub struct Span {
 }
 
 impl Span {
-    /// From one to the other.
+    /// Creates a span between two instants.
     pub fn new(begin: Instant, end: Instant) -> Span {
         let nanoseconds = nanoseconds(end.saturating_duration_since(begin));
         Span { begin, end, class: class(nanoseconds), nanoseconds }
     }
 
-    /// Between these.
+    /// A span between two instants; reuses this one if they are the same.
     #[inline]
     pub fn to(self, begin: Instant, end: Instant) -> Span {
         if self.begin == begin && self.end == end { self } else { Span::new(begin, end) }
     }
 }
 
-/// 584 years fit.
+/// Sufficient for 584 years.
 fn nanoseconds(time: Duration) -> u64 {
     time.as_secs().wrapping_mul(1_000_000_000).wrapping_add(time.subsec_nanos().into())
 }
 
-/// The class of a duration: a bound belongs to the class that it ends.
+/// The class of a duration; upper bounds are inclusive.
 #[inline]
 fn class(nanoseconds: u64) -> usize {
     let microseconds = nanoseconds.saturating_sub(1) / 1000;
     ((u64::BITS - (microseconds >> FIRST_BITS).leading_zeros()) as usize).min(CLASSES - 1)
 }
 
-/// By [`Operation`]; made when the first of a kind ends.
+/// Indexed by [`Operation`]; each is allocated when the first command of its kind ends.
 type ByOperation = [OnceCell<Box<Counting>>; Operation::ALL.len()];
 
-/// Counts of one volume on one core.
+/// Statistics of one volume on one core.
 #[derive(Default)]
 pub struct VolumeTally {
     durations: ByOperation,
@@ -166,70 +166,72 @@ pub struct VolumeTally {
 }
 
 impl VolumeTally {
-    /// A command has its answer, all of which is on its way. The span began when the core took it in.
+    /// Records a completed command whose whole reply has been queued. The span starts when the core received
+    /// the command.
     #[inline]
     pub fn record(&self, operation: Operation, span: Span) {
         self.durations[operation as usize].get_or_init(Box::default).add(span.class, span.nanoseconds);
     }
 
-    /// A command has its answer after the device had its requests for so long, all together.
+    /// Records the total time that the device took for a command's requests.
     pub fn record_device(&self, operation: Operation, time: Duration) {
         let nanoseconds = nanoseconds(time);
         self.device[operation as usize].get_or_init(Box::default).add(class(nanoseconds), nanoseconds);
     }
 
-    /// So many bytes were read of it and written to it. Front ends whose logical units count that need not tell.
+    /// Adds bytes read from and written to the volume. Not needed by front ends whose logical units count
+    /// them.
     pub fn moved(&self, read_bytes: u64, written_bytes: u64) {
         self.read_bytes.set(self.read_bytes.get() + read_bytes);
         self.written_bytes.set(self.written_bytes.get() + written_bytes);
     }
 
-    /// A command waits for the device.
+    /// Records a command that waits for the device.
     pub fn note_wait(&self) {
         self.waits.set(self.waits.get() + 1);
     }
 
-    /// A command was answered with an error of this kind, a word of the front end's.
+    /// Records a command that failed; the kind is one of the front end's words.
     pub fn failed(&self, operation: Operation, kind: &'static str) {
         *self.failures.borrow_mut().entry((operation, kind)).or_default() += 1;
     }
 }
 
-/// A volume and what is counted of it.
+/// A volume and its statistics.
 type TalliedVolume = (Weak<Volume>, Rc<VolumeTally>);
 
-/// What is counted by target and by a word of the front end's. `daemon::metrics` has a family for each.
+/// Events counted by target and by one of the front end's words. `daemon::metrics` has a family for each.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Counted {
-    /// Logins that have ended, by their result. Without a target: discovery, or a target that is not served.
+    /// Completed logins, by result. Without a target: discovery, or a target that is not served.
     Login,
-    /// Connections of sessions that have ended, by reason. Without a target: discovery.
+    /// Closed connections of sessions, by reason. Without a target: discovery.
     ConnectionClosed,
-    /// Task management functions that were asked for, by function.
+    /// Task management functions received, by function.
     TaskManagement,
-    /// Unit attentions that were reported, by kind.
+    /// Unit attentions reported, by kind.
     UnitAttention,
-    /// Digests that did not match, by what they were of: a header, or data.
+    /// Digest errors, by what the digest covers: a header, or data.
     DigestError,
-    /// Frames of a protocol of datagrams, by what became of them, without targets. Not counted by a [`CoreTally`].
+    /// Frames of a datagram protocol, by outcome, without targets. Not counted by a [`CoreTally`].
     Frame,
 }
 
-/// How often something has happened, by target (empty: none) and word.
+/// Event counts, by target (empty: none) and word.
 pub type WordCounts = BTreeMap<(Counted, String, &'static str), u64>;
 
-/// Counts of one front end on one core.
+/// Statistics of one front end on one core.
 #[derive(Default)]
 pub struct CoreTally {
-    /// By address, which no other volume has as long as there is a `Weak` to it.
+    /// By address, which is unique as long as there is a `Weak` to the volume.
     volumes: RefCell<BTreeMap<usize, TalliedVolume>>,
     counts: RefCell<WordCounts>,
-    /// Of sessions that have ended, by target and host.
+    /// Traffic of closed sessions, by target and host.
     traffic: RefCell<BTreeMap<(String, Arc<str>), Traffic>>,
 }
 
 impl CoreTally {
-    /// The counts of a volume.
+    /// The statistics of a volume.
     pub fn volume(&self, volume: &Arc<Volume>) -> Rc<VolumeTally> {
         let mut volumes = self.volumes.borrow_mut();
         let (_, tally) = volumes
@@ -238,20 +240,20 @@ impl CoreTally {
         Rc::clone(tally)
     }
 
-    /// What is counted of volumes and targets that are not served any more is forgotten.
+    /// Removes the statistics of volumes and targets that are no longer served.
     pub fn keep_served(&self, is_served: impl Fn(&str) -> bool) {
         self.volumes.borrow_mut().retain(|_, (volume, _)| volume.strong_count() > 0);
         self.counts.borrow_mut().retain(|(_, target, _), _| target.is_empty() || is_served(target));
         self.traffic.borrow_mut().retain(|(target, _), _| is_served(target));
     }
 
-    /// Counts one more. `target` is one that is served.
+    /// Counts an event. `target` must be one that is served.
     pub fn note(&self, counted: Counted, target: Option<&str>, word: &'static str) {
         let key = (counted, target.unwrap_or_default().to_owned(), word);
         *self.counts.borrow_mut().entry(key).or_default() += 1;
     }
 
-    /// A session has ended.
+    /// Records the end of a session.
     pub fn session_ended(&self, target: &str, host: &Arc<str>, traffic: Traffic) {
         let mut sums = self.traffic.borrow_mut();
         let sum = sums.entry((target.to_owned(), Arc::clone(host))).or_default();
@@ -259,21 +261,21 @@ impl CoreTally {
     }
 }
 
-/// Hosts that are counted by name, as long as the server runs. Each is a label in a time series of every monitoring system
-/// that asks, for as long as that keeps its data.
+/// Maximum number of hosts counted by name while the server runs. Each name is a label of a time series in
+/// every monitoring system that scrapes the server, for as long as that system keeps its data.
 pub const HOSTS_MAX: usize = 256;
 /// The name under which further hosts are counted.
 pub const OTHERS: &str = "(others)";
 
-/// The names under which hosts are counted.
+/// The labels under which hosts are counted.
 #[derive(Debug, Default)]
 pub struct HostNames {
-    // Not a `block::Lock`: it is held for a lookup, and is no place where a simulation need try another order.
+    // Not a `block::Lock`: it is held only for a lookup, so a simulation need not vary the order here.
     known: Mutex<BTreeMap<String, Arc<str>>>,
 }
 
 impl HostNames {
-    /// The name under which a host is counted.
+    /// The label under which a host is counted.
     pub fn label(&self, host: &str) -> Arc<str> {
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(name) = known.get(host) {
@@ -289,21 +291,21 @@ impl HostNames {
     }
 }
 
-/// What a host has moved.
+/// The traffic of a host.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Traffic {
-    /// Commands begun.
+    /// Commands started.
     pub commands: u64,
-    /// Data that it has read, in bytes.
+    /// Bytes read by the host.
     pub read_bytes: u64,
-    /// Data of its writes, in bytes: blocks, and no parameters.
+    /// Bytes of blocks written by the host, without parameter data.
     pub written_bytes: u64,
-    /// How often its commands in flight were as many as it may have.
+    /// How often its outstanding commands reached the maximum.
     pub window_full: u64,
 }
 
 impl Traffic {
-    /// Both sums together.
+    /// The sum of both.
     pub fn plus(self, other: Traffic) -> Traffic {
         Traffic {
             commands: self.commands + other.commands,
@@ -314,70 +316,70 @@ impl Traffic {
     }
 }
 
-/// A session now.
+/// A current session.
 #[derive(Clone, Debug)]
 pub struct SessionCounts {
-    /// What it uses; `None` is a session that only asks what there is.
+    /// The target that it uses; `None` for a discovery session.
     pub target: Option<String>,
-    /// The name under which its host is counted ([`HostNames::label`]).
+    /// The label under which its host is counted ([`HostNames::label`]).
     pub host: Arc<str>,
-    /// Its connections.
+    /// Number of its connections.
     pub connections: u64,
-    /// What it has moved.
+    /// Its traffic.
     pub traffic: Traffic,
 }
 
-/// What one front end has counted on one core, and what is under way there.
+/// The statistics of one front end on one core, including current values.
 #[derive(Clone, Debug, Default)]
 pub struct CoreStatistics {
-    /// Of each volume that a session of this core uses or used.
+    /// Statistics of each volume that a session of this core uses or has used.
     pub volumes: Vec<VolumeStatistics>,
     /// By target and word.
     pub counts: WordCounts,
     /// By target and host.
     pub hosts: Vec<HostStatistics>,
-    /// Sessions now that only ask what there is.
+    /// Current discovery sessions.
     pub discovery_sessions: u64,
 }
 
-/// Counts of a volume on one core.
+/// Statistics of a volume on one core.
 #[derive(Clone, Debug)]
 pub struct VolumeStatistics {
-    /// Which volume.
+    /// The volume.
     pub volume: Weak<Volume>,
-    /// How long commands took, from when they were taken in until their answers were on their way.
+    /// Durations of commands, from their receipt until their replies were queued.
     pub durations: Vec<(Operation, Durations)>,
-    /// For how long the device had the requests of those that waited for it.
+    /// Time spent in the device, for commands that waited for it.
     pub device: Vec<(Operation, Durations)>,
-    /// Data that was read of it, in bytes. A front end that counts for all cores at once tells it on the first.
+    /// Bytes read from it. A front end that counts for all cores together reports them on the first.
     pub read_bytes: u64,
-    /// Data that was written to it, in bytes.
+    /// Bytes written to it.
     pub written_bytes: u64,
-    /// Commands that neither memory nor the page cache could carry out at once.
+    /// Commands that memory or the page cache could not complete immediately.
     pub waits: u64,
-    /// Commands that were answered with an error, by its kind.
+    /// Failed commands, by kind of error.
     pub failures: Vec<(Operation, &'static str, u64)>,
-    /// Commands now.
+    /// Outstanding commands.
     pub in_flight: u64,
 }
 
-/// What a host has done at a target.
+/// Statistics of a host at a target.
 #[derive(Clone, Debug)]
 pub struct HostStatistics {
     /// The target's name.
     pub target: String,
     /// The host's name, or [`OTHERS`].
     pub host: Arc<str>,
-    /// Its sessions now.
+    /// Its current sessions.
     pub sessions: u64,
-    /// Their connections.
+    /// Number of their connections.
     pub connections: u64,
-    /// What all its sessions have moved, those that have ended, too.
+    /// Traffic of all its sessions, including closed ones.
     pub traffic: Traffic,
 }
 
 impl CoreTally {
-    /// What was counted, with the sessions that there are now. Commands in flight are for the caller to add.
+    /// The statistics, including the current sessions. The caller must add outstanding commands.
     pub fn statistics(&self, sessions: impl Iterator<Item = SessionCounts>) -> CoreStatistics {
         let ended = self.traffic.borrow();
         let mut hosts: BTreeMap<(String, Arc<str>), (u64, u64, Traffic)> =

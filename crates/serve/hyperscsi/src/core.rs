@@ -1,11 +1,13 @@
-//! The front end's part of a core: the protocol machine with its clock, interfaces and sessions.
+//! The front end's part of a core: the protocol state machine with its clock, interfaces and sessions.
 //!
-//! Each core has a socket of its own for each portal, and the kernel gives it the frames of the core's sessions. The first core is given
-//! those outside sessions, too. It answers who is there, and hands a login to the core that has the sessions of its nexus
-//! ([`hyperscsi::target::Share`]); so does any core with a frame that is another one's, as UDP may bring it.
+//! Each core has its own socket for each portal, and the kernel delivers to it the frames of the core's
+//! sessions. The first core also receives frames outside sessions. It answers discovery, and passes a login
+//! to the core that owns the sessions of its nexus ([`hyperscsi::target::Share`]). Any core that receives
+//! another core's frame, as can happen with UDP, passes it on too.
 //!
-//! After every change of the machine [`CoreSessions::run`] is called: behind each batch of frames by the task that received it; for all
-//! other changes by the task [`drive`], once for everything that ended in the same turn of the executor.
+//! [`CoreSessions::run`] is called after every change of the state machine. The task that receives frames
+//! calls it after each batch; for all other changes, the task [`drive`] calls it once per turn of the
+//! executor.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -33,47 +35,47 @@ use crate::session::{Began, Session, SharedSession};
 use crate::status::{PathStatus, SessionStatus};
 use crate::wire::{Machine, Pace, Wire};
 
-/// Frames taken in before those on their way out are sent.
+/// Frames received before outgoing ones are sent.
 const BATCH: usize = 64;
 /// Frames sent before other tasks run.
 const ROUND: usize = 512;
-/// Frames made before they are sent, and commands carried out before their replies are: the initiator works on what has arrived while
-/// the rest is made. With all of a window in one go either side waits for the other in turn. 44 datagrams of 1,472 bytes are what UDP
-/// joins.
+/// Frames built before they are sent, and commands executed before their replies are sent: the initiator
+/// processes the first ones while the rest are built. If a whole window were handled in one go, each side
+/// would wait for the other in turn. UDP segmentation joins up to 44 datagrams of 1,472 bytes.
 const SENT_TOGETHER: usize = 44;
 const CARRIED_OUT_TOGETHER: usize = 8;
-/// Sessions of all cores at once, if there is memory for them.
+/// Maximum concurrent sessions of all cores, if there is memory for them.
 const SESSIONS_MAX: usize = 128;
-/// One core may have so many times its part of them.
+/// One core may have up to this many times its share of the sessions.
 const UNEVENNESS: usize = 3;
-/// Memory of a session for its commands, and as much for its replies: one command of 1 MiB at least.
+/// Memory of a session for its commands, and the same for its replies: at least one command of 1 MiB.
 const SESSION_BYTES_MIN: usize = 1 << 21;
 const SESSION_BYTES_MAX: usize = 8 << 20;
 
 /// State shared by the tasks of a core.
 pub(crate) struct CoreSessions {
     index: usize,
-    /// Which sessions are this core's.
+    /// Which sessions belong to this core.
     share: Share,
     pub(crate) server: Arc<Server>,
     pub(crate) front_end: Arc<HyperScsi>,
     pub(crate) wire: Rc<Wire>,
     sessions: RefCell<BTreeMap<SessionId, SharedSession>>,
     interfaces: RefCell<BTreeMap<u32, Rc<Interface>>>,
-    /// Frames that interfaces dropped which are gone, and those for which another core had no room.
+    /// Frames dropped by interfaces that have been closed, or because another core had no room for them.
     dropped_before: Cell<u64>,
     last_handle: Cell<u16>,
     spare: Spare,
-    /// Memory that the commands of this core may hold.
+    /// Memory for the commands of this core.
     pub(crate) memory: Rc<Budget>,
-    /// What the machine held at the last tick.
+    /// Memory used by the state machine at the last tick.
     pub(crate) kept: RefCell<Charge>,
     pub(crate) tally: Rc<CoreTally>,
-    /// The server ends: nothing begins any more.
+    /// The server is shutting down: nothing new starts.
     pub(crate) is_leaving: Cell<bool>,
 }
 
-/// Takes an interface away when its portal goes.
+/// Removes an interface together with its portal.
 struct Listed {
     core: Rc<CoreSessions>,
     number: u32,
@@ -96,7 +98,7 @@ impl CoreSessions {
         (config.random)(&mut seed);
         let count = server.datagram_cores();
         let share = Share { index: index as u32, count: count as u32 };
-        // Where a session is follows from names and a port, so that cores have unlike numbers of them.
+        // The core of a session depends on names and a port, so the cores' numbers of sessions differ.
         let sessions_max = (UNEVENNESS * SESSIONS_MAX.div_ceil(count)).min(SESSIONS_MAX);
         let session_bytes = (memory.limit() / (2 * sessions_max)).clamp(SESSION_BYTES_MIN, SESSION_BYTES_MAX);
         let limits = hyperscsi::target::Config {
@@ -137,7 +139,7 @@ impl CoreSessions {
         self.sessions.borrow().values().cloned().collect()
     }
 
-    /// Does what the machine wants to be done: events, frames, its next deadline.
+    /// Carries out the state machine's outputs: events, frames, its next deadline.
     fn run(self: &Rc<Self>) {
         let was_running = self.wire.pace.is_running.replace(true);
         debug_assert!(!was_running, "no event of the machine runs it");
@@ -171,7 +173,7 @@ impl CoreSessions {
             };
             match interfaces.get(&to.interface) {
                 Some(interface) => interface.push(to.address, frame, &self.spare),
-                None => self.spare.give_back(frame), // its portal is gone: lost
+                None => self.spare.give_back(frame), // its portal has been closed: lost
             }
         }
         drop(machine);
@@ -181,7 +183,7 @@ impl CoreSessions {
         }
     }
 
-    /// Serves a portal, until it is dropped.
+    /// Serves a portal until the future is dropped.
     pub(crate) async fn serve(self: Rc<Self>, portal: Portal, number: u32, datagrams: Box<dyn Datagrams>) {
         let url = portal.listen.url(HYPERSCSI);
         let interface = Rc::new(Interface::new(Rc::from(datagrams), url));
@@ -198,10 +200,10 @@ impl CoreSessions {
         }
     }
 
-    /// Serves an interface until it fails: why.
+    /// Serves an interface until it fails. Returns the error.
     async fn serve_while_up(self: &Rc<Self>, number: u32, interface: &Interface) -> io::Error {
         let datagrams = interface.datagrams();
-        // As long as any may be: a MTU can grow.
+        // The maximum for any interface, because an MTU can grow.
         let mut batch = DatagramBatch::new(BATCH, FRAME_BYTES_MAX);
         loop {
             self.wire.pace.is_running.set(true);
@@ -222,7 +224,7 @@ impl CoreSessions {
         }
     }
 
-    /// A frame has come.
+    /// Processes a received frame.
     fn take(self: &Rc<Self>, from: &Place, frame: &mut [u8]) {
         let Ok(header) = Header::parse(frame) else { return };
         let now = reactor::now();
@@ -239,10 +241,10 @@ impl CoreSessions {
         }
     }
 
-    /// Whether such frames are heard now.
+    /// Whether such frames are accepted in the current phase.
     fn hears(&self, header: &Header) -> bool {
         match self.server.phase() {
-            Phase::Starting => false, // initiators ask again
+            Phase::Starting => false, // initiators retry
             Phase::Draining => !header.opcode.is_outside_sessions(),
             Phase::Open => true,
         }
@@ -253,7 +255,7 @@ impl CoreSessions {
         self.handle_events(Some(from));
     }
 
-    /// Handles the machine's events; `from` is where the frame came from that has caused them.
+    /// Handles the state machine's events; `from` is the source of the frame that caused them.
     fn handle_events(self: &Rc<Self>, from: Option<&Place>) {
         let mut commands = 0;
         loop {
@@ -274,7 +276,7 @@ impl CoreSessions {
                 }
                 Event::SessionEnded { session, reason } => self.end_session(session, reason),
                 Event::Command { task, command } => match self.session(task.session) {
-                    // The initiator is told that its session has ended, and asks again another time.
+                    // The initiator is notified of the end of its session, and retries later.
                     Some(session) if !self.is_leaving.get() => {
                         session.borrow_mut().begin_task(reactor::now(), task.number, command);
                     }
@@ -309,7 +311,7 @@ impl CoreSessions {
     ) {
         let config = self.front_end.config();
         let (Some(target), Some(from)) = (config.target(target), from) else {
-            return self.wire.disconnect(id); // the target has gone since the login was answered
+            return self.wire.disconnect(id); // the target has been removed since the login was answered
         };
         let peer = HostAddress::from(from.address);
         let interfaces = self.interfaces.borrow();
@@ -333,12 +335,12 @@ impl CoreSessions {
         self.server.tell(|observer| observer.session_began(session.borrow().info(), peer));
         self.sessions.borrow_mut().insert(id, session);
         if !keeps {
-            self.wire.disconnect(id); // nor may it any more
+            self.wire.disconnect(id); // its access has been revoked
         }
     }
 
-    /// The next number that no session has: there are fewer sessions than numbers. Each core has numbers of its own, one of each so
-    /// many as there are cores.
+    /// The next free session number: there are fewer sessions than numbers. The cores' numbers do not
+    /// overlap: each core counts in steps of the number of cores.
     fn free_handle(&self) -> u16 {
         let (first, step) = (self.share.index as u16 + 1, self.share.count as u16);
         loop {
@@ -386,11 +388,11 @@ impl CoreSessions {
         self.tally.note(Counted::ConnectionClosed, session.borrow().target(), why);
         session.borrow().log_out(why);
         self.server.tell(|observer| observer.session_ended(session.borrow().info()));
-        // Its nexuses end with it, at the latest when a task lets it go that is ending just now.
+        // Its nexuses end with it, or when a task that is just ending releases it.
         drop(session);
         let core = Rc::clone(self);
         drop(reactor::spawn(async move {
-            // The nexus' next session must not begin while commands of this one can still reach the medium.
+            // The nexus' next session must not start while commands of this one can still reach the medium.
             quiesce(&core.server, units).await;
             core.wire.machine.borrow_mut().quiesced(id);
             core.wire.want_run();
@@ -406,7 +408,7 @@ impl CoreSessions {
         self.all().iter().map(status).collect()
     }
 
-    /// What the machine knows of a session; nothing, if it has just ended.
+    /// The state machine's view of a session; empty if the session has just ended.
     fn transport_of(&self, id: SessionId) -> (usize, Counters, Vec<PathStatus>) {
         let machine = self.wire.machine.borrow();
         let Some(state) = machine.session(id) else { return Default::default() };
@@ -425,7 +427,7 @@ impl CoreSessions {
         (state.frame_bytes, state.counters, state.paths.iter().filter_map(path).collect())
     }
 
-    /// What has become of frames.
+    /// Frame counts, by outcome.
     pub(crate) fn frames(&self) -> WordCounts {
         let counters = self.wire.machine.borrow().counters();
         let interfaces = self.interfaces.borrow();
@@ -439,13 +441,13 @@ impl CoreSessions {
             ("lost", counters.fragments_lost),
             ("dropped", self.dropped_before.get() + dropped.sum::<u64>()),
         ];
-        // Before the first frame there is nothing to tell.
+        // Before the first frame there is nothing to report.
         let has_any = counts.iter().any(|(_, count)| *count > 0);
         let count = |(word, count)| ((Counted::Frame, String::new(), word), count);
         if has_any { counts.map(count).into() } else { WordCounts::new() }
     }
 
-    /// Ends the sessions with this number, or of this initiator; how many.
+    /// Ends the sessions with this number or of this initiator. Returns their number.
     pub(crate) fn end_sessions(&self, handle: Option<u16>, initiator: &str) -> usize {
         let is_meant = |session: &SharedSession| session.borrow().is_called(handle, initiator);
         let meant: Vec<SharedSession> = self.all().into_iter().filter(is_meant).collect();
@@ -453,7 +455,7 @@ impl CoreSessions {
         meant.len()
     }
 
-    /// Adapts a session: what is left of it is the same nexus with other LUNs.
+    /// Adapts a session: if it stays, it is the same nexus with different LUNs.
     pub(crate) fn adapt_session(
         self: &Rc<Self>,
         session: &SharedSession,
@@ -468,11 +470,11 @@ impl CoreSessions {
     }
 }
 
-/// Runs the machine when it was changed by anything but a frame, and at its deadlines.
+/// Runs the state machine at its deadlines, and after any change not caused by a frame.
 async fn drive(core: Rc<CoreSessions>) {
     loop {
         let due = core.wire.pace.due.get();
-        // No deadline is so far away.
+        // Without a deadline, an hour: no deadline is that far away.
         let sleep = reactor::sleep_until(due.unwrap_or_else(|| reactor::now() + Duration::from_secs(3600)));
         let mut sleep = pin!(sleep);
         poll_fn(|cx| {
@@ -489,12 +491,12 @@ async fn drive(core: Rc<CoreSessions>) {
         }
         if is_due || core.wire.pace.is_wanted.get() {
             core.run();
-            reactor::yield_now().await; // more may be wanted at once
+            reactor::yield_now().await; // this may cause more changes immediately
         }
     }
 }
 
-/// Handles frames for sessions of this core that others received, and logins to it.
+/// Handles frames that other cores received for sessions of this core, and logins to it.
 async fn take_handed(core: Rc<CoreSessions>, mut inbox: Receiver<Handed>) {
     while let Some(Handed { from, mut frame }) = inbox.recv().await {
         if Header::parse(&frame).is_ok_and(|header| core.hears(&header)) {

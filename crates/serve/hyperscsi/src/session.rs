@@ -1,10 +1,12 @@
-//! A session on its core: connects the protocol machine to the logical units. The life of its commands is that of every SCSI
-//! session ([`scsi_session::ScsiSession`]); here they come with all of their data, and the machine sends a reply until it is
-//! acknowledged, so that a command ends with its answer.
+//! A session on its core: connects the protocol state machine to the logical units. Its commands have the
+//! same life cycle as in every SCSI session ([`scsi_session::ScsiSession`]). In this protocol they arrive
+//! with all of their data, and the state machine resends a reply until it is acknowledged, so a command ends
+//! with its reply.
 //!
-//! Task management (SAM-5 chapter 7): both a function and the commands that it aborts are answered when the aborted commands can no
-//! longer touch the medium: they are removed on every core and their devices have quiesced. If a device does not quiesce in time, its
-//! volume is fenced (not ready for any initiator) until it does, and the answers are sent at once (`front_end_core::fence`).
+//! Task management (SAM-5 chapter 7): a function and the commands that it aborts are answered when the
+//! aborted commands can no longer reach the medium. They are then removed on every core, and their devices
+//! have quiesced. If a device does not quiesce in time, its volume is fenced (not ready for any initiator)
+//! until it does, and the responses are sent immediately (`front_end_core::fence`).
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -34,19 +36,19 @@ use crate::wire::Wire;
 /// A session, shared by its running commands.
 pub(crate) type SharedSession = Rc<RefCell<Session>>;
 
-/// A session that has begun.
+/// The properties of a session that has started.
 pub(crate) struct Began {
     pub(crate) id: SessionId,
-    /// Our number of it.
+    /// The target's number for it.
     pub(crate) handle: u16,
     pub(crate) initiator: String,
-    /// The name under which monitoring has it.
+    /// The label for monitoring.
     pub(crate) counted_as: Arc<str>,
     pub(crate) port: u32,
     pub(crate) target: Arc<Target>,
-    /// Its name is proven.
+    /// Its initiator name is authenticated.
     pub(crate) is_encrypted: bool,
-    /// Where it logged in from, and by which portal.
+    /// The initiator's address, and the portal used.
     pub(crate) peer: HostAddress,
     pub(crate) portal: String,
 }
@@ -60,17 +62,18 @@ pub(crate) struct Session {
     wire: Rc<Wire>,
     tally: Rc<CoreTally>,
     pub(crate) commands: Commands<Session>,
-    /// Losses of acknowledged writes that replies report, until the initiator has these: by the number of the command.
+    /// Reports of lost writes that replies contain, until the initiator has acknowledged them; by command
+    /// number.
     reports: BTreeMap<u64, LossReport>,
 }
 
-/// Names a command.
+/// Identifies a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Tag {
     index: usize,
-    /// The initiator's number of it.
+    /// The initiator's number for it.
     number: u64,
-    /// Bytes that the initiator expects to move.
+    /// Number of bytes that the initiator expects to transfer.
     expected_bytes: u32,
 }
 
@@ -144,38 +147,38 @@ impl Session {
         handle == Some(self.began.handle) || self.began.initiator == initiator
     }
 
-    /// A command has arrived.
+    /// Starts a command that has arrived.
     pub(crate) fn begin_task(&mut self, now: Instant, number: u64, command: Command) {
         let expected_bytes = command.data_in_bytes.max(command.data_out.len() as u32);
         let tag = Tag { index: self.commands.free_index(), number, expected_bytes };
         self.arrive(now, Arrived { tag, command });
     }
 
-    /// The command of this number, if it is not answered.
+    /// The unanswered command with this number.
     pub(crate) fn tag(&self, number: u64) -> Option<Tag> {
         self.commands.tasks().map(|task| task.id).find(|tag| tag.number == number)
     }
 
-    /// The initiator has a reply that reported losses of acknowledged writes.
+    /// Records that the initiator has received a reply that reported lost writes.
     pub(crate) fn note_told(&mut self, number: u64) {
         if let Some(report) = self.reports.remove(&number) {
             self.commands.note_told(report);
         }
     }
 
-    /// The unit behind a LUN field, if this session sees one there.
+    /// The unit at a LUN, if it is visible to this session.
     pub(crate) fn unit(&self, lun: [u8; 8]) -> Option<Arc<LogicalUnit>> {
         let luns = &self.commands.luns;
         luns.find(u64::from_be_bytes(lun)).map(|index| luns.unit(index))
     }
 
-    /// All units that this session sees.
+    /// All units visible to this session.
     pub(crate) fn units(&self) -> Vec<Arc<LogicalUnit>> {
         self.commands.luns.iter().map(|slot| Arc::clone(&slot.unit)).collect()
     }
 
-    /// Carries out a function and answers it. The session's own commands are aborted at once, since commands that arrive after the
-    /// function are not affected by it; the rest runs as a task.
+    /// Executes a function and responds. The session's own commands are aborted immediately, since the
+    /// function does not affect later commands; the rest runs as a task.
     pub(crate) fn manage(
         &mut self,
         task: TaskId,
@@ -186,7 +189,7 @@ impl Session {
         self.tally.note(Counted::TaskManagement, self.target(), name(function));
         let (mut units, mut cleared) = (Vec::new(), Vec::new());
         let unit = self.unit(lun);
-        // Of these, other sessions' commands end too.
+        // Units on which other sessions' commands are aborted as well.
         let (everybodys, result) = match (function, unit) {
             (Function::AbortTask, _) => {
                 if let Some(tag) = referenced.and_then(|referenced| self.tag(referenced.number)) {
@@ -237,20 +240,20 @@ impl Session {
         }));
     }
 
-    /// It has ended. Returns the units whose devices may still carry out its commands.
+    /// Ends the session. Returns the units whose devices may still execute its commands.
     pub(crate) fn end(&mut self) -> Vec<Arc<LogicalUnit>> {
         let initiator = &self.began.counted_as;
         self.tally.session_ended(&self.began.target.name, initiator, self.commands.traffic);
         self.commands.end()
     }
 
-    /// Adapts to this configuration: what was aborted, and whether it may stay.
+    /// Adapts to this configuration. Returns the aborted commands, and whether the session may stay.
     pub(crate) fn adapt(&mut self, config: &Config) -> (Removed<Tag>, bool) {
         let Began { initiator, peer, is_encrypted, target: before, .. } = &self.began;
         let target = config.target(&before.name);
         let target = target.filter(|target| target.keeps(initiator, *peer, *is_encrypted)).cloned();
         let exports = target.as_ref().map_or_else(Vec::new, |target| exports(target, initiator));
-        // Of a target that is gone the name is left: its volumes are to be closed.
+        // Only the name of a removed target is kept: its volumes must be closed.
         let nothing = || Arc::new(Target { exports: Vec::new(), ..Target::clone(before) });
         let may_stay = target.is_some();
         self.began.target = target.unwrap_or_else(nothing);
@@ -261,14 +264,14 @@ impl Session {
         self.began.is_encrypted.then_some(self.began.initiator.as_str())
     }
 
-    /// A line for a login.
+    /// Logs the login.
     pub(crate) fn log_in(&self) {
         let Began { initiator, handle: session, port, peer, portal, .. } = &self.began;
         let (user, target) = (self.user(), self.target_name());
         tracing::info!(target: AUDIT, %peer, session, initiator, user, target, port, portal, "logged in");
     }
 
-    /// A line for its end, and one for what it has moved.
+    /// Logs the logout and the session's traffic.
     pub(crate) fn log_out(&self, why: &str) {
         let Began { initiator, handle: session, peer, .. } = &self.began;
         let Traffic { commands, read_bytes, written_bytes, .. } = self.commands.traffic;
@@ -277,7 +280,7 @@ impl Session {
         tracing::info!(target: AUDIT, %peer, session, commands, read_bytes, written_bytes, "moved by its session");
     }
 
-    /// Itself as an observer of the server is told of it.
+    /// Its description for an observer of the server.
     pub(crate) fn info(&self) -> SessionInfo<'_> {
         SessionInfo {
             initiator: &self.began.initiator,
@@ -288,7 +291,7 @@ impl Session {
         }
     }
 
-    /// Itself as others see it.
+    /// Its status for monitoring.
     pub(crate) fn status(
         &self,
         core: usize,
@@ -322,7 +325,7 @@ impl ScsiSession for Session {
     type Landing = ();
     type Outgoing = Payload;
 
-    /// A reply is the machine's as soon as it is there, and counts as its memory.
+    /// The state machine owns a reply as soon as it exists, and accounts for its memory.
     const UNCHARGED_BYTES: usize = usize::MAX;
 
     fn commands(&self) -> &Commands<Session> {
@@ -362,7 +365,7 @@ impl ScsiSession for Session {
         Some(self.target_name())
     }
 
-    /// The data are here already.
+    /// The data has already arrived.
     fn receive(&mut self, arrived: &Arrived, index: usize, receive: Receive) {
         let (Receive { bytes, place, job }, sent) = (receive, &arrived.command.data_out);
         let data = &sent[..sent.len().min(bytes as usize)];
@@ -371,7 +374,7 @@ impl ScsiSession for Session {
             Landing::Buffer => Buffer::memory_bytes(data.len()),
         };
         if !self.commands.charge(arrived.tag, buffer_bytes + job.working_bytes()) {
-            // Bounded memory comes first; initiators retry this (SAM-5 5.3.1, TASK SET FULL).
+            // Limiting memory takes priority; initiators retry this (SAM-5 5.3.1, TASK SET FULL).
             return self.answer(arrived.tag, Reply::status(Status::TaskSetFull));
         }
         if job.writes_blocks() {
@@ -421,16 +424,17 @@ impl ScsiSession for Session {
     }
 }
 
-/// All portals lead to one port of a target: a path may change while a session goes on.
+/// All portals lead to one target port, because a session may change its path.
 const TARGET_PORT: u16 = 1;
 
-/// The LUNs of a target that this initiator sees. Where LUNs are told apart, its name is the one of reservations.
+/// The LUNs of a target that this initiator can see. Reservations that distinguish LUNs use the initiator's
+/// name.
 fn exports(target: &Target, initiator: &str) -> Vec<scsi_session::Export> {
     let seen = target.exports.iter().filter(|export| export.is_seen_by(initiator));
     seen.map(|export| scsi_session::Export { initiators: None, ..export.clone() }).collect()
 }
 
-/// A buffer that the machine sends from.
+/// A buffer that the state machine sends from.
 struct Sent(Buffer);
 
 impl AsRef<[u8]> for Sent {
@@ -439,7 +443,8 @@ impl AsRef<[u8]> for Sent {
     }
 }
 
-/// Data in a buffer, for the machine. A reply counts by its length, so it is not to hold much more.
+/// Wraps a buffer for the state machine. A reply is accounted by its length, so the buffer must not be much
+/// larger.
 fn sent(buffer: Buffer) -> Payload {
     let length = buffer.len();
     match Buffer::memory_bytes(length) <= length + length / 4 {
