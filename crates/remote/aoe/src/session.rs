@@ -423,7 +423,7 @@ impl Session {
         inner.flow.answered();
     }
 
-    /// Sends queued frames, as many as the interface accepts.
+    /// Sends queued frames, up to the limit of the interface.
     fn send(&self, inner: &mut Inner, now: Instant) -> io::Result<()> {
         let tags: Vec<u32> = inner.sending.iter().copied().take(BATCH).collect();
         let frames: Vec<[OutSlice<'_>; 2]> = tags
