@@ -1,59 +1,60 @@
-//! Which channel gets a request: the one from which its answer is expected first; and when a lost one is tried again.
+//! Which channel gets a request (the one with the shortest expected reply time), and when a lost channel is
+//! retried.
 //!
-//! A channel is known by two figures: the shortest time in which it has answered lately, which is its latency,
-//! and the time that each byte before the answer has added, which is the inverse of its rate. A throttled
-//! channel answers late as soon as a queue has built up, and then gets a share in proportion to its rate: the
-//! expected times of all channels that are in use are equal, so their queues are as long as their rates allow.
+//! A channel is characterised by two figures: its latency, which is the shortest recent reply time, and the
+//! additional time per byte queued before the reply, which is the inverse of its rate. A throttled channel
+//! replies late as soon as a queue has built up, and then gets a share in proportion to its rate: the
+//! expected times of all channels in use converge, so their queues are as long as their rates allow.
 //!
-//! A channel that has stopped answering has a short queue, too. So the time that it is overdue counts: its silence with requests
-//! under way, beyond the time in which all of them were expected.
+//! A channel that has stopped replying also has a short queue. Its overdue time therefore counts as well: the
+//! time without a reply while requests are outstanding, beyond the time in which all of them were expected.
 //!
-//! Short requests stay together: a channel that has some under way gets the next as long as all of their data fit in a few
-//! segments. They are sent by one system call, and answered in one wake-up, where by turns each would have its own; no link is slow
-//! enough for that few bytes to matter.
+//! Short requests stay together: a channel with some outstanding gets the next as long as all of their data
+//! fits in a few segments. They are sent with one system call and answered in one wake-up, whereas
+//! alternating between channels would need one for each. No link is so slow that these few bytes matter.
 
 use std::time::{Duration, Instant};
 
 use block::Random;
 
-/// What a request without data costs: headers, and the work for one.
+/// Cost of a request without data: headers and processing.
 pub const REQUEST_BYTES: u64 = 4096;
-/// Data of requests that stay together on one channel: six segments of 1,500 bytes, 65 us of 1 Gbit/s.
+/// Data of requests that stay together on one channel: six segments of 1,500 bytes, 65 us at 1 Gbit/s.
 const TOGETHER_BYTES: u64 = 8 << 10;
-/// How much later than by the best channel an answer may come for that: what another wake-up would take.
+/// Accepted delay compared with the best channel: about the cost of another wake-up.
 const TOGETHER_SECONDS: f64 = 100e-6;
-/// The shortest time is forgotten after twice this time: routes change.
+/// The shortest time is dropped after up to twice this time, because routes change.
 const WINDOW: Duration = Duration::from_secs(10);
-/// A channel that has not answered for so long may have recovered: its figures lose half of what is bad in them.
+/// An idle channel may have recovered: for each such period, half of its expected delay is discounted.
 const HALF_LIFE: Duration = Duration::from_secs(1);
 
-/// What is known of a channel's speed.
+/// The measured speed of a channel.
 #[derive(Clone, Debug, Default)]
 pub struct Estimate {
-    /// Bytes of requests that are outstanding, each with [`REQUEST_BYTES`].
+    /// Bytes of outstanding requests, including [`REQUEST_BYTES`] for each.
     outstanding: u64,
-    /// Without those.
+    /// The same without [`REQUEST_BYTES`].
     data: u64,
-    /// The shortest times of the current window and the one before, in seconds.
+    /// The shortest times of the current window and the previous one, in seconds.
     shortest: [Option<f64>; 2],
     window: Option<Instant>,
     per_byte: f64,
     last: Option<Instant>,
-    /// The last answer, or the first request since there was none under way; `None` without one.
+    /// Time of the last reply, or of the first request after an idle period; `None` if none is outstanding.
     waiting_since: Option<Instant>,
 }
 
-/// A request on its way, as [`Estimate::begin`] has counted it.
+/// An outstanding request, as counted by [`Estimate::begin`].
 #[derive(Clone, Copy, Debug)]
 pub struct Begun {
     at: Instant,
     cost: u64,
-    /// With all before it.
+    /// Including all requests before it.
     queue: u64,
 }
 
 impl Estimate {
-    /// A request of `bytes` is sent.
+    /// Counts a request of `bytes` that is sent now.
     pub fn begin(&mut self, now: Instant, bytes: u64) -> Begun {
         let cost = bytes + REQUEST_BYTES;
         self.waiting_since.get_or_insert(now);
@@ -63,7 +64,7 @@ impl Estimate {
         Begun { at: now, cost, queue: self.outstanding }
     }
 
-    /// It has been answered. Returns how long that has taken.
+    /// Counts a reply. Returns the time since the request.
     pub fn complete(&mut self, now: Instant, begun: Begun) -> Duration {
         debug_assert!(begun.cost >= REQUEST_BYTES && begun.queue >= begun.cost);
         self.give_up(begun);
@@ -81,7 +82,7 @@ impl Estimate {
         service_time
     }
 
-    /// It will not be answered.
+    /// Removes a request that will not be answered.
     pub fn give_up(&mut self, begun: Begun) {
         debug_assert!(self.outstanding >= begun.cost, "a request ends once, on the channel that it began on");
         self.outstanding = self.outstanding.saturating_sub(begun.cost);
@@ -91,7 +92,7 @@ impl Estimate {
         }
     }
 
-    /// In how many seconds a request of `bytes` would be answered.
+    /// Expected reply time of a request of `bytes`, in seconds.
     pub fn expected(&self, now: Instant, bytes: u64) -> f64 {
         let since = self.last.filter(|_| self.outstanding == 0);
         let kept = since.map_or(1.0, |last| {
@@ -101,31 +102,31 @@ impl Estimate {
         (self.latency() + queue * self.per_byte) * kept + self.overdue(now)
     }
 
-    /// For how many seconds longer than all that is under way was to take the channel has answered nothing.
+    /// Seconds without a reply, beyond the expected time of all outstanding requests.
     fn overdue(&self, now: Instant) -> f64 {
         let silence =
             self.waiting_since.map_or(0.0, |since| now.saturating_duration_since(since).as_secs_f64());
         (silence - self.latency() - self.outstanding as f64 * self.per_byte).max(0.0)
     }
 
-    /// The shortest time to an answer, in seconds; 0 before the first.
+    /// The shortest reply time, in seconds; 0 before the first.
     pub fn latency(&self) -> f64 {
         self.shortest.iter().flatten().copied().reduce(f64::min).unwrap_or(0.0)
     }
 
-    /// Bytes a second that the channel moves when it has enough to do; `None` while it has not been that busy.
+    /// Bytes per second of a saturated channel; `None` while it has not been saturated.
     pub fn rate(&self) -> Option<f64> {
         (self.per_byte > 1e-12).then(|| 1.0 / self.per_byte)
     }
 
-    /// Bytes outstanding, with the cost of each request.
+    /// Outstanding bytes, including the cost of each request.
     pub fn outstanding(&self) -> u64 {
         self.outstanding
     }
 }
 
-/// The channel from which the answer to a request of `bytes` is expected first, or one that has short requests under way and is
-/// hardly slower; among equals the one with the least outstanding.
+/// The channel with the shortest expected reply time for a request of `bytes`, or one that has short requests
+/// outstanding and is hardly slower. Among equals, the one with the fewest bytes outstanding.
 pub fn choose<'a>(
     channels: impl Iterator<Item = (usize, &'a Estimate)> + Clone,
     now: Instant,
@@ -151,21 +152,22 @@ fn earliest<'a>(
     let key = |estimate: &Estimate| (estimate.expected(now, bytes), estimate.outstanding);
     let keyed = channels.map(|(number, estimate)| (key(estimate), number));
     let first = keyed.min_by(|((one, queue), _), ((other, others), _)| {
-        // Times that differ by less than the noise of a scheduler are equal.
+        // Times that differ by less than scheduling noise count as equal.
         let close = (one - other).abs() <= 20e-6 + 0.05 * one.min(*other);
         if close { queue.cmp(others) } else { one.total_cmp(other) }
     });
     first.map(|(_, number)| number)
 }
 
-// When a connection that was lost is tried again.
+// When a lost connection is retried.
 
-/// Between two attempts at first, at most.
+/// Initial limit of the delay between two attempts.
 const FIRST: Duration = Duration::from_millis(50);
-/// Between two attempts, at most: a server that is back is found within this time.
+/// Longest delay between two attempts: a server that has recovered is found within this time.
 const LONGEST: Duration = Duration::from_secs(5);
 
-/// Delays that double, each shortened at random, so that the clients of a restarted server do not come together.
+/// Delays that double, each shortened at random, so that the clients of a restarted server do not reconnect
+/// simultaneously.
 #[derive(Clone, Debug)]
 pub struct Backoff {
     longest: Duration,
@@ -173,17 +175,17 @@ pub struct Backoff {
 }
 
 impl Backoff {
-    /// With this random seed.
+    /// Creates it with this random seed.
     pub fn new(seed: u64) -> Backoff {
         Backoff { longest: FIRST, random: Random::new(seed) }
     }
 
-    /// The connection was made: the next loss begins anew.
+    /// The connection was made: resets the delay for the next loss.
     pub fn reset(&mut self) {
         self.longest = FIRST;
     }
 
-    /// How long to wait before the next attempt: between half of the current limit and all of it.
+    /// The delay before the next attempt: between half of the current limit and all of it.
     pub fn delay(&mut self) -> Duration {
         let longest = self.longest;
         self.longest = (longest * 2).min(LONGEST);
@@ -198,17 +200,17 @@ mod tests {
 
     use super::*;
 
-    /// A channel with a rate in bytes a second and a latency.
+    /// A channel with a rate in bytes per second and a latency.
     struct Model {
         rate: f64,
         latency: f64,
-        /// When it has sent all that it was given.
+        /// Time when it has processed everything queued.
         free_at: f64,
         answered: u64,
     }
 
-    /// `depth` requests outstanding at all times for `seconds`: the bytes that each channel has answered in the second
-    /// half of the time.
+    /// Keeps `depth` requests outstanding for `seconds`. Returns the bytes that each channel completed in the
+    /// second half of the time.
     fn run(rates: &[f64], latency: f64, bytes: u64, depth: usize, seconds: f64) -> Vec<u64> {
         let start = Instant::now();
         let at = |time: f64| start + Duration::from_secs_f64(time);
@@ -264,7 +266,7 @@ mod tests {
             }
         }
 
-        /// Nothing that a clock or a peer does makes a figure that cannot be compared.
+        /// No behaviour of a clock or peer produces a figure that cannot be compared.
         #[test]
         fn figures_are_finite(times in prop::collection::vec((0u64..5_000_000, any::<u32>()), 1..60)) {
             let start = Instant::now();
@@ -312,7 +314,8 @@ mod tests {
         assert_eq!(choose(channels.iter().enumerate(), start, 512), Some(1));
     }
 
-    /// Channel 0 answers in 100 us, and channel 1 does until it falls silent: how many of 1,000 short requests it is given from then on.
+    /// Both channels reply in 100 us, until channel 1 stops replying. Counts how many of 1,000 short requests
+    /// it still gets.
     #[test]
     fn a_silent_channel_gets_no_more_short_requests() {
         let start = Instant::now();
@@ -324,7 +327,7 @@ mod tests {
                 channel.complete(at(100), begun);
             }
         }
-        // It has one under way, as the one that short requests stay with.
+        // It has one outstanding request, so short requests prefer it.
         channels[1].begin(at(100), 512);
         let mut given = 0;
         for step in 1..=1000 {
@@ -341,7 +344,7 @@ mod tests {
             }
         }
         assert!(given <= 2, "{given} requests are given to a channel that answers nothing");
-        // Where no other one is there, it is used.
+        // It is used if it is the only one.
         assert_eq!(choose(channels.iter().enumerate().skip(1), at(300_000), 512), Some(1));
     }
 

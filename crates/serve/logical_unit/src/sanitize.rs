@@ -1,14 +1,14 @@
-//! SANITIZE (SBC-4 5.31, 4.11), which makes all data ever written unreadable; FORMAT UNIT (SBC-3 5.3), which writes zeros to every
-//! block, and deallocates the blocks of thin volumes; and how such an operation passes over the medium. Their state is in
-//! `medium_operation`.
+//! Operations on the whole medium, and how they process it. SANITIZE (SBC-4 5.31, 4.11) makes all data ever
+//! written unreadable. FORMAT UNIT (SBC-3 5.3) writes zeros to every block, and deallocates the blocks of
+//! thin volumes. Their state is in `medium_operation`.
 //!
 //! CRYPTOGRAPHIC ERASE would change an encryption key, and there is none. It is offered only where
-//! deallocation has the same effect, on volumes in memory; it is refused for files, whose old blocks may
-//! remain on the disk below.
+//! deallocation has the same effect, on RAM volumes. It is rejected for files, whose old blocks may remain on
+//! the underlying disk.
 //!
-//! There is neither protection information nor a defect list, so all that may be asked for is a format as it
-//! is: with FMTDATA zero, or with a parameter list that names no defects. Protection types, defects and
-//! initialization patterns are refused.
+//! There is neither protection information nor a defect list. Only a plain format is therefore possible: with
+//! FMTDATA zero, or with a parameter list that names no defects. Protection types, defects and initialization
+//! patterns are rejected.
 
 use std::cell::RefCell;
 use std::future::poll_fn;
@@ -58,7 +58,7 @@ pub(crate) fn plan_exit_failure_mode(call: &mut Call<'_>) -> Result<Plan, Failur
     call.good()
 }
 
-/// A command that destroys all data is refused if any field of its CDB is not supported.
+/// A command that destroys all data is rejected if any field of its CDB is not supported.
 fn reserved_fields(call: &Call<'_>) -> Result<(), Condition> {
     if call.cdb.bit(1, 6) {
         return Err(Condition::invalid_bit(1, 6));
@@ -87,7 +87,7 @@ fn set_off(
     })
 }
 
-/// The OVERWRITE parameter list (SBC-4 table 120): how often to write which bytes.
+/// The OVERWRITE parameter list (SBC-4 table 120): the number of passes and the pattern.
 fn passes(unit: &LogicalUnit, list: &[u8], length: usize) -> Result<Vec<Method>, Condition> {
     let block_bytes = unit.device().geometry().block_size.bytes() as usize;
     let list = list.get(..length).ok_or(Condition::parameter_list_length())?;
@@ -98,7 +98,7 @@ fn passes(unit: &LogicalUnit, list: &[u8], length: usize) -> Result<Vec<Method>,
     if count == 0 {
         return Err(Condition::invalid_parameter(0).at_field(false, 0, Some(4)));
     }
-    // TEST asks for patterns of the vendor's own.
+    // TEST requests vendor-specific patterns.
     if header[0] & 0x60 != 0 {
         return Err(Condition::invalid_parameter(0).at_field(false, 0, Some(6)));
     }
@@ -139,15 +139,15 @@ pub(crate) fn plan_format(call: &mut Call<'_>) -> Result<Plan, Failure> {
     })
 }
 
-/// The length of the parameter list header. A command that destroys all data is refused if any field of its
+/// The length of the parameter list header. A command that destroys all data is rejected if any field of its
 /// CDB is not supported.
 fn parameter_list_length(call: &Call<'_>) -> Result<u32, Condition> {
     let cdb = call.cdb;
     if cdb.byte(1) & FMTPINFO != 0 {
         return Err(Condition::invalid_bit(1, 7));
     }
-    // Vendor specific, the interleave of SBC-2, and FFMT of SBC-4: a fast format would leave what was
-    // written.
+    // Vendor specific, the interleave of SBC-2, and FFMT of SBC-4: a fast format would not overwrite existing
+    // data.
     if let Some(at) = (2..=4).find(|&at| cdb.byte(at) != 0) {
         return Err(Condition::invalid_field(at as u16));
     }
@@ -162,8 +162,8 @@ fn parameter_list_length(call: &Call<'_>) -> Result<u32, Condition> {
     }
 }
 
-/// Whether the header (SBC-3 tables 32 and 33) asks for an answer before the end. DPRY, DCRT and STPF say
-/// what is to be done about defects and about lists of them that cannot be read, and there are none.
+/// Whether the header (SBC-3 tables 32 and 33) requests an immediate response. DPRY, DCRT and STPF concern
+/// defects and unreadable defect lists, which do not exist here.
 fn immediate(list: &[u8], length: usize) -> Result<bool, Condition> {
     let header = list.get(..length).ok_or(Condition::parameter_list_length())?;
     let flags = header[1];
@@ -210,29 +210,29 @@ const NEEDS_FOV: u8 = 0x70;
 const IP: u8 = 0x08;
 const FORMAT_IMMED: u8 = 0x02;
 
-/// What a pass over the medium does to a piece of it.
+/// How a pass processes each piece of the medium.
 pub(crate) enum Method {
     /// Write these bytes, which are as long as the largest piece.
     Fill(Slice),
-    /// Give the space back.
+    /// Deallocate the blocks.
     Erase,
-    /// Write zeros, and keep the space.
+    /// Write zeros, and keep the blocks allocated.
     Zero,
 }
 
-/// Refuses an operation at once that [`start`] would refuse now.
+/// Rejects an operation immediately if [`start`] would reject it now.
 pub(crate) fn permitted(call: &Call<'_>) -> Result<(), Condition> {
     call.unit.look(writable)
 }
 
-/// The medium is there and may be written. That the last operation failed is a reason for another.
+/// The medium is present and writable. A failed last operation is a reason to start another.
 fn writable(state: &UnitState) -> Result<(), Condition> {
     state.accessible()?;
     state.writable()
 }
 
-/// Begins an operation for the nexus `by`. Its parameter list may have come long after the command, so
-/// everything that could forbid it is checked again. With `immediate` its command ends at once.
+/// Starts an operation for the nexus `by`. Its parameter list may have arrived long after the command, so
+/// every condition is checked again. With `immediate` its command completes immediately.
 pub(crate) fn start(
     unit: Arc<LogicalUnit>,
     by: NexusId,
@@ -260,8 +260,8 @@ pub(crate) fn start(
     Ok((Box::pin(operation.run(methods)), end))
 }
 
-/// How one operation ended, for the command that began it. The state of the logical unit does not tell: by
-/// the time the command is polled, another core may have begun the next operation.
+/// The outcome of one operation, for the command that started it. The state of the logical unit does not
+/// provide it: by the time the command is polled, another core may have started the next operation.
 #[derive(Default)]
 struct Completion {
     succeeded: Option<bool>,
@@ -278,8 +278,7 @@ impl Completion {
     }
 }
 
-/// An operation under way. It ends when this is dropped, and only then: after that another core may begin the
-/// next.
+/// A running operation. It ends only when this is dropped; after that another core may start the next one.
 struct Operation {
     unit: Arc<LogicalUnit>,
     succeeded: bool,
@@ -318,9 +317,9 @@ impl Operation {
         Extent::new(0, geometry.blocks.0).chunks(bytes >> geometry.block_size.shift())
     }
 
-    /// Waits for the commands that hold a range lock on the piece, then overwrites what they wrote. A command
-    /// that was accepted before the operation and takes its lock later, because its data are still to come,
-    /// is refused under that lock ([`Operations::none_since`]).
+    /// Waits for the commands that hold a range lock on the piece, then overwrites it. A command may have
+    /// been accepted before the operation and take its lock later, because its data is still outstanding. It
+    /// is rejected under that lock ([`Operations::none_since`]).
     async fn pass(&self, method: &Method, piece: Extent) -> Result<(), DeviceError> {
         let device = self.unit.device();
         let _alone = self.unit.locks().exclude(piece).await;
@@ -351,7 +350,7 @@ impl Drop for Operation {
     }
 }
 
-/// One call to give space back, so that the progress of an erase can be seen.
+/// Size of one deallocation, so that the progress of an erase is visible.
 const ERASE_BYTES: u64 = 64 << 20;
 
 #[cfg(test)]

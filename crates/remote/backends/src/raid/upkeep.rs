@@ -1,5 +1,5 @@
-//! What a set does beside its users: it rebuilds members, synchronises what a crash has left different, puts a spare in the
-//! place of a member that fails, scrubs, and carries orders out. When nobody uses it any more, it is closed.
+//! The upkeep of a set in use: it rebuilds members, resynchronises after a crash, replaces failed members
+//! with spares, scrubs, and executes orders. It closes the set when the set's last user is gone.
 
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
@@ -19,32 +19,33 @@ use crate::raid::open::Spare;
 use crate::raid::running::{Current, Order, Parts, Running, Stopped};
 use crate::raid::state::{Pace, Scrubbing, Throttle, Working};
 
-/// How often it looks whether there is something to do.
+/// How often it looks for work.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
-/// Behind an error, so that a failing set is not asked all the time.
+/// Pause after an error, so that a failing set is not retried all the time.
 const PAUSE: Duration = Duration::from_secs(10);
-/// A spare that could not be made a member is tried again after so long, others before, and so are regions that could not be synchronised.
+/// A spare that could not be used is retried after this time, and other spares earlier. Regions that could
+/// not be resynchronised are retried after the same time.
 const AGAIN_PAUSE: Duration = Duration::from_mins(5);
 
-/// What a step of growing zeroes of a member, mostly.
+/// Approximate size of a growth step's zeroing, per member.
 const GROWN_BYTES: u64 = 8 << 20;
 
-/// A set and what it takes to keep it up.
+/// A set and the state needed for its upkeep.
 pub(super) struct Upkeep {
     pub(super) set: Arc<RaidDevice>,
     pub(super) running: Arc<Running>,
-    /// `None` for a set of members that forget.
+    /// `None` for a set of volatile members.
     pub(super) records: Option<Arc<Records>>,
     pub(super) spares: Vec<Spare>,
-    /// Those that could not be made members, until then.
+    /// Spares that could not be used, until the given time.
     pub(super) refused_spares: Vec<(Uuid, Instant)>,
-    /// Regions with a sector that cannot be read are not synchronised before.
+    /// Regions with an unreadable sector are not resynchronised before this time.
     pub(super) stuck_until: Instant,
-    /// Of what rebuilding reads and writes.
+    /// Limits reads and writes of a rebuild.
     pub(super) throttle: Throttle,
     pub(super) opening: Opening,
     pub(super) growing: Option<Growth>,
-    /// Its journal is on a volume of its own, as far as anybody was told.
+    /// Its journal is on a separate volume, according to the last report.
     pub(super) has_journal_device: bool,
     pub(super) current: Weak<Current>,
 }
@@ -76,7 +77,7 @@ impl Upkeep {
     }
 }
 
-/// What it takes to take a member out.
+/// Removes members from the set.
 pub(super) struct Exit {
     current: Weak<Current>,
     pub(super) running: Arc<Running>,
@@ -112,12 +113,12 @@ pub(super) fn has_stopped() -> Failure {
     Failure::refused("the set has stopped: `linerate raid assemble` with its volume starts it again")
 }
 
-/// How [`Upkeep::keep_up`] has ended.
+/// How [`Upkeep::keep_up`] ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum UpkeepEnd {
     /// The set is closed.
     Ended,
-    /// The set is out of service, and its members may be those of another assembly.
+    /// The set is out of service, and its members may belong to another assembly.
     Stopped,
 }
 
@@ -137,7 +138,7 @@ impl Upkeep {
                 }
             }
             if !self.running.is_used() {
-                // There may have been an error that its users know.
+                // Users have already seen any error.
                 let _ = self.close().await;
                 return UpkeepEnd::Ended;
             }
@@ -150,7 +151,8 @@ impl Upkeep {
                 if !std::mem::replace(&mut is_told, true) {
                     self.tell_of_stop(is_taken_over);
                 }
-                // Members of another host are not touched, and those that forget have no record to begin with.
+                // Members taken over by another host are not touched, and volatile members have no record to
+                // restart from.
                 if !is_taken_over && self.records.is_some() {
                     return UpkeepEnd::Stopped;
                 }
@@ -166,7 +168,7 @@ impl Upkeep {
             self.running.state().trouble = ended.err().map(|error| self.trouble(error));
             let pause = match ended {
                 Ok(()) => LOOK_EVERY,
-                // The next look tells.
+                // The next iteration reports it.
                 Err(_) if self.set.status().is_out_of_service && !is_told => continue,
                 Err(error) => {
                     tracing::warn!(set = self.running.label(), "a RAID set cannot be repaired: {error}");
@@ -177,7 +179,7 @@ impl Upkeep {
         }
     }
 
-    /// One line for a set whose requests fail from now on: its members, and the remedy.
+    /// Logs one line when the set's requests start to fail: its members, and the remedy.
     fn tell_of_stop(&self, is_taken_over: bool) {
         let (set, status) = (self.running.label(), self.running.status());
         let members = status.members.iter().enumerate().map(|(number, member)| {
@@ -202,7 +204,7 @@ impl Upkeep {
 }
 
 impl Upkeep {
-    /// One line for each member with blocks that were not what their checksums say, since the last look.
+    /// Logs one line for each member with new checksum mismatches since the last check.
     fn tell_of_wrong(&self, known: &mut Vec<u64>) {
         let wrong = self.set.status().wrong_blocks;
         for (member, blocks) in wrong.iter().enumerate() {
@@ -221,7 +223,7 @@ impl Upkeep {
         *known = wrong;
     }
 
-    /// One line for each member with more lost blocks, or none any more, since the last look.
+    /// Logs one line for each member with more lost blocks, or with none left, since the last check.
     fn tell_of_lost(&self, known: &mut Vec<u64>) {
         let lost = self.set.status().lost_blocks;
         for (member, blocks) in lost.iter().enumerate() {
@@ -243,7 +245,7 @@ impl Upkeep {
         *known = lost;
     }
 
-    /// Why a round stopped, and what helps.
+    /// Why a round stopped, and the remedy.
     fn trouble(&self, error: DeviceError) -> String {
         match error {
             DeviceError::Unreadable(_) if self.set.status().is_lost_list_full => format!(
@@ -253,7 +255,7 @@ impl Upkeep {
         }
     }
 
-    /// The volume of the journal has failed.
+    /// Logs that the journal's volume has failed.
     fn tell_of_journal(&self) {
         let (set, disk) =
             (self.running.label(), self.running.state().names.journal.clone().unwrap_or_default());
@@ -264,7 +266,7 @@ impl Upkeep {
         );
     }
 
-    /// One line for each member that is not what it was.
+    /// Logs one line for each member whose state has changed.
     fn tell(&self, known: &[MemberState], states: &[MemberState]) {
         let set = self.running.label();
         for (member, state) in states.iter().enumerate() {
@@ -293,7 +295,7 @@ impl Upkeep {
         }
     }
 
-    /// The volume of the journal has failed, and nobody was told yet.
+    /// The journal's volume has failed, and this has not been reported yet.
     fn has_lost_journal(&self) -> bool {
         self.has_journal_device && !self.set.status().is_journal_on_device
     }
@@ -313,7 +315,7 @@ impl Upkeep {
         result
     }
 
-    /// What takes long, until there is something else to do: `failed` members are known.
+    /// Long operations, until there is other work. `failed` is the number of failed members known.
     async fn long_work(&mut self, failed: usize) -> Result<(), DeviceError> {
         let is_to_stop = |upkeep: &Upkeep| {
             upkeep.running.is_interrupted() || upkeep.failed() > failed || upkeep.has_lost_journal()
@@ -374,7 +376,7 @@ impl Upkeep {
         Ok(())
     }
 
-    /// So many stripes, or other parts of a member, are done.
+    /// Records the progress: `done` stripes or other parts of a member.
     fn works(&self, member: Option<usize>, done: u64, total: u64, stripe_bytes: u64) {
         let now = self.opening.sleeper.now();
         let mut state = self.running.state();
@@ -386,13 +388,13 @@ impl Upkeep {
         }
     }
 
-    /// What a stripe takes of a member, on average.
+    /// Average size of a stripe on one member.
     fn stripe_bytes(&self) -> u64 {
         let layout = self.set.layout();
         (layout.member_blocks().0 << layout.block_size().shift()) / layout.stripes().max(1)
     }
 
-    /// A step, in no less time than its bytes may take.
+    /// Runs a step, and waits until its bytes are within the rate limit.
     async fn paced(
         &self,
         step: impl Future<Output = Result<Option<Progress>, DeviceError>>,
@@ -406,7 +408,7 @@ impl Upkeep {
                 Some(left) if !left.is_zero() => {
                     self.running.woken(self.opening.sleeper.as_ref(), left).await;
                 }
-                // Steps over memory end at once, and the thread has other tasks.
+                // Steps on RAM volumes never wait, and the thread has other tasks.
                 _ => reactor::yield_now().await,
             }
         }
@@ -449,7 +451,7 @@ impl Upkeep {
         name: String,
     ) -> Result<(), DeviceError> {
         let vacancy = self.set.vacancy(member)?;
-        // Nothing of the new member is zeroed.
+        // A new member's space has not been zeroed.
         self.stop_growing("a member is replaced").await;
         let put = async {
             let Some(records) = &self.records else { return self.set.replace(vacancy, disk, None).await };
@@ -463,10 +465,11 @@ impl Upkeep {
         Ok(())
     }
 
-    /// A member that could not be put in its place is out of the set: its disk is released, and no superblock says that it is rebuilt.
+    /// Releases a member that could not be replaced: it is no longer in the set, its disk is closed, and no
+    /// superblock records a rebuild.
     async fn unless_released(&self, member: usize, put: Result<(), DeviceError>) -> Result<(), DeviceError> {
         if put.is_err() {
-            // A set that cannot record that is out of service, and that is logged.
+            // If a set cannot record this, it is out of service, and that is logged.
             let _ = self.release(member).await;
         }
         put
@@ -481,7 +484,7 @@ impl Upkeep {
         Ok(())
     }
 
-    /// A set that grows has the devices of the members that there were when it began.
+    /// Cancels growing: it uses the devices that were members when it started.
     async fn stop_growing(&mut self, why: &str) {
         let (Some(growing), Some(records)) = (self.growing.take(), &self.records) else { return };
         growing.cancel(records, &self.set).await;
@@ -490,7 +493,7 @@ impl Upkeep {
         tracing::error!(set, "a RAID set does not grow: {why}; it stays as it is");
     }
 
-    /// Looks at a stripe, if a scrub was asked for; false if there is none to look at.
+    /// Scrubs one stripe, if a scrub was requested. Returns false if there is nothing to scrub.
     async fn scrub_step(&self) -> Result<bool, DeviceError> {
         let scrubbing = self.running.state().scrubbing.clone();
         let Some(mut scrubbing) = scrubbing.filter(|scrubbing| !scrubbing.has_ended) else {
@@ -526,7 +529,7 @@ impl Upkeep {
         Ok(!scrubbing.has_ended)
     }
 
-    /// What is recorded as repaired is so after a crash, too.
+    /// Repairs reach stable storage before they are recorded, so they are valid after a crash.
     async fn record_scrub(&self, scrubbing: &mut Scrubbing, record: ScrubRecord) -> Result<(), DeviceError> {
         let Some(records) = &self.records else { return Ok(()) };
         if record.repaired > scrubbing.recorded.1.repaired {
@@ -537,7 +540,7 @@ impl Upkeep {
         Ok(())
     }
 
-    /// A scrub that had not ended when the set was used last resumes behind what was recorded of it.
+    /// A scrub that was interrupted when the set was last in use resumes at the recorded stripe.
     fn resume_scrub(&self) {
         let Some(record) = self.records.as_ref().and_then(|records| records.set().scrub) else { return };
         let (now, stripes) = (self.opening.sleeper.now(), self.set.layout().stripes());
@@ -550,7 +553,8 @@ impl Upkeep {
         self.running.state().scrubbing = Some(scrubbing);
     }
 
-    /// Whether another host has taken a member over. It may run the set, and nothing is written to a member or recorded here from then on.
+    /// Whether another host has taken over a member. That host may run the set, so from then on nothing is
+    /// written to a member or recorded here.
     fn is_taken_over(&self) -> bool {
         let is_known = self.records.as_ref().is_some_and(|records| records.is_taken_over());
         let is = is_known || self.set.status().is_taken_over;
@@ -583,13 +587,14 @@ impl Upkeep {
         }
     }
 
-    /// Takes members back that are there again.
+    /// Adds returned members again.
     async fn add_again(&mut self) -> Result<String, Failure> {
         let states = self.set.status().states.members;
         let names = self.running.state().names.clone();
         let (mut added, mut others) = (Vec::new(), Vec::new());
         for (member, _) in states.iter().enumerate().filter(|(_, state)| **state == MemberState::Failed) {
-            // One that was missing when the set was opened is one of those that are written and no member's.
+            // A member that was missing at the start is one of the volumes in the specification that no
+            // member uses.
             let is_used = |name: &&String| {
                 names.members.iter().flatten().chain(&names.spares).any(|used| used == *name)
             };
@@ -598,7 +603,7 @@ impl Upkeep {
             for name in own.into_iter().chain(unused) {
                 let Ok(spec) = crate::parse(&name) else { continue };
                 if names.members.get(member).is_some_and(|own| own.as_ref() == Some(&name)) {
-                    // It is still open.
+                    // The old device is still open.
                     let failed = |error| Failure::device(format_args!("cannot close {name}"), error);
                     self.release(member).await.map_err(failed)?;
                 }
@@ -637,7 +642,7 @@ impl Upkeep {
                 )));
             }
         }
-        // The disk of the failed member itself is still open.
+        // The failed member's disk is still open.
         let is_own = self.running.state().names.members.get(member).cloned().flatten();
         if is_own.is_some_and(|name| crate::parse(&name).is_ok_and(|own| are_one_store(&own, with))) {
             let failed = |error| Failure::device(format_args!("cannot close {with}"), error);
@@ -653,7 +658,7 @@ impl Upkeep {
         Ok(format!("{with} is member {member} now, and is being rebuilt"))
     }
 
-    /// Takes a volume that was this member back, if its missed regions are recorded. Nothing is written to another one.
+    /// Adds a former member again, if its missed regions are recorded. Nothing is written to other volumes.
     async fn readd(&mut self, member: usize, with: &Spec) -> Result<bool, Failure> {
         let Some(records) = self.records.clone().filter(|records| records.set().missed_from > 0) else {
             return Ok(false);
@@ -704,10 +709,10 @@ impl Upkeep {
         Ok(format!("{spare} is a spare of the set"))
     }
 
-    /// A volume that is to be of the set.
+    /// Opens a volume that is to become part of the set.
     async fn opened(&self, spec: &Spec, overwrites: bool) -> Result<Arc<dyn BlockDevice>, Failure> {
         self.check_not_used(spec)?;
-        // It is an order: a file that is missing is made.
+        // This is an order, so a missing file is created.
         let opening = Opening { creation: Creation::Free, undo: Undo::default(), ..self.opening.clone() };
         let consent = if overwrites { Consent::Given } else { Consent::Ask(&|_| false) };
         let opened = match &self.records {
@@ -715,7 +720,7 @@ impl Upkeep {
             None => spec.open(&opening).await.map_err(Failure::from),
         };
         let device = opened.inspect_err(|_| opening.undo.take_back())?;
-        // Exports and LUNs have no locks: a disk may have two names.
+        // Exports and LUNs have no locks, and a disk may have two names.
         if let Some(records) = &self.records
             && let Ok((found, _)) = superblock::read(device.as_ref()).await
         {
@@ -730,7 +735,7 @@ impl Upkeep {
         Ok(device)
     }
 
-    /// Opening a volume that the set has open would wait for whoever uses it.
+    /// Refuses a volume that the set has open: opening it would wait until the set releases it.
     fn check_not_used(&self, spec: &Spec) -> Result<(), Failure> {
         if !spec.keeps_data() {
             return Ok(());
@@ -785,7 +790,7 @@ impl Upkeep {
         Ok(format!("the scrub has ended before its end: {found}"))
     }
 
-    /// Begins to take new space of the members into use.
+    /// Starts using new space of the members.
     async fn grow(&mut self) -> Result<String, Failure> {
         let Some(records) = &self.records else {
             return Err(Failure::refused("a set of volumes that forget does not grow"));
@@ -832,7 +837,7 @@ impl Upkeep {
         Ok(format!("the set is growing to {bytes}"))
     }
 
-    /// A step of growing; false if there is nothing to do, or no more.
+    /// Runs one growth step. Returns false if there is nothing to do, or nothing left.
     async fn grow_step(&mut self) -> Result<bool, DeviceError> {
         let (Some(mut growing), Some(records)) = (self.growing.take(), self.records.clone()) else {
             return Ok(false);
@@ -851,12 +856,12 @@ impl Upkeep {
         Ok(true)
     }
 
-    /// The set was used for the last time.
+    /// Closes the set after its last use.
     async fn close(&self) -> Result<(), Failure> {
         self.is_taken_over();
         let failed = |error| Failure::device("closing the set", error);
         self.set.close().await.map_err(failed)?;
-        // What was repaired is on stable storage now.
+        // All repairs are on stable storage now.
         let scrubbing = self.running.state().scrubbing.clone();
         if let (Some(records), Some(scrubbing)) = (&self.records, scrubbing)
             && scrubbing.record() != scrubbing.recorded.1
@@ -865,7 +870,7 @@ impl Upkeep {
         }
         match &self.records {
             Some(records) if self.set.status().unsynced_regions == 0 => records.close().await.map_err(failed),
-            // The bitmap says what may differ yet.
+            // The bitmap records the regions that may still differ.
             Some(_) | None => Ok(()),
         }
     }

@@ -1,18 +1,19 @@
-//! Acknowledged changes that no flush has covered, in a file: the next process has them if this one is killed.
+//! A file of acknowledged changes that no flush has covered: they survive if this process is killed.
 //!
 //! ```text
 //!   0        4096                                             4096 + capacity
 //!   │ header │ … free … │ record │ record │ record │ … free … │      a ring
-//!                        ▲ tail: what was before is flushed  ▲ head: found by reading, up to the first that is not whole
+//!                        ▲ tail: everything before is flushed  ▲ head: found by reading up to the first incomplete record
 //! ```
 //!
-//! A record is appended when the server has answered a change, and before the user is told. The tail moves when the server has
-//! answered a flush, and before the user is told. Both go to the page cache, which outlives the process and not the machine; the
-//! header names the boot.
+//! A record is appended after the server has acknowledged a change, and before the user's request completes.
+//! Likewise, the tail moves after the server has acknowledged a flush, and before the user's request
+//! completes. Both writes go to the page cache, which survives the process but not the host; the header
+//! identifies the boot.
 //!
-//! An *anchor* is a place whose content is known to be durable: the checksum of some blocks that were flushed, or that nobody
-//! had changed when the file was begun. It ends before a change of it is sent. When a file is [replayed](recovery), anchors that
-//! do not hold any more tell that another client has written.
+//! An *anchor* is a location whose content is known to be durable: the checksum of some blocks that were
+//! flushed, or unchanged when the file was started. An anchor ends before a change to its blocks is sent.
+//! When a file is [replayed](recovery), anchors that no longer match show that another client has written.
 
 pub(crate) mod recovery;
 
@@ -28,23 +29,23 @@ use derive_more::Display;
 
 use crate::journal::Writers;
 
-/// What a change makes of its bytes.
+/// The content of its bytes after a change.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Content<D> {
-    /// These data.
+    /// This data.
     Write(D),
     /// Zeros.
     Zeroes {
-        /// Their blocks may be deallocated.
+        /// The blocks may be deallocated.
         may_unmap: bool,
     },
-    /// Whatever a deallocated block has.
+    /// The content of a deallocated block.
     Unmap,
 }
 
 impl Content<&[u8]> {
-    /// Whether a range that reads so has this content. A device of which something was deallocated reads zeros there, or promises nothing,
-    /// and then nothing was lost that anybody could rely on.
+    /// Whether data read from a range matches this content. Deallocated blocks read as zeros or have
+    /// undefined content; either way nothing is lost that a user could rely on.
     pub fn is_shown_by(&self, read: &[u8]) -> bool {
         match self {
             Content::Write(data) => *data == read,
@@ -54,20 +55,20 @@ impl Content<&[u8]> {
     }
 }
 
-/// What is done with changes that the file holds from before.
+/// How unflushed changes from an earlier process are treated.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ReplayRule {
-    /// They are written again, unless something tells that another client has written, or that some are missing.
+    /// They are replayed, unless there is evidence that another client has written or that some are missing.
     #[default]
     Auto,
-    /// They are written again.
+    /// They are replayed.
     Force,
     /// They are dropped.
     Discard,
 }
 
 impl ReplayRule {
-    /// The words of URLs.
+    /// Parses the word used in URLs.
     pub fn parse(text: &str) -> Option<ReplayRule> {
         match text {
             "auto" => Some(ReplayRule::Auto),
@@ -78,56 +79,56 @@ impl ReplayRule {
     }
 }
 
-/// Which device a file belongs to.
+/// The device that a file belongs to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Owner {
-    /// Its name, as only this device has it.
+    /// Its unique name.
     pub identity: String,
-    /// Its capacity.
+    /// Its capacity in bytes.
     pub bytes: u64,
-    /// Who else changes it.
+    /// Its other writers.
     pub writers: Writers,
 }
 
 /// Why a file cannot be used.
 #[derive(Debug, Display)]
 pub enum JournalFileError {
-    /// The system says so.
+    /// An I/O error.
     #[display("journal file {}: {_1}", _0.display())]
     System(PathBuf, io::Error),
-    /// Another process has it.
+    /// Another process uses it.
     #[display("journal file {}: in use by another process, or another volume of this one", _0.display())]
     InUse(PathBuf),
-    /// It is something else.
+    /// It is not a journal file.
     #[display("journal file {}: not a journal file; name one that does not exist, or an empty one", _0.display())]
     Foreign(PathBuf),
-    /// Of a device without a name.
+    /// Its device has no name.
     #[display("journal file {}: the device has no name by which the file could be known as its own", _0.display())]
     Nameless(PathBuf),
     /// The header is damaged.
     #[display("journal file {}: its header is damaged; remove the file to give up what it holds", _0.display())]
     Damaged(PathBuf),
-    /// It is another device's.
+    /// It belongs to another device.
     #[display("journal file {}: it belongs to {_1} with {_2} bytes, and this is {_3} with {_4}", _0.display())]
     AnotherDevice(PathBuf, String, u64, String, u64),
-    /// Its changes would destroy something, as far as is known.
+    /// As far as is known, replaying its changes would destroy data.
     #[display(
         "journal file {}: {_1} changes that were acknowledged differ from what the server has, and are not written again: {_2}. \
          journal-replay=force writes them, journal-replay=discard drops them",
         _0.display()
     )]
     Refused(PathBuf, usize, Doubt),
-    /// The server has refused what was read or written for it.
+    /// The server rejected a read or write needed for it.
     #[display("journal file {}: {_1} at byte {_2} of the device; nothing was dropped", _0.display())]
     Device(PathBuf, block::DeviceError, u64),
 }
 
 impl std::error::Error for JournalFileError {}
 
-/// Why changes are not written again.
+/// Why changes are not replayed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Display)]
 pub enum Doubt {
-    /// The machine was restarted.
+    /// The host was restarted.
     #[display("this machine was restarted since, so later ones may be missing in the file")]
     Boot,
     /// The server has not lost them.
@@ -136,42 +137,43 @@ pub enum Doubt {
     /// Durable blocks have changed.
     #[display("other blocks that were flushed have changed too, so another client has written")]
     Anchors,
-    /// Whatever has become of them.
+    /// Other hosts may write, so the cause cannot be determined.
     #[display("other hosts write here, too, as writers=several says, and may have replaced them")]
     Several,
-    /// There are no such blocks.
+    /// There are no anchors to check.
     #[display("the file knows no other blocks by which to tell whether another client has written")]
     NoAnchors,
 }
 
-/// The file of one device, of one process at a time.
+/// The file of one device, used by one process at a time.
 #[derive(Debug)]
 pub(crate) struct JournalFile {
     path: PathBuf,
     file: File,
     header: Header,
-    /// Where the next record begins.
+    /// Position of the next record.
     head: u64,
-    /// Anchors once the flush of their records has succeeded: each with the end of its record.
+    /// Blocks that become anchors when their records are flushed, each with the end of its record.
     candidates: Vec<(u64, Anchor)>,
-    /// The next anchor that is replaced.
+    /// Index of the anchor to replace next.
     turn: usize,
     has_failed: bool,
     buffer: Vec<u8>,
 }
 
-/// Blocks that become anchors from one flush to the next, at most.
+/// Maximum number of blocks that become anchors from one flush to the next.
 const CANDIDATES_MAX: usize = 8;
-/// The length of an anchor, at most.
+/// Maximum length of an anchor.
 const ANCHOR_BYTES: usize = 4096;
-/// A record with more data is written by two calls, which is cheaper than a copy.
+/// A record with more data is written with two calls, which is cheaper than a copy.
 const COPIED_BYTES_MAX: usize = 16 << 10;
 
 impl JournalFile {
-    /// Opens the file, or makes it with room for `capacity` bytes of records. A file that is there keeps its size.
+    /// Opens the file, or creates it with room for `capacity` bytes of records. An existing file keeps its
+    /// size.
     ///
     /// # Errors
-    /// It cannot be used, or is another device's.
+    /// It cannot be used, or belongs to another device.
     fn open(path: &Path, owner: &Owner, capacity: u64) -> Result<JournalFile, JournalFileError> {
         let system = |error| JournalFileError::System(path.to_owned(), error);
         let mut options = OpenOptions::new();
@@ -191,7 +193,7 @@ impl JournalFile {
             tail: 0,
             salt: RandomState::new().hash_one(0),
             boot,
-            start: None, // until it is dealt with
+            start: None, // until the records have been processed
             bytes: owner.bytes,
             identity: shortened(&owner.identity),
             anchors: Vec::new(),
@@ -234,23 +236,24 @@ impl JournalFile {
         Ok(journal)
     }
 
-    /// The position up to which a flush that is sent now covers it.
+    /// The position that a flush sent now would cover.
     pub(crate) fn mark(&self) -> u64 {
         self.head
     }
 
-    /// Whether a flush is due, so that there is room when it is needed.
+    /// Whether a flush is due, so that there is space when it is needed.
     pub(crate) fn is_half_full(&self) -> bool {
         self.head - self.header.tail > self.header.capacity / 2
     }
 
-    /// Whether it holds nothing.
+    /// Whether it has no records.
     pub(crate) fn is_empty(&self) -> bool {
         self.head == self.header.tail
     }
 
-    /// A change of these bytes is about to be sent, over one that the file has or not: until it is answered, or flushed, their
-    /// content is unknown to the next process. False if there is no room.
+    /// Records that a change to these bytes is about to be sent; `is_over_another` if the file has an earlier
+    /// change to them. Until it is acknowledged or flushed, the next process cannot know their content.
+    /// Returns false if there is no space.
     pub(crate) fn will_change(&mut self, range: &Range<u64>, is_over_another: bool) -> io::Result<bool> {
         self.working()?;
         let is_apart = |anchor: &Anchor| !anchor.overlaps(range);
@@ -263,8 +266,8 @@ impl JournalFile {
         if is_over_another { self.append_record(range, Kind::Sent, &[]) } else { Ok(true) }
     }
 
-    /// The server has answered a change, or one that is durable (without content), which ends what was kept of its bytes. False
-    /// if there is no room.
+    /// Records an acknowledged change. Without content the change is durable, and earlier records of its
+    /// bytes become obsolete. Returns false if there is no space.
     pub(crate) fn append(
         &mut self,
         range: &Range<u64>,
@@ -314,7 +317,7 @@ impl JournalFile {
         Ok(true)
     }
 
-    /// A flush has succeeded that covers what was before this mark.
+    /// Records the success of a flush that covers everything before this mark.
     pub(crate) fn flushed(&mut self, mark: u64) -> io::Result<()> {
         if mark <= self.header.tail {
             return Ok(());
@@ -331,8 +334,8 @@ impl JournalFile {
         self.write_header()
     }
 
-    /// The server has all that the file holds, in the cache of this start. To be called after it was verified: the next process takes a
-    /// difference from the content of that cache for the writes of another client.
+    /// Records the server's run whose cache contains all of the file's content. Must be called only after
+    /// that was verified: the next process attributes differences from that cache to another client.
     pub(crate) fn set_start(&mut self, start: Option<u128>) -> io::Result<()> {
         if self.header.start == start {
             return Ok(());
@@ -342,7 +345,7 @@ impl JournalFile {
         self.write_header()
     }
 
-    /// Empties the file, and records this start of the server and the present content of these places.
+    /// Empties the file, and records the server's run and the current anchors.
     fn begin(&mut self, owner: &Owner, start: Option<u128>, anchors: Vec<Anchor>) -> io::Result<()> {
         self.header.tail = self.head;
         self.header.boot = boot()?;
@@ -353,7 +356,7 @@ impl JournalFile {
         self.write_header()
     }
 
-    /// The records that no flush has covered, in order; after it, the next one is appended behind them.
+    /// Reads the records that no flush has covered, in order. The next record is appended after them.
     fn read(&mut self, mut each: impl FnMut(Record, &[u8])) -> io::Result<()> {
         let mut at = self.header.tail;
         while let Some((record, data)) = self.record_at(at)? {
@@ -364,7 +367,7 @@ impl JournalFile {
         Ok(())
     }
 
-    /// The record that begins here, or at the start of the ring if none does. None behind the last.
+    /// The record at this position, or else at the start of the next lap. `None` after the last.
     fn record_at(&self, at: u64) -> io::Result<Option<(Record, Vec<u8>)>> {
         let limit = self.header.tail.saturating_add(self.header.capacity);
         for position in [at, self.header.next_lap(at)] {
@@ -387,7 +390,7 @@ impl JournalFile {
         Ok(None)
     }
 
-    /// Takes its space from the file system at once, so that none is lacking later.
+    /// Allocates all of its space now, so that the file system cannot run out of it later.
     fn allocate(&mut self) -> io::Result<()> {
         let zeros = vec![0; 1 << 20];
         let (mut at, end) = (HEADER_BYTES as u64, HEADER_BYTES as u64 + self.header.capacity);
@@ -399,7 +402,7 @@ impl JournalFile {
         }
         let allocated = allocated.and_then(|()| self.write_header());
         if allocated.is_err() {
-            let _ = self.file.set_len(0); // it was empty, or not there
+            let _ = self.file.set_len(0); // it was empty or did not exist
         }
         allocated
     }
@@ -409,7 +412,7 @@ impl JournalFile {
         self.done(written)
     }
 
-    /// After a failure nothing more may be changed: what the file holds would be older than what the server has.
+    /// After a failure nothing more may be changed: the file's content would be older than the server's.
     fn done(&mut self, done: io::Result<()>) -> io::Result<()> {
         if let Err(error) = &done {
             self.has_failed = true;
@@ -426,7 +429,7 @@ impl JournalFile {
     }
 }
 
-/// The number of this boot (proc(5), `/proc/sys/kernel/random/boot_id`).
+/// The ID of this boot (proc(5), `/proc/sys/kernel/random/boot_id`).
 fn boot() -> io::Result<u128> {
     let text = std::fs::read_to_string("/proc/sys/kernel/random/boot_id")?;
     let digits: String = text.trim().chars().filter(|digit| *digit != '-').collect();
@@ -449,22 +452,23 @@ mod tests;
 
 // The first page of a journal file.
 
-/// One page: a call writes all of it or nothing, also if the process is killed meanwhile.
+/// One page: a write is atomic, even if the process is killed during it.
 pub(crate) const HEADER_BYTES: usize = 4096;
-/// What it begins with; the last two digits are the version of the format.
+/// The start of the header; the last two digits are the format's version.
 const MAGIC: &[u8; 8] = b"LNRJNL01";
-/// Anchors, at most.
+/// Maximum number of anchors.
 const ANCHORS_MAX: usize = 64;
-/// Bytes of an identity, at most.
+/// Maximum length of an identity in bytes.
 const IDENTITY_BYTES_MAX: usize = 1024;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Header {
-    /// Bytes of the ring.
+    /// Size of the ring in bytes.
     pub(crate) capacity: u64,
-    /// The position of the first record that no flush has covered. Positions only grow; a place of the ring has one of each lap.
+    /// The position of the first record that no flush has covered. Positions only grow; each offset in the
+    /// ring has one position per lap.
     pub(crate) tail: u64,
-    /// In each record: data of users never look like a record.
+    /// Stored in each record, so that user data never looks like a record.
     pub(crate) salt: u64,
     pub(crate) boot: u128,
     pub(crate) start: Option<u128>,
@@ -474,7 +478,7 @@ pub(crate) struct Header {
     pub(crate) anchors: Vec<Anchor>,
 }
 
-/// A place with a checksum of what it holds.
+/// A location with a checksum of its content.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Anchor {
     pub(crate) start: u64,
@@ -501,17 +505,17 @@ impl Header {
         HEADER_BYTES as u64 + position % self.capacity
     }
 
-    /// The position of the start of the ring after this one.
+    /// The next position at the start of the ring.
     pub(crate) fn next_lap(&self, position: u64) -> u64 {
         (position / self.capacity + 1).saturating_mul(self.capacity)
     }
 
-    /// Where a record of this length begins, which lies in one piece.
+    /// The position of a record of this length, which must be contiguous.
     pub(crate) fn place(&self, head: u64, bytes: u64) -> u64 {
         if head % self.capacity + bytes > self.capacity { self.next_lap(head) } else { head }
     }
 
-    /// Puts an anchor in the place of another one, if there is no room for one more: the next turn.
+    /// Adds an anchor, replacing one if there is no space. Returns the next index to replace.
     pub(crate) fn replace_anchor(&mut self, turn: usize, anchor: Anchor) -> usize {
         if self.anchors.len() < ANCHORS_MAX {
             self.anchors.push(anchor);
@@ -548,7 +552,7 @@ impl Header {
         page
     }
 
-    /// None if it is no header, or damaged.
+    /// `None` if it is not a header, or damaged.
     pub(crate) fn parse(page: &[u8; HEADER_BYTES]) -> Option<Header> {
         let (body, sum) = page.split_at(HEADER_BYTES - 4);
         if !is_ours(page) || checksum(&[body]).to_le_bytes() != sum {
@@ -581,12 +585,12 @@ fn take<const N: usize>(rest: &mut &[u8]) -> Option<[u8; N]> {
     Some(*taken)
 }
 
-/// Whether a page claims to be a header.
+/// Whether a page starts with the header's magic number.
 pub(crate) fn is_ours(page: &[u8; HEADER_BYTES]) -> bool {
     page.starts_with(MAGIC)
 }
 
-/// An identity as the header has room for it: the checksum of a long one stands for its end.
+/// Shortens an identity to fit the header: a checksum replaces the end of a long one.
 pub(crate) fn shortened(identity: &str) -> String {
     if identity.len() <= IDENTITY_BYTES_MAX {
         return identity.to_owned();
@@ -595,11 +599,11 @@ pub(crate) fn shortened(identity: &str) -> String {
     format!("{}… {:08x}", &identity[..cut], checksum(&[identity.as_bytes()]))
 }
 
-// A change in the ring: a header, and the data of a write behind it.
+// A change in the ring: a header, followed by the data of a write.
 
-/// Bytes of its header.
+/// Size of its header in bytes.
 pub(crate) const RECORD_BYTES: usize = 48;
-/// The checksum is its last field.
+/// The checksummed part: the checksum is the last field.
 const SUMMED: usize = RECORD_BYTES - 4;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -617,9 +621,9 @@ pub(crate) enum Kind {
     /// Zeros that may be deallocated.
     ZeroesOrHoles = 3,
     Unmap = 4,
-    /// A durable change: older ones of its bytes must not be written again.
+    /// A durable change: earlier changes to its bytes must not be replayed.
     Durable = 5,
-    /// A change was sent over one that was acknowledged: it may have been carried out.
+    /// A change was sent over an acknowledged one, and may have been executed.
     Sent = 6,
 }
 
@@ -637,7 +641,7 @@ pub(crate) fn kind(content: Option<&Content<&[u8]>>) -> Kind {
 }
 
 impl Record {
-    /// The position behind it.
+    /// The position after it.
     pub(crate) fn end(&self) -> u64 {
         self.position + (RECORD_BYTES + self.data_bytes) as u64
     }
@@ -655,7 +659,7 @@ impl Record {
         header
     }
 
-    /// What a header says, if it is one of this position. Its checksum is not looked at.
+    /// Parses a header, if it belongs to this position. Does not verify its checksum.
     pub(crate) fn parse(header: &[u8; RECORD_BYTES], salt: u64, position: u64) -> Option<Record> {
         let u64_at = |at: usize| Some(u64::from_le_bytes(*header.get(at..)?.first_chunk()?));
         let u32_at = |at: usize| Some(u32::from_le_bytes(*header.get(at..)?.first_chunk()?));

@@ -1,9 +1,9 @@
 //! The tape of a connection: its whole login and its last PDUs, in bounded memory.
 //!
-//! Recording a PDU is a few short copies into memory that is there already: no allocation once the ring has
-//! come round, no formatting, no clock. A command takes 8 ns, an answer with data 21 ns. What is short and
-//! tells much is kept whole (text, sense, pages, NOPs), in a ring of its own that forgets the oldest first;
-//! of the data of reads and writes only the first bytes are, enough to see what kind of block it was.
+//! Recording a PDU is a few short copies into allocated memory: no allocation once the ring is full, no
+//! formatting, no clock. A command takes 8 ns, a response with data 21 ns. Short, informative data is kept
+//! whole (text, sense, pages, NOPs), in a separate ring that drops the oldest first. For reads and writes
+//! only the first bytes are kept, enough to see the kind of block.
 
 use std::net::SocketAddr;
 use std::time::Instant;
@@ -11,14 +11,14 @@ use std::time::Instant;
 use iscsi::framing::Framing;
 use iscsi::pdu::{BHS_BYTES, Bhs, Opcode};
 
-/// Who said it.
+/// The direction of a PDU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Direction {
     Sent,
     Received,
 }
 
-/// Whose connection it is.
+/// The endpoints of the connection.
 #[derive(Clone, Debug)]
 pub(crate) struct Ends {
     pub(crate) local: SocketAddr,
@@ -33,35 +33,35 @@ pub(crate) struct Ends {
 #[derive(Clone)]
 pub(crate) struct Tape {
     ends: Ends,
-    /// How many PDUs the ring holds. Zero records nothing.
+    /// Capacity of the ring in PDUs. Zero records nothing.
     capacity: usize,
     login: Vec<LoginPdu>,
     login_bytes: usize,
-    /// The digests behind the login; none before it has ended.
+    /// The digests used after the login; `None` before it has ended.
     framing: Option<Framing>,
-    /// A ring, once it is full.
+    /// A ring, once full.
     pdus: Vec<Pdu>,
-    /// Where in it the next PDU goes.
+    /// Index of the next PDU.
     next: usize,
-    /// PDUs recorded behind the login, those included that are no longer kept.
+    /// PDUs recorded after the login, including those already overwritten.
     count: u64,
-    /// The received PDU whose data have not come yet.
+    /// The received PDU whose data has not arrived yet.
     open: Option<Slot>,
     long: ByteRing,
     whole: Whole,
-    /// Why there is this connection, if that is not plain.
+    /// The reason for the connection, if it is not obvious.
     occasion: Option<String>,
     ending: Option<(Instant, String)>,
 }
 
-/// Where a PDU is, for as long as the ring has not come round.
+/// The position of a PDU, valid until it is overwritten.
 #[derive(Clone, Copy)]
 struct Slot {
     index: usize,
     number: u64,
 }
 
-/// A PDU of the login as it travelled, which is without digests.
+/// A PDU of the login as transferred, which is without digests.
 #[derive(Clone)]
 struct LoginPdu {
     at: Instant,
@@ -80,41 +80,41 @@ struct Pdu {
     data: Data,
 }
 
-/// What is kept of a data segment.
+/// The recorded part of a data segment.
 #[derive(Clone)]
 struct Data {
     head: [u8; HEAD_BYTES],
     head_bytes: u8,
-    /// Where there is more of it than the head.
+    /// The rest, if there is more than the head.
     more: Option<RingRange>,
     /// Padding and digest.
     trailer: [u8; TRAILER_BYTES_MAX],
     trailer_bytes: u8,
 }
 
-/// What the ring takes for each: the sums in the documents rest on it.
+/// Size of an entry of the ring: the memory figures in the documents depend on it.
 const _: () = assert!(size_of::<Pdu>() <= 208);
 
 const DIGEST_BYTES: usize = 4;
 const TRAILER_BYTES_MAX: usize = 3 + DIGEST_BYTES;
-/// Of every data segment: a partition table's beginning, a file system's magic number, a pattern.
+/// Kept of every data segment: enough for the start of a partition table, a file system's magic number, a
+/// pattern.
 const HEAD_BYTES: usize = 64;
-/// Of a data segment that is to be kept whole: no text is longer (`iscsi::text`), and no page that anybody
-/// asks for.
+/// Kept of a data segment that is recorded whole: no text (`iscsi::text`) and no requested page is longer.
 const WHOLE_BYTES_MAX: usize = 8 << 10;
-/// Of all PDUs of a login: an honest one has two to ten, of a few hundred bytes each.
+/// Total for the PDUs of a login: a regular one has two to ten, of a few hundred bytes each.
 const LOGIN_BYTES_MAX: usize = 64 << 10;
 
-/// A PDU as it is found on the tape.
+/// A PDU as recorded on the tape.
 #[derive(Debug)]
 pub(crate) struct Recorded {
     pub(crate) at: Instant,
     pub(crate) direction: Direction,
-    /// As much of it as is kept, from its start.
+    /// The recorded part, from its start.
     pub(crate) kept: Vec<u8>,
     /// Its length on the wire, with padding and digests.
     pub(crate) wire_bytes: usize,
-    /// For people.
+    /// A human-readable remark.
     pub(crate) remark: Option<String>,
 }
 
@@ -139,7 +139,8 @@ impl Tape {
 
     // --- recording
 
-    /// A PDU of the login, from its first byte to the last of its padding, or as much of it as came.
+    /// Records a PDU of the login, from its first byte to the last of its padding, or the part that was
+    /// received.
     pub(crate) fn login(&mut self, at: Instant, direction: Direction, bytes: &[u8]) {
         if self.capacity > 0 && self.login_bytes + bytes.len() <= LOGIN_BYTES_MAX {
             self.login_bytes += bytes.len();
@@ -148,17 +149,17 @@ impl Tape {
         }
     }
 
-    /// The login has ended well; from now on there are these digests.
+    /// Records the successful end of the login; later PDUs have these digests.
     pub(crate) fn logged_in(&mut self, framing: Framing) {
         self.framing = Some(framing);
     }
 
-    /// What the connection is made for, in words; the first packet has them as its comment.
+    /// Sets the human-readable reason for the connection; it becomes the comment of the first packet.
     pub(crate) fn occasion(&mut self, what: String) {
         self.occasion = Some(what);
     }
 
-    /// A PDU that is handed to the kernel: `header` ends in its digest, `trailer` is the data's padding and
+    /// Records a PDU passed to the kernel: `header` ends in its digest, `trailer` is the data's padding and
     /// digest.
     pub(crate) fn sent(&mut self, at: Instant, header: &[u8], data: &[u8], trailer: &[u8]) {
         if let Some(slot) = self.begin(at, Direction::Sent, header) {
@@ -166,19 +167,19 @@ impl Tape {
         }
     }
 
-    /// The header of a PDU that came, with its digest, be that right or wrong.
+    /// Records the received header of a PDU with its digest, whether correct or not.
     pub(crate) fn received(&mut self, at: Instant, header: &[u8]) {
         self.open = self.begin(at, Direction::Received, header);
     }
 
-    /// The data segment of the header that came last.
+    /// Records the data segment of the latest header.
     pub(crate) fn received_data(&mut self, data: &[u8], trailer: &[u8]) {
         if let Some(slot) = self.open.take() {
             self.attach(slot, data, trailer);
         }
     }
 
-    /// The connection has ended. Only the first reason counts.
+    /// Records the end of the connection. Only the first reason is kept.
     pub(crate) fn end(&mut self, at: Instant, why: String) {
         self.ending.get_or_insert((at, why));
     }
@@ -201,8 +202,8 @@ impl Tape {
         Some(slot)
     }
 
-    /// Goes on to a new place until the ring is full, then to the oldest PDU's, which is written over where
-    /// it lies: a PDU is a few cache lines, and most of them need not be touched.
+    /// Moves to the next entry. Once the ring is full, it reuses the oldest PDU's entry in place: a PDU is a
+    /// few cache lines, and most of them need not be touched.
     fn advance(&mut self, at: Instant) -> Slot {
         let slot = Slot { index: self.next, number: self.count };
         if slot.index == self.pdus.len() {
@@ -214,7 +215,7 @@ impl Tape {
         slot
     }
 
-    /// Records the data of a PDU, unless the ring has come round in the meantime.
+    /// Records the data of a PDU, unless its entry has been overwritten.
     fn attach(&mut self, slot: Slot, data: &[u8], trailer: &[u8]) {
         if data.is_empty() || self.count - slot.number > self.capacity as u64 {
             return;
@@ -237,12 +238,12 @@ impl Tape {
         self.framing.is_some()
     }
 
-    /// When and why the connection ended, if it has.
+    /// Time and reason of the connection's end, if it has ended.
     pub(crate) fn ending(&self) -> Option<(Instant, &str)> {
         self.ending.as_ref().map(|(at, why)| (*at, why.as_str()))
     }
 
-    /// Everything that is on the tape, the oldest first.
+    /// All recorded PDUs, oldest first.
     pub(crate) fn recorded(&self) -> impl Iterator<Item = Recorded> {
         let mut login = self.login.iter().map(LoginPdu::recorded).peekable();
         if let Some(first) = login.peek_mut() {
@@ -258,7 +259,7 @@ impl Tape {
         login.chain(ring)
     }
 
-    /// What is kept of a PDU: everything up to the first thing that is not.
+    /// The recorded bytes of a PDU, up to the first missing one.
     fn read(&self, pdu: &Pdu) -> Recorded {
         let framing = self.framing.unwrap_or_default();
         let length = pdu.bhs.data_segment_length() as usize;
@@ -296,7 +297,7 @@ impl LoginPdu {
 }
 
 impl Pdu {
-    /// A place for one, not yet recorded.
+    /// An empty entry.
     fn new(at: Instant) -> Pdu {
         let data = Data {
             head: [0; HEAD_BYTES],
@@ -317,7 +318,7 @@ impl Data {
 
     fn keep(&mut self, data: &[u8], trailer: &[u8]) {
         match data.first_chunk() {
-            // Nearly all: to copy what has a known length is no call.
+            // The usual case: a copy of known length needs no function call.
             Some(head) => (self.head, self.head_bytes) = (*head, HEAD_BYTES as u8),
             None => self.head_bytes = copied(data, &mut self.head),
         }
@@ -333,8 +334,7 @@ impl Data {
     }
 }
 
-/// Copies as much as there is room for, and says how much that is; no place here has room for more than 64
-/// bytes.
+/// Copies all that fits, and returns its length; no destination here is larger than 64 bytes.
 fn copied(from: &[u8], to: &mut [u8]) -> u8 {
     debug_assert!(to.len() <= HEAD_BYTES);
     let bytes = from.len().min(to.len());
@@ -353,9 +353,9 @@ pub(crate) const RING_BYTES: usize = 64 << 10;
 /// See the module.
 #[derive(Clone, Default)]
 pub(crate) struct ByteRing {
-    /// Grows to [`RING_BYTES`] as it is first filled.
+    /// Grows up to [`RING_BYTES`] on its first lap.
     bytes: Vec<u8>,
-    /// Bytes written since the beginning, those passed over at the end of the memory included.
+    /// Bytes written since the start, including those skipped at the end of the memory.
     written: u64,
 }
 
@@ -367,7 +367,7 @@ pub(crate) struct RingRange {
 }
 
 impl ByteRing {
-    /// Keeps a piece; of one longer than the ring, its beginning.
+    /// Stores a string; if it is longer than the ring, only its start.
     pub(crate) fn put(&mut self, piece: &[u8]) -> RingRange {
         let piece = &piece[..piece.len().min(RING_BYTES)];
         let mut at = index(self.written);
@@ -383,7 +383,7 @@ impl ByteRing {
         RingRange { start, length: piece.len() }
     }
 
-    /// A string, unless it was overwritten.
+    /// A string, unless it has been overwritten.
     pub(crate) fn get(&self, place: RingRange) -> Option<&[u8]> {
         debug_assert!(place.start <= self.written, "the string is of this ring");
         if self.written - place.start > RING_BYTES as u64 {
@@ -398,23 +398,23 @@ fn index(position: u64) -> usize {
     (position % RING_BYTES as u64) as usize
 }
 
-// Decides which data are recorded whole: those of all commands except reads and writes.
+// Decides which data is recorded whole: that of all commands except reads and writes.
 //
-// A Data-In does not say what it answers; its command did, and both have the same tag.
+// A Data-In does not identify its command's type; the command did, and both have the same tag.
 
-/// The tags of the last commands that moved something else than blocks.
+/// The tags of the last commands that moved data other than blocks.
 #[derive(Clone)]
 pub(crate) struct Whole {
     tags: [u32; TAGS],
-    /// Which of them is overwritten next.
+    /// The one that is overwritten next.
     oldest: usize,
 }
 
-/// As many such commands at once do not happen outside of tests.
+/// Number of tags: more such commands are not outstanding concurrently outside of tests.
 const TAGS: usize = 16;
-/// Nothing has this tag (RFC 7143 section 11.2.1.8).
+/// The reserved tag (RFC 7143 section 11.2.1.8).
 const RESERVED: u32 = 0xffff_ffff;
-/// Where a SCSI Command has its CDB, and its operation code first of all.
+/// Offset of the CDB, which starts with the operation code, in a SCSI Command.
 const CDB: usize = 32;
 
 impl Default for Whole {
@@ -424,13 +424,13 @@ impl Default for Whole {
 }
 
 impl Whole {
-    /// Remembers a command's tag, or forgets it, if this heads a command.
+    /// If this is the header of a command, records or removes its tag.
     pub(crate) fn notice(&mut self, bhs: &Bhs) {
         if !is(bhs, Opcode::ScsiCommand) {
             return;
         }
         let tag = bhs.itt_raw();
-        // All of them every time: so the compiler compares several at once.
+        // Compares all of them every time, so that the compiler can vectorise the loop.
         self.tags.iter_mut().for_each(|known| *known = if *known == tag { RESERVED } else { *known });
         if !moves_blocks(bhs.u8(CDB)) {
             self.tags[self.oldest] = tag;
@@ -438,13 +438,13 @@ impl Whole {
         }
     }
 
-    /// Whether the data of this PDU are to be kept whole.
+    /// Whether the data of this PDU is recorded whole.
     pub(crate) fn is_wanted(&self, bhs: &Bhs) -> bool {
         let of_a_command = [Opcode::ScsiCommand, Opcode::DataIn, Opcode::DataOut];
         !of_a_command.iter().any(|opcode| is(bhs, *opcode)) || self.has(bhs.itt_raw())
     }
 
-    /// As above.
+    /// As above, without an early exit.
     fn has(&self, tag: u32) -> bool {
         self.tags.iter().fold(false, |found, known| found | (*known == tag))
     }
@@ -454,7 +454,7 @@ fn is(bhs: &Bhs, opcode: Opcode) -> bool {
     bhs.u8(0) & 0x3f == opcode as u8
 }
 
-/// Whether the data of a command are a medium's (SBC-3 table 12).
+/// Whether the data of a command is that of the medium (SBC-3 table 12).
 fn moves_blocks(operation_code: u8) -> bool {
     match operation_code {
         0x08 | 0x28 | 0xa8 | 0x88 => true, // READ (6), (10), (12), (16)

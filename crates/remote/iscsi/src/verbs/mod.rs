@@ -1,12 +1,12 @@
-//! SCSI commands by name, as methods of a [`Unit`], and their answers as values and in words.
+//! SCSI commands by name, as methods of a [`Unit`], with decoded and human-readable responses.
 //!
-//! Responses are decoded by `scsi` from untrusted bytes: missing bytes read
-//! as zero where the standard allows a target to return fewer, and are refused as [`VerbError::Nonsense`]
-//! where they are required. Other commands can be sent by [`Unit::command`].
+//! Responses are decoded by `scsi` from untrusted bytes. Missing bytes read as zero where the standard allows
+//! a target to return fewer; where they are required, the response is rejected as [`VerbError::Nonsense`].
+//! Other commands can be sent with [`Unit::command`].
 //!
 //! A command is retried after a unit attention, and for a few seconds while the target is busy. If the
 //! session is lost, a command that changes anything ends with [`VerbError::Lost`]: it may or may not have
-//! been carried out.
+//! been executed.
 
 mod blocks;
 
@@ -39,31 +39,32 @@ pub use scsi::{
 
 pub(crate) use blocks::{lba_runs, unmap_lists};
 
-/// Why a command was not carried out.
+/// Why a command was not executed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum VerbError {
-    /// It is unknown whether it was carried out.
+    /// It is unknown whether it was executed.
     Lost(CommandError),
-    /// The target said no.
+    /// The target rejected the command.
     Refused {
-        /// The command, by the standard's name.
+        /// The command's name in the standard.
         name: &'static str,
         /// Its status (SAM-5 table 45).
         status: u8,
-        /// What the target said with it.
+        /// The sense data with it.
         sense: Option<Sense>,
     },
-    /// The target said RESERVATION CONFLICT, since the session has registered its key in another portal group
-    /// than the one it has moved to.
+    /// The target reported RESERVATION CONFLICT because the session has moved to another portal group than
+    /// the one in which it registered its key.
     Orphaned(&'static str),
-    /// The answer to this command means nothing.
+    /// The response to this command is invalid.
     Nonsense(&'static str),
-    /// The command has no room for what it is to say: a block beyond what it can address, too many at once.
+    /// A parameter is too large for the command, such as a block beyond its address range, or too many of
+    /// them.
     OutOfRange(&'static str),
 }
 
 impl VerbError {
-    /// Whether the target does not know the command, or not what was asked of it.
+    /// Whether the target does not support the command or one of its parameters.
     pub fn is_unsupported(&self) -> bool {
         // ILLEGAL REQUEST: INVALID COMMAND OPERATION CODE, INVALID FIELD IN CDB or IN PARAMETER LIST.
         matches!(self, VerbError::Refused { sense: Some(Sense { key: 5, code: 0x20 | 0x24 | 0x26, .. }), .. })
@@ -96,24 +97,24 @@ impl From<CommandError> for VerbError {
     }
 }
 
-/// Unit attentions queue up, one for each thing that has happened; a new session finds a few. A target that
-/// is busy is asked as often, which is some five seconds.
+/// Maximum number of tries. Unit attentions queue up, one for each event; a new session finds a few. A busy
+/// target is retried for about five seconds.
 const TRIES: u32 = 12;
 const PAUSE_FIRST: Duration = Duration::from_millis(8);
 const PAUSE_LONGEST: Duration = Duration::from_secs(1);
 
 impl Unit {
-    /// Has a command carried out that moves no data.
+    /// Sends a command that moves no data.
     pub(crate) async fn carry_out(&self, name: &'static str, cdb: Cdb) -> Result<(), VerbError> {
         self.within_its_time(self.until_done(name, cdb, Transfer::None)).await.map(drop)
     }
 
-    /// Has a command carried out that takes parameters, or blocks.
+    /// Sends a command with parameters or blocks.
     pub(crate) async fn tell(&self, name: &'static str, cdb: Cdb, data: Slice) -> Result<(), VerbError> {
         self.within_its_time(self.until_done(name, cdb, Transfer::Out(data))).await.map(drop)
     }
 
-    /// Ends `work` of a request when the request's time is up.
+    /// Stops `work` at the request timeout.
     async fn within_its_time<T>(
         &self,
         work: impl Future<Output = Result<T, VerbError>>,
@@ -122,8 +123,8 @@ impl Unit {
         reactor::timeout(limit, work).await.unwrap_or(Err(VerbError::Lost(CommandError::TimedOut)))
     }
 
-    /// Has a command carried out that answers with at most `bytes`, and gives those that came. It asks and
-    /// changes nothing, so it is sent again when its session was lost, or somebody's reset ended it.
+    /// Sends a command that returns up to `bytes`, and returns the data received. The command changes
+    /// nothing, so it is resent if its session was lost or another initiator's reset aborted it.
     pub(crate) async fn ask(&self, name: &'static str, cdb: Cdb, bytes: usize) -> Result<Buffer, VerbError> {
         self.within_its_time(self.ask_again(name, cdb, bytes)).await
     }
@@ -147,8 +148,8 @@ impl Unit {
         }
     }
 
-    /// Asks for `first` bytes and, if the header of what comes says that there are more, for all: those that
-    /// `whole` counts, up to `most`.
+    /// Requests `first` bytes. If the header shows that there are more, requests all of them: the number that
+    /// `whole` returns, up to `most`.
     pub(crate) async fn ask_all(
         &self,
         name: &'static str,
@@ -164,8 +165,8 @@ impl Unit {
         }
     }
 
-    /// Sends a command again for as long as it has only been put off. It is meant for the session there is
-    /// now: what answers at the LUN in another one may be another device.
+    /// Resends a command while the target defers it. Limited to the current session: in another one, the LUN
+    /// may map to a different device.
     async fn until_done(
         &self,
         name: &'static str,
@@ -213,9 +214,10 @@ enum Disposition {
 fn disposition(answered: u8, sense: Option<Sense>) -> Disposition {
     match (answered, sense) {
         (status::GOOD | status::CONDITION_MET, _) => Disposition::Done,
-        // It was carried out, and there is something to tell.
+        // It was executed, and the sense data is informational.
         (status::CHECK_CONDITION, Some(sense)) if sense.was_carried_out() => Disposition::Done,
-        // A unit attention and an error of an earlier command are reported instead of carrying this one out.
+        // The target reported a unit attention or an earlier command's error instead of executing this
+        // command.
         (status::CHECK_CONDITION, Some(sense)) if sense.is_unit_attention() || sense.deferred => {
             Disposition::RetryNow
         }
@@ -231,12 +233,13 @@ pub(crate) fn parameters(bytes: &[u8]) -> Slice {
     buffer.share()
 }
 
-// A logical unit at a target, whatever kind of device it is, by its address alone.
+// A logical unit of a target, of any device type, identified only by its address.
 //
 // A [`Unit`] is independent of the device type: commands are sent unchanged. Named SCSI commands with
 // decoded results are methods of it too ([`crate::verbs`]).
 
-/// A logical unit of a target, to send commands to. It keeps the session alive; a clone is the same unit.
+/// A logical unit of a target, to send commands to. It keeps the session alive; a clone refers to the same
+/// unit.
 #[derive(Clone)]
 pub struct Unit {
     target: Arc<RemoteTarget>,
@@ -250,24 +253,24 @@ pub struct CommandResult {
     pub status: u8,
     /// The sense data, if any.
     pub sense: Option<Sense>,
-    /// The data that came; nothing if none were asked for.
+    /// The data received; empty if none was requested.
     pub data: Buffer,
     /// The residual count: the difference between the expected and the transferred length.
     pub residual: Residual,
 }
 
 impl Unit {
-    /// The unit at an address of `target`, which may be of any of SAM-5's forms.
+    /// The unit at an address of `target`, in any of the forms of SAM-5.
     pub fn new(target: Arc<RemoteTarget>, lun: Lun) -> Unit {
         Unit { target, lun }
     }
 
-    /// The session that the unit is reached by.
+    /// The session through which the unit is reached.
     pub fn target(&self) -> &Arc<RemoteTarget> {
         &self.target
     }
 
-    /// Its address, as it travels.
+    /// Its address, as sent.
     pub fn lun(&self) -> Lun {
         self.lun
     }
@@ -296,20 +299,21 @@ impl RemoteTarget {
         Unit::new(Arc::clone(self), Lun(LunAddress::Number(number.into()).write()))
     }
 
-    /// The same, at the address that the target reports for it. One byte holds the numbers below 256. Targets differ in the form of
-    /// greater ones, and some know theirs only: LIO reports 256 as 0100h, others as 4100h.
+    /// The unit at the address that the target reports for its number. Numbers below 256 fit in one byte. For
+    /// larger ones targets use different forms, and some accept only their own: LIO reports 256 as 0100h,
+    /// others as 4100h.
     pub async fn reported_unit(self: &Arc<Self>, number: u16) -> Unit {
         let usual = self.unit(number);
         if number < 0x100 {
             return usual;
         }
-        // A target that does not answer is asked in the usual form.
+        // If the target does not support the command, the usual form is used.
         let luns = self.unit(0).report_luns(LunSelection::Ordinary).await.unwrap_or_default();
         reported(&luns, number).map_or(usual, |lun| Unit::new(Arc::clone(self), lun))
     }
 }
 
-/// The address of the logical unit of this number, as it is reported.
+/// The reported address of the logical unit with this number.
 fn reported(luns: &[Lun], number: u16) -> Option<Lun> {
     let wanted = LunAddress::Number(number.into());
     luns.iter().copied().find(|lun| LunAddress::parse(lun.0) == wanted)
@@ -318,18 +322,18 @@ fn reported(luns: &[Lun], number: u16) -> Option<Lun> {
 // INQUIRY (SPC-4 6.6): standard data, and vital product data.
 
 const NAME: &str = "INQUIRY";
-/// Every page that a disk is likely to have fits; a longer one is asked for again. Targets of old take no
-/// more than a byte's worth.
+/// Large enough for the pages of most disks; a longer page is requested again. Old targets accept only an
+/// allocation length of one byte.
 const PAGE_BYTES: u32 = 255;
 
 impl Unit {
-    /// Asks what is there. A target answers this for any LUN, and while the unit is not ready.
+    /// Requests the standard INQUIRY data. A target returns it for any LUN, and while the unit is not ready.
     pub async fn inquiry(&self) -> Result<Inquiry, VerbError> {
         let data = self.ask(NAME, cdb::inquiry(None, Inquiry::BYTES as u16), Inquiry::BYTES).await?;
         Inquiry::parse(&data).ok_or(VerbError::Nonsense(NAME))
     }
 
-    /// Asks for a page.
+    /// Requests a page.
     pub async fn vpd(&self, code: u8) -> Result<Vpd, VerbError> {
         let cdb = |bytes| cdb::inquiry(Some(code), bytes as u16);
         let whole = |answer: &[u8]| 4 + u64::from(u16_at(answer, 2));
@@ -337,7 +341,7 @@ impl Unit {
         Vpd::parse(code, &data).ok_or(VerbError::Nonsense(NAME))
     }
 
-    /// The codes of the pages there are.
+    /// The codes of the supported pages.
     pub async fn vpd_pages(&self) -> Result<Vec<u8>, VerbError> {
         match self.vpd(0).await?.content {
             VpdContent::Pages(pages) => Ok(pages),
@@ -345,12 +349,12 @@ impl Unit {
         }
     }
 
-    /// The Block Limits page; none of its limits if the target does not have it.
+    /// The Block Limits page; without limits if the target does not have it.
     pub async fn block_limits(&self) -> Result<BlockLimits, VerbError> {
         self.bytes_of(0xb0).await.map(|page| BlockLimits::parse(&page))
     }
 
-    /// The Logical Block Provisioning page; none of its ways if the target does not have it.
+    /// The Logical Block Provisioning page; without features if the target does not have it.
     pub async fn provisioning(&self) -> Result<Provisioning, VerbError> {
         self.bytes_of(0xb2).await.map(|page| Provisioning::parse(&page))
     }
@@ -367,22 +371,22 @@ impl Unit {
 
 // The identity of a logical unit, by which it is recognised after a reconnect.
 
-/// What a logical unit is known by. Two that are equal are one, as far as anybody can tell; one that has got
-/// another name is another.
+/// Identifies a logical unit. Equal identities mean the same unit, as far as can be determined; a unit with a
+/// changed name counts as a different one.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Identity {
     /// The names of the logical unit in its Device Identification page.
     Designators(BTreeSet<Name>),
-    /// Its serial number, for want of better.
+    /// Its serial number, if it has no designators.
     Serial(String),
-    /// It tells nothing.
+    /// It provides neither.
     Unknown,
 }
 
 impl Identity {
     fn from_designators(designators: Vec<Designator>) -> Option<Identity> {
         let unit = designators.into_iter().filter(|one| one.association == Association::LogicalUnit);
-        // A group is no name: other logical units are in it.
+        // A group does not identify a unit: it contains several.
         let names: BTreeSet<Name> =
             unit.map(|one| one.name).filter(|name| !matches!(name, Name::LogicalUnitGroup(_))).collect();
         (!names.is_empty()).then_some(Identity::Designators(names))
@@ -403,13 +407,14 @@ impl fmt::Display for Identity {
 }
 
 impl Unit {
-    /// Asks who is there: the unit's names, else its serial number. A target that has neither is no error.
+    /// Requests the unit's names or, without names, its serial number. A target that has neither is not an
+    /// error.
     pub async fn identity(&self) -> Result<Identity, VerbError> {
         let pages = self.vpd_pages().await.or_else(unless_refused)?;
         self.identity_by(&pages).await
     }
 
-    /// The same, by the list of vital product data pages there are.
+    /// The same, given the list of supported VPD pages.
     pub(crate) async fn identity_by(&self, pages: &[u8]) -> Result<Identity, VerbError> {
         if pages.contains(&0x83)
             && let VpdContent::Designators(designators) = self.content(0x83).await?
@@ -426,13 +431,13 @@ impl Unit {
         Ok(Identity::Unknown)
     }
 
-    /// What a page says; nothing if it is refused.
+    /// The content of a page; empty if the target rejects it.
     async fn content(&self, page: u8) -> Result<VpdContent, VerbError> {
         self.vpd(page).await.map(|page| page.content).or_else(unless_refused)
     }
 }
 
-/// A refusal says that there is nothing; a lost connection says nothing.
+/// Treats a rejection as absence; other errors, such as a lost connection, are returned.
 fn unless_refused<T: Default>(error: VerbError) -> Result<T, VerbError> {
     match error {
         VerbError::Refused { .. } | VerbError::Orphaned(_) | VerbError::Nonsense(_) => Ok(T::default()),
@@ -443,13 +448,14 @@ fn unless_refused<T: Default>(error: VerbError) -> Result<T, VerbError> {
 // Lists that a target reports: LUNs, target port groups, supported commands.
 
 const OPCODES: &str = "REPORT SUPPORTED OPERATION CODES";
-/// LUNs that are asked for at first.
+/// Number of LUNs requested first.
 const LUNS_FIRST: u32 = 255;
-/// LUNs that are asked for at most: a target has 16,384 by two bytes of an address.
+/// Maximum number of LUNs requested: two bytes of an address allow 16,384 per target.
 const LUNS_MOST: u32 = 0x1_0000;
 
 impl Unit {
-    /// REPORT LUNS: which logical units the target has for us. Any of its LUNs may be asked, 0 before all.
+    /// REPORT LUNS: the logical units that the target has for this initiator. Any of its LUNs can be queried,
+    /// usually 0.
     pub async fn report_luns(&self, which: LunSelection) -> Result<Vec<Lun>, VerbError> {
         let name = "REPORT LUNS";
         let cdb = |bytes| cdb::report_luns_of(which, bytes);
@@ -459,21 +465,21 @@ impl Unit {
         Ok(list.luns.into_iter().map(Lun).collect())
     }
 
-    /// REPORT TARGET PORT GROUPS. A target whose INQUIRY says TPGS 0 need not know the command.
+    /// REPORT TARGET PORT GROUPS. A target whose INQUIRY data has TPGS 0 need not support it.
     pub async fn target_port_groups(&self) -> Result<Vec<PortGroup>, VerbError> {
         let name = "REPORT TARGET PORT GROUPS";
         let answer = self.ask_all(name, cdb::report_target_port_groups, 1024, 1 << 20, whole).await?;
         PortGroup::parse_list(&answer).ok_or(VerbError::Nonsense(name))
     }
 
-    /// REPORT SUPPORTED OPERATION CODES: all commands that the logical unit knows.
+    /// REPORT SUPPORTED OPERATION CODES: all commands that the logical unit supports.
     pub async fn supported_commands(&self) -> Result<Vec<SupportedCommand>, VerbError> {
         let answer = self.ask_all(OPCODES, cdb::report_supported_opcodes, 4096, 1 << 16, whole).await?;
         SupportedCommand::parse_list(&answer).ok_or(VerbError::Nonsense(OPCODES))
     }
 
-    /// Whether it knows one. A command with service actions must be asked for with one, and one without must
-    /// not.
+    /// Whether it supports a command. A service action must be given for commands that have one, and only for
+    /// these.
     pub async fn command_support(
         &self,
         opcode: u8,
@@ -486,7 +492,7 @@ impl Unit {
     }
 }
 
-/// The whole length of an answer that begins with its length, which does not count itself.
+/// The total length of a response that starts with its length, which excludes the length field.
 fn whole(answer: &[u8]) -> u64 {
     4 + u64::from(u32_at(answer, 0))
 }
@@ -500,26 +506,26 @@ pub enum Sanitize {
     Overwrite {
         /// Repeated to fill a block; of up to a block's length.
         pattern: Vec<u8>,
-        /// How often, 1 to 31.
+        /// The number of passes, 1 to 31.
         passes: u8,
         /// INVERT: every other pass writes the pattern's complement.
         invert: bool,
     },
-    /// BLOCK ERASE: by the medium's own means.
+    /// BLOCK ERASE: uses the medium's erase function.
     BlockErase,
     /// CRYPTOGRAPHIC ERASE: changes the key.
     CryptographicErase,
-    /// EXIT FAILURE MODE: gives a medium back whose sanitizing failed, if that was allowed.
+    /// EXIT FAILURE MODE: makes a medium usable again after a failed sanitize operation, if that was allowed.
     ExitFailureMode,
 }
 
-/// How SANITIZE goes about it.
+/// The options of SANITIZE.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SanitizeManner {
-    /// IMMED: the answer comes at once, and REQUEST SENSE tells how far it is. Without, it comes at the end,
-    /// for which a command's time is seldom enough.
+    /// IMMED: the response comes immediately, and REQUEST SENSE reports the progress. Otherwise it comes at
+    /// the end, and the command usually times out.
     pub immediate: bool,
-    /// AUSE: should it fail, EXIT FAILURE MODE may give the medium back.
+    /// AUSE: if it fails, EXIT FAILURE MODE may make the medium usable again.
     pub unrestricted_exit: bool,
 }
 
@@ -544,19 +550,19 @@ impl Sanitize {
 }
 
 impl Unit {
-    /// TEST UNIT READY: no error if the unit can read and write.
+    /// TEST UNIT READY: succeeds if the unit can read and write.
     pub async fn test_unit_ready(&self) -> Result<(), VerbError> {
         self.carry_out("TEST UNIT READY", cdb::test_unit_ready()).await
     }
 
-    /// REQUEST SENSE: what the unit has to say of its own accord, such as how far an operation is; `None` if
-    /// the answer is no sense data.
+    /// REQUEST SENSE: the unit's current state, such as the progress of an operation; `None` if the response
+    /// contains no sense data.
     pub async fn request_sense(&self) -> Result<Option<Sense>, VerbError> {
         let data = self.ask("REQUEST SENSE", cdb::request_sense(252), 252).await?;
         Ok(Sense::parse(&data))
     }
 
-    /// START STOP UNIT, and its answer when it is done.
+    /// START STOP UNIT. Completes when the operation is done.
     pub async fn start_stop(&self, what: StartStop) -> Result<(), VerbError> {
         self.carry_out("START STOP UNIT", cdb::start_stop(what)).await
     }
@@ -566,12 +572,12 @@ impl Unit {
         self.carry_out("SYNCHRONIZE CACHE", cdb::synchronize_cache()).await
     }
 
-    /// VERIFY: that the medium can be read, without a look at what is there.
+    /// VERIFY: checks that the medium is readable, without comparing data.
     pub async fn verify(&self, lba: u64, blocks: u32) -> Result<(), VerbError> {
         self.carry_out("VERIFY", cdb::verify_16(lba, blocks)).await
     }
 
-    /// SANITIZE: makes everything that was ever written unreadable, for good. Nothing is asked here.
+    /// SANITIZE: permanently makes all data ever written unreadable. Does not ask for confirmation.
     pub async fn sanitize(&self, what: &Sanitize, manner: SanitizeManner) -> Result<(), VerbError> {
         let name = "SANITIZE";
         let (cdb, list) = what.encode(manner).ok_or(VerbError::OutOfRange(name))?;
@@ -587,7 +593,7 @@ impl Unit {
 /// Why a mode field was not changed.
 #[derive(Clone, Debug, PartialEq, Eq, Display)]
 pub enum ModeFieldError {
-    /// No page that is known has a field of this name.
+    /// No known page has a field of this name.
     #[display("no mode page that we know has such a field")]
     Unknown,
     /// The target does not have the page, or its page ends before the field.
@@ -596,7 +602,7 @@ pub enum ModeFieldError {
     /// The value is too large for the field.
     #[display("the value is too large for the field")]
     TooLarge,
-    /// The target does not let it be changed.
+    /// The target does not allow it to be changed.
     #[display("the target does not let this field be changed")]
     Fixed,
     /// A command failed.
@@ -613,14 +619,14 @@ impl From<VerbError> for ModeFieldError {
 
 const SENSE: &str = "MODE SENSE";
 const SELECT: &str = "MODE SELECT";
-/// All pages of a disk are a few hundred bytes.
+/// Sufficient for all pages of a disk, which take a few hundred bytes.
 const BYTES: u16 = 4096;
-/// What asks for all pages, or all subpages.
+/// The codes for all pages and for all subpages.
 const ALL: u8 = 0x3f;
 const ALL_SUBPAGES: u8 = 0xff;
 
 impl Unit {
-    /// MODE SENSE of all pages and subpages; of all pages where the target does not know subpages.
+    /// MODE SENSE of all pages and subpages, or of all pages if the target does not support subpages.
     pub async fn modes(&self, values: ModeValues) -> Result<Modes, VerbError> {
         match self.mode_sense(ALL, ALL_SUBPAGES, values).await {
             Err(error) if error.is_unsupported() => self.mode_sense(ALL, 0, values).await,
@@ -634,8 +640,8 @@ impl Unit {
         Modes::parse(form, &answer).ok_or(VerbError::Nonsense(SENSE))
     }
 
-    /// Sets a field by its name, such as `WCE` or `SWP`; `save` keeps it beyond a reset. The page's other
-    /// fields keep their values.
+    /// Sets a field by its name, such as `WCE` or `SWP`; `save` makes it persist across a reset. The page's
+    /// other fields keep their values.
     pub async fn set_mode_field(&self, name: &str, value: u64, save: bool) -> Result<(), ModeFieldError> {
         let (code, subpage, at) = mode_field(name).ok_or(ModeFieldError::Unknown)?;
         let mut changeable = self.one_page(code, subpage, ModeValues::Changeable).await?;
@@ -648,7 +654,7 @@ impl Unit {
         Ok(self.mode_select(&page, save).await?)
     }
 
-    /// MODE SELECT of a page as it is.
+    /// MODE SELECT of an unchanged page.
     pub async fn mode_select(&self, page: &ModePage, save: bool) -> Result<(), VerbError> {
         match self.select_by(ModeForm::Ten, page, save).await {
             Err(error) if error.is_unsupported() => self.select_by(ModeForm::Six, page, save).await,
@@ -688,7 +694,7 @@ impl Unit {
         let page = page | (values as u8) << 6;
         match self.ask(SENSE, cdb::mode_sense_10(page, subpage, BYTES), usize::from(BYTES)).await {
             Ok(answer) => Ok((ModeForm::Ten, answer)),
-            // Whatever its reason: istgt gives none.
+            // For any rejection: istgt gives no reason.
             Err(VerbError::Refused { .. }) => {
                 let answer = self.ask(SENSE, cdb::mode_sense_6(page, subpage, u8::MAX), 255).await?;
                 Ok((ModeForm::Six, answer))
