@@ -1,13 +1,13 @@
-//! How fast parity is computed beside ISA-L and beside the memory of this machine, on one core:
+//! Parity throughput on one core, compared with ISA-L and with this machine's memory bandwidth:
 //!
 //! ```console
 //! apt-get install libisal-dev
 //! cargo run --release -p linerate-raid --example parity
 //! ```
 //!
-//! ISA-L is called by a C program (`isal.c`), which is compiled here and asked by lines, so that both sides take turns in
-//! one run. Time is that of the CPU: what else runs on the machine is not counted. A figure is the median of five rounds,
-//! and a ratio the median of the ratios of a round.
+//! ISA-L is called by a C program (`isal.c`), which this example compiles and controls line by line, so that
+//! both sides alternate within one run. Times are CPU times, so other processes do not count. A figure is the
+//! median of five rounds; a ratio is the median of the per-round ratios.
 
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
@@ -15,7 +15,7 @@ use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use block::Buffer;
 use rustix::time::{ClockId, clock_gettime};
 
-/// What one round computes from: about so many bytes.
+/// Approximate number of bytes processed per round.
 const ROUND_BYTES: usize = 1 << 30;
 
 const ROUNDS: usize = 5;
@@ -32,12 +32,12 @@ impl Cell {
         (ROUND_BYTES / (self.strips * self.bytes)).max(1)
     }
 
-    /// Data bytes in a round.
+    /// Data bytes per round.
     fn data_bytes(self) -> f64 {
         (self.rounds() * self.strips * self.bytes) as f64
     }
 
-    /// Nanoseconds of CPU time of our side.
+    /// CPU time of our side in nanoseconds.
     fn ours(self) -> f64 {
         let strip = |index: usize| {
             let mut buffer = Buffer::zeroed(self.bytes);
@@ -61,13 +61,13 @@ impl Cell {
     }
 }
 
-/// Nanoseconds that this thread has run: others on this core do not count.
+/// CPU time of this thread in nanoseconds; other threads on this core do not count.
 fn cpu_time() -> f64 {
     let time = clock_gettime(ClockId::ThreadCPUTime);
     time.tv_sec as f64 * 1e9 + time.tv_nsec as f64
 }
 
-/// Reads all of it, and does as little as possible with it.
+/// Reads all bytes with as little computation as possible.
 fn sum(bytes: &[u8]) -> [u64; 8] {
     let mut sums = [0u64; 8];
     for line in bytes.chunks_exact(64) {
@@ -78,7 +78,7 @@ fn sum(bytes: &[u8]) -> [u64; 8] {
     sums
 }
 
-/// The C program, and how it is asked.
+/// The C program and its pipes.
 struct IsaL {
     child: Child,
     ask: ChildStdin,
@@ -98,7 +98,7 @@ impl IsaL {
         Some(IsaL { child, ask, answers })
     }
 
-    /// Nanoseconds of its side.
+    /// CPU time of the C program in nanoseconds.
     fn theirs(&mut self, cell: Cell) -> f64 {
         writeln!(self.ask, "{} {} {} {}", cell.what, cell.strips, cell.bytes, cell.rounds())
             .expect("it listens");
@@ -143,7 +143,7 @@ fn main() {
         let cell = Cell { what, strips, bytes };
         let (mut ours, mut theirs) = (Vec::new(), Vec::new());
         for round in 0..ROUNDS {
-            // Who is first changes, too.
+            // The sides take turns at going first.
             let our_turn = round % 2 == 0;
             if our_turn {
                 ours.push(cell.ours());

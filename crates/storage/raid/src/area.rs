@@ -1,4 +1,4 @@
-//! Blocks for a journal or a bitmap, with a copy on several members or on a device beside them.
+//! Blocks for a journal or a bitmap, with a copy on several members or on a separate device.
 
 use std::sync::Arc;
 
@@ -11,14 +11,14 @@ use crate::members::{Member, Members, certain_losses};
 /// A copy of the area of a journal or a bitmap.
 #[derive(Clone)]
 pub struct AreaCopy {
-    /// The blocks of the area, and no others.
+    /// Exactly the blocks of the area.
     pub device: Arc<dyn BlockDevice>,
-    /// The member on which they lie: it fails with the area. `None` for a device of their own.
+    /// The member that contains them, which fails with the area. `None` for a separate device.
     pub member: Option<usize>,
 }
 
-/// The copies that are in use. A write is durable on all of them, or the copy that lacks it is out of use for ever,
-/// because its member has failed.
+/// The copies that are in use. A write is durable on all of them; a copy that misses a write is never used
+/// again, because its member has failed.
 pub(crate) struct Area {
     geometry: Geometry,
     members: Arc<Members>,
@@ -27,7 +27,7 @@ pub(crate) struct Area {
 
 struct Copies {
     in_use: Vec<Copy>,
-    /// Those of members, where the area is on a device of its own: nothing is in them until that fails.
+    /// The members' copies, if the area is on a separate device: they stay empty until that device fails.
     reserve: Vec<Copy>,
 }
 
@@ -49,8 +49,9 @@ impl Copy {
 }
 
 impl Area {
-    /// The copies of members that have not failed; as long as the shortest. If one is on a device of its own, those of members are in
-    /// reserve. `None` if there is none, or if their block sizes differ.
+    /// The copies of members that have not failed; the area is as long as the shortest copy. If one is on a
+    /// separate device, the members' copies are in reserve. `None` if there is no copy, or if the block sizes
+    /// differ.
     pub(crate) fn new(copies: &[AreaCopy], members: Arc<Members>) -> Option<Area> {
         let in_use = |copy| Copy::new(copy, &members);
         let copies: Vec<Copy> = copies.iter().filter_map(in_use).collect();
@@ -79,7 +80,7 @@ impl Area {
         self.geometry.blocks.0
     }
 
-    /// Adds a copy, whose content is not that of the others yet. It has the length and block size of the others.
+    /// Adds a copy whose content does not match the others yet. Its length and block size equal theirs.
     pub(crate) fn add(&self, copy: &AreaCopy) {
         debug_assert!(self.fits(&*copy.device), "a copy is as long as the others");
         let mut copies = self.copies.lock();
@@ -88,13 +89,13 @@ impl Area {
         place.extend(Copy::new(copy, &self.members));
     }
 
-    /// Whether it lies on a device of its own.
+    /// Whether the area is on a separate device.
     pub(crate) fn is_on_device(&self) -> bool {
         self.copies.lock().in_use.iter().any(|copy| copy.member.is_none())
     }
 
-    /// From now on the copies of members are in use, and the device of its own is not. They have nothing in them yet. False if there are
-    /// none.
+    /// Switches from the separate device to the members' copies, which are still empty. Returns false if
+    /// there are none.
     pub(crate) fn use_reserve(&self) -> bool {
         self.current();
         let mut copies = self.copies.lock();
@@ -117,7 +118,8 @@ impl Area {
         self.copies.lock().in_use.iter().map(|copy| Arc::clone(&copy.device)).collect()
     }
 
-    /// The devices of the copies whose members are in sync; of all copies if there is none. What a member has that was away is old.
+    /// The devices of the copies whose members are in sync; of all copies if there is none. A member that was
+    /// missing has outdated content.
     pub(crate) fn current_devices(&self) -> Vec<Arc<dyn BlockDevice>> {
         let states = self.members.states();
         let copies = self.copies.lock();
@@ -150,7 +152,7 @@ impl Area {
         let copies = self.current();
         let written = self.members.land(async {
             match &copies[..] {
-                // As on a device of its own: nothing to wait for beside it.
+                // As on a separate device: there is no other copy to wait for.
                 [only] => self.write_copy(only, extent, data).await,
                 copies => {
                     let written =
@@ -160,11 +162,11 @@ impl Area {
             }
         });
         let written = written.await;
-        // The members of the others have failed, and that is recorded.
+        // The members of the other copies have failed, and the failures are recorded.
         if written? { Ok(()) } else { Err(DeviceError::NotReady) }
     }
 
-    /// Whether the copy has it; false if its member has failed, and that is recorded.
+    /// Returns false if the copy's member has failed, which is recorded then.
     async fn write_copy(&self, copy: &Copy, extent: Extent, data: &Slice) -> Result<bool, DeviceError> {
         let error = match write_certainly(&*copy.device, extent, data).await {
             Ok(()) => return Ok(true),
@@ -172,12 +174,12 @@ impl Area {
         };
         match &copy.member {
             Some(member) => self.members.write_failed(member, error).await.map(|()| false),
-            // The device of its own may be of another host now, with the set.
+            // The separate device may belong to another host now, together with the set.
             None => self.members.note_ownership(error).and(Err(error)),
         }
     }
 
-    /// Drops the copies of members that have failed, and their devices with them.
+    /// Drops the copies of failed members, and with them their devices.
     pub(crate) fn release_failed(&self) {
         self.current();
     }
@@ -192,8 +194,9 @@ impl Area {
     }
 }
 
-/// Writes to stable storage. What is there already is not in a cache that a device loses, so only losses of this write count: a member
-/// that has lost others, and that the set cannot do without, keeps its copy. Those reported to a flush under way may be of this write.
+/// Writes to stable storage. Earlier content of the area is already on stable storage, so only a loss of this
+/// write counts: a member that lost other writes, and that the set cannot do without, keeps its copy. Losses
+/// reported to an outstanding flush may include this write.
 async fn write_certainly(device: &dyn BlockDevice, extent: Extent, data: &Slice) -> Result<(), DeviceError> {
     let before = certain_losses(device).await?;
     device.write(extent, data.clone(), Durability::Stable).await?;

@@ -1,4 +1,4 @@
-//! Making a set of its members.
+//! Assembles a set from its members.
 
 use std::sync::Arc;
 
@@ -19,70 +19,72 @@ use crate::members::Members;
 use crate::merge::{WRITES_MAX, WaitingWrites};
 use crate::set::{Protection, Set};
 
-/// What protects a set from writes that a crash has cut in two.
+/// Protection against writes that a crash interrupts.
 #[derive(Clone)]
 pub enum ProtectionAreas {
-    /// RAID 5 and 6: a journal, in areas of as many members as the level survives and one more, or on a device of its
-    /// own. Areas of members beside that are in reserve: the journal moves there if the device fails.
+    /// RAID 5 and 6: a journal, in areas of one more member than the level can lose, or on a separate device.
+    /// With a separate device, areas on members are in reserve: the journal moves there if the device fails.
     Journal(Vec<AreaCopy>),
     /// RAID 1 and 10, and RAID 5 and 6 without a journal: a write-intent bitmap.
     Bitmap {
-        /// Where it lies, as for a journal.
+        /// Its location, as for a journal.
         copies: Vec<AreaCopy>,
-        /// Stripes that one bit stands for.
+        /// Stripes per bit.
         region_stripes: u64,
     },
-    /// RAID 0; with others nothing repairs what a crash leaves.
+    /// For RAID 0. At other levels, inconsistencies after a crash are not repaired.
     Nothing,
 }
 
 /// Where the members come from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Origin {
-    /// They are those of a set that was in use: its journal is replayed, or its bitmap read.
+    /// Members of a set that was in use: its journal is replayed, or its bitmap is read.
     Existing,
-    /// The same, whose journal is lost: nothing is replayed, and another one begins. Parity may not fit, and what was acknowledged and
-    /// is not on the members may be lost. What has a bitmap is assembled as [`Origin::Existing`].
+    /// Members of a set that was in use and whose journal is lost: nothing is replayed, and a new journal is
+    /// started. Parity may be inconsistent, and acknowledged writes that have not reached the members may be
+    /// lost. A set with a bitmap is assembled as [`Origin::Existing`].
     WithoutJournal,
-    /// A new set of members that may hold anything. With a bitmap all of it is synchronised; with a journal the states
-    /// are [`MemberStates::of_new_set`].
+    /// A new set of members with arbitrary content. With a bitmap the whole set is synchronised; with a
+    /// journal the states are [`MemberStates::of_new_set`].
     New,
-    /// A new set of members that read as zeros: they fit each other.
+    /// A new set of members that read as zeros and are therefore consistent.
     NewOfZeros,
 }
 
 /// Whether the regions that members not in sync have missed are known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Missed {
-    /// All members were in sync when the set was used last: they have missed nothing yet.
+    /// All members were in sync when the set was last used, so they have missed nothing.
     Nothing,
-    /// The second bitmap has it: members that are rebuilt lack no other regions.
+    /// The second bitmap records them: members being rebuilt have missed no other regions.
     Noted,
-    /// Nothing is known: members that are rebuilt are so as a whole.
+    /// They are unknown: members are rebuilt completely.
     Unknown,
 }
 
-/// What a set is made of.
+/// The parts of a set to assemble.
 pub struct Assembly {
-    /// The layout, as it was when the set was made.
+    /// The layout, as it was when the set was created.
     pub layout: Layout,
     /// The blocks for data of each member. `None` if it is missing.
     pub members: Vec<Option<MemberDevice>>,
-    /// The states that were recorded last.
+    /// The states recorded last.
     pub states: MemberStates,
-    /// Where they are recorded.
+    /// The store that records the states.
     pub metadata: Arc<dyn MetadataStore>,
-    /// What protects from the write hole.
+    /// The protection from the write hole.
     pub protection: ProtectionAreas,
     /// Where the members come from.
     pub origin: Origin,
-    /// A random number that users of the set do not know, another one each time.
+    /// A random number, different each time and unknown to users of the set.
     pub nonce: u64,
-    /// Memory for buffers of stripes in flight, in bytes. At least two stripes are in flight whatever it is.
+    /// Memory for buffers of outstanding stripes, in bytes. At least two stripes may be outstanding, whatever
+    /// the value.
     pub memory_bytes: u64,
     /// Whether the regions that members not in sync have missed are known.
     pub missed: Missed,
-    /// Assemble even if data may be wrong: a member lacks, and parity may not fit.
+    /// Assemble even if data may be wrong because a member is missing and parity may be inconsistent.
     pub accepts_wrong_data: bool,
     /// Times reads.
     pub sleeper: Arc<dyn Sleeper>,
@@ -93,22 +95,22 @@ pub struct Assembly {
 /// Why a set was not assembled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Display, Error)]
 pub enum AssemblyError {
-    /// Another number of members or states than the layout has.
+    /// The number of members or states differs from the layout.
     #[display("the set has {expected} members, and {given} were given")]
     MemberCount {
-        /// By the layout.
+        /// Number in the layout.
         expected: usize,
-        /// Given.
+        /// Number given.
         given: usize,
     },
-    /// A member has blocks of another size.
+    /// A member has a different block size.
     #[display("member {member} has blocks of {found} bytes, and the set of {expected}")]
     BlockSize {
         /// Its index.
         member: usize,
         /// Its block size.
         found: u32,
-        /// The set's.
+        /// The set's block size.
         expected: u32,
     },
     /// A member has too few blocks.
@@ -121,22 +123,22 @@ pub enum AssemblyError {
         /// Blocks that the layout needs.
         needed: u64,
     },
-    /// A rebuild is further than the set is long.
+    /// The progress of a rebuild is beyond the end of the set.
     #[display("member {member} is said to be rebuilt further than the set is long")]
     BadState {
         /// Its index.
         member: usize,
     },
-    /// Data lack.
+    /// Too many members are missing or incomplete.
     #[display(
         "{level} of {members} members lacks data: {lacking} of them are missing, failed or not yet rebuilt"
     )]
     TooManyLacking {
         /// The level.
         level: Level,
-        /// Members in all.
+        /// Number of members.
         members: usize,
-        /// Members that lack.
+        /// Number of missing or incomplete members.
         lacking: usize,
     },
     /// The level has no such protection.
@@ -144,16 +146,16 @@ pub enum AssemblyError {
     NoSuchProtection {
         /// The level.
         level: Level,
-        /// What was given.
+        /// The protection given.
         protection: &'static str,
     },
-    /// Blocks have checksums, and nothing tells where they may not fit after a crash.
+    /// Blocks have checksums, and nothing records where they may mismatch after a crash.
     #[display("{level} with checksums of its blocks needs {}", checksums_need(*level))]
     UnprotectedChecksums {
         /// The level.
         level: Level,
     },
-    /// No copy of the journal or bitmap is there, or they have other block sizes than the members.
+    /// No copy of the journal or bitmap is present, or its block size differs from the members'.
     #[display(
         "no copy of the {protection} can be used: it lies on members that lack, or its blocks have another size"
     )]
@@ -174,7 +176,7 @@ pub enum AssemblyError {
     /// There is no journal in the area.
     #[display("the area of the journal has none in it: what it was to protect may be wrong")]
     NoJournal,
-    /// The journal is of a newer program. It may have acknowledged writes in it.
+    /// A newer program wrote the journal, which may contain acknowledged writes.
     #[display(
         "the journal was written by a newer linerate (version {version}): only that one can start the set"
     )]
@@ -182,12 +184,12 @@ pub enum AssemblyError {
         /// The version of its format.
         version: u32,
     },
-    /// A member lacks, and what stands for it may be wrong.
+    /// A member is missing, and its reconstructed data may be wrong.
     #[display(
         "a member lacks, and after a crash parity may not fit in {regions} regions: its data there may be wrong"
     )]
     DataMayBeWrong {
-        /// How many.
+        /// Number of such regions.
         regions: u64,
     },
     /// A request failed.
@@ -210,7 +212,7 @@ fn checksums_need(level: Level) -> &'static str {
 }
 
 impl RaidDevice {
-    /// Assembles a set: replays its journal, or learns from its bitmap what may differ.
+    /// Assembles a set: replays its journal, or reads from its bitmap which regions may differ.
     pub async fn assemble(assembly: Assembly) -> Result<RaidDevice, AssemblyError> {
         check_members(&assembly)?;
         let Assembly { layout, states, metadata, nonce, sleeper, spawner, origin, .. } = assembly;
@@ -299,7 +301,7 @@ fn check_members(assembly: &Assembly) -> Result<(), AssemblyError> {
     let level = layout.level();
     let has_sums = members.iter().flatten().any(|member| member.summed().is_some());
     match &assembly.protection {
-        // After a crash nothing else tells where blocks and checksums may not fit.
+        // After a crash, only a journal or a bitmap identifies blocks that may mismatch their checksums.
         ProtectionAreas::Bitmap { .. } if has_sums && layout.has_parity() => {
             Err(AssemblyError::UnprotectedChecksums { level })
         }
@@ -319,15 +321,15 @@ fn profile(layout: &Layout, members: &[Option<MemberDevice>], protection: &Prote
     let all = |property: fn(&Profile) -> bool| profiles.iter().all(property);
     let any = |property: fn(&Profile) -> bool| profiles.iter().any(property);
     let granule = profiles.iter().map(|profile| profile.granularity.0).max().unwrap_or(1);
-    // Stripes are cleared as a whole; what a member deallocates is then at least a strip, or the longer granule.
+    // Only whole stripes are cleared, so a member deallocates at least a strip, or a granule if that is longer.
     let stripes = granule.div_ceil(layout.strip_blocks());
     let has_journal = matches!(protection, ProtectionAreas::Journal(_));
     Profile {
         read_only: any(|profile| profile.read_only),
         thin: all(|profile| profile.thin),
         granularity: Blocks(layout.stripe_blocks().saturating_mul(stripes.max(1))),
-        // A journal has what it acknowledges on stable storage.
-        // Without one a member that has no cache may be replaced by one that has.
+        // With a journal, acknowledged writes are on stable storage. Without a journal, a member without a
+        // cache may be replaced by one that has a cache.
         volatile_cache: !has_journal
             && (any(|profile| profile.volatile_cache)
                 || layout.level() != Level::Raid0 && any(|profile| profile.durable)),
@@ -338,7 +340,7 @@ fn profile(layout: &Layout, members: &[Option<MemberDevice>], protection: &Prote
     }
 }
 
-/// A strip and a stripe, as Linux' md has them. The copies of a mirror have none.
+/// A strip and a stripe, as in Linux's md. A mirror has no optimal transfer size.
 fn optimal_transfer(layout: &Layout) -> Option<OptimalTransfer> {
     let optimal = OptimalTransfer {
         granularity: Blocks(layout.strip_blocks()),
@@ -386,13 +388,13 @@ async fn open_journal(
         set.members.flush().await?;
         set.members.settle_healed().await?;
     }
-    // Old records have another key, so that they are not replayed again.
+    // Old records have a different key, so that they are not replayed again.
     let key = if nonce == key { nonce.wrapping_add(1) } else { nonce };
     let (members, operations) = (Arc::clone(&set.members), Arc::clone(&set.operations));
     Ok(Arc::new(Journal::begin(area, members, operations, generation, key).await?))
 }
 
-/// Why a set that was in use would not be assembled: what its journal or bitmap says. Nothing is written.
+/// The reason in its journal or bitmap why a set that was in use could not be assembled. Nothing is written.
 pub async fn obstacle(
     layout: &Layout,
     states: &MemberStates,
@@ -424,22 +426,22 @@ pub async fn obstacle(
     }
 }
 
-/// The version of a journal that a newer program has written to a copy: it can neither be replayed nor be discarded here.
+/// The version of a journal written by a newer program, which can neither be replayed nor discarded here.
 pub async fn newer_journal(copies: &[AreaCopy]) -> Option<u32> {
     Log::newer_version(&used_devices(copies)).await
 }
 
-/// Those of the copies that are in use: the device of its own, if there is one.
+/// The copies in use: the separate device, if there is one.
 fn used_devices(copies: &[AreaCopy]) -> Vec<Arc<dyn block::BlockDevice>> {
     let has_own = copies.iter().any(|copy| copy.member.is_none());
     let used = copies.iter().filter(|copy| copy.member.is_none() == has_own);
     used.map(|copy| Arc::clone(&copy.device)).collect()
 }
 
-/// Whether a copy of a journal can be replayed. A copy that cannot be read cannot.
+/// Whether a copy of a journal can be replayed. An unreadable copy cannot.
 ///
 /// # Errors
-/// A copy that may be there when its device answers again, and no other that can be replayed.
+/// An unreadable copy may contain a journal, and no other copy can be replayed.
 pub async fn has_journal(copies: &[AreaCopy]) -> Result<bool, DeviceError> {
     match Log::newest(&used_devices(copies)).await {
         Ok(newest) => Ok(newest.is_some()),
@@ -448,7 +450,7 @@ pub async fn has_journal(copies: &[AreaCopy]) -> Result<bool, DeviceError> {
     }
 }
 
-/// The least size of a journal, in blocks: for two writes of a whole stripe.
+/// Minimum size of a journal, in blocks: space for two full-stripe writes.
 pub fn journal_blocks_min(layout: &Layout) -> u64 {
     let stripe = layout.strip_blocks() * layout.strips() as u64;
     // Each write begins and ends once in a strip of data, and cuts the columns of parity twice; an entry has 12 bytes.
@@ -488,14 +490,14 @@ async fn open_bitmap(
                 }
             };
             set.members.started().await?;
-            // An earlier run may have left writes in the cache of a member's server, whose loss this run would not notice. They are
-            // on stable storage before they are copied to other members.
+            // An earlier run may have left writes in the cache of a member's server; this run would not
+            // detect their loss. They are flushed to stable storage before they are copied to other members.
             set.members.flush().await?;
             intent.write_all().await?;
             match missed {
                 Missed::Noted if is_noted => set.members.rebuild_in_part(),
                 Missed::Noted => set.members.record_missed(false).await.map(drop)?,
-                // A member that is missing is not expected to stay away, and the next work on the set may take hours.
+                // A missing member may return soon, while the next work on the set may take hours.
                 Missed::Nothing => intent.secure_missed().await?,
                 Missed::Unknown => {}
             }

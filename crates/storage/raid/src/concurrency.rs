@@ -1,8 +1,9 @@
 //! Exclusion of requests that share blocks, exact to a block.
 //!
 //! [`block::RangeLocks`] counts zones of a MiB, so that plain writes, which share them, cost no queue. Here every
-//! write excludes its blocks, and neighbours in one zone must not wait for each other: the list of what is under way
-//! is searched instead. It is short, since requests that need more than their own data are limited ([`block::Permits`]).
+//! write excludes its blocks, and neighbours in one zone must not wait for each other: the list of
+//! outstanding requests is searched instead. It is short, since requests that need more than their own data
+//! are limited ([`block::Permits`]).
 
 use std::future::{Future, poll_fn};
 use std::pin::{Pin, pin};
@@ -32,7 +33,7 @@ struct Entry {
 }
 
 impl ExtentLocks {
-    /// Waits until no other request has a block of `extent`.
+    /// Waits until no other request holds a block of `extent`.
     pub(crate) async fn exclude(self: &Arc<Self>, extent: Extent) -> Locked {
         self.take(extent, false).await
     }
@@ -102,7 +103,7 @@ impl Drop for Locked {
     }
 }
 
-/// Carries out requests beside each other; their results in their order.
+/// Runs requests concurrently; returns their results in request order.
 pub(crate) async fn all<'a, T>(requests: impl IntoIterator<Item = impl Future<Output = T> + 'a>) -> Vec<T> {
     let mut pending: Vec<Pin<Box<dyn Future<Output = T> + 'a>>> = Vec::new();
     for request in requests {
@@ -123,14 +124,14 @@ pub(crate) async fn all<'a, T>(requests: impl IntoIterator<Item = impl Future<Ou
     results.into_iter().flatten().collect()
 }
 
-/// The same; the first error after all have ended.
+/// Like [`all`], but returns the first error, after all have ended.
 pub(crate) async fn try_all<'a, T>(
     requests: impl IntoIterator<Item = impl Future<Output = Result<T, DeviceError>> + 'a>,
 ) -> Result<Vec<T>, DeviceError> {
     all(requests).await.into_iter().collect()
 }
 
-/// Carries out requests beside each other, at most so many; the first error after all have ended.
+/// Runs up to `at_once` requests concurrently; returns the first error, after all have ended.
 pub(crate) async fn windows<'a, I>(requests: I, at_once: usize) -> Result<(), DeviceError>
 where
     I: IntoIterator,

@@ -15,7 +15,7 @@ use crate::repair::{Progress, Scrubbed};
 use crate::set::{Protection, Set};
 use crate::sums::Summed;
 
-/// Pieces of a request that are looked at for one answer about allocation.
+/// Maximum number of pieces of a request examined per allocation query.
 const PIECES_OF_ALLOCATION: usize = 64;
 
 /// A RAID set.
@@ -23,39 +23,41 @@ pub struct RaidDevice {
     pub(crate) set: Arc<Set>,
 }
 
-/// How a set is.
+/// The status of a set.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Status {
     /// The states of its members.
     pub states: MemberStates,
-    /// Requests are refused until it is assembled again, for one of these reasons:
+    /// Requests are refused until the set is assembled again, for one of these reasons:
     ///
     /// - data would have been wrong;
     /// - a state was not recorded;
-    /// - a change was dropped before its end;
+    /// - a change was dropped before it completed;
     /// - another host has taken a member over;
     /// - it was closed or [retired](RaidDevice::retire).
     pub is_out_of_service: bool,
-    /// The first member that had an error and that the set cannot do without, and the error. A set with parity has left service if
-    /// a write failed or was lost. Otherwise the set continues.
+    /// The first error of a member that the set cannot run without, with the member. A set with parity has
+    /// left service if a write failed or was lost. Otherwise the set continues.
     pub stopped_by: Option<(usize, DeviceError)>,
-    /// Another host has taken a member over, and may run the set: nothing may be written here any more.
+    /// Another host has taken over a member and may be running the set: nothing more may be written here.
     pub is_taken_over: bool,
     /// Copies of the journal in use, if the set has one. Without a copy, writes fail.
     pub journal_copies: Option<usize>,
-    /// The journal is on a device of its own. If that fails, it is on the members from then on.
+    /// The journal is on a separate device. If the device fails, the journal moves to the members.
     pub is_journal_on_device: bool,
-    /// Of each member, how many blocks were not what their checksums say when they were read, since it is a member here. They
-    /// were read by the others and written anew where that was possible.
+    /// Checksum mismatches found by reads, per member, since the member joined this assembly. Where possible,
+    /// these blocks were reconstructed from the other members and rewritten.
     pub wrong_blocks: Vec<u64>,
-    /// Regions that members not in sync have missed, if the superblocks record them: such a member misses no others.
+    /// Regions that members not in sync have missed, if the superblocks record them: such a member has missed
+    /// no other regions.
     pub missed_regions: Option<u64>,
-    /// Regions that may differ since a crash, or since the set was made, and are to be synchronised.
+    /// Regions that may be inconsistent after a crash or since the set was created, and await resynchronisation.
     pub unsynced_regions: u64,
-    /// Of each member, how many blocks it does not have, because nothing could tell them when it was rebuilt or synchronised. They are read by
-    /// the others if that is possible by now, and otherwise cannot be read until they are written.
+    /// Lost blocks per member: blocks that could not be reconstructed when the member was rebuilt or
+    /// synchronised. They are read from the other members if that has become possible; otherwise they are
+    /// unreadable until they are written.
     pub lost_blocks: Vec<u64>,
-    /// A rebuild or a synchronisation waits at a block for which the list of lost blocks has no room.
+    /// A rebuild or resync is waiting at a block for which the list of lost blocks has no free entry.
     pub is_lost_list_full: bool,
 }
 
@@ -65,7 +67,7 @@ impl RaidDevice {
         self.set.members.layout()
     }
 
-    /// How the set is now.
+    /// The current status of the set.
     pub fn status(&self) -> Status {
         let (journal_copies, unsynced_regions) = match &self.set.protection {
             Protection::Journal(journal) => {
@@ -92,8 +94,9 @@ impl RaidDevice {
         }
     }
 
-    /// Takes a member out by hand: it has failed, its device is released, and it is rebuilt as a whole if it comes back, also if it had failed
-    /// by itself before. [`DeviceError::Unsupported`] if data would lack without it.
+    /// Marks a member failed at the user's request and releases its device. If the member returns, it is
+    /// rebuilt completely, even if it had already failed on its own. [`DeviceError::Unsupported`] if data
+    /// would be lost without it.
     pub fn fail(&self, member: usize) -> Pending<'_, ()> {
         Box::pin(async move {
             self.check_member(member)?;
@@ -108,8 +111,9 @@ impl RaidDevice {
         })
     }
 
-    /// Releases the device of a member that is not in sync: it has failed, and that is recorded. The regions that it misses stay recorded, so that
-    /// the same device can be [added again](RaidDevice::readd). [`DeviceError::Unsupported`] if the member is in sync.
+    /// Releases the device of a member that is not in sync: it is recorded as failed. The regions that it
+    /// misses stay recorded, so that the same device can be [added again](RaidDevice::readd).
+    /// [`DeviceError::Unsupported`] if the member is in sync.
     pub fn release(&self, member: usize) -> Pending<'_, ()> {
         Box::pin(async move {
             self.check_member(member)?;
@@ -121,19 +125,20 @@ impl RaidDevice {
         })
     }
 
-    /// The place of a member that has failed: what [`RaidDevice::replace`] and [`RaidDevice::readd`] take. It is asked for before anything is
-    /// recorded of the new device: a member that is [taken out](RaidDevice::fail) between the two stays out.
-    /// [`DeviceError::Unsupported`] if the member has not failed.
+    /// The slot of a failed member, for [`RaidDevice::replace`] and [`RaidDevice::readd`]. Request it before
+    /// anything is recorded about the new device: a member that is [taken out](RaidDevice::fail) between the
+    /// two stays out. [`DeviceError::Unsupported`] if the member has not failed.
     pub fn vacancy(&self, member: usize) -> Result<Vacancy, DeviceError> {
         self.check_member(member)?;
         self.set.members.vacancy(member).ok_or(DeviceError::Unsupported)
     }
 
-    /// Puts a device in the place of a failed member; [`RaidDevice::rebuild_step`] rebuilds it. `area` is its copy of
-    /// the journal or bitmap, if it is to have one; whatever is in it is overwritten.
-    /// [`DeviceError::OutOfRange`] if one of them is too small, [`DeviceError::Unsupported`] if its blocks have another
-    /// size, or checksums where the others have none, or none where they have some, or the member was taken out since it was
-    /// vacant.
+    /// Replaces a failed member with a device; [`RaidDevice::rebuild_step`] rebuilds it. `area` is its copy
+    /// of the journal or bitmap, if it gets one; previous content is overwritten.
+    ///
+    /// Returns [`DeviceError::OutOfRange`] if the device or the area is too small. Returns
+    /// [`DeviceError::Unsupported`] if the block size differs, if only one of the device and the other
+    /// members has checksums, or if the member was taken out after its slot became vacant.
     pub fn replace(
         &self,
         vacancy: Vacancy,
@@ -143,7 +148,8 @@ impl RaidDevice {
         self.put_in_place(vacancy, device.into(), area, false)
     }
 
-    /// The same with the device that had failed, which misses only regions of the second bitmap ([`Records::readd`](crate::disks::Records::readd)).
+    /// Re-adds the device that had failed, which misses only regions of the second bitmap
+    /// ([`Records::readd`](crate::disks::Records::readd)).
     pub fn readd(
         &self,
         vacancy: Vacancy,
@@ -176,8 +182,8 @@ impl RaidDevice {
         })
     }
 
-    /// Rebuilds the next stripe of a member that was replaced; `None` once it is in sync. How far it is, is recorded
-    /// from time to time, so that it resumes after a restart. One at a time for a member.
+    /// Rebuilds the next stripe of a member that was replaced; `None` once it is in sync. The progress is
+    /// recorded periodically, so that a rebuild resumes after a restart. One step at a time per member.
     pub fn rebuild_step(&self, member: usize) -> Pending<'_, Option<Progress>> {
         Box::pin(async move {
             self.check_member(member)?;
@@ -185,26 +191,27 @@ impl RaidDevice {
         })
     }
 
-    /// Synchronises the next stripe of those that may differ since a crash; `None` once there is none. `done` is that of
-    /// the progress before; 0 at first, and after one whose region is done.
+    /// Synchronises the next stripe that may be inconsistent after a crash; `None` if there is none. `done`
+    /// comes from the previous progress; it is 0 for the first call and after a region is finished.
     pub fn synchronise_step(&self, done: u64) -> Pending<'_, Option<Progress>> {
         Box::pin(async move { self.run(|set| set.synchronise_step(done)).await })
     }
 
-    /// Regions with a stripe that could not be synchronised, because a sector of it cannot be read, are tried again by
-    /// [`RaidDevice::synchronise_step`]: it may have been written since.
+    /// Makes [`RaidDevice::synchronise_step`] retry regions in which a stripe could not be synchronised
+    /// because of an unreadable sector: the sector may have been written since.
     pub fn synchronise_again(&self) {
         self.set.synchronise_again();
     }
 
-    /// Whether the copies of a stripe, or its data and parity, may differ since a crash, or since the set was made: it is to be synchronised.
+    /// Whether a stripe awaits resynchronisation: its copies, or its data and parity, may differ after a
+    /// crash or since the set was created.
     pub fn is_unsynced(&self, stripe: u64) -> bool {
         self.set.is_unsynced(stripe)
     }
 
     /// Clears the write-intent bitmap if nothing was written since the call that returned `known`, so that a set that was idle before
-    /// its end has nothing to synchronise. Returns what the next call is to be given. It also records the regions that members
-    /// not in sync have missed.
+    /// a crash has nothing to synchronise. Returns the `known` of the next call. Also records the regions
+    /// that members not in sync have missed.
     pub fn settle(&self, known: u64) -> Pending<'_, u64> {
         Box::pin(async move {
             let Protection::Intent(intent) = &self.set.protection else { return Ok(0) };
@@ -220,10 +227,12 @@ impl RaidDevice {
         })
     }
 
-    /// Grows the set to `layout`, which differs by longer members. `devices` are the same members with as many blocks; behind
-    /// [`Layout::free_from`] of the layout until now they read as zeros, so that strips fit each other.
-    /// If blocks have checksums, those of new blocks are 0. [`DeviceError::OutOfRange`] if a member, its checksums or the bitmap are too short for that, [`DeviceError::Unsupported`] if it is
-    /// another layout.
+    /// Grows the set to `layout`, in which only the members are longer. `devices` are the same members at
+    /// their new length. From [`Layout::free_from`] of the old layout they read as zeros, so that strips are
+    /// consistent. If blocks have checksums, those of new blocks are 0.
+    ///
+    /// Returns [`DeviceError::OutOfRange`] if a member, its checksums or the bitmap is too short, and
+    /// [`DeviceError::Unsupported`] if the layout differs in anything else.
     pub fn grow_to(&self, layout: Layout, devices: Vec<Arc<dyn BlockDevice>>) -> Pending<'_, ()> {
         Box::pin(async move {
             let now = self.layout();
@@ -242,21 +251,22 @@ impl RaidDevice {
         self.set.members.summed(member).ok_or(DeviceError::NotReady)
     }
 
-    /// The set has failed, and another assembly of its members is to follow: from now on no request begins that could change a member. Those
-    /// that have begun end before [`BlockDevice::quiesced`] does.
+    /// Retires a failed set before its members are assembled again: from now on no request starts that could
+    /// change a member. Requests that have started end before [`BlockDevice::quiesced`] resolves.
     pub fn retire(&self) {
         self.set.members.leave_service();
         self.set.operations.end();
     }
 
-    /// Ends the set: once no request is under way, members are flushed and the journal or bitmap says that no stripe is
-    /// incomplete. Requests fail from then on.
+    /// Closes the set: once no request is outstanding, members are flushed, and the journal or bitmap is left
+    /// with no incomplete stripe. Later requests fail.
     pub fn close(&self) -> Pending<'_, ()> {
         Box::pin(async move { self.run(|set| set.close()).await })
     }
 
-    /// Reads all strips of a stripe and compares them; with `repairs` it writes anew those that cannot be read, and makes the
-    /// others fit. Without, nothing is written. Stripes are numbered from 0 to one below [`Layout::stripes`].
+    /// Reads and compares all strips of a stripe. With `repairs` it rewrites unreadable strips and makes the
+    /// others consistent; without, it writes nothing. Stripes are numbered from 0 to one below
+    /// [`Layout::stripes`].
     pub fn scrub_step(&self, stripe: u64, repairs: bool) -> Pending<'_, Scrubbed> {
         Box::pin(async move {
             if stripe >= self.layout().stripes() {
@@ -266,8 +276,9 @@ impl RaidDevice {
         })
     }
 
-    /// The same as a repair of a set whose journal was discarded: where blocks do not fit their checksums, and nothing
-    /// tells what they were, data count as they are. Q of a degraded RAID 6 is made to fit, too.
+    /// Repairs a stripe of a set whose journal was discarded, like [`RaidDevice::scrub_step`]. A data block
+    /// that mismatches its checksum and cannot be reconstructed is accepted unchanged. Q of a degraded RAID 6
+    /// is also recomputed.
     pub fn accept_step(&self, stripe: u64) -> Pending<'_, Scrubbed> {
         Box::pin(async move {
             if stripe >= self.layout().stripes() {
@@ -277,13 +288,13 @@ impl RaidDevice {
         })
     }
 
-    /// [`BlockDevice::read`] of a set that others may drop meanwhile.
+    /// [`BlockDevice::read`] of a set that may be dropped during the read.
     pub fn read_shared(&self, extent: Extent, buffer: Buffer) -> Pending<'static, Buffer> {
         let set = Arc::clone(&self.set);
         Box::pin(async move { set.read(extent, buffer).await })
     }
 
-    /// [`BlockDevice::write`] of such a set.
+    /// [`BlockDevice::write`] of a set that may be dropped during the write.
     pub fn write_shared(&self, extent: Extent, data: Slice, durability: Durability) -> Pending<'static, ()> {
         let set = Arc::clone(&self.set);
         Box::pin(async move { set.write(extent, data, durability).await })
@@ -327,7 +338,8 @@ impl RaidDevice {
                         found.into_iter().map(shift).collect()
                     }
                     Err(error) => {
-                        // What is allocated is not worth a member, but nobody is to wait for one that does not answer each time.
+                        // A failed allocation query alone does not fail a member. An unresponsive member
+                        // fails, so that later queries do not wait for it again.
                         if matches!(error, DeviceError::NotReady | DeviceError::TimedOut) {
                             let _ = set.members.fail(&member, Cause::Read(error)).await;
                         }
@@ -375,7 +387,7 @@ impl BlockDevice for RaidDevice {
         Box::pin(self.set.write(extent, data, durability))
     }
 
-    /// With a journal what was acknowledged is on stable storage already.
+    /// With a journal, acknowledged writes are already on stable storage.
     fn flush(&self) -> Pending<'_, ()> {
         Box::pin(async move {
             self.set.members.check_service()?;
@@ -392,7 +404,7 @@ impl BlockDevice for RaidDevice {
         })
     }
 
-    /// Those of members that the set cannot do without. A member that it can do without fails instead.
+    /// Losses of members that the set cannot run without. Any other member fails instead.
     fn losses(&self) -> Losses {
         self.set.members.losses()
     }
@@ -404,7 +416,7 @@ impl BlockDevice for RaidDevice {
     fn unmap(&self, extent: Extent) -> Pending<'_, ()> {
         Box::pin(async move {
             self.set.check_write(extent, None)?;
-            // Without thin members it promises nothing.
+            // Without thin members, deallocation has no effect.
             if self.set.profile.thin { self.set.clear(extent, true).await } else { Ok(()) }
         })
     }
@@ -425,7 +437,7 @@ impl BlockDevice for RaidDevice {
         Box::pin(async move {
             self.set.operations.quiesced().await;
             for member in self.set.members.all_present() {
-                // A member that cannot tell is treated as failed when it is used.
+                // An error here is ignored: the member fails when it is next used.
                 let _ = member.device.quiesced().await;
             }
             Ok(())

@@ -1,7 +1,7 @@
-//! The write-intent bitmap: in which regions the copies of a strip, or data and parity, may differ.
+//! The write-intent bitmap: regions in which the copies of a strip, or data and parity, may differ.
 //!
-//! Before the first write of a region its bit is on stable storage. After a crash the regions whose bits are set are
-//! synchronised anew, and the others are not looked at. A bit is cleared some flushes after the last write.
+//! A region's bit reaches stable storage before the region's first write. After a crash, only regions whose
+//! bits are set are resynchronised. A bit is cleared some flushes after the last write.
 //!
 //! ```text
 //!   block of the bitmap     0  "LNRB"
@@ -12,9 +12,10 @@
 //!                          32  a bit for each region, the lowest first
 //! ```
 //!
-//! The second half of the area has a second bitmap, if it has room: the regions that members which are not in sync have missed. It is
-//! written while there is such a member, and the numbers of its blocks count on from the first half. The superblock says whether it has
-//! all of them, for members of which generation. A member that returns misses these regions and no others.
+//! If the area is large enough, its second half has a second bitmap: the regions missed by members that are
+//! not in sync. It is written while there is such a member, and its block numbers continue from the first
+//! half. The superblock records whether the second bitmap is complete, and for members of which generation. A
+//! member that returns has missed only these regions.
 //!
 //! ```text
 //!   a member fails ──► tracking: missed = all bits of the first bitmap, and each region that is written from then on
@@ -22,11 +23,12 @@
 //!   all in sync ─────► the superblock no longer records it ──► no tracking
 //! ```
 //!
-//! The assembly does the work of a settle for a member that is missing.
+//! For a missing member, the assembly does the work of a settle.
 //!
-//! Before tracking begins no bit of the first bitmap is cleared, so that nothing is forgotten between a failure and its first look.
+//! Bits of the first bitmap are not cleared between a failure and the start of tracking, so that no missed
+//! region is forgotten.
 //!
-//! Numbers are little endian. A block that is torn or of another region size says that every region may differ.
+//! Numbers are little endian. If a block is torn or has another region size, all its regions may differ.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::RangeInclusive;
@@ -43,49 +45,51 @@ use crate::lost::Ranges;
 const MAGIC: &[u8; 4] = b"LNRB";
 const VERSION: u32 = 1;
 const FIXED_BYTES: usize = 32;
-/// Ranges of stripes that are kept in memory as synchronised before the rest of their regions, at most. Others are compared each time that they are
-/// read.
+/// Maximum number of stripe ranges kept in memory as synchronised ahead of the rest of their regions. Other
+/// stripes are compared at each read.
 const SYNCED_MAX: usize = 64 << 10;
-/// A region that was not written during so many flushes is clean: one that is written between all of them keeps its
-/// bit, which would cost a write each time.
+/// A region is clean if it was not written during this number of flushes. A region written more often keeps
+/// its bit; clearing and setting it each time would cost a write.
 const IDLE_FLUSHES: u64 = 8;
 
 pub(crate) struct Intent {
     area: Area,
     region_stripes: u64,
     stripes: AtomicU64,
-    /// By block of the bitmap: one write at a time.
+    /// Locks by block of the bitmap: one write at a time.
     writing: Arc<ExtentLocks>,
     state: Lock<State>,
 }
 
 #[derive(Default)]
 struct State {
-    /// Regions that may differ because they are written, or were.
+    /// Regions that may differ because of outstanding or recent writes.
     regions: BTreeMap<u64, Region>,
     /// Regions that may differ since before the assembly.
     unsynced: BTreeSet<u64>,
-    /// Stripes of those regions that are synchronised.
+    /// Synchronised stripes of those regions.
     synced: Ranges,
-    /// Those of them that could not be synchronised as a whole: they keep their bits, and wait until something has changed.
+    /// Unsynchronised regions that could not be synchronised completely: they keep their bits and wait for a
+    /// change.
     stuck: BTreeSet<u64>,
-    /// Flushes that have begun.
+    /// Number of flushes started.
     flushes: u64,
-    /// Writes that have begun.
+    /// Number of writes started.
     begun: u64,
     missed: Missed,
 }
 
-/// What members that are not in sync have missed.
+/// Regions missed by members that are not in sync.
 #[derive(Default)]
 struct Missed {
     is_tracking: bool,
-    /// Earlier missed regions are not known, or a record of them has no place: nothing is recorded until all members are in sync.
+    /// Earlier missed regions are unknown, or there is no space to record them: nothing is recorded until all
+    /// members are in sync.
     is_unknown: bool,
     regions: BTreeSet<u64>,
-    /// Those whose bits are on stable storage, whatever becomes of a write of their block that is under way.
+    /// Regions whose bits are on stable storage, whatever the result of an outstanding write of their block.
     on_disk: BTreeSet<u64>,
-    /// The superblock says that all of them are on stable storage, or will.
+    /// The superblock records that all of them are on stable storage, or is about to.
     is_noting: bool,
     is_noted: bool,
 }
@@ -97,14 +101,14 @@ impl Missed {
     }
 }
 
-/// What excludes a change of what the superblock says of the second bitmap.
+/// Lock for changes of the superblock's record of the second bitmap.
 const NOTING: Extent = Extent { lba: Lba(u64::MAX - 1), blocks: Blocks(1) };
 
 #[derive(Default)]
 struct Region {
     writes: u64,
     is_on_disk: bool,
-    /// Flushes that had begun when the last write ended.
+    /// Number of flushes started when the last write ended.
     last: u64,
 }
 
@@ -134,7 +138,7 @@ impl Intent {
         self.stripes().div_ceil(self.region_stripes)
     }
 
-    /// The set has so many stripes now; those that are new fit.
+    /// Extends the bitmap to `stripes` stripes; the new ones are consistent.
     pub(crate) fn grow(&self, stripes: u64) -> Result<(), DeviceError> {
         let needed = Intent::blocks_needed(self.area.block_bytes(), self.region_stripes, stripes);
         if self.area.blocks() < needed {
@@ -162,14 +166,14 @@ impl Intent {
         self.write_all().await
     }
 
-    /// Reads the bitmap of before the assembly. Nothing is written.
+    /// Reads the bitmap from before the assembly. Nothing is written.
     pub(crate) async fn load(&self) {
         let (devices, stripes) = (self.area.current_devices(), self.stripes());
         let found = load(&devices, 0, self.region_stripes, stripes).await;
         self.state.lock().unsynced.extend(found);
     }
 
-    /// Writes it, to copies that lack it as well.
+    /// Writes the bitmap to all copies, including those that do not have it.
     pub(crate) async fn write_all(&self) -> Result<(), DeviceError> {
         for block in 0..self.regions().div_ceil(self.bits()) {
             self.write(block).await?;
@@ -177,7 +181,7 @@ impl Intent {
         self.write_all_missed().await
     }
 
-    /// Adds a copy, of a member that was replaced; ends once it is as good as the others.
+    /// Adds the copy of a replaced member; resolves once it is equivalent to the others.
     pub(crate) async fn join(&self, copy: &AreaCopy) -> Result<(), DeviceError> {
         self.area.add(copy);
         for block in 0..self.regions().div_ceil(self.bits()) {
@@ -197,7 +201,7 @@ impl Intent {
         self.state.lock().unsynced.len() as u64
     }
 
-    /// The stripes of the first of them that is not stuck.
+    /// The stripes of the first unsynchronised region that is not stuck.
     pub(crate) fn first_unsynced(&self) -> Option<std::ops::Range<u64>> {
         let region = {
             let state = self.state.lock();
@@ -213,7 +217,7 @@ impl Intent {
         state.unsynced.contains(&(stripe / self.region_stripes)) && !state.synced.contains(stripe)
     }
 
-    /// The stripe is synchronised, and others of its region may not be.
+    /// Records that the stripe is synchronised; others in its region may not be.
     pub(crate) fn synchronised_one(&self, stripe: u64) {
         let mut state = self.state.lock();
         if state.synced.len() < SYNCED_MAX && state.unsynced.contains(&(stripe / self.region_stripes)) {
@@ -221,7 +225,7 @@ impl Intent {
         }
     }
 
-    /// The region that begins with this stripe is synchronised, and that is on stable storage.
+    /// Records that the region starting at this stripe is synchronised and on stable storage.
     pub(crate) fn synchronised(&self, stripe: u64) {
         debug_assert!(stripe.is_multiple_of(self.region_stripes), "the first of its region");
         let mut state = self.state.lock();
@@ -233,23 +237,23 @@ impl Intent {
         (entry.is_on_disk, entry.last) = (true, last);
     }
 
-    /// The region that begins with this stripe has one that cannot be synchronised now.
+    /// Sets aside the region starting at this stripe: one of its stripes cannot be synchronised at present.
     pub(crate) fn set_aside(&self, stripe: u64) {
         debug_assert!(stripe.is_multiple_of(self.region_stripes), "the first of its region");
         self.state.lock().stuck.insert(stripe / self.region_stripes);
     }
 
-    /// Regions that were stuck are tried again: their members are others.
+    /// Retries stuck regions after a change of members.
     pub(crate) fn try_again(&self) {
         self.state.lock().stuck.clear();
     }
 
-    /// How many stripes from this one on are of the same region.
+    /// Number of stripes from this one to the end of its region.
     pub(crate) fn rest_of_region(&self, stripe: u64) -> u64 {
         self.region_stripes - stripe % self.region_stripes
     }
 
-    /// Notes a write of these stripes; ends once that is on stable storage.
+    /// Marks these stripes as being written; resolves once the mark is on stable storage.
     pub(crate) async fn begin(self: &Arc<Self>, stripes: RangeInclusive<u64>) -> Result<Marked, DeviceError> {
         let regions = stripes.start() / self.region_stripes..=stripes.end() / self.region_stripes;
         let (mut missing, mut missed) = (Vec::new(), Vec::new());
@@ -294,7 +298,7 @@ impl Intent {
         Ok(marked)
     }
 
-    /// The block with which the second bitmap begins.
+    /// The first block of the second bitmap.
     fn half(&self) -> u64 {
         self.area.blocks() / 2
     }
@@ -303,7 +307,8 @@ impl Intent {
         self.regions().div_ceil(self.bits()) <= self.half()
     }
 
-    /// Begins to track what a member misses that has failed since the last look. What it had not on stable storage then has its bit yet.
+    /// Starts to track what a member misses that has failed since the last call. Writes that it did not have
+    /// on stable storage still have their bits set.
     fn track(&self, state: &mut State) {
         if !state.missed.is_tracking && self.area.members().is_one_lacking() {
             let regions = state.regions.keys().chain(&state.unsynced).copied().collect();
@@ -311,14 +316,15 @@ impl Intent {
         }
     }
 
-    /// Members that are not in sync may have missed any region.
+    /// Assumes that members not in sync may have missed any region.
     pub(crate) fn miss_all(&self) {
         let regions = (0..self.regions()).collect();
         self.state.lock().missed =
             Missed { is_tracking: true, is_unknown: true, regions, ..Missed::default() };
     }
 
-    /// Reads what members have missed before the assembly, behind [`Intent::load`]. False if there is no second bitmap.
+    /// Reads which regions members missed before the assembly. Call it after [`Intent::load`]. Returns false
+    /// if there is no second bitmap.
     pub(crate) async fn load_missed(&self) -> bool {
         if !self.has_second() {
             self.miss_all();
@@ -333,26 +339,27 @@ impl Intent {
         true
     }
 
-    /// Regions that members not in sync have missed, if that outlives the set.
+    /// Number of regions missed by members not in sync, if the superblocks record them.
     pub(crate) fn missed_regions(&self) -> Option<u64> {
         let state = self.state.lock();
         state.missed.is_noted.then_some(state.missed.regions.len() as u64)
     }
 
-    /// Whether a member that is not in sync may have missed something of the region of this stripe.
+    /// Whether a member that is not in sync may have missed writes to this stripe's region.
     pub(crate) fn has_missed(&self, stripe: u64) -> bool {
         let mut state = self.state.lock();
         self.track(&mut state);
         !state.missed.is_tracking || state.missed.regions.contains(&(stripe / self.region_stripes))
     }
 
-    /// Has the superblock say what members that are not in sync have missed, and no more once all are in sync.
+    /// Records missed regions in the superblock while a member is not in sync, and withdraws the record once
+    /// all are.
     pub(crate) async fn secure_missed(&self) -> Result<(), DeviceError> {
         if !self.has_to_record(self.area.members().is_one_lacking()) {
             return Ok(());
         }
         let _turn = self.writing.exclude(NOTING).await;
-        // Meanwhile a member may have failed, become in sync, or been taken out by hand.
+        // Meanwhile a member may have failed, come into sync, or been taken out manually.
         let is_lacking = self.area.members().is_one_lacking();
         if !self.has_to_record(is_lacking) {
             return Ok(());
@@ -362,7 +369,7 @@ impl Intent {
             let mut state = self.state.lock();
             match self.area.members().is_one_lacking() {
                 false => state.missed = Missed::default(),
-                // A member has failed meanwhile. It has missed no more regions than were tracked.
+                // A member has failed in the meantime. It has missed only regions that were tracked.
                 true => (state.missed.is_noting, state.missed.is_noted) = (false, false),
             }
             return Ok(());
@@ -371,9 +378,9 @@ impl Intent {
             self.state.lock().missed.is_noting = true;
             self.write_all_missed().await?;
         }
-        // The record of a failure tells since when its member misses something.
+        // The record of a failure shows since when its member has missed writes.
         self.area.members().recorded().await?;
-        // Again each time: all members may have been in sync meanwhile, and the superblock says nothing any more.
+        // Repeated each time: if all members were in sync meanwhile, the superblock no longer has the record.
         let is_noted = self.area.members().record_missed(true).await?;
         let mut state = self.state.lock();
         // A member may have been replaced meanwhile.
@@ -384,7 +391,7 @@ impl Intent {
         Ok(())
     }
 
-    /// Whether the record in the superblock may have to change. `is_lacking` says that a member is not in sync.
+    /// Whether the record in the superblock may have to change. `is_lacking`: a member is not in sync.
     fn has_to_record(&self, is_lacking: bool) -> bool {
         let mut state = self.state.lock();
         self.track(&mut state);
@@ -392,7 +399,7 @@ impl Intent {
         state.missed.is_tracking && !(is_lacking && cannot_tell)
     }
 
-    /// A member that was taken out by hand is rebuilt as a whole if it comes back.
+    /// Discards the missed regions: a member that was taken out manually is rebuilt completely if it returns.
     pub(crate) async fn forget_missed(&self) -> Result<(), DeviceError> {
         let _turn = self.writing.exclude(NOTING).await;
         self.area.members().record_missed(false).await?;
@@ -411,8 +418,8 @@ impl Intent {
         Ok(())
     }
 
-    /// Writes a block of the second bitmap. What its copies have is known by its number, not by who missed something: all members may become
-    /// in sync, and another one fail, while it is written.
+    /// Writes a block of the second bitmap. Its content is tracked by block number, not by member: while it
+    /// is written, all members may come into sync and another one may fail.
     async fn write_missed(&self, block: u64) -> Result<(), DeviceError> {
         if !self.has_second() {
             return Ok(());
@@ -433,14 +440,14 @@ impl Intent {
         Ok(())
     }
 
-    /// A flush begins: the number to be given to [`Intent::flushed`].
+    /// Notes the start of a flush. Returns the number to pass to [`Intent::flushed`].
     pub(crate) fn flush_begins(&self) -> u64 {
         let mut state = self.state.lock();
         state.flushes += 1;
         state.flushes
     }
 
-    /// The members are flushed: clears the bits of a block whose regions are idle.
+    /// Called after a flush of the members: clears the bits of idle regions, in one block.
     pub(crate) async fn flushed(&self, flush: u64) {
         let is_idle = |region: &Region| region.writes == 0 && region.last + IDLE_FLUSHES <= flush;
         let block = {
@@ -461,14 +468,15 @@ impl Intent {
         let _ = self.write(block).await;
     }
 
-    /// Writes that have begun so far, and whether a region is noted that none of them is in.
+    /// Number of writes started so far, and whether a noted region has no outstanding write.
     pub(crate) fn activity(&self) -> (u64, bool) {
         let state = self.state.lock();
         (state.begun, state.regions.values().any(|region| region.writes == 0))
     }
 
-    /// The members were flushed by this flush, behind which no write has begun but those of `begun`: clears all bits without a write. One
-    /// that ended when the flush had begun may not be covered by it.
+    /// Called after this flush of the members: if no write has started since `begun`, clears the bits of all
+    /// regions without an outstanding write. A write that ended after the flush had started may not be
+    /// covered by it.
     pub(crate) async fn settled(&self, begun: u64, flush: u64) {
         for block in 0..self.regions().div_ceil(self.bits()) {
             let _turn = self.writing.exclude(Extent::new(block, 1)).await;
@@ -490,7 +498,7 @@ impl Intent {
         }
     }
 
-    /// Writes a block with the bits of all regions that are noted.
+    /// Writes a block with the bits of all noted regions.
     async fn write(&self, block: u64) -> Result<(), DeviceError> {
         let numbers: Vec<u64> = {
             let state = self.state.lock();
@@ -529,12 +537,13 @@ impl Intent {
     }
 }
 
-/// Of a set that is not assembled, how many regions may differ.
+/// Number of regions that may differ in a set that is not assembled.
 pub(crate) async fn noted(devices: &[Arc<dyn BlockDevice>], region_stripes: u64, stripes: u64) -> u64 {
     load(devices, 0, region_stripes.max(1), stripes).await.len() as u64
 }
 
-/// The regions that one of the copies of a bitmap has, which begins at block `from`; all regions of a block that none has.
+/// The regions set in a bitmap that starts at block `from`, read from any copy; all regions of a block that
+/// no copy has.
 async fn load(
     devices: &[Arc<dyn BlockDevice>],
     from: u64,
@@ -562,7 +571,7 @@ async fn load(
     all
 }
 
-/// The bits of a block of a bitmap; `None` if it is none.
+/// The bits of a bitmap block; `None` if the block is invalid.
 fn decode(bytes: &[u8], block: u64, region_stripes: u64) -> Option<Vec<u64>> {
     let right = bytes.get(..4)? == MAGIC
         && bytes.get(4..8)? == crc32_iscsi(bytes.get(8..)?).to_le_bytes()
@@ -579,7 +588,7 @@ fn bits(block_bytes: usize) -> u64 {
     (block_bytes - FIXED_BYTES) as u64 * 8
 }
 
-/// A write under way.
+/// An outstanding write.
 pub(crate) struct Marked {
     intent: Arc<Intent>,
     regions: RangeInclusive<u64>,

@@ -17,14 +17,14 @@
 use block::{BlockSize, Blocks, Extent};
 use derive_more::{Display, Error};
 
-/// Members of a set at most: Q has 255 different factors.
+/// Maximum number of members of a set: Q has 255 different factors.
 pub const MEMBERS_MAX: usize = 255;
 /// A strip is at least this long: a page.
 const STRIP_BYTES_MIN: u64 = 4 << 10;
 /// A strip is at most this long.
 const STRIP_BYTES_MAX: u64 = 1 << 20;
 
-/// How a set is redundant.
+/// The redundancy scheme of a set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Display)]
 pub enum Level {
     /// Striped, not redundant.
@@ -45,7 +45,7 @@ pub enum Level {
 }
 
 impl Level {
-    /// Members at least.
+    /// Minimum number of members.
     pub fn members_min(self) -> usize {
         match self {
             Level::Raid0 | Level::Raid1 | Level::Raid10 => 2,
@@ -64,7 +64,7 @@ impl Level {
     }
 }
 
-/// Why there is no such set.
+/// Why a layout is invalid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Display, Error)]
 pub enum BadLayout {
     /// Too few members.
@@ -97,7 +97,7 @@ pub enum BadLayout {
         /// The members' block size.
         block_bytes: u32,
     },
-    /// A member has no room for a strip.
+    /// A member has no space for a strip.
     #[display(
         "the smallest member has {bytes} bytes for data, which is less than one strip of {strip_bytes}"
     )]
@@ -242,7 +242,7 @@ impl Layout {
         Blocks(self.rows * self.strip)
     }
 
-    /// The same on members with so many more or fewer strips.
+    /// The same layout with `rows` strips per member.
     pub(crate) fn with_rows(self, rows: u64) -> Layout {
         Layout { rows, ..self }
     }
@@ -252,7 +252,7 @@ impl Layout {
         self.rows
     }
 
-    /// The first block of a member behind its last strip in use.
+    /// The first block of a member after its last strip in use.
     pub fn free_from(&self, member: usize) -> u64 {
         let (used, members) = (self.stripes() * self.strips() as u64, self.members as u64);
         let row = match self.has_parity() {
@@ -306,7 +306,7 @@ impl Layout {
         })
     }
 
-    /// Whether all data are still there without these members.
+    /// Whether all data survives without these members.
     pub fn survives(&self, lacking: &[bool]) -> bool {
         let lacks = |member: usize| lacking.get(member).copied().unwrap_or(true);
         if self.has_parity() {

@@ -1,7 +1,7 @@
 //! RAID 0, 1, 5, 6 and 10: a block device over block devices.
 //!
-//! A member is any [`block::BlockDevice`]: memory, a file, a remote LUN, another RAID set. This crate knows no
-//! network, no file and no clock; where it must wait or continue without its requester, it is given a
+//! A member is any [`block::BlockDevice`]: memory, a file, a remote LUN, another RAID set. This crate does
+//! not depend on a network, files or a clock; where it must wait or continue without its requester, it uses a
 //! [`block::Sleeper`] and a [`block::Spawner`].
 //!
 //! ```text
@@ -10,9 +10,11 @@
 //! ```
 //!
 //! Reading order: [`Level`] and [`Layout`] (where a block lies), [`MemberState`] and [`MetadataStore`] (which members
-//! may be read, and how that is remembered), [`Assembly`], [`RaidDevice`] (the set), [`superblock`] (what a member says of its set),
-//! [`choose`] (which disks are a set), [`disks`] (from disks to an [`Assembly`] and back); inside, `plan` and [`parity`] (pure),
-//! `journal` and `intent` (the write hole), `members` (what follows from a failure), `lost` (blocks that no member can tell), `sums` (which member lies), `read`, `write`, `merge`, `clear`, `repair`.
+//! may be read, and how this is recorded), [`Assembly`], [`RaidDevice`] (the set), [`superblock`] (a member's
+//! record of its set), [`choose`] (which disks are a set), [`disks`] (from disks to an [`Assembly`] and
+//! back); inside, `plan` and [`parity`] (pure), `journal` and `intent` (the write hole), `members` (the
+//! consequences of a failure), `lost` (blocks that cannot be reconstructed), `sums` (detection of silent
+//! corruption), `read`, `write`, `merge`, `clear`, `repair`.
 
 mod area;
 mod assembly;

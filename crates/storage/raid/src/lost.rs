@@ -1,16 +1,17 @@
-//! The list of lost blocks: blocks of members that nothing could tell when their member was rebuilt or synchronised. Pure.
+//! The list of lost blocks: blocks that could not be reconstructed when their member was rebuilt or
+//! synchronised. Pure.
 //!
-//! A member does not have a block on this list, whatever can be read there. A set reads it by the other members, or answers with a
-//! medium error; a write that covers the block takes it off. The list is a part of the set's record, so it is as long as that
-//! has room for.
+//! A member does not have the content of a block on this list, whatever can be read there. The set reads the
+//! block from the other members, or returns a medium error; a write that covers the block removes it from the
+//! list. The list is part of the set's record, so the space there limits its length.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-/// Extents that the list takes in at most. A rebuild stops at a block for which there is no room.
+/// Maximum number of extents added to the list. A rebuild stops at a block that would exceed it.
 pub const LOST_MAX: usize = 1024;
 
-/// Extents of a list in a record at most: a write inside an extent cuts that in two.
+/// Maximum number of extents in a record: a write inside an extent splits it in two.
 pub(crate) const LOST_RECORDED_MAX: usize = 2 * LOST_MAX;
 
 /// Numbers, as ranges that neither overlap nor touch.
@@ -26,7 +27,7 @@ impl Ranges {
         self.0.iter().map(|(start, end)| *start..*end)
     }
 
-    /// Those within `range`.
+    /// The ranges within `range`.
     pub(crate) fn within(&self, range: Range<u64>) -> impl Iterator<Item = Range<u64>> + '_ {
         let before = self.0.range(..range.start).next_back();
         let found = before.into_iter().chain(self.0.range(range.start..range.end.max(range.start)));
@@ -58,7 +59,7 @@ impl Ranges {
         self.0.insert(all.start, all.end);
     }
 
-    /// Returns those that were there.
+    /// Removes `range`; returns the parts that were present.
     pub(crate) fn remove(&mut self, range: Range<u64>) -> Vec<Range<u64>> {
         let found: Vec<Range<u64>> = self.within(range).collect();
         for part in &found {
@@ -78,12 +79,12 @@ impl Ranges {
     }
 }
 
-/// Blocks of members that these do not have.
+/// The lost blocks of each member.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LostBlocks(BTreeMap<usize, Ranges>);
 
 impl LostBlocks {
-    /// Whether there are none.
+    /// Whether there are no lost blocks.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
@@ -93,17 +94,17 @@ impl LostBlocks {
         self.0.values().map(Ranges::len).sum()
     }
 
-    /// The members with the blocks of their data that they do not have, in order.
+    /// The lost blocks of each member, in order.
     pub fn iter(&self) -> impl Iterator<Item = (usize, Range<u64>)> + '_ {
         self.0.iter().flat_map(|(member, ranges)| ranges.iter().map(|range| (*member, range)))
     }
 
-    /// Number of blocks that a member does not have.
+    /// Number of lost blocks of a member.
     pub fn blocks_of(&self, member: usize) -> u64 {
         self.0.get(&member).map_or(0, |ranges| ranges.iter().map(|range| range.end - range.start).sum())
     }
 
-    /// The first of some blocks of a member that it does not have.
+    /// The first lost block of a member within `blocks`.
     pub fn first_of(&self, member: usize, blocks: Range<u64>) -> Option<u64> {
         self.0.get(&member)?.within(blocks).next().map(|range| range.start)
     }
@@ -115,7 +116,7 @@ impl LostBlocks {
         }
     }
 
-    /// Removes blocks of a member, and returns those that were there.
+    /// Removes blocks of a member, and returns those that were on the list.
     pub fn remove(&mut self, member: usize, blocks: Range<u64>) -> Vec<Range<u64>> {
         let Some(ranges) = self.0.get_mut(&member) else { return Vec::new() };
         let removed = ranges.remove(blocks);

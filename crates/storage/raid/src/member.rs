@@ -1,4 +1,4 @@
-//! Which members hold their data, and who remembers it.
+//! Which members are current, and the store that records it.
 
 use std::sync::Arc;
 
@@ -11,9 +11,9 @@ use crate::sums::Summed;
 /// The strips of a member.
 #[derive(Clone)]
 pub enum MemberDevice {
-    /// What is read is right.
+    /// Reads are trusted.
     Plain(Arc<dyn BlockDevice>),
-    /// What is read is compared with its checksum.
+    /// Reads are compared with their checksums.
     Summed(Arc<Summed>),
 }
 
@@ -46,7 +46,7 @@ impl From<Arc<Summed>> for MemberDevice {
     }
 }
 
-/// What a member holds.
+/// The state of a member's data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MemberState {
     /// All of its data.
@@ -76,7 +76,7 @@ impl MemberState {
 pub struct MemberStates {
     /// One for each member.
     pub members: Vec<MemberState>,
-    /// Blocks that members do not have, although their state says so.
+    /// Blocks that members do not have, although their state implies it.
     pub lost: LostBlocks,
 }
 
@@ -86,42 +86,45 @@ impl MemberStates {
         MemberStates { members: vec![MemberState::InSync; members], lost: LostBlocks::default() }
     }
 
-    /// Which members lack data: what [`crate::Layout::survives`] takes.
+    /// Which members are not in sync, for [`crate::Layout::survives`].
     pub fn lacking(&self) -> Vec<bool> {
         self.members.iter().map(|state| *state != MemberState::InSync).collect()
     }
 }
 
-/// Remembers the states of the members across restarts.
+/// Stores the states of the members across restarts.
 ///
 /// A set records that a member has failed before it acknowledges the first write that the member missed. After
 /// a restart the set must be assembled with the states recorded last, so that a stale member is not read.
 pub trait MetadataStore: Send + Sync {
-    /// Ends once `states` are on stable storage: on so many members that every later assembly finds them. An
-    /// error takes the set out of service. Calls do not overlap, and come in order.
+    /// Resolves once `states` are on stable storage, on enough members that every later assembly finds them.
+    /// An error takes the set out of service. Calls are made in order and do not overlap.
     fn record(&self, states: &MemberStates) -> Pending<'_, ()>;
 
-    /// The same, once for each assembly: when nothing refuses the set any more and before anything of it is written, and of a new set once
-    /// its journal or bitmap is there. A member that is missing has failed from then on.
+    /// Like `record`, but called once per assembly: after all checks have passed and before anything is
+    /// written, or for a new set, once its journal or bitmap exists. From then on a missing member counts as
+    /// failed.
     fn start(&self, states: &MemberStates) -> Pending<'_, ()> {
         self.record(states)
     }
 
     /// Records whether the second bitmap, which is on stable storage, has all regions that members not in sync have missed since they
-    /// failed. Later records repeat it. Returns whether that is recorded now: false if it is not known since when they have failed.
+    /// failed. Later records repeat this. Returns whether it is now recorded: false if it is unknown when
+    /// they failed.
     fn missed_is_noted(&self, is_noted: bool) -> Pending<'_, bool>;
 
-    /// Ends once it is on stable storage, as states are, that the journal is on the members from now on, and its own device not of the set
-    /// any more. A store that cannot record that keeps the set from it.
+    /// Records that the journal is now on the members, and that its separate device no longer belongs to the
+    /// set. Resolves once this is on stable storage, as for states. If a store cannot record it, the journal
+    /// does not move.
     fn journal_on_members(&self) -> Pending<'_, ()> {
         Box::pin(std::future::ready(Err(block::DeviceError::Unsupported)))
     }
 }
 
 impl MemberStates {
-    /// The states of a new set whose members may hold anything. With parity as many members as there are parity strips
-    /// are rebuilt from the others, which makes all parity right; RAID 1 and 10 begin with a write-intent bitmap in which
-    /// every region may differ.
+    /// The states of a new set whose members have arbitrary content. With parity, one member per parity strip
+    /// is rebuilt from the others, which makes all parity consistent. RAID 1 and 10 start with a write-intent
+    /// bitmap in which every region may differ.
     pub fn of_new_set(layout: &Layout) -> MemberStates {
         let mut states = MemberStates::in_sync(layout.members());
         let rebuilt = layout.level().parity_strips();

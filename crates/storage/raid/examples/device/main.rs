@@ -1,13 +1,13 @@
-//! What the levels cost beside each other, over members in memory, on one core:
+//! Compares the cost of the RAID levels, over members in memory, on one core:
 //!
 //! ```console
 //! cargo measure raid
 //! ```
 //!
-//! builds this, pins it to a core, and writes what it prints to `docs/measured/raid.md`. All sets are there at once, and take turns in
-//! each round. Time is that of the CPU, so that what else runs on the machine is not counted: members in memory answer at once, and
-//! nothing is waited for. A figure is the median of the rounds, and a ratio the median of the ratios of a round. `--quick` makes one
-//! short round.
+//! This command builds the example, pins it to a core, and writes its output to `docs/measured/raid.md`. All
+//! sets exist at the same time and alternate within each round. Times are CPU times, so other processes do
+//! not count; members in memory complete immediately, so nothing waits. A figure is the median over the
+//! rounds; a ratio is the median of the per-round ratios. `--quick` runs one short round.
 
 mod medium;
 mod sets;
@@ -21,7 +21,7 @@ use rustix::time::{ClockId, clock_gettime};
 use medium::{Medium, bare_write_ns};
 use sets::{SETS, TestSet};
 
-/// What is asked of a set.
+/// A workload.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Work {
     SequentialWrite,
@@ -43,7 +43,7 @@ const WORKS: [(Work, &str); 6] = [
 
 const ROUNDS: usize = 7;
 
-/// Nanoseconds that this thread has run: others on this core do not count.
+/// CPU time of this thread in nanoseconds; other threads on this core do not count.
 pub(crate) fn cpu_time() -> f64 {
     let time = clock_gettime(ClockId::ThreadCPUTime);
     time.tv_sec as f64 * 1e9 + time.tv_nsec as f64
@@ -54,7 +54,7 @@ fn median(mut values: Vec<f64>) -> f64 {
     values.get(values.len() / 2).copied().unwrap_or(f64::NAN)
 }
 
-/// CPU time of a request in nanoseconds: by work, by set, by round.
+/// CPU time per request in nanoseconds, by workload, set and round.
 struct Figures(Vec<Vec<Vec<f64>>>);
 
 impl Figures {
@@ -64,7 +64,7 @@ impl Figures {
         at.zip(set).map_or(&[], |(at, set)| &self.0[at][set])
     }
 
-    /// Median of `a / b` of each round, each in nanoseconds for a byte.
+    /// Median over the rounds of `a / b`, each in nanoseconds per byte.
     fn ratio(&self, a: (Work, &str), b: (Work, &str)) -> f64 {
         let each = |(work, set): (Work, &str)| -> Vec<f64> {
             let bytes = SETS.iter().find(|other| other.name == set).map_or(1, |set| set.request_bytes(work));
@@ -74,7 +74,7 @@ impl Figures {
     }
 }
 
-/// A ratio that is to be reached.
+/// A target ratio.
 struct Goal {
     what: &'static str,
     ratio: fn(&Figures) -> f64,
@@ -138,11 +138,11 @@ fn main() -> ExitCode {
                 bare.push(bare_write_ns(&file, if is_quick { 100 } else { 20_000 }));
             }
             for turn in 0..sets.len() {
-                // Who is first changes.
+                // The first set changes from round to round.
                 let index = (turn + round) % sets.len();
                 let Some(set) = sets[index].as_mut() else { continue };
                 let Some(ns) = set.measured(*work, is_quick) else { continue };
-                // The first round makes the memory be there.
+                // The first round is a warm-up that faults the memory in.
                 if is_quick || round > 0 {
                     figures.0[at][index].push(ns);
                 }
@@ -153,7 +153,7 @@ fn main() -> ExitCode {
     if is_quick || only.is_some() {
         return ExitCode::SUCCESS;
     }
-    // The first round is not that of a set.
+    // The sets have no figure for the first round.
     let write = figures.of(Work::RandomWrite, "raid5");
     let share = median(bare.iter().skip(1).zip(write).map(|(bare, write)| bare / write).collect());
     let bare = median(bare) / 1e3;
@@ -171,7 +171,7 @@ fn main() -> ExitCode {
     ExitCode::from(u8::from(!is_reached))
 }
 
-/// Tables as they are in the document.
+/// Prints the tables of the document.
 fn print(figures: &Figures) {
     println!("| set | members |{}", WORKS.iter().map(|(_, name)| format!(" {name} |")).collect::<String>());
     println!("|---|---:|{}", "---:|".repeat(WORKS.len()));

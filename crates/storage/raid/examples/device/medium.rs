@@ -26,7 +26,7 @@ impl Medium {
         Medium { store: Store::Memory(memory), geometry: geometry(bytes) }
     }
 
-    /// A file that is gone with it.
+    /// A file that is deleted when the medium is dropped.
     pub(crate) fn file(bytes: u64) -> std::io::Result<Medium> {
         let file = tempfile::tempfile_in("/dev/shm")?;
         file.set_len(bytes)?;
@@ -77,11 +77,11 @@ impl Medium {
     }
 }
 
-/// Writes of a record to a file, alone: CPU time of one in nanoseconds.
+/// CPU time in nanoseconds of writing one record to a file, without a set.
 pub(crate) fn bare_write_ns(file: &Medium, writes: u64) -> f64 {
-    /// A head of a block, 4 KiB of data, 4 KiB of parity.
+    /// A one-block header, 4 KiB of data, 4 KiB of parity.
     const RECORD_BYTES: u64 = 512 + (8 << 10);
-    /// As much of a journal is used mostly.
+    /// The part of a journal that is normally in use.
     const USED_BYTES: u64 = 2 << 20;
     let record = vec![0x5a; RECORD_BYTES as usize];
     let places = USED_BYTES / RECORD_BYTES;
@@ -107,7 +107,7 @@ impl BlockDevice for Medium {
             read_only: false,
             thin: false,
             granularity: Blocks(1),
-            // Memory has none that a flush would write.
+            // Memory has no volatile cache to flush.
             volatile_cache: matches!(self.store, Store::File(_)),
             durable: false,
             solid_state: true,

@@ -1,4 +1,4 @@
-//! The sets that are compared, and requests to them.
+//! The sets to compare, and requests to them.
 
 use std::sync::Arc;
 
@@ -25,7 +25,7 @@ enum Guard {
     Bitmap,
     Journal,
     JournalInFiles,
-    /// On a device of its own.
+    /// On a separate device.
     JournalFile,
 }
 
@@ -63,10 +63,10 @@ pub(crate) const SETS: [Kind; 13] = [
 ];
 
 impl Kind {
-    /// Strips without parity or copies, in a row.
+    /// Data strips in a row, without parity or copies.
     fn data_members(&self) -> u64 {
         match self.level {
-            Level::Raid1 => 4, // as long as the others' requests
+            Level::Raid1 => 4, // same request length as the other levels
             Level::Raid10 => self.members as u64 / 2,
             level => (self.members - level.parity_strips()) as u64,
         }
@@ -82,7 +82,7 @@ impl Kind {
     }
 }
 
-/// The sets end with the process.
+/// A store that keeps nothing: the sets do not outlive the process.
 struct Forgetful;
 
 impl MetadataStore for Forgetful {
@@ -95,7 +95,7 @@ impl MetadataStore for Forgetful {
     }
 }
 
-/// A set over members in memory, and the same without one of them.
+/// A set over members in memory, and the same set with one member missing.
 pub(crate) struct TestSet {
     kind: &'static Kind,
     device: Arc<RaidDevice>,
@@ -155,7 +155,7 @@ impl TestSet {
         TestSet { kind, device, has_failed: false, random: Random::new(1) }
     }
 
-    /// CPU time of a request in nanoseconds; `None` if the set cannot do that.
+    /// CPU time per request in nanoseconds; `None` if the set does not support the workload.
     pub(crate) fn measured(&mut self, work: Work, is_quick: bool) -> Option<f64> {
         if matches!(work, Work::DegradedSequentialRead | Work::DegradedRandomRead) {
             if self.kind.level == Level::Raid0 {

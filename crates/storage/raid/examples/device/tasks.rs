@@ -1,4 +1,4 @@
-//! An executor for one thread.
+//! A single-threaded executor.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -25,7 +25,7 @@ impl Spawner for Here {
     }
 }
 
-/// The system's clock. Nothing sleeps here.
+/// The system clock. Nothing sleeps in this example.
 pub(crate) struct Clock;
 
 impl Sleeper for Clock {
@@ -49,7 +49,7 @@ impl Wake for Handle {
     }
 }
 
-/// Runs `tasks`, and what they spawn, to their end.
+/// Runs `tasks`, and the tasks they spawn, to completion.
 pub(crate) fn run(tasks: Vec<Task>) {
     let ready: Arc<Lock<VecDeque<usize>>> = Arc::default();
     let mut all: Vec<Option<Task>> = Vec::new();
@@ -71,7 +71,7 @@ pub(crate) fn run(tasks: Vec<Task>) {
     assert!(all.iter().all(Option::is_none), "tasks wait for each other");
 }
 
-/// The result of one future.
+/// Runs one future and returns its result.
 pub(crate) fn end<T: 'static>(future: impl Future<Output = T> + 'static) -> T {
     let result = std::rc::Rc::new(RefCell::new(None));
     let into = std::rc::Rc::clone(&result);

@@ -1,15 +1,15 @@
-//! Finds sets in a pile of disks by what is on them, in whatever order they come. Pure: superblocks and sizes in, sets
-//! out.
+//! Finds sets among disks by their content, whatever the order of the disks. Pure: superblocks and sizes in,
+//! sets out.
 //!
-//! What cannot be told for certain is refused, with what was found and what can be done. The rules:
+//! An ambiguous set is refused, with the findings and a remedy. The rules:
 //!
-//! - The newest record of a set says which members hold the data: a member is recorded as failed before the first
-//!   write that it misses is acknowledged. A member that missed a later record and is in sync in the newest one has
-//!   missed no data, unless it is so far behind that it is an old copy.
-//! - A record is written on so many members that these can run the set without the others. If the members that
-//!   are there are so few that the missing ones could have gone on without them, a newer record may exist: that is
-//!   refused unless [`Trust::MembersFound`].
-//! - Two records of one generation that differ, or two members each of which says that the other one failed, are
+//! - The newest record of a set determines which members are current: a member is recorded as failed before
+//!   the first write that it misses is acknowledged. A member that missed a later record, but is in sync in
+//!   the newest one, has missed no data. The exception is a member so far behind that it is an old copy.
+//! - A record is written to enough members to run the set without the others. If the missing members could
+//!   have continued without those found, a newer record may exist; the set is then refused unless
+//!   [`Trust::MembersFound`] is given.
+//! - Two different records with the same generation, or two members that each record the other as failed, are
 //!   two histories: the set was run in two places.
 
 #[cfg(test)]
@@ -24,22 +24,22 @@ use crate::superblock::{MemberRecord, NoSuperblock, SetRecord, Superblock, Uuid}
 /// A disk that may be a member.
 #[derive(Clone, Debug)]
 pub struct Candidate {
-    /// What people call it.
+    /// Its display name.
     pub name: String,
     /// Its length.
     pub bytes: u64,
     /// Its block size in bytes.
     pub block_bytes: u32,
-    /// What is on it.
+    /// Its content.
     pub superblock: Result<Superblock, NoSuperblock>,
 }
 
-/// Whether a set starts although a newer record may exist on members that are missing.
+/// Whether a set may start when a newer record may exist on missing members.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Trust {
-    /// It does not.
+    /// It may not.
     CertainOnly,
-    /// It does: somebody has said that the missing members are lost for good.
+    /// It may: the user has confirmed that the missing members are permanently lost.
     MembersFound,
 }
 
@@ -48,34 +48,34 @@ pub enum Trust {
 pub struct FoundSet {
     /// Its newest record.
     pub record: SetRecord,
-    /// For each member, in the order of the layout: the index of its disk, if that is there and holds data.
+    /// For each member, in the order of the layout: the index of its disk, if the disk is present and current.
     pub members: Vec<Option<usize>>,
-    /// Of these, the members that lack only what the second bitmap has.
+    /// For each member, whether it misses only the regions recorded in the second bitmap.
     pub readded: Vec<bool>,
-    /// Its spares that are there, and their disks.
+    /// Its spares that are present, and their disks.
     pub spares: Vec<(Uuid, usize)>,
-    /// The disk with its journal, if that is none of the members.
+    /// The disk with its journal, if it is not a member.
     pub journal: Option<usize>,
-    /// Disks that belong to it, or did, and cannot be used.
+    /// Disks that belong to it, or belonged to it, and cannot be used.
     pub left_out: Vec<(usize, LeftOut)>,
-    /// Its device with the journal is lost, and somebody has said so ([`Journal::Lost`]). What is in the areas of its members, which are in
-    /// reserve then, is no journal of it.
+    /// Its journal device is lost, and the user has confirmed that ([`Journal::Lost`]). The members' areas
+    /// were only in reserve; their content is not a journal of the set.
     pub is_journal_lost: bool,
     /// Why it must not be started.
     pub refusal: Option<Refusal>,
 }
 
-/// What is in a pile of disks.
+/// The result of a search.
 #[derive(Clone, Debug, Default)]
 pub struct Found {
     /// The sets, by UUID.
     pub sets: Vec<FoundSet>,
-    /// Disks that are of no set.
+    /// Disks that belong to no set.
     pub others: Vec<(usize, NoSuperblock)>,
 }
 
 impl FoundSet {
-    /// The states of the members with what is there now: those that are missing have failed.
+    /// The states of the members, with missing ones counted as failed.
     pub fn states(&self) -> MemberStates {
         let records = self.record.members.iter().zip(&self.members).zip(&self.readded);
         let state = |((record, disk), is_readded): ((&MemberRecord, &Option<usize>), &bool)| match disk {
@@ -91,14 +91,14 @@ impl FoundSet {
         self.states().lacking().contains(&true)
     }
 
-    /// Whether a disk is missing without which the set has not recorded to go on: a member, or that of the journal.
+    /// Whether a disk is missing whose failure the set has not recorded: a member, or the journal device.
     pub fn is_missing_a_member(&self) -> bool {
         let mut members = self.record.members.iter().zip(&self.members);
         members.any(|(record, disk)| record.state != MemberState::Failed && disk.is_none())
             || self.record.journal_device.is_some() && self.journal.is_none()
     }
 
-    /// Its disks that are there and can be used, with their UUIDs: members, spares and the journal's.
+    /// Its disks that are present and usable, with their UUIDs: members, spares and the journal's.
     pub(crate) fn disks(&self) -> impl Iterator<Item = (Uuid, usize)> {
         let members = self.record.members.iter().zip(&self.members);
         let members = members.filter_map(|(member, disk)| Some((member.uuid, (*disk)?)));
@@ -106,16 +106,16 @@ impl FoundSet {
     }
 }
 
-/// Whether a set starts although the device with its journal is missing.
+/// Whether a set may start when its journal device is missing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Journal {
-    /// It does not.
+    /// It may not.
     Needed,
-    /// It does, with a journal on its members: somebody has said that the device is lost.
+    /// It may, with a journal on its members: the user has confirmed that the device is lost.
     Lost,
 }
 
-/// All sets of which a member is among the `candidates`.
+/// Finds all sets with a member among the `candidates`.
 pub fn find(candidates: &[Candidate], trust: Trust) -> Found {
     let mut found = Found::default();
     let mut uuids: Vec<Uuid> = Vec::new();
@@ -132,14 +132,14 @@ pub fn find(candidates: &[Candidate], trust: Trust) -> Found {
     found
 }
 
-/// The one set that these candidates are, all of them but those that cannot be read.
+/// Finds the only set among the candidates; every readable candidate must belong to it.
 ///
 /// # Errors
-/// They are none, or several, or somebody else's, or the set must not be started.
+/// There is no set, or more than one, or a candidate that is not a member, or the set must not be started.
 pub fn only_set(candidates: &[Candidate], trust: Trust, journal: Journal) -> Result<FoundSet, Refusal> {
     let Found { mut sets, others } = find(candidates, trust);
     let name = |index: usize| candidates[index].name.clone();
-    // A disk that does not answer is a missing one: whether the set can do without it is decided as for any other.
+    // An unreadable disk counts as missing: the usual rules decide whether the set can run without it.
     let is_missing =
         |reason: &NoSuperblock| matches!(reason, NoSuperblock::Unreadable(_)) && !sets.is_empty();
     if let Some((index, reason)) = others.iter().find(|(_, reason)| !is_missing(reason)) {
@@ -149,7 +149,7 @@ pub fn only_set(candidates: &[Candidate], trust: Trust, journal: Journal) -> Res
         0 => Err(Refusal::NoDisks),
         1 => {
             let mut set = sets.swap_remove(0);
-            // It is the last of the reasons: there is no other one.
+            // This refusal is checked last, so there is no other reason.
             if journal == Journal::Lost && matches!(set.refusal, Some(Refusal::NoJournal { .. })) {
                 (set.record.journal_device, set.refusal, set.is_journal_lost) = (None, None, true);
             }
@@ -159,7 +159,7 @@ pub fn only_set(candidates: &[Candidate], trust: Trust, journal: Journal) -> Res
     }
 }
 
-/// `None` if no candidate is of this set.
+/// `None` if no candidate belongs to this set.
 fn found_set(candidates: &[Candidate], uuid: Uuid, trust: Trust) -> Option<FoundSet> {
     let disks: Vec<(usize, &Superblock)> = candidates
         .iter()
@@ -188,7 +188,7 @@ fn found_set(candidates: &[Candidate], uuid: Uuid, trust: Trust) -> Option<Found
     Some(set)
 }
 
-/// Disks of which each is right by itself, and which cannot be of one set.
+/// Disks that are each valid but cannot belong to the same set.
 fn contradiction(
     candidates: &[Candidate],
     disks: &[(usize, &Superblock)],
@@ -212,7 +212,8 @@ fn contradiction(
     None
 }
 
-/// Whether a member that the newest record calls failed calls one failed that is in sync there.
+/// Whether a member that failed according to the newest record has itself recorded a failure of a member that
+/// is in sync there.
 fn was_run_apart(superblock: &Superblock, newest: &SetRecord) -> bool {
     let state = |set: &SetRecord, uuid| {
         set.members.iter().find(|member| member.uuid == uuid).map(|member| member.state)
@@ -259,7 +260,7 @@ impl FoundSet {
         }
     }
 
-    /// A member that comes back shorter than it was is none: the set does without it.
+    /// Excludes a returning member that is now too short: the set runs without it.
     fn leave_out_short(&mut self, candidates: &[Candidate]) {
         for member in 0..self.members.len() {
             let Some(disk) = self.members[member].filter(|_| self.readded[member]) else { continue };
@@ -278,7 +279,7 @@ impl FoundSet {
         }
     }
 
-    /// A disk of the set that is shorter than the set says, or has other blocks.
+    /// Finds a disk that is shorter than the set requires, or has another block size.
     fn wrong_size(&self, candidates: &[Candidate]) -> Option<Refusal> {
         let areas = &self.record.areas;
         let block_bytes = self.record.block_size.bytes();
@@ -309,12 +310,12 @@ impl FoundSet {
             return Some(Refusal::TooManyLacking { level: layout.level(), missing: missing(), stale });
         }
         let areas = &self.record.areas;
-        // A bitmap says which stripes, so it is the assembly that refuses.
+        // With a bitmap the affected stripes are known, so the assembly decides.
         let is_protected = self.journal.is_some() || areas.journal.bytes > 0 || areas.bitmap.bytes > 0;
         if layout.has_parity() && !self.record.clean && !is_protected && lacking.contains(&true) {
             return Some(Refusal::DirtyAndDegraded { missing: missing() });
         }
-        // Members that the record calls failed cannot have gone on: it was written without them.
+        // Members recorded as failed cannot have continued: the record was written without them.
         let could_run_without_these: Vec<bool> = self
             .members
             .iter()
@@ -325,7 +326,7 @@ impl FoundSet {
         if others_could_run && trust == Trust::CertainOnly {
             return Some(Refusal::NewerMayExist { missing: missing() });
         }
-        // After all others, since it can be overruled alone.
+        // Last, since only this refusal can be overridden by itself.
         (self.record.journal_device.is_some() && self.journal.is_none()).then(|| Refusal::NoJournal {
             clean: self.record.clean,
             is_old: self.left_out.iter().any(|(_, why)| matches!(why, LeftOut::OldJournal { .. })),
@@ -333,7 +334,7 @@ impl FoundSet {
     }
 }
 
-/// Two sets of which both name one disk.
+/// Refuses two sets that name the same disk.
 fn refuse_shared(sets: &mut [FoundSet], candidates: &[Candidate]) {
     let claims: Vec<(Uuid, Vec<Uuid>)> =
         sets.iter().map(|set| (set.record.uuid, set.record.uuids().collect())).collect();
@@ -354,28 +355,28 @@ fn refuse_shared(sets: &mut [FoundSet], candidates: &[Candidate]) {
 /// Why a disk of a set is not used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LeftOut {
-    /// The set recorded that the member failed, and went on without it.
+    /// The set recorded that the member failed, and continued without it.
     Stale {
         /// Which member.
         member: usize,
         /// The generation on the disk.
         found_generation: u64,
-        /// The set's.
+        /// The set's value.
         newest: u64,
     },
-    /// It is an old copy of the device with the journal.
+    /// It is an old copy of the journal device.
     OldJournal {
         /// The generation on the disk.
         found_generation: u64,
-        /// The set's.
+        /// The set's value.
         newest: u64,
     },
-    /// It had the journal, which is on the members now.
+    /// It contained the journal, which has moved to the members.
     FormerJournal {
         /// The set's generation.
         newest: u64,
     },
-    /// Another disk has taken its place.
+    /// It was replaced by another disk.
     Replaced {
         /// The set's generation.
         newest: u64,
@@ -417,15 +418,15 @@ pub enum Refusal {
     NotAMember {
         /// The disk.
         disk: String,
-        /// What is on it.
+        /// Its content.
         reason: NoSuperblock,
     },
-    /// The disks are of more than one set.
+    /// The disks belong to more than one set.
     SeveralSets {
-        /// These.
+        /// The sets found.
         sets: Vec<Uuid>,
     },
-    /// Two disks say that they are the same member.
+    /// Two disks identify themselves as the same member.
     Duplicate {
         /// The disks.
         disks: [String; 2],
@@ -434,7 +435,7 @@ pub enum Refusal {
     },
     /// The set was run in two places, each without the other's members.
     TwoHistories {
-        /// A disk whose record does not agree with the newest one.
+        /// A disk whose record contradicts the newest one.
         disk: String,
         /// The set.
         set: Uuid,
@@ -445,49 +446,49 @@ pub enum Refusal {
         disk: String,
         /// Its length.
         bytes: u64,
-        /// What the set uses of it.
+        /// The length that the set needs.
         needed: u64,
     },
-    /// A member has blocks of another size than before.
+    /// A member's block size has changed.
     BlockSize {
         /// The disk.
         disk: String,
         /// Its block size.
         block_bytes: u32,
-        /// The set's.
+        /// The set's value.
         needed: u32,
     },
-    /// Data are missing.
+    /// Data is missing.
     TooManyLacking {
         /// The level.
         level: Level,
-        /// Members that are not there, by index.
+        /// Missing members, by index.
         missing: Vec<(usize, Uuid)>,
-        /// Disks that are there with old data.
+        /// Number of disks with outdated data.
         stale: usize,
     },
     /// The journal's device is missing.
     NoJournal {
-        /// Nothing that is needed was in the journal.
+        /// The set was shut down cleanly: the journal contained nothing that is needed.
         clean: bool,
-        /// An old copy of it is there.
+        /// An old copy of it was found.
         is_old: bool,
     },
-    /// Stripes may be incomplete, no journal tells which, and the lost strips would be computed from them.
+    /// Stripes may be incomplete, no journal identifies them, and missing strips would be reconstructed from them.
     DirtyAndDegraded {
-        /// Members that are not there.
+        /// The missing members.
         missing: Vec<(usize, Uuid)>,
     },
-    /// The missing members could have gone on without those that are there.
+    /// The missing members could have continued without those found.
     NewerMayExist {
-        /// Members that are not there.
+        /// The missing members.
         missing: Vec<(usize, Uuid)>,
     },
-    /// Two sets have one disk.
+    /// Two sets claim the same disk.
     ClaimedTwice {
         /// The member.
         member: Uuid,
-        /// Its disk, if it is there.
+        /// Its disk, if it is present.
         disk: Option<String>,
         /// The sets.
         sets: [Uuid; 2],

@@ -4,7 +4,7 @@ use super::*;
 use crate::layout::Level;
 use crate::superblock::tests::{set, superblock, uuid};
 
-/// A disk with this record on it, as the member of this number.
+/// A disk with this record, as the member with this number.
 fn disk(record: &SetRecord, member: u8) -> Candidate {
     Candidate {
         name: format!("disk{member}"),
@@ -113,7 +113,7 @@ fn one_half_of_a_mirror_is_not_taken_for_the_newer_one() {
             .expect("degraded")
             .is_degraded()
     );
-    // And so is a mirror whose other half is recorded as failed.
+    // So is a mirror whose other half is recorded as failed.
     let record = failed(&set(Level::Raid1, 2), &[1]);
     assert!(
         only_set(&[disk(&record, 1)], Trust::CertainOnly, Journal::Needed).expect("degraded").is_degraded()
@@ -207,16 +207,16 @@ fn lost_strips_are_not_computed_from_stripes_that_may_be_incomplete() {
     );
 }
 
-/// What befalls a set.
+/// An event in a set's life.
 #[derive(Clone, Debug)]
 enum Happening {
-    /// A write that all members but the failed ones get.
+    /// A write that reaches all members except the failed ones.
     Write,
-    /// A member is lost; it is there again later, as it was.
+    /// A member is lost; it returns later with its old content.
     Fail(usize),
     /// A member that failed is rebuilt.
     Rebuild(usize),
-    /// A record reaches only the first so many members, and the machine crashes.
+    /// A record reaches only the first N members before the machine crashes.
     Crash(usize),
 }
 
@@ -230,7 +230,7 @@ fn happenings(members: usize) -> impl Strategy<Value = Vec<Happening>> {
     prop::collection::vec(happening, 0..12)
 }
 
-/// The disks of a set, beside what each holds: the number of the last write that it has.
+/// The disks of a set, each with the number of the last write that it contains.
 struct World {
     record: SetRecord,
     on_disks: Vec<SetRecord>,
@@ -245,7 +245,7 @@ impl World {
         World { on_disks: vec![record.clone(); members], record, written: vec![0; members], acknowledged: 0 }
     }
 
-    /// A record of the set on the members that are in sync.
+    /// Writes a record of the set to the members that are in sync.
     fn record(&mut self, record: SetRecord) {
         self.record = record;
         for (disk, member) in self.on_disks.iter_mut().zip(&self.record.members) {
@@ -294,8 +294,8 @@ impl World {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(400))]
 
-    /// Whatever has happened, and whichever disks are found in whatever order: a set that is started has all
-    /// acknowledged writes, and only members that have them are read.
+    /// Whatever happened, and whichever disks are found in whatever order, a set that starts has all
+    /// acknowledged writes, and reads only members that have them.
     #[test]
     fn no_old_data_are_read(
         (level, members) in prop::sample::select(vec![
@@ -337,7 +337,7 @@ proptest! {
         prop_assert!(layout.survives(&found.states().lacking()));
     }
 
-    /// With all disks there, a set that never lost more than it may is started.
+    /// With all disks present, a set that never lost more members than its level survives starts.
     #[test]
     fn a_set_that_is_whole_is_started(happened in happenings(5)) {
         let mut world = World::new(Level::Raid6, 5);
@@ -346,7 +346,7 @@ proptest! {
         match only_set(&pile, Trust::CertainOnly, Journal::Needed) {
             Ok(found) => prop_assert_eq!(found.record.generation, world.on_disks.iter().map(|set| set.generation).max().expect("disks")),
             Err(Refusal::TwoHistories { .. }) => {
-                // A disk that failed while another one had failed, which is in sync again: said with what can be done.
+                // A disk failed while another one, now in sync again, had failed: the refusal includes a remedy.
                 let rebuilt = happened.iter().any(|happening| matches!(happening, Happening::Rebuild(_)));
                 prop_assert!(rebuilt);
             }

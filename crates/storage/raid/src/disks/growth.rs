@@ -1,4 +1,4 @@
-//! Taking new space of the disks into use, beside the users of the set.
+//! Takes new space of the disks into use while the set is in use.
 //!
 //! ```text
 //!   without checksums   | … | data      |   new    |      new space is zeroed, so that strips fit; a record of longer data
@@ -10,8 +10,9 @@
 //!   4  recorded         | … |      | data         | sums' |
 //! ```
 //!
-//! A crash leaves one of the records, which is right with what is on the disks then. Behind the second one the space for data grows when
-//! the growth begins anew. When such a set grows again, its checksums move on to the new end, and data to where they were.
+//! Whichever record a crash leaves matches the content of the disks at that point. After the second record,
+//! the space for data grows when the growth is run again. When such a set grows again, its checksums move to
+//! the new end, and data extends over their old location.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -25,13 +26,13 @@ use crate::repair::Progress;
 use crate::sums::Summed;
 use crate::superblock::{Area, Areas, SLOT_BYTES, SetRecord};
 
-/// New space is zeroed in so many bytes at once.
+/// Bytes of new space zeroed per step.
 const ZEROED_BYTES: u64 = 8 << 20;
 
-/// The areas of a set whose smallest disk has so many bytes; `None` if its data cannot be longer.
+/// The areas of a set whose smallest disk has `disk_bytes` bytes; `None` if its data area cannot grow.
 pub(super) fn areas(set: &SetRecord, disk_bytes: u64) -> Option<Areas> {
     let Areas { data, journal, bitmap, checksums } = set.areas;
-    // Whatever is behind the data stays there.
+    // An area behind the data stays in place.
     let is_in_front = |area: &Area| area.bytes == 0 || area.end().is_some_and(|end| end <= data.offset);
     if !is_in_front(&journal) || !is_in_front(&bitmap) {
         return None;
@@ -50,7 +51,7 @@ pub(super) fn areas(set: &SetRecord, disk_bytes: u64) -> Option<Areas> {
     let bytes = lengths.find(fits)?;
     let (grown, moved) =
         (Area { bytes, ..data }, Area { offset: data.offset + bytes, bytes: sums_bytes(bytes) });
-    // Both are needed until the new one is recorded.
+    // Both checksum areas are needed until the new one is recorded.
     let is_free = moved == checksums || moved.offset >= data.end()?.max(checksums.end()?);
     is_free.then_some(Areas { data: grown, checksums: moved, ..set.areas })
 }
@@ -59,7 +60,7 @@ pub(super) fn areas(set: &SetRecord, disk_bytes: u64) -> Option<Areas> {
 pub struct Growth {
     areas: Areas,
     layout: Layout,
-    /// The space for data of each member, as long as it will be.
+    /// Each member's space for data, at its final length.
     devices: Vec<Arc<dyn BlockDevice>>,
     steps: VecDeque<Step>,
     total: u64,
@@ -67,12 +68,12 @@ pub struct Growth {
 
 enum Step {
     Zero(Arc<dyn BlockDevice>, Extent),
-    /// Copies checksums of a member, from this chunk on.
+    /// Copies the checksums of a member, starting at this chunk.
     Copy {
         member: usize,
         chunk: u64,
     },
-    /// Has the copies count, with data as long as they are.
+    /// Switches to the copies; the data area keeps its length.
     UseCopies,
 }
 
@@ -96,7 +97,7 @@ impl Growth {
                 steps.extend(behind.chunks(at_once).map(|part| Step::Zero(Arc::clone(&copy), part)));
                 steps.push_back(Step::Copy { member, chunk: 0 });
             }
-            // Writes of checksums go to both from here on, before the first one is copied.
+            // From here on checksums are written to both areas, before the first one is copied.
             for (member, disk) in disks.iter().enumerate() {
                 let begun = part(disk, areas.checksums)
                     .and_then(|copy| set.summed(member).and_then(|summed| summed.begin_copy(copy)));
@@ -124,7 +125,7 @@ impl Growth {
     /// The next step; `None` when the set has grown.
     ///
     /// # Errors
-    /// It does not grow: it stays as it was, and [`Growth::cancel`] is to be called.
+    /// The set does not grow and is unchanged; the caller must call [`Growth::cancel`].
     pub async fn step(
         &mut self,
         records: &Records,
@@ -161,7 +162,7 @@ impl Growth {
         let now = records.set().areas;
         records.grow(Areas { data: now.data, ..self.areas }).await?;
         for member in 0..self.devices.len() {
-            // One that has failed meanwhile is not read again.
+            // A member that has failed meanwhile is not read again.
             if let Ok(summed) = set.summed(member) {
                 summed.use_copy().await;
             }
@@ -169,7 +170,8 @@ impl Growth {
         Ok(())
     }
 
-    /// What is copied and zeroed is on stable storage. A flush of the set with a journal would not flush its disks.
+    /// Flushes the copied checksums and the zeroed space to stable storage. With a journal, a flush of the
+    /// set would not flush its disks.
     async fn flush(&self) -> Result<(), DeviceError> {
         for device in &self.devices {
             device.flush().await?;
@@ -177,8 +179,8 @@ impl Growth {
         Ok(())
     }
 
-    /// The set stays as it is recorded. A record of the new areas that has failed may be on some disks nevertheless: until a newer one is on
-    /// all that count, copies are written on.
+    /// Keeps the set at its recorded size. A failed record of the new areas may still be on some disks; until
+    /// a newer record is on all relevant disks, checksums continue to be written to the copies as well.
     pub async fn cancel(self, records: &Records, set: &RaidDevice) {
         if records.repeat().await.is_ok() {
             drop_copies(set);

@@ -1,4 +1,5 @@
-//! From disks to the parts of a set, and the records that its members keep; `growth`: taking new space of the disks into use.
+//! Splits disks into the parts of a set, and keeps the records on its members; `growth` takes new space of
+//! the disks into use.
 
 mod growth;
 
@@ -23,16 +24,16 @@ use crate::superblock::{
 
 pub use growth::Growth;
 
-/// A disk with what people call it.
+/// A disk with its display name.
 #[derive(Clone)]
 pub struct Disk {
     /// Its name.
     pub name: String,
-    /// The whole of it.
+    /// The whole disk.
     pub device: Arc<dyn BlockDevice>,
 }
 
-/// Looks at disks, in any order: what [`crate::choose::find`] takes.
+/// Reads the superblocks of disks, in any order, for [`crate::choose::find`].
 pub async fn look_at(disks: &[Disk]) -> Vec<Candidate> {
     let mut candidates = Vec::new();
     for Disk { name, device } in disks {
@@ -52,14 +53,14 @@ pub async fn look_at(disks: &[Disk]) -> Vec<Candidate> {
 pub struct MemberParts {
     /// Its strips.
     pub data: MemberDevice,
-    /// Its copy of the journal, if it has one; in reserve, if the journal is on a device of its own.
+    /// Its copy of the journal, if it has one; in reserve if the journal is on a separate device.
     pub journal: Option<Arc<dyn BlockDevice>>,
     /// Its copy of the write-intent bitmap, if it has one.
     pub bitmap: Option<Arc<dyn BlockDevice>>,
 }
 
 impl MemberParts {
-    /// The parts of the member of this index.
+    /// Splits the disk of the member with this index into its parts.
     ///
     /// # Errors
     /// The disk is too short.
@@ -86,13 +87,13 @@ impl MemberParts {
 pub struct OpenSet {
     /// Where its blocks lie.
     pub layout: Layout,
-    /// The states of its members: those that are missing have failed.
+    /// The states of its members; missing ones count as failed.
     pub states: MemberStates,
     /// Its members, in order; `None` where one is missing.
     pub members: Vec<Option<MemberParts>>,
     /// The journal's own device, if it has one.
     pub journal: Option<Arc<dyn BlockDevice>>,
-    /// Its device with the journal is lost; its members have none either.
+    /// Its journal device is lost, and its members have no journal either.
     pub is_journal_lost: bool,
     /// Whole disks that can replace a member ([`Records::replace`]).
     pub spares: Vec<(Uuid, Arc<dyn BlockDevice>)>,
@@ -101,7 +102,7 @@ pub struct OpenSet {
 }
 
 impl OpenSet {
-    /// What protects the set from the write hole, by the areas that it has: a journal, or else a bitmap.
+    /// The protection from the write hole, depending on the areas of the set: a journal, or otherwise a bitmap.
     pub fn protection(&self) -> ProtectionAreas {
         let copies = |area: fn(&MemberParts) -> &Option<Arc<dyn BlockDevice>>| -> Vec<AreaCopy> {
             let of_members = self.members.iter().enumerate().filter_map(|(index, parts)| {
@@ -147,7 +148,7 @@ impl OpenSet {
     }
 }
 
-/// Why a set cannot be created or put together.
+/// Why a set cannot be created or opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Display, Error)]
 pub enum DiskError {
     /// There is no such set.
@@ -170,13 +171,14 @@ impl From<DeviceError> for DiskError {
     }
 }
 
-/// The parts of a set that was found without a refusal. `disks` are those that were looked at. Nothing is written:
-/// call [`Records::start`] before [`RaidDevice::assemble`](crate::RaidDevice::assemble), which replays the journal, and a member
-/// that is missing then misses that; or after it if the set [is new](OpenSet::is_new), so that it is new until its journal
-/// or bitmap is there.
+/// The parts of a set that was found without a refusal. `disks` are those that were examined. Nothing is written.
+///
+/// Call [`Records::start`] before [`RaidDevice::assemble`](crate::RaidDevice::assemble), which replays the
+/// journal: a missing member would miss the replay. If the set [is new](OpenSet::is_new), call it afterwards,
+/// so that the set stays new until its journal or bitmap exists.
 ///
 /// # Errors
-/// A disk has become shorter since.
+/// A disk has shrunk in the meantime.
 pub fn open(found: &FoundSet, disks: &[Disk]) -> Result<OpenSet, DiskError> {
     let set = &found.record;
     let layout = set.layout().map_err(BadRecord::Layout)?;
@@ -217,14 +219,14 @@ fn optional_part(
     (area.bytes > 0).then(|| part(device, area)).transpose()
 }
 
-/// That of a set which was created and not started.
+/// The generation of a set that was created and never started.
 pub const FIRST_GENERATION: u64 = 1;
 
-/// Makes disks the members of a new set, by writing its first record on them. `disks` are in the order of
-/// [`SetRecord::uuids`]. What was on them is lost: asking for consent is the caller's.
+/// Turns disks into members of a new set by writing its first record to them. `disks` are in the order of
+/// [`SetRecord::uuids`]. Their content is lost; the caller must ask for consent.
 ///
 /// # Errors
-/// The record breaks a rule, or a disk fails. Some disks may be members then, of a set that cannot be assembled.
+/// The record breaks a rule, or a disk fails. Some disks may then be members of a set that cannot be assembled.
 pub async fn create(set: &SetRecord, disks: &[Disk]) -> Result<(), DiskError> {
     set.check()?;
     let first = SetRecord { generation: FIRST_GENERATION, ..set.clone() };
@@ -250,8 +252,8 @@ pub async fn create(set: &SetRecord, disks: &[Disk]) -> Result<(), DiskError> {
     Ok(())
 }
 
-/// No superblock, boot sector, journal, bitmap or checksums of before are found afterwards. A set that has grown has its checksums behind
-/// the data.
+/// Zeroes the space before the data, so that no earlier superblock, boot sector, journal, bitmap or checksum
+/// is found. A set that has grown has its checksums behind the data.
 async fn zero_until_data(device: &dyn BlockDevice, from: u64, set: &SetRecord) -> Result<(), DeviceError> {
     let Areas { data, checksums, .. } = set.areas;
     bytewise::zero(device, from..data.offset).await?;
@@ -261,7 +263,7 @@ async fn zero_until_data(device: &dyn BlockDevice, from: u64, set: &SetRecord) -
     device.flush().await
 }
 
-/// What the blocks of a used disk have in them is not known.
+/// Marks all checksums unknown: the content of a used disk's blocks is unknown.
 async fn forget_sums(device: &dyn BlockDevice, area: Area) -> Result<(), DeviceError> {
     const AT_ONCE: u64 = 256 << 10;
     let extent = bytewise::covering(device, &(area.offset..area.offset + area.bytes))?;
@@ -277,17 +279,17 @@ async fn forget_sums(device: &dyn BlockDevice, area: Area) -> Result<(), DeviceE
 /// Takes a disk out of its set: neither slot is a superblock any more.
 ///
 /// # Errors
-/// Those of the disk.
+/// Errors of the disk.
 pub async fn clear(device: &dyn BlockDevice) -> Result<(), DeviceError> {
     bytewise::zero(device, SLOT_BYTES..SLOTS_END).await?;
     device.flush().await
 }
 
-/// A disk that keeps the record.
+/// A disk to which the record is written.
 struct Writer {
     uuid: Uuid,
     device: Arc<dyn BlockDevice>,
-    /// Where its newest record is. Unknown until the first write; `None` in it if there is none.
+    /// Slot of its newest record. `None` until the first write; `Some(None)` if there is no record.
     newest: Lock<Option<Option<Slot>>>,
 }
 
@@ -296,8 +298,9 @@ impl Writer {
         Arc::new(Writer { uuid, device, newest: Lock::new(None) })
     }
 
-    /// Writes a record over the older one. If that fails, the next one is written over the same: of a torn record and
-    /// a whole one the whole one stays. A record that breaks a rule, one that is longer than its slot among them, is not written.
+    /// Overwrites the older of the two records. If that fails, the next record goes to the same slot, so that
+    /// the intact record is never overwritten. A record that breaks a rule, such as one longer than its slot,
+    /// is not written.
     async fn write(&self, set: &SetRecord) -> Result<(), DeviceError> {
         set.check().map_err(|_| DeviceError::OutOfRange)?;
         let device = self.device.as_ref();
@@ -327,11 +330,12 @@ impl Writer {
 pub struct Records {
     set: Lock<SetRecord>,
     writers: Lock<Vec<Arc<Writer>>>,
-    /// One record at a time: two that are made of the same one would have one generation.
+    /// One record at a time: two records derived from the same predecessor would share a generation.
     turns: Arc<ExtentLocks>,
-    /// Another host has the set: it may have newer records by now.
+    /// Another host has taken over the set and may have written newer records.
     is_taken_over: AtomicBool,
-    /// The record that members which have failed had when the first of them left. `None` if all are in sync, or one of them was replaced.
+    /// A failed member whose record is older than this generation is an old copy. Set when the first member
+    /// fails; `None` if all members are in sync, or one of them was replaced.
     left_from: Lock<Option<u64>>,
 }
 
@@ -345,10 +349,10 @@ impl Records {
         let _turn = self.turn().await;
         self.note_members_from(states);
         let mut next = self.set().next(states, false);
-        // A member that is missing may have a record with the next number, from a crash in the middle of writing it.
+        // A missing member may have a record with the next generation, from a crash while it was being written.
         next.generation += 1;
         let all_have_it = self.write(next).await?;
-        // A copy that was taken of a member before has an older record than this one, and is known by that.
+        // A copy taken of a member before this point is recognised by its older record.
         let mut next = self.set().next(states, false);
         if all_have_it {
             next.in_use_from = self.set().generation;
@@ -356,7 +360,7 @@ impl Records {
         self.write(next).await.map(drop)
     }
 
-    /// Records that no stripe is incomplete: after the last write, and its flush.
+    /// Records a clean shutdown: no stripe is incomplete. Call it after the last write has been flushed.
     ///
     /// # Errors
     /// As [`MetadataStore::record`].
@@ -364,12 +368,13 @@ impl Records {
         self.write_next(true, |_| ()).await
     }
 
-    /// Records that `disk` is now the member of this index, with no data yet. What was on it is lost. It gets a `uuid` of its own, so that the
-    /// one before it is known as replaced if it comes back. A spare is one no longer.
+    /// Records that `disk` is now the member with this index, without data yet. Its previous content is lost.
+    /// It gets a new `uuid`, so that its predecessor is recognised as replaced if it returns. A spare stops
+    /// being a spare.
     ///
     /// # Errors
-    /// As [`MetadataStore::record`]; [`DeviceError::OutOfRange`] if the disk is too small or has other blocks, or there is
-    /// no such member, or the UUID is in the set already.
+    /// As [`MetadataStore::record`]; [`DeviceError::OutOfRange`] if the disk is too small or has another
+    /// block size, if there is no such member, or if the set already contains the UUID.
     pub async fn replace(
         &self,
         member: usize,
@@ -389,10 +394,10 @@ impl Records {
         self.write_with(change, uuid, disk).await
     }
 
-    /// Records that `disk` can replace a member. What was on it is lost.
+    /// Records `disk` as a spare. Its previous content is lost.
     ///
     /// # Errors
-    /// As [`Records::replace`]; [`DeviceError::OutOfRange`] if the set has as many spares as it can have.
+    /// As [`Records::replace`]; [`DeviceError::OutOfRange`] if the set already has the maximum number of spares.
     pub async fn add_spare(&self, uuid: Uuid, disk: Arc<dyn BlockDevice>) -> Result<(), DeviceError> {
         let change = |next: &mut SetRecord| {
             next.spares.push(uuid);
@@ -401,8 +406,8 @@ impl Records {
         self.write_with(change, uuid, disk).await
     }
 
-    /// The areas that the set would have if it used all of its disks; `None` if those cannot be longer, or one of them is not
-    /// there.
+    /// The record of the set if it used its disks completely; `None` if its areas cannot grow, or a disk is
+    /// missing.
     pub fn grown(&self) -> Option<SetRecord> {
         let set = self.set();
         let disks: Vec<u64> = set
@@ -425,10 +430,11 @@ impl Records {
         writers.iter().find(|writer| writer.uuid == uuid).map(|writer| Arc::clone(&writer.device))
     }
 
-    /// Records that the set has these areas, which differ by longer data or another place of the checksums.
+    /// Records that the set has these areas, which differ in a longer data area or in the location of the
+    /// checksums.
     ///
     /// # Errors
-    /// As [`MetadataStore::record`]; [`DeviceError::OutOfRange`] if a member has not all of its data, or is too short.
+    /// As [`MetadataStore::record`]; [`DeviceError::OutOfRange`] if a member is not in sync or is too short.
     pub async fn grow(&self, areas: Areas) -> Result<(), DeviceError> {
         let _turn = self.turn().await;
         let set = self.set();
@@ -444,13 +450,13 @@ impl Records {
         }
         let result = self.write(next).await.map(drop);
         if result.is_err() {
-            // The next record, which is newer than this one wherever that was written, takes it back.
+            // The next record supersedes this one wherever it was written.
             self.set.lock().areas = set.areas;
         }
         result
     }
 
-    /// Records how far a scrub is, or that there is none any more. What it has repaired is on stable storage before.
+    /// Records the position of a scrub, or that none is running. Its repairs must already be on stable storage.
     ///
     /// # Errors
     /// As [`MetadataStore::record`].
@@ -458,13 +464,13 @@ impl Records {
         self.write_next(false, |next| next.scrub = scrub).await
     }
 
-    /// Records the same once more. The states are those of the latest record when its turn comes: a member that fails while this waits stays
-    /// failed.
+    /// Writes the current record again. The states are read when its turn comes, so a member that fails in
+    /// the meantime stays failed.
     pub(crate) async fn repeat(&self) -> Result<(), DeviceError> {
         self.write_next(false, |_| ()).await
     }
 
-    /// Lets go of the disk of a member that has failed: nothing is recorded on it any more.
+    /// Releases the disk of a failed member: nothing more is recorded on it.
     pub fn release(&self, member: usize) {
         let set = self.set();
         let failed = set.members.get(member).filter(|member| member.state == MemberState::Failed);
@@ -473,12 +479,13 @@ impl Records {
         }
     }
 
-    /// Nothing is recorded any more: another host has taken a member over. Every later record is [`DeviceError::Fenced`].
+    /// Stops recording, because another host has taken over a member. Every later record fails with
+    /// [`DeviceError::Fenced`].
     pub fn taken_over(&self) {
         self.is_taken_over.store(true, Ordering::Release);
     }
 
-    /// Whether another host has taken a member over, as far as records have seen it.
+    /// Whether writing a record has shown that another host took over a member.
     pub fn is_taken_over(&self) -> bool {
         self.is_taken_over.load(Ordering::Acquire)
     }
@@ -487,7 +494,7 @@ impl Records {
         self.turns.exclude(Extent::new(0, 1)).await
     }
 
-    /// Writes a record with the present states that differs by `change`.
+    /// Writes a record with the current states, modified by `change`.
     async fn write_next(&self, clean: bool, change: impl FnOnce(&mut SetRecord)) -> Result<(), DeviceError> {
         let _turn = self.turn().await;
         let set = self.set();
@@ -496,7 +503,7 @@ impl Records {
         self.write(next).await.map(drop)
     }
 
-    /// Writes a changed record in which `disk` is new, on it as well.
+    /// Writes a changed record in which `disk` is new, including to `disk`.
     async fn write_with(
         &self,
         change: impl Fn(&mut SetRecord) -> Result<(), DeviceError>,
@@ -516,15 +523,15 @@ impl Records {
         if self.is_taken_over() {
             return Err(DeviceError::Fenced);
         }
-        // A disk that the set names keeps its superblock, whether it is a spare or was made a member by an attempt that failed behind that:
-        // the set starts whenever this is interrupted.
+        // A disk already named in the set keeps its superblock, whether it is a spare or became a member in
+        // an earlier failed attempt. So the set starts wherever this is interrupted.
         let from = if self.set().uuids().any(|known| known == uuid) { SLOTS_END } else { 0 };
-        // It takes long, and a member that fails meanwhile is recorded.
+        // This takes long, and a member that fails meanwhile must be recorded.
         zero_until_data(disk.as_ref(), from, &next).await?;
         let _turn = self.turn().await;
         let next = changed()?;
         if next.uuids_of_members().ne(self.set().uuids_of_members()) {
-            // Until all members are in sync again; also if this record is not on all of them.
+            // This applies until all members are in sync again, even if the record does not reach all of them.
             *self.left_from.lock() = None;
         }
         {
@@ -535,14 +542,15 @@ impl Records {
         self.write(next).await.map(drop)
     }
 
-    /// Whether all members have the record that have not failed; those that have it could run the set alone.
+    /// Writes the record; returns whether all members that have not failed have it. The members that have it
+    /// could run the set alone.
     async fn write(&self, next: SetRecord) -> Result<bool, DeviceError> {
         if self.is_taken_over() {
             return Err(DeviceError::Fenced);
         }
         debug_assert!(next.generation > self.set.lock().generation, "generations only grow");
-        // Nothing depends on the record of a spare, which has no data: it says which set it is of. One that hangs is not waited for each
-        // time that a member gets on.
+        // Nothing depends on a spare's record: it has no data and only identifies its set. A rebuild's
+        // progress records do not wait for a hanging spare.
         let concerns_spares = {
             let now = self.set.lock();
             now.spares != next.spares || now.areas != next.areas
@@ -563,13 +571,13 @@ impl Records {
             if let Err(error @ (DeviceError::Fenced | DeviceError::Reserved)) = written
                 && (member.is_some() || is_journal)
             {
-                // Of another host now, with the set: no record goes on without it. Some members may have this one, and the next one must not
-                // have its number.
+                // The disk and the set now belong to another host: no further record is written. Some members
+                // may have this record, so the next one must not reuse its number.
                 *self.set.lock() = next;
                 self.taken_over();
                 return Err(error);
             }
-            // That of the journal's device tells it from an old copy of it.
+            // The journal device's record distinguishes it from an old copy.
             if let Some(member) = member {
                 lacking[member] = written.is_err() || state != Some(MemberState::InSync);
             }
@@ -577,18 +585,18 @@ impl Records {
                 result = result.and(written);
             }
         }
-        // The members that have it could run the set alone. An assembly that finds only the others is
-        // refused, since these members are missing there (`choose`).
+        // The members that have the record could run the set alone. An assembly that finds only the others is
+        // refused, since the former are missing there (`choose`).
         let is_durable = next.layout().is_ok_and(|layout| layout.survives(&lacking));
-        // A record that failed may be on some members nevertheless. The next one must not have its number.
+        // A failed record may still be on some members, so the next one must not reuse its number.
         *self.set.lock() = next;
         if is_durable { Ok(result.is_ok()) } else { result.and(Err(DeviceError::NotReady)) }
     }
 }
 
 impl Records {
-    /// The first record that all members in sync had which leave now: one that comes back with an older record is an old copy. The first that
-    /// leaves counts.
+    /// Notes the first generation that every in-sync member has, before one of them fails: a member that
+    /// returns with an older record is an old copy. The first failure determines the value.
     fn note_members_from(&self, states: &MemberStates) {
         let mut from = self.left_from.lock();
         let set = self.set();
@@ -600,7 +608,8 @@ impl Records {
         }
     }
 
-    /// Records that a failed member is back and misses only regions of the second bitmap. False if it may miss others.
+    /// Records that a failed member has returned and misses only regions of the second bitmap. Returns false
+    /// if it may miss others.
     ///
     /// # Errors
     /// As [`MetadataStore::record`].
@@ -661,7 +670,8 @@ impl MetadataStore for Records {
             let set = self.set();
             let next = SetRecord { journal_device: None, ..set.next(&set.states(), false) };
             let device = set.journal_device;
-            // Nothing is recorded on it any more: its record is older than that of the members, and it is known by that.
+            // Nothing more is recorded on the device: its record is now older than the members', which
+            // identifies it.
             self.writers.lock().retain(|writer| Some(writer.uuid) != device);
             self.write(next).await.map(drop)
         })

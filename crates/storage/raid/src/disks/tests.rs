@@ -9,7 +9,7 @@ use crate::superblock::tests::{set, uuid};
 
 const DISK_BYTES: usize = 5 << 20;
 
-/// A disk on which something was.
+/// A disk with old content.
 fn memory(block_size: BlockSize) -> Arc<TestDisk> {
     let disk = TestDisk::new(block_size, DISK_BYTES as u64 >> block_size.shift());
     disk.with_bytes(|bytes| bytes.fill(0x55));
@@ -95,7 +95,7 @@ fn a_record_that_too_few_members_have_is_an_error() {
     assert!(matches!(result, Err(DeviceError::Unwritable(_))), "{result:?}");
 }
 
-/// The last disk has the journal, and is as long as that.
+/// The last disk contains the journal and has exactly its length.
 fn with_journal_device() -> (SetRecord, Scene) {
     let record = SetRecord { journal_device: Some(uuid(9)), ..set(Level::Raid5, 3) };
     (record.clone(), Scene::with_record(&record))
@@ -139,7 +139,7 @@ fn an_old_copy_of_the_journal_and_none_are_refused_and_it_can_be_given_up() {
     assert!(said.contains("an old copy of it") && said.contains("would be lost"), "{said}");
     scene.memory[3].with_bytes(|bytes| bytes.copy_from_slice(&is));
     assert_eq!(scene.found().expect("it is there").journal, Some(3));
-    // A copy beside it; and none.
+    // A copy in addition to it; then neither.
     scene.disks.push(scene.disks[3].clone());
     assert!(matches!(scene.found(), Err(Refusal::Duplicate { .. })));
     scene.disks.truncate(3);
@@ -150,7 +150,7 @@ fn an_old_copy_of_the_journal_and_none_are_refused_and_it_can_be_given_up() {
     let candidates = ready(look_at(&scene.disks));
     let found = only_set(&candidates, Trust::CertainOnly, Journal::Lost).expect("without it");
     assert_eq!(found.record.journal_device, None);
-    // Too few members are not overruled with it.
+    // It does not override a lack of members.
     let few = only_set(&candidates[..1], Trust::CertainOnly, Journal::Lost);
     assert!(matches!(few, Err(Refusal::TooManyLacking { .. })), "{few:?}");
 }
@@ -191,7 +191,7 @@ fn a_member_that_fails_while_the_record_of_missed_regions_ends_is_known_since_wh
     let mut states = MemberStates::in_sync(2);
     states.members[1] = MemberState::Failed;
     ready(records.record(&states)).expect("recorded");
-    // All members were in sync when that began.
+    // All members were in sync at that point.
     ready(records.missed_is_noted(false)).expect("recorded");
     ready(records.missed_is_noted(true)).expect("recorded");
     assert!(scene.found().expect("a set").record.missed_from > 0);
@@ -207,7 +207,7 @@ fn a_replacement_is_not_covered_by_the_missed_regions_of_the_member_before_it() 
         (states.members[1], states.members[2]) = (MemberState::Failed, MemberState::Failed);
         ready(records.record(&states)).expect("recorded");
         assert_eq!(ready(records.missed_is_noted(true)), Ok(true));
-        // Torn, the superblock of the member that is left has not the record of the replacement.
+        // After a torn write, the remaining member's superblock lacks the record of the replacement.
         scene.memory[0].tear_after(torn.then_some(100));
         let disk = memory(BlockSize::B512);
         let replaced = ready(records.replace(1, uuid(9), disk));
@@ -252,7 +252,7 @@ fn a_spare_stays_one_until_it_is_a_member() {
         scene.memory[2].tear_after(Some(torn));
         let _ = ready(records.replace(1, uuid(9), Arc::clone(&scene.disks[2].device)));
         scene.memory[2].tear_after(None);
-        // As after a crash there.
+        // As after a crash at this point.
         scene.found().unwrap_or_else(|refusal| panic!("torn after {torn}: {refusal}"));
     }
 }
@@ -293,9 +293,9 @@ fn a_record_that_a_fenced_member_ended_keeps_its_number_and_is_the_last() {
     let before = records.set().generation;
     scene.memory[2].fail_writes(Some(DeviceError::Fenced));
     assert_eq!(ready(records.scrubbed(Some(ScrubRecord::default()))), Err(DeviceError::Fenced));
-    // Members 0 and 1 have it.
+    // Members 0 and 1 have the record.
     assert_eq!(records.set().generation, before + 1);
-    // The other host may run the set, and lets this one in again.
+    // The other host may run the set, and now admits this one again.
     scene.memory[2].fail_writes(None);
     let is = scene.memory[0].contents();
     assert_eq!(ready(records.record(&states)), Err(DeviceError::Fenced));
@@ -322,7 +322,7 @@ fn how_far_a_scrub_is_stays_in_all_later_records() {
     ready(records.record(&states)).expect("recorded");
     ready(records.close()).expect("closed");
     assert_eq!(scene.found().expect("a set").record.scrub, Some(scrub(3)));
-    // A record that is torn anywhere on all disks leaves the one before it.
+    // A record that is torn on all disks, at any position, leaves the previous one intact.
     for after in [0, 12, 100, 256] {
         scene.memory.iter().for_each(|memory| memory.tear_after(Some(after)));
         assert!(ready(records.scrubbed(Some(scrub(4)))).is_err());
@@ -350,8 +350,8 @@ fn records_that_are_made_at_the_same_time_follow_each_other() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
-    /// Records one after the other, each of which may be torn on some members. Whatever is found afterwards is the last
-    /// one that was acknowledged or a later one, and no disk has lost both of its superblocks.
+    /// Writes records in sequence, each of which may be torn on some members. The record found afterwards is
+    /// the last acknowledged one or a later one, and no disk has lost both superblocks.
     #[test]
     fn a_torn_record_leaves_the_one_before_it(
         torn in prop::collection::vec(prop::collection::vec(prop::option::of(0..700usize), 3), 1..12),

@@ -1,21 +1,27 @@
 //! The journal of a set with parity, which closes the write hole.
 //!
-//! A write of a stripe changes several members. If power fails in between, parity does not fit the data, and a strip
-//! that is then recovered by it is garbage, although nobody wrote it. So what is to be written, data and parity, is on
-//! stable storage in the journal before a member is written, and is written again at the next assembly:
+//! A write of a stripe changes several members. If power fails in between, parity does not match the data,
+//! and a strip reconstructed from it is corrupt, even if it was not being written. So the journal writes data
+//! and parity to stable storage before the members do, and replays them at the next assembly:
 //!
 //! ```text
 //!   queue ──► one write of all that wait, on every copy ──► members are written ──► members are flushed, and
 //!             (stable; one at a time)                       (applied)               the header passes the record
 //! ```
 //!
-//! A record is absolute, and stripes are locked until theirs is applied; so replaying all in order is right, whatever
-//! part of them the members have. Since a record is stable before its write is acknowledged, so is the write.
+//! A record contains the new content itself, and stripes stay locked until their record is applied. So
+//! replaying all records in order is correct, whatever part of them has reached the members. A record is
+//! stable before its write is acknowledged, so the write is stable as well.
 //!
-//! A journal on a device of its own has areas of members in reserve. If the device fails, no further record is written until the members
-//! have everything that the journal has, on stable storage; an empty journal begins in the reserve, the set's record says so, and what waits
-//! is written there. A crash before that record finds the device named, with records whose writes the members have, or which were not
-//! acknowledged; one behind it finds the empty journal.
+//! A journal on a separate device has members' areas in reserve. If the device fails, the journal moves there:
+//!
+//! 1. No further record is written until the journal's content is on the members' stable storage.
+//! 2. An empty journal is started in the reserve.
+//! 3. The set's record names the reserve as the journal.
+//! 4. Pending records are written there.
+//!
+//! After a crash before step 3, the set's record still names the device, whose records are on the members or
+//! were not acknowledged. After a crash behind step 3, the set finds the empty journal.
 
 pub(crate) mod record;
 
@@ -31,14 +37,15 @@ use crate::area::{Area, AreaCopy};
 use crate::layout::Layout;
 use crate::members::Members;
 
-/// So much of a journal is used mostly where a flush of the members costs little: it stays in a processor's caches. In a file in memory a
-/// record of 8.5 KiB costs half of the time that it costs all over 32 MiB.
+/// The part of a journal normally in use if a flush of the members is cheap: it stays in a processor's
+/// caches. In a file in memory, a record of 8.5 KiB takes half the time that it takes when spread over 32
+/// MiB.
 const ENOUGH_BYTES: u64 = 2 << 20;
 
-/// Records between flushes at least, if they are as long as a stripe: with strips of a MiB, 2 MiB would be flushed after each.
+/// Minimum number of stripe-sized records between flushes: with 1 MiB strips, 2 MiB would be flushed after each.
 const LONGEST_RECORDS: u64 = 8;
 
-/// What is written to the journal at once at most, beyond the first record.
+/// Maximum bytes in one write to the journal, apart from the first record.
 const BATCH_BYTES: usize = 4 << 20;
 
 pub(crate) struct Journal {
@@ -53,17 +60,17 @@ struct State {
     ring: Ring,
     generation: u64,
     queue: VecDeque<Queued>,
-    /// Those that want an empty journal, with the copies to be added then.
+    /// Requests for an empty journal, with the copies to add at that point.
     joining: Vec<(Option<AreaCopy>, Arc<Lock<Ticket>>)>,
     is_committing: bool,
-    /// No more records: the journal, or a write that it has, could not be written.
+    /// No more records are accepted: writing the journal, or a journalled write to the members, failed.
     has_failed: bool,
-    /// Waits for records to be applied.
+    /// The committer's waker while it waits for records to be applied.
     committer: Option<Waker>,
 }
 
 impl State {
-    /// Whether records are to be freed before the next one is written.
+    /// Whether records must be freed before the next one is written.
     fn frees(&self) -> bool {
         self.ring.is_half_full() && self.ring.can_free()
     }
@@ -81,8 +88,9 @@ struct Ticket {
 }
 
 impl Journal {
-    /// Begins an empty journal: whatever is in the area is not replayed again, and the members have it. `generation` is above that of every
-    /// header in it, and `key` is another one. On the members, if it cannot be begun on a device of its own.
+    /// Starts an empty journal: earlier records in the area are on the members and are not replayed again.
+    /// `generation` is above that of every header in the area, and `key` differs from theirs. If the journal
+    /// cannot be started on a separate device, it is started on the members.
     pub(crate) async fn begin(
         area: Area,
         members: Arc<Members>,
@@ -119,7 +127,7 @@ impl Journal {
         &self.area
     }
 
-    /// Whether it lies on a device of its own.
+    /// Whether the journal is on a separate device.
     pub(crate) fn is_on_device(&self) -> bool {
         self.area.is_on_device()
     }
@@ -129,15 +137,16 @@ impl Journal {
         self.area.copies()
     }
 
-    /// Whether writes cannot be recorded any more.
+    /// Whether writes can no longer be recorded.
     pub(crate) fn has_failed(&self) -> bool {
         self.state.lock().has_failed
     }
 
-    /// Ends once `change` is on stable storage. Its members are written then, and [`Recorded::applied`] follows.
+    /// Resolves once `change` is on stable storage. The caller then writes the members and calls
+    /// [`Recorded::applied`].
     pub(crate) async fn record(self: &Arc<Self>, change: Arc<Change>) -> Result<Recorded, DeviceError> {
         if change.blocks(self.area.block_bytes()) > self.area.blocks() - HEADERS {
-            // It would wait for room for ever. The least size of a journal excludes it.
+            // It would wait for space forever. The minimum size of a journal rules this out.
             return Err(DeviceError::OutOfRange);
         }
         let sequence = match self.place_alone(&change)? {
@@ -152,8 +161,8 @@ impl Journal {
         Ok(Recorded { journal: Arc::clone(self), sequence, is_applied: false })
     }
 
-    /// If no record is being written and there is room: the place of this one, whose requester is the committer then. A record that has
-    /// to wait for nothing needs neither a queue nor a task.
+    /// If no record is being written and there is space, takes space for this record and makes its requester
+    /// the committer. A record that need not wait requires neither a queue nor a task.
     fn place_alone(self: &Arc<Self>, change: &Change) -> Result<Option<(Start, Committer)>, DeviceError> {
         let blocks = change.blocks(self.area.block_bytes());
         let mut state = self.state.lock();
@@ -169,7 +178,7 @@ impl Journal {
         Ok(Some((start, Committer { journal: Arc::clone(self), has_ended: false })))
     }
 
-    /// Writes one record: its sequence. A task continues if others wait behind it.
+    /// Writes one record and returns its sequence. If others are queued behind it, a task continues.
     async fn commit_alone(
         &self,
         start: Start,
@@ -180,7 +189,7 @@ impl Journal {
         let block_bytes = self.area.block_bytes();
         let mut bytes = Buffer::recycled(change.blocks(block_bytes) as usize * block_bytes);
         change.encode(self.key, start.sequence, block_bytes, &mut bytes);
-        // An error, or the end of this future, ends the committer and with it the journal.
+        // An error, or dropping this future, drops the committer, and the journal fails.
         if let Err(error) = self.area.write(HEADERS + start.block, &bytes.share()).await {
             self.fall_back(Some(start.sequence), error).await?;
             let ticket: Arc<Lock<Ticket>> = Arc::default();
@@ -200,8 +209,8 @@ impl Journal {
         Ok(start.sequence)
     }
 
-    /// Ends once no record from before this call can be replayed. Adds `copy`, of a member that was replaced, which is
-    /// then as good as the others.
+    /// Resolves once no record from before this call can be replayed. Adds `copy`, which belongs to a
+    /// replaced member and is then equivalent to the others.
     pub(crate) async fn empty(self: &Arc<Self>, copy: Option<AreaCopy>) -> Result<(), DeviceError> {
         let ticket: Arc<Lock<Ticket>> = Arc::default();
         let joining = (copy, Arc::clone(&ticket));
@@ -245,7 +254,7 @@ impl Journal {
         }
     }
 
-    /// The next records to be written, with their places: adjacent in the ring.
+    /// The next records to write, with their locations, which are adjacent in the ring.
     fn batch(&self) -> Batch {
         let block_bytes = self.area.block_bytes();
         let mut state = self.state.lock();
@@ -277,7 +286,7 @@ impl Journal {
         Batch::Records(batch)
     }
 
-    /// An error comes with the first record that was not written: they all wait again.
+    /// An error includes the first unwritten record: from it on, all are queued again.
     async fn commit(&self, batch: Vec<(Start, u64, Queued)>) -> Result<(), (Option<u64>, DeviceError)> {
         let block_bytes = self.area.block_bytes();
         let blocks: u64 = batch.iter().map(|(_, blocks, _)| blocks).sum();
@@ -305,10 +314,10 @@ impl Journal {
         }
     }
 
-    /// Begins the journal anew on the members, if it was on a device of its own, which has failed by this error; records from `unwritten`
-    /// on are not in it. An error says that there is no journal any more.
+    /// Moves the journal to the members, if it was on a separate device, which failed with this error;
+    /// records from `unwritten` on are not in the new journal. After an error there is no journal any more.
     async fn fall_back(&self, unwritten: Option<u64>, error: DeviceError) -> Result<(), DeviceError> {
-        // Another host may have the set.
+        // Another host may have taken over the set.
         self.members.check_service()?;
         if !self.area.is_on_device() {
             return Err(error);
@@ -317,7 +326,7 @@ impl Journal {
             self.state.lock().ring.withdraw(sequence);
         }
         self.wait_for(Ring::is_applied).await?;
-        // The device had all that was acknowledged; from here on the members have it.
+        // So far the device had all acknowledged writes; from here on the members have them.
         self.members.flush().await?;
         if !self.area.use_reserve() {
             return Err(error);
@@ -333,7 +342,7 @@ impl Journal {
         self.free().await
     }
 
-    /// Frees all records, and adds a copy while there is none that it could lack.
+    /// Frees all records, and adds a copy while the journal is empty, so that the copy misses none.
     async fn free_all(
         &self,
         mut copy: Option<AreaCopy>,
@@ -353,7 +362,7 @@ impl Journal {
         let result = freed.await;
         match result {
             Ok(()) => end(&ticket, Ok(0)),
-            // A copy that was added is one already.
+            // A copy that was added stays part of the journal.
             Err(_) => self.state.lock().joining.push((copy, ticket)),
         }
         result
@@ -374,7 +383,7 @@ impl Journal {
         .await
     }
 
-    /// Frees the records that are applied: they are not replayed any more.
+    /// Frees applied records: they are no longer replayed.
     async fn free(&self) -> Result<(), DeviceError> {
         let start = self.state.lock().ring.next_start();
         self.members.flush().await?;
@@ -383,7 +392,8 @@ impl Journal {
         Ok(())
     }
 
-    /// In both blocks: the older one must not be found if the newer is torn, or on a copy that has none yet.
+    /// Writes both blocks: an old header must not be found if the newer one is torn, or on a copy that has
+    /// none yet.
     async fn write_headers(&self, start: Start) -> Result<(), DeviceError> {
         for _ in 0..HEADERS {
             self.write_header(start).await?;
@@ -394,7 +404,7 @@ impl Journal {
     async fn write_header(&self, start: Start) -> Result<(), DeviceError> {
         let generation = {
             let mut state = self.state.lock();
-            // A new set may lie where any journal has been: its generation can be the last one.
+            // A new set may occupy the space of an old journal, whose generation can be the highest possible.
             state.generation = state.generation.wrapping_add(1);
             state.generation
         };
@@ -402,7 +412,7 @@ impl Journal {
         self.area.write(generation % HEADERS, &header.encode(self.area.block_bytes())).await
     }
 
-    /// No more records; those that wait end with this error.
+    /// Accepts no more records; pending ones fail with this error.
     fn fail(&self, error: DeviceError) {
         let (queue, joining, committer) = {
             let mut state = self.state.lock();
@@ -418,9 +428,10 @@ impl Journal {
     }
 }
 
-/// How much of a ring of `blocks` is used mostly, where a flush of the members costs little: 8 stripes of data, which processors' caches
-/// are to hold, at least 2 MiB, and at most a quarter. No memory is taken for it. With checksums, of which a flush writes some, more
-/// makes random writes no faster, and sequential ones slower.
+/// The part of a ring of `blocks` normally in use if a flush of the members is cheap: 8 stripes of data, so
+/// that it stays in processors' caches, but at least 2 MiB and at most a quarter of the ring. No memory is
+/// allocated for it. With checksums, some of which each flush writes, a larger part makes random writes no
+/// faster and sequential ones slower.
 fn enough_blocks(layout: &Layout, blocks: u64) -> u64 {
     let least = ENOUGH_BYTES >> layout.block_size().shift();
     least.max(LONGEST_RECORDS * layout.stripe_blocks()).min(blocks / 4)
@@ -458,8 +469,8 @@ enum Batch {
     Records(Vec<(Start, u64, Queued)>),
 }
 
-/// What writes records: a task, or the requester of a record that waits for nothing. If it is dropped with its thread, those who wait
-/// learn of it.
+/// The writer of records: a task, or the requester of a record that need not wait. If it is dropped with its
+/// thread, the waiting requests fail.
 struct Committer {
     journal: Arc<Journal>,
     has_ended: bool,
@@ -480,7 +491,8 @@ impl Drop for Committer {
     }
 }
 
-/// A record on stable storage. If it is dropped before it is applied, it must be replayed, and the journal fails.
+/// A record on stable storage. If it is dropped before it is applied, the journal fails, since the record
+/// must be replayed.
 pub(crate) struct Recorded {
     journal: Arc<Journal>,
     sequence: u64,
@@ -488,7 +500,7 @@ pub(crate) struct Recorded {
 }
 
 impl Recorded {
-    /// The members have what the record says, or have failed.
+    /// Marks the record applied: its members have the content, or have failed.
     pub(crate) fn applied(mut self) {
         self.is_applied = true;
         let committer = {
@@ -513,16 +525,16 @@ pub(crate) struct Log {
     device: Arc<dyn BlockDevice>,
     ring: u64,
     header: Header,
-    /// Where the next record is looked for.
+    /// Where the next record is expected.
     at: u64,
     sequence: u64,
-    /// Blocks of the records so far: not more than there are in the ring.
+    /// Blocks of the records so far: no more than the ring has.
     blocks_read: u64,
 }
 
 impl Log {
-    /// The log of the copy that has most: of those with the newest key the one with the last record. `None` if no
-    /// copy has a header.
+    /// The log of the most recent copy: among those with the newest key, the one with the last record. `None`
+    /// if no copy has a header.
     pub(crate) async fn newest(devices: &[Arc<dyn BlockDevice>]) -> Result<Option<Log>, DeviceError> {
         let mut logs = Vec::new();
         let mut failure = None;
@@ -544,7 +556,7 @@ impl Log {
                 }
             };
             match end {
-                // Another copy has the records that this one cannot show.
+                // Another copy has the records that are unreadable here.
                 Err(error) => failure = Some(error),
                 Ok(_) if best.as_ref().is_none_or(|(most, _)| log.sequence > *most) => {
                     let last = log.sequence;
@@ -561,7 +573,7 @@ impl Log {
         }
     }
 
-    /// The version of a journal that a newer program has written to one of the copies that can be read.
+    /// The version of a journal that a newer program has written to one of the readable copies.
     pub(crate) async fn newer_version(devices: &[Arc<dyn BlockDevice>]) -> Option<u32> {
         let mut newest = None;
         for device in devices.iter().filter(|device| device.geometry().blocks.0 >= HEADERS) {

@@ -1,4 +1,4 @@
-//! Records of the journal, as bytes, and where they lie ([`Ring`]). Pure.
+//! The byte format of journal records, and their location ([`Ring`]). Pure.
 //!
 //! Numbers are little endian. Everything is in blocks of the journal's device.
 //!
@@ -18,8 +18,8 @@
 //!                                                           the data of the parts, from the next block on
 //! ```
 //!
-//! The key changes with each assembly, and is a random number that users do not know: what was left in the ring is not
-//! taken for a record, even if somebody wrote data that look like one.
+//! The key changes with each assembly, and is a random number that users do not know: leftover content of the
+//! ring is not mistaken for a record, even if a user wrote data that looks like one.
 
 use std::collections::VecDeque;
 use std::ops::RangeInclusive;
@@ -37,18 +37,19 @@ pub(crate) struct Part {
     pub(crate) data: Slice,
 }
 
-/// What a record says about stripes.
+/// The change of stripes in a record.
 #[derive(Clone, Debug)]
 pub(crate) enum Change {
-    /// These parts of a stripe have this content. The last `derived` of them are parity that follows from the others, which are all
-    /// data of the stripe: their content is not recorded, and is empty when the record is read.
+    /// These parts of a stripe get this content. The last `derived` of them are parity computed from the
+    /// others, which are all the data of the stripe: their content is not recorded, and is empty when the
+    /// record is read.
     Update { stripe: u64, parts: Vec<Part>, derived: usize },
-    /// All blocks that these members have of some stripes are zeros, and deallocated where that is possible and wanted. The
-    /// other members did not hold them.
+    /// All blocks of some stripes on these members become zeros, and are deallocated where possible and
+    /// permitted. The other members did not have current content for these stripes.
     Clear { stripe: u64, stripes: u64, members: Vec<usize>, may_unmap: bool },
 }
 
-/// Where the journal begins.
+/// The start of the journal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Header {
     pub(crate) generation: u64,
@@ -65,7 +66,8 @@ const HEADER_BYTES: usize = 48;
 const MAGIC: &[u8; 4] = b"LNRJ";
 const FIXED_BYTES: usize = 48;
 const PART_BYTES: usize = 12;
-/// From 2 on parity that follows from a record is not in it. What is read may be older, and is then complete.
+/// From version 2 on, a record omits parity that can be computed from it. Older records can be read; they are
+/// complete.
 const VERSION: u32 = 2;
 const UPDATE: u16 = 1;
 const ZEROS: u16 = 2;
@@ -84,7 +86,7 @@ impl Header {
         block.share()
     }
 
-    /// The version of a header that a newer program has written.
+    /// The version of a header, if a newer program wrote it.
     pub(crate) fn newer_version(block: &[u8]) -> Option<u32> {
         Header::version(block).filter(|version| *version > VERSION)
     }
@@ -187,13 +189,13 @@ impl Change {
         out[4..8].copy_from_slice(&sum.to_le_bytes());
     }
 
-    /// The length of the record that begins with this block, if one does.
+    /// The length of the record that starts with this block, if there is one.
     pub(crate) fn length(block: &[u8], key: u64, sequence: u64) -> Option<u64> {
         let is_it = block.get(..4)? == MAGIC && u64_at(block, 8)? == key && u64_at(block, 16)? == sequence;
         is_it.then_some(u64::from(u32_at(block, 24)?))
     }
 
-    /// The record, if its checksum is right.
+    /// Decodes the record, if its checksum matches.
     pub(crate) fn decode(record: &Slice, block_bytes: usize) -> Option<Change> {
         if u32_at(record, 4)? != crc32_iscsi(record.get(8..)?) {
             return None;
@@ -249,15 +251,15 @@ fn u64_at(bytes: &[u8], at: usize) -> Option<u64> {
 /// ```
 ///
 /// The reader of a ring looks for the next record where the last one ended, and then at block 0. So no record may
-/// begin at the tail or cross it, unless the header says that the ring begins elsewhere; and a record may begin at block 0
-/// although it would fit where the last one ended. A ring of which only a part is used as long as that suffices stays in the caches of
-/// a processor.
+/// start at the tail or cross it, unless the header moves the start of the ring. A record may start at block
+/// 0 even if it would fit where the last one ended. A ring of which only a part is used while that suffices
+/// stays in a processor's caches.
 #[derive(Debug)]
 pub(super) struct Ring {
     blocks: u64,
-    /// Records begin anew behind so many blocks, if the start is free.
+    /// After this number of blocks, records continue at block 0 if that is free.
     enough: u64,
-    /// Where the header says that the ring begins, with the sequence of the record there.
+    /// Start of the ring according to the header, with the sequence of the record there.
     tail: u64,
     head: u64,
     next: u64,
@@ -271,7 +273,7 @@ struct InRing {
     is_applied: bool,
 }
 
-/// Where a ring begins.
+/// The start of a ring.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Start {
     pub(super) block: u64,
@@ -279,14 +281,14 @@ pub(super) struct Start {
 }
 
 impl Ring {
-    /// An empty ring of so many blocks, of which `enough` are used mostly, whose header says that it begins at block 0 with record
-    /// `sequence`.
+    /// An empty ring of `blocks` blocks, `enough` of which are normally used. Its header puts the start at
+    /// block 0, with record `sequence`.
     pub(super) fn new(blocks: u64, enough: u64, sequence: u64) -> Ring {
         let enough = enough.min(blocks);
         Ring { blocks, enough, tail: 0, head: 0, next: sequence, records: VecDeque::new() }
     }
 
-    /// Room for a record: its first block and its sequence. `None` if there is none.
+    /// Takes space for a record and returns its first block and sequence. `None` if there is no space.
     pub(super) fn take(&mut self, blocks: u64) -> Option<Start> {
         let block = self.place(blocks)?;
         let start = Start { block, sequence: self.next };
@@ -297,9 +299,9 @@ impl Ring {
         Some(start)
     }
 
-    /// Where a record of so many blocks can begin.
+    /// A position at which a record of `blocks` blocks fits.
     fn place(&self, blocks: u64) -> Option<u64> {
-        // With records, head equal to tail says that the ring is full.
+        // In a ring with records, head equal to tail means full.
         let wrapped = self.head < self.tail || (self.head == self.tail && !self.records.is_empty());
         let limit = if wrapped { self.tail } else { self.blocks };
         let can_wrap = !wrapped && blocks <= self.tail;
@@ -309,12 +311,12 @@ impl Ring {
         Some(self.head)
     }
 
-    /// Whether the next record would begin at this block.
+    /// Whether the next record would start at this block.
     pub(super) fn takes_at(&self, block: Option<u64>, blocks: u64) -> bool {
         self.place(blocks).is_some() && self.place(blocks) == block
     }
 
-    /// Takes back the records from this one on, which were not written.
+    /// Withdraws unwritten records, starting with this one.
     pub(super) fn withdraw(&mut self, sequence: u64) {
         debug_assert!(sequence <= self.next);
         while let Some(last) = self.records.back().filter(|last| last.sequence >= sequence) {
@@ -323,7 +325,7 @@ impl Ring {
         }
     }
 
-    /// Begins anew at block 0 of another area, without records.
+    /// Restarts at block 0 of another area, without records.
     pub(super) fn restart(&mut self) -> Start {
         self.records.clear();
         (self.tail, self.head) = (0, 0);
@@ -331,7 +333,7 @@ impl Ring {
     }
 
     pub(super) fn applied(&mut self, sequence: u64) {
-        // Their sequences follow each other.
+        // Sequences are consecutive.
         let first = self.records.front().map_or(sequence, |record| record.sequence);
         let place = usize::try_from(sequence.wrapping_sub(first)).unwrap_or(usize::MAX);
         debug_assert!(place < self.records.len(), "a record is in the ring until it is applied");
@@ -350,7 +352,8 @@ impl Ring {
         self.records.iter().all(|record| record.is_applied)
     }
 
-    /// Where the ring can begin once what is applied is on stable storage: at the first record that is not applied.
+    /// Where the ring can start once applied records are on stable storage: at the first record that is not
+    /// applied.
     pub(super) fn next_start(&self) -> Start {
         match self.records.iter().find(|record| !record.is_applied) {
             Some(record) => Start { block: record.start, sequence: record.sequence },
@@ -358,7 +361,7 @@ impl Ring {
         }
     }
 
-    /// The header says that the ring begins there.
+    /// Called after the header has moved the start of the ring to `start`.
     pub(super) fn begins(&mut self, start: Start) {
         debug_assert!(start.sequence <= self.next && start.block <= self.blocks);
         while self.records.front().is_some_and(|record| record.sequence < start.sequence) {
@@ -370,7 +373,7 @@ impl Ring {
         }
     }
 
-    /// Whether more than half of what is used mostly is in use.
+    /// Whether more than half of the normally used part is in use.
     pub(super) fn is_half_full(&self) -> bool {
         if self.records.is_empty() {
             return false;
@@ -507,7 +510,7 @@ mod tests {
             }
         }
         assert!(furthest <= 10, "{furthest}");
-        // Where nothing is applied, all of the ring is there.
+        // If nothing is applied, the whole ring is used.
         ring.begins(ring.next_start());
         let starts: Vec<_> = (0..300).map(|_| ring.take(3).expect("room").block).collect();
         assert!(starts.iter().any(|start| *start > 500));
@@ -538,7 +541,7 @@ mod tests {
                     ring.begins(begins);
                     used.retain(|(_, _, sequence)| *sequence >= begins.sequence);
                 }
-                // The reader: where the last one ended, or at block 0.
+                // The reader looks where the last record ended, or at block 0.
                 let mut at = begins.block;
                 for (block, length, _) in &used {
                     prop_assert!(*block == at || *block == 0);
