@@ -474,9 +474,8 @@ impl Intent {
         (state.begun, state.regions.values().any(|region| region.writes == 0))
     }
 
-    /// Called after this flush of the members: if no write has started since `begun`, clears the bits of all
-    /// regions without an outstanding write. A write that ended after the flush had started may not be
-    /// covered by it.
+    /// Called after this flush of the members: unless a write has started since `begun`, clears the bits of
+    /// all regions that the flush covers. A write that ended after the flush had started may not be covered.
     pub(crate) async fn settled(&self, begun: u64, flush: u64) {
         for block in 0..self.regions().div_ceil(self.bits()) {
             let _turn = self.writing.exclude(Extent::new(block, 1)).await;

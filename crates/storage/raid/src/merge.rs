@@ -1,8 +1,8 @@
-//! Writes of one stripe that wait for each other are carried out together.
+//! Merges queued writes of one stripe.
 //!
 //! A sequential writer with several requests outstanding sends the strips of a stripe one by one. The write that gets
-//! the lock of the stripe takes those with it that wait behind it: together they are a write of the whole stripe, which
-//! reads nothing.
+//! the stripe lock takes the writes queued behind it with it: together they form a full-stripe write, which
+//! needs no reads.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -19,7 +19,7 @@ pub(crate) struct StripeWrite {
     pub(crate) data: Slice,
 }
 
-/// Writes that are carried out together at most: their parts must fit in a record of the journal.
+/// Maximum number of writes to merge: together they must fit in one journal record.
 pub(crate) const WRITES_MAX: usize = 32;
 
 /// Writes that wait for the locks of their stripes.
@@ -37,13 +37,13 @@ struct Entry {
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Outcome {
     Waiting,
-    /// Another one carries it out, or has been dropped.
+    /// Another write took it, and is outstanding or was dropped.
     Taken,
     Done(Result<(), DeviceError>),
 }
 
 impl WaitingWrites {
-    /// Adds a write; dropping what is returned withdraws it, unless another one carries it out.
+    /// Adds a write. Dropping the returned value withdraws it, unless another write has taken it.
     pub(crate) fn add(&self, write: StripeWrite, durability: Durability) -> Waiting<'_> {
         debug_assert!(!write.blocks.is_empty());
         let stripe = write.stripe;
@@ -54,24 +54,24 @@ impl WaitingWrites {
     }
 }
 
-/// A write that waits.
+/// A queued write.
 pub(crate) struct Waiting<'a> {
     writes: &'a WaitingWrites,
     stripe: u64,
     outcome: Arc<Lock<Outcome>>,
 }
 
-/// Writes to be carried out together. Their data do not overlap, and none is next to another.
+/// Merged writes. Their data does not overlap, and no two are adjacent.
 pub(crate) struct Batch {
-    /// In the order of their blocks.
+    /// Ordered by block.
     pub(crate) writes: Vec<StripeWrite>,
     pub(crate) durability: Durability,
     outcomes: Vec<Arc<Lock<Outcome>>>,
 }
 
 impl Waiting<'_> {
-    /// Called with the stripe locked: this write with those that can be carried out with it, or how it ended with
-    /// another one.
+    /// Called with the stripe locked: returns this write merged with others, or its result if another write
+    /// took it.
     pub(crate) fn take(self, block_bytes: usize) -> Result<Batch, Result<(), DeviceError>> {
         match *self.outcome.lock() {
             Outcome::Waiting => {}
@@ -118,7 +118,7 @@ impl Drop for Waiting<'_> {
 }
 
 impl Batch {
-    /// All of its writes have ended.
+    /// Completes all of its writes.
     pub(crate) fn end(self, result: Result<(), DeviceError>) {
         self.outcomes.into_iter().for_each(|outcome| *outcome.lock() = Outcome::Done(result));
     }
@@ -128,7 +128,7 @@ fn overlap(a: &Range<u64>, b: &Range<u64>) -> bool {
     a.start < b.end && b.start < a.end
 }
 
-/// Writes that lie next to each other as one.
+/// Joins adjacent writes.
 fn joined(mut writes: Vec<StripeWrite>, block_bytes: usize) -> Vec<StripeWrite> {
     let length = |blocks: &Range<u64>| (blocks.end - blocks.start) as usize * block_bytes;
     debug_assert!(writes.iter().all(|write| write.data.len() == length(&write.blocks)), "whole blocks");
@@ -186,7 +186,7 @@ mod tests {
         let [first, second, _third, _fourth] = adds.map(|write| waiting.add(write, Durability::Cached));
         let (_, blocks) = taken(first).expect("mine");
         assert_eq!(blocks, [0..4, 12..16]);
-        // The third waits for the second, which it overlaps; both wait still.
+        // The third write waits for the second, which it overlaps; both are still queued.
         assert!(taken(second).is_some());
     }
 

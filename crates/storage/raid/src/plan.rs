@@ -1,7 +1,7 @@
-//! What a write of a stripe with parity reads before it can write, and how parity follows. Pure.
+//! Plans the reads before a write to a stripe with parity, and computes the new parity. Pure.
 //!
-//! A write of adjacent blocks covers different strips in different columns, so its columns are cut into at most three
-//! segments, in each of which the same strips are written from end to end:
+//! A write of adjacent blocks covers different strips in different columns. So its columns are cut into at
+//! most three segments; within a segment the same strips are written from end to end:
 //!
 //! ```text
 //!              strip 0   strip 1   strip 2   parity
@@ -10,9 +10,9 @@
 //!           3  xxxxxxx   xxxxxxx               0, 1
 //! ```
 //!
-//! For each segment the cheapest way is taken that the lacking strips allow: no reads (all data are new),
-//! reconstruct-write (the other data are read), read-modify-write (the old data and parity are read), or recovery of
-//! what lacks from all the rest.
+//! For each segment, the cheapest method is used that the missing strips allow: no reads (all data is new),
+//! reconstruct-write (the other data is read), read-modify-write (the old data and parity are read), or
+//! reconstruction of missing strips from all the others.
 
 use std::ops::Range;
 
@@ -29,8 +29,8 @@ pub(crate) struct Segment {
     pub(crate) written: Vec<usize>,
 }
 
-/// The segments of writes of some blocks, counted from the start of the stripe's data. The ranges are not empty, do not
-/// overlap, and none begins where another ends: so each strip of a segment is written by one of them.
+/// The segments of some writes; blocks are counted from the start of the stripe's data. The ranges are not
+/// empty, do not overlap and are not adjacent, so each strip of a segment belongs to one write.
 pub(crate) fn segments(writes: &[Range<u64>], strip: u64, data: usize) -> Vec<Segment> {
     debug_assert!(writes.iter().all(|blocks| !blocks.is_empty() && blocks.end <= strip * data as u64));
     let ends = writes.iter().flat_map(|blocks| [blocks.start % strip, (blocks.end - 1) % strip + 1]);
@@ -63,7 +63,7 @@ pub(crate) enum Method {
     Modify,
 }
 
-/// What is read before parity can be computed.
+/// The reads needed before parity can be computed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Plan {
     pub(crate) method: Method,
@@ -71,20 +71,20 @@ pub(crate) struct Plan {
     pub(crate) reads: Vec<usize>,
 }
 
-/// The strips of a stripe with parity, some of which lack.
+/// The strips of a stripe with parity, some of which may be missing.
 #[derive(Clone, Debug)]
 pub(crate) struct Stripe {
     /// Data strips.
     pub(crate) data: usize,
-    /// By strip: a member holds it, and so it is written.
+    /// By strip: a member has it, so it is written.
     pub(crate) held: Vec<bool>,
-    /// By strip: it can be read. Only what is held can.
+    /// By strip: it can be read. Only held strips can.
     pub(crate) readable: Vec<bool>,
 }
 
 impl Stripe {
-    /// The cheapest plan for a write of the data strips `written`; `None` if too much lacks. Parity that may be wrong is not
-    /// modified as long as it can be computed.
+    /// The cheapest plan for a write of the data strips `written`; `None` if too many strips are missing.
+    /// Parity that may be wrong is recomputed rather than modified, if possible.
     pub(crate) fn write(&self, written: &[usize], parity_is_right: bool) -> Option<Plan> {
         self.debug_check();
         debug_assert!(written.iter().all(|strip| *strip < self.data), "only data are written");
@@ -92,7 +92,7 @@ impl Stripe {
         let parity = || (self.data..self.held.len()).filter(|strip| self.held[*strip]);
         let reconstruct: Vec<usize> = others().collect();
         let modify: Vec<usize> = if parity().next().is_none() {
-            Vec::new() // no parity to be kept
+            Vec::new() // no parity to update
         } else {
             written.iter().copied().chain(parity()).collect()
         };
@@ -112,7 +112,7 @@ impl Stripe {
         debug_assert!(self.held.iter().zip(&self.readable).all(|(held, readable)| *held || !readable));
     }
 
-    /// Which strips give all data; `None` if too much lacks.
+    /// The strips from which all data can be obtained; `None` if too many are missing.
     pub(crate) fn recovery(&self) -> Option<Vec<usize>> {
         self.debug_check();
         let readable = |strips: Range<usize>| strips.filter(|strip| self.readable[*strip]);
@@ -123,8 +123,8 @@ impl Stripe {
     }
 }
 
-/// Fills in the data strips that lack, from what [`Stripe::recovery`] names: `strips` are those of a stripe, data,
-/// P, Q. They have one length in bytes. False if too much lacks; nothing is changed then.
+/// Reconstructs missing data strips from those that [`Stripe::recovery`] names. `strips` are those of a
+/// stripe: data, P, Q, all `length` bytes long. Returns false, and changes nothing, if too many are missing.
 pub(crate) fn recover(strips: &mut [Option<Buffer>], data: usize, length: usize) -> bool {
     let lacking: Vec<usize> = (0..data).filter(|strip| strips[*strip].is_none()).collect();
     let copy =
@@ -176,8 +176,7 @@ pub(crate) fn parity_of(data: &[&[u8]], parity: usize, length: usize) -> Vec<Buf
     vec![p]
 }
 
-/// Changes old parity to what it is after data strip `index` has changed from `old` to `new`.
-/// Parity strips that lack are `None`.
+/// Updates parity for a change of data strip `index` from `old` to `new`. Missing parity strips are `None`.
 pub(crate) fn modify_parity(parity: &mut [Option<Buffer>], index: usize, mut old: Buffer, new: &[u8]) {
     xor_into(&mut old, new);
     if let Some(Some(p)) = parity.get_mut(0) {
@@ -220,13 +219,13 @@ mod tests {
 
     #[test]
     fn a_degraded_write_keeps_what_lacks() {
-        // What is written lacks: parity must be of it, so the others are read.
+        // The written strip is missing: parity must represent it, so the others are read.
         assert_eq!(plan(4, 1, &[1], 1..2), (Method::Reconstruct, vec![0, 2, 3]));
-        // Another one lacks: old parity has it in it.
+        // Another strip is missing: old parity includes it.
         assert_eq!(plan(4, 1, &[3], 0..3), (Method::Modify, vec![0, 1, 2, 4]));
-        // No parity: nothing to be kept.
+        // The parity strip is missing: nothing to update.
         assert_eq!(plan(4, 1, &[4], 0..1), (Method::Modify, vec![]));
-        // One that is written and one that is not: all is recovered.
+        // A written strip and another one are missing: everything is reconstructed.
         assert_eq!(plan(4, 2, &[1, 3], 1..2), (Method::Reconstruct, vec![0, 2, 4, 5]));
         assert_eq!(stripe(4, 1, &[1, 3]).write(&[1], true), None);
     }
@@ -247,7 +246,7 @@ mod tests {
         };
         assert_eq!(plan(&[], &[1]), (Method::Reconstruct, vec![0, 2, 3]));
         assert_eq!(plan(&[1], &[1]), (Method::Reconstruct, vec![0, 2, 3]));
-        // The member that lacks is what old parity says of it, right or wrong.
+        // The missing member's data is defined by old parity, right or wrong.
         assert_eq!(plan(&[3], &[1]), (Method::Modify, vec![1, 4]));
         assert_eq!(plan(&[4], &[1]), (Method::Modify, vec![]));
     }

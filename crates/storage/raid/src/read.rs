@@ -1,4 +1,4 @@
-//! Reads.
+//! Reads of a set.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use crate::members::{Unread, in_set};
 use crate::plan::{Method, Plan, Stripe, recover};
 use crate::set::{Set, graver, halves};
 
-/// Pieces of one request that are read at once.
+/// Maximum number of pieces of one request read concurrently.
 const PIECES_AT_ONCE: usize = 32;
 
 impl Set {
@@ -52,7 +52,7 @@ impl Set {
         Ok(())
     }
 
-    /// Fills `buffer` if no member has to be waited for.
+    /// Fills `buffer` if this needs no waiting for a member.
     pub(crate) fn read_nowait(&self, extent: Extent, buffer: &mut [u8]) -> bool {
         self.check(extent, Some(buffer.len())).is_ok()
             && self
@@ -80,11 +80,11 @@ impl Set {
         self.members
             .holder(member, piece.stripe)
             .is_some_and(|member| member.device.read_nowait(extent, buffer) && member.is_certain())
-            // Looked at last, so that what was lost meanwhile is not returned.
+            // Checked last, so that blocks lost during the read are not returned.
             && self.members.lost_of(member, extent).is_none()
     }
 
-    /// Reads one piece of a request for `request`, into `buffer` if it is all of it.
+    /// Reads one piece for `request`, into `buffer` if the piece is the whole request.
     async fn read_piece(
         self: &Arc<Self>,
         request: Extent,
@@ -109,7 +109,8 @@ impl Set {
         }
     }
 
-    /// Reads a piece, which begins at `lba` of the set, where several members have blocks that cannot be read: each is read by the others.
+    /// Reads a piece, which begins at `lba` of the set, where several members have unreadable blocks: each is
+    /// reconstructed from the others.
     async fn read_in_parts(self: &Arc<Self>, piece: Piece, lba: u64) -> Result<Buffer, DeviceError> {
         let mut whole = Buffer::recycled(self.bytes(piece.blocks));
         let mut parts = vec![piece.columns()];
@@ -143,11 +144,12 @@ impl Set {
         };
         debug_assert!(piece.strip < self.layout.data_strips());
         let set = Arc::clone(self);
-        // It may write what it has recovered.
+        // It may rewrite reconstructed blocks.
         self.operations.run(async move { set.recover_data(piece, bad).await }).await
     }
 
-    /// A degraded read: the strip by the others. What its member could not read is written anew.
+    /// A degraded read: reconstructs the strip from the others. Blocks that its member could not read are
+    /// rewritten.
     async fn recover_data(
         self: &Arc<Self>,
         piece: Piece,
@@ -159,9 +161,10 @@ impl Set {
         let may_be_wrong = self.is_unsynced(piece.stripe);
         let plan = |stripe: &Stripe| {
             let reads = match piece.strip {
-                // It may be in sync by now.
+                // The member may have come into sync meanwhile.
                 strip if stripe.readable[strip] => Some(vec![strip]),
-                // Its member has it, and parity may not fit: an error is better than wrong data, which would be written over it.
+                // The member has the strip, and parity may be inconsistent: an error is better than wrong
+                // data, which would overwrite the strip.
                 strip if stripe.held[strip] && may_be_wrong => None,
                 _ => stripe.recovery(),
             };
@@ -200,7 +203,7 @@ impl Set {
                 Ok(buffer) => {
                     let set = Arc::clone(self);
                     let rewritten = self.operations.run(async move { set.rewrite_copies(piece, &bad).await });
-                    // The data are there, whether the bad copies could be rewritten or not.
+                    // The data is available, whether the bad copies could be rewritten or not.
                     let _ = rewritten.await;
                     return Ok(buffer);
                 }
@@ -215,8 +218,9 @@ impl Set {
         Err(error.unwrap_or(DeviceError::NotReady))
     }
 
-    /// After a crash copies of a stripe may differ. If one of them was read, no other may be read later, when its member has
-    /// failed: that would be a step back in time. So they are equal, on stable storage, before the first read of the stripe is answered.
+    /// After a crash the copies of a stripe may differ. If one copy was read, and its member fails later, a
+    /// read of another copy could return older data. So the copies are made equal, on stable storage, before
+    /// the first read of the stripe completes.
     async fn synchronise_before_read(self: &Arc<Self>, stripe: u64) -> Result<(), DeviceError> {
         let _locked = self.lock_stripe(stripe).await;
         if self.is_unsynced(stripe) {
@@ -226,7 +230,7 @@ impl Set {
         Ok(())
     }
 
-    /// Writes what one copy has to copies that could not be read.
+    /// Rewrites unreadable copies from a readable one.
     async fn rewrite_copies(self: &Arc<Self>, piece: Piece, bad: &[usize]) -> Result<(), DeviceError> {
         let _permit = self.permits.take().await;
         let columns = piece.columns();
@@ -242,8 +246,8 @@ impl Set {
         self.members.settle_healed().await
     }
 
-    /// The copy to be read, none of `bad`. While the copies may differ that is always the first one: otherwise two reads
-    /// could return different data.
+    /// The copy to read, other than `bad`. While the copies may differ that is always the first one:
+    /// otherwise two reads could return different data.
     pub(crate) fn fastest_copy(&self, stripe: u64, bad: &[usize]) -> Option<usize> {
         debug_assert!(!self.layout.has_parity(), "strips with parity are no copies");
         let copies = || (0..self.layout.strips()).filter(|copy| !bad.contains(copy));

@@ -1,7 +1,6 @@
-//! Maintenance, a stripe at a time: rebuilding a member, synchronising what may differ after a crash, scrubbing.
+//! Maintenance, a stripe at a time: rebuild, resync after a crash, scrub.
 //!
-//! Each step excludes writes of its stripe and leaves the others alone. The caller decides how fast steps follow each
-//! other.
+//! Each step excludes writes of its stripe only. The caller sets the pace.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -17,49 +16,50 @@ use crate::parity::{add_to_q, xor_into};
 use crate::plan::{Method, Plan, Stripe, parity_of, recover};
 use crate::set::{Judged, Protection, Set, graver, halves};
 
-/// How far a rebuild or a synchronisation is.
+/// Progress of a rebuild or resync.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Progress {
-    /// Stripes that are done: of the set for a rebuild, of the region that may differ for a synchronisation.
+    /// Stripes done: of the set for a rebuild, of the region for a resync.
     pub done: u64,
-    /// Stripes in all.
+    /// Total number of stripes.
     pub total: u64,
-    /// Bytes that the step has read and written.
+    /// Bytes read and written by the step.
     pub moved_bytes: u64,
 }
 
-/// What a scrub has found in a stripe.
+/// The result of scrubbing a stripe.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Scrubbed {
-    /// All strips can be read and fit each other.
+    /// All strips are readable and consistent.
     Right,
-    /// A member lacks its strip: there is nothing to compare with.
+    /// A member does not have its strip: there is nothing to compare.
     Degraded,
-    /// Strips could not be read.
+    /// Some strips are unreadable.
     Unreadable {
-        /// They were written anew.
+        /// They were rewritten.
         is_repaired: bool,
     },
-    /// The strips do not fit each other.
+    /// The strips are inconsistent.
     Mismatch {
-        /// They do now.
+        /// The stripe was repaired.
         is_repaired: bool,
     },
 }
 
-/// How the synchronisation of some columns ended.
+/// Result of synchronising some columns.
 enum Synchronised {
     Done,
-    /// Some of them cannot be read: they are to be taken one by one.
+    /// Some columns are unreadable: they must be synchronised one by one.
     Unreadable,
-    /// A member lacks, or the list of lost blocks is full.
+    /// A member is missing, or the list of lost blocks is full.
     Impossible,
 }
 
-/// A rebuild records how far it is after so many bytes of a member, and at the latest after so many stripes.
+/// A rebuild records its progress after this many bytes of a member, and at the latest after
+/// `STRIPES_PER_RECORD` stripes.
 const BYTES_PER_RECORD: u64 = 16 << 20;
 const STRIPES_PER_RECORD: u64 = 256;
-/// Regions that a step of a rebuild passes over, at most.
+/// Maximum number of regions skipped by one step of a rebuild.
 const REGIONS_PER_STEP: u64 = 1024;
 
 impl Set {
@@ -89,13 +89,13 @@ impl Set {
                 continue;
             }
             let Some(strip) = self.layout.strip_of(done, index) else {
-                done += 1; // of a stripe of which it has nothing
+                done += 1; // the member has no strip of this stripe
                 continue;
             };
             let _locked = self.lock_stripe(done).await;
             self.members.check_service()?;
             if !self.layout.has_parity() && self.is_unsynced(done) {
-                // So that the copy that counts is the one that was read before.
+                // This keeps the copy that may have been read before.
                 self.synchronise(done, Durability::Cached).await?;
             }
             let (content, lost) = self.salvage(done, strip, None).await?;
@@ -119,8 +119,8 @@ impl Set {
         Ok(Some(Progress { done, total, moved_bytes }))
     }
 
-    /// Counts the region of this stripe as rebuilt, up to the end that is returned, if a member that was added again has missed nothing
-    /// of it.
+    /// Counts this stripe's region as rebuilt if a re-added member has missed nothing in it; returns the end
+    /// of the region.
     async fn skip_region(&self, member: &Member, stripe: u64, total: u64) -> Option<u64> {
         let Protection::Intent(intent) = &self.protection else { return None };
         if !self.members.is_readded(member.index) || intent.has_missed(stripe) {
@@ -130,7 +130,8 @@ impl Set {
         debug_assert!(stripe < end);
         let (first, last) = (self.layout.stripe_extent(stripe), self.layout.stripe_extent(end - 1));
         let region = Extent::new(first.lba.0, last.lba.0 + last.blocks.0 - first.lba.0);
-        // A write that is under way may be missed, and is noted; one that begins behind this finds the member as far as it is now.
+        // An outstanding write may miss the member, and is noted; a write that starts after this sees the new
+        // progress.
         let _locked = self.locks.exclude(region).await;
         if intent.has_missed(stripe) {
             return None;
@@ -159,7 +160,7 @@ impl Set {
         layout: Layout,
         devices: Vec<Arc<dyn BlockDevice>>,
     ) -> Result<(), DeviceError> {
-        // What is rebuilt, synchronised or scrubbed knows how long the set is.
+        // Rebuild, resync and scrub depend on the length of the set.
         let _alone = self.locks.exclude(self.whole()).await;
         self.members.check_service()?;
         if let Protection::Intent(intent) = &self.protection {
@@ -168,7 +169,7 @@ impl Set {
         self.members.grow(&layout, devices)
     }
 
-    /// Ends the set; see [`RaidDevice::close`](crate::RaidDevice::close).
+    /// Closes the set; see [`RaidDevice::close`](crate::RaidDevice::close).
     pub(crate) async fn close(self: Arc<Self>) -> Result<(), DeviceError> {
         let _alone = self.locks.exclude(self.whole()).await;
         self.members.check_service()?;
@@ -192,8 +193,8 @@ impl Set {
         Ok(())
     }
 
-    /// What a strip must have in it, by the others, and the columns that nothing can tell: zeros. `own_error` is why it cannot be read, if its
-    /// member has it.
+    /// Reconstructs a strip from the others. Also returns the columns that cannot be reconstructed, which are
+    /// zeros. `own_error` is why the strip is unreadable, if its member has it.
     async fn salvage(
         &self,
         stripe: u64,
@@ -224,7 +225,7 @@ impl Set {
         Ok((content, lost))
     }
 
-    /// What some columns of a strip must have in them: what it has if it can be read, or by the others.
+    /// The content of some columns of a strip: as read, or otherwise reconstructed from the others.
     async fn content_of(
         &self,
         stripe: u64,
@@ -239,7 +240,7 @@ impl Set {
         self.content_by_others(stripe, strip, columns, own_error).await
     }
 
-    /// The same by the others alone; `own_error` is why the strip cannot be read.
+    /// Reconstructs some columns of a strip from the others only; `own_error` is why the strip is unreadable.
     async fn content_by_others(
         &self,
         stripe: u64,
@@ -276,7 +277,7 @@ impl Set {
         parity.into_iter().nth(strip - data).ok_or(DeviceError::NotReady)
     }
 
-    /// Regions with a stripe that could not be synchronised are looked at once more.
+    /// Retries regions with a stripe that could not be synchronised.
     pub(crate) fn synchronise_again(&self) {
         if let Protection::Intent(intent) = &self.protection {
             intent.try_again();
@@ -296,11 +297,11 @@ impl Set {
         let is_done = {
             let _locked = self.lock_stripe(stripe).await;
             self.members.check_service()?;
-            // Those that were read are synchronised already.
+            // Stripes that were read are already synchronised.
             !intent.is_unsynced(stripe) || self.synchronise(stripe, Durability::Cached).await?
         };
         if !is_done {
-            // What is behind it in its region would not help that.
+            // The rest of the region would still remain unsynchronised.
             intent.set_aside(stripes.start);
         }
         let done = if is_done { (done + 1).min(total) } else { total };
@@ -312,8 +313,9 @@ impl Set {
         Ok(Some(Progress { done, total, moved_bytes }))
     }
 
-    /// Makes the copies of a stripe equal, or its parity fit its data; false if that cannot be. Blocks that cannot be read are no reason for
-    /// that: what was to fit them is lost. The caller has locked the stripe.
+    /// Makes the copies of a stripe equal, or its parity match its data; returns false if that is impossible.
+    /// Unreadable blocks do not prevent it: they, or their parity, become lost. The caller has locked the
+    /// stripe.
     pub(crate) async fn synchronise(&self, stripe: u64, durability: Durability) -> Result<bool, DeviceError> {
         let mut is_done = true;
         let whole = 0..self.layout.strip_blocks();
@@ -332,7 +334,7 @@ impl Set {
         self.members.recorded().await?;
         self.members.settle_healed().await?;
         debug_assert!(stripe < self.members.layout().stripes());
-        // A copy in a cache may be lost: its region counts as synchronised once it is flushed.
+        // A copy in a cache may be lost, so its region counts as synchronised only after a flush.
         let is_stable = durability == Durability::Stable || self.layout.has_parity();
         if let (true, true, Protection::Intent(intent)) = (is_done, is_stable, &self.protection) {
             intent.synchronised_one(stripe);
@@ -346,7 +348,7 @@ impl Set {
         columns: &Range<u64>,
     ) -> Result<Synchronised, DeviceError> {
         let data = self.layout.data_strips();
-        // What lacks cannot be recovered by parity that may be wrong.
+        // A missing strip cannot be reconstructed from parity that may be wrong.
         if !(0..data).all(|strip| self.is_held(stripe, strip)) {
             return Ok(Synchronised::Impossible);
         }
@@ -397,7 +399,7 @@ impl Set {
             return Ok(Synchronised::Unreadable);
         }
         let Some(data) = self.chosen(&copies).map(Buffer::share) else {
-            // If one of them can be read later it is the first one, whatever the others have.
+            // If a copy becomes readable later, the first one is used, whatever the others contain.
             for (copy, _) in &copies[1..] {
                 let (member, extent) = self.place(stripe, *copy, columns);
                 if !self.members.lose_all(member, extent) {
@@ -407,7 +409,7 @@ impl Set {
             return Ok(Synchronised::Done);
         };
         for (copy, read) in copies {
-            // A block that is right may have a checksum that is not.
+            // A correct block may have a wrong checksum.
             let is_right =
                 read.is_some_and(|(content, fits)| content[..] == data[..] && fits.iter().all(|fits| *fits));
             if !is_right {
@@ -417,7 +419,7 @@ impl Set {
         Ok(Synchronised::Done)
     }
 
-    /// All copies that are held; `None` of one that cannot be read.
+    /// All copies on current members; `None` for an unreadable one.
     async fn judged_copies(
         &self,
         stripe: u64,
@@ -437,7 +439,8 @@ impl Set {
         Ok(copies)
     }
 
-    /// Of each block the first copy that fits its checksum, or the first one: the same each time, until it is written.
+    /// For each block, the first copy that matches its checksum, or otherwise the first copy. The choice does
+    /// not change until the block is written.
     fn chosen(&self, copies: &[(usize, Option<Judged>)]) -> Option<Buffer> {
         let block_bytes = self.bytes(1);
         let mut chosen: Option<Judged> = None;
@@ -454,7 +457,7 @@ impl Set {
         chosen.map(|(data, _)| data)
     }
 
-    /// What is read of a stripe whose copies may differ, and that cannot be synchronised.
+    /// Reads a stripe whose copies may differ and cannot be synchronised.
     pub(crate) async fn read_chosen(&self, stripe: u64, columns: &Range<u64>) -> Result<Buffer, DeviceError> {
         let copies = self.judged_copies(stripe, columns).await?;
         let (_, extent) = self.place(stripe, 0, columns);
@@ -471,7 +474,7 @@ impl Set {
     ) -> Result<Scrubbed, DeviceError> {
         let _locked = self.lock_stripe(stripe).await;
         self.members.check_service()?;
-        // What does not fit yet repairs nothing.
+        // An unsynchronised stripe cannot be used for repairs.
         let repairs =
             repairs && (!self.is_unsynced(stripe) || self.synchronise(stripe, Durability::Cached).await?);
         let columns = 0..self.layout.strip_blocks();
@@ -492,7 +495,7 @@ impl Set {
                 let (content, lost) = self.salvage(stripe, strip, Some(why)).await?;
                 let content = content.share();
                 let mut from = columns.start;
-                // What is lost in too many strips stays so, and the others are looked at.
+                // Columns lost in too many strips stay lost; the others are compared.
                 let end = columns.end..columns.end;
                 for lost in lost.iter().chain([&end]) {
                     if let Some(data) = content.part(self.bytes(from)..self.bytes(lost.start))
@@ -511,7 +514,7 @@ impl Set {
             return Ok(Scrubbed::Unreadable { is_repaired });
         }
         if results.iter().flatten().any(|(_, fits)| !fits) {
-            // Until it is synchronised: blocks and their checksums were being written.
+            // Until the stripe is synchronised: blocks and their checksums were being written.
             return Ok(Scrubbed::Mismatch { is_repaired: false });
         }
         let strips: Vec<Buffer> = results.into_iter().flatten().map(|(content, _)| content).collect();
@@ -527,7 +530,8 @@ impl Set {
         Ok(Scrubbed::Mismatch { is_repaired: repairs })
     }
 
-    /// A strip, and whether all of its blocks fit their checksums. Where that is not to be expected, one that does not can be read.
+    /// Reads a strip, and returns whether all its blocks match their checksums. In an unsynchronised stripe a
+    /// mismatch does not prevent the read.
     async fn read_to_compare(
         &self,
         stripe: u64,
@@ -542,9 +546,10 @@ impl Set {
         Ok((content, fits.into_iter().all(|fits| fits)))
     }
 
-    /// Repairs a stripe of a set whose journal was discarded, with the data as they are where nothing tells what they were:
-    /// of each column, what lacks or does not fit its checksum is recovered if it can be; otherwise data blocks are taken as they are, and
-    /// so is parity for those that lack. Parity is made to fit, Q of a degraded RAID 6 too, and all that is held has its checksum then.
+    /// Repairs a stripe of a set whose journal was discarded. In each column, blocks that are missing or
+    /// mismatch their checksum are reconstructed if possible. Otherwise data blocks are accepted unchanged,
+    /// and so is parity that stands for missing blocks. Parity, including Q of a degraded RAID 6, is
+    /// recomputed, and all checksums are made to match.
     pub(crate) async fn accept_step(self: Arc<Self>, stripe: u64) -> Result<Scrubbed, DeviceError> {
         let found = Arc::clone(&self).scrub_step(stripe, true).await?;
         let is_left = matches!(found, Scrubbed::Degraded | Scrubbed::Unreadable { is_repaired: false });
@@ -558,7 +563,7 @@ impl Set {
             match self.judge_strip(stripe, strip, &columns).await {
                 Ok(read) => strips.push(Some(read)),
                 Err(Unread::Lacking) => strips.push(None),
-                // A medium error is none that a crash has left.
+                // A medium error was not caused by the crash.
                 Err(Unread::Bad(DeviceError::Unreadable(_))) => return Ok(found),
                 Err(Unread::Bad(error)) => return Err(error),
             }
@@ -573,15 +578,15 @@ impl Set {
         Ok(if found == Scrubbed::Degraded { found } else { Scrubbed::Unreadable { is_repaired: true } })
     }
 
-    /// Protected as any write: a record of before, replayed over a strip that was changed beside the journal, would make
-    /// the stripe unfit again.
+    /// Protected like any write: if a strip were changed without the journal, replaying an earlier record
+    /// would make the stripe inconsistent again.
     async fn rewrite(&self, stripe: u64, strip: usize, column: u64, data: Slice) -> Result<(), DeviceError> {
         let parts = vec![Part { strip, column, data }];
         self.carry_out(Change::Update { stripe, parts, derived: 0 }, Durability::Cached).await
     }
 
-    /// The strips of a stripe with parity that do not fit, with what they should have in them. RAID 6 finds the one
-    /// strip that is wrong; otherwise the data are taken to be right.
+    /// The inconsistent strips of a stripe with parity, with their correct content. RAID 6 identifies a
+    /// single wrong strip; otherwise the data is assumed to be right.
     fn wrong_strips(&self, strips: &[Buffer]) -> Vec<(usize, Buffer)> {
         let data = self.layout.data_strips();
         debug_assert_eq!(strips.len(), self.layout.strips(), "all strips were read");
@@ -616,7 +621,7 @@ impl Set {
     }
 }
 
-/// The copies that differ from what most have; of two, the second.
+/// The copies that differ from the majority; of two, the second.
 fn wrong_copies(copies: &[Buffer]) -> Vec<(usize, Buffer)> {
     let votes = |candidate: &Buffer| copies.iter().filter(|copy| copy[..] == candidate[..]).count();
     // The first of those with most votes.
@@ -626,8 +631,9 @@ fn wrong_copies(copies: &[Buffer]) -> Vec<(usize, Buffer)> {
     wrong.map(|(at, _)| (at, Buffer::from(&right[..]))).collect()
 }
 
-/// Makes the blocks of a stripe fit each other; those that lack are `None`, and of each block it is known whether it fits its checksum. Returns which
-/// strips are to be written; `None`, with nothing changed, if too much lacks. Pure.
+/// Makes the blocks of a stripe consistent. Missing blocks are `None`; the others come with whether they
+/// match their checksum. Returns which strips must be written. Returns `None`, and changes nothing, if too
+/// many are missing. Pure.
 fn accept(strips: &mut [Option<Judged>], data: usize, block_bytes: usize) -> Option<Vec<bool>> {
     let columns = strips.iter().flatten().next()?.1.len();
     let is_whole = |(content, fits): &Judged| fits.len() == columns && content.len() == columns * block_bytes;

@@ -1,4 +1,4 @@
-//! What all requests to a set share, and reading the strips of a stripe with parity.
+//! State shared by all requests to a set, and reads of the strips of a stripe with parity.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -18,18 +18,18 @@ use crate::members::{Members, Unread, Vacancy};
 use crate::merge::WaitingWrites;
 use crate::plan::{Plan, Stripe, parity_of};
 
-/// Blocks of a new area that are erased by one write.
+/// Blocks of a new area erased by one write.
 const ERASED_BLOCKS: u64 = 256;
 
 pub(crate) struct Set {
     pub(crate) layout: Layout,
-    /// As it was assembled; see [`Set::geometry`].
+    /// The geometry at assembly; see [`Set::geometry`].
     pub(crate) geometry: Geometry,
     pub(crate) profile: Profile,
     /// Blocks have checksums.
     pub(crate) has_sums: bool,
     pub(crate) members: Arc<Members>,
-    /// By blocks of the set. A computation with a stripe excludes, or shares, all of it.
+    /// Locks by blocks of the set. A computation with a stripe excludes, or shares, the whole stripe.
     pub(crate) locks: Arc<ExtentLocks>,
     pub(crate) waiting_writes: WaitingWrites,
     /// Operations that have buffers for strips.
@@ -38,7 +38,7 @@ pub(crate) struct Set {
     pub(crate) protection: Protection,
 }
 
-/// What makes a write that a crash has cut in two harmless.
+/// Protection against writes that a crash interrupts.
 pub(crate) enum Protection {
     Journal(Arc<Journal>),
     Intent(Arc<Intent>),
@@ -56,7 +56,7 @@ impl Protection {
     }
 }
 
-/// Blocks, and of each whether it fits its checksum.
+/// Blocks, and for each whether it matches its checksum.
 pub(crate) type Judged = (Buffer, Vec<bool>);
 
 /// A write that is protected until it is finished.
@@ -67,7 +67,7 @@ pub(crate) enum Protected {
 }
 
 impl Protected {
-    /// The members have the write, or have failed and that is recorded.
+    /// Ends the protection: the members have the write, or have failed and that is recorded.
     pub(crate) fn finish(self) {
         match self {
             Protected::Recorded(recorded) => recorded.applied(),
@@ -77,7 +77,8 @@ impl Protected {
     }
 }
 
-/// Of the errors of several members the one that counts: a block is lost only if nothing but media keep it from being read.
+/// Chooses among the errors of several members: a block counts as lost only if medium errors are the sole
+/// reason that it is unreadable.
 pub(crate) fn graver(known: Option<DeviceError>, new: DeviceError) -> DeviceError {
     match known {
         Some(known) if !matches!(known, DeviceError::Unreadable(_)) => known,
@@ -85,19 +86,19 @@ pub(crate) fn graver(known: Option<DeviceError>, new: DeviceError) -> DeviceErro
     }
 }
 
-/// Two parts of some columns of a stripe, of which one at least is without what cannot be read in the other; `None` of one column.
+/// Splits some columns of a stripe in two, to narrow down unreadable blocks; `None` for a single column.
 pub(crate) fn halves(columns: &Range<u64>) -> Option<[Range<u64>; 2]> {
     debug_assert!(!columns.is_empty());
     let middle = columns.start + (columns.end - columns.start) / 2;
     (columns.end - columns.start > 1).then_some([columns.start..middle, middle..columns.end])
 }
 
-/// The strips of some columns of a stripe, read as a plan says.
+/// The strips of some columns of a stripe, read according to a plan.
 pub(crate) struct Gathered {
     pub(crate) plan: Plan,
-    /// Data, P, Q: what was read.
+    /// The strips read: data, P, Q.
     pub(crate) strips: Vec<Option<Buffer>>,
-    /// What members hold and could not be read.
+    /// Strips that members have and that are unreadable.
     pub(crate) bad: Vec<usize>,
 }
 
@@ -106,12 +107,12 @@ impl Set {
         (blocks << self.geometry.block_size.shift()) as usize
     }
 
-    /// As large as it is now.
+    /// The geometry at its current size.
     pub(crate) fn geometry(&self) -> Geometry {
         Geometry { blocks: self.members.layout().blocks(), ..self.geometry }
     }
 
-    /// All of it.
+    /// The extent of the whole set.
     pub(crate) fn whole(&self) -> Extent {
         Extent { lba: Lba(0), blocks: self.geometry().blocks }
     }
@@ -126,7 +127,7 @@ impl Set {
         if self.profile.read_only { Err(DeviceError::ReadOnly) } else { Ok(()) }
     }
 
-    /// Where columns of a strip lie: the member, and its blocks.
+    /// Location of columns of a strip: the member, and its blocks.
     pub(crate) fn place(&self, stripe: u64, strip: usize, columns: &Range<u64>) -> (usize, Extent) {
         debug_assert!(
             columns.start <= columns.end && columns.end <= self.layout.strip_blocks(),
@@ -145,8 +146,9 @@ impl Set {
         matches!(&self.protection, Protection::Intent(intent) if intent.is_unsynced(stripe))
     }
 
-    /// Reads what `plan` wants of some columns. Strips that turn out to be unreadable are taken to lack, and it plans
-    /// again; `bad` are known to be, with this error. The caller has locked the stripe.
+    /// Reads the strips that `plan` requires for some columns. If strips turn out to be unreadable, they
+    /// count as missing, and it plans again; `bad` are already known to be unreadable, with this error. The
+    /// caller has locked the stripe.
     pub(crate) async fn gather(
         &self,
         stripe: u64,
@@ -195,7 +197,7 @@ impl Set {
         self.members.read(member, stripe, extent, buffer).await
     }
 
-    /// The same whether blocks fit their checksums or not; and of each, whether it does.
+    /// Reads columns of a strip even if blocks mismatch their checksums; returns for each whether it matches.
     pub(crate) async fn judge_strip(
         &self,
         stripe: u64,
@@ -207,7 +209,7 @@ impl Set {
         self.members.read_and_judge(member, stripe, extent, buffer).await
     }
 
-    /// Writes columns of a strip, if a member holds it.
+    /// Writes columns of a strip, if a member has it.
     pub(crate) async fn write_strip(
         &self,
         stripe: u64,
@@ -220,7 +222,7 @@ impl Set {
         self.members.write(member, stripe, extent, data, durability).await
     }
 
-    /// Protects a write, and ends once it is safe to write members.
+    /// Protects a write; resolves once the members may be written.
     pub(crate) async fn protect(&self, change: &Arc<Change>) -> Result<Protected, DeviceError> {
         match &self.protection {
             Protection::Journal(journal) => journal.record(Arc::clone(change)).await.map(Protected::Recorded),
@@ -247,8 +249,8 @@ impl Set {
 }
 
 impl Set {
-    /// Of the parts of a stripe, in their order, how many at the end follow from those before: parity, if these are all data of the
-    /// stripe.
+    /// Number of parts at the end that can be computed from those before: parity, if the others are all the
+    /// data of the stripe.
     pub(crate) fn derived(&self, parts: &[Part]) -> usize {
         let length = self.bytes(self.layout.strip_blocks());
         let data = self.layout.data_strips();
@@ -300,15 +302,15 @@ impl Set {
             erased.await?;
         }
         let put = {
-            // Records from before the member failed have strips in them that later ones, without it, did not change.
-            // Replayed over what is rebuilt, they would undo that. So no write is under way, and none is in the journal,
-            // when the member begins to be one again.
+            // Records from before the failure contain strips of this member that later records did not
+            // update. Replaying them over rebuilt strips would undo the rebuild. So when the member is added,
+            // no write is outstanding and the journal is empty.
             let _alone = self.locks.exclude(self.whole()).await;
             if let Protection::Journal(journal) = &self.protection {
                 journal.empty(None).await?;
             }
             if let (Protection::Intent(intent), false) = (&self.protection, is_readded) {
-                // The new disk has none of the data.
+                // The new disk has no data.
                 intent.miss_all();
             }
             self.members.replace(vacancy, device, is_readded).await?.ok_or(DeviceError::Unsupported)?
@@ -318,7 +320,7 @@ impl Set {
             (Protection::Intent(intent), Some(copy)) => intent.join(&copy).await?,
             _ => {}
         }
-        // It may have been taken out while the copy was written.
+        // The member may have been taken out while the copy was written.
         if self.members.has(&put) { Ok(()) } else { Err(DeviceError::Unsupported) }
     }
 

@@ -1,7 +1,7 @@
-//! A member with a checksum of each of its blocks, which tells that a block is not what was written.
+//! A member with a checksum for each of its blocks, to detect silent corruption.
 //!
-//! A block that does not fit its checksum is one that cannot be read: so the set reads it by the others and writes it anew, as
-//! it does with a disk's own errors.
+//! A block that mismatches its checksum counts as unreadable: the set reconstructs it from the other members
+//! and rewrites it, as it does after a medium error.
 //!
 //! ```text
 //!   area     4 bytes for each block of data: CRC32C of the block, exclusive-or that of a block of zeros
@@ -9,8 +9,8 @@
 //! ```
 //!
 //! Checksums are kept in memory and written before the member is flushed, so a block is written before its checksum is. After a
-//! crash the two may differ wherever the set was writing. That is where its journal writes anew, or its bitmap tells that copies
-//! may differ; elsewhere both are on stable storage.
+//! crash the two may mismatch wherever the set was writing. Those places are covered by the replay of the
+//! journal, or marked in the bitmap; elsewhere both are on stable storage.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -27,13 +27,13 @@ use crate::concurrency::{ExtentLocks, Locked};
 
 /// Bytes of a checksum.
 const SUM_BYTES: usize = 4;
-/// Checksums are read and written so many bytes at once, at least a block.
+/// Unit in which checksums are read and written, in bytes; at least a block.
 const CHUNK_BYTES: usize = 4096;
-/// Chunks in memory at most: 16 MiB, the checksums of 2 GiB in blocks of 512 bytes.
+/// Maximum number of chunks in memory: 16 MiB, the checksums of 2 GiB in blocks of 512 bytes.
 const CHUNKS_MAX: usize = 4096;
-/// Chunks that wait to be written at most.
+/// Maximum number of dirty chunks.
 const DIRTY_MAX: usize = CHUNKS_MAX / 2;
-/// Chunks that are written by one request.
+/// Chunks written by one request.
 const CHUNKS_AT_ONCE: u64 = 64;
 const UNKNOWN: u32 = u32::MAX;
 
@@ -44,22 +44,22 @@ pub struct Summed {
     chunk_bytes: usize,
     /// The CRC32C of a block of zeros.
     zero: u32,
-    /// By blocks of the data: a block and its checksum are not read while they are written.
+    /// Locks by blocks of the data: a block and its checksum are not read while they are written.
     blocks: Arc<ExtentLocks>,
-    /// By chunks: those that are being read.
+    /// Locks by chunks: those being read.
     loading: Arc<ExtentLocks>,
-    /// Who writes chunks: one at a time, so that an older content does not come last.
+    /// Lock for writing chunks: one at a time, so that older content does not overwrite newer.
     writing: Arc<ExtentLocks>,
     state: Lock<State>,
-    /// Blocks that did not fit.
+    /// Number of checksum mismatches.
     wrong: AtomicU64,
 }
 
-/// Where a member has its blocks and their checksums; both become longer when the set grows.
+/// A member's blocks and checksums; both become longer when the set grows.
 struct Places {
     data: Arc<dyn BlockDevice>,
     area: Arc<dyn BlockDevice>,
-    /// A copy of the checksums that is being made, and will be the area. What is written there is written here, too.
+    /// A copy of the checksums that is being made and will become the area. Writes to the area also go here.
     copy: Option<Arc<dyn BlockDevice>>,
 }
 
@@ -67,7 +67,7 @@ struct Places {
 struct State {
     chunks: BTreeMap<u64, Chunk>,
     dirty: BTreeSet<u64>,
-    /// Chunks from here on are the next to leave the memory.
+    /// Clock hand: chunks from here on are evicted next.
     hand: u64,
 }
 
@@ -78,16 +78,18 @@ struct Chunk {
 }
 
 impl Summed {
-    /// Bytes that the checksums of so many blocks take.
+    /// Size of the checksums of `blocks` blocks in bytes.
     pub fn area_bytes(blocks: u64) -> u64 {
         // Whole chunks of the largest blocks.
         (blocks * SUM_BYTES as u64).next_multiple_of(64 << 10)
     }
 
-    /// A member whose checksums lie in `area`, on the same device: a flush of `data` is one of `area`. Both have blocks of one size.
+    /// A member whose checksums are in `area`, on the same device: a flush of `data` also flushes `area`.
+    /// Both have the same block size.
     ///
     /// # Errors
-    /// [`DeviceError::OutOfRange`] if the area is too small, [`DeviceError::Unsupported`] if its blocks have another size.
+    /// [`DeviceError::OutOfRange`] if the area is too small, [`DeviceError::Unsupported`] if its block size
+    /// differs.
     pub fn new(data: Arc<dyn BlockDevice>, area: Arc<dyn BlockDevice>) -> Result<Summed, DeviceError> {
         let geometry = data.geometry();
         check_area(geometry, &*area)?;
@@ -119,8 +121,8 @@ impl Summed {
         std::iter::once(Arc::clone(&places.area)).chain(places.copy.clone())
     }
 
-    /// Begins a copy of the checksums in `area`; [`Summed::copy_chunks`] makes it. [`DeviceError::OutOfRange`] if it is too small,
-    /// [`DeviceError::Unsupported`] if its blocks have another size.
+    /// Starts a copy of the checksums in `area`; [`Summed::copy_chunks`] does the copying.
+    /// [`DeviceError::OutOfRange`] if it is too small, [`DeviceError::Unsupported`] if its block size differs.
     pub(crate) fn begin_copy(&self, area: Arc<dyn BlockDevice>) -> Result<(), DeviceError> {
         check_area(self.geometry(), &*area)?;
         self.places.lock().copy = Some(area);
@@ -132,19 +134,19 @@ impl Summed {
         self.chunk_bytes as u64
     }
 
-    /// Chunks that have the checksums of all blocks.
+    /// Number of chunks for the checksums of all blocks.
     pub(crate) fn chunks(&self) -> u64 {
         self.geometry().blocks.0.div_ceil(self.chunk_sums())
     }
 
-    /// The blocks of an area behind those of all chunks.
+    /// The blocks of an area after those of all chunks.
     pub(crate) fn area_behind(&self, area_blocks: u64) -> Extent {
         let used = self.area_of(0..self.chunks()).blocks.0;
         Extent::new(used, area_blocks.saturating_sub(used))
     }
 
-    /// Copies the next chunks from this one on, and returns which one is next; all are copied when that is none of
-    /// [`Summed::chunks`]. No chunk is written meanwhile, so the copy has what the area has from then on.
+    /// Copies some chunks, starting with this one, and returns the next; all are copied once that reaches
+    /// [`Summed::chunks`]. No chunk is written meanwhile, so from then on the copy matches the area.
     pub(crate) async fn copy_chunks(&self, from: u64) -> Result<u64, DeviceError> {
         let _turn = self.turn().await;
         let (area, copy) = {
@@ -166,7 +168,7 @@ impl Summed {
                     let (extent, one) = read(chunk..chunk + 1);
                     let bytes = match one.await {
                         Ok(bytes) => bytes,
-                        // Those of the chunk are not known, as when it is loaded.
+                        // The checksums of the chunk are unknown, as when it is loaded.
                         Err(DeviceError::Unreadable(_)) => {
                             let mut unknown = Buffer::recycled(self.chunk_bytes);
                             unknown.fill(0xff);
@@ -182,10 +184,10 @@ impl Summed {
         Ok(end)
     }
 
-    /// The copy is the area from now on. It is complete, and that is recorded.
+    /// Makes the copy the area. The copy is complete, and that is recorded.
     pub(crate) async fn use_copy(&self) {
         let _turn = self.turn().await;
-        // What is being read from the area is in memory before that is zeroed.
+        // Outstanding reads of the area end before it is zeroed.
         let _all = self.loading.exclude(Extent::new(0, u64::MAX)).await;
         let mut places = self.places.lock();
         if let Some(copy) = places.copy.take() {
@@ -193,27 +195,27 @@ impl Summed {
         }
     }
 
-    /// There is no copy any more.
+    /// Drops the copy.
     pub(crate) fn drop_copy(&self) {
         self.places.lock().copy = None;
     }
 
-    /// Whether the area has room for the checksums of so many blocks.
+    /// Whether the area has space for the checksums of `blocks` blocks.
     pub(crate) fn has_room(&self, blocks: u64) -> bool {
         self.area().geometry().bytes() >= Summed::area_bytes(blocks)
     }
 
-    /// The same blocks on a device that is longer. Checksums of those that are new are 0.
+    /// Switches to a longer device with the same blocks. The checksums of new blocks are 0.
     pub(crate) fn lengthen(&self, data: Arc<dyn BlockDevice>) {
         self.places.lock().data = data;
     }
 
-    /// Blocks that did not fit their checksum when they were read.
+    /// Number of checksum mismatches found by reads.
     pub fn wrong(&self) -> u64 {
         self.wrong.load(Ordering::Relaxed)
     }
 
-    /// Reads blocks as they are, and tells of each whether it fits.
+    /// Reads blocks even if they mismatch; returns for each whether it matches its checksum.
     pub(crate) async fn read_and_judge(
         &self,
         extent: Extent,
@@ -229,7 +231,7 @@ impl Summed {
         Ok((buffer, fits))
     }
 
-    /// Of each block, whether it fits.
+    /// For each block, whether it matches its checksum.
     fn each_fits<'a>(&'a self, sums: &'a [u32], blocks: &'a [u8]) -> impl Iterator<Item = bool> + 'a {
         debug_assert_eq!(sums.len() * self.block_bytes, blocks.len(), "a checksum for each block");
         let each = sums.iter().zip(blocks.chunks_exact(self.block_bytes));
@@ -257,7 +259,7 @@ impl Summed {
         })
     }
 
-    /// The bytes of blocks of `extent`, whose data are `bytes`.
+    /// The bytes of a chunk's blocks within `extent`, whose data is `bytes`.
     fn bytes_of<'a>(&self, extent: Extent, part: &PartOfChunk, bytes: &'a [u8]) -> &'a [u8] {
         let at = |block: u64| (block - extent.lba.0) as usize * self.block_bytes;
         &bytes[at(part.blocks.start)..at(part.blocks.end)]
@@ -302,7 +304,7 @@ impl Summed {
         }
     }
 
-    /// Brings a chunk to memory.
+    /// Loads a chunk into memory.
     async fn load(&self, chunk: u64) -> Result<(), DeviceError> {
         let _turn = self.loading.exclude(Extent::new(chunk, 1)).await;
         if self.state.lock().chunks.contains_key(&chunk) {
@@ -315,7 +317,7 @@ impl Summed {
                 let sum = |bytes: &[u8]| bytes.first_chunk().map_or(UNKNOWN, |sum| u32::from_le_bytes(*sum));
                 bytes.chunks_exact(SUM_BYTES).map(sum).collect()
             }
-            // They are known again once their blocks are written.
+            // They become known again when their blocks are written.
             Err(DeviceError::Unreadable(_)) => vec![UNKNOWN; self.chunk_sums() as usize].into(),
             Err(error) => return Err(error),
         };
@@ -330,13 +332,13 @@ impl Summed {
         Extent::new(chunks.start * blocks, (chunks.end - chunks.start) * blocks)
     }
 
-    /// Writes what was changed. All that was when this begins is written when it ends.
+    /// Writes dirty chunks: at least those that are dirty when this starts.
     async fn write_dirty(&self) -> Result<(), DeviceError> {
         let _turn = self.turn().await;
         self.write_chunks(0..u64::MAX, Durability::Cached).await
     }
 
-    /// Writes those of some chunks that were changed. It is the caller's turn.
+    /// Writes the dirty chunks within a range. The caller holds the write lock.
     async fn write_chunks(&self, within: Range<u64>, durability: Durability) -> Result<(), DeviceError> {
         while let Some((chunks, bytes)) = self.next_dirty(&within) {
             let mut result = Ok(());
@@ -361,7 +363,7 @@ impl Summed {
         self.writing.exclude(Extent::new(0, 1)).await
     }
 
-    /// Adjacent chunks to be written, as bytes.
+    /// The next adjacent dirty chunks, as bytes.
     fn next_dirty(&self, within: &Range<u64>) -> Option<(Range<u64>, Slice)> {
         let mut state = self.state.lock();
         let state = &mut *state;
@@ -386,17 +388,17 @@ impl Summed {
         Some((start..end, bytes.share()))
     }
 
-    /// Bounds the chunks that wait to be written.
+    /// Limits the number of dirty chunks.
     async fn keep_few_dirty(&self) -> Result<(), DeviceError> {
         if self.state.lock().dirty.len() < DIRTY_MAX { Ok(()) } else { self.write_dirty().await }
     }
 
-    /// What `request` does to blocks of `extent` makes their checksums 0.
+    /// Runs `request`, which zeroes the blocks of `extent`, and sets their checksums to 0.
     async fn zeroed(&self, extent: Extent, request: Pending<'_, ()>) -> Result<(), DeviceError> {
         self.keep_few_dirty().await?;
         let _locked = self.blocks.exclude(extent).await;
         if let Err(error) = request.await {
-            // Nobody knows which blocks it has changed; one that it did not take up has changed none.
+            // It is unknown which blocks the request changed; an unsupported request changed none.
             if error != DeviceError::Unsupported {
                 for (chunk, part) in self.chunks_of(extent) {
                     self.change(chunk, part.sums, std::iter::repeat(UNKNOWN)).await?;
@@ -456,7 +458,7 @@ impl Summed {
         let turn = if durability == Durability::Stable { Some(self.turn().await) } else { None };
         for (chunk, part) in self.chunks_of(extent) {
             let blocks = self.bytes_of(extent, &part, &data).chunks_exact(self.block_bytes);
-            // Of a write that has failed nobody knows which blocks it has changed.
+            // It is unknown which blocks a failed write changed.
             let sum = |block: &[u8]| if result.is_ok() { self.sum(block) } else { UNKNOWN };
             self.change(chunk, part.sums.clone(), blocks.map(sum)).await?;
         }
@@ -470,7 +472,7 @@ impl Summed {
     }
 }
 
-/// Whether `area` can have the checksums of a device of this geometry.
+/// Checks that `area` can contain the checksums of a device with this geometry.
 fn check_area(geometry: Geometry, area: &dyn BlockDevice) -> Result<(), DeviceError> {
     let of_area = area.geometry();
     if of_area.block_size != geometry.block_size {
@@ -486,12 +488,12 @@ fn check_area(geometry: Geometry, area: &dyn BlockDevice) -> Result<(), DeviceEr
 /// Blocks whose checksums are in one chunk.
 struct PartOfChunk {
     blocks: Range<u64>,
-    /// Their places in it.
+    /// Their positions in the chunk.
     sums: Range<usize>,
 }
 
 impl State {
-    /// Drops a chunk that was not used lately and is as it is on the disk, if there are too many.
+    /// Evicts a clean chunk that was not used recently, if there are too many.
     fn make_room(&mut self) {
         if self.chunks.len() < CHUNKS_MAX {
             return;
@@ -558,7 +560,7 @@ impl BlockDevice for Summed {
         Box::pin(self.write_and_sum(extent, data, durability))
     }
 
-    /// Checksums first: they are on the device when it is flushed.
+    /// Writes checksums first, so that the flush of the device covers them.
     fn flush(&self) -> Pending<'_, ()> {
         Box::pin(async move {
             self.write_dirty().await?;

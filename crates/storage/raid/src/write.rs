@@ -14,7 +14,7 @@ use crate::merge::{Batch, StripeWrite};
 use crate::plan::{Method, Segment, Stripe, modify_parity, parity_of, recover, segments};
 use crate::set::{Protection, Set, halves};
 
-/// Stripes, or strips without parity, of one request that are written at once.
+/// Maximum number of stripes (without parity: strips) of one request written concurrently.
 const AT_ONCE: usize = 16;
 
 impl Set {
@@ -109,15 +109,16 @@ impl Set {
         self.carry_out(Change::Update { stripe, parts, derived }, batch.durability).await
     }
 
-    /// Protects a change, and carries it out on the members. The caller has locked its blocks.
+    /// Protects a change, and applies it to the members. The caller has locked its blocks.
     pub(crate) async fn carry_out(&self, change: Change, durability: Durability) -> Result<(), DeviceError> {
         debug_assert!(*change.stripes().end() < self.members.layout().stripes(), "a change of the set");
-        // What the change leaves out because its member has failed must not be found in sync when the change is replayed.
+        // A strip that the change omits because its member has failed must not count as in sync when the
+        // change is replayed.
         self.members.recorded().await?;
         let change = Arc::new(change);
         let protected = self.protect(&change).await?;
         let durability = match self.protection {
-            // It is durable in the journal.
+            // The write is durable in the journal.
             Protection::Journal(_) => Durability::Cached,
             Protection::Intent(_) | Protection::Nothing => durability,
         };
@@ -125,18 +126,18 @@ impl Set {
         self.members.recorded().await?;
         protected.finish();
         self.members.settle_healed().await?;
-        // Blocks that stay on a full list are read by the other members.
+        // Blocks that remain on a full list are read from the other members.
         if !self.members.has_lost() || self.can_be_read(&change) { Ok(()) } else { Err(DeviceError::NoSpace) }
     }
 
-    /// Whether what a change has written is where it was written, or is told by the others. A full list keeps blocks on it that are
-    /// where they were written.
+    /// Whether the blocks of a change are readable: either directly or by reconstruction. If the list of lost
+    /// blocks is full, written blocks may remain on it.
     fn can_be_read(&self, change: &Change) -> bool {
         let lost = |stripe: u64, strip: usize, columns: &Range<u64>| {
             let (member, extent) = self.place(stripe, strip, columns);
             self.members.lost_of(member, extent).is_some()
         };
-        // Each block alone: of two columns different members may lack theirs.
+        // Each block separately: different members may have lost theirs in different columns.
         let is_told = |stripe: u64, mut columns: Range<u64>| {
             columns.all(|column| {
                 let column = column..column + 1;
@@ -194,15 +195,16 @@ impl Set {
         pieces.filter_map(part).collect()
     }
 
-    /// The new parity of a segment where too many blocks cannot be read: that of the columns for which it can be computed. In the others
-    /// parity is lost, too, until the blocks are written that cannot be read; what this write covers is whole behind it.
+    /// The new parity of a segment in which too many blocks are unreadable, for the columns in which it can
+    /// be computed. In the others, parity is lost too until the unreadable blocks are written; the blocks
+    /// that this write covers are intact afterwards.
     async fn parity_beside_lost(
         &self,
         stripe: u64,
         writes: &[StripeWrite],
         segment: Segment,
     ) -> Result<Vec<Part>, DeviceError> {
-        // What is written to a member that is missing is only in parity.
+        // Data written to a missing member exists only in parity.
         let has_places = segment.written.iter().all(|strip| self.is_held(stripe, *strip));
         let (mut parts, mut lost) = (Vec::new(), Vec::new());
         let mut segments = vec![segment];
@@ -223,7 +225,7 @@ impl Set {
         Ok(parts)
     }
 
-    /// Parity of these columns is lost, which is on stable storage when this ends.
+    /// Records the parity of these columns as lost; resolves once that is on stable storage.
     pub(crate) async fn lose_parity(&self, stripe: u64, columns: &[Range<u64>]) -> Result<(), DeviceError> {
         debug_assert!(self.layout.has_parity());
         let parity = self.layout.data_strips()..self.layout.strips();
@@ -239,7 +241,8 @@ impl Set {
         if lost.is_empty() {
             return Ok(());
         }
-        // A record of before that has this parity, replayed behind a crash, would take it off the list.
+        // If an earlier journal record with this parity were replayed after a crash, the replay would remove
+        // it from the list.
         if let Protection::Journal(journal) = &self.protection {
             journal.empty(None).await?;
         }
@@ -305,9 +308,9 @@ impl Set {
     }
 }
 
-/// Stripes that are cleared by one operation.
+/// Stripes cleared by one operation.
 const STRIPES_AT_ONCE: u64 = 1024;
-/// Where a member knows no write of zeros, it is written so many bytes at a time.
+/// Bytes per write of zeros to a member without a write-zeroes command.
 const ZEROS_BYTES: u64 = 256 << 10;
 
 impl Set {
@@ -349,7 +352,7 @@ impl Set {
         let _locked = self.locks.exclude(Extent::new(first.0, blocks)).await;
         let (mut stripe, end) = (stripe, stripe + stripes);
         while stripe < end {
-            // Up to where a member is rebuilt, all of these stripes have the same members.
+            // Up to the progress of a rebuild, all of these stripes have the same members.
             let states = self.members.states();
             let rebuilt = states.members.iter().filter_map(|state| match state {
                 MemberState::Rebuilding { done } if *done > stripe => Some(*done),
@@ -366,7 +369,7 @@ impl Set {
         Ok(())
     }
 
-    /// Makes all strips that these members have of some stripes zeros, parity too: that of zeros is zero.
+    /// Zeroes all strips of these members in some stripes, including parity: the parity of zeros is zero.
     pub(crate) async fn clear_stripes(
         &self,
         stripes: Range<u64>,
@@ -377,7 +380,7 @@ impl Set {
         try_all(members).await.map(drop)
     }
 
-    /// Clears what one member holds of some stripes.
+    /// Clears one member's strips of some stripes.
     async fn clear_of(&self, index: usize, stripes: Range<u64>, may_unmap: bool) -> Result<(), DeviceError> {
         let mut run: Option<Extent> = None;
         for stripe in stripes {
@@ -390,7 +393,7 @@ impl Set {
                 Some(before) if before.end() == Some(extent.lba) => {
                     Some(Extent::new(before.lba.0, before.blocks.0 + extent.blocks.0))
                 }
-                // Strips of a member that follow each other lie beside each other, but for those it does not hold.
+                // Consecutive strips of a member are adjacent, except for those it does not have.
                 Some(before) => {
                     self.clear_extent(index, before, may_unmap).await?;
                     Some(extent)

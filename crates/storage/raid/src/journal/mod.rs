@@ -21,7 +21,7 @@
 //! 4. Pending records are written there.
 //!
 //! After a crash before step 3, the set's record still names the device, whose records are on the members or
-//! were not acknowledged. After a crash behind step 3, the set finds the empty journal.
+//! were not acknowledged. After a crash that follows step 3, the set finds the empty journal.
 
 pub(crate) mod record;
 

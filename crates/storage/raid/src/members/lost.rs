@@ -1,4 +1,4 @@
-//! Blocks that members have lost, while the set is in use: which reads fail for that, and when a block is off the list.
+//! Lost blocks while the set is in use: which reads fail, and when a block leaves the list.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -9,16 +9,16 @@ use block::{DeviceError, Extent, Lba};
 use super::Members;
 use crate::lost::{LOST_MAX, LOST_RECORDED_MAX, LostBlocks};
 
-/// Blocks that members do not have. A record has all three: a block that was written is off the recorded list only when what was written
-/// is on stable storage.
+/// The lost blocks of members. A record contains all three lists: a block leaves the recorded list only once
+/// its new content is on stable storage.
 #[derive(Default)]
 pub(super) struct Lost {
     pub(super) blocks: LostBlocks,
-    /// They were written since.
+    /// Blocks written since they were lost.
     pub(super) healed: LostBlocks,
-    /// These too, and their members are being flushed.
+    /// Blocks written since they were lost, whose members are being flushed.
     pub(super) settling: LostBlocks,
-    /// There was no room for another one.
+    /// An extent was rejected because the list was full.
     pub(super) was_full: bool,
 }
 
@@ -34,7 +34,7 @@ impl Lost {
         self.blocks.is_empty() && self.healed.is_empty() && self.settling.is_empty()
     }
 
-    /// Extents that a record has at most, whichever of the healed blocks are settled first.
+    /// Upper limit of the extents in a record, whichever healed blocks are settled first.
     pub(super) fn extents_max(&self) -> usize {
         self.blocks.extents() + self.healed.extents() + self.settling.extents()
     }
@@ -50,8 +50,9 @@ impl Members {
         Some(DeviceError::Unreadable(Lba(first)))
     }
 
-    /// Of an extent of a member, it has all blocks but these. False if the list has no room for them; it is as it was then. The caller excludes
-    /// requests for the extent. [`Members::recorded`] must follow before anything depends on it.
+    /// Records that a member has all blocks of an extent except `columns`. Returns false, and changes
+    /// nothing, if the list has no space. The caller excludes requests for the extent. [`Members::recorded`]
+    /// must follow before anything depends on the list.
     pub(crate) fn lose(&self, index: usize, extent: Extent, columns: &[Range<u64>]) -> bool {
         if columns.is_empty() && !self.has_lost() {
             return true;
@@ -72,7 +73,7 @@ impl Members {
         let recorded = blocks.extents() + lost.healed.extents() + lost.settling.extents();
         if recorded > LOST_RECORDED_MAX || !columns.is_empty() && blocks.extents() > LOST_MAX {
             lost.was_full = true;
-            // Blocks that a member has may stay on the list: they are read by the others.
+            // Blocks that a member has may stay on the list: they are read from the other members.
             return columns.is_empty();
         }
         lost.blocks = blocks;
@@ -81,14 +82,15 @@ impl Members {
         true
     }
 
-    /// It has none of them.
+    /// Records that a member has no block of an extent.
     pub(crate) fn lose_all(&self, index: usize, extent: Extent) -> bool {
         let all = 0..extent.blocks.0;
         self.lose(index, extent, std::slice::from_ref(&all))
     }
 
-    /// A member has these blocks now, if they were lost. They stay on the list if they cut an extent of it and a record has no room for
-    /// one more: before a write is acknowledged, the others must have it. [`Members::settle_healed`] must follow.
+    /// Records that lost blocks of a member were written. They stay on the list if removing them would split
+    /// an extent and the record is full; then the other members must have the write before it is
+    /// acknowledged. [`Members::settle_healed`] must follow.
     pub(crate) fn wrote(&self, index: usize, extent: Extent) {
         if !self.has_lost() {
             return;
@@ -106,8 +108,8 @@ impl Members {
         healed.into_iter().for_each(|blocks| list.insert(index, blocks));
     }
 
-    /// Ends once blocks that were written so far are off the recorded list: before the write is acknowledged, since a crash would take its data
-    /// away otherwise.
+    /// Resolves once blocks written so far are off the recorded list. Call it before a write is acknowledged:
+    /// otherwise a crash would lose its data.
     pub(crate) async fn settle_healed(self: &Arc<Self>) -> Result<(), DeviceError> {
         if !self.has_lost() {
             return Ok(());
@@ -128,7 +130,7 @@ impl Members {
         let healed = {
             let mut lost = self.lost.lock();
             let healed = std::mem::take(&mut lost.healed);
-            // Those of a turn that was dropped with its thread are settled with them.
+            // Blocks left over from a turn that was dropped with its thread are settled as well.
             lost.settling.extend(&healed);
             lost.settling.clone()
         };
@@ -167,13 +169,13 @@ impl Members {
         self.has_lost.load(Ordering::Acquire)
     }
 
-    /// Of each member, how many blocks it does not have.
+    /// Number of lost blocks of each member.
     pub(crate) fn lost_blocks(&self) -> Vec<u64> {
         let lost = self.lost.lock();
         (0..self.layout.members()).map(|index| lost.blocks.blocks_of(index)).collect()
     }
 
-    /// Whether a block that nothing could tell did not fit the list, and none was healed since.
+    /// Whether a lost block was rejected because the list was full, and none was healed since.
     pub(crate) fn is_lost_list_full(&self) -> bool {
         self.lost.lock().was_full
     }

@@ -1,18 +1,19 @@
-//! The members of a set: who may be read, requests to them, and what follows when one fails.
+//! The members of a set: which may be read, requests to them, and the consequences of a failure.
 //!
-//! A member that fails a request is marked failed if all data are still there without it. Before any write that it
-//! missed is acknowledged, that is on stable storage ([`MetadataStore`]): after a restart it is not read. A member
-//! that has lost acknowledged writes ([`BlockDevice::losses`]) is treated alike, since its content is stale.
-//! Nothing that was read from a member counts before it is certain that this member has lost nothing: what a member in doubt
-//! returns may be old, and would be written to the others with the next block that is changed in part.
+//! A member that fails a request is marked failed if all data survives without it. The failure reaches stable
+//! storage ([`MetadataStore`]) before any write that the member missed is acknowledged, so the member is not
+//! read after a restart. A member that has lost acknowledged writes ([`BlockDevice::losses`]) is treated in
+//! the same way, since its content is stale. Data read from a member is used only once it is certain that
+//! this member has lost nothing. A member in doubt may return stale data, which the next partial block write
+//! would copy to the others.
 //!
 //! A member that another host has taken over ([`DeviceError::Fenced`], [`DeviceError::Reserved`]) has not failed: that host may be
-//! running the set, and going on without the member would make two sets of it. The whole set leaves service, for reads too, and nothing is
-//! recorded.
+//! running the set, and continuing without the member would cause split brain. The whole set leaves service,
+//! including reads, and nothing is recorded.
 //!
-//! If data would lack without it, it stays, and its error is passed on. With parity a failed write then takes the set
-//! out of service: the stripe's parity may be wrong, and what it stands for with it. The next assembly replays the
-//! journal.
+//! If data would be lost without the member, it stays, and its error is returned. With parity, a failed write
+//! then takes the set out of service: the stripe's parity, and data reconstructed from it, may be wrong. The
+//! next assembly replays the journal.
 
 mod lost;
 
@@ -40,33 +41,33 @@ pub(crate) struct Members {
     operations: Arc<Operations>,
     sleeper: Arc<dyn Sleeper>,
     out_of_service: AtomicBool,
-    /// The member without which data would lack, and its error.
+    /// The member that failed although the set cannot run without it, and its error.
     stopped_by: Lock<Option<(usize, DeviceError)>>,
-    /// By another host, of a member at least.
+    /// Another host has taken over a member.
     is_taken_over: AtomicBool,
     /// Number of changes of the states, and how many of them are recorded.
     changed: AtomicU64,
     recorded: AtomicU64,
     recording: Arc<ExtentLocks>,
-    /// Losses of members that could not be made good, before the present ones were noted.
+    /// Unrecoverable losses of earlier members, counted before the present ones were noted.
     losses: AtomicU64,
-    /// Whether `lost` has any: what a request looks at.
+    /// Whether `lost` has entries; checked by each request.
     has_lost: AtomicBool,
     lost: Lock<Lost>,
-    /// Those that are healed are settled by one at a time.
+    /// Lock: one task at a time settles healed blocks.
     settling: Arc<ExtentLocks>,
 }
 
 struct Slot {
     device: Option<Arc<dyn BlockDevice>>,
-    /// The same, if its blocks have checksums.
+    /// The device with its checksums, if its blocks have any.
     summed: Option<Arc<Summed>>,
     state: MemberState,
-    /// Of a member that is rebuilt: it misses only regions of the second bitmap.
+    /// For a member being rebuilt: it has missed only regions of the second bitmap.
     is_readded: bool,
-    /// Of a member that is rebuilt: the stripes that are on its stable storage.
+    /// For a member being rebuilt: number of stripes on its stable storage.
     secured: u64,
-    /// Number of devices that have been in this slot, and of orders to take one out.
+    /// Number of devices that have been in this slot, plus the number of requests to take one out.
     incarnation: u64,
     /// Its losses when it was known to be in sync: a count, so that a member in doubt differs from it.
     losses: Losses,
@@ -85,23 +86,23 @@ pub(crate) struct Member {
     summed: Option<Arc<Summed>>,
 }
 
-/// The place of a member that has failed. One device can be put into it, unless the member is taken out by hand meanwhile.
+/// The slot of a failed member. It takes one device, unless the member is taken out manually first.
 pub struct Vacancy {
     pub(crate) member: usize,
     incarnation: u64,
 }
 
-/// The member that one device has become, until it fails or is taken out.
+/// A device's time as a member, until it fails or is taken out.
 pub(crate) struct Incarnation {
     member: usize,
     number: u64,
 }
 
-/// What a member did that makes it fail.
+/// Why a member is marked failed.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Cause {
     Read(DeviceError),
-    /// Of a write or a flush.
+    /// A failed write or flush.
     Write(DeviceError),
     LostWrites,
 }
@@ -109,9 +110,9 @@ pub(crate) enum Cause {
 /// Why a strip was not read.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Unread {
-    /// No member holds it, or not any more.
+    /// No member has the strip, or its member has failed.
     Lacking,
-    /// These blocks cannot be read, and the member stays.
+    /// These blocks are unreadable, and the member stays.
     Bad(DeviceError),
 }
 
@@ -146,7 +147,7 @@ impl Members {
         debug_assert_eq!(devices.len(), layout.members(), "a device, or none, for each member");
         debug_assert_eq!(states.members.len(), layout.members(), "a state for each member");
         let slots: Vec<Slot> = devices.into_iter().zip(&states.members).map(slot).collect();
-        // A member that was in sync and is missing has failed, which is to be recorded.
+        // A missing member that was in sync has failed; the failure must be recorded.
         let changed = slots.iter().zip(&states.members).any(|(slot, state)| slot.state != *state);
         Members {
             layout,
@@ -168,13 +169,13 @@ impl Members {
         }
     }
 
-    /// The layout, as long as it is now.
+    /// The layout at its current size.
     pub(crate) fn layout(&self) -> Layout {
         self.layout.with_rows(self.rows.load(Ordering::Acquire))
     }
 
-    /// The same members on devices that are longer, by as much as the layout is. [`DeviceError::OutOfRange`] if one has no room
-    /// for more checksums.
+    /// Switches to longer devices for the same members, to match the longer layout.
+    /// [`DeviceError::OutOfRange`] if one has no space for more checksums.
     pub(crate) fn grow(
         &self,
         layout: &Layout,
@@ -202,13 +203,13 @@ impl Members {
         self.present(index).and_then(|member| member.summed)
     }
 
-    /// Whether a member has a cache that a flush writes.
+    /// Whether a member has a volatile cache.
     pub(crate) fn have_volatile_caches(&self) -> bool {
         let slots = self.slots.lock();
         slots.iter().filter_map(|slot| slot.device.as_ref()).any(|device| device.profile().volatile_cache)
     }
 
-    /// The states, as they are in memory.
+    /// The states in memory.
     pub(crate) fn states(&self) -> MemberStates {
         let members = self.slots.lock().iter().map(|slot| slot.state).collect();
         MemberStates { members, lost: self.lost.lock().blocks.clone() }
@@ -220,12 +221,12 @@ impl Members {
         if self.out_of_service.load(Ordering::Acquire) { Err(DeviceError::NotReady) } else { Ok(()) }
     }
 
-    /// Fails if another host has taken a member over. Requests under way stop there, too.
+    /// Fails if another host has taken over a member. Outstanding requests also stop here.
     pub(crate) fn check_ownership(&self) -> Result<(), DeviceError> {
         if self.is_taken_over.load(Ordering::Acquire) { Err(DeviceError::Fenced) } else { Ok(()) }
     }
 
-    /// The set ends if this error says that another host has taken a member over.
+    /// Takes the set out of service if this error means that another host has taken over a member.
     pub(crate) fn note_ownership(&self, error: DeviceError) -> Result<(), DeviceError> {
         if matches!(error, DeviceError::Fenced | DeviceError::Reserved) {
             self.is_taken_over.store(true, Ordering::Release);
@@ -239,8 +240,8 @@ impl Members {
         *self.stopped_by.lock()
     }
 
-    /// Sees a change to its end. If this is dropped, with the thread that polls it, the change may land at any later time, on top of newer
-    /// data: the set is out of service then.
+    /// Runs a change to completion. If this future is dropped together with its thread, the change may still
+    /// reach the medium later, over newer data; the set then leaves service.
     pub(crate) async fn land<T>(&self, change: impl Future<Output = T>) -> T {
         let mut landing = Landing { members: self, has_landed: false };
         let result = change.await;
@@ -252,7 +253,7 @@ impl Members {
         self.out_of_service.store(true, Ordering::Release);
     }
 
-    /// The member, if it holds its strip of this stripe.
+    /// The member, if its strip of this stripe is current.
     pub(crate) fn holder(&self, index: usize, stripe: u64) -> Option<Member> {
         let slots = self.slots.lock();
         slots.get(index)?.member(index).filter(|_| slots[index].state.holds(stripe))
@@ -264,7 +265,7 @@ impl Members {
         slots.get(index)?.member(index).filter(|_| slots[index].state != MemberState::Failed)
     }
 
-    /// All that have not failed.
+    /// All members that have not failed.
     pub(crate) fn all_present(&self) -> Vec<Member> {
         (0..self.layout.members()).filter_map(|index| self.present(index)).collect()
     }
@@ -276,15 +277,15 @@ impl Members {
         slots.get(member.index).is_some_and(is_it)
     }
 
-    /// Whether the member holds its strip of this stripe.
+    /// Whether the member's strip of this stripe is current.
     pub(crate) fn holds(&self, index: usize, stripe: u64) -> bool {
         let slots = self.slots.lock();
         slots.get(index).is_some_and(|slot| slot.device.is_some() && slot.state.holds(stripe))
     }
 
-    /// Of the members that hold a copy of a stripe, the one that is likely to answer first: by its latency times
-    /// the reads that wait for it. The latency of the others decays with each read, so that one that was slow is
-    /// tried again, the later the slower it was.
+    /// The member likely to complete a read of a copy of this stripe first: the one with the lowest product
+    /// of latency and outstanding reads. The latency of the others decays with each read, so that a slow
+    /// member is retried; the slower it was, the later.
     pub(crate) fn fastest(&self, stripe: u64, candidates: impl Iterator<Item = usize>) -> Option<usize> {
         let mut slots = self.slots.lock();
         let holding: Vec<usize> = candidates.filter(|index| slots[*index].state.holds(stripe)).collect();
@@ -298,7 +299,7 @@ impl Members {
         Some(best)
     }
 
-    /// Reads a part of the strip that a member has of this stripe.
+    /// Reads a part of a member's strip of this stripe.
     pub(crate) async fn read(
         self: &Arc<Self>,
         index: usize,
@@ -319,7 +320,7 @@ impl Members {
         self.judged(&member, result).await
     }
 
-    /// The same whether blocks fit their checksums or not; and of each, whether it does.
+    /// Like `read`, but accepts blocks that mismatch their checksums, and returns for each whether it matches.
     pub(crate) async fn read_and_judge(
         self: &Arc<Self>,
         index: usize,
@@ -343,13 +344,13 @@ impl Members {
         self.judged(&member, result).await
     }
 
-    /// A request lies in the data of a member, and its buffer is as long.
+    /// Checks that a request is within a member's data area, and that its buffer has the same length.
     fn debug_check(&self, extent: Extent, length: usize) {
         debug_assert!(extent.lba.0 + extent.blocks.0 <= self.layout().member_blocks().0, "{extent:?}");
         debug_assert_eq!(extent.blocks.0 << self.layout.block_size().shift(), length as u64);
     }
 
-    /// What follows from the result of a read.
+    /// Handles the result of a read.
     async fn judged<T>(
         self: &Arc<Self>,
         member: &Member,
@@ -363,23 +364,23 @@ impl Members {
         match member.has_lost_nothing().await {
             Ok(true) => return result,
             Ok(false) => {}
-            // Its server does not tell what it has lost.
+            // The member's server does not report what it has lost.
             Err(error) => return Err(self.unread(member, Cause::Read(error)).await),
         }
-        // Blocks that were lost do not fit their checksums, either.
+        // Lost blocks also mismatch their checksums.
         match self.unread(member, Cause::LostWrites).await {
             Unread::Lacking if self.is_present(member) => result,
             unread => Err(unread),
         }
     }
 
-    /// A member that has failed a read.
+    /// Handles a failed read of a member.
     async fn unread(self: &Arc<Self>, member: &Member, cause: Cause) -> Unread {
         self.fail(member, cause).await.map_or_else(Unread::Bad, |()| Unread::Lacking)
     }
 
-    /// Writes a part of the strip that a member has of this stripe, if it holds it. Success says that the member has
-    /// it or has failed; [`Members::recorded`] must follow.
+    /// Writes a part of a member's strip of this stripe, if the member has it. On success the member has the
+    /// write or has failed; [`Members::recorded`] must follow.
     pub(crate) async fn write(
         self: &Arc<Self>,
         index: usize,
@@ -401,7 +402,7 @@ impl Members {
         }
     }
 
-    /// A member could not be written. Success says that the set goes on without it.
+    /// Handles a failed write of a member. On success the set continues without the member.
     pub(crate) async fn write_failed(
         self: &Arc<Self>,
         member: &Member,
@@ -410,7 +411,7 @@ impl Members {
         self.fail(member, Cause::Write(error)).await
     }
 
-    /// Brings what all members have acknowledged to stable storage. Members that cannot fail.
+    /// Flushes all members to stable storage. Members that cannot be flushed are marked failed.
     pub(crate) async fn flush(self: &Arc<Self>) -> Result<(), DeviceError> {
         try_all(self.all_present().into_iter().map(|member| self.flush_one(member))).await?;
         self.recorded().await
@@ -427,17 +428,17 @@ impl Members {
             Err(error) => return self.write_failed(&member, error).await,
         };
         self.fail(&member, Cause::LostWrites).await?;
-        // One that stays lacks what it has lost. Losses from before the flush are only counted.
+        // A member that stays is missing the writes that it lost. Losses from before the flush are only counted.
         if self.is_present(&member) && after != before { Err(DeviceError::WritesLost) } else { Ok(()) }
     }
 
-    /// Of each member, how many blocks did not fit their checksum when they were read.
+    /// Checksum mismatches found by reads, for each member.
     pub(crate) fn wrong_blocks(&self) -> Vec<u64> {
         let slots = self.slots.lock();
         slots.iter().map(|slot| slot.summed.as_ref().map_or(0, |summed| summed.wrong())).collect()
     }
 
-    /// The losses of members that the set cannot do without.
+    /// The losses of members that the set cannot run without.
     pub(crate) fn losses(&self) -> Losses {
         let slots = self.slots.lock();
         Losses::counted(self.losses.load(Ordering::Acquire)).and(self.needed_losses(&slots))
@@ -452,7 +453,7 @@ impl Members {
         needed.map(|(_, slot)| lost(slot)).fold(Losses::NONE, Losses::and)
     }
 
-    /// Makes the losses of all members certain. A member that cannot say has failed.
+    /// Resolves the doubt about losses of all members. A member that cannot report its losses is marked failed.
     pub(crate) async fn resolve_losses(self: &Arc<Self>) -> Result<(), DeviceError> {
         for member in self.all_present() {
             if let Err(error) = certain_losses(&*member.device).await {
@@ -467,8 +468,7 @@ impl Members {
         self.layout.survives(&slots.iter().enumerate().map(lacks).collect::<Vec<_>>())
     }
 
-    /// Marks a member failed and records it, if the set survives that; see the first comment for what follows
-    /// otherwise.
+    /// Marks a member failed and records that, if the set survives without it; otherwise see the module comment.
     pub(crate) async fn fail(self: &Arc<Self>, member: &Member, cause: Cause) -> Result<(), DeviceError> {
         {
             let mut slots = self.slots.lock();
@@ -507,12 +507,12 @@ impl Members {
                 self.leave_service();
                 Err(DeviceError::NotReady)
             }
-            // As of any single device: its losses are counted.
+            // As with any single device, its losses are counted.
             Cause::LostWrites => Ok(()),
         }
     }
 
-    /// Marks a member failed that its user wants to be rid of. False if data would lack without it.
+    /// Marks a member failed at the user's request. Returns false if data would be lost without it.
     pub(crate) async fn fail_by_hand(self: &Arc<Self>, index: usize) -> Result<bool, DeviceError> {
         {
             let mut slots = self.slots.lock();
@@ -525,14 +525,15 @@ impl Members {
                 self.changed.fetch_add(1, Ordering::AcqRel);
             }
             (slot.device, slot.summed) = (None, None);
-            // A device that is being put in its place stays out.
+            // A device that is being put in its slot stays out.
             slot.incarnation += 1;
         }
         self.recorded().await.map(|()| true)
     }
 
-    /// Drops the device of a member that is not in sync, which has failed from then on, and records that: the record may say that a device
-    /// is rebuilt which could not be put in its place. False of a member in sync.
+    /// Drops the device of a member that is not in sync, marks the member failed and records that. The record
+    /// may otherwise name as rebuilding a device that could not be put in the slot. Returns false for a
+    /// member in sync.
     pub(crate) async fn release(self: &Arc<Self>, index: usize) -> Result<bool, DeviceError> {
         {
             let mut slots = self.slots.lock();
@@ -547,7 +548,7 @@ impl Members {
         self.recorded().await.map(|()| true)
     }
 
-    /// The place of a member, if it has failed.
+    /// The slot of a member, if it has failed.
     pub(crate) fn vacancy(&self, index: usize) -> Option<Vacancy> {
         let slots = self.slots.lock();
         let slot = slots.get(index).filter(|slot| slot.state == MemberState::Failed)?;
@@ -555,14 +556,14 @@ impl Members {
         Some(Vacancy { member: index, incarnation: slot.incarnation })
     }
 
-    /// Members that are rebuilt lack only regions that the second bitmap has.
+    /// Notes that members being rebuilt have missed only regions of the second bitmap.
     pub(crate) fn rebuild_in_part(&self) {
         for slot in self.slots.lock().iter_mut() {
             slot.is_readded = matches!(slot.state, MemberState::Rebuilding { .. });
         }
     }
 
-    /// Whether the member is rebuilt and misses only regions of the second bitmap.
+    /// Whether the member is being rebuilt and has missed only regions of the second bitmap.
     pub(crate) fn is_readded(&self, index: usize) -> bool {
         self.slots.lock().get(index).is_some_and(|slot| slot.is_readded)
     }
@@ -572,7 +573,7 @@ impl Members {
         self.slots.lock().iter().any(|slot| slot.state != MemberState::InSync)
     }
 
-    /// Records whether the second bitmap has all that members have missed, and returns what is recorded.
+    /// Records whether the second bitmap has all regions that members have missed; returns the recorded value.
     pub(crate) async fn record_missed(&self, is_noted: bool) -> Result<bool, DeviceError> {
         let _turn = self.recording.exclude(Extent::new(0, 1)).await;
         self.check_service()?;
@@ -583,8 +584,9 @@ impl Members {
         })
     }
 
-    /// Puts a device in the slot of a failed member, to be rebuilt; `is_readded` if it is the one that had failed, and lacks only regions
-    /// that the second bitmap has. `None` if that member was taken out by hand meanwhile.
+    /// Puts a device in the slot of a failed member, to be rebuilt. `is_readded`: it is the device that had
+    /// failed, and has missed only regions of the second bitmap. Returns `None` if the member was taken out
+    /// manually in the meantime.
     pub(crate) async fn replace(
         self: &Arc<Self>,
         Vacancy { member: index, incarnation }: Vacancy,
@@ -609,7 +611,7 @@ impl Members {
             (slot.secured, slot.latency_ns) = (0, 0);
             slot.incarnation += 1;
             let put = Incarnation { member: index, number: slot.incarnation };
-            // One that is added again has lost what it had lost, until that is rebuilt or written.
+            // A re-added device keeps its lost blocks until they are rebuilt or written.
             if !is_readded {
                 let mut lost = self.lost.lock();
                 let Lost { blocks, healed, settling, .. } = &mut *lost;
@@ -629,7 +631,8 @@ impl Members {
         slot.incarnation == put.number && slot.state != MemberState::Failed
     }
 
-    /// A member that is rebuilt holds all stripes before `done`. The caller excludes writes of the last of them.
+    /// Records that all stripes of a rebuilding member before `done` are current. The caller excludes writes
+    /// of the last of them.
     pub(crate) fn advance(&self, member: &Member, done: u64) {
         debug_assert!(done <= self.layout().stripes(), "a member holds no more than there is");
         let mut slots = self.slots.lock();
@@ -637,12 +640,12 @@ impl Members {
         if let MemberState::Rebuilding { done: before } = slot.state
             && slot.incarnation == member.incarnation
         {
-            // Of two steps beside each other the one that is behind takes nothing back.
+            // Of two concurrent steps, the slower one must not move the progress back.
             slot.state = MemberState::Rebuilding { done: before.max(done) };
         }
     }
 
-    /// Records how far a member is rebuilt; with all of it, it is in sync.
+    /// Records the rebuild progress of a member; a completely rebuilt member is in sync.
     pub(crate) async fn secure(self: &Arc<Self>, member: &Member) -> Result<(), DeviceError> {
         self.secure_rebuilt().await;
         {
@@ -653,7 +656,7 @@ impl Members {
                 && is_whole
                 && matches!(slot.state, MemberState::Rebuilding { .. })
             {
-                // Members that were needed until now are counted anew.
+                // Members that the set could not run without until now get a new baseline of losses.
                 let needed: Vec<usize> =
                     (0..slots.len()).filter(|index| !self.survives_without(&slots, *index)).collect();
                 self.losses.fetch_add(self.needed_losses(&slots).count(), Ordering::AcqRel);
@@ -667,8 +670,8 @@ impl Members {
         self.recorded().await
     }
 
-    /// Flushes members that are rebuilt: what is recorded of them is on their stable storage. One that cannot do that has
-    /// failed, without which no data lack.
+    /// Flushes rebuilding members, so that their recorded progress is on stable storage. A member that cannot
+    /// be flushed is marked failed; no data is lost without it.
     async fn secure_rebuilt(&self) {
         for member in self.all_present() {
             let MemberState::Rebuilding { done } = self.slots.lock()[member.index].state else { continue };
@@ -680,7 +683,7 @@ impl Members {
             let mut slots = self.slots.lock();
             let slot = &mut slots[member.index];
             match (slot.incarnation == member.incarnation, is_secure) {
-                // A step beside this one may have secured more.
+                // A concurrent step may have secured more.
                 (true, true) => slot.secured = slot.secured.max(done),
                 (true, false) => slot.state = MemberState::Failed,
                 (false, _) => {}
@@ -688,7 +691,7 @@ impl Members {
         }
     }
 
-    /// Ends once the present states are recorded.
+    /// Resolves once the current states are recorded.
     pub(crate) async fn recorded(self: &Arc<Self>) -> Result<(), DeviceError> {
         let wanted = self.changed.load(Ordering::Acquire);
         if self.recorded.load(Ordering::Acquire) < wanted {
@@ -698,7 +701,7 @@ impl Members {
         self.check_service()
     }
 
-    /// Ends once it is recorded that the set starts, with the present states.
+    /// Resolves once the start of the set is recorded with the current states.
     pub(crate) async fn started(&self) -> Result<(), DeviceError> {
         let _turn = self.recording.exclude(Extent::new(0, 1)).await;
         self.check_ownership()?;
@@ -709,7 +712,7 @@ impl Members {
         Ok(())
     }
 
-    /// The present states as they are recorded, and the number of their last change.
+    /// The current states in the form to record, and the number of their last change.
     fn recordable(&self) -> (MemberStates, u64) {
         let slots = self.slots.lock();
         let number = self.changed.load(Ordering::Acquire);
@@ -724,7 +727,7 @@ impl Members {
         (MemberStates { members, lost }, number)
     }
 
-    /// Records that the journal is on the members from now on. If that is not certain, the set leaves service.
+    /// Records that the journal is now on the members. If the result is uncertain, the set leaves service.
     pub(crate) async fn record_journal_on_members(&self) -> Result<(), DeviceError> {
         let _turn = self.recording.exclude(Extent::new(0, 1)).await;
         self.check_ownership()?;
@@ -755,24 +758,25 @@ impl Members {
 }
 
 impl Member {
-    /// Whether all that it has acknowledged since it was in sync is still there, as far as is known without asking. False of one
-    /// in doubt.
+    /// Whether all writes acknowledged since the member was in sync are still present, without querying the
+    /// device. False for a member in doubt.
     pub(crate) fn is_certain(&self) -> bool {
         self.device.losses() == self.losses
     }
 
-    /// Whether all that it has acknowledged since it was in sync is still there. One in doubt is asked.
+    /// Whether all writes acknowledged since the member was in sync are still present. A member in doubt is
+    /// queried.
     async fn has_lost_nothing(&self) -> Result<bool, DeviceError> {
         Ok(self.is_certain() || certain_losses(&*self.device).await? == self.losses.count())
     }
 }
 
-/// The losses that are known. If there is one more, it is found when the device is read or flushed next.
+/// The known losses. A further loss is found at the next read or flush of the device.
 fn known_losses(device: &Arc<dyn BlockDevice>) -> Losses {
     Losses::counted(device.losses().count())
 }
 
-/// The losses of a device, which is asked if it is in doubt.
+/// The losses of a device, which is queried if it is in doubt.
 pub(crate) async fn certain_losses(device: &dyn BlockDevice) -> Result<u64, DeviceError> {
     for _ in 0..DOUBTS_MAX {
         let losses = device.losses();
@@ -784,7 +788,7 @@ pub(crate) async fn certain_losses(device: &dyn BlockDevice) -> Result<u64, Devi
     Err(DeviceError::NotReady)
 }
 
-/// A server that is renewed again while it is asked, so often, is not waited for.
+/// Maximum number of queries: a server that restarts during each of them is not waited for.
 const DOUBTS_MAX: u32 = 8;
 
 impl Slot {
@@ -795,7 +799,7 @@ impl Slot {
     }
 }
 
-/// A change under way ([`Members::land`]).
+/// An outstanding change ([`Members::land`]).
 struct Landing<'a> {
     members: &'a Members,
     has_landed: bool,
@@ -809,7 +813,7 @@ impl Drop for Landing<'_> {
     }
 }
 
-/// A read under way, which counts for [`Members::fastest`].
+/// An outstanding read, which counts for [`Members::fastest`].
 struct TimedRead<'a> {
     members: &'a Members,
     index: usize,
@@ -836,7 +840,8 @@ impl Drop for TimedRead<'_> {
     }
 }
 
-/// An error of a member at `extent`, which holds the blocks of the set from `lba` on, as one of the set.
+/// Converts an error of a member at `extent`, which contains the blocks of the set from `lba` on, to an error
+/// of the set.
 pub(crate) fn in_set(error: DeviceError, extent: Extent, lba: u64) -> DeviceError {
     let translated = |Lba(at)| match at.checked_sub(extent.lba.0) {
         Some(offset) if offset < extent.blocks.0 => Lba(lba + offset),

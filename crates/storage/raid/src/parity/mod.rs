@@ -1,4 +1,4 @@
-//! Parity of RAID 5 and RAID 6, in the bytes that md and ISA-L compute as well.
+//! Parity of RAID 5 and RAID 6, byte-compatible with md and ISA-L.
 //!
 //! P is the sum of a stripe's data strips, and Q their sum with weights, in the field GF(2^8) of the polynomial
 //! 0x11d, whose generator is 2 (H. P. Anvin, "The mathematics of RAID-6", 2011). A sum in this field is an
@@ -10,8 +10,8 @@
 //!
 //! Vectors are those of `fearless_simd`, which chooses the instruction set at run time and has all `unsafe`. With
 //! AVX-512 a multiplication is one instruction (GFNI); elsewhere it is a shift and an exclusive or for each bit
-//! of the factor. [`scalar`] computes the same byte by byte: it takes what a whole step leaves over, and is what
-//! the tests compare with.
+//! of the factor. [`scalar`] computes the same byte by byte: it handles the bytes that do not fill a whole
+//! step, and is the reference for the tests.
 
 #[cfg(target_arch = "x86_64")]
 mod gfni;
@@ -23,7 +23,7 @@ use fearless_simd::prelude::*;
 use fearless_simd::{Level, dispatch};
 use scalar::{inverse, multiply, power};
 
-/// Adds `source` to `target`: the parity of both is in `target` then.
+/// Adds `source` to `target`, which then contains the parity of both.
 ///
 /// # Panics
 /// The two have different lengths.
@@ -61,8 +61,8 @@ pub fn add_to_q(q: &mut [u8], data: &[u8], index: usize) {
     Work::AddMultiple { to: q, from: data, by: power(index) }.run(Level::new());
 }
 
-/// Recovers two lost data strips. `p_delta` and `q_delta` are P and Q, each with the sum of the strips that are left
-/// added to it; `p_delta` becomes the strip of `a_index`, and `q_delta` that of `b_index`.
+/// Reconstructs two lost data strips. `p_delta` and `q_delta` are P and Q, each plus the sum of the remaining
+/// strips. On return `p_delta` is the strip of `a_index`, and `q_delta` that of `b_index`.
 ///
 /// # Panics
 /// The two have different lengths, or the indices are equal.
@@ -75,13 +75,13 @@ pub fn recover_data_and_data(a_index: usize, b_index: usize, p_delta: &mut [u8],
     Work::Separate { p: p_delta, q: q_delta, by_p: multiply(b, by_q), by_q }.run(Level::new());
 }
 
-/// Recovers a data strip that was lost together with P. `q_delta` is Q with the weighted sum of the strips that are
-/// left added to it, and becomes the strip of `index`.
+/// Reconstructs a data strip that was lost together with P. `q_delta` is Q plus the weighted sum of the
+/// remaining strips. On return it is the strip of `index`.
 pub fn recover_data_by_q(index: usize, q_delta: &mut [u8]) {
     Work::Multiply { strip: q_delta, by: inverse(power(index)) }.run(Level::new());
 }
 
-/// What is computed. All strips have the same length.
+/// A computation. All strips have the same length.
 enum Work<'a> {
     /// `to += by · from`.
     AddMultiple { to: &'a mut [u8], from: &'a [u8], by: u8 },
@@ -89,9 +89,9 @@ enum Work<'a> {
     Multiply { strip: &'a mut [u8], by: u8 },
     /// The sum of strips.
     Parity { data: &'a [&'a [u8]], p: &'a mut [u8] },
-    /// Their sums.
+    /// P and Q of strips.
     Syndromes { data: &'a [&'a [u8]], p: &'a mut [u8], q: &'a mut [u8] },
-    /// `p = by_p · p + by_q · q`, and `q = p + what p was`.
+    /// `p = by_p · p + by_q · q`, and `q = p + p'`, where `p'` is the old `p`.
     Separate { p: &'a mut [u8], q: &'a mut [u8], by_p: u8, by_q: u8 },
 }
 
@@ -129,7 +129,7 @@ trait Field<S: Simd>: Copy {
     fn double(simd: S, bytes: S::u8s) -> S::u8s;
 }
 
-/// By the bits of the factor, highest first.
+/// Multiplies by the bits of the factor, highest first.
 #[derive(Clone, Copy)]
 struct Steps {
     factor: u8,
@@ -167,10 +167,10 @@ impl<S: Simd> Field<S> for Steps {
 /// registers of AVX2.
 const VECTORS: usize = 4;
 
-/// The same where there is one sum: the address of a strip is looked up half as often.
+/// Vectors in a step with a single sum: the address of a strip is looked up half as often.
 const VECTORS_OF_P: usize = 2 * VECTORS;
 
-/// Bytes in so many vectors.
+/// Bytes in this number of vectors.
 const fn bytes_in<S: Simd>(vectors: usize) -> usize {
     vectors * <S::u8s as SimdBase<S>>::LEN
 }

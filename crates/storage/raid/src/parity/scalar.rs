@@ -1,6 +1,6 @@
-//! The same byte by byte, and the arithmetic of the field.
+//! Byte-by-byte parity, and the arithmetic of the field.
 
-/// What is left of x^8 in the field: the polynomial is x^8 + x^4 + x^3 + x^2 + 1.
+/// x^8 reduced in the field: the polynomial is x^8 + x^4 + x^3 + x^2 + 1.
 pub(super) const REDUCTION: u8 = 0x1d;
 
 /// The product of two bytes.
@@ -16,7 +16,7 @@ pub(super) const fn multiply(a: u8, b: u8) -> u8 {
     product
 }
 
-/// The weight of the strip of an index: 2 to the power of it.
+/// The weight of the strip with this index: 2 to the power of the index.
 pub(super) fn power(index: usize) -> u8 {
     // 2 generates all 255 elements but 0, so powers repeat.
     (0..index % 255).fold(1, |power, _| multiply(power, 2))
@@ -35,14 +35,14 @@ pub(super) fn multiply_strip(strip: &mut [u8], by: u8) {
     strip.iter_mut().for_each(|byte| *byte = multiply(*byte, by));
 }
 
-/// Of the bytes of `data` from `start` on.
+/// Parity of the bytes of `data` from `start` on.
 pub(super) fn parity(data: &[&[u8]], start: usize, p: &mut [u8]) {
     for (at, p) in p.iter_mut().enumerate() {
         *p = data.iter().fold(0, |sum, strip| sum ^ strip[start + at]);
     }
 }
 
-/// Of the bytes of `data` from `start` on.
+/// Parity of the bytes of `data` from `start` on.
 pub(super) fn syndromes(data: &[&[u8]], start: usize, p: &mut [u8], q: &mut [u8]) {
     parity(data, start, p);
     for (at, q) in q.iter_mut().enumerate() {

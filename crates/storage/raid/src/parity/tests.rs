@@ -17,7 +17,7 @@ fn levels() -> Vec<Level> {
     others.into_iter().flatten().chain([best]).collect()
 }
 
-/// Strips of one length that begin at any address.
+/// Strips of equal length at arbitrary addresses.
 #[derive(Clone, Debug)]
 struct Stripe {
     bytes: Vec<u8>,

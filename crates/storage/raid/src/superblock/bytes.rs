@@ -1,4 +1,4 @@
-//! A superblock as it lies on a disk: little-endian, at offsets that `docs/raid-format.md` lists.
+//! The on-disk format of a superblock: little-endian, at the offsets in `docs/raid-format.md`.
 
 use block::BlockSize;
 use crc_fast::crc32_iscsi;
@@ -14,38 +14,40 @@ use crate::member::MemberState;
 /// The first bytes.
 pub(super) const MAGIC: [u8; 8] = *b"LNRTRAID";
 
-/// A set whose journal is on its members, or that has none. All that programs read which know no journal on a device of its own.
+/// A set whose journal is on its members, or that has none. The only version readable by programs without
+/// support for a separate journal device.
 const VERSION: u32 = 1;
 
-/// A set whose journal is on a device of its own.
+/// A set whose journal is on a separate device.
 const VERSION_JOURNAL_DEVICE: u32 = 2;
 
-/// A set with lost blocks, which a program that does not know them would read. It may have a journal on a device of its own.
+/// A set with lost blocks, which a program without support for them would read. It may have a separate
+/// journal device.
 const VERSION_LOST_BLOCKS: u32 = 3;
 
-/// Where the UUID of that device is.
+/// Offset of the UUID of the journal device.
 const JOURNAL_DEVICE_AT: usize = 64;
 
-/// The fixed part.
+/// Length of the fixed part.
 const HEADER_BYTES: usize = 320;
 
-/// A member in the table behind it.
+/// Length of a member's entry in the table that follows.
 const ENTRY_BYTES: usize = 32;
 
 const CLEAN: u32 = 1;
 
-/// Number of extents of lost blocks, which lie behind the members and spares.
+/// Number of extents of lost blocks, which follow the members and spares.
 const LOST_AT: usize = 304;
 const LOST_BYTES: usize = 24;
 
-/// Where the latest scrub is described: flags, and behind them its numbers.
+/// Offset of the latest scrub: flags, followed by its numbers.
 const SCRUB_AT: usize = 248;
 const SCRUB_KNOWN: u32 = 1;
 const SCRUB_REPAIRS: u32 = 2;
 const SCRUB_ENDED: u32 = 4;
-/// Programs that know no second bitmap write zeros there.
+/// Programs without support for a second bitmap write zeros here.
 const MISSED_FROM_AT: usize = 296;
-/// In an entry of a member: its blocks that the scrub found not to fit their checksums.
+/// In a member's entry: its checksum mismatches found by the scrub.
 const WRONG_BLOCKS_AT: usize = 20;
 
 /// The length of the longest superblock.
@@ -56,20 +58,20 @@ pub(super) const fn bytes_max() -> usize {
 /// Why bytes are no superblock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum BadBytes {
-    /// They do not begin as one.
+    /// The magic number is missing.
     NoMagic,
     /// Written by a newer program.
     Version(u32),
-    /// They were not written as a whole, or have changed since.
+    /// They were written incompletely, or have changed since.
     Checksum,
-    /// They were written as they are, by a program that breaks a rule.
+    /// They are intact, but the record breaks a rule.
     Record(BadRecord),
-    /// A number that has no meaning, at this offset.
+    /// An invalid value at this offset.
     Value(usize),
 }
 
 impl Superblock {
-    /// Its bytes.
+    /// Encodes the superblock.
     pub fn emit(&self) -> Vec<u8> {
         let set = &self.set;
         let entries = set.members.len() + set.spares.len();
@@ -134,7 +136,7 @@ impl Superblock {
         bytes
     }
 
-    /// Reads the superblock with which `slot` begins.
+    /// Decodes the superblock at the start of `slot`.
     pub(super) fn parse(slot: &[u8]) -> Result<Superblock, BadBytes> {
         let whole = Fields(slot);
         if !slot.starts_with(&MAGIC) {
@@ -149,7 +151,7 @@ impl Superblock {
         if sums != Some(whole.u32(12)?) {
             return Err(BadBytes::Checksum);
         }
-        // After the checksum, which all versions have: a number that was torn or has decayed is no version.
+        // Checked after the checksum, which all versions have: a torn or corrupt number is not a version.
         let written = whole.u32(8)?;
         if !(VERSION..=VERSION_LOST_BLOCKS).contains(&written) {
             return Err(BadBytes::Version(written));
@@ -167,7 +169,7 @@ impl Superblock {
     }
 }
 
-/// Numbers at their offsets; what is not there is a value without a meaning.
+/// Numbers at their offsets; a number beyond the end is an invalid value.
 struct Fields<'a>(&'a [u8]);
 
 impl Fields<'_> {
@@ -208,7 +210,7 @@ impl Fields<'_> {
             uuid: Uuid(self.array(32)?),
             name: self.name()?,
             generation: self.u64(24).and_then(|generation| match generation {
-                // The next one must be possible, and none is 0.
+                // There must be a next generation, and 0 is not one.
                 0 | u64::MAX => Err(BadBytes::Value(24)),
                 generation => Ok(generation),
             })?,
@@ -239,7 +241,7 @@ impl Fields<'_> {
         })
     }
 
-    /// In order, and none touches another of its member: the list has no other form.
+    /// The extents are in order, and those of one member are not adjacent: the form is unique.
     fn lost(&self, at: usize, extents: usize) -> Result<LostBlocks, BadBytes> {
         let mut lost = LostBlocks::default();
         for at in (0..extents).map(|index| at + index * LOST_BYTES) {
@@ -250,7 +252,7 @@ impl Fields<'_> {
         if lost.extents() == extents { Ok(lost) } else { Err(BadBytes::Value(LOST_AT)) }
     }
 
-    /// Of a set that was written before there was such a record, nothing.
+    /// `None` for a set written before scrubs were recorded.
     fn scrub(&self, members: usize) -> Result<Option<ScrubRecord>, BadBytes> {
         let flags = self.u32(SCRUB_AT)?;
         if flags & !(SCRUB_KNOWN | SCRUB_REPAIRS | SCRUB_ENDED) != 0 {
@@ -287,7 +289,7 @@ impl Fields<'_> {
     }
 }
 
-/// The least version that has all of it: older programs leave alone what they do not know.
+/// The lowest version that covers all its features: older programs do not use a set with a newer version.
 fn version(set: &SetRecord) -> u32 {
     match (set.lost.is_empty(), set.journal_device) {
         (false, _) => VERSION_LOST_BLOCKS,
@@ -296,7 +298,7 @@ fn version(set: &SetRecord) -> u32 {
     }
 }
 
-/// The number that people use.
+/// The customary number of the level.
 fn level_code(level: Level) -> u32 {
     match level {
         Level::Raid0 => 0,
@@ -312,7 +314,8 @@ fn level(code: u32) -> Option<Level> {
     all.into_iter().find(|level| level_code(*level) == code)
 }
 
-/// A state, and how many stripes are in sync if it is being rebuilt, or the first record that calls it failed.
+/// A state, with the number of stripes in sync of a rebuilding member, or the first record that marks the
+/// member failed.
 fn state_code(member: &MemberRecord) -> (u32, u64) {
     match member.state {
         MemberState::InSync => (1, 0),

@@ -1,8 +1,8 @@
-//! What a set writes on each of its members, so that they are recognised by content and not by their order.
+//! The record that a set writes to each of its members, so that they are recognised by content and not by order.
 //!
 //! `docs/raid-format.md` has the layout byte by byte. A superblock has two parts: the [`SetRecord`], which is the same
-//! on all members, and the UUID of the member on which it lies. It is written in one of two slots, by turns: a write
-//! that is torn leaves the one before it.
+//! on all members, and the UUID of the member that contains it. Writes alternate between two slots, so a torn
+//! write leaves the previous superblock intact.
 //!
 //! ```text
 //!   0        64 KiB    128 KiB   192 KiB                  1 MiB or more
@@ -29,13 +29,13 @@ use crate::member::{MemberState, MemberStates};
 /// The length of a slot, and the offset of the first: any block size divides it.
 pub const SLOT_BYTES: u64 = 64 << 10;
 
-/// Data begin at a multiple of this, so that no layer below sees strips that cross its own.
+/// Data starts at a multiple of this, so that strips do not straddle those of a layer below.
 pub const DATA_ALIGNMENT: u64 = 1 << 20;
 
-/// Bytes of a set's name at most.
+/// Maximum length of a set's name in bytes.
 pub const NAME_BYTES_MAX: usize = 64;
 
-/// Spares of a set at most.
+/// Maximum number of spares of a set.
 pub const SPARES_MAX: usize = 64;
 
 /// Identifies a set, or a member.
@@ -43,7 +43,7 @@ pub const SPARES_MAX: usize = 64;
 pub struct Uuid(pub [u8; 16]);
 
 impl fmt::Display for Uuid {
-    /// As RFC 9562 writes it.
+    /// In the form of RFC 9562.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (index, byte) in self.0.iter().enumerate() {
             let dash = if matches!(index, 4 | 6 | 8 | 10) { "-" } else { "" };
@@ -75,23 +75,23 @@ impl Area {
     }
 }
 
-/// Where a member has what.
+/// The areas of a member.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Areas {
     /// The strips.
     pub data: Area,
-    /// Writes of stripes that are not complete yet. On the journal's own device, if the set has one: members have the same area in reserve
-    /// then, without use.
+    /// The journal. If the set has a journal device, the area is on that device; members have the same area,
+    /// in reserve and unused.
     pub journal: Area,
-    /// Which stripes may differ after a crash.
+    /// The bitmap of stripes that may be inconsistent after a crash.
     pub bitmap: Area,
     /// Checksums of the data blocks.
     pub checksums: Area,
 }
 
 impl Areas {
-    /// Areas of a member of `member_bytes` with so many bytes for the journal, the bitmap and the checksums: these
-    /// behind the slots, each from a multiple of [`SLOT_BYTES`] on, and the data last.
+    /// Lays out a member of `member_bytes` with the given sizes of the journal, the bitmap and the checksums.
+    /// These follow the slots, each at a multiple of [`SLOT_BYTES`]; the data is last.
     pub fn plan(
         member_bytes: u64,
         journal_bytes: u64,
@@ -115,54 +115,54 @@ impl Areas {
         [self.data, self.journal, self.bitmap, self.checksums]
     }
 
-    /// Bytes that the journal's own device must have.
+    /// Minimum length of the journal device in bytes.
     pub fn journal_end(&self) -> u64 {
         self.journal.end().unwrap_or(u64::MAX).max(SLOTS_END)
     }
 
-    /// Bytes that a member must have. The areas are those of a record that was checked.
+    /// Minimum length of a member in bytes. The record must have been checked.
     pub fn end(&self) -> u64 {
         self.each().iter().filter_map(|area| area.end()).max().unwrap_or(0)
     }
 }
 
-/// A member, as the set knows it.
+/// A member as recorded by its set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MemberRecord {
     /// Its UUID. A disk that replaces another gets its own.
     pub uuid: Uuid,
-    /// What it holds.
+    /// Its state.
     pub state: MemberState,
-    /// Of a failed member, the generation of the first record that says so: its own are older, unless it was used without this set since. 0 if
-    /// that is not known.
+    /// For a failed member, the generation of the first record that marks it failed. Its own records are
+    /// older, unless it was used without this set since. 0 if unknown.
     pub failed_in: u64,
 }
 
 impl MemberRecord {
-    /// A member that has not failed, or of which it is not known when.
+    /// A member that has not failed, or failed at an unknown time.
     pub fn new(uuid: Uuid, state: MemberState) -> MemberRecord {
         MemberRecord { uuid, state, failed_in: 0 }
     }
 }
 
-/// The latest scrub, as far as it was recorded: one that has not ended resumes behind its stripes.
+/// The latest scrub, as recorded: an unfinished scrub resumes after its recorded stripes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ScrubRecord {
-    /// What does not fit is written anew.
+    /// Inconsistent strips are rewritten.
     pub repairs: bool,
-    /// All of the set was compared.
+    /// The whole set was compared.
     pub has_ended: bool,
-    /// Stripes that were compared, from the first on.
+    /// Stripes compared, starting with the first.
     pub stripes: u64,
-    /// Of these, stripes with nothing to compare: a member lacks its strip.
+    /// Of these, stripes with nothing to compare, because a member does not have its strip.
     pub degraded: u64,
-    /// Stripes with strips that could not be read.
+    /// Stripes with unreadable strips.
     pub unreadable: u64,
-    /// Stripes whose strips did not fit each other.
+    /// Stripes with inconsistent strips.
     pub mismatches: u64,
-    /// Of the last two, those that were repaired.
+    /// Of the last two, the number repaired.
     pub repaired: u64,
-    /// Of each member, blocks that did not fit their checksums.
+    /// Checksum mismatches of each member.
     pub wrong_blocks: Vec<u32>,
 }
 
@@ -171,7 +171,7 @@ pub struct ScrubRecord {
 pub struct SetRecord {
     /// The set.
     pub uuid: Uuid,
-    /// Its name, for people: at most [`NAME_BYTES_MAX`] bytes, without control characters.
+    /// Its display name: at most [`NAME_BYTES_MAX`] bytes, without control characters.
     pub name: String,
     /// Increases with every record: of two records of a set, the higher one is newer.
     pub generation: u64,
@@ -183,17 +183,18 @@ pub struct SetRecord {
     pub block_size: BlockSize,
     /// The same on all members.
     pub areas: Areas,
-    /// The device with the journal, if it is none of the members.
+    /// The device with the journal, if it is not a member.
     pub journal_device: Option<Uuid>,
-    /// So many members have a copy of the journal and of the bitmap, from the first on: the others have the areas unused.
+    /// Number of members, from the first on, with a copy of the journal and of the bitmap. On the others the
+    /// areas are unused.
     pub area_copies: u16,
-    /// Stripes that a bit of the bitmap stands for.
+    /// Stripes per bit of the bitmap.
     pub region_stripes: u64,
     /// All members that are in sync had the record of this generation before the set was last taken into use. One with an older
     /// record is an old copy of a member.
     pub in_use_from: u64,
-    /// The second bitmap has all regions that a member not in sync has missed, if its superblock has this generation or a newer one.
-    /// 0: it has not.
+    /// If a member that is not in sync has a superblock of this generation or a newer one, the second bitmap
+    /// has all regions that it missed. 0: the bitmap is incomplete.
     pub missed_from: u64,
     /// The set was closed after this record: no stripe is incomplete.
     pub clean: bool,
@@ -203,7 +204,7 @@ pub struct SetRecord {
     pub spares: Vec<Uuid>,
     /// The latest scrub of the set in use.
     pub scrub: Option<ScrubRecord>,
-    /// Blocks that members do not have.
+    /// The lost blocks of members.
     pub lost: LostBlocks,
 }
 
@@ -212,38 +213,38 @@ pub struct SetRecord {
 pub struct Superblock {
     /// The set.
     pub set: SetRecord,
-    /// The member, spare or journal device on which it lies.
+    /// The member, spare or journal device that contains it.
     pub member: Uuid,
 }
 
-/// Why a record is none.
+/// Why a record is invalid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Display, Error)]
 pub enum BadRecord {
-    /// Members, strips or sizes that make no set.
+    /// Invalid members, strips or sizes.
     #[display("{_0}")]
     Layout(#[error(not(source))] BadLayout),
-    /// The data do not begin at a whole MiB.
+    /// The data does not start at a whole MiB.
     #[display("the data begin at byte {_0}, which is no multiple of 1 MiB")]
     DataAlignment(#[error(not(source))] u64),
-    /// An area lies in the slots, in another, across a block or beyond the address space.
+    /// An area overlaps the slots or another area, is not aligned to blocks, or exceeds the address space.
     #[display("an area of {} bytes at byte {} is not possible", _0.bytes, _0.offset)]
     Area(#[error(not(source))] Area),
-    /// The same UUID twice.
+    /// A UUID occurs twice.
     #[display("{_0} is in the set twice")]
     SameMember(#[error(not(source))] Uuid),
-    /// The UUID of no disk of the set.
+    /// The UUID belongs to no disk of the set.
     #[display("{_0} is not in the set")]
     NotInSet(#[error(not(source))] Uuid),
     /// The name is too long, or has control characters.
     #[display("a name has at most {NAME_BYTES_MAX} bytes and no control characters")]
     Name,
-    /// A copy of the journal or bitmap could be lost while the set goes on.
+    /// All copies of the journal or bitmap could be lost while the set continues.
     #[display("{_0} copies of the journal or bitmap are too few, or more than there are members")]
     AreaCopies(#[error(not(source))] u16),
-    /// The journal has a device, and no area on it, or the level has no journal.
+    /// The journal device has no area for the journal, or the level has no journal.
     #[display("a journal has a device of its own, and no area: RAID 5 and 6 have one")]
     JournalDevice,
-    /// Lost blocks of no member or behind its data, or more extents than a record has room for.
+    /// Lost blocks of an unknown member or beyond its data, or more extents than fit in a record.
     #[display("the list of lost blocks is not possible")]
     LostBlocks,
     /// Too many spares.
@@ -267,7 +268,7 @@ impl SetRecord {
         MemberStates { members, lost: self.lost.clone() }
     }
 
-    /// Whether such a set can be.
+    /// Checks the rules of a record.
     ///
     /// # Errors
     /// The first rule that it breaks.
@@ -291,7 +292,7 @@ impl SetRecord {
             return Err(BadRecord::TooManySpares);
         }
         let copies = usize::from(self.area_copies);
-        // In reserve, if the journal has a device of its own.
+        // Areas in reserve, if there is a journal device.
         let needs_copies = self.areas.bitmap.bytes > 0 || self.areas.journal.bytes > 0;
         if self.journal_device.is_some() && (self.level.parity_strips() == 0 || self.areas.journal.bytes == 0)
         {
@@ -325,12 +326,12 @@ impl SetRecord {
         Ok(())
     }
 
-    /// Bytes that a disk of the set must have.
+    /// Minimum length of a disk of the set in bytes.
     pub fn needed_bytes(&self, disk: Uuid) -> u64 {
         if self.journal_device == Some(disk) { self.areas.journal_end() } else { self.areas.end() }
     }
 
-    /// Of members, spares and the journal.
+    /// The UUIDs of members, spares and the journal device.
     pub fn uuids(&self) -> impl Iterator<Item = Uuid> {
         let members = self.uuids_of_members();
         members.chain(self.spares.iter().copied()).chain(self.journal_device)
@@ -341,7 +342,7 @@ impl SetRecord {
         self.members.iter().map(|member| member.uuid)
     }
 
-    /// The same set one record later, with other states.
+    /// The next record of the set, with new states.
     #[must_use]
     pub fn next(&self, states: &MemberStates, clean: bool) -> SetRecord {
         let lost = states.lost.clone();
@@ -361,9 +362,10 @@ impl SetRecord {
         next
     }
 
-    /// Whether a member that is not in sync lacks only what the second bitmap has, by the superblock on its disk. Not if it was used without
-    /// this set since it left: its superblock is newer than the last one that the set has written on it, or says that a member has failed
-    /// that has not.
+    /// Whether a member that is not in sync has missed only regions of the second bitmap, according to the
+    /// superblock on its disk. False if the member was used without this set since it left: then its
+    /// superblock is newer than the last one that the set wrote to it, or marks as failed a member that has
+    /// not failed.
     pub fn can_readd(&self, member: usize, found: &Superblock) -> bool {
         let Some(record) = self.members.get(member).filter(|record| record.uuid == found.member) else {
             return false;
@@ -390,8 +392,8 @@ impl SetRecord {
     }
 }
 
-/// Copies of a journal or bitmap of which one is left as long as the set has its data: adjacent members, since in RAID 10
-/// these have the copies of a strip.
+/// Number of copies of a journal or bitmap so that one survives as long as the set has its data. They are on
+/// adjacent members, which in RAID 10 have the copies of a strip.
 pub fn area_copies(level: Level, members: usize) -> usize {
     match level {
         Level::Raid0 | Level::Raid1 => members,
@@ -403,20 +405,20 @@ pub fn area_copies(level: Level, members: usize) -> usize {
 const _: () = assert!(bytes::bytes_max() <= SLOT_BYTES as usize, "the longest superblock fits its slot");
 const _: () = assert!(MEMBERS_MAX <= u16::MAX as usize);
 
-/// Where the second slot ends: areas lie behind it.
+/// End of the second slot; areas follow it.
 pub const SLOTS_END: u64 = 3 * SLOT_BYTES;
 
-/// One of the two.
+/// One of the two slots.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Slot {
-    /// The one in front.
+    /// The first slot.
     First,
-    /// The one behind it.
+    /// The second slot.
     Second,
 }
 
 impl Slot {
-    /// Its first byte on the member.
+    /// Offset of its first byte on the member.
     pub fn offset(self) -> u64 {
         match self {
             Slot::First => SLOT_BYTES,
@@ -424,7 +426,7 @@ impl Slot {
         }
     }
 
-    /// The other one.
+    /// The other slot.
     #[must_use]
     pub fn other(self) -> Slot {
         match self {
@@ -437,7 +439,7 @@ impl Slot {
 /// Why a device is not a member.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Display, Error)]
 pub enum NoSuperblock {
-    /// Neither slot begins as a superblock: the device is empty, or somebody else's.
+    /// Neither slot starts like a superblock: the device is empty or used for something else.
     #[display("it has no RAID superblock of linerate")]
     Foreign,
     /// The device is shorter than the slots.
@@ -452,10 +454,10 @@ pub enum NoSuperblock {
     /// A whole superblock that breaks a rule.
     #[display("its superblock is whole, and wrong: {_0}")]
     Wrong(#[error(not(source))] BadRecord),
-    /// A whole superblock with a number that has no meaning.
+    /// A whole superblock with an invalid value.
     #[display("its superblock is whole, and wrong: the number at byte {_0} has no meaning")]
     WrongValue(#[error(not(source))] usize),
-    /// The slots are of different sets, or members.
+    /// The slots belong to different sets or members.
     #[display("its two superblocks are of different sets or members: it was copied over in part")]
     Contradictory,
     /// The device could not be read.
@@ -463,10 +465,10 @@ pub enum NoSuperblock {
     Unreadable(#[error(not(source))] DeviceError),
 }
 
-/// Reads the newer superblock of a device, and tells in which slot it is.
+/// Reads the newer superblock of a device; also returns its slot.
 ///
 /// # Errors
-/// It is no member, or nobody can tell which one.
+/// The device is not a member, or its slots contradict each other.
 pub async fn read(device: &dyn BlockDevice) -> Result<(Superblock, Slot), NoSuperblock> {
     let bytes = device.geometry().bytes();
     if bytes < SLOTS_END {
@@ -480,12 +482,12 @@ pub async fn read(device: &dyn BlockDevice) -> Result<(Superblock, Slot), NoSupe
 /// The newer of two slots.
 ///
 /// # Errors
-/// Neither has one, or they contradict each other.
+/// Neither slot has a superblock, or they contradict each other.
 pub fn newer(first: &[u8], second: &[u8]) -> Result<(Superblock, Slot), NoSuperblock> {
     match (Superblock::parse(first), Superblock::parse(second)) {
         (Ok(first), Ok(second)) => {
             let same_member = first.member == second.member && first.set.uuid == second.set.uuid;
-            // The slots are written by turns, each with a later generation.
+            // Writes alternate between the slots, each with a later generation.
             match first.set.generation.cmp(&second.set.generation) {
                 Ordering::Greater if same_member => Ok((first, Slot::First)),
                 Ordering::Less if same_member => Ok((second, Slot::Second)),
@@ -495,7 +497,7 @@ pub fn newer(first: &[u8], second: &[u8]) -> Result<(Superblock, Slot), NoSuperb
         (Err(BadBytes::Version(version)), _) | (_, Err(BadBytes::Version(version))) => {
             Err(NoSuperblock::NewerVersion(version))
         }
-        // Whole bytes that say nonsense were not torn: what they meant is unknown, and the other copy is older.
+        // Intact bytes with an invalid record were not torn: their meaning is unknown, and the other copy is older.
         (Err(BadBytes::Record(bad)), _) | (_, Err(BadBytes::Record(bad))) => Err(NoSuperblock::Wrong(bad)),
         (Err(BadBytes::Value(at)), _) | (_, Err(BadBytes::Value(at))) => Err(NoSuperblock::WrongValue(at)),
         (Ok(one), Err(BadBytes::NoMagic | BadBytes::Checksum)) => Ok((one, Slot::First)),

@@ -43,7 +43,7 @@ fn slot(bytes: &[u8]) -> Vec<u8> {
     slot
 }
 
-/// With a checksum that is right for whatever the bytes say.
+/// The bytes with a matching checksum, whatever their content.
 fn summed(mut bytes: Vec<u8>) -> Vec<u8> {
     bytes[12..16].fill(0);
     let sum = crc32_iscsi(&bytes);
@@ -51,7 +51,7 @@ fn summed(mut bytes: Vec<u8>) -> Vec<u8> {
     bytes
 }
 
-/// The table of docs/raid-format.md, by hand.
+/// Checks the table of docs/raid-format.md, written out by hand.
 #[test]
 fn the_bytes_are_those_of_the_document() {
     let mut record = set(Level::Raid6, 4);
@@ -78,7 +78,7 @@ fn the_bytes_are_those_of_the_document() {
     );
     assert_eq!(&bytes[80..104], [6, 0, 0, 0, 0, 2, 0, 0, 0, 0, 1, 0, 0, 0, 0, 0, 4, 0, 1, 0, 3, 0, 0, 0]);
     assert_eq!(&bytes[232..240], [16, 0, 0, 0, 0, 0, 0, 0]);
-    // Data from 1 MiB on, 4 MiB of them; the journal behind the bitmap, which is behind the slots.
+    // 4 MiB of data at offset 1 MiB; the bitmap follows the slots, and the journal follows the bitmap.
     let areas =
         [(104, 1 << 20, 4 << 20), (120, 256 << 10, 128 << 10), (136, 192 << 10, 64 << 10), (152, 0, 0)];
     for (at, offset, length) in areas {
@@ -95,7 +95,7 @@ fn the_bytes_are_those_of_the_document() {
     for (at, number) in [(264, 1), (272, 2), (280, 3), (288, 4)] {
         assert_eq!(bytes[at..at + 8], u64::to_le_bytes(number));
     }
-    // As a program writes it that knows no scrubs.
+    // As written by a program without scrub records.
     let mut old = bytes.clone();
     old[248..296].fill(0);
     old[320 + 64 + 20..320 + 64 + 24].fill(0);
@@ -117,7 +117,7 @@ fn the_newer_slot_counts_and_a_torn_one_does_not() {
     assert_eq!(newer(&new_slot, &old_slot), Ok((superblock(&new, 1), Slot::First)));
     let empty = slot(&[]);
     assert_eq!(newer(&old_slot, &empty), Ok((superblock(&old, 1), Slot::First)));
-    // A write that got as far as any byte, over the record before the last.
+    // A write over the older record, torn at each byte.
     for end in 1..superblock(&new, 1).emit().len() {
         let mut torn = empty.clone();
         torn[..end].copy_from_slice(&new_slot[..end]);
@@ -145,7 +145,8 @@ fn what_is_not_certain_is_no_superblock() {
     newer_version[8] = 4;
     assert_eq!(newer(&slot(&newer_version), &good).map(|(_, slot)| slot), Ok(Slot::Second), "it is torn");
     assert_eq!(newer(&slot(&summed(newer_version)), &good), Err(NoSuperblock::NewerVersion(4)));
-    // A program that knows no journal on a device of its own leaves such a set alone, and one without it is written as before.
+    // A program without support for a journal device does not use such a set; a set without one is written as
+    // before.
     let on_device = superblock(&SetRecord { journal_device: Some(uuid(9)), ..record.clone() }, 1).emit();
     assert_eq!((on_device[8], superblock(&record, 1).emit()[8]), (2, 1));
     for (bytes, version) in [(on_device, 1), (superblock(&record, 1).emit(), 2)] {
@@ -153,7 +154,7 @@ fn what_is_not_certain_is_no_superblock() {
         other[8] = version;
         assert_eq!(newer(&slot(&summed(other)), &good), Err(NoSuperblock::WrongValue(64)));
     }
-    // A program that knows no lost blocks would read them: it leaves such a set alone, until there are none any more.
+    // A program without support for lost blocks would read them, so it does not use the set until there are none.
     let mut lost = record.clone();
     lost.lost.insert(2, 5..9);
     let with_lost = superblock(&lost, 1).emit();
@@ -279,7 +280,7 @@ proptest! {
         prop_assert!(newer(&slot(&bytes), &slot(&[])).is_err(), "{at}");
     }
 
-    /// Whatever it says, with a checksum that is right.
+    /// Arbitrary content with a matching checksum.
     #[test]
     fn no_bytes_make_it_panic(
         written in records(),
@@ -302,7 +303,7 @@ proptest! {
     }
 }
 
-/// Whichever members are lost: while the data are there, a copy is.
+/// Whichever members are lost, a copy survives as long as the data does.
 #[test]
 fn a_copy_of_the_journal_is_left_as_long_as_the_data_are() {
     for level in [Level::Raid1, Level::Raid5, Level::Raid6, Level::Raid10] {

@@ -1,5 +1,5 @@
-//! Sets that are found by what is on their disks: created, used, crashed, with disks that fail, that come back with old data,
-//! and that are replaced. Whatever is found in whatever order, what was acknowledged is read.
+//! Sets found by the content of their disks: created, used, crashed, with disks that fail, return with old
+//! data, or are replaced. Whichever disks are found, in whatever order, acknowledged writes are read back.
 
 use std::sync::Arc;
 
@@ -59,7 +59,7 @@ pub(crate) fn record(level: Level, members: u8, checksums_bytes: u64) -> SetReco
     }
 }
 
-/// The one set that is in a pile.
+/// Finds the only set among disks.
 fn found(disks: &[NamedDisk]) -> FoundSet {
     let looked_at = disks.to_vec();
     let candidates = end(async move { look_at(&looked_at).await });
@@ -125,7 +125,7 @@ impl Scene {
         self.model[lba as usize..(lba + extent.blocks.0) as usize].fill(value);
     }
 
-    /// A disk is gone. It is in the pile as it was before, as if it came back.
+    /// Loses a disk, which stays in the pile with its old content, as if it returned.
     fn lose_one(&mut self) {
         let mut lacking = self.states().lacking();
         let member = draw(lacking.len() as u64) as usize;
@@ -164,7 +164,7 @@ impl Scene {
         self.members[member] = disk;
     }
 
-    /// The machine crashes, or the set is closed; and is found again in a pile in another order.
+    /// Crashes the machine, or closes the set, and then finds it among the disks in another order.
     pub(crate) fn restart(&mut self, crashes: bool) {
         if crashes {
             self.pile.iter().for_each(Disk::crash);
@@ -245,7 +245,7 @@ impl Scene {
         Scene { pile: disks.clone(), members: disks, set, device, model, uuids: members }
     }
 
-    /// A member does not answer any more, and the set has found that.
+    /// A member becomes unresponsive, and the set has detected that.
     pub(crate) fn lose_contact(&mut self, member: usize) {
         self.members[member].die();
         let device = Arc::clone(&self.device);
@@ -262,7 +262,7 @@ impl Scene {
         settled.expect("settled");
     }
 
-    /// The disk of a member that has failed is there again, in use; false if that member is not taken back.
+    /// The disk of a failed member returns and is used again; false if the member is not accepted.
     pub(crate) fn comes_back(&mut self, member: usize) -> bool {
         // It has lost its cache.
         self.members[member].crash();
@@ -294,7 +294,7 @@ impl Scene {
         });
     }
 
-    /// All copies, or data and parity, fit each other: also what is not read.
+    /// Checks that all copies, or data and parity, are consistent, including blocks that are not read.
     pub(crate) fn assert_whole(&self) {
         let device = Arc::clone(&self.device);
         end(async move {
@@ -333,7 +333,7 @@ fn a_member_that_missed_one_write_is_rebuilt_in_one_region() {
             scene.rebuild(1000);
             let [_, writes, _] = scene.members[1].take_requests();
             assert_eq!(scene.states().members[1], MemberState::InSync);
-            // A region of 4 stripes, and some records.
+            // A region of 4 stripes, plus some records.
             assert!(writes < 20, "{level}: {writes} writes");
             scene.check();
             scene.assert_whole();
@@ -350,7 +350,7 @@ fn a_member_that_comes_back_has_what_was_written_without_it() {
             let mut scene = Scene::with_bitmap(level, members);
             for _ in 0..30 {
                 let lacking = scene.states().lacking();
-                // Parity that may not fit tells nothing of a member that lacks.
+                // Parity that may be inconsistent cannot reconstruct a missing member.
                 let may_lack = !scene.set.layout.has_parity() || scene.device.status().unsynced_regions == 0;
                 let member = draw(u64::from(members)) as usize;
                 match draw(12) {
@@ -364,7 +364,7 @@ fn a_member_that_comes_back_has_what_was_written_without_it() {
                     }
                     5 => {
                         scene.members.iter().for_each(Disk::revive);
-                        // Without its members, a crash may leave parity that does not fit: that is refused.
+                        // A crash of a degraded set may leave inconsistent parity, which is refused.
                         scene.restart(
                             once_in(2) && !(scene.set.layout.has_parity() && lacking.contains(&true)),
                         );

@@ -1,4 +1,4 @@
-//! Scenes of a member that fails and returns: what is recorded of the regions that it has missed, and when that record ends.
+//! Scenes of a member that fails and returns: the record of its missed regions, and the end of that record.
 
 use std::cell::RefCell;
 use std::ops::Range;
@@ -15,17 +15,17 @@ use crate::disk::{Disk, Part};
 use crate::rig::{Guard, Rig, ask};
 use crate::world::{HereSpawner, StepClock, end, seed, wait_a_poll};
 
-/// Blocks of a region: 4 stripes of a strip of 4 KiB.
+/// Blocks in a region: 4 stripes with strips of 4 KiB.
 const REGION_BLOCKS: u64 = 32;
 
-/// The blocks of a disk with the second bitmap.
+/// The blocks of the second bitmap on a disk.
 fn second_bitmap(scene: &Scene) -> Range<u64> {
     let area = scene.set.records.set().areas.bitmap;
     let (start, blocks) = (area.offset / 512, area.bytes / 512);
     start + blocks / 2..start + blocks
 }
 
-/// Carries `future` out beside the task that calls this; what it returned, once it has.
+/// Runs `future` concurrently with the calling task; its result appears once it completes.
 fn beside<T: 'static>(future: impl Future<Output = T> + 'static) -> Rc<RefCell<Option<T>>> {
     let result = Rc::new(RefCell::new(None));
     let into = Rc::clone(&result);
@@ -45,8 +45,8 @@ async fn result_of<T>(result: &RefCell<Option<T>>) -> T {
     }
 }
 
-/// A block of the second bitmap is written while member 0 becomes in sync and member 1 fails. The regions that member 0 had missed are not in
-/// the bitmap that is written for member 1.
+/// A block of the second bitmap is written while member 0 comes into sync and member 1 fails. The regions
+/// that member 0 had missed are not in the bitmap for member 1.
 #[test]
 fn a_bit_of_an_earlier_absence_is_not_taken_for_one_of_the_next() {
     seed(41);
@@ -90,7 +90,7 @@ fn a_bit_of_an_earlier_absence_is_not_taken_for_one_of_the_next() {
     scene.assert_whole();
 }
 
-/// Member 1 of a mirror is away, and what it misses is recorded.
+/// Member 1 of a mirror is missing, and the regions that it misses are recorded.
 fn with_one_away() -> Scene {
     let mut scene = Scene::with_bitmap(Level::Raid1, 2);
     scene.lose_contact(1);
@@ -122,7 +122,7 @@ fn missed_regions_that_the_superblocks_do_not_record_are_not_reported_as_recorde
     seed(43);
     let scene = with_one_away();
     let (records, disk) = (Arc::clone(&scene.set.records), Disk::used(DISK_BLOCKS));
-    // The new disk is in the superblocks, and the set could not take it.
+    // The superblocks name the new disk, but the set could not take it.
     end(async move { records.replace(1, Uuid([9; 16]), Arc::new(disk)).await }).expect("recorded");
     scene.settle();
     assert_eq!(scene.set.records.set().missed_from, 0, "it does not cover a new disk");
@@ -141,7 +141,7 @@ fn a_failed_member_that_is_taken_out_by_hand_is_not_added_again() {
     assert_eq!(scene.device.status().missed_regions, None);
 }
 
-/// Nothing but the assembly has recorded it when the power fails.
+/// Only the assembly has recorded it when the power fails.
 #[test]
 fn a_set_that_starts_without_a_member_records_what_that_misses_before_the_first_write() {
     for (level, members) in [(Level::Raid10, 4), (Level::Raid5, 3), (Level::Raid6, 4)] {
@@ -153,7 +153,7 @@ fn a_set_that_starts_without_a_member_records_what_that_misses_before_the_first_
         assert_eq!(scene.states().members[1], MemberState::Failed);
         assert_eq!(scene.device.status().missed_regions, Some(0), "{level}");
         scene.write_at(Extent::new(0, 8), 4);
-        // A RAID 5 that lacks a member and crashes is refused unless its other bitmap is clear.
+        // A degraded RAID 5 that crashed is refused unless its first bitmap is clear.
         let device = Arc::clone(&scene.device);
         end(async move {
             for _ in 0..9 {
@@ -172,7 +172,7 @@ fn a_set_that_starts_without_a_member_records_what_that_misses_before_the_first_
     }
 }
 
-/// The area of the bitmap has 2 blocks, and more regions than one of them has bits for.
+/// The bitmap area has 2 blocks, and there are more regions than one block has bits.
 #[test]
 fn a_bitmap_that_outgrows_half_of_its_area_keeps_its_blocks() {
     seed(46);
@@ -252,7 +252,7 @@ fn a_member_that_is_taken_out_while_it_is_put_back_stays_out() {
             (result_of(&readded).await, device.status().states.members[1])
         });
         assert_eq!((readded, state), (Err(DeviceError::Unsupported), MemberState::Failed), "{is_in_place}");
-        // Its disk is not of the set any more.
+        // Its disk no longer belongs to the set.
         let (device, records) = (Arc::clone(&scene.device), Arc::clone(&scene.set.records));
         end(async move { device.release(1).await }).expect("released");
         assert_eq!(records.set().members[1].state, MemberState::Failed);

@@ -14,25 +14,25 @@ use crate::model::Model;
 use crate::rig::{Guard, Rig};
 use crate::world::{End, Task, draw, end, once_in, pause, run, seed};
 
-/// What befalls a set.
+/// The kinds of trouble in a case.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Trouble {
     pub(crate) crashes: bool,
     /// Members fail while the set is in use.
     pub(crate) failures: bool,
-    /// A member is gone after a crash.
+    /// A member is missing after a crash.
     pub(crate) lost_members: bool,
-    /// Blocks change by themselves, and have checksums.
+    /// Blocks are silently corrupted, and have checksums.
     pub(crate) corruption: bool,
-    /// Blocks of members cannot be read, until they are written.
+    /// Blocks of members are unreadable until they are written.
     pub(crate) bad_sectors: bool,
-    /// Members do not say when they are in doubt about what they have lost.
+    /// Members do not report doubt about their losses.
     pub(crate) hides_doubt: bool,
-    /// Members that have failed come back, with what was on their stable storage, and are brought up to date.
+    /// Failed members return with the content of their stable storage, and are brought up to date.
     pub(crate) comebacks: bool,
 }
 
-/// One case of a seed: `Err` says what was wrong.
+/// Runs the case of a seed; `Err` describes the failure.
 pub(crate) fn case(level: Level, guard: Guard, trouble: Trouble, number: u64) -> Result<(), String> {
     let mut scene = Scene::new(level, guard, trouble, number);
     for _ in 0..10 {
@@ -41,7 +41,7 @@ pub(crate) fn case(level: Level, guard: Guard, trouble: Trouble, number: u64) ->
     scene.all_is_right()
 }
 
-/// A case whose only crash is after `polls` polls of its third batch: `None` if that ends before.
+/// A case whose only crash is after `polls` polls of its third batch: `None` if the batch ends earlier.
 pub(crate) fn crash_at(
     level: Level,
     guard: Guard,
@@ -74,11 +74,11 @@ struct Scene {
     device: Arc<RaidDevice>,
     model: Rc<RefCell<Model>>,
     trouble: Trouble,
-    /// Members whose disk fails now or soon.
+    /// Members whose disk has failed or is about to fail.
     doomed: Vec<bool>,
-    /// Stripes of the first region that may differ which are synchronised.
+    /// Synchronised stripes of the first unsynchronised region.
     synchronised: u64,
-    /// A block of a mirror that changed by itself.
+    /// A silently corrupted block of a mirror.
     corrupt: Option<u64>,
 }
 
@@ -90,11 +90,11 @@ impl Scene {
         let has_sums =
             trouble.corruption || (trouble.bad_sectors && number % 2 == 1 && guard.takes_sums(level));
         let mut rig = Rig::with(level, members, rows, guard, has_sums);
-        // The journal goes round in a part of its ring then.
+        // The journal then uses only a part of its ring.
         if number % 4 == 1 {
             rig.disks.iter().chain([&rig.journal]).for_each(Disk::say_no_cache);
         }
-        // A test of what happens then, with a bitmap only.
+        // Tests this case, with a bitmap only.
         rig.accepts_wrong_data = true;
         if trouble.hides_doubt {
             rig.disks.iter().for_each(Disk::hide_doubt);
@@ -109,7 +109,7 @@ impl Scene {
         if self.trouble.failures && once_in(3) {
             self.doom_one();
         }
-        // A server that was restarted without a loss, or a session that was begun again: no failure.
+        // A server restarted without a loss, or a session was re-established: not a failure.
         if self.trouble.failures && once_in(4) {
             self.rig.disks[draw(self.doomed.len() as u64) as usize].doubt();
         }
@@ -140,11 +140,12 @@ impl Scene {
         }
     }
 
-    /// Requests that do not overlap, beside each other.
+    /// Concurrent requests that do not overlap.
     fn requests(&self) -> Vec<Task> {
         let stripe_blocks = self.rig.layout.stripe_blocks();
         let mut tasks: Vec<Task> = Vec::new();
-        // Without a journal nobody knows, after a crash in the middle of a write, which copy is right if one was wrong before.
+        // Without a journal, after a crash during a write, it is unknown which copy is right if one was
+        // already corrupt.
         let corrupt = self.corrupt.filter(|_| self.is_spoilt());
         let mut taken: Vec<(u64, u64)> = corrupt.map(|lba| (lba, 1)).into_iter().collect();
         if let Some(lba) = corrupt.filter(|_| once_in(2)) {
@@ -168,7 +169,7 @@ impl Scene {
         tasks
     }
 
-    /// Rebuilds, synchronises, scrubs, a few steps each.
+    /// Rebuild, resync and scrub, a few steps each.
     fn maintenance(&mut self) -> Vec<Task> {
         let mut tasks: Vec<Task> = Vec::new();
         let states = self.device.status().states.members;
@@ -209,7 +210,8 @@ impl Scene {
                     tasks.push(Box::pin(async move {
                         for _ in 0..steps {
                             pause().await;
-                            // It may fail meanwhile, which is no fault; a bad sector is no reason.
+                            // The member may fail during this, which is allowed; a bad sector must not fail
+                            // the rebuild.
                             if let Err(error @ DeviceError::Unreadable(_)) = device.rebuild_step(member).await
                             {
                                 model.borrow_mut().complain(format!("rebuild: {error}"));
@@ -243,13 +245,13 @@ impl Scene {
         tasks
     }
 
-    /// The area of a spare for this member, if it is to have one.
+    /// The area of a spare for this member, if it gets one.
     fn area_of(&self, member: usize, disk: &Disk) -> Option<Arc<dyn BlockDevice>> {
         let has_one = member < self.rig.areas() && self.rig.guard != Guard::Nothing;
         has_one.then(|| self.rig.area(disk))
     }
 
-    /// Lets a member fail, if the set survives it with those that do already.
+    /// Fails a member, if the set survives that in addition to those already failing.
     fn doom_one(&mut self) {
         let status = self.device.status();
         let member = draw(self.doomed.len() as u64) as usize;
@@ -259,7 +261,7 @@ impl Scene {
             return;
         }
         lacking[member] = true;
-        // With parity and no journal a degraded set that was not synchronised has garbage in it, as it must.
+        // With parity and without a journal, a degraded set that was not synchronised unavoidably has corrupt data.
         let may_differ = self.rig.layout.has_parity() && status.unsynced_regions > 0;
         if !self.rig.layout.survives(&lacking) || may_differ || self.is_spoilt() {
             return;
@@ -275,15 +277,15 @@ impl Scene {
             2 => disk.lose_cache(),
             3 => disk.lose_cache_unseen(),
             _ => {
-                // One that is read again when it is written is no failure, but needs the others.
+                // A bad sector that becomes readable once written is not a failure, but needs the other members.
                 return disk.spoil(self.rig.data_lba(draw(self.rig.layout.member_blocks().0)));
             }
         }
         self.doomed[member] = true;
     }
 
-    /// Lets a block of a member change, if the others have what it had. Without a journal only one that is on stable storage: a
-    /// crash before that can leave a checksum behind that is older than the block.
+    /// Corrupts a block of a member, if the others can reconstruct it. Without a journal only a block on
+    /// stable storage: an earlier crash can leave a checksum older than the block.
     fn corrupt_one(&mut self) {
         let mut lacking = self.device.status().states.lacking();
         let member = draw(self.doomed.len() as u64) as usize;
@@ -304,7 +306,7 @@ impl Scene {
         }
     }
 
-    /// Blocks of any members go bad, mostly in columns where there are bad ones already.
+    /// Makes blocks of any members unreadable, mostly in columns that already have bad blocks.
     fn spoil_some(&mut self) {
         let layout = self.rig.layout;
         for _ in 0..1 + draw(3) {
@@ -328,15 +330,15 @@ impl Scene {
         self.rig.disks.iter().any(|disk| disk.is_spoilt())
     }
 
-    /// Power fails, and comes back; perhaps without a member.
+    /// Power fails and returns, perhaps without a member.
     fn crash(&mut self) -> Result<(), String> {
         self.rig.disks.iter().for_each(|disk| disk.crash());
         self.rig.journal.crash();
-        // As long as the set names it, it has to be there.
+        // The device must be present as long as the set names it.
         self.rig.journal.revive();
         self.model.borrow_mut().crashed();
         let states = self.rig.store.states();
-        // A device of which the set does not know yet that it failed is back, and is a member like any other.
+        // A failed device whose failure the set has not detected yet returns as a normal member.
         for (doomed, disk) in self.doomed.iter_mut().zip(&self.rig.disks) {
             *doomed = disk.is_dead();
         }
@@ -366,7 +368,7 @@ impl Scene {
         self.device = Arc::new(assembled.map_err(|error| format!("assembly: {error}"))?);
         if self.rig.guard.is_journal() || once_in(2) {
             let data = self.read_all("after a crash")?;
-            // What was read is there from now on, whatever member fails.
+            // Data that was read persists from now on, whichever member fails.
             self.model.borrow_mut().settle(&data);
         }
         if self.rig.guard.is_journal() {
@@ -378,7 +380,7 @@ impl Scene {
         Ok(())
     }
 
-    /// Synchronises all that may differ.
+    /// Synchronises all regions that may differ.
     fn synchronise(&mut self) -> Result<(), String> {
         let device = Arc::clone(&self.device);
         let result = end(async move {
@@ -398,7 +400,7 @@ impl Scene {
         Ok(())
     }
 
-    /// All blocks, without those that cannot be read where that is no fault.
+    /// Reads all blocks; `None` for those that may legitimately be unreadable.
     fn read_all(&self, when: &str) -> Result<Vec<Option<Vec<u8>>>, String> {
         let blocks = self.model.borrow().blocks();
         let (device, model) = (Arc::clone(&self.device), Rc::clone(&self.model));
@@ -411,7 +413,8 @@ impl Scene {
         model.fault.take().map_or(Ok(data), Err)
     }
 
-    /// Writes all that cannot be read, and nothing else: all is there then, and the scrub behind it finds nothing that is wrong.
+    /// Writes all unreadable blocks and no others: then all blocks are readable, and the following scrub
+    /// finds no errors.
     fn heal(&mut self) -> Result<(), String> {
         let unreadable = |data: Vec<Option<Vec<u8>>>| {
             (0..)
@@ -444,7 +447,7 @@ impl Scene {
         end(async move { device.scrub_step(stripe, true).await })
     }
 
-    /// Repairs all that can be, and compares every way to read it.
+    /// Repairs whatever can be repaired, and compares every way to read the data.
     fn all_is_right(&mut self) -> Result<(), String> {
         self.rig.disks.iter().for_each(|disk| disk.let_writes_succeed());
         self.rig.journal.let_writes_succeed();
@@ -452,7 +455,7 @@ impl Scene {
         self.synchronise()?;
         for member in 0..self.doomed.len() {
             if self.rig.disks[member].is_dead() {
-                // What has not been noticed yet.
+                // Failures that have not been detected yet.
                 let device = Arc::clone(&self.device);
                 let _ = end(async move { device.fail(member).await });
             }
@@ -495,7 +498,7 @@ impl Scene {
             let mut lacking = vec![false; self.doomed.len()];
             lacking[member] = true;
             if self.rig.layout.survives(&lacking) {
-                // A look at copies: without this member the others change.
+                // Works on copies of the disks: running without this member changes the others.
                 let copies = self.rig.disks.iter().map(Disk::copy).collect();
                 let disks = std::mem::replace(&mut self.rig.disks, copies);
                 let journal = self.rig.journal.copy();
@@ -534,7 +537,7 @@ async fn write(device: Arc<RaidDevice>, model: Rc<RefCell<Model>>, extent: Exten
     }
 }
 
-/// Data of a member that is missing have no place where another member has a bad sector.
+/// Data of a missing member cannot be stored where another member has a bad sector.
 fn is_excused(device: &RaidDevice, model: &RefCell<Model>, result: &Result<(), DeviceError>) -> bool {
     let is_degraded = device.status().states.lacking().contains(&true);
     matches!(result, Err(DeviceError::Unreadable(_)))
@@ -557,7 +560,7 @@ async fn clear(device: Arc<RaidDevice>, model: Rc<RefCell<Model>>, extent: Exten
     }
 }
 
-/// A write whose requester does not wait for its end.
+/// A write whose requester does not wait for its completion.
 async fn write_and_go(device: Arc<RaidDevice>, model: Rc<RefCell<Model>>, extent: Extent) {
     let (lba, blocks) = (extent.lba.0, extent.blocks.0);
     let (value, data) = model.borrow_mut().write_begins(lba, blocks, false);
@@ -590,7 +593,8 @@ async fn read(device: Arc<RaidDevice>, model: Rc<RefCell<Model>>, extent: Extent
     }
 }
 
-/// Reads an extent, and if that cannot be read as a whole its blocks; `None` for those that cannot, where that is no fault.
+/// Reads an extent, block by block if it is not readable as a whole; `None` for blocks that may legitimately
+/// be unreadable.
 async fn read_blocks(
     device: &RaidDevice,
     model: &RefCell<Model>,

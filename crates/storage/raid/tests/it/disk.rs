@@ -1,4 +1,4 @@
-//! A disk that tears writes, and that loses or keeps what was not flushed, block by block and in any order.
+//! A disk that tears writes, and that loses or keeps unflushed writes, block by block and in any order.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -19,37 +19,37 @@ pub(crate) struct Disk(Arc<Mutex<State>>);
 
 #[derive(Clone)]
 struct State {
-    /// By block: every content that it may have after a crash, the oldest first; reads return the last.
+    /// By block: every content possible after a crash, oldest first; reads return the last.
     versions: Vec<Vec<(u64, Arc<[u8]>)>>,
-    /// Number of the next content.
+    /// Number of the next version.
     next: u64,
     bad: BTreeSet<u64>,
-    /// By block: a content that nobody wrote.
+    /// By block: corrupt content.
     corrupt: BTreeMap<u64, Arc<[u8]>>,
     is_dead: bool,
     /// Another host has taken it over.
     is_fenced: bool,
-    /// Writes that succeed before one fails.
+    /// Number of writes that succeed before one fails.
     writes_left: Option<u64>,
-    /// Writes of these blocks wait.
+    /// Writes to these blocks wait.
     held: Range<u64>,
-    /// So many do.
+    /// Number of waiting writes.
     waiting: u64,
-    /// How often it has lost its cache.
+    /// Number of times it lost its cache.
     times_lost: u64,
-    /// The same, as far as it knows: when it is asked, if it is in doubt.
+    /// The losses that it reports; a disk in doubt updates them when it is queried.
     losses: Losses,
-    /// Its losses are certain before it is asked, and too few: no reader is warned.
+    /// Its reported losses appear certain before it is queried, and are too few: readers are not warned.
     hides_doubt: bool,
-    /// Nothing can be found out about what it has lost.
+    /// Queries of its losses fail.
     cannot_tell: bool,
-    /// What it says of its cache, which it has in any case: a set does not rely on it.
+    /// It reports that it has no cache, although it has one: a set must not rely on the report.
     says_no_cache: bool,
-    /// It takes writes nevertheless, as a disk of which changes stay in memory.
+    /// It reports read-only but accepts writes, like a disk whose changes stay in memory.
     says_read_only: bool,
-    /// Polls that a read takes beyond the usual.
+    /// Additional polls that a read takes.
     slowness: u64,
-    /// Reads, writes (with zeroes and unmap), flushes.
+    /// Number of reads, writes (including write zeroes and unmap) and flushes.
     requests: [u64; 3],
 }
 
@@ -59,12 +59,12 @@ impl Disk {
         Disk::filled(blocks, |_| 0)
     }
 
-    /// A disk with anything on it.
+    /// A disk with arbitrary content.
     pub(crate) fn used(blocks: u64) -> Disk {
         Disk::filled(blocks, |_| draw(256) as u8)
     }
 
-    /// A disk of zeros, with anything behind the first blocks.
+    /// A disk whose first blocks are zeros, with arbitrary content after them.
     pub(crate) fn of_zeros_until(zeros: u64, blocks: u64) -> Disk {
         Disk::filled(blocks, |lba| if lba < zeros { 0 } else { draw(256) as u8 })
     }
@@ -92,27 +92,27 @@ impl Disk {
         })))
     }
 
-    /// Another disk with the same on it.
+    /// Another disk with the same content.
     pub(crate) fn copy(&self) -> Disk {
         Disk(Arc::new(Mutex::new(self.state().clone())))
     }
 
-    /// It says from now on that it has no cache.
+    /// Makes it report that it has no cache.
     pub(crate) fn say_no_cache(&self) {
         self.state().says_no_cache = true;
     }
 
-    /// It says from now on that it is read-only.
+    /// Makes it report that it is read-only.
     pub(crate) fn say_read_only(&self) {
         self.state().says_read_only = true;
     }
 
-    /// Every request fails from now on.
+    /// Makes every request fail from now on.
     pub(crate) fn die(&self) {
         self.state().is_dead = true;
     }
 
-    /// It is back, with what it had.
+    /// Revives it with its old content.
     pub(crate) fn revive(&self) {
         self.state().is_dead = false;
     }
@@ -126,22 +126,22 @@ impl Disk {
         self.state().is_dead
     }
 
-    /// A write fails after so many.
+    /// Makes a write fail after this many have succeeded.
     pub(crate) fn fail_write_after(&self, writes: u64) {
         self.state().writes_left = Some(writes);
     }
 
-    /// Withdraws that.
+    /// Cancels [`Disk::fail_write_after`].
     pub(crate) fn let_writes_succeed(&self) {
         self.state().writes_left = None;
     }
 
-    /// Writes that begin in these blocks wait until others are held, or none.
+    /// Holds writes that start in these blocks, until another range is held or none.
     pub(crate) fn hold_writes(&self, held: Range<u64>) {
         self.state().held = held;
     }
 
-    /// Ends once a write waits.
+    /// Resolves once a write waits.
     pub(crate) async fn holds_one(&self) {
         while self.state().waiting == 0 {
             wait_a_poll().await;
@@ -159,17 +159,17 @@ impl Disk {
         self.state().waiting -= 1;
     }
 
-    /// A block cannot be read until it is written.
+    /// Makes a block unreadable until it is written.
     pub(crate) fn spoil(&self, lba: u64) {
         self.state().bad.insert(lba);
     }
 
-    /// All blocks can be read again, with what they had.
+    /// Makes all blocks readable again, with their old content.
     pub(crate) fn recover(&self) {
         self.state().bad.clear();
     }
 
-    /// Whether a block cannot be read, or may have something in it that nobody wrote.
+    /// Whether a block is unreadable or may be corrupt.
     pub(crate) fn is_spoilt(&self) -> bool {
         let state = self.state();
         let is_there = |(lba, content): (&u64, &Arc<[u8]>)| {
@@ -178,7 +178,7 @@ impl Disk {
         !state.bad.is_empty() || state.corrupt.iter().any(is_there)
     }
 
-    /// A block changes by itself.
+    /// Silently corrupts a block.
     pub(crate) fn corrupt(&self, lba: u64) {
         let mut state = self.state();
         let versions = &mut state.versions[lba as usize];
@@ -197,11 +197,11 @@ impl Disk {
         std::mem::take(&mut self.state().requests)
     }
 
-    /// Its power fails. What was written since the last flush is there or not.
+    /// Its power fails. Writes since the last flush may or may not survive.
     pub(crate) fn crash(&self) {
         let mut state = self.state();
         state.writes_left = None;
-        // Whoever uses it next is another user.
+        // Its next user is a new one.
         state.losses = Losses::counted(state.times_lost);
         for versions in &mut state.versions {
             let kept = versions[draw(versions.len() as u64) as usize].clone();
@@ -209,7 +209,7 @@ impl Disk {
         }
     }
 
-    /// The same while it is in use: it has lost its cache, and knows it.
+    /// Loses its cache while in use, and detects the loss.
     pub(crate) fn lose_cache(&self) {
         self.crash();
         let mut state = self.state();
@@ -217,7 +217,7 @@ impl Disk {
         state.losses = Losses::counted(state.times_lost);
     }
 
-    /// The same behind its back: its server was restarted, and it finds out what that has lost when it is asked.
+    /// Loses its cache undetected: its server was restarted, and the loss is found when the disk is queried.
     pub(crate) fn lose_cache_unseen(&self) {
         self.crash();
         let mut state = self.state();
@@ -225,18 +225,18 @@ impl Disk {
         state.losses = state.losses.in_doubt();
     }
 
-    /// Its server may have been restarted, and was not.
+    /// Its server may have been restarted, but was not.
     pub(crate) fn doubt(&self) {
         let mut state = self.state();
         state.losses = state.losses.in_doubt();
     }
 
-    /// It passes no doubt on from now on.
+    /// Stops it from reporting doubt.
     pub(crate) fn hide_doubt(&self) {
         self.state().hides_doubt = true;
     }
 
-    /// Its server does not answer what it has lost from now on.
+    /// Makes queries of its losses fail from now on.
     pub(crate) fn tell_nothing(&self) {
         self.state().cannot_tell = true;
     }
@@ -315,7 +315,7 @@ impl Disk {
         Ok(())
     }
 
-    /// What the blocks have now becomes stable.
+    /// Makes the current content of the blocks stable.
     async fn sync(&self, extent: Extent) -> Result<(), DeviceError> {
         let (next, losses) = {
             let state = self.state();
@@ -328,7 +328,7 @@ impl Disk {
             state.losses = Losses::counted(state.times_lost);
             return Err(DeviceError::WritesLost);
         }
-        // A flush asks, whatever its user knows.
+        // A flush queries the losses in any case.
         state.losses = Losses::counted(losses);
         for lba in extent.lba.0..extent.lba.0 + extent.blocks.0 {
             let versions = &mut state.versions[lba as usize];
@@ -447,7 +447,7 @@ pub(crate) struct Part {
 impl Part {
     fn at(&self, extent: Extent) -> Extent {
         let inside = extent.end().is_some_and(|end| end.0 <= self.blocks);
-        // An extent that no disk has.
+        // An extent outside any disk.
         if inside {
             Extent::new(self.start + extent.lba.0, extent.blocks.0)
         } else {

@@ -9,7 +9,7 @@ use crate::disk::Disk;
 use crate::rig::{Guard, Rig, ask, flush, read, rebuild, scrub, write};
 use crate::world::seed;
 
-/// Blocks that were written, flushed and written again, of which some are as before on a member that has lost its cache.
+/// Blocks that were written, flushed and written again; some have reverted on a member that lost its cache.
 fn with_a_member_that_lost_its_cache(level: Level, guard: Guard, member: usize) -> (Rig, Arc<RaidDevice>) {
     let mut rig = Rig::new(level, 4, 8, guard);
     let device = rig.created();
@@ -32,15 +32,15 @@ const REDUNDANT: [(Level, Guard); 8] = [
     (Level::Raid6, Guard::Journal),
 ];
 
-/// A server was killed and started again while its disk was a member. The clients of it knew that at the next flush; until then a
-/// block that was changed in part was read from it, old, and written to all members.
+/// A server was killed and restarted while its disk was a member. Its clients detected that only at the next
+/// flush. Until then a partial block write read stale data from the disk and wrote it to all members.
 #[test]
 fn a_member_that_lost_its_cache_is_not_read_before_it_was_asked() {
     seed(31);
     for ((level, guard), member) in REDUNDANT.into_iter().flat_map(|kind| (0..4).map(move |at| (kind, at))) {
         let (rig, device) = with_a_member_that_lost_its_cache(level, guard, member);
         for lba in 0..rig.layout.blocks().0 {
-            // A byte of it: the block is read, changed and written.
+            // One byte: the block is read, modified and written.
             let mut block = read(&device, lba, 1);
             assert_eq!(block, vec![2; 512], "{level}, {guard:?}, member {member}: block {lba}");
             block[0] = 3;
@@ -56,7 +56,7 @@ fn a_member_that_lost_its_cache_is_not_read_before_it_was_asked() {
     }
 }
 
-/// Parity is changed by what it was, and by what the data were.
+/// Read-modify-write uses old parity and old data.
 #[test]
 fn small_writes_take_no_old_parity_and_no_old_data_from_it() {
     seed(32);
@@ -65,7 +65,7 @@ fn small_writes_take_no_old_parity_and_no_old_data_from_it() {
         let blocks = rig.layout.blocks().0;
         (0..blocks).step_by(3).for_each(|lba| write(&device, lba, 1, 4));
         assert_eq!(flush(&device), Ok(()));
-        // Each strip of another member by parity, or its copy.
+        // Each strip of another member is reconstructed from parity, or read from its copy.
         for other in (0..4).filter(|other| *other != member) {
             let failed = device.status().states.lacking();
             let mut lacking = failed.clone();
@@ -141,8 +141,8 @@ fn a_set_is_in_doubt_with_a_member_that_it_needs() {
     assert_eq!((device.losses().is_in_doubt(), device.losses().count()), (false, 1));
 }
 
-/// A gateway was killed, and the servers of its members were not: what they have in their caches is of the run before. One that
-/// loses it later would not be known to have lost anything.
+/// A gateway was killed, but the servers of its members were not: their caches contain writes of the earlier
+/// run. A later loss of these writes would go undetected.
 #[test]
 fn what_an_earlier_run_has_written_is_flushed_before_it_is_copied() {
     seed(37);

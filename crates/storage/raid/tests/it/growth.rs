@@ -1,4 +1,4 @@
-//! Sets that take new space of their disks into use, with a crash at any point of it, beside writes.
+//! Sets that take new space of their disks into use, with concurrent writes and a crash at any point.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -14,18 +14,18 @@ use crate::disk::{Disk, Part};
 use crate::number;
 use crate::world::{End, Task, draw, end, once_in, pause, run, seed};
 
-/// Blocks of the disks at first, and how long they become.
+/// Lengths of the disks in blocks: initially, and after growing.
 const SIZES: [u64; 3] = [DISK_BLOCKS, 3200, 4352];
 
 struct Scene {
     disks: Vec<Disk>,
     set: OpenSet,
     device: Arc<RaidDevice>,
-    /// By block: what it may have in it.
+    /// By block: its possible contents.
     model: Rc<RefCell<Vec<Vec<u8>>>>,
 }
 
-/// The disks, as long as they are at this time.
+/// The disks at this length.
 fn named(disks: &[Disk], blocks: u64) -> Vec<NamedDisk> {
     let named = |(index, disk): (usize, &Disk)| NamedDisk {
         name: format!("disk{index}"),
@@ -50,7 +50,7 @@ impl Scene {
         scene
     }
 
-    /// The same set on copies of its disks, in use, at this size.
+    /// The same set, in use, on copies of its disks of this size.
     fn copied(&self, blocks: u64) -> Scene {
         let disks: Vec<Disk> = self.disks.iter().map(Disk::copy).collect();
         let (set, device) = started(&named(&disks, blocks), Origin::Existing);
@@ -89,7 +89,7 @@ impl Scene {
         })
     }
 
-    /// Writes one after the other, of anything anywhere.
+    /// Sequential writes of arbitrary data to arbitrary blocks.
     fn writes(&self, count: u64) -> Vec<Task> {
         let (device, model) = (Arc::clone(&self.device), Rc::clone(&self.model));
         vec![Box::pin(async move {
@@ -116,7 +116,7 @@ impl Scene {
         })]
     }
 
-    /// What is read is what was written, strips fit each other, and blocks their checksums.
+    /// Checks that reads return the written data, that strips are consistent and that checksums match.
     fn check(&mut self, when: &str) {
         let (device, blocks) = (Arc::clone(&self.device), self.device.geometry().blocks.0);
         let read = end(async move {
@@ -152,7 +152,8 @@ async fn grow(records: &Records, device: &RaidDevice) -> Result<(), DeviceError>
 
 const LEVELS: [(Level, u8); 3] = [(Level::Raid1, 2), (Level::Raid5, 3), (Level::Raid10, 3)];
 
-/// A crash after each so many polls of a growth with writes beside it; then it grows to its end, and once more.
+/// Crashes after every `step` polls of a growth with concurrent writes; then the growth completes, and the
+/// set grows once more.
 #[test]
 fn model_of_a_crash_while_a_set_grows() {
     for ((level, members), has_sums) in LEVELS.into_iter().flat_map(|level| [(level, true), (level, false)]) {
@@ -199,7 +200,7 @@ fn model_of_a_crash_while_a_set_grows() {
     }
 }
 
-/// Checksums tell of a block that changed, where they lie now.
+/// Checksums at their new location detect a corrupt block.
 #[test]
 fn checksums_that_have_moved_still_tell() {
     seed(5);

@@ -1,4 +1,4 @@
-//! Scenes of blocks that nothing can tell: a set goes on without them, says which, and has them again when they are written.
+//! Scenes of lost blocks: a set continues without them, reports them, and has them again once they are written.
 
 use std::sync::Arc;
 
@@ -21,7 +21,7 @@ fn try_read(device: &Arc<RaidDevice>, lba: u64) -> Result<Vec<u8>, DeviceError> 
         .map(|data| data.to_vec())
 }
 
-/// The blocks that are not `byte`: they cannot be read.
+/// The blocks that do not read as `byte`; they must be unreadable.
 fn unreadable(device: &Arc<RaidDevice>, byte: u8) -> Vec<u64> {
     let is_lost = |lba: &u64| match try_read(device, *lba) {
         Ok(data) => {
@@ -60,7 +60,7 @@ fn lost(device: &RaidDevice) -> u64 {
     device.status().lost_blocks.iter().sum()
 }
 
-/// Members that are to be rebuilt so that a bad sector of this one cannot be told by others.
+/// Members to rebuild so that a bad sector of this one cannot be reconstructed from others.
 fn partners(level: Level, member: usize, members: usize) -> Vec<usize> {
     match level {
         Level::Raid1 | Level::Raid10 => vec![member ^ 1],
@@ -69,7 +69,7 @@ fn partners(level: Level, member: usize, members: usize) -> Vec<usize> {
     }
 }
 
-/// A full set with a rebuild beside bad sectors: two of a member, of two stripes that have data in it.
+/// A full set that is rebuilt despite bad sectors: two on one member, in two stripes with data on it.
 fn rebuilt_beside_bad_sectors(
     level: Level,
     members: usize,
@@ -104,7 +104,7 @@ fn a_rebuild_ends_beside_a_bad_sector_and_only_its_column_is_lost_until_it_is_wr
         let first = rig.layout.stripe_blocks() + 2;
         assert!(unread.contains(&first), "{level}: {unread:?}");
         assert!(unread.iter().all(|lba| lba % rig.layout.strip_blocks() == 2), "{level}: {unread:?}");
-        // A list that was only in memory would be garbage now.
+        // A list that existed only in memory would be lost now.
         drop(device);
         let device = crashed(&mut rig);
         assert_eq!(unreadable(&device, 7), unread, "{level}");
@@ -161,7 +161,7 @@ fn a_degraded_set_takes_a_write_of_a_bad_sector_and_the_missing_block_is_lost_no
         assert_eq!(read(&device, lba, 8), vec![9; 8 * 512]);
         missing.iter().for_each(|member| replace(&mut rig, &device, *member));
         missing.iter().for_each(|member| assert_eq!(rebuilt(&device, *member), Ok(()), "{level}"));
-        // Parity of that column told nothing any more.
+        // The parity of that column was already lost.
         let column = |lba: u64| (lba / rig.layout.stripe_blocks(), lba % rig.layout.strip_blocks());
         for lba in 0..rig.layout.blocks().0 {
             match try_read(&device, lba) {
@@ -263,7 +263,8 @@ fn a_rebuild_waits_when_the_list_of_lost_blocks_is_full_and_resumes_when_some_ar
     );
 }
 
-/// A set of which members have lost two extents of three blocks in each of so many stripes, as many in all as a record has room for, less a few.
+/// A set whose members have lost two extents of three blocks in each of `stripes` stripes. The total is
+/// slightly below the limit of a record.
 fn with_lost_extents(rig: &mut Rig, members: &[usize], stripes: u64) -> Arc<RaidDevice> {
     drop(rig.created());
     let mut states = rig.store.states();
@@ -317,7 +318,7 @@ fn only_a_write_that_finds_no_place_fails_when_the_list_of_lost_blocks_is_full()
     for lba in refused {
         assert_eq!(try_read(&device, lba), Err(DeviceError::Unreadable(Lba(lba))));
     }
-    // A write of a whole extent makes room.
+    // A write of a whole extent frees an entry.
     write(&device, 0, 8 * 30, 5);
     assert!(!device.status().is_lost_list_full);
     write(&device, 8 * 40 + 1, 1, 9);
