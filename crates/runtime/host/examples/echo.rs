@@ -1,5 +1,5 @@
 //! Round trips of 48 bytes over loopback between two threads, each a reactor, with and without a spin; and
-//! what an idle reactor costs.
+//! the cost of an idle reactor.
 
 use std::future::poll_fn;
 use std::io;
@@ -21,7 +21,7 @@ fn main() {
     idle();
 }
 
-/// An idle reactor with a timer ten times a second, as a server with some connections has it.
+/// An idle reactor with a timer that fires ten times a second, as in a server with some connections.
 fn idle() {
     block_on(Epoll::shared(EpollOptions::default()).expect("an epoll"), async {
         let (start, cpu) = (Instant::now(), cputime::thread());

@@ -1,4 +1,4 @@
-//! Random 4 KiB reads past the page cache from a file of 256 MiB, at two depths, by io_uring and by threads.
+//! Random 4 KiB direct reads from a 256 MiB file, at two queue depths, with io_uring and with threads.
 
 use std::path::PathBuf;
 use std::rc::Rc;

@@ -1,8 +1,7 @@
-//! How much CPU time this process, this thread, another process or the whole machine has used, for benchmarks
-//! and for `linerate selftest`.
+//! CPU time used by this process, this thread, another process or the whole machine, for benchmarks and for
+//! `linerate selftest`.
 
-// SAFETY of this file: two calls that fill a value of ours, each behind a wrapper that says why it may be
-// made.
+// SAFETY of this file: two calls that fill in a local value, each behind a wrapper that states why it is sound.
 #![allow(unsafe_code)]
 
 use std::collections::BTreeMap;
@@ -23,8 +22,8 @@ pub fn thread() -> Duration {
     read(ClockId::ThreadCPUTime)
 }
 
-/// How long the calling thread could have gone on and had no CPU: others ran. An error where the kernel does
-/// not tell (without CONFIG_SCHED_INFO).
+/// Time for which the calling thread was runnable but had no CPU. Fails if the kernel does not report it
+/// (without CONFIG_SCHED_INFO).
 pub fn thread_waited() -> io::Result<Duration> {
     let told = fs::read_to_string("/proc/thread-self/schedstat")?;
     let waited = told.split_ascii_whitespace().nth(1).and_then(|ns| ns.parse().ok());
@@ -39,8 +38,8 @@ fn read(clock: ClockId) -> Duration {
     Duration::new(time.tv_sec.unsigned_abs(), time.tv_nsec as u32)
 }
 
-/// User and system time of all threads of process `pid`, those that have ended included. Needs no privileges,
-/// for any process.
+/// User and system time of all threads of process `pid`, including those that have ended. Needs no
+/// privileges, for any process.
 pub fn of_process(pid: u32) -> io::Result<Duration> {
     let pid = libc::pid_t::try_from(pid).map_err(|_| io::ErrorKind::NotFound)?;
     let mut clock: libc::clockid_t = 0;
@@ -62,55 +61,55 @@ pub fn of_process(pid: u32) -> io::Result<Duration> {
 pub struct Threads(BTreeMap<u32, Duration>);
 
 impl Threads {
-    /// Those of process `pid` that live now.
+    /// The running threads of process `pid`.
     pub fn of_process(pid: u32) -> io::Result<Threads> {
         let mut times = BTreeMap::new();
         for entry in fs::read_dir(format!("/proc/{pid}/task"))? {
             let entry = entry?;
             let thread = entry.file_name().to_str().and_then(|name| name.parse().ok());
-            // A thread that ended in between has nothing to say any more.
+            // A thread that ended in between is skipped.
             let time = fs::read_to_string(entry.path().join("stat")).ok().and_then(|stat| used(&stat));
             times.extend(thread.zip(time));
         }
         Ok(Threads(times))
     }
 
-    /// One of process `pid` alone, which must live: whatever others come and go meanwhile.
+    /// A single thread of process `pid`, which must be alive; other threads are not read.
     pub fn only(pid: u32, thread: u32) -> io::Result<Threads> {
         let stat = fs::read_to_string(format!("/proc/{pid}/task/{thread}/stat"))?;
         let time = used(&stat).ok_or_else(|| io::Error::from(io::ErrorKind::InvalidData))?;
         Ok(Threads(BTreeMap::from([(thread, time)])))
     }
 
-    /// Of one thread; nothing, if it did not live.
+    /// CPU time of one thread; zero if it was not alive.
     pub fn of_thread(&self, thread: u32) -> Duration {
         self.0.get(&thread).copied().unwrap_or_default()
     }
 
-    /// What the thread that was busiest since `earlier` has used in that time.
+    /// CPU time since `earlier` of the thread that was busiest in that period.
     pub fn busiest_since(&self, earlier: &Threads) -> Duration {
         let used = self.0.iter().map(|(thread, time)| time.saturating_sub(earlier.of_thread(*thread)));
         used.max().unwrap_or_default()
     }
 }
 
-/// Time that all CPUs of the machine have worked since it was started: programs, the kernel, interrupts. Not
-/// what a hypervisor has given to others.
+/// Busy time of all CPUs since boot: programs, the kernel, interrupts. Time that a hypervisor gave to other
+/// guests is excluded.
 pub fn machine() -> io::Result<Duration> {
     let stat = fs::read_to_string("/proc/stat")?;
     worked(&stat).ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "/proc/stat has another form"))
 }
 
 /// User and system time in `/proc/PID/stat` (proc_pid_stat(5): fields 14 and 15). The second field, the name,
-/// may hold anything, brackets too, and ends with the last of them.
+/// may contain any characters, including brackets, and ends with the last closing bracket.
 fn used(stat: &str) -> Option<Duration> {
     let (_, after_name) = stat.rsplit_once(')')?;
     let mut fields = after_name.split_ascii_whitespace().skip(11).map(|ticks| ticks.parse::<u64>().ok());
     Some(ticks(fields.next()??.checked_add(fields.next()??)?))
 }
 
-/// The line `cpu` of `/proc/stat` (proc_stat(5)): user, nice, system, idle, iowait, irq, softirq, steal, and
-/// then what is counted under user already.
+/// The line `cpu` of `/proc/stat` (proc_stat(5)): user, nice, system, idle, iowait, irq, softirq, steal,
+/// followed by values already counted under user.
 fn worked(stat: &str) -> Option<Duration> {
     let line = stat.lines().find_map(|line| line.strip_prefix("cpu "))?;
     let numbers: Vec<u64> = line.split_ascii_whitespace().map_while(|number| number.parse().ok()).collect();
@@ -153,7 +152,7 @@ mod tests {
 
     #[test]
     fn a_process_that_is_not_there_has_no_time() {
-        // Above the largest number that Linux gives (2^22).
+        // Above the largest process number on Linux (2^22).
         assert!(of_process(1 << 23).is_err() && of_process(u32::MAX).is_err());
         assert!(Threads::of_process(1 << 23).is_err() && Threads::only(std::process::id(), 1 << 23).is_err());
     }

@@ -1,4 +1,4 @@
-//! The world of one thread, implemented by epoll.
+//! The runtime environment of one thread (`World`), implemented with epoll.
 //!
 //! Sockets are registered once, edge-triggered, and their readiness is cached: a steady
 //! stream of requests costs its reads and writes and one `epoll_wait` per batch, no `epoll_ctl`. An eventfd,
@@ -7,8 +7,8 @@
 //! Before sleeping the thread busy-polls for the time that [`Spin`] allows.
 //!
 //! `epoll_wait` counts in milliseconds, which is long for a request: what is left of a wait after whole ones
-//! is spent in `ppoll`, on the epoll itself. (`epoll_pwait2` could do both, and is refused by older kernels
-//! and containers.)
+//! is spent in `ppoll`, on the epoll itself. (`epoll_pwait2` could do both, but older kernels and containers
+//! reject it.)
 
 use std::cell::{Cell, RefCell};
 use std::hint;
@@ -40,64 +40,63 @@ pub struct EpollOptions {
     /// Busy-poll time before sleeping; zero sleeps immediately.
     pub spin: Duration,
     /// Time to sleep after work before polling again, so that events are handled in batches: less CPU time
-    /// per request at the price of latency, like interrupt coalescing (`ethtool -C rx-usecs`). Zero disables
-    /// it.
+    /// per request, more latency, like interrupt coalescing (`ethtool -C rx-usecs`). Zero disables it.
     pub gather: Duration,
 }
 
 impl Default for EpollOptions {
-    /// 50 µs: beyond that, what a wake-up costs no longer matters (measured on a VM with 2 cores).
+    /// 50 µs: beyond that, the cost of a wake-up no longer matters (measured on a VM with 2 cores).
     fn default() -> EpollOptions {
         EpollOptions { spin: Duration::from_micros(50), gather: Duration::ZERO }
     }
 }
 
-/// A [`World`] over epoll, for the thread that made it.
+/// A [`World`] over epoll, for the thread that created it.
 pub struct Epoll {
     poller: Rc<Poller>,
     unpark: Arc<EventFd>,
     events: RefCell<Vec<epoll::Event>>,
     spin: Cell<Spin>,
-    /// The same while a file operation is outstanding.
+    /// The spin while a file operation is outstanding.
     file_spin: Cell<Spin>,
     looked_in_vain: Cell<Duration>,
     gathering: Option<Gathering>,
-    /// For [`World::gather`], and how long the next wait is to sleep for it.
+    /// State of [`World::gather`], with the length of the next sleep.
     asked: Gathering,
     asked_span: Cell<Duration>,
-    /// The socket of the latest event, and whether there were events of others since the last wait.
+    /// The socket of the latest event, and whether other sockets had events since the last wait.
     latest: Cell<u64>,
     is_mixed: Cell<bool>,
-    /// For files; `None` where threads do that.
+    /// For files; `None` if threads serve them.
     ring: Option<Rc<Ring>>,
 }
 
-/// Events per epoll_wait; with more ready sockets, the rest comes with the next turn.
+/// Events per epoll_wait; with more ready sockets, the rest follows in the next turn.
 const EVENTS: usize = 256;
 
-/// When the kernel has no memory for file operations, it is asked again after this time.
+/// Delay before retrying when the kernel has no memory for file operations.
 const RETRY: Duration = Duration::from_millis(1);
 
-/// How many times longer to busy-poll for the end of a file operation than for a request: a flash disk takes
-/// 50 to 100 µs, and 300 to 500 with 32 requests under way, and to be woken takes 50 more on a virtual
-/// machine, in which that disk has nothing to do. Slower disks are slept for, and an idle thread, which has
-/// no operation under way, does not look.
+/// Ratio of the busy-poll time for a file operation to that for a request. A flash disk takes 50 to 100 µs,
+/// or 300 to 500 µs with 32 requests outstanding. A wake-up takes 50 µs more on a virtual machine, during
+/// which the disk is idle. The thread sleeps for slower disks; an idle thread, with no outstanding operation,
+/// does not poll.
 const FILE_SPIN: u32 = 10;
 
-/// How many looks at rings there are between two questions to the kernel: together they take about as long as one of these.
+/// Number of ring checks between two calls to the kernel: together they take about as long as one call.
 const GLANCES: usize = 16;
 
-/// The place of the eventfd among the registered; sockets have places from 0 on.
+/// Registration key of the eventfd; sockets have keys from 0 on.
 const UNPARK: u64 = u64::MAX;
 
 impl Epoll {
-    /// A world for this thread, with the file engine the process has chosen ([`IoEngine::choose`]).
+    /// A world for this thread, with the file engine chosen for the process ([`IoEngine::choose`]).
     pub fn new(options: EpollOptions) -> io::Result<Epoll> {
         Epoll::with_engine(options, IoEngine::chosen())
     }
 
-    /// A world for this thread, with a file engine of its own. Under [`IoEngine::Auto`] a refused ring means
-    /// threads.
+    /// A world for this thread, with the given file engine. [`IoEngine::Auto`] falls back to threads if the
+    /// ring is refused.
     pub fn with_engine(options: EpollOptions, engine: IoEngine) -> io::Result<Epoll> {
         let poller = Poller::new()?;
         let unpark = Arc::new(EventFd(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?));
@@ -113,8 +112,8 @@ impl Epoll {
             IoEngine::Uring => Some(Ring::open(unpark.0.as_fd())?),
             IoEngine::Auto => Ring::open(unpark.0.as_fd()).ok(),
         };
-        // The kernel may end a sleep 50 µs late to save wake-ups, as long as a request takes. Where it cannot
-        // be asked for better, it is not better.
+        // The kernel may end a sleep 50 µs late to save wake-ups, as long as a request takes. If the setting
+        // fails, the default remains.
         let _ = set_current_timer_slack(NonZeroU64::new(1));
         Ok(Epoll {
             ring,
@@ -132,12 +131,12 @@ impl Epoll {
         })
     }
 
-    /// The same as the executor takes it.
+    /// A new world in the form that the executor takes.
     pub fn shared(options: EpollOptions) -> io::Result<SharedWorld> {
         Ok(Rc::new(Epoll::new(options)?))
     }
 
-    /// Waits for events at most for `limit`.
+    /// Waits for events for up to `limit`.
     fn wait(&self, limit: Option<Duration>) {
         let (asked, is_mixed) = (self.asked_span.take(), self.is_mixed.take());
         let Some(gathering) = &self.gathering else {
@@ -162,7 +161,7 @@ impl Epoll {
         gathering.after_work.set(self.look_and_sleep(limit));
     }
 
-    /// Busy-polls as long as [`Spin`] allows, then sleeps. Returns whether there were events.
+    /// Busy-polls for as long as [`Spin`] allows, then sleeps. Returns whether there were events.
     fn look_and_sleep(&self, limit: Option<Duration>) -> bool {
         let learnt = if self.files_are_busy() { &self.file_spin } else { &self.spin };
         let mut spin = learnt.get();
@@ -189,8 +188,9 @@ impl Epoll {
         found
     }
 
-    /// Looks at the rings alone for a while, if the latest event was one's: whether there is anything. It costs no system call,
-    /// and asking the kernel about a ring takes the lock under which it is filled.
+    /// Polls only the rings for a while, if the latest event came from a ring; returns whether there is
+    /// anything. This costs no system call, and querying the kernel about a ring takes the lock under which
+    /// it is filled.
     fn glance(&self) -> bool {
         let rings = self.poller.rings.borrow();
         if !rings.iter().any(|(key, _)| *key == self.latest.get()) {
@@ -208,19 +208,19 @@ impl Epoll {
         found.inspect(|key| self.note_event(*key, epoll::EventFlags::IN)).is_some()
     }
 
-    /// Something has happened to a socket.
+    /// Notes an event of a socket.
     fn note_event(&self, key: u64, flags: epoll::EventFlags) {
         self.is_mixed.set(self.is_mixed.get() | (self.latest.replace(key) != key));
         self.poller.set_ready(key, flags);
     }
 
-    /// Up to the last look that found nothing: the one that finds something is work.
+    /// Counts the time up to the last unsuccessful poll: a successful poll is work.
     fn note_looking(&self, looked: Duration) {
         self.looked_in_vain.set(self.looked_in_vain.get() + looked);
     }
 
-    /// Waits for events at most for `limit`, to the microsecond, and wakes whom they are for; whether there
-    /// were any.
+    /// Waits for events for up to `limit`, to the microsecond, and wakes the waiting tasks; returns whether
+    /// there were any.
     fn sleep(&self, limit: Option<Duration>) -> bool {
         let Some(limit) = limit else { return self.take_events(None) };
         let (start, milliseconds) = (Instant::now(), whole_milliseconds(limit));
@@ -228,12 +228,12 @@ impl Epoll {
             return true;
         }
         let rest = timespec(limit.saturating_sub(start.elapsed()));
-        // If it is interrupted, waiting tasks find that it is early, and wait again.
+        // If it is interrupted, waiting tasks detect that it is too early, and wait again.
         let _ = poll(&mut [PollFd::new(&self.poller.epoll, PollFlags::IN)], Some(&rest));
         self.take_events(Some(Duration::ZERO))
     }
 
-    /// Gives file operations to the kernel and takes finished ones; whether there were any.
+    /// Submits file operations to the kernel and reaps finished ones; returns whether there were any.
     fn turn_files(&self) -> bool {
         self.ring.as_ref().is_some_and(|ring| ring.turn())
     }
@@ -246,7 +246,7 @@ impl Epoll {
         self.ring.as_ref().is_some_and(|ring| ring.has_news())
     }
 
-    /// How long a turn may wait; not for ever while the kernel has not taken all file operations.
+    /// Maximum wait of a turn; limited while the kernel has not accepted all file operations.
     fn limit(&self, park: Park) -> Option<Duration> {
         let limit = match park {
             Park::No => Some(Duration::ZERO),
@@ -259,7 +259,7 @@ impl Epoll {
         }
     }
 
-    /// Waits for events at most for `limit` and wakes whom they are for; whether there were any.
+    /// Waits for events at most for `limit` and wakes the waiting tasks; returns whether there were any.
     fn take_events(&self, limit: Option<Duration>) -> bool {
         let mut events = self.events.borrow_mut();
         events.clear();
@@ -282,7 +282,7 @@ impl Epoll {
 /// Sleeping between work and the next poll.
 struct Gathering {
     span: Duration,
-    /// Has the eventfd alone: other threads and files are not made to wait.
+    /// An epoll with only the eventfd, so that other threads and files need not wait.
     unparks: OwnedFd,
     /// The last wait ended with events.
     after_work: Cell<bool>,
@@ -296,13 +296,13 @@ impl Gathering {
         Ok(Gathering { span, unparks, after_work: Cell::new(false) })
     }
 
-    /// Sleeps for `span`, `limit`, or until the thread is unparked; how long that was.
+    /// Sleeps for `span`, for `limit`, or until the thread is unparked; returns the duration.
     fn sleep(&self, span: Duration, limit: Option<Duration>) -> Duration {
         let (start, span) = (Instant::now(), limit.map_or(span, |limit| limit.min(span)));
-        // Interrupted, it is shorter, which is as good.
+        // An interrupted sleep is shorter, which does no harm.
         let told = poll(&mut [PollFd::new(&self.unparks, PollFlags::IN)], Some(&timespec(span)));
         if told == Ok(1) {
-            // The edge is consumed; the other epoll has one of its own.
+            // Consumes the edge; the other epoll has its own.
             let mut edge = Vec::with_capacity(1);
             let _ = epoll::wait(
                 &self.unparks,
@@ -377,7 +377,7 @@ impl World for Epoll {
     }
 
     fn turn(&self, park: Park) {
-        // What was in the kernel's cache has completed already, so there is no wait.
+        // Operations on cached data have already completed, so there is no wait.
         let finished = self.turn_files();
         match self.limit(if finished { Park::No } else { park }) {
             Some(Duration::ZERO) => {
@@ -409,7 +409,7 @@ struct EventFd(OwnedFd);
 impl Unpark for EventFd {
     fn unpark(&self) {
         // Adding to the count is an edge each time. It fails only when the count is full, after 2^64 unparks,
-        // and even then the sleeper has been told.
+        // and even then the sleeper has been woken.
         let _ = rustix::io::write(&self.0, &1u64.to_ne_bytes());
     }
 }

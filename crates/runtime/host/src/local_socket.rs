@@ -1,4 +1,4 @@
-//! Unix sockets that servers listen on: for their owner only, and removed with the server.
+//! Unix sockets that servers listen on, accessible to their owner only and removed with the server.
 
 use std::fs::{self, File};
 use std::io;
@@ -12,11 +12,11 @@ use std::time::Duration;
 use rustix::fs::{FlockOperation, Mode, fchmod, flock};
 use socket2::{Domain, SockAddr, Socket, Type};
 
-/// Connections that may wait to be accepted: a host that logs in to hundreds of LUNs at boot is not turned
-/// away. The system's own limit (net.core.somaxconn, 4096) applies too.
+/// Maximum number of connections waiting to be accepted: a host that logs in to hundreds of LUNs at boot must
+/// not be rejected. The system limit (net.core.somaxconn, 4096) also applies.
 pub(crate) const BACKLOG: i32 = 1024;
 
-/// The file of a listening socket. Dropping this removes it, unless it is another socket's by now.
+/// The file of a listening socket. Dropping this removes the file, unless it now belongs to another socket.
 #[derive(Debug)]
 pub struct SocketFile {
     path: PathBuf,
@@ -24,22 +24,22 @@ pub struct SocketFile {
     identity: (u64, u64),
 }
 
-/// Listens at `path`, for this user only (mode 600). The socket that a dead server has left there is replaced. Of servers that start
-/// at the same moment one succeeds.
+/// Listens at `path`, for this user only (mode 600). A stale socket of a terminated server is replaced. Of
+/// several servers that start at the same time, one succeeds.
 ///
 /// # Errors
-/// Those of [`look`].
+/// Errors of [`look`].
 pub fn bind(path: &Path) -> io::Result<(UnixListener, SocketFile)> {
     let _turn = turn(path)?;
     look(path)?;
     make(path).map_err(unfit)
 }
 
-/// A lock of the folder, so that nobody else replaces a socket in it between the look and the moment when this one listens. A
-/// folder that cannot be opened has none.
+/// Locks the directory, so that no other process replaces a socket in it between the check and the start of
+/// listening. Returns `None` if the directory cannot be opened.
 ///
 /// # Errors
-/// `AddrInUse`: another server has it for longer than starting takes.
+/// `AddrInUse`: another server holds the lock for longer than a start takes.
 fn turn(path: &Path) -> io::Result<Option<File>> {
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let Ok(folder) = File::open(folder) else { return Ok(None) };
@@ -56,12 +56,12 @@ fn turn(path: &Path) -> io::Result<Option<File>> {
 const TURN_TRIES: u32 = 200;
 const TURN_PAUSE: Duration = Duration::from_millis(10);
 
-/// Whether [`bind`] would find nothing in its way. Nothing is changed.
+/// Checks whether [`bind`] would succeed. Changes nothing.
 ///
 /// # Errors
 /// - `AddrInUse`: a server listens there.
-/// - `AlreadyExists`: there is a file that is no socket.
-/// - `InvalidInput`: the path cannot be that of a socket, for the system's reason.
+/// - `AlreadyExists`: the path exists and is not a socket.
+/// - `InvalidInput`: the path is unusable for a socket; the source is the system's reason.
 pub fn look(path: &Path) -> io::Result<()> {
     use io::ErrorKind::{AddrInUse, AlreadyExists, ConnectionRefused, NotFound, WouldBlock};
     let error = match connect_local(path) {
@@ -82,8 +82,8 @@ pub fn look(path: &Path) -> io::Result<()> {
 
 fn make(path: &Path) -> io::Result<(UnixListener, SocketFile)> {
     let socket = Socket::new(Domain::UNIX, Type::STREAM.cloexec(), None)?;
-    // Linux makes the file with the mode of the socket: at no moment can others connect (CVE-2020-10699 was a control socket
-    // open to all).
+    // Linux creates the file with the mode of the socket, so other users can never connect (CVE-2020-10699
+    // was a control socket open to all users).
     fchmod(&socket, Mode::RUSR | Mode::WUSR)?;
     match fs::remove_file(path) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
@@ -95,14 +95,14 @@ fn make(path: &Path) -> io::Result<(UnixListener, SocketFile)> {
     Ok((UnixListener::from(std::os::fd::OwnedFd::from(socket)), file))
 }
 
-/// A Unix socket that has connected.
+/// A connected Unix socket.
 pub(crate) fn connect_local(path: &Path) -> io::Result<OwnedFd> {
     let socket = Socket::new(Domain::UNIX, Type::STREAM.nonblocking().cloexec(), None)?;
     socket.connect(&SockAddr::unix(path)?)?;
     Ok(socket.into())
 }
 
-/// A reason of the system, apart from the kinds that say more.
+/// Wraps a system error that has no more specific kind.
 fn unfit(error: io::Error) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidInput, error)
 }

@@ -1,7 +1,7 @@
 //! Words that survive a crash of the process: a file mapped into memory.
 //!
-//! A store into it costs no system call, and after a SIGKILL the kernel has every store that was made before
-//! it. A crash of the machine is not survived: nothing is synced.
+//! A store costs no system call, and the kernel retains every store made before a SIGKILL. The words do not
+//! survive a crash of the machine: nothing is synced.
 
 #![allow(unsafe_code)]
 
@@ -16,7 +16,7 @@ use std::sync::atomic::AtomicU32;
 use rustix::fs::{FallocateFlags, FlockOperation, fallocate, flock};
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 
-/// A file as words in native byte order, which one process at a time has open.
+/// A file as words in native byte order, open in one process at a time.
 pub struct MappedWords {
     start: NonNull<c_void>,
     words: usize,
@@ -25,9 +25,9 @@ pub struct MappedWords {
 }
 
 impl MappedWords {
-    /// A file of so many words, all zero; what was there is gone. Its space is taken at once: a disk that is
-    /// full says so here, and not by a signal in the middle. A file that another process has open is
-    /// [`io::ErrorKind::WouldBlock`].
+    /// Creates a file of `words` zero words; previous content is lost. Its space is allocated immediately, so
+    /// a full disk causes an error here and not a signal later. If another process has the file open, this
+    /// fails with [`io::ErrorKind::WouldBlock`].
     pub fn create(path: &Path, words: usize) -> io::Result<MappedWords> {
         let file = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path)?;
         flock(&file, FlockOperation::NonBlockingLockExclusive)?;
@@ -37,7 +37,7 @@ impl MappedWords {
         MappedWords::map(file, words)
     }
 
-    /// A file that is there, as long as it is.
+    /// Opens an existing file at its current length.
     pub fn open(path: &Path) -> io::Result<MappedWords> {
         let file = OpenOptions::new().read(true).write(true).open(path)?;
         flock(&file, FlockOperation::NonBlockingLockExclusive)?;

@@ -1,4 +1,4 @@
-//! recvmmsg(2) and sendmmsg(2), with the structures that they take.
+//! recvmmsg(2) and sendmmsg(2), with their structures.
 
 use std::io;
 use std::mem;
@@ -9,40 +9,40 @@ use libc::{c_int, cmsghdr, iovec, mmsghdr, sock_filter, sock_fprog, sockaddr_sto
 use reactor::{DatagramAddress, DatagramShare, OutDatagram, OutSlice};
 use rustix::net::sockopt;
 
-/// The address in a message, and how long it is.
+/// The address in a message, and its length.
 pub(super) type Name = (sockaddr_storage, socklen_t);
 
-/// Structures for messages, used again by every call. Their pointers are set by each call and used in none after it.
+/// Structures for messages, reused by every call. Each call sets their pointers, which are not used afterwards.
 pub(super) struct Calls {
     names: Vec<sockaddr_storage>,
     /// [`OutDatagram::PIECES_MAX`] for each message.
     pieces: Vec<iovec>,
     messages: Vec<mmsghdr>,
-    /// Of each message: how datagrams are joined.
+    /// For each message, how its datagrams are joined.
     controls: Vec<Control>,
-    /// Datagrams of each message to be sent.
+    /// Number of datagrams in each message to send.
     joined: Vec<usize>,
 }
 
-/// Room for a control message of one number, aligned for its header.
+/// Space for a control message with one number, aligned for its header.
 type Control = [u64; 4];
 
-/// Datagrams of a message at most, and its bytes (UDP_MAX_SEGMENTS of older kernels; what IPv6 has room for, too).
+/// Maximum number of datagrams in a message, and of bytes (UDP_MAX_SEGMENTS of older kernels; both fit IPv6).
 const JOINED_MAX: usize = 64;
 const JOINED_BYTES_MAX: usize = 65_000;
 
-/// A message that was received.
+/// A received message.
 pub(super) struct ReceivedMessage<'a> {
     pub(super) from: &'a sockaddr_storage,
     pub(super) bytes: usize,
-    /// It was longer than its place.
+    /// It was longer than its buffer, and truncated.
     pub(super) is_cut: bool,
-    /// It is several datagrams of so many bytes, joined.
+    /// If the message is several joined datagrams, the length of each in bytes.
     pub(super) segment: Option<usize>,
 }
 
 impl Calls {
-    /// For so many messages in a call.
+    /// Structures for `most` messages per call.
     pub(super) fn new(most: usize) -> Calls {
         // SAFETY: all three are plain structures of numbers and pointers, for which zeros stand for nothing.
         let (name, piece, message) = unsafe { (mem::zeroed(), mem::zeroed(), mem::zeroed()) };
@@ -55,7 +55,7 @@ impl Calls {
         }
     }
 
-    /// Receives into these places, at most as many as there are structures; how many.
+    /// Receives messages into these buffers, one per structure at most; returns how many.
     pub(super) fn receive<'a>(
         &mut self,
         socket: i32,
@@ -97,8 +97,9 @@ impl Calls {
         }
     }
 
-    /// Sends the first of these, by their names; how many. If it `joins`, the kernel is given consecutive ones to one address as one, of
-    /// which all but the last have the same length (UDP_SEGMENT, udp(7)).
+    /// Sends the first of these datagrams to the addresses from `name_of`; returns how many. With `joins`,
+    /// consecutive datagrams to the same address, all but the last of equal length, go to the kernel as one
+    /// message (UDP_SEGMENT, udp(7)).
     pub(super) fn send(
         &mut self,
         socket: i32,
@@ -116,7 +117,7 @@ impl Calls {
                     let name = name_of(datagram.to);
                     let Some(name) = name.filter(|_| datagram.payload.len() <= OutDatagram::PIECES_MAX)
                     else {
-                        // Those before it go; then it is the first.
+                        // Datagrams before it are sent; then it is the first.
                         if at == 0 {
                             return Err(io::ErrorKind::InvalidInput.into());
                         }
@@ -141,7 +142,7 @@ impl Calls {
                 }
             };
             if datagram.payload.len() > OutDatagram::PIECES_MAX {
-                break; // it is the first of the next call, which refuses it
+                break; // it will be the first of the next call, which rejects it
             }
             for slice in datagram.payload {
                 let (start, bytes) = match slice {
@@ -172,7 +173,7 @@ impl Calls {
     }
 }
 
-/// A message to be sent that may get more datagrams.
+/// A message to send to which datagrams can still be added.
 struct Open {
     to: DatagramAddress,
     segment: usize,
@@ -197,7 +198,7 @@ impl Open {
     }
 }
 
-/// Tells the kernel where to cut a message.
+/// Passes the segment length of a message to the kernel.
 fn segment_to(header: &mut libc::msghdr, control: &mut Control, bytes: u16) {
     *control = Control::default();
     header.msg_control = control.as_mut_ptr().cast();
@@ -212,7 +213,7 @@ fn segment_to(header: &mut libc::msghdr, control: &mut Control, bytes: u16) {
     }
 }
 
-/// Of how many bytes the datagrams are that the kernel has joined.
+/// Length of each of the datagrams that the kernel has joined.
 fn segment(header: &libc::msghdr) -> Option<usize> {
     if header.msg_control.is_null() {
         return None;
@@ -245,8 +246,8 @@ fn describe(
     message.msg_len = 0;
 }
 
-/// A program (classic BPF) that leaves the remainder of a word of the payload in its accumulator: the number of the endpoint that it is
-/// for.
+/// A classic BPF program that computes the remainder of a word of the payload: the number of the receiving
+/// endpoint.
 pub(super) fn remainder(share: DatagramShare) -> [sock_filter; 2] {
     let step = |code: u32, k: u32| sock_filter { code: code as u16, jt: 0, jf: 0, k };
     let load = step(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, share.word_at.into());
@@ -265,7 +266,7 @@ pub(super) fn attach(
     set_option(socket, libc::SOL_SOCKET, name, &program)
 }
 
-/// The receive buffer that was asked for, or as much of it as the process may have.
+/// Sets the requested receive buffer, or the largest that the process is allowed.
 pub(super) fn set_receive_buffer(socket: &OwnedFd, bytes: Option<usize>) -> io::Result<()> {
     let Some(bytes) = bytes else { return Ok(()) };
     if sockopt::set_socket_recv_buffer_size_force(socket, bytes).is_err() {
@@ -288,7 +289,7 @@ pub(super) fn set_option<T>(
     if outcome < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
-/// getsockopt(2) of words; how many of them the kernel has filled in.
+/// getsockopt(2) of words; returns how many the kernel has filled in.
 pub(super) fn get_option(
     socket: impl AsFd,
     level: libc::c_int,

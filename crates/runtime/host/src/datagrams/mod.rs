@@ -1,7 +1,8 @@
-//! Datagrams over packet sockets (packet(7)) and UDP, many by one system call.
+//! Datagrams over packet sockets (packet(7)) and UDP, many per system call.
 //!
-//! Receiving asks for about twice as many as came last: one alone costs one call, since an answer that is shorter than asked for
-//! says that no more are there. Where a ring is asked for (`ring`), receiving frames costs no call at all.
+//! A receive call requests about twice the number received last, so a single datagram costs one call: getting
+//! fewer than requested means that the queue is empty. With a ring (`ring`), receiving frames costs no system
+//! call.
 
 #![allow(unsafe_code)]
 
@@ -27,19 +28,19 @@ use self::packet::{Packet, ReceiveRing};
 use self::udp::Joined;
 use crate::poller::{Poller, Source};
 
-/// Datagrams of one call at most.
+/// Maximum number of datagrams per call.
 const CALL_MAX: usize = 64;
-/// Frames that are handed out of a ring at once.
+/// Maximum number of frames taken from a ring in one call.
 const RING_MAX: usize = 32;
 
 pub(crate) struct HostDatagrams {
     source: Source,
     kind: Kind,
-    /// What is received, unless the socket has a queue.
+    /// Receives frames, unless the socket uses its queue.
     ring: Option<Rc<ReceiveRing>>,
     local: DatagramAddress,
     calls: RefCell<Calls>,
-    /// For how many the next call asks.
+    /// Number of datagrams that the next call requests.
     asking: Cell<usize>,
     drops: Cell<DatagramDrops>,
 }
@@ -50,13 +51,13 @@ enum Kind {
 }
 
 struct UdpSocket {
-    /// What is received, where the kernel joins datagrams.
+    /// Receive state, if the kernel joins datagrams.
     joined: Option<RefCell<Joined>>,
-    /// Whether it takes joined ones.
+    /// Whether joined datagrams may be sent.
     joins: Cell<bool>,
 }
 
-/// An endpoint that no thread receives from yet.
+/// An endpoint before a thread receives from it.
 struct Opened {
     socket: OwnedFd,
     /// `None` for UDP.
@@ -85,7 +86,8 @@ impl Opened {
             Some((packet, ring)) => (Kind::Packet(packet), ring.map(Rc::new)),
             None => {
                 let joined = Joined::open(&socket).map(RefCell::new);
-                // Kernels that cannot hand over joined ones (before 5.0) may not know how to send them either, and say nothing.
+                // Kernels that cannot receive joined datagrams (before 5.0) may also not support sending
+                // them, without an error.
                 let joins = Cell::new(joined.is_some());
                 (Kind::Udp(UdpSocket { joined, joins }), None)
             }
@@ -125,7 +127,7 @@ impl Datagrams for HostDatagrams {
     fn take_only(&self, at: u16, words: &[u32]) -> io::Result<()> {
         match &self.kind {
             Kind::Packet(_) => packet::take_only(self.source.socket(), at, words),
-            Kind::Udp(_) => Ok(()), // a socket of its own port has its own datagrams
+            Kind::Udp(_) => Ok(()), // a socket with its own port receives only its own datagrams
         }
     }
 
@@ -216,7 +218,7 @@ impl Datagrams for HostDatagrams {
             Kind::Packet(_) => false,
         };
         let mut sent = calls.send(self.source.raw(), datagrams, joins, name);
-        // Neither every interface nor every length can be sent joined.
+        // Joined sends do not work on every interface or with every length.
         if let (Kind::Udp(socket), Err(error)) = (&self.kind, &sent)
             && joins
             && matches!(error.raw_os_error(), Some(libc::EINVAL | libc::EIO | libc::EMSGSIZE))
@@ -274,7 +276,7 @@ impl Datagrams for HostDatagrams {
 
     fn drops(&self) -> DatagramDrops {
         match &self.kind {
-            // The kernel counts from the last time it was asked.
+            // The kernel's counter restarts at each query.
             Kind::Packet(_) => {
                 let new = packet::drops(self.source.socket());
                 self.count(|drops| drops.receive_buffer_full += new);
@@ -293,7 +295,7 @@ impl Datagrams for HostDatagrams {
 }
 
 impl HostDatagrams {
-    /// Hands what has been received joined to `take`, at most so many; how many that were.
+    /// Passes up to `most` datagrams that were received joined to `take`; returns how many.
     fn receive_joined(
         &self,
         joined: &RefCell<Joined>,
@@ -301,7 +303,7 @@ impl HostDatagrams {
         take: &mut dyn FnMut(DatagramAddress, &mut [u8]),
     ) -> io::Result<usize> {
         let reading = &self.source.readiness.reading;
-        // Borrowed: by this call alone, while `take` has what was received.
+        // Borrowed: only this call may use it while `take` has the received data.
         let Ok(mut joined) = joined.try_borrow_mut() else { return Err(io::ErrorKind::WouldBlock.into()) };
         if !joined.has_any() {
             reading.check()?;
@@ -323,7 +325,7 @@ impl HostDatagrams {
         }
     }
 
-    /// Hands what is in the ring to `take`, at most so many; how many that were.
+    /// Passes up to `most` frames in the ring to `take`; returns how many.
     fn receive_from(
         &self,
         ring: &ReceiveRing,
@@ -338,7 +340,7 @@ impl HostDatagrams {
         });
         if read < most && reading.has_ended() {
             reading.is_drained();
-            // A ring has no place for an error.
+            // A ring does not report errors.
             if let Err(errno) = sockopt::socket_error(self.source.socket())? {
                 return Err(errno.into());
             }

@@ -1,8 +1,9 @@
-//! Packet sockets (packet(7)): frames of one EtherType on one interface. The kernel takes the Ethernet header off and puts it on
-//! (SOCK_DGRAM), so that a payload is all that a program sees, as in UDP.
+//! Packet sockets (packet(7)): frames of one EtherType on one interface. The kernel removes and adds the
+//! Ethernet header (SOCK_DGRAM), so that a program handles payloads only, as with UDP.
 //!
-//! A frame with a VLAN tag whose VLAN has no interface here reaches the socket of the interface below, without its tag but marked as
-//! for another host, as frames are that come while the interface is promiscuous. Neither is ours.
+//! A frame tagged with a VLAN that has no local interface reaches the socket of the underlying interface. Its
+//! tag is removed, and it is marked as addressed to another host. Frames received in promiscuous mode carry
+//! the same mark. Both are ignored.
 
 use std::cell::{Cell, RefCell};
 use std::ffi::CStr;
@@ -21,14 +22,14 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType};
 use super::calls::{Name, attach, get_option, remainder, set_option, set_receive_buffer};
 use crate::tap::request;
 
-/// A ring where no receive buffer is asked for.
+/// Size of a ring if no receive buffer size is requested.
 const RING_BYTES: usize = 4 << 20;
 
-/// What a packet socket is bound to.
+/// The binding of a packet socket.
 pub(super) struct Packet {
     interface: String,
     bound: sockaddr_ll,
-    /// As it was last seen.
+    /// The last known MTU.
     mtu: Cell<usize>,
 }
 
@@ -39,7 +40,7 @@ impl Packet {
         options: &DatagramOptions,
     ) -> io::Result<(OwnedFd, Packet, Option<ReceiveRing>)> {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-        // Without a protocol nothing arrives before it is bound.
+        // Without a protocol, nothing is received before the bind.
         let socket = rustix::net::socket_with(AddressFamily::PACKET, SocketType::DGRAM, flags, None)
             .map_err(|errno| not_allowed(interface, errno))?;
         let index = rustix::net::netdevice::name_to_index(&socket, interface)
@@ -61,7 +62,8 @@ impl Packet {
         if ring.is_none() {
             set_receive_buffer(&socket, options.receive_buffer_bytes)?;
         }
-        // What this machine sends is no news. A kernel before 4.20 has no such option; it marks those frames.
+        // Frames sent by this machine are ignored. Kernels before 4.20 do not have this option, but mark
+        // those frames.
         let _ = set_option(socket.as_fd(), libc::SOL_PACKET, libc::PACKET_IGNORE_OUTGOING, &1i32);
         if let Some(share) = options.share.filter(|share| share.count > 1) {
             take_share(&socket, share)?;
@@ -90,7 +92,7 @@ impl Packet {
         address(&self.bound)
     }
 
-    /// The MTU of the interface now; the last one that was known if it is gone.
+    /// The current MTU of the interface; the last known one if the interface is gone.
     pub(super) fn mtu(&self, socket: &OwnedFd) -> usize {
         if let Some(mtu) = mtu(socket, &self.interface) {
             self.mtu.set(mtu);
@@ -98,7 +100,7 @@ impl Packet {
         self.mtu.get()
     }
 
-    /// The address of a frame to this station.
+    /// The address of a frame for this MAC address.
     pub(super) fn name(&self, to: MacAddress) -> Name {
         let mut name = self.bound;
         name.sll_halen = 6;
@@ -113,9 +115,10 @@ impl Packet {
     }
 }
 
-/// The name of the interface that this is a name of: the kernel finds one by its alternative names, too (`ip link property`), since 5.5.
+/// The primary name of the interface with this name: since Linux 5.5 the kernel also accepts alternative
+/// names (`ip link property`).
 pub(crate) fn interface_name(name: &str) -> io::Result<String> {
-    // Any socket is asked; this kind needs no rights.
+    // Any socket works for the query; this kind needs no privileges.
     let socket =
         rustix::net::socket_with(AddressFamily::UNIX, SocketType::DGRAM, SocketFlags::CLOEXEC, None)?;
     let index = rustix::net::netdevice::name_to_index(&socket, name)?;
@@ -127,7 +130,7 @@ pub(super) fn take_only(socket: &OwnedFd, at: u16, words: &[u32]) -> io::Result<
     let step = |code: u32, jt: usize, k: u32| sock_filter { code: code as u16, jt: jt as u8, jf: 0, k };
     let mut program = vec![step(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0, at.into())];
     let compare = libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K;
-    // An equal one goes on behind the refusal.
+    // A match jumps past the rejection.
     program.extend(words.iter().enumerate().map(|(place, word)| step(compare, words.len() - place, *word)));
     program.extend([0, u32::MAX].map(|bytes| step(libc::BPF_RET | libc::BPF_K, 0, bytes)));
     match words.len() <= usize::from(u8::MAX) {
@@ -136,8 +139,9 @@ pub(super) fn take_only(socket: &OwnedFd, at: u16, words: &[u32]) -> io::Result<
     }
 }
 
-/// The same by the remainder of the word. Every socket of an interface is asked, whichever of them come and go: with PACKET_FANOUT they have
-/// places in a list, which change when an interface goes down or a socket is closed.
+/// Attaches a filter by the remainder of the word. Every socket of an interface filters for itself, so the
+/// assignment is independent of the other sockets. With PACKET_FANOUT, sockets have positions in a list,
+/// which change when an interface goes down or a socket is closed.
 fn take_share(socket: &OwnedFd, share: DatagramShare) -> io::Result<()> {
     let step = |code: u32, jf: u8, k: u32| sock_filter { code: code as u16, jt: 0, jf, k };
     let mut program = remainder(share).to_vec();
@@ -146,20 +150,20 @@ fn take_share(socket: &OwnedFd, share: DatagramShare) -> io::Result<()> {
     attach(socket.as_fd(), libc::SO_ATTACH_FILTER, &mut program)
 }
 
-/// Who has sent a frame; `None` if it is not for this station.
+/// The sender of a frame; `None` if the frame is not for this host.
 pub(super) fn sender(name: &sockaddr_storage) -> Option<DatagramAddress> {
     // SAFETY: the kernel gives a sockaddr_ll with each frame of a packet socket, and a storage has room for any address.
     sender_of(unsafe { &*(&raw const *name).cast::<sockaddr_ll>() })
 }
 
-/// The same of an address that is known to be one of a packet socket.
+/// The sender in an address of a packet socket.
 pub(super) fn sender_of(name: &sockaddr_ll) -> Option<DatagramAddress> {
     let is_ours =
         matches!(name.sll_pkttype, libc::PACKET_HOST | libc::PACKET_BROADCAST | libc::PACKET_MULTICAST);
     (is_ours && name.sll_halen == 6).then(|| address(name))
 }
 
-/// How many frames were dropped for want of room since the kernel was last asked.
+/// Number of frames dropped for lack of space since the last query.
 pub(super) fn drops(socket: &OwnedFd) -> u64 {
     let mut statistics = [0; 2]; // struct tpacket_stats: all, and those dropped
     get_option(socket, libc::SOL_PACKET, libc::PACKET_STATISTICS, &mut statistics);
@@ -184,7 +188,7 @@ fn zeroed() -> sockaddr_ll {
     unsafe { mem::zeroed() }
 }
 
-/// Binds a socket; its address with what the kernel adds to it: the station's own.
+/// Binds a socket; returns its address as completed by the kernel, with the MAC address of the interface.
 fn bind(socket: &OwnedFd, to: &sockaddr_ll) -> io::Result<sockaddr_ll> {
     let (mut bound, mut length) = (zeroed(), size_of::<sockaddr_ll>() as socklen_t);
     // SAFETY: the first call reads one address, the second writes one; both live for the calls, and `length` is theirs.
@@ -252,26 +256,27 @@ fn names() -> Vec<String> {
 }
 
 // The receive ring of a packet socket (PACKET_RX_RING, packet(7), version 2): memory that the kernel fills with frames and this process
-// reads in place. It costs no system call and no page for each frame, and one copy less.
+// reads in place. It saves a system call, a page and a copy per frame.
 //
 // ```text
 //  slot:  tpacket2_hdr │ sockaddr_ll │ gap │ payload          a block has a whole number of slots
 //  status: KERNEL ── a frame was written ──► USER ── read ──► KERNEL
 // ```
 //
-// Version 3 hands over whole blocks, by a timer of a millisecond at least: ruinous for a request that waits alone.
+// Version 3 delivers whole blocks, after a timer of a millisecond or more: far too slow for a single
+// outstanding request.
 
-/// From the beginning of a slot to its address, and to its payload (`tpacket_rcv` of the kernel).
+/// Offset in a slot of its address, and of its payload (`tpacket_rcv` in the kernel).
 const NAME_AT: usize = align(size_of::<tpacket2_hdr>());
 const PAYLOAD_AT: usize = align(NAME_AT + size_of::<sockaddr_ll>()) + 16;
-/// Contiguous memory that the kernel is asked for.
+/// Size of a block: contiguous memory in the kernel.
 const BLOCK_BYTES: usize = 64 << 10;
 
 const fn align(bytes: usize) -> usize {
     bytes.next_multiple_of(libc::TPACKET_ALIGNMENT)
 }
 
-/// A ring, mapped.
+/// A mapped ring.
 pub(crate) struct ReceiveRing {
     memory: NonNull<u8>,
     blocks: usize,
@@ -287,10 +292,11 @@ pub(crate) struct ReceiveRing {
 unsafe impl Send for ReceiveRing {}
 
 impl ReceiveRing {
-    /// For an interface with a usual MTU: slots of 2 KiB.
+    /// Payload in a 2 KiB slot, for an interface with the usual MTU.
     pub(super) const SHORT_PAYLOAD_BYTES: usize = (2 << 10) - PAYLOAD_AT;
 
-    /// Gives a socket that is not bound yet a ring of about so many bytes, but no more slots than these, for payloads of so many bytes.
+    /// Adds a ring to a socket that is not bound yet: of about this many bytes, up to this many slots, for
+    /// payloads of this many bytes.
     pub(super) fn open(
         socket: &OwnedFd,
         payload_bytes: usize,
@@ -326,7 +332,7 @@ impl ReceiveRing {
         };
         if memory == libc::MAP_FAILED {
             let error = io::Error::last_os_error();
-            // The kernel would go on to fill what nobody reads.
+            // Otherwise the kernel would continue to fill an unread ring.
             let none = tpacket_req { tp_block_size: 0, tp_block_nr: 0, tp_frame_size: 0, tp_frame_nr: 0 };
             set_option(socket.as_fd(), libc::SOL_PACKET, libc::PACKET_RX_RING, &none)?;
             return Err(error);
@@ -336,7 +342,7 @@ impl ReceiveRing {
         Ok(ReceiveRing { memory, blocks, slot_bytes, slots_per_block, next, too_long })
     }
 
-    /// The longest payload that it takes.
+    /// Maximum payload length.
     pub(super) fn payload_bytes_max(&self) -> usize {
         self.slot_bytes - PAYLOAD_AT
     }
@@ -348,7 +354,7 @@ impl ReceiveRing {
         unsafe { self.memory.add(block * BLOCK_BYTES + place * self.slot_bytes) }
     }
 
-    /// Whether a frame is there.
+    /// Whether a frame is available.
     pub(crate) fn has_any(&self) -> bool {
         self.next.try_borrow().is_ok_and(|next| self.status(*next) & libc::TP_STATUS_USER != 0)
     }
@@ -364,10 +370,10 @@ impl ReceiveRing {
         unsafe { AtomicU32::from_ptr(&raw mut (*header.as_ptr()).tp_status) }
     }
 
-    /// Hands the payloads that are there to `take`, at most so many; how many slots were read, with those of frames that are for
-    /// nobody here. 0: nothing is there.
+    /// Passes the available payloads to `take`, from up to `most` slots; returns the number of slots read,
+    /// including frames for other hosts. 0: the ring is empty.
     pub(super) fn receive(&self, most: usize, take: &mut dyn FnMut(DatagramAddress, &mut [u8])) -> usize {
-        // Borrowed: by this call alone, so no slot is handed out twice.
+        // Borrowed: only this call may use it, so no slot is passed on twice.
         let Ok(mut next) = self.next.try_borrow_mut() else { return 0 };
         for count in 0..most {
             if self.status(*next) & libc::TP_STATUS_USER == 0 {
@@ -376,7 +382,7 @@ impl ReceiveRing {
             let slot = self.slot(*next);
             let number = *next;
             *next = (number + 1) % (self.slots_per_block * self.blocks);
-            // Given back when it was read, also if `take` panics.
+            // Returned to the kernel after it was read, even if `take` panics.
             let _given_back = GiveBack(self.status_word(number));
             // SAFETY: the status says that the kernel has written the slot, and it writes nothing there before it is given back.
             // The header and behind it the address are plain numbers, aligned by 16.
@@ -399,7 +405,7 @@ impl ReceiveRing {
     }
 }
 
-/// A slot goes back to the kernel.
+/// Returns a slot to the kernel.
 struct GiveBack<'a>(&'a AtomicU32);
 
 impl Drop for GiveBack<'_> {

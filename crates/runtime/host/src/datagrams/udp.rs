@@ -1,5 +1,5 @@
-//! UDP sockets that send to and receive from anybody. Nothing is fragmented: a datagram that is too long for the path is lost or
-//! refused, so that a protocol can find out how long they may be.
+//! Unconnected UDP sockets. Nothing is fragmented: a datagram too long for the path is lost or rejected, so
+//! that a protocol can probe the maximum length.
 
 use std::io;
 use std::mem;
@@ -13,13 +13,14 @@ use socket2::{Domain, Protocol, SockAddr, SockAddrStorage, Socket, Type};
 use super::calls::{Calls, Name, attach, get_option, remainder, set_option, set_receive_buffer};
 use crate::tcp;
 
-/// What IPv4 has room for: 65,535 bytes with both headers.
+/// The IPv4 limit: 65,535 bytes including both headers.
 pub(super) const PAYLOAD_BYTES_MAX: usize = 65_507;
 
 pub(super) fn open(at: SocketAddr, options: &DatagramOptions) -> io::Result<(OwnedFd, DatagramAddress)> {
     let share = options.share.filter(|share| share.count > 1);
     if share.is_some_and(|share| share.index == 0) && at.port() != 0 {
-        // Who shares a port may share it with any process of the same user. This one finds such a process.
+        // A shared port could also be shared with another process of the same user. This bind detects such a
+        // process.
         socket(at)?.bind(&at.into())?;
     }
     let socket = socket(at)?;
@@ -30,11 +31,12 @@ pub(super) fn open(at: SocketAddr, options: &DatagramOptions) -> io::Result<(Own
         true => (libc::IPPROTO_IP, libc::IP_MTU_DISCOVER),
         false => (libc::IPPROTO_IPV6, libc::IPV6_MTU_DISCOVER),
     };
-    // The same number in both.
+    // The value is the same for IPv4 and IPv6.
     set_option(socket.as_fd(), level, name, &libc::IP_PMTUDISC_PROBE)?;
     socket.bind(&at.into())?;
-    // A number in the order of opening is what the kernel is told by the program, which is all sockets' (SO_ATTACH_REUSEPORT_CBPF,
-    // socket(7)). Where there is none of this number, it takes any. So it does for what it joins with an earlier datagram.
+    // The program, shared by all sockets, returns the receiving socket's number in the order of opening
+    // (SO_ATTACH_REUSEPORT_CBPF, socket(7)). If there is no such socket, the kernel chooses any, as it does
+    // for datagrams that it joins with an earlier one.
     if let Some(share) = share.filter(|share| share.index == 0) {
         let mut program = remainder(share).to_vec();
         let give_back = (libc::BPF_RET | libc::BPF_A) as u16;
@@ -73,7 +75,7 @@ pub(super) fn sender(name: &sockaddr_storage) -> Option<DatagramAddress> {
     address.as_socket().map(DatagramAddress::Udp)
 }
 
-/// How many datagrams were dropped for want of room.
+/// Number of datagrams dropped for lack of space.
 pub(super) fn drops(socket: &OwnedFd) -> u64 {
     const DROPS: usize = libc::SK_MEMINFO_DROPS as usize;
     let mut words = [0; DROPS + 1];
@@ -81,22 +83,23 @@ pub(super) fn drops(socket: &OwnedFd) -> u64 {
     u64::from(words[DROPS])
 }
 
-// Datagrams of UDP that the kernel hands over joined: several from one sender, of one length, as one piece (UDP_GRO, udp(7)). One that
-// arrives so, or was sent so on this machine, costs the kernel's whole way once for all of them.
+// UDP datagrams that the kernel delivers joined: several from one sender, of equal length, as one piece
+// (UDP_GRO, udp(7)). A piece that arrives joined, or was sent joined on this machine, traverses the kernel
+// only once.
 
-/// The longest piece, and how many are asked for at most.
+/// Maximum length of a piece, and maximum number of pieces per call.
 const PIECE_BYTES: usize = 1 << 16;
 const PIECES: usize = 8;
 
-/// What was received, and how far it has been handed out.
+/// Received pieces, and the position up to which they have been delivered.
 pub(super) struct Joined {
     memory: Box<[u8]>,
     calls: Calls,
     pieces: Vec<Piece>,
-    /// The piece that is being handed out, and from where.
+    /// The piece being delivered, and the position in it.
     piece: usize,
     start: usize,
-    /// For how many pieces the next call asks.
+    /// Number of pieces that the next call requests.
     asking: usize,
 }
 
@@ -104,20 +107,20 @@ struct Piece {
     place: usize,
     from: DatagramAddress,
     bytes: usize,
-    /// Bytes of each datagram but the last.
+    /// Length of each datagram except the last.
     segment: usize,
 }
 
-/// What a call has found.
+/// The result of a call.
 pub(super) struct Found {
-    /// Datagrams that were handed out.
+    /// Number of datagrams delivered.
     pub(super) taken: usize,
-    /// Nothing more is there.
+    /// The socket is drained.
     pub(super) is_drained: bool,
 }
 
 impl Joined {
-    /// Asks the kernel to join what this socket receives. `None` where it cannot.
+    /// Enables joined receives on this socket. `None` if the kernel does not support it.
     pub(super) fn open(socket: &OwnedFd) -> Option<Joined> {
         set_option(socket.as_fd(), libc::SOL_UDP, libc::UDP_GRO, &(1 as c_int)).ok()?;
         let memory = vec![0; PIECES * PIECE_BYTES].into_boxed_slice();
@@ -125,12 +128,12 @@ impl Joined {
         Some(Joined { memory, calls, pieces: Vec::new(), piece: 0, start: 0, asking: 2 })
     }
 
-    /// Whether something was received and not handed out.
+    /// Whether received datagrams are left to deliver.
     pub(super) fn has_any(&self) -> bool {
         self.piece < self.pieces.len()
     }
 
-    /// Hands what is there to `take`, at most so many datagrams.
+    /// Passes up to `most` available datagrams to `take`.
     pub(super) fn receive(
         &mut self,
         socket: i32,
@@ -155,7 +158,7 @@ impl Joined {
         Ok(Found { taken, is_drained: is_drained && !self.has_any() })
     }
 
-    /// Receives pieces; whether no more are there.
+    /// Receives pieces; returns whether the socket is drained.
     fn fill(&mut self, socket: i32) -> io::Result<bool> {
         self.pieces.clear();
         (self.piece, self.start) = (0, 0);

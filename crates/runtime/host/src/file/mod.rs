@@ -1,12 +1,12 @@
 //! A volume in a regular file or on a block device.
 //!
-//! Writes go through the page cache, or past it with `direct`; either way a write that is acknowledged may be
-//! lost in a crash until a flush (fdatasync) or unless it was [`Durability::Stable`] (RWF_DSYNC): the volume
-//! has a write cache and says so. The kernel drops the data it could not write and forgets the error
-//! (fsync(2)), so that a later success says nothing of it: each sync that fails counts as a loss of
-//! acknowledged writes ([`BlockDevice::losses`]), and the volume goes on.
+//! Writes go through the page cache, or past it with `direct`; either way an acknowledged write may be lost
+//! in a crash until a flush (fdatasync), unless it was [`Durability::Stable`] (RWF_DSYNC). So the volume
+//! reports a write cache. After a failed write-back the kernel drops the data and clears the error
+//! (fsync(2)), so a later successful sync proves nothing. So each failed sync counts as a loss of
+//! acknowledged writes ([`BlockDevice::losses`]), and the volume continues.
 //!
-//! One process has a volume at a time, held by a lock on the open file.
+//! Only one process uses a volume at a time, ensured by a lock on the open file.
 
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -30,15 +30,15 @@ mod open;
 /// Options of a volume in a file or on a block device.
 #[derive(Clone, Debug)]
 pub struct FileOptions {
-    /// Where it is.
+    /// The path of the file or device.
     pub path: PathBuf,
-    /// The capacity in bytes. A file that exists must not be shorter. `None` takes what is there.
+    /// The capacity in bytes. An existing file must not be shorter. `None` uses the existing size.
     pub bytes: Option<u64>,
-    /// A file that does not exist, or is empty, is made `bytes` long, without taking space.
+    /// A missing or empty file is created with a length of `bytes`, without allocating space.
     pub create: bool,
-    /// Past the page cache (O_DIRECT).
+    /// Bypass the page cache (O_DIRECT).
     pub direct: bool,
-    /// Opened for reading only; others may read it at the same time.
+    /// Open for reading only; others may read it at the same time.
     pub read_only: bool,
     /// The length of a logical block.
     pub block_size: BlockSize,
@@ -65,15 +65,16 @@ impl FileOptions {
 pub struct FileDevice {
     file: AsyncFile,
     options: FileOptions,
-    /// Grows with the file, unless the options fix it, and never shrinks: blocks that are gone fail instead.
+    /// Grows with the file, unless the options fix it, and never shrinks: requests for blocks beyond the end
+    /// fail instead.
     blocks: AtomicU64,
-    /// Bytes that the file took when it was looked at last.
+    /// Bytes allocated to the file at the last check.
     allocated: AtomicU64,
-    /// How often it was to be looked at.
+    /// Number of checks requested.
     looks: AtomicU32,
     properties: FileProperties,
     latest_error: LatestError,
-    /// The same file, if it was not there before.
+    /// The same file, if this open created it.
     created: Option<File>,
 }
 
@@ -88,7 +89,7 @@ struct FileProperties {
     /// file.
     sector: Blocks,
     solid_state: bool,
-    /// What the addresses of buffers must be multiples of; 1 without `direct`.
+    /// Required alignment of buffer addresses; 1 without `direct`.
     buffer_alignment: usize,
 }
 
@@ -111,12 +112,12 @@ impl FileDevice {
         if self.geometry().length(extent) == bytes as u64 { Ok(()) } else { Err(DeviceError::OutOfRange) }
     }
 
-    /// The block that an operation which moved `done` bytes did not get past.
+    /// The block at which an operation stopped after `done` bytes.
     fn failed_at(&self, extent: Extent, done: usize) -> Lba {
         Lba(extent.lba.0 + (done as u64 >> self.options.block_size.shift()))
     }
 
-    /// Whether `extent` is there, holds as many bytes, and they are more than none.
+    /// Whether `extent` is within the volume, matches the number of bytes, and is not empty.
     fn fits(&self, extent: Extent, bytes: usize) -> bool {
         !extent.is_empty() && self.check(extent).is_ok() && self.check_length(extent, bytes).is_ok()
     }
@@ -154,7 +155,7 @@ impl FileDevice {
         }
     }
 
-    /// Direct writes come from aligned memory only; a part of a buffer may have to be copied for that.
+    /// Direct writes need aligned memory; a part of a buffer may have to be copied.
     fn aligned(&self, data: Slice) -> Slice {
         if data.as_ptr().addr().is_multiple_of(self.properties.buffer_alignment) {
             return data;
@@ -210,8 +211,8 @@ impl FileDevice {
         }
     }
 
-    /// The sectors of the device that lie within `extent`, and what is left of it before and behind them: the
-    /// kernel gives back and zeroes whole sectors only.
+    /// The sectors of the device that lie within `extent`, and the remainders before and after them: the
+    /// kernel deallocates and zeroes whole sectors only.
     fn whole_sectors(&self, extent: Extent) -> (Extent, [Extent; 2]) {
         let (first, end) = (extent.lba.0, extent.lba.0 + extent.blocks.0);
         let begin = first.next_multiple_of(self.properties.sector.0).min(end);
@@ -229,7 +230,7 @@ impl FileDevice {
         done.map_err(|error| self.latest_error.told(&error, Verb::Write, extent.lba))
     }
 
-    /// For file systems that can do no better.
+    /// Writes zeros explicitly, for file systems without a better method.
     async fn write_zeros(&self, extent: Extent) -> Result<(), DeviceError> {
         let piece = ZEROS_BYTES >> self.options.block_size.shift();
         let zeros = Buffer::zeroed(ZEROS_BYTES).share();
@@ -257,10 +258,10 @@ impl FileDevice {
     }
 }
 
-/// A file whose size is fixed is looked at once in so many times: only for what it takes.
+/// A file of fixed size is checked only at every tenth request, and only for its allocation.
 const LOOKS_AT_FIXED: u32 = 10;
 
-/// Zeros written with one request where the file system cannot zero by itself.
+/// Bytes of zeros per request if the file system cannot zero ranges.
 const ZEROS_BYTES: usize = 1 << 20;
 
 impl BlockDevice for FileDevice {
@@ -356,7 +357,7 @@ impl BlockDevice for FileDevice {
         })
     }
 
-    /// Of a regular file; a block device that is long enough already is used as far as that.
+    /// Grows a regular file. A block device must already be long enough.
     fn grow(&self, bytes: u64) -> Pending<'_, ()> {
         Box::pin(async move {
             let blocks = self.options.block_size.exact(bytes).ok_or(DeviceError::OutOfRange)?;
@@ -383,7 +384,7 @@ impl BlockDevice for FileDevice {
     }
 }
 
-/// What was tried.
+/// The kind of request that failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Verb {
     Read,
@@ -391,12 +392,12 @@ pub(crate) enum Verb {
     Inspect,
 }
 
-/// The latest errno, until it is read; 0 for none.
+/// The latest errno until it is read; 0 if none.
 #[derive(Debug, Default)]
 pub(crate) struct LatestError(AtomicI32);
 
 impl LatestError {
-    /// The error of a request that did not get past `lba`, which is noted.
+    /// Converts and notes the error of a request that failed at `lba`.
     pub(crate) fn told(&self, error: &io::Error, verb: Verb, lba: Lba) -> DeviceError {
         self.0.store(error.raw_os_error().unwrap_or(0), Ordering::Relaxed);
         device_error(error, verb, lba)
@@ -415,22 +416,21 @@ fn device_error(error: &io::Error, verb: Verb, lba: Lba) -> DeviceError {
         (Some(libc::ENODEV | libc::ENXIO | libc::ENOMEDIUM | libc::ESTALE | libc::ESHUTDOWN), _) => {
             DeviceError::NotReady
         }
-        // What was short for a moment: memory, io_uring's workers, a network file system's server.
+        // A temporary shortage: memory, io_uring workers, a network file system's server.
         (Some(libc::ENOMEM | libc::EAGAIN | libc::ENOBUFS | libc::EHOSTUNREACH), _) => DeviceError::NotReady,
         (Some(libc::ETIMEDOUT), _) => DeviceError::TimedOut,
         (Some(libc::ECANCELED), _) => DeviceError::Cancelled,
-        // EIO, EILSEQ, EREMOTEIO, an end of file before the block: the data at this place is the trouble.
+        // EIO, EILSEQ, EREMOTEIO, an end of file before the block: the data at this location is unreadable.
         (_, Verb::Read | Verb::Inspect) => DeviceError::Unreadable(lba),
         (_, Verb::Write) => DeviceError::Unwritable(lba),
     }
 }
 
 impl FileDevice {
-    /// The same volume through the page cache. It has no lock of its own: the direct one must stay open.
+    /// Opens the same volume through the page cache. It takes no lock, so the direct one must stay open.
     pub fn through_page_cache(&self) -> Result<FileDevice, OpenError> {
         let options = FileOptions { direct: false, ..self.options.clone() };
-        // Whether a file is read past the cache is a matter of the open file description (open(2)): this
-        // makes another.
+        // Direct I/O is a property of the open file description (open(2)), so this opens another one.
         let same = format!("/proc/self/fd/{}", self.file.file().as_raw_fd());
         let opened = OpenOptions::new().read(true).write(!options.read_only).open(same);
         let file = opened
@@ -448,15 +448,16 @@ impl FileDevice {
         })
     }
 
-    /// Lets the page cache forget what it has of the volume, as a remount does. What is not on the medium
-    /// stays: flush first. Blocks its thread for as long as that takes.
+    /// Drops the volume's data from the page cache, as a remount does. Dirty data stays, so flush first.
+    /// Blocks the thread while it runs.
     pub fn forget_cached(&self) -> io::Result<()> {
         Ok(fadvise(self.file.file(), 0, None, Advice::DontNeed)?)
     }
 }
 
-/// The runs at the start of `extent`, which is not empty. What is not `sparse` takes space everywhere; a file
-/// system without holes reports so itself (lseek(2)). Moves the file's position, which is not used otherwise.
+/// The allocation runs at the start of `extent`, which is not empty. Without `sparse` everything counts as
+/// mapped; a file system without holes reports the same (lseek(2)). Moves the file position, which is
+/// otherwise unused.
 fn allocation_runs(
     file: &File,
     geometry: Geometry,
@@ -481,7 +482,7 @@ fn allocation_runs(
     Ok(runs)
 }
 
-/// How many blocks from `at` on are of one kind. A block with any data in it is mapped.
+/// Number of blocks from `at` on that share an allocation state. A block with any data counts as mapped.
 fn next_run(file: &File, geometry: Geometry, at: u64, end: u64) -> io::Result<(u64, Allocation)> {
     let shift = geometry.block_size.shift();
     let data = position(seek(file, SeekFrom::Data(at << shift)), end << shift)? >> shift;
@@ -493,7 +494,7 @@ fn next_run(file: &File, geometry: Geometry, at: u64, end: u64) -> io::Result<(u
     Ok((hole.clamp(at + 1, end) - at, Allocation::Mapped))
 }
 
-/// ENXIO: none up to the end of the file.
+/// ENXIO means none up to the end of the file.
 fn position(sought: Result<u64, Errno>, none: u64) -> io::Result<u64> {
     match sought {
         Err(Errno::NXIO) => Ok(none),

@@ -21,7 +21,7 @@ use super::{FileDevice, FileOptions, FileProperties, LatestError};
 use crate::files::AsyncFile;
 
 impl FileDevice {
-    /// Opens, or creates, the volume and locks it. Blocks its thread: for the time before serving.
+    /// Opens, or creates, the volume and locks it. Blocks the thread, so call it before serving starts.
     pub fn open(options: FileOptions) -> Result<FileDevice, OpenError> {
         if let Some(bytes) = options.bytes {
             whole_blocks(bytes, options.block_size)?;
@@ -36,7 +36,7 @@ impl FileDevice {
 
     fn of(file: File, created: Option<File>, options: FileOptions) -> Result<FileDevice, OpenError> {
         leave_access_time(&file);
-        // An empty one may have been made so by a process that was killed before it gave it its length.
+        // An empty file may be left by a process that was killed before it set the length.
         let is_new =
             created.is_some() || (options.create && !options.read_only && is_empty(&file, &options.path)?);
         if is_new && let Some(bytes) = options.bytes {
@@ -59,13 +59,14 @@ impl FileDevice {
         })
     }
 
-    /// The file, if it was not there before: to be removed if the volume is not to be used after all.
+    /// The file, if this open created it, to be removed if the volume is not used after all.
     pub fn created(&self) -> Option<CreatedFile> {
         CreatedFile::new(&self.options.path, self.created.as_ref()?)
     }
 }
 
-/// A file that was made for a volume. It stays locked while this is there, so that nobody else uses what is removed.
+/// A file created for a volume. It stays locked while this value exists, so that no other process uses a file
+/// about to be removed.
 #[derive(Debug)]
 pub struct CreatedFile {
     path: PathBuf,
@@ -73,15 +74,15 @@ pub struct CreatedFile {
 }
 
 impl CreatedFile {
-    /// `None` if the process has no descriptor left: the file stays then.
+    /// `None` if the process has no free descriptor: then the file is not removed.
     fn new(path: &Path, file: &File) -> Option<CreatedFile> {
         Some(CreatedFile { path: path.to_owned(), file: file.try_clone().ok()? })
     }
 
-    /// Removes it, unless something else has its name by now.
+    /// Removes the file, unless its name now refers to something else.
     pub fn remove(self) {
         if is_at(&self.file, &self.path).unwrap_or(false) {
-            // If it is gone, nothing is left over.
+            // A missing file is not an error.
             let _ = std::fs::remove_file(&self.path);
         }
     }
@@ -93,8 +94,8 @@ fn is_at(file: &File, path: &Path) -> io::Result<bool> {
     Ok((own.dev(), own.ino()) == (there.dev(), there.ino()))
 }
 
-/// The file, locked, and whether it was made just now. One that another process has removed before it gave up its lock is not
-/// taken: what is written to it would be gone with the last process that has it open.
+/// Opens and locks the file; also returns whether it was just created. A file that another process removed
+/// before it released its lock is not used: its data would vanish when the last process closes it.
 fn open_locked(options: &FileOptions) -> Result<(File, bool), OpenError> {
     loop {
         let (file, is_created) = open(options)?;
@@ -106,8 +107,8 @@ fn open_locked(options: &FileOptions) -> Result<(File, bool), OpenError> {
     }
 }
 
-/// Sets O_NOATIME: the access time of a volume is of no use, and checking whether to update it takes 0.1 µs
-/// of each read. Not permitted on another user's file (open(2)); then it is updated.
+/// Sets O_NOATIME: the access time of a volume is useless, and checking whether to update it costs 0.1 µs per
+/// read. Not permitted on another user's file (open(2)); then it is updated.
 fn leave_access_time(file: &File) {
     let _ = fcntl_getfl(file).and_then(|flags| fcntl_setfl(file, flags | OFlags::NOATIME));
 }
@@ -117,8 +118,8 @@ fn is_empty(file: &File, path: &Path) -> Result<bool, OpenError> {
     Ok(metadata.is_file() && metadata.len() == 0)
 }
 
-/// Gives a new file its length, and makes its name last: what is written to it with FUA must be found after a
-/// crash.
+/// Sets the length of a new file, and makes its directory entry durable: data written with FUA must be found
+/// after a crash.
 fn make(file: &File, path: &Path, bytes: u64) -> io::Result<()> {
     file.set_len(bytes)?;
     file.sync_all()?;
@@ -135,7 +136,7 @@ fn failed(path: &Path, source: io::Error) -> OpenError {
     OpenError::Io { path: path.to_owned(), source }
 }
 
-/// The file, and whether it was made just now.
+/// Opens the file; also returns whether it was just created.
 fn open(options: &FileOptions) -> Result<(File, bool), OpenError> {
     let path = &options.path;
     match existing(options) {
@@ -155,7 +156,8 @@ fn open(options: &FileOptions) -> Result<(File, bool), OpenError> {
     }
 }
 
-/// Whether a path lies where Linux has device nodes, whose names no file may take: `/dev`, without the memory in `/dev/shm`.
+/// Whether a path is in the directory of device nodes, where no regular files may be created: `/dev`, except
+/// for the memory in `/dev/shm`.
 pub fn names_device(path: &Path) -> bool {
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let folder = folder.canonicalize().unwrap_or_else(|_| folder.to_owned());
@@ -197,9 +199,9 @@ fn refused(options: &FileOptions, source: io::Error) -> OpenError {
     }
 }
 
-/// One writer, or any number of readers. A lock of the open file description: it ends with the last copy of
-/// the descriptor, so it holds as long as an operation of this volume may still touch the file, and not
-/// longer than the process.
+/// Locks the file for one writer or any number of readers. The lock belongs to the open file description and
+/// ends with the last copy of the descriptor. So it lasts while an operation of this volume may still access
+/// the file, but not longer than the process.
 fn lock(file: &File, options: &FileOptions) -> Result<(), OpenError> {
     let held = [libc::EAGAIN, libc::EACCES];
     let path = || options.path.clone();
@@ -210,7 +212,7 @@ fn lock(file: &File, options: &FileOptions) -> Result<(), OpenError> {
     })
 }
 
-/// Retries for a while an attempt that fails because another process has the file, and says so.
+/// Retries an attempt for a while if it fails because another process has the file; logs the wait.
 fn patiently<T>(path: &Path, mut attempt: impl FnMut() -> io::Result<T>, held: &[i32]) -> io::Result<T> {
     let patience = Instant::now() + PATIENCE;
     let mut waits = false;
@@ -231,9 +233,9 @@ fn patiently<T>(path: &Path, mut attempt: impl FnMut() -> io::Result<T>, held: &
     }
 }
 
-/// The kernel keeps the files of a killed server, locks included, until its last outstanding write or sync
-/// has ended: seen in each of three kills under load. A restart must not fail with "still running" because of
-/// that.
+/// The kernel keeps the files of a killed server, including locks, until the last outstanding write or sync
+/// has ended; this happened in each of three kills under load. It must not make a restart fail with "still
+/// running".
 const PATIENCE: Duration = Duration::from_secs(3);
 const RETRY: Duration = Duration::from_millis(50);
 
@@ -265,7 +267,7 @@ fn capacity(file: &File, options: &FileOptions) -> Result<Blocks, OpenError> {
     }
 }
 
-/// Extends the file to this length, durably: also a length that an earlier call has set and not yet synchronised.
+/// Extends the file to this length durably, even if an earlier call has set the length without a sync.
 pub(super) fn lengthen(file: &File, bytes: u64) -> io::Result<()> {
     if size(file)? < bytes {
         if file.metadata()?.file_type().is_block_device() {
@@ -276,7 +278,7 @@ pub(super) fn lengthen(file: &File, bytes: u64) -> io::Result<()> {
     file.sync_all()
 }
 
-/// The length in bytes, of block devices too.
+/// The length in bytes, including that of block devices.
 pub(super) fn size(file: &File) -> io::Result<u64> {
     if file.metadata()?.file_type().is_block_device() {
         return Ok(seek(file, SeekFrom::End(0))?);
@@ -284,14 +286,14 @@ pub(super) fn size(file: &File) -> io::Result<u64> {
     Ok(file.metadata()?.len())
 }
 
-/// What the file takes, and what its file system has for those without privileges.
+/// Space allocated to the file, and space available to unprivileged users of its file system.
 pub(super) fn space(file: &File) -> io::Result<Space> {
     let system = rustix::fs::fstatvfs(file)?;
     let available_bytes = Some(system.f_bavail.saturating_mul(system.f_frsize));
     Ok(Space { used_bytes: allocated(file)?, available_bytes })
 }
 
-/// What the file takes: blocks of 512 bytes, whatever the file system's own are (inode(7)).
+/// Space allocated to the file, counted in 512-byte blocks whatever the file system's block size (inode(7)).
 pub(super) fn allocated(file: &File) -> io::Result<u64> {
     Ok(file.metadata()?.blocks() * 512)
 }
@@ -319,7 +321,7 @@ fn inspect(file: &File, options: &FileOptions) -> io::Result<FileProperties> {
     })
 }
 
-/// Whether the file system can punch holes: tried beyond the end of the file, where it changes nothing.
+/// Whether the file system can punch holes; tested beyond the end of the file, where this changes nothing.
 fn punches_holes(file: &File, end: u64) -> bool {
     let beyond = end.next_multiple_of(1 << 16);
     fallocate(file, FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE, beyond, 4096).is_ok()
@@ -335,8 +337,8 @@ fn queue(device: u64, name: &str) -> Option<u64> {
     })
 }
 
-/// Alignment required by direct I/O for buffers and offsets, in bytes. Before Linux 6.1 it is unknown: then
-/// the usual.
+/// Alignment required by direct I/O for buffers and offsets, in bytes. Unknown before Linux 6.1, where the
+/// usual values are used.
 fn alignment(file: &File) -> io::Result<(usize, u64)> {
     let told = statx(file, c"", AtFlags::EMPTY_PATH, StatxFlags::DIOALIGN)?;
     match (told.stx_dio_mem_align, told.stx_dio_offset_align) {
@@ -360,36 +362,36 @@ fn check_direct(file: &File, options: &FileOptions) -> Result<(), OpenError> {
 #[derive(Debug, Display, Error)]
 #[expect(missing_docs, reason = "the fields are the words of the sentences below")]
 pub enum OpenError {
-    /// The size asked for is none, or would cut the last block.
+    /// The requested size is zero or not a whole number of blocks.
     #[display(
         "{bytes} bytes are not a whole number of blocks of {} bytes, at least one: give a multiple",
         block_size.bytes()
     )]
     NotWholeBlocks { bytes: u64, block_size: BlockSize },
-    /// The address space or the kernel's tables have no room for a RAM volume.
+    /// The address space or the kernel's tables have no space for a RAM volume.
     #[display("no room for a RAM volume of {bytes} bytes ({source}): make it smaller")]
     NoMemory { bytes: u64, source: io::Error },
     /// The file does not exist, and there is no size to create it with.
     #[display("{} does not exist: give a size to create it, as in file:PATH?size=1GiB", path.display())]
     NotFound { path: PathBuf },
-    /// The file does not exist, and it is not to be created.
+    /// The file does not exist, and must not be created.
     #[display(
         "{} does not exist, and is not created, since its volume was served before: is its file system mounted? If a \
          new, empty file is meant, add `create` to the specification, as in file:PATH?size=1GiB&create",
         path.display()
     )]
     Missing { path: PathBuf },
-    /// The same, of which the specification orders that it is created, as it did before.
+    /// The file does not exist, and must not be created a second time although the specification contains `create`.
     #[display(
         "{path} does not exist, and the `create` in the specification of its volume has been used: is its file system mounted? \
          If a new, empty file is meant, make it (truncate -s {bytes} {path})",
         path = path.display()
     )]
     OrderUsed { path: PathBuf, bytes: u64 },
-    /// A device that does not exist: a file of its name would take its place until the next boot.
+    /// The device does not exist; creating a file with its name would hide it until the next boot.
     #[display("there is no device {}", path.display())]
     NoDevice { path: PathBuf },
-    /// It does not exist, and its folder does not either or takes no files.
+    /// It does not exist, and its directory is missing or does not allow new files.
     #[display("cannot create {}: {source}; is its folder right?", path.display())]
     NotCreated { path: PathBuf, source: io::Error },
     /// It is neither a regular file nor a block device.
@@ -412,16 +414,16 @@ pub enum OpenError {
     /// The file system cannot lock.
     #[display("{} cannot be locked ({source}): move it to a file system with locks", path.display())]
     NoLock { path: PathBuf, source: io::Error },
-    /// The file is shorter than the size asked for.
+    /// The file is shorter than the requested size.
     #[display(
         "{} has {found} bytes, not the {asked} asked for: extend it (truncate -s {asked}), or ask for less",
         path.display()
     )]
     TooShort { path: PathBuf, found: u64, asked: u64 },
-    /// The file has no bytes, and no size was asked for.
+    /// The file is empty, and no size was requested.
     #[display("{} is empty: give a size", path.display())]
     Empty { path: PathBuf },
-    /// The file's own size would cut the last block.
+    /// The size of the file is not a whole number of blocks.
     #[display(
         "{} has {bytes} bytes, which {}-byte blocks do not divide: give a size that they do",
         path.display(), block_size.bytes()

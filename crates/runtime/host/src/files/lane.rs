@@ -1,5 +1,5 @@
-//! Blocking work on a few threads, which are started on demand and end after an idle time. Every file has its
-//! own lane, so that a hung file blocks no other.
+//! Blocking work on a few threads, which are started on demand and exit when idle. Every file has its own
+//! lane, so that a hung file does not block others.
 
 use std::any::Any;
 use std::collections::VecDeque;
@@ -11,10 +11,10 @@ use std::task::{Context, Poll, Waker};
 use std::thread;
 use std::time::Duration;
 
-/// How long a thread waits for more work before it ends.
+/// Idle time after which a thread exits.
 const IDLE: Duration = Duration::from_secs(10);
 
-/// A queue of work and up to so many threads. Work begins in the order in which it was given.
+/// A queue of work with a limited number of threads. Work starts in the order of submission.
 pub(crate) struct Lane {
     shared: Arc<Shared>,
 }
@@ -30,7 +30,7 @@ struct Queue {
     jobs: VecDeque<Arc<dyn Job>>,
     threads: usize,
     idle: usize,
-    /// The lane is gone: threads end once the queue is empty.
+    /// The lane was dropped: threads exit once the queue is empty.
     closed: bool,
 }
 
@@ -43,7 +43,7 @@ impl Lane {
         Lane { shared: Arc::new(Shared { threads_max, queue: Mutex::default(), work: Condvar::new() }) }
     }
 
-    /// Runs `work` on one of the threads. Dropping the future takes work back that has not begun.
+    /// Runs `work` on one of the threads. Dropping the future withdraws work that has not started.
     pub(crate) fn run<T: Send + 'static>(&self, work: impl FnOnce() -> T + Send + 'static) -> Running<T> {
         let state = TaskState { stage: Stage::Waiting(Box::new(work)), waiter: None };
         let task = Arc::new(Task { state: Mutex::new(state) });
@@ -81,8 +81,8 @@ impl Shared {
         }
     }
 
-    /// No further thread can be created: the running ones do all the work, or, if there are none, this one
-    /// does.
+    /// Continues when no further thread can be created: with the running threads, or on this thread if there
+    /// are none.
     fn serve_without_a_thread(&self) {
         let mut queue = self.queue();
         queue.threads -= 1;
@@ -150,7 +150,7 @@ enum Stage<T> {
     Waiting(Box<dyn FnOnce() -> T + Send>),
     Running,
     Done(Result<T, Box<dyn Any + Send>>),
-    /// Its output has been delivered, or is not wanted.
+    /// Its output has been delivered or is no longer needed.
     Over,
 }
 
@@ -192,7 +192,7 @@ impl<T: Send> Job for Task<T> {
     }
 }
 
-/// Work given to a lane.
+/// Work submitted to a lane.
 pub(crate) struct Running<T: Send + 'static> {
     lane: Arc<Shared>,
     task: Arc<Task<T>>,

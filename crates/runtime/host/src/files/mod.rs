@@ -1,10 +1,10 @@
 //! Asynchronous files: reads and writes that never block their thread.
 //!
-//! Two engines stand behind one [`AsyncFile`]: the io_uring of the reactor the task runs on, where the kernel
-//! allows one, and a few blocking threads per file where it does not (Docker's and containerd's default
-//! seccomp profiles forbid io_uring). What is in the page cache needs neither (`nowait`). Operations own
-//! their buffers until the kernel is done with them. One whose future is dropped is cancelled if it has not
-//! begun; otherwise it continues as an *orphan*, for which [`AsyncFile::quiesced`] waits.
+//! An [`AsyncFile`] uses one of two engines: the io_uring of the task's reactor, if the kernel allows it, or
+//! otherwise a few blocking threads per file. (Docker's and containerd's default seccomp profiles forbid
+//! io_uring.) Cached data needs neither (`nowait`). Operations own their buffers until the kernel is done
+//! with them. An operation whose future is dropped is cancelled if it has not started; otherwise it continues
+//! as an *orphan*, for which [`AsyncFile::quiesced`] waits.
 
 use std::fs::File;
 use std::io;
@@ -39,19 +39,18 @@ pub struct AsyncFile {
     /// each once.
     synced: Arc<File>,
     syncs: Arc<Syncs>,
-    /// Writes go through the page cache: what is reported to one stable write may have been the failure of
-    /// another.
+    /// Writes go through the page cache: an error reported to one stable write may be the failure of another.
     is_cached: bool,
     lane: Lane,
     orphans: Arc<Orphans>,
     nowait: Nowait,
 }
 
-/// Threads one file may keep busy where there is no io_uring, and for what io_uring cannot do. A file that
-/// hangs holds these and no other file's.
+/// Threads that one file may keep busy without io_uring, and for operations that io_uring does not support. A
+/// hung file blocks only its own threads.
 const LANE_THREADS: usize = 16;
 
-/// What an operation on many bytes came to: how many were moved, and how it ended.
+/// The result of an operation on many bytes: the number moved, and the final status.
 #[derive(Debug)]
 pub(crate) struct Progress {
     pub(crate) done: usize,
@@ -59,8 +58,8 @@ pub(crate) struct Progress {
 }
 
 impl AsyncFile {
-    /// The file, for asynchronous use from any number of threads. Fails if a file that can be written cannot
-    /// be opened a second time: failed write-backs of it could go unnoticed.
+    /// The file, for asynchronous use from any number of threads. Fails if a writable file cannot be opened a
+    /// second time: its failed write-backs could go undetected.
     pub fn new(file: File) -> io::Result<AsyncFile> {
         let (nowait, flags, file) = (Nowait::new(&file), fcntl_getfl(&file)?, Arc::new(file));
         Ok(AsyncFile {
@@ -82,13 +81,13 @@ impl AsyncFile {
         &self.file
     }
 
-    /// Fills the buffer from byte `at` on, on this thread, if no wait is needed. False says nothing about the
-    /// file.
+    /// Fills the buffer from byte `at` on, on this thread, if that needs no waiting. False implies nothing
+    /// about the file.
     pub(crate) fn read_nowait(&self, buffer: &mut [u8], at: u64) -> bool {
         self.nowait.read(&self.file, buffer, at)
     }
 
-    /// Writes `data` from byte `at` on if that takes no waiting, on this thread. After false a part may be
+    /// Writes `data` from byte `at` on, on this thread, if that needs no waiting. After false, a part may be
     /// written.
     pub(crate) fn write_nowait(&self, data: &[u8], at: u64) -> bool {
         self.nowait.write(&self.file, data, at)
@@ -101,8 +100,8 @@ impl AsyncFile {
         (operation.into_buffer(), progress)
     }
 
-    /// Writes all of `data` from byte `at` on. If [`AsyncFile::losses`] has risen since a stable write began,
-    /// that may have been lost, though it ended well.
+    /// Writes all of `data` from byte `at` on. If [`AsyncFile::losses`] has risen since a stable write
+    /// started, the write may be lost although it succeeded.
     pub(crate) async fn write(&self, data: Slice, at: u64, durability: Durability) -> Progress {
         let length = data.len();
         let stable = (durability == Durability::Stable).then(|| self.syncs.begin_stable());
@@ -115,7 +114,7 @@ impl AsyncFile {
         }
     }
 
-    /// Reports losses of earlier writes that the end of a stable write reveals.
+    /// Records losses of earlier writes that the result of a stable write reveals.
     async fn end_stable(&self, mut stable: Stable, data: Slice, at: u64, progress: &Progress) {
         if let (true, Err(error)) = (stable.is_unclear(), &progress.result) {
             let length = data.len();
@@ -131,7 +130,7 @@ impl AsyncFile {
         }
     }
 
-    /// Repeats an operation that may do a part only, until all is done, nothing moves, or it fails.
+    /// Repeats an operation that may be partial, until it is complete, makes no progress, or fails.
     async fn transfer(&self, mut operation: Operation, length: usize) -> (Operation, Progress) {
         loop {
             let (returned, moved) = self.perform(operation).await;
@@ -148,8 +147,8 @@ impl AsyncFile {
         }
     }
 
-    /// Brings what was written to stable storage, together with others who ask for that. If
-    /// [`AsyncFile::losses`] has risen meanwhile, some of it may be lost, though this has ended well.
+    /// Flushes written data to stable storage, shared with concurrent requests. If [`AsyncFile::losses`] has
+    /// risen meanwhile, some data may be lost although the sync succeeded.
     pub async fn sync_data(&self) -> io::Result<()> {
         let wanted = self.syncs.next();
         let outcome = loop {
@@ -165,22 +164,22 @@ impl AsyncFile {
         outcome
     }
 
-    /// Syncs the file description of the writes, which has yet to report the failure of a sync: the next
-    /// stable write would fail for it, though its data are stable. If there is an error, it counts as a loss:
-    /// it may be a newer one, of a stable write beside this, which then succeeds. Such a write waits for
-    /// this, as for every stable write, and finds the count risen. Every request that a failed sync was for
-    /// does this, so that none depends on the others being polled.
+    /// Syncs the file description of the writes, which has yet to report the failure of a sync: otherwise the
+    /// next stable write would fail although its data is stable. An error counts as a loss: it may be a newer
+    /// failure, of a concurrent stable write, which then succeeds. Such a write waits for this, as for every
+    /// stable write, and finds the count increased. Every request that a failed sync covers does this, so
+    /// that none depends on the others being polled.
     async fn clear_error(&self) {
         let stable = self.syncs.begin_stable();
         drop(self.perform(Operation::ClearError(stable)).await);
     }
 
-    /// How many syncs have failed, of stable writes too, and of requests that were dropped.
+    /// Number of failed syncs, including those of stable writes and of dropped requests.
     pub(crate) fn losses(&self) -> u64 {
         self.syncs.losses()
     }
 
-    /// Changes where the file has space: fallocate(2).
+    /// Changes the space allocation of the file: fallocate(2).
     pub async fn allocate(&self, mode: FallocateFlags, at: u64, length: u64) -> io::Result<()> {
         let fallocates = self.nowait.begin_fallocate();
         self.perform(Operation::Allocate { mode, at, length, _reshaping: fallocates }).await.1.map(drop)
@@ -211,7 +210,7 @@ impl AsyncFile {
         self.orphans.ended().await;
     }
 
-    /// How many operations go on though their futures were dropped.
+    /// Number of operations that continue after their futures were dropped.
     pub fn orphans(&self) -> usize {
         self.orphans.count()
     }
@@ -238,8 +237,8 @@ impl AsyncFile {
     }
 }
 
-/// The same file in another open file description. Pipes and the like cannot be opened again; nothing is
-/// written back to them.
+/// The same file in another open file description. Pipes and similar files cannot be reopened; they have no
+/// write-back.
 fn reopened(file: &Arc<File>) -> io::Result<Arc<File>> {
     let kind = file.metadata()?.file_type();
     if !kind.is_file() && !kind.is_block_device() {
@@ -255,14 +254,14 @@ fn reopened(file: &Arc<File>) -> io::Result<Arc<File>> {
 #[cfg(test)]
 mod tests;
 
-/// Which way file operations go.
+/// The engine for file operations.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Display)]
 pub enum IoEngine {
-    /// io_uring where the kernel lets us, threads elsewhere.
+    /// io_uring if the kernel allows it, otherwise threads.
     #[default]
     #[display("auto")]
     Auto,
-    /// io_uring, or no start.
+    /// io_uring; fail to start without it.
     #[display("uring")]
     Uring,
     /// Blocking threads.
@@ -273,9 +272,8 @@ pub enum IoEngine {
 static CHOSEN: OnceLock<IoEngine> = OnceLock::new();
 
 impl IoEngine {
-    /// Decides for all reactors of this process that start from now on, and logs the outcome:
-    /// [`IoEngine::Uring`] or [`IoEngine::Threads`]. The first decision stands. Fails if io_uring is required
-    /// and unavailable.
+    /// Decides for all reactors of this process started from now on, and logs the result: [`IoEngine::Uring`]
+    /// or [`IoEngine::Threads`]. The first decision is final. Fails if io_uring is required and unavailable.
     pub fn choose(self) -> io::Result<IoEngine> {
         if let Some(&chosen) = CHOSEN.get() {
             return Ok(chosen);
@@ -296,7 +294,7 @@ impl IoEngine {
         Ok(*CHOSEN.get_or_init(|| chosen))
     }
 
-    /// What was chosen, or what `auto` comes to if nothing was.
+    /// The chosen engine, or the result of `auto` if none was chosen.
     pub(crate) fn chosen() -> IoEngine {
         IoEngine::Auto.choose().unwrap_or(IoEngine::Threads)
     }
@@ -305,7 +303,7 @@ impl IoEngine {
 /// Opens a ring and closes it again: seccomp profiles and the sysctl kernel.io_uring_disabled refuse that.
 fn probe() -> io::Result<()> {
     std::thread::scope(|scope| {
-        // On a thread of its own: the caller's thread may have a ring already.
+        // On a separate thread, because the caller's thread may already have a ring.
         let probing = scope.spawn(|| Ring::open(eventfd(0, EventfdFlags::CLOEXEC)?.as_fd()).map(drop));
         probing.join().unwrap_or_else(|_| Err(io::ErrorKind::Other.into()))
     })
@@ -324,7 +322,7 @@ impl FromStr for IoEngine {
     }
 }
 
-/// The name is none of `auto`, `uring` and `threads`.
+/// The name is not `auto`, `uring` or `threads`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Display, Error)]
 #[display("there are the engines auto, uring and threads")]
 pub struct UnknownEngine;

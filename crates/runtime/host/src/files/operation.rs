@@ -1,4 +1,4 @@
-//! A file operation with its buffer, and how each engine carries it out.
+//! A file operation with its buffer, and its execution by each engine.
 
 use std::fs::File;
 use std::io::{self, IoSlice, IoSliceMut};
@@ -14,7 +14,7 @@ use rustix::io::{Errno, ReadWriteFlags, pread, preadv2, pwrite, pwritev2};
 
 use super::syncs::{Stable, Sync, Woken};
 
-/// An operation. It owns its buffer, and remembers how much of it is done.
+/// An operation. It owns its buffer and records its progress.
 pub(crate) enum Operation {
     Read {
         buffer: Buffer,
@@ -28,7 +28,7 @@ pub(crate) enum Operation {
         stable: Option<Stable>,
     },
     SyncData(Sync),
-    /// Makes the file description of the writes report what a sync has reported.
+    /// Makes the file description of the writes report the failure that a sync has reported.
     ClearError(Stable),
     Allocate {
         mode: FallocateFlags,
@@ -38,7 +38,7 @@ pub(crate) enum Operation {
     },
 }
 
-/// The most one system call moves: below the kernel's own limit of 2 GiB less a page.
+/// Maximum bytes per system call, below the kernel's limit of 2 GiB minus a page.
 const CALL_BYTES_MAX: usize = 1 << 30;
 
 impl Operation {
@@ -58,8 +58,8 @@ impl Operation {
         }
     }
 
-    /// The kernel has returned this. Engines call it for every operation that they have carried out, also for
-    /// one whose future was dropped, and wake the tasks that it returns.
+    /// Notes the kernel's result. Engines call it for every executed operation, including those whose future
+    /// was dropped, and wake the tasks that it returns.
     pub(super) fn ended(&mut self, result: &io::Result<usize>) -> Woken {
         if let (Operation::Read { done, .. } | Operation::Write { done, .. }, Ok(moved)) =
             (&mut *self, result)
@@ -67,7 +67,7 @@ impl Operation {
             *done += moved;
         }
         match self {
-            // The first parts of a long one are not its end.
+            // The first parts of a long write do not complete it.
             Operation::Write { data, done, stable: Some(stable), .. }
                 if result.is_err() || *done == data.len() =>
             {
@@ -79,7 +79,7 @@ impl Operation {
         }
     }
 
-    /// Carries the operation out on this thread, or a part of it.
+    /// Executes the operation, or a part of it, on this thread.
     pub(super) fn run(&mut self, file: &File) -> io::Result<usize> {
         let moved = self.call(file);
         self.ended(&moved).wake();
@@ -143,14 +143,14 @@ fn piece_mut(data: &mut [u8], done: usize) -> &mut [u8] {
     &mut rest[..length]
 }
 
-// Reads and writes without an engine: data in the page cache are copied by the calling thread.
+// Reads and writes without an engine: the calling thread copies data in the page cache.
 //
 // A copy of 4 KiB takes less time than passing it to an engine. The kernel reports whether it would have to
 // wait (RWF_NOWAIT); then, and on any other error, the caller uses its engine, which also handles errors. A
 // file in memory (tmpfs) never waits and is not checked: its pages can at worst be in swap, as those of this
-// process can. Nothing is done here past the page cache: a direct read waits for the disk.
+// process can. Direct I/O is not done here: a direct read waits for the disk.
 
-/// Operations that the calling thread can do without an engine.
+/// Operations that the calling thread can perform without an engine.
 pub(super) struct Nowait {
     location: DataLocation,
     reads: MissCounter,
@@ -158,23 +158,23 @@ pub(super) struct Nowait {
     fallocates: Arc<AtomicUsize>,
 }
 
-/// Where the data of a file are found.
+/// Location of a file's data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum DataLocation {
-    /// In memory, all of them.
+    /// All in memory.
     Memory,
-    /// In the page cache, if they are wanted often.
+    /// In the page cache, if used often.
     PageCache,
-    /// Where they have to be waited for: direct I/O, pipes.
+    /// Only available after a wait: direct I/O, pipes.
     Disk,
 }
 
-/// Counts an outstanding fallocate: it holds the file's lock, for long if it deallocates much.
+/// Counts an outstanding fallocate: it holds the file's lock, for a long time if it deallocates much.
 #[derive(Debug)]
 pub(crate) struct FallocateGuard(Arc<AtomicUsize>);
 
 impl Nowait {
-    /// Looks at the file once.
+    /// Inspects the file once.
     pub(super) fn new(file: &File) -> Nowait {
         Nowait {
             location: DataLocation::from_file(file),
@@ -184,7 +184,7 @@ impl Nowait {
         }
     }
 
-    /// Fills the buffer from byte `at` on. False if not all of it was there.
+    /// Fills the buffer from byte `at` on. False if not all of the data was available.
     pub(super) fn read(&self, file: &File, buffer: &mut [u8], at: u64) -> bool {
         let length = buffer.len();
         match self.location {
@@ -197,7 +197,7 @@ impl Nowait {
         }
     }
 
-    /// Writes all of `data` to the page cache. After false a part of it may be there.
+    /// Writes all of `data` to the page cache. After false, a part may be written.
     pub(super) fn write(&self, file: &File, data: &[u8], at: u64) -> bool {
         if self.fallocates.load(Ordering::Acquire) > 0 {
             return false;
@@ -211,7 +211,7 @@ impl Nowait {
         }
     }
 
-    /// Announces a fallocate; writes wait for its lock on engines, and not here, as long as the value lives.
+    /// Announces a fallocate: while the value exists, writes go to an engine and wait for the file's lock there.
     pub(super) fn begin_fallocate(&self) -> FallocateGuard {
         self.fallocates.fetch_add(1, Ordering::AcqRel);
         FallocateGuard(Arc::clone(&self.fallocates))
@@ -242,20 +242,20 @@ impl Drop for FallocateGuard {
     }
 }
 
-/// Consecutive attempts that found the data not cached.
+/// Number of consecutive attempts with uncached data.
 #[derive(Debug, Default)]
 struct MissCounter(AtomicU32);
 
-/// The kernel cannot tell beforehand whether it would wait, as with writes on ext4.
+/// The kernel cannot determine in advance whether it would wait, as with writes on ext4.
 const NEVER: u32 = u32::MAX;
 
-/// After this many misses in a row most attempts are skipped, since each costs a system call: a volume far
-/// larger than memory is read from its disk. One in [`RETRY_EVERY`] is still made, to detect a change.
+/// After this many consecutive misses, most attempts are skipped, since each costs a system call: a volume
+/// much larger than memory is read from disk. One in [`RETRY_EVERY`] is still made, to detect a change.
 const MISSES_MAX: u32 = 16;
 const RETRY_EVERY: u32 = 16;
 
 impl MissCounter {
-    /// Makes an attempt to move so many bytes, if it is worth it.
+    /// Attempts to move `length` bytes, if an attempt is due.
     fn take(&self, length: usize, attempt: impl FnOnce() -> rustix::io::Result<usize>) -> bool {
         self.is_worth_it() && self.record(attempt(), length)
     }
@@ -265,7 +265,7 @@ impl MissCounter {
             NEVER => false,
             misses if misses < MISSES_MAX => true,
             misses => {
-                // Another thread's count may be lost, and nothing but one attempt with it.
+                // Another thread's count may be lost, which affects only one attempt.
                 let next = if misses + 1 >= MISSES_MAX + RETRY_EVERY { MISSES_MAX } else { misses + 1 };
                 self.0.store(next, Ordering::Relaxed);
                 next == MISSES_MAX
@@ -273,7 +273,7 @@ impl MissCounter {
         }
     }
 
-    /// Whether all was moved; counts it.
+    /// Counts an attempt; returns whether all bytes were moved.
     fn record(&self, moved: rustix::io::Result<usize>, length: usize) -> bool {
         let misses = self.0.load(Ordering::Relaxed);
         let next = match moved {

@@ -1,8 +1,8 @@
 //! Operations of a file that continue after their futures were dropped.
 //!
-//! Each operation is a pair: the *ticket* goes with the work and ends with it, the *claim* stays with the
-//! future. While both live the pair costs no lock; only when a claim is dropped first is its operation
-//! entered here.
+//! Each operation is a pair: the *ticket* travels with the work and ends with it; the *claim* stays with the
+//! future. While both exist, the pair needs no lock. An operation is registered here only if its claim is
+//! dropped first.
 
 use std::collections::BTreeSet;
 use std::future::poll_fn;
@@ -19,7 +19,7 @@ pub(crate) struct Orphans {
 
 #[derive(Default)]
 struct OrphanSet {
-    /// Numbers start at 2: 0 and 1 are states of an operation that is no orphan.
+    /// Numbers start at 2: 0 and 1 are states of operations that are not orphans.
     entered: u64,
     running: BTreeSet<u64>,
     waiters: Vec<Waker>,
@@ -50,7 +50,7 @@ impl Orphans {
         self.state().running.len()
     }
 
-    /// Waits for those that are orphans now; later ones do not prolong the wait.
+    /// Waits for the current orphans; later ones do not prolong the wait.
     pub(crate) async fn ended(&self) {
         let last = self.state().entered + 1;
         poll_fn(|cx| {
@@ -76,7 +76,7 @@ impl Drop for Claim {
         if self.0.state.load(Ordering::Acquire) == ENDED {
             return;
         }
-        // Under the lock, so that a ticket that ends now and finds itself an orphan finds its entry too.
+        // Under the lock, so that a ticket that ends now as an orphan finds its entry.
         let mut state = self.0.orphans.state();
         let number = state.entered + 2;
         let alone = self.0.state.compare_exchange(RUNNING, number, Ordering::AcqRel, Ordering::Acquire);

@@ -6,8 +6,8 @@
 //!    └─ dropped: taken back      └─ dropped: orphan, keeps its buffer until reaped, then gone
 //! ```
 //!
-//! The ring signals completions by the world's eventfd. With DEFER_TASKRUN the kernel finishes operations
-//! only when this thread enters it, so a request never interrupts another task's work.
+//! The ring signals completions through the world's eventfd. With DEFER_TASKRUN the kernel finishes
+//! operations only when this thread enters it, so a request never interrupts another task's work.
 
 #![allow(unsafe_code)]
 
@@ -29,34 +29,36 @@ use super::operation::Operation;
 use super::orphans::Ticket;
 use super::syncs::Woken;
 
-/// Operations handed over with one system call, and completions that fit the ring; more than that at once the
-/// kernel keeps for us (IORING_FEAT_NODROP).
+/// Maximum number of operations submitted with one system call, and of completions in the ring; the kernel
+/// keeps further completions (IORING_FEAT_NODROP).
 const ENTRIES: u32 = 256;
 
-/// Operations of one file that the kernel has at once; what is beyond waits here. There is no limit for all
-/// files together: one that hangs, with its orphans, must not use up what the others need.
+/// Maximum number of operations of one file in the kernel; further ones wait here. There is no limit for all
+/// files together: a hung file and its orphans must not block the others.
 const FILE_DEPTH: usize = 128;
 
 /// This many queued operations are submitted before the end of a turn, and so is the first one if none is
-/// outstanding. A disk that completes many at once would otherwise be idle until all completions are handled:
-/// 4 KiB reads at depth 32 from a virtio disk go a tenth faster, and cost no more, handed over by eights.
+/// outstanding. Otherwise a disk that completes many operations together would be idle until all completions
+/// are handled. Submitted in groups of eight, 4 KiB reads at depth 32 from a virtio disk are 10 % faster and
+/// cost no more CPU time.
 const EAGER: usize = 8;
 
 /// Bytes of completions handled in the first turn, at least one completion; each following turn handles twice
-/// as many. A disk that completes many operations at once is idle until an initiator has received the first
-/// response and sends the next command; so the first response must not wait until all others are sent.
+/// as many. After completing many operations together, a disk is idle until an initiator receives the first
+/// response and sends the next command. So the first response must not wait until all others are sent.
 const FIRST_BYTES: usize = 4 << 10;
-/// How often that is doubled: up to 1 MiB.
+/// Maximum number of doublings: up to 1 MiB.
 const DOUBLINGS_MAX: u32 = 8;
 
-/// Kernel threads for what would block, such as reads from the disk into the page cache: enough for eight
-/// files that hang. The usual four per CPU would be taken by one. They are started only when needed.
+/// Maximum number of kernel threads for blocking operations, such as reads from disk into the page cache:
+/// enough for eight hung files. One hung file would take up the default of four per CPU. They are started
+/// only when needed.
 const WORKERS_MAX: u32 = 8 * FILE_DEPTH as u32;
 
 /// The user data of a cancellation; its completion is ignored, since the operation has its own.
 const CANCELLATION: u64 = u64::MAX;
 
-/// How long a thread waits at its end for outstanding operations; then their buffers are leaked.
+/// Time that an exiting thread waits for outstanding operations; after that their buffers are leaked.
 const LAST_WAIT: Duration = Duration::from_secs(1);
 
 thread_local! {
@@ -68,7 +70,7 @@ pub(crate) fn current() -> Option<Rc<Ring>> {
     CURRENT.with_borrow(Weak::upgrade)
 }
 
-/// An io_uring for the thread that made it.
+/// An io_uring for the thread that created it.
 pub(crate) struct Ring {
     ring: RefCell<IoUring>,
     state: RefCell<Slots>,
@@ -81,7 +83,7 @@ struct Slots {
     queued: VecDeque<usize>,
     /// Operations queued since the last submission.
     new: usize,
-    /// Consecutive turns that left completions to the next.
+    /// Number of consecutive turns that left completions for the next.
     crowded: u32,
     to_cancel: Vec<usize>,
     /// By the file's address; the slots keep the files alive.
@@ -106,7 +108,7 @@ enum Stage {
 }
 
 impl Ring {
-    /// A ring for this thread, which from now on [`current`] gives; its completions are told to `eventfd`.
+    /// Opens a ring for this thread, which [`current`] then returns; it signals completions to `eventfd`.
     pub(crate) fn open(eventfd: BorrowedFd<'_>) -> io::Result<Rc<Ring>> {
         let ring = build()?;
         let mut probe = Probe::new();
@@ -116,14 +118,14 @@ impl Ring {
             return Err(io::ErrorKind::Unsupported.into());
         }
         ring.submitter().register_eventfd(eventfd.as_raw_fd())?;
-        // Linux before 5.15 does not know this limit; it then has its own.
+        // Linux before 5.15 does not support this limit and uses its own.
         let _ = ring.submitter().register_iowq_max_workers(&mut [WORKERS_MAX, 0]);
         let ring = Rc::new(Ring { ring: RefCell::new(ring), state: RefCell::default() });
         CURRENT.set(Rc::downgrade(&ring));
         Ok(ring)
     }
 
-    /// Carries `operation` out, or a part of it.
+    /// Executes `operation`, or a part of it.
     pub(crate) fn perform(
         self: &Rc<Self>,
         operation: Operation,
@@ -135,7 +137,7 @@ impl Ring {
         let place = state.insert(slot);
         state.queued.push_back(place);
         state.new += 1;
-        // What it has ended is not under way, though it is not taken yet.
+        // Completed operations are not outstanding, even if they are not reaped yet.
         let idle = state.under_way() <= self.ring.borrow_mut().completion().len();
         let eager = idle || state.new >= EAGER;
         drop(state);
@@ -146,7 +148,7 @@ impl Ring {
     }
 
     /// Submits queued operations and handles completions. Returns whether a task was woken or completions are
-    /// left; then the next turn must not wait, since the eventfd was signalled already.
+    /// left. If so, the next turn must not wait, since the eventfd was already signalled.
     pub(crate) fn turn(&self) -> bool {
         self.flush();
         self.reap()
@@ -164,7 +166,7 @@ impl Ring {
         self.state.borrow().under_way() > 0
     }
 
-    /// Whether something could not be given to the kernel yet and has to be tried again soon.
+    /// Whether an operation could not be submitted yet and must be retried soon.
     pub(crate) fn is_stuck(&self) -> bool {
         !self.ring.borrow_mut().submission().is_empty()
     }
@@ -179,7 +181,7 @@ impl Ring {
             if ring.submission().is_empty() {
                 return;
             }
-            // Out of memory or out of room for completions: what is left in the ring goes with the next turn.
+            // Out of memory or of space for completions: the rest of the ring is submitted in the next turn.
             if let Err(error) = ring.submit() {
                 return tracing::debug!(%error, "io_uring takes no operations at the moment");
             }
@@ -208,7 +210,7 @@ impl Ring {
             state.crowded = if finished.is_empty() { 0 } else { state.crowded + 1 };
             state.crowded > 0
         };
-        // Wakers and what orphans held are let go after the borrows: they may come back here.
+        // Wakers and orphans' resources are dropped after the borrows end, because dropping them may re-enter here.
         let any = leaves_some || !woken.is_empty();
         for Completed { waiter, others, orphan } in woken {
             drop(orphan);
@@ -225,7 +227,7 @@ fn build() -> io::Result<IoUring> {
     let mut modern = IoUring::builder();
     modern.setup_single_issuer().setup_defer_taskrun().setup_taskrun_flag().setup_cqsize(4 * ENTRIES);
     match modern.build(ENTRIES) {
-        // Linux before 6.1 does not know DEFER_TASKRUN.
+        // Linux before 6.1 does not support DEFER_TASKRUN.
         Err(error) if error.raw_os_error() == Some(libc::EINVAL) => {
             IoUring::builder().setup_cqsize(4 * ENTRIES).build(ENTRIES)
         }
@@ -233,7 +235,7 @@ fn build() -> io::Result<IoUring> {
     }
 }
 
-/// Lets the kernel finish deferred operations, waiting for `wanted` of them at most as long as given.
+/// Lets the kernel finish deferred operations; waits for `wanted` of them, for up to `limit`.
 fn enter(ring: &IoUring, wanted: u32, limit: Option<Duration>) {
     let limit = limit.map(types::Timespec::from);
     let entered = match &limit {
@@ -250,8 +252,7 @@ fn enter(ring: &IoUring, wanted: u32, limit: Option<Duration>) {
     drop(entered);
 }
 
-/// The task that waits for an operation, those that its end concerns too, and the operation if its future was
-/// dropped.
+/// The task waiting for an operation, other tasks to wake, and the operation if its future was dropped.
 struct Completed {
     waiter: Option<Waker>,
     others: Woken,
@@ -272,7 +273,7 @@ impl Slots {
         }
     }
 
-    /// Operations the kernel has.
+    /// Number of operations in the kernel.
     fn under_way(&self) -> usize {
         self.submitted.values().sum()
     }
@@ -287,13 +288,13 @@ impl Slots {
         slot
     }
 
-    /// Hands over what its file's depth allows; false if the ring is full.
+    /// Submits queued operations as far as each file's depth allows; returns false if the ring is full.
     fn submit_queued(&mut self, ring: &mut squeue::SubmissionQueue<'_>) -> bool {
         for _ in 0..self.queued.len() {
             let Some(place) = self.queued.pop_front() else { break };
             match self.submit(place, ring) {
                 Submitted::Yes => {}
-                Submitted::FileIsBusy => self.queued.push_back(place), // in their order behind each other
+                Submitted::FileIsBusy => self.queued.push_back(place), // keeps their order
                 Submitted::RingIsFull => {
                     self.queued.push_front(place);
                     return false;
@@ -321,7 +322,7 @@ impl Slots {
         Submitted::Yes
     }
 
-    /// One operation fewer of this file.
+    /// Counts down this file's operations.
     fn ended(&mut self, file: *const File) {
         if let Some(of_file) = self.submitted.get_mut(&file) {
             *of_file -= 1;
@@ -334,8 +335,7 @@ impl Slots {
     fn submit_cancellations(&mut self, queue: &mut squeue::SubmissionQueue<'_>) {
         for place in self.to_cancel.drain(..) {
             let entry = opcode::AsyncCancel::new(place as u64).build().user_data(CANCELLATION);
-            // SAFETY: a cancellation points to nothing. If the ring is full it is left out: it saves time, no
-            // more.
+            // SAFETY: a cancellation contains no pointers. If the ring is full, it is skipped: it only saves time.
             let _ = unsafe { queue.push(&entry) };
         }
     }
@@ -372,7 +372,7 @@ enum Submitted {
 /// The future of an operation.
 pub(crate) struct Performing {
     ring: Rc<Ring>,
-    /// `None` once it is over.
+    /// `None` once it has ended.
     place: Option<usize>,
 }
 
@@ -416,8 +416,8 @@ impl Drop for Performing {
 }
 
 impl Drop for Ring {
-    /// Memory that the kernel may still write to must not be used for anything else: it is waited for, and
-    /// then leaked rather than freed.
+    /// Memory that the kernel may still write to must not be reused: the ring waits for the operations, and
+    /// leaks the memory of those that do not end.
     fn drop(&mut self) {
         let start = Instant::now();
         self.flush(); // the cancellations
@@ -429,7 +429,7 @@ impl Drop for Ring {
         let hanging = state.under_way();
         if hanging > 0 {
             tracing::warn!(operations = hanging, "file operations still hang at the end of their thread");
-            // Their results are never known: a sync may fail, and other threads must not wait for it.
+            // Their results remain unknown: a sync may fail, and other threads must not wait for it.
             let unknown = Err(io::Error::from_raw_os_error(libc::EIO));
             for slot in state.slots.iter_mut().flatten() {
                 slot.operation.ended(&unknown).wake();

@@ -1,21 +1,18 @@
-//! Syncs of one file. A sync succeeds only if no failed write-back was reported to another request in its
-//! place.
+//! Syncs of one file. A sync succeeds only if no failed write-back was reported to another request instead.
 //!
 //! Linux reports a failed write-back once for each open file description (errseq_t): to the first sync, or
 //! write with RWF_DSYNC, that ends after it. Those that end later, or at the same time, succeed. The error
 //! that a disk, a FUSE server or an NFS server returns for a sync is reported to that sync alone. Hence
 //!
 //! - each failed sync counts as a loss, whatever its error, and even if its request was dropped: the
-//!   operation itself notes the result when the kernel returns it ([`Sync`] and [`Stable`] are parts of it),
-//!   which needs no poll;
-//! - one sync is under way at a time, and the next one is for all requests made after it had begun;
-//! - a sync, before it ends, waits for the stable writes beside it: the failure may have been reported to one
-//!   of them;
-//! - a stable write waits for other stable writes only: syncs have a file description of their own, and a
-//!   large sync takes long. What a disk reports to that sync alone is counted, and the next flush reports it;
-//! - after a failed sync the file description of the writes is synced as well, which makes it report the same
-//!   failure: it would fail the next stable write. That is a stable write to the others: the failure may be
-//!   one of theirs.
+//!   operation itself notes the kernel's result ([`Sync`] and [`Stable`] are parts of it), without a poll;
+//! - one sync is outstanding at a time, and the next one covers all requests made after it had started;
+//! - before it ends, a sync waits for concurrent stable writes: the failure may have been reported to one of them;
+//! - a stable write waits for other stable writes only: syncs have a separate file description, and a large
+//!   sync takes long. An error that a disk reports to a sync alone is counted, and the next flush reports it;
+//! - after a failed sync the file description of the writes is synced as well, so that it reports the same
+//!   failure, which would otherwise fail the next stable write. Other requests treat this sync like a stable
+//!   write: the failure may be one of theirs.
 //!
 //! ```text
 //!   asked for     1   2 3 4         5
@@ -40,14 +37,14 @@ pub(super) struct Syncs {
 #[derive(Debug)]
 struct SyncState {
     losses: u64,
-    /// How many syncs have begun.
+    /// Number of syncs started.
     begun: u64,
-    /// Of those, the last that has ended, and how.
+    /// The last of those that has ended, and its result.
     ended: u64,
     outcome: Result<(), Errno>,
     /// The number of the outstanding sync.
     under_way: Option<u64>,
-    /// Stable writes begun so far, and the outstanding ones.
+    /// Number of stable writes started, and the outstanding ones.
     stable_begun: u64,
     stable: BTreeSet<u64>,
     waiters: Vec<Waker>,
@@ -70,9 +67,9 @@ impl Default for SyncState {
 
 /// The next step for a request to sync.
 pub(super) enum SyncStep {
-    /// Carry out this sync.
+    /// Run this sync.
     Sync(Sync),
-    /// Nothing: a sync that began after the request has ended with this result.
+    /// Nothing: a sync that started after the request has ended with this result.
     Ended(io::Result<()>),
 }
 
@@ -88,12 +85,12 @@ pub(crate) struct Sync {
 pub(crate) struct Stable {
     syncs: Arc<Syncs>,
     number: u64,
-    /// It failed, and whether before its sync or in it is not known.
+    /// It failed, either before or during its sync.
     is_unclear: bool,
 }
 
 impl Syncs {
-    /// How many syncs have failed so far.
+    /// Number of failed syncs.
     pub(super) fn losses(&self) -> u64 {
         self.state().losses
     }
@@ -103,7 +100,7 @@ impl Syncs {
         self.state().begun + 1
     }
 
-    /// Waits until a sync of this number or a later one has ended, or is to be carried out by the caller.
+    /// Waits until a sync of this number or a later one has ended, or must be run by the caller.
     pub(super) async fn turn(self: &Arc<Self>, wanted: u64) -> SyncStep {
         self.until(|state| {
             if state.ended >= wanted {
@@ -119,7 +116,7 @@ impl Syncs {
         .await
     }
 
-    /// A stable write begins.
+    /// Starts a stable write.
     pub(super) fn begin_stable(self: &Arc<Self>) -> Stable {
         let mut state = self.state();
         state.stable_begun += 1;
@@ -160,7 +157,7 @@ impl Syncs {
 }
 
 impl Sync {
-    /// The kernel has returned this. Interrupted before it had begun, it is to be repeated.
+    /// Notes the kernel's result. A sync interrupted before it started must be repeated.
     pub(super) fn note(&self, result: &io::Result<usize>) -> Woken {
         let outcome = outcome(result);
         if matches!(outcome, Err(Errno::INTR | Errno::CANCELED)) {
@@ -176,8 +173,7 @@ impl Sync {
 }
 
 impl Drop for Sync {
-    /// If it has not ended, because it was taken back before the kernel had it, another one begins in its
-    /// place.
+    /// If the sync was withdrawn before it was submitted to the kernel, another one starts instead.
     fn drop(&mut self) {
         let under_way = self.syncs.state().under_way;
         if under_way == Some(self.number) {
@@ -187,13 +183,13 @@ impl Drop for Sync {
 }
 
 impl Stable {
-    /// The kernel has returned this.
+    /// Notes the kernel's result.
     pub(super) fn note(&mut self, result: &io::Result<usize>) -> Woken {
         match outcome(result) {
-            // Never begun.
+            // It never started.
             Err(Errno::INTR | Errno::CANCELED) => Woken::default(),
-            // As of a write that was refused or had no room, or of a sync: any error of a file system or a
-            // server.
+            // The error may belong to a rejected write, to a lack of space or to a sync: any error of a file
+            // system or a server.
             Err(
                 Errno::NOSPC
                 | Errno::DQUOT
@@ -219,12 +215,12 @@ impl Stable {
         })
     }
 
-    /// Whether the same write without a sync must be tried, to learn where it failed.
+    /// Whether to retry the write without a sync, to determine where it failed.
     pub(super) fn is_unclear(&self) -> bool {
         self.is_unclear
     }
 
-    /// The same write without a sync has failed as well: there never was a sync.
+    /// Notes that the write also failed without a sync: there never was a sync.
     pub(super) fn failed_before_its_sync(&mut self) {
         self.is_unclear = false;
     }
@@ -239,8 +235,7 @@ impl Drop for Stable {
     }
 }
 
-/// Tasks that are to be woken where no lock and no borrow is held: waking may drop a task, with its
-/// operations.
+/// Tasks to wake while no lock and no borrow is held: waking may drop a task with its operations.
 #[derive(Default)]
 #[must_use = "they wait for ever"]
 pub(super) struct Woken(Vec<Waker>);
@@ -338,8 +333,7 @@ mod tests {
         assert_eq!(syncs.losses(), 1);
     }
 
-    /// The operation is taken from its engine by the future that waits for it, which may not be polled for
-    /// long.
+    /// The waiting future takes the operation from its engine, and may not be polled for a long time.
     #[test]
     fn what_the_kernel_has_answered_holds_nobody_up_though_it_was_not_taken_from_its_engine() {
         let syncs = Arc::new(Syncs::default());

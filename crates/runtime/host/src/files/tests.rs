@@ -27,7 +27,7 @@ fn filled(length: usize, byte: u8) -> Slice {
     data.share()
 }
 
-/// A pipe whose reading end looks like a file that hangs until something is written to the other.
+/// A pipe whose read end behaves like a hung file until something is written to the other end.
 fn hanging() -> (AsyncFile, File) {
     let (reader, writer): (OwnedFd, OwnedFd) = rustix::pipe::pipe().expect("a pipe");
     (AsyncFile::new(reader.into()).expect("a pipe"), writer.into())
@@ -99,7 +99,7 @@ fn many_more_operations_than_the_ring_holds_all_end() {
 
 #[test]
 fn a_dropped_operation_that_hangs_is_an_orphan_until_it_ends() {
-    // On threads only: io_uring can take a read of a pipe back, as the next test shows.
+    // On threads only: io_uring can withdraw a read of a pipe, as the next test shows.
     let world = Epoll::with_engine(EpollOptions::default(), IoEngine::Threads).expect("an epoll");
     block_on(Rc::new(world), async {
         let (file, writer) = hanging();
@@ -127,7 +127,7 @@ fn an_operation_dropped_before_its_turn_never_reaches_the_file() {
         return eprintln!("skipped: no io_uring here");
     };
     block_on(Rc::new(world), async {
-        // The first goes at once; this one hangs, and those behind it have their turn.
+        // The first file proceeds; this one hangs, and those after it still proceed.
         let (reader, _writer) = rustix::pipe::pipe().expect("a pipe");
         let hanging = AsyncFile::new(reader.into()).expect("a pipe");
         let mut first = pin!(hanging.read(Buffer::zeroed(8), u64::MAX));

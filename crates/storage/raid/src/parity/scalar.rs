@@ -42,7 +42,7 @@ pub(super) fn parity(data: &[&[u8]], start: usize, p: &mut [u8]) {
     }
 }
 
-/// Parity of the bytes of `data` from `start` on.
+/// P and Q of the bytes of `data` from `start` on.
 pub(super) fn syndromes(data: &[&[u8]], start: usize, p: &mut [u8], q: &mut [u8]) {
     parity(data, start, p);
     for (at, q) in q.iter_mut().enumerate() {

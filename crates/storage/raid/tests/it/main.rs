@@ -1,7 +1,7 @@
-//! The set as its users see it: the model check, and scenes.
+//! Tests of the set through its public interface: the model check, and scenes.
 //!
-//! `RAID_CASES=100000 cargo test -p linerate-raid --release --test it model` makes so many cases of each kind, and
-//! `RAID_SEED=17` only that one.
+//! `RAID_CASES=100000 cargo test -p linerate-raid --release --test it model` runs that many cases of each
+//! kind; `RAID_SEED=17` runs only that seed.
 
 mod by_content;
 mod comeback;
@@ -32,7 +32,7 @@ fn number(variable: &str) -> Option<u64> {
     std::env::var(variable).ok()?.parse().ok()
 }
 
-/// The first fault that one of many cases finds.
+/// The first error found in a series of cases.
 fn first_fault(level: Level, guard: Guard, trouble: Trouble) -> Option<String> {
     let seeds = match number("RAID_SEED") {
         Some(seed) => seed..seed + 1,
@@ -76,7 +76,7 @@ fn model_of_a_journal_with_crashes_failing_and_lost_members() {
     all_right(&[Level::Raid5, Level::Raid6], Guard::Journal, trouble);
 }
 
-/// The disk of the journal fails, too, and crashes with the others: it loses what was not flushed, and tears.
+/// The journal disk also fails, and crashes with the others: it loses unflushed writes and tears writes.
 #[test]
 fn model_of_a_journal_on_a_disk_of_its_own() {
     let trouble = Trouble { crashes: true, failures: true, lost_members: true, ..NONE };
@@ -90,8 +90,8 @@ fn model_of_a_bitmap_with_crashes_failing_and_lost_members() {
     all_right(&[Level::Raid1, Level::Raid10], Guard::Bitmap, trouble);
 }
 
-/// Members come back behind a failure, in use or at the next start, and are rebuilt in the regions that they have missed alone: whatever is
-/// cut by a crash, and whichever member fails next.
+/// Failed members return, in use or at the next start, and only the regions that they missed are rebuilt:
+/// whatever a crash interrupts, and whichever member fails next.
 #[test]
 fn model_of_members_that_come_back() {
     let trouble = Trouble { crashes: true, failures: true, lost_members: true, comebacks: true, ..NONE };
@@ -100,7 +100,7 @@ fn model_of_members_that_come_back() {
         all_right(&[Level::Raid1, Level::Raid10], Guard::Bitmap, Trouble { bad_sectors: true, ..trouble });
         all_right(&[Level::Raid1, Level::Raid10], Guard::Bitmap, Trouble { corruption: true, ..trouble });
     }
-    // Without a crash: parity that may not fit tells nothing of a member that lacks.
+    // Without a crash, since parity that may be inconsistent cannot reconstruct a missing member.
     let trouble = Trouble { crashes: false, lost_members: false, ..trouble };
     all_right(&[Level::Raid5, Level::Raid6], Guard::Bitmap, trouble);
 }
@@ -111,9 +111,12 @@ fn model_of_parity_with_a_bitmap_and_crashes() {
     all_right(&[Level::Raid5, Level::Raid6], Guard::Bitmap, trouble);
 }
 
-/// Seeds that found a fault once: a replayed record undid a rebuild; a replayed clear reached a member that had not held
-/// the stripe; a record left out a member whose failure was not recorded yet; a replayed record of a whole stripe computed parity that
-/// was not held when it was written, over what was rebuilt since.
+/// Seeds that found bugs in the past:
+///
+/// - A replayed record undid a rebuild.
+/// - A replayed clear reached a member that did not have the stripe.
+/// - A record omitted a member whose failure was not recorded yet.
+/// - A replayed full-stripe record computed parity that no member had when it was written, over rebuilt blocks.
 #[test]
 fn model_of_seeds_that_found_faults() {
     let trouble = Trouble { crashes: true, failures: true, lost_members: true, ..NONE };
@@ -129,7 +132,7 @@ fn model_of_seeds_that_found_faults() {
     }
 }
 
-/// A crash after each poll of some requests: at every point of every write.
+/// Crashes after each poll of some requests, that is, at every point of every write.
 #[test]
 fn model_of_a_crash_at_every_point() {
     let levels = [
@@ -156,8 +159,8 @@ fn model_of_corrupt_blocks_with_checksums() {
     all_right(&[Level::Raid1, Level::Raid10], Guard::Bitmap, trouble);
 }
 
-/// Sectors go bad, more of a stripe than the set can tell, with failing and lost members and crashes: a read returns what was written or a
-/// medium error, a rebuild gets to its end, and what is written is there.
+/// Sectors go bad, more per stripe than the set can reconstruct, with failing and lost members and crashes. A
+/// read returns the written data or a medium error, a rebuild completes, and new writes persist.
 #[test]
 fn model_of_bad_sectors() {
     let trouble = Trouble {
@@ -173,7 +176,7 @@ fn model_of_bad_sectors() {
         all_right(&[Level::Raid1, Level::Raid10], Guard::Bitmap, trouble);
     }
     all_right(&[Level::Raid5, Level::Raid6], Guard::JournalDisk, trouble);
-    // Parity may not fit after a crash, without a journal: no member may lack then.
+    // Without a journal, parity may be inconsistent after a crash, so no member may be missing then.
     all_right(
         &[Level::Raid5, Level::Raid6],
         Guard::Bitmap,
@@ -181,26 +184,26 @@ fn model_of_bad_sectors() {
     );
 }
 
-/// The check finds old data where a member that has lost its cache is read before it was asked.
+/// The check detects stale data if a member that lost its cache is read before it is queried.
 #[test]
 fn model_of_members_that_hide_their_doubt_finds_old_data() {
     for level in [Level::Raid1, Level::Raid5, Level::Raid6, Level::Raid10] {
         let hidden = Trouble { failures: true, hides_doubt: true, ..NONE };
-        // A mirror has several members to choose from, and is seldom read where it is old.
+        // A mirror has several members to choose from, so stale blocks are seldom read.
         let fault = (0..1_000).find_map(|seed| case(level, Guard::Nothing, hidden, seed).err());
         let fault = fault.unwrap_or_else(|| panic!("{level}: no fault"));
         assert!(fault.contains(" in it, not of ") || fault.contains("Mismatch"), "{fault}");
     }
 }
 
-/// The check finds copies that differ where no bitmap tells that they may.
+/// The check detects differing copies if no bitmap marks them.
 #[test]
 fn model_without_a_bitmap_finds_copies_that_differ_after_a_crash() {
     let fault = first_fault(Level::Raid1, Guard::Nothing, Trouble { crashes: true, ..NONE });
     assert!(fault.is_some_and(|fault| fault.contains("Mismatch") || fault.contains("has")));
 }
 
-/// The check finds the write hole where it is not closed.
+/// The check detects the write hole if it is not closed.
 #[test]
 fn model_without_a_journal_finds_garbage_after_a_crash_and_a_lost_member() {
     let trouble = Trouble { crashes: true, lost_members: true, ..NONE };

@@ -1,14 +1,14 @@
-//! What every block of a set may have in it: now, and after a crash.
+//! The possible contents of every block of a set, now and after a crash.
 
 use std::collections::BTreeSet;
 
 use crate::disk::BLOCK;
 use crate::world::draw;
 
-/// A content that was written to a block: zeros, or data that no other write has.
+/// A value written to a block: zeros, or data unique to one write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Value {
-    /// In the order in which writes began.
+    /// In the order in which writes started.
     number: u64,
     is_zero: bool,
 }
@@ -27,20 +27,20 @@ impl Value {
 }
 
 struct Block {
-    /// What a read may return.
+    /// Values that a read may return.
     now: Vec<Value>,
-    /// What it may have after a crash, in the order of the writes.
+    /// Values possible after a crash, in the order of the writes.
     crash: Vec<Value>,
 }
 
 pub(crate) struct Model {
     blocks: Vec<Block>,
     next: u64,
-    /// What was acknowledged is durable.
+    /// Acknowledged writes are durable.
     pub(crate) is_durable: bool,
-    /// The first thing that was wrong.
+    /// The first error found.
     pub(crate) fault: Option<String>,
-    /// Blocks that a medium error is no fault of: they were in columns with bad sectors.
+    /// Blocks for which a medium error is allowed: they were in columns with bad sectors.
     pub(crate) may_be_lost: BTreeSet<u64>,
 }
 
@@ -66,7 +66,7 @@ impl Model {
         self.fault.get_or_insert(what);
     }
 
-    /// A write begins: its value and its data.
+    /// Starts a write; returns its value and its data.
     pub(crate) fn write_begins(&mut self, lba: u64, blocks: u64, is_zero: bool) -> (Value, Vec<u8>) {
         let value = Value { number: self.next, is_zero };
         self.next += 1;
@@ -78,7 +78,7 @@ impl Model {
         (value, data)
     }
 
-    /// It was acknowledged.
+    /// Notes that a write was acknowledged.
     pub(crate) fn write_ended(&mut self, lba: u64, blocks: u64, value: Value, is_stable: bool) {
         for block in &mut self.blocks[lba as usize..(lba + blocks) as usize] {
             block.now = vec![value];
@@ -88,20 +88,20 @@ impl Model {
         }
     }
 
-    /// Its requester has gone: it was carried out or not, block by block.
+    /// Notes that a write was dropped: each block may or may not have been written.
     pub(crate) fn write_dropped(&mut self, lba: u64, blocks: u64, value: Value) {
         for block in &mut self.blocks[lba as usize..(lba + blocks) as usize] {
             block.now.push(value);
         }
     }
 
-    /// Whether a crash changes nothing of a block.
+    /// Whether a crash cannot change a block.
     pub(crate) fn is_stable(&self, lba: u64) -> bool {
         let block = &self.blocks[lba as usize];
         block.crash.len() == 1 && block.now == block.crash
     }
 
-    /// What a flush that begins now covers.
+    /// The values that a flush starting now covers.
     pub(crate) fn flush_begins(&self) -> Vec<Option<Value>> {
         let acknowledged = |block: &Block| if let [only] = block.now[..] { Some(only) } else { None };
         self.blocks.iter().map(acknowledged).collect()
@@ -115,7 +115,7 @@ impl Model {
         }
     }
 
-    /// A read has ended.
+    /// Checks the result of a read.
     pub(crate) fn check(&mut self, lba: u64, data: &[u8], when: &str) {
         for (lba, content) in (lba..).zip(data.chunks_exact(BLOCK)) {
             let block = &self.blocks[lba as usize];
@@ -134,14 +134,14 @@ impl Model {
         }
     }
 
-    /// Power has failed.
+    /// Applies a power failure.
     pub(crate) fn crashed(&mut self) {
         for block in &mut self.blocks {
             block.now = block.crash.clone();
         }
     }
 
-    /// What was read is what there is, on stable storage; of what could not be read that is not known.
+    /// Settles the model on the data that was read, as stable; unreadable blocks remain uncertain.
     pub(crate) fn settle(&mut self, data: &[Option<Vec<u8>>]) {
         for ((lba, block), content) in (0..).zip(&mut self.blocks).zip(data) {
             let Some(content) = content else { continue };
@@ -162,7 +162,7 @@ impl Model {
             };
             let start = draw(self.blocks());
             let blocks = (1 + draw(longest)).min(self.blocks() - start);
-            // Whole stripes are worth a try.
+            // Some extents start at a stripe boundary.
             let start = if draw(4) == 0 { start / stripe_blocks * stripe_blocks } else { start };
             if taken.iter().all(|(other, length)| start + blocks <= *other || other + length <= start) {
                 taken.push((start, blocks));

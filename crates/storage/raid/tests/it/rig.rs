@@ -1,4 +1,4 @@
-//! A set over simulated disks, with what outlives a crash: the disks, and the states that were recorded.
+//! A set over simulated disks, with everything that outlives a crash: the disks, and the recorded states.
 
 use std::sync::{Arc, Mutex};
 
@@ -11,11 +11,11 @@ use raid::{
 use crate::disk::{Disk, Part};
 use crate::world::{HereSpawner, StepClock, end, pause};
 
-/// What protects a set.
+/// The protection of a set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Guard {
     Journal,
-    /// On a disk of its own, with areas of members in reserve.
+    /// On a separate disk, with areas of members in reserve.
     JournalDisk,
     Bitmap,
     Nothing,
@@ -26,7 +26,7 @@ impl Guard {
         matches!(self, Guard::Journal | Guard::JournalDisk)
     }
 
-    /// Whether it tells where blocks may not fit their checksums after a crash.
+    /// Whether it identifies blocks that may mismatch their checksums after a crash.
     pub(crate) fn takes_sums(self, level: Level) -> bool {
         self.is_journal() || (self == Guard::Bitmap && matches!(level, Level::Raid1 | Level::Raid10))
     }
@@ -35,7 +35,7 @@ impl Guard {
 pub(crate) struct Rig {
     pub(crate) layout: Layout,
     pub(crate) disks: Vec<Disk>,
-    /// That of the journal.
+    /// The disk of the journal.
     pub(crate) journal: Disk,
     pub(crate) guard: Guard,
     pub(crate) store: Arc<Store>,
@@ -43,32 +43,32 @@ pub(crate) struct Rig {
     pub(crate) accepts_wrong_data: bool,
     /// Blocks have checksums.
     pub(crate) has_sums: bool,
-    /// Failed members whose disks are there again at the next assembly.
+    /// Failed members whose disks are present again at the next assembly.
     pub(crate) returning: Vec<usize>,
     nonce: u64,
 }
 
-/// Remembers states, not at once.
+/// Stores states, after a delay.
 pub(crate) struct Store {
     states: Mutex<MemberStates>,
     recording: Mutex<u32>,
     journal_on_members: Mutex<bool>,
-    /// The second bitmap has what members have missed that are not in sync.
+    /// The second bitmap has all regions missed by members that are not in sync.
     is_missed_noted: Mutex<bool>,
 }
 
 impl Store {
-    /// Whether a member that has failed may be added again, as its superblock would tell.
+    /// Whether a failed member may be re-added, as its superblock would show.
     pub(crate) fn is_missed_noted(&self) -> bool {
         *self.is_missed_noted.lock().expect("no panic")
     }
 
-    /// A member is replaced by a disk that lacks everything.
+    /// Notes that a member is replaced by a disk without data.
     pub(crate) fn forget_missed(&self) {
         *self.is_missed_noted.lock().expect("no panic") = false;
     }
 
-    /// Whether the journal's own disk is not of the set any more.
+    /// Whether the journal disk no longer belongs to the set.
     pub(crate) fn is_journal_on_members(&self) -> bool {
         *self.journal_on_members.lock().expect("no panic")
     }
@@ -77,12 +77,12 @@ impl Store {
         self.states.lock().expect("no panic").clone()
     }
 
-    /// What was recorded last.
+    /// Sets the states recorded last.
     pub(crate) fn set(&self, states: MemberStates) {
         *self.states.lock().expect("no panic") = states;
     }
 
-    /// All members are in sync.
+    /// Resets all members to in sync.
     pub(crate) fn reset(&self, members: usize) {
         *self.states.lock().expect("no panic") = MemberStates::in_sync(members);
     }
@@ -125,7 +125,7 @@ impl MetadataStore for Store {
     }
 }
 
-/// Stripes for which one bit of the bitmap stands.
+/// Stripes per bit of the bitmap.
 const REGION_STRIPES: u64 = 2;
 
 impl Rig {
@@ -134,7 +134,7 @@ impl Rig {
         Rig::with(level, members, rows, guard, false)
     }
 
-    /// The same with checksums of its blocks.
+    /// The same set with checksums of its blocks.
     pub(crate) fn with_sums(level: Level, members: usize, rows: u64, guard: Guard) -> Rig {
         Rig::with(level, members, rows, guard, true)
     }
@@ -164,7 +164,7 @@ impl Rig {
         rig
     }
 
-    /// The same with disks that may have anything on them.
+    /// The same set on disks with arbitrary content.
     pub(crate) fn of_used_disks(level: Level, members: usize, rows: u64, guard: Guard) -> Rig {
         let mut rig = Rig::new(level, members, rows, guard);
         rig.disks = (0..members).map(|_| Disk::used(rig.disk_blocks())).collect();
@@ -186,12 +186,12 @@ impl Rig {
         self.data_lba(self.layout.member_blocks().0)
     }
 
-    /// A new disk for a member, with anything on it.
+    /// A new disk for a member, with arbitrary content.
     pub(crate) fn spare(&self) -> Disk {
         Disk::used(self.disk_blocks())
     }
 
-    /// The blocks for data of a disk.
+    /// The data blocks of a disk.
     pub(crate) fn data(&self, disk: &Disk) -> MemberDevice {
         let (start, blocks) = (self.data_lba(0), self.layout.member_blocks().0);
         let data: Arc<dyn BlockDevice> = Arc::new(Part { disk: disk.clone(), start, blocks });
@@ -243,14 +243,14 @@ impl Rig {
         }
     }
 
-    /// Assembles it without these members.
+    /// Assembles the set without these members.
     pub(crate) fn assemble(
         &mut self,
         origin: Origin,
         missing: &[usize],
     ) -> Result<RaidDevice, AssemblyError> {
         self.nonce += 1;
-        // A crash has ended what was recorded then.
+        // A crash has aborted outstanding records.
         *self.store.recording.lock().expect("no panic") = 0;
         let returning = std::mem::take(&mut self.returning);
         let device = |(index, disk)| (!missing.contains(&index)).then(|| self.data(disk));
@@ -290,7 +290,7 @@ impl Rig {
     }
 }
 
-/// Sees a request to its end.
+/// Runs a request to completion.
 pub(crate) fn ask<T: 'static>(
     device: &Arc<RaidDevice>,
     request: impl AsyncFnOnce(&RaidDevice) -> T + 'static,
@@ -360,7 +360,7 @@ pub(crate) fn crashed(rig: &mut Rig) -> Arc<RaidDevice> {
     Arc::new(rig.assemble(Origin::Existing, &[]).expect("assembled"))
 }
 
-/// The same of a mirror, after a write to each of two regions.
+/// Crashes a mirror after a write to each of two regions.
 pub(crate) fn crashed_with_two_regions(rig: &mut Rig) -> Arc<RaidDevice> {
     let device = rig.created();
     write(&device, 0, 1, 1);

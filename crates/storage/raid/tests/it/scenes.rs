@@ -1,4 +1,4 @@
-//! Scenes: what a set does in one situation.
+//! Scenes: the behaviour of a set in one situation each.
 
 use std::sync::Arc;
 
@@ -27,7 +27,7 @@ fn a_write_of_a_whole_stripe_reads_nothing_and_a_small_one_reads_what_it_must() 
     assert_eq!(requests(&rig), [0, 5, 0]);
     write(&device, 32, 8, 8);
     assert_eq!(requests(&rig), [2, 2, 0]);
-    // Three of four strips: the fourth is read, and parity is not.
+    // Three of four strips are written: the fourth is read, but not parity.
     write(&device, 32, 24, 9);
     assert_eq!(requests(&rig), [1, 4, 0]);
 }
@@ -48,7 +48,7 @@ fn writes_of_one_stripe_that_wait_for_each_other_are_one_write() {
         request
     };
     assert_eq!(run((0..9).map(write).collect(), u64::MAX), End::Done);
-    // The first goes alone, and those that came meanwhile together.
+    // The first write is alone; those that arrived meanwhile are merged.
     let [_, writes, _] = requests(&rig);
     assert!(writes < 18, "{writes}");
     (0..9).for_each(|strip| assert_eq!(read(&device, strip * 8, 8), vec![strip as u8; 4096]));
@@ -98,7 +98,7 @@ fn plain(device: Arc<dyn BlockDevice>) -> Option<MemberDevice> {
     Some(device.into())
 }
 
-/// Never comes to an end, or fails.
+/// A store that never completes, or fails.
 struct NoStore {
     fails: bool,
 }
@@ -150,7 +150,7 @@ fn a_write_that_a_member_missed_waits_for_the_record_of_its_failure() {
         let _ = writing.write(Extent::new(0, 1), data, Durability::Cached).await;
         ended.set(true);
     });
-    // Something that is always ready keeps the executor from taking the wait for a deadlock.
+    // A task that is always ready keeps the executor from reporting a deadlock.
     let clock = Box::pin(block::Sleeper::sleep(&StepClock, std::time::Duration::from_secs(1)));
     run(vec![hanging, clock], 10_000);
     assert!(!has_ended.get());
@@ -330,7 +330,7 @@ fn parity_that_may_not_fit_is_not_used_without_consent() {
     assert!(rig.assemble(Origin::Existing, &[1]).is_ok());
 }
 
-/// The other host may run the set: going on without the member would make two of it.
+/// The other host may run the set: continuing without the member would cause split brain.
 #[test]
 fn a_set_with_a_member_that_another_host_has_taken_over_stops() {
     let cases = [
@@ -351,7 +351,7 @@ fn a_set_with_a_member_that_another_host_has_taken_over_stops() {
                 let buffer = Buffer::zeroed(all as usize * 512);
                 let extent = Extent::new(0, all);
                 let read = ask(&device, async move |device| device.read(extent, buffer).await.map(drop));
-                // Of a mirror that member may not have been asked.
+                // In a mirror, the read may not have used that member.
                 if level.parity_strips() > 0 {
                     assert_eq!(read, Err(DeviceError::Fenced), "{level}");
                 }

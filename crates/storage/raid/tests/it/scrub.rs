@@ -1,4 +1,4 @@
-//! Scenes of blocks that cannot be read, do not fit their checksums, or have changed by themselves.
+//! Scenes of blocks that are unreadable, mismatch their checksums, or were silently corrupted.
 
 use block::{BlockDevice, Buffer, DeviceError, Extent};
 use raid::{AssemblyError, Level, MemberStates, Origin, Scrubbed};
@@ -41,12 +41,13 @@ fn scrubbing_finds_what_has_changed_by_itself_and_repairs_it() {
         assert_eq!(scrub(&device, 0, false), Scrubbed::Mismatch { is_repaired: false });
         assert_eq!(scrub(&device, 0, true), Scrubbed::Mismatch { is_repaired: true });
         assert_eq!(scrub(&device, 0, true), Scrubbed::Right);
-        // RAID 5 cannot know which strip is wrong: its data are taken to be right.
+        // RAID 5 cannot determine which strip is wrong: its data is assumed to be right.
         assert_eq!(read(&device, 0, 8) == vec![5; 4096], right, "{level}");
     }
 }
 
-/// Which member lies is known: what it has is not returned, and is written anew; by reads and by scrubbing, which tells the member.
+/// The corrupt member is identified: reads and scrubs do not return its block but rewrite it, and a scrub
+/// names the member.
 #[test]
 fn a_block_that_does_not_fit_its_checksum_is_read_from_the_others_and_written_anew() {
     seed(17);
@@ -77,7 +78,7 @@ fn a_block_that_does_not_fit_its_checksum_is_read_from_the_others_and_written_an
         assert_eq!(scrub(&device, 0, true), Scrubbed::Unreadable { is_repaired: true });
         assert_eq!(scrub(&device, 0, true), Scrubbed::Right);
         assert_eq!(wrong(), before + 4, "{level}");
-        // A checksum that changes costs nothing but a recovery. It is in memory until the set is opened anew.
+        // A corrupt checksum costs only a reconstruction. It stays in memory until the set is reopened.
         rig.disks[place.member].corrupt(rig.sum_lba(place.lba));
         flush(&device).expect("flushed");
         drop(device);
@@ -87,7 +88,7 @@ fn a_block_that_does_not_fit_its_checksum_is_read_from_the_others_and_written_an
     }
 }
 
-/// More checksums than are read at once: those of the middle are zeroed without being read.
+/// More checksums than one read covers: those in the middle are zeroed without being read.
 #[test]
 fn blocks_that_are_cleared_have_checksums_of_zeros() {
     seed(19);

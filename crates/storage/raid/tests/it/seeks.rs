@@ -1,5 +1,6 @@
-//! What random access gains from several disks, on disks that have to seek: RAID's oldest promise, in virtual time. Beside it
-//! is what Patterson, Gibson and Katz (1988) count: a short write is one access, two on a mirror, four on parity.
+//! Speed-up of random access from several disks that have to seek, in virtual time. The reference is the
+//! count of Patterson, Gibson and Katz (1988): a short write is one access, two on a mirror, four with
+//! parity.
 
 use std::sync::Arc;
 
@@ -11,14 +12,15 @@ use raid::{Assembly, Layout, Level, MemberStates, MetadataStore, Origin, Protect
 
 use crate::world::{End, HereSpawner, StepClock, Task, draw, end, run, seed};
 
-/// A disk of 2009, ten times as fast in all: the clock ticks with each poll, and a test has no time for a million of them.
+/// A disk of 2009, ten times as fast in every respect: the clock ticks with each poll, and a test cannot
+/// afford a million polls.
 const MODEL: DiskModel = DiskModel { seek_s: 8.5e-4, turns_per_s: 1200.0, bytes_per_s: 1e9 };
 const DISK_BLOCKS: Blocks = Blocks(1 << 21);
 const REQUEST_BLOCKS: u64 = 8;
 const DEPTH: u64 = 16;
 const REQUESTS_EACH: u64 = 40;
 
-/// No member fails here.
+/// A store for a set whose members never fail.
 struct NothingToRecord;
 
 impl MetadataStore for NothingToRecord {
@@ -56,7 +58,7 @@ fn set(level: Level, members: usize) -> Arc<dyn BlockDevice> {
     Arc::new(end(RaidDevice::assemble(assembly)).expect("a set"))
 }
 
-/// Random requests a second, sixteen at once.
+/// Random requests per second at queue depth 16.
 fn iops(device: &Arc<dyn BlockDevice>, writes: bool) -> f64 {
     seed(7);
     let user = |_| -> Task {
@@ -92,16 +94,17 @@ fn random_reads_gain_from_each_disk() {
     is_within(iops(&set(Level::Raid0, 4), false) / one, 3.0..4.2);
     is_within(iops(&set(Level::Raid1, 2), false) / one, 1.6..2.2);
     is_within(iops(&set(Level::Raid10, 4), false) / one, 3.0..4.4);
-    // All members have data, also of parity.
+    // All members have data, even with parity.
     is_within(iops(&set(Level::Raid5, 4), false) / one, 3.0..4.2);
 }
 
 #[test]
 fn random_writes_pay_for_redundancy() {
-    // Two, and with sixteen requests the disks of a mirror are idle less often.
+    // Two accesses per write; at queue depth 16 the disks of a mirror are idle less often.
     let striped = iops(&set(Level::Raid0, 4), true);
     is_within(striped / iops(&set(Level::Raid10, 4), true), 1.5..2.2);
-    // Four accesses, two of which need no seek but a whole turn: the block that was read comes round again.
+    // Four accesses, two of which need a full rotation instead of a seek, until the block just read comes
+    // round again.
     is_within(striped / iops(&set(Level::Raid5, 4), true), 2.6..4.4);
     // Four as well: one of two data strips is read, and the other is written with P and Q.
     is_within(striped / iops(&set(Level::Raid6, 4), true), 2.6..4.4);

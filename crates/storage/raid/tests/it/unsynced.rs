@@ -1,4 +1,5 @@
-//! Scenes of sets with a bitmap: what may differ, what that means for reads and small writes, and how it comes to an end.
+//! Scenes of sets with a bitmap: which regions may differ, the effect on reads and small writes, and the end
+//! of that state.
 
 use std::sync::Arc;
 
@@ -19,7 +20,7 @@ fn a_small_write_whose_parity_may_be_wrong_reads_its_columns_alone_and_outlives_
         let device = Arc::new(rig.assemble(Origin::New, &[]).expect("a set"));
         assert!(device.status().unsynced_regions > 0);
         for lba in [33, 41] {
-            write(&device, lba, 2, 7); // their bits are there from the beginning
+            write(&device, lba, 2, 7); // their bits are set from the start
             requests(&rig);
             write(&device, lba, 2, lba as u8);
             assert_eq!(requests(&rig), [3, 1 + parity as u64, 0]);
@@ -27,7 +28,7 @@ fn a_small_write_whose_parity_may_be_wrong_reads_its_columns_alone_and_outlives_
         let written = rig.layout.strip(1, 0).member;
         ask(&device, async move |device| device.fail(written).await).expect("failed");
         assert_eq!((read(&device, 33, 2), read(&device, 41, 2)), (vec![33; 1024], vec![41; 1024]));
-        // Parity of blocks beside them is as wrong as before.
+        // Parity of neighbouring blocks is as wrong as before.
         assert!(device.status().unsynced_regions > 0);
     }
 }
@@ -41,7 +42,7 @@ fn a_write_that_ends_while_an_idle_set_is_flushed_keeps_its_bit() {
         let device = rig.created();
         write(&device, 0, 1, 1);
         let (settling, writing) = (Arc::clone(&device), Arc::clone(&device));
-        // It has begun, and ends before the set is flushed, beside that or behind it.
+        // The write has started, and ends before, during or after the flush of the set.
         let slow = Box::pin(async move {
             let data = Buffer::from(&[7; 512][..]).share();
             writing.write(Extent::new(40, 1), data, Durability::Cached).await.expect("written");
@@ -86,11 +87,11 @@ fn a_bad_sector_is_not_filled_in_from_parity_that_may_not_fit() {
     assert_eq!(result.map(|data| data.to_vec()), Err(DeviceError::Unreadable(block::Lba(0))));
     let regions = device.status().unsynced_regions;
     let all = synchronised(&device);
-    // Parity of its column is lost with it, and does not keep the others from being synchronised.
+    // Parity of its column is lost with it; the other columns are still synchronised.
     assert_eq!((all, regions > 1, device.status().unsynced_regions), (Ok(()), true, 0));
     assert_eq!(device.status().lost_blocks.iter().sum::<u64>(), 1);
     assert_eq!(scrub(&device, 0, true), Scrubbed::Unreadable { is_repaired: false });
-    // What is written there makes its column whole.
+    // A write of the block restores its column.
     write(&device, 0, 1, 9);
     assert_eq!(read(&device, 0, 1), vec![9; 512]);
     assert_eq!(scrub(&device, 0, true), Scrubbed::Right);
@@ -150,7 +151,7 @@ fn a_degraded_mirror_takes_writes_in_clean_regions_after_its_last_member_has_los
             write(&device, region * 16, 1, 2);
             assert_eq!(read(&device, region * 16, 1), vec![2; 512]);
         }
-        // Users are told of the loss nevertheless.
+        // Users still receive a report of the loss.
         ask(&device, async move |device| device.resolve_losses().await).expect("asked");
         assert!(before.is_in_doubt() || device.losses().count() == before.count());
         assert_eq!(device.losses().count(), 1);

@@ -1,4 +1,5 @@
-//! One thread with tasks that are polled in random order, a clock that moves with them, and random numbers from a seed.
+//! A single thread that polls tasks in random order, with a clock that advances with each poll, and seeded
+//! random numbers.
 
 use std::cell::{Cell, RefCell};
 use std::future::{Future, poll_fn};
@@ -37,19 +38,19 @@ pub(crate) fn draw(below: u64) -> u64 {
     RANDOM.with_borrow_mut(|random| random.below(below))
 }
 
-/// Once in so many.
+/// True once in `many` calls on average.
 pub(crate) fn once_in(many: u64) -> bool {
     draw(many) == 0
 }
 
-/// Lets other tasks go first, sometimes.
+/// Sometimes yields to other tasks.
 pub(crate) async fn pause() {
     for _ in 0..draw(3) {
         wait_a_poll().await;
     }
 }
 
-/// Lets other tasks go first.
+/// Yields to other tasks.
 pub(crate) async fn wait_a_poll() {
     let mut has_waited = false;
     poll_fn(|cx| {
@@ -59,7 +60,7 @@ pub(crate) async fn wait_a_poll() {
     .await;
 }
 
-/// Tasks of the thread that runs the test.
+/// A spawner on the thread that runs the test.
 pub(crate) struct HereSpawner;
 
 impl Spawner for HereSpawner {
@@ -68,7 +69,7 @@ impl Spawner for HereSpawner {
     }
 }
 
-/// A microsecond passes with each poll.
+/// A clock that advances by one microsecond with each poll.
 pub(crate) struct StepClock;
 
 impl Sleeper for StepClock {
@@ -85,17 +86,17 @@ impl Sleeper for StepClock {
     }
 }
 
-/// How a run ended.
+/// The result of a run.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum End {
-    /// All tasks have.
+    /// All tasks have ended.
     Done,
-    /// After so many polls, with everything dropped.
+    /// The limit of polls was reached, and everything was dropped.
     Crashed,
 }
 
-/// Runs `tasks` and those that they spawn to their end, or drops them all after `polls_max` polls. Panics if all wait for
-/// each other.
+/// Runs `tasks`, and those that they spawn, to completion, or drops them all after `polls_max` polls. Panics
+/// on a deadlock.
 pub(crate) fn run(tasks: Vec<Task>, polls_max: u64) -> End {
     let start = |task| (task, Arc::new(Woken(AtomicBool::new(true))));
     let mut tasks: Vec<(Task, Arc<Woken>)> = tasks.into_iter().map(start).collect();
@@ -115,13 +116,13 @@ pub(crate) fn run(tasks: Vec<Task>, polls_max: u64) -> End {
             drop(tasks.remove(at));
         }
     }
-    // What they spawn when they are dropped is gone too.
+    // Tasks spawned while others are dropped are also dropped.
     drop(tasks);
     SPAWNED.take();
     End::Crashed
 }
 
-/// Runs one future to its end.
+/// Runs one future to completion.
 pub(crate) fn end<T: 'static>(future: impl Future<Output = T> + 'static) -> T {
     let result = std::rc::Rc::new(RefCell::new(None));
     let into = std::rc::Rc::clone(&result);

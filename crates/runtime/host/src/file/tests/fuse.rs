@@ -1,5 +1,5 @@
-//! A file whose file system answers syncs as a test wants: a FUSE file system (linux/fuse.h, protocol 7.31)
-//! that is one regular file.
+//! A file with test-controlled sync results: a FUSE file system (linux/fuse.h, protocol 7.31) with one
+//! regular file.
 
 use std::fs::{File, OpenOptions};
 use std::io::{Read as _, Write as _};
@@ -12,7 +12,7 @@ use std::{ffi::CString, thread};
 
 use rustix::mount::{MountFlags, UnmountFlags};
 
-/// A file of 1 MiB, until it is dropped.
+/// A 1 MiB file that exists until it is dropped.
 pub(super) struct FuseFile {
     directory: tempfile::TempDir,
     kernel: File,
@@ -22,7 +22,7 @@ pub(super) struct FuseFile {
 
 #[derive(Default)]
 struct Syncs {
-    /// What a sync is answered; 0 is success.
+    /// Result of a sync; 0 is success.
     errno: AtomicI32,
     /// The next sync gets no answer.
     holds_next: AtomicBool,
@@ -58,7 +58,7 @@ impl FuseFile {
         self.directory.path().join("volume")
     }
 
-    /// Syncs are answered so from now on; 0 is success.
+    /// Sets the result of later syncs; 0 is success.
     pub(super) fn answer_syncs(&self, errno: i32) {
         self.syncs.errno.store(errno, Ordering::SeqCst);
     }
@@ -76,14 +76,14 @@ impl FuseFile {
 
 impl Drop for FuseFile {
     fn drop(&mut self) {
-        // By force, which ends every request and refuses later ones: a descriptor that a test has leaked is
-        // closed as late as by the end of this process, when nobody here answers any more, and the process
-        // would never end.
+        // By force, which aborts every request and rejects later ones. A descriptor leaked by a test is
+        // closed only when this process exits. By then no thread would serve the file system, and the process
+        // would hang.
         let _ = rustix::mount::unmount(self.path(), UnmountFlags::FORCE | UnmountFlags::DETACH);
     }
 }
 
-/// A sync without an answer, which it gets in the end.
+/// A sync without a reply, which is sent when this is dropped.
 pub(super) struct Held<'a> {
     unique: u64,
     kernel: &'a File,
@@ -113,7 +113,7 @@ impl Server {
 
     fn carry_out(&mut self, request: &[u8]) {
         let (opcode, unique, body) = (u32_at(request, 4), u64_at(request, 8), &request[IN_HEADER..]);
-        // READ and WRITE: the file handle, the offset, the length; the data of a write follow a structure of
+        // READ and WRITE: the file handle, the offset, the length; the data of a write follows a structure of
         // 40 bytes.
         let range = || u64_at(body, 8) as usize..u64_at(body, 8) as usize + u32_at(body, 16) as usize;
         match opcode {
@@ -139,7 +139,7 @@ impl Server {
     }
 }
 
-/// An answer: its length, the error as a negative number, the request's number, and what it carries.
+/// Sends a reply: its length, the error as a negative number, the request's number, and the payload.
 fn answer(mut kernel: &File, unique: u64, outcome: Result<&[u8], i32>) {
     let body = outcome.unwrap_or(&[]);
     let mut message = Vec::new();
@@ -147,7 +147,7 @@ fn answer(mut kernel: &File, unique: u64, outcome: Result<&[u8], i32>) {
     message.extend((-outcome.err().unwrap_or(0)).to_ne_bytes());
     message.extend(unique.to_ne_bytes());
     message.extend(body);
-    // A request that was interrupted is no longer there (ENOENT).
+    // An interrupted request no longer exists (ENOENT).
     let _ = kernel.write(&message);
 }
 

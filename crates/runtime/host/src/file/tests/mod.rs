@@ -62,7 +62,8 @@ fn a_missing_file_is_created_sparse_if_a_size_is_given() {
     );
 }
 
-/// A start that fails takes back the file that it made. Another process may wait for it meanwhile, or have put something else there.
+/// A failed start removes the file that it created. Meanwhile another process may be waiting for it, or may
+/// have replaced it.
 #[test]
 fn a_file_that_was_made_is_removed_while_it_is_locked_and_nothing_else_is() {
     let (directory, options) = scratch();
@@ -83,7 +84,7 @@ fn a_file_that_was_made_is_removed_while_it_is_locked_and_nothing_else_is() {
     assert_eq!(std::fs::read(&options.path).expect("still there"), b"somebody's");
 }
 
-/// As `du` and `df` say.
+/// The same values as `du` and `df`.
 #[test]
 fn a_file_tells_what_it_takes_and_what_its_file_system_has() {
     with_both_engines(|| async {
@@ -156,7 +157,7 @@ fn what_was_written_is_read_both_ways_and_with_both_engines() {
             device.flush().await.expect("flushed");
             assert!(reads_as(&device, extent, 7).await);
             assert!(reads_as(&device, Extent::new(0, 3), 0).await);
-            // A part of a buffer that starts anywhere: memory that direct I/O does not take as it is.
+            // A part of a buffer at an unaligned address, which direct I/O does not accept unchanged.
             let odd = filled(8192, 9).part(1..4097).expect("inside");
             device.write(Extent::new(0, 1), odd, Durability::Cached).await.expect("written");
             assert!(reads_as(&device, Extent::new(0, 1), 9).await);
@@ -297,7 +298,7 @@ fn a_block_device_is_a_volume_and_is_zeroed_by_unmapping() {
     losetup(&["--detach".as_ref(), device.as_ref()]).expect("detached");
 }
 
-/// The kernel gives back and zeroes whole sectors of a device only (EINVAL), which is no fault of the medium.
+/// The kernel deallocates and zeroes only whole sectors of a device (EINVAL); that is not a medium error.
 #[test]
 fn single_blocks_of_longer_sectors_can_be_unmapped_and_zeroed() {
     let _alone = loop_devices();
@@ -399,16 +400,16 @@ fn nothing_is_done_at_once_past_the_page_cache() {
     }
 }
 
-/// A volume on a disk that takes writes into the page cache and has room for a quarter of them: a loop device
-/// over a sparse file in a small file system. `None` where that cannot be made.
+/// A volume on a disk that accepts writes into the page cache but has space for a quarter of them: a loop
+/// device over a sparse file in a small file system. `None` if this cannot be set up.
 struct FullDisk {
     directory: tempfile::TempDir,
     device: String,
     _alone: MutexGuard<'static, ()>,
 }
 
-/// `losetup --find` claims the device that it tries for a moment, also one that another has just taken, which
-/// nobody can open then (EBUSY): one test at a time has loop devices.
+/// `losetup --find` briefly claims each device that it tries, even one just taken by another process, and a
+/// claimed device cannot be opened (EBUSY). So only one test at a time uses loop devices.
 fn loop_devices() -> MutexGuard<'static, ()> {
     static LOOP_DEVICES: Mutex<()> = Mutex::new(());
     LOOP_DEVICES.lock().unwrap_or_else(PoisonError::into_inner)
@@ -432,8 +433,7 @@ impl FullDisk {
         FileDevice::open(FileOptions::new(&self.device)).expect("opened")
     }
 
-    /// What the kernel does after a while: it writes back what is dirty. This file description is told of
-    /// errors, and no other one is by that.
+    /// Writes back dirty data, as the kernel does after a while. Errors are reported to this file description only.
     fn write_back(&self) -> std::io::Result<()> {
         std::fs::File::open(&self.device)?.sync_data()
     }
@@ -455,8 +455,8 @@ fn run_tool(program: &str, arguments: &[&str]) -> Option<String> {
     output.status.success().then(|| String::from_utf8_lossy(&output.stdout).trim().to_owned())
 }
 
-/// Linux tells each open file once that a write-back failed. A write with RWF_DSYNC is told as a flush is,
-/// and the next flush got GOOD for writes that were lost.
+/// Linux reports a failed write-back once per open file description. It reported the failure to a write with
+/// RWF_DSYNC, as to a flush; the next flush then returned GOOD for lost writes.
 #[test]
 fn a_stable_write_that_fails_does_not_hide_lost_writes_from_the_next_flush() {
     with_both_engines(|| async {
@@ -473,7 +473,7 @@ fn a_stable_write_that_fails_does_not_hide_lost_writes_from_the_next_flush() {
     });
 }
 
-/// Of two fdatasyncs at once, one is told of the error and the other is not.
+/// Of two concurrent fdatasyncs, only one returns the error.
 #[test]
 fn flushes_at_the_same_time_all_fail() {
     with_both_engines(|| async {
@@ -482,7 +482,7 @@ fn flushes_at_the_same_time_all_fail() {
         };
         let volume = disk.open();
         volume.write(Extent::new(0, 2048), filled(1 << 20, 7), Durability::Cached).await.expect("taken");
-        // All are asked for before the first begins.
+        // All flushes are requested before the first starts.
         let mut flushes: Vec<_> = (0..8).map(|_| volume.flush()).collect();
         let mut ended = Vec::new();
         poll_fn(|cx| {
@@ -503,8 +503,9 @@ fn flushes_at_the_same_time_all_fail() {
     });
 }
 
-/// An open file description is told once of a write-back that failed: that of the writes is told as well as
-/// that of the syncs. A stable write behind the flush failed for what the flush had reported.
+/// A failed write-back is reported once per open file description: to that of the writes as well as to that
+/// of the syncs. A stable write after the flush used to fail for the loss that the flush had already
+/// reported.
 #[test]
 fn a_loss_that_a_flush_has_reported_fails_no_stable_write_after_it() {
     with_both_engines(|| async {
@@ -524,8 +525,7 @@ fn a_loss_that_a_flush_has_reported_fails_no_stable_write_after_it() {
     });
 }
 
-/// The kernel returns the errno of the file system's server, or of the device, and has dropped the data
-/// whatever it is.
+/// The kernel returns the errno of the file system's server or of the device, and drops the data in any case.
 #[test]
 fn a_failed_sync_is_a_loss_whatever_its_error() {
     with_both_engines(|| async {
@@ -552,7 +552,7 @@ fn a_failed_sync_is_a_loss_whatever_its_error() {
     });
 }
 
-/// A file may be used by several threads, and all of their flushes waited for the one that hung.
+/// A file may be used by several threads, whose flushes all used to wait for the one that hung.
 #[test]
 fn a_sync_that_hangs_at_the_end_of_its_thread_leaves_the_file_to_others_and_may_be_a_loss() {
     if Epoll::with_engine(EpollOptions::default(), IoEngine::Uring).is_err() {
@@ -588,7 +588,7 @@ fn a_sync_that_hangs_at_the_end_of_its_thread_leaves_the_file_to_others_and_may_
         assert!(poll_fn(|cx| Poll::Ready(second.as_mut().poll(cx).is_pending())).await);
         end.send(()).expect("the first thread waits");
         has_ended.recv().expect("its world ends");
-        // The kernel carries out one sync of a FUSE file at a time.
+        // The kernel runs one sync of a FUSE file at a time.
         drop(held);
         assert_eq!(second.await, Err(DeviceError::WritesLost), "what became of the first is not known");
         assert_eq!(volume.flush().await, Ok(()));
