@@ -1,4 +1,4 @@
-//! A load, and what the model makes of it: as it is, and as it would be with something changed.
+//! A load, and the model's predictions for it: unchanged, and with a change.
 
 use super::layers::Layers;
 use super::patterns::{self, Stalls};
@@ -11,7 +11,7 @@ use crate::symptoms;
 use crate::symptoms::Symptoms;
 use model::{Keys, Load, Path, Prediction, Term, predict};
 
-/// A load that moved something.
+/// A load that moved data.
 pub(super) struct Case<'a> {
     pub(super) evidence: &'a Evidence,
     pub(super) layers: &'a Layers,
@@ -22,12 +22,12 @@ pub(super) struct Case<'a> {
     /// Bytes a second.
     pub(super) rate: Estimate,
     pub(super) symptoms: Symptoms,
-    /// Everything as it is.
+    /// The current setting.
     pub(super) setting: Setting,
     pub(super) modelled: Prediction,
 }
 
-/// What a prediction is made from.
+/// The inputs of a prediction.
 #[derive(Clone)]
 pub(super) struct Setting {
     pub(super) path: Path,
@@ -40,15 +40,15 @@ impl Setting {
         predict(&self.path, &self.keys, &self.load)
     }
 
-    /// With TCP windows that hold nobody back. What one long command took alone, it took with those there are: without them
-    /// its data take what the link takes.
+    /// Removes the limit of TCP windows. The measured time of a single long command includes the effect of
+    /// the windows; without them, its data takes the time that the link needs.
     pub(super) fn open_windows(&mut self) {
         self.path.window_bytes = None;
         self.path.copy_per_s = self.path.payload_per_s;
     }
 }
 
-/// What the model leaves open even where all measurements are exact.
+/// The error of the model, even with exact measurements.
 const MODEL_ERROR: f64 = 0.1;
 
 impl<'a> Case<'a> {
@@ -81,12 +81,12 @@ impl<'a> Case<'a> {
         }
     }
 
-    /// How long a request would take that is alone, in seconds.
+    /// The time of a single request, in seconds.
     pub(super) fn modelled_alone_s(&self) -> f64 {
         self.modelled.alone_s
     }
 
-    /// The shortest request that was asked, at the beginning of a sentence.
+    /// The shortest request of the protocol, as the start of a sentence.
     pub(super) fn shortest(&self) -> &'static str {
         match &self.evidence.nbd {
             None => "A NOP",
@@ -95,7 +95,7 @@ impl<'a> Case<'a> {
         }
     }
 
-    /// The other end, as its protocol calls it.
+    /// The peer, in the protocol's terms.
     pub(super) fn server(&self) -> &'static str {
         if self.evidence.nbd.is_some() { "server" } else { "target" }
     }
@@ -104,15 +104,16 @@ impl<'a> Case<'a> {
         &self.run.load
     }
 
-    /// How long a request takes on average, by Little's law, in seconds.
+    /// The average time of a request, by Little's law, in seconds.
     pub(super) fn service_s(&self) -> f64 {
         self.run.under_way.max(f64::MIN_POSITIVE) * f64::from(self.load().block_bytes) / self.rate.value
     }
 
-    /// What changing something that the model knows of would bring.
+    /// The predicted gain of a change that the model covers.
     ///
-    /// Requests that are many at once take longer than they do alone, by the same factor before and after: what the model
-    /// says of the depth is taken times what it came to. Limits that were measured as such are taken as they are.
+    /// Concurrent requests take longer than single ones, by the same factor before and after the change. The
+    /// model's prediction for the depth is therefore scaled by the ratio measured now. Limits that were
+    /// measured as such are not scaled.
     pub(super) fn gain_of(&self, change: impl FnOnce(&mut Setting)) -> Gain {
         let mut changed = self.setting.clone();
         change(&mut changed);
@@ -127,21 +128,22 @@ impl<'a> Case<'a> {
         self.gain_to(changed.predict().terms.iter().map(limit).fold(f64::INFINITY, f64::min))
     }
 
-    /// What removing something would bring that the model does not know of: then it is as the model says.
+    /// The predicted gain of removing something that the model does not cover: afterwards, the model applies.
     pub(super) fn gain_without(&self, change: impl FnOnce(&mut Setting)) -> Gain {
         let mut changed = self.setting.clone();
         change(&mut changed);
         self.gain_to(changed.predict().bytes_per_s)
     }
 
-    /// The share of the time for which this machine let loads of single requests wait for a CPU; `None` if there are none.
+    /// The share of the time for which this machine made loads of single requests wait for a CPU; `None` if
+    /// there are no such loads.
     pub(super) fn waited_alone(&self) -> Option<f64> {
         let single = self.evidence.loads.iter().filter(|run| run.load.depth == 1 && run.service.count() > 0);
         let waited: Vec<f64> = single.map(symptoms::starved).collect();
         (!waited.is_empty()).then(|| stats::median(&waited))
     }
 
-    /// What it would bring if the times that are many times as long as usual were as usual.
+    /// The gain if the outlying times were normal.
     pub(super) fn without_waits(&self) -> f64 {
         match patterns::spread(&self.run.service) {
             Some(spread) if self.load().depth == 1 => spread.mean_s / spread.usual_s,
@@ -149,26 +151,26 @@ impl<'a> Case<'a> {
         }
     }
 
-    /// What it would bring if nobody held an acknowledgement back.
+    /// The gain without delayed acknowledgements.
     pub(super) fn without_stalls(&self, stalls: Stalls) -> f64 {
         let sent_s = self
             .setting
             .path
             .payload_per_s
             .map_or(0.0, |payload| f64::from(self.load().block_bytes) / payload);
-        // Longer requests took what they took with stalls as well; a NOP has no data that could be held back.
+        // The times of longer requests also include stalls; a NOP has no data that could be delayed.
         let least_s = self.layers.exchange_s() + self.layers.dispatch_s() + sent_s;
         stalls.mean_s() / stalls.others_s.unwrap_or(least_s)
     }
 
-    /// The gain of another rate over the one that was measured.
+    /// The gain of another rate relative to the measured one.
     pub(super) fn gain_to(&self, bytes_per_s: f64) -> Gain {
         self.gain(bytes_per_s / self.rate.value)
     }
 
-    /// A gain, with what the measurements behind it leave open.
+    /// A gain, with the uncertainty of its measurements.
     pub(super) fn gain(&self, ratio: f64) -> Gain {
-        // As far as the load's time consists of exchanges.
+        // To the extent that the load's time consists of exchanges.
         let exchanges_s = f64::from(self.modelled.exchanges) * self.layers.exchange_s();
         let of_nop = self.layers.nop.map_or(0.0, Estimate::relative_error);
         let of_layers = of_nop * (exchanges_s / self.service_s()).min(1.0);
@@ -183,7 +185,7 @@ impl<'a> Case<'a> {
     }
 }
 
-/// A depth that came to less than a quarter of what the model says is limited by something else.
+/// A depth that achieved less than a quarter of the model's prediction is limited by something else.
 const TRUTH_MIN: f64 = 0.25;
 const TRUTH_MAX: f64 = 1.5;
 
@@ -199,7 +201,7 @@ fn medium_full(run: &LoadRun, rate: Estimate, symptoms: &Symptoms, alone_s: f64)
     run.load.depth > 1 && quick && waits && ends_idle && symptoms.waiting < 0.1 && !elsewhere
 }
 
-/// A NOP that has to wait for none of what the requests wait for.
+/// The maximum delay of a NOP, as a share, if the NOP waits for none of the resources that requests wait for.
 const NOP_SHARE_MAX: f64 = 0.2;
 const BUSY_MAX: f64 = 0.9;
 /// Twice as long as alone, and by more than a scheduler's time slice.

@@ -1,5 +1,5 @@
-//! What no request can get past, however many there are: the link, and what a load itself shows to be at its end; and the rate that
-//! a load achieved.
+//! Limits that no queue depth can exceed: the link, and components that a load shows to be saturated. Also
+//! the achieved rate of a load.
 
 use model::link::Link;
 use model::{Direction, Keys, Load, Path, Term, predict};
@@ -9,23 +9,23 @@ use crate::patterns::Estimate;
 use crate::symptoms::Symptoms;
 use crate::{Evidence, Known, LinkLayer, LoadRun, PathUnderLoad};
 
-/// The link: what it is built for, and what it carried when it was full.
+/// The link: its rated speed, and its throughput when full.
 pub(super) struct Ceiling {
-    /// The rate that it is built for, and who says so.
+    /// The rated speed, and its source.
     pub(super) built_for: Option<BuiltFor>,
-    /// The way does not leave this machine.
+    /// The path does not leave this machine.
     pub(super) loopback: bool,
-    /// TCP payload in bytes a second that it carried at its end, if a load brought it there.
+    /// TCP payload in bytes a second when full, if a load filled it.
     pub(super) full_per_s: Option<f64>,
 }
 
-/// What a link is built for.
+/// The rated speed of a link.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct BuiltFor {
     pub(super) bits_per_s: f64,
     /// TCP payload in bytes a second.
     pub(super) payload_per_s: f64,
-    /// The person said so; the interface did, if not.
+    /// True if the user specified it; false if the interface reported it.
     pub(super) said: bool,
 }
 
@@ -42,7 +42,7 @@ impl Ceiling {
         }
     }
 
-    /// Limits a path by what holds for this load.
+    /// Adds this load's limits to a path.
     pub(super) fn limit(&self, path: &mut Path, run: &LoadRun, rate: Estimate, symptoms: &Symptoms) {
         path.payload_per_s = self.full_per_s.or(self.built_for.map(|built| built.payload_per_s));
         path.window_bytes = symptoms.window.map(|window| window.bytes);
@@ -54,28 +54,29 @@ impl Ceiling {
     }
 }
 
-/// How many commands were under way at once: by what they waited for, and by what they came to (Little's law), of which
-/// the larger is nearer to the truth: requests also wait for their turn behind others of this end.
+/// The number of concurrent commands, as the larger of two estimates: from their waiting times, and from the
+/// achieved rate (Little's law). The larger one is more accurate, because requests also wait for others at
+/// this end.
 fn at_once(path: &Path, run: &LoadRun, rate: Estimate, symptoms: &Symptoms) -> f64 {
     let alone_s = path.round_trip_s + path.exchange_s + path.command_s;
     let by_rate = rate.value * alone_s / f64::from(run.load.block_bytes.max(1));
     by_rate.min(run.under_way).max(symptoms.at_once).max(1.0)
 }
 
-/// A command that waits a tenth of its time for the window is kept back by it.
+/// A command that waits a tenth of its time for the window is limited by it.
 const WAITING_MIN: f64 = 0.1;
-/// A link does not carry more than it is built for: an interface that says 10 Mbit/s and carries ten times that is no
-/// real one.
+/// A link cannot exceed its rated speed: an interface that reports 10 Mbit/s and carries ten times that is
+/// not a real one.
 const CARRIED_MAX: f64 = 0.95;
 
-/// How far the ends are at their end, if they are so nearly: a thread of theirs works, or waits for its CPU, all the time.
-/// Where both are on one machine they wake each other, and it is the two together.
+/// The utilisation of the two ends, if they are nearly saturated: one of their threads works, or waits for
+/// its CPU, all the time. If both are on one machine, they wake each other, and their times are added.
 pub(super) fn at_its_end(run: &LoadRun) -> Option<f64> {
     let busiest = (run.client_busy + run.client_waited + run.server_busy.unwrap_or(0.0)).min(1.0);
     (busiest >= BUSY_MIN).then_some(busiest)
 }
 
-/// A thread that sleeps for less than a seventh of the time gives no more than that much more.
+/// A thread that sleeps for less than a seventh of the time has no more than that to spare.
 const BUSY_MIN: f64 = 0.85;
 
 fn layer(evidence: &Evidence) -> Option<&LinkLayer> {
@@ -101,29 +102,29 @@ fn built_for(evidence: &Evidence) -> Option<BuiltFor> {
     Some(BuiltFor { bits_per_s, payload_per_s, said: said.is_some() })
 }
 
-/// What a link of this rate carries with the interface's MTU, and TCP as Linux does it.
+/// The payload rate of a link of this speed, with the interface's MTU and Linux's TCP.
 pub(super) fn link_payload_per_s(evidence: &Evidence, bits_per_s: f64) -> f64 {
     let mtu = layer(evidence).map_or(1500, |layer| layer.mtu.clamp(MTU_MIN, MTU_MAX));
     Link { timestamps: true, ..Link::ethernet(bits_per_s, mtu) }.payload_per_s()
 }
 
-/// IPv4 promises no less; Ethernet carries no more.
+/// IPv4 guarantees at least the minimum; Ethernet carries at most the maximum.
 const MTU_MIN: u32 = 576;
 const MTU_MAX: u32 = 9216;
 
 /// The rates of Ethernet, in bits a second.
 const LADDER: [f64; 11] = [10e6, 100e6, 1e9, 2.5e9, 5e9, 10e9, 25e9, 40e9, 50e9, 100e9, 200e9];
-/// What TCP gets of a rate: the best implementations all, the others nine tenths.
+/// The share of a rate that TCP achieves: all of it with the best implementations, nine tenths with others.
 const REACHED: std::ops::Range<f64> = 0.9..1.02;
 
-/// The rate of Ethernet that a link ran at which carried so much payload at its end, if it is one.
+/// The Ethernet rate of a link with this payload rate when full, if there is one.
 pub(super) fn step(evidence: &Evidence, carried_per_s: f64) -> Option<f64> {
     LADDER
         .into_iter()
         .find(|bits_per_s| REACHED.contains(&(carried_per_s / link_payload_per_s(evidence, *bits_per_s))))
 }
 
-/// What the link carried when it was full. No load can have carried more then.
+/// The throughput of the full link. No load can have exceeded it.
 fn full_per_s(evidence: &Evidence, layers: &Layers, built_for: Option<BuiltFor>) -> Option<f64> {
     if loopback(evidence) {
         return None;
@@ -135,9 +136,13 @@ fn full_per_s(evidence: &Evidence, layers: &Layers, built_for: Option<BuiltFor>)
     (carried >= most * FULL_MIN).then_some(carried)
 }
 
-/// A link is full if as much goes through as it is built for; or if packets queue up before it and are not lost, or are
-/// lost at one of Ethernet's rates, where the queue is short; or if it carries the same in every round, and that is one of
-/// Ethernet's rates, where TCP keeps the queue short.
+/// Whether the link is full. Any of these suffices:
+///
+/// - It carries its rated speed.
+/// - Packets queue up before it and are not lost, or are lost at one of Ethernet's rates, where the queue is
+///   short.
+/// - It carries the same in every round, and that is one of Ethernet's rates, where TCP keeps the queue
+///   short.
 fn is_full(
     evidence: &Evidence,
     layers: &Layers,
@@ -154,18 +159,18 @@ fn is_full(
         || steady && at_step && !symptoms.lossy()
 }
 
-/// A link gives the same rate in every round, to the percent.
+/// A link gives the same rate in every round, within this share.
 const STEADY_MAX: f64 = 0.02;
 
-/// Of a full link's payload TCP leaves some percent to acknowledgements and to its own swings.
+/// The share of a full link's payload that TCP leaves, after acknowledgements and its own oscillations.
 const FULL_MIN: f64 = 0.9;
 
-/// What a load's data were of TCP payload, in bytes a second.
+/// The TCP payload rate of a load's data, in bytes a second.
 fn payload_per_s(evidence: &Evidence, run: &LoadRun) -> Option<f64> {
     Some(achieved_rate(evidence, run)?.value / data_share(&run.load, &evidence.keys()))
 }
 
-/// What of TCP's payload is data.
+/// The share of data in TCP's payload.
 pub(super) fn data_share(load: &Load, keys: &Keys) -> f64 {
     let path = Path { payload_per_s: Some(1.0), ..Path::of_round_trip(1.0) };
     let share = predict(&path, keys, load)
@@ -176,15 +181,15 @@ pub(super) fn data_share(load: &Load, keys: &Keys) -> f64 {
     share.unwrap_or(1.0)
 }
 
-// What a load came to, in bytes a second.
+// The achieved rate of a load, in bytes a second.
 
-/// Requests one after the other in each place of the queue, from which a batch more or less no longer counts.
+/// Consecutive requests per queue slot, from which one batch more or less no longer matters.
 const REQUESTS_MIN: f64 = 4.0;
-/// What acknowledgements that are late, and segments sent twice, make of TCP's counters.
+/// The error of TCP's counters from late acknowledgements and retransmitted segments.
 const MOVED_ERROR: f64 = 0.05;
 
-/// The median of the rounds; or, where requests take so long that a round has one or two of each place of the queue, and
-/// so whole batches of them or none, what TCP moved meanwhile. `None` if that is nothing.
+/// The median of the rounds. If requests take so long that a round has only one or two per queue slot, rounds
+/// differ by whole batches; then the bytes moved by TCP are used instead. `None` if that is zero.
 pub(super) fn achieved_rate(evidence: &Evidence, run: &LoadRun) -> Option<Estimate> {
     let rounds = Estimate::of_rounds(&run.bytes_per_s);
     match requests_of_a_place(run) >= REQUESTS_MIN {
@@ -193,7 +198,7 @@ pub(super) fn achieved_rate(evidence: &Evidence, run: &LoadRun) -> Option<Estima
     }
 }
 
-/// How many requests a place of the queue had in a round.
+/// The number of requests per queue slot in a round.
 fn requests_of_a_place(run: &LoadRun) -> f64 {
     let places = f64::from(run.load.depth.max(1)) * run.bytes_per_s.len().max(1) as f64;
     run.service.count() as f64 / places
@@ -208,7 +213,7 @@ fn moved(evidence: &Evidence, run: &LoadRun) -> Option<Estimate> {
     let value =
         data / (round_s(evidence)? * run.bytes_per_s.len() as f64) * without_a_slow_round(&run.bytes_per_s);
     let block = f64::from(run.load.block_bytes);
-    // Less than a request a round is the chatter of NOPs.
+    // Less than a request per round comes from NOPs alone.
     let is_load = data >= block * run.bytes_per_s.len() as f64;
     (is_load && value.is_finite()).then_some(Estimate {
         value,
@@ -217,16 +222,17 @@ fn moved(evidence: &Evidence, run: &LoadRun) -> Option<Estimate> {
     })
 }
 
-/// What the median of the rounds is more than their mean: one in which windows had to open first counts less then.
+/// The ratio of the rounds' median to their mean: this reduces the weight of a round in which windows had to
+/// open first.
 fn without_a_slow_round(rates: &[f64]) -> f64 {
     let ratio = stats::median(rates) / stats::mean(rates);
     if ratio.is_finite() { ratio.clamp(1.0, SLOW_ROUND_MAX) } else { 1.0 }
 }
 
-/// Of six rounds one, of which nearly nothing counts.
+/// One round of six that hardly counts.
 const SLOW_ROUND_MAX: f64 = 1.15;
 
-/// How long a round is counted: for all loads the same time, which follows from one that made many requests in it.
+/// The counted duration of a round. It is the same for all loads, and taken from one with many requests.
 fn round_s(evidence: &Evidence) -> Option<f64> {
     let many = evidence.loads.iter().filter(|run| requests_of_a_place(run) >= REQUESTS_MIN);
     let busiest = many.max_by_key(|run| run.service.count())?;

@@ -1,4 +1,4 @@
-//! What was measured of a path, layer by layer.
+//! The measurements of a path, layer by layer.
 
 use std::time::Duration;
 
@@ -10,63 +10,63 @@ use environment::network::LinkLayer;
 use model::Keys;
 use stats::{Interval, median, median_interval};
 
-/// Something that may not be known, and then why: a target may forbid a probe, or lie.
+/// A value that may be unknown, with the reason: a target may reject a probe, or return implausible values.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Known<T> {
     /// It was measured.
     Measured(T),
-    /// It is not known; a sentence says why.
+    /// It is unknown, for this reason.
     Unknown(String),
 }
 
-/// Everything that was measured of a path.
+/// All measurements of a path.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Evidence {
-    /// What was diagnosed, without user and secret.
+    /// The diagnosed storage, without user and secret.
     pub place: String,
-    /// What the link is built for, in bits a second, as the person said.
+    /// The rated speed of the link in bits a second, if the user specified it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expected_link_bits_per_s: Option<f64>,
     /// The LUN, or the export.
     pub storage: Storage,
-    /// What we asked for at login; nothing over NBD.
+    /// The keys that we offered at login; `None` over NBD.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub asked: Option<Keys>,
-    /// What was agreed on; nothing over NBD.
+    /// The negotiated keys; `None` over NBD.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub got: Option<Keys>,
-    /// What was agreed on with an NBD server.
+    /// The parameters negotiated with an NBD server.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub nbd: Option<NbdSession>,
-    /// L0: the interface that the way begins with.
+    /// L0: the first interface of the path.
     pub link: Known<LinkLayer>,
     /// L1: what `connect` took.
     pub connect: Known<Timed>,
     /// L1: the session's connections at rest.
     pub paths: Vec<PathLayer>,
-    /// L1: what was seen of long packets that do not arrive; nothing if they do.
+    /// L1: lost long packets, if any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub long_packets: Option<LongPackets>,
     /// L3 to L6.
     pub ladder: Ladder,
     /// What loads came to.
     pub loads: Vec<LoadRun>,
-    /// What else is to be known of the machine, the way, the keys and the storage, for people: the diagnosis does not
-    /// depend on it.
+    /// Further facts on the machine, the path, the keys and the storage, for people: the diagnosis does not
+    /// depend on them.
     #[serde(default)]
     pub environment: Facts,
 }
 
 impl Evidence {
-    /// What decides how often a request waits for the other side.
+    /// The keys that determine how often a request waits for the peer.
     pub(super) fn keys(&self) -> Keys {
         self.got.unwrap_or(NBD)
     }
 }
 
-/// A write of NBD sends its data unasked, in one message as a read's answer. Its headers are some twenty bytes shorter than
-/// the 48 of iSCSI: half a percent of 4 KiB.
+/// A write over NBD sends its data unsolicited, in one message, like the reply to a read. Its headers are
+/// some twenty bytes shorter than the 48 of iSCSI: half a percent of 4 KiB.
 const NBD: Keys = Keys {
     immediate_data: true,
     initial_r2t: false,
@@ -79,24 +79,24 @@ const NBD: Keys = Keys {
     data_digest: false,
 };
 
-/// What was agreed on with an NBD server.
+/// The parameters negotiated with an NBD server.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct NbdSession {
-    /// The form of its answers: `simple`, `structured` or `extended`.
+    /// The form of its replies: `simple`, `structured` or `extended`.
     pub replies: String,
     /// By TLS.
     pub encrypted: bool,
     /// By a Unix socket.
     pub unix_socket: bool,
-    /// Several connections see one cache (NBD_FLAG_CAN_MULTI_CONN).
+    /// Several connections share one cache (NBD_FLAG_CAN_MULTI_CONN).
     pub multi_conn: bool,
-    /// `base:allocation` was agreed on, so that BLOCK_STATUS can be asked.
+    /// `base:allocation` was negotiated, so that BLOCK_STATUS can be used.
     pub base_allocation: bool,
     /// Connections that there were.
     pub connections: u16,
 }
 
-/// A LUN or an export, as it says of itself.
+/// A LUN or an export, as reported by the server.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Storage {
     /// Its capacity.
@@ -105,9 +105,9 @@ pub struct Storage {
     pub block_bytes: u32,
     /// Its physical block.
     pub physical_block_bytes: u32,
-    /// Nobody may write.
+    /// It is read-only.
     pub read_only: bool,
-    /// Whether it has a write cache that is on, if it says so.
+    /// Whether it has an enabled write cache, if reported.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub write_cache: Option<bool>,
     /// Vendor and product.
@@ -124,32 +124,33 @@ pub struct PathLayer {
     pub peer: String,
     /// Its congestion control.
     pub congestion: String,
-    /// The shortest round trip that TCP has seen, in microseconds, if the kernel tells.
+    /// The shortest round trip that TCP has measured, in microseconds, if the kernel reports it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub round_trip_min_us: Option<f64>,
     /// The smoothed round trip, in microseconds.
     pub round_trip_us: f64,
     /// The longest segment that we send, in bytes.
     pub segment_bytes: u32,
-    /// The longest packet that the path carries, in bytes, as far as the kernel knows.
+    /// The longest packet of the path, in bytes, according to the kernel.
     pub path_mtu_bytes: u32,
-    /// NOPs on this connection alone, if there are several.
+    /// NOPs on this connection only, if there are several.
     pub nop: Known<Timed>,
 }
 
-/// Long packets vanished on the way: short exchanges went on, and those that fill a packet never ended.
+/// Long packets were lost on the path: short exchanges completed, and those with full-size packets never did.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct LongPackets {
-    /// What did not come back in its time, in a sentence: `a READ of 65,536 bytes had no answer in 3 s`.
+    /// The exchange that timed out, in a sentence: `a READ of 65,536 bytes had no answer in 3 s`.
     pub lost: String,
-    /// The longest TCP segment that was sent and received until then, in bytes.
+    /// The longest TCP segment sent or received before that, in bytes.
     pub segment_bytes: u32,
-    /// The longest with which the same went through, if one was found: all that is measured behind it is measured with it.
+    /// The segment length with which the same exchange completed, if one was found: all later measurements
+    /// use it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub works_bytes: Option<u32>,
 }
 
-/// One thing that was asked again and again, alone, in between all the others.
+/// A probe that was repeated, alone, interleaved with all the others.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Timed {
     /// How long each took.
@@ -163,8 +164,8 @@ pub struct Timed {
 }
 
 impl Timed {
-    /// How long each took; `None` if nothing was asked. An interval takes two times at least: that of one reaches from
-    /// nothing to twice as long.
+    /// The times of a probe; `None` if there were none. An interval needs two times or more: that of a single
+    /// one extends from zero to twice its value.
     pub fn of(times: &[Duration]) -> Option<Timed> {
         let us: Vec<f64> = times.iter().map(|time| time.as_secs_f64() * 1e6).collect();
         let median_us = median(&us);
@@ -178,28 +179,28 @@ impl Timed {
     }
 }
 
-/// Commands one at a time, each a layer deeper than the one before.
+/// Single commands, each reaching one layer deeper than the previous one.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Ladder {
-    /// L3: a NOP-Out without data; over NBD a BLOCK_STATUS of one block, the shortest request that it has.
+    /// L3: a NOP-Out without data; over NBD, a BLOCK_STATUS of one block, its shortest request.
     pub nop: Known<Timed>,
-    /// L2: NOP-Outs with so many bytes of ping data, which come back.
+    /// L2: NOP-Outs with this number of bytes of ping data, which is returned.
     pub nop_with_data: Vec<(u32, Known<Timed>)>,
-    /// L4: TEST UNIT READY; nothing over NBD.
+    /// L4: TEST UNIT READY; absent over NBD.
     pub test_unit_ready: Known<Timed>,
     /// L5: a READ of one block, always the same.
     pub cached_read: Known<Timed>,
-    /// L5: READs of so many bytes, always the same.
+    /// L5: READs of this number of bytes, always the same.
     pub cached_reads: Vec<(u32, Known<Timed>)>,
-    /// L6: a READ of one block at a place that was not read before.
+    /// L6: a READ of one block that was not read before.
     pub medium_read: Known<Timed>,
-    /// L6: a WRITE of one physical block, at its place.
+    /// L6: an aligned WRITE of one physical block.
     pub write: Known<Timed>,
-    /// L6: WRITEs of so many bytes.
+    /// L6: WRITEs of this number of bytes.
     pub writes: Vec<(u32, Known<Timed>)>,
     /// L6: the same as `write` with FUA.
     pub durable_write: Known<Timed>,
-    /// L6: a SYNCHRONIZE CACHE, or NBD's FLUSH, behind a write, alone.
+    /// L6: a SYNCHRONIZE CACHE, or NBD's FLUSH, after a write, timed separately.
     pub flush: Known<Timed>,
     /// L6: a WRITE of one logical block that is shorter than the physical one.
     pub short_write: Known<Timed>,

@@ -1,31 +1,31 @@
-//! What follows from what was measured.
+//! The conclusions from the measurements.
 
 use model::Term;
 use serde::{Deserialize, Serialize};
 
 use crate::{Evidence, LoadRun, confirmed};
 
-/// Everything that is told: what was measured, what was found, and the verdict.
+/// A complete diagnosis: the measurements, the findings, and the verdict.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Diagnosis {
     /// What was measured.
     pub evidence: Evidence,
-    /// How far each load of it is explained, in the same order.
+    /// The model's account of each load, in the same order.
     pub explained: Vec<Explained>,
-    /// What is wrong, the greatest gain first; at most three.
+    /// The findings, the greatest gain first; at most three.
     pub findings: Vec<Finding>,
     /// The one sentence.
     pub verdict: Verdict,
 }
 
-/// How far a load is explained; zeroes for one that moved nothing.
+/// The model's account of a load; zeros for one that moved nothing.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Explained {
-    /// The median of what was measured, in bytes a second.
+    /// The median of the measurements, in bytes a second.
     pub bytes_per_s: f64,
-    /// What the model makes of the layers, in bytes a second, with everything as it is.
+    /// The model's prediction without a change, in bytes a second.
     pub modelled_per_s: f64,
-    /// Every limit by itself, in bytes a second, the tightest first.
+    /// Every limit separately, in bytes a second, the tightest first.
     pub terms: Vec<(Term, f64)>,
 }
 
@@ -34,37 +34,37 @@ pub struct Explained {
 pub struct Finding {
     /// What.
     pub cause: Cause,
-    /// Which load suffers most: its place in [`Evidence::loads`].
+    /// The most affected load: its index in [`Evidence::loads`].
     pub load: usize,
-    /// What shows it, in sentences with figures.
+    /// The evidence, in sentences with numbers.
     pub because: Vec<String>,
-    /// What mending it would bring.
+    /// The expected gain from a fix.
     pub gain: Gain,
-    /// What to change, each for another system or place; the most likely one first.
+    /// The remedies, each for another system or place; the most likely one first.
     pub remedies: Vec<Remedy>,
-    /// What to change on our side to try it, if that can be tried from here.
+    /// The client-side change to test it, if it can be tested from here.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub trial: Option<Change>,
 }
 
-/// What mending would bring: the new rate over the old one, 1.17 for 17 % more.
+/// The gain from a fix: the new rate over the old one, 1.17 for 17 % more.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Gain {
-    /// By the model. Infinite gains (nothing goes at all) are given as `None`.
+    /// By the model. Infinite gains (nothing works at all) are represented as `None`.
     pub predicted: Option<f64>,
-    /// From here to `high` is what measurement errors leave open.
+    /// The range from here to `high` covers measurement errors.
     pub low: f64,
     /// See `low`.
     pub high: f64,
-    /// What came of trying it.
+    /// The result of a test.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub confirmed: Option<Confirmed>,
 }
 
-/// What came of trying a change: alternating rounds with it and without.
+/// The result of testing a change: alternating rounds with it and without.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Confirmed {
-    /// The median of the ratios: a round with it over the round without it that was right before or behind.
+    /// The median of the ratios of adjacent rounds, with the change and without.
     pub ratio: f64,
     /// The 95 % interval's lower end.
     pub low: f64,
@@ -73,18 +73,18 @@ pub struct Confirmed {
 }
 
 impl Confirmed {
-    /// Whether it is faster with the change, and not by chance.
+    /// Whether the change makes a statistically significant improvement.
     pub fn brings(&self) -> bool {
         self.low > 1.0
     }
 
-    /// Whether it is as fast with the change as without, or hardly faster: what was found was not the cause.
+    /// Whether the change makes hardly any difference: the finding was not the cause.
     pub fn brings_nothing(&self) -> bool {
         self.high < GAIN_MIN && !self.brings()
     }
 }
 
-/// A gain that is worth anybody's work, and more than a benchmark's own scatter.
+/// A gain that is worth the effort, and exceeds a benchmark's own scatter.
 pub(super) const GAIN_MIN: f64 = 1.15;
 
 /// What to change.
@@ -92,7 +92,7 @@ pub(super) const GAIN_MIN: f64 = 1.15;
 pub struct Remedy {
     /// Where.
     pub at: Where,
-    /// The setting as it is written there, or what to do, in a sentence.
+    /// The setting as written there, or an instruction.
     pub change: String,
 }
 
@@ -100,7 +100,7 @@ pub struct Remedy {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Where {
-    /// The URL that was given to us.
+    /// The URL given to `diagnose`.
     Url,
     /// `/etc/iscsi/iscsid.conf` of open-iscsi, or `iscsiadm -m node -o update`.
     OpenIscsi,
@@ -112,7 +112,7 @@ pub enum Where {
     Kernel,
     /// The network between.
     Network,
-    /// Our own target's configuration file.
+    /// The configuration file of Linerate's target.
     Linerate,
     /// LIO: `targetcli`.
     Lio,
@@ -130,10 +130,10 @@ pub enum Where {
     Application,
 }
 
-/// A change on our side: keys of the URL, and of the load.
+/// A change on the client: keys of the URL, and of the load.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Change {
-    /// Keys of the URL with their new values; `tls` with `off` stands for `nbd://` in place of `nbds://`.
+    /// Keys of the URL with their new values; `tls` with `off` stands for `nbd://` instead of `nbds://`.
     pub settings: Vec<(String, String)>,
     /// Another depth.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -147,76 +147,76 @@ pub struct Change {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Verdict {
-    /// The first finding holds the path back.
+    /// The first finding limits the path.
     HeldBack,
-    /// Nothing is wrong: the path does so much of what a limit allows that nobody can change cheaply.
+    /// Nothing is wrong: the path reaches this share of a limit that is expensive to change.
     Fine {
         /// The limit, as in [`Explained::terms`].
         term: Term,
-        /// The share of it that was reached: 0.97.
+        /// The share that was reached: 0.97.
         share: f64,
     },
-    /// It is slower than its layers say, by this share of the time, and nothing that was measured says why.
+    /// It is slower than its layers predict, by this share of the time, and no measurement explains it.
     NotKnown {
-        /// 0.3: thirty percent of the time is not explained.
+        /// 0.3: thirty percent of the time is unexplained.
         unexplained: f64,
     },
-    /// Nothing was found, and the rounds of a load differ so much that nothing can be concluded from that.
+    /// Nothing was found, but the rounds of a load differ too much for a conclusion.
     Uncertain {
-        /// How far the 95 % interval of its rate reaches, as a share of the median: 1.3 for ±130 %.
+        /// The 95 % interval of its rate, as a share of the median: 1.3 for ±130 %.
         interval: f64,
     },
 }
 
 // What can be wrong.
 
-/// A cause of slowness that somebody can do something about.
+/// A cause of slowness that can be fixed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Cause {
-    /// Too few requests at once for the distance, by the load itself.
+    /// The load's queue depth is too low for the distance.
     Depth,
-    /// The target's command window, or its queue, lets fewer commands be under way than are asked.
+    /// The target's command window, or its queue, allows fewer outstanding commands than requested.
     CommandWindow,
-    /// A TCP window that is smaller than what the path holds.
+    /// A TCP window below the bandwidth-delay product of the path.
     TcpWindow,
-    /// A write's first data wait to be asked for: InitialR2T, ImmediateData, FirstBurstLength.
+    /// A write waits for an R2T before its first data: InitialR2T, ImmediateData, FirstBurstLength.
     Solicitation,
-    /// A write waits for an R2T again and again: MaxBurstLength, MaxOutstandingR2T.
+    /// A write repeatedly waits for R2Ts: MaxBurstLength, MaxOutstandingR2T.
     SmallBursts,
-    /// Data travel in many short PDUs: MaxRecvDataSegmentLength.
+    /// Data travels in many short PDUs: MaxRecvDataSegmentLength.
     SmallSegments,
-    /// Digests take the time of a CPU that has none left.
+    /// Digests use the time of a saturated CPU.
     Digests,
-    /// The link runs at less than it is built for.
+    /// The link runs below its rated speed.
     LinkRate,
-    /// Long packets do not arrive: an MTU that differs along the way, and nobody says so.
+    /// Long packets are dropped silently: an MTU that differs along the path.
     PathMtu,
     /// Packets are lost.
     Loss,
-    /// One of several connections has a slower way than the others.
+    /// One of several connections uses a slower path.
     SlowPath,
     /// The storage behind the target is slow.
     Medium,
     /// Making writes durable is slow.
     Flush,
-    /// Writes that are shorter than the physical block, or cross its ends: each is read, changed and written back.
+    /// Writes that are shorter than the physical block, or cross its ends: each is a read-modify-write.
     Misalignment,
     /// The target has no CPU time left.
     TargetCpu,
     /// This machine has no CPU time left.
     ClientCpu,
-    /// Acknowledgements are held back and somebody waits for them: Nagle's algorithm against delayed ones.
+    /// Delayed acknowledgements interact with Nagle's algorithm.
     DelayedAck,
-    /// One connection of NBD gives less than several.
+    /// One NBD connection is slower than several.
     Connections,
-    /// Encryption takes the time of a CPU that has none left.
+    /// Encryption uses the time of a saturated CPU.
     Tls,
 }
 
-// What a session with something changed made of a load.
+// The same load over a session with a change.
 
-/// The same load by a session with something changed, in rounds right before or behind its own.
+/// The same load over a session with a change, in rounds adjacent to those without it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Beside {
     /// What was changed.
@@ -228,7 +228,7 @@ pub struct Beside {
     pub first_failure: Option<String>,
 }
 
-/// What can be changed of a session of NBD, to see what that brings.
+/// Changes of an NBD session to test.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Otherwise {
@@ -239,13 +239,13 @@ pub enum Otherwise {
 }
 
 impl LoadRun {
-    /// What came of this change beside it, if that was tried often enough to tell.
+    /// The result of this change, if it was tested often enough.
     pub(super) fn tried(&self, is: fn(Otherwise) -> bool) -> Option<(&Beside, Confirmed)> {
         let beside = self.beside.iter().find(|beside| is(beside.otherwise))?;
         Some((beside, confirmed(&beside.pairs)?))
     }
 
-    /// By how much several connections are faster, if that was tried.
+    /// The gain from several connections, if tested.
     pub(super) fn by_connections(&self) -> Option<f64> {
         self.tried(Otherwise::is_connections).map(|(_, tried)| tried.ratio)
     }

@@ -1,4 +1,4 @@
-//! Which of the causes are told, and the verdict.
+//! Selection of the causes to report, and the verdict.
 
 use model::Term;
 use stats::{median, median_interval};
@@ -13,9 +13,9 @@ use crate::{Cause, Confirmed, Diagnosis, Evidence, Finding, Verdict, causes};
 /// More are not read.
 const FINDINGS_MAX: usize = 3;
 
-/// What follows from what was measured.
+/// Draws the conclusions from the measurements.
 ///
-/// If the person named a load, findings are about that; otherwise about any of those that were put on the path. The same
+/// If the user named a load, the findings are about that load; otherwise about any measured load. The same
 /// evidence gives the same diagnosis.
 pub fn diagnose(evidence: Evidence) -> Diagnosis {
     let layers = Layers::of(&evidence);
@@ -33,13 +33,13 @@ pub fn diagnose(evidence: Evidence) -> Diagnosis {
     Diagnosis { explained, findings, verdict, evidence }
 }
 
-/// The loads that the question is about.
+/// The loads to explain.
 fn asked_about<'a, 'b>(cases: &'a [Case<'b>]) -> Vec<&'a Case<'b>> {
     let named: Vec<_> = cases.iter().filter(|case| case.run.named).collect();
     if named.is_empty() { cases.iter().collect() } else { named }
 }
 
-/// Each cause once, with the load that suffers most.
+/// Each cause once, with the most affected load.
 fn found(evidence: &Evidence, cases: &[&Case<'_>]) -> Vec<Finding> {
     let vanished = causes::long_packets(evidence).map(|found| finding(found, 0));
     let worst = causes::ALL.iter().filter_map(|find| {
@@ -55,42 +55,43 @@ fn finding(found: Found, load: usize) -> Finding {
     Finding { cause, load, because, gain, remedies, trial }
 }
 
-/// The gain, as large as it is; what does not go at all would gain most.
+/// The size of the gain; infinite if nothing works at all.
 fn size(finding: &Finding) -> f64 {
     finding.gain.predicted.unwrap_or(f64::INFINITY)
 }
 
-/// Something is to be gained, and not only because measurements scatter.
+/// Whether the gain is large enough, and more than measurement scatter.
 fn worth_it(finding: &Finding) -> bool {
     size(finding) >= GAIN_MIN && finding.gain.low > 1.0
 }
 
-/// What looks like something else beside: the first of two is the cause, and the second its shadow.
+/// Causes that also show the symptoms of others: the first of each pair is the cause, and the second its
+/// shadow.
 const SHADOWS: [(Cause, Cause); 16] = [
-    // Who has no CPU sees everything late.
+    // Without a CPU, everything appears late.
     (Cause::ClientCpu, Cause::Medium),
     (Cause::ClientCpu, Cause::Flush),
     (Cause::TargetCpu, Cause::Medium),
     (Cause::TargetCpu, Cause::Flush),
-    // A stall of 40 ms is in every probe that it hits.
+    // A stall of 40 ms affects every probe that it hits.
     (Cause::DelayedAck, Cause::Medium),
     (Cause::DelayedAck, Cause::TargetCpu),
     (Cause::DelayedAck, Cause::Flush),
-    // Two ways in turn are a wide spread, and the slow one fills first.
+    // Two alternating paths give a wide spread, and the slow one fills first.
     (Cause::SlowPath, Cause::TargetCpu),
     (Cause::SlowPath, Cause::Medium),
     (Cause::SlowPath, Cause::LinkRate),
     (Cause::SlowPath, Cause::TcpWindow),
     (Cause::SlowPath, Cause::DelayedAck),
-    // What TCP lets be on the way after a loss is a small window too.
+    // After a loss, TCP's congestion window is also a small window.
     (Cause::Loss, Cause::TcpWindow),
     (Cause::Loss, Cause::DelayedAck),
-    // Several connections have several windows, each with losses of its own.
+    // Several connections have several windows, and independent losses.
     (Cause::TcpWindow, Cause::Connections),
     (Cause::Loss, Cause::Connections),
 ];
 
-/// The greatest gains, without what only looks like something.
+/// The greatest gains, without shadows.
 fn settle(mut findings: Vec<Finding>) -> Vec<Finding> {
     let causes: Vec<Cause> = findings.iter().map(|finding| finding.cause).collect();
     findings.retain(|finding| {
@@ -103,8 +104,8 @@ fn settle(mut findings: Vec<Finding>) -> Vec<Finding> {
     findings
 }
 
-/// What is wrong with the path comes before what the load could do about it; and writes that go to the medium twice for
-/// nothing before the medium, which would have to be bought.
+/// Causes on the path rank before changes of the load. Writes that access the medium twice rank before the
+/// medium, which would have to be replaced.
 fn rank(finding: &Finding, causes: &[Cause]) -> u8 {
     match finding.cause {
         Cause::Depth => 2,
@@ -113,11 +114,11 @@ fn rank(finding: &Finding, causes: &[Cause]) -> u8 {
     }
 }
 
-/// What of a limit has to be reached for the path to be fine: what the model leaves open, and what rounds scatter by.
+/// The share of a limit from which the path is fine: the rest is the model's error and the scatter of rounds.
 const FINE_MIN: f64 = 0.7;
 
-/// A rate whose interval is this much of it to either side may as well be none: causes hide in it, and no share of a limit
-/// means anything.
+/// A rate with an interval of this share on either side is useless: it hides causes, and its share of a limit
+/// is meaningless.
 const UNCERTAIN_MIN: f64 = 1.0;
 
 fn verdict(findings: &[Finding], cases: &[&Case<'_>]) -> Verdict {
@@ -129,7 +130,7 @@ fn verdict(findings: &[Finding], cases: &[&Case<'_>]) -> Verdict {
         return Verdict::Uncertain { interval: least_known };
     }
     let share = |case: &Case<'_>| case.rate.value / case.modelled.bytes_per_s;
-    // The link first: no other limit is as hard to move.
+    // The link first: no other limit is as hard to change.
     let at_link = cases.iter().filter(|case| case.modelled.binding() == Some(Term::Link));
     let best = at_link
         .max_by(|one, other| share(one).total_cmp(&share(other)))
@@ -141,14 +142,14 @@ fn verdict(findings: &[Finding], cases: &[&Case<'_>]) -> Verdict {
     }
 }
 
-// What came of trying a change.
+// The result of testing a change.
 
-/// From rounds in pairs, the first of each without the change and the second with it, one right behind the other: the
-/// median of their ratios, and its 95 % interval. What drifts while all this is measured changes both rounds of a pair.
+/// From pairs of consecutive rounds, the first without the change and the second with it: the median of their
+/// ratios, and its 95 % interval. Drift affects both rounds of a pair.
 ///
-/// `None` if fewer than three pairs say anything: a round in which nothing got through has no ratio.
+/// `None` if fewer than three pairs are usable: a round in which nothing completed has no ratio.
 pub fn confirmed(pairs: &[(f64, f64)]) -> Option<Confirmed> {
-    // Ratios scatter evenly around their median only as logarithms.
+    // Only the logarithms of ratios scatter symmetrically around their median.
     let logs: Vec<f64> =
         pairs.iter().map(|(without, with)| (with / without).ln()).filter(|log| log.is_finite()).collect();
     if logs.len() < PAIRS_MIN {

@@ -1,7 +1,7 @@
-//! What the probes say of the layers, as the numbers that a model takes.
+//! The layers' times from the probes, as inputs of the model.
 //!
-//! A probe that is not known leaves its layer out: the next deeper one then has its time as well, and nothing is accused
-//! that was not measured.
+//! The time of an unmeasured layer is included in that of the next deeper one, so that no finding is based on
+//! missing measurements.
 
 use super::patterns::{self, Spread};
 use super::{Evidence, Known, Timed};
@@ -10,15 +10,15 @@ use model::{Direction, Keys, Load, Path};
 
 /// The layers at rest. Times are in seconds.
 pub(super) struct Layers {
-    /// There and back, as TCP saw it: the mean of the connections, for commands take turns on them.
+    /// TCP's round trip: the mean over the connections, because commands use them in rotation.
     pub(super) round_trip_s: f64,
-    /// A NOP: the round trip and what both ends take for a PDU.
+    /// A NOP: the round trip, plus the time of both ends for a PDU.
     pub(super) nop: Option<Estimate>,
-    /// The same, even where a server of NBD takes so long for it that it must have gone to its storage.
+    /// The same, even if an NBD server takes so long for it that it must have accessed its storage.
     probe: Option<Estimate>,
     /// How NOPs are distributed.
     pub(super) nop_spread: Option<Spread>,
-    /// The share of the time in which there was no answer to anything.
+    /// The share of the time without any response.
     pub(super) away: f64,
     /// TEST UNIT READY.
     pub(super) unit_ready: Option<Estimate>,
@@ -26,16 +26,16 @@ pub(super) struct Layers {
     pub(super) reads: Vec<(f64, Estimate)>,
     /// WRITEs likewise.
     pub(super) writes: Vec<(f64, Estimate)>,
-    /// What a READ takes more at a place that was not read before.
+    /// The additional time of a READ of blocks not read before.
     pub(super) seek_s: f64,
-    /// What a WRITE takes more that is durable.
+    /// The additional time of a durable WRITE.
     pub(super) flush_s: f64,
-    /// What a WRITE takes more that is no whole number of physical blocks.
+    /// The additional time of a WRITE that is not a whole number of physical blocks.
     pub(super) short_s: f64,
     physical_block_bytes: u32,
 }
 
-/// The median of a probe, if it was measured and can be believed.
+/// The median of a probe, if it was measured and is plausible.
 pub(super) fn median(probe: &Known<Timed>) -> Option<Estimate> {
     match probe {
         Known::Measured(timed) => Estimate::of_times(timed),
@@ -50,8 +50,9 @@ fn spread(probe: &Known<Timed>) -> Option<Spread> {
     }
 }
 
-/// Who is away is away whatever is asked: it is the least that NOPs, TEST UNIT READY, reads and loads of single requests
-/// show. A medium that is slow at times is in some of them only, and a disturbance that comes once too.
+/// An unresponsive target affects every request equally, so this is the minimum over NOPs, TEST UNIT READY,
+/// reads and loads of single requests. A medium that is sometimes slow affects only some of them, and so does
+/// a single disturbance.
 fn away(evidence: &Evidence) -> f64 {
     let ladder = &evidence.ladder;
     let probes = [&ladder.nop, &ladder.test_unit_ready, &ladder.cached_read].into_iter().map(spread);
@@ -96,22 +97,22 @@ impl Layers {
         }
     }
 
-    /// What one exchange takes: a NOP, or the round trip if that is not known.
+    /// The time of one exchange: a NOP, or the round trip if that is unknown.
     pub(super) fn exchange_s(&self) -> f64 {
         self.nop.map_or(self.round_trip_s, |nop| nop.value.max(self.round_trip_s))
     }
 
-    /// What the probe that goes beside loads takes at rest.
+    /// The idle time of the probe that runs during loads.
     pub(super) fn probe_s(&self) -> f64 {
         self.probe.map_or(self.round_trip_s, |probe| probe.value.max(self.round_trip_s))
     }
 
-    /// What the target takes for a command without data on top of a NOP.
+    /// The target's time for a command without data, on top of a NOP.
     pub(super) fn dispatch_s(&self) -> f64 {
         self.unit_ready.map_or(0.0, |ready| (ready.value - self.exchange_s()).max(0.0))
     }
 
-    /// Commands of this length in this direction, alone, without a seek and without a flush.
+    /// The time of a single command of this length and direction, without a seek and without a flush.
     pub(super) fn alone_s(&self, direction: Direction, bytes: u32) -> Option<f64> {
         let known = match direction {
             Direction::Read => &self.reads,
@@ -120,7 +121,7 @@ impl Layers {
         on_the_line(known, f64::from(bytes))
     }
 
-    /// What the shortest command with data takes beside its exchanges: the target's work and the medium.
+    /// The time of the shortest command with data on top of its exchanges: the target's work and the medium.
     fn command_s(&self, direction: Direction, keys: &Keys) -> f64 {
         let shortest = match direction {
             Direction::Read => self.reads.first(),
@@ -131,13 +132,13 @@ impl Layers {
         (time.value - exchanges * self.exchange_s()).max(0.0)
     }
 
-    /// Whether these are writes that are no whole number of physical blocks.
+    /// Whether these are writes that are not a whole number of physical blocks.
     pub(super) fn short_of_a_block(&self, load: &Load) -> bool {
         load.direction == Direction::Write
             && !load.block_bytes.is_multiple_of(self.physical_block_bytes.max(1))
     }
 
-    /// The path as these layers have it, for a load. What limits many commands at once is not to be seen at rest.
+    /// The path with these layers, for a load. Limits of concurrent commands cannot be measured at rest.
     pub(super) fn path(&self, load: &Load, keys: &Keys, connections: u16) -> Path {
         let command_s = self.command_s(load.direction, keys);
         let exchanges = f64::from(keys.exchanges(load.direction, load.block_bytes));
@@ -162,14 +163,14 @@ impl Layers {
     }
 }
 
-/// What a server of NBD takes for a BLOCK_STATUS that it answers by itself. Longer, and it asks its storage, which may be what
-/// is slow.
+/// The maximum time of an NBD server for a BLOCK_STATUS that does not access its storage. Longer times
+/// include the storage, which may be the slow part.
 const STATUS_MAX_S: f64 = 0.001;
-/// Less than this is no time that medians of a few hundred probes can tell from none.
+/// Shorter times cannot be distinguished from zero with medians of a few hundred probes.
 const NOTHING_S: f64 = 1e-6;
 
-/// TCP's shortest round trip, which has no queue in it and no delayed acknowledgement. A NOP cannot take less, and says
-/// it where the kernel does not tell.
+/// TCP's shortest round trip, which includes neither a queue nor a delayed acknowledgement. If the kernel
+/// does not report it, a NOP gives an upper bound.
 fn round_trip(evidence: &Evidence, nop: Option<Estimate>) -> f64 {
     let each: Vec<f64> = evidence
         .paths
@@ -193,10 +194,10 @@ fn round_trip(evidence: &Evidence, nop: Option<Estimate>) -> f64 {
     }
 }
 
-/// What nobody measured does not become infinite.
+/// An unmeasured time does not become infinite.
 const LONGEST_S: f64 = 1.0;
 
-/// Times by length, the shortest first; of two for the same length the one from the series.
+/// Times by length, the shortest first; of two times for the same length, the one from the series.
 fn by_length(
     one_block: &Known<Timed>,
     block_bytes: u32,
@@ -210,7 +211,7 @@ fn by_length(
     known
 }
 
-/// The time for a length that lies between two that were measured, or beyond them on the line of the nearest two.
+/// The time for any length: interpolated between two measured ones, or extrapolated from the nearest two.
 fn on_the_line(known: &[(f64, Estimate)], bytes: f64) -> Option<f64> {
     let at = known.partition_point(|(length, _)| *length < bytes).clamp(1, known.len().max(2) - 1);
     match (known.get(at - 1), known.get(at)) {

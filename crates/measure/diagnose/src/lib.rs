@@ -1,6 +1,6 @@
-//! Why a storage path is slow: what was measured of its layers ([`Evidence`]), and what follows from that
-//! ([`Diagnosis`]). [`measure`] is what measures, of any
-//! target's LUN and any NBD server's export; nothing else here knows a network, or how a setting is changed, but only how it is called.
+//! Diagnosis of slow storage paths: the measurements of the layers ([`Evidence`]), and the conclusions
+//! ([`Diagnosis`]). [`measure`] measures any target's LUN and any NBD server's export. The rest of the crate
+//! uses no network and changes no settings; it only names them.
 //!
 //! ```text
 //!   Evidence ──┬── layers (probes at rest) ──┐
@@ -9,8 +9,8 @@
 //!                                               model
 //! ```
 //!
-//! [`diagnose`] makes a [model](model) of the path out of what the probes took, and limits it by what the loads
-//! show. A cause is found where its own sign is there and the model without it is faster by 15 % or more.
+//! [`diagnose`] builds a [model](model) of the path from the probes' times, and limits it by the loads'
+//! results. A cause is reported if its symptom is present and the model without it is faster by 15 % or more.
 //!
 //! ```
 //! use diagnose::{Cause, Evidence, diagnose};
@@ -24,8 +24,9 @@
 //! assert_eq!(first.gain.predicted.expect("a rate to compare with").round(), 3.0);
 //! ```
 //!
-//! [`measure`] runs on one thread with one session, which is reopened if a probe costs it: probes in random order, rounds of loads
-//! between them (over NBD also through sessions with one setting changed), and all clocks and counters before and after.
+//! [`measure`] runs on one thread with one session, which is reopened if a probe breaks it. It runs probes in
+//! random order, with rounds of loads between them (over NBD also through sessions with one setting changed),
+//! and reads all clocks and counters before and after.
 
 mod case;
 mod causes;

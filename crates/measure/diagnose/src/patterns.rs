@@ -1,31 +1,31 @@
-//! What the distribution of times shows, and their median does not: an end that is away again and again, and an
-//! acknowledgement that is held back.
+//! Patterns in the distribution of times that a median does not show: an end that is repeatedly unresponsive,
+//! and a delayed acknowledgement.
 
 use bench::record::Histogram;
 
 use crate::Timed;
 
-/// Times of which some are as usual and some many times as long, as if nobody had been there.
+/// Times of which some are normal and some many times as long, as if the peer had been suspended.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Spread {
-    /// The mean of those that are as usual, in seconds.
+    /// The mean of the normal ones, in seconds.
     pub(super) usual_s: f64,
     pub(super) mean_s: f64,
     pub(super) longest_s: f64,
-    /// What the long ones took more than usual, as a share of the time of all: whoever is asked all the time finds nobody
-    /// there for this share of the time.
+    /// The excess of the long times, as a share of the total time: the share for which the peer is
+    /// unresponsive.
     pub(super) away: f64,
 }
 
-/// The shortest tenth says what is usual, even where most are late.
+/// The shortest tenth determines the normal time, even if most requests are late.
 const USUAL_QUANTILE: f64 = 0.1;
-/// What is as usual scatters by this factor; a scheduler's time slice is longer than the time on top.
+/// Normal times scatter by this factor; a scheduler's time slice is longer than the second value.
 const USUAL_FACTOR: f64 = 3.0;
 const SLICE_S: f64 = 0.000_2;
 /// Fewer show no distribution.
 const COUNT_MIN: u64 = 20;
 
-/// `None` if there are too few to tell.
+/// `None` if there are too few times.
 pub(super) fn spread(times: &Histogram) -> Option<Spread> {
     if times.count() < COUNT_MIN {
         return None;
@@ -45,14 +45,14 @@ pub(super) fn spread(times: &Histogram) -> Option<Spread> {
     })
 }
 
-/// Times that crowd where an acknowledgement is held back.
+/// Times that cluster at the delay of an acknowledgement.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Stalls {
-    /// Those that are there or later, of all.
+    /// The share of times in the cluster or above.
     pub(super) share: f64,
     /// The median of those, in seconds.
     pub(super) held_s: f64,
-    /// The mean of the others, which are much shorter; `None` if there are none to speak of.
+    /// The mean of the others, which are much shorter; `None` if there are too few.
     pub(super) others_s: Option<f64>,
 }
 
@@ -62,15 +62,15 @@ impl Stalls {
     }
 }
 
-/// Linux holds an acknowledgement back for 40 ms (TCP_DELACK_MIN) and what the next ticks add, Windows and others for 200
-/// ms.
+/// Linux delays an acknowledgement for 40 ms (TCP_DELACK_MIN) plus up to a few ticks; Windows and others for
+/// 200 ms.
 const HELD_BACK_S: [(f64, f64); 2] = [(0.036, 0.056), (0.19, 0.225)];
-/// One of twenty, and the mean is more than twice what it should be.
+/// One of twenty: the mean is then more than twice the normal time.
 const SHARE_MIN: f64 = 0.05;
-/// Fewer others are those that began before the receiver held anything back (quick acknowledgements, `tcp(7)`).
+/// Fewer others are those from before the receiver began to delay (quick acknowledgements, `tcp(7)`).
 const OTHERS_MIN: f64 = 0.1;
 
-/// `None` if there is no such crowd, or if an exchange could take that long by itself.
+/// `None` if there is no such cluster, or if an exchange could take that long without a stall.
 pub(super) fn stalls(times: &Histogram, exchange_s: f64) -> Option<Stalls> {
     HELD_BACK_S.into_iter().filter(|(from_s, _)| exchange_s < from_s / 2.0).find_map(|(from_s, to_s)| {
         let within = |range: std::ops::Range<f64>| -> Vec<(u64, u64)> {
@@ -82,7 +82,7 @@ pub(super) fn stalls(times: &Histogram, exchange_s: f64) -> Option<Stalls> {
         let share = (count(&crowd) + count(&later)) / times.count().max(COUNT_MIN / 2) as f64;
         let others = count(&shorter) / times.count().max(1) as f64 >= OTHERS_MIN;
         let others_s = mean_s(&shorter).filter(|_| others);
-        // It is a crowd, with nothing around it: otherwise it is just the middle of something wide.
+        // A cluster is isolated: otherwise it is just the middle of a wide distribution.
         let crowded = count(&crowd) >= 4.0 * count(&beside) && count(&crowd) >= count(&later);
         let held_s = Histogram(crowd).quantile_ns(0.5) as f64 / 1e9;
         (share >= SHARE_MIN && crowded).then_some(Stalls { share: share.min(1.0), held_s, others_s })
@@ -103,18 +103,19 @@ fn seconds(ns: u64) -> f64 {
     ns as f64 / 1e9
 }
 
-// A number with what its measurement leaves open.
+// A number with its measurement uncertainty.
 
-/// A number that was measured, or follows from some that were.
+/// A number that was measured, or computed from measurements.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Estimate {
     pub(super) value: f64,
-    /// From here to `high` is the 95 % interval.
+    /// The range from here to `high` is the 95 % interval.
     pub(super) low: f64,
     pub(super) high: f64,
 }
 
-/// How far a rate may be off that was measured in one round only: rounds of a second scatter by less on a quiet machine.
+/// The uncertainty of a rate that was measured in only one round: on a quiet machine, rounds of a second
+/// scatter by less.
 const ONE_ROUND: f64 = 0.2;
 
 impl Estimate {
@@ -127,7 +128,7 @@ impl Estimate {
         (value > 0.0 && value.is_finite()).then_some(Estimate { value, low: low.max(0.0), high })
     }
 
-    /// The median of times, in seconds; `None` if it is no time that anything takes: a target may lie.
+    /// The median of times, in seconds; `None` if it is implausible: a target may return anything.
     pub(super) fn of_times(timed: &Timed) -> Option<Estimate> {
         let seconds = |us: f64| us / 1e6;
         let sound = timed.median_us > 0.0
@@ -139,12 +140,12 @@ impl Estimate {
         })
     }
 
-    /// How far the farther end of the interval is from it, as a share of it.
+    /// The distance to the farther end of the interval, as a share of the value.
     pub(super) fn uncertainty(self) -> f64 {
         (self.high - self.value).max(self.value - self.low) / self.value
     }
 
-    /// By how much it may be off, as a share of it.
+    /// Half of the interval, as a share of the value.
     pub(super) fn relative_error(self) -> f64 {
         if self.value > 0.0 { (self.high - self.low) / 2.0 / self.value } else { 1.0 }
     }
@@ -161,7 +162,7 @@ mod tests {
 
     #[test]
     fn an_end_that_is_there_for_half_of_the_time_is_away_for_the_other() {
-        // In 10 ms: fifty answers in 100 µs each, then one that takes 5 ms more.
+        // In 10 ms: fifty responses after 100 µs each, then one that takes 5 ms more.
         let spread = spread(&times(&[(100, 490), (5100, 10)])).unwrap();
         assert!((spread.away - 0.5).abs() < 0.02, "{spread:?}");
         assert!((spread.usual_s - 0.0001).abs() < 1e-9);

@@ -1,7 +1,7 @@
-//! What is to be seen in the numbers of a load, each with its threshold and the reason for it.
+//! Symptoms in the numbers of a load, each with its threshold and the reason for it.
 //!
-//! A sign is not yet a cause: a queue in the network is a good thing on a link that is full. What follows from symptoms is in
-//! [`causes`](super::causes).
+//! A symptom is not yet a cause: a queue in the network is good on a link that is full. The conclusions are
+//! in [`causes`](super::causes).
 
 use bench::record::Histogram;
 use model::Direction;
@@ -13,37 +13,37 @@ use crate::{Evidence, Known, LoadRun, PathUnderLoad, patterns};
 /// What a load shows.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct Symptoms {
-    /// Segments that were lost, as far as this end can see, as a share of all.
+    /// Lost segments, as far as this end can detect them, as a share of all.
     pub(super) lost: f64,
-    /// What the round trip took longer than at rest, as TCP saw it, in seconds: the queue in the network.
+    /// The increase of TCP's round trip over the idle one, in seconds: the queue in the network.
     pub(super) queue_s: f64,
-    /// What a NOP took longer than at rest, in seconds: the queue in the network and at the ends.
+    /// The increase of a NOP's time over the idle one, in seconds: the queue in the network and at the ends.
     pub(super) nop_queue_s: Option<f64>,
     /// The share of a request's time in which it waited for the command window.
     pub(super) waiting: f64,
-    /// Commands under way at the target on average, without those.
+    /// Commands at the target on average, without the waiting ones.
     pub(super) at_once: f64,
-    /// A TCP window that was full, if there was one.
+    /// The TCP window that was full, if any.
     pub(super) window: Option<FullWindow>,
-    /// The share of the time in which this end could have gone on and others than the target had its CPU.
+    /// The share of the time in which this end was runnable, but programs other than the target had its CPU.
     pub(super) starved: f64,
-    /// Requests that crowd where an acknowledgement is held back.
+    /// Requests that cluster at the delay of an acknowledgement.
     pub(super) stalls: Option<Stalls>,
-    /// The share of the time in which the target did not answer anything at all.
+    /// The share of the time in which the target did not respond to anything.
     pub(super) target_away: f64,
     /// Requests wait for each other where a NOP does not.
     pub(super) medium_full: bool,
 }
 
-/// A TCP window that kept the data back.
+/// A TCP window that limited the load.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct FullWindow {
-    /// What of it was on the way at once, on each connection.
+    /// The part of it in transit at one time, on each connection.
     pub(super) bytes: f64,
     pub(super) whose: Whose,
 }
 
-/// Whose buffer a window stands for.
+/// The buffer behind a window.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Whose {
     /// Our receive buffer.
@@ -52,7 +52,7 @@ pub(super) enum Whose {
     OurSend,
     /// The target's receive buffer.
     TargetReceive,
-    /// The target's send buffer: nobody tells of it, and nothing else is left.
+    /// The target's send buffer: not observable, and concluded by elimination.
     TargetSend,
 }
 
@@ -74,14 +74,14 @@ impl Symptoms {
         Symptoms { window: full_window(evidence, layers, run, rate, &symptoms), ..symptoms }
     }
 
-    /// Whether so much is lost that TCP slows down for it. By the square root law a loss of 0.1 % lets 40 segments be on
-    /// the way: 57 kB, 1 Gbit/s at 0.5 ms and no farther.
+    /// Whether the loss is high enough to slow TCP down. By the square root law, a loss of 0.1 % allows 40
+    /// segments in transit: 57 kB, 1 Gbit/s at a round trip of 0.5 ms and less over longer ones.
     pub(super) fn lossy(&self) -> bool {
         self.lost >= LOST_MIN
     }
 
-    /// Whether packets queue up in the network: the link is full. TCP sees a longer round trip too where the target has no
-    /// data to send with its acknowledgement and holds it back; a NOP then sees none.
+    /// Whether packets queue up in the network: the link is full. TCP's round trip also grows if the target
+    /// has no data to send with its acknowledgement and delays it; a NOP's time then does not grow.
     pub(super) fn queued(&self, layers: &Layers) -> bool {
         let queue_s = self.nop_queue_s.map_or(self.queue_s, |nop_queue_s| nop_queue_s.min(self.queue_s));
         queue_s > QUEUE_MIN_S.max(layers.round_trip_s * QUEUE_SHARE_MIN)
@@ -94,18 +94,19 @@ impl Symptoms {
 }
 
 const LOST_MIN: f64 = 0.001;
-/// Below that share of a few thousand segments, it is a handful that says nothing.
+/// A lower count, out of a few thousand segments, is not significant.
 const LOST_COUNT_MIN: u64 = 5;
-/// A busy machine delays an acknowledgement by this without any queue.
+/// A busy machine delays an acknowledgement by this much without any queue.
 const QUEUE_MIN_S: f64 = 0.001_5;
-/// A quarter of a round trip more is what BBR keeps in the queue of a path that it fills, and others more.
+/// BBR keeps a quarter of a round trip in the queue of a path that it fills; others keep more.
 const QUEUE_SHARE_MIN: f64 = 0.25;
-/// Neighbours on the same CPU take a third now and then; from here on they have more of it than we.
+/// Other programs on the same CPU take a third now and then; above this share they have more of it than this
+/// process.
 const STARVED_MIN: f64 = 0.4;
 
-/// Retransmitted of the data that were sent, or out of order of those that came: a loss on the way here is only seen by what
-/// arrives behind it. What goes the other way is a few commands, and those that are sent again because an answer was late
-/// would be a large share of them.
+/// Retransmitted segments for sent data, or out-of-order segments for received data: a loss towards this
+/// machine is visible only by later segments. The other direction carries only a few commands, of which those
+/// that are retransmitted because a response was late would be a large share.
 fn lost(run: &LoadRun) -> f64 {
     let sum = |of: fn(&PathUnderLoad) -> u64| run.paths.iter().map(of).fold(0, u64::saturating_add);
     let share = |bad: u64, all: u64| match bad >= LOST_COUNT_MIN && all > 0 {
@@ -124,11 +125,12 @@ fn lost(run: &LoadRun) -> f64 {
     }
 }
 
-/// Of Ethernet without jumbo frames, where the kernel does not count segments.
+/// The length on Ethernet without jumbo frames, used if the kernel does not count segments.
 const SEGMENT_BYTES: u64 = 1448;
 
-/// What this end waited for a CPU, without what a target on this machine had one: the scheduler puts two programs that wake
-/// each other on one CPU, and then the one waits while the other works for it.
+/// The time for which this end waited for a CPU, minus the time in which a target on this machine used one:
+/// the scheduler puts two programs that wake each other on one CPU, where one waits while the other works for
+/// it.
 pub(super) fn starved(run: &LoadRun) -> f64 {
     (run.client_waited - run.server_busy.unwrap_or(0.0)).clamp(0.0, 1.0)
 }
@@ -154,11 +156,11 @@ fn waiting(run: &LoadRun) -> f64 {
     if all > 0.0 { (parts.waiting_us / all).clamp(0.0, 1.0) } else { 0.0 }
 }
 
-/// Whether single requests of this kind wait for an acknowledgement that is held back.
+/// Whether single requests of this kind wait for a delayed acknowledgement.
 ///
-/// Asked alone, they are a crowd at 40 ms or 200 ms; beside others, an acknowledgement goes with the next request. A medium
-/// may take 40 ms too, but then it takes them for each, and longer requests are not quicker: a stall ends with a segment
-/// that is full, or with the next request.
+/// Single requests cluster at 40 ms or 200 ms; with others outstanding, an acknowledgement is sent with the
+/// next request. A medium may also take 40 ms, but then it does so for every request, and longer requests are
+/// not faster: a stall ends with a full segment, or with the next request.
 fn stalls(evidence: &Evidence, layers: &Layers, run: &LoadRun) -> Option<Stalls> {
     if run.load.depth > 1 || run.load.durable {
         return None;
@@ -180,7 +182,7 @@ fn stalls(evidence: &Evidence, layers: &Layers, run: &LoadRun) -> Option<Stalls>
     (stalls.others_s.is_some() || longer || deeper).then_some(stalls)
 }
 
-/// Probes that read or write, by their length.
+/// Probes that read or write, by length.
 fn single(evidence: &Evidence, direction: Direction) -> impl Iterator<Item = (u32, &Histogram)> {
     let ladder = &evidence.ladder;
     let probes = match direction {
@@ -193,16 +195,17 @@ fn single(evidence: &Evidence, direction: Direction) -> impl Iterator<Item = (u3
     })
 }
 
-/// The one that is as long as the load's requests, or nearly.
+/// The probe with the length nearest to the load's requests.
 fn nearest<'a>(evidence: &'a Evidence, run: &LoadRun) -> Option<(u32, &'a Histogram)> {
     single(evidence, run.load.direction).min_by_key(|(bytes, _)| bytes.abs_diff(run.load.block_bytes))
 }
 
-/// A window is full if the kernel says so, or if what is on the way at once is what the window lets be.
+/// A window is full if the kernel reports so, or if the data in transit equals the window.
 ///
-/// Sending, the kernel counts the time in which the peer's window or our buffer kept it back. Receiving, nobody counts: the
-/// rate times the round trip is compared with our own window; if that is much larger, and there is neither a loss nor a
-/// queue in the network, while a NOP has to wait behind data that the target could not send yet, then it is the target's.
+/// For sending, the kernel counts the time in which the peer's window or our buffer was the limit. For
+/// receiving, there is no such counter: the rate times the round trip is compared with our own window. The
+/// target's window is the limit under three conditions: our window is much larger, there is neither a loss
+/// nor a queue in the network, and a NOP waits behind data that the target could not send yet.
 fn full_window(
     evidence: &Evidence,
     layers: &Layers,
@@ -214,10 +217,10 @@ fn full_window(
     let connections = evidence.paths.len().max(1) as f64;
     let on_the_way = rate.value * layers.round_trip_s / connections;
     let far = layers.round_trip_s >= FAR_S && asked / connections >= ASKED_MIN * on_the_way;
-    // What requests come to that take as long as they do alone is no window's doing.
+    // The rate of requests that take as long as single ones is not limited by a window.
     let alone_s = layers.alone_s(run.load.direction, run.load.block_bytes).unwrap_or(0.0);
     let explained = asked <= EXPLAINED_MAX * rate.value * alone_s;
-    // Several connections have several windows: what they do not make faster is no window's doing.
+    // Several connections have several windows: if they are not faster, a window is not the limit.
     let elsewhere = run.by_connections().is_some_and(|ratio| ratio < CONNECTIONS_MIN);
     if !far || explained || elsewhere || symptoms.lossy() || symptoms.queued(layers) {
         return None;
@@ -229,9 +232,9 @@ fn full_window(
     }
 }
 
-/// On shorter ways the ends take longer than the way, and windows are not what holds anybody back.
+/// On shorter paths, the ends take longer than the path, and windows are not the limit.
 const FAR_S: f64 = 0.000_5;
-/// There must be more to send than is on the way.
+/// More data must be waiting than is in transit.
 const ASKED_MIN: f64 = 1.5;
 const EXPLAINED_MAX: f64 = 1.3;
 
@@ -240,7 +243,8 @@ fn sending(run: &LoadRun, on_the_way: f64) -> Option<FullWindow> {
     let (receiver, buffer) =
         (mean(|path| path.limited_by_receiver), mean(|path| path.limited_by_send_buffer));
     let window = run.paths.iter().filter_map(|path| path.peer_window_bytes).min().map(|bytes| bytes as f64);
-    // A target that does not take what it was sent closes its window too, but then much less than a window is on the way.
+    // A target that does not read its data also closes its window, but then far less than a window is in
+    // transit.
     let used = window.is_none_or(|window| on_the_way >= USED_MIN * window);
     match () {
         () if receiver >= LIMITED_MIN && receiver >= buffer && used => {
@@ -251,9 +255,9 @@ fn sending(run: &LoadRun, on_the_way: f64) -> Option<FullWindow> {
     }
 }
 
-/// A third of the time: less, and mending it could not bring 15 % or would be lost in the next limit.
+/// A third of the time: below it, a fix could not gain 15 %, or the next limit would absorb it.
 const LIMITED_MIN: f64 = 0.3;
-/// Of a window, what is usable is between a half (a receiver that opens it late) and all.
+/// The usable share of a window is between a half (a receiver that opens it late) and all.
 const USED_MIN: f64 = 0.35;
 const USED_MAX: f64 = 1.25;
 
@@ -266,7 +270,7 @@ fn receiving(
 ) -> Option<FullWindow> {
     let window = run.paths.iter().filter_map(|path| path.own_window_bytes).max().map(|bytes| bytes as f64);
     let used = |window: f64| (USED_MIN..USED_MAX).contains(&(on_the_way / window));
-    // Data that wait at the target hold up a NOP's answer; a target that has none to send does not.
+    // Data waiting at the target delays a NOP's response; a target without data to send does not delay it.
     let waits_for_data =
         symptoms.nop_queue_s.is_some_and(|queue_s| queue_s > layers.round_trip_s * NOP_QUEUE_MIN);
     let steady = rate.relative_error() <= STEADY_MAX;
@@ -281,8 +285,8 @@ fn receiving(
     }
 }
 
-/// The probe has a connection of its own, and waits for no data. That our window is used shows that it is ours; what the
-/// server's connection is held back by, its buffer or itself, is not to be seen from here.
+/// The probe has a separate connection, and does not wait for data. If our window is used, it is the limit.
+/// The server's limits, its buffer or its own speed, are not visible from here.
 fn receiving_by_nbd(run: &LoadRun, on_the_way: f64) -> Option<FullWindow> {
     run.by_connections()?;
     let window = run.paths.iter().filter_map(|path| path.own_window_bytes).max()? as f64;
@@ -290,9 +294,9 @@ fn receiving_by_nbd(run: &LoadRun, on_the_way: f64) -> Option<FullWindow> {
     used.then_some(FullWindow { bytes: on_the_way, whose: Whose::OurReceive })
 }
 
-/// Four connections whose windows hold them back are four times as fast, or as fast as the link.
+/// Four connections limited by their windows are four times as fast, or as fast as the link.
 const CONNECTIONS_MIN: f64 = 1.3;
-/// A window's worth has to leave before a NOP's answer does, and takes a round trip.
+/// A window's worth of data is sent before a NOP's response, and takes a round trip.
 const NOP_QUEUE_MIN: f64 = 0.5;
-/// A fixed window gives the same rate in every round; TCP that still grows does not.
+/// A fixed window gives the same rate in every round; a TCP window that still grows does not.
 const STEADY_MAX: f64 = 0.15;

@@ -12,7 +12,7 @@ pub(super) fn time(seconds: f64) -> String {
     figures::latency(seconds * 1e6)
 }
 
-/// Bytes: `64 KiB`; what is no whole number of KiB in bytes.
+/// Bytes: `64 KiB`; in bytes if it is not a whole number of KiB.
 pub(super) fn size(bytes: f64) -> String {
     figures::size(bytes)
 }

@@ -49,7 +49,7 @@ pub struct Agents {
 }
 
 impl Agents {
-    /// The named agents, and the server's; `None` if no agent is named. Finds the secret as [`secret::find`]
+    /// The named agents, and the server's; `None` if no agent is named. Finds the secret as [`find_secret`]
     /// does, and prompts for it if necessary.
     ///
     /// # Errors

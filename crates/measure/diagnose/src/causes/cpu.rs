@@ -1,4 +1,4 @@
-//! Causes at the ends: CPU time that somebody else has.
+//! Causes at the two ends: CPU time used by others.
 
 use crate::case::Case;
 use crate::causes::Found;
@@ -37,14 +37,15 @@ pub(crate) fn client_cpu(case: &Case<'_>) -> Option<Found> {
     Some(Found { cause: Cause::ClientCpu, because, gain, remedies, trial: None })
 }
 
-/// Single requests leave a CPU idle most of the time: who has to wait for it then waits for others. Of many at once the
-/// thread waits for what they make the machine do themselves, in the kernel and in other programs on the way.
+/// Single requests leave a CPU idle most of the time: a thread that waits for it then waits for other
+/// programs. With many concurrent requests, the thread waits for work that the requests themselves cause, in
+/// the kernel and in other programs on the path.
 const ALONE_MIN: f64 = 0.35;
-/// Nothing follows from a thread that hardly ran.
+/// A thread that hardly ran proves nothing.
 const STARVED_MAX: f64 = 0.95;
 
-/// The target has no CPU time left: whatever is asked, it answers at once or much later, and what is asked makes no
-/// difference.
+/// The target has no CPU time left: it responds to any request either immediately or much later, and the kind
+/// of request makes no difference.
 pub(crate) fn target_cpu(case: &Case<'_>) -> Option<Found> {
     let away = case.symptoms.target_away;
     let ours = case.waited_alone().unwrap_or(0.0);
@@ -104,13 +105,14 @@ pub(crate) fn target_cpu(case: &Case<'_>) -> Option<Found> {
     Some(Found { cause: Cause::TargetCpu, because, gain, remedies, trial: None })
 }
 
-/// What its CPU time is worth to a target that has it again nobody can tell from outside: how long it takes to wake up, and
-/// whether it sleeps at all, changes with what else runs. Planted on one machine, a ratio of 6 came to 3 to 18.
+/// The gain of CPU time for the target cannot be determined from outside: the wake-up time, and whether the
+/// target sleeps at all, depend on the other load. With planted causes on one machine, a ratio of 6 turned
+/// out as 3 to 18.
 fn roughly(gain: Gain) -> Gain {
     Gain { low: gain.low.max(0.0).sqrt(), high: gain.high.powf(1.5), ..gain }
 }
 
-/// A machine that others use too is away for a tenth or two of the time; from here on it is its own trouble.
+/// A shared machine is busy for a tenth or two of the time; from this share on, it is a cause.
 const AWAY_MIN: f64 = 0.35;
-/// Of which this machine itself may have let the requests wait for no more than so much.
+/// The maximum share of the delay that this machine may have caused itself.
 const OURS_MAX: f64 = 0.5;

@@ -1,8 +1,8 @@
-//! One file for each cause: what shows it, what mending it would bring, and where it is mended.
+//! One file for each cause: its evidence, the gain from fixing it, and the remedies.
 //!
-//! Each looks at one load with everything that was measured of the layers, and finds something or nothing. It asks two
-//! things: is the sign of this cause there, which no other cause leaves; and what would the model make of the load without
-//! it. Which of them are told, and in which order, is decided in [`judge`](super::judge).
+//! Each examines one load with all measurements of the layers. It decides two questions: is the unique
+//! symptom of this cause present, and what does the model predict for the load without it.
+//! [`judge`](super::judge) selects and orders the findings to report.
 
 mod cpu;
 mod nbd;
@@ -16,7 +16,7 @@ use super::{Cause, Change, Gain, Remedy, Where};
 pub(super) use nbd::CONNECTIONS;
 pub(super) use network::path_mtu as long_packets;
 
-/// Something that one load shows.
+/// A cause shown by one load.
 pub(super) struct Found {
     pub(super) cause: Cause,
     pub(super) because: Vec<String>,
@@ -25,7 +25,7 @@ pub(super) struct Found {
     pub(super) trial: Option<Change>,
 }
 
-/// What was found, in the words of the protocol.
+/// The finding in the protocol's terms.
 pub(super) fn told(found: Found, case: &Case<'_>) -> Found {
     match &case.evidence.nbd {
         None => found,
@@ -33,7 +33,7 @@ pub(super) fn told(found: Found, case: &Case<'_>) -> Found {
     }
 }
 
-/// All of them but the vanishing of long packets, for which no load is needed.
+/// All but lost long packets, for which no load is needed.
 pub(super) const ALL: [fn(&Case<'_>) -> Option<Found>; 18] = [
     session::depth,
     session::command_window,
@@ -61,7 +61,7 @@ impl Where {
     }
 }
 
-/// Values of Windows' initiator, which are all in one place of its registry.
+/// Values of the Windows initiator, which are all under one registry key.
 fn windows(values: &str) -> Remedy {
     const INITIATOR: &str = "HKLM\\SYSTEM\\CurrentControlSet\\Control\\Class\\\
                              {4D36E97B-E325-11CE-BFC1-08002BE10318}\\NNNN\\Parameters";

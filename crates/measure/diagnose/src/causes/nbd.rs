@@ -1,10 +1,10 @@
-//! What was found of an NBD export, with remedies for NBD's servers and clients in place of those for iSCSI's.
+//! Findings on an NBD export, with remedies for NBD servers and clients instead of those for iSCSI.
 
 use crate::case::Case;
 use crate::causes::Found;
 use crate::{Cause, Gain, NbdSession, Otherwise, Remedy, Where, words};
 
-/// As many connections as a client uses that is told of several.
+/// The usual number of connections of a client configured for several.
 pub(crate) const CONNECTIONS: u16 = 4;
 
 pub(super) fn told(found: Found, session: &NbdSession) -> Found {
@@ -22,7 +22,7 @@ fn may_have_more(session: &NbdSession) -> bool {
     session.multi_conn && session.connections < CONNECTIONS
 }
 
-/// What can be changed of NBD only.
+/// Remedies that exist only for NBD.
 fn more(cause: Cause, session: &NbdSession) -> Option<Remedy> {
     match cause {
         Cause::TcpWindow if may_have_more(session) => {
@@ -36,14 +36,14 @@ fn more(cause: Cause, session: &NbdSession) -> Option<Remedy> {
     }
 }
 
-/// The same remedy where it is one for NBD, too.
+/// The remedy, if it also applies to NBD.
 fn kept(cause: Cause, remedy: Remedy) -> Option<Remedy> {
     let at = match (remedy.at, cause) {
         (Where::OpenIscsi | Where::Windows | Where::Esxi | Where::Lio, _) => return None,
-        // What it says of the buffers of a host holds for any server's.
+        // The advice on a host's buffers applies to any server.
         (Where::Tgt, Cause::TcpWindow) => Where::Server,
         (Where::Tgt, _) => return None,
-        // Keys of iSCSI: buffers of sockets and portals.
+        // Settings of iSCSI: buffers of sockets and portals.
         (Where::Url | Where::Linerate, Cause::TcpWindow) | (Where::Linerate, Cause::Loss) => return None,
         (Where::Target, Cause::DelayedAck) | (Where::Kernel, Cause::SlowPath) => return None,
         (Where::Target, _) => {
@@ -54,9 +54,9 @@ fn kept(cause: Cause, remedy: Remedy) -> Option<Remedy> {
     Some(Remedy { at, ..remedy })
 }
 
-// One connection of NBD gives less than several would: which was tried, in rounds beside its own.
+// One NBD connection is slower than several: measured, in rounds next to its own.
 
-/// On a shorter way it is the ends that take the time, and what is on the way at once says nothing.
+/// On a shorter path, the two ends take most of the time, and the amount of data in transit proves nothing.
 const FAR_S: f64 = 0.000_5;
 
 pub(crate) fn connections(case: &Case<'_>) -> Option<Found> {
@@ -100,7 +100,7 @@ pub(crate) fn connections(case: &Case<'_>) -> Option<Found> {
     Some(Found { cause: Cause::Connections, because, gain, remedies, trial })
 }
 
-/// Encryption takes time that the same load does not take in clear text: which was tried, in rounds beside its own.
+/// Encryption takes time that the same load does not need in clear text: measured, in rounds next to its own.
 pub(crate) fn tls(case: &Case<'_>) -> Option<Found> {
     let (beside, tried) = case.run.tried(Otherwise::is_plain)?;
     let (without, with) = beside.medians();

@@ -1,4 +1,4 @@
-//! Causes between the two ends: the link, its losses, its packets' length, its paths, and TCP.
+//! Causes between the two ends: the link, packet loss, packet size, paths, and TCP.
 
 use model::{Direction, Prediction, Term};
 
@@ -8,9 +8,10 @@ use crate::layers::median;
 use crate::symptoms::{FullWindow, Whose};
 use crate::{Cause, Change, Evidence, Gain, Known, PathLayer, PathUnderLoad, Remedy, Where, ceiling, words};
 
-// The link runs at less than it is built for: a bad cable, a port that was set by hand, a switch between.
+// The link runs below its rated speed: a bad cable, a port with a fixed speed, a switch in between.
 
-/// One step down Ethernet's ladder is half the rate or less. TCP that has not filled a long way yet is not that far from it.
+/// One step down Ethernet's ladder is half the rate or less. TCP that has not yet filled a long path is not
+/// that far below it.
 const FALLEN_MIN: f64 = 1.8;
 
 pub(crate) fn link_rate(case: &Case<'_>) -> Option<Found> {
@@ -63,9 +64,9 @@ pub(crate) fn link_rate(case: &Case<'_>) -> Option<Found> {
     Some(Found { cause: Cause::LinkRate, because, gain, remedies, trial: None })
 }
 
-/// Packets are lost, and TCP halves what it lets be on the way each time.
+/// Packets are lost, and TCP halves its congestion window each time.
 pub(crate) fn loss(case: &Case<'_>) -> Option<Found> {
-    // Before a full link packets are dropped too: that is how TCP learns of it. And nothing is lost within a machine.
+    // A full link also drops packets: TCP relies on that. Within a machine, nothing is lost.
     let full = case.ceiling.full_per_s.is_some() && case.modelled.binding() == Some(Term::Link);
     if !case.symptoms.lossy() || full || case.ceiling.loopback {
         return None;
@@ -114,13 +115,13 @@ pub(crate) fn loss(case: &Case<'_>) -> Option<Found> {
     Some(Found { cause: Cause::Loss, because, gain, remedies, trial: None })
 }
 
-// Long packets do not arrive, and nobody says so: an MTU that differs along the way, or a firewall that drops the
-// messages by which path MTU discovery works (RFC 1191, RFC 2923).
+// Long packets are dropped silently: an MTU that differs along the path, or a firewall that drops the
+// messages needed for path MTU discovery (RFC 1191, RFC 2923).
 
-/// TCP over IPv4 with timestamps takes so much of a packet.
+/// The headers of TCP over IPv4 with timestamps.
 const HEADERS_BYTES: u32 = 52;
 
-/// Nothing goes at all where this is found: what is measured behind it was measured with shorter segments.
+/// With this cause, nothing works at all: all later measurements used shorter segments.
 pub(crate) fn path_mtu(evidence: &Evidence) -> Option<Found> {
     let vanished = evidence.long_packets.as_ref()?;
     let mut because = vec![format!("Short commands are answered, and {}.", vanished.lost)];
@@ -166,11 +167,11 @@ pub(crate) fn path_mtu(evidence: &Evidence) -> Option<Found> {
     Some(Found { cause: Cause::PathMtu, because, gain, remedies, trial })
 }
 
-// One of several connections has a slower way than the others, and the commands that take it come back late.
+// One of several connections has a slower path than the others, and its commands complete late.
 
-/// A way that takes half as long again as the best one is another way.
+/// A connection with 1.5 times the round trip of the best one uses another path.
 const SLOWER_MIN: f64 = 1.5;
-/// Less than that, on ways of a tenth of a millisecond, is which CPU answers.
+/// Smaller differences, on paths of a tenth of a millisecond, depend on the CPU that responds.
 const GAP_MIN_S: f64 = 0.000_3;
 
 pub(crate) fn slow_path(case: &Case<'_>) -> Option<Found> {
@@ -214,12 +215,13 @@ pub(crate) fn slow_path(case: &Case<'_>) -> Option<Found> {
         Where::Esxi.remedy("esxcli storage nmp psp roundrobin deviceconfig set -d DEVICE --type latency"),
         Where::Windows.remedy("Set-MSDSMGlobalDefaultLoadBalancePolicy -Policy LQD (least queue depth)"),
     ];
-    // The first connection of a new session may be the slow one: one connection less is no trial of the cause.
+    // The first connection of a new session may be the slow one, so a session with one connection less does
+    // not test the cause.
     Some(Found { cause: Cause::SlowPath, because, gain, remedies, trial: None })
 }
 
-/// What all connections would give if they were like the best. If that one is full, all of them would be; otherwise
-/// requests would take what they take there.
+/// The rate if all connections were like the best one. If that one is full, all would be full; otherwise all
+/// requests would take as long as on that one.
 fn mended_per_s(case: &Case<'_>, best: &PathLayer, best_s: f64, connections: usize) -> f64 {
     let under_load_s =
         case.run.paths.iter().find(|path| path.cid == best.cid).map(|path| path.round_trip_us / 1e6);
@@ -233,7 +235,7 @@ fn mended_per_s(case: &Case<'_>, best: &PathLayer, best_s: f64, connections: usi
         return case.rate.value;
     }
     let mut setting = case.setting.clone();
-    // Half of the requests that are late look like a full medium or a full window.
+    // With half of the requests late, the medium or the window appears full.
     setting.path.medium_per_s = None;
     setting.path.window_bytes = None;
     setting.path.round_trip_s = setting.path.round_trip_s.min(best_s);
@@ -242,14 +244,15 @@ fn mended_per_s(case: &Case<'_>, best: &PathLayer, best_s: f64, connections: usi
     softly(&setting.predict())
 }
 
-/// Requests that take their ways by chance do not fill all of them alike: where depth and link limit to nearly the same,
-/// neither is reached. The power is that of the lab: of 56 and 55 MB/s, 45 were measured.
+/// Requests that choose their paths randomly do not load all paths equally: where the limits of depth and
+/// link are nearly equal, neither is reached. The exponent was fitted in the lab: with limits of 56 and 55
+/// MB/s, 45 MB/s were measured.
 fn softly(prediction: &Prediction) -> f64 {
     const POWER: f64 = 3.0;
     prediction.terms.iter().map(|(_, per_s)| per_s.powf(-POWER)).sum::<f64>().powf(-1.0 / POWER)
 }
 
-/// What a connection had of all data.
+/// A connection's share of all data.
 fn carried(case: &Case<'_>, cid: u16) -> f64 {
     let bytes = |path: &PathUnderLoad| match case.load().direction {
         Direction::Read => path.received_bytes as f64,
@@ -260,20 +263,20 @@ fn carried(case: &Case<'_>, cid: u16) -> f64 {
     if all > 0.0 { own / all } else { 1.0 }
 }
 
-/// A round trip that is twice as long under the load: the connection has a queue in the network.
+/// A round trip that doubles under load: the connection has a queue in the network.
 const FULL_MIN: f64 = 2.0;
 const QUEUE_MIN_S: f64 = 0.001;
-/// A load all of whose commands take the best connection anyway.
+/// A load whose commands all use the best connection anyway.
 const ALONE_MIN: f64 = 0.95;
 
-/// What a NOP takes on a connection, in seconds, or TCP's round trip.
+/// The time of a NOP on a connection, in seconds, or TCP's round trip.
 fn way_s(path: &PathLayer) -> Option<f64> {
     let told_s = path.round_trip_us / 1e6;
     let way_s = median(&path.nop).map_or(told_s, |nop| nop.value);
     (way_s > 0.0 && way_s.is_finite()).then_some(way_s)
 }
 
-/// A TCP window that is smaller than what the path holds: a buffer was set to a fixed size, or may not grow.
+/// A TCP window below the bandwidth-delay product of the path: a buffer has a fixed size, or may not grow.
 pub(crate) fn tcp_window(case: &Case<'_>) -> Option<Found> {
     let window = case.symptoms.window?;
     if !matches!(case.modelled.binding(), Some(Term::Window)) {
@@ -365,9 +368,9 @@ fn trial(whose: Whose, bytes: u64) -> Option<Change> {
     }
 }
 
-/// One end holds its last short segment back until the one before is acknowledged (Nagle's algorithm, RFC 896), and the
-/// other holds the acknowledgement back (RFC 1122 section 4.2.3.2): whatever falls between takes 40 ms (Linux) or 200 ms
-/// (Windows) for nothing.
+/// One end holds its last short segment until the previous one is acknowledged (Nagle's algorithm, RFC 896),
+/// and the other delays the acknowledgement (RFC 1122 section 4.2.3.2): requests affected by both are stalled
+/// for 40 ms (Linux) or 200 ms (Windows).
 pub(crate) fn delayed_ack(case: &Case<'_>) -> Option<Found> {
     let stalls = case.symptoms.stalls?;
     let gain = case.gain(case.without_stalls(stalls));

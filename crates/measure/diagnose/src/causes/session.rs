@@ -1,4 +1,4 @@
-//! What was agreed on at login, and what the client asks.
+//! Parameters negotiated at login, and the client's requests.
 
 use model::{Direction, Keys, Load, Term};
 
@@ -6,19 +6,19 @@ use crate::case::Case;
 use crate::causes::{Found, settings, windows};
 use crate::{Cause, Change, LoadRun, Remedy, Where, words};
 
-// Too few requests at once for the distance: only for a load that somebody named, for ours with one request is there to
-// measure latency.
+// The queue depth is too low for the distance. Applies only to a load that the user named, because our
+// single-request load is there to measure latency.
 
-/// What initiators keep under way for a LUN unless told otherwise (open-iscsi's node.session.queue_depth), and what every
-/// target's queue has room for.
+/// The usual default of initiators for a LUN (open-iscsi's node.session.queue_depth), for which every
+/// target's queue has space.
 const DEPTH_MAX: u32 = 32;
 const DEPTHS: [u32; 5] = [2, 4, 8, 16, DEPTH_MAX];
-/// Of a request's time, what passes on the way and at the ends for any command, from which it is the distance that it
-/// waits for, and not something at the target that more of them would wait for too.
+/// The share of a request's time that any command needs, on the path and at both ends. Above it, the request
+/// waits for the distance, and not for something at the target, for which more requests would also wait.
 const WAY_MIN: f64 = 0.5;
-/// Of what the model says: less, and something else holds the load back.
+/// The share of the model's prediction: below it, something else limits the load.
 const EXPLAINED_MIN: f64 = 0.6;
-/// What is called enough: a depth that gives this share of what any depth would.
+/// A depth is sufficient if it gives this share of the rate of any depth.
 const ENOUGH: f64 = 0.95;
 
 pub(crate) fn depth(case: &Case<'_>) -> Option<Found> {
@@ -73,7 +73,7 @@ pub(crate) fn depth(case: &Case<'_>) -> Option<Found> {
     Some(Found { cause: Cause::Depth, because, gain, remedies, trial })
 }
 
-/// The smallest that gives nearly all that more would.
+/// The smallest sufficient depth.
 fn enough(case: &Case<'_>) -> Option<u32> {
     let rate = |depth: u32| {
         let mut setting = case.setting.clone();
@@ -88,11 +88,12 @@ fn requests(depth: u32) -> String {
     if depth == 1 { "One request".to_owned() } else { format!("{depth} requests") }
 }
 
-// The target lets fewer commands be under way than are asked of it: its MaxCmdSN, or a queue that answers TASK SET FULL.
+// The target allows fewer outstanding commands than requested: by its MaxCmdSN, or by a queue that reports
+// TASK SET FULL.
 
-/// Refusals out of all requests from which a queue is too short, and not full for once.
+/// The share of rejected requests from which a queue is too short, and not just full once.
 const REFUSED_MIN: f64 = 0.01;
-/// The share of the time without room in the window from which it is the window.
+/// The share of the time without space in the window from which the window is the cause.
 const STALLED_MIN: f64 = 0.2;
 
 pub(crate) fn command_window(case: &Case<'_>) -> Option<Found> {
@@ -142,11 +143,11 @@ pub(crate) fn command_window(case: &Case<'_>) -> Option<Found> {
     Some(Found { cause: Cause::CommandWindow, because, gain, remedies, trial: None })
 }
 
-// A write's first data wait to be asked for: a round trip for every write that could have gone at once.
+// A write waits for an R2T before its first data: an avoidable round trip for every write.
 
-/// What a target should take unasked: all of the writes that are made most, and a large one's beginning.
+/// Recommended amount of unsolicited data: all of the most common writes, and the beginning of large ones.
 const SOLICITATION_FIRST_BURST_BYTES: u32 = 262_144;
-/// Commands that wait for an R2T, out of all.
+/// The share of commands that wait for an R2T.
 const R2TS_MIN: f64 = 0.5;
 
 pub(crate) fn solicitation(case: &Case<'_>) -> Option<Found> {
@@ -183,7 +184,7 @@ pub(crate) fn solicitation(case: &Case<'_>) -> Option<Found> {
     })
 }
 
-/// The same with all that may be sent unasked.
+/// The same keys with the maximum of unsolicited data.
 fn unasked(got: &Keys) -> Keys {
     Keys {
         initial_r2t: false,
@@ -228,7 +229,7 @@ fn solicitation_remedies() -> Vec<Remedy> {
     ]
 }
 
-/// What we did not ask for can be asked for; what the target refused cannot.
+/// Keys that we did not request can be requested; those that the target refused cannot.
 fn solicitation_trial(case: &Case<'_>) -> Option<Change> {
     let (asked, got) = (case.evidence.asked?, &case.setting.keys);
     let ours = asked.initial_r2t && got.initial_r2t
@@ -244,9 +245,9 @@ fn solicitation_trial(case: &Case<'_>) -> Option<Change> {
     })
 }
 
-// A write waits for an R2T again and again: each asks for a short piece, and few are outstanding.
+// A write repeatedly waits for R2Ts: each solicits a short piece, and few are outstanding.
 
-/// What one R2T should ask for: more than nearly any write is long.
+/// Recommended length of an R2T: longer than nearly any write.
 const MAX_BURST_BYTES: u32 = 1_048_576;
 const SMALL_BURSTS_FIRST_BURST_BYTES: u32 = 262_144;
 
@@ -285,8 +286,8 @@ pub(crate) fn small_bursts(case: &Case<'_>) -> Option<Found> {
     })
 }
 
-/// The same with longer bursts. FirstBurstLength may not be longer than MaxBurstLength (RFC 7143 section 13.14): one that
-/// was cut by it grows too.
+/// The same with longer bursts. FirstBurstLength may not be longer than MaxBurstLength (RFC 7143 section
+/// 13.14): one that was limited by it grows as well.
 fn longer(got: &Keys) -> Keys {
     let cut = got.first_burst_bytes >= got.max_burst_bytes;
     Keys {
@@ -340,9 +341,9 @@ fn small_bursts_trial(case: &Case<'_>) -> Option<Change> {
     })
 }
 
-// Data travel in many short PDUs: each has a header, and work at both ends.
+// Data travels in many short PDUs: each has a header, and causes work at both ends.
 
-/// RFC 7143's default (section 13.12). Below it, somebody set it so.
+/// RFC 7143's default (section 13.12). A lower value was set explicitly.
 const USUAL_BYTES: u32 = 8192;
 const LONG_BYTES: u32 = 262_144;
 
@@ -373,8 +374,9 @@ pub(crate) fn small_segments(case: &Case<'_>) -> Option<Found> {
     Some(Found { cause: Cause::SmallSegments, because, gain, remedies, trial: small_segments_trial(case) })
 }
 
-/// What is left of a request's time without what PDUs beyond the first cost: that is what long requests take more than short
-/// ones, as many at once, beside the copying.
+/// The gain from longer PDUs: the ratio of a request's time now to its time without the cost of PDUs after
+/// the first. That cost is the extra time of long requests over short ones at the same depth, minus the
+/// copying.
 fn mended(case: &Case<'_>, segment_bytes: u32) -> f64 {
     let headers = 1.0 + 48.0 / f64::from(segment_bytes.max(1));
     let at_the_ends = without_pdus(case).unwrap_or(1.0);
@@ -400,8 +402,8 @@ fn without_pdus(case: &Case<'_>) -> Option<f64> {
     Some(each_s / mended_s.max(f64::from(load.block_bytes) / COPIED_PER_S))
 }
 
-/// What the busier end copies between a socket and memory on a machine of today, one core: our own target and initiator
-/// together reach 4 to 6 GB/s on loopback with 64 KiB, of which this is the copying.
+/// The copying rate of the busier end between a socket and memory on a current machine, one core. Linerate's
+/// target and initiator together reach 4 to 6 GB/s on loopback with 64 KiB, of which this is the copying.
 const COPIED_PER_S: f64 = 8e9;
 
 fn segment(keys: &Keys, direction: Direction) -> u32 {
@@ -434,15 +436,15 @@ fn small_segments_remedies(direction: Direction) -> Vec<Remedy> {
     }
 }
 
-/// What we take is ours to change.
+/// The length of received segments is our setting.
 fn small_segments_trial(case: &Case<'_>) -> Option<Change> {
     let ours = case.load().direction == Direction::Read;
     ours.then(|| settings([("max-segment", LONG_BYTES.to_string())]))
 }
 
-// Digests take the time of a CPU that has none left.
+// Digests use the time of a saturated CPU.
 
-/// A thread that has a tenth of its time left has it for the digests.
+/// A thread with a tenth of its time left has enough for the digests.
 const BUSY_MIN: f64 = 0.9;
 
 pub(crate) fn digests(case: &Case<'_>) -> Option<Found> {

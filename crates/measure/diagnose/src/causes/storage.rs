@@ -1,4 +1,4 @@
-//! Causes behind the target: the medium, its flushes, and writes that do not fit its blocks.
+//! Causes behind the target: the medium, its flushes, and unaligned writes.
 
 use model::Direction;
 
@@ -7,10 +7,10 @@ use crate::causes::Found;
 use crate::layers::median;
 use crate::{Cause, Gain, Remedy, Where, words};
 
-// The storage behind the target is slow: each access takes long, or so many a second and no more.
+// The storage behind the target is slow: each access takes long, or their rate is limited.
 
-/// What an access may take on top of TEST UNIT READY before it is called slow: a solid state disk takes a tenth, a hard
-/// disk ten times as much.
+/// The time over TEST UNIT READY above which an access counts as slow: a solid state disk takes a tenth, a
+/// hard disk ten times as much.
 const ACCESS_MIN_S: f64 = 0.001;
 
 pub(crate) fn medium(case: &Case<'_>) -> Option<Found> {
@@ -28,7 +28,7 @@ pub(crate) fn medium(case: &Case<'_>) -> Option<Found> {
     Some(Found { cause: Cause::Medium, because, gain, remedies: remedies(), trial: None })
 }
 
-/// What an access takes beside what the target takes for any command, in seconds.
+/// The time of an access in addition to that of any command, in seconds.
 fn access_s(case: &Case<'_>) -> f64 {
     let flush_s = if case.load().durable { case.layers.flush_s } else { 0.0 };
     let short_s = if case.layers.short_of_a_block(case.load()) { case.layers.short_s } else { 0.0 };
@@ -38,7 +38,7 @@ fn access_s(case: &Case<'_>) -> f64 {
 fn slow(case: &Case<'_>, what: &str, access_s: f64) -> (Gain, Vec<String>) {
     let gain = case.gain_of(|setting| {
         setting.path.command_s -= access_s;
-        // What data take cannot be told from what a slow access takes more or less.
+        // The transfer time of data cannot be separated from variations of a slow access.
         setting.path.copy_per_s = setting.path.payload_per_s.or(setting.path.copy_per_s);
     });
     let quick = match (&case.evidence.nbd, case.layers.nop) {
@@ -65,7 +65,7 @@ fn slow(case: &Case<'_>, what: &str, access_s: f64) -> (Gain, Vec<String>) {
 }
 
 fn full(case: &Case<'_>, what: &str, access_s: f64) -> (Gain, Vec<String>) {
-    // A medium that takes so many a second makes single requests wait as well.
+    // A medium with a limited rate also makes single requests wait.
     let gain = case.gain_without(|setting| {
         setting.path.medium_per_s = None;
         setting.path.command_s -= if access_s >= ACCESS_MIN_S { access_s } else { 0.0 };
@@ -114,7 +114,7 @@ fn remedies() -> Vec<Remedy> {
 
 // Making writes durable is slow: every commit of a database waits for it.
 
-/// A solid state disk without a capacitor flushes in 1 to 4 ms; a hard disk takes a turn or two.
+/// A solid state disk without a capacitor flushes in 1 to 4 ms; a hard disk needs one or two revolutions.
 const FLUSH_MIN_S: f64 = 0.005;
 
 pub(crate) fn flush(case: &Case<'_>) -> Option<Found> {
@@ -160,9 +160,9 @@ pub(crate) fn flush(case: &Case<'_>) -> Option<Found> {
     Some(Found { cause: Cause::Flush, because, gain, remedies, trial: None })
 }
 
-// Writes that are shorter than the physical block: each is read, changed and written back.
+// Writes that are shorter than the physical block: each is a read-modify-write.
 
-/// A short write that takes a third more than a whole one does something else beside.
+/// A short write that takes a third longer than a full one does additional work.
 const MORE_MIN: f64 = 0.3;
 
 pub(crate) fn misalignment(case: &Case<'_>) -> Option<Found> {
@@ -211,6 +211,6 @@ pub(crate) fn misalignment(case: &Case<'_>) -> Option<Found> {
             "VMFS 6 aligns by itself; a virtual disk from an old guest may not: check its partition table",
         ),
     ];
-    // Longer requests would be another load: what they move more is not what mending brings.
+    // Longer requests would be a different load: their higher rate is not the gain of a fix.
     Some(Found { cause: Cause::Misalignment, because, gain, remedies, trial: None })
 }

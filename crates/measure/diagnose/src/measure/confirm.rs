@@ -1,8 +1,8 @@
-//! `--confirm`: whether a change brings what is predicted.
+//! `--confirm`: tests of predicted gains.
 //!
-//! Each finding that names a change on our side is tried: rounds of its load in a session with the change and in one
-//! without it, in pairs, which of them first taking turns, so that what drifts meanwhile counts for both. What cannot be
-//! tried from here (a target's cache, a switch) has no trial, and the report says so.
+//! Each finding with a client-side change is tested: rounds of its load in a session with the change and in
+//! one without it, in pairs with alternating order, so that drift affects both. Remedies that cannot be
+//! tested from here (a target's cache, a switch) have no trial, and the report lists them as untested.
 
 use std::time::Duration;
 
@@ -25,10 +25,10 @@ use crate::{
 
 /// Pairs of rounds. The median of seven lies between the smallest and the largest of them in 98 of 100 cases.
 const PAIRS: u32 = 7;
-/// After so many pairs in which nothing got through without the change, nothing more will.
+/// The number of pairs without progress, after which no progress is expected without the change.
 const SILENT_PAIRS: u32 = 2;
 
-/// Tries every finding that can be tried. What goes wrong is told with the finding, and ends nothing else.
+/// Tests every testable finding. A failure is reported with its finding, and does not affect the others.
 pub async fn confirm(
     diagnosis: &mut Diagnosis,
     subject: &Subject,
@@ -44,26 +44,26 @@ pub async fn confirm(
             Err(why) => finding.because.push(format!("Trying {} failed: {why}.", trial.named)),
         }
     }
-    // What was tried in vain is not what to begin with.
+    // Remedies without effect are not the first to apply.
     findings.sort_by_key(|finding| finding.gain.confirmed.is_some_and(|tried| tried.brings_nothing()));
 }
 
 /// What is tried.
 struct Trial {
-    /// The change, as a person writes it.
+    /// The change, in user syntax.
     named: String,
     without: Side,
     with: Side,
     times: Times,
 }
 
-/// A session, and what is put on it.
+/// A session, and its load.
 struct Side {
     subject: Result<Subject, String>,
     load: Load,
 }
 
-/// Rates of the rounds of a pair, in bytes a second; 0 if nothing got through.
+/// Rates of the rounds of a pair, in bytes a second; 0 if nothing completed.
 type Pair = (f64, f64);
 
 impl Trial {
@@ -84,7 +84,7 @@ impl Trial {
         })
     }
 
-    /// The pairs of rounds, as many as say something.
+    /// Runs the pairs of rounds, and stops early if further pairs are useless.
     async fn run(&self, options: &Options) -> Result<Vec<Pair>, String> {
         let (mut without, mut with) = (self.without.open().await?, self.with.open().await?);
         let part = part(&mut without, &self.without, options).await?;
@@ -124,7 +124,7 @@ impl Side {
     }
 }
 
-/// What came of it, into the finding.
+/// Adds the result to the finding.
 fn judge(finding: &mut Finding, trial: &Trial, pairs: &[Pair]) {
     finding.gain.confirmed = confirmed(pairs);
     if finding.gain.confirmed.is_some() {
@@ -142,8 +142,8 @@ fn judge(finding: &mut Finding, trial: &Trial, pairs: &[Pair]) {
     });
 }
 
-/// The session that the evidence was measured in: where long packets vanish, with segments that do not. What is found
-/// about those themselves is tried on the way as it was.
+/// The session in which the evidence was measured: with shorter segments, if long packets are lost. A finding
+/// about the long packets themselves is tested on the unmodified path.
 fn base(cause: Cause, evidence: &Evidence, subject: &Subject) -> Result<Subject, String> {
     let works = evidence.long_packets.as_ref().and_then(|seen| seen.works_bytes);
     match works {
@@ -154,12 +154,12 @@ fn base(cause: Cause, evidence: &Evidence, subject: &Subject) -> Result<Subject,
     }
 }
 
-/// The same with other values of keys.
+/// The same with changed keys.
 pub(super) fn set(subject: &Subject, settings: &[(String, String)]) -> Result<Subject, String> {
     settings.iter().try_fold(subject.clone(), |subject, (key, value)| subject.with(key, value))
 }
 
-/// Where it reads or writes. Who runs this has agreed to lose what is there when the load was measured.
+/// The part to read or write. The user consented to overwriting it when the load was measured.
 async fn part(way: &mut Way, side: &Side, options: &Options) -> Result<Part, String> {
     let device = way.device().await?;
     if side.load.direction == Direction::Read {
@@ -172,7 +172,7 @@ async fn part(way: &mut Way, side: &Side, options: &Options) -> Result<Part, Str
     part.ok_or_else(|| crate::measure::probe::NOT_ALLOWED.to_owned())
 }
 
-/// Rounds as long as those that the evidence is made of.
+/// Rounds as long as those of the evidence.
 fn times(evidence: &Evidence, options: &Options) -> Times {
     let us = |known: &Known<Timed>| match known {
         Known::Measured(timed) if timed.median_us.is_finite() => timed.median_us.max(0.0),
@@ -188,7 +188,7 @@ fn times(evidence: &Evidence, options: &Options) -> Times {
     times
 }
 
-/// A change as a person writes it.
+/// A change in user syntax.
 fn named(change: &Change) -> String {
     let settings = change.settings.iter().map(|(key, value)| format!("{key}={value}"));
     let depth = change.depth.map(|depth| format!("{depth} requests at once"));
@@ -196,20 +196,20 @@ fn named(change: &Change) -> String {
     settings.chain(depth).chain(block).collect::<Vec<_>>().join(", ")
 }
 
-// The same load by sessions with something changed, in rounds right before or behind its own: what another number of
-// connections brings, or no TLS, is measured that way and not reckoned.
+// The same load over sessions with a change, in rounds adjacent to its own: the effect of more connections,
+// or of no TLS, is measured and not predicted.
 
-/// Sessions with something changed, each or why there is none.
+/// Sessions with a change, each open or with the reason why not.
 pub(super) struct Others(Vec<(Otherwise, Result<Way, String>)>);
 
-/// A load with its runs by them.
+/// A load with its runs over them.
 pub(super) struct Compared {
     pub(super) own: Running,
     others: Vec<(Running, Beside)>,
 }
 
 impl Others {
-    /// What is worth a try, opened.
+    /// Opens the sessions worth testing.
     pub(super) async fn open(way: &Way, session: Option<&NbdSession>) -> Others {
         let mut others = Vec::new();
         for otherwise in session.map(worth_a_try).unwrap_or_default() {
@@ -222,13 +222,13 @@ impl Others {
         Others(others)
     }
 
-    /// How many runs there are of a round of these loads.
+    /// The number of runs in a round of these loads.
     pub(super) fn runs(&self, loads: &[(Load, bool)]) -> usize {
         let there = self.0.iter().filter(|(_, way)| way.is_ok()).count();
         loads.iter().map(|(load, _)| 1 + if is_compared(load) { there } else { 0 }).sum()
     }
 
-    /// The load, to be run by all of them.
+    /// The load, to be run over all of them.
     pub(super) fn compare(&self, own: Running) -> Compared {
         let load = *own.load();
         let one = |(otherwise, way): &(Otherwise, Result<Way, String>)| {
@@ -246,7 +246,7 @@ impl Others {
     }
 }
 
-/// A server may accept fewer connections than were asked for.
+/// A server may accept fewer connections than requested.
 async fn has_all(way: Result<Way, String>, otherwise: Otherwise) -> Result<Way, String> {
     let mut way = way?;
     let Otherwise::Connections(wanted) = otherwise else { return Ok(way) };
@@ -264,13 +264,13 @@ fn worth_a_try(session: &NbdSession) -> Vec<Otherwise> {
     connections.into_iter().chain(session.encrypted.then_some(Otherwise::Plain)).collect()
 }
 
-/// A request at a time has no use for a second connection.
+/// A queue depth of one cannot use a second connection.
 fn is_compared(load: &Load) -> bool {
     load.depth > 1
 }
 
 impl Compared {
-    /// Rounds of it by all sessions, in random order.
+    /// Runs a round over all sessions, in random order.
     pub(super) async fn round(
         &mut self,
         (way, others): (&mut Way, &mut Others),

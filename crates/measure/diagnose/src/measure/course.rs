@@ -1,5 +1,5 @@
-//! The order of events: getting acquainted, looking for long packets that vanish, then rounds of the ladder and of the
-//! loads in turn.
+//! The sequence of a diagnosis: first contact, the search for lost long packets, then alternating rounds of
+//! the ladder and of the loads.
 
 use std::time::Duration;
 
@@ -27,7 +27,8 @@ use backends::Failure;
 use environment::network::LinkWatch;
 use environment::server::Server;
 
-/// Measures everything. Fails only if there is no session with the storage at all, or something was asked for that cannot be.
+/// Measures everything. Fails only if no session with the storage can be opened, or an option cannot be
+/// satisfied.
 pub async fn evidence(
     subject: &Subject,
     options: &Options,
@@ -70,7 +71,7 @@ pub async fn evidence(
     let round_trip = round_trip(&device, &mut ground).await;
     drop(device);
 
-    // By which connections a NOP can be asked to go, and what it may carry.
+    // The connections for NOPs, and their maximum data.
     let cids: Vec<Cid> = match parameters {
         Some(_) => connections.iter().map(|connection| connection.cid).collect(),
         None => Vec::new(),
@@ -111,7 +112,7 @@ fn settings(subject: &Subject) -> Option<&Settings> {
     }
 }
 
-/// The interface that the first connection leaves by.
+/// The interface of the first connection.
 fn watched(subject: &Subject, connections: &[ConnectionStatistics]) -> Result<LinkWatch, String> {
     match subject.is_local() {
         true => Err("a Unix socket has none".to_owned()),
@@ -119,7 +120,7 @@ fn watched(subject: &Subject, connections: &[ConnectionStatistics]) -> Result<Li
     }
 }
 
-/// All that changes while it is measured.
+/// The state of a measurement.
 struct Course {
     way: Way,
     others: Others,
@@ -131,7 +132,7 @@ struct Course {
 }
 
 impl Course {
-    /// Turns of the ladder, and rounds of the loads between them, unless these are hopeless.
+    /// Runs turns of the ladder, and rounds of the loads between them, unless these are hopeless.
     async fn run(
         &mut self,
         loads: &[(Load, bool)],
@@ -156,7 +157,8 @@ impl Course {
             let mut order: Vec<&mut Compared> = running.iter_mut().collect();
             shuffle(&mut order, &mut random);
             let is_late = round > 0 && reactor::now() - begun > self.pace.most;
-            // The first time the windows of both ends have to grow to what the way holds.
+            // In the first round, the windows of both ends have to grow to the path's bandwidth-delay
+            // product.
             let warm_up = if round == 0 { times.warm_up.max(40 * self.round_trip) } else { times.warm_up };
             let times = Times { warm_up, ..times };
             for load in order {
@@ -193,7 +195,7 @@ impl Course {
         progress.ended();
     }
 
-    /// What one request takes, alone, where it takes longest: a long write may wait for many R2Ts.
+    /// The time of the slowest single request: a long write may wait for many R2Ts.
     fn request(&self) -> Duration {
         let rungs =
             [Probe::CachedRead(LONG_BYTES), Probe::MediumRead, Probe::Write(LONG_BYTES), Probe::DurableWrite];
@@ -207,7 +209,7 @@ impl Course {
         }
     }
 
-    /// NOPs by one connection: those by any, if it is the only one.
+    /// NOPs on one connection: the general ones, if it is the only one.
     fn nop_by(&self, cid: Cid) -> Known<Timed> {
         match self.rungs.known(Probe::NopBy(cid, 0)) {
             Known::Measured(timed) => Known::Measured(timed),
@@ -242,7 +244,7 @@ async fn connections(device: &Device) -> Vec<ConnectionStatistics> {
     device.told().await.map(|told| told.connections).unwrap_or_default()
 }
 
-/// A first idea of how long the way is: the shortest of a few NOPs.
+/// A first estimate of the round trip: the shortest of a few NOPs.
 async fn round_trip(device: &Device, ground: &mut Ground) -> Duration {
     const LONGEST: Duration = Duration::from_secs(4);
     let mut shortest = None;
@@ -255,10 +257,10 @@ async fn round_trip(device: &Device, ground: &mut Ground) -> Duration {
     shortest.unwrap_or(Duration::from_millis(100))
 }
 
-/// The longer requests of the usual loads.
+/// The length of the longer requests in the default loads.
 const LONG_BYTES: u32 = 64 << 10;
 
-/// What is asked together: the person's own load first, then usual ones.
+/// The loads: the user's own first, then the default ones.
 fn loads(options: &Options, device: &Device, writable: Option<Part>) -> Result<Vec<(Load, bool)>, Failure> {
     let load = |direction, block_bytes, depth, random, durable| Load {
         direction,
@@ -297,7 +299,7 @@ fn loads(options: &Options, device: &Device, writable: Option<Part>) -> Result<V
     Ok(options.own.into_iter().map(|own| (own, true)).chain(others.map(|load| (load, false))).collect())
 }
 
-/// The LUN or the export, as it says of itself.
+/// The LUN or the export, as reported by the server.
 async fn storage(device: &Device) -> Storage {
     const CACHING: u8 = 0x08;
     let (geometry, profile) = (device.geometry(), device.profile());
@@ -305,7 +307,7 @@ async fn storage(device: &Device) -> Storage {
     if let Some(lun) = device.lun() {
         let unit = lun.unit();
         has_cache = lun.reports_volatile_cache();
-        // Without the page it says nothing, and a cache that it does not tell of may be there all the same.
+        // Without the page it reports nothing, but may still have a cache.
         tells = has_cache || unit.mode_sense(CACHING, 0, ModeValues::Current).await.is_ok();
         product = unit.inquiry().await.ok().map(|inquiry| {
             foreign::printable(&format!("{} {}", inquiry.vendor, inquiry.product)).trim().to_owned()
@@ -321,7 +323,7 @@ async fn storage(device: &Device) -> Storage {
     }
 }
 
-/// That the target is a process of this machine whose CPU time we may not see, if it is one.
+/// A note if the target is a process of this machine whose CPU time we may not read.
 fn hidden_server(connections: &[ConnectionStatistics], server: Option<&Server>) -> Option<Fact> {
     let is_here = connections.first().is_some_and(|first| first.peer.ip().is_loopback());
     let may_look = rustix::process::geteuid().is_root();

@@ -1,4 +1,4 @@
-//! A LUN or an export that is open, as far as the two differ here.
+//! An open LUN or export, where the two differ.
 
 use std::ops::Deref;
 use std::sync::Arc;
@@ -21,15 +21,16 @@ use crate::measure::probe::{NoTime, never, of_device, since};
 pub(super) enum Device {
     Lun(Arc<RemoteLun>),
     Export {
-        /// What everything is asked of.
+        /// The connection of requests.
         export: Arc<RemoteExport>,
-        /// What goes beside loads has a connection of its own: there it waits for the network and for the server's CPU, and not
-        /// behind data or for a thread that serves one connection. The same, if the server has one connection for all.
+        /// The connection of probes during loads. It is separate, so that a probe waits only for the network
+        /// and for the server's CPU, and not behind data or for a thread that serves one connection. The same
+        /// as `export` if the server allows only one connection.
         aside: Arc<RemoteExport>,
     },
 }
 
-/// What a session tells of itself.
+/// The state reported by a session.
 pub(super) struct Told {
     pub(super) connections: Vec<ConnectionStatistics>,
     /// The initiator's counters; `None` for an export.
@@ -48,7 +49,7 @@ impl Deref for Device {
 }
 
 impl Device {
-    /// For requests that outlive it.
+    /// For requests that outlive this value.
     pub(super) fn shared(&self) -> Arc<dyn BlockDevice> {
         match self {
             Device::Lun(lun) => lun.clone(),
@@ -93,7 +94,7 @@ impl Device {
         }
     }
 
-    /// The same beside a load.
+    /// The same during a load.
     pub(super) async fn ping_aside(&self) -> Result<Duration, NoTime> {
         match self {
             Device::Lun(lun) => ping(lun, None, 0).await,
@@ -101,7 +102,7 @@ impl Device {
         }
     }
 
-    /// What was agreed on, if it is an export.
+    /// The negotiated parameters, if it is an export.
     pub(super) async fn nbd(&self, subject: &Subject) -> Option<NbdSession> {
         let Device::Export { export, .. } = self else { return None };
         let session = export.session();
@@ -120,7 +121,7 @@ impl Device {
         })
     }
 
-    /// Logs out, as far as there is anybody to listen. An export disconnects when it is dropped.
+    /// Logs out, if possible. An export disconnects when it is dropped.
     pub(super) async fn close(self) {
         if let Device::Lun(lun) = self {
             lun.target().close().await;
@@ -141,7 +142,7 @@ async fn ping(lun: &RemoteLun, by: Option<Cid>, bytes: u32) -> Result<Duration, 
     }
 }
 
-/// Always of the first block: a server is likely to have its allocation in memory.
+/// Always of the first block, whose allocation a server is likely to have in memory.
 async fn status(export: &RemoteExport) -> Result<Duration, NoTime> {
     if export.session().allocation.is_none() {
         return Err(never(
@@ -153,9 +154,10 @@ async fn status(export: &RemoteExport) -> Result<Duration, NoTime> {
     Ok(since(begun))
 }
 
-// What a session asked for and got, as far as it decides how often a command waits.
+// The offered and negotiated keys of a session that determine how often a command waits.
 
-/// What we offer. The target's own MaxRecvDataSegmentLength is not ours to ask for: it is the one that it declared.
+/// Our offers. The target's MaxRecvDataSegmentLength is not negotiable: it is the value that the target
+/// declared.
 pub(super) fn asked(offers: &Offers, got: &Parameters) -> Keys {
     Keys {
         immediate_data: offers.immediate_data,

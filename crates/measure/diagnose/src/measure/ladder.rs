@@ -1,5 +1,5 @@
-//! The ladder of probes: everything that is asked alone, in random order, again and again, so that what
-//! changes meanwhile is in all of them alike.
+//! The ladder of probes: all single requests, repeated in random order, so that drift affects all of them
+//! alike.
 
 use std::time::{Duration, Instant};
 
@@ -10,42 +10,44 @@ use iscsi::pdu::Cid;
 use super::probe::{Ground, NOT_ALLOWED, NoTime, Probe};
 use super::way::Way;
 
-/// All rungs, with what was measured of them so far.
+/// All rungs, with their measurements so far.
 pub(super) struct Rungs {
     rungs: Vec<Rung>,
     patience: Duration,
-    /// No rung takes longer than this altogether, if one asking does not already.
+    /// The maximum total time of a rung, unless a single request takes longer.
     share: Duration,
 }
 
-/// One thing to ask, and how long it took so far.
+/// A probe and its times so far.
 struct Rung {
     probe: Probe,
     times: Vec<Duration>,
-    /// With those that came to nothing.
+    /// Including failed ones.
     spent: Duration,
     failures: u32,
     /// What was wrong last.
     why: Option<String>,
-    /// It is not asked any more.
+    /// The probe is not sent again.
     is_over: bool,
 }
 
-/// The lengths of pings, besides none at all. The second is what a target takes that negotiates nothing.
+/// The lengths of pings, in addition to empty ones. The second is the limit of a target that negotiates
+/// nothing.
 const PINGS: [u32; 3] = [512, 4096, 8192];
-/// The lengths of reads and writes, from a page to what most systems ask for at once at most.
+/// The lengths of reads and writes, from a page to the usual maximum of most systems.
 const LENGTHS: [u32; 4] = [4 << 10, 16 << 10, 64 << 10, 256 << 10];
-/// What fits into the least packet that everybody takes (RFC 9293 section 3.7.1: segments of 536 bytes).
+/// Fits into the smallest packet that every host accepts (RFC 9293 section 3.7.1: segments of 536 bytes).
 const SHORT: u32 = 512;
-/// A rung that fails this often without ever having been measured is given up, and one that hangs sooner: it costs more.
+/// A rung that fails this often without a measurement is given up; one that times out is given up sooner,
+/// because it costs more.
 const FAILURES_MAX: u32 = 3;
 const LATE_MAX: u32 = 2;
-/// More than this makes an interval that is narrow enough.
+/// The number of times that makes the interval narrow enough.
 const TIMES_MAX: usize = 400;
 
 impl Rungs {
-    /// `cids` are the session's connections, `ping_bytes_max` what the target takes with a NOP; nothing over NBD, where
-    /// some are not asked.
+    /// `cids` are the session's connections, and `ping_bytes_max` is the target's limit for a NOP. Over NBD,
+    /// some probes do not exist.
     pub(super) fn new(
         cids: &[Cid],
         ping_bytes_max: Option<u32>,
@@ -67,7 +69,7 @@ impl Rungs {
         Rungs { rungs: all.map(Rung::new).collect(), patience, share }
     }
 
-    /// Asks everything once in random order, and again, until this time is over; all of it once at least.
+    /// Sends every probe once in random order, and repeats this until `until`; at least once.
     pub(super) async fn ask(
         &mut self,
         way: &mut Way,
@@ -90,13 +92,13 @@ impl Rungs {
         }
     }
 
-    /// Does not ask with data any more: the target does not answer, and each try costs a session.
+    /// Stops pings with data: the target does not respond to them, and each costs a session.
     pub(super) fn leave_out_pings(&mut self, why: &str) {
         let pings = self.rungs.iter_mut().filter(|rung| matches!(rung.probe, Probe::NopWithData(_)));
         pings.for_each(|rung| rung.end(why));
     }
 
-    /// Does not ask for what takes long packets: they do not arrive.
+    /// Stops probes that need long packets: they do not arrive.
     pub(super) fn leave_out_long(&mut self, why: &str) {
         let long = self.rungs.iter_mut().filter(|rung| match rung.probe {
             Probe::NopWithData(bytes) | Probe::CachedRead(bytes) | Probe::Write(bytes) => bytes > SHORT,
@@ -105,12 +107,12 @@ impl Rungs {
         long.for_each(|rung| rung.end(why));
     }
 
-    /// There is nobody to ask any more.
+    /// Ends all probes: the storage is unreachable.
     pub(super) fn end(&mut self, why: &str) {
         self.rungs.iter_mut().for_each(|rung| rung.end(why));
     }
 
-    /// Whether this is asked at all.
+    /// Whether this probe is used.
     pub(super) fn has(&self, probe: Probe) -> bool {
         self.rungs.iter().any(|rung| rung.probe == probe)
     }
@@ -132,7 +134,7 @@ impl Rungs {
         }
     }
 
-    /// All that belongs into the evidence.
+    /// All results, for the evidence.
     pub(super) fn ladder(&self) -> Ladder {
         let each = |of: fn(Probe) -> Option<u32>| -> Vec<(u32, Known<Timed>)> {
             let lengths = self.rungs.iter().filter_map(|rung| Some((of(rung.probe)?, rung.known())));
@@ -176,7 +178,7 @@ impl Rung {
         self.is_over || self.times.len() >= TIMES_MAX || self.spent >= share
     }
 
-    /// Asks once. An error if there is nobody to ask any more.
+    /// Sends the probe once. Fails if the storage is unreachable.
     async fn ask(&mut self, way: &mut Way, ground: &mut Ground, patience: Duration) -> Result<(), String> {
         let device = way.device().await?;
         let begun = reactor::now();
@@ -191,7 +193,7 @@ impl Rung {
             Err(NoTime::Failed(why)) => self.fails(why, FAILURES_MAX),
             Err(NoTime::Late) => {
                 self.fails(format!("there was no answer in {:.1} s", patience.as_secs_f64()), LATE_MAX);
-                // What hangs in the session is not to be in the way of what is asked next.
+                // The next probe must not wait behind a hanging request of this session.
                 way.give_up();
             }
         }
@@ -204,7 +206,7 @@ impl Rung {
         self.is_over |= self.failures >= most && self.times.len() < self.failures as usize;
     }
 
-    /// Once it has failed more often than not, the times of the others say nothing.
+    /// If most attempts failed, the times of the others are meaningless.
     fn known(&self) -> Known<Timed> {
         let why = || self.why.clone().unwrap_or_else(|| "there was no time to ask".to_owned());
         match Timed::of(&self.times) {

@@ -1,7 +1,8 @@
-//! Loads: requests of one kind, so many at once, in short rounds between which everything else is asked, and for each
-//! layer what it had to do with that.
+//! Loads: requests of one kind at a fixed queue depth, in short rounds between the probes, and the
+//! contribution of each layer.
 //!
-//! Reading order: [`Loads`], `round` (one round), `snapshot` (what is looked at before and after), `sum` (all rounds).
+//! Reading order: [`Loads`], `round` (one round), `snapshot` (clocks and counters before and after), `sum`
+//! (all rounds).
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -23,7 +24,7 @@ use crate::measure::places::Part;
 use crate::measure::way::Way;
 use crate::{Known, LoadRun, Parts, PathUnderLoad, Timed};
 
-/// A load, and the sessions beside the first that it wants.
+/// A load, and its sessions in addition to the first.
 pub(super) struct Running {
     load: Load,
     sum: Sum,
@@ -35,14 +36,14 @@ impl Running {
         Running { load: *load, sum: Sum::new(load, named), others: Vec::new() }
     }
 
-    /// One that need not be tried: a sentence says why.
+    /// A load that need not be tried, for this reason.
     pub(super) fn failed(load: &Load, named: bool, why: &str) -> Running {
         let mut running = Running::new(load, named);
         running.sum.fail(why.to_owned());
         running
     }
 
-    /// Whether another round may bring something.
+    /// Whether another round may succeed.
     pub(super) fn goes_on(&self) -> bool {
         !self.sum.is_hopeless()
     }
@@ -51,8 +52,8 @@ impl Running {
         &self.load
     }
 
-    /// Runs a round of it on this part of the LUN, and gives its rate in bytes a second. What goes wrong is part of what came
-    /// of it.
+    /// Runs a round on this part of the LUN, and returns its rate in bytes a second. Failures are part of the
+    /// result.
     pub(super) async fn round(
         &mut self,
         way: &mut Way,
@@ -74,7 +75,7 @@ impl Running {
         None
     }
 
-    /// One for each session, the first of which is there.
+    /// One device for each session; the first is already open.
     async fn devices(&mut self, way: &mut Way) -> Result<Vec<Device>, String> {
         while self.others.len() + 1 < usize::from(self.load.sessions) {
             self.others.push(Way::open(way.subject()).await.map_err(|failure| failure.to_string())?);
@@ -86,7 +87,7 @@ impl Running {
         Ok(devices)
     }
 
-    /// What all rounds came to.
+    /// The result of all rounds.
     pub(super) async fn finish(self) -> LoadRun {
         for other in self.others {
             other.close().await;
@@ -95,9 +96,9 @@ impl Running {
     }
 }
 
-// Writes that are on stable storage before they end, whoever makes them.
+// Writes that are on stable storage before they complete, whoever makes them.
 
-/// A device all of whose writes are durable.
+/// A device that makes all writes durable.
 struct Durable(Arc<dyn BlockDevice>);
 
 impl BlockDevice for Durable {
@@ -108,13 +109,13 @@ impl BlockDevice for Durable {
     }
 }
 
-// One round of a load: requests for a short time, NOPs beside them, and what all clocks and counters say before and
+// One round of a load: requests for a short time, NOPs during it, and all clocks and counters before and
 // after.
 
-/// How long a round takes.
+/// The duration of a round.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::measure) struct Times {
-    /// Until TCP has its windows, and caches and queues are as they stay.
+    /// Until TCP's windows, caches and queues are in a steady state.
     pub(in crate::measure) warm_up: Duration,
     pub(in crate::measure) counted: Duration,
 }
@@ -122,13 +123,14 @@ pub(in crate::measure) struct Times {
 /// What came of it.
 struct Round {
     run: Run,
-    /// When counting began and when it ended; nothing if it ended before its time, by too many failures.
+    /// The clocks at the start and the end of counting; `None` if the round ended early, by too many
+    /// failures.
     clocks: Option<(Snapshot, Snapshot)>,
-    /// NOPs beside it.
+    /// NOPs during the round.
     nops: Vec<Duration>,
 }
 
-/// What a load is put on.
+/// The target of a load.
 struct Where<'a> {
     /// One for each session.
     devices: &'a [Device],
@@ -136,11 +138,11 @@ struct Where<'a> {
     server: Option<&'a Server>,
 }
 
-/// What requests that are under way at the end may take (`bench::run` gives up on them then), and some more for a way
+/// The time for requests outstanding at the end (`bench::run` gives up on them then), plus some for a path
 /// that is lost altogether.
 const DRAIN: Duration = Duration::from_secs(13);
 
-/// Runs a round. A sentence says why there is none.
+/// Runs a round. On failure, returns the reason.
 async fn round(place: Where<'_>, load: &Load, times: Times, seed: u64) -> Result<Round, String> {
     let devices: Vec<Arc<dyn BlockDevice>> = place
         .devices
@@ -179,7 +181,7 @@ fn workload(load: &Load, part: Part, seed: u64) -> Workload {
     }
 }
 
-/// Looks at clocks and counters when counting begins and ends, and sends NOPs between.
+/// Reads clocks and counters when counting starts and ends, and sends NOPs in between.
 struct Watch {
     snapshots: reactor::JoinHandle<(Snapshot, Snapshot)>,
     nops: reactor::JoinHandle<()>,
@@ -213,7 +215,7 @@ impl Watch {
     }
 }
 
-/// NOPs, one at a time: some thirty in a round, and none so soon after another that they are a load themselves.
+/// NOPs, one at a time: about thirty in a round, and far enough apart that they are not a load themselves.
 async fn ping(device: Option<Device>, from: Instant, to: Instant, times: Rc<RefCell<Vec<Duration>>>) {
     let Some(device) = device else { return };
     let gap = ((to - from) / 30).max(Duration::from_millis(5));
@@ -227,14 +229,14 @@ async fn ping(device: Option<Device>, from: Instant, to: Instant, times: Rc<RefC
     }
 }
 
-// What the clocks and counters say at one moment: two of them make what a load has cost.
+// Clocks and counters at one point in time: the difference between two is the cost of a load.
 
 /// At one moment.
 struct Snapshot {
     at: Instant,
     /// CPU time of this thread.
     cpu: Duration,
-    /// How long it had to wait for one; zero where nobody tells.
+    /// The time it waited for a CPU; zero if not reported.
     waited: Duration,
     server: Option<ServerClocks>,
     /// Session by session.
@@ -257,12 +259,12 @@ impl Snapshot {
     }
 }
 
-// What several rounds of a load came to together.
+// The total of several rounds of a load.
 
 /// Sums over rounds, sessions and connections.
 pub(in crate::measure) struct Sum {
     run: LoadRun,
-    /// How long was counted, and by how many sessions.
+    /// The counted time, and the same multiplied by the sessions.
     time: Duration,
     session_time: Duration,
     commands: u64,
@@ -275,11 +277,11 @@ pub(in crate::measure) struct Sum {
     digests: Option<Duration>,
     server: Option<Duration>,
     nops: Vec<Duration>,
-    /// How long the connections had anything to send or could not.
+    /// The time for which the connections had data to send, or could not send.
     limited: Vec<(Duration, Duration)>,
 }
 
-/// Waiting, and the phases behind it.
+/// Waiting, and the phases after it.
 const PARTS: usize = 1 + Phase::ALL.len();
 
 impl Sum {
@@ -322,7 +324,7 @@ impl Sum {
         }
     }
 
-    /// Whether it came to nothing at all, so that it is not worth another round.
+    /// Whether it moved nothing at all, so that another round is not worthwhile.
     pub(in crate::measure) fn is_hopeless(&self) -> bool {
         self.run.errors > 0 && self.run.service.is_empty()
     }
@@ -333,7 +335,7 @@ impl Sum {
         self.run.first_failure.get_or_insert(why);
     }
 
-    /// A round came to an end: its rate, in bytes a second.
+    /// Adds a round, and returns its rate in bytes a second.
     fn add(&mut self, round: Round) -> f64 {
         let Round { run, clocks, nops } = round;
         if let Some((before, after)) = clocks {
@@ -432,7 +434,7 @@ impl Sum {
             data_us: data,
             status_us: status,
         };
-        // Those under way at the ends of the time count as a whole, which is much where they take long.
+        // Requests outstanding at either end count as a whole, which matters if they take long.
         run.under_way = share(self.under_way, self.time).min(f64::from(run.load.depth));
         run.window_stalled = share(self.stalled, self.session_time).min(1.0);
         run.r2ts_per_command = if self.commands == 0 { 0.0 } else { self.r2ts as f64 / self.commands as f64 };
@@ -452,7 +454,7 @@ impl Sum {
 }
 
 impl Sum {
-    /// What no initiator has counted is known of the requests as a whole: how long they took, and so how many were under way.
+    /// Without an initiator's counters, the requests' times give the number of outstanding ones.
     fn count_requests(&mut self) {
         let service = &self.run.service;
         if self.commands > 0 || service.is_empty() {
@@ -466,13 +468,13 @@ impl Sum {
     }
 }
 
-/// Of the parts, the way and the server.
+/// The index of the part for path and server.
 const ANSWER: usize = 4;
 
-/// Counts of this round, and states at its end.
+/// Adds the counts of this round, and the states at its end.
 fn add_path(sum: &mut PathUnderLoad, now: &PathInfo, earlier: &PathInfo) {
     let long = |of: fn(&PathInfo) -> Option<u64>| Some(of(now)?.saturating_sub(of(earlier)?));
-    // Counters of 32 bits may have passed their end.
+    // Counters of 32 bits may have wrapped.
     let short = |of: fn(&PathInfo) -> Option<u32>| Some(u64::from(of(now)?.wrapping_sub(of(earlier)?)));
     let add = |sum: &mut Option<u64>, more: Option<u64>| {
         if let Some(more) = more {

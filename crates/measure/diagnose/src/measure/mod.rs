@@ -1,4 +1,5 @@
-//! Measuring what a diagnosis is made of, for any vendor's target or NBD server and without anything on it.
+//! Measuring the evidence of a diagnosis, for any vendor's target or NBD server, without software on the
+//! server.
 //!
 //! ```text
 //!   Options ── way ── long_packets ──► course ──► Evidence ──► diagnose
@@ -7,12 +8,11 @@
 //!               └───────────────────────┴────── ladder: probes alone, in random order, between the rounds
 //! ```
 //!
-//! Nothing on the LUN is changed unless writing is allowed, and no task management function is asked for but the abort
-//! of a command that hangs: others use the LUN too. What a target does not do, or lies about, is not known, and the rest
-//! goes on. Reading order: `course` (the order of events), `ladder` and `probe` (what is asked alone), `load` (what is asked
-//! together), `pace` (how long that takes), `way` (the session), `device` (where iSCSI and NBD
-//! differ), `confirm` (whether a change brings
-//! what is predicted).
+//! The LUN is not modified unless writing is allowed. The only task management function used is ABORT TASK
+//! for a hanging command, because others use the LUN too. A value that a target does not support, or reports
+//! implausibly, is unknown, and the measurement continues without it. ¶ Reading order: `course` (the
+//! sequence), `ladder` and `probe` (single requests), `load` (concurrent requests), `pace` (their duration),
+//! `way` (the session), `device` (differences between iSCSI and NBD), `confirm` (tests of predicted gains).
 
 mod confirm;
 mod course;
@@ -41,25 +41,25 @@ use load::Times;
 /// What is asked for.
 #[derive(Clone, Copy)]
 pub struct Options {
-    /// Some twelve seconds instead of forty.
+    /// About twelve seconds instead of forty.
     pub quick: bool,
-    /// About how long it may take, if that was said.
+    /// The approximate total time, if specified.
     pub seconds: Option<f64>,
-    /// The load that the person has.
+    /// The user's load.
     pub own: Option<Load>,
-    /// What may be written; nothing if `None`.
+    /// The part that may be overwritten; nothing if `None`.
     pub allow_write: Option<Extent>,
-    /// Whether what is there may be lost.
+    /// Consent to overwrite existing content.
     pub consent: Consent<'static>,
-    /// What the link is built for, in bits a second.
+    /// The rated speed of the link, in bits a second.
     pub expected_link_bits_per_s: Option<f64>,
-    /// Where random places, data and the order of everything come from.
+    /// The seed of random offsets, data and order.
     pub seed: u64,
 }
 
-/// Who is told how far it is.
+/// An observer of the progress.
 pub trait Progress {
-    /// There are so many steps.
+    /// The number of steps is known.
     fn of(&self, steps: usize);
 
     /// This begins.
@@ -69,41 +69,41 @@ pub trait Progress {
     fn ended(&self);
 }
 
-/// Nobody.
+/// Observes nothing.
 impl Progress for () {
     fn of(&self, _: usize) {}
     fn begins(&self, _: &str) {}
     fn ended(&self) {}
 }
 
-// How long everything may take: as long as makes it known well enough, and bounded whatever a target does.
+// The duration of everything: as long as needed for a result, and bounded whatever a target does.
 
 /// Of one diagnosis.
 #[derive(Clone, Copy, Debug)]
 struct Pace {
-    /// Rounds of every load, each with a turn of the ladder before it.
+    /// Rounds of every load, each after a turn of the ladder.
     rounds: u32,
-    /// What a turn of the ladder takes, if all of it can be asked in that time.
+    /// The time of a turn of the ladder, if all probes fit into it.
     turn: Duration,
-    /// What one rung of it may take altogether.
+    /// The maximum total time of one rung.
     share: Duration,
-    /// How long an answer may take that has to do with a disk.
+    /// The timeout of requests that access a disk.
     patience: Duration,
-    /// When no other round begins.
+    /// The time after which no further round starts.
     most: Duration,
     without_disk: Duration,
-    /// What all rounds of all loads take together, unless the way is long or the disk slow.
+    /// The total time of all rounds of all loads, unless the path is long or the disk slow.
     loads: Duration,
     warm_up: Duration,
-    /// The shortest that a round may be.
+    /// The minimum duration of a round.
     counted_min: Duration,
 }
 
-/// What a diagnosis takes, if nobody says otherwise.
+/// The default duration of a diagnosis.
 const FULL_S: f64 = 40.0;
-/// What it takes if it is to be quick.
+/// The duration with `--quick`.
 const QUICK_S: f64 = 12.0;
-/// Fewer than this make no interval of the median to speak of.
+/// Fewer rounds give no useful interval of the median.
 const ROUNDS_MIN: u32 = 3;
 
 const fn ms(ms: u64) -> Duration {
@@ -111,7 +111,7 @@ const fn ms(ms: u64) -> Duration {
 }
 
 impl Pace {
-    /// For a diagnosis that takes some forty seconds, some twelve, or about as long as is said.
+    /// The pace of a diagnosis that takes about forty seconds, about twelve, or about the given time.
     fn new(quick: bool, seconds: Option<f64>) -> Pace {
         let seconds = seconds.unwrap_or(if quick { QUICK_S } else { FULL_S });
         let share = |share: f64| Duration::from_secs_f64(seconds * share);
@@ -128,29 +128,29 @@ impl Pace {
         }
     }
 
-    /// What an answer may take that comes without a disk, on a way of this length: twice TCP's first retransmission
-    /// timeout (RFC 6298: one second), so that a single loss is not taken for a way that is closed.
+    /// The timeout of requests without a disk access, on a path of this length. It is twice TCP's first
+    /// retransmission timeout (RFC 6298: one second), so that a single loss does not count as a closed path.
     fn patience_without_disk(&self, round_trip: Duration) -> Duration {
         (self.without_disk + 20 * round_trip).min(ms(8000))
     }
 
-    /// How long each round of each of so many loads takes, and how many of them there are. `request` is what one request
-    /// takes at least, alone.
+    /// The number and duration of the rounds for this number of loads. `request` is the minimum time of a
+    /// single request.
     ///
-    /// A connection that starts from ten segments doubles them with each round trip (RFC 5681, RFC 6928), and the
-    /// windows of both ends grow behind that: twenty round trips fill anything.
+    /// A connection starts with ten segments and doubles them in each round trip (RFC 5681, RFC 6928), and
+    /// the windows of both ends follow: twenty round trips fill any path.
     fn rounds(&self, loads: usize, round_trip: Duration, request: Duration) -> (u32, Times) {
         let loads = loads.max(1) as u32;
         let each = (self.loads / (self.rounds * loads)).clamp(self.counted_min, ms(1500));
         let counted = each.max(10 * round_trip).max(4 * request).min(ms(6000).max(each));
         let warm_up = self.warm_up.max(20 * round_trip).max(request).min(ms(2000));
-        // Rounds that are long are few.
+        // Long rounds are few.
         let fitting = (4 * self.loads).as_secs_f64() / ((warm_up + counted) * loads).as_secs_f64();
         ((fitting as u32).clamp(ROUNDS_MIN, self.rounds), Times { warm_up, counted })
     }
 }
 
-// What is diagnosed: a LUN by iSCSI, or an export by NBD.
+// The subject of a diagnosis: a LUN over iSCSI, or an export over NBD.
 
 /// What is diagnosed.
 #[derive(Clone)]
@@ -162,21 +162,21 @@ pub enum Subject {
 }
 
 impl Subject {
-    /// Reads a URL. Looks for secrets, and asks for them if it has to.
+    /// Parses a URL. Finds secrets, and prompts for them if necessary.
     ///
     /// # Errors
-    /// The mistake in it, or that a secret is missing.
+    /// The URL has an error, or a secret is missing.
     pub fn parse(text: &str) -> Result<Subject, Failure> {
         if !nbd::is_url(text) {
             return Ok(Subject::Lun(Box::new(remote::url(text)?)));
         }
-        // As a volume, whose mistakes are pointed at.
+        // As a volume, because its errors are marked in the text.
         let spec = backends::parse(text).map_err(Failure::refused)?;
         let url = nbd::url_of(&spec).ok_or_else(|| Failure::refused(format!("{text} is no NBD export")))?;
         Ok(Subject::Export(Box::new(url)))
     }
 
-    /// The same with another value of a key. A sentence says why not.
+    /// The same with a changed key. On failure, returns the reason.
     fn with(&self, key: &str, value: &str) -> Result<Subject, String> {
         let mut changed = self.clone();
         let wrong = |why: &dyn fmt::Display| format!("{key}={value}: {why}");
@@ -191,19 +191,19 @@ impl Subject {
         Ok(changed)
     }
 
-    /// The same as other commands name storage.
+    /// The same as a location for other commands.
     fn location(&self) -> Result<Location, Failure> {
         match self {
             Subject::Lun(url) => Ok(Location::Lun(url.clone())),
             Subject::Export(url) => {
-                // Without its keys: what is told of it holds for any.
+                // Without its keys: the facts apply to any of their values.
                 let text = nbd_client::Url { tls: None, ..(**url).clone() }.to_string();
                 Ok(Location::Volume(backends::parse(&text).map_err(Failure::refused)?))
             }
         }
     }
 
-    /// The process that serves an export to this one, if it is on this machine.
+    /// The process that serves the export, if it is on this machine.
     fn server(&self) -> Option<Server> {
         let Subject::Export(url) = self else { return None };
         match &url.socket {

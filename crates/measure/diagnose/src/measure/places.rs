@@ -1,4 +1,4 @@
-//! Where on the LUN something is asked.
+//! Offsets for probes and loads on the LUN.
 
 use std::collections::HashSet;
 
@@ -16,16 +16,17 @@ pub(super) struct Part {
     pub(super) bytes: u64,
 }
 
-/// Places of a part that nobody has been at, in random order.
+/// Unused places of a part, in random order.
 pub(super) struct Untouched {
     part: Part,
     random: Random,
     touched: HashSet<u64>,
 }
 
-/// What a cache may take along with a block that is asked for: read-ahead of disks and file systems is of this order.
+/// The data that a cache may load together with a requested block: the usual read-ahead of disks and file
+/// systems.
 const NEIGHBOURHOOD_BYTES: u64 = 256 << 10;
-/// A part of fewer neighbourhoods than this is soon in a cache as a whole.
+/// A part with fewer neighbourhoods than this is soon completely cached.
 const LEAST: u64 = 64;
 
 impl Part {
@@ -34,12 +35,13 @@ impl Part {
         Part { start_bytes: 0, bytes: geometry.bytes() }
     }
 
-    /// The blocks of so many bytes at the start of it, or of the logical block if that is longer; `None` if it has fewer.
+    /// The first blocks of this length, or the first logical block if that is longer; `None` if the part is
+    /// shorter.
     pub(super) fn first(self, bytes: u32, geometry: Geometry) -> Option<Extent> {
         self.at(0, bytes, geometry)
     }
 
-    /// The same somewhere in it, at a multiple of its length and of the physical block.
+    /// The same at a random offset, at a multiple of its length and of the physical block.
     pub(super) fn somewhere(self, bytes: u32, geometry: Geometry, random: &mut Random) -> Option<Extent> {
         let step = u64::from(bytes).max(physical_block_bytes(geometry));
         self.at(random.below(self.bytes / step) * step, bytes, geometry)
@@ -56,26 +58,26 @@ impl Part {
     }
 }
 
-/// What the medium reads and writes at once, as it says.
+/// The unit of the medium, as reported.
 pub(super) fn physical_block_bytes(geometry: Geometry) -> u64 {
     u64::from(geometry.block_size.bytes()) << geometry.physical_exponent.min(16)
 }
 
 impl Untouched {
-    /// The start of the part is taken for touched: that is where the same blocks are read again and again.
+    /// The start of the part counts as used: the repeated reads are there.
     pub(super) fn new(part: Part, seed: u64) -> Untouched {
         let touched = (0..LEAST / 16).collect();
         Untouched { part, random: Random::new(seed), touched }
     }
 
-    /// So many bytes where nothing was read yet; `None` if there is no such place left, or the part is too small for it
-    /// to mean anything.
+    /// A place of this length that was not read before; `None` if there is none left, or the part is too
+    /// small for a meaningful result.
     pub(super) fn next(&mut self, bytes: u32, geometry: Geometry) -> Option<Extent> {
         let places = self.part.bytes / NEIGHBOURHOOD_BYTES;
         if places < LEAST || self.touched.len() as u64 > places / 2 {
             return None;
         }
-        // Half of them are free at least: this ends soon.
+        // At least half of them are unused, so this ends soon.
         let place = std::iter::repeat_with(|| self.random.below(places))
             .find(|place| !self.touched.contains(place))?;
         self.touched.insert(place);
@@ -83,8 +85,8 @@ impl Untouched {
     }
 }
 
-// Which part of the LUN may be overwritten: none, unless it was said, nobody has reserved it, and there is nothing on it
-// or whoever started this agrees to lose it.
+// The part of the LUN that may be overwritten. It is empty unless writing was allowed, the LUN is not
+// reserved, and it is empty or the user consents to losing its content.
 
 /// The part, in whole physical blocks.
 pub(super) async fn part(

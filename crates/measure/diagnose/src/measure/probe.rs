@@ -1,4 +1,4 @@
-//! What can be asked alone, and how long one asking takes. Each is a layer deeper than the one before.
+//! Single requests, and their times. Each reaches one layer deeper than the previous one.
 
 use std::io;
 use std::net::SocketAddr;
@@ -21,40 +21,41 @@ use crate::measure::way::Way;
 pub(super) enum Probe {
     /// A TCP connection, which is closed again.
     Connect,
-    /// A NOP-Out by any connection; over NBD a BLOCK_STATUS.
+    /// A NOP-Out on any connection; over NBD, a BLOCK_STATUS.
     Nop,
-    /// By this one, with so many bytes of ping data.
+    /// The same on this connection, with this number of bytes of ping data.
     NopBy(Cid, u32),
-    /// With so many bytes of ping data.
+    /// The same with this number of bytes of ping data.
     NopWithData(u32),
     /// TEST UNIT READY.
     TestUnitReady,
-    /// A READ of so many bytes, always the same; of one block if there are fewer in it.
+    /// A READ of this number of bytes, always the same; at least one block.
     CachedRead(u32),
     /// A READ of one block that was not read before.
     MediumRead,
-    /// A WRITE of so many bytes, or of a physical block if that is longer, at a multiple of both.
+    /// A WRITE of this number of bytes, or of a physical block if that is longer, aligned to both.
     Write(u32),
-    /// A WRITE of a physical block with FUA; where the target knows none, with SYNCHRONIZE CACHE behind it.
+    /// A WRITE of a physical block with FUA; if the target does not support that, followed by SYNCHRONIZE
+    /// CACHE.
     DurableWrite,
-    /// SYNCHRONIZE CACHE behind a WRITE, which is not timed.
+    /// SYNCHRONIZE CACHE after an untimed WRITE.
     Flush,
     /// A WRITE of a logical block that is shorter than the physical one.
     ShortWrite,
 }
 
-/// Why there is no time.
+/// The reason for a missing time.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum NoTime {
-    /// There was no answer in time.
+    /// The response timed out.
     Late,
-    /// The target does not do it, or not so; asking again is of no use.
+    /// The target does not support it, at least in this form; a retry is useless.
     Never(String),
     /// It failed this time.
     Failed(String),
 }
 
-/// Where and what is asked.
+/// The parameters of all probes.
 pub(super) struct Ground {
     /// Where reads go.
     pub(super) part: Part,
@@ -62,10 +63,10 @@ pub(super) struct Ground {
     pub(super) writable: Option<Part>,
     pub(super) untouched: Untouched,
     pub(super) random: Random,
-    /// What is written: numbers that nothing can compress.
+    /// Incompressible data to write.
     data: Slice,
-    /// Where TCP connects to, and how its sockets are made: nowhere over NBD, whose servers log an error for each client that
-    /// leaves without a word.
+    /// The address for TCP connections, and the options of their sockets. `None` over NBD, whose servers log
+    /// an error for each client that disconnects without a handshake.
     connect: Option<(SocketAddr, StreamOptions)>,
 }
 
@@ -93,7 +94,7 @@ impl Ground {
 }
 
 impl Probe {
-    /// Whether it changes what is on the LUN.
+    /// Whether it modifies the LUN.
     pub(super) fn writes(self) -> bool {
         match self {
             Probe::Write(_) | Probe::DurableWrite | Probe::Flush | Probe::ShortWrite => true,
@@ -125,7 +126,7 @@ impl Probe {
         }
     }
 
-    /// Asks once, and waits no longer than `patience` for the answer.
+    /// Sends the request once, and waits up to `patience` for the response.
     pub(super) async fn ask(
         self,
         device: &Device,
@@ -150,7 +151,7 @@ impl Probe {
             Probe::TestUnitReady => {
                 let lun = device.lun().ok_or_else(|| never("NBD has no such request"))?;
                 let begun = reactor::now();
-                // What a device does to see whether anything has changed: the same way as a READ takes here.
+                // A device's check for changes, which takes the same path as a READ here.
                 lun.refresh().await.map_err(of_device)?;
                 Ok(since(begun))
             }
@@ -195,7 +196,7 @@ async fn connect(ground: &Ground) -> Result<Duration, NoTime> {
     let (address, options) = ground.connect.as_ref().ok_or_else(|| never("nothing is to be connected to"))?;
     let stream = reactor::world().connect(*address, options).map_err(failed)?;
     std::future::poll_fn(|cx| stream.poll_writable(cx)).await.map_err(failed)?;
-    // Whether it has come to be connected, a first write tells, if it is of nothing too.
+    // A first write reveals whether the connection succeeded, even if it is empty.
     stream.try_write(&[]).map_err(failed)?;
     Ok(since(begun))
 }
@@ -219,7 +220,7 @@ async fn write(
     Ok(since(begun))
 }
 
-/// Somewhere that may be written.
+/// An offset that may be overwritten.
 fn writable(ground: &mut Ground, device: &Device, bytes: u32) -> Result<Extent, NoTime> {
     let part = ground.writable.ok_or_else(|| never(NOT_ALLOWED))?;
     let extent = part.somewhere(bytes, device.geometry(), &mut ground.random);
@@ -259,29 +260,29 @@ pub(super) fn of_device(error: DeviceError) -> NoTime {
     }
 }
 
-// Long packets that vanish: short exchanges work, and whatever fills a packet hangs, since something on the way carries
-// only shorter ones and does not say so (RFC 2923 section 2.1, "path MTU discovery black hole").
+// Lost long packets: short exchanges work, and those with full-size packets hang, because some device on the
+// path silently drops long packets (RFC 2923 section 2.1, "path MTU discovery black hole").
 //
-// It shows at once, if a long answer and a long question are tried first; and since TCP delivers in order, a connection
-// on which a long packet is lost is silent from then on, so that it is not taken for a slow disk. Shorter segments get
-// through: with the longest that do, everything else is measured.
+// The problem is detected early, because a long response and a long request are tried first. Since TCP
+// delivers in order, a connection with a lost long packet is unresponsive from then on, which distinguishes
+// it from a slow disk. Shorter segments arrive: everything else is measured with the longest that do.
 
-/// The way that works, and what was found on it.
+/// The working path, and the findings on it.
 pub(super) struct Found {
     pub(super) way: Way,
     pub(super) long_packets: Option<LongPackets>,
-    /// A NOP with data was never answered, though it is not the length of packets that is to blame: in a sentence.
+    /// A NOP with data got no response, although packet length is not the cause: the reason.
     pub(super) unanswered_ping: Option<String>,
 }
 
-/// Segments that get through where others do not: Ethernet's 1500 bytes; PPPoE, tunnels and overlays, which take up to 100
-/// of them; the least that IPv6 promises (1280); the least that TCP does.
+/// Segment lengths to try: for Ethernet's 1500 bytes; for PPPoE, tunnels and overlays, which take up to 100
+/// of them; for IPv6's guaranteed minimum (1280); and for TCP's minimum.
 const SEGMENTS: [u16; 4] = [1460, 1360, 1220, 536];
-/// A long READ: many packets, and no more than any target gives at once.
+/// A long READ: many packets, but within every target's limit.
 const READ_BYTES: u32 = 64 << 10;
 
-/// Tries long packets both ways, and shorter ones if they vanish. `patience` is what an answer may take that has nothing
-/// to do with a disk.
+/// Tries long packets in both directions, and shorter ones if they are lost. `patience` is the timeout of a
+/// request without a disk access.
 pub(super) async fn look(
     mut way: Way,
     ground: &mut Ground,
@@ -290,7 +291,7 @@ pub(super) async fn look(
     patience: Duration,
 ) -> Result<Found, Failure> {
     let ping = Probe::NopWithData(ping_bytes);
-    // A READ goes by the first connection, and so does a NOP by any.
+    // A READ uses the first connection, and so does a general NOP.
     let others = cids.iter().skip(1).map(|cid| Probe::NopBy(*cid, ping_bytes));
     let probes: Vec<Probe> = [ping, Probe::CachedRead(READ_BYTES)].into_iter().chain(others).collect();
     let mut found = None;
@@ -307,7 +308,7 @@ pub(super) async fn look(
         if let Some((_, better)) = shorter {
             way = better;
         } else if is_ping {
-            // A target may not like it. If it is the way, the READ will not come back either.
+            // The target may not support it. If the path is the cause, the READ will time out as well.
             unanswered_ping = Some(lost);
             continue;
         }
@@ -319,7 +320,7 @@ pub(super) async fn look(
     Ok(Found { way, long_packets: found, unanswered_ping })
 }
 
-/// Whether a connection falls silent for good when this is asked; the length of its segments then.
+/// Whether this request makes a connection permanently unresponsive; returns the length of its segments.
 async fn hangs(
     probe: Probe,
     way: &mut Way,
@@ -338,7 +339,7 @@ async fn hangs(
     Ok(segment_bytes.filter(|_| is_silent))
 }
 
-/// A way with shorter segments by which `probe` is answered, if there is one.
+/// A path with shorter segments on which `probe` completes, if there is one.
 async fn shorter(
     subject: &Subject,
     than: u32,
@@ -358,7 +359,7 @@ async fn shorter(
     Ok(None)
 }
 
-/// What TCP sends at once, by the session's first connection.
+/// TCP's segment length on the session's first connection.
 async fn segment_bytes(device: &Device) -> Option<u32> {
     device.told().await?.connections.first()?.path.as_ref().map(|path| path.segment_bytes)
 }

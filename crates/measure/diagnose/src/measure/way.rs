@@ -1,5 +1,5 @@
-//! The way to the LUN or the export: a session that is made again when it is lost, so that one probe that a target takes ill
-//! does not end all the others.
+//! The path to the LUN or the export: a session that is reopened when it is lost, so that a probe which
+//! breaks it does not end all the others.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,17 +13,17 @@ use backends::{nbd, remote};
 use crate::measure::Subject;
 use crate::measure::device::Device;
 
-/// A session, or none for the moment.
+/// A session, possibly closed.
 pub(super) struct Way {
     subject: Subject,
     device: Option<Device>,
-    /// How often it was made again.
+    /// The number of times it was reopened.
     again: u32,
 }
 
-/// A target that ends more sessions than this does not want to be asked.
+/// A target that ends more sessions than this is not probed further.
 const AGAIN_MAX: u32 = 12;
-/// How long a target may take to let us in; unless the URL wants less.
+/// The timeout of the login, unless the URL sets a shorter one.
 const LOGIN_TIME: Duration = Duration::from_secs(10);
 /// Longer than any diagnosis.
 const NEVER: Duration = Duration::from_secs(3600);
@@ -36,7 +36,7 @@ impl Way {
         Ok(Way { subject, device: Some(device), again: 0 })
     }
 
-    /// The device, in a session that is alive as far as is known. A sentence says why there is none.
+    /// The device, in a session that is not known to be lost. On failure, returns the reason.
     pub(super) async fn device(&mut self) -> Result<Device, String> {
         if let Some(device) = &self.device {
             if device.told().await.is_some_and(|told| !told.connections.is_empty()) {
@@ -54,7 +54,7 @@ impl Way {
         Ok(device)
     }
 
-    /// Leaves the session without a word: it does not answer any more.
+    /// Abandons the session without a logout: it is unresponsive.
     pub(super) fn give_up(&mut self) {
         self.device = None;
     }
@@ -64,7 +64,7 @@ impl Way {
         &self.subject
     }
 
-    /// Logs out, as far as there is anybody to listen.
+    /// Logs out, if possible.
     pub(super) async fn close(self) {
         if let Some(device) = self.device {
             device.close().await;
@@ -78,7 +78,7 @@ async fn open(subject: &Subject) -> Result<Device, Failure> {
         Subject::Export(url) => &nbd::beside(url),
     };
     let export = Arc::new(nbd::open(url).await?);
-    // A server that has one connection for all lets no other in.
+    // A server that allows only one connection rejects a second.
     let aside = match export.session().export.flags & transmission::CAN_MULTI_CONN != 0 {
         true => {
             let mut url = url.clone();
@@ -90,8 +90,8 @@ async fn open(subject: &Subject) -> Result<Device, Failure> {
     Ok(Device::Export { export, aside })
 }
 
-/// A session that is lost is to be seen at once, and made again by us. And a command that we give up is aborted and no
-/// more: whoever asks why something is slow must not reset other people's LUN.
+/// Disables automatic reconnection, so that a lost session is detected immediately and reopened by this
+/// module. A command that times out is only aborted: a diagnosis must not reset a LUN that others use.
 fn patient(subject: &Subject) -> Subject {
     match subject {
         Subject::Lun(url) => {

@@ -1,4 +1,5 @@
-//! Paths that are made up and some that are real, each with one thing wrong or none: what is found is what was planted, and its price is right.
+//! Synthetic and real paths, each with one planted cause or none: the diagnosis must find the cause, with the
+//! right gain.
 
 mod planted;
 mod real;

@@ -1,5 +1,5 @@
-//! A path that is made up: its layers are known, evidence is made of them as measurements would see it, with noise, and what
-//! mending something brings is known as well.
+//! A synthetic path with known layers. Evidence is derived from them as measurements would show it, with
+//! noise, and the true gain of each fix is also known.
 
 use crate::{
     Evidence, Known, Ladder, LinkLayer, LoadRun, LongPackets, Parts, PathLayer, PathUnderLoad, Storage, Timed,
@@ -16,24 +16,24 @@ pub(super) struct World {
     pub(super) loopback: bool,
     /// What the link carries.
     pub(super) link_bits_per_s: f64,
-    /// What it is built for.
+    /// The rated speed.
     pub(super) built_for: Option<f64>,
     /// Round trips of the connections.
     pub(super) round_trips_s: Vec<f64>,
-    /// What both ends take for an exchange.
+    /// The time of both ends for an exchange.
     pub(super) exchange_s: f64,
-    /// What the target takes for a command on top.
+    /// The target's additional time for a command.
     pub(super) dispatch_s: f64,
-    /// What an access to the medium takes.
+    /// The time of an access to the medium.
     pub(super) access_s: f64,
     /// Requests a second that the medium takes.
     pub(super) accesses_per_s: f64,
-    /// What making a write durable takes.
+    /// The time to make a write durable.
     pub(super) flush_s: f64,
-    /// What a write takes more that is shorter than a physical block.
+    /// The additional time of a write that is shorter than a physical block.
     pub(super) short_s: f64,
     pub(super) physical_block_bytes: u32,
-    /// What the ends move of one command's data.
+    /// The copying rate of the ends for one command's data.
     pub(super) copy_per_s: f64,
     /// TCP windows for reads and for writes.
     pub(super) windows: (Option<f64>, Option<f64>),
@@ -42,13 +42,13 @@ pub(super) struct World {
     pub(super) got: Keys,
     /// The share of packets that are lost.
     pub(super) loss: f64,
-    /// Which share of the time the ends are away.
+    /// The shares of the time in which the ends are unresponsive.
     pub(super) target_away: f64,
     pub(super) client_starved: f64,
-    /// Which share of single requests waits for an acknowledgement that is held back.
+    /// The share of single requests that wait for a delayed acknowledgement.
     pub(super) held_back: f64,
     pub(super) long_packets: Option<LongPackets>,
-    /// What the person asks about.
+    /// The load that the user asks about.
     pub(super) named: Option<Load>,
 }
 
@@ -115,7 +115,7 @@ impl World {
             load.direction == Direction::Write && !load.block_bytes.is_multiple_of(self.physical_block_bytes);
         let flush_s = if load.durable { self.flush_s } else { 0.0 };
         let short_s = if short { self.short_s } else { 0.0 };
-        // A window of the square root law (Mathis and others, 1997).
+        // The window by the square root law (Mathis and others, 1997).
         let after_losses = (self.loss > 0.0).then(|| 1448.0 * 1.22 / self.loss.sqrt());
         let window_bytes = [window, after_losses].into_iter().flatten().reduce(f64::min);
         Path {
@@ -124,7 +124,7 @@ impl World {
             connections: self.round_trips_s.len() as u16,
             exchange_s: self.exchange_s,
             command_s: self.dispatch_s + self.access_s + flush_s + short_s,
-            // Alone, data are copied and then sent.
+            // Data of a single request is copied and then sent.
             copy_per_s: Some(1.0 / (1.0 / self.copy_per_s + 1.0 / self.payload_per_s())),
             commands_at_once: self.commands_at_once,
             medium_per_s: Some(self.accesses_per_s * f64::from(load.block_bytes)),
@@ -137,7 +137,7 @@ impl World {
         predict(&self.path(load), &self.got, load)
     }
 
-    /// What a load comes to.
+    /// The rate of a load.
     pub(super) fn bytes_per_s(&self, load: &Load) -> f64 {
         let there = (1.0 - self.target_away) * (1.0 - self.client_starved);
         let bytes_per_s = self.predict(load).bytes_per_s * there;
@@ -148,7 +148,7 @@ impl World {
         f64::from(load.block_bytes) / (alone_s + self.held_back * 0.0405)
     }
 
-    /// What is measured of it.
+    /// The evidence that measurements would give.
     pub(super) fn evidence(&self) -> Evidence {
         let mut noise = Noise(Random::new(self.seed ^ 0x5eed));
         let paths = (0u16..)
@@ -229,7 +229,7 @@ impl World {
         }
     }
 
-    /// The loads that `diagnose` makes by itself, behind the person's own.
+    /// The default loads of `diagnose`, after the user's own.
     pub(super) fn loads(&self) -> Vec<Load> {
         let load = |direction, kib: u32, depth, random, durable| Load {
             direction,
@@ -266,7 +266,7 @@ impl World {
         let nop_s = self.round_trip_s() + self.exchange_s;
         let at_link = binding == Some(Term::Link) && self.target_away + self.client_starved == 0.0;
         let queue_s = if at_link { (service_s - modelled.alone_s).max(0.0) } else { 0.0 };
-        // In a window's way is what the sender could not send yet.
+        // A full window is followed by data that the sender could not send yet.
         let behind_data_s =
             if binding == Some(Term::Window) { (service_s - modelled.alone_s).max(0.0) } else { queue_s };
         let r2ts = if load.direction == Direction::Write { self.got.r2ts(load.block_bytes) } else { 0 };
@@ -310,7 +310,7 @@ impl World {
             nop: Known::Measured(noise.timed(nop_s + behind_data_s)),
             paths: (0..self.round_trips_s.len() as u16).map(path).collect(),
             beside: Vec::new(),
-            // On loopback it is the ends that what is full stands for.
+            // On loopback, the full link stands for saturated ends.
             client_busy: if self.loopback && at_link { 0.97 } else { 0.5 * (1.0 - self.client_starved) },
             client_waited: self.client_starved,
             client_digests: None,
@@ -327,10 +327,10 @@ impl World {
     }
 }
 
-/// How long a load is counted, all rounds together.
+/// The counted time of a load, over all rounds.
 const COUNTED_S: f64 = 5.0;
 
-/// A distribution of so many requests, made of one in which each time is once.
+/// A distribution of this number of requests, made from one with each time once.
 fn as_many(times: Histogram, requests: f64) -> Histogram {
     let each = requests / times.count().max(1) as f64;
     let until = |index: usize| (index as f64 * each).round() as u64;
@@ -339,14 +339,14 @@ fn as_many(times: Histogram, requests: f64) -> Histogram {
     Histogram(spread.filter(|(_, count)| *count > 0).collect())
 }
 
-/// What is longer waits for something, and that does not scatter with it.
+/// Longer times are waits, which do not scatter with the rest.
 const USUAL_S: f64 = 0.001;
 
-/// What measurements add: a scatter of some percent, and now and then milliseconds of a busy machine.
+/// The noise of measurements: a scatter of some percent, and now and then milliseconds of a busy machine.
 struct Noise(Random);
 
 impl Noise {
-    /// Around 1, by about so much.
+    /// A factor near 1, with about this scatter.
     fn factor(&mut self, scatter: f64) -> f64 {
         // The sum of four has a standard deviation of 0.58.
         let centred: f64 = ((0..4).map(|_| self.0.fraction()).sum::<f64>() - 2.0) / 0.58;
@@ -357,7 +357,7 @@ impl Noise {
         self.probe(seconds, 0.0)
     }
 
-    /// Two hundred times of an end that is away for a share of the time, ten milliseconds by ten.
+    /// Two hundred times of an end that is unresponsive for a share of the time, for ten milliseconds each.
     fn probe(&mut self, seconds: f64, away: f64) -> Timed {
         let late = away / (1.0 - away) * seconds / 0.005;
         let times = self.mixture(&[(seconds, 1.0), (seconds + 0.005, late)]);

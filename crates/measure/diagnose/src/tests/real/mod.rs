@@ -1,5 +1,5 @@
-//! What `linerate diagnose --quick` measured in the lab and on loopback, with a cause planted or with none
-//! (`cargo measure diagnose-matrix`): as it was, but for times that are rounded to two digits.
+//! Measurements of `linerate diagnose --quick` in the lab and on loopback, with a planted cause or without
+//! (`cargo measure diagnose-matrix`). They are unmodified, except for times rounded to two digits.
 
 use crate::{Cause, Diagnosis, Evidence, Verdict, Where, diagnose};
 use block::Random;
@@ -10,7 +10,7 @@ fn diagnosis(evidence: &str) -> Diagnosis {
     diagnose(evidence)
 }
 
-/// The first finding is the cause, and its gain what taking the cause away was measured to bring.
+/// The first finding is the cause, and its gain is the one measured by removing the cause.
 fn is_told(evidence: &str, cause: Cause, measured: f64) {
     let first = diagnosis(evidence).findings.into_iter().next().expect("something is found");
     assert_eq!(first.cause, cause, "{:?}", first.because);
@@ -46,12 +46,13 @@ fn a_forwarder_that_sends_header_and_data_by_themselves() {
 
 #[test]
 fn a_medium_of_8500_kb_a_second() {
-    // Before the lab's interfaces told their rate: what more there would be is not known, only that it is much.
+    // From before the lab's interfaces reported their rate: the exact gain is unknown, but large.
     let first = diagnosis(include_str!("medium.json")).findings.into_iter().next();
     assert_eq!(first.map(|first| first.cause), Some(Cause::Medium));
 }
 
-/// nbdkit's filter of 60 Mbit/s for all connections, 1 ms away: a BLOCK_STATUS by a connection of its own does not wait.
+/// nbdkit's filter of 60 Mbit/s for all connections, 1 ms away: a BLOCK_STATUS on a separate connection does
+/// not wait.
 #[test]
 fn storage_of_7500_kb_a_second_behind_nbdkit() {
     let nbd = include_str!("nbd-medium.json");
@@ -74,7 +75,7 @@ fn a_connection_of_nbd_that_sends_32_kib_at_once() {
     assert_eq!(trial.settings, [("connections".to_owned(), "4".to_owned())]);
 }
 
-/// By a debug build, in which encryption is slower than anybody has it.
+/// From a debug build, in which encryption is slower than in any release.
 #[test]
 fn tls_that_has_no_cpu() {
     let first =
@@ -90,7 +91,7 @@ fn an_export_behind_50_mbits_and_11_ms_has_all_that_the_link_carries() {
     assert!(matches!(diagnosis.verdict, Verdict::Fine { term: Term::Link, share } if share > 0.9));
 }
 
-/// Fewer than three pairs of rounds say nothing of what several connections bring.
+/// Fewer than three pairs of rounds are not enough to judge several connections.
 #[test]
 fn what_was_tried_once_is_no_finding() {
     let mut evidence: Evidence =
@@ -107,7 +108,7 @@ fn loopback_is_as_fast_as_its_cpus_are() {
     assert!(matches!(diagnosis.verdict, Verdict::Fine { term: Term::Exchanges, share } if share > 0.9));
 }
 
-/// Evidence may come from a file, and numbers in it from a target that lies.
+/// Evidence may come from a file, and contain any numbers.
 #[test]
 fn numbers_that_nobody_can_have_measured_are_survived() {
     let evidence = [include_str!("slow-path.json"), include_str!("nbd-connections.json")];
@@ -126,7 +127,7 @@ fn numbers_that_nobody_can_have_measured_are_survived() {
     assert!(judged > 200, "{judged}");
 }
 
-/// Puts another number in the place of one of fifty.
+/// Replaces about one number in fifty.
 fn spoil(value: &mut serde_json::Value, random: &mut Random) {
     match value {
         serde_json::Value::Number(number) if random.below(50) == 0 => {
