@@ -28,7 +28,7 @@ pub(super) fn cells(report: &Report<'_>) -> String {
     format!("{},{OF_THE_WAY}\n", COLUMNS.trim_end()) + &lines.collect::<String>()
 }
 
-/// The way that a cell was measured over, what the model and the document say of it.
+/// The path of a cell, with the model's and the document's values.
 fn way(row: &Row) -> [String; 15] {
     let setting = &row.setting;
     let maybe = |value: Option<f64>| value.map(number).unwrap_or_default();
@@ -129,7 +129,7 @@ pub(super) fn samples(report: &Report<'_>) -> String {
     lines
 }
 
-/// A number; nothing if what was computed from a record of nonsense is none.
+/// A number; empty if an invalid record results in none.
 fn number(value: f64) -> String {
     if value.is_finite() { value.to_string() } else { String::new() }
 }
@@ -140,8 +140,8 @@ pub(super) fn line(cells: impl IntoIterator<Item = String>) -> String {
     line
 }
 
-/// A text as a cell: in quotes where it must be. One that a spreadsheet would take for a formula gets an apostrophe before
-/// it, since names come from files and agents that may be anybody's.
+/// A text as a cell, quoted if necessary. If a spreadsheet would treat it as a formula, it gets an apostrophe
+/// in front, because names come from files and agents that are not trusted.
 pub(super) fn text(text: &str) -> String {
     let formula = text.starts_with(['=', '+', '-', '@', '\t', '\r']);
     let text = if formula { format!("'{text}") } else { text.to_owned() };

@@ -6,48 +6,48 @@ use super::chart::{Bars, Heat, Plot};
 /// All of it.
 #[derive(Clone, Debug)]
 pub(super) struct Document {
-    /// The suite, and what it was run on.
+    /// The suite, and the storage.
     pub(super) title: String,
     /// When, and by what.
     pub(super) subtitle: String,
-    /// What is to be read by who reads nothing else.
+    /// The summary for hurried readers.
     pub(super) verdict: Verdict,
-    /// In the order of reading.
+    /// In reading order.
     pub(super) sections: Vec<Section>,
 }
 
-/// What is to be read by who reads nothing else.
+/// The summary for hurried readers.
 #[derive(Clone, Debug)]
 pub(super) struct Verdict {
-    /// What was measured, whether that is good and what would help, before any figure.
+    /// What was measured, whether the result is good, and what would help; shown before all numbers.
     pub(super) lead: Vec<Lead>,
-    /// How good the news is.
+    /// The severity.
     pub(super) tone: Tone,
-    /// Whether the figures can be believed, in a sentence or a few words; empty if the lead says it.
+    /// Whether the numbers can be trusted, in a sentence or a few words; empty if the lead contains it.
     pub(super) says: String,
     /// The best of it.
     pub(super) headlines: Vec<Headline>,
-    /// What has to be known beside it, a sentence each, the gravest first.
+    /// Caveats, one sentence each, the most severe first.
     pub(super) reservations: Vec<String>,
 }
 
-/// An answer to what a reader asks first.
+/// The answer to one of a reader's first questions.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Lead {
-    /// What it answers: `Is it good?`
+    /// The question: `Is it good?`
     pub(super) about: &'static str,
     /// The answer, in a sentence or two.
     pub(super) says: String,
 }
 
-/// How good the news is. The gravest comes last.
+/// The severity, in ascending order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Tone {
     /// All is well.
     Good,
-    /// Something has to be known, or mended.
+    /// Something needs attention, or a fix.
     Care,
-    /// Not all of it is there, or known.
+    /// Something is missing, or unknown.
     Incomplete,
     /// The data was wrong: do not use the results.
     Bad,
@@ -60,7 +60,7 @@ pub(super) struct Headline {
     pub(super) what: String,
     /// With its unit.
     pub(super) value: String,
-    /// Where it was reached, and what it is of the limit.
+    /// The cell, and the share of the limit.
     pub(super) note: String,
 }
 
@@ -82,13 +82,13 @@ pub(super) enum Block {
     Heading(String),
     /// A paragraph.
     Text(String),
-    /// Sentences, one below the other.
+    /// Sentences, one per line.
     List(Vec<String>),
     /// For a shell.
     Command(String),
     /// A table.
     Table(Table),
-    /// Curves, with a sentence on what they show, and their numbers. Markdown has the sentence and the numbers.
+    /// Curves, with a sentence about them, and their numbers. Markdown has the sentence and the numbers.
     Plot(Box<Plot>, String, Option<Table>),
     /// Bars, likewise, with the numbers next to them (in HTML; Markdown has the sentence only).
     Bars(Bars, String),
@@ -99,11 +99,11 @@ pub(super) enum Block {
 /// A table.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Table {
-    /// Above it; empty if the section says it.
+    /// The caption; empty if the section already explains it.
     pub(super) caption: String,
     /// The columns.
     pub(super) columns: Vec<Column>,
-    /// The rows, as many cells each as there are columns.
+    /// The rows, each with as many cells as there are columns.
     pub(super) rows: Vec<Row>,
     /// Whether HTML shows only its title until the reader opens it. Markdown always shows the whole table.
     pub(super) folded: bool,
@@ -114,7 +114,7 @@ pub(super) struct Table {
 pub(super) struct Column {
     /// With the unit.
     pub(super) title: String,
-    /// Whether numbers stand in it, which are aligned at their right end.
+    /// Whether it contains numbers, which are right-aligned.
     pub(super) numbers: bool,
 }
 
@@ -128,7 +128,7 @@ pub(super) struct Row {
 }
 
 impl Table {
-    /// An empty one. Columns whose title begins with `#` hold numbers.
+    /// An empty table. Columns whose title begins with `#` contain numbers.
     pub(super) fn of(caption: &str, columns: &[&str]) -> Table {
         let column = |title: &&str| match title.strip_prefix('#') {
             Some(title) => Column { title: title.to_owned(), numbers: true },

@@ -7,21 +7,21 @@ use serde_json::json;
 use readable::table::{Align, Column as Fitting, hanging, rows_within};
 use volume::words::hint;
 
-/// A head of a column goes on in the next line after so many letters, if it has another word.
+/// The number of letters after which a column heading wraps, at a word boundary.
 const HEAD_LETTERS: usize = 14;
 
-/// The document of this number; otherwise which may have been meant.
+/// The document with this number; otherwise suggestions.
 fn document(number: &str) -> Result<Document, String> {
     let known = DOCUMENTS.map(|document| document.number);
     let found = DOCUMENTS.into_iter().find(|document| document.number == number);
     found.ok_or_else(|| format!("there is no document `{number}`{}", hint(number, &known)))
 }
 
-/// The tables of a document, or of all, that have `name` in theirs, with their documents. A name that is a table's whole name is that table only: "Table 1"
-/// would otherwise be any of ten.
+/// The tables of a document, or of all documents, whose name contains `name`, with their documents. If `name`
+/// is the complete name of a table, only that table matches: otherwise "Table 1" would match ten.
 ///
 /// # Errors
-/// There is no such document or table, and which may have been meant.
+/// There is no such document or table; the error contains suggestions.
 pub fn chosen(number: Option<&str>, name: Option<&str>) -> Result<Vec<(Document, Vec<Table>)>, String> {
     let documents = match number {
         Some(number) => vec![document(number)?],
@@ -63,7 +63,7 @@ pub fn heading(document: &Document, width: usize) -> String {
     lines.map(|line| line + "\n").collect::<String>() + "\n"
 }
 
-/// A table with what is to be known of it, in lines of at most `width` letters.
+/// A table and its notes, in lines of up to `width` letters.
 pub fn table(table: &Table, width: usize) -> String {
     let columns: Vec<Shown<'_>> = table.columns.iter().enumerate().flat_map(|at| shown(table, at)).collect();
     let mut heads: Vec<Vec<String>> =
@@ -95,17 +95,17 @@ pub fn table(table: &Table, width: usize) -> String {
     lines.join("\n") + "\n\n"
 }
 
-/// A column of text: the document's numbers, or the same in our unit.
+/// A column of text: the document's numbers, or the same converted to our unit.
 struct Shown<'a> {
     column: &'a Column,
     index: usize,
     ours: bool,
     numbers: bool,
-    /// The most marks on a number in it.
+    /// The maximum number of footnote marks on a number in it.
     marks_letters: usize,
 }
 
-/// The document's column, and ours beside it where the units differ.
+/// The document's column, followed by ours if the units differ.
 fn shown<'a>(table: &Table, (index, column): (usize, &'a Column)) -> Vec<Shown<'a>> {
     let cells: Vec<&Cell> = table.lines.iter().filter_map(|line| line.cells[index].as_ref()).collect();
     let numbers = cells.iter().all(|cell| cell.si.is_some());
@@ -117,7 +117,7 @@ fn shown<'a>(table: &Table, (index, column): (usize, &'a Column)) -> Vec<Shown<'
 }
 
 impl Shown<'_> {
-    /// Ours can be counted from theirs: it goes first where there is no room.
+    /// Our numbers follow from the document's, so they are omitted first if there is no space.
     fn fitting(&self) -> Fitting {
         let align = if self.numbers { Align::Right } else { Align::Left };
         Fitting { align, rank: if self.ours { 2 } else { 1 } }
@@ -145,13 +145,13 @@ impl Shown<'_> {
             (None, unit) => format!(" {unit}"),
         };
         let marks = marks(&cell.footnotes);
-        // Numbers with and without marks end at the same place.
+        // Numbers with and without marks are aligned.
         let room = if self.numbers { self.marks_letters } else { 0 };
         format!("{}{unit}{marks:<room$}", cell.printed)
     }
 }
 
-/// Words in lines of at most so many letters, where words allow it.
+/// Wraps words into lines of up to this number of letters, if possible.
 fn wrapped(text: &str, letters: usize) -> Vec<String> {
     let mut lines: Vec<String> = Vec::new();
     for word in text.split(' ').filter(|word| !word.is_empty()) {
@@ -170,7 +170,7 @@ fn marks(footnotes: &[usize]) -> String {
     footnotes.iter().map(|index| mark(*index)).collect()
 }
 
-/// Raised letters: digits would be taken for powers.
+/// Superscript letters: digits would look like powers.
 fn mark(index: usize) -> String {
     const LETTERS: [char; 16] =
         ['ᵃ', 'ᵇ', 'ᶜ', 'ᵈ', 'ᵉ', 'ᶠ', 'ᵍ', 'ʰ', 'ⁱ', 'ʲ', 'ᵏ', 'ˡ', 'ᵐ', 'ⁿ', 'ᵒ', 'ᵖ'];
@@ -186,7 +186,7 @@ pub fn json(rows: &[&Row]) -> serde_json::Result<String> {
     text.map(|text| text + "\n")
 }
 
-/// Every number as a line; what it is in units without prefix is in the last two columns.
+/// Every number as a line; the last two columns have its value in base units.
 pub fn csv(rows: &[&Row]) -> Result<String, csv::Error> {
     const COLUMNS: &str = "document,table,system,test,direction,pattern,block_bytes,depth,rtt_ms,tcp_window_bytes,\
                            metric,unit,printed,note,si_value,si_unit";

@@ -1,17 +1,18 @@
-//! fio's `--output-format=json+`, so that what reads those reads ours: fio-plot, fio's own `fio_jsonplus_clat2csv`, and
-//! many scripts. A job for each role of each cell, of all its runs together.
+//! fio's `--output-format=json+`, for programs that read it: fio-plot, fio's own `fio_jsonplus_clat2csv`, and
+//! many scripts. It has a job for each role of each cell, with all its runs together.
 //!
-//! Structure and units are fio 3's. What fio has and a record has not is 0 as fio writes it where it was not asked to measure:
-//! submission latency (`slat_ns`; ours begins with the submission), context switches, page faults, and the split of CPU time,
-//! all of which is in `usr_cpu`. `clat_ns` is the service time; `lat_ns` is the response time in an open loop and the service
-//! time otherwise. The keys of `bins` are ours, a thousandth apart, where fio's are a hundred and twenty-eighth.
+//! Structure and units are fio 3's. Values missing in a record are 0, like disabled measurements in fio:
+//! submission latency (`slat_ns`; ours begins with the submission), context switches, page faults, and the
+//! split of CPU time, all of which is in `usr_cpu`. `clat_ns` is the service time; `lat_ns` is the response
+//! time in an open loop and the service time otherwise. The keys of `bins` are those of our histogram, with
+//! steps of 1/1000 instead of fio's 1/128.
 
 use serde_json::{Map, Value, json};
 
 use bench::plan::{Cell, Pace, Percent, Role};
 use bench::record::{Flow, Histogram, Record, Run, Sample};
 
-/// fio's default list, and its spelling.
+/// fio's default list, in its syntax.
 const PERCENTILES: [f64; 17] =
     [1.0, 5.0, 10.0, 20.0, 30.0, 40.0, 50.0, 60.0, 70.0, 80.0, 90.0, 95.0, 99.0, 99.5, 99.9, 99.95, 99.99];
 
@@ -76,7 +77,7 @@ fn job(record: &Record, cell: &Cell, role: &Role) -> Option<Value> {
     }))
 }
 
-/// What the job would be in fio's own words.
+/// The job in fio's options.
 fn options(record: &Record, name: &str, role: &Role) -> Value {
     let workload = &role.workload;
     let mut options = Map::new();
@@ -201,8 +202,8 @@ fn with_bins(histogram: &Histogram) -> Value {
 const UNDER_1000: [u64; 10] = [2, 4, 10, 20, 50, 100, 250, 500, 750, 1000];
 const MILLISECONDS: [u64; 11] = [2, 4, 10, 20, 50, 100, 250, 500, 750, 1000, 2000];
 
-/// How many percent of the requests took less than each end and not less than the one before it, of those that took at least
-/// `from_ns`; for milliseconds also those above the last.
+/// The percentage of requests below each end and not below the previous one, out of those from `from_ns` up;
+/// for milliseconds, also those above the last end.
 fn shares(histogram: &Histogram, ends: &[u64], unit_ns: u64, from_ns: u64) -> Value {
     let all = histogram.count().max(1) as f64;
     let between = |low: u64, high: u64| {
@@ -222,7 +223,7 @@ fn shares(histogram: &Histogram, ends: &[u64], unit_ns: u64, from_ns: u64) -> Va
     shares.into()
 }
 
-/// All requests at the one depth that was asked for.
+/// All requests at the configured depth.
 fn levels(depth: u32) -> Value {
     const LEVELS: [u32; 7] = [1, 2, 4, 8, 16, 32, 64];
     let own = LEVELS.iter().rev().find(|level| **level <= depth).unwrap_or(&1);
@@ -233,7 +234,7 @@ fn levels(depth: u32) -> Value {
     LEVELS.iter().map(level).collect::<Map<_, _>>().into()
 }
 
-/// A record may hold any numbers: a sum that has no room is the largest there is.
+/// A record may contain any numbers: a sum saturates.
 fn total(counts: impl Iterator<Item = u64>) -> u64 {
     counts.fold(0, u64::saturating_add)
 }

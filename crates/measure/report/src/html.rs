@@ -1,4 +1,4 @@
-//! The report as one HTML file that needs nothing else: no network, no fonts, and no JavaScript but for pointing at values.
+//! The report as a self-contained HTML file: no network, no fonts, and JavaScript only for tooltips.
 
 use super::document::{Block, Document, Row, Section, Table, Tone, Verdict};
 use super::markup::{Attribute, Markup};
@@ -7,7 +7,7 @@ pub(super) fn page(document: &Document) -> String {
     pages(document, &[])
 }
 
-/// A page, and others behind it in the same file.
+/// A page, with further ones after it in the same file.
 pub(super) fn pages(document: &Document, parts: &[Document]) -> String {
     let mut page = Markup::default();
     page.verbatim("<!DOCTYPE html>\n");
@@ -34,7 +34,7 @@ pub(super) fn pages(document: &Document, parts: &[Document]) -> String {
 
 fn head(document: &Document, head: &mut Markup) {
     head.empty("meta", &[("charset", &"utf-8")]);
-    // Whatever slips in by an error of ours can still neither run nor call home.
+    // Even if a bug lets markup through, it can neither run scripts nor access the network.
     let policy = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'";
     head.empty("meta", &[("http-equiv", &"Content-Security-Policy"), ("content", &policy)]);
     head.empty("meta", &[("name", &"viewport"), ("content", &"width=device-width, initial-scale=1")]);
@@ -43,7 +43,7 @@ fn head(document: &Document, head: &mut Markup) {
     head.element("style", &[], |style| style.verbatim(include_str!("style.css")));
 }
 
-/// All of a document. Its sections are called `prefix` and their own name in links.
+/// The body of a document. In links, its sections are named by `prefix` and their own name.
 fn main(document: &Document, prefix: &str, main: &mut Markup) {
     main.element("header", &[], |header| {
         header.with_text("h1", &[], &document.title);

@@ -1,9 +1,10 @@
-//! Iometer's result file, so that what reads those reads ours: a section of results for each run, in it a line for all, one
-//! for each manager (our clients) and one for each worker (their roles).
+//! Iometer's result file, for programs that read it. It has a section of results for each run, with a line
+//! for all, one for each manager (our clients) and one for each worker (their roles).
 //!
-//! Columns and their order are those of Iometer 1.1 (`ManagerList::SaveResults`). What Iometer counts in ticks of its timer,
-//! the split of CPU time into user, privileged, DPC and interrupt, and what it knows of the network interface have no
-//! counterpart here and stay empty, as Iometer itself leaves columns that do not concern a line.
+//! Columns and their order are those of Iometer 1.1 (`ManagerList::SaveResults`). Values without a
+//! counterpart here stay empty, as in Iometer's own lines to which a column does not apply. These are the
+//! counts in ticks of Iometer's timer, the split of CPU time into user, privileged, DPC and interrupt, and
+//! the network interface.
 
 use super::csv::{line, text};
 use bench::plan::{Access, Align, Cell, Role};
@@ -52,7 +53,7 @@ pub(super) fn results(record: &Record) -> String {
     file
 }
 
-/// What the workers of a cell did, as Iometer writes its access specifications.
+/// The work of the workers of a cell, in the form of Iometer's access specifications.
 fn specifications(cell: &Cell) -> String {
     let mut text = "'Access specifications\n".to_owned();
     for role in &cell.roles {
@@ -75,7 +76,7 @@ fn access(access: &Access) -> String {
     line(numbers.chain([access.delay_ms, access.burst, align, 0]).map(|number| number.to_string()))
 }
 
-/// A cell of one role is one specification; otherwise each role is.
+/// The name of a specification: a cell with one role is one specification; otherwise each role is one.
 fn specification(cell: &Cell, role: &Role) -> String {
     if cell.roles.len() == 1 { text(&cell.name) } else { text(&format!("{}: {}", cell.name, role.name)) }
 }
@@ -137,7 +138,7 @@ fn measured(parts: &[&ClientRun]) -> Vec<String> {
     cells.extend([mean[0], 0.0].map(decimal));
     cells.extend(longest.map(decimal));
     cells.extend([longest[0], 0.0].map(decimal));
-    // Which way a request went that failed is not counted apart.
+    // The directions of failed requests are not counted separately.
     cells.extend([whole(sum(&|run| run.errors as f64)), String::new(), String::new()]);
     cells.extend([sum(&|run| run.reads.bytes as f64), sum(&|run| run.writes.bytes as f64)].map(whole));
     cells.extend([sum(&|run| run.reads.ios as f64), sum(&|run| run.writes.ios as f64)].map(whole));
@@ -157,14 +158,15 @@ fn place(cell: &Cell, role: Option<&Role>) -> [String; 3] {
     [span.start_bytes / 512, span.bytes.unwrap_or(0) / 512, u64::from(depth)].map(|number| number.to_string())
 }
 
-/// CPU utilization of the machine in percent of all its CPUs, and requests a second for each percent; between them what
-/// is not known.
+/// CPU utilization of the machine in percent of all its CPUs, and requests a second for each percent, with
+/// the unknown columns between them.
 fn cpu(parts: &[&ClientRun]) -> Vec<String> {
     let share = |part: &&ClientRun, used_s: f64| {
         let all = f64::from(part.cpu.cpus.max(1)) * part.run.seconds;
         if all > 0.0 { used_s / all * 100.0 } else { 0.0 }
     };
-    // One client of each machine knows what the machine did; machines are averaged, as Iometer averages managers.
+    // One client of each machine has the machine's CPU time; machines are averaged, as Iometer averages
+    // managers.
     let machines: Vec<f64> = parts.iter().filter_map(|part| Some(share(part, part.cpu.machine_s?))).collect();
     let percent = match machines.len() {
         0 => parts.iter().map(|part| share(part, part.cpu.seconds)).sum(),
@@ -178,7 +180,7 @@ fn cpu(parts: &[&ClientRun]) -> Vec<String> {
     cells
 }
 
-/// As Iometer writes numbers, which are always some.
+/// As Iometer writes numbers, which are never empty.
 fn decimal(number: f64) -> String {
     format!("{:.6}", if number.is_finite() { number } else { 0.0 })
 }

@@ -1,4 +1,5 @@
-//! A record made readable: one HTML file, Markdown, tables, a summary for a terminal, and the formats of other tools.
+//! The forms of a record: one HTML file, Markdown, tables, a summary for a terminal, and the formats of other
+//! tools.
 //!
 //! ```text
 //!   Record ── summary::of ── Report ──┬── sections ── Document ──┬── html
@@ -8,13 +9,14 @@
 //!   Reports ── several ──► one Document, and those of its records behind it
 //! ```
 //!
-//! What is said, and in which order, is decided in [`sections`], once for HTML and Markdown. Every number comes from the
-//! summaries or the record; here they are only put into words, units and pictures. All names in a record may be anybody's (a
-//! target says what it is called, a suite is a file from somewhere): each output has one place that makes text harmless.
+//! [`sections`] determines the content and its order, once for HTML and Markdown. Every number comes from the
+//! summaries or the record; this crate only adds words, units and pictures. Names in a record are not trusted
+//! (a target reports its name, a suite is a file of any origin): each output has one place that escapes text.
 //!
-//! [`summary`] says what the runs of a record come to, [`compare`](mod@compare) which differences between two records are real, and [`wan`]
-//! what a record says of distance; all three are values. [`measured`] tells of one run, [`limits`] what a link carries at most, [`proof`] of a suite on this very machine,
-//! [`documents`] what others published.
+//! [`summary`] summarizes the runs of a record, [`compare`](mod@compare) finds significant differences
+//! between two records, and [`wan`] evaluates the effects of distance; all three are values. [`measured`]
+//! shows one run, [`limits`] the maximum throughput of a link, [`proof`] a suite on this machine, and
+//! [`documents`] published results.
 //!
 //! ```
 //! use bench::test_record::{cell, record, run};
@@ -66,19 +68,20 @@ use published::Curve;
 use summary::CellSummary;
 use wan::Wan;
 
-/// A record, what it comes to, and what it is to be seen beside.
+/// A record, its summaries, and the data shown with it.
 #[derive(Clone, Debug)]
 pub struct Report<'a> {
     record: &'a Record,
     summaries: Vec<CellSummary>,
     beside: Vec<Curve>,
-    /// What is published of the same requests: by the document that the suite repeats, and what is laid beside.
+    /// Published results for the same requests: from the document that the suite repeats, and from added
+    /// curves.
     published: Vec<Curve>,
-    /// What was found out of the same place.
+    /// A diagnosis of the same storage.
     diagnosis: Option<Diagnosis>,
-    /// The folder that it is in.
+    /// The directory of the record.
     folder: Option<String>,
-    /// What it says of distance, if its cells were measured over ways that were made for them.
+    /// The evaluation of distance, if the cells have a setting.
     wan: Option<Wan>,
 }
 
@@ -91,7 +94,7 @@ impl<'a> Report<'a> {
         Report { record, summaries, beside: Vec::new(), published, diagnosis: None, folder: None, wan }
     }
 
-    /// The same, with published curves laid over its own.
+    /// The same, with published curves in its charts.
     #[must_use]
     pub fn beside(mut self, curves: Vec<Curve>) -> Report<'a> {
         self.published.extend_from_slice(&curves);
@@ -99,14 +102,14 @@ impl<'a> Report<'a> {
         self
     }
 
-    /// The same, with the name of the folder that the record is in.
+    /// The same, with the name of the record's directory.
     #[must_use]
     pub fn in_folder(mut self, folder: String) -> Report<'a> {
         self.folder = Some(folder);
         self
     }
 
-    /// The same, with what a diagnosis says would help. One of another place is left out.
+    /// The same, with the remedies of a diagnosis. A diagnosis of other storage is ignored.
     #[must_use]
     pub fn with_diagnosis(mut self, diagnosis: Diagnosis) -> Report<'a> {
         let without_keys = |place: &str| place.split('?').next().map(str::to_owned);
@@ -115,7 +118,7 @@ impl<'a> Report<'a> {
         self
     }
 
-    /// One HTML file that needs nothing else.
+    /// A self-contained HTML file.
     pub fn html(&self) -> String {
         html::page(&sections::document(self))
     }
@@ -125,7 +128,7 @@ impl<'a> Report<'a> {
         markdown::page(&sections::document(self))
     }
 
-    /// Every cell and every doubt, for a terminal of so many columns; no more than 100 of them are used.
+    /// Every cell and every warning, for a terminal with this number of columns, of which up to 100 are used.
     pub fn terminal(&self, width: usize) -> String {
         terminal::summary(self, width)
     }
@@ -143,7 +146,7 @@ impl<'a> Report<'a> {
     /// A line of JSON for each run ([`measured`]).
     ///
     /// # Errors
-    /// None that a record can cause.
+    /// A record cannot cause any.
     pub fn runs_json(&self) -> serde_json::Result<String> {
         let beside = measured::Beside::new(self.record, None, false);
         self.record.runs.iter().map(|run| measured::Measured::of(run, &beside).json()).collect()

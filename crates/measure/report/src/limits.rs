@@ -1,4 +1,4 @@
-//! What a link carries at most ([`LinkLimits`](model::limits::LinkLimits)), for people and for programs.
+//! The maximum throughput of a link ([`LinkLimits`](model::limits::LinkLimits)), for people and for programs.
 
 use model::limits::{Block, DirectionLimits, DistanceLimits, DistantBlock, LinkLimits};
 use model::link::{FRAMES_PER_ACK, Goodput, Layers, Link};
@@ -8,9 +8,9 @@ use readable::table::{Align, Column, hanging, rows_within};
 use serde_json::{Value, json};
 use volume::spec::Bytes;
 
-// The figures as tables for a terminal. Those of document 003's Appendix B have the digits that it prints.
+// The numbers as tables for a terminal. Those of document 003's Appendix B have the digits printed there.
 
-/// Sentences are not longer, however wide the terminal is.
+/// The maximum width of sentences, on any terminal.
 const PROSE: usize = 80;
 const MB: f64 = 1e6;
 const MIB: f64 = 1_048_576.0;
@@ -36,7 +36,7 @@ pub fn terminal(answer: &LinkLimits, width: usize) -> String {
 
 /// A table whose first row names the columns and whose first column names the rows, and an empty line.
 ///
-/// Where there is no room, what a column says of the one before it (`limit`, `waits`) is left out first.
+/// If there is no space, columns that explain the previous one (`limit`, `waits`) are omitted first.
 fn section(rows: &[Vec<String>], width: usize) -> String {
     let heads = rows.first().map_or(&[][..], Vec::as_slice);
     let is_about = |head: &str| ["limit", "waits"].contains(&head);
@@ -76,7 +76,7 @@ fn rates(link: Link) -> Vec<Vec<String>> {
     rows
 }
 
-/// With two digits behind the point at least, and all of them where a line code needs more.
+/// With two or more decimal places, and all of them if a line code needs more.
 fn gigabits(bits_per_s: f64) -> String {
     let two = format!("{:.2}", bits_per_s / 1e9);
     let all = (bits_per_s / 1e9).to_string();
@@ -217,11 +217,11 @@ fn print_distance(answer: &LinkLimits, far: &DistanceLimits, width: usize) -> St
 }
 
 fn milliseconds(seconds: f64) -> String {
-    // Times are asked for in whole nanoseconds, and shown so.
+    // Times are specified in whole nanoseconds, and shown that way.
     ((seconds * 1e9).round() / 1e6).to_string()
 }
 
-/// Requests that have to be under way, and how often each of them waits for the other side.
+/// The required number of outstanding requests, and how often each of them waits for the peer.
 fn to_fill<'a>(names: impl Iterator<Item = &'a str>, blocks: &[DistantBlock]) -> Vec<Vec<String>> {
     let mut head = vec!["under way to fill it".to_owned()];
     names.for_each(|name| head.extend([name.to_owned(), "waits".to_owned()]));
@@ -236,7 +236,7 @@ fn to_fill<'a>(names: impl Iterator<Item = &'a str>, blocks: &[DistantBlock]) ->
     std::iter::once(head).chain(blocks.iter().map(row)).collect()
 }
 
-/// What comes of the window and the depth that were asked about, and which of them limits.
+/// The result for the given window and depth, and which of them is the limit.
 fn what_comes<'a>(names: impl Iterator<Item = &'a str>, far: &DistanceLimits) -> Vec<Vec<String>> {
     let with = far
         .asked
@@ -255,7 +255,7 @@ fn what_comes<'a>(names: impl Iterator<Item = &'a str>, far: &DistanceLimits) ->
     std::iter::once(head).chain(far.blocks.iter().map(row)).collect()
 }
 
-/// A limit's name. Those of the two ends are not asked about here.
+/// The name of a limit. Limits of the two ends do not occur here.
 fn limit(term: Term) -> &'static str {
     match term {
         Term::Link => "link",
@@ -265,12 +265,12 @@ fn limit(term: Term) -> &'static str {
     }
 }
 
-// The figures as JSON: every name ends with its unit.
+// The numbers as JSON: every name ends with its unit.
 
 /// Everything, in bytes, bits and seconds.
 ///
 /// # Errors
-/// None that a number can cause: JSON has no infinity, which is written as `null`.
+/// Numbers cannot cause any: infinity, which JSON lacks, is written as `null`.
 pub fn json(answer: &LinkLimits) -> serde_json::Result<String> {
     serde_json::to_string_pretty(&value(answer)).map(|text| text + "\n")
 }

@@ -1,5 +1,5 @@
-//! Rates and CPU loads beside those of the document that the suite repeats, where it prints both (004): laid out as there, the
-//! rates of a row above its loads.
+//! Rates and CPU loads next to those of the document that the suite repeats, if it prints both (004). The
+//! layout is the document's: each row's rates are above its loads.
 
 use published::{Direction, Row};
 use readable::figures::megabytes;
@@ -12,25 +12,25 @@ use bench::plan::{Percent, Role, Workload};
 pub(super) struct Loads<'a> {
     /// The document's number.
     pub(super) document: &'a str,
-    /// The names of the cells that were measured, and whose requests the document's tests made.
+    /// The names of the measured cells whose requests the document's tests made.
     pub(super) cells: Vec<&'a str>,
-    /// What each row is, and what it says of each cell.
+    /// The name of each row, with its value for each cell.
     pub(super) rows: Vec<(String, Vec<String>)>,
-    /// What is to be known of it.
+    /// A note for readers.
     pub(super) note: String,
 }
 
-/// Storage that is reached over a network stands beside networks, and other storage beside disks.
+/// Storage over a network is compared with networks, and other storage with disks.
 const OVER_A_NETWORK: &str = "3.";
 
-/// Whether storage of this kind, which a URL's scheme begins, is reached over a network.
+/// Whether storage of this kind, which starts with a URL's scheme, is reached over a network.
 fn is_remote(kind: &str) -> bool {
     let protocol = kind.split_once('+').map_or(kind, |(protocol, _)| protocol);
     ["iscsi", "nbd", "nbds", "hyperscsi", "aoe", "rbd"].contains(&protocol)
 }
 
 impl<'a> Loads<'a> {
-    /// Nothing if the document prints no CPU loads, or nothing of it was measured.
+    /// `None` if the document prints no CPU loads, or none of its tests were measured.
     pub(super) fn of(report: &'a Report<'_>) -> Option<Loads<'a>> {
         let document = report.record.suite.document.as_deref()?;
         let is_remote = is_remote(&report.record.subject.kind);
@@ -40,7 +40,7 @@ impl<'a> Loads<'a> {
             || published::rows().iter().filter(is_wanted).filter(|row| row.metric == "cpu_load_client");
         let mut measured: Vec<(&CellSummary, &str)> = Vec::new();
         for summary in report.summaries.iter().filter(|summary| summary.runs > 0) {
-            // Where several cells make the same requests, the first is the test's: bonnie++ goes through the cache.
+            // If several cells make the same requests, the first is the test's: bonnie++ uses the cache.
             let test = loads().find(|row| is_same(summary, row)).map(|row| row.test.as_str());
             measured.extend(
                 test.filter(|test| measured.iter().all(|(_, known)| known != test))

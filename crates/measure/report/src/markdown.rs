@@ -1,4 +1,4 @@
-//! The report as Markdown: the same sections, with the numbers in place of the figures.
+//! The report as Markdown: the same sections, with numbers instead of figures.
 
 use super::document::{Block, Document, Table};
 use super::markup::is_hidden;
@@ -43,7 +43,7 @@ fn block(block: &Block) -> String {
         }
         Block::Plot(_, says, Some(numbers)) => format!("{}\n\n{}", escaped(says), table(numbers)),
         Block::Bars(_, says) if says.is_empty() => String::new(),
-        // Its numbers are in the tables below it.
+        // Its numbers are in the following tables.
         Block::Heat(..) => String::new(),
         Block::Bars(_, says) => format!("{}\n", escaped(says)),
     }
@@ -66,7 +66,7 @@ fn table(table: &Table) -> String {
     text
 }
 
-/// As a block of code, whose fence is longer than any that is in it.
+/// A code block, whose fence is longer than any in it.
 fn fenced(code: &str) -> String {
     let longest = code.split(|letter| letter != '`').map(str::len).max().unwrap_or(0);
     let fence = "`".repeat(longest.max(2) + 1);
@@ -75,7 +75,7 @@ fn fenced(code: &str) -> String {
     format!("{fence}sh\n{code}\n{fence}\n")
 }
 
-/// Text that stays text: Markdown's own letters are escaped, and there is no line in it.
+/// Literal text: Markdown syntax is escaped, and line breaks are removed.
 fn escaped(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for letter in text.chars() {

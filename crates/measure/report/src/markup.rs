@@ -1,8 +1,8 @@
-//! HTML and SVG, written so that no text can become markup.
+//! HTML and SVG, written so that text cannot become markup.
 //!
-//! Every text and every attribute passes through [`escaped`]; the only way to write anything as it is takes a
-//! `&'static str`, which nobody outside of this program can choose. That is what a template engine would be taken for,
-//! and most of a report is drawn by code, where templates do not help.
+//! Every text and every attribute passes through [`escaped`]. The only way to write raw markup takes a
+//! `&'static str`, which cannot come from outside the program. A template engine would offer the same
+//! escaping, but most of a report is drawn by code, where templates do not help.
 
 use std::fmt::{self, Display, Write};
 
@@ -31,7 +31,7 @@ impl Markup {
         let _ = write!(self.0, "</{name}>");
     }
 
-    /// An element with nothing but text in it.
+    /// An element that contains only text.
     pub(super) fn with_text(&mut self, name: &'static str, attributes: &[Attribute<'_>], text: &str) {
         self.element(name, attributes, |inside| inside.text(text));
     }
@@ -42,12 +42,12 @@ impl Markup {
         self.0.push_str("/>");
     }
 
-    /// What is part of this program: style, script, document type.
+    /// Raw markup of this program: style, script, document type.
     pub(super) fn verbatim(&mut self, text: &'static str) {
         self.0.push_str(text);
     }
 
-    /// A line's end, so that the file can be looked at.
+    /// A line break, to keep the file readable.
     pub(super) fn line(&mut self) {
         self.0.push('\n');
     }
@@ -67,7 +67,8 @@ impl Markup {
     }
 }
 
-/// A place in a drawing: a tenth of a unit is more than a screen shows, and more digits are most of a file's length.
+/// A coordinate in a drawing: a tenth of a unit is finer than a screen, and more digits would be most of the
+/// file.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Px(pub(super) f64);
 
@@ -79,7 +80,7 @@ impl Display for Px {
     }
 }
 
-/// Whether a letter changes what is around it instead of being seen: control codes, and the marks that turn the
+/// Whether a letter affects its surroundings without being visible: control codes, and marks that change the
 /// direction of writing (Unicode UAX #9), with which a target's name could make a line read backwards.
 pub(super) fn is_hidden(letter: char) -> bool {
     letter.is_control()
@@ -89,7 +90,7 @@ pub(super) fn is_hidden(letter: char) -> bool {
         )
 }
 
-/// Writes text that cannot become markup. Line feeds and tabs stay; other hidden letters become U+FFFD.
+/// Writes text that cannot become markup. Line feeds and tabs are kept; other hidden letters become U+FFFD.
 fn escaped(text: &str, out: &mut String) {
     for letter in text.chars() {
         match letter {

@@ -1,4 +1,4 @@
-//! One run in the numbers that people and programs ask for first. The names and units of the JSON are promised
+//! The main numbers of one run, for people and programs. The names and units of the JSON are stable
 //! (`docs/bench.md`).
 
 use bench::plan::Cell;
@@ -12,11 +12,11 @@ use volume::spec::Bytes;
 use crate::summary::{self, CellSummary, Flag, Latencies};
 use crate::terminal;
 
-/// What a run came to, all its clients together.
+/// The results of a run, over all its clients.
 #[derive(Serialize)]
 pub struct Measured<'a> {
     version: u32,
-    /// Which of several things was measured.
+    /// The cell, if there are several.
     #[serde(skip_serializing_if = "Option::is_none")]
     cell: Option<&'a str>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -25,9 +25,9 @@ pub struct Measured<'a> {
     mb_per_s: f64,
     latency_us: Latency,
     client_cpu_us_per_io: Option<f64>,
-    /// The same without looking for answers that were not there yet.
+    /// The same without unsuccessful polls.
     client_busy_us_per_io: Option<f64>,
-    /// Of all CPUs of the clients' machine, and of the server's; `null` where that is not known.
+    /// Of all CPUs of the clients' machine, and of the server's; `null` if unknown.
     client_cpu_percent: Option<f64>,
     server_cpu_percent: Option<f64>,
     ios: u64,
@@ -36,23 +36,23 @@ pub struct Measured<'a> {
     mismatches: u64,
     first_failure: Option<&'a str>,
     seconds: f64,
-    /// `null` where no network is involved.
+    /// `null` without a network.
     congestion: Option<&'a str>,
     device_bytes: u64,
-    /// What is to be thought of the cell, over all its runs: what a report says of it.
+    /// Warnings about the cell over all its runs, as in a report.
     warnings: Vec<Warning<'a>>,
-    /// Each one's part, where there are several.
+    /// The part of each client, if there are several.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     clients: Vec<Share<'a>>,
-    /// During the run, of each session; if asked for.
+    /// The statistics of each session during the run; if requested.
     #[serde(skip_serializing_if = "Option::is_none")]
     sessions: Option<Vec<&'a serde_json::Value>>,
 }
 
-/// A version of what is printed as JSON: another one has a name less, or one that means something else.
+/// The version of the JSON. It changes if a name is removed or changes its meaning.
 const VERSION: u32 = 1;
 
-/// What is to be thought of a cell.
+/// A warning about a cell.
 #[derive(Serialize)]
 struct Warning<'a> {
     #[serde(flatten)]
@@ -73,7 +73,7 @@ struct Share<'a> {
     ios: u64,
 }
 
-/// How long requests took, in microseconds: from when they were meant to be made, in an open loop. Not a number, which is
+/// The latency of requests in microseconds; in an open loop, from their due times. Not a number, which is
 /// `null` in JSON, if none completed.
 #[derive(Serialize)]
 struct Latency {
@@ -84,7 +84,7 @@ struct Latency {
     max: f64,
 }
 
-/// What is shown beside the run.
+/// Data shown with the run.
 pub struct Beside<'a> {
     record: &'a Record,
     congestion: Option<&'a str>,
@@ -93,8 +93,8 @@ pub struct Beside<'a> {
 }
 
 impl<'a> Beside<'a> {
-    /// Of runs of this record, with the congestion control of our sockets, if there are any, and what sessions told, if that
-    /// is wanted.
+    /// For runs of this record, with the congestion control of our sockets, if any, and the sessions'
+    /// statistics, if requested.
     pub fn new(record: &'a Record, congestion: Option<&'a str>, statistics: bool) -> Beside<'a> {
         Beside { record, congestion, statistics, summaries: summary::of(record) }
     }
@@ -144,12 +144,12 @@ impl<'a> Measured<'a> {
     /// A line of JSON.
     ///
     /// # Errors
-    /// What sessions told is no JSON.
+    /// The sessions' statistics cannot be written as JSON.
     pub fn json(&self) -> serde_json::Result<String> {
         serde_json::to_string(self).map(|line| line + "\n")
     }
 
-    /// A few lines for people with a terminal of so many columns, of the only cell of a record.
+    /// A few lines about the only cell of a record, for a terminal with this number of columns.
     pub fn text(&self, cell: &Cell, record: &Record, width: usize) -> String {
         let width = terminal::used(width);
         let us =
@@ -175,7 +175,7 @@ impl<'a> Measured<'a> {
         terminal::printed(&lines)
     }
 
-    /// A line for each client, and how evenly they shared.
+    /// A line for each client, and the fairness.
     fn parts(&self) -> String {
         let Some(longest) = self.clients.iter().map(|share| share.client.len()).max() else {
             return String::new();
@@ -201,7 +201,7 @@ impl<'a> Measured<'a> {
     }
 }
 
-/// What belongs to a label, three blanks apart, in as many lines as that needs.
+/// The items of a label, three blanks apart, in as many lines as necessary.
 fn row(label: &str, items: &[String], width: usize) -> Vec<String> {
     const BETWEEN: &str = "   ";
     let mut lines: Vec<String> = Vec::new();
@@ -219,7 +219,7 @@ fn row(label: &str, items: &[String], width: usize) -> Vec<String> {
 }
 
 impl<'a> Share<'a> {
-    /// None where there is only one: it is all.
+    /// Empty if there is only one client, whose part is everything.
     fn all(run: &'a CellRun) -> Vec<Share<'a>> {
         let share = |one: &'a ClientRun| Share {
             role: &one.role,

@@ -1,8 +1,10 @@
-//! What a report answers before any figure: what was measured and how fast, whether that is good, and what would help.
+//! The opening of a report, before all numbers: what was measured and how fast, whether that is good, and
+//! what would help.
 //!
-//! Each answer is chosen from what the record itself holds, and says so where that is not enough: [`judgements`] from the
-//! ceilings of the same record, else from numbers published for the same requests; [`helps`] from a diagnosis of the same
-//! place, else from the last step of each sweep. Here they are values; their words are at the end.
+//! Each answer uses only data of the record, and states if that is not sufficient. [`judgements`] uses the
+//! ceilings of the same record, or otherwise numbers published for the same requests. [`helps`] uses a
+//! diagnosis of the same storage, or otherwise the last step of each sweep. The answers are values first;
+//! their wording is at the end.
 
 #[cfg(test)]
 mod tests;
@@ -21,29 +23,29 @@ use diagnose::Diagnosis;
 use published::Curve;
 use readable::figures::{grouped, latency, megabytes, significant, size};
 
-/// What the fastest cell of a direction comes to beside something else.
+/// The fastest cell of a direction, compared with a reference.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Judgement<'a> {
-    /// So much of the lowest ceiling that holds for it, at most 1.
+    /// This share of the cell's lowest ceiling, at most 1.
     OfCeiling { cell: &'a CellSummary, ceiling: &'a str, share: f64 },
-    /// More than what the record calls its ceiling, which is none then.
+    /// More than the record's ceiling, which is therefore wrong.
     AboveCeiling { cell: &'a CellSummary, ceiling: &'a str },
-    /// So many times the most that was published for requests of its length.
+    /// This multiple of the highest published result for requests of its length.
     OfPublished { cell: &'a CellSummary, curve: &'a Curve, times: f64 },
 }
 
-/// What would make it faster.
+/// A change that would make it faster.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Help<'a> {
-    /// What a diagnosis of the same place found.
+    /// The findings of a diagnosis of the same storage.
     Diagnosed(&'a Diagnosis),
-    /// More outstanding requests than the most that were measured.
+    /// A higher queue depth than the highest measured one.
     Depth(Step),
-    /// Longer requests than the longest that were measured.
+    /// Longer requests than the longest measured ones.
     Length(Step),
-    /// Not more outstanding requests: the last step brought less than [`RISE`].
+    /// Not a higher queue depth: the last step gained less than [`RISE`].
     NotDepth(Step),
-    /// The record does not tell.
+    /// The record does not show any.
     Unknown,
 }
 
@@ -52,20 +54,20 @@ pub(super) enum Help<'a> {
 pub(super) struct Step {
     /// The curve.
     pub(super) series: String,
-    /// Requests outstanding, or bytes of a request, before it and after it.
+    /// The queue depth, or the bytes of a request, before and after the step.
     pub(super) from: f64,
     pub(super) to: f64,
-    /// The rate after it over the rate before it.
+    /// The rate after the step over the rate before it.
     pub(super) times: f64,
 }
 
-/// A rate still rises if a step raises it by a tenth, and by more than the 95 % intervals leave open.
+/// A rate still rises if a step increases it by a tenth, and by more than the 95 % intervals.
 const RISE: f64 = 1.1;
-/// Of a ceiling: as much as there is, or less than half of it.
+/// Shares of a ceiling: reached, or less than half.
 const FULL: f64 = 0.9;
 const HALF: f64 = 0.5;
 
-/// The answers, in the order in which they are asked.
+/// The answers, in the order of the questions.
 pub(super) fn leads(report: &Report<'_>) -> Vec<Lead> {
     let lead = |about, says| Lead { about, says };
     if report.summaries.iter().any(|summary| summary.mismatches > 0) {
@@ -89,8 +91,8 @@ pub(super) fn leads(report: &Report<'_>) -> Vec<Lead> {
     ]
 }
 
-/// One for each direction that has something to be compared with: the fastest cell beside its ceiling, else the fastest cell
-/// of which as long requests were published, beside the most that was.
+/// One judgement for each direction that has a reference: the fastest cell with a ceiling, or otherwise the
+/// fastest cell with published results for its length, compared with the highest of these.
 pub(super) fn judgements<'a>(
     summaries: &'a [CellSummary],
     limits: &'a [Limit],
@@ -113,8 +115,8 @@ pub(super) fn judgements<'a>(
     [Direction::Read, Direction::Write, Direction::Both].into_iter().filter_map(judge).collect()
 }
 
-/// What was published for requests of this length in this direction, without a delay that was added: the most first. Nothing
-/// was published of uneven random places.
+/// Published results for requests of this length in this direction, without an added delay, the highest
+/// first. There are no published results for uneven distributions.
 fn most_published<'a>(published: &'a [Curve], summary: &CellSummary) -> Vec<(&'a Curve, f64)> {
     let is_even = kinds(&summary.cell).iter().all(|kind| kind.distribution == Distribution::Uniform);
     let direction = match Direction::of(&summary.cell) {
@@ -134,7 +136,7 @@ fn most_published<'a>(published: &'a [Curve], summary: &CellSummary) -> Vec<(&'a
     rates
 }
 
-/// What would help: never empty.
+/// The changes that would help: never empty.
 pub(super) fn helps<'a>(
     summaries: &[CellSummary],
     judged: &[Judgement<'_>],
@@ -173,7 +175,7 @@ pub(super) fn helps<'a>(
     helps
 }
 
-/// What a step did to a rate, if its intervals tell.
+/// The effect of a step on a rate, if its intervals are small enough.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Change {
     Rises,
@@ -201,7 +203,7 @@ fn last_step(
     Some((step, change))
 }
 
-/// What it is, and the best of each kind.
+/// The storage, and the best result of each kind.
 fn measured(report: &Report<'_>) -> String {
     let subject = &report.record.subject;
     let kind = if subject.kind == "iscsi" { "iSCSI LUN" } else { &subject.kind };
@@ -331,7 +333,7 @@ fn help(help: &Help<'_>) -> String {
 }
 
 fn percent(share: f64) -> String {
-    // 99.7 % of a ceiling is not all of it.
+    // 99.7 % of a ceiling is not shown as 100 %.
     match share * 100.0 {
         percent if percent < 10.0 => format!("{} %", significant(percent)),
         percent => format!("{:.0} %", percent.floor()),

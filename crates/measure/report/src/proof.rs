@@ -1,4 +1,4 @@
-//! What was measured beside what this machine's TCP carries and what was published: a line for each cell.
+//! Measurements compared with this machine's TCP ceiling and with published results: a line for each cell.
 
 use crate::summary::{CellSummary, CpuCost};
 use crate::views::percent_of_limit;
@@ -32,7 +32,7 @@ fn line(summary: &CellSummary, limits: &[Limit]) -> String {
         significant(summary.service.p50_us),
         format!("{} + {}", us(summary.client_cpu), us(summary.server_cpu)),
         share.map_or_else(String::new, |percent| {
-            // A ceiling that was exceeded is none: the machine was busier while it was measured.
+            // A ceiling that was exceeded is invalid: the machine was busier while it was measured.
             percent.map_or_else(|| "exceeded".to_owned(), |percent| format!("{percent:.1} %"))
         }),
         best.and_then(|row| beside(rate, row)).unwrap_or_default()
@@ -45,7 +45,7 @@ fn short(number: f64) -> String {
     if number < 9.95 { format!("{number:.1}") } else { format!("{number:.0}") }
 }
 
-/// `74.2 (000), ×12`: what was published, where, and how many times that was measured.
+/// `74.2 (000), ×12`: the published result, its document, and the ratio of the measurement to it.
 fn beside(rate: f64, row: &Row) -> Option<String> {
     let best = row.bytes_per_s().filter(|best| *best > 0.0)?;
     Some(format!("{:>4} ({}), ×{}", significant(best / 1e6), row.document, short(rate / best)))

@@ -1,19 +1,19 @@
-//! Samples over time, of all clients together, and few enough of them to be drawn.
+//! Samples over time, summed over all clients, and thinned for a drawing.
 
 use crate::chart::Point;
 use bench::record::CellRun;
 
-/// What happened in one interval, all clients together.
+/// One interval, all clients together.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct Moment {
     /// When it ended, in seconds since counting began.
     pub(super) at_s: f64,
     pub(super) bytes_per_s: f64,
-    /// The largest of the clients': percentiles cannot be added.
+    /// The maximum over the clients: percentiles cannot be added.
     pub(super) p99_us: f64,
 }
 
-/// The samples of a run, those of its clients added up.
+/// The samples of a run, summed over its clients.
 pub(super) fn over_time(run: &CellRun) -> Vec<Moment> {
     let longest = run.clients.iter().map(|client| client.run.samples.len()).max().unwrap_or(0);
     let moment = |index: usize| {
@@ -27,7 +27,8 @@ pub(super) fn over_time(run: &CellRun) -> Vec<Moment> {
     (0..longest).map(moment).collect()
 }
 
-/// At most so many points: the mean of neighbours, and the least and the most of them, so that no spike is lost.
+/// Reduces the points to `most`: the mean of adjacent ones, with their minimum and maximum, so that no spike
+/// is lost.
 pub(super) fn thinned(series: &[(f64, f64)], most: usize) -> Vec<Point> {
     let together = series.len().div_ceil(most.max(1)).max(1);
     let point = |part: &[(f64, f64)]| {

@@ -1,4 +1,4 @@
-//! Several results in one page: a line for each, what cells they have in common, and then each as its own page shows it.
+//! Several results in one page: a line for each, their common cells, and then each as in its own page.
 
 use super::document::{Block, Document, Lead, Section, Table, Tone, Verdict};
 use super::sections::{self, fastest};
@@ -18,7 +18,7 @@ impl<'a> Reports<'a> {
         Reports(reports)
     }
 
-    /// One HTML file that needs nothing else.
+    /// A self-contained HTML file.
     pub fn html(&self) -> String {
         html::pages(&self.overview(), &self.parts())
     }
@@ -30,14 +30,14 @@ impl<'a> Reports<'a> {
         markdown::page(&self.overview()) + &pages.collect::<String>()
     }
 
-    /// A line for each, for a terminal of so many columns.
+    /// A line for each, for a terminal with this number of columns.
     pub fn terminal(&self, width: usize) -> String {
         let table = self.table();
         let head: Vec<String> = table.columns.iter().map(|column| column.title.clone()).collect();
         let rows = table.rows.iter().map(|row| row.cells.clone());
         let rows: Vec<Vec<String>> = [head.clone()].into_iter().chain(rows).collect();
         let align = |numbers: bool| if numbers { Align::Right } else { Align::Left };
-        // The first ones say which result it is, and the last ones are left out first where there is no room.
+        // The first columns identify the result, and the last ones are omitted first if there is no space.
         let columns = table.columns.iter().enumerate();
         let columns =
             columns.map(|(at, column)| Column { align: align(column.numbers), rank: u8::from(at > 1) });
@@ -76,7 +76,7 @@ impl<'a> Reports<'a> {
         }
     }
 
-    /// Where each direction was fastest, among the results whose data were right.
+    /// The fastest storage in each direction, among the results with correct data.
     fn leads(&self) -> Vec<Lead> {
         let mut places: Vec<&str> = Vec::new();
         for place in self.0.iter().map(|report| report.record.subject.place.as_str()) {
@@ -141,7 +141,7 @@ impl<'a> Reports<'a> {
         table
     }
 
-    /// Cells that are the same in several results, one below the other.
+    /// Cells common to several results, one below the other.
     fn in_common(&self) -> Option<Section> {
         let columns = ["cell", "#result", "#IOPS", "#95 % interval", "#MB/s", "#p50", "#p99"];
         let mut table = Table::of("", &columns);

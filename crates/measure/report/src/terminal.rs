@@ -1,5 +1,5 @@
-//! What is seen at the end of a suite: the best numbers, every cell, and what is to be thought of them. Nothing is cut: text
-//! wraps, and a terminal that is too narrow for all columns loses some as a whole, which are named.
+//! The output at the end of a suite: the best numbers, every cell, and warnings. Nothing is cut: text wraps,
+//! and a terminal that is too narrow for all columns loses some completely, which are listed.
 
 use bench::plan::{Part, Way};
 use readable::figures::{bar, grouped, latency, megabytes, size};
@@ -13,17 +13,17 @@ use crate::views::{latencies, load, plus_minus};
 use crate::wan::{Row, Wan};
 use crate::{Report, sections};
 
-/// Longer lines are hard to read, however wide a terminal is.
+/// Longer lines are hard to read, even on a wide terminal.
 const WIDTH_MAX: usize = 100;
-/// Less than this no table fits in.
+/// The minimum width of a table.
 const WIDTH_MIN: usize = 60;
 
-/// The columns that are used of a terminal of so many.
+/// The number of columns to use on a terminal of this width.
 pub(super) fn used(width: usize) -> usize {
     width.clamp(WIDTH_MIN, WIDTH_MAX)
 }
 
-/// The summary, for a terminal of so many columns.
+/// The summary, for a terminal with this number of columns.
 pub(super) fn summary(report: &Report<'_>, width: usize) -> String {
     let width = used(width);
     let verdict = sections::verdict(report);
@@ -62,7 +62,7 @@ fn trust(verdict: &Verdict, width: usize) -> Vec<String> {
     lines
 }
 
-/// Columns, with what is left out first where they do not all fit in.
+/// Columns, and the order in which they are omitted if they do not all fit.
 const COLUMNS: [(&str, Align, u8); 8] = [
     ("cell", Align::Left, 0),
     ("load", Align::Right, 4),
@@ -100,7 +100,7 @@ fn table(summaries: &[CellSummary], width: usize) -> Vec<String> {
     indented("  ", &names, &COLUMNS.map(|(_, align, rank)| Column { align, rank }), &rows, width)
 }
 
-/// Rates and CPU loads, and those of the document.
+/// Rates and CPU loads, with those of the document.
 fn beside_published(loads: &Loads<'_>, width: usize) -> Vec<String> {
     let head = format!("beside document {}", loads.document);
     let names: Vec<&str> = std::iter::once(head.as_str()).chain(loads.cells.iter().copied()).collect();
@@ -118,7 +118,7 @@ fn beside_published(loads: &Loads<'_>, width: usize) -> Vec<String> {
     lines
 }
 
-/// A table behind an indent, and the names of the columns that it has no room for.
+/// An indented table, and the names of the omitted columns.
 pub(super) fn indented<R: AsRef<[String]>>(
     indent: &str,
     names: &[&str],
@@ -132,10 +132,11 @@ pub(super) fn indented<R: AsRef<[String]>>(
     lines
 }
 
-// The matrix of a WAN record in as many lines as there are: what 32 requests at once come to over each round trip, beside what
-// was published.
+// The matrix of a WAN record in a few lines: the result of 32 outstanding requests over each round trip, with
+// published results.
 
-/// A line for each length and way, many at once. Of the round trips the shortest and the longest are shown on any terminal.
+/// A line for each length and direction, at the high queue depth. Of the round trips, at least the shortest
+/// and the longest are shown on any terminal.
 fn distance_table(wan: &Wan, width: usize) -> Vec<String> {
     let measured: Vec<&Row> = wan.part(Part::Wan).filter(|row| row.measured.is_some()).collect();
     let many = measured.iter().map(|row| row.asked.depth).max();

@@ -1,10 +1,10 @@
-//! Cells as curves: which of them differ in nothing but the length of their requests, or in nothing but their load.
+//! Cells as curves: sets of cells that differ only in the length of their requests, or only in their load.
 
 use crate::summary::{CellSummary, Estimate, Latencies};
 use bench::plan::{Cell, Workload, WorkloadKind};
 use bench::record::Limit;
 
-/// Which way the data of a cell go.
+/// The direction of a cell's data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Direction {
     Read,
@@ -12,12 +12,12 @@ pub(super) enum Direction {
     Both,
 }
 
-/// Cells that make a curve.
+/// The cells of a curve.
 #[derive(Clone, Debug)]
 pub(super) struct Series<'a> {
-    /// What they have in common.
+    /// Their common part.
     pub(super) name: String,
-    /// In the order of what they differ in.
+    /// In the order of the varying number.
     pub(super) cells: Vec<&'a CellSummary>,
 }
 
@@ -46,7 +46,7 @@ pub(super) fn block_bytes(cell: &Cell) -> f64 {
     cell.roles.iter().map(of).sum::<f64>() / cell.roles.len().max(1) as f64
 }
 
-/// How many clients take part.
+/// The number of clients.
 pub(super) fn clients(cell: &Cell) -> usize {
     let mut clients: Vec<u16> = cell.roles.iter().map(|role| role.client).collect();
     clients.sort_unstable();
@@ -54,36 +54,36 @@ pub(super) fn clients(cell: &Cell) -> usize {
     clients.len()
 }
 
-/// The rate that is asked for, if the cell is an open loop.
+/// The configured rate, if the cell is an open loop.
 pub(super) fn asked_rate(cell: &Cell) -> Option<f64> {
     let rates: Vec<f64> = cell.roles.iter().filter_map(|role| role.workload.pace.per_second()).collect();
     (!rates.is_empty()).then(|| rates.iter().sum())
 }
 
-/// What a request takes for who waits for it: in an open loop from when it was meant to be made.
+/// The latency that users see: in an open loop, from the due times.
 pub(super) fn latencies(summary: &CellSummary) -> &Latencies {
     summary.response.as_ref().unwrap_or(&summary.service)
 }
 
-/// How far the farther end of an estimate's interval is from its median, in percent of that, as flags say it; nothing if
-/// there is no interval.
+/// The distance of the farther end of an estimate's interval from its median, in percent of the median, as in
+/// flags; empty without an interval.
 pub(super) fn plus_minus(estimate: Estimate) -> String {
     estimate.percent().map(|percent| format!("{percent:.1}")).unwrap_or_default()
 }
 
-/// The ends of an estimate's interval, written as the estimate itself; nothing if there is no interval.
+/// The ends of an estimate's interval, in the format of the estimate itself; empty without an interval.
 pub(super) fn interval(estimate: Estimate, written: fn(f64) -> String) -> String {
     let end = |end: f64| if end == 0.0 { "0".to_owned() } else { written(end) };
     let ends = |interval: stats::Interval| format!("{} to {}", end(interval.low), end(interval.high));
     estimate.interval.map(ends).unwrap_or_default()
 }
 
-/// The ends of what is known of an estimate; itself if nothing is.
+/// The ends of an estimate's interval; the estimate itself without an interval.
 pub(super) fn ends(estimate: Estimate) -> (f64, f64) {
     estimate.interval.map_or((estimate.median, estimate.median), |interval| (interval.low, interval.high))
 }
 
-/// A tick of an axis of things that are counted: there is no half client.
+/// A tick of an axis of integers: there is no half client.
 pub(super) fn whole(count: f64) -> String {
     if count.fract() == 0.0 { readable::figures::round(count) } else { String::new() }
 }
@@ -93,7 +93,7 @@ pub(super) fn load(summary: &CellSummary) -> String {
     bench::plan::pace(summary.depth, asked_rate(&summary.cell))
 }
 
-/// Curves over the length of requests: cells of one series and one load. At least two lengths each.
+/// Curves over the length of requests: cells with the same series and load. At least two lengths each.
 pub(super) fn over_size(summaries: &[CellSummary]) -> Vec<Series<'_>> {
     let same = |one: &CellSummary, other: &CellSummary| {
         one.depth == other.depth
@@ -104,8 +104,8 @@ pub(super) fn over_size(summaries: &[CellSummary]) -> Vec<Series<'_>> {
     named(curves(summaries, same, |summary| block_bytes(&summary.cell)), load)
 }
 
-/// Curves along the load: cells of one series and one length of requests. At least two loads each, all closed loops or all
-/// open ones.
+/// Curves over the load: cells with the same series and length of requests. At least two loads each, all
+/// closed loops or all open ones.
 pub(super) fn over_load(summaries: &[CellSummary]) -> Vec<Series<'_>> {
     let same = |one: &CellSummary, other: &CellSummary| {
         block_bytes(&one.cell) == block_bytes(&other.cell)
@@ -116,8 +116,8 @@ pub(super) fn over_load(summaries: &[CellSummary]) -> Vec<Series<'_>> {
     named(curves(summaries, same, along), length)
 }
 
-/// Curves along the number of clients: cells of one series and one length of requests, whose first clients do the same. At
-/// least two numbers each.
+/// Curves over the number of clients: cells with the same series and length of requests, whose first clients
+/// run the same workload. At least two numbers each.
 pub(super) fn over_clients(summaries: &[CellSummary]) -> Vec<Series<'_>> {
     let same = |one: &CellSummary, other: &CellSummary| {
         block_bytes(&one.cell) == block_bytes(&other.cell)
@@ -126,8 +126,8 @@ pub(super) fn over_clients(summaries: &[CellSummary]) -> Vec<Series<'_>> {
     named(curves(summaries, same, |summary| clients(&summary.cell) as f64), length)
 }
 
-/// Bytes a second that the limit allows with requests of this length; between its points a limit is a straight line over the
-/// logarithm of the length.
+/// Bytes a second that the limit allows with requests of this length; between its points, a limit is linear
+/// in the logarithm of the length.
 pub(super) fn allowed(limit: &Limit, block_bytes: f64) -> Option<f64> {
     let above = limit.points.iter().position(|(size, _)| f64::from(*size) >= block_bytes)?;
     let (high, rate) = limit.points[above];
@@ -139,7 +139,7 @@ pub(super) fn allowed(limit: &Limit, block_bytes: f64) -> Option<f64> {
     Some(lower_rate + part * (rate - lower_rate))
 }
 
-/// The lowest of the limits that hold for a cell, and its name.
+/// The lowest of the limits that apply to a cell, and its name.
 pub(super) fn lowest_limit<'a>(limits: &'a [Limit], summary: &CellSummary) -> Option<(&'a str, f64)> {
     let direction = Direction::of(&summary.cell).name();
     let holds = |limit: &&Limit| {
@@ -152,12 +152,13 @@ pub(super) fn lowest_limit<'a>(limits: &'a [Limit], summary: &CellSummary) -> Op
     known.filter(|(_, rate)| *rate > 0.0).min_by(|one, other| one.1.total_cmp(&other.1))
 }
 
-/// A result in percent of a limit. A result above the limit has none: the limit was measured too low.
+/// A result in percent of a limit. `None` for a result above the limit, which was then measured too low.
 pub(super) fn percent_of_limit(rate: f64, limit: f64) -> Option<f64> {
     Some(rate / limit * 100.0).filter(|percent| *percent <= 100.0)
 }
 
-/// What each client of a cell does. It makes cells of one series different tests, apart from length and load.
+/// The workload kinds of a cell's clients. With different kinds, cells of one series are different tests,
+/// apart from length and load.
 pub(super) fn kinds(cell: &Cell) -> Vec<WorkloadKind> {
     cell.roles.iter().map(|role| role.workload.kind()).collect()
 }
@@ -183,7 +184,7 @@ fn curves(
     curves
 }
 
-/// Gives each curve the name of its series, and what tells it from others where the series has several.
+/// Gives each curve the name of its series, and its distinction if the series has several curves.
 fn named<'a>(curves: Vec<Vec<&'a CellSummary>>, besides: impl Fn(&CellSummary) -> String) -> Vec<Series<'a>> {
     let name = |curve: &Vec<&CellSummary>| {
         let cell = &curve[0].cell;
@@ -210,7 +211,7 @@ fn length(summary: &CellSummary) -> String {
     readable::figures::size(block_bytes(&summary.cell))
 }
 
-/// A few names, and how many more there are.
+/// A few names, and the number of further ones.
 pub(crate) fn listed(names: &[&str]) -> String {
     const SHOWN: usize = 4;
     match names.len().checked_sub(SHOWN) {
@@ -226,7 +227,7 @@ mod tests {
     use bench::plan::{Distribution, Percent};
     use bench::test_record::{clients, record, run};
 
-    /// Of uniform cells and of such with another distribution, all of one series.
+    /// Cells with a uniform and with another distribution, all of one series.
     fn summaries(cells: &[(u32, u32, u16)]) -> Vec<CellSummary> {
         let of = |distribution: Distribution| {
             cells.iter().map(move |&(block_bytes, depth, count)| {

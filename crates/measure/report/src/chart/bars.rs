@@ -1,4 +1,5 @@
-//! Bars in groups, one below the other: each from the axis, or, as a waterfall does, from where the one above it ends.
+//! Bars in groups, one below the other. Each starts at the axis or, in a waterfall, where the previous one
+//! ends.
 
 use crate::chart::plot::{chart, label, line};
 use crate::chart::{Axis, COLOURS, LINE, WIDTH, fitted, stride, width};
@@ -7,9 +8,9 @@ use crate::markup::{Markup, Px};
 /// Bars in groups, from one axis to the right.
 #[derive(Clone, Debug)]
 pub(crate) struct Bars {
-    /// What a person who cannot see it is told.
+    /// The title for screen readers.
     pub(crate) title: String,
-    /// To the right, from 0.
+    /// The axis, to the right, from 0.
     pub(crate) axis: Axis,
     /// From the top.
     pub(crate) groups: Vec<Group>,
@@ -18,7 +19,7 @@ pub(crate) struct Bars {
 /// Bars that belong together.
 #[derive(Clone, Debug)]
 pub(crate) struct Group {
-    /// What they have in common; a heading above them, unless it is empty.
+    /// The heading above them, unless it is empty.
     pub(crate) name: String,
     /// From the top.
     pub(crate) bars: Vec<Bar>,
@@ -28,13 +29,13 @@ pub(crate) struct Group {
 pub(crate) struct Bar {
     /// To its left.
     pub(crate) name: String,
-    /// Where it begins: 0, or in a waterfall the end of the one above it.
+    /// Its start: 0, or in a waterfall the end of the previous one.
     pub(crate) from: f64,
     /// Its length.
     pub(crate) value: f64,
     /// To its right.
     pub(crate) says: String,
-    /// Bars of one colour mean the same.
+    /// Bars of one colour have the same meaning.
     pub(crate) colour: usize,
 }
 
@@ -42,7 +43,7 @@ const TOP: f64 = 10.0;
 const BOTTOM: f64 = 46.0;
 const ROW: f64 = 22.0;
 const GAP: f64 = 8.0;
-/// No more of the width than this goes to the names, and to what stands beside the bars.
+/// The maximum width of names, and of the text next to the bars.
 const TEXT_MAX: f64 = 220.0;
 
 impl Bar {
@@ -53,7 +54,7 @@ impl Bar {
 }
 
 impl Group {
-    /// What adds up to a whole, as layers do to a latency, each part from where the one above it ends.
+    /// Parts of a whole, such as the layers of a latency, each starting where the previous one ends.
     pub(crate) fn waterfall(name: String, mut parts: Vec<Bar>) -> Group {
         let mut end = 0.0;
         for part in &mut parts {
@@ -112,7 +113,7 @@ fn draw_group(group: &Group, svg: &mut Markup, top: f64, x: impl Fn(f64) -> f64)
         svg.element("g", &[("class", &class)], |svg| {
             label(svg, left - 7.0, y + 14.0, "end", "name", &fitted(&bar.name, TEXT_MAX));
             if index > 0 && bar.from > 0.0 {
-                // Down from the end of the one above.
+                // Down from the end of the previous bar.
                 line(svg, "axis", (begin, y - 3.0), (begin, y + 2.0));
             }
             let path = format!("M{} {}H{}v{}H{}z", Px(begin), Px(y + 2.0), Px(end), Px(ROW - 5.0), Px(begin));
@@ -130,21 +131,21 @@ fn height(group: &Group) -> f64 {
     heading + group.bars.len() as f64 * ROW + GAP
 }
 
-// Squares over two axes of names, several panels of them side by side, each with its number written in it: the shade says at
-// a glance what the number says exactly.
+// Squares over two axes of names, in several panels side by side. Each square contains its number: the shade
+// gives the impression, the number the exact value.
 
 /// Panels of squares that share their axes.
 #[derive(Clone, Debug)]
 pub(crate) struct Heat {
-    /// What a person who cannot see it is told.
+    /// The title for screen readers.
     pub(crate) title: String,
-    /// What the columns are, with its unit.
+    /// The title of the columns, with its unit.
     pub(crate) x_title: &'static str,
     /// What the rows are.
     pub(crate) y_title: &'static str,
-    /// Under the columns of every panel.
+    /// The labels under the columns of every panel.
     pub(crate) columns: Vec<String>,
-    /// To the left, from the top.
+    /// The labels on the left, from the top.
     pub(crate) rows: Vec<String>,
     /// From the left.
     pub(crate) panels: Vec<Panel>,
@@ -155,16 +156,16 @@ pub(crate) struct Heat {
 pub(crate) struct Panel {
     /// Above it.
     pub(crate) name: String,
-    /// By row, then by column; nothing where nothing is known.
+    /// By row, then by column; `None` for unknown values.
     pub(crate) squares: Vec<Vec<Option<Square>>>,
 }
 
 #[derive(Clone, Debug)]
 pub(crate) struct Square {
     pub(crate) text: String,
-    /// Shown when it is pointed at.
+    /// The tooltip.
     pub(crate) says: String,
-    /// From -1 to 1: how much of a colour it has, of one colour below 0 and of another above.
+    /// The saturation, from -1 to 1: one colour below 0 and another above.
     pub(crate) shade: f64,
 }
 
@@ -172,9 +173,9 @@ const HEAT_TOP: f64 = 42.0;
 const HEAT_BOTTOM: f64 = 46.0;
 const HEAT_ROW: f64 = 23.0;
 const HEAT_GAP: f64 = 12.0;
-/// No more of the width than this goes to the names of the rows.
+/// The maximum width of the row labels.
 const NAMES_MAX: f64 = 150.0;
-/// What the fullest shade has of its colour: half, so that the ink on it can still be read.
+/// The maximum opacity of a shade: half, so that the text on it stays readable.
 const FULL: f64 = 0.5;
 /// The colours below 0 and above.
 const BELOW: usize = 1;

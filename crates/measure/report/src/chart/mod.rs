@@ -1,11 +1,12 @@
 //! Charts as values, and their drawing as SVG.
 //!
-//! A [`Plot`] has two axes and curves, [`Bars`] have one axis, [`Heat`] has squares over two lists of names. All are drawn by hand: no plotting library is small,
-//! maintained and free of scripts, and a report has to be readable without any. Nothing here knows what a benchmark is.
+//! A [`Plot`] has two axes and curves, [`Bars`] have one axis, [`Heat`] has squares over two lists of names.
+//! All are drawn without a library: no plotting library is small, maintained and free of scripts, and a
+//! report must be readable without any. This module is independent of benchmarks.
 //!
-//! A drawing keeps these promises, and Chromium checks them in `crates/linerate/tests/it/report.rs`: no two texts touch,
-//! nothing leaves the frame, every axis has a unit, curves are told apart by their marks and their dashes as well as by
-//! their colour, and have their name beside them instead of in a legend.
+//! A drawing has these properties, which a test with Chromium checks in `crates/linerate/tests/it/report.rs`:
+//! no two texts touch, nothing leaves the frame, and every axis has a unit. Curves differ in their marks and
+//! dashes as well as in colour, and are labelled directly instead of in a legend.
 
 mod bars;
 mod plot;
@@ -24,24 +25,24 @@ pub(super) use plot::Point;
 
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Axis {
-    /// What is on it, with its unit: `block size`, `throughput in MB/s`.
+    /// Its title, with the unit: `block size`, `throughput in MB/s`.
     pub(super) title: &'static str,
-    /// How values are spread along it.
+    /// Its scale.
     pub(super) scale: Scale,
-    /// How a value is written beside it.
+    /// The format of tick labels.
     pub(super) tick: fn(f64) -> String,
 }
 
-/// The width of every drawing, in its own units; the page makes them as wide as it has room.
+/// The width of every drawing, in drawing units; the page scales it to the available width.
 const WIDTH: f64 = 780.0;
 
-/// Curves beyond so many take the colours from the first again; their marks go on changing.
+/// The number of colours. Further curves reuse them, with different marks.
 const COLOURS: usize = 7;
 
-// How wide text is, and where labels go so that none touches another.
+// The width of text, and the positions of labels so that none touches another.
 //
-// A drawing cannot ask which font it will be shown in. The widths here are those of DejaVu Sans, the widest of the fonts
-// that the page's style names, so that what fits here fits everywhere.
+// The font in which a drawing will be shown is unknown. The widths here are those of DejaVu Sans, the widest
+// font in the page's style, so that the text fits with any of them.
 
 /// The height of a line of labels, in units of the drawing, at [`SIZE`].
 const LINE: f64 = 16.0;
@@ -49,12 +50,12 @@ const LINE: f64 = 16.0;
 /// The size of all text in a drawing, in its units.
 const SIZE: f64 = 12.5;
 
-/// How wide a text is, at least.
+/// The width of a text, as a lower bound.
 fn width(text: &str) -> f64 {
     text.chars().map(|letter| em(letter) * SIZE).sum()
 }
 
-/// As much of a text as fits, with an ellipsis if it is not all of it.
+/// The start of a text that fits, with an ellipsis if it is shortened.
 fn fitted(text: &str, room: f64) -> String {
     if width(text) <= room {
         return text.to_owned();
@@ -67,8 +68,9 @@ fn fitted(text: &str, room: f64) -> String {
     text.chars().take_while(fits).chain(['…']).collect()
 }
 
-/// Places for labels of one line each: as near as may be to where they are wanted, at least [`LINE`] apart, between `top` and
-/// `bottom`. In the order of the wishes. What has no room runs over the bottom, so there must be enough.
+/// Positions for labels of one line each: as close as possible to the wanted ones, at least [`LINE`] apart,
+/// between `top` and `bottom`. In the order of `wanted`. Labels overflow at the bottom, so there must be
+/// enough space.
 fn spread(wanted: &[f64], top: f64, bottom: f64) -> Vec<f64> {
     let mut order: Vec<usize> = (0..wanted.len()).collect();
     order.sort_by(|one, other| wanted[*one].total_cmp(&wanted[*other]));
@@ -86,7 +88,7 @@ fn spread(wanted: &[f64], top: f64, bottom: f64) -> Vec<f64> {
     places
 }
 
-/// Every how many of these texts, centred at these places, can be written without touching.
+/// The step between labels, centred at these positions, that can be written without touching.
 fn stride(labels: &[(f64, String)]) -> usize {
     const GAP: f64 = 8.0;
     let apart = |stride: usize| {
@@ -99,7 +101,7 @@ fn stride(labels: &[(f64, String)]) -> usize {
     (1..labels.len().max(2)).find(|stride| apart(*stride)).unwrap_or(labels.len().max(1))
 }
 
-/// The advance of a letter in parts of the font's size: DejaVu Sans, rounded up.
+/// The advance of a letter relative to the font size: DejaVu Sans, rounded up.
 fn em(letter: char) -> f64 {
     match letter {
         'i' | 'j' | 'l' | 'I' | '\'' | '|' => 0.29,
@@ -114,31 +116,31 @@ fn em(letter: char) -> f64 {
     }
 }
 
-// Scales: where on an axis a value is, and which values are written beside it.
+// Scales: the position of a value on an axis, and the ticks.
 
-/// How values are spread along an axis. Positions run from 0 to 1.
+/// The scale of an axis. Positions range from 0 to 1.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) enum Scale {
-    /// Equal differences are equally far apart.
+    /// Equal differences have equal distances.
     Linear {
         /// The value at 0.
         low: f64,
         /// The value at 1.
         high: f64,
     },
-    /// Equal ratios are equally far apart.
+    /// Equal ratios have equal distances.
     Log {
-        /// 2 for lengths, 10 for all else: what its ticks are powers of.
+        /// The base of the ticks: 2 for lengths, 10 otherwise.
         base: f64,
         /// The value at 0, above 0.
         low: f64,
         /// The value at 1.
         high: f64,
     },
-    /// Shares of all requests, each nine as long as the one before: 0, 90 %, 99 %, 99.9 %. What is rare and slow gets
-    /// as much room as what is common and fast.
+    /// Shares of all requests, with equal distances between 0, 90 %, 99 % and 99.9 %. Rare slow requests get
+    /// as much space as common fast ones.
     Nines {
-        /// Nines up to the end.
+        /// The number of nines.
         count: f64,
     },
 }
@@ -151,7 +153,7 @@ impl Scale {
         Scale::Linear { low: 0.0, high: (most / step).ceil().max(1.0) * step }
     }
 
-    /// Over the values, as they are.
+    /// Over exactly this range.
     pub(crate) fn over(low: f64, high: f64) -> Scale {
         Scale::Linear { low, high: if high > low { high } else { low + 1.0 } }
     }
@@ -170,13 +172,13 @@ impl Scale {
         Scale::Log { base: 10.0, low, high: if high > low { high } else { low * 10.0 } }
     }
 
-    /// Logarithmic where a linear axis would press the small values into one line, linear otherwise.
+    /// Logarithmic if a linear axis would compress the small values into one line; linear otherwise.
     pub(crate) fn from_zero_or_log(values: &[f64]) -> Scale {
         let (low, high) = ends(values.iter().copied());
         if high / low > 40.0 { Scale::log10([low, high]) } else { Scale::from_zero(values.iter().copied()) }
     }
 
-    /// Where a value is, from 0 to 1; what is beyond an end is at that end.
+    /// The position of a value, from 0 to 1, clamped to the ends.
     pub(crate) fn at(self, value: f64) -> f64 {
         let at = match self {
             Scale::Linear { low, high } => (value - low) / (high - low),
@@ -191,7 +193,7 @@ impl Scale {
         if at.is_finite() { at.clamp(0.0, 1.0) } else { 0.0 }
     }
 
-    /// Values to be written beside the axis, about `about` of them, in rising order.
+    /// Values for tick labels, about `about` of them, in ascending order.
     pub(crate) fn ticks(self, about: usize) -> Vec<f64> {
         let about = about.max(2);
         match self {
@@ -209,7 +211,7 @@ impl Scale {
     }
 }
 
-/// Nines of a share: 1 for 90 %, 2 for 99 %.
+/// The nines of a share: 1 for 90 %, 2 for 99 %.
 pub(super) fn nines(share: f64) -> f64 {
     -(1.0 - share).max(1e-12).log10()
 }
@@ -226,7 +228,7 @@ fn one_two_five(value: f64, towards: fn(f64) -> f64) -> f64 {
     let power = 10_f64.powf(value.log10().floor());
     let steps = [1.0, 2.0, 5.0, 10.0].map(|step| step * power);
     let up = towards(0.5) > 0.0;
-    // A value that is such a number but for rounding is taken for it.
+    // A value that differs from such a number only by rounding counts as that number.
     let slack = 1e-9 * value;
     let found = if up {
         steps.iter().find(|step| **step >= value - slack)
@@ -261,8 +263,9 @@ mod tests {
     use super::COLOURS;
     use super::*;
 
-    /// What is seen with each kind of colour blindness: linear RGB to linear RGB, all of it (Machado, Oliveira and Fernandes,
-    /// "A Physiologically-based Model for Simulation of Color Vision Deficiency", 2009, table of severity 1).
+    /// Colour perception with each kind of colour blindness: linear RGB to linear RGB, complete (Machado,
+    /// Oliveira and Fernandes, "A Physiologically-based Model for Simulation of Color Vision Deficiency",
+    /// 2009, table of severity 1).
     const EYES: [(&str, [[f64; 3]; 3]); 4] = [
         ("all", [[1.0, 0.0, 0.0], [0.0, 1.0, 0.0], [0.0, 0.0, 1.0]]),
         (
@@ -302,7 +305,7 @@ mod tests {
         })
     }
 
-    /// CIE L*a*b*, in which differences of colours are distances.
+    /// CIE L*a*b*, in which distances are perceived colour differences.
     fn lab(rgb: [f64; 3]) -> [f64; 3] {
         let to_xyz = [[0.4124, 0.3576, 0.1805], [0.2126, 0.7152, 0.0722], [0.0193, 0.1192, 0.9505]];
         let [x, y, z] = times(&to_xyz, rgb.map(|part| part.clamp(0.0, 1.0)));
@@ -313,7 +316,7 @@ mod tests {
 
     #[test]
     fn colours_are_told_apart_by_every_eye() {
-        // 2.3 is just seen side by side; lines are thin and far apart.
+        // 2.3 is just noticeable side by side; lines are thin and far apart.
         const LEAST: f64 = 20.0;
         let style = include_str!("../style.css");
         let palettes: Vec<&str> =

@@ -7,13 +7,13 @@ use crate::chart::{LINE, fitted, spread, stride, width};
 /// Curves over two axes.
 #[derive(Clone, Debug)]
 pub(crate) struct Plot {
-    /// What a person who cannot see it is told.
+    /// The title for screen readers.
     pub(crate) title: String,
     /// To the right.
     pub(crate) x: Axis,
     /// Upwards.
     pub(crate) y: Axis,
-    /// In the order of their importance.
+    /// In order of importance.
     pub(crate) curves: Vec<Curve>,
     /// Behind the curves.
     pub(crate) bands: Vec<Band>,
@@ -21,47 +21,47 @@ pub(crate) struct Plot {
 
 #[derive(Clone, Debug)]
 pub(crate) struct Curve {
-    /// Written at its right end.
+    /// The label at its right end.
     pub(crate) name: String,
     /// How it is drawn.
     pub(crate) look: Look,
     /// Curves of one colour belong together.
     pub(crate) colour: usize,
-    /// In the order in which they are joined.
+    /// In the order of the line.
     pub(crate) points: Vec<Point>,
 }
 
-/// How a curve is drawn.
+/// The style of a curve.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Look {
-    /// A line with marks: what was measured.
+    /// A line with marks: measurements.
     Measured,
-    /// A dashed line with marks: what was measured and belongs to another curve of the same colour.
+    /// A dashed line with marks: measurements that belong to another curve of the same colour.
     Companion,
-    /// A line without marks, for many points; their ends ([`Point::low`], [`Point::high`]) make a band.
+    /// A line without marks, for many points; [`Point::low`] and [`Point::high`] make a band.
     Fine,
-    /// A dashed grey line: a ceiling, or what a model says.
+    /// A dashed grey line: a ceiling, or a model.
     Limit,
-    /// A dotted line with hollow marks: what others have published.
+    /// A dotted line with hollow marks: published results.
     Published,
 }
 
 /// A point of a curve.
 #[derive(Clone, Debug)]
 pub(crate) struct Point {
-    /// Its place along the first axis.
+    /// Its position on the first axis.
     pub(crate) x: f64,
     /// And along the second.
     pub(crate) y: f64,
-    /// The lower end of what is known of `y`; `y` itself if that is all.
+    /// The lower end of the uncertainty of `y`; `y` itself if it is exact.
     pub(crate) low: f64,
     /// The upper end.
     pub(crate) high: f64,
-    /// What is shown when it is pointed at.
+    /// The tooltip.
     pub(crate) says: String,
 }
 
-/// A part of the first axis that is set apart, such as the rounds that count.
+/// A highlighted range of the first axis, such as the rounds that count.
 #[derive(Clone, Debug)]
 pub(crate) struct Band {
     /// Where it begins.
@@ -72,7 +72,7 @@ pub(crate) struct Band {
 }
 
 impl Point {
-    /// One that is known as it is.
+    /// A point without uncertainty.
     pub(crate) fn exact(x: f64, y: f64, says: String) -> Point {
         Point { x, y, low: y, high: y, says }
     }
@@ -82,7 +82,7 @@ const LEFT: f64 = 66.0;
 const TOP: f64 = 34.0;
 const BOTTOM: f64 = 48.0;
 const PLOT_HEIGHT: f64 = 270.0;
-/// No more of the width than this goes to the names of curves.
+/// The maximum width of curve labels.
 const NAMES_MAX: f64 = 230.0;
 
 impl Plot {
@@ -93,7 +93,7 @@ impl Plot {
             self.draw_y(svg, &frame);
             self.draw_x(svg, &frame);
             let names = self.places_of_names(&frame);
-            // The most important on top of the others.
+            // The most important curve is drawn last, on top of the others.
             for (curve, name_at) in self.curves.iter().zip(names).rev() {
                 draw_curve(curve, name_at, svg, &frame);
             }
@@ -146,7 +146,7 @@ impl Plot {
     }
 }
 
-/// The part of a drawing that has the curves in it.
+/// The area of the curves.
 struct Frame<'a> {
     plot: &'a Plot,
     right: f64,
@@ -154,7 +154,7 @@ struct Frame<'a> {
 }
 
 impl<'a> Frame<'a> {
-    /// As wide as the names beside it leave, and as high as they need.
+    /// As wide as the labels on the right allow, and as high as these need.
     fn of(plot: &'a Plot) -> Frame<'a> {
         let names = plot.curves.iter().map(|curve| width(&curve.name)).fold(0.0, f64::max).min(NAMES_MAX);
         let height = PLOT_HEIGHT.max(plot.curves.len() as f64 * LINE);
@@ -189,7 +189,7 @@ fn draw_curve(curve: &Curve, name_at: f64, svg: &mut Markup, frame: &Frame<'_>) 
     });
 }
 
-/// The name at the right end of a curve, joined to it by a thin line where it had to be moved.
+/// The label at the right end of a curve, connected to it by a thin line if it was moved.
 fn draw_name(curve: &Curve, name_at: f64, svg: &mut Markup, frame: &Frame<'_>) {
     let Some(last) = curve.points.last() else { return };
     let (x, y) = frame.at(last);
@@ -218,7 +218,7 @@ fn draw_spread(curve: &Curve, svg: &mut Markup, frame: &Frame<'_>) {
 }
 
 fn draw_marks(curve: &Curve, svg: &mut Markup, frame: &Frame<'_>) {
-    // Enough to point at; more would be most of the file.
+    // Enough for tooltips; more would be most of the file.
     const MARKS_MAX: usize = 60;
     let every = curve.points.len().div_ceil(MARKS_MAX).max(1);
     for point in curve.points.iter().step_by(every) {
@@ -234,7 +234,7 @@ fn draw_marks(curve: &Curve, svg: &mut Markup, frame: &Frame<'_>) {
     }
 }
 
-/// A mark's outline: one shape for each colour, so that curves can be told apart in grey.
+/// The outline of a mark: one shape for each colour, so that curves differ even in grey.
 fn mark(shape: usize, x: f64, y: f64) -> String {
     let corner = |dx: f64, dy: f64| format!("{} {}", Px(x + dx), Px(y + dy));
     match shape % 6 {
@@ -267,7 +267,7 @@ fn path(points: impl IntoIterator<Item = (f64, f64)>) -> String {
     path
 }
 
-/// A drawing of this height, and what is in it.
+/// A drawing of this height, with its content.
 pub(super) fn chart(svg: &mut Markup, title: &str, height: f64, draw: impl FnOnce(&mut Markup)) {
     let view = format!("0 0 {} {}", Px(WIDTH), Px(height));
     let attributes: [Attribute<'_>; 4] =

@@ -1,14 +1,14 @@
-//! Which differences between two records are real.
+//! Statistically significant differences between two records.
 //!
-//! Cell by cell, the figure that the cell is about is set beside the other: the rate in a closed loop, the median response
-//! time in an open one, whose rate was given. Differences are taken between logarithms, so that they are ratios: half as
-//! fast and twice as fast are equally far from 0.
+//! For each cell, one figure is compared: the rate in a closed loop, and the median response time in an open
+//! loop, whose rate is configured. Differences are computed from logarithms, so that they are ratios: half as
+//! fast and twice as fast have the same distance from 0.
 //!
-//! Two or more runs on both sides are compared by Welch's test on the runs; how samples depend on each other within a run
-//! does not matter then. With a single run on either side there is only its series of samples, and the test uses its
-//! error corrected for autocorrelation ([`series_mean`](stats::series_mean)). That cannot see by how much another run would have differed, and
-//! says so ([`Basis`]). All cells are judged together by Holm's rule ([`holm`]), so that a comparison of many cells of equal
-//! storage finds any difference at all in at most 5 of 100 cases.
+//! If both sides have two or more runs, Welch's test compares the runs; the autocorrelation of samples within
+//! a run does not matter then. If either side has a single run, the test uses the error of its samples,
+//! corrected for autocorrelation ([`series_mean`](stats::series_mean)). This error does not include the
+//! variation between runs, which [`Basis`] indicates. Holm's rule ([`holm`]) covers all cells together: a
+//! comparison of many cells of equal storage finds any difference at all in at most 5 of 100 cases.
 
 #[cfg(test)]
 mod tests;
@@ -23,14 +23,14 @@ use crate::summary;
 use crate::summary::{CellSummary, Flag};
 pub use words::listed;
 
-/// Two records beside each other. The second is judged: what is better or worse is so in B.
+/// A comparison of two records. The second one is judged: better and worse refer to B.
 #[derive(Clone, Debug, Serialize)]
 pub struct Comparison {
-    /// Cells of both, in the order of A.
+    /// Cells in both records, in the order of A.
     pub cells: Vec<CellComparison>,
-    /// Names of cells that only A has.
+    /// Names of cells only in A.
     pub only_a: Vec<String>,
-    /// Names of cells that only B has.
+    /// Names of cells only in B.
     pub only_b: Vec<String>,
     /// What else is different.
     pub environment: Vec<Difference>,
@@ -54,54 +54,54 @@ pub struct CellComparison {
 /// A cell in one of the records.
 #[derive(Clone, Debug, Serialize)]
 pub struct Side {
-    /// The figure: requests a second, or microseconds. Of several runs their geometric mean.
+    /// The figure: requests a second, or microseconds. With several runs, their geometric mean.
     pub value: f64,
     /// Bytes a second, the median of the runs.
     pub bytes_per_s: f64,
-    /// The 99th percentile of latency in microseconds (response time in an open loop), shown and not judged.
+    /// The 99th percentile of latency in microseconds (response time in an open loop); shown, but not judged.
     pub p99_us: f64,
     /// Runs.
     pub runs: usize,
     /// Requests that failed or returned wrong data.
     pub faults: u64,
-    /// What is to be thought of it; for programs in sentences.
+    /// Warnings, which programs get as sentences.
     #[serde(serialize_with = "sentences")]
     pub flags: Vec<Flag>,
 }
 
-/// What came of comparing a cell.
+/// The result for a cell.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "snake_case", tag = "is", content = "change")]
 pub enum Judgement {
-    /// B is better, and not by chance.
+    /// B is significantly better.
     Better(Change),
-    /// B is worse, and not by chance.
+    /// B is significantly worse.
     Worse(Change),
-    /// No difference was found. There may be one that is less than [`Change::detectable_percent`].
+    /// No significant difference. There may be one that is smaller than [`Change::detectable_percent`].
     Undecided(Change),
-    /// The cells have one name and different workloads.
+    /// The cells have the same name and different workloads.
     OtherWorkload,
-    /// Nothing was measured on one side, or too little to tell how sure it is.
+    /// One side was not measured, or has too few measurements for an error estimate.
     TooLittle,
 }
 
 /// A difference, in percent of A.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Change {
-    /// B is so many percent more than A (less if negative).
+    /// The difference of B from A in percent (negative if less).
     pub percent: f64,
-    /// The interval that the true difference lies in, at the level by which this cell was judged.
+    /// The lower end of the interval of the true difference, at this cell's significance level.
     pub low_percent: f64,
-    /// The other end of it.
+    /// The upper end.
     pub high_percent: f64,
-    /// The chance of a difference at least as large if there is none in truth.
+    /// The probability of a difference at least as large if there is no true difference.
     pub p: f64,
-    /// What `p` was held against: 0.05, made smaller for the number of cells.
+    /// The significance level for `p`: 0.05, reduced for the number of cells.
     pub alpha: f64,
-    /// The smallest change for the worse, in percent of A, that would have been found in four of five such comparisons:
+    /// The smallest change for the worse, in percent of A, that four of five such comparisons would detect:
     /// negative for a rate, positive for a time.
     pub detectable_percent: f64,
-    /// What the errors were estimated from.
+    /// The basis of the error estimates.
     pub basis: Basis,
 }
 
@@ -130,13 +130,13 @@ pub fn compare(a: &Record, b: &Record) -> Comparison {
 }
 
 impl Comparison {
-    /// Cells that are worse in B by more than so many percent, and not by chance, or in which B has requests that failed or
-    /// returned wrong data and A has none.
+    /// Cells that are significantly worse in B, by more than this percentage, and cells with failed requests
+    /// or wrong data in B only.
     pub fn worse(&self, above_percent: f64) -> impl Iterator<Item = &CellComparison> {
         self.cells.iter().filter(move |cell| cell.is_worse(above_percent))
     }
 
-    /// A table for a terminal of so many columns, and what has to be known beside it.
+    /// A table and its remarks for a terminal with this number of columns.
     pub fn terminal(&self, width: usize) -> String {
         words::terminal(self, width)
     }
@@ -153,7 +153,7 @@ impl Comparison {
 }
 
 impl CellComparison {
-    /// Whether it is worse in B: [`Comparison::worse`].
+    /// Whether it is worse in B, as in [`Comparison::worse`].
     pub fn is_worse(&self, above_percent: f64) -> bool {
         let slower = match self.judgement {
             Judgement::Worse(change) => change.percent.abs() > above_percent,
@@ -172,7 +172,7 @@ impl CellComparison {
 }
 
 impl Judgement {
-    /// The difference, where there could be one.
+    /// The difference, if there is a comparison.
     pub fn change(&self) -> Option<Change> {
         match self {
             Judgement::Better(change) | Judgement::Worse(change) | Judgement::Undecided(change) => {
@@ -183,14 +183,14 @@ impl Judgement {
     }
 }
 
-/// The same cell in both records, before it is judged with the others.
+/// The same cell in both records, before all cells are judged together.
 struct Pair<'a> {
     a: &'a CellSummary,
     b: &'a CellSummary,
     figure: Figure,
     sides: [Option<Measured>; 2],
     alike: bool,
-    /// Between logarithms; `None` if there can be none.
+    /// Compares logarithms; `None` without an error estimate.
     test: Option<Welch>,
 }
 
@@ -208,7 +208,7 @@ impl<'a> Pair<'a> {
         let judgement = match self.test {
             None if !self.alike => Judgement::OtherWorkload,
             None => Judgement::TooLittle,
-            // As many levels as tests were asked for.
+            // There is one level for each test.
             Some(test) => self.judgement(test, levels.next().unwrap_or_default()),
         };
         let [a, b] = [(self.a, &self.sides[0]), (self.b, &self.sides[1])]
@@ -238,7 +238,7 @@ impl<'a> Pair<'a> {
 
 /// A difference of logarithms in percent.
 fn percent(log: f64) -> f64 {
-    // What is beyond any measurement is shown as that, and stays a number in JSON.
+    // Larger values are clamped, so that the result is a number in JSON.
     const PERCENT_MAX: f64 = 1e6;
     (100.0 * log.exp_m1()).min(PERCENT_MAX)
 }
@@ -258,7 +258,7 @@ fn sentences<S: Serializer>(flags: &[Flag], serializer: S) -> Result<S::Ok, S::E
     serializer.collect_seq(flags.iter().map(Flag::to_string))
 }
 
-/// Whether two cells ask the same of the storage, whatever numbers and names they use for it.
+/// Whether two cells make the same requests, apart from seeds and names.
 fn same_work(one: &Cell, other: &Cell) -> bool {
     let what = |cell: &Cell| -> Vec<Role> {
         let plain = |role: &Role| {
@@ -275,20 +275,20 @@ fn missing(from: &[CellSummary], among: &[CellSummary]) -> Vec<String> {
     from.iter().filter(is_missing).map(|cell| cell.cell.name.clone()).collect()
 }
 
-// What is different around two measurements.
+// Environment differences between two measurements.
 
-/// One thing that is not the same in both.
+/// One difference.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Difference {
-    /// What it is: `kernel`, `MTU`, `FirstBurstLength`.
+    /// Its name: `kernel`, `MTU`, `FirstBurstLength`.
     pub name: String,
-    /// In A, if it is known there.
+    /// Its value in A, if known.
     pub a: Option<String>,
     /// In B.
     pub b: Option<String>,
 }
 
-/// What was measured, what measured, and every fact that differs, in the order of A; what only B knows comes last.
+/// The storage, the program, and every fact that differs, in the order of A; facts known only in B come last.
 fn differences(a: &Record, b: &Record) -> Vec<Difference> {
     let about = |name: &str, of: fn(&Record) -> String| Difference {
         name: name.to_owned(),
@@ -318,46 +318,46 @@ fn key(fact: &Fact) -> (Group, &str) {
     (fact.group, &fact.name)
 }
 
-// The figure that a cell is about, with its error.
+// The figure of a cell, with its error.
 
-/// What is compared of a cell.
+/// The figure to compare.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Figure {
-    /// Requests a second: more are better.
+    /// Requests a second: more is better.
     Iops,
-    /// The median response time in microseconds, where the rate was given: less is better.
+    /// The median response time in microseconds, if the rate was configured: less is better.
     ResponseUs,
 }
 
-/// What an error was estimated from.
+/// The basis of an error estimate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Basis {
-    /// From how the runs of each side differ.
+    /// The variation between the runs of each side.
     Runs,
-    /// From the samples of a single run on one of the sides, or on both. It does not tell how much another run would
-    /// have differed, so that what it calls real may be the difference of two runs and not of two systems.
+    /// The samples of a single run on one of the sides, or on both. The variation between runs is unknown, so
+    /// a significant difference may be one between two runs and not between two systems.
     Samples,
 }
 
 /// A figure in one record.
 struct Measured {
-    /// As it is shown.
+    /// The displayed value.
     value: f64,
-    /// Its logarithm with the error; `None` if that cannot be told.
+    /// Its logarithm with the error; `None` if the error is unknown.
     log: Option<MeanEstimate>,
     basis: Basis,
 }
 
 impl Figure {
-    /// What a cell is about: if any of its roles has a rate that is given, time.
+    /// The figure of a cell: a time if any of its roles has a configured rate.
     fn of(cell: &Cell) -> Figure {
         let open = cell.roles.iter().any(|role| role.workload.pace.is_open());
         if open { Figure::ResponseUs } else { Figure::Iops }
     }
 
-    /// Whether a change in this direction is for the better.
+    /// Whether a change in this direction is an improvement.
     fn is_better(self, difference: f64) -> bool {
         match self {
             Figure::Iops => difference > 0.0,
@@ -380,21 +380,21 @@ impl Figure {
         }
     }
 
-    /// The same, sample by sample. Of several clients' medians the mean stands for all of them.
+    /// The same for each sample. With several clients, the mean of their medians is used.
     fn of_samples(self, run: &CellRun) -> Vec<f64> {
         match self {
             Figure::Iops => run.iops_samples(),
             Figure::ResponseUs => {
                 let clients = run.clients.len().max(1) as f64;
                 let sums = run.sample_by_sample(|sample| sample.p50_us);
-                // Where nothing ended there is no median.
+                // A sample in which nothing completed has no median.
                 sums.into_iter().map(|sum| sum / clients).filter(|us| *us > 0.0).collect()
             }
         }
     }
 }
 
-/// The figure of a cell in one record, of the runs that count; `None` where nothing was measured.
+/// The figure of a cell in one record, from the runs that count; `None` if nothing was measured.
 fn measured(runs: &[&CellRun], figure: Figure) -> Option<Measured> {
     let values: Vec<f64> = runs.iter().map(|run| figure.of_run(run)).collect();
     if values.iter().any(|value| !value.is_finite() || *value <= 0.0) {
@@ -415,7 +415,7 @@ fn of_runs(values: &[f64]) -> Measured {
     Measured { value: log.mean.exp(), log: Some(log), basis: Basis::Runs }
 }
 
-/// The whole run's value, with the error in proportion that the mean of its samples has.
+/// The value of the whole run, with the relative error of its samples' mean.
 fn of_samples(value: f64, samples: &[f64]) -> Measured {
     let log =
         series_mean(samples).filter(|series| series.mean > 0.0 && series.freedom >= 1.0).map(|series| {

@@ -1,4 +1,4 @@
-//! A comparison as text: a table for a terminal or for Markdown, and what has to be known beside it.
+//! A comparison as text: a table for a terminal or for Markdown, and its remarks.
 
 use std::mem::discriminant;
 
@@ -21,7 +21,7 @@ const ALIGN: [Align; 8] = [
     Align::Right,
 ];
 
-/// Which columns are left out first where they do not all fit in.
+/// The order in which columns are omitted if they do not all fit.
 const RANKS: [u8; 8] = [0, 1, 1, 0, 3, 0, 4, 2];
 
 pub(super) fn terminal(comparison: &Comparison, width: usize) -> String {
@@ -59,7 +59,7 @@ pub(super) fn markdown(comparison: &Comparison) -> String {
     text
 }
 
-/// A few names, and how many more there are.
+/// A few names, and the number of further ones.
 pub fn listed(names: &[&str]) -> String {
     const SHOWN: usize = 5;
     let shown: Vec<String> = names.iter().take(SHOWN).map(|name| printable(name)).collect();
@@ -96,7 +96,7 @@ fn cells(count: usize) -> String {
 }
 
 fn head(comparison: &Comparison) -> [String; 8] {
-    // A time has its unit beside it, and so have the rates then.
+    // Each time includes its unit, and so do the rates in a mixed table.
     let [a, b] = if only_rates(comparison) { ["A, IOPS", "B, IOPS"] } else { ["A", "B"] };
     ["cell", a, b, "difference", "interval", "", "detectable", "p99 A → B"].map(str::to_owned)
 }
@@ -139,7 +139,7 @@ fn value(side: &Side, figure: Figure, unit: &str) -> String {
     }
 }
 
-/// A difference in percent, with a sign: `+3.1 %`, `−0.4 %`. An end of an interval may be without bounds.
+/// A difference in percent, with a sign: `+3.1 %`, `−0.4 %`. An interval may be unbounded.
 fn signed(percent: f64) -> String {
     const SHOWN_MAX: f64 = 9999.0;
     let sign = if percent < 0.0 { '−' } else { '+' };
@@ -150,7 +150,7 @@ fn signed(percent: f64) -> String {
     }
 }
 
-/// What has to be known to read the table, and to believe it.
+/// Remarks needed to read and trust the table.
 fn remarks(comparison: &Comparison) -> Vec<String> {
     let judged = comparison.judged();
     let mut remarks = vec![format!(
@@ -186,7 +186,7 @@ fn of_basis(comparison: &Comparison, basis: Basis) -> Vec<&str> {
     comparison.cells.iter().filter(has).map(|cell| cell.cell.as_str()).collect()
 }
 
-/// What is to be thought of the cells by themselves: of each kind of flag the first, and where else it was raised.
+/// Warnings about individual cells: for each kind of flag, the first one and the other cells that have it.
 fn flags(comparison: &Comparison) -> Vec<String> {
     let sides = comparison.cells.iter().flat_map(|cell| [(cell, 'A', &cell.a), (cell, 'B', &cell.b)]);
     let raised = sides.flat_map(|(cell, side, of)| of.flags.iter().map(move |flag| (flag, cell, side)));
@@ -207,7 +207,7 @@ fn flags(comparison: &Comparison) -> Vec<String> {
     kinds.into_iter().map(sentence).collect()
 }
 
-/// A heading, and a row for each thing that differs.
+/// A heading, and a row for each difference.
 fn environment(comparison: &Comparison) -> Vec<[String; 3]> {
     let head = ["different too", "A", "B"].map(str::to_owned);
     let told = |value: &Option<String>| value.as_deref().map_or("not known".to_owned(), printable);
@@ -223,7 +223,7 @@ fn table<const N: usize>(head: &[String; N], columns: [Align; N], rows: &[[Strin
     format!("{}| {rule} |\n{body}", line(head))
 }
 
-/// Text in which Markdown finds nothing of its own.
+/// Text without Markdown syntax.
 fn escaped(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
     for letter in text.chars() {

@@ -1,11 +1,11 @@
-//! A diagnosis made readable: what holds a path back, what shows it, what mending it would bring, and what to change.
+//! The report of a diagnosis: the cause, its evidence, the expected gain from a fix, and the remedies.
 //!
-//! The verdict comes first in every form, then at most three findings, then where the time of one request goes, layer by
-//! layer ([`waterfall`]), then every load beside its limits, and at the end whatever was measured. A terminal shows the
-//! same in lines of its width. Nothing here decides anything: that is [`diagnose`]'s part.
+//! Every form starts with the verdict, followed by up to three findings and the time of one request by layer
+//! ([`waterfall`]). Every load with its limits follows, and at the end all measurements. A terminal shows the
+//! same in lines of its width. All conclusions come from [`diagnose`].
 //!
-//! Evidence holds what a target says of itself. It passes through the same doors as everything else in a report
-//! (`markup`, `markdown`, and here [`terminal`]), which leave nothing in it that is markup or moves a cursor.
+//! Evidence contains text from the target. Like all other text in a report, it passes through `markup`,
+//! `markdown`, or here [`terminal`], which remove markup and cursor movements.
 
 mod sections;
 mod terminal;
@@ -19,23 +19,23 @@ use serde::Serialize;
 use super::{html, markdown};
 use diagnose::Diagnosis;
 
-/// A diagnosis, and how it came about.
+/// A diagnosis, with its time and program version.
 #[derive(Clone, Copy, Debug)]
 pub struct DiagnosisReport<'a> {
     diagnosis: &'a Diagnosis,
-    /// When it began, as people write it; empty if nobody has to know.
+    /// When it began, in human-readable form; empty if not needed.
     begun: &'a str,
-    /// Which version of the program made it.
+    /// The version of the program that made it.
     version: &'a str,
 }
 
 impl<'a> DiagnosisReport<'a> {
-    /// The report of a diagnosis that this version of the program began then.
+    /// The report of a diagnosis that began at this time, made by this version.
     pub fn new(diagnosis: &'a Diagnosis, begun: &'a str, version: &'a str) -> DiagnosisReport<'a> {
         DiagnosisReport { diagnosis, begun, version }
     }
 
-    /// One HTML file that needs nothing else.
+    /// A self-contained HTML file.
     pub fn html(&self) -> String {
         html::page(&sections::document(self))
     }
@@ -45,10 +45,10 @@ impl<'a> DiagnosisReport<'a> {
         markdown::page(&sections::document(self))
     }
 
-    /// All of it for programs. Its names are promised, and `docs/diagnose-json.md` has them.
+    /// The complete diagnosis for programs. Its names are stable, and documented in `docs/diagnose-json.md`.
     ///
     /// # Errors
-    /// A diagnosis that is no JSON.
+    /// The diagnosis cannot be written as JSON.
     pub fn json(&self) -> serde_json::Result<String> {
         let DiagnosisReport { diagnosis, begun, version } = *self;
         let told = Told {
@@ -62,7 +62,7 @@ impl<'a> DiagnosisReport<'a> {
         serde_json::to_string_pretty(&told).map(|text| text + "\n")
     }
 
-    /// The same for a terminal of so many columns; no more than 100 of them are used.
+    /// The same for a terminal with this number of columns, of which up to 100 are used.
     pub fn terminal(&self, width: usize) -> String {
         terminal::summary(self.diagnosis, width)
     }
@@ -73,7 +73,7 @@ impl<'a> DiagnosisReport<'a> {
 struct Told<'a> {
     /// As in the JSON of all commands.
     version: u32,
-    /// The same, by its older name.
+    /// The same, under its older name.
     format: u32,
     /// The program's version.
     linerate: &'a str,
@@ -84,13 +84,13 @@ struct Told<'a> {
     diagnosis: &'a Diagnosis,
 }
 
-/// Counted up when a reader of an older one would misunderstand a newer one.
+/// Incremented when an older reader would misunderstand the format.
 const FORMAT: u32 = 1;
 
 /// The diagnosis in a `diagnosis.json`.
 ///
 /// # Errors
-/// It is none, or of another format; in a sentence.
+/// The text is not a diagnosis, or has another format.
 pub fn read(json: &str) -> Result<Diagnosis, String> {
     #[derive(serde::Deserialize)]
     struct Format {
@@ -103,7 +103,7 @@ pub fn read(json: &str) -> Result<Diagnosis, String> {
     serde_json::from_str(json).map_err(|error| error.to_string())
 }
 
-/// What a verdict says, in one sentence, for a line by itself.
+/// A verdict in one sentence, for a separate line.
 pub fn verdict(diagnosis: &Diagnosis) -> String {
     words::verdict(diagnosis)
 }

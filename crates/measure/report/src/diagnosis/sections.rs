@@ -1,4 +1,4 @@
-//! The sections of a diagnosis, in the order in which they are read.
+//! The sections of a diagnosis, in reading order.
 
 use diagnose::{
     Diagnosis, Evidence, Explained, Finding, Known, LinkLayer, LoadRun, Parts, PathUnderLoad, Timed,
@@ -48,7 +48,7 @@ fn subtitle(report: &DiagnosisReport<'_>) -> String {
     parts.join(" · ")
 }
 
-/// The way: the interface, and every connection at rest and under load.
+/// The path: the interface, and every connection at rest and under load.
 fn connections_section(evidence: &Evidence) -> Option<Section> {
     let mut blocks = vec![Block::Text(link(&evidence.link))];
     blocks.extend(words::long_packets(evidence).map(Block::Text));
@@ -73,7 +73,7 @@ fn link(link: &Known<LinkLayer>) -> String {
     }
 }
 
-/// A request of NBD goes by any connection: none has a time of its own for it.
+/// An NBD request may use any connection, so connections have no separate request times.
 fn at_rest(evidence: &Evidence) -> Table {
     let has_nop = evidence.nbd.is_none();
     let columns = [
@@ -104,10 +104,10 @@ fn at_rest(evidence: &Evidence) -> Table {
     table
 }
 
-/// More rows than these are shown only if they are asked for.
+/// Longer tables are folded.
 const ROWS: usize = 12;
 
-/// What went over them, and what of it was lost or overtaken.
+/// The traffic of the connections, with lost and reordered segments.
 fn traffic(loads: &[LoadRun]) -> Table {
     let columns =
         ["load", "#connection", "#sent, MB", "#came, MB", "#sent again", "#out of order", "#round trip"];
@@ -176,7 +176,7 @@ fn not_told() -> String {
     "?".to_owned()
 }
 
-/// What is wrong, the greatest gain first: what shows it, what mending it would bring, and what to change.
+/// The findings, the greatest gain first: evidence, expected gain, and remedies.
 fn findings_section(diagnosis: &Diagnosis) -> Option<Section> {
     let findings = diagnosis.findings.iter().enumerate();
     let blocks: Vec<Block> =
@@ -206,7 +206,7 @@ fn remedies(finding: &Finding) -> Option<Block> {
     (!table.rows.is_empty()).then_some(Block::Table(table))
 }
 
-/// What came of trying it, or how it can be tried.
+/// The result of the test, or how to run it.
 fn tried(finding: &Finding) -> String {
     match (&finding.gain.confirmed, &finding.trial) {
         (Some(tried), _) => format!("Tried, in turns with and without: {}.", confirmed(tried)),
@@ -217,7 +217,7 @@ fn tried(finding: &Finding) -> String {
     }
 }
 
-/// Where the time of one request goes, layer by layer.
+/// The time of one request, by layer.
 fn layers_section(evidence: &Evidence) -> Option<Section> {
     let waterfalls = waterfalls(evidence);
     if waterfalls.is_empty() {
@@ -269,7 +269,7 @@ fn table(waterfalls: &[Waterfall]) -> Table {
     table
 }
 
-/// `12.3 µs ± 0.8 µs`, or that it is less than chance.
+/// `12.3 µs ± 0.8 µs`, or that it is below the noise.
 fn takes(step: &Step) -> String {
     let takes = latency(step.takes_us());
     match step {
@@ -280,7 +280,7 @@ fn takes(step: &Step) -> String {
     }
 }
 
-/// What each load came to, beside every limit by itself, and where its requests spent their time.
+/// The rate of each load, every limit separately, and the time of its requests by phase.
 fn loads_section(diagnosis: &Diagnosis) -> Option<Section> {
     let runs = &diagnosis.evidence.loads;
     if runs.is_empty() {
@@ -361,7 +361,7 @@ fn loads_bars(diagnosis: &Diagnosis) -> Bars {
     }
 }
 
-/// Parts that are less than this share of the whole are too short to be seen.
+/// Parts below this share of the whole are too small to be visible.
 const SEEN: f64 = 0.005;
 
 fn parts(runs: &[LoadRun], nbd: bool) -> Bars {
@@ -385,7 +385,7 @@ fn parts(runs: &[LoadRun], nbd: bool) -> Bars {
     }
 }
 
-/// The parts in the order in which they happen; a part that is no number is none.
+/// The parts in chronological order; an invalid number counts as zero.
 fn named(parts: &Parts, nbd: bool) -> [(&'static str, f64); 7] {
     let named = [
         ("no room in the command window", parts.waiting_us),
@@ -399,7 +399,7 @@ fn named(parts: &Parts, nbd: bool) -> [(&'static str, f64); 7] {
     named.map(|(name, us)| (name, if us.is_finite() && us > 0.0 { us } else { 0.0 }))
 }
 
-/// What the same loads came to by other sessions.
+/// The same loads over other sessions.
 fn beside(runs: &[LoadRun]) -> Table {
     let columns = ["load", "by another session", "#rounds", "#MB/s", "#MB/s so", "#ratio"];
     let mut table = Table::of("In rounds that took turns", &columns);
@@ -458,7 +458,7 @@ fn cpu(runs: &[LoadRun], nbd: bool) -> Table {
     table.folded(true)
 }
 
-/// What it takes to judge the rest: every probe with its median and the interval of that.
+/// Reference data: every probe with its median and interval.
 fn probes_section(evidence: &Evidence) -> Option<Section> {
     let columns =
         ["probe", "#times", "#shortest", "#median", "#from", "#to", "#p99", "#longest", "not known"];
@@ -494,7 +494,7 @@ fn probes(evidence: &Evidence) -> Vec<(String, &Known<Timed>)> {
     all
 }
 
-/// The same probe with so many bytes.
+/// The same probe with this number of bytes.
 fn sized<'a>(
     what: &'a str,
     probes: &'a [(u32, Known<Timed>)],
@@ -526,7 +526,7 @@ fn row(name: String, known: &Known<Timed>) -> [String; 9] {
     ]
 }
 
-/// The box at the top: the one sentence, the gains in large letters, and what is not known.
+/// The box at the top: the one sentence, the gains in large letters, and the unknowns.
 fn verdict(diagnosis: &Diagnosis) -> Verdict {
     let says = format!("{} {}.", tone(&diagnosis.verdict).sign(), words::verdict(diagnosis));
     let remedy = diagnosis.findings.first().and_then(|finding| finding.remedies.first());
@@ -555,7 +555,7 @@ pub(in crate::diagnosis) fn tone(verdict: &Told) -> Tone {
     }
 }
 
-/// A gain for each finding; without any, how much of a limit is reached, or how much is not explained.
+/// A gain for each finding; without any, the share of a limit reached, or the unexplained share.
 fn headlines(diagnosis: &Diagnosis) -> Vec<Headline> {
     if !diagnosis.findings.is_empty() {
         return diagnosis.findings.iter().map(|finding| gain(diagnosis, finding)).collect();

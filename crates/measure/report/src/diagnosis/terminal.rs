@@ -1,6 +1,7 @@
-//! What is seen at the end of a diagnosis: the verdict, the findings with their evidence and settings, the layers and the loads.
+//! The terminal output of a diagnosis: the verdict, the findings with their evidence and settings, the layers
+//! and the loads.
 //!
-//! Nothing needs colour, and nothing is cut: text wraps, and columns that a terminal has no room for are named.
+//! The output does not depend on colour, and nothing is cut: text wraps, and omitted columns are listed.
 
 use super::sections::{tightest, tone};
 use super::waterfall::{Step, Waterfall, unknown, waterfalls};
@@ -14,7 +15,7 @@ use readable::table::{Align, Column, hanging, wrapped};
 /// A layer's name and its time, before its bar.
 const LAYER_WIDTH: usize = 34;
 
-/// The summary, for a terminal of so many columns.
+/// The summary, for a terminal with this number of columns.
 pub(super) fn summary(diagnosis: &Diagnosis, width: usize) -> String {
     let width = used(width);
     let below = [layers(diagnosis, width), loads(diagnosis, width), not_known(diagnosis, width)];
@@ -93,7 +94,7 @@ fn layer(step: &Step, most_us: f64, room: usize) -> Vec<String> {
     names.map(line).collect()
 }
 
-/// A piece of a bar, from where the layer before it ended; never nothing at all.
+/// A piece of a bar, starting where the previous layer ended; never empty.
 fn piece(step: &Step, most_us: f64, room: usize) -> String {
     let at = |us: f64| if most_us > 0.0 { us / most_us * room as f64 } else { 0.0 };
     let begin = (at(step.from_us).round() as usize).min(room.saturating_sub(1));
@@ -102,7 +103,7 @@ fn piece(step: &Step, most_us: f64, room: usize) -> String {
     format!("{:begin$}{drawn}", "")
 }
 
-/// Columns, with what is left out first where they do not all fit in.
+/// Columns, and the order in which they are omitted if they do not all fit.
 const COLUMNS: [(&str, Align, u8); 7] = [
     ("loads", Align::Left, 0),
     ("MB/s", Align::Right, 0),

@@ -1,4 +1,4 @@
-//! Where the time of one request goes when it is alone: what each rung of the ladder takes on top of the one before it.
+//! The time of a single request by layer: the additional time of each rung of the ladder.
 //!
 //! ```text
 //!   TCP round trip    ████
@@ -8,8 +8,8 @@
 //!   medium                     ███████████
 //! ```
 //!
-//! A rung that is not known leaves its layer to the next one that is. A rung that is quicker than the one before it, which
-//! happens within the noise, adds nothing and takes nothing away.
+//! The layer of an unknown rung is merged into that of the next known one. A rung that is faster than the
+//! previous one, which happens within the noise, has the length zero.
 
 use diagnose::{Evidence, Known, LoadRun, Timed};
 use model::Direction;
@@ -22,7 +22,7 @@ use crate::diagnosis::words;
 pub(super) struct Waterfall {
     /// `a read of 4 KiB`.
     pub(super) request: String,
-    /// Which way its data go.
+    /// The direction of its data.
     pub(super) direction: Direction,
     /// From the network inwards.
     pub(super) steps: Vec<Step>,
@@ -31,21 +31,21 @@ pub(super) struct Waterfall {
 /// A layer of it.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Step {
-    /// What it is; several, if those above it are not known.
+    /// Its name; several if the layers above it are unknown.
     pub(super) layer: String,
-    /// Which of all layers, from the network inwards: the same of reads and of writes.
+    /// Its index among all layers, from the network inwards: the same for reads and writes.
     pub(super) rank: usize,
-    /// Where it begins, in microseconds from the request's beginning.
+    /// Its start, in microseconds from the request's start.
     pub(super) from_us: f64,
     /// Where it ends.
     pub(super) to_us: f64,
-    /// How far `to_us` may be off, to either side: half of the 95 % interval of the difference.
+    /// The uncertainty of `to_us`, on either side: half of the 95 % interval of the difference.
     pub(super) give_us: f64,
-    /// It was not measured but reckoned from what was negotiated.
+    /// It was not measured, but computed from the negotiated keys.
     pub(super) reckoned: bool,
 }
 
-/// How long a request takes that gets as far as a layer.
+/// The time of a request that reaches a layer.
 struct Rung {
     layer: &'static str,
     rank: usize,
@@ -60,25 +60,25 @@ struct Until {
 }
 
 impl Step {
-    /// What it takes, in microseconds.
+    /// Its length, in microseconds.
     pub(super) fn takes_us(&self) -> f64 {
         self.to_us - self.from_us
     }
 
-    /// Whether chance alone may make that of nothing.
+    /// Whether it is zero within the measurement error.
     pub(super) fn is_noise(&self) -> bool {
         self.takes_us() <= self.give_us
     }
 }
 
 impl Waterfall {
-    /// All of it, in microseconds.
+    /// The total, in microseconds.
     pub(super) fn whole_us(&self) -> f64 {
         self.steps.last().map_or(0.0, |step| step.to_us)
     }
 }
 
-/// Of a read, of a write, and of a durable write, as far as they were measured.
+/// Of a read, of a write, and of a durable write, if measured.
 pub(super) fn waterfalls(evidence: &Evidence) -> Vec<Waterfall> {
     let storage = &evidence.storage;
     let read = format!("a read of {}", size(f64::from(storage.block_bytes)));
@@ -99,7 +99,7 @@ fn reading(evidence: &Evidence) -> Vec<Rung> {
     rungs
 }
 
-/// Without a write there is nothing to tell but the way there, which the read has told.
+/// Without a measured write, only the path is known, which the read already shows.
 fn writing(evidence: &Evidence) -> Vec<Rung> {
     let ladder = &evidence.ladder;
     if measured(&ladder.write).is_none() && measured(&ladder.durable_write).is_none() {
@@ -112,12 +112,12 @@ fn writing(evidence: &Evidence) -> Vec<Rung> {
     rungs
 }
 
-/// What every request has: the way, and who takes it in.
+/// The common part of every request: the path, and the handling of the PDU.
 fn to_the_target(evidence: &Evidence) -> Vec<Rung> {
     let ladder = &evidence.ladder;
     let shortest = evidence.paths.iter().map(|path| path.round_trip_min_us.unwrap_or(path.round_trip_us));
     let shortest = shortest.filter(|us| us.is_finite() && *us > 0.0).min_by(f64::total_cmp);
-    // A NOP that is quicker than TCP's round trip has been there all the same: the kernel's figure is the coarser one.
+    // If a NOP is faster than TCP's round trip, the NOP is right: the kernel's value is the coarser one.
     let nop = measured(&ladder.nop).map_or(f64::INFINITY, |nop| nop.us);
     let way = shortest.map(|us| Until { us: us.min(nop), give_us: 0.0 });
     let way = Rung { layer: "TCP round trip", rank: 0, until: way, reckoned: false };
@@ -130,7 +130,7 @@ fn to_the_target(evidence: &Evidence) -> Vec<Rung> {
     }
 }
 
-/// What waiting for R2Ts takes, if the write is one that waits for them: as long as a NOP each time.
+/// The time of waiting for R2Ts, if the write waits for them: one NOP for each.
 fn solicitation(evidence: &Evidence) -> Option<Rung> {
     let exchanges = evidence.got?.exchanges(Direction::Write, written_bytes(evidence));
     let ladder = &evidence.ladder;
@@ -141,7 +141,7 @@ fn solicitation(evidence: &Evidence) -> Option<Rung> {
     (exchanges > 1).then_some(Rung { layer: "waiting for R2Ts", rank: 3, until, reckoned: true })
 }
 
-/// Until a write is on stable storage: with FUA, or else by a SYNCHRONIZE CACHE behind it.
+/// Until a write is on stable storage: with FUA, or otherwise by a SYNCHRONIZE CACHE after it.
 fn durable(evidence: &Evidence) -> Option<Until> {
     let ladder = &evidence.ladder;
     let flushed = || {
@@ -169,7 +169,7 @@ fn measured(known: &Known<Timed>) -> Option<Until> {
     }
 }
 
-/// The steps between the rungs that are known.
+/// The steps between the known rungs.
 fn steps(rungs: Vec<Rung>) -> Vec<Step> {
     let mut steps: Vec<Step> = Vec::new();
     let mut layers: Vec<&str> = Vec::new();
@@ -191,9 +191,9 @@ fn steps(rungs: Vec<Rung>) -> Vec<Step> {
     steps
 }
 
-// What is not known, and why: layers that a target would not show, loads that failed, and what was not allowed.
+// Unknown values, with the reasons: layers that a target does not expose, failed loads, and forbidden writes.
 
-/// A sentence for each reason, with all that it kept from being known, in the order of the layers; then what failed.
+/// A sentence for each reason with all values that it affects, in the order of the layers; then the failures.
 pub(super) fn unknown(evidence: &Evidence) -> Vec<String> {
     let mut reasons: Vec<(&str, Vec<String>)> = Vec::new();
     for (what, why) in gaps(evidence) {
@@ -206,7 +206,7 @@ pub(super) fn unknown(evidence: &Evidence) -> Vec<String> {
     gaps.chain(evidence.loads.iter().filter_map(failed)).collect()
 }
 
-/// What could not be measured, each with its reason.
+/// The missing measurements, each with its reason.
 fn gaps(evidence: &Evidence) -> Vec<(String, &str)> {
     let ladder = &evidence.ladder;
     let rungs = [
@@ -221,7 +221,7 @@ fn gaps(evidence: &Evidence) -> Vec<(String, &str)> {
         ("WRITE shorter than the physical block", &ladder.short_write),
     ];
     let link = why(&evidence.link).map(|why| ("the interface".to_owned(), why));
-    // They are not asked of NBD, and nothing is missing for it.
+    // NBD has no such requests, and they are not missing.
     let rungs = rungs
         .into_iter()
         .filter(|(name, _)| evidence.nbd.is_none() || !["connect", "TEST UNIT READY"].contains(name));

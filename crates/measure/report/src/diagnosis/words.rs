@@ -1,4 +1,4 @@
-//! How causes, places, limits and loads are called.
+//! The names of causes, places, limits and loads.
 
 pub(super) use bench::plan::load_words as load;
 use diagnose::{
@@ -36,12 +36,12 @@ pub(super) fn cause(diagnosis: &Diagnosis, cause: Cause) -> &'static str {
     }
 }
 
-/// The shortest request that is asked.
+/// The shortest request of the protocol.
 pub(super) fn shortest(evidence: &Evidence) -> &'static str {
     if evidence.nbd.is_some() { "BLOCK_STATUS" } else { "NOP" }
 }
 
-/// What was changed of the session that a load was tried by: behind the load.
+/// The change of the session over which a load was tested; appended to the load.
 pub(super) fn otherwise(otherwise: Otherwise) -> String {
     match otherwise {
         Otherwise::Connections(count) => format!("by {count} connections"),
@@ -54,7 +54,7 @@ pub(super) fn flush(evidence: &Evidence) -> &'static str {
     if evidence.nbd.is_some() { "FLUSH" } else { "SYNCHRONIZE CACHE" }
 }
 
-/// Where a setting is, as people call it.
+/// The display name of the place of a setting.
 pub(crate) fn at(at: Where) -> &'static str {
     match at {
         Where::Url => "linerate's URL",
@@ -74,7 +74,7 @@ pub(crate) fn at(at: Where) -> &'static str {
     }
 }
 
-/// A limit, in a word or two.
+/// A limit, in one or two words.
 pub(crate) fn term(term: Term) -> &'static str {
     match term {
         Term::Link => "link",
@@ -86,7 +86,7 @@ pub(crate) fn term(term: Term) -> &'static str {
     }
 }
 
-/// What a limit does, behind "of what".
+/// What a limit allows, after "of what".
 fn allows(term: Term) -> &'static str {
     match term {
         Term::Link => "the link carries",
@@ -129,7 +129,7 @@ fn short_unit(bits_per_s: f64) -> String {
     format!("{} {}", &text[..unit], &text[unit..])
 }
 
-/// What was seen of long packets that vanish, if any did.
+/// The observation of lost long packets, if any.
 pub(super) fn long_packets(evidence: &Evidence) -> Option<String> {
     let seen = evidence.long_packets.as_ref()?;
     let segment = grouped(seen.segment_bytes.into());
@@ -143,7 +143,7 @@ pub(super) fn long_packets(evidence: &Evidence) -> Option<String> {
     Some(format!("Long packets do not arrive: {}, with TCP segments of {segment} bytes; {then}.", seen.lost))
 }
 
-/// A probe's median, or that it is not known.
+/// A probe's median, or that it is unknown.
 pub(super) fn median(known: &Known<Timed>) -> String {
     match known {
         Known::Measured(timed) => latency(timed.median_us),
@@ -151,7 +151,7 @@ pub(super) fn median(known: &Known<Timed>) -> String {
     }
 }
 
-/// A change on our side: `initial-r2t=no, 32 requests at once`.
+/// A client-side change, as in `initial-r2t=no, 32 outstanding requests`.
 pub(super) fn change(change: &Change) -> String {
     let settings = change.settings.iter().map(|(key, value)| format!("{key}={value}"));
     let depth = change.depth.map(|depth| format!("{depth} requests at once"));
@@ -192,7 +192,7 @@ pub(super) fn verdict(diagnosis: &Diagnosis) -> String {
     }
 }
 
-/// `×1.17`: as many digits as a ratio of noisy rates has.
+/// `×1.17`: with the digits that a ratio of noisy rates has.
 pub(super) fn times(ratio: f64) -> String {
     match ratio {
         ratio if !ratio.is_finite() => "×?".to_owned(),
@@ -202,7 +202,7 @@ pub(super) fn times(ratio: f64) -> String {
     }
 }
 
-/// `×1.90 (1.74 to 2.10)`, or that nothing goes at all.
+/// `×1.90 (1.74 to 2.10)`, or that nothing works without the fix.
 pub(super) fn predicted(gain: &Gain) -> String {
     match gain.predicted {
         Some(ratio) => format!("{} ({} to {})", times(ratio), bare(gain.low), bare(gain.high)),
@@ -210,7 +210,7 @@ pub(super) fn predicted(gain: &Gain) -> String {
     }
 }
 
-/// `×1.85 (1.80 to 1.90)`, and what follows if that is no clear gain.
+/// `×1.85 (1.80 to 1.90)`, and a remark if that is not a clear gain.
 pub(super) fn confirmed(confirmed: &Confirmed) -> String {
     let figures = format!("{} ({} to {})", times(confirmed.ratio), bare(confirmed.low), bare(confirmed.high));
     match confirmed {
@@ -224,12 +224,12 @@ fn bare(ratio: f64) -> String {
     times(ratio).split_off('×'.len_utf8())
 }
 
-/// The load that a finding is about; none if it names one that is not there.
+/// The load of a finding; `None` if the index is invalid.
 fn load_of<'a>(diagnosis: &'a Diagnosis, finding: &Finding) -> Option<&'a LoadRun> {
     diagnosis.evidence.loads.get(finding.load)
 }
 
-/// The median of a load's rounds, in bytes a second; none if there was no round.
+/// The median of a load's rounds, in bytes a second; `None` without rounds.
 pub(super) fn rate(run: &LoadRun) -> Option<f64> {
     (!run.bytes_per_s.is_empty()).then(|| stats::median(&run.bytes_per_s)).filter(|rate| rate.is_finite())
 }
@@ -264,7 +264,7 @@ pub(super) fn percent(share: f64) -> String {
     let percent = share * 100.0;
     match percent {
         percent if !percent.is_finite() => "? %".to_owned(),
-        // Less than anybody could do anything about.
+        // Too small to matter.
         percent if percent.abs() < 0.0005 => "0 %".to_owned(),
         percent if percent.abs() < 0.95 => format!("{} %", significant(percent)),
         percent => format!("{percent:.0} %"),

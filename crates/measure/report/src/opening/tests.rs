@@ -1,4 +1,5 @@
-//! Random records, and what has to be said of them by another way: straight from the runs, with Student's table in print.
+//! Random records, and their expected statements, computed in another way: directly from the runs, with the
+//! printed Student's table.
 
 use super::*;
 use crate::summary;
@@ -133,8 +134,8 @@ fn a_rate_is_judged_by_its_own_ceiling_else_by_what_was_published_of_its_length(
     assert!(seen.iter().all(|count| *count > 30), "{seen:?}");
 }
 
-/// What the last step did, by the formula: mean ± t s/√3, with the median in it and nothing below 0. `None` if it is too near
-/// to an edge for a table of four digits.
+/// The effect of the last step, by the formula: mean ± t s/√3, including the median and limited to 0. `None`
+/// if it is too close to a threshold for a table of four digits.
 fn told(before: [f64; 3], after: [f64; 3]) -> Option<(bool, bool)> {
     let ends = |rates: [f64; 3]| {
         let mean = rates.iter().sum::<f64>() / 3.0;

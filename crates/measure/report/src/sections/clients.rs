@@ -1,4 +1,4 @@
-//! What each client got, and how the whole grows with their number.
+//! The results of each client, and how the total grows with their number.
 
 use readable::figures::{latency, megabytes, round, short, significant, size};
 
@@ -23,7 +23,7 @@ pub(super) fn section(report: &Report<'_>) -> Option<Section> {
 }
 
 fn bars(shared: &[&CellSummary]) -> Bars {
-    /// A bar for each client of every cell would be pages of them.
+    /// A bar for each client of every cell would fill pages.
     const GROUPS_MAX: usize = 12;
     let group = |summary: &&CellSummary| {
         let fairness = summary.fairness.map(|index| format!(", fairness {index:.3}")).unwrap_or_default();
@@ -56,7 +56,7 @@ fn name(client: &ClientSummary) -> String {
     }
 }
 
-/// All clients together against their number, beside what as many alone would give.
+/// All clients together against their number, with the ideal linear growth.
 fn growth(report: &Report<'_>) -> Option<Block> {
     let series = over_clients(&report.summaries);
     series.first()?;
@@ -110,7 +110,7 @@ fn as_many_alone(Series { name, cells }: &Series<'_>) -> Option<Curve> {
 
 /// The universal scalability law, as bytes a second.
 fn fitted(summaries: &[CellSummary], scaling: &Scaling) -> Option<Curve> {
-    /// Points enough for a curve to look like one.
+    /// Enough points for a smooth curve.
     const STEPS: u32 = 24;
     let first = summaries.iter().find(|summary| scaling.cells.first() == Some(&summary.cell.name))?;
     let most = scaling.points.last()?.0;
@@ -139,7 +139,8 @@ fn table(shared: &[&CellSummary]) -> Table {
     table
 }
 
-// Where more requests or more clients stop to help, in a sentence: the universal scalability law, fitted.
+// The depth or number of clients from which more do not help, in a sentence: the universal scalability law,
+// fitted.
 
 /// A sentence for each curve over this number, if there are any.
 pub(super) fn sentences(summaries: &[CellSummary], over: Over) -> Option<Block> {
@@ -177,7 +178,7 @@ fn sentence(summaries: &[CellSummary], scaling: &Scaling) -> String {
     )
 }
 
-/// What requests cost in CPU time, here and at the server.
+/// The CPU time of requests, on the clients and on the server.
 pub(super) fn cpu_section(report: &Report<'_>) -> Option<Section> {
     let costs = |summary: &CellSummary| summary.client_cpu.is_some() || summary.server_cpu.is_some();
     let known: Vec<&CellSummary> = report.summaries.iter().filter(|s| s.runs > 0 && costs(s)).collect();
@@ -197,10 +198,10 @@ pub(super) fn cpu_section(report: &Report<'_>) -> Option<Section> {
     Some(Section { id: "cpu", title: "CPU cost", blocks })
 }
 
-/// More cells than this would be pages of bars.
+/// More cells would fill pages with bars.
 const BARS_MAX: usize = 16;
 
-/// IOPS per % CPU against the length of requests, as document 003 draws it.
+/// IOPS per % CPU against the length of requests, as in document 003.
 fn effectiveness(series: &[Series<'_>]) -> Block {
     let sides: [(&str, Look, Side); 2] = [
         ("client", Look::Measured, |summary| summary.client_cpu),

@@ -14,7 +14,7 @@ use crate::series::{Moment, over_time, thinned};
 use crate::summary::{CellSummary, Convergence, Latencies, Over, convergence};
 use crate::views::{Series, asked_rate, interval, latencies, load, over_load, whole};
 
-/// Latency against load: what more requests at once bring, and what they cost.
+/// Latency against load: the gain and the cost of a higher queue depth.
 pub(super) fn load_section(report: &Report<'_>) -> Option<Section> {
     let all = over_load(&report.summaries);
     let (open, closed): (Vec<_>, Vec<_>) =
@@ -101,15 +101,15 @@ fn load_table(series: &[Series<'_>]) -> Table {
     table
 }
 
-// How latencies are spread: each nine of the requests has as much room as the one before.
+// The distribution of latencies: each nine of the requests has the same width.
 
-/// More curves than this cannot be told apart.
+/// More curves are indistinguishable.
 const PERCENTILES_CURVES_MAX: usize = 6;
 
 pub(super) fn percentiles_section(report: &Report<'_>) -> Option<Section> {
     let seen = |summary: &&CellSummary| summary.runs > 0 && latencies(summary).max_us > 0.0;
     let all: Vec<&CellSummary> = report.summaries.iter().filter(seen).collect();
-    // Where there is a response time, each cell has two curves.
+    // With a response time, each cell has two curves.
     let most = if all.iter().any(|summary| summary.response.is_some()) {
         PERCENTILES_CURVES_MAX / 2
     } else {
@@ -142,7 +142,7 @@ pub(super) fn percentiles_section(report: &Report<'_>) -> Option<Section> {
     Some(Section { id: "percentiles", title: "Latency percentiles", blocks: vec![block] })
 }
 
-/// All cells, or the first and the last of each series, or the first of each, as far as there is room.
+/// All cells, or the first and the last of each series, or the first of each, as space allows.
 fn percentiles_chosen<'a>(all: &[&'a CellSummary], most: usize) -> Vec<&'a CellSummary> {
     if all.len() <= most {
         return all.to_vec();
@@ -178,7 +178,7 @@ fn merged(record: &Record, cell: &str, of: fn(&Flow) -> &Histogram) -> Histogram
     runs.fold(Histogram::default(), |all, client| all.merged(&both(&client.run)))
 }
 
-/// Points at quantiles that lie evenly on the axis, as far as there are requests to tell them apart.
+/// Points at quantiles evenly spaced on the axis, up to the resolution of the number of requests.
 fn percentiles_curve(name: &str, look: Look, colour: usize, histogram: &Histogram) -> Curve {
     const FINEST: f64 = 6.0;
     let most = (histogram.count() as f64).max(1.0).log10().min(FINEST);
@@ -226,9 +226,9 @@ fn percentiles_table(all: &[&CellSummary]) -> Table {
     table.folded(all.len() > 20)
 }
 
-// How it went over time: samples within runs, and rounds on their way to the steady state.
+// The course over time: samples within runs, and rounds until the steady state.
 
-/// More curves than this cannot be told apart.
+/// More curves are indistinguishable.
 const TIMES_CURVES_MAX: usize = 6;
 
 pub(super) fn times_section(report: &Report<'_>) -> Option<Section> {
@@ -249,7 +249,7 @@ pub(super) fn times_section(report: &Report<'_>) -> Option<Section> {
     (!blocks.is_empty()).then_some(Section { id: "times", title: "Over time", blocks })
 }
 
-/// One run of each of a few cells: those that have something to show first, then the others from the first on.
+/// One run of each of a few cells: flagged cells first, then the others in order.
 fn times_chosen<'a>(report: &'a Report<'_>) -> Vec<(&'a str, Vec<Moment>)> {
     let flagged = report.summaries.iter().filter(|summary| !summary.flags.is_empty());
     let series_ends = report.summaries.iter().enumerate().filter(|(n, summary)| {
@@ -268,7 +268,7 @@ fn times_chosen<'a>(report: &'a Report<'_>) -> Vec<(&'a str, Vec<Moment>)> {
     names.into_iter().filter_map(run).filter(|(_, moments)| moments.len() > 1).collect()
 }
 
-/// Which run of each cell is drawn: the last, by its number among the cell's.
+/// The run that is drawn of each cell: the last, by its number among the cell's runs.
 fn shown(report: &Report<'_>, drawn: &[(&str, Vec<Moment>)]) -> String {
     let count = |name: &str| report.record.runs.iter().filter(|run| run.cell == name).count();
     let counts: Vec<usize> = drawn.iter().map(|(name, _)| count(name)).collect();
@@ -290,7 +290,7 @@ fn times_figure(
     says: &str,
     value: fn(&Moment) -> f64,
 ) -> Block {
-    /// As many as a chart is wide, by far: more points only make the file longer.
+    /// Finer than a chart's resolution: more points only make the file longer.
     const POINTS_MAX: usize = 200;
     let is_latency = title.contains("latency");
     let say =
@@ -324,7 +324,7 @@ fn times_figure(
     Block::Plot(Box::new(plot), says.to_owned(), None)
 }
 
-/// The tracked cell from round to round, with the window that counts and what it may differ by.
+/// The tracked cell over the rounds, with the window that counts and its tolerance.
 fn rounds(report: &Report<'_>, step: &Step) -> Option<Block> {
     let Step::Measure { order: Order::SteadyRounds { tracked, rounds_max }, .. } = step else { return None };
     let mut steps = convergence(report.record).into_iter();
@@ -361,7 +361,7 @@ fn rounds(report: &Report<'_>, step: &Step) -> Option<Block> {
     Some(Block::Plot(Box::new(plot), says, None))
 }
 
-/// The mean of a window, what it may differ by, and the line fitted to it.
+/// The mean of a window, its tolerance, and the line fitted to it.
 fn around(window: &Window) -> [Curve; 4] {
     let (first, last) = ends(window);
     let line = |name: &str, from: f64, to: f64| Curve {
@@ -376,7 +376,7 @@ fn around(window: &Window) -> [Curve; 4] {
     [level("+10 %", 1.1), level("mean", 1.0), level("-10 %", 0.9), trend]
 }
 
-/// Rounds are counted from 1 where people read them.
+/// Displayed round numbers start from 1.
 fn ends(window: &Window) -> (f64, f64) {
     ((window.first + 1) as f64, (window.first + steady::WINDOW) as f64)
 }

@@ -1,5 +1,5 @@
-//! The sections of a report, in the order in which they are read. Each file makes one of them, or nothing if the record has
-//! no data for it.
+//! The sections of a report, in reading order. Each file makes one of them, or nothing if the record has no
+//! data for it.
 
 mod clients;
 mod latency;
@@ -18,7 +18,7 @@ pub(super) use verdict::fastest;
 pub(super) use verdict::says;
 pub(super) use verdict::verdict;
 
-/// All that a report says.
+/// The complete report.
 pub(super) fn document(report: &Report<'_>) -> Document {
     let measured = match &report.wan {
         Some(wan) => wan::sections(wan),
@@ -70,7 +70,7 @@ fn subtitle(report: &Report<'_>) -> String {
     parts.join(" · ")
 }
 
-/// What has to be known of the machines and the way between them: what would be better in sight, everything folded.
+/// Facts on the machines and the path between them: possible improvements are visible, everything is folded.
 const GROUPS: [(Group, &str); 5] = [
     (Group::Negotiated, "Negotiated"),
     (Group::Network, "Network"),
@@ -109,7 +109,7 @@ pub(crate) fn table(facts: &Facts) -> Option<Section> {
     Some(Section { id: "environment", title: "Environment", blocks })
 }
 
-/// Rates and CPU loads beside those of the document.
+/// Rates and CPU loads, compared with those of the document.
 fn loads_section(report: &Report<'_>) -> Option<Section> {
     let loads = Loads::of(report)?;
     let cells: Vec<String> = loads.cells.iter().map(|cell| format!("#{cell}")).collect();
@@ -161,7 +161,7 @@ fn results_section(report: &Report<'_>) -> Option<Section> {
     (!report.summaries.is_empty()).then_some(Section { id: "results", title: "All results", blocks })
 }
 
-/// What it takes to judge the rest: the suite and its assumptions, how to run it again, and every run.
+/// Reference data: the suite and its assumptions, how to run it again, and every run.
 fn appendix_section(report: &Report<'_>) -> Section {
     let record = report.record;
     let suite = &record.suite;
@@ -180,7 +180,7 @@ fn appendix_section(report: &Report<'_>) -> Section {
     Section { id: "appendix", title: "Appendix", blocks }
 }
 
-/// As a shell takes it.
+/// A shell command line.
 fn command(arguments: &[String]) -> String {
     let plain = |letter: char| letter.is_ascii_alphanumeric() || "-_./:,=@%+".contains(letter);
     let quoted = |argument: &String| {

@@ -1,4 +1,4 @@
-//! Throughput against the length of requests, below its ceilings and beside what others published.
+//! Throughput against the length of requests, with its ceilings and published results.
 
 use crate::Report;
 use crate::chart::{Axis, Curve, Look, Plot, Point, Scale};
@@ -26,7 +26,7 @@ fn plot(report: &Report<'_>, series: &[Series<'_>]) -> Plot {
     let range = measured_range(series);
     let limits = limits(report, series);
     curves.extend(limits.iter().enumerate().filter_map(|(n, limit)| {
-        // One line for both directions where they are limited alike.
+        // One line for both directions if their limits are the same.
         let alike = |other: &&&Limit| other.name == limit.name && other.points == limit.points;
         let is_first = !limits[..n].iter().any(|other| alike(&other));
         let is_alone = limits.iter().filter(alike).count() == 1;
@@ -87,7 +87,7 @@ fn measured((index, series): (usize, &Series<'_>)) -> Curve {
     Curve { name: series.name.clone(), look: Look::Measured, colour: index, points }
 }
 
-/// Limits for a direction and a depth that is on the chart.
+/// Limits for a direction and a depth in the chart.
 fn limits<'a>(report: &Report<'a>, series: &[Series<'_>]) -> Vec<&'a Limit> {
     let concerns = |limit: &&Limit| {
         series.iter().flat_map(|series| &series.cells).any(|summary| {
@@ -103,7 +103,7 @@ fn measured_range(series: &[Series<'_>]) -> (f64, f64) {
     sizes.fold((f64::MAX, 0.0), |(low, high), size| (low.min(size), high.max(size)))
 }
 
-/// As much of a limit as there are measurements to compare with it.
+/// The part of a limit in the range of the measurements.
 fn limit_curve(limit: &Limit, with_direction: bool, (low, high): (f64, f64)) -> Curve {
     let inside = |(size, _): &&(u32, f64)| (low..=high).contains(&f64::from(*size));
     let point = |(length, rate): &(u32, f64)| Point::exact(f64::from(*length), rate / 1e6, String::new());
@@ -136,7 +136,7 @@ fn published_name(curve: &published::Curve) -> String {
     format!("{}: {}", curve.document, curve.name)
 }
 
-/// Which table each of the curves is from.
+/// The tables of the curves.
 fn published_sources(curves: &[published::Curve]) -> Option<Vec<String>> {
     let source = |curve: &published::Curve| {
         let depth = curve.depth.map(|depth| format!(", depth {depth}")).unwrap_or_default();

@@ -1,5 +1,5 @@
-//! Distance: document 002's tables with what was measured and what the model expects beside what was printed, and the axes
-//! that it names and does not print.
+//! Distance: document 002's tables with measured, modelled and printed results, and the axes that it mentions
+//! without results.
 
 use bench::plan::{Part, Way};
 use model::Direction;
@@ -10,7 +10,7 @@ use crate::diagnosis::term;
 use crate::document::{Block, Column, Headline, Section, Table};
 use crate::wan::{Constants, Met, Off, Row, Verdict, Wan};
 
-/// All that is said of distance, in the order of reading.
+/// The sections on distance, in reading order.
 pub(super) fn sections(wan: &Wan) -> Vec<Section> {
     let parts: [(&'static str, &'static str, Vec<Block>); 5] = [
         ("wan", "Requests over distance", over_distance(wan)),
@@ -23,9 +23,9 @@ pub(super) fn sections(wan: &Wan) -> Vec<Section> {
     sections.filter(|section| !section.blocks.is_empty()).collect()
 }
 
-// What the document names and does not print: one small chart for each axis, with its numbers.
+// Axes that the document mentions without results: one small chart for each, with its numbers.
 
-/// An axis whose values are numbers that double.
+/// An axis with numeric values that double.
 struct Doubling {
     part: Part,
     title: &'static str,
@@ -104,7 +104,7 @@ fn curves(wan: &Wan, axis: &Doubling) -> Option<Block> {
     if curves.is_empty() {
         return None;
     }
-    // What was measured on top, and named first.
+    // Measured curves on top, and labelled first.
     curves.sort_by_key(|curve| curve.look == Look::Limit);
     let points = || curves.iter().flat_map(|curve| &curve.points);
     let plot = Plot {
@@ -150,12 +150,12 @@ fn bars(wan: &Wan, part: Part, title: &str, name: fn(&Row) -> String, says: &str
     Some([Block::Bars(bars, says), Block::Table(table(title, "", &rows, name))])
 }
 
-/// What all cells of an axis have in common: `64 KiB × 32 over 10 ms`.
+/// The common part of all cells of an axis: `64 KiB × 32 over 10 ms`.
 fn setup(rows: &[&Row]) -> String {
     rows.first().map_or_else(String::new, |row| format!("{} over {} ms", load(row), row.setting.rtt_ms))
 }
 
-/// Measured and model of each way, a line for each value.
+/// Measurement and model for each direction, a line for each value.
 fn table(title: &str, axis: &str, rows: &[&Row], value: impl Fn(&Row) -> String) -> Table {
     let ways = axes_ways(rows);
     let mut table = Table::of(&format!("{title}, in MB/s: measured / model"), &[axis]);
@@ -184,7 +184,7 @@ fn axes_ways(rows: &[&Row]) -> Vec<Way> {
 
 // The document's tables, and the two largest of them as pictures.
 
-/// Reads and both ways of writing, over the round trip.
+/// Reads and both kinds of writes, over the round trip.
 fn over_distance(wan: &Wan) -> Vec<Block> {
     let rows: Vec<&Row> = wan.part(Part::Wan).collect();
     if rows.is_empty() {
@@ -284,7 +284,7 @@ fn measured(rows: &[&Row]) -> Heat {
 }
 
 fn of_model(rows: &[&Row]) -> Heat {
-    /// Beyond this all are alike: the model is wrong.
+    /// Larger errors have the same shade: the model is wrong.
     const FULL: f64 = 0.10;
     let square = |row: &Row| {
         let ratio = row.measured? / row.model?;
@@ -356,14 +356,14 @@ fn matrix_ways(rows: &[&Row]) -> Vec<Way> {
     ways
 }
 
-/// Adds what is not there yet.
+/// Adds an item that is not present yet.
 fn push<T: PartialEq>(all: &mut Vec<T>, one: T) {
     if !all.contains(&one) {
         all.push(one);
     }
 }
 
-/// What the model was given, how well it does, and the published numbers that cannot be reached over this way.
+/// The constants of the model, its accuracy, and the published numbers that are unreachable over this path.
 fn model_blocks(wan: &Wan) -> Vec<Block> {
     let mut blocks = Vec::new();
     if !wan.constants.is_empty() {
@@ -445,7 +445,7 @@ fn head(found: &Constants) -> String {
     format!("{direction}, {rate}")
 }
 
-/// What was not found limits nothing.
+/// An unknown constant is no limit.
 fn with_unit(value: Option<String>, unit: &str) -> String {
     value.map_or_else(|| NOTHING.to_owned(), |value| format!("{value} {unit}").trim_end().to_owned())
 }
@@ -454,7 +454,7 @@ fn time(seconds: f64) -> String {
     with_unit((seconds > 0.0).then(|| latency(seconds * 1e6)), "")
 }
 
-/// What was published and cannot be here, by the reason: the same reason often holds for many cells.
+/// Unreachable published results, by reason: the same reason often applies to many cells.
 fn impossible(wan: &Wan) -> Table {
     let mut reasons: Vec<(&str, Vec<&Row>)> = Vec::new();
     for row in &wan.rows {
@@ -464,7 +464,7 @@ fn impossible(wan: &Wan) -> Table {
             None => reasons.push((why, vec![row])),
         }
     }
-    // What holds for most first.
+    // The most frequent reason first.
     reasons.sort_by_key(|(_, rows)| std::cmp::Reverse(rows.len()));
     let mut table = Table::of(
         "Published, and more than this way allows",
@@ -477,7 +477,7 @@ fn impossible(wan: &Wan) -> Table {
     table
 }
 
-/// Less than this of what can be is said.
+/// The share of the possible rate is shown if it is below this.
 const NEAR: f64 = 0.9;
 
 fn cell(row: &Row) -> String {
@@ -487,9 +487,9 @@ fn cell(row: &Row) -> String {
     format!("{}: {} of {published}{}", row.cell, rate(row.measured), share.unwrap_or_default())
 }
 
-// A cell in a table or a picture: measured, model and published in one.
+// A cell in a table or a picture: measurement, model and published result in one.
 
-/// What stands where there is nothing.
+/// The placeholder for missing values.
 const NOTHING: &str = "–";
 
 /// Explains [`all`].
@@ -512,12 +512,12 @@ fn both(row: &Row) -> String {
     format!("{} / {}", rate(row.measured), rate(row.model))
 }
 
-/// A rate in MB/s, if it is known.
+/// A rate in MB/s, if known.
 fn rate(bytes_per_s: Option<f64>) -> String {
     bytes_per_s.map_or_else(|| NOTHING.to_owned(), megabytes)
 }
 
-/// All of a cell, when it is pointed at.
+/// The tooltip of a cell.
 fn says(row: &Row) -> String {
     let published = row.published.as_ref().map(|published| format!(", published {}", published.printed));
     let limit = row.binding.map(|term| format!(" ({})", self::term(term)));
@@ -536,7 +536,7 @@ fn load(row: &Row) -> String {
     format!("{} × {}", size(f64::from(row.asked.block_bytes)), row.asked.depth)
 }
 
-/// How data cross the network, for a heading.
+/// The direction and kind of the data, for a heading.
 fn way(way: Way) -> &'static str {
     match way {
         Way::Reads => "reads",
@@ -547,7 +547,7 @@ fn way(way: Way) -> &'static str {
     }
 }
 
-// What a WAN record says to who reads nothing else.
+// The summary of a WAN record for hurried readers.
 
 /// The link's share at the longest round trip, the document's cells, the model.
 pub(super) fn headlines(wan: &Wan) -> Vec<Headline> {
@@ -569,7 +569,7 @@ pub(super) fn headlines(wan: &Wan) -> Vec<Headline> {
     headlines
 }
 
-/// The longest requests of each way.
+/// The longest requests of each kind.
 fn shares(wan: &Wan, verdict: &Verdict) -> Vec<Headline> {
     let longest = verdict.shares.iter().map(|share| share.block_bytes).max();
     let of_longest = verdict.shares.iter().filter(|share| Some(share.block_bytes) == longest);
@@ -590,7 +590,7 @@ fn shares(wan: &Wan, verdict: &Verdict) -> Vec<Headline> {
     of_longest.filter_map(headline).collect()
 }
 
-/// Published numbers that were missed for no reason that the way gives; a sentence.
+/// A sentence on published numbers that were missed, although the path allows them.
 pub(super) fn missed(wan: &Wan) -> Option<String> {
     let verdict = wan.verdict();
     let missed: Vec<&str> = verdict.missed.iter().map(String::as_str).collect();

@@ -1,4 +1,4 @@
-//! What is to be thought of a cell: each check looks at one thing, and most results pass all of them.
+//! Plausibility checks of a cell: each check examines one property, and most results pass all of them.
 
 use bench::plan::{Order, Rule};
 use bench::record::{CellRun, ClientRun, Cpu, Ended, Flow};
@@ -11,7 +11,7 @@ use stats::{little, mean, median, series_mean, welch};
 use crate::summary::CellSummary;
 use crate::summary::counted::{Counted, machine_percent};
 
-/// The flags of a cell by itself, the gravest first.
+/// The flags of a single cell, the most severe first.
 pub(super) fn flags(counted: &Counted<'_>, summary: &CellSummary) -> Vec<Flag> {
     let checks = [
         wrong_data(summary),
@@ -46,9 +46,10 @@ fn interrupted(counted: &Counted<'_>) -> Option<Flag> {
     counted.runs.iter().any(|run| run.ended == Ended::Interrupted).then_some(Flag::Interrupted)
 }
 
-/// Rate times mean latency against the requests that were counted under way. A twentieth is allowed, beside what the edges of
-/// a run make: each request that is under way when it begins or ends is in one of the two in part only, which is at most
-/// depth times latency on either side. Requests that failed were under way and have no latency: then nothing is said.
+/// Compares rate times mean latency with the measured number of outstanding requests. The tolerance is a
+/// twentieth, plus the effect of the edges of a run: a request outstanding at its start or end counts only
+/// partly in one of the two, which is at most depth times latency on either side. Failed requests were
+/// outstanding and have no latency: with any of them, the check is skipped.
 fn little_s_law(counted: &Counted<'_>, summary: &CellSummary) -> Option<Flag> {
     const TOLERANCE: f64 = 0.05;
     if summary.errors > 0 || summary.iops.median <= 0.0 {
@@ -67,7 +68,8 @@ fn rate_times_latency(client: &ClientRun) -> f64 {
     if client.run.seconds > 0.0 { of(&client.run.reads) + of(&client.run.writes) } else { 0.0 }
 }
 
-/// What computes for so much of the time cannot do more: the rest goes to the kernel's ticks and to others.
+/// From this share of the time on, a thread is saturated: the rest goes to the kernel's ticks and to other
+/// programs.
 const BUSY_PERCENT: f64 = 95.0;
 
 fn client_cpu(counted: &Counted<'_>) -> Option<Flag> {
@@ -86,8 +88,9 @@ fn machine_busy(counted: &Counted<'_>) -> Option<Flag> {
     (percent >= BUSY_PERCENT).then_some(Flag::MachineBusy { percent })
 }
 
-/// In a closed loop every request is followed by the next at once: what is missing is time that the client took, and a tenth
-/// is more than bookkeeping. Pauses between bursts are asked for, so that nothing can be said there.
+/// In a closed loop, every completion immediately triggers the next request: the missing part is time used by
+/// the client, and a tenth is more than bookkeeping. Cells with configured pauses between bursts are not
+/// checked.
 fn depth(counted: &Counted<'_>, summary: &CellSummary) -> Option<Flag> {
     const SHARE_MIN: f64 = 0.9;
     let paused = |access: &bench::plan::Access| access.delay_ms > 0;
@@ -98,8 +101,8 @@ fn depth(counted: &Counted<'_>, summary: &CellSummary) -> Option<Flag> {
     short.then_some(Flag::DepthNotReached { measured, asked: summary.depth })
 }
 
-/// What an open loop asked for against what ended. Two per cent are allowed, and three standard deviations of a Poisson
-/// process of that length, since its number of requests is random.
+/// Compares the configured rate of an open loop with the achieved one. The tolerance is two per cent, plus
+/// three standard deviations of a Poisson process of that length, since its number of requests is random.
 fn overload(counted: &Counted<'_>) -> Option<Flag> {
     const SHARE_MIN: f64 = 0.98;
     let roles = counted.cell.roles.iter().enumerate();
@@ -118,7 +121,7 @@ fn steadiness(counted: &Counted<'_>) -> Option<Flag> {
     (counted.steady == Some(false)).then_some(Flag::NotSteady)
 }
 
-/// Only where a width was asked for: by the rule of the runs, or by rounds that go on until it is reached.
+/// Only if a width was required: by the stop rule of the runs, or by rounds that repeat until it is reached.
 fn confidence(counted: &Counted<'_>, summary: &CellSummary) -> Option<Flag> {
     let by_rounds =
         matches!(counted.order, Order::Interleaved { repeats_min, repeats_max } if repeats_max > repeats_min);
@@ -128,19 +131,19 @@ fn confidence(counted: &Counted<'_>, summary: &CellSummary) -> Option<Flag> {
     (wide && (by_rounds || by_rule)).then_some(Flag::NotConfident { percent })
 }
 
-/// From the first quarter of a run to the last, if it is a tenth or more in the median of the runs. A difference that the
-/// scatter of the samples explains counts as none.
+/// The change from the first quarter of a run to the last, if it is a tenth or more in the median of the
+/// runs. A difference explained by the scatter of the samples does not count.
 fn drift(counted: &Counted<'_>) -> Option<Flag> {
     const PERCENT_MIN: f64 = 10.0;
     let percent = over_runs(counted, |run| drift_percent(&run.iops_samples()).unwrap_or(0.0));
     (percent.abs() >= PERCENT_MIN).then_some(Flag::Drifts { percent })
 }
 
-/// In percent of the first quarter, so that a fall is never more than 100.
+/// In percent of the first quarter, so that a decrease is never more than 100.
 fn drift_percent(samples: &[f64]) -> Option<f64> {
-    /// A first quarter in which nothing completed has no ratio, and JSON no infinity.
+    /// A first quarter in which nothing completed has no ratio, and JSON has no infinity.
     const PERCENT_MAX: f64 = 1e6;
-    /// Fewer say nothing about their own scatter.
+    /// Fewer samples give no estimate of their scatter.
     const QUARTER_MIN: usize = 4;
     const CHANCE_MAX: f64 = 0.01;
     let quarter = samples.len() / 4;
@@ -164,13 +167,15 @@ fn mean_of(run: &CellRun, value: impl Fn(&ClientRun) -> f64) -> f64 {
     mean(&values)
 }
 
-// What is to be thought of a result, as values and as sentences.
+// Warnings about a result, as values and as sentences.
 
-/// What is to be thought of a result. [`std::fmt::Display`] says it in a sentence; as JSON it is its `kind` and its figures.
+/// A warning about a result. [`std::fmt::Display`] writes it as a sentence; the JSON has its `kind` and its
+/// numbers.
 #[derive(Clone, Debug, PartialEq, Display, Serialize)]
 #[serde(tag = "kind", rename_all = "snake_case")]
 pub enum Flag {
-    /// Rate times latency is not the number of requests under way (Little's law): something was not counted.
+    /// Rate times latency differs from the number of outstanding requests (Little's law): something was not
+    /// counted.
     #[display(
         "Rate times latency gives {expected:.1} requests under way, and {measured:.1} were counted \
          (Little's law): something is not in these numbers"
@@ -183,7 +188,7 @@ pub enum Flag {
         #[serde(rename = "measured_requests")]
         measured: f64,
     },
-    /// The depth that was asked for was not reached.
+    /// The configured depth was not reached.
     #[display(
         "{measured:.1} requests were under way on average, and {asked} were asked for: the client did not \
          make them as fast as they were answered"
@@ -196,7 +201,7 @@ pub enum Flag {
         #[serde(rename = "asked_requests")]
         asked: u32,
     },
-    /// The client's threads were busy all the time: it is the client that was measured.
+    /// The client's threads were busy all the time: the measurement shows the client's limit.
     #[display(
         "A thread of the client was busy for {percent:.0} % of the time, idle polls not included: the client \
          may be the bottleneck"
@@ -205,7 +210,8 @@ pub enum Flag {
         /// CPU time of the busiest thread in percent of the time, without idle polls.
         percent: f64,
     },
-    /// All CPUs of a client's machine were busy all the time, with any program: nothing there could go faster.
+    /// All CPUs of a client's machine were busy all the time, including other programs: the client could not
+    /// be faster.
     #[display(
         "The CPUs of a client's machine were busy for {percent:.0} % of the time, other programs included: an \
          idle machine may give more"
@@ -214,8 +220,8 @@ pub enum Flag {
         /// Of all its CPUs, in percent of the time.
         percent: f64,
     },
-    /// Requests a second hardly depend on their length, although the bytes a second do (DPMETERM on a RAM drive, document
-    /// 000 table 4): it is the loop that makes requests that was measured.
+    /// Requests a second hardly depend on their length, although bytes a second do (DPMETERM on a RAM drive,
+    /// document 000 table 4): the measurement shows the limit of the loop that makes requests.
     #[display(
         "About {iops:.0} requests a second whatever their length: a fixed time for each was measured, of \
          the loop that makes them or of whatever delays them, and not how fast data can be moved"
@@ -225,7 +231,7 @@ pub enum Flag {
         #[serde(rename = "requests_per_s")]
         iops: f64,
     },
-    /// The rate of an open loop was not kept.
+    /// The rate of an open loop was not achieved.
     #[display(
         "{} requests a second were to be made, and {} were reached: response times grow for as long as this goes on",
         grouped(asked.round() as u64), grouped(reached.round() as u64)
@@ -238,7 +244,7 @@ pub enum Flag {
         #[serde(rename = "reached_per_s")]
         reached: f64,
     },
-    /// The interval of confidence is wider than was asked for.
+    /// The confidence interval is wider than required.
     #[display("The rate is known to {percent:.1} % only, which is less well than was asked for")]
     NotConfident {
         /// Half of it in percent of the median.
@@ -274,7 +280,7 @@ pub enum Flag {
         /// How often.
         mismatches: u64,
     },
-    /// A run was cut short.
+    /// A run was interrupted.
     #[display("The run was interrupted: it is shorter than it should be")]
     Interrupted,
 }

@@ -1,4 +1,4 @@
-//! Which runs of a cell count.
+//! Selection of the runs that count.
 
 use std::ops::Range;
 
@@ -18,7 +18,7 @@ pub(super) struct Counted<'a> {
     pub(super) order: &'a Order,
     /// In the order of their rounds; at least one.
     pub(super) runs: Vec<&'a CellRun>,
-    /// In a step that has to become steady: whether it has.
+    /// In a step with steady rounds: whether it became steady.
     pub(super) steady: Option<bool>,
 }
 
@@ -42,12 +42,12 @@ impl<'a> Counted<'a> {
         counted.filter(|counted| !counted.runs.is_empty()).collect()
     }
 
-    /// What each client did in each run.
+    /// The part of each client in each run.
     pub(super) fn clients(&self) -> impl Iterator<Item = &'a ClientRun> {
         self.runs.iter().flat_map(|run| &run.clients)
     }
 
-    /// Requests under way by the configuration.
+    /// The configured number of outstanding requests.
     pub(super) fn depth(&self) -> u32 {
         let roles = self.cell.roles.iter();
         roles.fold(0, |sum, role| {
@@ -55,7 +55,7 @@ impl<'a> Counted<'a> {
         })
     }
 
-    /// The same on average, which is less where all come to their end now and then.
+    /// The average configured number, which is lower if requests are drained now and then.
     pub(super) fn depth_mean(&self) -> f64 {
         let of = |role: &bench::plan::Role| {
             let workload = &role.workload;
@@ -66,7 +66,7 @@ impl<'a> Counted<'a> {
     }
 }
 
-/// The runs of a cell by rounds, each once. One that was interrupted counts only if there is no other.
+/// The runs of a cell, one for each round. An interrupted one counts only if there is no other.
 pub(super) fn ended<'a>(record: &'a Record, cell: &str) -> Vec<&'a CellRun> {
     let mut runs: Vec<&CellRun> = record.runs.iter().filter(|run| run.cell == cell).collect();
     if runs.iter().any(|run| run.ended != Ended::Interrupted) {
@@ -77,7 +77,7 @@ pub(super) fn ended<'a>(record: &'a Record, cell: &str) -> Vec<&'a CellRun> {
     runs
 }
 
-/// Which rounds of a step count.
+/// The rounds of a step that count.
 struct Rounds {
     first: u32,
     steady: Option<bool>,
@@ -106,9 +106,10 @@ fn tracked_window(runs: &[&CellRun]) -> Option<Window> {
     steady::window(&rates)
 }
 
-// What requests cost in CPU time.
+// The CPU time of requests.
 
-/// Of the clients: their own threads' time for each request, and the whole machines' for Iometer's effectiveness.
+/// The clients' cost: the time of their threads per request, and the whole machines' for Iometer's
+/// effectiveness.
 pub(super) fn of_clients(runs: &[&CellRun]) -> Option<CpuCost> {
     let clients = || runs.iter().flat_map(|run| &run.clients);
     let work = Work::of(runs);
@@ -122,21 +123,21 @@ pub(super) fn of_clients(runs: &[&CellRun]) -> Option<CpuCost> {
     })
 }
 
-/// Of the server, whose machine is not known.
+/// The server's cost; its machine is unknown.
 pub(super) fn of_server(runs: &[&CellRun]) -> Option<CpuCost> {
     let known: Vec<&CellRun> = runs.iter().copied().filter(|run| run.server_cpu.is_some()).collect();
     let seconds = known.iter().filter_map(|run| run.server_cpu.as_ref()).map(|cpu| cpu.seconds).sum();
     Work::of(&known).cost(seconds)
 }
 
-/// How busy the machine of a client was, in percent of all its CPUs, if this client is the one that tells.
+/// The CPU utilisation of a client's machine in percent of all its CPUs, if this client recorded it.
 pub(super) fn machine_percent(client: &ClientRun) -> Option<f64> {
     let time = client.run.seconds * f64::from(client.cpu.cpus);
-    // The kernel counts it in ticks of 10 ms, which may be more than the time of a short run.
+    // The kernel counts it in ticks of 10 ms, which may exceed the time of a short run.
     client.cpu.machine_s.filter(|_| time > 0.0).map(|busy| (100.0 * busy / time).min(100.0))
 }
 
-/// How busy the machines of both sides were.
+/// The CPU utilisation of the machines of both sides.
 pub(super) fn load(runs: &[&CellRun]) -> CpuLoad {
     let is_shared = runs.iter().any(|run| run.server_cpu.as_ref().is_some_and(|cpu| cpu.machine.is_none()));
     let middle = |of: &dyn Fn(&CellRun) -> Option<f64>| {
@@ -168,7 +169,7 @@ pub(super) fn load(runs: &[&CellRun]) -> CpuLoad {
     CpuLoad { client: middle(&client), server: middle(&server), is_shared }
 }
 
-/// What the CPU time was spent on.
+/// The work done with the CPU time.
 struct Work {
     ios: f64,
     bytes: f64,
@@ -209,13 +210,13 @@ impl Work {
 
 // Rates that do not depend on the length of requests.
 //
-// DPMETERM's RAM drive made 4,933 to 4,986 requests a second whether they were of 4 KiB or of 512 KiB (document 000,
-// table 4): 202 µs were the loop's, and nothing of the RAM's speed is in the numbers. A difference of a hundred times
-// in what has to be copied cannot cost nothing, so that such a row is recognized by itself.
+// DPMETERM's RAM drive made 4,933 to 4,986 requests a second, with 4 KiB as well as with 512 KiB (document
+// 000, table 4): 202 µs were the loop's, and the numbers do not show the RAM's speed. Copying a hundred times
+// as much data cannot be free, so such a row can be recognized without further information.
 
-/// The points of a curve, by rising length, whose rate is the same within a tenth over lengths that differ at least 32 times
-/// and reach 64 KiB. Below, equal rates are what storage is like: the fixed cost of a request is more than that of moving
-/// some KiB.
+/// The points of a curve, by increasing length, whose rates agree within a tenth over lengths that differ by
+/// a factor of 32 or more and reach 64 KiB. Below that, equal rates are normal for storage: the fixed cost of
+/// a request exceeds that of moving a few KiB.
 pub fn loop_rate(points: &[(u32, f64)]) -> Option<Range<usize>> {
     const LENGTHS_MIN: f64 = 32.0;
     const LONGEST_MIN: u32 = 65_536;
@@ -234,7 +235,7 @@ pub fn loop_rate(points: &[(u32, f64)]) -> Option<Range<usize>> {
     ranges.filter(|range| wide(range) && flat(range)).max_by_key(ExactSizeIterator::len)
 }
 
-/// Flags the cells of such curves among those that were measured.
+/// Flags the cells of such curves among the measured ones.
 pub(super) fn flag(cells: &mut [CellSummary]) {
     let mut left: Vec<usize> =
         (0..cells.len()).filter(|&index| length(&cells[index].cell).is_some()).collect();
@@ -255,12 +256,12 @@ pub(super) fn flag(cells: &mut [CellSummary]) {
     }
 }
 
-/// The length of a cell's requests, if it has one role, one length, and a closed loop without pauses: what is paced has the
-/// rate that it was given.
+/// The length of a cell's requests, if it has one role, one length, and a closed loop without pauses:
+/// otherwise its rate is configured.
 fn length(cell: &Cell) -> Option<u32> {
     let [Role { workload, .. }] = cell.roles.as_slice() else { return None };
     let [access] = workload.accesses.as_slice() else { return None };
-    // Over a distance the same time for each request is what is to be expected.
+    // Over a distance, a constant time per request is expected.
     let near = cell.setting.as_ref().is_none_or(|setting| setting.rtt_ms <= 0.0);
     let free = !workload.pace.is_open() && access.delay_ms == 0 && near;
     free.then_some(access.block_bytes)
@@ -277,31 +278,31 @@ fn differ_in_length(one: &Cell, other: &Cell) -> bool {
     one.series == other.series && rest(one) == rest(other)
 }
 
-// How the rate of a workload grows with the number of those who ask, and where that ends.
+// The growth of a workload's rate with the number of clients or the depth, and its end.
 
-/// A curve of cells that differ in one number only.
+/// A curve of cells that differ in only one number.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Scaling {
-    /// The cells, by rising number.
+    /// The cells, by increasing number.
     pub cells: Vec<String>,
     /// What the number counts.
     pub over: Over,
-    /// Number and requests a second.
+    /// The number, and requests a second.
     pub points: Vec<(f64, f64)>,
     /// The universal scalability law, fitted.
     pub law: Scalability,
 }
 
-/// What grows along a curve.
+/// The number that grows along a curve.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Over {
-    /// Clients that do the same at once.
+    /// Clients that run the same workload concurrently.
     Clients,
-    /// Requests that a single client has under way, over all its sessions.
+    /// Outstanding requests of a single client, over all its sessions.
     Depth,
 }
 
-/// The curves among these cells that have three different numbers or more.
+/// The curves among these cells with three or more different numbers.
 pub fn scaling(cells: &[CellSummary]) -> Vec<Scaling> {
     let of = |over: Over, key: fn(&Cell) -> Option<Role>, number: fn(&CellSummary) -> f64| {
         let keyed = cells.iter().filter_map(|cell| Some((key(&cell.cell)?, cell)));
@@ -326,21 +327,21 @@ fn fit(over: Over, mut cells: Vec<&CellSummary>, number: fn(&CellSummary) -> f64
     Some(Scaling { cells: cells.iter().map(|cell| cell.cell.name.clone()).collect(), over, points, law })
 }
 
-/// What every client of a cell does, if all do the same in a closed loop.
+/// The role of every client of a cell, if all run the same closed loop.
 fn same_of_all(cell: &Cell) -> Option<Role> {
     let (first, others) = cell.roles.split_first()?;
     let what = plain(first)?;
     others.iter().all(|other| plain(other).as_ref() == Some(&what)).then_some(what)
 }
 
-/// What a single client does, but for its depth.
+/// The role of a single client, without its depth.
 fn without_depth(cell: &Cell) -> Option<Role> {
     let [only] = cell.roles.as_slice() else { return None };
     let role = plain(only)?;
     Some(Role { sessions: 1, workload: Workload { depth: 0, ..role.workload }, ..role })
 }
 
-/// A role without what tells it from others that do the same.
+/// A role without its distinction from others that run the same workload.
 fn plain(role: &Role) -> Option<Role> {
     let workload = Workload { seed: 0, span: Span::default(), ..role.workload.clone() };
     let plain = Role { name: String::new(), client: 0, apart: false, workload, ..role.clone() };

@@ -1,5 +1,5 @@
-//! What a record says of each cell: medians over its runs with what is known of their error, and what is to be thought of
-//! them. Reports, tables and the terminal show these values and compute none of their own.
+//! The summary of each cell of a record: medians over its runs with their errors, and warnings. Reports,
+//! tables and the terminal show these values and compute none themselves.
 
 mod checks;
 mod counted;
@@ -28,12 +28,12 @@ pub fn of(record: &Record) -> Vec<CellSummary> {
     cells
 }
 
-/// The runs that the summary of each cell counts, by its name.
+/// The runs that count in the summary of each cell, by its name.
 pub(crate) fn counted_runs(record: &Record) -> BTreeMap<&str, Vec<&CellRun>> {
     Counted::of(record).into_iter().map(|counted| (counted.cell.name.as_str(), counted.runs)).collect()
 }
 
-/// How busy both machines were in a run.
+/// The CPU utilisation of both machines in a run.
 pub(crate) fn cpu_load(run: &CellRun) -> CpuLoad {
     counted::load(&[run])
 }
@@ -68,7 +68,7 @@ fn summarize(counted: &Counted<'_>, all: &[Counted<'_>]) -> CellSummary {
     summary
 }
 
-/// What a cell came to.
+/// The results of a cell.
 #[derive(Clone, Debug, PartialEq)]
 pub struct CellSummary {
     /// The cell.
@@ -83,23 +83,23 @@ pub struct CellSummary {
     pub read_bytes_per_s: f64,
     /// See `read_bytes_per_s`.
     pub written_bytes_per_s: f64,
-    /// How long requests took, of all counted runs and both directions together.
+    /// The latency of requests, over all counted runs and both directions.
     pub service: Latencies,
-    /// From when they were meant to be made; in an open loop only.
+    /// From their due times; in an open loop only.
     pub response: Option<Latencies>,
-    /// Requests under way on average, all clients together: measured.
+    /// Outstanding requests on average, all clients together: measured.
     pub under_way: f64,
-    /// Requests under way by the configuration, all clients together.
+    /// The configured number of outstanding requests, all clients together.
     pub depth: u32,
     /// CPU time of the clients.
     pub client_cpu: Option<CpuCost>,
     /// CPU time of the server.
     pub server_cpu: Option<CpuCost>,
-    /// How busy both machines were.
+    /// The CPU utilisation of both machines.
     pub cpu_load: CpuLoad,
     /// Each client's part, in the order of the roles.
     pub clients: Vec<ClientSummary>,
-    /// Jain's index of the clients' rates, 1/n to 1, where there are several with the same workload.
+    /// Jain's index of the clients' rates, 1/n to 1, if there are several with the same workload.
     pub fairness: Option<f64>,
     /// Requests that failed.
     pub errors: u64,
@@ -109,30 +109,30 @@ pub struct CellSummary {
     pub flags: Vec<Flag>,
 }
 
-/// CPU load in percent of all CPUs of a machine, as vmstat tells it; medians of the runs. Where the server is a process on the
-/// machine of the clients, what each of both used of it.
+/// CPU load in percent of all CPUs of a machine, as in vmstat; medians of the runs. If the server is a
+/// process on the clients' machine, the share of each of the two.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct CpuLoad {
     /// Of the clients' machines, on average.
     pub client: Option<f64>,
     /// Of the server's machine.
     pub server: Option<f64>,
-    /// Whether both are one machine.
+    /// Whether both are the same machine.
     pub is_shared: bool,
 }
 
-/// A median over runs, and how sure it is.
+/// A median over runs, with its uncertainty.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Estimate {
     /// The median.
     pub median: f64,
-    /// The 95 % interval that it lies in: of several runs by how they differ ([`stats::median_interval`]), of
-    /// a single one by how its samples do ([`stats::series_mean`]), which cannot tell how another run would
-    /// differ. `None` where there was too little to tell.
+    /// Its 95 % interval. With several runs, it comes from their variation ([`stats::median_interval`]). With
+    /// a single one, it comes from its samples ([`stats::series_mean`]), and does not include the variation
+    /// between runs. `None` without enough data.
     pub interval: Option<Interval>,
 }
 
-/// Latencies in microseconds; not a number where no request completed.
+/// Latencies in microseconds; not a number if no request completed.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Latencies {
     /// On average.
@@ -151,7 +151,7 @@ pub struct Latencies {
     pub max_us: f64,
 }
 
-/// What requests cost in CPU time.
+/// The CPU time of requests.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct CpuCost {
     /// Microseconds for each request.
@@ -160,8 +160,8 @@ pub struct CpuCost {
     pub us_per_mib: f64,
     /// CPU time in percent of one CPU.
     pub percent: f64,
-    /// Iometer's "CPU effectiveness": requests a second for each percent of the whole machine's CPUs, whoever uses them; of
-    /// one CPU where the machine's are not known (a server).
+    /// Iometer's "CPU effectiveness": requests a second for each percent of the whole machine's CPUs,
+    /// including other programs; of one CPU if the machine is unknown (a server).
     pub iops_per_percent: f64,
 }
 
@@ -176,20 +176,20 @@ pub struct ClientSummary {
     pub iops: f64,
     /// Bytes a second, median.
     pub bytes_per_s: f64,
-    /// Its share of what the same workload gave when it ran alone, if it did.
+    /// Its share of the rate that the same workload had when it ran alone, if it did.
     pub of_single: Option<f64>,
-    /// How long its requests took.
+    /// The latency of its requests.
     pub service: Latencies,
 }
 
 /// Medians of runs with their intervals.
 impl Estimate {
-    /// The median of a rate over runs. What a single run leaves open its samples have to tell.
+    /// The median of a rate over runs. The interval of a single run comes from its samples.
     fn of(runs: &[&CellRun], rate: fn(&CellRun) -> f64, samples: fn(&CellRun) -> Vec<f64>) -> Estimate {
         let rates: Vec<f64> = runs.iter().map(|run| rate(run)).collect();
         let median = median(&rates);
         let interval = match runs {
-            // Around the rate of the whole run, which counts what the last, short sample may leave out.
+            // Around the rate of the whole run, which includes requests that the last, short sample may omit.
             [run] => series_mean(&samples(run)).filter(|mean| mean.freedom > 0.0).map(|mean| {
                 let mut interval = mean.interval(ALPHA);
                 interval.low += median - mean.mean;
@@ -198,13 +198,13 @@ impl Estimate {
             }),
             _ => median_interval(&rates),
         };
-        // Student's distribution knows no rate of 0 below which nothing is.
+        // Student's distribution does not take into account that rates are never negative.
         let possible = interval.map(|interval| Interval { low: interval.low.max(0.0), ..interval });
         Estimate { median, interval: possible.filter(|interval| interval.half().is_finite()) }
     }
 
-    /// How far the farther end of the interval is from the median, in percent of that, if there is one: how well it is
-    /// known.
+    /// The distance of the farther end of the interval from the median, in percent of the median, if there is
+    /// an interval.
     pub fn percent(&self) -> Option<f64> {
         let Interval { low, high } = self.interval?;
         let farther = (self.median - low).max(high - self.median);
@@ -214,12 +214,12 @@ impl Estimate {
 
 // Latencies out of histograms.
 
-/// How long requests took, of all clients and both directions together.
+/// The latency of requests, over all clients and both directions.
 fn service<'a>(clients: impl Iterator<Item = &'a ClientRun>) -> Latencies {
     Latencies::of(&merged(clients, |flow| &flow.service))
 }
 
-/// The same from when they were meant to be made; `None` in a closed loop.
+/// The same from the due times; `None` in a closed loop.
 fn response<'a>(clients: impl Iterator<Item = &'a ClientRun>) -> Option<Latencies> {
     let all = merged(clients, |flow| &flow.response);
     (!all.is_empty()).then(|| Latencies::of(&all))
@@ -232,7 +232,7 @@ fn merged<'a>(clients: impl Iterator<Item = &'a ClientRun>, of: fn(&Flow) -> &Hi
 }
 
 impl Latencies {
-    /// The quantiles that are shown: not a number if no request completed.
+    /// The quantiles to show: not a number if no request completed.
     pub fn of(histogram: &Histogram) -> Latencies {
         let us = |ns: u64| if histogram.is_empty() { f64::NAN } else { ns as f64 / 1000.0 };
         let quantile = |share| us(histogram.quantile_ns(share));
@@ -248,7 +248,7 @@ impl Latencies {
     }
 }
 
-// How rounds became steady, for a report that shows it.
+// The convergence of rounds to a steady state, for a report.
 
 /// The rounds of one step.
 #[derive(Clone, Debug, PartialEq)]
@@ -263,7 +263,7 @@ pub struct Convergence {
     pub window: Option<Window>,
 }
 
-/// The steps of a record that had to become steady, and how far they have come.
+/// The steps of a record with steady rounds, and their progress.
 pub fn convergence(record: &Record) -> Vec<Convergence> {
     let steps = record.suite.steps.iter().enumerate();
     let rounds = steps.filter_map(|(number, step)| match step {
@@ -279,7 +279,7 @@ pub fn convergence(record: &Record) -> Vec<Convergence> {
     converged.filter(|rounds| !rounds.iops.is_empty()).collect()
 }
 
-// Each client's part in a cell, beside what it would have had alone.
+// Each client's part in a cell, compared with its rate when alone.
 
 /// The clients of a cell, in the order of its roles.
 fn clients_of(counted: &Counted<'_>, all: &[Counted<'_>]) -> Vec<ClientSummary> {
@@ -288,7 +288,7 @@ fn clients_of(counted: &Counted<'_>, all: &[Counted<'_>]) -> Vec<ClientSummary> 
     roles.map(|(index, role)| clients_summarize(counted, index, alone(role, counted.cell, all))).collect()
 }
 
-/// Jain's index, where several do the same.
+/// Jain's index, if several clients run the same workload.
 fn fairness(cell: &Cell, clients: &[ClientSummary]) -> Option<f64> {
     let (first, others) = cell.roles.split_first()?;
     let alike = !others.is_empty() && others.iter().all(|other| do_the_same(first, other));
@@ -297,7 +297,7 @@ fn fairness(cell: &Cell, clients: &[ClientSummary]) -> Option<f64> {
 }
 
 fn clients_summarize(counted: &Counted<'_>, index: usize, alone: Option<f64>) -> ClientSummary {
-    // There are as many clients in every run: the caller has counted them.
+    // Every run has the same number of clients: the caller has limited it.
     let clients: Vec<&ClientRun> = counted.runs.iter().map(|run| &run.clients[index]).collect();
     let over_runs = |value: fn(&ClientRun) -> f64| {
         let values: Vec<f64> = clients.iter().map(|client| value(client)).collect();
@@ -314,7 +314,7 @@ fn clients_summarize(counted: &Counted<'_>, index: usize, alone: Option<f64>) ->
     }
 }
 
-/// What a role's workload gave in a cell where nobody else was at work.
+/// The rate of a role's workload in a cell without other clients.
 fn alone(role: &Role, cell: &Cell, all: &[Counted<'_>]) -> Option<f64> {
     let single = |other: &&Counted<'_>| match other.cell.roles.as_slice() {
         [only] => do_the_same(only, role),
@@ -326,7 +326,7 @@ fn alone(role: &Role, cell: &Cell, all: &[Counted<'_>]) -> Option<f64> {
     Some(median(&rates))
 }
 
-/// Whether two ask the same of the storage, each in its own place and with its own numbers.
+/// Whether two roles make the same requests, apart from their span and seed.
 fn do_the_same(one: &Role, other: &Role) -> bool {
     let what = |role: &Role| Workload { seed: 0, span: Span::default(), ..role.workload.clone() };
     one.sessions == other.sessions

@@ -9,7 +9,7 @@ fn summary_of(cell: Cell, runs: Vec<CellRun>) -> CellSummary {
     of(&record(vec![cell], runs)).remove(0)
 }
 
-/// What one run of a cell with a small difference is thought of.
+/// The flags of one run of a cell with a small change.
 fn flags_after(cell: &Cell, change: impl Fn(&mut CellRun)) -> Vec<Flag> {
     let rates: Vec<f64> = cell.roles.iter().map(|_| 1000.0).collect();
     let mut changed = run(cell, 0, &rates);

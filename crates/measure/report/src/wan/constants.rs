@@ -1,4 +1,5 @@
-//! What the ends cost, found in the record itself: a path for each link and direction, with as few constants as explain it.
+//! The cost of the two ends, fitted to the record itself: a path for each link and direction, with as few
+//! constants as possible.
 
 use bench::plan::{Part, Setting, Way};
 use model::{Constant, Direction, Fitted, Keys, Measured, Path, fit};
@@ -8,31 +9,32 @@ use crate::wan::{Asked, Met, Row, Wan};
 /// A path that was fitted to the part of a record that crosses one link in one direction.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Constants {
-    /// Which way the data go.
+    /// The direction of the data.
     pub direction: Direction,
     /// The link, in bits a second.
     pub link_bits_per_s: f64,
-    /// Nothing but a small TCP window was looked for: the rest is that of the same link with a large one.
+    /// Only a small TCP window was fitted: the rest comes from the same link with a large one.
     pub small_window: bool,
-    /// How many cells it was fitted to.
+    /// The number of cells it was fitted to.
     pub cells: usize,
-    /// What was found; what is `None` or 0 there limits nothing.
+    /// The constants found; `None` or 0 is no limit.
     pub path: Path,
-    /// The median of how far the model is from these cells: 0.02 is 2 %.
+    /// The median error of the model for these cells: 0.02 is 2 %.
     pub median_off: f64,
 }
 
-/// A cell of a record, as far as a fit is concerned.
+/// The parts of a cell that a fit needs.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Seen<'a> {
     pub(super) name: &'a str,
     pub(super) setting: &'a Setting,
     pub(super) asked: Asked,
-    /// What it came to, in bytes a second.
+    /// Its rate, in bytes a second.
     pub(super) measured: Option<f64>,
 }
 
-/// All that are found in a record. The axes that the document does not print are not used: they are a test of what was found.
+/// All constants that can be fitted to a record. The axes that the document does not print are not used: they
+/// are a test of the fit.
 pub(super) fn of(seen: &[Seen<'_>]) -> Vec<Constants> {
     let mut groups: Vec<(Direction, f64)> = Vec::new();
     for one in seen.iter().filter(|one| is_used(one.setting) && one.measured.is_some()) {
@@ -77,8 +79,8 @@ fn of_link(seen: &[Seen<'_>], direction: Direction, link_bits_per_s: f64) -> Vec
     [Some(large), small].into_iter().flatten().collect()
 }
 
-/// What is looked for. Only writes with and without R2Ts tell an exchange's time from a command's, and only over a distance
-/// does it matter how much may be under way.
+/// The constants to fit. Only writes with and without R2Ts distinguish an exchange's time from a command's,
+/// and the number of outstanding requests only matters over a distance.
 fn free(direction: Direction, far: bool) -> &'static [Constant] {
     use Constant::{Command, Copy, Exchange, Exchanges, Link, WritesUnderWay};
     match (direction, far) {
@@ -101,8 +103,7 @@ impl Seen<'_> {
     }
 }
 
-/// The path that a cell is expected to be measured over, by what was found in the document's cells; `None` if there was
-/// nothing to find it in.
+/// The expected path of a cell, by the constants of the document's cells; `None` if there are none.
 pub(super) fn path(constants: &[Constants], setting: &Setting) -> Option<Path> {
     let small = is_small_window(setting);
     let found = constants.iter().find(|one| {
@@ -121,7 +122,8 @@ pub(super) fn path(constants: &[Constants], setting: &Setting) -> Option<Path> {
     Some(path)
 }
 
-/// Packets of another length carry another share of data, and so the same data take another time.
+/// With another packet length, the share of data in each packet differs, and so does the time of the same
+/// data.
 fn with_packets(path: &mut Path, setting: &Setting) {
     let fitted =
         crate::wan::link(&Setting { mtu: bench::suite::wan::MTU, ..setting.clone() }).payload_per_s();
@@ -136,9 +138,8 @@ fn with_packets(path: &mut Path, setting: &Setting) {
     });
 }
 
-/// What a congestion control keeps on the way if a share of the packets is lost: RFC 9438's equation 5 with cubic's
-/// constants, and Reno's window, which cubic keeps at least (section 4.3). BBR keeps what the path carries, whatever is
-/// lost below a fifth.
+/// The congestion window with packet loss: RFC 9438's equation 5 with cubic's constants, and Reno's window,
+/// which is cubic's minimum (section 4.3). BBR keeps the bandwidth-delay product, for any loss below a fifth.
 fn with_loss(path: &mut Path, setting: &Setting) {
     if setting.loss <= 0.0 {
         return;
@@ -154,48 +155,48 @@ fn with_loss(path: &mut Path, setting: &Setting) {
     path.window_bytes = Some(path.window_bytes.map_or(kept, |window| window.min(kept)));
 }
 
-/// What a session of a way agrees on; plain TCP has none, and nothing of it is asked.
+/// The negotiated keys of a session; plain TCP has none, and does not use them.
 pub(super) fn keys(way: Way) -> Keys {
     way.keys().unwrap_or_default()
 }
 
-// What a WAN record comes to, in a few numbers.
+// The main results of a WAN record.
 
-/// What a WAN record comes to.
+/// The main results of a WAN record.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Verdict {
-    /// Cells that were measured and that the document prints.
+    /// Measured cells that the document prints.
     pub published: usize,
-    /// Those that came to more than is printed.
+    /// Those above the printed result.
     pub beaten: usize,
-    /// Those that round to what is printed.
+    /// Those that round to the printed result.
     pub met: usize,
-    /// Those that nobody could reach over this way.
+    /// Those that are unreachable over this path.
     pub cannot_be: usize,
-    /// The names of those that were missed for no such reason.
+    /// The names of those that were missed although the path allows them.
     pub missed: Vec<String>,
-    /// How far the model is from the cells that its constants were found in.
+    /// The error of the model for the cells of the fit.
     pub fitted: Option<Off>,
-    /// And from the others, which it had to predict.
+    /// The error for the others, which it had to predict.
     pub predicted: Option<Off>,
-    /// What was reached of the link at the longest round trip, with long requests, many at once.
+    /// The share of the link at the longest round trip, with long requests and a high queue depth.
     pub shares: Vec<Share>,
 }
 
-/// How far a model is from measurements.
+/// The error of a model.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Off {
     /// How many they are.
     pub cells: usize,
-    /// The median of the sizes of the errors: 0.02 is 2 %.
+    /// The median absolute error: 0.02 is 2 %.
     pub median: f64,
-    /// The largest of them, with its sign.
+    /// The largest error, with its sign.
     pub worst: f64,
     /// In which cell.
     pub worst_cell: String,
 }
 
-/// What was reached of the link in a cell.
+/// The share of the link reached by a cell.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Share {
     /// The cell.
@@ -204,13 +205,13 @@ pub struct Share {
     pub way: Way,
     /// The length of the requests, in bytes.
     pub block_bytes: u32,
-    /// Of what the link alone would allow: 0.95 is 95 %.
+    /// Of the rate that the link alone would allow: 0.95 is 95 %.
     pub of_link: f64,
-    /// Of what anything could reach with so many at once.
+    /// Of the maximum rate at this queue depth.
     pub of_most: f64,
 }
 
-/// The round trip, the lengths and the number at once at which the share of the link is asked for.
+/// The round trip, the lengths and the depth for the share of the link.
 const FAR_MS: f64 = 50.0;
 const LONG_BYTES: u32 = 64 << 10;
 const MANY: u32 = 32;

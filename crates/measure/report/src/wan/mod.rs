@@ -1,13 +1,13 @@
-//! Document 002's matrix: what came of it beside what a model expects and what was published.
+//! Document 002's matrix: measured results, compared with a model and with published results.
 //!
 //! ```text
 //!   bench::suite::wan ── Suite of cells, each with its Setting ──(measured)── Record ── Wan: rows, constants, verdict
 //! ```
 //!
-//! The document prints reads, most solicited and most unsolicited writes of four sizes, alone and 32 at once, over four
-//! round trips; plain TCP with a small and a large window; and the same without a delay on Gigabit Ethernet. It names and does
-//! not print what connections, sessions, the largest packet, the command window and TCP's congestion control change; a few
-//! cells for each show that.
+//! The document prints reads, most solicited and most unsolicited writes of four sizes, with a queue depth of
+//! 1 and 32, over four round trips; plain TCP with a small and a large window; and the same without a delay
+//! on Gigabit Ethernet. It mentions without results the effects of connections, sessions, the largest packet,
+//! the command window and TCP's congestion control; a few cells for each measure them.
 
 mod constants;
 mod published;
@@ -28,14 +28,14 @@ pub use constants::Share;
 pub use constants::Verdict;
 pub use published::Published;
 
-// A cell as it was measured, beside what the model expects and what was published.
+// A cell with its measured, modelled and published results.
 
-/// A WAN record, as it is compared.
+/// A WAN record, prepared for comparison.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Wan {
     /// Its cells, in the order of the suite.
     pub rows: Vec<Row>,
-    /// What the model was given.
+    /// The constants of the model.
     pub constants: Vec<Constants>,
 }
 
@@ -44,23 +44,23 @@ pub struct Wan {
 pub struct Row {
     /// Its name.
     pub cell: String,
-    /// The way it was measured over.
+    /// The path of the measurement.
     pub setting: Setting,
-    /// What was asked over it.
+    /// The requests.
     pub asked: Asked,
-    /// What it came to, in bytes a second: the median of its runs. `None` if it was not run.
+    /// The measured rate, in bytes a second: the median of its runs. `None` if it was not run.
     pub measured: Option<f64>,
-    /// What the model says with the constants that were found in this record, in bytes a second.
+    /// The model's prediction with the constants of this record, in bytes a second.
     pub model: Option<f64>,
-    /// What limits there, by the model.
+    /// The limit that applies, by the model.
     pub binding: Option<Term>,
-    /// More than this nobody could reach over that way, in bytes a second.
+    /// The maximum rate over that path, in bytes a second.
     pub most: f64,
-    /// What the link alone would allow of its data, in bytes a second.
+    /// The data rate that the link alone would allow, in bytes a second.
     pub of_link: f64,
     /// What the document prints.
     pub published: Option<Published>,
-    /// How it compares with that, where both are there.
+    /// The comparison with the published result, if both exist.
     pub met: Option<Met>,
 }
 
@@ -69,30 +69,30 @@ pub struct Row {
 pub struct Asked {
     /// The length of each, in bytes.
     pub block_bytes: u32,
-    /// Under way at once in each session.
+    /// The queue depth of each session.
     pub depth: u32,
 }
 
-/// How a measurement compares with what was published.
+/// The comparison of a measurement with a published result.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Met {
-    /// More than what is printed may mean.
+    /// More than the printed number, including its rounding.
     Beaten,
     /// It rounds to what is printed.
     Yes,
-    /// Less, and nobody could reach it over this way; a sentence says why.
+    /// Less, and unreachable over this path, for this reason.
     CannotBe(String),
-    /// Less, for no reason that the way gives.
+    /// Less, although the path allows it.
     No,
 }
 
 impl Wan {
-    /// What a record says of the matrix; `None` if it has no cell with a setting.
+    /// The evaluation of the matrix in a record; `None` if it has no cell with a setting.
     pub fn of(record: &Record) -> Option<Wan> {
         Wan::of_summaries(record, &summary::of(record))
     }
 
-    /// The same, with the summaries that were made of it.
+    /// The same, with existing summaries.
     pub(crate) fn of_summaries(record: &Record, summaries: &[CellSummary]) -> Option<Wan> {
         let seen: Vec<Seen<'_>> = record.suite.cells().filter_map(|cell| Seen::of(cell, summaries)).collect();
         let constants = constants::of(&seen);
@@ -100,7 +100,7 @@ impl Wan {
         (!rows.is_empty()).then_some(Wan { rows, constants })
     }
 
-    /// The cells that belong to a part, in their order.
+    /// The cells of a part, in order.
     pub fn part(&self, part: Part) -> impl Iterator<Item = &Row> {
         self.rows.iter().filter(move |row| row.setting.part == part)
     }
@@ -112,7 +112,7 @@ impl Asked {
         Some(Asked { block_bytes: workload.block_bytes_max(), depth: workload.depth })
     }
 
-    /// As the model takes it; `None` for plain TCP.
+    /// The load for the model; `None` for plain TCP.
     fn load(self, setting: &Setting) -> Option<Load> {
         if matches!(setting.way, Way::Tcp { .. }) {
             return None;
@@ -129,7 +129,7 @@ impl Asked {
 }
 
 impl<'a> Seen<'a> {
-    /// A cell, and what it came to if it was run.
+    /// A cell, and its rate if it was run.
     fn of(cell: &'a Cell, summaries: &[CellSummary]) -> Option<Seen<'a>> {
         let setting = cell.setting.as_deref()?;
         let asked = Asked::of(cell)?;
@@ -179,24 +179,24 @@ fn model(setting: &Setting, asked: Asked, constants: &[Constants]) -> Option<(f6
 }
 
 impl Row {
-    /// By how much the model is off: 0.05 is 5 % too much.
+    /// The error of the model: 0.05 is 5 % too much.
     pub fn off(&self) -> Option<f64> {
         Some(self.model? / self.measured? - 1.0)
     }
 
-    /// What was reached of what anybody could reach over that way.
+    /// The share of the maximum rate over that path.
     pub fn share_of_most(&self) -> Option<f64> {
         Some(self.measured? / self.most)
     }
 
-    /// What was reached of what the link alone would allow.
+    /// The share of the rate that the link alone would allow.
     pub fn share_of_link(&self) -> Option<f64> {
         Some(self.measured? / self.of_link)
     }
 }
 
-// What nobody could pass over a way, with ends that take no time: only the link, the distance, TCP's window and what may be
-// under way count.
+// The maximum rate over a path, with ends that take no time: only the link, the distance, TCP's window and
+// the outstanding requests count.
 
 /// The link of a setting. Linux's TCP sends timestamps.
 fn link(setting: &Setting) -> Link {
@@ -216,7 +216,7 @@ fn path(setting: &Setting) -> Path {
     }
 }
 
-/// The most that a cell can come to, and why not more.
+/// The maximum rate of a cell, and the limit.
 fn most(setting: &Setting, asked: Asked) -> (f64, Option<Term>) {
     let path = path(setting);
     match (setting.way.keys(), asked.load(setting)) {
@@ -228,14 +228,14 @@ fn most(setting: &Setting, asked: Asked) -> (f64, Option<Term>) {
     }
 }
 
-/// What plain TCP comes to on a path.
+/// The rate of plain TCP on a path.
 fn tcp(path: &Path, setting: &Setting) -> (f64, Option<Term>) {
     let most = path.tcp_per_s(u32::from(setting.connections) * u32::from(setting.sessions));
     let is_link = path.payload_per_s == Some(most);
     (most, Some(if is_link { Term::Link } else { Term::Window }))
 }
 
-/// What the link alone would allow of a cell's data, in bytes a second.
+/// The data rate of a cell that the link alone would allow, in bytes a second.
 fn of_link(setting: &Setting, asked: Asked) -> f64 {
     let path = path(setting);
     let prediction: Option<Prediction> =
@@ -244,7 +244,7 @@ fn of_link(setting: &Setting, asked: Asked) -> f64 {
     link.or(path.payload_per_s).unwrap_or(f64::INFINITY)
 }
 
-/// Why a cell cannot come to more than the most, in a sentence.
+/// The reason for a cell's maximum rate, in a sentence.
 fn reason(setting: &Setting, asked: Asked) -> String {
     let (most, term) = most(setting, asked);
     let most = format!("{:.1} MB/s", most / 1e6);

@@ -1,4 +1,4 @@
-//! What document 002 prints of a cell.
+//! Document 002's results for a cell.
 
 use bench::plan::{Part, Setting, Way};
 use published::{Direction, Row, rows};
@@ -8,16 +8,16 @@ use super::Asked;
 /// A number of document 002.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Published {
-    /// Exactly as it is printed, in MB/s.
+    /// The number exactly as printed, in MB/s.
     pub printed: String,
     /// The same in bytes a second.
     pub bytes_per_s: f64,
-    /// Half of the last digit that is printed, in bytes a second: the truth may be so far from it.
+    /// Half a unit of the last printed digit, in bytes a second: the rounding error.
     pub half_digit_per_s: f64,
 }
 
 impl Published {
-    /// The number of a cell; `None` where the document prints none.
+    /// The published number of a cell; `None` if the document prints none.
     pub(super) fn of(setting: &Setting, asked: Asked) -> Option<Published> {
         let row = rows().iter().find(|row| row.document == "002" && is_of(row, setting, asked))?;
         let decimals = row.printed.split_once('.').map_or(0, |(_, digits)| digits.len() as i32);
@@ -29,12 +29,12 @@ impl Published {
         })
     }
 
-    /// The least that it may mean.
+    /// The smallest value that rounds to it.
     pub fn least(&self) -> f64 {
         self.bytes_per_s - self.half_digit_per_s
     }
 
-    /// The most that it may mean.
+    /// The largest value that rounds to it.
     pub fn most(&self) -> f64 {
         self.bytes_per_s + self.half_digit_per_s
     }
@@ -55,7 +55,7 @@ fn is_of(row: &Row, setting: &Setting, asked: Asked) -> bool {
         Way::MostSolicited => "most solicited",
         Way::MostUnsolicited => "most unsolicited",
     };
-    // The document says nothing of the LAN's round trip.
+    // The document does not specify the LAN's round trip.
     let rtt_ms = match setting.part {
         Part::Wan => Some(setting.rtt_ms),
         Part::Lan => None,

@@ -1,5 +1,4 @@
-//! Diagnoses made by hand: of a path that is held back, of one that is fine, of one that nobody understands, and of a target
-//! that means no good.
+//! Synthetic diagnoses: of a limited path, of a good one, of an unexplained one, and of a malicious target.
 
 use bench::record::{Fact, Facts, Group, Histogram};
 use diagnose::{
@@ -29,7 +28,7 @@ pub(crate) const CAUSES: [Cause; 17] = [
     Cause::DelayedAck,
 ];
 
-/// Three things are wrong with writes over 10 ms, and one of them was tried.
+/// Three findings on writes over 10 ms, one of which was tested.
 pub(crate) fn held_back() -> Diagnosis {
     let evidence = evidence();
     let explained = evidence.loads.iter().map(explained).collect();
@@ -39,7 +38,7 @@ pub(crate) fn held_back() -> Diagnosis {
     Diagnosis { evidence, explained, findings, verdict: Verdict::HeldBack }
 }
 
-/// The same path with this cause alone.
+/// The same path with only this cause.
 pub(crate) fn with(cause: Cause) -> Diagnosis {
     let mut diagnosis = held_back();
     diagnosis.findings = vec![finding(cause, 0, 2.5)];
@@ -52,7 +51,7 @@ pub(crate) fn fine() -> Diagnosis {
     Diagnosis { findings: Vec::new(), verdict, ..held_back() }
 }
 
-/// Nobody knows: most of the ladder is forbidden, and a load failed.
+/// An unexplained path: most of the ladder is rejected, and a load failed.
 pub(crate) fn not_known() -> Diagnosis {
     let mut diagnosis = Diagnosis {
         findings: Vec::new(),
@@ -80,7 +79,7 @@ pub(crate) fn not_known() -> Diagnosis {
     diagnosis
 }
 
-/// A target that is called as it should not be, and figures that nothing ever measured.
+/// A target with a malicious name, and implausible numbers.
 pub(crate) fn hostile() -> Diagnosis {
     let mut diagnosis = not_known();
     let evil = "<script>alert(1)</script>\"'&\u{1b}[31m\u{202e}|\n# x";

@@ -1,4 +1,4 @@
-//! What a report says of a diagnosis.
+//! Reports of diagnoses.
 
 use diagnose::{Diagnosis, Verdict};
 use model::Term;
@@ -112,7 +112,7 @@ fn the_layers_of_a_write_tell_the_wait_for_r2ts_apart() {
         page.contains("| a durable write of 4 KiB | waiting for R2Ts | 10.1 ms, reckoned | 20.3 ms |"),
         "{page}"
     );
-    // FUA took 8.87 ms more than the same write without.
+    // FUA took 8.87 ms longer than the same write without.
     assert!(page.contains("| to stable storage | 8.87 ms ± "), "{page}");
 }
 
@@ -167,7 +167,7 @@ fn a_diagnosis_survives_its_own_json() {
         let text = serde_json::to_string(&diagnosis).expect("JSON");
         let again: Diagnosis = serde_json::from_str(&text).expect("a diagnosis");
         assert_eq!((again.verdict, again.findings.len()), (diagnosis.verdict, diagnosis.findings.len()));
-        // But for the last bit of a number, which is not worth the time that reading it exactly takes.
+        // Except for the last bit of a number, since parsing it exactly would be slow.
         assert_eq!(again.evidence.environment, diagnosis.evidence.environment);
         assert_eq!(again.evidence.loads.len(), diagnosis.evidence.loads.len());
     }

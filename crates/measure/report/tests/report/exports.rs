@@ -1,4 +1,4 @@
-//! What other programs read: tables, Iometer's result file, fio's JSON.
+//! Exports for other programs: tables, Iometer's result file, fio's JSON.
 
 use bench::plan::{Distribution, Pace, Percent, Step, Workload};
 use serde_json::Value;
@@ -58,7 +58,7 @@ fn iometers_lines_have_iometers_columns() {
         .filter(|line| ["ALL,", "MANAGER,", "WORKER,"].iter().any(|kind| line.starts_with(kind)))
         .map(cells)
         .collect();
-    // For each run one line for all, and for each client one as a manager and one as a worker.
+    // For each run, one line for all, and for each client one as a manager and one as a worker.
     assert_eq!(results.len(), record.runs.iter().map(|run| 1 + 2 * run.clients.len()).sum::<usize>());
     for line in &results {
         assert_eq!(line.len(), 80, "{line:?}");
@@ -92,7 +92,7 @@ fn fios_jobs_have_what_fio_plot_reads() {
     let jobs = file["jobs"].as_array().expect("jobs");
     assert_eq!(jobs.len(), 18);
     for job in jobs {
-        // What fio_plot's jsonimport.py takes out of each job, and in which form.
+        // The values that fio_plot's jsonimport.py reads from each job, and their types.
         for option in ["iodepth", "numjobs"] {
             let text = job["job options"][option].as_str().expect("a string");
             assert!(text.parse::<u32>().is_ok(), "{option}: {text}");

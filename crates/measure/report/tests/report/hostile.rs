@@ -1,4 +1,4 @@
-//! Records that somebody made who means no good: names that are markup, and numbers that nothing ever measured.
+//! Malicious records: names that are markup, and implausible numbers.
 
 use bench::plan::Step;
 use bench::record::Record;
@@ -20,7 +20,7 @@ fn hostile_names_stay_text_in_html() {
 fn hostile_names_stay_text_in_markdown_and_on_a_terminal() {
     let record = records::partial();
     let page = report(&record).markdown();
-    // In a block of code nothing is markup.
+    // A code block contains no markup.
     let outside = page.split("```").step_by(2);
     assert!(outside.clone().count() == 2 && outside.clone().all(|part| !part.contains("<script")), "{page}");
     assert!(!page.contains(['\u{202e}', '\u{1b}']));
@@ -31,7 +31,7 @@ fn hostile_names_stay_text_in_markdown_and_on_a_terminal() {
 #[test]
 fn no_number_in_a_record_makes_a_report_fail() {
     for mut record in all() {
-        // A few runs of each have numbers of every kind.
+        // A few runs of each cell cover numbers of every kind.
         record.runs.truncate(3);
         for client in record.runs.iter_mut().flat_map(|run| &mut run.clients) {
             client.run.samples.truncate(3);
@@ -49,7 +49,7 @@ fn no_number_in_a_record_makes_a_report_fail() {
         for extreme in [json!(0), json!(u64::MAX), json!(u32::MAX), json!(1e308), json!(-1.5)] {
             let mut parts = Vec::new();
             numbers(&value, &mut Vec::new(), &mut parts);
-            // All of a name at once: the same field of every run.
+            // All fields of the same name together: the same field of every run.
             let mut names: Vec<Vec<String>> = parts;
             names.sort();
             names.dedup();
@@ -71,7 +71,7 @@ fn every_form(record: &Record) {
     assert!(texts.iter().chain(&[report.iometer_csv(), report.fio_json()]).all(|text| !text.contains("NaN")));
 }
 
-/// The ways to all numbers, without the numbers of elements of lists.
+/// The paths of all numbers, without the indices of list elements.
 fn numbers(value: &Value, way: &mut Vec<String>, found: &mut Vec<Vec<String>>) {
     match value {
         Value::Number(_) => found.push(way.clone()),

@@ -1,4 +1,4 @@
-//! What a report says of records of every shape, and what it keeps hostile names from doing.
+//! Reports of records of every shape, and the handling of hostile names.
 
 mod diagnoses;
 mod diagnosis;
@@ -65,7 +65,7 @@ fn there_are_only_sections_that_the_record_has_data_for() {
     assert_eq!(of(records::depths()), [false, true, true, true, false, true]);
     assert_eq!(of(records::clients()), [false, false, true, true, true, true]);
     assert_eq!(of(records::empty()), [false; 6]);
-    // Its cells are told apart by the way they were measured over: no curve over all of them says anything.
+    // Its cells differ in their paths: a curve over all of them is meaningless.
     assert_eq!(of(records::wan()), [false; 6]);
     assert!(distance.iter().all(|section| has(&records::wan(), section)));
     assert!(!distance.iter().any(|section| has(&records::pts(), section)));
@@ -85,7 +85,7 @@ fn every_page_is_one_file_that_asks_for_nothing_else() {
 #[test]
 fn a_run_of_the_largest_suite_is_drawn_in_less_than_two_megabytes() {
     let mut record = records::pts();
-    // As many samples as an hour of each cell would bring.
+    // The number of samples of an hour for each cell.
     for run in &mut record.runs {
         let samples = &mut run.clients[0].run.samples;
         *samples = samples.repeat(6);
@@ -146,7 +146,7 @@ fn a_single_run_is_told_with_the_warnings_of_its_report() {
     let cell = record.suite.cells().next().expect("a cell").clone();
     record.runs.retain(|run| run.cell == cell.name);
     record.runs.truncate(1);
-    // Half of what was under way is missing from the rate.
+    // Half of the outstanding requests are missing from the rate.
     record.runs[0].clients[0].run.under_way_mean *= 2.0;
     let beside = Beside::new(&record, None, false);
     let measured = Measured::of(&record.runs[0], &beside);

@@ -1,5 +1,5 @@
-//! Records as a benchmark could have made them, for what is said of them: deterministic, and of every shape that a report
-//! draws. Nothing in them was measured.
+//! Records as from a benchmark, for tests of reports: deterministic, and with every shape that a report
+//! draws. None of them was measured.
 
 use bench::plan::{Cell, Order, Pace, Percent, Role, Rule, Step, Stop, Suite, Workload};
 use bench::record::{
@@ -11,8 +11,7 @@ use model::link::Link;
 use model::{Load, Path, predict};
 use testkit::Random;
 
-/// Storage that is told by three numbers: it takes a while for each request, moves so many bytes a second, and handles so many
-/// requests a second.
+/// Storage with three parameters: a time for each request, a maximum byte rate, and a maximum request rate.
 const SERVICE_S: f64 = 75e-6;
 const BYTES_PER_S: f64 = 1.12e9;
 const IOPS: f64 = 180_000.0;
@@ -98,7 +97,7 @@ pub(crate) fn pts() -> Record {
     let order = Order::SteadyRounds { tracked: "0/100 4096".to_owned(), rounds_max: 25 };
     let mut record = measured(suite("pts", "SNIA PTS: IOPS", order, cells), 12, 60.0);
     for run in &mut record.runs {
-        // Fresh storage writes faster than it does later.
+        // Fresh storage writes faster than later on.
         let faster = 1.0 + 1.4 * (-f64::from(run.round) / 2.0).exp();
         let run = &mut run.clients[0].run;
         run.writes.ios = (run.writes.ios as f64 * faster) as u64;
@@ -107,7 +106,8 @@ pub(crate) fn pts() -> Record {
     record
 }
 
-/// Document 002 in a lab of 160 Mbit/s, by ends that are good and no more: what is far and long is what they find hard.
+/// Document 002 in a lab of 160 Mbit/s, with ends of average quality: distance and long requests slow them
+/// down.
 pub(crate) fn wan() -> Record {
     let plan = WanPlan { link_bits_per_s: 160e6, congestion: "cubic".to_owned(), quick: false };
     let mut record = measured(wan::suite(&plan), 1, 2.0);
@@ -117,7 +117,7 @@ pub(crate) fn wan() -> Record {
     for (run, cell) in record.runs.iter_mut().zip(&cells) {
         let Role { sessions, workload, .. } = &cell.roles[0];
         let iops = across(cell) / workload.block_bytes_mean();
-        // Each session has so many under way.
+        // The queue depth applies to each session.
         let workload = Workload { depth: workload.depth * u32::from(*sessions), ..workload.clone() };
         run.clients[0].run = flow_of(&workload, iops, 2.0, &mut noise);
         run.ended = Ended::Time;
@@ -125,7 +125,7 @@ pub(crate) fn wan() -> Record {
     record
 }
 
-/// What comes across in a cell with a setting, in bytes a second.
+/// The throughput of a cell with a setting, in bytes a second.
 fn across(cell: &Cell) -> f64 {
     let setting = cell.setting.as_deref().expect("a way");
     let workload = &cell.roles[0].workload;
@@ -158,7 +158,7 @@ fn across(cell: &Cell) -> f64 {
     }
 }
 
-/// A sweep that was interrupted, failed in places, and is named by somebody who means no good.
+/// A sweep that was interrupted, has some failures, and has malicious names.
 pub(crate) fn partial() -> Record {
     let mut record = sweep();
     let evil = "<script>alert(1)</script>\"'&\u{202e}\u{1b}[2J|`=1+1";
@@ -180,7 +180,7 @@ pub(crate) fn partial() -> Record {
     record
 }
 
-/// A record of which nothing was run.
+/// A record without runs.
 pub(crate) fn empty() -> Record {
     let mut record = measured(suite("empty", "Nothing", Order::Once, Vec::new()), 0, 1.0);
     record.environment = Facts::default();
@@ -209,7 +209,7 @@ fn reading(size: u32, depth: u32) -> Workload {
     Workload::simple(size, depth, Percent::ALL, Percent::ALL)
 }
 
-/// What is left of a link's rate after headers: small requests are mostly headers.
+/// The share of a link's rate after headers: small requests are mostly headers.
 fn goodput(size: u32) -> f64 {
     f64::from(size) / (f64::from(size) + 96.0)
 }
@@ -316,7 +316,7 @@ fn flow(workload: &Workload, share: f64, seconds: f64, noise: &mut Noise) -> Run
     flow_of(workload, possible, seconds, noise)
 }
 
-/// Requests of storage that manages so many of them a second.
+/// Requests of storage with this maximum rate.
 fn flow_of(workload: &Workload, possible: f64, seconds: f64, noise: &mut Noise) -> Run {
     let size = workload.block_bytes_mean();
     let depth = f64::from(workload.depth);
@@ -366,12 +366,12 @@ fn flow_of(workload: &Workload, possible: f64, seconds: f64, noise: &mut Noise) 
     }
 }
 
-/// So many requests whose latencies have this mean and the long tail that latencies have.
+/// This number of requests with this mean latency and the usual long tail.
 fn lognormal(mean_ns: f64, count: u64) -> Histogram {
     const SIGMA: f64 = 0.35;
     let mut bins: Vec<(u64, u64)> = Vec::new();
     let mut left = count;
-    // Quantiles of the distribution by its own nines: coarse at first, one request at the end.
+    // Quantiles of the distribution at steps of its nines: coarse at first, a single request at the end.
     for step in 0..160_i32 {
         let share_above = 10_f64.powf(-f64::from(step + 1) / 20.0);
         let above = ((count as f64) * share_above) as u64;
@@ -387,7 +387,8 @@ fn lognormal(mean_ns: f64, count: u64) -> Histogram {
     Histogram::default().merged(&Histogram(bins))
 }
 
-/// How many standard deviations above the mean so small a share lies: good to a hundredth (Abramowitz and Stegun 26.2.23).
+/// The number of standard deviations above the mean that leaves this small share: accurate to a hundredth
+/// (Abramowitz and Stegun 26.2.23).
 fn normal_quantile_above(share: f64) -> f64 {
     let share = share.clamp(1e-12, 1.0 - 1e-12);
     if share > 0.5 {
@@ -398,7 +399,7 @@ fn normal_quantile_above(share: f64) -> f64 {
         / (1.0 + 1.432_788 * t + 0.189_269 * t * t + 0.001_308 * t * t * t)
 }
 
-/// Numbers that look random and are always the same.
+/// Pseudo-random numbers that are the same in every run.
 struct Noise(Random);
 
 impl Noise {
