@@ -1,7 +1,8 @@
-//! What a session has: its phase, the machine, the commands with their requesters, and what happens to them.
+//! The state of a session: its phase, the state machine, and the commands with their requesters.
 //!
-//! Each command has one ticket, from its submission until its requester has its end, or was dropped and it has ended. The machine
-//! sends data of writes from where they are, and no more than [`OUT_BYTES_MAX`] of them are under way.
+//! Each command has one ticket. It is valid from submission until the requester has the result or, if the
+//! requester has gone, until the command has ended. The state machine sends write data without copying it; up
+//! to [`OUT_BYTES_MAX`] of it are outstanding.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::mem;
@@ -22,7 +23,7 @@ use iscsi_client::{
 use reactor::{DatagramAddress, Sender};
 use scsi::cdb::Cdb;
 
-/// What other threads read.
+/// State that other threads read.
 #[derive(Debug, Default)]
 pub(crate) struct Shared {
     pub(crate) reinstatements: AtomicU64,
@@ -48,19 +49,21 @@ impl Shared {
     }
 }
 
-/// Data of writes in the machine. A target's credit is no more.
+/// Maximum write data in the state machine. A target's credit is not larger.
 const OUT_BYTES_MAX: usize = 8 << 20;
-/// A session in which nothing else is said asks for an acknowledgement every 5 s: after this time without any, it is not the command
-/// that takes long.
+/// An idle session requests an acknowledgement every 5 s. If none arrives for this long, the path is the
+/// problem and not the command.
 const SILENT: Duration = Duration::from_secs(7);
-/// Between logins of a lost session. Short enough for a target that is back, long enough not to overload one that is not.
+/// Pauses between logins of a lost session. Short enough for a target that has recovered, long enough not to
+/// overload one that has not.
 pub(crate) const PAUSE_FIRST: Duration = Duration::from_millis(50);
 pub(crate) const PAUSE_LONGEST: Duration = Duration::from_secs(3);
 
-/// After a session that lived for so long the pauses start at the shortest again: one that breaks sooner is no success.
+/// A session that lasted this long resets the pauses to the shortest; one that breaks sooner does not count
+/// as a success.
 const STEADY: Duration = Duration::from_secs(10);
 
-/// What the last login agreed on.
+/// The results of the last login.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct Agreed {
     pub(crate) frame_bytes: usize,
@@ -74,7 +77,7 @@ pub(crate) enum Phase {
     Up {
         since: Instant,
     },
-    /// Requests wait, unless they fail by now.
+    /// Requests wait, unless `fails` is set.
     Down {
         since: Instant,
         fails: bool,
@@ -84,35 +87,35 @@ pub(crate) enum Phase {
 
 pub(crate) struct Inner {
     pub(crate) agreed: Agreed,
-    /// Both ends of each path.
+    /// Both addresses of each path.
     pub(crate) ends: Vec<(DatagramAddress, DatagramAddress)>,
-    /// `None` between one that has ended and the next.
+    /// `None` between two logins.
     pub(crate) machine: Option<Initiator>,
-    /// What earlier machines have counted.
+    /// Counters of earlier state machines.
     pub(crate) counted: Counters,
     pub(crate) phase: Phase,
     pub(crate) is_leaving: bool,
-    /// Until the next login of a lost session.
+    /// The pause before the next login of a lost session.
     pub(crate) pause: Duration,
-    /// Of the last login that failed, which is told once.
+    /// The error of the last failed login, which is logged only once.
     pub(crate) said: String,
     pub(crate) tasks: BTreeMap<u64, Task>,
     pub(crate) next_ticket: u64,
-    /// Not given to the machine yet, in order.
+    /// Not passed to the state machine yet, in order.
     pub(crate) waiting: VecDeque<u64>,
-    /// By the machine's number of it.
+    /// Tickets by the state machine's request ID.
     pub(crate) sent: HashMap<RequestId, u64>,
     pub(crate) out_bytes: usize,
-    /// Changes that were sent, whose requester has been told an end or is gone, and that may still be carried out: messages arrive in
-    /// any order, so no newer change is sent before these have ended.
+    /// Number of changes that may still be executed although their requester has gone or has received an
+    /// error. Messages arrive in any order, so no newer change is sent before these have ended.
     pub(crate) unsettled: usize,
     pub(crate) functions: HashMap<RequestId, Sender<FunctionResult>>,
     /// Commands of the lost session may still be executed.
     pub(crate) are_some_lost: bool,
-    /// When the target was last heard of, and the frames received by then.
+    /// Time of the last frame from the target, and the number of frames received by then.
     pub(crate) heard: Instant,
     pub(crate) frames: u64,
-    /// Of the last turn: a request may be dropped when there is no clock any more.
+    /// Time of the last turn: a request may be dropped when the clock is no longer available.
     pub(crate) now: Instant,
     pub(crate) timeouts: Timeouts,
     pub(crate) record: CommandRecord,
@@ -131,7 +134,7 @@ pub(crate) struct Task {
     pub(crate) state: TaskState,
     pub(crate) was_sent: bool,
     pub(crate) step: EscalationStep,
-    /// Of the step.
+    /// Deadline of the step.
     pub(crate) until: Instant,
     pub(crate) requester: Requester,
 }
@@ -144,19 +147,19 @@ pub(crate) enum TaskState {
 
 pub(crate) enum Requester {
     Waits(Option<Waker>),
-    /// The time is up, and the requester has not been told yet.
+    /// The timeout has passed, and the requester has not been notified yet.
     Expired,
-    /// Dropped, or told.
+    /// Dropped or notified.
     Gone,
 }
 
 impl Task {
-    /// Whether it may change the medium: what returns no data counts as a change.
+    /// Whether it may change the medium: a command that returns no data counts as a change.
     fn is_change(&self) -> bool {
         self.transfer.in_bytes() == 0
     }
 
-    /// Whether it may be carried out still, and nobody waits for its end.
+    /// Whether it may still be executed although its requester no longer waits.
     fn is_unsettled(&self) -> bool {
         self.is_change()
             && matches!(self.state, TaskState::Sent(_))
@@ -165,7 +168,7 @@ impl Task {
 }
 
 impl Inner {
-    /// Of a session that logs in by this machine.
+    /// Creates the state of a session that logs in through this state machine.
     pub(crate) fn new(
         machine: Initiator,
         ends: Vec<(DatagramAddress, DatagramAddress)>,
@@ -200,12 +203,12 @@ impl Inner {
         }
     }
 
-    /// What was counted stays.
+    /// Its counters are kept.
     fn drop_machine(&mut self) {
         self.counted += self.machine.take().map(|machine| machine.counters()).unwrap_or_default();
     }
 
-    /// What all machines of the session have counted.
+    /// The counters of all state machines of the session.
     pub(crate) fn counters(&self) -> Counters {
         let mut counters = self.counted;
         counters += self.machine.as_ref().map(Initiator::counters).unwrap_or_default();
@@ -238,7 +241,7 @@ impl Inner {
         }
     }
 
-    /// A new command, which may have ended at once.
+    /// Submits a command; it may fail immediately.
     pub(crate) fn submit(&mut self, now: Instant, spec: CommandSpec, epoch: u64) -> u64 {
         let CommandSpec { lun, cdb, transfer, epoch: meant, waits_for_end } = spec;
         let is_long = transfer.in_bytes().max(transfer.out_bytes()) > DATA_BYTES_MAX;
@@ -278,7 +281,7 @@ impl Inner {
         ticket
     }
 
-    /// Gives waiting commands to the machine, as many as it has room for.
+    /// Passes waiting commands to the state machine while it has room.
     pub(crate) fn fill(&mut self, now: Instant, epoch: u64) {
         let Phase::Up { .. } = self.phase else { return };
         while let Some(position) = self.next_to_send() {
@@ -314,19 +317,19 @@ impl Inner {
                     let earlier = self.sent.insert(id, ticket);
                     debug_assert!(earlier.is_none(), "the machine numbers each command");
                 }
-                // There is room, and its length was looked at: the session has just ended.
+                // There is room, and the length was checked: the session has just ended.
                 Err(_) => self.end(ticket, Err(CommandError::ConnectionLost)),
             }
         }
     }
 
-    /// Where the first command waits that may be sent now.
+    /// The position of the first waiting command that may be sent now.
     fn next_to_send(&self) -> Option<usize> {
         let may = |ticket: &u64| self.unsettled == 0 || !self.tasks.get(ticket).is_some_and(Task::is_change);
         self.waiting.iter().position(may)
     }
 
-    /// A command has ended.
+    /// Records the end of a command.
     pub(crate) fn end(&mut self, ticket: u64, outcome: Result<Status, CommandError>) {
         let Some(task) = self.tasks.get_mut(&ticket) else { return };
         match task.state {
@@ -352,7 +355,7 @@ impl Inner {
         self.wake_waiters();
     }
 
-    /// A command was answered.
+    /// Processes the response to a command.
     pub(crate) fn complete(&mut self, id: RequestId, response: Response) {
         let Some(&ticket) = self.sent.get(&id) else { return };
         let Some(task) = self.tasks.get_mut(&ticket) else { return };
@@ -375,7 +378,7 @@ impl Inner {
         self.end(ticket, outcome);
     }
 
-    /// Handles what the machine tells; whether that was anything.
+    /// Handles the state machine's events. Returns whether there were any.
     pub(crate) fn take_events(&mut self, now: Instant, shared: &Shared) -> bool {
         let mut is_any = false;
         while let Some(event) = self.machine.as_mut().and_then(Initiator::poll_event) {
@@ -390,7 +393,7 @@ impl Inner {
                 Event::Completed { id, response } => self.complete(id, response),
                 Event::FunctionDone { id, result } => {
                     if let Some(asked) = self.functions.remove(&id) {
-                        let _ = asked.send(result); // who asked may be gone
+                        let _ = asked.send(result); // the requester may be gone
                     }
                 }
                 Event::Lost { id } => {
@@ -407,7 +410,7 @@ impl Inner {
                     if self.is_leaving || is_failed_login {
                         self.end_session(reason, shared);
                     } else {
-                        // Nothing has answered for so long already.
+                        // The target has been unresponsive since then.
                         let since = if reason == EndReason::Unreachable { self.heard } else { now };
                         self.lose(now, since, &reason.to_string(), shared);
                     }
@@ -433,7 +436,7 @@ impl Inner {
         self.wake_waiters();
     }
 
-    /// The session is lost, and is to be begun again. What it had was lost with it.
+    /// The session is lost and must be restarted. Its state is lost with it.
     pub(crate) fn lose(&mut self, now: Instant, since: Instant, why: &str, shared: &Shared) {
         match self.phase {
             Phase::Up { .. } if self.timeouts.reconnect.is_zero() => {
@@ -464,7 +467,7 @@ impl Inner {
         debug_assert!(self.sent.is_empty() && self.out_bytes == 0 && self.unsettled == 0);
     }
 
-    /// There will be no session any more.
+    /// The session has ended for good.
     pub(crate) fn end_session(&mut self, reason: EndReason, shared: &Shared) {
         if self.is_over() {
             return;
@@ -525,14 +528,14 @@ impl Inner {
                     self.waiting.retain(|waiting| *waiting != ticket);
                     self.end(ticket, Err(CommandError::TimedOut));
                 }
-                // The machine finds out whether the session is lost.
+                // The state machine determines whether the session is lost.
                 Some(_) if is_silent => {}
                 Some(id) => self.escalate(now, ticket, id, shared),
             }
         }
     }
 
-    /// A command does not end: one step further.
+    /// Takes the next step for a command that does not end.
     pub(crate) fn escalate(&mut self, now: Instant, ticket: u64, id: RequestId, shared: &Shared) {
         let Some(task) = self.tasks.get_mut(&ticket) else { return };
         let (before, step) = (task.step, task.step.next());
@@ -561,7 +564,7 @@ impl Inner {
         if !matches!(asked, Some(Ok(_)))
             && let Some(task) = self.tasks.get_mut(&ticket)
         {
-            // Too many requests are outstanding: again at the next look.
+            // Too many requests are outstanding: try again at the next check.
             (task.step, task.until) = (before, now);
         }
     }
@@ -589,7 +592,7 @@ impl Inner {
         }
     }
 
-    /// The requester is gone: what was not sent is not sent, and the rest is aborted.
+    /// The requester has gone: an unsent command is dropped, any other is aborted.
     pub(crate) fn abandon(&mut self, ticket: u64) {
         let now = self.now;
         let Some(task) = self.tasks.get_mut(&ticket) else { return };
@@ -621,7 +624,7 @@ impl Inner {
     }
 }
 
-/// The data of a write, which the machine sends from where they are.
+/// The data of a write, which the state machine sends without copying it.
 struct Sent<T>(T);
 
 impl<T: Deref<Target = [u8]>> AsRef<[u8]> for Sent<T> {

@@ -1,8 +1,9 @@
-//! Where a target is: endpoints of datagrams of this machine, its stations behind them, and how long frames may be.
+//! How to reach a target: local datagram endpoints, the target's addresses, and the maximum frame length.
 //!
-//! A login is sent to one station, since another one on the same Ethernet would refuse a name that it does not have. So a question of
-//! discovery is broadcast first, in all lengths of frames that the interface carries: answers tell the stations, and which lengths
-//! arrive there. That they also come back is proven by the login.
+//! A login is sent to one station, since another one on the same Ethernet would reject an unknown target
+//! name. A discovery request is therefore broadcast first, in all frame lengths that the interface supports.
+//! The replies identify the stations, and show which lengths arrive there. The login verifies the opposite
+//! direction.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::future::poll_fn;
@@ -45,47 +46,47 @@ pub enum OpenError {
     /// The file with the key cannot be read.
     #[display("the key in {} cannot be used: {error}", path.display())]
     Key {
-        /// The file.
+        /// The key file.
         path: PathBuf,
-        /// The system's error.
+        /// The I/O error.
         error: io::Error,
     },
-    /// Nobody answers.
+    /// No reply.
     #[display("no HyperSCSI target answers at {place} within {} s", time.as_secs_f64())]
     Silent {
-        /// Where it was looked for.
+        /// The place that was searched.
         place: String,
-        /// For how long.
+        /// The time waited.
         time: Duration,
     },
-    /// There are others.
+    /// Only other targets replied.
     #[display("no target {target} answers at {place}; there {} {}", if names.len() == 1 { "is" } else { "are" }, names.join(", "))]
     Elsewhere {
-        /// Who was looked for.
+        /// The target searched for.
         target: String,
-        /// Where.
+        /// The place that was searched.
         place: String,
-        /// The names there.
+        /// The names of the targets there.
         names: Vec<String>,
     },
-    /// The target refuses the login.
+    /// The target rejected the login.
     #[display("{target}: {}", refused(*refusal, *has_key, name))]
     Refused {
         /// The target.
         target: String,
-        /// Why.
+        /// The reason.
         refusal: Refusal,
         /// Whether a key was given.
         has_key: bool,
         /// The initiator's name.
         name: String,
     },
-    /// The login has failed.
+    /// The login failed.
     #[display("{target}: {reason}")]
     Login {
         /// The target.
         target: String,
-        /// Why.
+        /// The reason.
         reason: EndReason,
     },
     /// The LUN cannot be used.
@@ -113,38 +114,39 @@ fn refused(refusal: Refusal, has_key: bool, name: &str) -> String {
 /// Fills bytes with fresh random numbers.
 pub type Random = fn(&mut [u8]);
 
-/// What is not answered is asked again after this time.
+/// Interval between requests.
 const AGAIN: Duration = Duration::from_millis(250);
-/// After a first answer others are waited for so long: further stations of the target, and answers to longer frames.
+/// How long to wait for more replies after the first: further stations of the target, and replies to longer
+/// frames.
 const GATHER: Duration = Duration::from_millis(50);
-/// A host need not tell us that it has the target: after this time without an answer, a login is tried.
+/// A host need not report that it has the target: after this time without a reply, a login is tried.
 const SILENCE: Duration = Duration::from_secs(1);
-/// If others answer for so long, and none has the target, it is not there.
+/// If other targets have replied after this time, and the wanted one has not, it does not exist there.
 const ELSEWHERE: Duration = Duration::from_secs(2);
-/// Whole windows of all paths wait here.
+/// Room for whole windows of all paths.
 const RECEIVE_BUFFER_BYTES: usize = 8 << 20;
-/// A ring makes a lone request quicker by a quarter to a half: frames are seen in it without a system call. Four windows fit into it: its memory
-/// is the kernel's.
+/// A ring reduces the latency of a single request by a quarter to a half, because frames in it are received
+/// without a system call. It has room for four windows. Its memory is kernel memory.
 const RING: DatagramRing = DatagramRing { payload_bytes: FRAME_BYTES_MAX, places_max: 1024 };
-/// Frames of one call.
+/// Maximum number of frames sent in one call.
 pub(crate) const BATCH: usize = 64;
-/// A question is answered by so many stations, at most, that are remembered.
+/// Maximum number of replying stations that are recorded.
 const STATIONS_MAX: usize = 256;
 
-/// The payload of an Ethernet frame that every card carries.
+/// The Ethernet payload that every card supports.
 const ETHERNET: u16 = 1500;
 
 /// Endpoints, and the paths of a session over them.
 pub(crate) struct Link {
     pub(crate) endpoints: Vec<Box<dyn Datagrams>>,
-    /// By the number of the path.
+    /// Indexed by path number.
     pub(crate) routes: Vec<Route>,
-    /// Bytes of frames to try in a login, in this order.
+    /// Frame lengths to try in a login, in this order.
     pub(crate) sizes: Vec<u16>,
 }
 
 impl Link {
-    /// Both ends of each path.
+    /// Both addresses of each path.
     pub(crate) fn ends(&self) -> Vec<(DatagramAddress, DatagramAddress)> {
         self.routes.iter().map(|route| (self.endpoints[route.endpoint].local(), route.to)).collect()
     }
@@ -157,18 +159,18 @@ pub(crate) struct Route {
     pub(crate) to: DatagramAddress,
 }
 
-/// Targets that have answered from one address.
+/// Targets that replied from one address.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Found {
-    /// Where they were asked: an interface, or a host with its port.
+    /// The place queried: an interface, or a host with its port.
     pub asked: String,
-    /// Who answered.
+    /// The replying address.
     pub from: DatagramAddress,
     /// Their names.
     pub targets: Vec<String>,
 }
 
-/// Asks who is there; those that answer within `time`, in order.
+/// Queries all targets; returns those that reply within `time`, in order.
 ///
 /// # Errors
 /// An interface cannot be used, or a host has no address.
@@ -200,7 +202,7 @@ pub(crate) async fn find(
     let mut search = Search::open(place, options, random).await?;
     let is_named = matches!(place, Place::Udp(_)) || !options.stations.is_empty();
     let begun = reactor::now();
-    // Who was addressed by name may be silent about the target, and even about itself.
+    // A host addressed by name need not reply about the target, or at all.
     let silence = if is_named { SILENCE.min(time) } else { time };
     let mut first = None;
     search
@@ -217,25 +219,25 @@ pub(crate) async fn find(
     search.link(place, target, is_named, time)
 }
 
-/// A question that is being asked.
+/// A discovery in progress.
 struct Search {
     endpoints: Vec<Box<dyn Datagrams>>,
-    /// Which interface or host of the place each endpoint is of.
+    /// For each endpoint, the index of its interface or host.
     places: Vec<usize>,
-    /// Where to ask.
+    /// The addresses to query.
     asked: Vec<Route>,
-    /// Bytes of frames, the longest first.
+    /// Frame lengths, the longest first.
     sizes: Vec<u16>,
-    /// Of the question of each size.
+    /// One for each size.
     nonces: Vec<u64>,
     stations: Vec<Station>,
 }
 
-/// An address that has answered.
+/// An address that has replied.
 struct Station {
     route: Route,
     targets: Vec<String>,
-    /// Which of the sizes it has received.
+    /// Which of the sizes have arrived there.
     sizes: Vec<bool>,
 }
 
@@ -247,7 +249,8 @@ impl Search {
         match place {
             Place::Ethernet(interfaces) => {
                 let mut failure = None;
-                // One that is there twice, by one name or two, is one path: it has each frame twice otherwise.
+                // An interface given twice, by one name or two, is one path: otherwise each frame would
+                // arrive twice.
                 let mut names = BTreeSet::new();
                 for (index, interface) in interfaces.iter().enumerate() {
                     let interface = reactor::world().interface_name(interface);
@@ -298,9 +301,9 @@ impl Search {
                     };
                     let endpoint =
                         open(DatagramEndpoint::Udp(SocketAddr::new(any, 0))).map_err(OpenError::Interface)?;
-                    // Without the headers of UDP and of IP.
+                    // Excluding UDP and IP headers.
                     let headers = if to.is_ipv4() { 28 } else { 48 };
-                    // This machine itself, jumbo frames, and what every Ethernet carries.
+                    // For loopback, for jumbo frames, and for any Ethernet.
                     sizes.extend([FRAME_BYTES_MAX as u16, 9000 - headers, ETHERNET - headers]);
                     asked.push(Route { endpoint: endpoints.len(), to: DatagramAddress::Udp(to) });
                     places.push(index);
@@ -321,7 +324,7 @@ impl Search {
         Ok(Search { endpoints, places, asked, sizes, nonces, stations: Vec::new() })
     }
 
-    /// Asks until `is_enough` says so, or the time is over.
+    /// Repeats the query until `is_enough` returns true or the time is over.
     async fn run(&mut self, time: Duration, mut is_enough: impl FnMut(&Search, std::time::Instant) -> bool) {
         let end = reactor::now() + time;
         let longest = self.sizes.first().map_or(FRAME_BYTES_MIN, |size| usize::from(*size));
@@ -346,12 +349,12 @@ impl Search {
             });
             if reactor::timeout(wait, arrived).await.is_ok() {
                 self.receive(&mut batch);
-                reactor::yield_now().await; // whatever arrives, the time runs out
+                reactor::yield_now().await; // enforces the timeout, whatever arrives
             }
         }
     }
 
-    /// Asks in all sizes. One that an endpoint refuses is tried no more.
+    /// Sends the query in all sizes. A size that an endpoint rejects is dropped.
     fn ask(&mut self) {
         let mut refused = vec![false; self.sizes.len()];
         for route in &self.asked {
@@ -361,12 +364,12 @@ impl Search {
                 let payload = [OutSlice::Bytes(&frame)];
                 let sent = self.endpoints[route.endpoint]
                     .try_send(&[OutDatagram { to: route.to, payload: &payload }]);
-                // What is not sent otherwise is not answered, and asked again.
+                // A query that fails otherwise gets no reply and is repeated.
                 refused[index] |= sent.is_err_and(|error| error.kind() == io::ErrorKind::InvalidInput);
             }
         }
         if refused.iter().all(|refused| *refused) {
-            return; // the smallest must do
+            return; // keep the smallest
         }
         let mut refused = refused.iter();
         let keep: Vec<bool> = std::iter::from_fn(|| refused.next().map(|refused| !refused)).collect();
@@ -419,7 +422,8 @@ impl Search {
         self.stations.iter().filter(move |station| station.targets.iter().any(|name| name == target))
     }
 
-    /// Whether nothing more can come: every endpoint has the target behind it, and every size has arrived there.
+    /// Whether the discovery is complete: every endpoint reaches the target, and every size has arrived
+    /// there.
     fn is_complete(&self, target: &str, is_named: bool) -> bool {
         let all = |station: &&Station| station.sizes.iter().all(|arrived| *arrived);
         let of_endpoint = |endpoint: usize| {
@@ -453,7 +457,7 @@ impl Search {
             true => self.stations.iter().collect(),
             false => found,
         };
-        // The longest that has arrived everywhere where anything has.
+        // The longest that has arrived at all stations that replied.
         let arrived = |size: &usize| answered.iter().all(|station| station.sizes[*size]);
         let best = (0..self.sizes.len()).find(|size| !answered.is_empty() && arrived(size)).unwrap_or(0);
         let sizes = self.sizes[best..].to_vec();
@@ -485,33 +489,37 @@ async fn resolve(host: &UdpHost) -> Result<SocketAddr, OpenError> {
     addresses.first().copied().ok_or_else(|| OpenError::NoAddress(host.host.clone()))
 }
 
-// The datagrams of a machine: what arrives goes into it, and what it has to send goes out, by the endpoints of its paths.
+// The datagrams of a state machine: passes received frames to it, and sends its frames through the endpoints
+// of its paths.
 
-/// Batches that are sent in one turn. One is received: the target is told of it, and requesters go on, while more arrive.
+/// Batches sent in one turn. Only one is received per turn, so that it is acknowledged and requesters
+/// continue while more arrive.
 const ROUNDS: usize = 16;
 
-/// Frames that wait for an endpoint that takes none. More are dropped and count as lost, as at the server's interfaces.
+/// Maximum number of frames queued for a blocked endpoint. More are dropped and count as lost, as at the
+/// server's interfaces.
 const WAITING_MAX: usize = 1024;
 
-/// The datagrams of a machine.
+/// The datagrams of a state machine.
 pub(crate) struct Driver {
     link: Link,
     batch: DatagramBatch,
-    /// To be sent, by endpoint: one that takes nothing holds nothing of the others up.
+    /// Queued frames by endpoint: a blocked endpoint does not delay the others.
     outgoing: Vec<Outgoing>,
     spare: Vec<Frame>,
     timer: Option<Sleep>,
-    /// Endpoints whose failure was told.
+    /// Endpoints whose failure has been reported.
     has_failed: Vec<bool>,
-    /// The session whose frames they receive, beside those of no session; `None` before they were told.
+    /// The session whose frames they receive, in addition to those outside sessions; `None` before they were
+    /// configured.
     receives: Option<Option<u32>>,
 }
 
-/// Frames that an endpoint is to send.
+/// Queued frames of an endpoint.
 #[derive(Default)]
 struct Outgoing {
     frames: VecDeque<(DatagramAddress, Frame)>,
-    /// The endpoint takes none in this turn.
+    /// The endpoint is blocked in this turn.
     is_blocked: bool,
 }
 
@@ -529,7 +537,7 @@ impl Driver {
         }
     }
 
-    /// Gives the machine what has arrived.
+    /// Passes received frames to the state machine.
     pub(crate) fn receive(&mut self, machine: &mut Initiator, now: Instant, cx: &mut Context<'_>) {
         for endpoint in 0..self.link.endpoints.len() {
             if self.link.endpoints[endpoint].poll_receivable(cx).is_pending() {
@@ -546,7 +554,7 @@ impl Driver {
                     self.note_failure(endpoint, &error);
                     cx.waker().wake_by_ref();
                 }
-                // What is left waits for the next turn.
+                // The rest waits for the next turn.
                 _ if self.link.endpoints[endpoint].poll_receivable(cx).is_ready() => cx.waker().wake_by_ref(),
                 _ => {}
             }
@@ -554,7 +562,8 @@ impl Driver {
         self.choose(machine.session());
     }
 
-    /// Leaves frames of other sessions to their own sockets: on an interface every socket is given all.
+    /// Filters out frames of other sessions, which have their own sockets: on an interface, every socket
+    /// receives all frames.
     fn choose(&mut self, session: Option<u32>) {
         if self.receives.replace(session) == Some(session) {
             return;
@@ -567,7 +576,7 @@ impl Driver {
         }
     }
 
-    /// Sends what the machine has to send, as much as there is room for.
+    /// Sends the state machine's frames, as far as there is room.
     pub(crate) fn transmit(&mut self, machine: &mut Initiator, now: Instant, cx: &mut Context<'_>) {
         self.outgoing.iter_mut().for_each(|outgoing| outgoing.is_blocked = false);
         for _ in 0..ROUNDS {
@@ -587,8 +596,9 @@ impl Driver {
         cx.waker().wake_by_ref();
     }
 
-    /// Takes a batch of frames for endpoints that take some, and what comes before it for the others: all that there is, if none takes
-    /// any, since the machine's deadlines pass when it has sent what is due.
+    /// Fetches a batch of frames for endpoints that are not blocked, and all frames that precede them for
+    /// blocked ones. If all endpoints are blocked, it fetches everything: the state machine advances its
+    /// deadlines only when due frames have been fetched.
     fn fill(&mut self, machine: &mut Initiator, now: Instant) {
         let ready = self.outgoing.iter().filter(|outgoing| !outgoing.is_blocked);
         let mut ready: usize = ready.map(|outgoing| outgoing.frames.len()).sum();
@@ -609,13 +619,13 @@ impl Driver {
     }
 
     fn give_back(&mut self, mut frame: Frame) {
-        frame.clear(); // data of messages are not to outlive their messages
+        frame.clear(); // message data must not outlive its message
         if self.spare.len() < BATCH {
             self.spare.push(frame);
         }
     }
 
-    /// Sends the first frames of an endpoint, or notes that it takes none for now.
+    /// Sends the first frames of an endpoint, or marks it as blocked.
     fn send(&mut self, endpoint: usize, cx: &mut Context<'_>) {
         let first = self.outgoing[endpoint].frames.iter().take(BATCH);
         let slices: Vec<OutSlice<'_>> =
@@ -638,7 +648,7 @@ impl Driver {
                 self.outgoing[endpoint].is_blocked = !is_ready;
                 return;
             }
-            // They count as lost on their way, which is the machine's matter.
+            // They count as lost in transit, which the state machine handles.
             Err(error) if error.kind() == io::ErrorKind::InvalidInput => 1,
             Err(error) => {
                 let all = datagrams.len();
@@ -658,7 +668,7 @@ impl Driver {
         }
     }
 
-    /// Has the task woken at this time, or somewhat before.
+    /// Arranges for the task to be woken at this time, or slightly earlier.
     pub(crate) fn wait_until(&mut self, at: Option<Instant>, cx: &mut Context<'_>) {
         let Some(at) = at else { return };
         let timer = match self.timer.take() {

@@ -1,8 +1,8 @@
 //! Negotiated keys: offered, agreed and recommended values.
 //!
-//! The recommendations are in one place, [`advice`]. A key is marked if what came of it costs something, and
-//! the reason says what. It counts in round trips: a write of B bytes, of which U travel unasked, waits for
-//! `ceil((B - U) / (MaxBurstLength * MaxOutstandingR2T))` of them besides its own.
+//! The recommendations are in one place, [`advice`]. A key is marked if its value has a cost, and the reason
+//! explains it. Most costs are round trips: a write of B bytes, U of them unsolicited, waits for `ceil((B -
+//! U) / (MaxBurstLength * MaxOutstandingR2T))` round trips in addition to its own.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -21,14 +21,14 @@ use serde::Serialize;
 
 use crate::pages::hex;
 
-/// A key, as printed; the names of the JSON are promised.
+/// A key, as printed; the JSON names are stable.
 #[derive(Debug, Serialize)]
 pub struct Negotiated {
     key: &'static str,
-    /// `null` for what is the target's alone to say.
+    /// `null` for a key that only the target declares.
     asked: Option<Value>,
     got: Value,
-    /// `null` where there is nothing to be said against what came.
+    /// `null` if the value is fine.
     recommended: Option<Value>,
     reason: Option<&'static str>,
 }
@@ -42,28 +42,28 @@ enum Value {
 }
 
 enum Advice {
-    /// It costs as much as it is worth, or nothing.
+    /// No recommendation: the value costs nothing, or is worth its cost.
     None,
-    /// What it should be, and why.
+    /// The recommended value, and the reason.
     Be(Value, &'static str),
-    /// What it should be at the least, which may depend on other keys, and why.
+    /// The recommended minimum, which may depend on other keys, and the reason.
     AtLeast(fn(&Parameters) -> u32, &'static str),
 }
 
-/// The longest write that an operating system is likely to send in one piece (Linux: max_sectors_kb is 1280
-/// at most unless somebody raises it; Windows and ESXi: 1 MiB and less).
+/// The longest write that an operating system is likely to send in one piece (Linux: max_sectors_kb defaults
+/// to 1280 at most; Windows and ESXi: 1 MiB and less).
 const LONG_WRITE_BYTES: u32 = 1 << 20;
-/// What open-iscsi asks for (FirstBurstLength, MaxRecvDataSegmentLength), and so what most targets have been
-/// tuned by.
+/// The values of open-iscsi (FirstBurstLength, MaxRecvDataSegmentLength), for which most targets are
+/// therefore tuned.
 const USUAL_BYTES: u32 = 256 << 10;
 
-/// The keys in the order of tables; others are behind them.
+/// The first keys of a table; others follow.
 #[rustfmt::skip]
 const FIRST: &[Key] = &[
     Key::HeaderDigest, Key::DataDigest, Key::MaxConnections, Key::InitialR2t, Key::ImmediateData, Key::FirstBurstLength,
     Key::MaxBurstLength, Key::MaxOutstandingR2t, Key::MaxRecvDataSegmentLength,
 ];
-/// Keys of which nobody agrees on anything but their defaults.
+/// Keys that in practice always have their defaults.
 const UNSHOWN: &[Key] = &[Key::DataPduInOrder, Key::DataSequenceInOrder];
 
 impl From<Setting> for Value {
@@ -141,7 +141,7 @@ pub fn negotiated(offers: &Offers, got: &Parameters) -> Vec<Negotiated> {
 }
 
 impl Advice {
-    /// What would be better than `got`, and why.
+    /// The recommended value instead of `got`, if any, and the reason.
     fn on(&self, got: Value, parameters: &Parameters) -> Option<(Value, &'static str)> {
         match (self, got) {
             (Advice::Be(value, reason), _) => (got != *value).then_some((*value, *reason)),
@@ -154,7 +154,7 @@ impl Advice {
     }
 }
 
-/// A line for each key; those that could be better are marked, with what would be and why.
+/// A line for each key; those with a recommendation are marked, with the value and the reason.
 pub fn table(keys: &[Negotiated]) -> String {
     let headings = [" ", "key", "asked", "got", "better"].map(str::to_owned);
     let rows: Vec<[String; 5]> = std::iter::once(headings).chain(keys.iter().map(Negotiated::row)).collect();
@@ -173,12 +173,12 @@ impl Negotiated {
         self.key
     }
 
-    /// What came of it.
+    /// Its value.
     pub fn value(&self) -> String {
         self.got.to_string()
     }
 
-    /// What would be better and why, if anything would.
+    /// The recommended value and the reason, if there is a recommendation.
     pub fn better(&self) -> Option<String> {
         let (value, reason) = self.recommended.zip(self.reason)?;
         Some(format!("{value}: {reason}"))
@@ -197,16 +197,16 @@ impl Negotiated {
     }
 }
 
-// The session: between whom, by which connections, on what terms.
+// The session: its parties, connections and parameters.
 
-/// The names of the JSON are promised.
+/// The JSON names are stable.
 #[derive(Debug, Serialize)]
 pub(crate) struct Session {
     target: String,
-    /// What the target calls itself, for people.
+    /// The target's alias.
     target_alias: Option<String>,
     address: SocketAddr,
-    /// Who was asked, if the target sent us from there to `address`.
+    /// The portal that redirected the login to `address`.
     redirected_from: Option<String>,
     target_portal_group: Option<u16>,
     initiator: String,
@@ -216,17 +216,17 @@ pub(crate) struct Session {
     negotiated: Vec<Negotiated>,
 }
 
-/// A connection, and what TCP knows of its path by now.
+/// A connection, and TCP's current data about its path.
 #[derive(Debug, Serialize)]
 struct Connection {
     cid: u16,
     local: SocketAddr,
     peer: SocketAddr,
     congestion: Option<String>,
-    /// The smoothed round-trip time, and the shortest of late.
+    /// The smoothed round-trip time, and the recent minimum.
     round_trip_us: Option<f64>,
     round_trip_min_us: Option<f64>,
-    /// The largest segment, and the largest packet on the way.
+    /// The maximum segment size, and the path MTU.
     segment_bytes: Option<u32>,
     path_mtu_bytes: Option<u32>,
     retransmissions: Option<u32>,
@@ -250,7 +250,7 @@ impl Connection {
         }
     }
 
-    /// Its ends, and what is known of its path.
+    /// Its addresses, and known properties of its path.
     fn text(&self) -> [String; 2] {
         let times = self.round_trip_us.zip(self.round_trip_min_us);
         let ends = [Some(format!("from {}", self.local)), self.congestion.clone()];
@@ -306,7 +306,7 @@ impl Session {
         )
     }
 
-    /// Two lines for each connection: its ends, and its path.
+    /// Two lines for each connection: its addresses and its path.
     fn paths(&self) -> impl Iterator<Item = (String, String)> {
         self.connections.iter().flat_map(|one| {
             let [ends, path] = one.text();
@@ -320,23 +320,24 @@ fn owned((name, value): (&str, String)) -> (String, String) {
     (name.to_owned(), value)
 }
 
-// The paths of a LUN by several sessions (multipath): whether each leads to it, and its access state.
+// The paths of a LUN over several sessions (multipath): whether each reaches it, and its access state.
 
-/// A path, as it is now. The names of the JSON are promised.
+/// The current state of a path. The JSON names are stable.
 #[derive(Debug, Serialize)]
 pub(crate) struct PathInfo {
-    /// The portal, and the address of this host that it is reached from if the URL names one.
+    /// The portal, and the local address if the URL specifies one.
     path: String,
-    /// A login has succeeded, and leads to the LUN.
+    /// A login has succeeded, and the LUN is reachable.
     usable: bool,
-    /// The target port group, and its access state (ALUA), if the target tells of them.
+    /// The target port group and its access state (ALUA), if the target reports them.
     port_group: Option<u16>,
     state: Option<String>,
     /// Why it is not usable.
     problem: Option<String>,
 }
 
-/// Looks at each path of a URL, by a session of its own. They must lead to one unit, that of the first that leads to any.
+/// Checks each path of a URL, with a separate session. All must lead to the same unit as the first path that
+/// works.
 pub(crate) async fn look(url: &Url) -> Vec<PathInfo> {
     let (mut paths, mut unit) = (Vec::new(), None);
     for one in url.paths() {
@@ -381,7 +382,7 @@ async fn reached(url: &Url) -> Result<(Identity, Option<Access>), Failure> {
 }
 
 impl PathInfo {
-    /// What is known of it, for people.
+    /// Its human-readable description.
     pub(crate) fn row(&self) -> (String, String) {
         let group = self.port_group.map(|group| format!("port group {group}"));
         let problem = self.problem.as_ref().map(|problem| format!("not usable: {problem}"));

@@ -1,4 +1,4 @@
-//! Opening a LUN by its URL, listing the targets of a portal, and recovering a session that was lost.
+//! Opening a LUN by its URL, listing the targets of a portal, and recovering a lost session.
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
@@ -150,8 +150,8 @@ impl Connector {
         Ok((session, leading))
     }
 
-    /// Opens further connections. If the session loses all of its connections meanwhile, it ends, and no
-    /// further one joins.
+    /// Opens further connections. If the session loses all of its connections in the meantime, it ends, and
+    /// no further one joins.
     async fn join_others(&self, session: &Rc<Session>, leading: &LeadingLogin) -> Result<(), OpenError> {
         for cid in 1..self.connections(leading) {
             let cmd_sn = session.inner().machine.cmd_sn();
@@ -319,7 +319,7 @@ async fn keep_time(session: Weak<Session>) {
     }
 }
 
-/// Names outside the standard's form are in use, and it is for the target to refuse them.
+/// Names that do not conform to the standard are in use; rejecting them is left to the target.
 fn name_to_send(name: &str) -> Result<Name, OpenError> {
     let sent = Name::to_send(name).map_err(|why| OpenError::Name { name: name.to_owned(), why })?;
     if let Some(why) = sent.irregularity() {
@@ -332,7 +332,7 @@ async fn resolve(portal: &Portal) -> Result<Vec<SocketAddr>, OpenError> {
     portal.resolve().await.map_err(|error| OpenError::Resolve { host: portal.host.clone(), error })
 }
 
-/// An error that names an address nobody asked for tells where that came from.
+/// For an error at an address that the user did not specify, adds the redirecting address.
 fn after_redirection(from: Option<SocketAddr>, error: OpenError) -> OpenError {
     match from {
         Some(from) => OpenError::AfterRedirection { from, error: Box::new(error) },
@@ -354,8 +354,8 @@ pub(crate) fn isid(random: Random) -> Isid {
 pub struct Discovered {
     /// Its iSCSI name.
     pub name: String,
-    /// Its portals: `host:port,tag`, an IPv6 address in brackets. Empty if the target reports none: then it
-    /// is at the portal that was asked.
+    /// Its portals: `host:port,tag`, an IPv6 address in brackets. Empty if the target reports none: it is
+    /// then at the portal that was queried.
     pub addresses: Vec<String>,
 }
 
@@ -368,18 +368,18 @@ pub async fn discover(
     // A discovery session has one connection (RFC 7143 section 4.3), and is not recovered.
     let mut settings = Settings { reconnect_time: Duration::ZERO, ..settings.clone() };
     settings.offers.max_connections = 1;
-    let by = reactor::now() + settings.login_time; // with the login, which is what people are told
+    let by = reactor::now() + settings.login_time; // including the login, as documented
     let (session, _) = Connector::new(portal, &settings, random, None)?.session().await?;
     let answered = reactor::timeout_at(by, session.send_targets("All")).await;
     let answered = answered.unwrap_or(Err(CommandError::TimedOut));
     match answered {
-        // The process may end after this: a logout that nobody waits for would not be sent.
+        // The process may end after this: a logout that is not waited for would not be sent.
         Ok(_) => session.close().await,
         Err(_) => session.inner().give_up(),
     }
     let text = answered.map_err(|error| OpenError::Command { name: "SendTargets", error })?;
     let mut targets = targets(&text).ok_or(OpenError::Nonsense("SendTargets"))?;
-    // A target tells link-local addresses without a zone, which differs from machine to machine.
+    // A target reports link-local addresses without a zone, which differs from host to host.
     if let Some(zone) = portal.zone() {
         for address in targets.iter_mut().flat_map(|target| &mut target.addresses) {
             *address = on_link(address, Some(&zone)).into_owned();
@@ -439,7 +439,8 @@ struct Recovery {
     further: FurtherLogins,
 }
 
-/// Logins of further connections, each with pauses of its own: neither the success of another one nor its failure makes it wait.
+/// Logins of further connections. Each has its own pauses, so the success or failure of one does not delay
+/// the others.
 struct FurtherLogins {
     random: Random,
     attempts: BTreeMap<u16, Attempts>,
@@ -456,8 +457,8 @@ struct AbandonedNexus {
     leading: LeadingLogin,
     /// The session that was lost in it, by number of reinstatements.
     epoch: u64,
-    /// Deadline for ending it: as long as requests wait for a lost session. After that only a session that
-    /// returns to it does.
+    /// Deadline for terminating it: the time for which requests wait for a lost session. After the deadline,
+    /// it ends only if the session returns to it.
     until: Option<Instant>,
 }
 
@@ -466,9 +467,9 @@ struct AbandonedNexus {
 const LEFT_MAX: usize = 16;
 
 impl Recovery {
-    /// Ends when the session is lost, or with `None` when it is over. Until then connections that it lacks
-    /// are brought back, and beside that nexuses that were left are ended: neither waits for the other, which
-    /// may never come about.
+    /// Resolves when the session is lost, or with `None` when it is over. Until then it restores missing
+    /// connections and, concurrently, terminates abandoned nexuses. Neither waits for the other, which may
+    /// never complete.
     async fn until_lost(&mut self) -> Option<Lost> {
         let Recovery { session, connector, leading, left, further, .. } = self;
         let lost = restore_connections(session, connector, leading, further);
@@ -563,7 +564,7 @@ impl Recovery {
     }
 }
 
-/// Ends abandoned nexuses, one after the other, or gives up at their deadlines.
+/// Terminates abandoned nexuses, one after the other, or gives up at their deadlines.
 async fn end_left(
     session: &Session,
     connector: &Connector,
@@ -609,10 +610,10 @@ async fn restore_connections(
     }
 }
 
-/// Tries to end the abandoned nexus `left` until its deadline; false if that is impossible.
+/// Tries to terminate the abandoned nexus `left` until its deadline; false if that is impossible.
 async fn end(connector: &Connector, leading: &LeadingLogin, left: &LeadingLogin, until: Instant) -> bool {
     // A portal has one group. If it now has another, the old nexus is unreachable, and a login there would
-    // end our present session.
+    // terminate the current session.
     if leading.address == left.address {
         return false;
     }
@@ -629,7 +630,7 @@ async fn end(connector: &Connector, leading: &LeadingLogin, left: &LeadingLogin,
     reactor::timeout(until.saturating_duration_since(reactor::now()), ended).await.unwrap_or(false)
 }
 
-/// Logs a connection in again; returns if the session is lost meanwhile.
+/// Logs a connection in again; returns if the session is lost before that succeeds.
 async fn replace(
     session: &Rc<Session>,
     connector: &Connector,
@@ -658,21 +659,22 @@ async fn replace(
     }
 }
 
-/// Repeated logins, with increasing pauses. A login whose session or connection breaks soon is no success: otherwise a
-/// target that takes every login and then breaks it would be asked as fast as it can answer.
+/// Repeated logins, with increasing pauses. A login whose session or connection breaks soon does not count as
+/// a success: otherwise a target that accepts every login and then breaks it would be retried in a tight
+/// loop.
 struct Attempts {
     random: Random,
     pause: Duration,
     /// The last login that succeeded.
     succeeded_at: Option<Instant>,
-    /// The last error, which is logged once.
+    /// The last error, which is logged only once.
     said: String,
 }
 
 const PAUSE_FIRST: Duration = Duration::from_millis(50);
-/// Short enough for a target that is back, long enough not to overload one that is not.
+/// Short enough for a target that has recovered, long enough not to overload one that has not.
 const PAUSE_LONGEST: Duration = Duration::from_secs(3);
-/// What lived for so long was a success, and the pauses start at the shortest again.
+/// A session or connection that lasted this long was a success, and the pauses restart at the shortest.
 const STEADY: Duration = Duration::from_secs(10);
 
 impl Attempts {
@@ -680,7 +682,8 @@ impl Attempts {
         Attempts { random, pause: PAUSE_FIRST, succeeded_at: None, said: String::new() }
     }
 
-    /// Something is lost, and the target wants no login sooner than after `at_least`. Whether the last login was brief.
+    /// Starts recovery from a loss; the target requires a pause of `at_least`. Returns whether the last login
+    /// was brief.
     fn begin(&mut self, at_least: Duration) -> bool {
         let lived = self.succeeded_at.map(|at| reactor::now().saturating_duration_since(at));
         let is_brief = lived.is_some_and(|lived| lived < STEADY);
@@ -697,7 +700,7 @@ impl Attempts {
     }
 
     /// The pause doubles each time, plus a random part, so that the many initiators of a target do not all
-    /// log in at the same moment.
+    /// log in simultaneously.
     async fn pause(&mut self) {
         let mut dice = [0];
         (self.random)(&mut dice);
@@ -756,8 +759,8 @@ mod tests {
         assert_eq!(targets(b""), Some(Vec::new()));
     }
 
-    /// Eight connections of a session that was begun again are restored without a pause. Only the one that is lost soon after its login
-    /// waits, longer each time, and no longer once it has lived for a while.
+    /// Eight connections of a restarted session are restored without a pause. Only the one that is lost soon
+    /// after its login waits. Its pauses grow, until it has lasted for a while.
     #[test]
     fn a_connection_waits_for_its_own_failures_only() {
         block_on(Alone::exact_virtual_time(), async {

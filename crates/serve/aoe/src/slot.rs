@@ -1,5 +1,5 @@
-//! What is served, and what hosts set in a slot: the configuration string, the mask list and the reservation (AoEr11 sections 3.2 to
-//! 3.4).
+//! The slots to serve, and the settings that hosts make in a slot: the configuration string, the mask list
+//! and the reservation (AoEr11 sections 3.2 to 3.4).
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,7 +16,7 @@ use volume::Volume;
 pub struct Config {
     /// The volumes; their addresses differ.
     pub slots: Vec<Arc<Slot>>,
-    /// Limits besides those of the server.
+    /// Limits in addition to those of the server.
     pub limits: Limits,
 }
 
@@ -28,18 +28,18 @@ pub struct Slot {
     pub volume: Arc<Volume>,
     /// Hosts cannot write.
     pub read_only: bool,
-    /// The stations that may use it; `None` is any.
+    /// The stations that may use it; `None` allows any.
     pub stations: Option<Vec<MacAddress>>,
-    /// A device that has not answered a request for so long is fenced.
+    /// A device that has not completed a request after this time is fenced.
     pub deadline: Duration,
 }
 
 /// Limits of this front end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Commands that one station may have outstanding at one slot, as it is told (the buffer count).
+    /// Maximum number of outstanding commands of one station at one slot, as advertised (the buffer count).
     pub commands: u16,
-    /// Memory for data of commands of all stations on one core, in bytes.
+    /// Memory for command data of all stations on one core, in bytes.
     pub staging_bytes: usize,
 }
 
@@ -50,7 +50,7 @@ impl Default for Limits {
 }
 
 impl Slot {
-    /// Its address, as people write it.
+    /// Its address in text form.
     pub fn name(&self) -> String {
         self.address.to_string()
     }
@@ -64,13 +64,13 @@ impl Slot {
 #[derive(Default)]
 pub(crate) struct SlotState {
     string: Vec<u8>,
-    /// If it is not empty, the frames of other stations are ignored.
+    /// Unless empty, frames of other stations are ignored.
     masks: MacList,
-    /// If it is not empty, the commands of other stations are refused.
+    /// Unless empty, commands of other stations are rejected.
     holders: MacList,
 }
 
-/// The stations that a list may have, so that a usual frame has room for all of them.
+/// Maximum number of stations in a list: all of them must fit in a standard frame.
 const STATIONS_MAX: usize = 185;
 
 impl SlotState {
@@ -78,7 +78,7 @@ impl SlotState {
         self.masks.is_empty() || self.masks.contains(&station.0)
     }
 
-    /// Whether the reservation lets this station's commands through.
+    /// Whether the reservation allows this station's commands.
     pub(crate) fn serves(&self, station: MacAddress) -> bool {
         self.holders.is_empty() || self.holders.contains(&station.0)
     }
@@ -87,12 +87,12 @@ impl SlotState {
         !self.holders.is_empty()
     }
 
-    /// Another front end has taken the volume's reservation away.
+    /// Another front end has released the volume's reservation.
     pub(crate) fn lose_reservation(&mut self) {
         self.holders.clear();
     }
 
-    /// The string to be returned; `None` if the query is not for a server with this one, and has no answer.
+    /// The string to return; `None` if the query requires a different string, and gets no reply.
     pub(crate) fn config(&mut self, query: &ConfigQuery<'_>) -> Option<Result<&[u8], ErrorCode>> {
         match query.command {
             ConfigCommand::Read => {}
@@ -108,7 +108,7 @@ impl SlotState {
         Some(Ok(&self.string))
     }
 
-    /// Reads or edits the mask list. An edit that cannot be carried out as a whole changes nothing.
+    /// Reads or edits the mask list. An edit that would fail in part changes nothing.
     pub(crate) fn mask(&mut self, asked: &Mask) -> Result<Mask, ErrorCode> {
         let error = match asked.command {
             0 => None,
@@ -137,12 +137,12 @@ impl SlotState {
         Ok(())
     }
 
-    /// Who holds the reservation, for the answer.
+    /// The current holders of the reservation, for the reply.
     pub(crate) fn holders(&self, command: ReserveCommand) -> Reserve {
         Reserve { command, stations: self.holders.clone() }
     }
 
-    /// Who is to hold it from now on, if this command of `from` sets that; nobody releases it.
+    /// The new holders, if this command of `from` changes the reservation. An empty list releases it.
     pub(crate) fn reservation(
         &self,
         asked: &Reserve,

@@ -1,12 +1,16 @@
-//! The state directory: what must outlive a server. It is one server's at a time, which locks `lock` in it. Each volume has a folder `volumes/NAME` in it: `uuid`, from
-//! which initiators know it again, `unit`, what its logical unit keeps (persistent reservations, saved mode pages), and,
-//! if it ever lost writes that it had acknowledged, `lost`, a number that is another after each such loss. A volume that keeps
-//! data has `spec` and `bytes`, what it was served as and its length then: it was served before, so that a file of it which is missing
-//! is not created, and one that was cut is told from one that is to grow. The folder
-//! is locked while the volume is served, so that no two servers give one identity to two disks.
+//! The state directory: state that must survive a restart. One server uses it at a time, and locks the file
+//! `lock` in it. Each volume has a directory `volumes/NAME` there, which is locked while the volume is
+//! served, so that no two servers give one identity to two disks. It contains:
 //!
-//! What was served before permits a start: which missing files are created, with which length
-//! a file is opened that is to grow, and that a volume has not become smaller.
+//! - `uuid`: the identity by which initiators recognise the volume.
+//! - `unit`: the state of its logical unit (persistent reservations, saved mode pages).
+//! - `lost`, if it ever lost acknowledged writes: a number that changes after each such loss.
+//! - `spec` and `bytes`, if its storage is persistent: the specification and length with which it was served.
+//!   They show that the volume was served before. A missing file is then not created, and a file that was cut
+//!   is distinguished from one that is to grow.
+//!
+//! The record of an earlier start determines which missing files are created, and with which length a file
+//! that is to grow is opened. It also ensures that a volume has not shrunk.
 
 use std::fmt;
 use std::fs::{self, File, TryLockError};
@@ -28,29 +32,29 @@ use crate::config::values::{Uuid, VolumeName};
 use crate::config::{FrontEnds, Volume};
 use crate::difference::{growth, size};
 
-/// The state directory, which exists and is writable, and is this server's as long as this is not dropped.
+/// The state directory. It exists, is writable, and belongs to this server until this value is dropped.
 #[derive(Debug)]
 pub(crate) struct ServerState {
     directory: PathBuf,
-    /// Its lock ends with it, and with the process at the latest.
+    /// The lock is released when this is dropped, or when the process ends.
     _lock: File,
 }
 
 /// The record of a volume.
 #[derive(Default)]
 pub(crate) struct Kept {
-    /// Where it is.
+    /// The volume's directory.
     pub(crate) folder: PathBuf,
     pub(crate) has_identity: bool,
-    /// What it was served as.
+    /// The specification with which it was served.
     pub(crate) spec: Option<String>,
-    /// Its length then.
+    /// The length with which it was served.
     pub(crate) bytes: Option<u64>,
 }
 
 impl Kept {
-    /// Which missing files of the volume are created: none if it was served before, but those of which the specification orders it, and
-    /// that counts once.
+    /// Which missing files of the volume are created. If it was served before, only those that the
+    /// specification orders to create, and only once.
     pub(crate) fn creation(&self, volume: &Volume) -> Creation {
         match (&self.spec, self.served_as()) {
             (None, _) => Creation::Free,
@@ -59,7 +63,7 @@ impl Kept {
         }
     }
 
-    /// If the volume is to grow: its new length, and its specification with the length of before. Orders are those of now.
+    /// If the volume is to grow: its new length, and its current specification with the former length.
     pub(crate) fn growing(&self, volume: &Volume) -> Option<(Bytes, Spec)> {
         let before = self.served_as()?;
         let bytes = growth(&before, &volume.spec)?;
@@ -68,12 +72,13 @@ impl Kept {
         Some((bytes, backends::parse(&former).ok()?))
     }
 
-    /// Refuses a smaller `size=` of a store of before, which is not even opened with it: a RAID set would go on without that member.
+    /// Refuses a smaller `size=` of a known store before it is opened: a RAID set would continue without that
+    /// member.
     pub(crate) fn check_sizes(&self, volume: &Volume) -> Result<(), Failure> {
         let (Some(before), Some(bytes)) = (self.served_as(), self.bytes) else { return Ok(()) };
         let (kept, now) = (stores(&before), stores(&volume.spec));
         let shrinks_by_order = volume.spec.cannot_shrink().is_none();
-        // After such an order the kept length is the smaller one already.
+        // After such an order, the recorded length is already the smaller one.
         let is_cut = |old: &Bytes, new: &Bytes| new.0 < old.0 && !(shrinks_by_order && new.0 >= bytes);
         let sizes = now.iter().filter_map(|store| {
             let former = kept.iter().find(|former| is_same(former, store))?;
@@ -85,7 +90,7 @@ impl Kept {
         }
     }
 
-    /// Refuses a volume that has become smaller without an order, if a store of it is one of before.
+    /// Refuses a volume that has shrunk without an order, if it still has one of its former stores.
     pub(crate) fn check_length(&self, volume: &Volume, bytes: u64) -> Result<(), Failure> {
         let (Some(kept), Some(before)) = (self.served_as(), self.bytes) else { return Ok(()) };
         let (kept, now) = (stores(&kept), stores(&volume.spec));
@@ -97,7 +102,7 @@ impl Kept {
 
     fn cut(&self, volume: &Volume, before: Bytes, bytes: Bytes) -> Failure {
         let (name, kept) = (&volume.name, self.folder.join(BYTES));
-        // The one remedy that every kind of store has: what keeps data may be outside of this server.
+        // The only remedy that every kind of store has: the data may be stored outside this server.
         let mut why = format!(
             "it was served with {before}, and would be cut to {bytes}: give it its former size again, or, if it was made smaller on \
              purpose and the data behind {bytes} is not needed, remove {}, which keeps the former size",
@@ -110,7 +115,7 @@ impl Kept {
         Failure::refused(why)
     }
 
-    /// What it was served as, if that can still be read.
+    /// The specification with which it was served, if it can still be parsed.
     fn served_as(&self) -> Option<Spec> {
         backends::parse(self.spec.as_deref()?).ok()
     }
@@ -124,8 +129,8 @@ fn stores(spec: &Spec) -> Vec<&Spec> {
     }
 }
 
-/// Whether both are one store, perhaps of another size. Options do not count. A file is the same by any path that leads to it, and
-/// a URL only as it is written.
+/// Whether both are the same store, regardless of size and options. Files are compared by the file that a
+/// path leads to, URLs by their text.
 fn is_same(one: &Spec, other: &Spec) -> bool {
     let (one, other) = (one.backend(), other.backend());
     let is_one_place = match (one.path(), other.path()) {
@@ -135,13 +140,13 @@ fn is_same(one: &Spec, other: &Spec) -> bool {
     one.keeps_data() && one.kind().name == other.kind().name && is_one_place
 }
 
-/// A volume's folder, held against other servers until it is dropped.
+/// A volume's directory, locked against other servers until it is dropped.
 pub(crate) struct Folder {
     keep: StateDirectory,
     path: PathBuf,
 }
 
-/// What the logical unit of a volume keeps, in its folder.
+/// The state of a volume's logical unit, in its directory.
 pub(crate) struct UnitState {
     folder: Folder,
     at_start: Option<Vec<u8>>,
@@ -151,13 +156,13 @@ pub(crate) struct UnitState {
 /// Why a volume's state is unavailable.
 #[derive(Debug)]
 pub enum StateError {
-    /// Neither an argument nor the environment names a directory.
+    /// Neither an argument nor the environment specifies a directory.
     NoPlace,
-    /// Another server has the directory: the number of its process, if that can be told.
+    /// Another server uses the directory; its process ID, if known.
     Held(PathBuf, Option<u32>),
-    /// This server has the volume open from before: no other one can have a folder in its state directory.
+    /// This server still has the volume open, so no other volume can use its directory.
     StillOpen(VolumeName),
-    /// A UUID file that holds no UUID.
+    /// A UUID file without a valid UUID.
     Damaged(PathBuf),
     /// An error of the operating system.
     Io(&'static str, PathBuf, io::Error),
@@ -204,18 +209,19 @@ const UNIT: &str = "unit";
 const LOST: &str = "lost";
 const SPEC: &str = "spec";
 const BYTES: &str = "bytes";
-/// Locked by the server that has the directory, whose process number is in it.
+/// The lock file of the server that uses the directory; it contains the process ID.
 const LOCK: &str = "lock";
 
 impl ServerState {
-    /// Makes the directory if it is not there, for its owner only, and takes it for this process.
+    /// Creates the directory if it does not exist, accessible only by its owner, and locks it for this
+    /// process.
     pub(crate) fn open(directory: &Path, undo: &Undo) -> Result<ServerState, StateError> {
         use std::os::unix::fs::DirBuilderExt;
         let volumes = directory.join("volumes");
         let mut missing: Vec<PathBuf> =
             volumes.ancestors().take_while(|path| !path.exists()).map(Path::to_owned).collect();
         missing.reverse();
-        // What others have put there meanwhile keeps a folder.
+        // A directory to which others have added files is kept.
         missing.into_iter().for_each(|path| undo.add(move || drop(fs::remove_dir(path))));
         let made = fs::DirBuilder::new().recursive(true).mode(0o700).create(&volumes);
         made.map_err(|error| StateError::Io("make the state directory", directory.to_owned(), error))?;
@@ -223,10 +229,10 @@ impl ServerState {
         Ok(ServerState { directory: directory.to_owned(), _lock: lock })
     }
 
-    /// The server that has this directory now; nothing is made or changed.
+    /// Checks whether a server uses this directory; creates and changes nothing.
     ///
     /// # Errors
-    /// [`StateError::Held`]; or it cannot be told.
+    /// [`StateError::Held`], or the lock file cannot be read.
     pub(crate) fn look(directory: &Path) -> Result<(), StateError> {
         let path = directory.join(LOCK);
         match File::open(&path) {
@@ -236,10 +242,10 @@ impl ServerState {
         }
     }
 
-    /// The record of a volume in this directory, which another server may use; nothing is changed.
+    /// The record of a volume in this directory, which another server may use; changes nothing.
     ///
     /// # Errors
-    /// What is kept of the volume cannot be used.
+    /// The record is not usable.
     pub(crate) fn kept_of(directory: &Path, volume: &Volume) -> Result<Kept, StateError> {
         let folder = |name: &VolumeName| directory.join("volumes").join(name.as_str());
         let previous = volume.previous_name.as_ref().map(folder);
@@ -260,13 +266,13 @@ impl ServerState {
         }
     }
 
-    /// Where it is.
+    /// The path of the directory.
     pub(crate) fn directory(&self) -> &Path {
         &self.directory
     }
 
-    /// Locks and returns a volume's folder. The folder of its previous name is renamed, unless one of its own
-    /// name exists: `previous-name` may stay in the configuration.
+    /// Locks and returns a volume's directory. A directory of its previous name is renamed, unless one of its
+    /// current name exists: `previous-name` may stay in the configuration.
     pub(crate) fn folder(&self, volume: &Volume, undo: &Undo) -> Result<Folder, StateError> {
         let path = self.path_of(&volume.name);
         if let Some(previous) = volume.previous_name.as_ref().filter(|_| !path.exists()) {
@@ -302,7 +308,7 @@ impl ServerState {
         }
     }
 
-    /// Whether anything is kept under this name.
+    /// Whether there is a record under this name.
     pub(crate) fn keeps(&self, volume: &VolumeName) -> bool {
         self.path_of(volume).exists()
     }
@@ -323,12 +329,12 @@ fn take(directory: &Path, undo: &Undo) -> Result<File, StateError> {
             File::options().read(true).write(true).create(true).truncate(false).mode(0o600).open(&path);
         let lock = open.map_err(failed)?;
         lock.try_lock().map_err(|error| held(error, directory))?;
-        // A start that failed may have removed it meanwhile.
+        // A failed start may have removed it in the meantime.
         if lock.metadata().map_err(failed)?.nlink() > 0 {
             break lock;
         }
     };
-    // Taken back last: until then nobody else has the directory.
+    // Undone last: until then no other server can use the directory.
     let (held, place) = (lock.try_clone().map_err(failed)?, path.clone());
     undo.add(move || {
         if is_new {
@@ -340,7 +346,7 @@ fn take(directory: &Path, undo: &Undo) -> Result<File, StateError> {
     Ok(lock)
 }
 
-/// Why a state directory cannot be had.
+/// The error for a state directory that cannot be locked.
 fn held(error: TryLockError, directory: &Path) -> StateError {
     let path = directory.join(LOCK);
     match error {
@@ -353,14 +359,14 @@ fn held(error: TryLockError, directory: &Path) -> StateError {
 }
 
 impl Folder {
-    /// The UUID of the volume that is kept, if there is one.
+    /// The recorded UUID of the volume, if there is one.
     pub(crate) fn identity(&self) -> Result<Option<Uuid>, StateError> {
         let Some(kept) = self.load(UUID)? else { return Ok(None) };
         let uuid = std::str::from_utf8(&kept).ok().and_then(|text| text.trim().parse().ok());
         uuid.ok_or_else(|| StateError::Damaged(self.path.join(UUID))).map(Some)
     }
 
-    /// Keeps this UUID, or a new one.
+    /// Records this UUID, or a new one.
     pub(crate) fn keep_identity(&self, known: Option<Uuid>) -> Result<Uuid, StateError> {
         let failed = |error| StateError::Io("write", self.path.join(UUID), error);
         let mut random = [0; 16];
@@ -370,7 +376,7 @@ impl Folder {
         Ok(uuid)
     }
 
-    /// Keeps what it is served as, and its length; `undo` restores the record of before.
+    /// Records the specification and length with which it is served; `undo` restores the former record.
     pub(crate) fn keep_served(&self, spec: &str, bytes: u64, undo: &Undo) -> Result<(), StateError> {
         let keep = |name: &str, value: &[u8]| {
             if self.load(name)?.as_deref() == Some(value) {
@@ -385,16 +391,16 @@ impl Folder {
         keep(SPEC, spec.as_bytes())
     }
 
-    /// What the volume's logical unit keeps; it holds the folder from now on.
+    /// The state of the volume's logical unit, which holds the directory from now on.
     pub(crate) fn unit(self) -> Result<UnitState, StateError> {
         let (at_start, lost) = (self.load(UNIT)?, self.load(LOST)?);
-        // Nobody cuts a file of ours; another length is a mark as well.
+        // The file is never truncated by Linerate; another length is still a valid mark.
         let mut loss_mark = LossMark::default();
         loss_mark.iter_mut().zip(lost.into_iter().flatten()).for_each(|(byte, kept)| *byte = kept);
         Ok(UnitState { folder: self, at_start, loss_mark })
     }
 
-    /// Where that is.
+    /// The path of the logical unit's state.
     pub(crate) fn unit_path(&self) -> PathBuf {
         self.path.join(UNIT)
     }
@@ -429,23 +435,23 @@ impl PersistentState for UnitState {
 }
 
 impl UnitState {
-    /// Moves it to the folder of a volume of this name, which nothing may be kept under yet.
+    /// Moves it to the directory of a volume of this name, which must not exist yet.
     pub(crate) async fn rename(&self, state: &ServerState, to: &VolumeName) -> io::Result<()> {
         self.folder.keep.rename(state.path_of(to)).await
     }
 
-    /// Keeps what the volume is served as, and its length.
+    /// Records the specification and length with which the volume is served.
     pub(crate) async fn keep_served(&self, spec: String, bytes: u64) -> io::Result<()> {
         self.keep_bytes(bytes).await?;
         self.keep_spec(spec).await
     }
 
-    /// Keeps what the volume is served as.
+    /// Records the specification with which the volume is served.
     pub(crate) async fn keep_spec(&self, spec: String) -> io::Result<()> {
         self.folder.keep.save(SPEC, spec.into_bytes()).await
     }
 
-    /// Keeps the length that the volume is to have.
+    /// Records the length that the volume is to have.
     pub(crate) async fn keep_bytes(&self, bytes: u64) -> io::Result<()> {
         self.folder.keep.save(BYTES, format!("{bytes}\n").into_bytes()).await
     }
@@ -470,7 +476,7 @@ pub fn usual_directory() -> Result<PathBuf, StateError> {
 fn place(root: bool, state_home: Option<PathBuf>, home: Option<PathBuf>) -> Option<PathBuf> {
     match (root, state_home, home) {
         (true, ..) => Some(PathBuf::from("/var/lib/linerate")),
-        // The base directory specification tells to ignore relative ones.
+        // The base directory specification requires relative paths to be ignored.
         (false, Some(state), _) if state.is_absolute() => Some(state.join("linerate")),
         (false, _, home) => home.map(|home| home.join(".local/state/linerate")),
     }
@@ -495,10 +501,10 @@ fn is_root() -> bool {
     fs::metadata("/proc/self").is_ok_and(|metadata| metadata.uid() == 0)
 }
 
-/// The control socket of a server: the one that was named, that of its configuration file, or the usual one.
+/// The control socket of a server: the one specified, that of its configuration file, or the default.
 ///
 /// # Errors
-/// The file cannot be read, or is not TOML. What else is in it is the server's to judge.
+/// The file cannot be read, or is not TOML. Its other content is not checked.
 pub fn control_socket(named: Option<&Path>, config: Option<&Path>) -> Result<PathBuf, Failure> {
     if let Some(path) = named {
         return Ok(path.to_owned());
@@ -686,7 +692,8 @@ mod tests {
         Kept { spec: Some(spec.to_owned()), bytes: Some(mib << 20), ..Kept::default() }
     }
 
-    /// Any two LUNs were one store, since neither has a path, and of a set the first member alone counted.
+    /// Regression: any two LUNs counted as one store, since neither has a path, and only the first member of
+    /// a set was compared.
     #[test]
     fn a_volume_has_become_smaller_if_it_has_a_store_of_before() {
         for (before, now, is_refused) in [

@@ -1,6 +1,6 @@
-//! The server's end of the control socket: a plain thread for each of a few clients, each of them bounded in size and
-//! time. What one asks for may take long (a reload), and keeps no other waiting. A client that subscribes to events is counted
-//! among the subscribers from then on.
+//! The server side of the control socket: one thread for each of a few clients, with limits on size and time.
+//! A long request (a reload) does not delay other clients. A client that subscribes to events is counted as a
+//! subscriber from then on.
 
 use std::fmt;
 use std::io::{self, BufRead as _, BufReader, Read as _, Write as _};
@@ -16,34 +16,34 @@ use rustix::net::sockopt::socket_peercred;
 use super::events::{Events, Subscriber};
 use super::{ControlReply, ControlRequest, line_of, message_of};
 
-/// Longer than any request; a client that sends more is not one of ours.
+/// Longer than any request; a client that sends more is not a Linerate client.
 const REQUEST_BYTES_MAX: usize = 64 * 1024;
-/// Clients at a time, without subscribers. One more waits for [`PATIENCE`] and is refused then.
+/// Maximum number of clients, excluding subscribers. One more waits for [`PATIENCE`] and is then refused.
 const CLIENTS_MAX: usize = 16;
-/// What a client may take to send its next request, from the first byte to the last.
+/// Time limit for the next request, from its first byte to its last.
 const PATIENCE: Duration = Duration::from_secs(2);
-/// What it may take to receive a reply or an event.
+/// Time limit for receiving a reply or an event.
 const RECEIVE_TIME: Duration = Duration::from_secs(10);
-/// How often a subscriber whom nothing is told is looked at whether it has gone.
+/// How often the connection of a subscriber without events is checked.
 const LOOK: Duration = Duration::from_secs(1);
-/// Before the next try when no connection can be accepted, such as when there are no file descriptors left.
+/// Pause after a failed accept, for example when no file descriptors are left.
 const ACCEPT_PAUSE: Duration = Duration::from_secs(1);
 
-/// A socket that waits for clients. Dropping it takes it off the file system.
+/// A listening socket. Dropping it removes it from the file system.
 #[derive(Debug)]
 pub struct Socket {
     listener: UnixListener,
     file: SocketFile,
 }
 
-/// Why there is no socket.
+/// Why the socket cannot be created.
 #[derive(Debug)]
 pub enum BindError {
-    /// Another server answers there.
+    /// Another server uses it.
     InUse(PathBuf),
-    /// Something that is not a socket has the name.
+    /// The path exists and is not a socket.
     NotASocket(PathBuf),
-    /// The system says no.
+    /// An I/O error.
     Io(PathBuf, io::Error),
 }
 
@@ -73,23 +73,24 @@ impl BindError {
 }
 
 impl Socket {
-    /// Makes the socket at `path`, for its owner only. One that a dead server left behind is replaced.
+    /// Creates the socket at `path`, accessible only by its owner. A stale socket of a terminated server is
+    /// replaced.
     pub fn bind(path: &Path) -> Result<Socket, BindError> {
         let (listener, file) = local_socket::bind(path).map_err(|error| BindError::new(path, error))?;
         Ok(Socket { listener, file })
     }
 
-    /// Whether there may be a socket at `path`, without making it.
+    /// Whether a socket can be created at `path`, without creating it.
     pub(crate) fn look(path: &Path) -> Result<(), BindError> {
         local_socket::look(path).map_err(|error| BindError::new(path, error))
     }
 
-    /// Answers requests, and tells of `events`, on threads of its own until the process ends or the returned value is dropped,
-    /// which takes the name away. [`ControlRequest::Events`] is not passed to `answer`, which
-    /// is told who asks, for the audit.
+    /// Answers requests and sends `events` on separate threads, until the process ends or the returned value
+    /// is dropped, which removes the path. [`ControlRequest::Events`] is not passed to `answer`. The
+    /// requester is passed to `answer` for the audit log.
     ///
     /// # Errors
-    /// There is no thread for it.
+    /// Cannot start a thread.
     pub fn serve(
         self,
         events: Arc<Events>,
@@ -115,10 +116,10 @@ impl Socket {
     }
 }
 
-/// Answers a request; the text says who asks.
+/// Answers a request; the text identifies the requester.
 type Answer = dyn Fn(ControlRequest, &str) -> ControlReply + Send + Sync;
 
-/// What the threads of all clients share.
+/// State shared by the threads of all clients.
 struct Clients {
     answer: Box<Answer>,
     events: Arc<Events>,
@@ -126,7 +127,7 @@ struct Clients {
     has_gone: Condvar,
 }
 
-/// A client that is counted, until this is dropped.
+/// Counts a client until it is dropped.
 struct ClientSlot(Arc<Clients>);
 
 impl Drop for ClientSlot {
@@ -139,12 +140,12 @@ impl Drop for ClientSlot {
 }
 
 impl Clients {
-    /// Gives a client a thread; one too many is told so.
+    /// Starts a thread for a client, or refuses the client if there are too many.
     fn admit(self: &Arc<Self>, client: UnixStream) -> io::Result<()> {
         let Some(slot) = self.slot() else {
             let refused =
                 ControlReply::Refused { reason: "the server has too many clients; try again".to_owned() };
-            // It may have gone.
+            // The client may have gone.
             let _ = send(&client, &line_of(&refused)?, Duration::from_millis(1));
             return Ok(());
         };
@@ -171,7 +172,7 @@ impl Clients {
         })
     }
 
-    /// Answers one client's requests until it is done, asks for too much, or subscribes to events.
+    /// Answers one client's requests until it is done, exceeds a limit, or subscribes to events.
     fn attend(&self, client: &UnixStream) -> io::Result<Option<Subscriber>> {
         let (mut reader, by) = (BufReader::new(client), who(client));
         loop {
@@ -197,7 +198,7 @@ impl Clients {
     }
 }
 
-/// Whose process is at the other end, for the audit.
+/// The peer process, for the audit log.
 fn who(client: &UnixStream) -> String {
     match socket_peercred(client) {
         Ok(peer) => format!("user {}, process {}", peer.uid.as_raw(), peer.pid.as_raw_nonzero()),
@@ -205,7 +206,7 @@ fn who(client: &UnixStream) -> String {
     }
 }
 
-/// The next line, or what there is of it when it is too long or the client sends no more; empty at the end.
+/// The next line. It is incomplete if it is too long or the client stops sending; empty at the end.
 fn read_line(reader: &mut BufReader<&UnixStream>) -> io::Result<Vec<u8>> {
     let (mut line, end) = (Vec::new(), Instant::now() + PATIENCE);
     while line.last() != Some(&b'\n') && line.len() < REQUEST_BYTES_MAX {
@@ -221,7 +222,7 @@ fn read_line(reader: &mut BufReader<&UnixStream>) -> io::Result<Vec<u8>> {
     Ok(line)
 }
 
-/// Sends all of it within `time`, however the client takes it.
+/// Sends all bytes within `time`, even if the client reads them in small pieces.
 fn send(mut client: &UnixStream, mut bytes: &[u8], time: Duration) -> io::Result<()> {
     let end = Instant::now() + time;
     while !bytes.is_empty() {
@@ -241,7 +242,7 @@ fn left_until(end: Instant) -> io::Result<Duration> {
     if left.is_zero() { Err(io::ErrorKind::TimedOut.into()) } else { Ok(left) }
 }
 
-/// Sends events as they happen, until the client closes the connection or does not take them in time.
+/// Sends events as they happen, until the client closes the connection or reads too slowly.
 fn feed(client: &UnixStream, subscriber: &Subscriber) -> io::Result<()> {
     loop {
         match subscriber.next(LOOK) {
@@ -252,7 +253,7 @@ fn feed(client: &UnixStream, subscriber: &Subscriber) -> io::Result<()> {
     }
 }
 
-/// Whether the client has closed its end. What it sends is ignored.
+/// Whether the client has closed its side. Data that it sends is ignored.
 fn has_gone(mut client: &UnixStream) -> io::Result<bool> {
     client.set_read_timeout(Some(Duration::from_millis(1)))?;
     match client.read(&mut [0; 512]) {
@@ -306,7 +307,7 @@ mod tests {
         let _server = serve(&path);
         for bad in [&b"rubbish\n"[..], b"{\"request\":\"reboot\"}\n", &[b'x'; 200_000]] {
             let mut client = UnixStream::connect(&path).expect("a server");
-            // The server may hang up on the long one before it has all been sent.
+            // The server may close the connection before the long one has been sent completely.
             let _ = client.write_all(bad);
             let _ = client.shutdown(std::net::Shutdown::Write);
             let mut answer = String::new();
@@ -350,7 +351,7 @@ mod tests {
         drop(second);
     }
 
-    /// Each of them is refused or served, and none keeps others out.
+    /// Each of them is either refused or served, and none blocks others.
     #[test]
     fn a_crowd_of_subscribers_keeps_nobody_out() {
         let (_directory, path) = place();
@@ -360,7 +361,7 @@ mod tests {
         assert!(!subscribed.is_empty() && subscribed.len() <= 16, "{}", subscribed.len());
         ask(&path, &ControlRequest::Sessions).expect("an answer");
         drop(subscribed);
-        // Who has gone is noticed: by the next event, or within a second.
+        // A closed connection is detected at the next event, or within a second.
         while subscribe(&path).is_err() {
             events.publish(Event::Missed { events: 0 });
         }
@@ -387,7 +388,8 @@ mod tests {
         assert_eq!(told + missed, 2000);
     }
 
-    /// Half a line, an endless one, and one that comes byte by byte: each ends by itself, and others are answered meanwhile.
+    /// An incomplete line, an endless one, and one that arrives byte by byte: each connection ends on its
+    /// own, and others are answered in the meantime.
     #[test]
     fn clients_that_do_not_finish_their_lines_keep_nobody_waiting() {
         let (_directory, path) = place();

@@ -1,5 +1,6 @@
-//! READ, WRITE, VERIFY, WRITE AND VERIFY, SYNCHRONIZE CACHE and PRE-FETCH in all lengths (SBC-3 5.9 to 5.16, 5.24 to 5.37), and
-//! the checks and limits that they share with all commands which name blocks: extents, protection fields, FUA.
+//! READ, WRITE, VERIFY, WRITE AND VERIFY, SYNCHRONIZE CACHE and PRE-FETCH in all lengths (SBC-3 5.9 to 5.16,
+//! 5.24 to 5.37). Also the checks and limits shared by all commands that address blocks: extents, protection
+//! fields, FUA.
 
 use block::{Buffer, Durability, Extent, Geometry, Shared, WholeBlocks};
 use scsi::{Condition, SenseKey, asc};
@@ -19,7 +20,7 @@ pub(crate) fn plan_read(call: &mut Call<'_>) -> Result<Plan, Failure> {
         return declared_a_write(call, wanted);
     }
     let bytes = wanted.min(u64::from(call.command.data_in_bytes)) as u32;
-    // A block of which only a part is wanted is not one that was sent.
+    // A partially transferred block is not counted.
     call.nexus.counters.count_read(u64::from(bytes) >> geometry.block_size.shift());
     if bytes == 0 {
         return Ok(Plan::Reply(Reply::good(wanted)));
@@ -32,15 +33,15 @@ pub(crate) fn plan_read(call: &mut Call<'_>) -> Result<Plan, Failure> {
     {
         return Ok(Plan::Reply(reply));
     }
-    // Blocks that the initiator has no room for are not read.
+    // Blocks that do not fit the initiator's buffer are not read.
     let blocks = u64::from(bytes).div_ceil(u64::from(geometry.block_size.bytes()));
     let extent = Extent::new(extent.lba.0, blocks);
     let work = Work::Read { extent, bytes, flush: fua };
     Ok(Plan::Run(Job { working_bytes: Buffer::memory_bytes(bytes as usize), ..call.job(work, wanted) }))
 }
 
-/// The initiator has declared a write, so no block is read or returned. That cannot damage the medium, so the
-/// command ends with GOOD: its residual count is an overflow by the whole length of the blocks (RFC 7143
+/// The initiator has declared a write, so no block is read or returned. This cannot damage the medium, so the
+/// command ends with GOOD. Its residual count is an overflow by the whole length of the blocks (RFC 7143
 /// 11.4.5.1), as libiscsi's iSCSIResiduals.Read10Invalid expects.
 #[cold]
 fn declared_a_write(call: &Call<'_>, wanted: u64) -> Result<Plan, Failure> {
@@ -48,7 +49,7 @@ fn declared_a_write(call: &Call<'_>, wanted: u64) -> Result<Plan, Failure> {
     Ok(Plan::Reply(Reply::good(u64::from(call.command.data_out_bytes) + wanted)))
 }
 
-/// The blocks where they lie, if they lie in memory and no atomic write is at work on them.
+/// The blocks in place, if they are in memory and no atomic write is running on them.
 fn from_memory(call: &Call<'_>, extent: Extent) -> Option<Reply> {
     let region = call.unit.device().memory(extent)?;
     let lock = call.unit.locks().try_share(extent)?;
@@ -77,9 +78,9 @@ pub(crate) fn plan_write(call: &mut Call<'_>) -> Result<Plan, Failure> {
     Ok(Plan::Receive(Receive { bytes, place: Landing::Buffer, job }))
 }
 
-/// The place of the blocks on the medium, if it is memory and no atomic write is at work there. Nothing is
-/// checked again when the data have landed, so what was checked before the lock was taken must still hold: a
-/// SANITIZE on another core could have passed these blocks in between. One that begins later waits for the
+/// The position of the blocks on the medium, if it is memory and no atomic write is running there. Nothing is
+/// checked again after the data has been received, so the checks made before the lock was taken must still be
+/// valid: a SANITIZE on another core could have processed these blocks in between. A later one waits for the
 /// lock.
 fn onto_memory(call: &Call<'_>, extent: Extent) -> Option<(WholeBlocks, Shared)> {
     let lock = call.unit.locks().try_share(extent)?;
@@ -92,14 +93,14 @@ fn onto_memory(call: &Call<'_>, extent: Extent) -> Option<(WholeBlocks, Shared)>
 
 // VERIFY(10), (12) and (16) and WRITE AND VERIFY(10), (12) and (16) (SBC-3 5.24 to 5.29, 5.34 to 5.37).
 
-/// BYTCHK: what to compare the medium with (SBC-3 table 93).
+/// BYTCHK: what the medium is compared with (SBC-3 table 93).
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum ByteCheck {
-    /// Nothing: it is enough that it can be read.
+    /// Nothing: the blocks must only be readable.
     Readable,
     /// The data, block by block.
     Data,
-    /// One block of data, with every block.
+    /// One block of data, compared with every block.
     OneBlock,
 }
 
@@ -139,7 +140,7 @@ pub(crate) fn plan_verify(call: &mut Call<'_>) -> Result<Plan, Failure> {
         }
         ByteCheck::OneBlock => {
             call.receive(geometry.block_size.bytes(), piece_memory_bytes, move |access, data| async move {
-                // Piece by piece, so that other commands do not wait for the whole medium.
+                // In pieces, so that other commands do not wait for the whole medium.
                 for piece in access.pieces(extent) {
                     let _shared = access.locks().share(piece).await;
                     let done = Extent::new(extent.lba.0, piece.lba.0 - extent.lba.0);
@@ -152,7 +153,7 @@ pub(crate) fn plan_verify(call: &mut Call<'_>) -> Result<Plan, Failure> {
     }
 }
 
-/// Writes, and reads back what is then on the medium.
+/// Writes the data, then reads it back from the medium.
 pub(crate) fn plan_write_and_verify(call: &mut Call<'_>) -> Result<Plan, Failure> {
     let geometry = call.geometry();
     let check = ByteCheck::from_cdb(call.cdb)?;
@@ -167,7 +168,7 @@ pub(crate) fn plan_write_and_verify(call: &mut Call<'_>) -> Result<Plan, Failure
     call.receive(geometry.length(extent) as u32, piece_memory_bytes, move |access, mut data| async move {
         let extent = received(extent, &data, geometry);
         data.truncate(geometry.length(extent) as usize);
-        // Other writes in between would cause a miscompare.
+        // Concurrent writes would cause a miscompare.
         let _excluded = access.locks().exclude(extent).await;
         let data = data.share();
         access.store(extent, data.clone(), Durability::Stable).await?;
@@ -179,14 +180,14 @@ pub(crate) fn plan_write_and_verify(call: &mut Call<'_>) -> Result<Plan, Failure
     })
 }
 
-/// The blocks for which data have come: the initiator may offer less than the CDB names.
+/// The blocks for which data was received: the initiator may offer less than the CDB specifies.
 fn received(extent: Extent, data: &Buffer, geometry: block::Geometry) -> Extent {
     let blocks = data.len() as u64 >> geometry.block_size.shift();
     Extent::new(extent.lba.0, blocks.min(extent.blocks.0))
 }
 
-/// Everything goes to stable storage, whatever blocks are named. With IMMED too GOOD comes when it is there:
-/// an answer that comes early would be worth nothing.
+/// Flushes everything to stable storage, whatever blocks are named. Even with IMMED, GOOD is returned only
+/// after the flush: an earlier response would have no value.
 pub(crate) fn plan_synchronize(call: &mut Call<'_>) -> Result<Plan, Failure> {
     within(call.cdb.extent(), call.geometry())?;
     call.run(0, |access| async move {
@@ -195,50 +196,50 @@ pub(crate) fn plan_synchronize(call: &mut Call<'_>) -> Result<Plan, Failure> {
     })
 }
 
-/// There is no cache of ours to fetch into; the device's own sees to itself. GOOD says that not all blocks
-/// are in the cache, CONDITION MET would promise that they are.
+/// Linerate has no cache to fetch into, and the device manages its own. GOOD means that not all blocks are in
+/// the cache; CONDITION MET would guarantee that they are.
 pub(crate) fn plan_prefetch(call: &mut Call<'_>) -> Result<Plan, Failure> {
     within(call.cdb.extent(), call.geometry())?;
     call.good()
 }
 
-// Checks common to READ, WRITE, VERIFY and similar commands: the extent they name, protection fields, FUA.
+// Checks common to READ, WRITE, VERIFY and similar commands: their extent, protection fields, FUA.
 
 /// The longest transfer of one command (VPD page B0h, MAXIMUM TRANSFER LENGTH), which a session must be able
-/// to hold in memory. libiscsi's WriteSame16.Unmap assumes that 65,536 blocks can be written at once where
-/// WRITE SAME can name as many.
+/// to hold in memory. libiscsi's WriteSame16.Unmap assumes that a command can write 65,536 blocks if WRITE
+/// SAME can address that many.
 pub(crate) const TRANSFER_BYTES_MAX: u64 = 32 << 20;
 
-/// The same in blocks.
+/// The same, in blocks.
 pub(crate) fn transfer_blocks_max(geometry: Geometry) -> u64 {
     TRANSFER_BYTES_MAX >> geometry.block_size.shift()
 }
 
-/// MAXIMUM ATOMIC TRANSFER LENGTH. Larger ones would keep other writers out for long.
+/// MAXIMUM ATOMIC TRANSFER LENGTH. Longer transfers would block other writers for too long.
 pub(crate) fn atomic_blocks_max(geometry: Geometry) -> u64 {
     ATOMIC_BYTES_MAX >> geometry.block_size.shift()
 }
 
-/// The largest that fits its field in block limits and in the CDB.
+/// The maximum of its field in block limits and in the CDB.
 pub(crate) const COMPARE_AND_WRITE_BLOCKS_MAX: u8 = 255;
-/// 512 MiB of 512-byte blocks: enough for a discard of a terabyte to take two thousand commands, little
-/// enough for each to end soon.
+/// 512 MiB of 512-byte blocks. Discarding a terabyte takes two thousand commands, and each of them ends soon.
 pub(crate) const UNMAP_BLOCKS_MAX: u32 = 1 << 20;
-/// What fits a parameter list of 64 KiB is more than this; what initiators send is far less.
+/// A parameter list of 64 KiB could hold more; initiators send far fewer.
 pub(crate) const UNMAP_DESCRIPTORS_MAX: u32 = 256;
-/// As UNMAP.
+/// The same as for UNMAP.
 pub(crate) const WRITE_SAME_BLOCKS_MAX: u64 = 1 << 20;
 /// 512 blocks of 4 KiB.
 pub(crate) const ATOMIC_BYTES_MAX: u64 = 2 << 20;
 
-/// WSNZ (VPD page B0h). Programs take a WRITE SAME of zero blocks with UNMAP for "unmap all to the end",
-/// whatever the data (libiscsi's UnmapUntilEnd sends FFh and wants zeros): where blocks can be unmapped, it
-/// is not on offer.
+/// WSNZ (VPD page B0h). Programs take a WRITE SAME of zero blocks with UNMAP to mean "unmap all to the end",
+/// whatever the data (libiscsi's UnmapUntilEnd sends FFh and expects zeros). It is therefore not offered on
+/// units that support UNMAP.
 pub(crate) fn refuses_zero_blocks(call: &Call<'_>) -> bool {
     call.unit.thin()
 }
 
-/// The blocks a command names, none of them outside the medium, and no more than may be moved at once.
+/// The blocks that a command addresses. They are within the medium, and not more than one command may
+/// transfer.
 pub(crate) fn transfer_extent(cdb: Cdb<'_>, geometry: Geometry) -> Result<Extent, Condition> {
     let extent = unlimited_extent(cdb, geometry)?;
     if extent.blocks.0 > transfer_blocks_max(geometry) {
@@ -247,7 +248,7 @@ pub(crate) fn transfer_extent(cdb: Cdb<'_>, geometry: Geometry) -> Result<Extent
     Ok(extent)
 }
 
-/// The same for commands that move no data.
+/// The same for commands that transfer no data.
 pub(crate) fn unlimited_extent(cdb: Cdb<'_>, geometry: Geometry) -> Result<Extent, Condition> {
     refuse_protection(cdb)?;
     let extent = cdb.extent();
@@ -255,8 +256,8 @@ pub(crate) fn unlimited_extent(cdb: Cdb<'_>, geometry: Geometry) -> Result<Exten
     Ok(extent)
 }
 
-/// LBA OUT OF RANGE unless all blocks exist. The block after the last is outside even where no blocks are
-/// asked for (SBC-3 4.4: an LBA names a block).
+/// Returns LBA OUT OF RANGE unless all blocks exist. The block after the last is out of range even if no
+/// blocks are requested (SBC-3 4.4: an LBA names a block).
 pub(crate) fn within(extent: Extent, geometry: Geometry) -> Result<(), Condition> {
     if geometry.contains(extent) && extent.lba.0 < geometry.blocks.0 {
         return Ok(());
@@ -264,8 +265,8 @@ pub(crate) fn within(extent: Extent, geometry: Geometry) -> Result<(), Condition
     Err(Condition::new(SenseKey::IllegalRequest, asc::LBA_OUT_OF_RANGE))
 }
 
-/// RDPROTECT, WRPROTECT and VRPROTECT: the medium has no protection information, so they must be zero
-/// (SBC-3 tables 80, 118 and 92). Six-byte commands have LBA bits there.
+/// RDPROTECT, WRPROTECT and VRPROTECT must be zero, because the medium has no protection information (SBC-3
+/// tables 80, 118 and 92). Six-byte commands have LBA bits there.
 pub(crate) fn refuse_protection(cdb: Cdb<'_>) -> Result<(), Condition> {
     if cdb.layout() != Layout::Six && cdb.byte(1) & 0xe0 != 0 {
         return Err(Condition::invalid_bit(1, 7));
@@ -273,24 +274,24 @@ pub(crate) fn refuse_protection(cdb: Cdb<'_>) -> Result<(), Condition> {
     Ok(())
 }
 
-/// FUA: bit 3 of byte 1, but in six-byte commands.
+/// FUA: bit 3 of byte 1, except in six-byte commands.
 pub(crate) fn fua(cdb: Cdb<'_>) -> bool {
     cdb.layout() != Layout::Six && cdb.bit(1, 3)
 }
 
-/// When a write may be acknowledged: the CDB's FUA bit and the write cache decide. Where nothing is lost in a
-/// crash of this process, every write is stable as it is.
+/// When a write may be acknowledged: depends on the CDB's FUA bit and the write cache. If a crash of this
+/// process loses nothing, every write is stable anyway.
 pub(crate) fn durability(view: &View, fua: bool) -> Durability {
     if view.volatile_cache && (fua || view.write_through) { Durability::Stable } else { Durability::Cached }
 }
 
-/// Refuses a command whose initiator offers more or less data than the CDB asks for: it cannot be carried out
-/// in part.
+/// Rejects a command whose initiator offers more or less data than the CDB requires: it cannot be executed in
+/// part.
 pub(crate) fn exactly(call: &Call<'_>, bytes: u32) -> Result<(), Condition> {
     (call.command.data_out_bytes == bytes).then_some(()).ok_or(Condition::INVALID_INFORMATION_UNIT)
 }
 
-/// The check of the received data, for a front end that passed another length than requested.
+/// Checks the received data, in case a front end passed a length other than that requested.
 pub(crate) fn whole(data: &Buffer, bytes: usize) -> Result<(), Condition> {
     (data.len() == bytes).then_some(()).ok_or(Condition::INVALID_INFORMATION_UNIT)
 }
