@@ -1,12 +1,20 @@
 //! A configured server, for any program that runs or manages one: `linerate`, a test, an HTTP API.
 //!
-//! Reading order: [`config`] (what a file says, with its mistakes), [`StartOptions`] (a file, and what goes beside it), [`state`]
-//! (what outlives a server), [`front_ends`] (their table), `volumes` (a configuration as devices), [`start()`], [`check()`] (a
-//! start that changes nothing), [`Live`] (a running server and its reconfiguration), `orders` (what it is asked), [`control`]
-//! (both sides of the control socket, events, tables), [`metrics`] (for monitoring), [`Supervisor`] (what a service manager is
-//! told).
+//! Reading order:
 //!
-//! It prints nothing, reads no arguments and ends no process; errors are a `backends::Failure`.
+//! - [`config`]: parsing a file, and its errors
+//! - [`StartOptions`]: a file, and options from the command line
+//! - [`state`]: state that survives a restart
+//! - [`front_ends`]: their table
+//! - `volumes`: opening a configuration's devices
+//! - [`start()`], and [`check()`], a start that changes nothing
+//! - [`Live`]: a running server and its reconfiguration
+//! - `orders`: requests to a running server
+//! - [`control`]: both sides of the control socket, events, tables
+//! - [`metrics`]: monitoring
+//! - [`Supervisor`]: notifications to a service manager
+//!
+//! It prints nothing, parses no arguments and ends no process; errors are a `backends::Failure`.
 //!
 //! ```
 //! use daemon::Config;
@@ -33,7 +41,7 @@
 //! ```text
 //!   linerate server reload ─► control socket ─► live ─► difference: added, removed, renamed, grown, reopened
 //!   SIGHUP ──────────────────────────────────────┘ │
-//!                                                  │ new volumes are opened; `losses`: who would lose what?
+//!                                                  │ new volumes are opened; `losses`: which initiators would lose what?
 //!                                                  ▼ (refused without --force)
 //!                              front_end_core::Server::reconfigure ── portals: opened by the first core, closed by all
 //!                                                  │               └─ a new snapshot, a new configuration
@@ -43,14 +51,16 @@
 //!                              removed volumes are flushed and closed; files grow; states are renamed
 //! ```
 //!
-//! A configuration and a snapshot of the registry are never changed, only replaced. Sessions have their target and logical units by
-//! `Arc`, so a volume closes when the last session has dropped it. A command refers to its LUN by a place in `scsi_session::Luns`, which
-//! stays while commands use it; the LUN's number is free immediately.
+//! A configuration and a snapshot of the registry are never changed, only replaced. Sessions hold their
+//! target and logical units by `Arc`, so a volume closes when the last session has dropped it. A command
+//! refers to its LUN by a slot in `scsi_session::Luns`, which stays while commands use it; the LUN's number
+//! is free immediately.
 //!
-//! `server add`, `remove` and `resize` edit the text of the file (`config/file.rs`, by `toml_edit`, which keeps what it does not change),
-//! serve the result, and then write it. [`Live`] and the server, whose `Observer` it is, publish events to a bounded queue per subscriber.
-//! Tests: `reload.rs`, `server_command.rs` and `changes` in `crates/linerate/tests/it`; `changes` compares the server, its file and three initiators
-//! with a model after each random change.
+//! `server add`, `remove` and `resize` edit the text of the file (`config/file.rs`, with `toml_edit`, which
+//! preserves the rest of the text), apply the result, and then write it. [`Live`] and the server, whose
+//! `Observer` it is, publish events to a bounded queue per subscriber. Tests: `reload.rs`,
+//! `server_command.rs` and `changes` in `crates/linerate/tests/it`; `changes` compares the server, its file
+//! and three initiators with a model after each random change.
 
 pub mod announce;
 mod check;

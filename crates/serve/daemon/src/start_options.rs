@@ -1,5 +1,5 @@
-//! What starts the server: the path of the configuration file, and options of the command
-//! line. Volumes of the command line are added to those of the file; other options replace those of the file.
+//! The settings for starting the server: the path of the configuration file, and options of the command line.
+//! Volumes of the command line are added to those of the file; other options override those of the file.
 
 use std::path::PathBuf;
 use std::str::FromStr;
@@ -12,17 +12,18 @@ use crate::config::file::{ConfigFile, no_size, with_size};
 use crate::config::values::{Gather, Poll, Unfit, VolumeName};
 use crate::config::{Beside, Config, Configured, FrontEndKind, FrontEnds, Volume};
 
-/// A configuration file and what goes beside it. With nothing in it a RAM volume is served
+/// A configuration file and the command line's options. If both are empty, a RAM volume is served
 /// ([`StartOptions::or_usual`]).
 #[derive(Clone, Debug, Default)]
 pub struct StartOptions {
-    /// Where the configuration file is, if there is one.
+    /// The path of the configuration file, if there is one.
     pub path: Option<PathBuf>,
-    /// Volumes besides those of the file, each as LUN 0 of its own target, for any initiator.
+    /// Volumes in addition to those of the file, each as LUN 0 of a separate target, for any initiator.
     pub volumes: Vec<NamedSpec>,
-    /// Where to listen, in place of the addresses that the file has for the same front end; its own if there are none.
+    /// Addresses to listen on. They replace the file's addresses of the same front end; if empty, the file's
+    /// are used.
     pub listen: Vec<Listen>,
-    /// Where identities and reservations are kept.
+    /// Directory of identities and reservations.
     pub state: Option<PathBuf>,
     /// The control socket.
     pub control: Option<PathBuf>,
@@ -30,27 +31,28 @@ pub struct StartOptions {
     pub reactors: Option<u16>,
     /// TCP congestion control of all portals.
     pub congestion: Option<String>,
-    /// How long a reactor looks for events before it sleeps.
+    /// How long a reactor polls for events before it sleeps.
     pub poll: Option<Poll>,
-    /// For how long it lets events gather before it looks for more.
+    /// How long a reactor lets events accumulate before it polls again.
     pub gather: Option<Gather>,
-    /// How files are read and written.
+    /// How files are read and written: the I/O engine.
     pub io_engine: Option<host::IoEngine>,
-    /// The front ends that there are.
+    /// The available front ends.
     pub front_ends: FrontEnds,
 }
 
 /// A volume and its name, written `NAME=SPEC`.
 #[derive(Clone, Debug)]
 pub struct NamedSpec {
-    /// What users call it.
+    /// Its name.
     pub name: VolumeName,
-    /// What it is made of.
+    /// Its specification.
     pub spec: Spec,
 }
 
-/// An address, and the front end that listens there: `[SCHEME://]ADDR:PORT`, where the scheme is the front end's name. The
-/// first front end needs none. Some listen on Unix sockets, too (`SCHEME+unix://PATH`), or on interfaces and UDP.
+/// An address, and the front end that listens there: `[SCHEME://]ADDR:PORT`, where the scheme is the front
+/// end's name. The first front end needs none. Some front ends also listen on Unix sockets
+/// (`SCHEME+unix://PATH`), or on interfaces and UDP.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Listen {
     front_end: &'static str,
@@ -87,10 +89,11 @@ impl FromStr for NamedSpec {
 }
 
 impl StartOptions {
-    /// What to serve, all told.
+    /// The complete configuration to serve.
     ///
     /// # Errors
-    /// The mistakes of the file, one of which is a file with secrets that others than its owner may use, and what contradicts it.
+    /// Errors in the file, conflicts with it, or a file that contains secrets and is accessible to users
+    /// other than its owner.
     pub fn safe_config(&self) -> Result<Config, Failure> {
         self.safe_config_with(self.file()?.as_ref())
     }
@@ -101,7 +104,7 @@ impl StartOptions {
         self.path.as_deref().map(read).transpose().map_err(Failure::refused)
     }
 
-    /// The same, with this file in place of the one on the disk.
+    /// Like [`StartOptions::safe_config`], with this file instead of the one on disk.
     pub(crate) fn safe_config_with(&self, file: Option<&ConfigFile>) -> Result<Config, Failure> {
         let mut config = match file {
             Some(file) => file.config().map_err(Failure::refused)?,
@@ -144,13 +147,13 @@ impl StartOptions {
     /// Adds the default volume if none is given.
     pub fn or_usual(mut self) -> StartOptions {
         if self.path.is_none() && self.volumes.is_empty() {
-            // The first test reads it.
+            // A test parses it.
             self.volumes = vec![USUAL_VOLUME.parse().expect("a volume")];
         }
         self
     }
 
-    /// Whether a volume is one of the command line's.
+    /// Whether a volume is from the command line.
     pub(crate) fn has_volume(&self, name: &VolumeName) -> bool {
         self.volumes.iter().any(|volume| volume.name == *name)
     }
@@ -167,7 +170,7 @@ impl StartOptions {
         start_options
     }
 
-    /// With another size of a volume.
+    /// A copy with a different size of a volume.
     pub(crate) fn with_size(&self, name: &VolumeName, size: Bytes) -> Result<StartOptions, String> {
         let Some(volume) = self.volumes.iter().find(|volume| volume.name == *name) else {
             return Ok(self.clone());
@@ -176,7 +179,7 @@ impl StartOptions {
         Ok(self.with_spec(name, &backends::parse(&sized).map_err(|error| error.to_string())?))
     }
 
-    /// With another specification of a volume.
+    /// A copy with a different specification of a volume.
     pub(crate) fn with_spec(&self, name: &VolumeName, spec: &Spec) -> StartOptions {
         let mut start_options = self.clone();
         let named = start_options.volumes.iter_mut().filter(|volume| volume.name == *name);
@@ -204,7 +207,7 @@ mod tests {
         vec![text.parse().expect("an address")]
     }
 
-    /// A file with this text, and what it is all that is wanted by.
+    /// A file with this text, and start options that only name it.
     fn file(text: &str) -> (tempfile::NamedTempFile, StartOptions) {
         let file = tempfile::NamedTempFile::new().expect("a temporary file");
         std::fs::write(file.path(), text).expect("written");
@@ -248,7 +251,7 @@ mod tests {
         assert!(lost.contains("use [[portal]]"), "{lost}");
     }
 
-    /// The last export of a server could not be removed.
+    /// Regression: the last export of a server could not be removed.
     #[test]
     fn what_listens_may_be_without_volumes() {
         let volume = "[volume.a]\nspec = \"ram:1MiB\"\n";

@@ -1,68 +1,80 @@
 //! The part of a server that all front ends share: cores, portals, limits, memory, the served volumes, and
 //! reconfiguration while they are in use.
 //!
-//! A front end serves volumes by a protocol. Its [`FrontEnd`] is shared by all cores and makes a
-//! [`CoreFrontEnd`] on each core, which owns the sessions there. A [`Server`] is made from a [`Config`] and
-//! its front ends, together with one [`Core`] per reactor thread; each core is moved to its thread and run
-//! there. A core runs all front ends with one reactor, one memory budget and one mailbox. Its messages are
-//! closures, so the mailbox depends on no protocol.
+//! A front end serves volumes over a protocol. Its [`FrontEnd`] is shared by all cores and creates a
+//! [`CoreFrontEnd`] on each core, which owns the sessions there. A [`Server`] is created from a [`Config`]
+//! and its front ends, together with one [`Core`] per reactor thread; each core is moved to its thread and
+//! runs there. A core runs all front ends with one reactor, one memory budget and one mailbox. Its messages
+//! are closures, so the mailbox depends on no protocol.
 //!
 //! ```text
 //!                        ┌─ core 0: reactor ── listeners ── watched volumes ── last flush
 //!   Server ── mailboxes ─┤          └── CoreFrontEnd of each FrontEnd: sessions
 //!     │                  └─ core n: reactor
 //!     │                             └── CoreFrontEnd of each FrontEnd: sessions
-//!     ├── volume::Registry: a snapshot of what is served
-//!     └── FrontEnd of each protocol: configuration, who is logged in
+//!     ├── volume::Registry: a snapshot of the served volumes
+//!     └── FrontEnd of each protocol: configuration, sessions
 //! ```
 //!
-//! Not here: protocols, the source of the configuration, the back ends of volumes, system calls.
+//! Not included: protocols, the source of the configuration, the back ends of volumes, system calls.
 //!
-//! Reading order: [`FrontEnd`] (what a protocol has to do) and [`Observer`] (who is told what happens), [`Server`] and [`Core`] (the
-//! threads and what they share; how commands end that a device does not answer), `listener` (connections that have not logged in),
-//! [`Budget`] (memory), `storage` (volumes that fail and that become larger), `tally` (what is counted for monitoring), `log_limit`.
+//! Reading order: [`FrontEnd`] (the tasks of a protocol) and [`Observer`] (who is notified of events),
+//! [`Server`] and [`Core`] (the threads and what they share; how commands end if a device is unresponsive),
+//! `listener` (connections that have not logged in), [`Budget`] (memory), `storage` (failing and growing
+//! volumes), `tally` (statistics for monitoring), `log_limit`.
 //!
 //! # Adding a front end
 //!
 //! A front end is a crate, two lines, and a section of the configuration. Copy from `crates/serve/nbd` and
 //! `crates/serve/daemon/src/front_ends/nbd.rs`; `crates/linerate/tests/echo_disk` is a complete small one.
 //!
-//! 1. The crate `crates/serve/NAME` has a [`FrontEnd`] (one for all cores: configuration, who is logged in) and a [`CoreFrontEnd`] (one
-//!    per core: sessions). A codec is a separate crate for both sides, `crates/wire/NAME`, with fuzz targets (`fuzz/fuzz_targets`,
-//!    `fuzz/Cargo.toml`).
-//! 2. `crates/serve/daemon/src/front_ends` gets a file or directory with a `FrontEndKind`: how its section is read (`Configured`), what
-//!    is shown of it (`Exposed`), and what runs (`RunningFrontEnd`). `sections.rs` there has what sections share. `FrontEndKind::listen` and
-//!    `Listen` in `start_options.rs` are for `serve --listen`.
+//! 1. The crate `crates/serve/NAME` has a [`FrontEnd`] (one for all cores: configuration, registry of
+//!    sessions) and a [`CoreFrontEnd`] (one per core: sessions). A codec is a separate crate for both sides,
+//!    `crates/wire/NAME`, with fuzz targets (`fuzz/fuzz_targets`, `fuzz/Cargo.toml`).
+//! 2. `crates/serve/daemon/src/front_ends` gets a file or directory with a `FrontEndKind`: how its section is
+//!    read (`Configured`), how it is displayed (`Exposed`), and what runs (`RunningFrontEnd`). `sections.rs`
+//!    there contains code shared by sections. `FrontEndKind::listen` and `Listen` in `start_options.rs` are
+//!    for `serve --listen`.
 //! 3. Add it to `ALL` in `front_ends/mod.rs`, and the crate to `crates/serve/daemon/Cargo.toml`.
 //! 4. Explain its keys in `config/reference.toml` and in the same text in `docs/configuration.md`, and list modules with log lines in `KNOWN`
 //!    (`config/log.rs`). Tests fail until both are done. The protocol's page is `docs/NAME.md`.
 //!
-//! The table of front ends is a value (`FrontEnds` in `StartOptions`), so a program can serve by front ends that `daemon` does not name.
+//! The table of front ends is a value (`FrontEnds` in `StartOptions`), so a program can use front ends
+//! unknown to `daemon`.
 //!
-//! A request takes its blocks from `Volume::range_locks`, asks the gate (`Volume::permits`) under that lock, and goes to
-//! `Volume::device`. `Volume::record_end` records its result. A change that is dropped before it ends leaves its blocks locked by
-//! `Volume::lock_until_quiesced`. [`Requests`] does all of this except the lock, with aborts and deadlines. A reset or preemption in one protocol is
-//! [`Server::abort`], which asks every front end on every core.
+//! A request takes its blocks from `Volume::range_locks`, checks the gate (`Volume::permits`) under that
+//! lock, and goes to `Volume::device`. `Volume::record_end` records its result. A change that is dropped
+//! before it ends leaves its blocks locked by `Volume::lock_until_quiesced`. [`Requests`] does all of this
+//! except the lock, with aborts and deadlines. A reset or preemption in one protocol calls [`Server::abort`],
+//! which notifies every front end on every core.
 //!
-//! Monitoring names no front end: each counts in a [`CoreTally`] per core and returns it by [`CoreFrontEnd::statistics`].
-//! `daemon::metrics` writes the counts with the front end's name as the label `protocol`. [`Server::tell`] reports sessions that
-//! begin and end.
+//! Monitoring names no front end: each counts in a [`CoreTally`] per core and returns it from
+//! [`CoreFrontEnd::statistics`]. `daemon::metrics` writes the counts with the front end's name as the label
+//! `protocol`. [`Server::tell`] reports sessions that start and end.
 //!
 //! # What cores share
 //!
-//! A session and all its connections are on one core; a connection that logs in elsewhere is moved there. Cores share the registry
-//! (login and logout only), each logical unit's state behind a mutex, its volume's reservations behind another, which is locked last, a
-//! generation counter (all that a READ or WRITE reads), range locks (two uncontended atomic additions per command), and mailboxes.
+//! A session and all its connections are on one core; a connection that logs in elsewhere is moved there.
+//! Cores share:
 //!
-//! Outstanding requests are listed by the core that executes them. A list in the volume would be written by every core for every request, and
-//! nothing else on the path of a READ or WRITE is. Only requests without an owner are known to the volume (`Volume::quiesced`).
+//! - the registry (login and logout only)
+//! - each logical unit's state behind a mutex, and its volume's reservations behind another, which is locked
+//!   last
+//! - a generation counter, which is all that a READ or WRITE reads
+//! - range locks (two uncontended atomic additions per command)
+//! - mailboxes
+//!
+//! Outstanding requests are listed by the core that executes them. A list in the volume would be written by
+//! every core for every request, unlike anything else on the path of a READ or WRITE. The volume only records
+//! requests without an owner (`Volume::quiesced`).
 //!
 //! # Bounds on peers
 //!
-//! Connections that have not logged in have their own limits (`listener`): a full table drops the oldest entry of the address that has
-//! most. Memory of commands comes from a [`Budget`] per session within one per core: when it is used up, reads wait and writes end with
-//! TASK SET FULL. A transfer between a socket and a RAM volume has a range lock; if its peer is slow and others wait for the blocks, it
-//! continues through a buffer.
+//! Connections that have not logged in have their own limits (`listener`): a full table drops the oldest
+//! entry of the address that has the most. Memory of commands comes from a [`Budget`] per session within one
+//! per core: when it is used up, reads wait and writes end with TASK SET FULL. A transfer between a socket
+//! and a RAM volume has a range lock. If its peer is slow and others wait for the blocks, it continues
+//! through a buffer.
 
 mod address;
 mod budget;

@@ -1,9 +1,10 @@
 //! Task management (RFC 7143 section 11.5): which commands a function aborts, on which cores, and when its
 //! response is sent.
 //!
-//! The response is sent when the aborted commands can no longer touch the medium: they are removed on every
-//! core, and their devices have quiesced. If a device does not quiesce in time, its volume is fenced (not
-//! ready for any initiator) until it does, and the response is sent at once (`front_end_core::fence`).
+//! The response is sent when the aborted commands can no longer reach the medium: they have been removed on
+//! every core, and their devices have quiesced. If a device does not quiesce in time, its volume is fenced
+//! (not ready for any initiator) until it does, and the response is sent immediately
+//! (`front_end_core::fence`).
 
 use std::cell::RefCell;
 use std::rc::Weak;
@@ -19,8 +20,8 @@ use crate::context::Context;
 use crate::session::Session;
 
 impl Session {
-    /// Carries out a function and sends its response. The session's own commands are aborted at once, since
-    /// commands that arrive after the function are not affected by it; the rest runs as a task.
+    /// Executes a function and sends its response. The session's own commands are aborted immediately, since
+    /// the function does not affect later commands; the rest runs as a task.
     pub(crate) fn manage(&mut self, request: TmfRequest) {
         self.tally.note(Counted::TaskManagement, self.target(), name(request.function));
         let (units, untold) = self.end_own(&request);
@@ -37,7 +38,7 @@ impl Session {
         }));
     }
 
-    /// Answers the logout of a lost connection when the devices of its aborted commands have quiesced.
+    /// Responds to the logout of a lost connection when the devices of its aborted commands have quiesced.
     pub(crate) fn quiesce_connection(&mut self, logout: LogoutId) {
         let (server, units, session) = (Arc::clone(&self.context.server), self.units(), self.weak());
         drop(reactor::spawn(async move {
@@ -50,9 +51,9 @@ impl Session {
         }));
     }
 
-    /// Aborts the session's own commands that the function names. Returns the units whose devices must quiesce
-    /// before the response, and the copies that were addressed to another LUN, whose initiator must still be
-    /// answered.
+    /// Aborts the session's own commands selected by the function. Returns the units whose devices must
+    /// quiesce before the response, and the copies that were addressed to another LUN, whose initiator still
+    /// needs a response.
     fn end_own(&mut self, request: &TmfRequest) -> (Vec<Arc<LogicalUnit>>, Vec<TaskId>) {
         let unit = self.unit(request.lun.0);
         let all = self.units();
@@ -79,7 +80,7 @@ impl Session {
                 }
                 (all, Vec::new())
             }
-            // Queries, what is not supported, and LUNs that do not exist.
+            // Queries, unsupported functions, and LUNs that do not exist.
             _ => (Vec::new(), Vec::new()),
         }
     }
@@ -103,7 +104,7 @@ async fn carry_out(
                 close_others(context, session);
             }
         }
-        // No initiator can be in the state that this one ends: INQUIRY says NORMACA = 0.
+        // No initiator can be in the state that this function ends: INQUIRY reports NORMACA = 0.
         (Function::ClearAca, _) => return Outcome::NotSupported,
         (Function::ITNexusReset | Function::AbortTask, _) => quiesce(server, units).await,
         (Function::QueryTask, _) => return yes(request.referenced.is_some()),
@@ -124,13 +125,13 @@ async fn carry_out(
     Outcome::FunctionComplete
 }
 
-/// The answer to a query (RFC 7144 section 4.2).
+/// The response to a query (RFC 7144 section 4.2).
 fn yes(found: bool) -> Outcome {
     if found { Outcome::FunctionSucceeded } else { Outcome::FunctionComplete }
 }
 
-/// TARGET COLD RESET ends all sessions of the target: the others at once; the machine ends this one after its
-/// response.
+/// TARGET COLD RESET ends all sessions of the target. The others end immediately; the state machine ends this
+/// one after its response.
 fn close_others(context: &Context, session: &Weak<RefCell<Session>>) {
     let own = with(session, |session| (session.identity.target.clone(), session.identity.slot.tsih));
     if let Some((Some(target), tsih)) = own {
@@ -141,8 +142,8 @@ fn close_others(context: &Context, session: &Weak<RefCell<Session>>) {
     }
 }
 
-/// Aborts all commands for `unit` of other sessions. The requesting session's own have been aborted already,
-/// and its later ones are carried out.
+/// Aborts all commands of other sessions for `unit`. The requesting session's own have been aborted already,
+/// and its later ones are executed.
 async fn end_everybodys(server: &Server, session: &Weak<RefCell<Session>>, unit: &Arc<LogicalUnit>) {
     let spared = with(session, |session| session.commands.nexus_of(unit)).flatten();
     abort_everybodys(server, unit, spared).await;

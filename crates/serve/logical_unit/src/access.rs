@@ -1,11 +1,11 @@
-//! Device requests of a command: all of them go through its [`DeviceAccess`], which knows each outstanding
+//! Device requests of a command. All of them go through its [`DeviceAccess`], which records each outstanding
 //! request. Hence
-//! - the front end sees in the [`Watch`] which request of which device a command waits for: a deadline counts
-//!   from the request, not from the arrival of the command;
+//! - the front end sees in the [`Watch`] which request to which device a command waits for, so that a
+//!   deadline counts from the request, not from the arrival of the command;
 //! - an aborted change keeps its blocks locked until the device has completed or cancelled it
-//!   ([`volume::Volume::quiesced`]): the kernel may carry it out after later requests.
+//!   ([`volume::Volume::quiesced`]), because the kernel may execute it after later requests.
 //!
-//! Order and exclusion among commands are not here; range locks provide them.
+//! Order and exclusion among commands are not handled here; range locks provide them.
 
 use std::cell::{Cell, OnceCell};
 use std::future::{Future, poll_fn};
@@ -39,7 +39,7 @@ pub struct Watch {
 /// An outstanding device request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DeviceRequest {
-    /// Its number among the command's requests: another number is another request.
+    /// Its number among the command's requests: a different number is a different request.
     pub number: u32,
     /// The unit of the device: 0 is the unit that received the command, 1 the first of [`Watch::others`], and
     /// so on.
@@ -53,24 +53,25 @@ impl Watch {
         self.asked.get().map(|unit| DeviceRequest { number: self.requests.get(), unit })
     }
 
-    /// Whether the command is changing persistent state and its copy in memory. Then it must be run to its
-    /// end even if it was aborted, or the two would differ; the effects of its reply must be carried out too.
+    /// Whether the command is changing persistent state and its copy in memory. It must then be run to its
+    /// end even if it was aborted, or the two would differ; the effects of its reply must be applied as well.
     pub fn is_committed(&self) -> bool {
         self.committed.get()
     }
 
-    /// Units that the command uses besides the one that received it (EXTENDED COPY): it belongs to their task
-    /// sets, too.
+    /// Units that the command uses in addition to the one that received it (EXTENDED COPY). It also belongs
+    /// to their task sets.
     pub fn others(&self) -> &[Arc<LogicalUnit>] {
         self.others.get().map_or(&[], |others| others)
     }
 
-    /// Has [`Watch::device_time`] go by this clock. Called before the command is polled for the first time.
+    /// Sets the clock of [`Watch::device_time`]. Called before the command is polled for the first time.
     pub fn time_requests(&self, clock: fn() -> Instant) {
         self.clock.set(Some(clock));
     }
 
-    /// For how long devices have had the command's requests, all together, those that ended in their first poll left out.
+    /// Total time that the command's requests spent in devices, excluding those that ended in their first
+    /// poll.
     pub fn device_time(&self) -> Duration {
         self.device_time.get()
     }
@@ -91,7 +92,7 @@ impl Watch {
     }
 }
 
-/// A command's access to the device of its own unit, or of another unit that it names.
+/// A command's access to the device of its unit, or of another unit that it names.
 #[derive(Clone)]
 pub(crate) struct DeviceAccess {
     unit: Arc<LogicalUnit>,
@@ -106,12 +107,12 @@ pub(crate) struct DeviceAccess {
 /// An outstanding device request. Dropping it early aborts it.
 pub(crate) struct OutstandingRequest<'a, T> {
     access: &'a DeviceAccess,
-    /// The error, if the medium may no longer be used so and the device was not asked.
+    /// The error, if the medium may no longer be used in this way and the request was not sent.
     request: Result<Pending<'a, T>, Condition>,
     kind: RequestKind,
     /// The blocks that it changes, until it ends.
     changes: Option<Extent>,
-    /// Since when it is known that it takes time, if that is measured.
+    /// When the request turned out to take time, if that is measured.
     since: Option<Instant>,
 }
 
@@ -171,7 +172,7 @@ impl DeviceAccess {
         debug_assert!(told.is_ok(), "told twice");
     }
 
-    /// From now on the command must be run to its end.
+    /// Records that the command must be run to its end.
     pub(crate) fn commit(&self) {
         self.watch.committed.set(true);
     }
@@ -203,7 +204,7 @@ impl DeviceAccess {
         self.ask(RequestKind::Read, None, || self.device().read(extent, Buffer::recycled(length)))
     }
 
-    /// Writes `data`, which is as long as `extent`. A stable write reports nothing of earlier writes.
+    /// Writes `data`, which is as long as `extent`. A stable write reports no loss of earlier writes.
     pub(crate) fn store(
         &self,
         extent: Extent,
@@ -224,7 +225,7 @@ impl DeviceAccess {
         })
     }
 
-    /// Has the device write `data` if the blocks hold `expected`; `None` if it cannot.
+    /// Makes the device write `data` if the blocks contain `expected`; `None` if it does not support this.
     pub(crate) fn compare_and_store(
         &self,
         extent: Extent,
@@ -262,31 +263,31 @@ impl DeviceAccess {
         })
     }
 
-    /// A flush that does not report lost writes: the initiator would take the error for one of this command.
+    /// A flush that does not report lost writes: the initiator would attribute the error to this command.
     pub(crate) fn flush_untold(&self) -> OutstandingRequest<'_, ()> {
         self.ask(RequestKind::Flush, None, || Box::pin(self.unit.volume().flush()))
     }
 
-    /// Makes a change durable that began when `before` losses were counted ([`volume::Volume::settle`]).
+    /// Makes a change durable that started when `before` losses were counted ([`volume::Volume::settle`]).
     pub(crate) fn settle(&self, before: u64) -> OutstandingRequest<'_, ()> {
         self.ask(RequestKind::Flush, None, || Box::pin(self.unit.volume().settle(before)))
     }
 
-    /// The result of a flush, given that of the device.
+    /// The result of a flush, given the device's result.
     fn flushed(&self, ended: Result<(), DeviceError>) -> Result<(), DeviceError> {
         if ended.is_err_and(|error| !error.is_loss()) {
             return ended;
         }
         let untold = self.report_losses();
         match ended {
-            // A device that is full is told as such, and the writes of others are lost all the same.
+            // A full device is reported as such; the loss is still pending for other initiators.
             Err(DeviceError::NoSpace) => ended,
             Ok(()) => untold,
             Err(_) => Err(DeviceError::WritesLost),
         }
     }
 
-    /// WRITES LOST, if acknowledged writes were lost of which this nexus has not been told.
+    /// WRITES LOST, if acknowledged writes were lost and this has not been reported to this nexus.
     fn report_losses(&self) -> Result<(), DeviceError> {
         match self.nexus.and_then(|nexus| self.unit.untold_losses(nexus)) {
             Some(losses) => {
@@ -307,7 +308,7 @@ impl DeviceAccess {
         self.ask(RequestKind::Inspect, None, || Box::pin(async { Ok(self.device().space().await.ok()) }))
     }
 
-    /// Whether all blocks can be read.
+    /// Checks that all blocks are readable.
     pub(crate) async fn scan(&self, extent: Extent) -> Result<(), Failure> {
         for piece in self.pieces(extent) {
             self.fetch(piece).await?;
@@ -316,8 +317,8 @@ impl DeviceAccess {
         Ok(())
     }
 
-    /// MISCOMPARE unless all of `extent` holds `expected`, over and over. `offset` is what the command has
-    /// compared before.
+    /// Returns MISCOMPARE unless all of `extent` contains `expected`, repeated. `offset` is the length that
+    /// the command has already compared.
     pub(crate) async fn compare(&self, extent: Extent, expected: &[u8], offset: u64) -> Result<(), Failure> {
         if expected.is_empty() {
             return Ok(());
@@ -345,8 +346,8 @@ impl Deref for DeviceAccess {
     }
 }
 
-/// Where `found`, which begins `at` bytes into the repetition of `expected`, first differs from it. Compares
-/// runs rather than bytes: a megabyte at a time where `expected` is that long.
+/// The first difference between `found`, which starts `at` bytes into the repetition of `expected`, and that
+/// repetition. Compares runs rather than bytes: a megabyte at a time if `expected` is that long.
 fn first_difference(found: &[u8], expected: &[u8], at: usize) -> Option<usize> {
     debug_assert!(!expected.is_empty(), "nothing differs from nothing");
     let mut done = 0;
@@ -367,7 +368,7 @@ fn first_difference(found: &[u8], expected: &[u8], at: usize) -> Option<usize> {
 }
 
 /// MISCOMPARE DURING VERIFY OPERATION. INFORMATION is the offset of the first byte that differs, which ESXi
-/// looks at after a failed COMPARE AND WRITE (SBC-3 5.2).
+/// checks after a failed COMPARE AND WRITE (SBC-3 5.2).
 pub(crate) fn miscompare(offset: u64) -> Condition {
     Condition::new(SenseKey::Miscompare, asc::MISCOMPARE_DURING_VERIFY).with_information(offset)
 }
@@ -376,7 +377,7 @@ pub(crate) fn miscompare(offset: u64) -> Condition {
 pub(crate) const PIECE_BYTES: u64 = 1 << 20;
 
 impl LogicalUnit {
-    /// Cuts `extent` into pieces of 1 MiB at most.
+    /// Splits `extent` into pieces of up to 1 MiB.
     pub(crate) fn pieces(&self, extent: Extent) -> Chunks {
         extent.chunks(PIECE_BYTES >> self.device().geometry().block_size.shift())
     }
@@ -392,8 +393,8 @@ impl LogicalUnit {
 // Long operations in pieces of bounded size, so that no command holds much memory or blocks its thread for
 // long.
 
-/// Yields to other tasks of this thread between two pieces. A device in memory completes each request at
-/// once, so without it a command over many pieces would block its reactor, and with it the NOP-Ins of all
+/// Yields to other tasks of this thread between two pieces. A RAM device completes each request immediately.
+/// Without yielding, a command over many pieces would block its reactor, and with it the NOP-Ins of all
 /// sessions.
 pub(crate) async fn give_way() {
     let mut given = false;

@@ -1,13 +1,13 @@
-//! What requests do to their volume.
+//! Execution of requests on their volume.
 //!
-//! Requests with whole blocks share them with others, as all reads and writes of all front ends do: which of
-//! two that overlap comes last is not said, and no block is mixed. A change of a part of a block excludes
-//! others, since it reads what it writes back.
+//! Requests for whole blocks share their blocks with other requests, as all reads and writes of all front
+//! ends do. Two that overlap may be executed in either order, but no block is mixed. A change of part of a
+//! block excludes other requests, because it reads the block and writes it back.
 //!
-//! One exception is the price of sending without a copy, as over iSCSI: a long read of memory may return a
-//! block half old and half new if the block is written while the read is outstanding. Up to
-//! [`COPIED_BYTES_MAX`] are copied under their lock, so that what is compared and written elsewhere is read
-//! as a whole.
+//! There is one exception, the price of sending without a copy, as over iSCSI: a long read of memory may
+//! return a block that is half old and half new, if the block is written while the read is outstanding. Up to
+//! [`COPIED_BYTES_MAX`] are copied under their lock, so that data used for compare-and-write elsewhere is
+//! read consistently.
 
 use std::ops::Range;
 use std::rc::Rc;
@@ -26,22 +26,22 @@ use volume::{Access, Denied, RequestKind, Volume};
 use crate::client::{Answer, Client, Outcome};
 use crate::connection::queue_answer;
 
-/// Pieces of requests that move no data over the network: no more is done between two turns of others.
+/// Size of the pieces of requests that transfer no data over the network; other tasks run after each piece.
 const PIECE_BYTES: u64 = 1 << 20;
-/// Reads of memory up to this length are copied: one slice for the kernel instead of two.
+/// Reads of memory up to this length are copied: the kernel gets one slice instead of two.
 const COPIED_BYTES_MAX: usize = 8 << 10;
-/// Copies are not charged up to this length of a queue.
+/// Copies are not charged while the queue is no longer than this.
 const COPIES_BYTES_MAX: usize = 256 << 10;
-/// The most extents of one answer to BLOCK_STATUS.
+/// Maximum number of extents in one reply to BLOCK_STATUS.
 const EXTENTS_MAX: usize = 4096;
 
-/// Why a request failed, as it is answered.
+/// The error of a request, as sent in the reply.
 #[derive(Clone, Copy)]
 struct Failed(Errno, &'static str);
 
 impl Client {
-    /// Begins a request without data, and answers it if that is possible at once. False if it has to wait for
-    /// memory.
+    /// Starts a request without data, and answers it immediately if possible. Returns false if it must wait
+    /// for memory.
     pub(crate) fn begin(
         self: &Rc<Self>,
         request: Request,
@@ -67,7 +67,7 @@ impl Client {
             }
         }
         if command == Command::BlockStatus {
-            // As extents, and as their reply.
+            // For the extents and for their reply.
             charge = self.memory.take(2 * most_extents(&request) * size_of::<BlockStatus>());
             if charge.is_none() {
                 return false;
@@ -77,7 +77,7 @@ impl Client {
         true
     }
 
-    /// Starts a task for a request, with its data if it has any.
+    /// Starts a task for a request, with its data, if any.
     pub(crate) fn start(
         self: &Rc<Self>,
         request: Request,
@@ -96,7 +96,7 @@ impl Client {
         }));
     }
 
-    /// Answers a read of blocks that are in memory: a short one by a copy, a long one from there.
+    /// Answers a read of blocks in memory: a short one from a copy, a long one directly.
     #[inline]
     fn read_from_memory(&self, request: &Request, now: Instant, queue: &mut SendQueue<Charge>) -> Option<()> {
         let extent = self.covering(request).ok()?;
@@ -105,7 +105,7 @@ impl Client {
         let (region, part) = (self.device().memory(extent)?, self.part(request, extent));
         let length = part.len();
         if length <= COPIED_BYTES_MAX && queue.load() > COPIES_BYTES_MAX {
-            return None; // a slow client's go to buffers, whose memory is charged
+            return None; // reads by a slow client use buffers, whose memory is charged
         }
         let outcome = match length <= COPIED_BYTES_MAX {
             true => Outcome::Copied,
@@ -117,7 +117,7 @@ impl Client {
         queue_answer(self, queue, Answer { request: *request, begin: now, outcome });
         if is_copied {
             if queue.load() > COPIED_BYTES_MAX {
-                queue.make_room(COPIES_BYTES_MAX, COPIED_BYTES_MAX); // not anew in every round
+                queue.make_room(COPIES_BYTES_MAX, COPIED_BYTES_MAX); // not again in every round
             }
             queue.append(|out| {
                 let at = out.len();
@@ -128,7 +128,7 @@ impl Client {
         Some(())
     }
 
-    /// A read of whole blocks that the page cache has.
+    /// Reads whole blocks from the page cache, if it contains them.
     fn read_from_cache(&self, request: &Request) -> Option<Buffer> {
         let extent = self.covering(request).ok().filter(|_| self.is_whole(request))?;
         let _turn = self.volume().range_locks().try_share(extent)?;
@@ -137,7 +137,7 @@ impl Client {
         self.device().read_nowait(extent, &mut buffer).then_some(buffer)
     }
 
-    /// A write of whole blocks that need not wait for a device. After `None` a part may have been written, and
+    /// Writes whole blocks if it need not wait for a device. After `None` a part may have been written, and
     /// [`Client::start`] must follow.
     #[inline]
     pub(crate) fn write_now(&self, request: &Request, data: &[u8]) -> Option<Outcome> {
@@ -171,7 +171,7 @@ impl Client {
             Command::WriteZeroes => self.write_zeroes(request, ticket).await,
             Command::Cache => self.cache(request, ticket).await,
             Command::BlockStatus => self.block_status(request, ticket, charge).await,
-            Command::Disconnect => Ok(Outcome::Done), // not a request of the volume
+            Command::Disconnect => Ok(Outcome::Done), // does not concern the volume
         }
     }
 
@@ -214,17 +214,17 @@ impl Client {
         Ok(Outcome::Done)
     }
 
-    /// Flushes what every client has been answered up to now.
+    /// Flushes all requests acknowledged so far, to any client.
     async fn flush(&self, ticket: Ticket) -> Result<Outcome, Failed> {
         let flushed = self.requests.ask(ticket, RequestKind::Flush, None, || self.volume().flush()).await;
-        // A loss counts as reported by this answer, whatever the device says of this flush.
+        // This reply counts as reporting a loss, whatever the result of the device's flush.
         self.report_losses()?;
         flushed?;
         Ok(Outcome::Done)
     }
 
-    /// The end of a change that the device has made and that began when `before` losses were counted. With FUA the change is made
-    /// durable; losses of earlier writes are left to the reply to a flush.
+    /// Completes a change that the device has executed and that started when `before` losses were counted.
+    /// With FUA the change is made durable; losses of earlier writes are left to the reply to a flush.
     async fn settle(&self, request: &Request, ticket: Ticket, before: u64) -> Result<Outcome, Failed> {
         if self.durability(request) == Durability::Stable {
             let settle = || self.volume().settle(before);
@@ -233,7 +233,7 @@ impl Client {
         Ok(Outcome::Done)
     }
 
-    /// Fails if acknowledged writes were lost of which this client has not been told.
+    /// Fails if acknowledged writes were lost and this has not been reported to this client.
     fn report_losses(&self) -> Result<(), Failed> {
         let losses = self.volume().lost_writes();
         match self.losses_told.replace(losses) == losses {
@@ -242,7 +242,7 @@ impl Client {
         }
     }
 
-    /// Whole blocks are deallocated; of others nothing was promised.
+    /// Whole blocks are deallocated; partial blocks are left unchanged.
     async fn trim(&self, request: &Request, ticket: Ticket) -> Result<Outcome, Failed> {
         let before = self.volume().lost_writes();
         for piece in self.pieces(self.inner(request)) {
@@ -279,7 +279,7 @@ impl Client {
         self.settle(request, ticket, before).await
     }
 
-    /// Zeroes bytes that are no whole blocks.
+    /// Zeroes bytes of partial blocks.
     async fn zero_part(&self, bytes: Range<u64>, ticket: Ticket) -> Result<(), Failed> {
         if bytes.is_empty() {
             return Ok(());
@@ -291,7 +291,7 @@ impl Client {
         Ok(self.requests.ask(ticket, RequestKind::Change, Some(extent), write).await?)
     }
 
-    /// Reads the blocks, so that what caches them has them.
+    /// Reads the blocks into the cache.
     async fn cache(&self, request: &Request, ticket: Ticket) -> Result<Outcome, Failed> {
         let extent = self.covering(request)?;
         if self.device().memory(extent).is_none() {
@@ -352,12 +352,12 @@ impl Client {
         self.device().geometry().length(extent) as usize
     }
 
-    /// The blocks that a request has bytes of.
+    /// The blocks that contain a request's bytes.
     fn covering(&self, request: &Request) -> Result<Extent, DeviceError> {
         bytewise::covering(self.device(), &(request.offset..request.offset + request.length))
     }
 
-    /// The blocks that a request has as a whole.
+    /// The blocks completely within a request.
     fn inner(&self, request: &Request) -> Extent {
         let shift = self.device().geometry().block_size.shift();
         let block = 1 << shift;
@@ -366,7 +366,7 @@ impl Client {
         Extent::new(first, end.saturating_sub(first))
     }
 
-    /// Where the bytes of a request are among those of the blocks that cover it.
+    /// The position of a request's bytes within the blocks that contain them.
     fn part(&self, request: &Request, covering: Extent) -> Range<usize> {
         debug_assert!(
             self.device().geometry().offset(covering) <= request.offset,
@@ -385,15 +385,15 @@ impl Client {
         extent.chunks(PIECE_BYTES >> self.device().geometry().block_size.shift())
     }
 
-    /// When a change may be acknowledged. Where nothing is lost in a crash of this process, every one is
-    /// stable as it is.
+    /// When a change may be acknowledged. If a crash of this process loses nothing, every change is stable
+    /// anyway.
     fn durability(&self, request: &Request) -> Durability {
         let is_volatile = self.device().profile().volatile_cache;
         if is_volatile && request.flags & command::FUA != 0 { Durability::Stable } else { Durability::Cached }
     }
 }
 
-/// How many extents the answer to BLOCK_STATUS may have.
+/// Maximum number of extents in the reply to BLOCK_STATUS.
 fn most_extents(request: &Request) -> usize {
     if request.flags & command::REQ_ONE != 0 { 1 } else { EXTENTS_MAX }
 }
@@ -415,7 +415,8 @@ impl From<DeviceError> for Failed {
         match error {
             DeviceError::OutOfRange => Failed(Errno::Einval, "past the end of the device"),
             DeviceError::Unsupported => Failed(Errno::Einval, "the device cannot do this"),
-            // It was offered as one that can be written: what became read-only has failed. EPERM would say that another host has it.
+            // The volume was exported as writable, so becoming read-only is a failure. EPERM would mean a
+            // reservation by another host.
             DeviceError::ReadOnly => Failed(Errno::Eio, "the device has become read-only"),
             DeviceError::Reserved => Failed(Errno::Eperm, "the device is reserved by another host"),
             DeviceError::NoSpace => Failed(Errno::Enospc, "no space left for the device's data"),

@@ -1,5 +1,6 @@
-//! NBD as a front end: what all cores share, a core's clients, and the handshake of a connection, from the first byte to its core. The
-//! client is not trusted: it has so much time, and the machine bounds what is kept of it.
+//! NBD as a front end: the state shared by all cores, the clients of a core, and the handshake of a
+//! connection, from its first byte until its transfer to its core. The client is not trusted: its time is
+//! limited, and so is the state kept for it.
 
 use std::cell::{Cell, RefCell};
 use std::io;
@@ -23,21 +24,21 @@ use crate::client::{Beginning, Client, ClientStatus, Closing, ConnectionEnd, NBD
 use crate::config::{Config, Encryption, Export, Requester};
 use crate::connection::{Connection, SCRATCH_BYTES, Scratch};
 
-/// The NBD front end: exports, and who uses them.
+/// The NBD front end: exports and their clients.
 pub struct Nbd {
     /// The current configuration. A change replaces it; clients hold their export by `Arc`.
     config: Lock<Arc<Config>>,
-    /// How many clients each core has.
+    /// The number of clients of each core.
     loads: Box<[AtomicUsize]>,
-    /// Addresses that have clients.
+    /// Addresses with clients.
     addresses: Lock<Counts>,
     /// Connections that their clients have named.
     channels: Arc<Channels>,
-    /// What monitoring calls hosts.
+    /// The labels of hosts for monitoring.
     names: HostNames,
 }
 
-/// A client counted for its core and its address, until it is dropped.
+/// Counts a client for its core and its address until it is dropped.
 struct Place {
     front_end: Arc<Nbd>,
     core: usize,
@@ -53,7 +54,7 @@ impl Drop for Place {
 }
 
 impl Nbd {
-    /// A front end that serves these exports on `cores` reactor threads.
+    /// Creates a front end that serves these exports on `cores` reactor threads.
     pub fn new(config: Config, cores: usize) -> Arc<Nbd> {
         let loads = (0..cores.max(1)).map(|_| AtomicUsize::new(0)).collect();
         Arc::new(Nbd {
@@ -65,19 +66,19 @@ impl Nbd {
         })
     }
 
-    /// What is served now.
+    /// The current configuration.
     pub fn config(&self) -> Arc<Config> {
         Arc::clone(&self.config.lock())
     }
 
-    /// Replaces the configuration. To be called from within [`Server::reconfigure`], which lets connections
-    /// adapt: those whose export is gone, or is another one now, are closed, since NBD has no other way to say
-    /// so. New limits are those of later connections.
+    /// Replaces the configuration. Must be called from within [`Server::reconfigure`], which makes
+    /// connections adapt. Connections whose export has been removed or replaced are closed, since NBD has no
+    /// other way to notify the client. New limits apply to later connections.
     pub fn adopt(&self, config: Config) {
         *self.config.lock() = Arc::new(config);
     }
 
-    /// The status of all clients. Blocks for at most a second; not for reactor threads.
+    /// The status of all clients. Blocks for up to one second; not for reactor threads.
     pub fn clients(&self, server: &Server) -> Vec<ClientStatus> {
         let status = |local: &Rc<RunningCore>| local.front_end::<CoreClients>().map(|core| core.status());
         let by_core = server.ask_cores(Duration::from_secs(1), status);
@@ -86,8 +87,8 @@ impl Nbd {
         clients
     }
 
-    /// Closes the connections with this number, or from this host, and returns how many there are. Blocks as
-    /// [`Nbd::clients`] does.
+    /// Closes the connections with this number or from this host, and returns how many they are. Blocks like
+    /// [`Nbd::clients`].
     pub fn drop_clients(&self, server: &Server, which: &str, force: bool) -> usize {
         let which = which.to_owned();
         let end = move |local: &Rc<RunningCore>| {
@@ -96,7 +97,7 @@ impl Nbd {
         server.ask_cores(Duration::from_secs(1), end).into_iter().flatten().sum()
     }
 
-    /// A place for a client on the core that has the fewest.
+    /// Counts a client on the core that has the fewest.
     fn place(self: &Arc<Self>, from: AddressBlock) -> Place {
         let load = |core: &usize| self.loads[*core].load(Ordering::Relaxed);
         let core = (0..self.loads.len()).min_by_key(load).unwrap_or(0);
@@ -119,7 +120,7 @@ impl FrontEnd for Nbd {
         self.addresses.lock().count_of(from) > 0
     }
 
-    /// The protocol has no message for it: a client learns of it when it connects again.
+    /// The protocol has no message for this: a client sees the new size when it reconnects.
     fn volume_grew(&self, _: &Arc<Volume>) {}
 }
 
@@ -146,14 +147,14 @@ impl CoreClients {
         let core = Rc::clone(self);
         drop(reactor::spawn(async move {
             let peer = admitted.beginning.peer;
-            // Dropped when none of its requests can be carried out any more.
+            // Dropped when none of its requests can still be executed.
             let channel = admitted.channel.take();
             let (permit, place) = (admitted.permit, admitted.place);
             debug_assert_eq!(place.core, core.handle.core, "it is served where it is counted");
             let client = match tls::adopt(admitted.stream) {
                 Ok(stream) => {
                     let client = Rc::new(core.client(admitted.beginning));
-                    // What is served may have changed since it was admitted.
+                    // The configuration may have changed since it was admitted.
                     if !core.still_serves(&client) {
                         return;
                     }
@@ -186,11 +187,11 @@ impl CoreClients {
         Client::new(beginning, counted_as, tally, &self.handle.memory)
     }
 
-    /// Registers a connection by its name, once those that its client has lost have ended. `None` if the name is
-    /// taken.
+    /// Registers a named connection, after those that its client has lost have ended. `None` if the name is
+    /// in use.
     async fn succeed(&self, name: &ChannelName) -> Option<Channel> {
         let channels = &self.front_end.channels;
-        // Its client was not answered in time when it first came with this name.
+        // The client may have timed out on an earlier connection with this name.
         let namesake = ChannelName { ended: vec![name.number], ..name.clone() };
         self.end(channels.condemn(&namesake)).await;
         let channel = channels.register(name)?;
@@ -198,7 +199,7 @@ impl CoreClients {
         Some(channel)
     }
 
-    /// Ends connections, on whichever cores they are.
+    /// Ends connections, on all cores.
     async fn end(&self, lost: Vec<(u128, u64)>) {
         if lost.is_empty() {
             return;
@@ -217,7 +218,7 @@ impl CoreClients {
         self.front_end.channels.ended(&lost).await;
     }
 
-    /// A client begins, and everybody who wants to know is told.
+    /// Announces a new client to the log, statistics and observer.
     fn greet(&self, client: &Client) {
         client.log_in();
         self.tally.note(Counted::Login, Some(&client.export.name), "accepted");
@@ -233,7 +234,7 @@ impl CoreClients {
         self.handle.server.tell(|observer| observer.session_ended(client.info(&host)));
     }
 
-    /// Whether the client could connect to the same export now.
+    /// Whether the client could still connect to the same export.
     fn still_serves(&self, client: &Client) -> bool {
         let (config, export) = (self.front_end.config(), &client.export);
         let now = config.find(&export.name, &client.requester);
@@ -275,7 +276,7 @@ impl CoreFrontEnd for CoreClients {
                 client.requests.abort_reserved();
             }
         }
-        // Behind the tasks that were woken by it: only then their blocks are locked until the device has quiesced.
+        // After the woken tasks have run: only then are their blocks locked until the device has quiesced.
         let done = Sender::clone(done);
         drop(reactor::spawn(async move {
             reactor::yield_now().await;
@@ -323,7 +324,7 @@ impl CoreFrontEnd for CoreClients {
         self.all().into_iter().filter_map(slow).min_by_key(|holder| holder.since)
     }
 
-    /// The protocol has no message for it: what is outstanding is answered, and nothing else.
+    /// The protocol has no message for this: outstanding requests are answered, and no others.
     fn ask_to_leave(&self, _: Duration) {
         self.all().iter().for_each(|client| client.close(Closing::Asked));
     }
@@ -337,37 +338,37 @@ impl CoreFrontEnd for CoreClients {
     }
 }
 
-/// A client that has agreed with an export, on its way to its core.
+/// A client that has completed its handshake, before its transfer to its core.
 struct Admitted {
     stream: Detached,
     permit: ConnectionPermit,
     place: Place,
     beginning: Beginning,
-    /// If the client has named the connection.
+    /// Set if the client has named the connection.
     channel: Option<Channel>,
 }
 
-/// Why a connection ended before there were requests.
+/// Why a connection ended before its first request.
 enum Failure {
     Socket(io::Error),
     Violation(Violation),
-    /// Another connection has its name.
+    /// The name belongs to another connection.
     NameTaken,
     Tls(tls::Failure),
-    /// It has sent something behind STARTTLS, before it was answered: what others could have put there.
+    /// Data arrived after STARTTLS and before the reply: an attacker may have injected it.
     Injected,
-    /// It only wanted to know what there is.
+    /// The client only wanted information.
     Ended,
 }
 
 impl Failure {
-    /// Clients that only list close without ABORT.
+    /// Clients that only list exports close the connection without ABORT.
     fn reading(error: io::Error) -> Failure {
         if error.kind() == io::ErrorKind::UnexpectedEof { Failure::Ended } else { Failure::Socket(error) }
     }
 }
 
-/// The exports as a client sees them.
+/// The exports visible to a client.
 struct VisibleExports<'a> {
     config: Arc<Config>,
     from: &'a Requester,
@@ -375,12 +376,12 @@ struct VisibleExports<'a> {
     told: &'a Announced,
 }
 
-/// What a client was told, which must be true of the volume that it is served.
+/// The state announced to a client, which must match the volume that it is served.
 #[derive(Default)]
 struct Announced {
-    /// The opening of the volume that the latest export told of, which is that of GO.
+    /// The opening of the volume in the latest export reply, which is the reply to GO.
     opening: Cell<Option<u64>>,
-    /// The opening of the volume, and its losses, that the latest start has told of.
+    /// The opening and the loss count of the volume in the latest reply with its start.
     losses: Cell<Option<(u64, u64)>>,
 }
 
@@ -398,7 +399,7 @@ impl Exports for VisibleExports<'_> {
 
     fn start(&self, export: &str) -> u128 {
         let Some(export) = self.config.find(export, self.from) else { return 0 };
-        // Counted first: a loss in between is told twice, and not missed.
+        // Counted first: a loss in between is reported twice, but not missed.
         self.told.losses.set(Some((export.volume.opening(), export.volume.lost_writes())));
         self.channels.start(&export.volume)
     }
@@ -412,12 +413,12 @@ impl Exports for VisibleExports<'_> {
     }
 }
 
-/// Takes a connection through its handshake and hands it to its core.
+/// Takes a connection through its handshake and passes it to its core.
 async fn admit(core: Rc<CoreClients>, accepted: Accepted) {
     let Accepted { portal, stream, permit } = accepted;
     let server = &core.handle.server;
     if server.phase() != Phase::Open {
-        return; // clients try again; a handshake would have to say that there is nothing
+        return; // clients retry; a handshake would have to report that there are no exports
     }
     let peer = stream.peer();
     let local = portal.listen.inet().map_or_else(|| portal.listen.clone(), |_| stream.local().into());
@@ -428,11 +429,12 @@ async fn admit(core: Rc<CoreClients>, accepted: Accepted) {
             let config = core.front_end.config();
             let Some(export) = config.find(&session.export.name, &requester).map(Arc::clone) else { return };
             let opening = export.volume.opening();
-            // A client without a name begins with no losses to be told of.
+            // A client without a name starts without unreported losses.
             let losses = told.losses.get().filter(|_| channel.is_some());
             let (told_of, losses_told) = losses.unwrap_or((opening, export.volume.lost_writes()));
             if told.opening.get() != Some(opening) || told_of != opening {
-                // Its size, identity and start are those of a volume that has been replaced since. The client connects again.
+                // The announced size, identity and start belong to a volume that has since been replaced. The
+                // client reconnects.
                 return tracing::info!(target: AUDIT, %peer, export = session.export.name, "the export changed during the handshake");
             }
             let place = core.front_end.place(AddressBlock::containing(peer.ip()));
@@ -475,7 +477,7 @@ struct Agreed {
     told: Announced,
 }
 
-/// The configuration is looked at anew for each option: a client that takes its time keeps no volume of an earlier one open.
+/// Each option uses the current configuration, so that a slow client does not keep an old volume open.
 async fn shake_hands(core: &CoreClients, mut stream: Box<dyn Stream>) -> Result<Agreed, Failure> {
     let mut requester = Requester { address: stream.peer().ip(), encryption: None };
     let mut machine = Handshake::new(core.front_end.config().tls_mode());
@@ -512,14 +514,15 @@ async fn shake_hands(core: &CoreClients, mut stream: Box<dyn Stream>) -> Result<
                 return Ok(Agreed { stream, requester, session, channel, told });
             }
             Step::End => {
-                let _ = stream.write_all(&replies).await; // it may have closed already
+                let _ = stream.write_all(&replies).await; // the client may have closed the connection
                 return Err(Failure::Ended);
             }
         }
     }
 }
 
-/// Nothing in clear text may come behind STARTTLS. What comes later than this look is no TLS, and ends the handshake.
+/// No clear text may follow STARTTLS. Clear text that arrives after this check is not valid TLS, and ends the
+/// handshake.
 async fn start_tls(
     stream: Box<dyn Stream>,
     server: &tls::Server,

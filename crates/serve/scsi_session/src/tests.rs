@@ -1,4 +1,4 @@
-//! Scenes of commands in a session whose transport is the test.
+//! Scenes with commands of a session whose transport is simulated by the test.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -19,7 +19,7 @@ mod support;
 
 use support::{Disk, DiskOptions, TEST_UNIT_READY, sixteen, unit_options, unit_over};
 
-/// A command: its index, the CDB, its data, and when it may begin.
+/// A command: its index, CDB, data and task attribute.
 struct Sent {
     index: usize,
     cdb: Vec<u8>,
@@ -27,12 +27,12 @@ struct Sent {
     turn: Turn,
 }
 
-/// A session on LUN 0 to 1, each of which is a disk of its own.
+/// A session on LUN 0 and 1, each of which is a separate disk.
 struct Scene {
     commands: Commands<Scene>,
-    /// The answers so far, by the index of their command.
+    /// The responses so far, with the index of their command.
     answers: Vec<(usize, Status)>,
-    /// The initiator reads none of them: they stay on their way, as over iSCSI.
+    /// The initiator reads none of the responses: they stay outstanding, as over iSCSI.
     is_stuck: bool,
 }
 
@@ -93,7 +93,7 @@ impl ScsiSession for Scene {
 
 const DEADLINE: Duration = Duration::from_secs(30);
 
-/// Plays a scene whose session may hold `limit` bytes.
+/// Runs a scene whose session may hold `limit` bytes.
 fn play(limit: usize, disk: fn() -> DiskOptions, scene: impl FnOnce(&mut Scene)) {
     reactor::block_on(Alone::virtual_time(), async {
         let config = Config { volumes: Vec::new(), portals: Vec::new(), limits: Limits::default() };
@@ -121,7 +121,7 @@ fn play(limit: usize, disk: fn() -> DiskOptions, scene: impl FnOnce(&mut Scene))
     });
 }
 
-/// A disk that keeps writes until it is told to carry them out.
+/// A disk that queues writes until [`Disk::settle`] executes them.
 fn queueing() -> DiskOptions {
     DiskOptions { queues: true, ..DiskOptions::default() }
 }
@@ -140,14 +140,14 @@ impl Scene {
         self.commands.luns.unit(0)
     }
 
-    /// What a tick at this time does.
+    /// Runs a tick at this time. Returns the number of units to fence.
     fn tick(&mut self, now: Instant) -> usize {
         self.commands.observe(now);
         self.expire(now).len()
     }
 }
 
-/// HyperSCSI's session once forgot the first charge.
+/// Regression: HyperSCSI's session lost the first charge.
 #[test]
 fn a_second_charge_of_a_command_is_added_to_the_first() {
     play(10_000, queueing, |session| {
@@ -159,7 +159,7 @@ fn a_second_charge_of_a_command_is_added_to_the_first() {
     });
 }
 
-/// iSCSI's session once took back the answer of the second, and answered it again.
+/// Regression: iSCSI's session withdrew the response to the second command, and responded again.
 #[test]
 fn a_command_that_begins_because_another_has_expired_is_not_expired_with_it() {
     play(10_000, queueing, |session| {
@@ -185,7 +185,8 @@ fn a_command_that_waits_too_long_for_memory_is_busy_and_its_device_is_not_fenced
     });
 }
 
-/// iSCSI's session once kept the data until the turn came, when their charge had long been given back.
+/// Regression: iSCSI's session kept the data until the command's turn came, although its charge had been
+/// released.
 #[test]
 fn data_of_a_command_that_is_aborted_before_its_turn_do_not_outlive_their_charge() {
     play(10_000, queueing, |session| {
@@ -197,7 +198,7 @@ fn data_of_a_command_that_is_aborted_before_its_turn_do_not_outlive_their_charge
     });
 }
 
-/// iSCSI's session once answered the second function while the device still had the write.
+/// Regression: iSCSI's session responded to the second function while the device still had the write.
 #[test]
 fn a_function_that_aborts_an_aborted_command_again_waits_for_the_same_devices() {
     play(10_000, queueing, |session| {
@@ -213,7 +214,8 @@ fn a_function_that_aborts_an_aborted_command_again_waits_for_the_same_devices() 
     });
 }
 
-/// Each of them ends at once and gives its memory back: iSCSI's session did not know that this resumes the next.
+/// Each of them ends immediately and frees its memory. Regression: iSCSI's session ignored that this resumes
+/// the next.
 #[test]
 fn commands_that_waited_for_memory_resume_each_other_in_order_and_one_after_the_other() {
     let in_cache = || DiskOptions { cached: true, ..DiskOptions::default() };

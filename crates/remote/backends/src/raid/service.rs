@@ -1,5 +1,6 @@
-//! A set that has stopped: nothing of it reaches its members any more, and it starts again with them when they are well, as it would
-//! with the server. By itself it starts only with all members that it had; nothing is overruled.
+//! Restarting a stopped set. Once none of its requests can reach a member, the set restarts with its members
+//! when they are well, as it would when the server starts. It restarts automatically only with all former
+//! members; no refusal is overruled.
 
 use std::convert::Infallible;
 use std::future::poll_fn;
@@ -20,7 +21,7 @@ use super::{Raid, named};
 use crate::failure::Failure;
 
 impl Raid {
-    /// The set, in use, with its upkeep.
+    /// Opens the set for use, and starts its upkeep.
     pub(super) async fn in_use(&self, opening: &Opening) -> Result<Arc<dyn BlockDevice>, Failure> {
         let place = opening.layers.place();
         let Assembled { set, records, spares, names } = self.assembled(opening).await?;
@@ -35,9 +36,9 @@ impl Raid {
         let parts = Parts { set, records };
         let (running, current, device) = Running::new(facts, names, parts.clone(), !opening.read_only);
         opening.layers.put(place, &running);
-        // Nothing keeps one up that is only read.
+        // A set opened read-only has no upkeep.
         if !opening.read_only {
-            // What is opened from now on waits for nothing, and is not taken back with the set.
+            // Devices opened later wait for nothing, and are not undone together with the set.
             let opening = Opening { start: None, undo: Undo::default(), ..opening.clone() };
             let throttle = Throttle::new(self.rebuild.map(|rate| rate.0));
             let upkeep = Upkeep::new(parts, running, Arc::downgrade(&current), spares, throttle, opening);
@@ -47,7 +48,8 @@ impl Raid {
     }
 }
 
-/// Ends when nobody uses the set any more. A step can wait for a member that hangs: members are taken out beside it.
+/// Resolves when the set's last user is gone. A step can wait for a hanging member, so members are removed
+/// concurrently.
 pub(super) async fn run(upkeep: Upkeep) {
     let exit = upkeep.exit();
     let (mut keeping, mut taking_out) = (pin!(keep(upkeep)), pin!(take_out(exit)));
@@ -86,10 +88,10 @@ async fn keep(mut upkeep: Upkeep) {
     }
 }
 
-/// A set that has served for so long since it stopped last is well.
+/// A set that has run for this long since its last stop counts as well.
 const WELL_AGAIN: Duration = Duration::from_mins(5);
 
-/// Nobody looks after the set when this is dropped.
+/// Ends the set when dropped.
 struct Ending(Arc<Running>);
 
 impl Drop for Ending {
@@ -98,7 +100,7 @@ impl Drop for Ending {
     }
 }
 
-/// Between attempts, the longer the more of them there were: a set that stops again and again is not read all the time.
+/// Growing pauses between attempts, so that a set that stops repeatedly is not read all the time.
 pub(super) struct Pauses(Duration);
 
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
@@ -118,14 +120,15 @@ impl Pauses {
     }
 }
 
-/// Requests to members that take longer to end are waited for by the next attempt.
+/// How long to wait for requests to members; the next attempt waits for the rest.
 const END_TIME: Duration = Duration::from_secs(10);
 
-/// Waits until the set can start again, and starts it. `None` once nobody uses it any more, or it was closed.
+/// Waits until the set can start again, and starts it. `None` if its last user is gone or it was closed.
 pub(super) async fn assembled_again(upkeep: Upkeep, pauses: &mut Pauses) -> Option<Upkeep> {
     let mut kept = Kept(devices(&upkeep));
     let Upkeep { set, running, throttle, opening, current, .. } = upkeep;
-    // A flush or a read that ends later would otherwise record the states of this assembly over those of the next.
+    // Otherwise a flush or read that ends later would overwrite the next assembly's record with the states of
+    // this one.
     set.retire();
     current.upgrade()?.stop();
     let mut ending = Some(set);
@@ -198,15 +201,15 @@ pub(super) async fn assembled_again(upkeep: Upkeep, pauses: &mut Pauses) -> Opti
     }
 }
 
-/// Ends once no request of the set can reach a member: another opening may use them then.
+/// Resolves once no request of the set can reach a member: another assembly may use them then.
 async fn ended(set: Option<&RaidDevice>) {
     if let Some(set) = set {
-        // It fails for a member that cannot tell, which is all that there is to know.
+        // Fails for a member that cannot report this; nothing more can be determined.
         let _ = set.quiesced().await;
     }
 }
 
-/// The devices of the set, by the names of their volumes.
+/// The devices of the set, with the names of their volumes.
 fn devices(upkeep: &Upkeep) -> Vec<Disk> {
     let Some(records) = &upkeep.records else { return Vec::new() };
     let (record, state) = (records.set(), upkeep.running.state());
@@ -218,7 +221,7 @@ fn devices(upkeep: &Upkeep) -> Vec<Disk> {
     members.chain(journal).chain(beside).filter_map(disk).collect()
 }
 
-/// What a future ends with, unless that takes longer.
+/// The result of a future, unless it takes longer than this time.
 async fn first<T>(future: impl Future<Output = T>, sleeper: &dyn Sleeper, time: Duration) -> Option<T> {
     let (mut future, mut sleep) = (pin!(future), sleeper.sleep(time));
     poll_fn(|cx| match future.as_mut().poll(cx) {

@@ -1,4 +1,5 @@
-//! What the process before has left in a journal file: compared with the device, and written again where the server has lost it.
+//! Recovers the journal file of an earlier process: compares its content with the device, and replays the
+//! writes that the server has lost.
 
 use std::ops::Range;
 use std::path::Path;
@@ -13,18 +14,19 @@ use crate::journal_file::{
     boot,
 };
 
-/// Requests that are outstanding at once.
+/// Maximum number of outstanding requests.
 const AT_ONCE: usize = 32;
-/// A server that has lost its cache during each of so many comparisons is given up, and the file holds what it did.
+/// Number of attempts before recovery gives up, leaving the file unchanged, because the server loses its
+/// cache during each.
 const ROUNDS_MAX: usize = 8;
-/// Places that become anchors when a file is begun, spread over the device.
+/// Number of anchors of a new file, spread over the device.
 const ANCHORS: u64 = 16;
-/// Zeros are compared in pieces of this length,
+/// Zeros are compared in pieces of this length.
 const PIECE_BYTES: u64 = 1 << 20;
-/// and longer ranges of them not at all.
+/// Longer ranges of zeros are not compared.
 const COMPARED_BYTES_MAX: u64 = 64 << 20;
 
-/// A change that the file holds.
+/// A change in the file.
 #[derive(Clone, Debug)]
 struct Kept {
     start: u64,
@@ -51,21 +53,21 @@ impl Part for Kept {
     }
 }
 
-/// Why something failed, and at which byte of the device.
+/// An error, and the device's byte at which it occurred.
 type Failed = (DeviceError, u64);
 type Work<'a, T> = Pin<Box<dyn Future<Output = Result<T, Failed>> + 'a>>;
 
-/// The evidence at one time for which cache the server has.
+/// Evidence of the server's cache at one time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Server {
-    /// The number of its start, if it tells.
+    /// The server's run, if it reports it.
     pub(crate) start: Option<u128>,
-    /// How many connections to it have been made.
+    /// Number of connections made to it.
     pub(crate) connections: u64,
 }
 
 impl Server {
-    /// Whether the server is certain to have the same cache as at that time.
+    /// Whether the server certainly has the same cache as at that time.
     fn has_cache_of(self, before: Server) -> bool {
         match (before.start, self.start) {
             (Some(before), Some(now)) => before == now,
@@ -75,15 +77,16 @@ impl Server {
 }
 
 impl JournalFile {
-    /// Opens the file of a device, or makes it, as [`JournalFile::open`], and deals with what it holds by the rule. Afterwards it
-    /// holds nothing. `server` returns the server as it is at the time of the call. Nobody else may use the device meanwhile.
+    /// Opens or creates the file of a device like [`JournalFile::open`], and processes its content by the
+    /// rule; afterwards it is empty. `server` returns the server's current state. Nothing else may use the
+    /// device during recovery.
     ///
-    /// A comparison is worth nothing once the server has lost the cache that was compared: a connection that replaces a lost one may lead
-    /// to another cache, of which the flush then covers what the comparison has not seen. So the file is emptied only if the server had
-    /// one cache from the first read to the end of the flush; otherwise all is compared again.
+    /// A comparison is invalid once the server has lost the compared cache: a connection that replaces a lost one may reach another
+    /// cache, and the flush then covers a state that was not compared. The file is therefore emptied only if the server had one cache
+    /// from the first read to the end of the flush; otherwise everything is compared again.
     ///
     /// # Errors
-    /// It cannot be used; then it holds what it did.
+    /// It cannot be used, and is unchanged.
     pub(crate) async fn recovered(
         path: &Path,
         rule: ReplayRule,
@@ -116,7 +119,7 @@ impl JournalFile {
             {
                 continue;
             }
-            // What was sent and not acknowledged is either durable now or gone.
+            // Unacknowledged requests are now either durable or lost.
             device.flush().await.map_err(|error| failed((error, 0)))?;
             if is_same_cache() {
                 break before.start;
@@ -124,7 +127,7 @@ impl JournalFile {
         };
         let bytes = device.geometry().bytes();
         let length = (ANCHOR_BYTES as u64).min(bytes);
-        // The first and the last place are two of them: labels of disks are there.
+        // The first and the last location are among them, because they contain disk labels.
         let places = (0..ANCHORS).map(|number| (bytes - length) / (ANCHORS - 1) * number / 512 * 512);
         let mut places: Vec<u64> = places.collect();
         places.dedup();
@@ -134,8 +137,8 @@ impl JournalFile {
         Ok(file)
     }
 
-    /// Compares what was found with a server of this start, and writes it again if some of it differs and nothing forbids that. `None`
-    /// if the server has lost its cache meanwhile.
+    /// Compares the changes with the server's current content. If some differ and there is no evidence
+    /// against it, replays them. `None` if the server has lost its cache during this.
     async fn replay(
         &self,
         rule: ReplayRule,
@@ -153,7 +156,8 @@ impl JournalFile {
         }
         let is_same_start = start.is_some() && start == self.header.start;
         let compared = held.iter().map(|(range, kept)| {
-            // Of a server that has lost nothing, what was sent over it may have been carried out.
+            // If the server has lost nothing, a later change that was sent over this one may have been
+            // executed.
             let is_settled = !is_same_start || !sent.overlaps(range);
             compare(device, range, kept, is_same_start, is_settled)
         });
@@ -164,7 +168,7 @@ impl JournalFile {
                 ReplayRule::Force | ReplayRule::Discard => None,
             };
             if !is_same_cache() {
-                return Ok(None); // the difference and the doubt are of a cache that is gone
+                return Ok(None); // the difference and the doubt concern a lost cache
             }
             if let Some(doubt) = doubt {
                 return Err(JournalFileError::Refused(self.path.clone(), differing, doubt));
@@ -176,7 +180,7 @@ impl JournalFile {
         Ok(Some(()))
     }
 
-    /// What tells that the changes must not be written again.
+    /// Evidence against replaying the changes.
     async fn doubt(
         &self,
         device: &dyn BlockDevice,
@@ -202,11 +206,11 @@ impl JournalFile {
     }
 }
 
-/// What a file holds.
+/// The content of a file.
 #[derive(Default)]
 struct Found {
     journal: Journal<Kept>,
-    /// What was sent, and not acknowledged, over what was.
+    /// Changes sent over acknowledged ones, and not acknowledged.
     sent: Journal<Kept>,
 }
 
@@ -234,14 +238,14 @@ fn fits(device: &dyn BlockDevice, range: &Range<u64>) -> bool {
     (range.start | range.end) & mask == 0 && range.end <= device.geometry().bytes()
 }
 
-/// The blocks that hold these bytes.
+/// The blocks that contain these bytes.
 fn blocks(device: &dyn BlockDevice, range: &Range<u64>) -> Extent {
     let shift = device.geometry().block_size.shift();
     let first = range.start >> shift;
     Extent::new(first, range.end.div_ceil(1 << shift) - first)
 }
 
-/// The first byte of a request is in its error.
+/// Adds the first byte of a request to its error.
 fn at<T>(range: &Range<u64>, done: Result<T, DeviceError>) -> Result<T, Failed> {
     done.map_err(|error| (error, range.start))
 }
@@ -260,7 +264,7 @@ fn anchor<'a>(device: &'a dyn BlockDevice, range: Range<u64>) -> Work<'a, Anchor
     })
 }
 
-/// Whether the device has what a change has made. Of what was unmapped nothing is expected.
+/// Whether the device contains the result of a change. Unmapped blocks may have any content.
 fn compare<'a>(
     device: &'a dyn BlockDevice,
     range: &'a Range<u64>,
@@ -273,7 +277,7 @@ fn compare<'a>(
             _ if !is_settled => Ok(true),
             Content::Unmap if !device.profile().thin => Ok(true),
             Content::Write(data) => Ok(read(device, range).await?[..] == data[..]),
-            // Of a thin device what was unmapped is zeros.
+            // On a thin device, unmapped blocks read as zeros.
             Content::Zeroes { .. } | Content::Unmap if range.end - range.start > COMPARED_BYTES_MAX => {
                 Ok(is_same_start)
             }
@@ -300,7 +304,7 @@ fn write<'a>(device: &'a dyn BlockDevice, range: &'a Range<u64>, kept: &'a Kept)
     Box::pin(async move { at(range, written.await) })
 }
 
-/// Does all, some at once; the results are in their order.
+/// Runs all of the work, some of it concurrently; the results are in order.
 async fn all<'a, T>(work: impl Iterator<Item = Work<'a, T>>) -> Result<Vec<T>, Failed> {
     let mut work = work.fuse();
     let mut outstanding: Vec<(usize, Work<'a, T>)> = Vec::new();

@@ -1,7 +1,7 @@
-//! What LIO's `saveconfig.json` means, as `targetcli` and the kernel take it.
+//! Converts LIO's `saveconfig.json`, interpreted as by `targetcli` and the kernel.
 //!
-//! An attribute or parameter with the value that LIO gives it by itself was chosen by nobody, and ours is better than some of
-//! them: only others are carried over or noted.
+//! An attribute or parameter with LIO's default value was not chosen by the administrator, and some of
+//! Linerate's defaults are better. Only other values are carried over or noted.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
@@ -14,10 +14,10 @@ use zeroize::Zeroizing;
 use super::json::{Document, Object};
 use super::san::{self, Account, Chap, LUN_MAX, Lun, Note, Place, Portal, San, Target, Volume};
 
-/// All that the document says.
+/// The whole configuration in the document.
 ///
 /// # Errors
-/// It is not JSON.
+/// The document is not JSON.
 pub(super) fn san(document: &Document<'_>) -> Result<San, Failure> {
     let root = document.root()?;
     let mut lio = Lio::default();
@@ -42,7 +42,7 @@ pub(super) fn san(document: &Document<'_>) -> Result<San, Failure> {
 #[derive(Default)]
 struct Lio {
     san: San,
-    /// Storage objects that nobody may write.
+    /// Storage objects that are write-protected for all.
     only_protected: BTreeSet<String>,
     /// Volumes by the path of their storage object: `/backstores/fileio/disk1`.
     volumes: BTreeMap<String, String>,
@@ -50,18 +50,18 @@ struct Lio {
     reached_by: Vec<(Vec<SocketAddr>, u16)>,
 }
 
-/// A storage object that an initiator, or any, may use under a number.
+/// A storage object that is mapped to a LUN number, for one initiator or for any.
 struct Use {
     target: usize,
     lun: u64,
     storage: String,
-    /// `None` for any.
+    /// `None` for any initiator.
     initiator: Option<String>,
     write_protected: bool,
     place: Place,
 }
 
-/// An object can be written by all, or by none: a LUN here is the same for all who see it.
+/// Objects that are write-protected in all their uses: a LUN in Linerate is the same for all initiators.
 fn only_protected(uses: &[Use]) -> BTreeSet<String> {
     let of = |wanted: bool| -> BTreeSet<String> {
         uses.iter().filter(|one| one.write_protected == wanted).map(|one| one.storage.clone()).collect()
@@ -112,7 +112,7 @@ impl Lio {
             return;
         };
         let mut target = Target { name, ..Target::default() };
-        // The first that is in service stands for the target.
+        // The first one that is enabled represents the target.
         let chosen = groups.iter().position(|group| group.flag("enable") != Some(false)).unwrap_or(0);
         for (index, group) in groups.iter().enumerate() {
             if index == chosen {
@@ -163,11 +163,11 @@ impl Lio {
         target.notes.extend(group.unread());
     }
 
-    /// Who may log in, with which LUNs and secrets.
+    /// The initiators that may log in, with their LUNs and secrets.
     fn users(&mut self, target: &mut Target, group: &Object<'_>, access: &Access, uses: &mut Vec<Use>) {
         let storage = luns_of(target, group);
         let acls = group.objects("node_acls");
-        // Read in any case: with node ACLs it means nothing.
+        // Read in any case, to consume it: with node ACLs it has no effect.
         let login = login(group, None);
         if acls.is_empty() {
             self.anybody(target, (group, login), access, storage, uses);
@@ -176,7 +176,7 @@ impl Lio {
         }
     }
 
-    /// No initiator is named: all may log in, or none.
+    /// No initiator is named: either all may log in, or none.
     fn anybody(
         &mut self,
         target: &mut Target,
@@ -272,9 +272,9 @@ impl Lio {
         }
     }
 
-    /// LUNs by their numbers, each with the initiators that have this volume under it.
+    /// LUNs by number, each with the initiators that see this volume there.
     fn luns(&mut self, uses: &[Use]) {
-        // In the order of the file, so that the first of two volumes under one number stays.
+        // In the order of the file, so that the first of two volumes with the same number is kept.
         let mut luns: Vec<(usize, u64, &str, Vec<&str>, &Place)> = Vec::new();
         let mut known: BTreeMap<(usize, u64, &str), usize> = BTreeMap::new();
         for one in uses {
@@ -336,7 +336,8 @@ impl Lio {
         }
     }
 
-    /// A portal is in one group here: portals of the same targets are a group, with the tag that it had if it is free.
+    /// In Linerate, a portal is in one group. Portals of the same targets form a group, with their former tag
+    /// if it is free.
     fn portals(&mut self) {
         let mut targets_of: BTreeMap<SocketAddr, Vec<usize>> = BTreeMap::new();
         for (target, (addresses, _)) in self.reached_by.iter().enumerate() {
@@ -391,7 +392,7 @@ impl Lio {
     }
 }
 
-/// What a portal group says of access.
+/// Access settings of a portal group.
 struct Access {
     authentication: bool,
     for_anybody: bool,
@@ -399,7 +400,7 @@ struct Access {
     protected: bool,
 }
 
-/// The storage objects of a portal group by their numbers.
+/// The storage objects of a portal group, by LUN number.
 fn luns_of(target: &mut Target, group: &Object<'_>) -> BTreeMap<u64, (String, Place)> {
     let mut luns = BTreeMap::new();
     for lun in group.objects("luns") {
@@ -472,7 +473,7 @@ fn portals(target: &mut Target, group: &Object<'_>) -> Vec<SocketAddr> {
     addresses
 }
 
-/// Carries parameters over, and says whether CHAP is a must.
+/// Carries parameters over. Returns whether CHAP is required.
 fn session_of(target: &mut Target, parameters: &Object<'_>) -> bool {
     let mut must = false;
     for (key, value, place) in parameters.scalars() {
@@ -492,7 +493,7 @@ fn session_of(target: &mut Target, parameters: &Object<'_>) -> bool {
     must
 }
 
-/// What LIO offers if nobody says anything else.
+/// LIO's default offers.
 const USUAL_PARAMETERS: &[(&str, &str)] = &[
     ("DataDigest", "CRC32C,None"),
     ("FirstBurstLength", "65536"),
@@ -504,7 +505,7 @@ const USUAL_PARAMETERS: &[(&str, &str)] = &[
     ("MaxRecvDataSegmentLength", "8192"),
 ];
 
-/// The volume of a storage object without its name, or why there is none.
+/// The volume of a storage object, without its name, or why there is none.
 fn volume(plugin: &str, object: &Object<'_>, notes: &mut Vec<Note>) -> Result<Volume, String> {
     let attributes = object.object("attributes");
     let attribute = |key: &str| attributes.as_ref().and_then(|attributes| attributes.scalar(key));
@@ -548,7 +549,7 @@ fn volume(plugin: &str, object: &Object<'_>, notes: &mut Vec<Note>) -> Result<Vo
             "`write_back` is not carried over: initiators are told of a write cache, and flush it",
         ));
     }
-    // What LIO reads and writes with says nothing of the volume.
+    // LIO's I/O method does not affect the volume.
     let _ = object.scalar("aio");
     for group in object
         .objects("alua_tpgs")
@@ -566,8 +567,9 @@ fn volume(plugin: &str, object: &Object<'_>, notes: &mut Vec<Note>) -> Result<Vo
     Ok(Volume { spec, thick, readonly: object.flag("readonly") == Some(true), ..Volume::default() })
 }
 
-/// The names that the kernel gives it (`target_core_spc.c`): all are made of the unit serial number, `wwn`, and the model, which
-/// is the name of the storage object if `emulate_model_alias` is set, as targetcli sets it.
+/// The names that the kernel assigns (`target_core_spc.c`). All are made from the unit serial number, `wwn`,
+/// and the model, which is the name of the storage object if `emulate_model_alias` is set, as targetcli sets
+/// it.
 fn identify(volume: &mut Volume, plugin: &str, name: &str, wwn: &str, object: &Object<'_>) {
     let (place, named) = (object.place_of("wwn"), object.place_of("name"));
     let is_alias = object.object("attributes").and_then(|attributes| attributes.flag("emulate_model_alias"));
@@ -593,7 +595,7 @@ fn naa(wwn: &str) -> String {
     format!("0x6001405{:0<25}", digits.to_ascii_lowercase())
 }
 
-/// The credentials of a node ACL, or of a portal group for anybody.
+/// The credentials of a node ACL, or of a portal group for any initiator.
 struct Login {
     account: Result<Account, Note>,
     mutual: Option<(Result<Account, Note>, Place)>,
@@ -612,7 +614,7 @@ fn login(object: &Object<'_>, initiator: Option<&str>) -> Option<Login> {
     Some(Login { account: read("chap_userid", "chap_password", initiator)?, mutual })
 }
 
-/// What initiators must prove. One whose user cannot be carried over may not log in.
+/// The required authentication. An initiator whose user cannot be carried over may not log in.
 fn chap(target: &mut Target, wanted: bool, logins: Vec<Login>, place: &Place) {
     if !wanted {
         if !logins.is_empty() {
@@ -669,7 +671,8 @@ fn chap(target: &mut Target, wanted: bool, logins: Vec<Login>, place: &Place) {
     }
 }
 
-/// Attributes of a portal group with LIO's own values. Those without one are looked at elsewhere or concern nothing here.
+/// Attributes of a portal group with LIO's defaults. Those without one are handled elsewhere or have no
+/// effect here.
 const GROUP_ATTRIBUTES: &[(&str, Option<&str>)] = &[
     ("authentication", None),
     ("cache_dynamic_acls", None),
@@ -687,7 +690,7 @@ const GROUP_ATTRIBUTES: &[(&str, Option<&str>)] = &[
     ("tpg_enabled_sendtargets", Some("1")),
 ];
 
-/// Attributes of a node ACL likewise.
+/// Attributes of a node ACL, likewise.
 const ACL_ATTRIBUTES: &[(&str, Option<&str>)] = &[
     ("authentication", Some("-1")),
     ("dataout_timeout", Some("3")),
@@ -700,7 +703,7 @@ const ACL_ATTRIBUTES: &[(&str, Option<&str>)] = &[
     ("random_r2t_offsets", Some("0")),
 ];
 
-/// Attributes of a storage object likewise.
+/// Attributes of a storage object, likewise.
 const STORAGE_ATTRIBUTES: &[(&str, Option<&str>)] = &[
     ("alua_support", Some("1")),
     ("block_size", None),
@@ -737,10 +740,10 @@ const STORAGE_ATTRIBUTES: &[(&str, Option<&str>)] = &[
     ("unmap_zeroes_data", None),
 ];
 
-/// A note for each attribute with another value than LIO's own.
+/// A note for each attribute that does not have LIO's default value.
 fn unusual(attributes: &Object<'_>, known: &[(&str, Option<&str>)]) -> Vec<Note> {
     let is_unusual = |(name, value, place): (&str, Option<String>, Place)| {
-        // What the kernel or the device says of itself is no setting.
+        // Properties that the kernel or the device reports are not settings.
         let usual = known.iter().find(|(other, _)| *other == name).map(|(_, usual)| *usual);
         let is_usual = match usual {
             Some(Some(usual)) => value.as_deref() == Some(usual),

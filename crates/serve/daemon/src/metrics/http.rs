@@ -1,9 +1,10 @@
-//! `[metrics] listen`: `/metrics` and `/healthz` over HTTP, on a thread aside.
+//! `[metrics] listen`: `/metrics` and `/healthz` over HTTP, on a separate thread.
 //!
-//! There is no access control, so the cost of a client is bounded: connections in total, by address and by second, the time of
-//! each, requests by second, the size of their headers. Cores are asked for one page at a time and for a few pages a
-//! second ([`Pages`]), however many scrapes there are. A connection may be kept, as Prometheus does: a request on it takes a
-//! fraction of the time that another connection takes.
+//! There is no access control, so the cost of a client is limited: connections in total, per address and per
+//! second, the duration of each, requests per second, and the size of their headers. Cores are queried for
+//! one page at a time and for a few pages a second ([`Pages`]), however many scrapes there are. A connection
+//! may be reused, as Prometheus does: a request on it takes a fraction of the time that a new connection
+//! takes.
 
 use std::convert::Infallible;
 use std::io;
@@ -31,50 +32,51 @@ use tokio::time::timeout;
 use super::health::Health;
 
 const CONNECTIONS_MAX: usize = 64;
-/// Of one address or IPv6 network (/64): one host that opens connections and sends nothing leaves room for others.
+/// Connections of one address or IPv6 network (/64): a host that opens connections and sends nothing leaves
+/// room for others.
 const CONNECTIONS_OF_ADDRESS_MAX: usize = 8;
-/// Connections a second, and at once; others wait in the kernel's queue.
+/// Connections per second, and the size of a burst; others wait in the kernel's queue.
 const CONNECTIONS_PER_SECOND: u32 = 1000;
 const CONNECTIONS_BURST: u32 = 100;
-/// Pages a second for which cores are asked, and at once; other scrapes have the latest page.
+/// Pages per second for which cores are queried, and the size of a burst; other scrapes get the latest page.
 const PAGES_PER_SECOND: u32 = 5;
 const PAGES_BURST: u32 = 10;
-/// Requests a second, of all connections, and at once; others wait.
+/// Requests per second of all connections, and the size of a burst; others wait.
 const REQUESTS_PER_SECOND: u32 = 1000;
 const REQUESTS_BURST: u32 = 100;
-/// For the first request of a connection to arrive.
+/// Time limit for the first request of a connection.
 const FIRST_TIME: Duration = Duration::from_secs(5);
-/// For the next one, from the reply before it: Prometheus asks once a minute or more often.
+/// Time limit for the next request, from the previous reply: Prometheus scrapes once a minute or more often.
 const NEXT_TIME: Duration = Duration::from_secs(75);
-/// After this time a connection ends with the reply that is under way.
+/// After this time a connection ends with the current reply.
 const CONNECTION_TIME: Duration = Duration::from_secs(300);
-/// For that reply to be read.
+/// Time limit for reading that reply.
 const LAST_TIME: Duration = Duration::from_secs(30);
-/// A request's header, and what is sent at a time.
+/// Maximum size of a request's header, and of the data sent in one piece.
 const BUFFER_BYTES: usize = 16 << 10;
-/// Lines of a header.
+/// Maximum number of header lines.
 const HEADERS_MAX: usize = 64;
 /// Threads that wait for cores: one for a page of metrics, one for health.
 const WAITING_THREADS: usize = 2;
-/// After an error of accept(2): out of descriptors, say.
+/// Pause after an error of accept(2), for example when no descriptors are left.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
-/// A server whose metrics and health are served.
+/// A server whose metrics and health are exposed.
 pub(crate) trait Monitored: Send + Sync {
-    /// Its page of metrics. May block for a second.
+    /// Its page of metrics. May block for up to one second.
     fn metrics(&self) -> String;
 
-    /// Whether all is well. Does not block.
+    /// Its health. Does not block.
     fn health(&self) -> Health;
 }
 
-/// An address that is listened on, and not served yet.
+/// An address that is bound but not served yet.
 #[derive(Debug)]
 pub(crate) struct Bound {
     listener: TcpListener,
 }
 
-/// A server of metrics, which ends when this is dropped.
+/// A metrics server, which ends when this is dropped.
 #[derive(Debug)]
 pub(crate) struct Endpoint {
     address: SocketAddr,
@@ -102,11 +104,11 @@ impl Bound {
         let work = move || {
             runtime.block_on(async {
                 let serving = tokio::spawn(accept(self.listener, live));
-                // Ends when the sender is dropped: nothing is ever sent.
+                // Resolves when the sender is dropped: nothing is ever sent.
                 let _ = stopped.await;
                 serving.abort();
             });
-            // What waits for a core is left to itself.
+            // Threads that still wait for a core are abandoned.
             runtime.shutdown_background();
         };
         thread::Builder::new().name("metrics".to_owned()).spawn(work)?;
@@ -115,7 +117,7 @@ impl Bound {
 }
 
 impl Endpoint {
-    /// Where it listens, with the port that was taken.
+    /// The address that it listens on, with the actual port.
     pub(crate) fn address(&self) -> SocketAddr {
         self.address
     }
@@ -123,7 +125,7 @@ impl Endpoint {
 
 type Connections = Arc<Mutex<Counts>>;
 
-/// A connection that is counted until this is dropped.
+/// Counts a connection until it is dropped.
 struct ConnectionSlot {
     connections: Connections,
     from: AddressBlock,
@@ -176,7 +178,7 @@ async fn accept(listener: TcpListener, live: Weak<dyn Monitored>) {
     }
 }
 
-/// A connection with its requests, one after the other.
+/// Serves a connection's requests in sequence.
 async fn attend(stream: TcpStream, pages: Arc<Pages>, slot: ConnectionSlot) {
     let has_asked = AtomicBool::new(false);
     let service = service_fn(|request| {
@@ -208,7 +210,7 @@ async fn attend(stream: TcpStream, pages: Arc<Pages>, slot: ConnectionSlot) {
 
 type Reply = Response<Full<Bytes>>;
 
-/// What is served: the server, and its latest page of metrics.
+/// The server, and its latest page of metrics.
 struct Pages {
     live: Weak<dyn Monitored>,
     latest: AsyncMutex<Latest>,
@@ -228,7 +230,7 @@ impl Pages {
         Pages { live, latest: AsyncMutex::new(latest), requests: AsyncMutex::new(requests) }
     }
 
-    /// A new page, or the latest one if there have been many; nothing if the server ends.
+    /// A new page, or the latest one if the rate limit is reached; `None` if the server is shutting down.
     async fn metrics(&self) -> Option<Bytes> {
         let mut latest = self.latest.lock().await;
         if latest.bucket.take(Instant::now()).is_ok() || latest.page.is_none() {
@@ -244,7 +246,7 @@ impl Pages {
 }
 
 async fn answer(pages: Arc<Pages>, request: Request<Incoming>) -> Result<Reply, Infallible> {
-    // A request's turn. Who waits longest has the next one.
+    // Wait for this request's turn, in order of arrival.
     let mut requests = pages.requests.lock().await;
     while let Err(wait) = requests.take(Instant::now()) {
         tokio::time::sleep(wait).await;
@@ -259,7 +261,7 @@ async fn answer(pages: Arc<Pages>, request: Request<Incoming>) -> Result<Reply, 
         "/metrics" => pages.metrics().await.map(|page| reply(StatusCode::OK, PROMETHEUS, page)),
         "/healthz" => pages.ask(|live| live.health()).await.map(|health| {
             let status = if health.healthy { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
-            // Strings and a flag always make JSON.
+            // Cannot fail: strings and a flag are always valid in JSON.
             let text = serde_json::to_string(&health).unwrap_or_default();
             reply(status, "application/json", (text + "\n").into())
         }),
@@ -283,7 +285,7 @@ fn reply(status: StatusCode, content_type: &'static str, text: Bytes) -> Reply {
     reply
 }
 
-/// Tokens that are taken, and come back with time.
+/// A token bucket: tokens are taken, and refilled over time.
 #[derive(Debug)]
 struct Bucket {
     most: f64,
@@ -298,7 +300,7 @@ impl Bucket {
         Bucket { most, per_second: f64::from(per_second), tokens: most, filled: now }
     }
 
-    /// Takes a token; the error is the time until there is one.
+    /// Takes a token; the error is the time until one is available.
     fn take(&mut self, now: Instant) -> Result<(), Duration> {
         let time = now.saturating_duration_since(self.filled);
         self.tokens = (self.tokens + time.as_secs_f64() * self.per_second).min(self.most);

@@ -1,10 +1,10 @@
-//! EXTENDED COPY and RECEIVE COPY RESULTS (SPC-4 6.3, 6.4, 6.18 to 6.20): blocks that go from one logical
+//! EXTENDED COPY and RECEIVE COPY RESULTS (SPC-4 6.3, 6.4, 6.18 to 6.20): copying blocks from one logical
 //! unit to another, or within one, without passing through an initiator.
 //!
-//! Supported is the part of the standard that hosts use: a list identifier of one byte (LID1), copy sources
-//! and destinations named by their designation descriptor (E4h), and segments from block device to block
-//! device (02h). A list is checked as a whole before the first block moves; the copy then holds one piece of
-//! 1 MiB at a time, and ends with its command when that is aborted.
+//! Only the part of the standard that hosts use is supported: a list identifier of one byte (LID1), copy
+//! sources and destinations named by their designation descriptor (E4h), and segments from block device to
+//! block device (02h). A list is checked completely before the first block is copied. The copy then holds one
+//! piece of 1 MiB at a time, and ends with its command when that is aborted.
 //!
 //! [`results`] records the results of copies.
 
@@ -25,13 +25,14 @@ pub(crate) mod results;
 
 use self::results::{Progress, Status};
 
-/// What one parameter list may hold. A list just too long in both kinds of descriptors is also longer than
-/// [`DESCRIPTOR_BYTES_MAX`]; which of the three is told depends on that, and libiscsi looks.
+/// Limits of one parameter list. A list that just exceeds the limits of both kinds of descriptors is also
+/// longer than [`DESCRIPTOR_BYTES_MAX`]; this determines which of the three errors is reported, and libiscsi
+/// checks it.
 const TARGETS_MAX: usize = 8;
 const SEGMENTS_MAX: usize = 64;
 const DESCRIPTOR_BYTES_MAX: usize = TARGETS_MAX * CopyTarget::BYTES + SEGMENTS_MAX * CopySegment::BYTES;
 
-/// The same for initiators.
+/// The same limits for initiators.
 pub(crate) fn limits() -> OperatingParameters {
     OperatingParameters {
         targets_max: TARGETS_MAX as u16,
@@ -39,7 +40,7 @@ pub(crate) fn limits() -> OperatingParameters {
         descriptor_bytes_max: DESCRIPTOR_BYTES_MAX as u32,
         total_copies_max: results::COPIES_MAX as u16,
         copies_max: u8::MAX,
-        granularity_exponent: 9, // of the smallest block there is
+        granularity_exponent: 9, // of the smallest possible block
         ..OperatingParameters::default()
     }
 }
@@ -56,7 +57,7 @@ pub(crate) fn plan_copy(call: &mut Call<'_>) -> Result<Plan, Failure> {
     let by = call.nexus.id;
     let luns = Arc::clone(call.command.luns);
     call.receive(length as u32, PIECE_BYTES as usize, move |access, bytes| {
-        // Begun at once, not when it is first polled: from here on it is known at all its units.
+        // Started immediately, not on its first poll: from here on, all its units have a record of it.
         let copy = Copy::begin(&access, by, &*luns, length, &bytes);
         async move { copy?.run().await }
     })
@@ -74,14 +75,14 @@ pub(crate) fn plan_operating_parameters(call: &mut Call<'_>) -> Result<Plan, Fai
     call.parameter_data(limits().write_all(), call.cdb.u32(10))
 }
 
-/// A copy whose segments have all been checked: what cannot end well does not begin.
+/// A copy whose segments have all been checked: a copy that must fail does not start.
 struct Copy {
     by: NexusName,
     steps: Vec<Step>,
     record: Record,
 }
 
-/// A segment whose ends are found, with extents that lie within them.
+/// A segment whose units have been found, with extents within them.
 struct Step {
     source: DeviceAccess,
     from: Extent,
@@ -90,7 +91,7 @@ struct Step {
 }
 
 impl Copy {
-    /// Reads and checks a parameter list, and tells which units it uses.
+    /// Reads and checks a parameter list, and records the units that it uses.
     fn begin(
         access: &DeviceAccess,
         by: NexusId,
@@ -122,9 +123,9 @@ impl Copy {
         Ok(Outcome::default())
     }
 
-    /// Piece by piece. Neither end is locked while the other is worked on: two locks at once could wait for
-    /// each other through a third. A reservation, write protection or a fence may have come since the last
-    /// piece, so each end is asked again for each piece, when nothing is left to wait for.
+    /// Copies in pieces. Source and destination are never locked together: two locks could wait for each other
+    /// through a third. A reservation, write protection or a fence may have been set since the last piece. Both
+    /// units are therefore checked for each piece, once there is nothing left to wait for.
     async fn copy(&self, step: &Step, progress: &mut Progress) -> Result<(), Failure> {
         let Step { source, destination, .. } = step;
         let by = Requester { attachment: self.record.by, path: &self.by };
@@ -151,8 +152,8 @@ impl Copy {
     }
 }
 
-/// Access to the logical unit that a target descriptor names; `None` if there is none, which matters once it
-/// is used. A unit that is not the command's own is one of `others`.
+/// Access to the logical unit that a target descriptor names; `None` if there is none, which is an error only
+/// if it is used. A unit other than the command's own is one of `others`.
 fn end(
     access: &DeviceAccess,
     luns: &dyn SiblingUnits,
@@ -190,7 +191,7 @@ fn step(segment: &CopySegment, ends: &[Option<DeviceAccess>], by: &Requester<'_>
     Ok(Step { source, from, destination, to })
 }
 
-/// What is copied, in the blocks of either end.
+/// The extents to copy, in blocks of the source and of the destination.
 fn extents(
     segment: &CopySegment,
     source: &LogicalUnit,
@@ -199,7 +200,7 @@ fn extents(
     let (source, destination) = (source.device().geometry(), destination.device().geometry());
     let counted = if segment.destination_counts { destination } else { source };
     let bytes = u64::from(segment.blocks) << counted.block_size.shift();
-    // Data that do not fill whole blocks would need CAT and PAD, which initiators do not use.
+    // Data that does not fill whole blocks would need CAT and PAD, which initiators do not use.
     let inexact = aborted(asc::UNEXPECTED_INEXACT_SEGMENT);
     let from = Extent {
         lba: block::Lba(segment.source_lba),
@@ -219,8 +220,8 @@ fn aborted(code: u16) -> Condition {
     Condition::new(SenseKey::CopyAborted, code)
 }
 
-/// An end of the copy failed (SPC-4 6.3.3). Lack of space is said as such: it is what a thin volume's host
-/// must hear.
+/// The source or destination failed (SPC-4 6.3.3). Lack of space is reported as such, because the host of a
+/// thin volume needs to see it.
 fn third_party(failure: Failure) -> Failure {
     match failure {
         Failure::Check(condition) if condition.key == SenseKey::DataProtect => failure,
@@ -230,7 +231,7 @@ fn third_party(failure: Failure) -> Failure {
 }
 
 impl LogicalUnit {
-    /// Whether a copy on behalf of this nexus may read here, or write.
+    /// Whether a copy on behalf of this nexus may read or write here.
     fn admits(&self, by: &Requester<'_>, access: Access) -> Result<(), Failure> {
         self.look(|state| {
             state.admits(by, access)?;
@@ -250,8 +251,8 @@ impl LogicalUnit {
     }
 }
 
-/// What RECEIVE COPY RESULTS will know of this copy. Dropped before [`Record::succeed`], by an error or
-/// because the command was aborted, it says so.
+/// The record of this copy for RECEIVE COPY RESULTS. If it is dropped before [`Record::succeed`], by an error
+/// or an abort, it reports a failure.
 struct Record {
     unit: Arc<LogicalUnit>,
     by: NexusId,
@@ -277,7 +278,7 @@ impl Record {
         self.end(Status::Completed);
     }
 
-    /// An end that is already told stays.
+    /// A reported end is not changed.
     fn end(&self, status: Status) {
         match self.usage {
             ListIdUsage::Hold => self.unit.note(|state| state.copies.end(self.by, self.id, status)),

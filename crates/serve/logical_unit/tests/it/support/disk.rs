@@ -1,4 +1,4 @@
-//! A disk in memory that remembers what would survive a crash, and fails when told to.
+//! A RAM disk that records what would survive a crash, and fails on request.
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicU8, Ordering};
@@ -13,21 +13,21 @@ use block::{
 pub struct DiskOptions {
     pub block_size: BlockSize,
     pub blocks: u64,
-    /// What it says it has, for tests of limits that nobody wants to pay memory for.
+    /// The reported size, for tests of limits that would take too much memory.
     pub claimed_blocks: Option<u64>,
     pub physical_exponent: u8,
     pub thin: bool,
-    /// What it says that there is for more.
+    /// The reported available space.
     pub available_bytes: Option<u64>,
     pub read_only: bool,
     pub volatile_cache: bool,
     pub durable: bool,
-    /// Shows where its blocks lie.
+    /// Exposes its blocks in memory.
     pub in_memory: bool,
-    /// Has all its blocks in a cache, and room in it: nothing needs waiting.
+    /// All its blocks are cached, and the cache has room: no request waits.
     pub cached: bool,
-    /// Queues writes, as a kernel does, and carries them out at [`Disk::settle`], whether anybody waits for
-    /// them or not.
+    /// Queues writes, as a kernel does, and executes them at [`Disk::settle`], even if no task waits for
+    /// them.
     pub queues: bool,
     pub optimal_transfer: Option<OptimalTransfer>,
 }
@@ -64,7 +64,7 @@ struct Inner {
     failure: Option<DeviceError>,
     losses: u64,
     queued: Vec<(Extent, Slice)>,
-    /// How many have been carried out.
+    /// Number of writes executed.
     settled: usize,
 }
 
@@ -103,22 +103,22 @@ impl Disk {
         Disk { options, bytes, inner: Mutex::new(inner) }
     }
 
-    /// The next request fails like this.
+    /// Makes the next request fail with this error.
     pub fn fail(&self, error: DeviceError) {
         self.inner().failure = Some(error);
     }
 
-    /// A write-back of what was acknowledged fails, and no request is told.
+    /// A write-back of acknowledged data fails, and no request reports it.
     pub fn lose_writes(&self) {
         self.inner().losses += 1;
     }
 
-    /// How many writes are queued.
+    /// Number of queued writes.
     pub fn queued(&self) -> usize {
         self.inner().queued.len()
     }
 
-    /// Carries out the queued writes, the last first: their order is the disk's to choose.
+    /// Executes the queued writes, last one first: a disk may choose any order.
     pub fn settle(&self) {
         let queued = std::mem::take(&mut self.inner().queued);
         for (extent, data) in queued.iter().rev() {
@@ -127,12 +127,12 @@ impl Disk {
         self.inner().settled += queued.len();
     }
 
-    /// What a block begins with.
+    /// The first byte of a block.
     pub fn byte(&self, lba: u64) -> u8 {
         self.bytes.0[(lba as usize) << self.options.block_size.shift()].load(Ordering::Relaxed)
     }
 
-    /// What a crash would leave of a block.
+    /// The first byte of a block after a crash.
     pub fn stable_byte(&self, lba: u64) -> u8 {
         self.inner().stable[(lba as usize) << self.options.block_size.shift()]
     }
@@ -283,7 +283,7 @@ impl BlockDevice for Disk {
         Box::pin(async move {
             self.check(extent)?;
             let inner = self.inner();
-            // One run a block, as the least helpful device would answer.
+            // One run per block, as the least helpful device would reply.
             let blocks = (extent.lba.0..extent.lba.0 + extent.blocks.0).take(runs_max.min(100));
             let kind = |lba: u64| match inner.mapped[lba as usize] {
                 true => Allocation::Mapped,
@@ -298,7 +298,7 @@ impl BlockDevice for Disk {
     }
 }
 
-/// Ends when it is so. It wakes nobody: tests poll.
+/// Resolves when the condition is met. It wakes no task: tests poll.
 pub(crate) async fn until(is_so: impl Fn() -> bool) -> Result<(), DeviceError> {
     std::future::poll_fn(|_| if is_so() { Poll::Ready(Ok(())) } else { Poll::Pending }).await
 }
