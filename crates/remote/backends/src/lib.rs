@@ -1,13 +1,19 @@
-//! Opens any storage by its name: the table of all kinds of volumes, with those that need an operating system
-//! or a network; URLs with their secrets; errors. `linerate`, tests and other programs open storage by it.
+//! Opens any storage by name: the table of all kinds of volumes, including those that need an operating
+//! system or a network; URLs with their secrets; errors. `linerate`, tests and other programs use it to open
+//! storage.
 //!
-//! Reading order: [`GRAMMAR`] and [`open`] (from a specification to a device), [`location`] (also URLs and
-//! paths, as commands name storage), [`remote`] (sessions with a target), [`peers`] (what storage at peers shares), [`secrets`],
-//! [`reservation`], [`failure`].
+//! Reading order:
 //!
-//! It prints nothing and reads no arguments. Secrets come from files and the environment; [`secrets::ask_by`]
-//! sets another source, [`secrets::mask_words`] the words of the command line that messages must not repeat, and
-//! [`peers::announce_waits_by`] the function that announces a silent peer.
+//! - [`GRAMMAR`] and [`open`]: from a specification to a device
+//! - [`location`]: also URLs and paths, as commands name storage
+//! - [`remote`]: sessions with a target
+//! - [`peers`]: code shared by storage at peers
+//! - [`secrets`], [`reservation`], [`failure`]
+//!
+//! It prints nothing and parses no arguments. Secrets come from files and the environment.
+//! [`secrets::ask_by`] sets another source, [`secrets::mask_words`] the words of the command line that
+//! messages must not repeat, and [`peers::announce_waits_by`] the function that announces an unresponsive
+//! peer.
 //!
 //! ```
 //! use block::{Buffer, Extent};
@@ -30,7 +36,8 @@
 //!    reads the key by `secrets::read`. A layer that needs only volumes, a clock and tasks can be a section with an `impl Layer` in
 //!    `storage/volume/src/backends.rs`, and a row of `ALL` there. The fuzz target then covers it. Every other layer implements `Backend`
 //!    here. A device that is also used without a specification is a file of `storage/block/src`. An `impl Layer` has these limits:
-//!    - Its blocks lie as those of its member, and it is as long (`Layered::read` and `Layered::open` assert it).
+//! - Its blocks have the same positions as those of its member, and the same number (`Layered::read` and
+//!   `Layered::open` assert it).
 //!    - It has no statistics: `over` runs when the member is open, which is too late for `Layers::place`, and `volume` has no serde.
 //!    - It has no state on its member to read before it opens: `over` is not asynchronous.
 //! 2. Add its row to `docs/volumes.md`: the tests here fail until it exists. The rows of its options are not tested.
@@ -40,17 +47,19 @@
 //!    `volume::figures!` in the layer's file. Tests fail until `docs/metrics.md` and `contrib/grafana` have its metrics, and
 //!    `docs/schemas/volumes.schema.json` its JSON. The test of the schema serves a `raid1:` volume only: add one with the layer.
 //!
-//! `Kind` has the name, the grammar, the row of the document, and where blocks lie in the members (`BlockPlaces`). `volume::spec`
-//! parses the nesting and locates errors. `Kind::read` checks what was written without touching anything. `Backend::open` is
-//! asynchronous and opens the members by `Spec::open`.
+//! `Kind` has the name, the grammar, the row of the document, and the positions of blocks in the members
+//! (`BlockPlaces`). `volume::spec` parses the nesting and locates errors. `Kind::read` checks the text
+//! without any access to storage. `Backend::open` is asynchronous and opens the members with `Spec::open`.
 //!
-//! Every program opens volumes here, so a name becomes a device in `remote` only: one kind is a session with a target, and `storage`
-//! imports no network. `copy` and `attach` are in `remote` for the same reason.
+//! All programs open volumes through this crate, so only `remote` turns a name into a device: one kind is a
+//! session with a target, and `storage` imports no network. `copy` and `attach` are in `remote` for the same
+//! reason.
 //!
 //! `Kind::blocks` says whether a file may be marked, grown and shrunk as if it were the volume.
 //!
-//! A back end that `opens_later` has tasks or sessions, which live on the reactor that opens it: a command's, or one of a server's cores in
-//! turn. One that `is_remote` has sessions. Requests of other cores travel to that core. Opening must not block: `reactor::resolve` looks names up.
+//! A back end that `opens_later` has tasks or sessions. They live on the reactor that opens it: a command's,
+//! or one of a server's cores, round-robin. One that `is_remote` has sessions. Requests from other cores are
+//! passed to that core. Opening must not block: `reactor::resolve` looks names up.
 
 pub mod aoe;
 pub mod failure;
@@ -82,7 +91,7 @@ pub use reservation::Overwritten;
 /// All kinds of volumes, in the order of the document.
 pub const GRAMMAR: Grammar = Grammar(&[OWN, volume::backends::ALL]);
 
-/// Those that need a system, a network or a secret.
+/// The kinds that need an operating system, a network or a secret.
 const OWN: &[&backend::Kind] = &[
     &ram::RAM,
     &file::FILE,
@@ -102,10 +111,10 @@ const OWN: &[&backend::Kind] = &[
     &raid::RAID10,
 ];
 
-/// Reads a volume specification.
+/// Parses a volume specification.
 ///
 /// # Errors
-/// The first mistake, with its place; it shows no secrets.
+/// The first error, with its position; it shows no secrets.
 pub fn parse(text: &str) -> Result<Spec, SpecError> {
     GRAMMAR.parse(text).map_err(|error| error.masked(secrets::masked_url))
 }
@@ -113,25 +122,25 @@ pub fn parse(text: &str) -> Result<Spec, SpecError> {
 /// Opens the volume that `spec` describes, for one user.
 ///
 /// # Errors
-/// Whatever keeps it from being used; a [`Failure`] if it is remote.
+/// The volume cannot be used; a [`Failure`] if it is remote.
 pub async fn open(spec: &Spec) -> Result<Arc<dyn BlockDevice>, OpenError> {
     Ok(Arc::new(SingleUser::new(spec.open(&opening()).await?)))
 }
 
-/// The same for a user who counts bytes, and heeds [`BlockDevice::length_bytes`].
+/// Like [`open`], for a user that counts bytes and respects [`BlockDevice::length_bytes`].
 ///
 /// # Errors
-/// As [`open`].
+/// As for [`open`].
 pub async fn open_by_bytes(spec: &Spec) -> Result<Arc<dyn BlockDevice>, OpenError> {
     let opening = Opening { by_bytes: true, ..opening() };
     Ok(Arc::new(SingleUser::new(spec.open(&opening).await?)))
 }
 
-/// The same on a thread without a reactor, where it is open at the first poll, and for serving ([`Spec::open`] does not have it for
-/// one user): each of its users is told of lost writes by its logical unit.
+/// Like [`Spec::open`], on a thread without a reactor, where the device must be open at the first poll. For
+/// serving, so not restricted to one user: a logical unit reports lost writes to each of its users.
 ///
 /// # Errors
-/// As [`open`]; and if it [opens later](backend::Backend::opens_later).
+/// As for [`open`]; also if it [opens later](backend::Backend::opens_later).
 pub fn open_local(spec: &Spec, opening: &Opening) -> Result<Arc<dyn BlockDevice>, OpenError> {
     match pin!(spec.open(opening)).poll(&mut Context::from_waker(Waker::noop())) {
         Poll::Ready(opened) => opened,
@@ -139,7 +148,7 @@ pub fn open_local(spec: &Spec, opening: &Opening) -> Result<Arc<dyn BlockDevice>
     }
 }
 
-/// What volumes are opened with: for writing, by the clock and the tasks of the reactor.
+/// The context for opening volumes: for writing, with the clock and the tasks of the reactor.
 pub fn opening() -> Opening {
     Opening {
         read_only: false,
@@ -154,7 +163,7 @@ pub fn opening() -> Opening {
     }
 }
 
-/// A volume of a test's own, for one user.
+/// A private volume for a test, for one user.
 #[cfg(test)]
 fn memory(text: &str) -> Arc<dyn BlockDevice> {
     let spec = parse(text).unwrap_or_else(|error| panic!("{error}"));

@@ -27,15 +27,15 @@ use crate::source::{self, Source};
 pub(crate) struct Destination {
     opened: Opened,
     pub(crate) name: String,
-    /// A file that this copy has created or resumes.
+    /// The file that this copy has created or resumes.
     file: Option<PathBuf>,
-    /// It reads as zeros where this copy has not written.
+    /// Whether unwritten parts read as zeros.
     is_fresh: Cell<bool>,
 }
 
 impl Destination {
-    /// Opens it, or makes the file, if it is large enough, and not the source, and may be overwritten.
-    /// `begun` tells of an earlier copy that is to be gone on with.
+    /// Opens the destination, or creates the file. It must be large enough, must not be the source, and
+    /// overwriting must be allowed. `begun` is the record of an earlier copy to resume.
     pub(crate) async fn open(
         place: &Location,
         source: &Source,
@@ -64,9 +64,9 @@ impl Destination {
         Destination { opened, name, file: None, is_fresh: Cell::new(false) }
     }
 
-    /// How much is outstanding on the way from `source`: as much as was asked for. What is copied passes through memory twice: no more than 4 MiB of it are
-    /// outstanding, so that the second time finds it in a cache (measured beside qemu-img and dd:
-    /// docs/copy.md).
+    /// The number and size of outstanding requests for a copy from `source`; by default as below. The data of
+    /// a local copy passes through memory twice. It is limited to 4 MiB outstanding, so that the second pass
+    /// finds it in a cache (measured against qemu-img and dd: docs/copy.md).
     pub(crate) fn flight(&self, options: &Options<'_>, source: &Source) -> Flight {
         let is_local = source.unit().is_none() && self.unit().is_none();
         let (depth, request_bytes) = if is_local { (2, 1 << 20) } else { (16, 256 << 10) };
@@ -104,14 +104,14 @@ impl Destination {
         self.opened.identity.as_deref()
     }
 
-    /// The block that is written at once, in bytes.
+    /// The size of a logical block, in bytes.
     pub(crate) fn block_bytes(&self) -> u64 {
         u64::from(self.opened.device.geometry().block_size.bytes())
     }
 
     /// A remark if the destination is longer than the source.
     pub(crate) fn note(&self, source_bytes: u64) -> Option<String> {
-        // A file in whole blocks is cut when it is complete.
+        // A file is cut to the exact length at the end.
         let behind = self.opened.device.length_bytes().saturating_sub(source_bytes);
         let left_alone = behind > 0 && self.file.is_none();
         left_alone.then(|| format!("the last {behind} bytes of {} are left as they are", self.name))
@@ -129,18 +129,18 @@ impl Destination {
         self.opened.device.flush().await
     }
 
-    /// Waits until no aborted request can change the destination any more.
+    /// Waits until no aborted request can still change the destination.
     pub(crate) async fn quiesced(&self) -> Result<(), DeviceError> {
         self.opened.device.quiesced().await
     }
 
-    /// Data after the checkpoint may have been written or not: that part is copied again, and zeros must be
-    /// written.
+    /// Records that data after the checkpoint may or may not have been written: that part is copied again,
+    /// and zeros must be written.
     pub(crate) fn copied_again(&self) {
         self.is_fresh.set(false);
     }
 
-    /// Makes `range` read as zeros. Returns how many bytes had to be zeroed.
+    /// Makes `range` read as zeros. Returns the number of bytes that had to be zeroed.
     pub(crate) async fn clear(&self, range: Range<u64>) -> Result<u64, DeviceError> {
         let mut cleared = 0;
         if self.is_fresh.get() {
@@ -158,7 +158,7 @@ impl Destination {
         Ok(cleared)
     }
 
-    /// Whether the beginning of `range` is known to read as zeros, and how far that holds.
+    /// Whether the start of `range` is known to read as zeros, and the end of the part to which this applies.
     pub(crate) async fn is_zero(&self, range: Range<u64>) -> Result<(u64, bool), DeviceError> {
         let device = &self.opened.device;
         if !device.profile().thin {
@@ -170,11 +170,11 @@ impl Destination {
             let end = geometry.offset(run.extent) + geometry.length(run.extent);
             (end.min(range.end), run.allocation == Allocation::Deallocated)
         });
-        // Nothing told, or nothing new: all of it is taken for data.
+        // Without information, everything counts as data.
         Ok(first.filter(|(end, _)| *end > range.start).unwrap_or((range.end, false)))
     }
 
-    /// All is written: a file gets its length to the byte.
+    /// Completes the copy: a file is cut to its exact length.
     pub(crate) fn complete(&self, source_bytes: u64) -> Result<(), Failure> {
         let Some(path) = &self.file else { return Ok(()) };
         let cut = File::options().write(true).open(path).and_then(|file| {
@@ -186,12 +186,12 @@ impl Destination {
         cut.map_err(|error| Failure::unwritten(&self.name, &error))
     }
 
-    /// The logical unit that it is, if it is one, and where its target was reached.
+    /// The logical unit, if the destination is one, and the address of its target.
     pub(crate) fn unit(&self) -> Option<(Unit, SocketAddr)> {
         self.opened.unit()
     }
 
-    /// A failure of it, with the reason if it cannot be reached any more.
+    /// Adds the reason to a failure, if the destination is unreachable.
     pub(crate) async fn explained<T>(&self, done: Result<T, Failure>) -> Result<T, Failure> {
         self.opened.explained(done).await
     }
@@ -201,7 +201,7 @@ impl Destination {
     }
 }
 
-/// The path of a place that is, or is to become, a file with a name of its own and nothing else about it.
+/// The path, if the location is a regular file or one to be created.
 fn regular_file(place: &Location) -> Option<&Path> {
     match place {
         Location::Path(path) => {
@@ -212,7 +212,7 @@ fn regular_file(place: &Location) -> Option<&Path> {
     }
 }
 
-/// A file of zeros that takes no space, as long as the source is in whole blocks.
+/// Creates a file of zeros that takes no space. Its length is that of the source, rounded up to whole blocks.
 fn fresh_file(path: &Path, name: &str, source: &Source, consent: Consent<'_>) -> Result<Opened, Failure> {
     let block = BlockSize::B512;
     let refused = |error: std::io::Error| Failure::refused(format!("{name}: {error}"));
@@ -239,7 +239,7 @@ fn give_way(path: &Path, name: &str, consent: Consent<'_>) -> Result<(), Failure
     let bytes = fs::metadata(path).map_err(|error| Failure::refused(format!("{name}: {error}")))?.len();
     let block = u64::from(BlockSize::B512.bytes());
     if bytes >= block {
-        // Opening it takes the lock that a server would hold.
+        // Opening it takes the same lock as a server.
         let whole = Some(bytes - bytes % block);
         let options = FileOptions { bytes: whole, ..FileOptions::new(path) };
         FileDevice::open(options).map_err(Failure::refused)?;
@@ -250,18 +250,18 @@ fn give_way(path: &Path, name: &str, consent: Consent<'_>) -> Result<(), Failure
     Ok(consent.to(format!("{name} holds {}", Bytes(bytes)))?)
 }
 
-/// The position of a copy: all before this byte is on the destination; with its byte counts.
+/// The position of a copy, with its byte counts: everything before this byte is on the destination.
 #[derive(Clone, Copy)]
 pub(crate) struct Mark {
     pub(crate) done: u64,
     pub(crate) tally: Tally,
 }
 
-/// Why a copy does not go on.
+/// Why a copy stops.
 pub(crate) enum Stop {
-    /// The destination may have lost what it acknowledged since it was flushed last.
+    /// The destination may have lost acknowledged writes since the last flush.
     WritesLost,
-    /// It cannot be flushed.
+    /// It could not be flushed.
     Unflushed(Failure),
     Failed(Failure),
 }
@@ -272,7 +272,7 @@ impl From<Failure> for Stop {
     }
 }
 
-/// Everything acknowledged so far is on stable storage.
+/// Flushes everything acknowledged so far to stable storage.
 pub(crate) async fn flushed(destination: &Destination) -> Result<(), Stop> {
     let name = &destination.name;
     destination.flush().await.map_err(|error| match error {
@@ -301,12 +301,12 @@ impl AddAssign for Tally {
     }
 }
 
-// The durable checkpoint of a copy: all data before the recorded position are on the destination's stable
+// The durable checkpoint of a copy: all data before the recorded position is on the destination's stable
 // storage, since it was flushed before the position was recorded.
 //
-// One directory belongs to one copy and is locked while it runs. It records both ends and one number: the
-// byte before which everything is copied. Pieces end in any order but close together, so little is copied
-// twice.
+// One directory belongs to one copy and is locked while the copy runs. It records the source, the destination
+// and one number: the byte before which everything is copied. Pieces complete in any order but close
+// together, so little is copied twice.
 
 /// The record of an earlier copy.
 #[derive(Clone, Debug, Deserialize, PartialEq, Eq, Serialize)]
@@ -316,7 +316,7 @@ pub(crate) struct Begun {
     done_bytes: u64,
 }
 
-/// The journal of the copy that runs.
+/// The journal of the running copy.
 pub(crate) struct Journal {
     keep: Rc<StateDirectory>,
     directory: PathBuf,
@@ -327,11 +327,11 @@ pub(crate) struct Journal {
     noting: Option<JoinHandle<Result<Mark, Stop>>>,
 }
 
-/// The only name in the directory.
+/// The only file in the directory.
 const NAME: &str = "copy.json";
 
 impl Journal {
-    /// Opens it and reads the record of an earlier copy; `None` if the source's data end with this process.
+    /// Opens it and reads the record of an earlier copy; `None` if the source's data ends with this process.
     pub(crate) async fn open(
         options: &Options<'_>,
         source: &Source,
@@ -358,7 +358,7 @@ impl Journal {
         }))
     }
 
-    /// What an earlier copy has left.
+    /// The record of an earlier copy.
     pub(crate) fn begun(&self) -> Option<&Begun> {
         self.begun.as_ref()
     }
@@ -384,7 +384,7 @@ impl Journal {
         Ok(noted)
     }
 
-    /// Makes a checkpoint now and waits for it.
+    /// Makes a checkpoint now and waits for it to complete.
     pub(crate) async fn last(&mut self, mark: Mark, destination: &Rc<Destination>) -> Result<(), Stop> {
         match self.entry(mark.done, destination) {
             Some(begun) => note(Rc::clone(&self.keep), Rc::clone(destination), begun).await,
@@ -405,7 +405,7 @@ impl Journal {
         Some(Begun { source: self.source.clone(), destination, done_bytes })
     }
 
-    /// Whether a copy to this destination is resumable by it.
+    /// Whether a copy to this destination can be resumed with it.
     pub(crate) fn serves(&self, destination: &Destination) -> bool {
         destination.identity().is_some()
     }
@@ -431,7 +431,7 @@ async fn note(keep: Rc<StateDirectory>, destination: Rc<Destination>, begun: Beg
 }
 
 impl Begun {
-    /// Whether both ends are what they were when that copy was begun.
+    /// Checks that source and destination are those of the recorded copy.
     pub(crate) fn is_of(&self, source: &Source, destination: Option<&str>) -> Result<(), Failure> {
         if source.identity().as_ref() != Some(&self.source) {
             return Err(another("source", &source.name));
@@ -454,7 +454,7 @@ fn another(end: &str, name: &str) -> Failure {
     ))
 }
 
-/// The destination of a copy to be resumed does not exist any more.
+/// The destination of a copy to resume no longer exists.
 pub(crate) fn gone(name: &str) -> Failure {
     Failure::refused(format!("{name} is gone, to which this copy was begun; say --restart to begin again"))
 }
@@ -469,8 +469,8 @@ pub(crate) fn interrupted(done: u64, bytes: u64, is_resumable: bool) -> Failure 
     Failure::new(FailureKind::Interrupted, format_args!("interrupted at {done} of {bytes}; {then}"))
 }
 
-/// A remark that a copy cannot be resumed, if that is for want of an identity: what is at one end after an interruption could be
-/// another disk, or an empty one.
+/// Explains that a copy cannot be resumed because one side has no identity: after an interruption, it could
+/// be another disk, or an empty one.
 pub(crate) fn remark(options: &Options<'_>, source: &Source, destination: &Destination) -> Option<String> {
     let nameless = match (source.identity(), destination.identity()) {
         (None, _) => &source.name,
@@ -485,7 +485,7 @@ pub(crate) fn remark(options: &Options<'_>, source: &Source, destination: &Desti
     })
 }
 
-/// Where the journal is; nothing, if there is no place for one.
+/// The directory of the journal; `None` if there is none.
 fn directory(place: &JournalPlace, from: &str, to: &str) -> Option<PathBuf> {
     let copies = match place {
         JournalPlace::Nowhere => return None,
@@ -503,7 +503,7 @@ fn unusable(directory: &Path, error: &dyn fmt::Display) -> Failure {
     Failure::refused(format!("the journal in {} cannot be used: {error}", directory.display()))
 }
 
-/// Two copies with one journal would overwrite each other's checkpoints.
+/// Refuses to share a journal: two copies with one journal would overwrite each other's checkpoints.
 fn not_opened(directory: &Path, error: &io::Error) -> Failure {
     match error.kind() {
         io::ErrorKind::WouldBlock => Failure::refused("the same copy is running already"),

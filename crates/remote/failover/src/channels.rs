@@ -1,12 +1,12 @@
-//! Channels, the task of each, which keeps a connection, and the replay of the journal.
+//! Channels, the task of each that keeps it connected, and the replay of the journal.
 //!
 //! ```text
-//!            connect, with the numbers of lost connections that the server is to end
+//!            connect, naming the lost connections that the server must end
 //!   ┌──► no connection ──────────────► connected ── one at a time ──┐
 //!   │        ▲  │ refused: back-off                                 ▼
-//!   │        └──┘            it tells that its cache is as it was, or another connection answers ──► in use
-//!   │                        neither: see to the journal (`replay`) ────────────────────────────────► in use
-//!   └──── ended, or silent although requests are outstanding ◄──────────────────────────┘
+//!   │        └──┘            the server's cache is unchanged, or another connection answers ──► in use
+//!   │                        neither: process the journal (`replay`) ────────────────────────► in use
+//!   └──── ended, or unresponsive although requests are outstanding ◄────────────────────┘
 //! ```
 
 use std::cell::{Cell, RefCell};
@@ -32,14 +32,14 @@ use crate::session::{
 };
 use crate::transport::{ChannelStatus, Connected, Failed, Link, Loss, Name, Request as _, Status, Transport};
 
-/// Channels to one device. They live on the thread that made them.
+/// The channels to one device. They live on the thread that created them.
 pub struct Channels<T: Transport>(Rc<Shared<T>>);
 
-/// The most memory of a journal that is kept for what comes.
+/// Maximum journal memory that is reserved in advance.
 const RESERVE_BYTES_MAX: usize = 64 << 20;
 
 impl<T: Transport> Channels<T> {
-    /// Channels, the first of which has this connection by this path. Its name was number 0.
+    /// Creates channels. The first one uses this connection over this path; the connection's number is 0.
     pub fn new(transport: T, settings: Settings, first: Connected<T::Link>, path: usize) -> Channels<T> {
         let slot = |number: usize| Slot {
             in_use: None,
@@ -97,7 +97,7 @@ impl<T: Transport> Channels<T> {
         Channels(shared)
     }
 
-    /// Waits until each channel has a connection, or has been refused one.
+    /// Waits until each channel has connected, or has been refused a connection.
     pub async fn tried(&self) {
         poll_fn(|cx| {
             let mut state = self.0.state.borrow_mut();
@@ -110,10 +110,10 @@ impl<T: Transport> Channels<T> {
         .await;
     }
 
-    /// Has a request carried out, over as many connections as it takes.
+    /// Executes a request, over any number of connections.
     ///
     /// # Errors
-    /// The server's, or it was not answered in time.
+    /// The server's error, or a timeout.
     pub fn ask(
         &self,
         request: RequestOf<T>,
@@ -121,16 +121,17 @@ impl<T: Transport> Channels<T> {
         self.0.ask(request)
     }
 
-    /// Ends when no change that was asked for before can reach the medium any more, whether it was answered or dropped.
+    /// Resolves when no earlier change, whether answered or dropped, can still reach the medium.
     pub async fn quiesced(&self) {
         self.0.claims.quiesced().await;
     }
 
-    /// Keeps acknowledged changes that no flush has covered in a file from now on, with room for `capacity` bytes if it is new. What the
-    /// file holds from before is dealt with first, by the rule. `device` is that of these channels, and nobody uses it yet.
+    /// Keeps acknowledged changes that no flush has covered in a file from now on; a new file has room for
+    /// `capacity` bytes. The file's earlier content is processed first, by the rule. `device` is that of
+    /// these channels, and must not be in use yet.
     ///
     /// # Errors
-    /// The file cannot be used; then it holds what it did.
+    /// The file cannot be used, and is unchanged.
     pub async fn keep_in(
         &self,
         path: &Path,
@@ -146,12 +147,13 @@ impl<T: Transport> Channels<T> {
         Ok(())
     }
 
-    /// The losses of acknowledged changes. Those of a server that was restarted are counted before a request is sent to it.
+    /// The loss counter of acknowledged changes. A loss by a restarted server is counted before the next
+    /// request is sent to it.
     pub fn losses(&self) -> LossCounter {
         self.0.ledger.borrow().losses()
     }
 
-    /// Ends when the losses are certain; false if they are not in the time of a request.
+    /// Resolves when the losses are certain; false if they are still uncertain after the request timeout.
     pub async fn resolved(&self) -> bool {
         let certain = poll_fn(|cx| {
             if !self.0.ledger.borrow().losses().get().is_in_doubt() {
@@ -163,21 +165,22 @@ impl<T: Transport> Channels<T> {
         reactor::timeout(self.0.settings.timeout, certain).await.is_ok()
     }
 
-    /// Has the next flush say that acknowledged writes are lost, since who was told was no flush.
+    /// Makes the next flush report lost writes, because the loss was reported to a request other than a
+    /// flush.
     pub fn tell_of_loss(&self) {
         self.0.tell_of_loss();
     }
 
-    /// The same as [`Channels::leave`], after a flush that empties the journal file if there is one.
+    /// Like [`Channels::leave`], but first flushes to empty the journal file, if there is one.
     pub async fn close(&self) {
         let is_kept = self.0.file.borrow().as_ref().is_some_and(|file| !file.is_empty());
         if is_kept {
-            let _ = self.0.ask(self.0.transport.flush()).await; // without it the file holds what it does
+            let _ = self.0.ask(self.0.transport.flush()).await; // if it fails, the file keeps its content
         }
         self.leave();
     }
 
-    /// Ends all channels once their requests are answered.
+    /// Closes all channels once their requests are answered.
     pub fn leave(&self) {
         let mut state = self.0.state.borrow_mut();
         let (tasks, slots) = (std::mem::take(&mut state.tasks), std::mem::take(&mut state.slots));
@@ -187,14 +190,14 @@ impl<T: Transport> Channels<T> {
         slots.into_iter().filter_map(|slot| slot.in_use).for_each(|in_use| in_use.link.leave());
     }
 
-    /// The connections that are alive, each with the number of its channel.
+    /// The live connections, each with the number of its channel.
     pub fn links(&self) -> Vec<(usize, Rc<T::Link>)> {
         let state = self.0.state.borrow();
         let slots = state.slots.iter().enumerate();
         slots.filter_map(|(number, slot)| Some((number, Rc::clone(&slot.live()?.link)))).collect()
     }
 
-    /// What is known of the channels.
+    /// The status of the channels.
     pub fn status(&self) -> Status {
         let state = self.0.state.borrow();
         let channel = |slot: &Slot<T::Link>| ChannelStatus {
@@ -227,17 +230,17 @@ impl<T: Transport> Drop for Channels<T> {
     }
 }
 
-/// A channel on another path than its own tries to go back to it this often.
+/// Interval at which a channel on another path tries to return to its preferred path.
 const RETURN: Duration = Duration::from_secs(10);
-/// A connection that was lost sooner does not count as one that was made.
+/// A connection that is lost sooner does not count as a success.
 const BRIEF: Duration = Duration::from_secs(1);
-/// So long after all connections were ended for a replay, they are not ended for another one: what is connected anew waits.
+/// Minimum interval between two closings of all connections for a replay; until then, new connections wait.
 const PARTED: Duration = Duration::from_secs(5);
-/// Lost connections that one connection names.
+/// Maximum number of lost connections that one connection names.
 const ENDED_MAX: usize = 64;
 
 impl<T: Transport> State<T> {
-    /// No request of this lost connection can reach the medium any more: its claims.
+    /// Records that no request of this lost connection can still reach the medium. Returns its claims.
     fn fenced(&mut self, number: u64) -> Option<Vec<Claim>> {
         self.quarantined.remove(&number);
         self.replay_after.remove(&number);
@@ -245,7 +248,7 @@ impl<T: Transport> State<T> {
     }
 }
 
-/// A connection that is not used yet: without a use it takes leave, also when its task is aborted meanwhile.
+/// A connection that is not in use yet. It is closed when dropped, even if its task is aborted.
 struct Unused<L: Link>(Option<Rc<L>>);
 
 impl<L: Link> Drop for Unused<L> {
@@ -255,7 +258,7 @@ impl<L: Link> Drop for Unused<L> {
 }
 
 impl<T: Transport> Shared<T> {
-    /// Connects a channel, its own path first, until that has succeeded.
+    /// Connects a channel, retrying until it succeeds. Tries its preferred path first.
     async fn connected(self: &Rc<Self>, slot: usize, backoff: &mut Backoff) -> (InUse<T::Link>, usize) {
         let paths = self.settings.paths.max(1);
         loop {
@@ -282,15 +285,15 @@ impl<T: Transport> Shared<T> {
         }
     }
 
-    /// One connection by this path, which may be used: what was lost is fenced, and what a restarted server has
-    /// lost is written again.
+    /// Makes a usable connection over this path: lost connections are fenced, and changes that a restarted
+    /// server has lost are replayed.
     async fn connect(self: &Rc<Self>, path: usize) -> Result<InUse<T::Link>, String> {
         let losses = self.ledger.borrow().losses();
         let doubts = losses.doubts();
         let (number, ended) = {
             let mut state = self.state.borrow_mut();
             state.next_number += 1;
-            // First those whose claims keep others waiting.
+            // Those whose claims block other requests come first.
             let (with, without): (Vec<_>, Vec<_>) =
                 state.unfenced.iter().partition(|(_, claims)| !claims.is_empty());
             let ended = with.into_iter().chain(without).map(|(number, _)| *number).take(ENDED_MAX);
@@ -310,27 +313,28 @@ impl<T: Transport> Shared<T> {
         let fenced: Vec<Vec<Claim>> = of_ended(&mut self.state.borrow_mut());
         match fences {
             true => drop(fenced),
-            // Another server than the one that has fenced before.
+            // A different server from the one that fenced before.
             false => self.bury(fenced.into_iter().flatten().collect()),
         }
         self.quarantine(&not_ended).await;
         let is_unnamed =
             |(number, claims): (&u64, &Vec<Claim>)| !claims.is_empty() && !ended.contains(number);
         if self.state.borrow().unfenced.iter().any(is_unnamed) {
-            // More than one connection can name: a replay could be overtaken by what is not fenced yet.
+            // More than one connection can name: an unfenced request could overtake a replay.
             return Err("more lost connections are to be ended first".to_owned());
         }
         let turn = self.admission.take().await;
         if losses.doubts() != doubts {
-            // Its start may be that of a cache that is gone: it is evidence neither of a loss nor of none.
+            // The reported generation may be that of a lost cache, so it proves neither a loss nor the
+            // absence of one.
             return Err("the server may have lost its cache since this connection was begun".to_owned());
         }
         let has_changed = self.state.borrow().has_changed;
         let evidence = Evidence::of(self.start.get(), start);
         if has_changed && evidence == Evidence::Loss && !self.live().is_empty() {
-            // What the other connections read from now on may lack changes that were acknowledged.
+            // From now on, the other connections may read data without acknowledged changes.
             losses.doubt();
-            // A disk that loses writes again and again is not to end all connections each time.
+            // A disk that loses writes repeatedly must not close all connections each time.
             let lately = self.parted.get().is_some_and(|at| reactor::now() < at + PARTED);
             if !lately {
                 self.part_from_all();
@@ -356,18 +360,18 @@ impl<T: Transport> Shared<T> {
         if let Some(replayed) = replayed {
             self.connections.set(self.connections.get() + 1);
             if self.start.replace(start) != start {
-                losses.doubt(); // other handshakes may have begun before
+                losses.doubt(); // other handshakes may have started before
             }
-            losses.resolve(losses.doubts()); // no other handshake can have raised one meanwhile
+            losses.resolve(losses.doubts()); // no other handshake can have raised one in the meantime
             if replayed == Replayed::Whole {
-                // The server has all that the journal file holds. A failure fails the next change.
+                // The server has the journal file's whole content. A failure fails the next change.
                 let _ = self.file.borrow_mut().as_mut().map(|file| file.set_start(self.start.get()));
             }
             drop(turn);
             return Ok(in_use);
         }
         self.retire(in_use, &Loss::Ended(String::new()));
-        // Nothing else may be sent while a part of the replay could still come.
+        // Nothing else may be sent while a part of the replay could still arrive.
         match fences {
             true => drop(self.state.borrow_mut().replay_after.insert(number)),
             false => reactor::sleep(self.settings.quarantine).await,
@@ -375,13 +379,14 @@ impl<T: Transport> Shared<T> {
         Err("lost while the journal was replayed".to_owned())
     }
 
-    /// Whether a connection from before answers, so that the server has not been restarted. Connections that
-    /// do not are given up.
+    /// Whether an earlier connection answers, which proves that the server was not restarted. Connections
+    /// that do not answer are reset.
     async fn is_as_before(&self) -> bool {
         if !self.settings.is_coherent {
-            return false; // what one connection has written is another's after a flush only
+            return false; // without a flush, one connection does not see another one's writes
         }
-        // All at once: idle ones may have been forgotten on the way, and each takes its time to be silent.
+        // Concurrently: idle connections may have been dropped by the network, and each takes a whole
+        // timeout.
         let live: Vec<InUse<T::Link>> =
             self.state.borrow().slots.iter().filter_map(|slot| slot.live().cloned()).collect();
         let deadline = reactor::now() + self.settings.timeout;
@@ -412,15 +417,15 @@ impl<T: Transport> Shared<T> {
         .await
     }
 
-    /// The connections in use, and those that leave.
+    /// The connections in use, and those being closed.
     fn live(&self) -> Vec<InUse<T::Link>> {
         let state = self.state.borrow();
         let leaving = state.leaving.iter().filter(|away| !away.link.is_lost());
         state.slots.iter().filter_map(Slot::live).chain(leaving).cloned().collect()
     }
 
-    /// Ends all connections, before a replay: a server that has lost writes without a restart still carries out what was sent by them,
-    /// and the replay must not overtake that.
+    /// Closes all connections before a replay: a server that has lost writes without a restart still executes
+    /// requests sent over them, and these must not overtake the replay.
     fn part_from_all(&self) {
         self.parted.set(Some(reactor::now()));
         let live = self.live();
@@ -428,13 +433,14 @@ impl<T: Transport> Shared<T> {
         live.iter().for_each(|in_use| in_use.link.reset());
     }
 
-    /// A connection is lost: the claims of its changes wait until none of them can be carried out.
+    /// Retires a lost connection: the claims of its changes are kept until none of the changes can be
+    /// executed.
     fn retire(self: &Rc<Self>, lost: InUse<T::Link>, loss: &Loss) {
         let InUse { link, number, fences } = lost;
         match (fences, loss) {
             (true, _) => {
                 link.reset();
-                // Named even without claims: the server may not know yet that it is lost, and keeps it.
+                // It is named even without claims: the server may still consider it alive.
                 let earlier = self.state.borrow_mut().unfenced.insert(number, link.take_unanswered());
                 debug_assert!(earlier.is_none(), "a connection is retired once");
             }
@@ -442,7 +448,7 @@ impl<T: Transport> Shared<T> {
                 link.reset();
                 self.bury(link.take_unanswered());
             }
-            // Its answers, if they come, say that nothing is on its way any more.
+            // Late replies show that no request is in transit any more.
             (false, Loss::Silent) => {
                 let quarantine = self.settings.quarantine;
                 drop(reactor::spawn(async move {
@@ -457,8 +463,8 @@ impl<T: Transport> Shared<T> {
         }
     }
 
-    /// Connections that the server could not end by the path of the present one: their claims wait until they are ended by
-    /// another, or the quarantine is over.
+    /// Handles connections that the server could not end over the new connection's path: their claims are
+    /// kept until another connection ends them, or the quarantine is over.
     async fn quarantine(self: &Rc<Self>, not_ended: &[u64]) {
         let quarantine = self.settings.quarantine;
         for number in not_ended.iter().copied() {
@@ -479,7 +485,7 @@ impl<T: Transport> Shared<T> {
         }
     }
 
-    /// Has the server end a connection that no channel replaces, by one that is made for it.
+    /// Makes the server end a connection that no channel replaces, using a connection made for this purpose.
     async fn fence(self: &Rc<Self>, path: usize, number: u64) {
         while self.has_claims_of(number) {
             match self.connect(path).await {
@@ -507,8 +513,8 @@ impl<T: Transport> Shared<T> {
         }));
     }
 
-    /// Waits until the connection of a channel is lost. Meanwhile, a channel that is on another path than its own
-    /// tries that again.
+    /// Waits until a channel's connection is lost. While it waits, a channel on another path tries to return
+    /// to its preferred path.
     async fn watch(
         self: &Rc<Self>,
         slot: usize,
@@ -593,46 +599,49 @@ pub(crate) async fn attend<T: Transport>(shared: Rc<Shared<T>>, slot: usize, fir
         tracing::warn!(path, why = %loss, "a channel is lost");
         shared.retire(lost, &loss);
         if lived < BRIEF {
-            // A server that takes every connection and ends it at once is not asked as fast as it can answer.
+            // A server that accepts every connection and closes it immediately is not retried in a tight
+            // loop.
             reactor::sleep(backoff.delay()).await;
         }
     }
 }
 
-// The journal after the server may have lost what it had acknowledged: what is written again, and what is not.
+// The journal after the server may have lost acknowledged changes: which ones are replayed.
 //
 // ```text
-//                                  │ only this client writes │ not known            │ others write, too
-//   it tells of another cache      │ written again           │ written again        │ compared
-//   it tells of the same cache     │ nothing was lost        │ nothing was lost     │ nothing was lost
-//   it tells nothing, and no       │ written again           │ compared             │ compared
-//   connection from before answers │                         │                      │
+//                                  │ only this client writes │ not known            │ others also write
+//   the cache is a different one   │ replayed                │ replayed             │ compared
+//   the cache is the same          │ nothing was lost        │ nothing was lost     │ nothing was lost
+//   the cache is unknown, and no   │ replayed                │ compared             │ compared
+//   earlier connection answers     │                         │                      │
 // ```
 //
-// A restart is no loss: the page cache of a server that was killed is still there, and what another host has written and flushed since
-// must not be replaced by what this client wrote before. So without evidence of a loss the server is asked what the blocks hold. What
-// they hold as it was written is not lost. What they hold otherwise was lost or was replaced by another host, and nothing tells which:
-// it stays, and the next flush fails, as without a journal. Blocks that this client is changing at the time are an exception: nothing
-// orders that change and another host's, so the earlier change of those blocks, and of no others, is written again.
+// A restart is not a loss: the page cache of a killed server survives. Writes that another host has since
+// flushed must not be replaced by earlier writes of this client. Without evidence of a loss, the client
+// therefore reads the blocks. A block with the content as written is not lost. A block with other content was
+// either lost or replaced by another host, and nothing shows which. It is left unchanged, and the next flush
+// fails, as without a journal. The exception is blocks that this client is changing at the time. Nothing
+// orders that change and another host's, so the earlier change to those blocks, and to no others, is
+// replayed.
 
-/// Changes of a journal that are replayed at once.
+/// Number of journal entries replayed concurrently.
 const AT_ONCE: usize = 32;
-/// A change is compared in pieces of this length, or of the longest that the server accepts,
+/// A change is compared in pieces of up to this length, or of the server's maximum read length.
 const PIECE_BYTES: u64 = 1 << 20;
-/// and a longer one, which only zeros are, not at all: it counts as one that was not found.
+/// Longer changes, which can only be zeros, are not compared: they count as missing.
 const COMPARED_BYTES_MAX: u64 = 64 << 20;
 
-/// What is known of a server that may have lost what it had acknowledged.
+/// Evidence of a loss of acknowledged changes by the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Evidence {
-    /// It tells that its cache is another one than before.
+    /// It reports a different cache than before.
     Loss,
-    /// It tells nothing of its cache.
+    /// It reports nothing about its cache.
     None,
 }
 
 impl Evidence {
-    /// What the starts that a server has told of, before and now, are evidence of.
+    /// The evidence in the generations that a server has reported before and now.
     pub(crate) fn of(before: Option<u128>, now: Option<u128>) -> Evidence {
         match before.zip(now) {
             Some((before, now)) if before != now => Evidence::Loss,
@@ -643,31 +652,32 @@ impl Evidence {
 
 type Change<T> = (Range<u64>, RequestOf<T>);
 
-/// What a comparison has found.
+/// The result of a comparison.
 struct Compared<T: Transport> {
-    /// Changes, and parts of some, that are written again.
+    /// Changes, or parts of them, to replay.
     again: Vec<Change<T>>,
-    /// Changes, and parts of some, that were lost or replaced by another host.
+    /// Number of changes, or parts of them, that were lost or replaced by another host.
     missing: usize,
 }
 
 /// The outcome of a replay.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Replayed {
-    /// The server has all of it.
+    /// The server has the whole content.
     Whole,
-    /// Some of it was lost, or replaced by another host: the next flush fails.
+    /// Some of the content was lost or replaced by another host: the next flush fails.
     InPart,
 }
 
 impl<T: Transport> Shared<T> {
-    /// Deals with the journal before anything else is sent over this connection. `None` if the connection was lost meanwhile.
+    /// Processes the journal before anything else is sent over this connection. `None` if the connection was
+    /// lost.
     pub(crate) async fn replay(self: &Rc<Self>, link: &Rc<T::Link>, evidence: Evidence) -> Option<Replayed> {
         debug_assert!(self.state.borrow().has_changed, "without a change there is nothing to replay");
         if self.ledger.borrow_mut().note_loss() {
             tracing::warn!("the server may have been restarted, and acknowledged writes may be lost");
         }
-        // What they answer from now on is of the server as it was.
+        // Their later replies would come from the old instance of the server.
         std::mem::take(&mut self.state.borrow_mut().leaving).iter().for_each(|away| away.link.reset());
         let changes: Vec<Change<T>> = {
             let journal = self.journal.borrow();
@@ -702,11 +712,11 @@ impl<T: Transport> Shared<T> {
         Some(if missing > 0 || refused > 0 { Replayed::InPart } else { Replayed::Whole })
     }
 
-    /// How many of the changes the server has refused.
+    /// Replays the changes. Returns how many of them the server rejected.
     async fn write_again(self: &Rc<Self>, link: &Rc<T::Link>, changes: &[Change<T>]) -> Option<usize> {
         let mut refused = 0;
         for some in changes.chunks(AT_ONCE) {
-            let deadline = reactor::now() + self.settings.timeout; // however long the whole takes
+            let deadline = reactor::now() + self.settings.timeout; // for each request, not for the whole replay
             let mut sent = Vec::with_capacity(some.len());
             for (range, change) in some {
                 let claim = self.claims.claim(range.clone());
@@ -734,10 +744,10 @@ impl<T: Transport> Shared<T> {
         Some(refused)
     }
 
-    /// Asks the server what the blocks of these changes hold. `None` if the connection was lost.
+    /// Reads the blocks of these changes from the server. `None` if the connection was lost.
     async fn compare(self: &Rc<Self>, link: &Rc<T::Link>, changes: Vec<Change<T>>) -> Option<Compared<T>> {
         let mut compared = Compared { again: Vec::new(), missing: 0 };
-        // Deallocated blocks promise no content, so none of it can be lost.
+        // The content of deallocated blocks is undefined, so it cannot be lost.
         let promises = |change: &Change<T>| !matches!(change.1.content(), Some(Content::Unmap));
         let parts = changes.into_iter().filter(promises).flat_map(|(range, change)| {
             let parts = self.claims.cut(&range).into_iter();
@@ -758,8 +768,8 @@ impl<T: Transport> Shared<T> {
             for (range, change, is_claimed, is_there) in asked {
                 match is_there.await? {
                     true => {}
-                    // The newer write, which is not answered, may have been carried out in part, and it is sent again after this.
-                    // Hosts that write a block while another one writes it are not ordered by anything.
+                    // The newer, unanswered write may have been partly executed, and is resent after this.
+                    // Writes by two hosts to the same block at the same time have no defined order.
                     false if is_claimed => compared.again.push((range, change)),
                     false => compared.missing += 1,
                 }
@@ -768,7 +778,7 @@ impl<T: Transport> Shared<T> {
         Some(compared)
     }
 
-    /// Whether the server has what a change has made of these bytes. `None` if the connection was lost.
+    /// Whether the server has the result of a change in these bytes. `None` if the connection was lost.
     async fn is_there(
         self: Rc<Self>,
         link: Rc<T::Link>,

@@ -1,4 +1,5 @@
-//! What a protocol provides: connections, and requests that can be sent more than once; and what is known of channels.
+//! The interface of a protocol: connections, and requests that can be sent more than once. Also the status of
+//! channels.
 
 use std::cell::RefCell;
 use std::future::poll_fn;
@@ -16,53 +17,53 @@ use crate::journal::Part;
 use crate::journal_file::Content;
 use crate::patience::Late;
 
-/// A connection among those of one client.
+/// Identifies a connection of a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Name {
-    /// The client: random, so that no other client knows it.
+    /// The client: random, so that no other client can guess it.
     pub session: u128,
-    /// Never used twice.
+    /// Never reused.
     pub number: u64,
 }
 
-/// What a request does.
+/// The effect of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RequestKind {
     /// It changes nothing.
     Read,
-    /// It makes durable what was acknowledged before.
+    /// It makes earlier acknowledged changes durable.
     Flush,
     /// It changes these bytes.
     Change {
-        /// Which.
+        /// The range.
         range: Range<u64>,
-        /// Durable when it is answered.
+        /// Whether it is durable once acknowledged.
         is_durable: bool,
     },
 }
 
 /// A request that can be sent more than once.
 pub trait Request: Clone + Part + 'static {
-    /// What it does.
+    /// Its effect.
     fn kind(&self) -> RequestKind;
-    /// The data that it moves, in bytes.
+    /// The amount of data that it transfers, in bytes.
     fn bytes(&self) -> u64;
-    /// What a change makes of its bytes, for a journal file.
+    /// The content of its bytes after a change, for a journal file.
     fn content(&self) -> Option<Content<&[u8]>> {
         None
     }
 }
 
-/// Why a request has failed.
+/// Why a request failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Failed<E> {
-    /// The server says so.
+    /// The server reported an error.
     Server(E),
-    /// The connection was lost before the answer.
+    /// The connection was lost before the reply.
     Lost,
-    /// It was not answered in time.
+    /// It timed out.
     TimedOut,
-    /// Of a flush: changes that were acknowledged are lost.
+    /// For a flush: acknowledged changes were lost.
     WritesLost,
     /// The journal file cannot be written.
     JournalFile,
@@ -74,23 +75,23 @@ pub enum Loss {
     /// It has ended.
     #[display("{_0}")]
     Ended(String),
-    /// Nothing moves, although requests are outstanding. It may still be delivered.
+    /// Nothing moves although requests are outstanding. They may still be delivered.
     #[display("silent")]
     Silent,
 }
 
-/// A connection that can take requests.
+/// A connection that accepts requests.
 pub trait Link: 'static {
-    /// What is asked.
+    /// Its requests.
     type Request: Request;
-    /// What is answered.
+    /// Their replies.
     type Reply: 'static;
-    /// What is answered instead.
+    /// Its errors.
     type Error: 'static;
 
     /// Sends a request. The connection keeps the claim until the server has answered, even if the future is
-    /// dropped. The deadline counts from the last progress ([`Patience`](crate::Patience)): after it the future ends with
-    /// [`Failed::TimedOut`], or, with `late`, tells of it and waits for the answer.
+    /// dropped. The deadline counts from the last progress ([`Patience`](crate::Patience)). After it the
+    /// future fails with [`Failed::TimedOut`] or, with `late`, reports this and waits for the reply.
     fn exchange(
         self: &Rc<Self>,
         request: &Self::Request,
@@ -99,56 +100,57 @@ pub trait Link: 'static {
         late: Option<Late>,
     ) -> impl Future<Output = Result<Self::Reply, Failed<Self::Error>>> + 'static;
 
-    /// Whether the answer to a [read](Transport::read) of the bytes of a change shows what the change has made of them.
+    /// Whether the reply to a [read](Transport::read) of a change's bytes shows the result of the change.
     fn shows(change: &Self::Request, reply: &Self::Reply) -> bool;
 
     /// Whether it is lost.
     fn is_lost(&self) -> bool;
 
-    /// How well the device is reached by it: requests go to those of the lowest rank. `None` if they cannot at present: `waker` is
-    /// woken when that changes. [`Failed::Lost`] then means that the server has refused a request for this reason.
+    /// The rank of the connection: requests use those with the lowest rank. `None` if it is currently
+    /// unusable; `waker` is woken when that changes. [`Failed::Lost`] then means that the server rejected a
+    /// request for this reason.
     fn rank(&self, waker: &Waker) -> Option<u8> {
-        let _ = waker; // that does not change
+        let _ = waker; // the rank does not change
         Some(0)
     }
 
-    /// Waits for its loss, or its end as [`Link::leave`] wants it.
+    /// Waits for its loss, or for its end after [`Link::leave`].
     fn lost(&self) -> impl Future<Output = Loss>;
 
-    /// Ends when it has ended, or holds no claim.
+    /// Resolves when it has ended, or holds no claim.
     fn settled(&self) -> impl Future<Output = ()>;
 
-    /// The claims of changes that were not answered.
+    /// The claims of unanswered changes.
     fn take_unanswered(&self) -> Vec<Claim>;
 
-    /// Ends it at once: nothing that has not left this machine does so later.
+    /// Closes it immediately: data that has not left this host is never sent.
     fn reset(&self);
 
-    /// Ends it once all is answered.
+    /// Closes it once all requests are answered.
     fn leave(&self);
 }
 
-/// A connection that was made.
+/// A new connection.
 pub struct Connected<L> {
-    /// It.
+    /// The connection.
     pub link: Rc<L>,
-    /// The server has ended the connections that were named, and none of their requests can reach the medium any
-    /// more.
+    /// The server has ended the named connections, and none of their requests can reach the medium any more.
     pub fences: bool,
-    /// Those of them that it could not end by this path.
+    /// Named connections that it could not end over this path.
     pub not_ended: Vec<u64>,
-    /// The generation of the server's cache, if it tells one: another one than before shows that it may have lost acknowledged writes,
-    /// the same that it has lost none, whether it was restarted or not.
+    /// The generation of the server's cache, if the server reports it. A changed generation shows that
+    /// acknowledged writes may have been lost. The same generation shows that none were lost, whether or not
+    /// the server was restarted.
     pub start: Option<u128>,
 }
 
-/// How connections are made.
+/// Makes connections.
 pub trait Transport: 'static {
     /// A connection.
     type Link: Link;
 
-    /// Connects by a path, and checks that the device is the one it was. `ended` are numbers of lost connections of
-    /// this session, to be fenced.
+    /// Connects over a path, and checks that the device is the same as before. `ended` contains the numbers
+    /// of lost connections of this session that must be fenced.
     fn connect(
         &self,
         path: usize,
@@ -156,81 +158,81 @@ pub trait Transport: 'static {
         ended: &[u64],
     ) -> impl Future<Output = Result<Connected<Self::Link>, String>>;
 
-    /// The name of a path, for people.
+    /// The display name of a path.
     fn path_name(&self, path: usize) -> String;
 
     /// A short request that changes nothing.
     fn probe(&self) -> <Self::Link as Link>::Request;
 
-    /// A read of these bytes, which a change has had.
+    /// A read of these bytes, which a change has covered.
     fn read(&self, range: Range<u64>) -> <Self::Link as Link>::Request;
 
-    /// The longest of these reads that the server accepts, in bytes.
+    /// The maximum length of such a read, in bytes.
     fn read_bytes_max(&self) -> u64;
 
     /// A flush.
     fn flush(&self) -> <Self::Link as Link>::Request;
 }
 
-// What is known of channels, for people and reports.
+// The status of channels, for people and reports.
 
-/// A block device that is reached by channels.
+/// A block device that is reached over channels.
 pub trait Channelled: BlockDevice {
-    /// What is known of them; `None` if their thread has ended.
+    /// The status of its channels; `None` if their thread has ended.
     fn status(&self) -> Pin<Box<dyn Future<Output = Option<Status>> + '_>>;
 
-    /// What the server tells of its volume that distinguishes it from others; `None` if it tells nothing of that kind. Where the protocol
-    /// has a number for it (NBD), also from the same volume after a loss of flushed data. A LUN has none: one in its target's memory
-    /// has the same identity after a restart, and is empty.
+    /// An identity that the server reports for its volume; `None` if it reports none. If the protocol has a
+    /// number for this (NBD), the number also changes when the same volume has lost flushed data. A LUN has
+    /// no such number: a RAM LUN has the same identity after a restart of its target, and is empty.
     fn identity(&self) -> Option<String>;
 }
 
 /// All channels of a device.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Status {
-    /// Each of them.
+    /// The status of each channel.
     pub channels: Vec<ChannelStatus>,
-    /// Requests that were sent again.
+    /// Number of requests that were resent.
     pub resends: u64,
-    /// The longest time to the answer of a request that was sent again.
+    /// The longest time from a request to its reply, among requests that were resent.
     pub longest_stall: Duration,
-    /// How often the journal was replayed, since the server may have been restarted.
+    /// How often the journal was replayed because the server may have been restarted.
     pub replays: u64,
-    /// Bytes of acknowledged changes that no flush has covered, as the journal has them.
+    /// Bytes in the journal: acknowledged changes that no flush has covered.
     pub journal_bytes: usize,
-    /// The server ends connections that the client names: fencing does not rely on time.
+    /// Whether the server ends connections that the client names, so that fencing does not depend on time.
     pub fences: bool,
 }
 
 /// One channel.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ChannelStatus {
-    /// Its path, as the protocol names it.
+    /// The name of its path in the protocol.
     pub path: String,
-    /// It has a connection.
+    /// Whether it is connected.
     pub is_connected: bool,
-    /// Why it lost the last one, or why there is none yet.
+    /// Why it lost its last connection, or why it has had none yet.
     pub last_error: Option<String>,
-    /// Requests that were answered.
+    /// Requests answered.
     pub requests: u64,
-    /// Their data in bytes.
+    /// Bytes of data transferred by them.
     pub bytes: u64,
-    /// The time to their answers, all together.
+    /// Total time to their replies.
     pub service: Duration,
-    /// Requests outstanding, in bytes of their data and their overhead.
+    /// Bytes of outstanding requests, including overhead.
     pub outstanding_bytes: u64,
-    /// Bytes a second when it has enough to do; `None` while that is unknown.
+    /// Bytes per second when saturated; `None` while unknown.
     pub rate: Option<f64>,
-    /// The shortest time to an answer lately.
+    /// The shortest recent reply time.
     pub latency: Duration,
-    /// How often it has connected again.
+    /// Number of reconnects.
     pub reconnects: u64,
     /// The longest time without a connection.
     pub longest_outage: Duration,
 }
 
 impl Status {
-    /// What has been counted since `before`. What is no count is as it is now; so are the longest times.
+    /// The counts since `before`. Other values are the current ones, and so are the longest times.
     pub fn since(mut self, before: &Status) -> Status {
         for (channel, before) in self.channels.iter_mut().zip(&before.channels) {
             channel.requests -= before.requests.min(channel.requests);
@@ -244,9 +246,10 @@ impl Status {
     }
 }
 
-// Waiting for a state that is shared by the tasks of a thread.
+// Waiting for state that is shared by the tasks of a thread.
 
-/// Waits until `ready` finds in a state what is waited for. Who changes the state wakes those in its list, `watching`.
+/// Waits until `ready` returns a value for the state. Code that changes the state must wake the wakers in its
+/// `watching` list.
 pub async fn watch<S, R>(
     state: &RefCell<S>,
     watching: impl Fn(&mut S) -> &mut Vec<Waker>,

@@ -1,8 +1,9 @@
 //! Descriptions of portals, targets, sessions and LUNs, each as text and as JSON: an [`Answer`].
 //!
-//! Reading order: [`discover`] (a portal's targets, and what is on them), [`info`] (a session and the LUNs behind it),
-//! [`commands`] (single SCSI commands that ask), [`reservations`]; [`pages`] has the layout of pages and bytes. What a
-//! target does not know is left out: a disk of 1996 has neither a Block Limits page nor ALUA.
+//! Reading order: [`discover`] (a portal's targets and their LUNs), [`info`] (a session and its LUNs),
+//! [`commands`] (single SCSI commands that query), [`reservations`]; [`pages`] formats pages and bytes.
+//! Information that a target does not provide is omitted: a disk of 1996 has neither a Block Limits page nor
+//! ALUA.
 //!
 //! ```
 //! use iscsi_client::verbs::Vpd;
@@ -28,11 +29,11 @@ use serde::Serialize;
 
 pub use pages::Answer;
 
-/// A portal's targets, and with `luns` what is on each. A target that cannot be looked at is told in its place, and the
-/// first failure of them comes beside the answer.
+/// A portal's targets, and with `luns` the LUNs of each. If a target cannot be inspected, its entry contains
+/// the failure; the first such failure is returned together with the answer.
 ///
 /// # Errors
-/// The portal cannot be asked.
+/// The portal cannot be queried.
 pub async fn discover(
     portal: &Portal,
     settings: &Settings,
@@ -46,11 +47,11 @@ pub async fn discover(
     Ok((Answer::new(discovery.text(), &discovery), looked))
 }
 
-/// Describes what a text names: a LUN, a target with its LUNs, a portal with its targets, or storage by another protocol. `pages` are
-/// those of vital product data to show whole.
+/// Describes the storage that a text names: a LUN, a target with its LUNs, a portal with its targets, or
+/// storage over another protocol. `pages` are the vital product data pages to show in full.
 ///
 /// # Errors
-/// The text, or what kept the storage from being looked at.
+/// The text is invalid, or the storage cannot be inspected.
 pub async fn describe(text: &str, pages: &[u8]) -> Result<Answer, Failure> {
     if backends::nbd::is_url(text) {
         return nbd::info(text).await;
@@ -69,10 +70,10 @@ pub async fn describe(text: &str, pages: &[u8]) -> Result<Answer, Failure> {
     info(&url, lun, pages).await
 }
 
-/// What a login at the URL came to, and the target's LUN of that number, or all of them.
+/// The result of a login at the URL, and the target's LUN of that number, or all of them.
 ///
 /// # Errors
-/// The login fails, the session is lost, or there is no LUN of that number.
+/// The login fails, the session is lost, or there is no such LUN.
 pub async fn info(url: &Url, lun: Option<u16>, pages: &[u8]) -> Result<Answer, Failure> {
     looked_at(url, lun, pages).await.map(|info| Answer::new(info.text(), &info))
 }
@@ -87,7 +88,7 @@ async fn looked_at(url: &Url, lun: Option<u16>, pages: &[u8]) -> Result<Info, Fa
         None => disk::look_at_all(&target, pages).await,
     };
     let info = match looked {
-        // Last, when the connections have carried something and know their path.
+        // Last, because by now the connections have carried data and TCP has measured their path.
         Ok(luns) => {
             Ok(Info { session: negotiation::Session::look(&target, url).await, luns, paths: Vec::new() })
         }
@@ -97,7 +98,7 @@ async fn looked_at(url: &Url, lun: Option<u16>, pages: &[u8]) -> Result<Info, Fa
     info
 }
 
-/// The same by the first path of several that leads to it, with all of them.
+/// The same through the first of several paths that works, including all paths.
 async fn by_paths(url: &Url, lun: Option<u16>, pages: &[u8]) -> Result<Info, Failure> {
     let mut looked = Err(Failure::failed("the URL has no path"));
     for one in url.paths() {
@@ -109,10 +110,10 @@ async fn by_paths(url: &Url, lun: Option<u16>, pages: &[u8]) -> Result<Info, Fai
     Ok(Info { paths: negotiation::look(url).await, ..looked? })
 }
 
-/// [`info`] of each target that a portal has, through the first of its addresses that can be reached, in one answer.
+/// [`info`] for each target of a portal, through the first reachable of its addresses, in one answer.
 ///
 /// # Errors
-/// The portal cannot be asked, or as [`info`].
+/// The portal cannot be queried, or as for [`info`].
 pub async fn info_of_all(portal: &Portal, settings: &Settings, pages: &[u8]) -> Result<Answer, Failure> {
     let found = discovery::Discovery::new(portal, remote::discover(portal, settings).await?);
     let mut targets = Vec::new();
@@ -132,18 +133,18 @@ pub async fn info_of_all(portal: &Portal, settings: &Settings, pages: &[u8]) -> 
     Ok(Answer::new(text.join("\n"), &InfoOfAll { portal: portal.to_string(), targets }))
 }
 
-/// The names of the JSON are promised.
+/// The JSON names are stable.
 #[derive(Serialize)]
 struct InfoOfAll {
     portal: String,
     targets: Vec<Info>,
 }
 
-/// The names of the JSON are promised.
+/// The JSON names are stable.
 #[derive(Serialize)]
 struct Info {
     session: negotiation::Session,
-    /// Of a LUN by several sessions.
+    /// The paths of a LUN over several sessions.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     paths: Vec<negotiation::PathInfo>,
     luns: Vec<disk::UnitInfo>,

@@ -1,4 +1,4 @@
-//! The task of a connection, between its socket and the machine.
+//! The task of a connection, between its socket and the state machine.
 //!
 //! An iteration receives everything available, wakes the requesters, and sends everything queued. Woken
 //! requesters run before the next iteration, so that their new commands are sent together.
@@ -24,7 +24,7 @@ use crate::session::Session;
 use crate::statistics::Calls;
 use crate::tasks::Tasks;
 
-/// A connection in full feature phase.
+/// A connection in the full feature phase.
 pub(crate) struct Connection {
     session: Rc<Session>,
     id: ConnectionId,
@@ -33,7 +33,7 @@ pub(crate) struct Connection {
     sender: Sender,
     recording: Rc<Recording>,
     gather: Gather,
-    /// Until when responses are gathered.
+    /// Deadline for gathering responses.
     gathered_by: Option<Sleep>,
 }
 
@@ -96,8 +96,8 @@ impl Connection {
         let answers = under_way.saturating_sub(inner.under_way(self.id));
         let bytes = (self.receiver.total_bytes() - bytes) as usize;
         self.gather_answers(Round { answers, bytes, under_way }, cx);
-        // Data that do not fit into the socket buffer are not waited for: a target that receives no more
-        // would keep the session for ever.
+        // Data that does not fit into the socket buffer is not waited for: a target that stops receiving
+        // would keep the session open forever.
         if let Some(ending) = inner.ending_of(self.id) {
             return Ok(Poll::Ready(ending));
         }
@@ -107,7 +107,7 @@ impl Connection {
         Ok(Poll::Pending)
     }
 
-    /// Sets how much must be received before the next iteration, and a timeout for it.
+    /// Sets how much must be received before the next iteration, and a time limit for it.
     fn gather_answers(&mut self, round: Round, cx: &mut Context<'_>) {
         let news = self.gather.after(round);
         self.tell(news);
@@ -130,14 +130,14 @@ impl Connection {
         bytes.into_iter().for_each(|bytes| self.stream.gather(bytes));
     }
 
-    /// Receives everything available. True if there may be more, for which other tasks must not wait.
+    /// Receives everything available. Returns true if there may be more, for which other tasks must not wait.
     fn receive(
         &mut self,
         inner: &mut SessionInner,
         tape: &mut Tape,
         cx: &mut Context<'_>,
     ) -> Result<bool, Ending> {
-        // An iteration that only sends need not try to receive.
+        // An iteration that only sends does not try to receive.
         let mut has_unread = self.receiver.has_unread();
         while has_unread || self.stream.poll_readable(cx).map_err(Ending::Io)?.is_ready() {
             if self.receiver.receive(&*self.stream, self.id, inner, tape)? {
@@ -148,7 +148,7 @@ impl Connection {
         Ok(false)
     }
 
-    /// Sends everything queued, as far as there is room in the socket buffer.
+    /// Sends queued PDUs, as far as there is room in the socket buffer.
     fn send(
         &mut self,
         inner: &mut SessionInner,
@@ -166,10 +166,10 @@ impl Connection {
 
 // Reception: from the socket to the destination of the data.
 //
-// Available bytes are read into one large buffer, and the PDUs in it are processed in place; only a
-// Data-In's bytes are copied once more, to their command's buffer. The rest of a long data segment is read
-// directly into that buffer, and the large one gets only what follows: as the next segment is probably long
-// as well, not more than its beginning.
+// Available bytes are read into one large buffer, and the PDUs in it are processed in place; only the data of
+// a Data-In is copied once more, to its command's buffer. The rest of a long data segment is read directly
+// into that buffer. After it, only a few bytes are read into the large buffer: since the next segment is
+// probably long as well, it should not be buffered.
 
 /// The receiving half of a connection.
 pub(crate) struct Receiver {
@@ -186,23 +186,23 @@ pub(crate) struct Receiver {
     total_bytes: u64,
 }
 
-/// What is at the position of a header.
+/// The header at the current position.
 enum Header {
-    /// Not all of one.
+    /// Incomplete.
     Missing,
-    /// One without data.
+    /// A header without data.
     Alone,
-    /// One whose data follow.
+    /// A header followed by data.
     Segment(Open),
 }
 
 /// An incomplete data segment.
 struct Open {
     destination: Destination,
-    /// Its bytes, without padding and digest.
+    /// Number of data bytes, without padding and digest.
     length: usize,
     received: usize,
-    /// Padding and digest.
+    /// Length of padding and digest.
     trailer: usize,
 }
 
@@ -212,18 +212,18 @@ impl Open {
     }
 }
 
-/// 32 answers of 4 KiB, with room: more at once does not help, and falls out of the second-level cache.
+/// 32 responses of 4 KiB, with a margin: a larger buffer does not help, and exceeds the second-level cache.
 const BUFFER_BYTES: usize = 256 << 10;
-/// From here on a read of its own is cheaper than a copy (measured).
+/// From this size on, a separate read is cheaper than a copy (measured).
 const DIRECT_BYTES_MIN: usize = 32 << 10;
-/// Read after a long segment: the next headers, and not the next segment's data, which should be read
-/// directly as well.
+/// Number of bytes read after a long segment: enough for the next headers, but little of the next segment's
+/// data, which should be read directly as well.
 const FOLLOWING_BYTES: usize = 4 << 10;
 /// Maximum number of bytes per iteration, so that other tasks run.
 const ROUND_BYTES: usize = 4 << 20;
 
 impl Receiver {
-    /// Begins with the bytes received after the last login response.
+    /// Starts with the bytes received after the last login response.
     pub(crate) fn new(framing: Framing, already: &[u8]) -> Receiver {
         let mut buffer = vec![0; BUFFER_BYTES.max(already.len())].into_boxed_slice();
         buffer[..already.len()].copy_from_slice(already);
@@ -231,7 +231,7 @@ impl Receiver {
         Receiver { framing, buffer, unread, open: None, is_long: false, spill: Vec::new(), total_bytes: 0 }
     }
 
-    /// Receives everything available and processes it. True if there may be more.
+    /// Receives everything available and processes it. Returns true if there may be more.
     pub(crate) fn receive(
         &mut self,
         stream: &dyn Stream,
@@ -250,7 +250,7 @@ impl Receiver {
             match outcome {
                 Ok(0) => return Err(Ending::Closed),
                 Ok(bytes) => {
-                    // The iteration has just begun when the first bytes arrive; long responses take time.
+                    // The iteration has just started when the first bytes arrive; long responses take time.
                     if taken > 0 {
                         inner.now = reactor::now();
                     }
@@ -263,7 +263,7 @@ impl Receiver {
         }
     }
 
-    /// Whether unprocessed or incomplete bytes are left.
+    /// Whether unprocessed or incomplete bytes remain.
     pub(crate) fn has_unread(&self) -> bool {
         !self.unread.is_empty()
     }
@@ -372,7 +372,7 @@ impl Receiver {
         let fresh = &self.buffer[fresh];
         match open.destination {
             Destination::Task { task, offset } => {
-                // A command that has ended has no buffer any more: its data are dropped.
+                // A command that has ended has no buffer any more: its data is dropped.
                 if let Some(landing) = inner.tasks.landing(task, offset as usize, open.length) {
                     landing[open.received..][..fresh.len()].copy_from_slice(fresh);
                 }
@@ -405,7 +405,7 @@ impl Receiver {
         Ok(None)
     }
 
-    /// The next bytes of the buffer, at most so many.
+    /// The next bytes of the buffer, up to `most`.
     fn take(&mut self, most: usize) -> Range<usize> {
         debug_assert!(self.unread.start <= self.unread.end);
         let start = self.unread.start;
@@ -414,10 +414,10 @@ impl Receiver {
     }
 }
 
-// Transmission: from the memory of the data to the socket.
+// Transmission: from the data in memory to the socket.
 //
-// The PDUs of one iteration are sent by one write: headers, padding and digests are staged one after the
-// other, payloads stay in place until the kernel copies them.
+// The PDUs of one iteration are sent with one write: headers, padding and digests are staged consecutively,
+// payloads stay in place until the kernel copies them.
 
 /// The sending half of a connection.
 pub(crate) struct Sender {
@@ -425,27 +425,29 @@ pub(crate) struct Sender {
     /// Headers, padding and digests of all `chunks`.
     staged: Vec<u8>,
     chunks: Vec<Chunk>,
-    /// Bytes of payloads in `chunks` with a digest.
+    /// Payload bytes in `chunks` that have a digest.
     summed_bytes: usize,
-    /// Number of chunks sent, and bytes sent of the next.
+    /// Number of chunks sent, and bytes sent of the next one.
     sent_chunks: usize,
     sent_bytes: usize,
 }
 
 enum Chunk {
-    /// A part of `staged`, from here to here.
+    /// A range of `staged`, given by its start and end.
     Staged(usize, usize),
-    /// Data of a write, kept alive until they are sent even if the command is dropped.
+    /// Data of a write, kept alive until it is sent even if the command is dropped.
     Data(Slice),
 }
 
 /// Slices per write: the kernel accepts 1,024, and 64 PDUs fill a socket's buffer.
 const SLICES_MAX: usize = 64;
-/// A round with one command has one or two, and to make room for all costs more than the rest of its sending.
+/// A round with one command needs one or two; initialising all slices would cost more than the rest of the
+/// sending.
 const SLICES_FEW: usize = 4;
 /// Payloads this short are copied: less work than another slice for the kernel.
 const COPIED_BYTES_MAX: usize = 512;
-/// Payloads are sent before so much more is summed: the kernel is to find them in the second-level cache.
+/// Payloads are sent after this many bytes of digests, so that the kernel finds them in the second-level
+/// cache.
 const SUMMED_BYTES: usize = 256 << 10;
 /// PDUs per iteration. A window of 256 commands is sent in four.
 const ROUND_CHUNKS: usize = 2 * SLICES_MAX;
@@ -462,7 +464,7 @@ impl Sender {
         }
     }
 
-    /// Sends all queued PDUs of this connection. True if all of them fit.
+    /// Sends all queued PDUs of this connection. Returns true if all of them fit.
     pub(crate) fn send(
         &mut self,
         stream: &dyn Stream,
@@ -534,7 +536,7 @@ impl Sender {
         Ok(())
     }
 
-    /// Everything staged from `begin` on is next, in one piece with what was staged just before it.
+    /// Appends everything staged from `begin` on, joined with the preceding staged chunk.
     fn push_staged(&mut self, begin: usize) {
         let end = self.staged.len();
         debug_assert!(begin <= end);
@@ -545,7 +547,7 @@ impl Sender {
         }
     }
 
-    /// Writes what is left to the socket.
+    /// Writes the remaining chunks to the socket.
     fn write(&mut self, stream: &dyn Stream, calls: &mut Calls) -> io::Result<()> {
         while self.sent_chunks < self.chunks.len() {
             let left = self.chunks.len() - self.sent_chunks;
@@ -564,7 +566,7 @@ impl Sender {
         Ok(())
     }
 
-    /// Offers the kernel as much of it as so many slices hold.
+    /// Passes as much to the kernel as fits in this number of slices.
     fn offer<const SLICES: usize>(&self, stream: &dyn Stream) -> io::Result<usize> {
         let mut slices = [OutSlice::Bytes(&[]); SLICES];
         let mut count = 0;
@@ -601,24 +603,24 @@ impl Sender {
 
 // Interrupt coalescing for a connection's task: how much to receive before it is woken.
 //
-// A target that responds to one command after the other, each a little later than we could process it,
-// causes a wake-up for each: a receiving and a sending system call for 4 KiB, and as many on its side. At
-// high queue depth nothing is gained by that, since the target has work enough meanwhile. So the kernel is
-// asked to wake us when a quarter of the responses have arrived. The outstanding commands are those that
-// arrive in one service time (Little's law), so this is a quarter of that time at most; fewer system calls
-// at both ends gain more. Measured against tgt, 32 outstanding reads of 4 KiB: 6.6 instead of 12.5 µs of our
-// CPU for each, and their median latency falls from 740 to 630 µs.
+// If a target responds to one command after the other, each slightly slower than the initiator processes
+// them, every response causes a wake-up: a receiving and a sending system call for 4 KiB, and the same on the
+// target. At high queue depth this gains nothing, since the target has enough work. The kernel is therefore
+// asked to wake the task when a quarter of the responses have arrived. The outstanding commands are those
+// that arrive in one service time (Little's law), so the delay is at most a quarter of that time, and fewer
+// system calls on both sides save more. Measured against tgt with 32 outstanding reads of 4 KiB: 6.6 instead
+// of 12.5 µs of initiator CPU time per read, and the median latency falls from 740 to 630 µs.
 //
-// It takes no longer than [`LONGEST`] in any case. If that passes, whatever has arrived is processed, and
-// gathering stops for a while: the target is so slow that a wake-up per response costs little.
+// The delay never exceeds [`LONGEST`]. After that time all received data is processed, and gathering pauses
+// for a while: the target is so slow that a wake-up per response costs little.
 
-/// Learns from each iteration of a connection. A pure value: the connection measures, and applies the result.
+/// Adapts to each iteration of a connection. A pure value: the connection measures, and applies the result.
 #[derive(Debug)]
 pub(crate) struct Gather {
     wanted: bool,
-    /// The present threshold in bytes.
+    /// The current threshold in bytes.
     asked: usize,
-    /// Iterations until gathering begins again.
+    /// Iterations until gathering resumes.
     resting: u32,
 }
 
@@ -633,8 +635,8 @@ pub(crate) struct Round {
     pub(crate) under_way: usize,
 }
 
-/// Maximum delay of a response: twice what tgt takes for a quarter of 32 reads of 4 KiB. Such a delay once in
-/// [`REST`] iterations is not measurable.
+/// Maximum delay of a response: twice the time that tgt takes for a quarter of 32 reads of 4 KiB. Such a
+/// delay once in [`REST`] iterations is not measurable.
 pub(crate) const LONGEST: Duration = Duration::from_micros(400);
 /// Iterations without gathering after a longer delay.
 const REST: u32 = 256;
@@ -650,19 +652,19 @@ impl Gather {
         Gather { wanted, asked: 1, resting: 0 }
     }
 
-    /// The number of bytes to wait for, if that changes.
+    /// The number of bytes to wait for, if it changes.
     pub(crate) fn after(&mut self, round: Round) -> Option<usize> {
         let Round { answers, bytes, under_way } = round;
         self.resting = self.resting.saturating_sub(u32::from(answers > 0));
         if !self.wanted || under_way < DEEP || self.resting > 0 {
             return self.ask(1);
         }
-        // An iteration without a complete response has no information.
+        // An iteration without a complete response provides no information.
         let bytes_each = bytes.checked_div(answers)?;
         self.ask(bytes_each.saturating_mul(under_way / SHARE).clamp(1, BYTES_MAX))
     }
 
-    /// The delay was exceeded.
+    /// Records that the delay was exceeded.
     pub(crate) fn in_vain(&mut self) -> Option<usize> {
         self.resting = REST;
         self.ask(1)

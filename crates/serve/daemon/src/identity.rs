@@ -1,17 +1,20 @@
-//! The mark of a file that was served: the identity of its volume, in an extended attribute. It tells a disk that
-//! hosts know, and whose state directory is lost, from an image that is served for the first time. Only a regular file of a file system with
-//! attributes has one; it is lost with a copy that does not keep attributes.
+//! The identity mark of a served file: its volume's identity in an extended attribute. It distinguishes a
+//! disk that hosts know, and whose state directory was lost, from an image that is served for the first time.
+//! Only a regular file on a file system with extended attributes can have one; a copy loses it unless it
+//! preserves attributes.
 //!
-//! The cache generation changes when acknowledged writes that were not flushed may have been lost between two starts: with every start of this process
-//! where they are in its memory; else with every start of the machine, and with whatever throws the kernel's page cache away, as an
-//! unmount does that could not write everything back. A loss while the volume is served has a separate mark
+//! The cache generation changes whenever acknowledged but unflushed writes may have been lost between two
+//! starts. If such writes are in the memory of this process, it changes at every start. If they are in the page
+//! cache, it changes at every boot. It also changes when the page cache may have been dropped, as by an unmount
+//! that could not write everything back. A loss while the volume is served has a separate mark
 //! ([`volume::Volume::loss_mark`]).
 //!
-//! Which page cache it is can be told by sysfs, where the kernel makes entries for a file system when it is mounted, and removes them
-//! when its last mount in any namespace is gone. Their inode numbers are not used again. Numbers of mounts would not do: a service
-//! with a mount namespace of its own has other ones at each start, although nothing was lost. ext4, XFS and F2FS have such an entry by
-//! their device, NFS and FUSE by their number. Others have none (Btrfs, FAT, exFAT, NTFS, JFS, ZFS, CIFS, overlayfs): their unmount is not
-//! detected. Of a disk that is served itself only its exchange is seen.
+//! The page cache is identified through sysfs. When a file system is mounted, the kernel creates entries for
+//! it, and removes them when its last mount in any namespace is gone; their inode numbers are not reused.
+//! Mount IDs would not work: a service with a private mount namespace gets new ones at each start although
+//! nothing was lost. ext4, XFS and F2FS have such an entry named after their device, NFS and FUSE one named
+//! after their number. Others have none (Btrfs, FAT, exFAT, NTFS, JFS, ZFS, CIFS, overlayfs): their unmount
+//! is not detected. For a disk that is served directly, only its replacement is detected.
 
 use std::fs;
 use std::io;
@@ -31,10 +34,11 @@ use crate::waiting::{answered, block_on};
 
 const NAME: &str = "user.linerate.uuid";
 
-/// The identity of a volume of which neither the state directory nor the configuration has one; `None` for a new one.
+/// The identity of a volume that has none in the state directory or the configuration; `None` for a new one.
 ///
 /// # Errors
-/// Its file was served before and has data: hosts may know it, and only people can tell whether as this disk.
+/// Its file was served before and has data. Hosts may know it, and only the administrator can decide whether
+/// it is still the same disk.
 pub(crate) fn marked(
     volume: &Volume,
     state: &Path,
@@ -73,7 +77,7 @@ pub(crate) fn marked(
     }
 }
 
-/// Marks the file of a volume that is served under this identity.
+/// Marks the file of a volume with the identity under which it is served.
 pub(crate) fn put_mark(volume: &Volume, uuid: Uuid, undo: &Undo) {
     let Some(path) = volume.spec.file().filter(|_| !volume.spec.is_readonly()) else { return };
     let before = read_mark(path);
@@ -81,7 +85,7 @@ pub(crate) fn put_mark(volume: &Volume, uuid: Uuid, undo: &Undo) {
         return;
     }
     if let Err(error) = write_mark(path, uuid) {
-        // Without one a lost state directory is only warned of.
+        // Without a mark, a lost state directory only causes a warning.
         tracing::debug!(volume = %volume.name, %error, "the file has no mark of its identity");
         return;
     }
@@ -107,7 +111,7 @@ fn write_mark(path: &Path, uuid: Uuid) -> rustix::io::Result<()> {
 const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
 const SYSFS: &str = "/sys";
 
-/// The generation of the cache of a volume that is open.
+/// The cache generation of an open volume.
 pub(crate) fn cache_generation(uuid: &Uuid, spec: &Spec) -> [u8; 16] {
     let mut generation = [0; 16];
     match fs::read(BOOT_ID) {
@@ -121,10 +125,10 @@ pub(crate) fn cache_generation(uuid: &Uuid, spec: &Spec) -> [u8; 16] {
     generation
 }
 
-/// Adds the page caches of all files that it is made of.
+/// Adds the page caches of all files of a specification.
 fn add_caches(spec: &Spec, digest: &mut Sha256) {
     if let Some(path) = spec.backend.path() {
-        // Without a sign of it only a start of the machine counts.
+        // If the page cache cannot be identified, only a boot changes the generation.
         let signs = page_cache(Path::new(SYSFS), path).unwrap_or_default();
         digest.update(signs.len().to_be_bytes());
         signs.iter().for_each(|sign| digest.update(sign.to_be_bytes()));
@@ -132,7 +136,7 @@ fn add_caches(spec: &Spec, digest: &mut Sha256) {
     spec.backend.members().iter().for_each(|member| add_caches(member, digest));
 }
 
-/// Numbers of which one is different when the page cache of this file or disk is another one.
+/// Numbers that identify the page cache of this file or disk: at least one differs for another page cache.
 fn page_cache(sysfs: &Path, path: &Path) -> io::Result<Vec<u64>> {
     let file = fs::metadata(path)?;
     let is_disk = file.file_type().is_block_device();
@@ -148,7 +152,7 @@ fn page_cache(sysfs: &Path, path: &Path) -> io::Result<Vec<u64>> {
         signs.extend(systems.filter_map(|system| Some(fs::metadata(system.path().join(name)).ok()?.ino())));
         signs.sort_unstable();
     }
-    // Of a partition its disk has it.
+    // For a partition, its disk has the number.
     let whole = disk.parent().unwrap_or(&disk);
     let sequence =
         [disk.as_path(), whole].into_iter().find_map(|disk| fs::read_to_string(disk.join("diskseq")).ok());
@@ -163,7 +167,7 @@ mod tests {
 
     use super::*;
 
-    /// A file, and what sysfs shows of the file system that it lies on.
+    /// A file, and a simulated sysfs for its file system.
     struct Machine {
         folder: tempfile::TempDir,
     }
@@ -196,7 +200,7 @@ mod tests {
             self
         }
 
-        /// The kernel makes the entry of a new mount with a number that no other has.
+        /// Simulates a mount: the kernel creates the entry with an unused inode number.
         fn mount(&self, entry: &str) {
             let entry = self.path(entry);
             let new = entry.with_extension("new");
@@ -214,8 +218,8 @@ mod tests {
         }
     }
 
-    /// The generation was once that of the machine's start alone: after an unmount that had lost writes a client believed that
-    /// they were there.
+    /// Regression: the generation only depended on the boot, so after an unmount that lost writes a client
+    /// assumed that they were still there.
     #[test]
     fn a_file_system_that_was_mounted_again_has_another_cache() {
         let machine = Machine::new().on_a_partition();

@@ -1,4 +1,5 @@
-//! One path: a session of its own with the LUN, which is given up when it is lost, and not recovered.
+//! One path: a separate session with the LUN. When the session is lost, the path is abandoned and not
+//! recovered.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -19,22 +20,23 @@ use scsi::{AccessState, PortGroup};
 use crate::lun::RemoteLun;
 use crate::session::Session;
 
-/// What all paths tell of the LUN.
+/// What all paths report about the LUN.
 #[derive(Debug, Default)]
 pub(crate) struct Common {
     /// Capacity in blocks: a LUN may grow while it is in use.
     pub(crate) blocks: AtomicU64,
-    /// A target has told that acknowledged writes are lost, on whichever path, or by the answer of a flush whose caller had gone, and no
-    /// flush has failed since.
+    /// A target has reported a loss of acknowledged writes, on any path, or in the result of an abandoned
+    /// flush. No flush has failed since.
     pub(crate) has_lost: Arc<AtomicBool>,
 }
 
-/// A target is asked for the access state of a path that cannot be used this often,
+/// Interval at which the access state of an unusable path is queried.
 const ACCESS_TICK: Duration = Duration::from_secs(1);
-/// and of others every so many times: it need not tell of a change of its own accord.
+/// Interval for other paths, in multiples of [`ACCESS_TICK`]: a target need not report a change on its own
+/// initiative.
 const ACCESS_TICKS: u64 = 5;
 
-/// How often a request whose deadline has passed is looked at.
+/// How often a request past its deadline is checked.
 const LOOK: Duration = Duration::from_secs(1);
 
 /// A session with the LUN.
@@ -42,9 +44,9 @@ pub(crate) struct Path {
     session: Rc<Session>,
     lun: RemoteLun,
     common: Arc<Common>,
-    /// Resets and losses that the target had told of when the session was new.
+    /// The numbers of resets and losses reported by the target before the session started.
     told: (u64, u64),
-    /// The target port group of its port, if the target tells of access states (ALUA).
+    /// The target port group of its port, if the target reports access states (ALUA).
     group: Option<u16>,
     inner: RefCell<Inner>,
 }
@@ -52,19 +54,20 @@ pub(crate) struct Path {
 struct Inner {
     loss: Option<Loss>,
     is_leaving: bool,
-    /// Requests that have not ended.
+    /// Number of outstanding requests.
     outstanding: usize,
-    /// Claims of changes that have not ended for certain.
+    /// Claims of changes that may not have ended.
     claims: BTreeMap<u64, Claim>,
     next_claim: u64,
     rank: Option<u8>,
-    /// An answer about the access state is awaited.
+    /// A query of the access state is outstanding.
     is_asking: bool,
     watching: Vec<Waker>,
 }
 
 impl Path {
-    /// Begins with a session that is logged in. `access` are its target port group and its rank, if the target tells of them.
+    /// Creates a path on a logged-in session. `access` contains its target port group and its rank, if the
+    /// target reports them.
     pub(crate) fn begin(
         session: Rc<Session>,
         lun: RemoteLun,
@@ -96,22 +99,23 @@ impl Path {
         failover::watch(&self.inner, |inner| &mut inner.watching, ready).await
     }
 
-    /// The first reason stays.
+    /// The first reason is kept.
     fn lose(&self, loss: Loss) {
         let mut inner = self.inner.borrow_mut();
         inner.loss.get_or_insert(loss);
         inner.wake();
     }
 
-    /// The rest of a request that was sent by this path.
+    /// Executes a request that was sent over this path.
     async fn carry_out(
         self: Rc<Self>,
         asked: Asked,
         claim: Option<u64>,
     ) -> Result<Returned, Failed<DeviceError>> {
         let answer = asked.carry_out(&self.lun).await;
-        // Timeouts do not end its requests before the target has: an error is an end, unless the session or one of its
-        // connections is lost and the target has not ended what was sent by that.
+        // The target ends a request before a timeout of this side does. An error is therefore an end, unless
+        // the session or one of its connections is lost and the target has not ended the requests sent over
+        // it.
         let has_ended = answer.is_ok() || self.session.inner().state().is_settled();
         let is_over = answer.is_err() && self.session.inner().is_over();
         self.look_for_news();
@@ -128,26 +132,27 @@ impl Path {
         let is_probe = matches!(asked.what, What::Probe);
         match answer {
             _ if is_lost => Err(Failed::Lost),
-            // Not by this path, at present.
+            // The path is currently unusable.
             Err(DeviceError::NotReady) if !is_usable && !is_probe => Err(Failed::Lost),
             Err(error) => Err(Failed::Server(error)),
             Ok(returned) => Ok(returned),
         }
     }
 
-    /// What the target has told of beside its answers.
+    /// Checks what the target has reported in addition to its responses.
     fn look_for_news(self: &Rc<Self>) {
         self.common.blocks.fetch_max(self.lun.geometry().blocks.0, Relaxed);
         let (resets, losses) = self.lun.cache_events();
         if resets != self.told.0 {
-            // What its cache has lost is in the journal, and is written again before anything else is sent.
+            // The writes lost from its cache are in the journal, and are replayed before anything else is
+            // sent.
             self.lose(Loss::Ended("the logical unit was reset".to_owned()));
         } else if losses != self.told.1 {
             self.common.has_lost.store(true, Relaxed);
             self.lose(Loss::Ended("the target has lost writes that it had acknowledged".to_owned()));
         }
         if self.lun.take_access_changed() {
-            self.inner.borrow_mut().rank = None; // until it has been asked
+            self.inner.borrow_mut().rank = None; // until it has been queried
             let path = Rc::clone(self);
             drop(reactor::spawn(async move { path.ask_for_access().await }));
         }
@@ -162,7 +167,7 @@ impl Path {
         let groups = self.lun.unit().target_port_groups().await;
         let mut inner = self.inner.borrow_mut();
         inner.is_asking = false;
-        // Without an answer it is what it was.
+        // Without a response, the state is unchanged.
         let Ok(groups) = groups else { return };
         let rank = rank(&groups, group);
         if inner.rank != rank {
@@ -179,7 +184,8 @@ impl Inner {
     }
 }
 
-/// How well a LUN is reached by a port of this group; `None` if not at all, at present (SPC-4 5.16.2.4).
+/// The rank of a port in this group; `None` if the LUN is currently not reachable through it (SPC-4
+/// 5.16.2.4).
 pub(crate) fn rank(groups: &[PortGroup], group: u16) -> Option<u8> {
     match groups.iter().find(|one| one.group == group)?.state {
         AccessState::ActiveOptimized => Some(0),
@@ -192,9 +198,9 @@ pub(crate) fn rank(groups: &[PortGroup], group: u16) -> Option<u8> {
     }
 }
 
-/// Waits for the answer to a request that a session has. The session has a limit for each command, which counts from the last progress:
-/// while it finds none of its commands late, the request is not late either, whatever the deadline. `None` if it is late, unless the
-/// requester waits for the answer nevertheless.
+/// Waits for the response to a request. The session has a time limit for each command, which counts from the
+/// last progress. While none of the session's commands is late, the request is not late either, whatever its
+/// deadline. `None` if it is late, unless the requester waits for the response nevertheless.
 async fn in_time<R>(
     answer: impl Future<Output = R>,
     deadline: Instant,
@@ -218,7 +224,8 @@ async fn in_time<R>(
     }
 }
 
-/// Waits for the end of the session, and ends it once all is answered when that is wanted.
+/// Waits for the end of the session. If the path is being left, ends the session once all requests are
+/// answered.
 async fn attend(path: Rc<Path>) {
     {
         let mut ended = pin!(path.session.ended());
@@ -234,7 +241,7 @@ async fn attend(path: Rc<Path>) {
     path.lose(Loss::Ended(why.unwrap_or_else(|| "logged out".to_owned())));
 }
 
-/// Asks for the access state from time to time.
+/// Queries the access state periodically.
 async fn look_at_access(path: Weak<Path>) {
     for tick in 1u64.. {
         reactor::sleep(ACCESS_TICK).await;
@@ -270,7 +277,8 @@ impl Link for Path {
         drop(inner);
         let asked = request.clone();
         asked.buffer.replace(request.buffer.take());
-        // A task of its own: the claim stays until the target has ended the request, even if nobody waits for that.
+        // A separate task: the claim stays until the target has ended the request, even if the requester has
+        // gone.
         let answer = reactor::spawn(Rc::clone(self).carry_out(asked, claim));
         let path = Rc::clone(self);
         let late_commands = move || path.session.inner().meter.incidents.timeouts;
@@ -318,20 +326,20 @@ impl Link for Path {
     }
 }
 
-// A request, as it can be sent more than once, by whichever path.
+// Requests that can be sent more than once, over any path.
 
-/// A request, as another thread can hand it over.
+/// A request, in a form that another thread can pass on.
 pub(crate) struct Asked {
     pub(crate) what: What,
-    /// Of the device: blocks are counted in bytes where they are claimed.
+    /// Of the device: claims count blocks in bytes.
     pub(crate) block_shift: u32,
-    /// The caller's, of a read that is sent for the first time.
+    /// The caller's buffer, for a read that is sent for the first time.
     pub(crate) buffer: RefCell<Option<Buffer>>,
 }
 
 #[derive(Clone)]
 pub(crate) enum What {
-    /// Whether the LUN is there.
+    /// Checks whether the LUN is present.
     Probe,
     Read(Extent),
     Write(Extent, Slice, Durability),
@@ -341,7 +349,7 @@ pub(crate) enum What {
     Flush,
 }
 
-/// What a request has returned.
+/// The result of a request.
 pub(crate) enum Returned {
     Nothing,
     Data(Buffer),
@@ -353,7 +361,7 @@ impl Asked {
         Asked { what, block_shift, buffer: RefCell::default() }
     }
 
-    /// Has it carried out by one session.
+    /// Executes the request in one session.
     pub(crate) async fn carry_out(&self, lun: &RemoteLun) -> Result<Returned, DeviceError> {
         match self.what.clone() {
             What::Probe => lun.refresh().await.map(|()| Returned::Nothing),
@@ -384,7 +392,7 @@ impl Asked {
     }
 }
 
-/// Without the caller's buffer, which is only one.
+/// Omits the caller's buffer, which exists only once.
 impl Clone for Asked {
     fn clone(&self) -> Asked {
         Asked::new(self.what.clone(), self.block_shift)
@@ -455,8 +463,9 @@ mod tests {
 
     const SECOND: Duration = Duration::from_secs(1);
 
-    /// A request whose deadline is after 150 s. Its answer comes after `answer` seconds, and the session finds a command late after
-    /// `late_command`: whether it has an answer, and after how many seconds.
+    /// A request with a deadline of 150 s. Its response arrives after `answer` seconds, and the session finds
+    /// a command late after `late_command` seconds. Returns whether the request succeeded, and its duration
+    /// in seconds.
     fn ended(answer: u32, late_command: u32, late: Option<Late>) -> (bool, u64) {
         block_on(Alone::exact_virtual_time(), async {
             let (begun, late_commands) = (reactor::now(), Rc::new(Cell::new(0)));

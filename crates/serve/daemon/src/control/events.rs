@@ -1,7 +1,8 @@
-//! The event stream of a server: [`Event`] is the vocabulary, [`Events`] hands each event to all subscribers.
+//! The event stream of a server: [`Event`] is the vocabulary; [`Events`] delivers each event to all
+//! subscribers.
 //!
 //! Each subscriber has its own bounded queue. Publishing appends lines to the queues and never waits: a slow
-//! subscriber receives [`Event::Missed`] in place of the events that did not fit.
+//! subscriber receives [`Event::Missed`] instead of the events that did not fit.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
@@ -22,14 +23,14 @@ pub enum Event {
         front_end: String,
         /// The host's name in that protocol: the initiator's iSCSI name.
         initiator: String,
-        /// The CHAP name that it has proved.
+        /// The authenticated CHAP name.
         user: Option<String>,
         /// `None` for a discovery session.
         target: Option<String>,
         /// The target's half of an iSCSI session's identity.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         tsih: Option<u16>,
-        /// The initiator's end of its first connection.
+        /// The initiator's address of its first connection.
         #[serde(with = "super::text")]
         peer: HostAddress,
     },
@@ -39,7 +40,7 @@ pub enum Event {
         front_end: String,
         /// The host's name in that protocol: the initiator's iSCSI name.
         initiator: String,
-        /// The CHAP name that it had proved.
+        /// The authenticated CHAP name.
         user: Option<String>,
         /// `None` for a discovery session.
         target: Option<String>,
@@ -47,73 +48,73 @@ pub enum Event {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         tsih: Option<u16>,
     },
-    /// A volume is served that was not.
+    /// A volume has been added.
     VolumeAdded {
         /// Its name.
         volume: String,
     },
-    /// A volume is not served any more.
+    /// A volume has been removed.
     VolumeRemoved {
         /// Its name.
         volume: String,
     },
-    /// A volume has another name.
+    /// A volume has been renamed.
     VolumeRenamed {
-        /// Its name from now on.
+        /// Its new name.
         volume: String,
-        /// Its name before.
+        /// Its old name.
         from: String,
     },
-    /// A volume has been closed and opened again, since it is made of something else.
+    /// A volume has been closed and reopened, because its specification changed.
     VolumeReplaced {
         /// Its name.
         volume: String,
     },
-    /// A volume is larger, by a change of the configuration or since its file or device has grown.
+    /// A volume has grown, by a configuration change or because its file or device has grown.
     VolumeGrown {
         /// Its name.
         volume: String,
-        /// Its size.
+        /// Its new size.
         bytes: u64,
     },
-    /// Requests of a volume have begun to fail, or its device does not answer.
+    /// Requests of a volume have started to fail, or its device is unresponsive.
     VolumeFailed {
         /// Its name.
         volume: String,
-        /// For people.
+        /// Human-readable cause.
         cause: String,
     },
-    /// A volume's requests succeed again.
+    /// A volume has recovered.
     VolumeRecovered {
         /// Its name.
         volume: String,
-        /// How many have failed.
+        /// Number of failed requests.
         failed_requests: u64,
-        /// In how much time.
+        /// Duration of the failure.
         seconds: f64,
     },
-    /// A volume is out of service until its device answers.
+    /// A volume is out of service until its device responds.
     VolumeFenced {
         /// Its name.
         volume: String,
-        /// For how long its device has not answered.
+        /// How long its device has been unresponsive.
         silent_seconds: f64,
     },
-    /// The configuration has changed, by a reload or by a change of one volume.
+    /// The configuration has changed, by a reload or by a change to one volume.
     ReloadApplied {
-        /// What is different, a line each.
+        /// The changes, one line each.
         changes: Vec<String>,
-        /// What was to change and has not.
+        /// Changes that failed.
         failed: Vec<String>,
     },
-    /// It was to change, and nothing has.
+    /// A configuration change was refused.
     ReloadRefused {
-        /// For people.
+        /// Human-readable reason.
         reason: String,
     },
-    /// In place of events that this subscriber was too slow for.
+    /// Replaces events that this subscriber was too slow for.
     Missed {
-        /// How many.
+        /// Number of missed events.
         events: u64,
     },
 }
@@ -121,24 +122,24 @@ pub enum Event {
 /// An event as a line of the control socket.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Occurrence {
-    /// Of the control protocol.
+    /// Version of the control protocol.
     pub version: u32,
     /// Seconds since 1970 (UTC).
     pub time: f64,
-    /// What has happened.
+    /// The event.
     #[serde(flatten)]
     pub event: Event,
 }
 
 type Line = Arc<[u8]>;
 
-/// Hands events to subscribers.
+/// Delivers events to subscribers.
 #[derive(Default)]
 pub struct Events {
     subscribers: Mutex<Vec<Weak<Queue>>>,
 }
 
-/// What a subscriber has not taken yet.
+/// Events that a subscriber has not taken yet.
 #[derive(Default)]
 struct Queue {
     waiting: Mutex<Waiting>,
@@ -152,16 +153,16 @@ struct Waiting {
     missed: u64,
 }
 
-/// One who is told of events until it is dropped.
+/// A subscriber, which receives events until it is dropped.
 pub(crate) struct Subscriber(Arc<Queue>);
 
-/// Subscribers at a time. Each has a thread and a queue.
+/// Maximum number of subscribers. Each has a thread and a queue.
 const SUBSCRIBERS_MAX: usize = 16;
-/// Of a queue, about two thousand events.
+/// Maximum size of a queue, about two thousand events.
 const QUEUE_BYTES_MAX: usize = 512 * 1024;
 
 impl Events {
-    /// Tells all subscribers. Never waits for one.
+    /// Delivers an event to all subscribers. Never waits.
     pub fn publish(&self, event: Event) {
         let mut subscribers = locked(&self.subscribers);
         subscribers.retain(|queue| queue.strong_count() > 0);
@@ -173,7 +174,7 @@ impl Events {
         queues.iter().for_each(|queue| queue.put(Arc::clone(&line)));
     }
 
-    /// One more who is told from now on; nothing if there are as many as there may be.
+    /// Adds a subscriber; `None` if there are too many.
     pub(crate) fn subscribe(&self) -> Option<Subscriber> {
         let mut subscribers = locked(&self.subscribers);
         subscribers.retain(|queue| queue.strong_count() > 0);
@@ -189,9 +190,11 @@ impl Events {
 impl Queue {
     fn put(&self, line: Line) {
         let mut waiting = locked(&self.waiting);
-        // A line that is longer than all of it, such as a reload of thousands of volumes, has the queue to itself.
+        // A line that exceeds the limit alone, such as a reload of thousands of volumes, has the queue to
+        // itself.
         let is_full = waiting.bytes > 0 && waiting.bytes + line.len() > QUEUE_BYTES_MAX;
-        // Once some are missed, so are all until the subscriber has been told how many.
+        // Once an event is missed, all later ones are missed until the subscriber has been notified of their
+        // number.
         if waiting.missed > 0 || is_full {
             waiting.missed += 1;
         } else {
@@ -204,7 +207,7 @@ impl Queue {
 }
 
 impl Subscriber {
-    /// The next line; nothing if there is none within `time`.
+    /// The next line; `None` if there is none within `time`.
     pub(crate) fn next(&self, time: Duration) -> Option<Line> {
         let is_empty = |waiting: &mut Waiting| waiting.lines.is_empty() && waiting.missed == 0;
         let waiting = locked(&self.0.waiting);
@@ -227,7 +230,7 @@ impl Subscriber {
 
 fn line(event: Event) -> Line {
     let time = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    // Of a millisecond: more digits would say nothing.
+    // In milliseconds: further digits would not be meaningful.
     let time = time.as_millis() as f64 / 1000.0;
     let mut line =
         serde_json::to_vec(&Occurrence { version: VERSION, time, event }).expect("names and numbers");
