@@ -1,17 +1,17 @@
 //! The medium, if it is rotating disks: the throughput of an array under a load.
 //!
-//! A disk gets to a random place by a seek and half a turn. Redundancy makes writes more: a mirror does each
-//! twice, and parity is read with the old data and written with the new ones, four accesses for a write that
-//! is shorter than a stripe (Patterson, Gibson and Katz, 1988). That is all there is to it here. Caches,
-//! elevators and file systems in between are not modelled: the first two make it better, the last worse. A disk
-//! itself is `block::DiskModel`, whose moving parts the layer `disk:` has.
+//! A random access takes a seek and half a revolution. Redundancy adds writes: a mirror writes everything
+//! twice. With parity, old data and parity are read and new ones written, four accesses for a write that is
+//! shorter than a stripe (Patterson, Gibson and Katz, 1988). Caches, elevators and file systems are not
+//! modelled: the first two improve the result, the last makes it worse. A single disk is `block::DiskModel`,
+//! which the layer `disk:` also uses.
 
 use block::DiskModel;
 use serde::Serialize;
 
 use super::{Direction, Load, Path};
 
-/// What is kept besides the data.
+/// Redundancy of the data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Redundancy {
     /// Nothing: RAID 0, or a single disk.
@@ -27,26 +27,26 @@ pub enum Redundancy {
 /// Disks that hold one volume together.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Array {
-    /// What it is made of.
+    /// The type of the disks.
     pub disk: DiskModel,
     /// How many.
     pub disks: u16,
     /// How.
     pub redundancy: Redundancy,
-    /// What lies on one disk before the next one's turn, in bytes.
+    /// Contiguous bytes on one disk before the next disk's strip.
     pub strip_bytes: u32,
 }
 
-/// What an array gives of a load.
+/// The performance of an array under a load.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Medium {
-    /// How long a request takes that is alone, in seconds.
+    /// The time of a single request, in seconds.
     pub alone_s: f64,
     /// Bytes of data a second with all disks busy.
     pub bytes_per_s: f64,
 }
 
-/// Disks that a request keeps busy, how often each, and for how many bytes each time.
+/// The number of disks that a request uses, the accesses to each, and the bytes of each access.
 struct Accesses {
     disks: f64,
     rounds: f64,
@@ -54,8 +54,8 @@ struct Accesses {
 }
 
 impl Array {
-    /// What it gives of a load. Requests that follow each other are taken to arrive in the order of their
-    /// places and to be gathered into whole stripes, as a cache does it for one stream.
+    /// Its performance under a load. Sequential requests are assumed to arrive in order and to be gathered
+    /// into full stripes, as a cache does for a single stream.
     pub fn medium(&self, load: &Load) -> Medium {
         let block = f64::from(load.block_bytes);
         if !load.random {
@@ -68,15 +68,14 @@ impl Array {
         Medium { alone_s: rounds * round_s, bytes_per_s: f64::from(self.disks.max(1)) / busy_s * block }
     }
 
-    /// A path with this array behind its far end. The time that a request takes alone is added to the
-    /// command's.
+    /// A path with this array behind the target. The time of a single request is added to the command's.
     pub fn behind(&self, path: &Path, load: &Load) -> Path {
         let Medium { alone_s, bytes_per_s } = self.medium(load);
         let medium_per_s = path.medium_per_s.map_or(bytes_per_s, |other| other.min(bytes_per_s));
         Path { command_s: path.command_s + alone_s, medium_per_s: Some(medium_per_s), ..*path }
     }
 
-    /// Disks' worth of data in a stripe.
+    /// The data disks of a stripe.
     fn data_disks(&self) -> f64 {
         let disks = f64::from(self.disks.max(1));
         match self.redundancy {
@@ -102,7 +101,7 @@ impl Array {
             (Direction::Write, Redundancy::Parity) => 1.0,
             (Direction::Write, Redundancy::DoubleParity) => 2.0,
         };
-        // The old data and parity first, unless nothing of them is left.
+        // Old data and parity are read first, unless everything is overwritten.
         let rounds = if is_whole_stripe { 1.0 } else { 2.0 };
         Accesses { disks: data + parities, rounds, bytes }
     }
@@ -119,7 +118,7 @@ mod tests {
         Load { direction, block_bytes, depth, sessions: 1, random, durable: false }
     }
 
-    /// A disk of 2009 like those in document 001's box: 8.5 ms and 7200 turns a minute.
+    /// A disk of 2009 like those in document 001's box: 8.5 ms and 7200 rpm.
     const DISK: DiskModel = DiskModel { seek_s: 8.5e-3, turns_per_s: 120.0, bytes_per_s: 100e6 };
     const BOX: Array = Array { disk: DISK, disks: 4, redundancy: Redundancy::Parity, strip_bytes: 64 * KIB };
 
@@ -142,7 +141,7 @@ mod tests {
         assert!(alone(128) > 1.9 * alone(192), "{} {}", alone(128), alone(192));
     }
 
-    /// Document 001's 64.6 requests a second are 0.4 of what its disks allow: depth and network are not what
+    /// Document 001's 64.6 requests a second are 0.4 of its disks' maximum: depth and network are not the
     /// limits there.
     #[test]
     fn the_disks_of_document_001_allow_more_than_was_measured() {
@@ -154,7 +153,7 @@ mod tests {
         assert!((0.35..0.45).contains(&(printed / mixed)), "{printed} {mixed}");
     }
 
-    /// Six IDE drives of document 004 gave 170 MB/s in sequence, 28 each.
+    /// Six IDE drives of document 004 reached 170 MB/s sequentially, 28 each.
     #[test]
     fn random_reads_of_document_004_are_an_access_and_a_transfer() {
         let disk = DiskModel { seek_s: 9e-3, turns_per_s: 120.0, bytes_per_s: 28e6 };
@@ -171,7 +170,7 @@ mod tests {
         let prediction = predict(&path, &Keys::default(), &load(Direction::Read, block, 1, true));
         let off = prediction.bytes_per_s / row.bytes_per_s().expect("a rate") - 1.0;
         assert!(off.abs() < 0.2, "{off}");
-        // One at a time leaves the disks idle in between, and many do not.
+        // A depth of 1 leaves the disks idle in between, and a high depth does not.
         let many = predict(&path, &Keys::default(), &load(Direction::Read, block, 64, true));
         assert_eq!(many.binding(), Some(Term::Medium));
     }

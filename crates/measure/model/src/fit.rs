@@ -7,23 +7,23 @@ use crate::predict::{self, FROM_ANYWHERE, FROM_NEARBY, Range};
 /// Something that was measured.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Measured {
-    /// What was asked; `None` is plain TCP, one way, as much as goes.
+    /// The load; `None` is plain TCP at full speed in one direction.
     pub load: Option<Load>,
-    /// What the session agreed on.
+    /// The negotiated keys.
     pub keys: Keys,
-    /// The round trip meanwhile, in seconds.
+    /// The round trip during the measurement, in seconds.
     pub round_trip_s: f64,
     /// TCP connections of each session.
     pub connections: u16,
-    /// What it came to, in bytes a second.
+    /// The measured rate, in bytes a second.
     pub bytes_per_s: f64,
-    /// So far the truth may be from that, since it was rounded, in bytes a second: half of the last digit
-    /// that is printed. No place for a confidence interval: within the rounding every value counts as right,
-    /// and a fit would lean on many good measurements to please a few bad ones.
+    /// The rounding error, in bytes a second: half a unit of the last printed digit. Do not use it for a
+    /// confidence interval: within the rounding, every value counts as equally good, and a fit would then
+    /// adapt to a few bad measurements within the intervals of many good ones.
     pub rounding_per_s: f64,
 }
 
-/// A number of a [`Path`] that can be found from measurements.
+/// A number of a [`Path`] that can be fitted to measurements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Constant {
     /// [`Path::payload_per_s`].
@@ -32,7 +32,8 @@ pub enum Constant {
     Window,
     /// [`Path::window_delay_s`].
     WindowDelay,
-    /// [`Path::exchange_s`]. Only writes with different numbers of exchanges tell it from the command's time.
+    /// [`Path::exchange_s`]. Only writes with different numbers of exchanges distinguish it from the
+    /// command's time.
     Exchange,
     /// [`Path::command_s`].
     Command,
@@ -51,23 +52,22 @@ pub enum Constant {
 /// What was found.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Fitted {
-    /// The path. A limit that binds in no measurement is not known, and `None`; a time that explains nothing
-    /// is 0. The round trip and the connections are those of the path that the search was told.
+    /// The path. A limit that applies in no measurement is unknown, and `None`; a time without an effect is
+    /// 0. The round trip and the connections are those of the known path.
     pub path: Path,
-    /// How far the model is from each measurement, in their order: 0.05 is 5 % too much. Infinite where the
-    /// path limits nothing.
+    /// The model's error for each measurement, in order: 0.05 is 5 % too much. Infinite where the path has no
+    /// limit.
     pub off: Vec<f64>,
-    /// The median of their sizes.
+    /// The median of their absolute values.
     pub median_off: f64,
 }
 
-/// Finds those numbers of a path which explain what was measured best; the others stay as `known` has them.
-/// `None` if there is nothing to go by: no measurement that is a positive number.
+/// Fits the free constants of a path to the measurements; the others keep their values from `known`. `None`
+/// without a usable measurement, which must be a positive number.
 ///
-/// What counts is by which factor the model is off, as far as its rounding does not explain it, and a few
-/// measurements that the model cannot explain count little (Cauchy's loss): a knee that it makes too sharp is
-/// no reason to be wrong everywhere else. What limits reads and writes differs, so that each have a path of
-/// their own.
+/// The fit minimises the relative error beyond the rounding. A few measurements that the model cannot explain
+/// have little weight (Cauchy's loss): a knee that is too sharp in the model must not distort everything
+/// else. Reads and writes have different limits, so each direction needs a separate path.
 pub fn fit(known: &Path, measured: &[Measured], free: &[Constant]) -> Option<Fitted> {
     let usable: Vec<Cell> = measured.iter().filter(|one| one.is_usable()).map(Cell::new).collect();
     if usable.is_empty() {
@@ -77,13 +77,14 @@ pub fn fit(known: &Path, measured: &[Measured], free: &[Constant]) -> Option<Fit
     free.sort();
     free.dedup();
     let mut best = search(known, &usable, &free, None);
-    // The fewer constants, the better: one that another can stand in for, or that explains a single cell a
-    // little, would mislead everywhere else.
+    // The fewer constants, the better: one that another can replace, or that slightly improves a single cell,
+    // would mislead everywhere else.
     for constant in free.clone().into_iter().rev() {
         let others: Vec<Constant> = free.iter().copied().filter(|other| *other != constant).collect();
         let mut without = best;
         constant.forget(&mut without);
-        // Times are there, if small. A limit may be none, and then others have been bent for it.
+        // Times always exist, even if small. A limit may not exist, and then others were distorted to allow
+        // it.
         let worth = if constant.is_limit() { WORTH } else { 0.0 };
         let least = loss(&best, &usable) + worth;
         if constant.is_limit() && loss(&without, &usable) > least {
@@ -99,14 +100,16 @@ pub fn fit(known: &Path, measured: &[Measured], free: &[Constant]) -> Option<Fit
     Some(Fitted { path: best, off, median_off: sizes[sizes.len() / 2] })
 }
 
-/// An error of so much is a usual one, and ten times that counts hardly more than five times.
+/// The scale of the loss: an error of this size is usual, and one ten times as large counts hardly more than
+/// one five times as large.
 const USUAL: f64 = 0.05;
-/// What a limit has to explain to be one: half an error of the usual size in one measurement, ln (1 + 0.5²).
+/// The improvement that justifies a limit: half an error of the usual size in one measurement, ln (1 + 0.5²).
 const WORTH: f64 = 0.22;
-/// Ranges end so far beyond what the measurements themselves suggest.
+/// The factor by which ranges extend beyond the values suggested by the measurements.
 const BEYOND: f64 = 1000.0;
 
-/// The best path that differs from the known one in these constants only; `near` has most of them already.
+/// The best path that differs from the known one only in these constants; `near` is a starting point with
+/// most of them.
 fn search(known: &Path, cells: &[Cell], free: &[Constant], near: Option<&Path>) -> Path {
     let ranges: Vec<Range> = free
         .iter()
@@ -125,21 +128,21 @@ fn loss(path: &Path, cells: &[Cell]) -> f64 {
     let of = |cell: &Cell| {
         let modelled = cell.modelled(path);
         let Measured { bytes_per_s, rounding_per_s, .. } = cell.measured;
-        // From the nearest end of what the measurement may mean.
+        // The distance from the nearest end of the rounding interval.
         let (low, high) = (bytes_per_s - rounding_per_s, bytes_per_s + rounding_per_s);
         let beyond = match modelled {
             less if less < low => (low / less).ln(),
             more if more > high => (more / high).ln(),
             _ => 0.0,
         };
-        // Within the rounding the middle is still the best guess, by very little.
+        // Within the rounding interval, the middle is still slightly preferred.
         let hint = (modelled / bytes_per_s).ln();
         (beyond / USUAL).powi(2).ln_1p() + 1e-3 * (hint / USUAL).powi(2).ln_1p()
     };
     cells.iter().map(of).sum()
 }
 
-/// A measurement, and what it asked of the path, which many thousand paths are asked for.
+/// A measurement and its demand, which is evaluated for many thousands of paths.
 struct Cell {
     measured: Measured,
     demand: Option<Demand>,
@@ -151,7 +154,7 @@ impl Cell {
         Cell { measured: *measured, demand }
     }
 
-    /// What a path gives under the same conditions, in bytes a second.
+    /// The rate of a path under the same conditions, in bytes a second.
     fn modelled(&self, path: &Path) -> f64 {
         let Measured { round_trip_s, connections, .. } = self.measured;
         let path = Path { round_trip_s, connections, ..*path };
@@ -176,7 +179,7 @@ impl Measured {
             && self.bytes_per_s > self.rounding_per_s
     }
 
-    /// What a path gives under the same conditions, in bytes a second.
+    /// The rate of a path under the same conditions, in bytes a second.
     pub fn modelled(&self, path: &Path) -> f64 {
         Cell::new(self).modelled(path)
     }
@@ -213,7 +216,7 @@ impl Constant {
         }
     }
 
-    /// Whether it is a limit that may not be there.
+    /// Whether it is a limit, which may not exist.
     fn is_limit(self) -> bool {
         match self {
             Constant::WindowDelay | Constant::Exchange | Constant::Command | Constant::Copy => false,
@@ -226,7 +229,7 @@ impl Constant {
         }
     }
 
-    /// What a path has of it.
+    /// Its value in a path.
     fn value_in(self, path: &Path) -> Option<f64> {
         match self {
             Constant::Link => path.payload_per_s,
@@ -242,13 +245,13 @@ impl Constant {
         }
     }
 
-    /// Where to look for it, and where to begin: a limit begins where it was last seen not to limit, the most
-    /// that was reached; a time at a tenth of a millisecond.
+    /// The search range and the starting point. A limit starts at the highest value reached, where it does
+    /// not yet limit; a time starts at a tenth of a millisecond.
     fn range(self, cells: &[Cell], start: Option<f64>) -> Range {
         let seen = self.most_seen(cells);
         let (least, most) = match self {
             Constant::WindowDelay | Constant::Exchange | Constant::Command => (LEAST_TIME_S, 1.0),
-            // More than are asked are never under way, and less than one never either.
+            // The number of outstanding commands is at least one and at most the configured depth.
             Constant::CommandsAtOnce => (1.0, seen),
             _ => (seen / BEYOND, seen * BEYOND),
         };
@@ -276,7 +279,7 @@ impl Constant {
     }
 }
 
-/// A tenth of a millisecond: what ends took for a command in 2004, and take now if they are busy.
+/// A tenth of a millisecond: the time of the ends for a command in 2004, and of busy ones now.
 const USUAL_TIME_S: f64 = 1e-4;
-/// Below this a time explains nothing: a tenth of a microsecond.
+/// Shorter times have no effect: a tenth of a microsecond.
 const LEAST_TIME_S: f64 = 1e-7;

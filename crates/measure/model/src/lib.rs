@@ -1,5 +1,6 @@
-//! A model of a storage path: the highest throughput and the latency of reads and writes, and the bottleneck,
-//! as a function of the link, the round-trip time, TCP's window, negotiated keys, and the costs of both ends.
+//! A model of a storage path. It predicts the maximum throughput, the latency and the bottleneck of reads and
+//! writes. Its inputs are the link, the round-trip time, TCP's window, the negotiated keys, and the costs of
+//! both ends.
 //!
 //! A [`Path`] has the known or assumed constants of the path and its ends, [`Keys`] the negotiated keys, and
 //! a [`Load`] the workload. Every limit is a [`Term`]; the smallest one is the bottleneck.

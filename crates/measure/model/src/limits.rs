@@ -10,22 +10,22 @@ pub struct LinkLimits {
     pub link: Link,
     /// The keys used for the tables of goodput.
     pub keys: Keys,
-    /// Reads end with a response PDU, and not with their last data.
+    /// Reads end with a separate response PDU, and not with their last data.
     pub status_apart: bool,
-    /// Names of the ways of writing, in the order of [`DistantBlock::ways`].
+    /// Names of the write modes, in the order of [`DistantBlock::ways`].
     pub write_modes: Vec<&'static str>,
     /// By the length of requests.
     pub blocks: Vec<Block>,
-    /// Over the distance that was asked about.
+    /// For the given distance.
     pub distance: Option<DistanceLimits>,
 }
 
-/// A write mode: which data are unsolicited.
+/// A write mode: the part of the data that is unsolicited.
 #[derive(Clone, Copy)]
 pub struct WriteMode {
     /// Its name.
     pub name: &'static str,
-    /// What the session agrees on.
+    /// The negotiated keys.
     pub keys: Keys,
 }
 
@@ -35,9 +35,9 @@ pub struct Block {
     pub bytes: u32,
     /// Reads alone.
     pub reads: Goodput,
-    /// Writes alone, whose data all come unasked.
+    /// Writes alone, whose data is all unsolicited.
     pub writes: Goodput,
-    /// Both at once.
+    /// Both directions concurrently.
     pub both: Goodput,
 }
 
@@ -55,7 +55,7 @@ pub struct Distance {
 }
 
 impl Distance {
-    /// Whether a window or a depth that may limit was given.
+    /// Whether a window or a depth was given.
     pub fn is_limited(&self) -> bool {
         self.window_bytes.is_some() || self.depth.is_some()
     }
@@ -67,17 +67,17 @@ pub struct DistanceLimits {
     pub asked: Distance,
     /// The window that fills the link.
     pub window_bytes: f64,
-    /// What TCP carries with the window that was asked about.
+    /// TCP's rate with the given window.
     pub tcp_per_s: f64,
     /// By the length of requests.
     pub blocks: Vec<DistantBlock>,
 }
 
-/// What comes of a distance for requests of one length: for reads, then for each way of writing.
+/// The limits over a distance for requests of one length: for reads, then for each write mode.
 pub struct DistantBlock {
     /// The length.
     pub bytes: u32,
-    /// Reads, then the ways of writing.
+    /// Reads, then the write modes.
     pub ways: Vec<DirectionLimits>,
 }
 
@@ -87,12 +87,12 @@ pub struct DirectionLimits {
     pub exchanges: u32,
     /// The queue depth that fills the link.
     pub depth: Option<u32>,
-    /// What comes of the window and the depth that were asked about.
+    /// The prediction for the given window and depth.
     pub prediction: Prediction,
 }
 
 impl WriteMode {
-    /// The three that document 002 compares, the most solicited one last.
+    /// The three modes that document 002 compares, the most solicited one last.
     pub fn all(keys: Keys) -> Vec<WriteMode> {
         vec![
             WriteMode {
@@ -144,7 +144,7 @@ fn far(link: Link, keys: Keys, modes: &[WriteMode], blocks: &[u32], asked: Dista
         ..link.path(asked.round_trip_s)
     };
     let way = |direction, block_bytes, keys: &Keys| {
-        // Without a depth the number is unlimited.
+        // Without a given depth, the number is unlimited.
         let depth = asked.depth.unwrap_or(u32::MAX);
         let load = Load { direction, block_bytes, depth, sessions: 1, random: false, durable: false };
         DirectionLimits {

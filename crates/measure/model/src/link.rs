@@ -1,5 +1,5 @@
 //! The capacity of an Ethernet link: frames, acknowledgements, TCP payload and iSCSI data (document 003,
-//! Appendix B, whose figures the tests below read from its table), at any rate from 10 Mbit/s to 800 Gbit/s.
+//! Appendix B, whose numbers the tests below read from its table), at any rate from 10 Mbit/s to 800 Gbit/s.
 //!
 //! All of it is arithmetic on header lengths. The [model](crate) adds the two ends.
 
@@ -10,7 +10,7 @@ use crate::{Direction, Keys, Load, Path, Traffic, predict};
 /// An Ethernet link in full duplex that carries TCP.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Link {
-    /// Bits a second in one direction, behind the line code: 1e9 for Gigabit Ethernet.
+    /// Bits a second in one direction, after the line code: 1e9 for Gigabit Ethernet.
     pub bits_per_s: f64,
     /// The largest IP packet, in bytes.
     pub mtu: u32,
@@ -22,64 +22,64 @@ pub struct Link {
     pub ipv6: bool,
 }
 
-/// An acknowledgement answers every other frame (RFC 9293 section 3.8.6.3).
+/// One acknowledgement covers two frames (RFC 9293 section 3.8.6.3).
 pub const FRAMES_PER_ACK: u32 = 2;
 
 impl Link {
-    /// With IPv4, without VLAN tags and timestamps: what document 003 counts with.
+    /// With IPv4, without VLAN tags and timestamps: document 003's assumptions.
     pub fn ethernet(bits_per_s: f64, mtu: u32) -> Link {
         Link { bits_per_s, mtu, timestamps: false, vlan: false, ipv6: false }
     }
 
-    /// What the line code makes of the rate, where a standard says so.
+    /// The line code and its rate, if a standard defines one.
     pub fn line_code(self) -> Option<LineCode> {
         LineCode::for_rate(self.bits_per_s)
     }
 
-    /// Bytes a second in one direction, behind the line code.
+    /// Bytes a second in one direction, after the line code.
     pub fn bytes_per_s(self) -> f64 {
         self.bits_per_s / 8.0
     }
 
-    /// What a full frame consists of.
+    /// The parts of a full-size frame.
     pub fn data_layers(self) -> Layers {
         Layers::for_payload(self, self.payload_bytes())
     }
 
-    /// What a frame with an acknowledgement and nothing else consists of.
+    /// The parts of a frame with only an acknowledgement.
     pub fn ack_layers(self) -> Layers {
         Layers::for_payload(self, 0)
     }
 
-    /// TCP payload of a full frame, in bytes; 0 if the headers leave nothing.
+    /// TCP payload of a full-size frame, in bytes; 0 if there is no space after the headers.
     pub fn payload_bytes(self) -> u32 {
         let empty = Layers::for_payload(self, 0);
         self.mtu.saturating_sub(empty.ip + empty.tcp)
     }
 
-    /// A full frame on the wire with everything around it, in bytes.
+    /// A full-size frame on the wire with all overhead, in bytes.
     pub fn frame_bytes(self) -> u32 {
         self.data_layers().on_the_wire()
     }
 
-    /// A frame with an acknowledgement and nothing else on the wire, in bytes.
+    /// A frame with only an acknowledgement on the wire, in bytes.
     pub fn ack_bytes(self) -> u32 {
         self.ack_layers().on_the_wire()
     }
 
-    /// Full frames a second, if all the other direction carries is acknowledgements.
+    /// Full-size frames a second, if the other direction carries only acknowledgements.
     pub fn frames_per_s(self) -> f64 {
         self.bytes_per_s() / f64::from(self.frame_bytes())
     }
 
-    /// Full frames a second in each direction, if both carry as many, and the acknowledgements of the other
-    /// one's.
+    /// Full-size frames a second in each direction, if both carry the same number and the acknowledgements of
+    /// the other.
     pub fn frames_per_s_both_ways(self) -> f64 {
         let with_ack = f64::from(self.frame_bytes()) + self.acks_bytes_per_frame();
         self.bytes_per_s() / with_ack
     }
 
-    /// What each frame costs the other direction, in bytes.
+    /// The cost of each frame in the other direction, in bytes.
     fn acks_bytes_per_frame(self) -> f64 {
         f64::from(self.ack_bytes()) / f64::from(FRAMES_PER_ACK)
     }
@@ -94,9 +94,9 @@ impl Link {
         2.0 * self.frames_per_s_both_ways() * f64::from(self.payload_bytes())
     }
 
-    /// The ceilings of a report: each direction for itself, and both at once, for requests of these lengths,
-    /// whose data come in PDUs of at most `segment_bytes` (MaxRecvDataSegmentLength). Without digests; the
-    /// status of a read comes with its last data, and all the data of a write are sent unasked.
+    /// The ceilings for a report, for requests of these lengths: each direction separately, and both
+    /// concurrently. Data is in PDUs of up to `segment_bytes` (MaxRecvDataSegmentLength), without digests.
+    /// The status of a read is sent with its last data, and all data of a write is unsolicited.
     pub fn limits(self, block_bytes: &[u32], segment_bytes: u32) -> Vec<Limit> {
         let keys = Keys {
             initial_r2t: false,
@@ -130,26 +130,26 @@ impl std::fmt::Display for Link {
     }
 }
 
-/// What a link carries of commands of one length.
+/// A link's data rate for commands of one length.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Goodput {
     /// Data, in bytes a second.
     pub bytes_per_s: f64,
     /// Commands a second.
     pub requests_per_s: f64,
-    /// What the other direction is busy with meanwhile, acknowledgements included: 1 is all it can.
+    /// The utilisation of the other direction, including acknowledgements: 1 is full.
     pub back: f64,
 }
 
 impl Link {
-    /// Commands in one direction, so many at once that nothing but the link limits. Their PDUs follow each
-    /// other without gaps and share frames, which is the best that can be; the acknowledgements of what comes
-    /// back ride on data.
+    /// Commands in one direction, at a queue depth at which only the link is a limit. Their PDUs follow each
+    /// other without gaps and share frames, which is the best case; acknowledgements for the other direction
+    /// are carried by data frames.
     pub fn one_way(self, direction: Direction, block_bytes: u32, keys: &Keys) -> Goodput {
         self.carries(Traffic::of_request(direction, block_bytes, keys), block_bytes)
     }
 
-    /// The same for commands whose traffic is known otherwise.
+    /// The same for commands with the given traffic.
     pub fn carries(self, traffic: Traffic, block_bytes: u32) -> Goodput {
         let there = self.on_the_wire(traffic.more());
         let back = self.on_the_wire(traffic.less()) + self.acks(traffic.more());
@@ -161,14 +161,14 @@ impl Link {
         }
     }
 
-    /// As many reads as writes at once, each counted: the data are those of both directions. Every frame of
-    /// data takes its share of an acknowledgement in the other direction.
+    /// Equal numbers of concurrent reads and writes: the data is the sum of both directions. Every data frame
+    /// causes its share of an acknowledgement in the other direction.
     pub fn both_ways(self, block_bytes: u32, keys: &Keys) -> Goodput {
         let of = |direction| Traffic::of_request(direction, block_bytes, keys);
         self.carries_both(of(Direction::Read), of(Direction::Write), block_bytes)
     }
 
-    /// The same for commands whose traffic is known otherwise.
+    /// The same for commands with the given traffic.
     pub fn carries_both(self, read: Traffic, write: Traffic, block_bytes: u32) -> Goodput {
         let pair = read.and(write);
         let there = self.on_the_wire(pair.more()) + self.acks(pair.less());
@@ -181,7 +181,7 @@ impl Link {
         }
     }
 
-    /// So much of TCP's payload in full frames, in bytes on the wire. Infinite if frames carry none.
+    /// TCP payload in full-size frames, in bytes on the wire. Infinite if frames have no payload.
     fn on_the_wire(self, payload_bytes: u64) -> f64 {
         self.frames(payload_bytes) * f64::from(self.frame_bytes())
     }
@@ -194,14 +194,14 @@ impl Link {
         payload_bytes as f64 / f64::from(self.payload_bytes())
     }
 
-    /// The window that TCP needs to fill the link over a round trip of so many seconds, in bytes of payload:
-    /// what is on the way, there, until its acknowledgement is back.
+    /// The TCP window that fills the link over this round trip, in bytes of payload: all data sent until the
+    /// first acknowledgement arrives.
     pub fn window_bytes(self, round_trip_s: f64) -> f64 {
         self.payload_per_s() * round_trip_s
     }
 
-    /// How many commands have to be under way to fill the link over a round trip of so many seconds, with
-    /// ends that take no time. `None` if that is more than can be counted.
+    /// The queue depth that fills the link over this round trip, with ends that take no time. `None` if it is
+    /// too large to count.
     pub fn depth(
         self,
         direction: Direction,
@@ -215,20 +215,20 @@ impl Link {
         (depth >= 1.0 && depth <= f64::from(u32::MAX)).then_some(depth as u32)
     }
 
-    /// The way over this link, with ends that take no time: the data of a command alone take what the link
-    /// takes for them.
+    /// The path over this link, with ends that take no time: the data of a single command takes the link's
+    /// transmission time.
     pub fn path(self, round_trip_s: f64) -> Path {
         let payload_per_s = Some(self.payload_per_s());
         Path { payload_per_s, copy_per_s: payload_per_s, ..Path::of_round_trip(round_trip_s) }
     }
 }
 
-/// Lengths of the parts of a frame that carries TCP, in bytes and in their order.
+/// Lengths of the parts of a frame with TCP, in bytes and in order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Layers {
     /// Addresses and type.
     pub ethernet: u32,
-    /// IEEE 802.1Q, if there is one.
+    /// IEEE 802.1Q, if present.
     pub vlan_tag: u32,
     /// IPv4 or IPv6, without options.
     pub ip: u32,
@@ -236,26 +236,26 @@ pub struct Layers {
     pub tcp: u32,
     /// What TCP carries.
     pub payload: u32,
-    /// What fills a frame up to the least length.
+    /// Padding to the minimum frame length.
     pub padding: u32,
     /// The frame check sequence.
     pub check: u32,
-    /// Preamble, start delimiter and the gap behind the frame, which are counted with it.
+    /// Preamble, start delimiter and the gap after the frame, which are included in its cost.
     pub gap: u32,
 }
 
-/// A frame is at least so long, from header to check sequence, with a tag or without (IEEE 802.3 4A.2.3.2.4,
-/// 802.1Q G.2.3).
+/// The minimum length of a frame, from header to check sequence, with or without a tag (IEEE 802.3
+/// 4A.2.3.2.4, 802.1Q G.2.3).
 const FRAME_BYTES_MIN: u32 = 64;
 
 impl Layers {
-    /// Of a frame that carries so many bytes of TCP payload.
+    /// The parts of a frame with this TCP payload, in bytes.
     pub fn for_payload(link: Link, payload: u32) -> Layers {
         let bare = Layers {
             ethernet: 14,
             vlan_tag: if link.vlan { 4 } else { 0 },
             ip: if link.ipv6 { 40 } else { 20 },
-            // The timestamps option has 10 bytes, and 2 before it that bring it to a multiple of 4.
+            // The timestamps option has 10 bytes, and 2 bytes of padding to a multiple of 4.
             tcp: 20 + if link.timestamps { 12 } else { 0 },
             payload,
             padding: 0,
@@ -271,7 +271,7 @@ impl Layers {
         (headers + self.padding + self.check).saturating_add(self.payload)
     }
 
-    /// All the time that it takes on the wire, as bytes.
+    /// Its time on the wire, as bytes.
     pub fn on_the_wire(self) -> u32 {
         self.frame().saturating_add(self.gap)
     }
@@ -282,18 +282,18 @@ impl Layers {
     }
 }
 
-/// A line code, and what it makes of a link's rate.
+/// A line code, and the resulting rate of a link.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct LineCode {
     /// Such as `8B/10B`.
     pub name: &'static str,
-    /// Bits a second on the wire, code included.
+    /// Bits a second on the wire, including the code.
     pub bits_per_s: f64,
 }
 
-/// Rates in Mbit/s with their code, and by how much that makes them longer (IEEE 802.3: clauses 7, 24, 36,
-/// 49, 82, 107, 119, 133 and 172). Those over twisted pairs of Gigabit and more send symbols that no such
-/// fraction describes.
+/// Rates in Mbit/s with their codes, and the overhead factors of these (IEEE 802.3: clauses 7, 24, 36, 49,
+/// 82, 107, 119, 133 and 172). Gigabit and faster links over twisted pairs use symbols that no such fraction
+/// describes.
 const CODES: [(f64, &str, f64); 12] = [
     (10.0, "Manchester", 2.0),
     (100.0, "4B/5B", 5.0 / 4.0),
@@ -309,25 +309,25 @@ const CODES: [(f64, &str, f64); 12] = [
     (800_000.0, "256B/257B, RS(544,514)", REED_SOLOMON),
 ];
 
-/// Blocks of 256 bits get one more, and 514 symbols of them 30 of correction.
+/// Blocks of 256 bits get one additional bit, and 514 symbols of them get 30 of error correction.
 const REED_SOLOMON: f64 = 257.0 / 256.0 * 544.0 / 514.0;
 
 impl LineCode {
-    /// That of a link of so many bits a second; `None` if no standard has that rate.
+    /// The code of a link with this rate; `None` if no standard has that rate.
     pub fn for_rate(bits_per_s: f64) -> Option<LineCode> {
         let (_, name, factor) = CODES.iter().find(|(mbit, ..)| *mbit * 1e6 == bits_per_s)?;
         Some(LineCode { name, bits_per_s: bits_per_s * factor })
     }
 }
 
-/// More than this cannot be: a curve of bytes a second over the length of requests.
+/// An upper limit: a curve of bytes a second over the length of requests.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Limit {
-    /// What limits: `1 Gbit/s Ethernet, MTU 1500`, `raw TCP on this machine`.
+    /// The limiting component: `1 Gbit/s Ethernet, MTU 1500`, `raw TCP on this machine`.
     pub name: String,
-    /// Which direction it limits: `read`, `write`, or `both` at once.
+    /// The limited direction: `read`, `write`, or `both` concurrently.
     pub direction: String,
-    /// Requests at once that it holds for; any if `None`.
+    /// The queue depth that it applies to; any if `None`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub depth: Option<u32>,
     /// Points of the curve: length of requests in bytes, bytes a second.
@@ -344,7 +344,7 @@ mod tests {
         Link::ethernet(1e9, 1500)
     }
 
-    /// A figure of document 003's Appendix B, as printed.
+    /// A number of document 003's Appendix B, as printed.
     fn printed(metric: &str) -> String {
         let row = published::rows()
             .iter()
@@ -374,7 +374,7 @@ mod tests {
         assert_eq!(mib(Link { ipv6: true, ..gigabit() }), "111.61");
         assert_eq!(mib(Link { mtu: 9000, ..gigabit() }), "118.18");
         assert_eq!(mib(Link { mtu: 9000, ..linux }), "118.02");
-        // It is 218.50 if acknowledgements are padded to 64 bytes. With the option in them they have 70.
+        // It is 218.50 if acknowledgements are padded to 64 bytes. With the option, they have 70.
         assert_eq!(format!("{:.2}", linux.payload_per_s_both_ways() / MIB), "218.09");
     }
 
@@ -456,7 +456,7 @@ mod tests {
     fn a_solicited_write_needs_twice_the_depth() {
         let solicited = Keys { immediate_data: false, ..Keys::default() };
         let depth = |keys: &Keys| gigabit().depth(Direction::Write, 4 * KIB, keys, 0.05).expect("a depth");
-        // Not quite twice: the Data-Out's header leaves fewer commands a second to wait for.
+        // Not quite twice: with the Data-Out's header, fewer commands a second fit into the link.
         let times = f64::from(depth(&solicited)) / f64::from(depth(&Keys::default()));
         assert!((1.97..2.0).contains(&times), "{times}");
         assert_eq!(Link::ethernet(0.0, 1500).depth(Direction::Read, 4096, &solicited, 0.0), None);

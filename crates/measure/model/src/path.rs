@@ -6,41 +6,40 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-/// What is known or assumed of a way and its ends. What is `None` limits nothing.
+/// The known or assumed properties of a path and its ends. `None` is no limit.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Path {
-    /// TCP payload that the link carries in one direction, in bytes a second, headers of iSCSI included
+    /// TCP payload of the link in one direction, in bytes a second, including iSCSI headers
     /// ([`Link::payload_per_s`](crate::link::Link::payload_per_s)).
     pub payload_per_s: Option<f64>,
-    /// There and back without waiting, in seconds.
+    /// The round trip without queueing, in seconds.
     pub round_trip_s: f64,
-    /// Bytes that a TCP connection may have on the way in this direction: what of the window is usable, not
-    /// the buffer.
+    /// Bytes in transit per TCP connection in this direction: the usable part of the window, not the buffer.
     pub window_bytes: Option<f64>,
-    /// What a window's acknowledgement takes on top of the round trip, in seconds.
+    /// The additional time of a window's acknowledgement after the round trip, in seconds.
     pub window_delay_s: f64,
     /// TCP connections of each session.
     pub connections: u16,
-    /// What the ends take for one exchange (a command and its answer, an R2T and its data) on top of the
-    /// round trip, in seconds.
+    /// The time of the ends for one exchange (a command and its response, an R2T and its data) in addition to
+    /// the round trip, in seconds.
     pub exchange_s: f64,
-    /// What they take for a command beside, in seconds: the medium too.
+    /// Their additional time for a command, in seconds, including the medium.
     pub command_s: f64,
-    /// How fast the data of one command move when nothing else does, in bytes a second: what the link takes
-    /// for them and what the ends take, one after the other.
+    /// The data rate of a single command, in bytes a second: the times of the link and of the ends, one after
+    /// the other.
     pub copy_per_s: Option<f64>,
-    /// Commands that the target lets be under way in a session: its command window, or its queue.
+    /// The target's maximum of outstanding commands in a session: its command window, or its queue.
     pub commands_at_once: Option<f64>,
-    /// Bytes of writes that the target lets be under way in a session.
+    /// The target's maximum of outstanding write data in a session, in bytes.
     pub writes_under_way_bytes: Option<f64>,
-    /// Exchanges a second that the ends manage, all commands together.
+    /// The ends' maximum of exchanges a second, all commands together.
     pub exchanges_per_s: Option<f64>,
-    /// Bytes a second that the medium gives or takes.
+    /// The medium's maximum rate, in bytes a second.
     pub medium_per_s: Option<f64>,
 }
 
 impl Path {
-    /// A way of so long a round trip with nothing that limits and ends that take no time.
+    /// A path with this round trip, without limits and with ends that take no time.
     pub fn of_round_trip(round_trip_s: f64) -> Path {
         Path {
             payload_per_s: None,
@@ -58,14 +57,14 @@ impl Path {
         }
     }
 
-    /// What so many TCP connections carry together, in bytes a second: a window each round trip, as long as
-    /// the link does. Infinite if nothing is known to limit.
+    /// The total rate of this number of TCP connections, in bytes a second: one window per round trip, up to
+    /// the link's rate. Infinite without a known limit.
     pub fn tcp_per_s(&self, connections: u32) -> f64 {
         let link = self.payload_per_s.unwrap_or(f64::INFINITY);
         link.min(self.window_per_s(connections))
     }
 
-    /// A window each round trip, for so many connections.
+    /// One window per round trip, for this number of connections.
     pub(super) fn window_per_s(&self, connections: u32) -> f64 {
         let each = self.window_bytes.map(|window| window / (self.round_trip_s + self.window_delay_s));
         each.map_or(f64::INFINITY, |each| each * f64::from(connections.max(1)))
@@ -76,21 +75,21 @@ impl Path {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Term {
-    /// The link carries no more.
+    /// The capacity of the link.
     Link,
-    /// A TCP window's worth each round trip.
+    /// One TCP window per round trip.
     Window,
-    /// So many requests at once, each of which takes its time.
+    /// The queue depth: each request takes its time.
     Depth,
-    /// Bytes of writes that the target lets be under way.
+    /// The target's limit of outstanding write data.
     WritesUnderWay,
-    /// Exchanges that the ends manage.
+    /// The ends' maximum rate of exchanges.
     Exchanges,
     /// The medium.
     Medium,
 }
 
-/// Which way the data go.
+/// The direction of the data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Direction {
@@ -100,35 +99,35 @@ pub enum Direction {
     Write,
 }
 
-/// Requests of one kind, so many at once.
+/// Requests of one kind at a fixed queue depth.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Load {
     /// Which way.
     pub direction: Direction,
     /// The length of each, in bytes.
     pub block_bytes: u32,
-    /// Requests under way at once in each session, if the target lets them be.
+    /// The queue depth in each session, if the target allows it.
     pub depth: u32,
-    /// Sessions that each have so many.
+    /// Sessions, each with that depth.
     pub sessions: u16,
-    /// At random places; one after the other if not.
+    /// At random offsets; sequential otherwise.
     pub random: bool,
-    /// Each write is on stable storage before it ends (FUA, or a SYNCHRONIZE CACHE behind it).
+    /// Each write is on stable storage before it completes (FUA, or a SYNCHRONIZE CACHE after it).
     pub durable: bool,
 }
 
 /// Keys of a session (RFC 7143 section 13), as negotiated or as offered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Keys {
-    /// ImmediateData: a write's first data travel with the command.
+    /// ImmediateData: a write's first data is sent with the command.
     pub immediate_data: bool,
-    /// InitialR2T: even a write's first data, but the immediate ones, wait to be asked for.
+    /// InitialR2T: except for immediate data, all data of a write waits for an R2T.
     pub initial_r2t: bool,
-    /// FirstBurstLength, in bytes: what is sent of a write unasked.
+    /// FirstBurstLength, in bytes: the maximum of unsolicited data.
     pub first_burst_bytes: u32,
-    /// MaxBurstLength, in bytes: what one R2T asks for at most.
+    /// MaxBurstLength, in bytes: the maximum data of one R2T.
     pub max_burst_bytes: u32,
-    /// MaxOutstandingR2T: R2Ts of one command at once.
+    /// MaxOutstandingR2T: the maximum of outstanding R2Ts per command.
     pub outstanding_r2ts: u16,
     /// The target's MaxRecvDataSegmentLength, in bytes: the longest PDU of a write.
     pub target_segment_bytes: u32,
@@ -158,7 +157,7 @@ impl Default for Keys {
 }
 
 impl Keys {
-    /// What travels within the command PDU of a write of so many bytes.
+    /// The data in the command PDU of a write of this length.
     pub fn immediate_bytes(&self, block_bytes: u32) -> u32 {
         match self.immediate_data {
             true => block_bytes.min(self.first_burst_bytes).min(self.target_segment_bytes),
@@ -166,8 +165,7 @@ impl Keys {
         }
     }
 
-    /// What is sent of a write of so many bytes before the target asks for anything: with InitialR2T=Yes no
-    /// more than the command PDU holds.
+    /// The unsolicited data of a write of this length: with InitialR2T=Yes, only the data in the command PDU.
     pub fn unasked_bytes(&self, block_bytes: u32) -> u32 {
         match self.initial_r2t {
             true => self.immediate_bytes(block_bytes),
@@ -175,14 +173,15 @@ impl Keys {
         }
     }
 
-    /// R2Ts for a write of so many bytes. A target that asks for less than it might at a time sends more.
+    /// The number of R2Ts for a write of this length. A target that solicits less than the maximum at a time
+    /// sends more.
     pub fn r2ts(&self, block_bytes: u32) -> u32 {
         let asked_for = block_bytes - self.unasked_bytes(block_bytes);
         asked_for.div_ceil(self.max_burst_bytes.max(1))
     }
 
-    /// How often there is a wait for the other side in a command of so many bytes: once for its answer, and
-    /// for a write once more for as many R2Ts as may be outstanding.
+    /// The number of waits for the peer in a command of this length: one for its response, and for a write
+    /// one more per batch of outstanding R2Ts.
     pub fn exchanges(&self, direction: Direction, block_bytes: u32) -> u32 {
         match direction {
             Direction::Read => 1,
@@ -196,7 +195,7 @@ impl Keys {
 pub struct LinkRate(f64);
 
 impl LinkRate {
-    /// What most links are built for.
+    /// The most common rate.
     pub const GIGABIT: LinkRate = LinkRate(1e9);
 
     /// So many.
@@ -205,9 +204,9 @@ impl LinkRate {
     }
 }
 
-/// Largest first, as printing tries them.
+/// Largest first, the order in which printing tries them.
 const UNITS: [(&str, f64); 4] = [("T", 1e12), ("G", 1e9), ("M", 1e6), ("k", 1e3)];
-/// From a slow line to what Ethernet will be one day; beyond is a slip.
+/// From a slow line to any future Ethernet; values outside are typing errors.
 const LEAST: f64 = 1e4;
 const MOST: f64 = 1e13;
 
@@ -231,7 +230,7 @@ impl FromStr for LinkRate {
                 "`{text}` is not a link's rate; write bits a second such as 1G, 100M or 2.5Gbit/s"
             ));
         };
-        // 2.3 × 10^9 is not quite a whole number of bits in binary, and is one all the same.
+        // 2.3 × 10^9 is not exactly a whole number of bits in binary, but means one.
         let bits_per_s = (number * unit).round();
         match (LEAST..=MOST).contains(&bits_per_s) {
             true => Ok(LinkRate(bits_per_s)),
@@ -253,7 +252,7 @@ impl fmt::Display for LinkRate {
     }
 }
 
-/// TCP payload of one command, PDU headers, digests and padding included, in bytes.
+/// TCP payload of one command, including PDU headers, digests and padding, in bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Traffic {
     /// From the initiator.
@@ -266,11 +265,11 @@ pub struct Traffic {
 const BHS_BYTES: u64 = 48;
 /// A CRC32C (section 13.1).
 const DIGEST_BYTES: u64 = 4;
-/// Data segments end at a multiple of this (section 11.2.3).
+/// Data segments are padded to a multiple of this (section 11.2.3).
 const PADDED_TO_BYTES: u32 = 4;
 
 impl Traffic {
-    /// The traffic of a read or write of `block_bytes`. The status of a read comes with its last data
+    /// The traffic of a read or write of `block_bytes`. The status of a read is sent with its last data
     /// (section 11.7.3), as fast targets do; see [`Traffic::with_status_apart`] for others.
     pub fn of_request(direction: Direction, block_bytes: u32, keys: &Keys) -> Traffic {
         match direction {
@@ -284,12 +283,12 @@ impl Traffic {
         }
     }
 
-    /// The same with a response PDU of its own.
+    /// The same with a separate response PDU.
     pub fn with_status_apart(self, keys: &Keys) -> Traffic {
         Traffic { to_initiator: self.to_initiator + header(keys), ..self }
     }
 
-    /// Both at once.
+    /// The sum of both.
     pub fn and(self, other: Traffic) -> Traffic {
         Traffic {
             to_target: self.to_target + other.to_target,
@@ -297,12 +296,12 @@ impl Traffic {
         }
     }
 
-    /// The direction that has more to carry.
+    /// The larger of both directions.
     pub fn more(self) -> u64 {
         self.to_target.max(self.to_initiator)
     }
 
-    /// The direction that has less to carry.
+    /// The smaller of both directions.
     pub fn less(self) -> u64 {
         self.to_target.min(self.to_initiator)
     }
@@ -320,7 +319,7 @@ fn write(block_bytes: u32, keys: &Keys) -> Traffic {
     Traffic { to_target: command + unsolicited + solicited, to_initiator: (r2ts + 1) * header(keys) }
 }
 
-/// Data in bursts: so many full ones, and one with the rest. A PDU never holds data of two.
+/// Data in bursts: the number of full ones, and one with the rest. A PDU never spans two bursts.
 fn bursts(bytes: u32, burst_bytes: u32) -> impl Iterator<Item = (u32, u64)> {
     let burst_bytes = burst_bytes.max(1);
     let rest = bytes % burst_bytes;
@@ -329,7 +328,7 @@ fn bursts(bytes: u32, burst_bytes: u32) -> impl Iterator<Item = (u32, u64)> {
         .filter(|(_, times)| *times > 0)
 }
 
-/// Data in PDUs of at most so many bytes each.
+/// Data in PDUs of up to `segment_bytes`.
 fn pdus(bytes: u32, segment_bytes: u32, keys: &Keys) -> u64 {
     let segment_bytes = segment_bytes.max(1);
     let rest = bytes % segment_bytes;
@@ -381,7 +380,7 @@ mod tests {
         assert_eq!(keys.exchanges(Direction::Write, 65_536), 9);
         let keys = Keys { outstanding_r2ts: 4, ..keys };
         assert_eq!((keys.r2ts(65_536), keys.exchanges(Direction::Write, 65_536)), (8, 3));
-        // These cannot be negotiated, and do not panic either.
+        // Such values cannot be negotiated, and must not panic.
         let nonsense = Keys { max_burst_bytes: 0, outstanding_r2ts: 0, ..keys };
         assert_eq!(nonsense.exchanges(Direction::Write, 512), 513);
     }

@@ -1,27 +1,28 @@
-//! The prediction for a path: the smallest of its limits, for one session or several; and the search for what a limit needs.
+//! The prediction for a path: the smallest of its limits, for one session or several; and the search for the
+//! value that a limit needs.
 
 use serde::Serialize;
 use stats::Scalability;
 
 use crate::{Keys, Load, Path, Term, Traffic};
 
-/// What a load comes to.
+/// The prediction for a load.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Prediction {
-    /// Bytes of data a second, all sessions together. Infinite if nothing that is known limits.
+    /// Bytes of data a second, all sessions together. Infinite without a known limit.
     pub bytes_per_s: f64,
-    /// How long a request takes with that many under way, in seconds (Little's law).
+    /// The time of a request at this queue depth, in seconds (Little's law).
     pub latency_s: f64,
-    /// How long a request takes that is alone, in seconds.
+    /// The time of a single request, in seconds.
     pub alone_s: f64,
-    /// How often a request waits for the other side.
+    /// The number of waits for the peer per request.
     pub exchanges: u32,
-    /// Every limit that is known, in bytes a second, the tightest first.
+    /// Every known limit, in bytes a second, the tightest first.
     pub terms: Vec<(Term, f64)>,
 }
 
 impl Prediction {
-    /// What limits; `None` if nothing that is known does.
+    /// The tightest limit; `None` without a known limit.
     pub fn binding(&self) -> Option<Term> {
         self.terms.first().map(|(term, _)| *term)
     }
@@ -31,28 +32,28 @@ impl Prediction {
         self.bytes_per_s / f64::from(load.block_bytes.max(1))
     }
 
-    /// A limit by itself, if it is known.
+    /// A single limit, if known.
     pub fn term(&self, term: Term) -> Option<f64> {
         self.terms.iter().find(|(other, _)| *other == term).map(|(_, bytes_per_s)| *bytes_per_s)
     }
 }
 
-/// What a load comes to on a path, with what its sessions agreed on.
+/// The prediction for a load on a path, with the negotiated keys of its sessions.
 ///
-/// A request that is alone takes T = n (RTT + r) + a + B / b: n exchanges, and what the ends take for each,
-/// for the command and for its data. So many at once give so many times B / T, unless something is used up
-/// before.
+/// A single request takes T = n (RTT + r) + a + B / b: n exchanges with the ends' time for each, and the
+/// times for the command and for its data. With the depth d, the rate is d B / T, unless another limit
+/// applies first.
 pub fn predict(path: &Path, keys: &Keys, load: &Load) -> Prediction {
     let demand = Demand::new(keys, load);
     demand.on(path, demand.limits(path))
 }
 
-/// What a load asks of any path.
+/// The demand of a load, independent of the path.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Demand {
     load: Load,
     exchanges: u32,
-    /// What of TCP's payload in the fuller direction is data.
+    /// The share of data in TCP's payload, in the fuller direction.
     data_share: f64,
 }
 
@@ -66,12 +67,12 @@ impl Demand {
         }
     }
 
-    /// How often a request waits for the other side.
+    /// The number of waits for the peer per request.
     pub(super) fn exchanges(&self) -> u32 {
         self.exchanges
     }
 
-    /// Requests a second at so many bytes a second.
+    /// Requests a second at this number of bytes a second.
     pub(super) fn requests(&self, bytes_per_s: f64) -> f64 {
         bytes_per_s / f64::from(self.load.block_bytes.max(1))
     }
@@ -81,7 +82,7 @@ impl Demand {
         self.limits(path).into_iter().fold(f64::INFINITY, |least, (_, limit)| least.min(limit))
     }
 
-    /// Every limit of a path, in bytes a second; infinite where nothing is known.
+    /// Every limit of a path, in bytes a second; infinite where unknown.
     pub(super) fn limits(&self, path: &Path) -> [(Term, f64); 6] {
         use crate::Direction::{Read, Write};
         let load = &self.load;
@@ -105,13 +106,13 @@ impl Demand {
         ]
     }
 
-    /// How long a request takes that is alone, in seconds.
+    /// The time of a single request, in seconds.
     fn alone(&self, path: &Path) -> f64 {
         let data = path.copy_per_s.map_or(0.0, |copy| f64::from(self.load.block_bytes) / copy);
         f64::from(self.exchanges) * (path.round_trip_s + path.exchange_s) + path.command_s + data
     }
 
-    /// What comes of these limits of a path.
+    /// The prediction from these limits of a path.
     pub(super) fn on(&self, path: &Path, limits: [(Term, f64); 6]) -> Prediction {
         let mut terms: Vec<(Term, f64)> =
             limits.into_iter().filter(|(_, bytes_per_s)| bytes_per_s.is_finite()).collect();
@@ -122,7 +123,7 @@ impl Demand {
         let shared_s = under_way * f64::from(self.load.block_bytes) / bytes_per_s;
         Prediction {
             bytes_per_s,
-            // With nothing to move there is no rate, and a request takes what it takes alone.
+            // Without data there is no rate, and a request takes the time of a single one.
             latency_s: if shared_s.is_finite() { shared_s.max(alone_s) } else { alone_s },
             alone_s,
             exchanges: self.exchanges,
@@ -131,11 +132,11 @@ impl Demand {
     }
 }
 
-/// What the sessions of a load come to together, if several lose something to each other as the law says: a
-/// fit of it to the rates of 1, 2, … sessions ([`scalability`](stats::scalability)).
+/// The prediction for all sessions of a load together, with losses between them according to the law, which
+/// was fitted to the rates of 1, 2, … sessions ([`scalability`](stats::scalability)).
 ///
-/// What each session can have under way, and the exchanges that the ends manage, shrink with the law. Link
-/// and medium are the same for one and for many. A law without contention and coherency gives
+/// The law reduces the outstanding requests of each session, and the exchanges of the ends. Link and medium
+/// are the same for one and for many. A law without contention and coherency gives
 /// [`predict`](crate::predict()).
 pub fn predict_sessions(path: &Path, keys: &Keys, load: &Load, law: &Scalability) -> Prediction {
     let sessions = f64::from(load.sessions.max(1));
@@ -151,35 +152,35 @@ pub fn predict_sessions(path: &Path, keys: &Keys, load: &Load, law: &Scalability
 
 // Minimisation of a function of several positive numbers: a deterministic search without derivatives.
 //
-// What is searched here is the smallest of several limits (`predict`), whose surface has edges and plains: a
-// number that binds nowhere changes nothing. So each number is first looked for over its whole range, with
-// the others held, and then all together by the simplex of Nelder and Mead (1965), and that again until
-// nothing comes of it.
+// The function is the smallest of several limits (`predict`), whose surface has edges and plains: a limit
+// that does not apply has no effect. Therefore each number is first varied over its whole range, with the
+// others fixed, and then all together by the simplex of Nelder and Mead (1965). Both are repeated until they
+// bring no improvement.
 
-/// A number that is searched for, all in logarithms: the rest of this file adds where its callers multiply.
+/// A number to find. All numbers are logarithms: this file adds where its callers multiply.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Range {
     /// Where to begin.
     pub(super) start: f64,
-    /// The least that it can be; above 0.
+    /// The minimum; above 0.
     pub(super) least: f64,
     /// The most.
     pub(super) most: f64,
 }
 
-/// Rounds of both searches that find their way from anywhere.
+/// Rounds of both searches, sufficient from any starting point.
 pub(super) const FROM_ANYWHERE: usize = 6;
-/// Rounds that are enough where the place is nearly known.
+/// Rounds that are sufficient close to the result.
 pub(super) const FROM_NEARBY: usize = 2;
-/// Places on each axis that are tried, and how often the range around the best is narrowed.
+/// Positions tried on each axis, and the number of times that the range around the best one is narrowed.
 const PLACES: usize = 24;
 const NARROWINGS: usize = 3;
 /// Steps of a simplex for each of its dimensions.
 const STEPS: usize = 150;
-/// A simplex whose corners differ by less than this has found its place.
+/// A simplex whose corners differ by less than this has converged.
 const SAME: f64 = 1e-12;
 
-/// Where `cost` is least, as far as is found in so many rounds.
+/// The minimum of `cost`, as found in this number of rounds.
 pub(super) fn least(ranges: &[Range], rounds: usize, cost: impl Fn(&[f64]) -> f64) -> Vec<f64> {
     let bounds: Vec<(f64, f64)> = ranges.iter().map(|range| (range.least.ln(), range.most.ln())).collect();
     let cost = |place: &[f64]| {
@@ -193,7 +194,7 @@ pub(super) fn least(ranges: &[Range], rounds: usize, cost: impl Fn(&[f64]) -> f6
     for round in 0..rounds {
         let before = found;
         (best, found) = along_the_axes(best, found, &bounds, &cost);
-        // Ever smaller: the first ones look around, the last ones settle.
+        // Ever smaller: the first simplexes explore, the last ones converge.
         (best, found) = simplex(&best, found, 0.5 / f64::powi(3.0, round as i32), &bounds, &cost);
         if before.is_finite() && before - found <= SAME * before.abs() {
             break;
@@ -243,7 +244,7 @@ fn simplex(
     let mut corners = vec![(start.to_vec(), found)];
     for axis in 0..dimensions {
         let mut corner = start.to_vec();
-        // Away from the bound, if it begins there.
+        // Away from the bound, if the corner is there.
         let inward = if corner[axis] + size > bounds[axis].1 { -size } else { size };
         corner[axis] += inward;
         corners.push(held(corner));
@@ -259,8 +260,8 @@ fn simplex(
                 corners[..dimensions].iter().map(|(place, _)| place[axis]).sum::<f64>() / dimensions as f64
             })
             .collect();
-        // From the worst corner through the middle of the others: 1 mirrors it, 2 goes further, -0.5 comes
-        // back.
+        // From the worst corner through the centre of the others: 1 mirrors it, 2 extends it, -0.5 contracts
+        // it.
         let beyond = |by: f64, from: &[f64]| -> Vec<f64> {
             middle.iter().zip(from).map(|(middle, from)| middle + by * (middle - from)).collect()
         };
@@ -308,14 +309,14 @@ mod tests {
 
     #[test]
     fn sessions_that_share_a_thread_gain_less_and_less() {
-        // Each alone 10,000 a second; a fifth of the work is one thread's.
+        // Each alone 10,000 a second; a fifth of the work is serial.
         let law = Scalability { one: 1e4, contention: 0.2, coherency: 0.0, off_percent: 0.0 };
         let iops = |sessions| {
             predict_sessions(&path(), &Keys::default(), &load(sessions), &law).requests_per_s(&load(sessions))
         };
         assert!((iops(1) / 1e4 - 1.0).abs() < 1e-9);
         assert!((iops(2) / (1e4 * 2.0 / 1.2) - 1.0).abs() < 1e-9);
-        // The link ends it, however many.
+        // At any higher number, the link is the limit.
         let many = predict_sessions(&path(), &Keys::default(), &load(32), &law);
         assert_eq!(many.binding(), Some(Term::Link));
         assert!((many.bytes_per_s / 100e6 - 4096.0 / 4144.0).abs() < 1e-9);
@@ -335,7 +336,7 @@ mod tests {
 
     #[test]
     fn the_bottom_of_a_bent_valley_is_found() {
-        // Rosenbrock's function of the logarithms; its bottom is at (e, e).
+        // Rosenbrock's function of the logarithms; its minimum is at (e, e).
         let cost = |values: &[f64]| {
             let (x, y) = (values[0].ln(), values[1].ln());
             (1.0 - x).powi(2) + 100.0 * (y - x * x).powi(2)

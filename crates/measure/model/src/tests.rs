@@ -1,4 +1,4 @@
-//! The documents' tables against the model, and what must hold whatever the constants.
+//! The documents' tables compared with the model, and properties for any constants.
 
 use super::*;
 use proptest::prelude::*;
@@ -7,8 +7,8 @@ use published::Row;
 const KIB: u32 = 1024;
 const MS: f64 = 1e-3;
 
-/// Document 002 does not print the bursts of its testbed. That a "most unsolicited" write of 256 KiB took two
-/// round trips says that they ended at 128 KiB.
+/// Document 002 does not print the bursts of its testbed. A "most unsolicited" write of 256 KiB took two
+/// round trips, so the bursts ended at 128 KiB.
 fn keys_of_002(solicited: bool) -> Keys {
     Keys {
         immediate_data: !solicited,
@@ -38,7 +38,7 @@ fn path_of_002(direction: Direction) -> Path {
     }
 }
 
-/// Half of the last digit that is printed, in the row's unit without prefix.
+/// Half a unit of the last printed digit, converted to base units.
 fn rounding(row: &Row) -> f64 {
     let decimals = row.printed.split_once('.').map_or(0, |(_, after)| after.len() as i32);
     let number: f64 = row.printed.parse().expect("a number");
@@ -107,7 +107,7 @@ fn a_fit_finds_constants_as_good_in_the_tables_themselves() {
     let reproduced = count(&reads, &read.path) + count(&writes, &write.path);
     assert!(reproduced >= 90, "{reproduced}: {read:?} {write:?}");
     assert!(read.median_off < 0.05 && write.median_off < 0.05, "{} {}", read.median_off, write.median_off);
-    // What the paper does not say: 32 outstanding commands were never 32, and writes stop at some 245 kB.
+    // Not in the paper: 32 outstanding commands were never 32, and writes are limited to about 245 kB.
     let at_once = write.path.commands_at_once.expect("it binds");
     assert!((14.0..20.0).contains(&at_once), "{at_once}");
     let under_way = write.path.writes_under_way_bytes.expect("it binds");
@@ -144,7 +144,7 @@ fn the_windows_of_document_002_are_found_in_its_tcp_tables() {
         assert!(cells.iter().all(|cell| is_reproduced(cell, &fitted.path)), "{fitted:?}");
         let found = fitted.path.window_bytes.expect("it binds");
         assert!((found / window - 1.0).abs() < 0.05, "{found}");
-        // With 10 MiB nothing but the link is left.
+        // With 10 MiB, only the link is left as a limit.
         let large = rows(direction, 10 << 20);
         let fitted = fit(&known, &large, &free).expect("a fit");
         assert_eq!((large.len(), fitted.path.window_bytes), (4, None));
@@ -246,7 +246,7 @@ proptest! {
     }
 }
 
-/// Every combination of a WAN matrix, as a path would have it.
+/// Every combination of a WAN matrix, as predicted for a path.
 fn matrix(path: &Path, direction: Direction) -> Vec<Measured> {
     let mut cells = Vec::new();
     for solicited in [true, false] {
@@ -275,7 +275,7 @@ fn matrix(path: &Path, direction: Direction) -> Vec<Measured> {
 fn a_fit_of_what_was_predicted_gives_back_the_constants() {
     use Constant::*;
     let truth = path_of_002(Direction::Write);
-    // Not the window: over one connection it is the same as what may be under way.
+    // Without the window: over one connection, it is the same as the limit of outstanding data.
     let free = [Link, Exchange, Command, Copy, CommandsAtOnce, WritesUnderWay, Exchanges, Medium];
     let fitted = fit(&Path::of_round_trip(0.0), &matrix(&truth, Direction::Write), &free).expect("a fit");
     assert!(fitted.median_off < 1e-3, "{fitted:?}");
@@ -296,7 +296,7 @@ fn a_fit_of_what_was_predicted_gives_back_the_constants() {
     for (found, truth) in limits(&path).into_iter().zip(limits(&truth)) {
         near(found.unwrap_or(f64::INFINITY), truth.expect("it is set"));
     }
-    // What explains nothing that another does not was not found.
+    // A limit whose effect another one explains was not found.
     assert_eq!(path.medium_per_s, None);
 }
 
@@ -310,9 +310,9 @@ fn a_fit_of_nothing_is_none() {
     assert_eq!(fitted(&nothing.collect::<Vec<_>>()), None);
 }
 
-/// Document 000's Table 2, written to memory: the knee between 8 and 16 KiB, which the paper puts down to
-/// "overhead in writing each chunk", is the first R2T. Its sessions had ImmediateData=Yes, InitialR2T=Yes and
-/// 8192 bytes a PDU.
+/// Document 000's Table 2, written to memory: the paper attributes the knee between 8 and 16 KiB to "overhead
+/// in writing each chunk", but it is the first R2T. Its sessions had ImmediateData=Yes, InitialR2T=Yes and
+/// 8192 bytes per PDU.
 #[test]
 fn the_knee_of_document_000_is_the_first_r2t() {
     let rows = published::rows()
@@ -330,14 +330,14 @@ fn the_knee_of_document_000_is_the_first_r2t() {
     let (with, exchange_s) = off(Keys::default());
     let unasked = Keys { initial_r2t: false, first_burst_bytes: u32::MAX, ..Keys::default() };
     let (without, _) = off(unasked);
-    // A fit outside of this code has 4.7 % with it, 10.9 % without, root mean square, and 120 µs for each.
-    // Our loss is another one.
+    // A separate fit has an error of 4.7 % with the R2T and 10.9 % without, root mean square, and 120 µs for
+    // each. Our loss function differs.
     assert!(with < 0.06 && without > 2.0 * with, "{with} {without}");
     assert!((0.1e-3..0.14e-3).contains(&exchange_s), "{exchange_s}");
 }
 
-/// What a round trip more costs on document 002's Gigabit Ethernet: the times of solicited and unsolicited
-/// writes, one at a time, differ by one exchange.
+/// The cost of an additional round trip on document 002's Gigabit Ethernet: the times of solicited and
+/// unsolicited single writes differ by one exchange.
 #[test]
 fn the_price_of_an_r2t_is_in_document_002() {
     let time = |block_bytes: u32, solicited: bool| {

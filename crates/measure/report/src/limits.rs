@@ -270,7 +270,7 @@ fn limit(term: Term) -> &'static str {
 /// Everything, in bytes, bits and seconds.
 ///
 /// # Errors
-/// Numbers cannot cause any: infinity, which JSON lacks, is written as `null`.
+/// Numbers cannot cause any: infinity does not exist in JSON and is written as `null`.
 pub fn json(answer: &LinkLimits) -> serde_json::Result<String> {
     serde_json::to_string_pretty(&value(answer)).map(|text| text + "\n")
 }

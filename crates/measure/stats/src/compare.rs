@@ -3,22 +3,22 @@
 use crate::ALPHA;
 use crate::intervals::{Interval, MeanEstimate, mean, student_quantile, student_two_sided};
 
-/// Two means beside each other (Welch's test: their errors need not be the same).
+/// A comparison of two means (Welch's test: their errors may differ).
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Welch {
     /// The second mean minus the first.
     pub difference: f64,
-    /// The standard error of that.
+    /// The standard error of the difference.
     pub error: f64,
     /// Degrees of freedom, by Welch and Satterthwaite.
     pub freedom: f64,
 }
 
-/// Sets a second mean beside a first.
+/// Compares a second mean with a first one.
 pub fn welch(first: MeanEstimate, second: MeanEstimate) -> Welch {
     let (one, other) = (first.error.powi(2), second.error.powi(2));
     let variance = one + other;
-    // A mean without error brings no uncertainty about its error either.
+    // A mean without error adds no uncertainty to the error either.
     let share = |of: f64, freedom: f64| if of > 0.0 { of * of / freedom } else { 0.0 };
     let shares = share(one, first.freedom) + share(other, second.freedom);
     let freedom = if shares > 0.0 { variance * variance / shares } else { first.freedom + second.freedom };
@@ -26,7 +26,8 @@ pub fn welch(first: MeanEstimate, second: MeanEstimate) -> Welch {
 }
 
 impl Welch {
-    /// The chance of a difference at least as large, on either side, if there is none in truth.
+    /// The probability of a difference at least as large, in either direction, if there is no true
+    /// difference.
     pub fn p(self) -> f64 {
         if self.error > 0.0 {
             student_two_sided(self.difference / self.error, self.freedom)
@@ -37,13 +38,12 @@ impl Welch {
         }
     }
 
-    /// The interval that misses the true difference with a chance of `alpha`.
+    /// The interval that misses the true difference with probability `alpha`.
     pub fn interval(self, alpha: f64) -> Interval {
         MeanEstimate { mean: self.difference, error: self.error, freedom: self.freedom }.interval(alpha)
     }
 
-    /// The smallest difference that would have been found in four of five such tests at this `alpha` (a power
-    /// of 80 %).
+    /// The smallest difference that four of five such tests would detect at this `alpha` (a power of 80 %).
     pub fn detectable(self, alpha: f64) -> f64 {
         const POWER: f64 = 0.8;
         let steps = student_quantile(1.0 - alpha / 2.0, self.freedom) + student_quantile(POWER, self.freedom);
@@ -51,10 +51,10 @@ impl Welch {
     }
 }
 
-/// For each of several tests made at once, the chance of error that it is judged by, so that all of them
-/// together find a difference where there is none in at most 5 of 100 cases (Holm 1979). The smallest p of m
-/// is held against 5 % / m, the next against 5 % / (m - 1), and so on; from the first that does not pass, all
-/// are held against what that one was. An interval at this level leaves 0 out exactly if the test passes.
+/// The significance level of each of several tests, such that all together find a nonexistent difference in
+/// at most 5 of 100 cases (Holm 1979). The smallest p of m is compared with 5 % / m, the next with 5 % / (m -
+/// 1), and so on; after the first failure, all remaining tests have the same level as that one. An interval
+/// at this level excludes 0 exactly if the test passes.
 pub fn holm(ps: &[f64]) -> Vec<f64> {
     let mut order: Vec<usize> = (0..ps.len()).collect();
     order.sort_by(|&one, &other| ps[one].total_cmp(&ps[other]));
@@ -70,7 +70,7 @@ pub fn holm(ps: &[f64]) -> Vec<f64> {
     levels
 }
 
-// How a rate grows with clients or depth: the universal scalability law (Gunther 1993).
+// The growth of a rate with clients or depth: the universal scalability law (Gunther 1993).
 //
 // ```text
 //                     λ N
@@ -84,20 +84,20 @@ pub fn holm(ps: &[f64]) -> Vec<f64> {
 /// A fit of the law.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Scalability {
-    /// λ: the rate of one.
+    /// λ: the rate of one client.
     pub one: f64,
-    /// σ: contention, 0 if twice as many give twice as much.
+    /// σ: contention, 0 if the rate is proportional to the number.
     pub contention: f64,
-    /// κ: coherency; above 0 more become slower than fewer.
+    /// κ: coherency; above 0, more clients are eventually slower than fewer.
     pub coherency: f64,
-    /// How far the points are from the curve, root mean square, in percent of the curve. With three points a
-    /// curve may go through all of them whatever they are.
+    /// The distance of the points from the curve, root mean square, in percent of the curve. Three points may
+    /// fit any curve.
     pub off_percent: f64,
 }
 
-/// Fits the law to points (N, rate), by least squares of N / X, which is a parabola in N, each point weighed
-/// so that equal errors in percent count the same; none of the three numbers may be negative. `None` for
-/// fewer than three different N.
+/// Fits the law to points (N, rate), by least squares of N / X, which is a parabola in N. Each point is
+/// weighted so that equal relative errors count the same, and none of the three numbers may be negative.
+/// `None` for fewer than three different N.
 pub fn scalability(points: &[(f64, f64)]) -> Option<Scalability> {
     let usable: Vec<(f64, f64)> = points
         .iter()
@@ -110,7 +110,7 @@ pub fn scalability(points: &[(f64, f64)]) -> Option<Scalability> {
     if places.len() < 3 {
         return None;
     }
-    // The best without a negative number is the best of those where some of them are held at 0.
+    // The best fit without negative numbers is the best of the fits with some of them fixed at 0.
     let fits = [[true, true], [true, false], [false, true], [false, false]].map(|free| fit(&usable, free));
     fits.into_iter().flatten().min_by(|one, other| one.off_percent.total_cmp(&other.off_percent))
 }
@@ -121,7 +121,7 @@ impl Scalability {
         self.one * n / (1.0 + self.contention * (n - 1.0) + self.coherency * n * (n - 1.0))
     }
 
-    /// N*, where the rate is highest: sqrt((1 - σ) / κ). `None` if it grows on.
+    /// N*, where the rate is highest: sqrt((1 - σ) / κ). `None` if it never falls.
     pub fn peak(&self) -> Option<f64> {
         (self.coherency > 0.0).then(|| ((1.0 - self.contention).max(0.0) / self.coherency).sqrt().max(1.0))
     }
@@ -132,8 +132,8 @@ impl Scalability {
     }
 }
 
-/// The weighted least squares of N / X = a + b (N - 1) + c N (N - 1), with b and c at 0 where they are not
-/// free. `None` if a number came out negative.
+/// The weighted least squares of N / X = a + b (N - 1) + c N (N - 1), with b and c at 0 unless free. `None`
+/// if a number is negative.
 fn fit(points: &[(f64, f64)], free: [bool; 2]) -> Option<Scalability> {
     let mut normal = [[0.0; 4]; 3];
     for (n, x) in points {
@@ -144,7 +144,7 @@ fn fit(points: &[(f64, f64)], free: [bool; 2]) -> Option<Scalability> {
             row[3] += term / y;
         }
     }
-    // What is held at 0 gets an equation that says so.
+    // A number fixed at 0 gets an equation for that.
     (0..2).filter(|&number| !free[number]).for_each(|number| normal[number + 1][number + 1] = 1.0);
     let [a, b, c] = solve(normal)?;
     if a <= 0.0 || b < 0.0 || c < 0.0 {
@@ -154,7 +154,7 @@ fn fit(points: &[(f64, f64)], free: [bool; 2]) -> Option<Scalability> {
     Some(Scalability { off_percent: law.off_percent(points), ..law })
 }
 
-/// Three linear equations, each with its right side last, by elimination with the largest pivot.
+/// Solves three linear equations, each with its right side last, by elimination with the largest pivot.
 fn solve(mut rows: [[f64; 4]; 3]) -> Option<[f64; 3]> {
     for column in 0..3 {
         let pivot = (column..3)
@@ -175,13 +175,14 @@ fn solve(mut rows: [[f64; 4]; 3]) -> Option<[f64; 3]> {
 /// y = `at_zero` + `slope` x.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct FittedLine {
-    /// y where x is 0.
+    /// The value of y at x = 0.
     pub at_zero: f64,
-    /// How much y rises when x does by 1.
+    /// The increase of y when x increases by 1.
     pub slope: f64,
 }
 
-/// The line with the least sum of squared distances in y; flat if all x are the same, `None` through nothing.
+/// The line with the smallest sum of squared distances in y; flat if all x are the same, `None` without
+/// points.
 pub fn line(points: &[(f64, f64)]) -> Option<FittedLine> {
     if points.is_empty() {
         return None;
@@ -194,25 +195,25 @@ pub fn line(points: &[(f64, f64)]) -> Option<FittedLine> {
     Some(FittedLine { at_zero: y_mean - slope * x_mean, slope })
 }
 
-/// Requests under way on average: a rate per second times a mean latency in seconds.
+/// Outstanding requests on average: a rate per second times a mean latency in seconds.
 pub fn little(per_second: f64, latency_s: f64) -> f64 {
     per_second * latency_s
 }
 
-/// Requests under way on average where `depth` of them come to their end after every `transactions` and start
-/// anew, as Iometer's "test connection rate" has it (`IOGrunt.cpp`): while a connection drains, the 1st, 2nd,
-/// … of the last `depth` requests is not followed by another, so that `depth - 1`, `depth - 2`, … are left.
-/// Iometer's usual 64 and 500 give 59.97.
+/// Outstanding requests on average if all `depth` requests are drained after every `transactions` and then
+/// restarted, as in Iometer's "test connection rate" (`IOGrunt.cpp`). While a connection drains, the last
+/// `depth` requests are not followed by others, so that `depth - 1`, `depth - 2`, … remain. Iometer's usual
+/// 64 and 500 give 59.97.
 pub fn drained_mean(depth: u32, transactions: u32) -> f64 {
     let (depth, transactions) = (f64::from(depth), f64::from(transactions));
     if transactions <= depth {
-        // Each batch is of so many requests, none followed by another: n, n - 1, … 1 are under way.
+        // Each batch has this number of requests, none followed by another: n, n - 1, … 1 are outstanding.
         return (transactions + 1.0) / 2.0;
     }
     depth - depth * (depth - 1.0) / (2.0 * transactions)
 }
 
-/// Jain's index of fairness (Jain, Chiu, Hawe 1984): 1 if all have the same, 1/n if one has everything.
+/// Jain's index of fairness (Jain, Chiu, Hawe 1984): 1 if all have the same share, 1/n if one has everything.
 /// `None` if all shares are zero.
 pub fn jain(shares: &[f64]) -> Option<f64> {
     let sum: f64 = shares.iter().sum();
@@ -261,7 +262,7 @@ mod tests {
     fn holm_grows_milder_with_each_test_that_passes() {
         let levels = holm(&[0.2, 0.001, 0.02]);
         assert_eq!(levels, [ALPHA, ALPHA / 3.0, ALPHA / 2.0]);
-        // The second does not pass at 5 % / 2, and the third is held against the same.
+        // The second fails at 5 % / 2, and the third has the same level.
         assert_eq!(holm(&[0.04, 0.001, 0.03]), [ALPHA / 2.0, ALPHA / 3.0, ALPHA / 2.0]);
         assert!(holm(&[]).is_empty());
     }
@@ -276,7 +277,7 @@ mod tests {
 
     #[test]
     fn a_curve_of_the_law_is_found_again() {
-        // Numbers as they are fitted to real systems: contention of some per cent, coherency of some in ten
+        // Numbers as fitted to real systems: contention of some per cent, coherency of a few parts in ten
         // thousand.
         let known = law(0.0267, 0.000_769);
         let found = scalability(&points(&known)).unwrap();

@@ -1,17 +1,17 @@
-//! Means, medians and quantiles with their intervals: by Student's distribution, by order alone for the few repeats of a run, and
-//! corrected for autocorrelation for samples that follow each other in time.
+//! Means, medians and quantiles with their intervals: by Student's distribution, by order statistics for the
+//! few repeats of a run, and corrected for autocorrelation for time series.
 
 use statrs::distribution::{Binomial, DiscreteCDF as _};
 use statrs::function::beta::checked_beta_reg;
 
 use crate::ALPHA;
 
-/// The arithmetic mean; 0 of nothing.
+/// The arithmetic mean; 0 without values.
 pub fn mean(values: &[f64]) -> f64 {
     if values.is_empty() { 0.0 } else { values.iter().sum::<f64>() / values.len() as f64 }
 }
 
-/// The standard deviation of what the values are a sample of (divided by n - 1); 0 for fewer than two.
+/// The standard deviation of the population of the sample (divided by n - 1); 0 for fewer than two values.
 pub fn standard_deviation(values: &[f64]) -> f64 {
     if values.len() < 2 {
         return 0.0;
@@ -21,13 +21,13 @@ pub fn standard_deviation(values: &[f64]) -> f64 {
     (squares / (values.len() - 1) as f64).sqrt()
 }
 
-/// The median; 0 of nothing.
+/// The median; 0 without values.
 pub fn median(values: &[f64]) -> f64 {
     quantile(values, 0.5)
 }
 
-/// The value that a share of all does not exceed, with a straight line between neighbours (Hyndman and Fan's
-/// type 7, what R and NumPy do unless told otherwise); 0 of nothing.
+/// The value that a share of all does not exceed, with linear interpolation (Hyndman and Fan's type 7, the
+/// default of R and NumPy); 0 without values.
 pub fn quantile(values: &[f64], share: f64) -> f64 {
     let mut sorted = values.to_vec();
     sorted.sort_by(f64::total_cmp);
@@ -46,14 +46,14 @@ pub struct Interval {
     pub high: f64,
 }
 
-/// A mean, and how far it may be off.
+/// A mean, and its error.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct MeanEstimate {
     /// The mean.
     pub mean: f64,
     /// Its standard error.
     pub error: f64,
-    /// What the error was estimated from: degrees of freedom of Student's distribution, not always whole.
+    /// The degrees of freedom of the error in Student's distribution, not always an integer.
     pub freedom: f64,
 }
 
@@ -73,32 +73,32 @@ impl Interval {
         self.low <= value && value <= self.high
     }
 
-    /// The smallest that holds both this one and a value.
+    /// The smallest interval that contains both this one and a value.
     pub fn with(self, value: f64) -> Interval {
         Interval { low: self.low.min(value), high: self.high.max(value) }
     }
 }
 
 impl MeanEstimate {
-    /// The interval that misses the true mean with a chance of `alpha`.
+    /// The interval that misses the true mean with probability `alpha`.
     pub fn interval(self, alpha: f64) -> Interval {
         let half = student_quantile(1.0 - alpha / 2.0, self.freedom) * self.error;
         Interval { low: self.mean - half, high: self.mean + half }
     }
 }
 
-/// The chance that a t of so many degrees of freedom is farther from 0 than this one, on either side.
+/// The probability that a t with these degrees of freedom is farther from 0, in either direction.
 pub fn student_two_sided(t: f64, freedom: f64) -> f64 {
     if freedom.is_nan() || freedom <= 0.0 || t.is_nan() {
         return 1.0;
     }
-    // Beyond this it is the normal distribution to six digits.
+    // Beyond this, it equals the normal distribution to six digits.
     let freedom = freedom.min(1e6);
     checked_beta_reg(freedom / 2.0, 0.5, freedom / (freedom + t * t)).unwrap_or(1.0)
 }
 
-/// The value that t does not exceed with a chance of `share`: 2.776 for 0.975 and 4. Infinite without any
-/// freedom. By bisection: statrs's own inverse is off by 10^-4 for a million degrees of freedom.
+/// The value that t does not exceed with probability `share`: 2.776 for 0.975 and 4. Infinite without degrees
+/// of freedom. By bisection: the inverse of statrs is off by 10^-4 for a million degrees of freedom.
 pub fn student_quantile(share: f64, freedom: f64) -> f64 {
     if share < 0.5 {
         return -student_quantile(1.0 - share, freedom);
@@ -111,7 +111,7 @@ pub fn student_quantile(share: f64, freedom: f64) -> f64 {
     while student_two_sided(high, freedom) > beyond && high < 1e300 {
         (low, high) = (high, 2.0 * high);
     }
-    // Each step halves the interval; after 60 there is nothing left between two neighbours.
+    // Each step halves the interval; after 60, the ends are adjacent numbers.
     for _ in 0..60 {
         let middle = (low + high) / 2.0;
         if student_two_sided(middle, freedom) > beyond { low = middle } else { high = middle }
@@ -121,14 +121,14 @@ pub fn student_quantile(share: f64, freedom: f64) -> f64 {
 
 // The confidence interval of the median of a few runs.
 //
-// Without any assumption, the smallest and the largest of n runs have the median between them with the
-// chance 1 - 2^(1 - n): 75 % for 3 runs, 93.75 % for 5, and 95 % is reached with 6. For fewer, something has
-// to be assumed, and it is that runs scatter normally: then mean and median are the same, and Student's
-// interval of the mean covers it in 95 of 100 cases, at the price of being wide (2.48 standard deviations to
-// each side for 3 runs, 1.24 for 5).
+// Without any assumption, the smallest and the largest of n runs have the median between them with
+// probability 1 - 2^(1 - n): 75 % for 3 runs, 93.75 % for 5, and 95 % is reached with 6. For fewer runs, a
+// normal distribution is assumed: then mean and median are the same, and Student's interval of the mean
+// covers it in 95 of 100 cases. The interval is wide (2.48 standard deviations to each side for 3 runs, 1.24
+// for 5).
 
-/// The 95 % interval of the median: between two of the runs if there are at least 6, by Student's
-/// distribution (and around the median in any case) if there are 2 to 5, and `None` for fewer.
+/// The 95 % interval of the median. With 6 or more runs, its ends are two of the runs; with 2 to 5, it comes
+/// from Student's distribution, and always includes the median. `None` for fewer.
 pub fn median_interval(runs: &[f64]) -> Option<Interval> {
     match runs.len() {
         0 | 1 => None,
@@ -137,8 +137,8 @@ pub fn median_interval(runs: &[f64]) -> Option<Interval> {
     }
 }
 
-/// The chance that the median lies between the `inner`-th smallest and the `inner`-th largest of so many
-/// runs, whatever their distribution. `inner` counts from 1.
+/// The probability that the median lies between the `inner`-th smallest and the `inner`-th largest of this
+/// number of runs, for any distribution. `inner` counts from 1.
 pub fn median_coverage(runs: usize, inner: usize) -> f64 {
     // The median is below the k-th smallest if fewer than k runs are below it: P(Binomial(n, 1/2) < k) on
     // each side.
@@ -164,25 +164,25 @@ fn by_order(runs: &[f64]) -> Interval {
 
 // The mean of a time series, and its confidence interval.
 //
-// The rates of one second after the other are not independent: a cache that is full now is full a moment
-// later. Taken as independent, they make an interval that is too narrow, by a factor of three where each
-// sample keeps 0.8 of the one before. Here the variance of the mean is estimated from the autocovariances,
-// summed by Geyer's initial monotone sequence (Practical Markov Chain Monte Carlo, 1992): in pairs of lags,
-// as long as the pairs are positive, none larger than the one before. Batch means were tried beside it on
-// AR(1) series: with ten batches they are a few per cent better behaved for independent samples, and much
-// worse (61 % instead of 79 % coverage at 20 samples, 78 % instead of 85 % at 50) where a batch is not long
-// against the correlation; the length has to be known beforehand, and here it is found.
+// Consecutive rates are not independent: a full cache remains full for some time. If they are treated as
+// independent, the interval is too narrow, by a factor of three where each sample keeps 0.8 of the one
+// before. Here the variance of the mean is estimated from the autocovariances, summed by Geyer's initial
+// monotone sequence (Practical Markov Chain Monte Carlo, 1992): in pairs of lags, while the pairs are
+// positive, and none larger than the one before. Batch means were compared with it on AR(1) series: with ten
+// batches, they are a few per cent more accurate for independent samples, and much less (61 % instead of 79 %
+// coverage at 20 samples, 78 % instead of 85 % at 50) where a batch is not much longer than the correlation.
+// Their length has to be known in advance; here it is computed.
 //
-// What no method gives is certainty from a series that is short against its own memory: a 95 % interval from
-// 50 samples that keep 0.9 of the one before covers the mean 78 times in 100. Hence [`known_well_enough`]
-// asks for a number of effective samples too.
+// No method works for a series that is shorter than its memory: with a lag-1 correlation of 0.9, a 95 %
+// interval from 50 samples covers the mean 78 times in 100. Therefore, [`known_well_enough`] also requires a
+// number of effective samples.
 
 /// The mean of a series with its error, corrected for autocorrelation. `None` for fewer than two samples.
 pub fn series_mean(samples: &[f64]) -> Option<MeanEstimate> {
     let folded = folded(samples);
     let memory = Autocorrelation::new(&folded)?;
     let count = folded.len() as f64;
-    // The estimated mean lies nearer to its samples than the true one does: what is left of the variance is 1
+    // The estimated mean is closer to its samples than the true one: the remaining variance is 1
     // - τ/n.
     let variance = memory.variance * memory.time / (1.0 - memory.time / count);
     Some(MeanEstimate {
@@ -192,22 +192,22 @@ pub fn series_mean(samples: &[f64]) -> Option<MeanEstimate> {
     })
 }
 
-/// The integrated autocorrelation time, in samples: so many of them say as much as one independent sample. At
-/// least 1: that a series swings from one side to the other is not taken as additional knowledge. 1 for fewer
-/// than two samples.
+/// The integrated autocorrelation time, in samples: this number of samples has the information of one
+/// independent sample. At least 1: oscillation of a series does not count as additional information. 1 for
+/// fewer than two samples.
 pub fn autocorrelation_time(samples: &[f64]) -> f64 {
     let folded = folded(samples);
     let per_fold = (samples.len() as f64 / folded.len().max(1) as f64).max(1.0);
     Autocorrelation::new(&folded).map_or(1.0, |memory| memory.time * per_fold)
 }
 
-/// Whether half of the 95 % interval of the mean is at most so many percent of it: when a run that is to
-/// be known so well may end. Never before there are 20 samples that say as much as 12 independent ones.
+/// Whether half of the 95 % interval of the mean is at most `percent` of it, so that a run with this stop
+/// rule may end. At least 20 samples are required, with the information of 12 independent ones.
 ///
-/// A check after each sample stops too early when the interval is narrow by chance. At the moment of
-/// stopping it still covers the true mean of independent samples in 95 of 100 cases, and that of samples that
-/// keep half of the one before in 85 (simulated; a test holds it). Fewer samples would be worse: with 10 and
-/// 8 it is 65 where each keeps 0.8.
+/// A check after each sample stops too early when the interval is narrow by chance. At that point it still
+/// covers the true mean of independent samples in 95 of 100 cases, and that of samples with a lag-1
+/// correlation of 0.5 in 85 (simulated, and checked by a test). Fewer samples would be worse: with 10 and 8,
+/// it is 65 for a correlation of 0.8.
 pub fn known_well_enough(samples: &[f64], percent: f64) -> bool {
     const SAMPLES_MIN: usize = 20;
     const EFFECTIVE_MIN: f64 = 12.0;
@@ -220,7 +220,7 @@ pub fn known_well_enough(samples: &[f64], percent: f64) -> bool {
         && estimate.interval(ALPHA).half_percent_of(estimate.mean) <= percent
 }
 
-/// The variance of a series, and over how many samples it remembers.
+/// The variance of a series, and its memory in samples.
 struct Autocorrelation {
     variance: f64,
     time: f64,
@@ -239,7 +239,7 @@ impl Autocorrelation {
             return Some(Autocorrelation { variance: 0.0, time: 1.0 });
         }
         let time = 2.0 * positive_pairs(&distances) / variance - 1.0;
-        // A time beyond half of the series cannot be told from a trend.
+        // A longer time than half of the series is indistinguishable from a trend.
         Some(Autocorrelation { variance, time: time.clamp(1.0, count as f64 / 2.0) })
     }
 }
@@ -249,8 +249,8 @@ fn autocovariance(distances: &[f64], lag: usize) -> f64 {
     products.sum::<f64>() / distances.len() as f64
 }
 
-/// Geyer's sum: autocovariances of lags 0 and 1, 2 and 3, … while they are positive together, and never
-/// rising.
+/// Geyer's sum: autocovariances of lags 0 and 1, 2 and 3, … while their sums are positive, and never
+/// increasing.
 fn positive_pairs(distances: &[f64]) -> f64 {
     let lags = (0..distances.len() - 1).step_by(2);
     let pairs = lags.map(|lag| autocovariance(distances, lag) + autocovariance(distances, lag + 1));
@@ -261,11 +261,11 @@ fn positive_pairs(distances: &[f64]) -> f64 {
     falling.take_while(|pair| *pair > 0.0).sum()
 }
 
-/// At most so many are looked at, so that asking after each sample of a long run stays cheap.
+/// The maximum number of samples to process, so that a check after each sample of a long run stays cheap.
 const SAMPLES_MAX: usize = 512;
 
-/// The series with neighbours put together until it is short enough: the mean and what is remembered over
-/// long times stay as they are. Up to one short of a fold is left out at the beginning.
+/// The series, with adjacent samples averaged until it is short enough: the mean and long-term memory do not
+/// change. At the beginning, fewer samples than one group may be omitted.
 fn folded(samples: &[f64]) -> Vec<f64> {
     let fold = samples.len().div_ceil(SAMPLES_MAX).max(1);
     samples[samples.len() % fold..].chunks(fold).map(mean).collect()
@@ -276,13 +276,13 @@ mod tests {
     use super::*;
     use testkit::Random;
 
-    /// Numbers that are nearly normal: the sum of twelve uniform ones.
+    /// Nearly normal numbers: the sum of twelve uniform ones.
     pub(crate) fn normal(random: &mut Random) -> f64 {
         (0..12).map(|_| random.next() as f64 / u64::MAX as f64).sum::<f64>() - 6.0
     }
 
-    /// A series of mean 100 where each sample keeps a share of the last one's distance from it, in its steady
-    /// state.
+    /// A series with mean 100 in its steady state, where each sample keeps a share of the previous one's
+    /// deviation.
     pub(crate) fn ar1(count: usize, keeps: f64, random: &mut Random) -> Vec<f64> {
         let mut distance = normal(random) / (1.0 - keeps * keeps).sqrt();
         let step = |_| {
@@ -330,7 +330,7 @@ mod tests {
             let error = series_mean(&series).unwrap().error;
             let known = 1.0 / (1.0 - keeps) / 50_000f64.sqrt();
             assert!((error / known - 1.0).abs() < 0.2, "{keeps}: {error} and {known}");
-            // A fold of 98 samples is the shortest time that such a long series can tell.
+            // A group of 98 samples is the shortest time that can be measured in such a long series.
             assert!(time < known_time.max(98.0) * 1.5, "{keeps}: {time} and {known_time}");
         }
         let time = autocorrelation_time(&ar1(500, 0.8, &mut Random::new(9)));

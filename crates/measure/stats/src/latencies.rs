@@ -1,8 +1,8 @@
-//! A histogram of latencies, which costs two instructions more per request than a counter.
+//! A histogram of latencies, which costs two more instructions per request than a counter.
 //!
 //! The layout is HdrHistogram's with three significant digits: exact to the nanosecond below 2048 ns, and
-//! above in 1024 steps for each doubling, so that a latency is known to one part in a thousand up to 100 s.
-//! Its 28,000 counters take 225 kB; requests of one device touch a few hundred of them.
+//! with 1024 steps for each doubling above. A latency is therefore accurate to one part in a thousand up to
+//! 100 s. Its 28,000 counters take 225 kB; requests of one device touch a few hundred of them.
 
 use std::ops::Range;
 
@@ -12,14 +12,14 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Debug)]
 pub struct Latencies {
     counters: Vec<u64>,
-    /// The part of them that is not zero lies within this one: samples are closed often, and are narrow.
+    /// All nonzero counters lie in this range: samples are closed often, and are narrow.
     used: Range<usize>,
 }
 
-/// Counters of one doubling. Below twice as many nanoseconds each has a counter of its own.
+/// Counters per doubling. Below twice this number of nanoseconds, each value has a separate counter.
 const STEPS: u64 = 1 << STEPS_LOG2;
 const STEPS_LOG2: u32 = 10;
-/// Longer than any request may take; longer ones count as this.
+/// The maximum; longer latencies count as this.
 const NS_MAX: u64 = 100_000_000_000;
 
 impl Default for Latencies {
@@ -54,7 +54,7 @@ impl Latencies {
         }
     }
 
-    /// As it is kept in a record: what was seen, in rising order.
+    /// The form for a record: the observed values, in ascending order.
     pub fn histogram(&self) -> Histogram {
         if self.used.is_empty() {
             return Histogram::default();
@@ -65,7 +65,7 @@ impl Latencies {
     }
 }
 
-/// Before every counter and behind every one: what is added to it is all of it.
+/// Empty, before every counter and after every one: extending it by a counter gives exactly that counter.
 const NOTHING: Range<usize> = Range { start: usize::MAX, end: 0 };
 
 /// The counter of a latency.
@@ -74,16 +74,16 @@ fn index(ns: u64) -> usize {
     (u64::from(doublings) * STEPS + (ns >> doublings)) as usize
 }
 
-/// The longest latency that has this counter.
+/// The longest latency of this counter.
 fn highest(index: usize) -> u64 {
     let index = index as u64;
     let doublings = (index / STEPS).saturating_sub(1);
     ((index - doublings * STEPS + 1) << doublings) - 1
 }
 
-/// How often which latency was seen: (nanoseconds, times), in rising order, only what was seen. A latency is
-/// known to one part in a thousand; the number is the highest that is not told from it. One that was read
-/// from a file may hold anything: sums end at the largest number there is.
+/// The number of times each latency was observed: (nanoseconds, times), in ascending order, without zeros. A
+/// latency is accurate to one part in a thousand; the number is the highest of its counter. A histogram from
+/// a file may contain anything: sums saturate.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Histogram(pub Vec<(u64, u64)>);
@@ -100,7 +100,7 @@ impl Histogram {
     }
 
     /// The latency that a share of all did not exceed, in nanoseconds: 0.99 for the 99th percentile. 0 if
-    /// nothing was seen.
+    /// empty.
     pub fn quantile_ns(&self, share: f64) -> u64 {
         let wanted = ((self.count() as f64 * share).ceil() as u64).max(1);
         let mut seen = 0u64;

@@ -1,4 +1,5 @@
-//! Statistics of measurements: means, intervals, comparisons, histograms. Independent of what was measured.
+//! Statistics of measurements: means, intervals, comparisons, histograms. Independent of the measured
+//! quantity.
 //!
 //! ```
 //! use stats::{Latencies, median, median_interval};
@@ -12,10 +13,10 @@
 //! assert_eq!((median(&rates), interval.low, interval.high), (100.5, 98.0, 103.0));
 //! ```
 //!
-//! Reading order: `intervals` ([`mean`], [`median`] and their kin; Student's distribution, from which all intervals come; samples
-//! that follow each other in time and are not independent; the few repeats of a run), `compare` ([`welch`](fn@welch) for two
-//! means; [`line`](fn@line), [`scalability`](fn@scalability), [`jain`], [`little`](fn@little)); [`steady`] for rounds; [`Latencies`]
-//! and [`Histogram`] for what is counted while it happens.
+//! Reading order: `intervals` ([`mean`], [`median`] and similar functions; Student's distribution, the basis
+//! of most intervals; time series; the few repeats of a run). Then `compare` ([`welch`](fn@welch) for two
+//! means; [`line`](fn@line), [`scalability`](fn@scalability), [`jain`], [`little`](fn@little)); [`steady`]
+//! for rounds; [`Latencies`] and [`Histogram`] for counting during a run.
 
 mod compare;
 mod intervals;
@@ -34,5 +35,5 @@ pub use latencies::{Histogram, Latencies};
 #[cfg(test)]
 mod tests;
 
-/// What 95 % intervals leave out.
+/// The probability that a 95 % interval misses the true value.
 pub const ALPHA: f64 = 0.05;

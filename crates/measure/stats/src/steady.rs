@@ -1,18 +1,18 @@
-//! When rounds of a test are steady, by SNIA's rule (Solid State Storage Performance Test Specification,
-//! "Steady State"): over five rounds one after the other, the tracked rate stays within 20 % of its mean, and
-//! the line fitted to it rises or falls by at most 10 % of that over the whole window.
+//! The steady state of a test's rounds, by SNIA's rule (Solid State Storage Performance Test Specification,
+//! "Steady State"). Over five consecutive rounds, the range of the tracked rate is at most 20 % of its mean.
+//! The fitted line rises or falls by at most 10 % of the mean over the whole window.
 
 use crate::compare::{FittedLine, line};
 
-/// Rounds that are looked at together.
+/// The number of rounds in the window.
 pub const WINDOW: usize = 5;
 /// The largest rate minus the smallest, in percent of the mean.
 pub const RANGE_PERCENT_MAX: f64 = 20.0;
-/// How far the fitted line rises or falls from the first round of the window to the last, in percent of the
+/// The rise or fall of the fitted line from the first round of the window to the last, in percent of the
 /// mean.
 pub const EXCURSION_PERCENT_MAX: f64 = 10.0;
 
-/// Five rounds, and what the rule is asked about.
+/// Five rounds, and the values for the rule.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Window {
     /// The first of the rounds.
@@ -21,13 +21,13 @@ pub struct Window {
     pub mean: f64,
     /// The largest rate minus the smallest, in percent of the mean.
     pub range_percent: f64,
-    /// How far the fitted line rises or falls over the window, in percent of the mean.
+    /// The rise or fall of the fitted line over the window, in percent of the mean.
     pub excursion_percent: f64,
     /// The line: the rate over the number of the round in the window, from 0.
     pub line: FittedLine,
 }
 
-/// The last five of the rounds; `None` if there are fewer, or nothing moved.
+/// The window of the last five rounds; `None` if there are fewer, or nothing moved.
 pub fn window(rates: &[f64]) -> Option<Window> {
     let first = rates.len().checked_sub(WINDOW)?;
     let last = &rates[first..];
@@ -50,7 +50,7 @@ pub fn window(rates: &[f64]) -> Option<Window> {
 }
 
 impl Window {
-    /// Whether the rule is met.
+    /// Whether the rule is satisfied.
     pub fn is_steady(&self) -> bool {
         self.range_percent <= RANGE_PERCENT_MAX && self.excursion_percent <= EXCURSION_PERCENT_MAX
     }

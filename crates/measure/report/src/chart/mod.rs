@@ -50,7 +50,7 @@ const LINE: f64 = 16.0;
 /// The size of all text in a drawing, in its units.
 const SIZE: f64 = 12.5;
 
-/// The width of a text, as a lower bound.
+/// An upper bound of the width of a text.
 fn width(text: &str) -> f64 {
     text.chars().map(|letter| em(letter) * SIZE).sum()
 }
