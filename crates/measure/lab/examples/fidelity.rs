@@ -1,8 +1,8 @@
-//! Measures how true the lab's links are to their conditions: rate, round trip, loss, what the lab adds, and
-//! what it costs. Prints the tables of `docs/measured/lab.md`; takes about a minute and a half.
+//! Measures the accuracy of the lab's links: rate, round trip, loss, additional delay, and CPU cost. Prints
+//! the tables of `docs/measured/lab.md`; takes about a minute and a half.
 //!
-//! `cargo run --release -p linerate-lab --example fidelity`, or with `rates`, `round-trips` or `losses`
-//! behind it.
+//! `cargo run --release -p linerate-lab --example fidelity`, optionally followed by `rates`, `round-trips` or
+//! `losses`.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -22,7 +22,7 @@ fn main() -> Result<(), LabError> {
     }
 }
 
-/// TCP's payload of full frames with timestamps, over what they take of the wire.
+/// TCP's payload of full-size frames with timestamps, relative to their length on the wire.
 const PAYLOAD_SHARE: f64 = 1448.0 / 1538.0;
 
 fn rates() -> Result<(), LabError> {
@@ -44,7 +44,7 @@ fn rates() -> Result<(), LabError> {
         let conditions = Conditions {
             bits_per_s: Some(megabits * 1e6),
             delay: Duration::from_millis(round_trip_ms) / 2,
-            // More than two windows of 32 MiB: TCP is not to find the end of it.
+            // More than two windows of 32 MiB, so that TCP does not overflow the buffer.
             buffer_bytes: 80 << 20,
             ..Conditions::default()
         };
@@ -75,7 +75,7 @@ struct Run {
     wire_cpu: f64,
 }
 
-/// Sends for a while, and measures in the middle of it.
+/// Sends for a while, and measures in the middle of that time.
 fn flood(lab: &Lab, both: bool) -> Result<Run, LabError> {
     let stop = AtomicBool::new(false);
     let received = AtomicU64::new(0);
@@ -160,7 +160,7 @@ fn round_trips() -> Result<(), LabError> {
     Ok(())
 }
 
-/// What is measured is the lab, not how long a busy machine keeps a program waiting.
+/// The measurement must not include delays of the program on a busy machine.
 fn at_once() {
     if let Err(error) = host::threads::run_at_once() {
         eprintln!("the times below include those that the programs wait for a CPU: {error}");
@@ -191,7 +191,7 @@ fn connection(lab: &Lab) -> Result<(TcpStream, TcpStream), LabError> {
     Ok((client, accepted))
 }
 
-/// How long the wire's thread has been on a CPU, in seconds.
+/// The CPU time of the wire's thread, in seconds.
 fn wire_cpu() -> f64 {
     let tasks = fs::read_dir("/proc/self/task").expect("Linux").filter_map(Result::ok);
     let wire = tasks

@@ -5,48 +5,48 @@ use std::time::Duration;
 
 use crate::error::LabError;
 
-/// What a link does to the frames that it carries in one direction: a queue that overflows, a transmitter
-/// with a rate, and a way that takes time and loses some.
+/// The effects of a link on the frames in one direction: a queue that overflows, a transmitter with a rate,
+/// and a path with delay and loss.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Conditions {
-    /// Bits a second of the link, where an Ethernet frame is charged with all that surrounds it (38 bytes
-    /// beside the IP packet, 84 at least); without: no limit.
+    /// Bits a second of the link, unlimited if `None`. An Ethernet frame counts with all its overhead (38
+    /// bytes in addition to the IP packet, 84 bytes or more in total).
     pub bits_per_s: Option<f64>,
-    /// One-way delay of a frame after its last bit was sent.
+    /// The one-way delay of a frame after its last bit was sent.
     pub delay: Duration,
-    /// Up to so much more, evenly spread. Frames do not overtake each other for it.
+    /// The maximum additional delay, uniformly distributed. It does not reorder frames.
     pub jitter: Duration,
-    /// The share of frames that get lost on the way, once they have been sent: 0 to 1.
+    /// The share of frames lost in transit, after they were sent: 0 to 1.
     pub loss: f64,
     /// The share of frames that the next eight overtake: 0 to 1.
     pub reorder: f64,
-    /// The longest IP packet, in bytes. Longer ones vanish without a word.
+    /// The longest IP packet, in bytes. Longer ones are dropped silently.
     pub mtu: u32,
-    /// How many bytes wait for the transmitter at most, on the wire's scale. What comes then is lost.
+    /// The maximum of bytes waiting for the transmitter, on the wire's scale. Further frames are lost.
     pub buffer_bytes: u64,
-    /// Which frames are lost, overtaken or held up follows from this and from their number.
+    /// Together with the frames' numbers, it determines the frames that are lost, overtaken or delayed.
     pub seed: u64,
-    /// Instead of one path several, a bundle of links: a flow goes by the one that its addresses and ports
-    /// choose, in both directions by the same. Each has all of the above for itself, and no lanes of its own.
-    /// Empty: one path with the conditions here.
+    /// Several paths instead of one, as a bundle of links. The addresses and ports of a flow select its path,
+    /// the same in both directions. Each path has separate values of all the above, and no lanes. Empty: one
+    /// path with the conditions here.
     pub lanes: Vec<Conditions>,
-    /// How flows choose among the lanes.
+    /// The assignment of flows to the lanes.
     pub spread: Spread,
 }
 
-/// How flows are spread over the lanes of a bundle.
+/// Ways to distribute flows over the lanes of a bundle.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Spread {
-    /// By a hash of addresses and ports, as switches do: two flows may well have one lane, and the other
-    /// none.
+    /// By a hash of addresses and ports, like switches: two flows may share one lane, and leave another
+    /// empty.
     #[default]
     ByHash,
-    /// In the order in which they appear, each the next lane, so that several connections use several lanes.
+    /// Round-robin in the order of appearance, so that several connections use several lanes.
     InTurn,
 }
 
 impl Default for Conditions {
-    /// A perfect cable of any rate for packets of 1500 bytes.
+    /// A perfect link of unlimited rate for packets of 1500 bytes.
     fn default() -> Conditions {
         Conditions {
             bits_per_s: None,
@@ -64,21 +64,21 @@ impl Default for Conditions {
 }
 
 impl Conditions {
-    /// The default buffer, 16 MiB: a window of 10 MiB, or 32 commands of 256 KiB, wait here without loss, as
-    /// they would in the sender's socket if the sender's own network card were the bottleneck.
+    /// The default buffer, 16 MiB: a window of 10 MiB, or 32 commands of 256 KiB, wait here without loss. If
+    /// the sender's network card were the bottleneck, they would wait in its socket.
     pub const BUFFER_BYTES: u64 = 16 << 20;
 
-    /// The paths: the lanes, or the one that this is.
+    /// The paths: the lanes, or this single one.
     pub(crate) fn paths(&self) -> &[Conditions] {
         if self.lanes.is_empty() { std::slice::from_ref(self) } else { &self.lanes }
     }
 
-    /// The largest packet that some path carries.
+    /// The MTU of the path with the largest one.
     pub(crate) fn mtu_max(&self) -> u32 {
         self.paths().iter().map(|path| path.mtu).max().unwrap_or(self.mtu)
     }
 
-    /// What is wrong with a value, if anything is.
+    /// The error in a value, if any.
     pub(crate) fn mistake(&self) -> Option<String> {
         let share = |name: &str, value: f64| {
             (!(0.0..=1.0).contains(&value)).then(|| format!("{name} is a share from 0 to 1, not {value}"))
@@ -95,20 +95,20 @@ impl Conditions {
 
 const MIN_BITS_PER_S: f64 = 1e3;
 const MAX_BITS_PER_S: f64 = 1e12;
-/// Frames in flight take memory.
+/// Limits the memory of frames in transit.
 const DELAY_MAX: Duration = Duration::from_secs(10);
 
 // Congestion controls that hosts may use.
 //
-// A namespace may choose only among those that everybody may use (tcp_allowed_congestion_control), and a
-// kernel whose own default is another may not count `cubic` among them. The list is the machine's, not a
-// namespace's: adding a name to it is the one thing that a lab changes outside itself. It allows a program
-// without privileges to choose that algorithm for its own sockets, and lasts until the machine restarts.
+// A namespace is limited to the algorithms in tcp_allowed_congestion_control, which may not contain `cubic`
+// if the kernel has another default. The list belongs to the machine, not to a namespace: adding a name to it
+// is the only change that a lab makes outside itself. It allows unprivileged programs to select that
+// algorithm for their sockets, until the machine restarts.
 
-/// Makes sure that a host may have this one.
+/// Allows hosts to use this algorithm.
 ///
 /// # Errors
-/// [`LabError::Missing`] if the kernel does not have it, [`LabError::System`] if it may not be allowed.
+/// [`LabError::Missing`] if the kernel does not have it, [`LabError::System`] if it cannot be allowed.
 pub(crate) fn allow(name: &str) -> Result<(), LabError> {
     let read = |path| fs::read_to_string(path).map_err(LabError::system(format!("read {path}")));
     let has = |list: &str| list.split_whitespace().any(|other| other == name);

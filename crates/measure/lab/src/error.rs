@@ -4,7 +4,7 @@ use std::io;
 
 use derive_more::{Display, Error};
 
-/// Something in a plan's text is wrong.
+/// An error in a plan's text.
 #[derive(Clone, Debug, PartialEq, Eq, Display, Error)]
 #[display("{line}:{column}: {what}")]
 pub struct PlanError {
@@ -12,26 +12,26 @@ pub struct PlanError {
     pub line: usize,
     /// In letters, counted from 1.
     pub column: usize,
-    /// What is wrong, in a sentence.
+    /// The error, in a sentence.
     pub what: String,
 }
 
-/// Why a lab cannot be built, or a part of it not be had.
+/// The reason why a lab, or a part of it, is not available.
 #[derive(Debug, Display)]
 pub enum LabError {
     /// The plan contradicts itself.
     Plan(String),
-    /// The machine or the process lacks something: the sentence says what.
+    /// A requirement of the machine or the process is not met; the sentence names it.
     Missing(String),
-    /// A program of the plan did not become ready: the sentence says which and why.
+    /// A program of the plan did not become ready; the sentence names it and the reason.
     NotReady(String),
     /// The lab has no host or link of this name.
     #[display("the lab has nothing named {_0}")]
     NoSuch(String),
-    /// The kernel did not do its part.
+    /// A system call failed.
     #[display("cannot {doing}: {error}")]
     System {
-        /// What was to be done.
+        /// The attempted operation.
         doing: String,
         /// Its output.
         error: io::Error,

@@ -1,19 +1,19 @@
-//! The frames of a packet from a tap: one Ethernet frame, or a TCP segment that stands for several; and
-//! removing some of them.
+//! The frames of a packet from a tap: one Ethernet frame, or a TCP segment that represents several; and the
+//! removal of some of them.
 //!
-//! Checksums of TCP are not computed anywhere: the kernel leaves them open when it sends (`NEEDS_CSUM`: the
-//! field holds the sum of the pseudo header), and takes that for a good one when it receives.
+//! Checksums of TCP are not computed anywhere: the kernel leaves them incomplete when it sends (`NEEDS_CSUM`:
+//! the field contains the sum of the pseudo header), and accepts that as correct when it receives.
 
 use std::ops::Range;
 
 use host::tap::HEADER_BYTES as VIRTIO_BYTES;
 
-/// What a packet stands for.
+/// The structure of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Shape {
-    /// The flow: a number made of addresses and ports, the same in both directions.
+    /// The flow: a number computed from addresses and ports, the same in both directions.
     pub(crate) flow: u64,
-    /// Bytes of the packet behind the virtio header.
+    /// Bytes of the packet after the virtio header.
     bytes: usize,
     segment: Option<Segment>,
 }
@@ -21,9 +21,9 @@ pub(crate) struct Shape {
 /// A segment of many frames.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Segment {
-    /// From where TCP's header begins, in the packet behind the virtio header; the IP header begins at 14.
+    /// The offset of TCP's header in the packet after the virtio header; the IP header starts at 14.
     tcp: usize,
-    /// Ethernet, IP and TCP headers, which each frame has.
+    /// Ethernet, IP and TCP headers, which are repeated in each frame.
     headers_bytes: usize,
     /// TCP's payload of each frame but the last.
     frame_payload_bytes: usize,
@@ -37,7 +37,7 @@ pub(crate) enum Version {
 }
 
 impl Shape {
-    /// `None` for what is not even an Ethernet frame, or a segment that contradicts itself.
+    /// `None` if it is not an Ethernet frame, or a segment with inconsistent headers.
     pub(crate) fn parse(packet: &[u8]) -> Option<Shape> {
         let frame = packet.get(VIRTIO_BYTES..)?;
         if frame.len() < ETHERNET_BYTES {
@@ -48,7 +48,7 @@ impl Shape {
         Some(Shape { flow: flow(frame), bytes: frame.len(), segment })
     }
 
-    /// How many frames it is.
+    /// The number of frames.
     pub(crate) fn frames(&self) -> usize {
         match self.segment {
             None => 1,
@@ -56,7 +56,7 @@ impl Shape {
         }
     }
 
-    /// The IP packet of one of its frames, in bytes.
+    /// The length of the IP packet of one of its frames, in bytes.
     pub(crate) fn ip_bytes(&self, frame: usize) -> u32 {
         let bytes = match self.segment {
             None => self.bytes,
@@ -74,17 +74,17 @@ impl Shape {
     }
 }
 
-/// An Ethernet frame with a packet so long, from header to check sequence.
+/// The length of an Ethernet frame with a packet of this length, from header to check sequence.
 pub(crate) fn frame_bytes(ip_bytes: u32) -> u32 {
     (ip_bytes + 18).max(64)
 }
 
-/// The same with preamble and gap: what it takes of the wire.
+/// The same with preamble and gap: the length on the wire.
 pub(crate) fn wire_bytes(ip_bytes: u32) -> u32 {
     frame_bytes(ip_bytes) + 20
 }
 
-/// Some frames of a packet, in a row: itself a packet. All of them: a copy.
+/// A packet with some consecutive frames of a packet; a copy if it contains all of them.
 pub(crate) fn cut(packet: &[u8], shape: &Shape, frames: Range<usize>) -> Vec<u8> {
     let Some(segment) = shape.segment.filter(|_| frames != (0..shape.frames())) else {
         return packet.to_vec();
@@ -107,7 +107,7 @@ pub(crate) fn cut(packet: &[u8], shape: &Shape, frames: Range<usize>) -> Vec<u8>
     part
 }
 
-/// The shape of a segment, whose headers must be as the kernel makes them.
+/// The segment in a packet, whose headers must be as the kernel makes them.
 fn segment(packet: &[u8], frame: &[u8], gso_type: u8) -> Option<Segment> {
     let frame_payload_bytes = usize::from(u16::from_ne_bytes(packet[GSO_SIZE].try_into().ok()?));
     let (version, tcp) = match gso_type {
@@ -125,7 +125,7 @@ fn segment(packet: &[u8], frame: &[u8], gso_type: u8) -> Option<Segment> {
     sound.then_some(Segment { tcp, headers_bytes, frame_payload_bytes, version })
 }
 
-/// Length, identification and checksum of an IP header that now belongs to other frames.
+/// Corrects length, identification and checksum of an IP header that now belongs to other frames.
 fn correct_ip(frame: &mut [u8], version: Version, frames_before: u16) {
     let bytes = (frame.len() - ETHERNET_BYTES) as u16;
     match version {
@@ -138,12 +138,13 @@ fn correct_ip(frame: &mut [u8], version: Version, frames_before: u16) {
             let checksum = !folded(sum(&frame[header]));
             frame[IP + 10..IP + 12].copy_from_slice(&checksum.to_be_bytes());
         }
-        // The header itself does not count.
+        // The header itself is not counted.
         Version::V6 => frame[IP + 4..IP + 6].copy_from_slice(&(bytes - 40).to_be_bytes()),
     }
 }
 
-/// Sequence number, flags and the open checksum of a TCP header that now belongs to other frames.
+/// Corrects sequence number, flags and the incomplete checksum of a TCP header that now belongs to other
+/// frames.
 fn correct_tcp(frame: &mut [u8], segment: Segment, bytes_before: u32, first: bool, last: bool) {
     let tcp = segment.tcp;
     let sequence = u32::from_be_bytes([frame[tcp + 4], frame[tcp + 5], frame[tcp + 6], frame[tcp + 7]]);
@@ -162,7 +163,8 @@ fn correct_tcp(frame: &mut [u8], segment: Segment, bytes_before: u32, first: boo
     frame[tcp + 16..tcp + 18].copy_from_slice(&folded(pseudo_header).to_be_bytes());
 }
 
-/// A number for the flow of a frame, made of its addresses and, for TCP and UDP, ports. What is not IP has 0.
+/// A number for the flow of a frame, computed from its addresses and, for TCP and UDP, ports. 0 if it is not
+/// IP.
 fn flow(frame: &[u8]) -> u64 {
     let ends = match be16(frame, ETHERNET_BYTES - 2) {
         0x0800 if frame.len() >= IP + 20 => {
@@ -174,7 +176,7 @@ fn flow(frame: &[u8]) -> u64 {
         }
         _ => [0, 0],
     };
-    // Neither end comes first, so that both directions are one flow.
+    // Independent of the order of the ends, so that both directions are one flow.
     ends[0].wrapping_add(ends[1])
 }
 
@@ -200,7 +202,7 @@ fn be16(bytes: &[u8], at: usize) -> u16 {
     u16::from_be_bytes([bytes[at], bytes[at + 1]])
 }
 
-/// The sum of 16-bit words (RFC 1071); an odd byte is the high half of one.
+/// The sum of 16-bit words (RFC 1071); an odd byte is the high half of a word.
 fn sum(bytes: &[u8]) -> u64 {
     bytes.chunks(2).map(|pair| u64::from(pair[0]) << 8 | u64::from(pair.get(1).copied().unwrap_or(0))).sum()
 }
@@ -213,11 +215,11 @@ fn folded(mut sum: u64) -> u16 {
 }
 
 const ETHERNET_BYTES: usize = 14;
-/// Where the IP header begins.
+/// The offset of the IP header.
 const IP: usize = ETHERNET_BYTES;
 const TCP: u8 = 6;
 const UDP: u8 = 17;
-// Flags in byte 13 of TCP's header (RFC 9293 section 3.1): first and last frames alone have these.
+// Flags in byte 13 of TCP's header (RFC 9293 section 3.1): only the first or the last frame has these.
 const FIN: u8 = 0x01;
 const PSH: u8 = 0x08;
 const CWR: u8 = 0x80;
@@ -236,7 +238,7 @@ pub(crate) mod tests {
     pub(crate) const MSS: usize = 1000;
     pub(crate) use super::Version;
 
-    /// A segment as the kernel hands it over: virtio header, Ethernet, IP, TCP with timestamps, payload.
+    /// A segment as passed by the kernel: virtio header, Ethernet, IP, TCP with timestamps, payload.
     pub(crate) fn made(version: Version, payload: &[u8], flags: u8) -> Vec<u8> {
         let tcp = ETHERNET_BYTES + if version == Version::V4 { 20 } else { 40 };
         let mut packet = vec![1, if version == Version::V4 { GSO_TCP4 } else { GSO_TCP6 }, 0, 0];
@@ -270,14 +272,14 @@ pub(crate) mod tests {
         (0..bytes).map(|byte| (byte * 7 % 251) as u8).collect()
     }
 
-    /// The open checksum, closed as a network card would: over TCP's header, with the open sum in it, and
-    /// payload.
+    /// The completed checksum, as a network card computes it: over TCP's header, with the incomplete sum in
+    /// it, and payload.
     fn checksum_on_the_wire(packet: &[u8], version: Version) -> u16 {
         let tcp = VIRTIO_BYTES + ETHERNET_BYTES + if version == Version::V4 { 20 } else { 40 };
         !folded(sum(&packet[tcp..]))
     }
 
-    /// What a receiver computes over pseudo header, header and payload: all ones if nothing is wrong.
+    /// A receiver's checksum over pseudo header, header and payload: all ones if correct.
     fn receiver_accepts(packet: &[u8], version: Version) -> bool {
         let frame = &packet[VIRTIO_BYTES..];
         let (tcp, addresses) = match version {

@@ -14,21 +14,21 @@ use crate::conditions;
 use crate::error::LabError;
 use crate::plan::HostPlan;
 
-/// A host of the lab: a network namespace of its own, with the machine's files and users, and processes of
-/// the lab.
+/// A host of the lab: a separate network namespace, with the machine's files and users, and the lab's
+/// processes.
 #[derive(Debug)]
 pub struct Host {
     pub(crate) plan: HostPlan,
     pub(crate) namespace: Namespace,
     pub(crate) rtnetlink: Rtnetlink,
-    /// Of each link that ends here: its name and this side's address.
+    /// For each link that ends here: its name and this side's address.
     pub(crate) addresses: Vec<(String, IpAddr)>,
     settings: Vec<(String, String)>,
-    /// Processes of the whole lab, once there are any.
+    /// Processes of the whole lab, if any were started.
     processes: Arc<OnceLock<Processes>>,
 }
 
-/// Its name, addresses and settings, a line each for the settings.
+/// Its name, addresses and settings, with one line per setting.
 impl fmt::Display for Host {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "host {}", self.name())?;
@@ -66,7 +66,7 @@ impl Host {
         &self.plan
     }
 
-    /// Its address on its first link; the loopback's if it has none.
+    /// Its address on its first link; the loopback's if it has no link.
     pub fn address(&self) -> IpAddr {
         self.addresses.first().map_or(IpAddr::from([127, 0, 0, 1]), |(_, address)| *address)
     }
@@ -76,14 +76,14 @@ impl Host {
         &self.addresses
     }
 
-    /// The kernel's settings that the lab has made here, as they read back.
+    /// The kernel settings made by the lab, as read back.
     pub fn settings(&self) -> &[(String, String)] {
         &self.settings
     }
 
-    /// Starts a program here as one of the lab's processes: it ends with the lab at the latest, and so does
-    /// everything that it has started. `prepare` says with what arguments and streams. It sees this host's
-    /// `/sys/class/net`, and in `/proc` the processes of the lab.
+    /// Starts a program here as one of the lab's processes: it is terminated with the lab, together with all
+    /// its descendants. `prepare` sets its arguments and streams. It sees this host's `/sys/class/net`, and
+    /// in `/proc` the processes of the lab.
     ///
     /// # Errors
     /// Those of [`Command::spawn`].
@@ -100,13 +100,13 @@ impl Host {
         processes.start(&mut command)
     }
 
-    /// A command that will run here, and that is its starter's to end: the lab knows nothing of it. It sees
-    /// this host's `/sys/class/net`.
+    /// A command that will run here, but is not managed by the lab: the caller must end it. It sees this
+    /// host's `/sys/class/net`.
     pub fn command(&self, program: impl AsRef<OsStr>) -> Command {
         self.namespace.command(program)
     }
 
-    /// Does `work` on a thread in this host and waits for it.
+    /// Runs `work` on a thread in this host and waits for it.
     ///
     /// # Errors
     /// [`LabError::System`] if no thread can be started or moved here.
@@ -115,27 +115,27 @@ impl Host {
     }
 }
 
-/// What a host sets: first the lab's own, then the plan's.
+/// The settings of a host: first the lab's own, then the plan's.
 fn settings(plan: &HostPlan) -> Vec<(String, String)> {
     let own = OWN_SETTINGS.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
     let congestion = ("net.ipv4.tcp_congestion_control".to_owned(), plan.congestion.clone());
     own.chain([congestion]).chain(plan.sysctls.iter().cloned()).collect()
 }
 
-/// The same everywhere, whatever the machine's own are.
+/// Independent of the machine's settings.
 const OWN_SETTINGS: &[(&str, &str)] = &[
-    // Room for 32 MiB in each direction: a link of 1 Gbit/s at 100 ms is full, and a window smaller than that
-    // is the plan's or the program's.
+    // Space for 32 MiB in each direction: enough to fill a link of 1 Gbit/s at 100 ms. A smaller window comes
+    // from the plan or the program.
     ("net.ipv4.tcp_rmem", "4096 131072 33554432"),
     ("net.ipv4.tcp_wmem", "4096 131072 33554432"),
-    // What one connection has learned does not colour the next.
+    // One connection's metrics must not influence the next.
     ("net.ipv4.tcp_no_metrics_save", "1"),
 ];
 
-/// Makes each setting, and reads it back.
+/// Writes each setting, and reads it back.
 fn set_all(wanted: &[(String, String)]) -> Result<Vec<(String, String)>, LabError> {
     let set = |(name, value): &(String, String)| -> io::Result<(String, String)> {
-        // The path leads to the calling thread's namespace.
+        // The path refers to the calling thread's namespace.
         let path = format!("/proc/sys/{}", name.replace('.', "/"));
         fs::write(&path, value)?;
         Ok((name.clone(), fs::read_to_string(&path)?.split_whitespace().collect::<Vec<_>>().join(" ")))

@@ -1,4 +1,4 @@
-//! A lab that is running.
+//! A running lab.
 
 use std::fs::{self, File};
 use std::net::IpAddr;
@@ -20,10 +20,10 @@ use crate::pipe::{BATCH_NS, Counts, LinkDirection};
 use crate::plan::{LinkPlan, Plan, ReadyCheck, default_address};
 use crate::wire::Wire;
 
-/// Hosts and links. Dropped, or when the process ends, everything is gone.
+/// Hosts and links. They are removed when this is dropped, or when the process ends.
 #[derive(Debug)]
 pub struct Lab {
-    // Before the hosts: a link is cut before its interfaces go.
+    // Before the hosts: a link is cut before its interfaces are removed.
     links: Vec<LinkHandle>,
     hosts: Vec<Host>,
 }
@@ -32,14 +32,14 @@ pub struct Lab {
 #[derive(Debug)]
 pub struct LinkHandle {
     name: String,
-    /// The hosts that it joins.
+    /// The connected hosts.
     ends: [String; 2],
     wire: Wire,
-    /// What the kernel drops in front of the wire, for either end.
+    /// Packets that the kernel drops before the wire, for each end.
     devices: [DeviceCounters; 2],
 }
 
-/// Which way along a link.
+/// A direction of a link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Direction {
     /// From the first end to the second: in [`Plan::pair`] from client to server.
@@ -64,8 +64,8 @@ impl Lab {
     /// Builds the plan.
     ///
     /// # Errors
-    /// [`LabError::Plan`] if it contradicts itself, [`LabError::Missing`] if the machine or the user lacks
-    /// what a lab needs, [`LabError::System`] for what the kernel refuses.
+    /// [`LabError::Plan`] if it is inconsistent, [`LabError::Missing`] if the machine or the user does not
+    /// meet a requirement, [`LabError::System`] if a system call fails.
     pub fn build(plan: &Plan) -> Result<Lab, LabError> {
         if let Some(mistake) = plan.mistake() {
             return Err(LabError::Plan(mistake));
@@ -152,7 +152,7 @@ impl Lab {
     }
 }
 
-/// What it did in either direction, in two lines.
+/// Its counters in both directions, in two lines.
 impl fmt::Display for LinkHandle {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let [first, second] = self.ends();
@@ -167,14 +167,13 @@ impl LinkHandle {
         &self.name
     }
 
-    /// The names of the hosts that it joins, in the plan's order.
+    /// The names of the connected hosts, in the plan's order.
     pub fn ends(&self) -> [&str; 2] {
         [&self.ends[0], &self.ends[1]]
     }
 
-    /// Changes what the link does to frames that come from now on; frames are counted from 0 again, so that
-    /// the same seed loses the same ones. Interfaces stay as they are: their MTU, and the speed that they
-    /// report.
+    /// Changes the conditions for later frames. Frames are counted from 0 again, so that the same seed loses
+    /// the same ones. Interfaces keep their MTU and reported speed.
     pub fn set(&self, direction: Direction, conditions: &Conditions) -> Result<(), LabError> {
         if let Some(mistake) = conditions.mistake() {
             return Err(LabError::Plan(mistake));
@@ -183,12 +182,12 @@ impl LinkHandle {
         Ok(())
     }
 
-    /// What it has done so far, in both directions.
+    /// The counters so far, of both directions.
     pub fn counts(&self) -> Counts {
         self.counts_of(Direction::Both)
     }
 
-    /// What it has done so far in one direction.
+    /// The counters so far, of one direction.
     pub fn counts_of(&self, direction: Direction) -> Counts {
         let mut sum = Counts::default();
         for index in direction.indices() {
@@ -199,7 +198,7 @@ impl LinkHandle {
     }
 }
 
-/// An interface to be made.
+/// An interface to create.
 struct Interface<'a> {
     name: &'a str,
     ethernet: [u8; 6],
@@ -226,8 +225,7 @@ impl Interface<'_> {
         let rtnetlink: &Rtnetlink = &at.rtnetlink;
         let index = rtnetlink.index(self.name)?;
         if self.address.0.is_ipv4() {
-            // Else the kernel would send frames by itself at times of its own, and be among those that are
-            // counted.
+            // Otherwise the kernel would send unsolicited frames at random times, which would be counted.
             let quiet = std::fs::write(format!("/proc/sys/net/ipv6/conf/{}/disable_ipv6", self.name), "1");
             quiet
                 .or_else(|error| if error.kind() == io::ErrorKind::NotFound { Ok(()) } else { Err(error) })?;
@@ -245,24 +243,24 @@ impl Interface<'_> {
     }
 }
 
-/// `/proc/net/dev` of a host, opened there, from where it can be read by any thread.
+/// `/proc/net/dev` of a host, opened there, so that any thread can read it.
 #[derive(Debug)]
 struct DeviceCounters(File);
 
 impl DeviceCounters {
-    /// Packets that the kernel dropped instead of sending them on this interface, since they were not read.
+    /// Packets that the kernel dropped on this interface because they were not read.
     fn dropped(&self, interface: &str) -> Option<u64> {
         let mut text = [0; 4096];
         let bytes = rustix::io::pread(&self.0, &mut text, 0).ok()?;
         let text = std::str::from_utf8(&text[..bytes]).ok()?;
-        // Eight counters of what was received, then bytes, packets, errors and drops of what was sent.
+        // Eight receive counters, then bytes, packets, errors and drops of the send direction.
         let line =
             text.lines().find_map(|line| line.trim_start().strip_prefix(interface)?.strip_prefix(':'))?;
         line.split_whitespace().nth(11)?.parse().ok()
     }
 }
 
-/// How many packets wait for the wire's thread, should it be kept from running: 250 ms of full frames at 1
+/// The number of packets that can wait while the wire's thread does not run: 250 ms of full-size frames at 1
 /// Gbit/s.
 const QUEUE_PACKETS: u32 = 20_000;
 
@@ -271,8 +269,8 @@ fn ethernet(link: usize, end: usize) -> [u8; 6] {
     [0x02, 0x6c, 0x61, 0x62, link as u8, end as u8 + 1]
 }
 
-/// Of how many frames a segment may consist that the kernel hands over in one piece: as many as would arrive
-/// together by the slowest path. Longer ones would have to be cut.
+/// The maximum number of frames in a segment that the kernel passes in one piece: those that would arrive
+/// together over the slowest path. Longer segments would have to be cut.
 fn segment_frames_max(conditions: &Conditions, mtu: u32) -> u32 {
     let slowest = conditions.paths().iter().filter_map(|path| path.bits_per_s).reduce(f64::min);
     let frame_bits = f64::from(crate::frame::wire_bytes(mtu)) * 8.0;
@@ -281,7 +279,7 @@ fn segment_frames_max(conditions: &Conditions, mtu: u32) -> u32 {
     (frames as u32).clamp(1, SEGMENT_FRAMES_MAX)
 }
 
-/// What 64 KiB hold of full frames.
+/// The number of full-size frames in 64 KiB.
 const SEGMENT_FRAMES_MAX: u32 = 44;
 
 /// The reported speed of a link's interface: the rate of all its lanes.
@@ -303,20 +301,20 @@ fn without_taps(name: &str, error: io::Error) -> LabError {
     }
 }
 
-/// Programs that are running. Dropped, they are asked to end, and after a while made to.
+/// Running programs. Dropping this asks them to end, and kills them after a timeout.
 pub struct Background(Vec<Program>);
 
 struct Program {
     child: Child,
-    /// A number may be another process's after its end; this is not.
+    /// Unlike a process number, this is not reused after the process ends.
     descriptor: OwnedFd,
 }
 
 impl Background {
-    /// Starts all, one after the other, each when the one before is ready.
+    /// Starts all programs, one after the other, each when the previous one is ready.
     ///
     /// # Errors
-    /// One cannot be run, ends before it is ready, or is not ready in time.
+    /// A program cannot be run, ends before it is ready, or is not ready in time.
     pub fn start(lab: &Lab) -> Result<Background, LabError> {
         let mut background = Background(Vec::new());
         for host in lab.hosts() {
@@ -335,7 +333,7 @@ impl Background {
 impl Drop for Background {
     fn drop(&mut self) {
         for program in &self.0 {
-            // Fails only for one that has ended.
+            // Fails only if the process has ended.
             let _ = pidfd_send_signal(&program.descriptor, Signal::TERM);
         }
         let until = Instant::now() + ENDING_MAX;
@@ -347,7 +345,8 @@ impl Drop for Background {
 
 fn spawn(host: &Host, program: &str, arguments: &[String]) -> io::Result<Program> {
     let mut child = host.start(program, |command| {
-        // Standard output is the command's alone. A group of its own: an interrupt from the keyboard is for the command.
+        // Standard output belongs to the command. A separate process group: an interrupt from the keyboard is
+        // for the command.
         command.args(arguments).stdin(Stdio::null()).stdout(Stdio::from(io::stderr())).process_group(0);
     })?;
     match pidfd_open(Pid::from_child(&child), PidfdFlags::empty()) {
@@ -359,7 +358,7 @@ fn spawn(host: &Host, program: &str, arguments: &[String]) -> io::Result<Program
     }
 }
 
-/// The sentence of a program that cannot be started.
+/// The error for a program that cannot be started.
 fn cannot_run(host: &Host, program: &str, error: &io::Error) -> LabError {
     LabError::Missing(format!("cannot run {program} in {}: {error}", host.name()))
 }
@@ -391,7 +390,7 @@ fn wait_until_ready(host: &Host, program: &str, child: &mut Child) -> Result<(),
     }
 }
 
-/// Runs a command once, in silence and no longer than until then; says what is wrong unless it succeeds.
+/// Runs a command once, without output and until the given time; returns the reason if it fails.
 fn succeeds(host: &Host, words: &[String], until: Instant) -> Result<Option<String>, LabError> {
     let [program, arguments @ ..] = words else { return Ok(None) };
     let quiet = |command: &mut Command| {
@@ -406,7 +405,7 @@ fn succeeds(host: &Host, words: &[String], until: Instant) -> Result<Option<Stri
     })
 }
 
-/// Waits for a child's end until then, and kills it at that time.
+/// Waits for a child's end until the given time, and kills it then.
 fn wait_until(child: &mut Child, until: Instant) -> Option<ExitStatus> {
     let mut ended = child.try_wait().ok().flatten();
     while ended.is_none() && Instant::now() < until {
@@ -420,14 +419,16 @@ fn wait_until(child: &mut Child, until: Instant) -> Option<ExitStatus> {
     ended
 }
 
-/// Whether somebody listens on this port in the host. Looked up in the kernel's lists: connecting would be noticed.
+/// Whether a process listens on this port in the host, according to the kernel's lists: a connection would
+/// have side effects.
 fn listens(host: &Host, port: u16) -> Result<bool, LabError> {
     let lists = || ["tcp", "tcp6"].map(|list| fs::read_to_string(format!("/proc/thread-self/net/{list}")));
     let lists = host.run(lists)?;
     Ok(lists.into_iter().flatten().any(|list| list.lines().any(|line| is_listener(line, port))))
 }
 
-/// A line of `/proc/net/tcp`: number, local address and port in hexadecimal, the peer's, state.
+/// A line of `/proc/net/tcp`: number, local address and port in hexadecimal, the peer's address and port,
+/// state.
 fn is_listener(line: &str, port: u16) -> bool {
     let mut words = line.split_whitespace();
     let local = words.nth(1).and_then(|local| local.rsplit_once(':'));
@@ -437,10 +438,10 @@ fn is_listener(line: &str, port: u16) -> bool {
 
 /// TCP_LISTEN (linux/tcp_states.h).
 const LISTEN: &str = "0A";
-/// Then a program that was asked to end is killed.
+/// The time after which a program that was asked to end is killed.
 const ENDING_MAX: Duration = Duration::from_secs(5);
 const LOOK_EVERY: Duration = Duration::from_millis(10);
-/// A command takes more than a look: a process, its exec and its answer.
+/// A command costs more than a look: it starts a process.
 const RUN_EVERY: Duration = Duration::from_millis(100);
 
 #[cfg(test)]

@@ -1,12 +1,14 @@
-//! Several hosts on one machine, joined by links with rate, delay, jitter, loss, reordering, MTU and buffer.
+//! Several hosts on one machine, connected by links with rate, delay, jitter, loss, reordering, MTU and
+//! buffer.
 //!
-//! A host is a network namespace, a link a wire in this process: a thread that takes frames from an interface
-//! on one side and gives them to one on the other when a link with these [`Conditions`] would have. Dropping
-//! the [`Lab`], or the end of the process, removes everything. Protocols above Ethernet are parsed only to
-//! cut TCP segments into frames.
+//! A host is a network namespace. A link is a wire in this process: a thread that reads frames from an
+//! interface on one side and writes them to one on the other side. It does so when a link with these
+//! [`Conditions`] would deliver them. Dropping the [`Lab`], or the end of the process, removes everything.
+//! Protocols above Ethernet are parsed only to cut TCP segments into frames.
 //!
-//! Reading order: [`Plan`] and [`Conditions`] (what is wanted), [`Lab`] (what there is), [`Background`] (the programs of a plan), then the wire: `pipe` (one
-//! path, as pure values: when does this frame arrive, if it does), `link` (one direction), `wire` (the thread).
+//! Reading order: [`Plan`] and [`Conditions`] (the description), [`Lab`] (the running lab), [`Background`]
+//! (the programs of a plan). Then the wire: `pipe` (one path, as pure values: whether and when a frame
+//! arrives, and one direction), `wire` (the thread).
 
 mod conditions;
 mod error;

@@ -1,4 +1,4 @@
-//! One path of a link in one direction, as a pure model: which frames arrive, and when.
+//! One path of a link in one direction, as a pure model: the frames that arrive, and their times.
 //!
 //! ```text
 //!            queue               transmitter          way
@@ -24,24 +24,24 @@ use crate::frame::{Shape, cut, frame_bytes, wire_bytes};
 #[derive(Debug)]
 pub(crate) struct Pipe {
     conditions: Conditions,
-    /// How long a byte takes to be sent; 0 without a rate.
+    /// The transmission time of a byte; 0 without a rate.
     ps_per_byte: f64,
-    /// When the transmitter has sent all that waits, in picoseconds: frames of a fast link do not last whole
-    /// nanoseconds.
+    /// The time when the transmitter has sent everything that waits, in picoseconds: frames of a fast link do
+    /// not take whole nanoseconds.
     busy_until_ps: u64,
-    /// When the last frame arrives: no other overtakes it because of jitter.
+    /// The arrival of the last frame: jitter does not reorder frames.
     last_ns: u64,
-    /// Frames that have come so far.
+    /// Frames received so far.
     frames: u64,
 }
 
-/// What becomes of a frame.
+/// The fate of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum FrameOutcome {
     Arrives {
         at_ns: u64,
     },
-    /// Arrives when others that came later have arrived.
+    /// Arrives after later frames.
     Overtaken {
         at_ns: u64,
     },
@@ -56,14 +56,14 @@ impl Pipe {
         Pipe { conditions, ps_per_byte, busy_until_ps: 0, last_ns: 0, frames: 0 }
     }
 
-    /// Changes what the path does to frames that come from now on. What waits is still sent first; frames are
-    /// counted from 0 again, so that the same seed loses the same ones.
+    /// Changes the conditions for later frames. Waiting frames are still sent first. Frames are counted from
+    /// 0 again, so that the same seed loses the same ones.
     pub(crate) fn set(&mut self, conditions: Conditions) {
         let (busy_until_ps, last_ns) = (self.busy_until_ps, self.last_ns);
         *self = Pipe { busy_until_ps, last_ns, ..Pipe::new(conditions) };
     }
 
-    /// A frame comes: an IP packet so long, which takes so many bytes on the wire with all that surrounds it.
+    /// Handles a frame: an IP packet of `ip_bytes`, which takes `wire_bytes` on the wire with all overhead.
     pub(crate) fn carry(&mut self, now_ns: u64, ip_bytes: u32, wire_bytes: u32) -> FrameOutcome {
         let number = self.frames;
         self.frames += 1;
@@ -88,7 +88,7 @@ impl Pipe {
         FrameOutcome::Arrives { at_ns }
     }
 
-    /// What is in the queue or being sent.
+    /// Bytes in the queue or being sent.
     fn waiting_bytes(&self, now_ps: u64) -> f64 {
         if self.ps_per_byte == 0.0 {
             return 0.0;
@@ -100,7 +100,7 @@ impl Pipe {
         (f64::from(bytes) * self.ps_per_byte).round() as u64
     }
 
-    /// Arrival of the frame whose last bit has just been sent.
+    /// The arrival of the frame whose last bit has just been sent.
     fn arrival_ns(&self, number: u64) -> u64 {
         let late = fraction(self.conditions.seed, Purpose::Jitter, number);
         let jitter_ns = (nanoseconds(self.conditions.jitter) as f64 * late) as u64;
@@ -114,7 +114,7 @@ impl Pipe {
 }
 
 const PS_PER_NS: u64 = 1000;
-/// Eight full frames: more than the three that a sender of TCP takes for a loss (RFC 5681 section 3.2).
+/// Eight full-size frames: more than the three that a TCP sender treats as a loss (RFC 5681 section 3.2).
 const OVERTAKEN_BY_BYTES: u32 = 8 * 1538;
 
 /// One direction of a link.
@@ -124,10 +124,10 @@ pub(crate) struct LinkDirection {
     pipes: Vec<Pipe>,
     seed: u64,
     spread: Spread,
-    /// The flows that have appeared, in their order, if that decides on their lanes. The answers of a flow
-    /// appear in the same order on the way back.
+    /// The flows in order of appearance, if that determines their lanes. The replies of flows appear in the
+    /// same order in the other direction.
     flows: Vec<u64>,
-    /// The longest packet that the receiving interface takes.
+    /// The longest packet that the receiving interface accepts.
     receiver_mtu: u32,
     line: InFlightQueue,
     pub(crate) counts: Counts,
@@ -147,7 +147,7 @@ impl LinkDirection {
         }
     }
 
-    /// Changes the conditions for what comes from now on.
+    /// Changes the conditions for later packets.
     pub(crate) fn set(&mut self, conditions: &Conditions) {
         let paths = conditions.paths();
         self.seed = conditions.seed;
@@ -161,9 +161,8 @@ impl LinkDirection {
         }
     }
 
-    /// A packet comes, as the tap gave it. Those of its frames that arrive in a row, and within [`BATCH_NS`],
-    /// stay one packet, which arrives when the last of them does, as when a network card tells of several
-    /// frames at once.
+    /// Handles a packet from the tap. Consecutive frames of it that arrive within [`BATCH_NS`] stay one
+    /// packet, which arrives with the last of them, like several frames reported together by a network card.
     pub(crate) fn receive(&mut self, now_ns: u64, packet: &[u8]) {
         let Some(shape) = Shape::parse(packet) else {
             self.counts.failed += 1;
@@ -190,12 +189,12 @@ impl LinkDirection {
         self.send(batch, packet, &shape);
     }
 
-    /// When the next packet leaves.
+    /// The time when the next packet is due.
     pub(crate) fn next_due_ns(&self) -> Option<u64> {
         self.line.next_due_ns()
     }
 
-    /// The next packet that leaves by now. It counts as arrived; [`LinkDirection::refused`] takes that back.
+    /// The next packet that is due now. It counts as arrived; [`LinkDirection::refused`] reverts that.
     pub(crate) fn leave(&mut self, now_ns: u64) -> Option<Packet> {
         let (due_ns, packet) = self.line.arrived(now_ns)?;
         self.counts.frames += u64::from(packet.frames);
@@ -204,7 +203,7 @@ impl LinkDirection {
         Some(packet)
     }
 
-    /// The receiver's kernel did not take a packet.
+    /// The receiver's kernel did not accept a packet.
     pub(crate) fn refused(&mut self, packet: &Packet) {
         self.counts.frames -= u64::from(packet.frames);
         self.counts.bytes -= u64::from(packet.frame_bytes);
@@ -231,11 +230,11 @@ impl LinkDirection {
         }
     }
 
-    /// How many flows appeared before this one.
+    /// The number of flows that appeared before this one.
     fn round_robin_lane(&mut self, flow: u64) -> usize {
         let known = self.flows.iter().position(|known| *known == flow);
         known.unwrap_or_else(|| {
-            // Beyond that many flows the list begins anew.
+            // After this number of flows, the list is cleared.
             self.flows.truncate(if self.flows.len() < FLOWS_MAX { FLOWS_MAX } else { 0 });
             self.flows.push(flow);
             self.flows.len() - 1
@@ -266,7 +265,7 @@ impl FrameBatch {
         FrameBatch { frames: frame..frame + 1, first_ns: at_ns, due_ns: at_ns }
     }
 
-    /// Whether this frame arrives with the others.
+    /// Adds this frame if it arrives with the others, and returns whether it does.
     fn takes(&mut self, frame: usize, at_ns: u64) -> bool {
         let takes = frame == self.frames.end && at_ns - self.first_ns <= BATCH_NS;
         if takes {
@@ -276,7 +275,7 @@ impl FrameBatch {
     }
 }
 
-/// Maximum wait of a frame for those behind it: the interrupt coalescing of a network card.
+/// Maximum wait of a frame for later ones: the interrupt coalescing of a network card.
 pub(crate) const BATCH_NS: u64 = 250_000;
 
 /// Maximum bytes in flight in one direction: two seconds of 1 Gbit/s. More is lost as if a buffer were full.
@@ -284,8 +283,8 @@ const MEMORY_BYTES_MAX: usize = 256 << 20;
 
 // Pseudorandom numbers determined by a seed, a purpose and a count.
 //
-// Each frame has its own number for each purpose, whatever was asked before: whether frame 1000 is lost does
-// not depend on whether frame 999 was held up.
+// Each frame has a separate number for each purpose, independent of other calls: whether frame 1000 is lost
+// does not depend on whether frame 999 was delayed.
 
 /// What a number decides.
 #[derive(Clone, Copy)]
@@ -301,7 +300,7 @@ pub(crate) fn fraction(seed: u64, purpose: Purpose, count: u64) -> f64 {
     (number(seed, purpose, count) >> 11) as f64 / (1u64 << 53) as f64
 }
 
-/// SplitMix64's mixing of a counter, started elsewhere for each purpose.
+/// SplitMix64's mixing of a counter, with a different start for each purpose.
 pub(crate) fn number(seed: u64, purpose: Purpose, count: u64) -> u64 {
     let start = mix(seed ^ (purpose as u64 + 1).wrapping_mul(GOLDEN_GAMMA));
     mix(start.wrapping_add(count.wrapping_mul(GOLDEN_GAMMA)))
@@ -312,7 +311,7 @@ pub(crate) fn number(seed: u64, purpose: Purpose, count: u64) -> u64 {
 pub(crate) struct InFlightQueue {
     heap: BinaryHeap<InFlight>,
     bytes: usize,
-    /// How many were ever sent: breaks ties, so that what was sent first arrives first.
+    /// The number of packets ever sent: breaks ties, so that packets arrive in the order of sending.
     sent: u64,
 }
 
@@ -323,11 +322,11 @@ struct InFlight {
     packet: Packet,
 }
 
-/// A packet as a tap reads and writes it, and what it counts as.
+/// A packet as a tap reads and writes it, and its size in frames.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Packet {
     pub(crate) bytes: Vec<u8>,
-    /// The Ethernet frames that it stands for, and their bytes with check sequences.
+    /// The Ethernet frames that it represents, and their bytes with check sequences.
     pub(crate) frames: u32,
     pub(crate) frame_bytes: u32,
 }
@@ -344,7 +343,7 @@ impl InFlightQueue {
         self.heap.peek().map(|next| next.due_ns)
     }
 
-    /// The next, if it has arrived by now, and when it was to.
+    /// The next packet, if it has arrived by now, and its due time.
     pub(crate) fn arrived(&mut self, now_ns: u64) -> Option<(u64, Packet)> {
         self.next_due_ns().filter(|&due_ns| due_ns <= now_ns)?;
         let next = self.heap.pop()?;
@@ -352,14 +351,14 @@ impl InFlightQueue {
         Some((next.due_ns, next.packet))
     }
 
-    /// The memory that all of it takes.
+    /// The memory of all packets.
     pub(crate) fn bytes(&self) -> usize {
         self.bytes
     }
 }
 
 impl Ord for InFlight {
-    /// The earliest is the greatest, since a heap gives that first.
+    /// The earliest is the greatest, since a heap returns that first.
     fn cmp(&self, other: &InFlight) -> Ordering {
         (other.due_ns, other.order).cmp(&(self.due_ns, self.order))
     }
@@ -379,25 +378,25 @@ impl PartialEq for InFlight {
 
 impl Eq for InFlight {}
 
-/// What a link has done to the frames that came, in one direction or both.
+/// The counters of a link, in one direction or both.
 #[derive(Clone, Debug)]
 pub struct Counts {
-    /// Frames that arrived on the other side.
+    /// Frames that arrived at the other side.
     pub frames: u64,
     /// Their bytes, from Ethernet header to check sequence.
     pub bytes: u64,
-    /// Frames lost on the way, as the conditions wanted.
+    /// Frames lost according to the conditions.
     pub lost: u64,
-    /// Frames that others overtook, as the conditions wanted; they are among those that arrived.
+    /// Frames overtaken according to the conditions; they are also counted as arrived.
     pub overtaken: u64,
-    /// Frames for which the buffer had no room.
+    /// Frames that did not fit into the buffer.
     pub overflowed: u64,
     /// Frames longer than the link's MTU, or than the receiving interface's.
     pub too_long: u64,
-    /// Frames that this lab lost by itself: the wire did not take them in time, or the receiver's kernel
-    /// refused them. In a sound measurement there are none.
+    /// Frames that this lab lost unintentionally: the wire did not read them in time, or the receiver's
+    /// kernel rejected them. A valid measurement has none.
     pub failed: u64,
-    /// How much later than planned the frames left, in nanoseconds: what the lab adds to the link's delay.
+    /// The lateness of frames, in nanoseconds: the delay that the lab adds to the link's.
     pub own_delay: Histogram<u64>,
 }
 
@@ -418,7 +417,7 @@ impl Default for Counts {
 }
 
 impl Counts {
-    /// How much later than planned the frame left that is later than `share` of all, in microseconds.
+    /// The lateness that `share` of all frames do not exceed, in microseconds.
     pub fn own_delay_us(&self, share: f64) -> f64 {
         self.own_delay.value_at_quantile(share) as f64 / 1e3
     }
@@ -433,7 +432,7 @@ impl AddAssign<&Counts> for Counts {
         self.overflowed += more.overflowed;
         self.too_long += more.too_long;
         self.failed += more.failed;
-        // Both have the same bounds, so that every value finds its place.
+        // Both have the same bounds, so that every value fits.
         self.own_delay.add(&more.own_delay).expect("the bounds are the same");
     }
 }
@@ -460,7 +459,7 @@ impl fmt::Display for Counts {
     }
 }
 
-/// A clock that begins at 0.
+/// A clock that starts at 0.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Clock(Instant);
 
@@ -474,7 +473,7 @@ impl Clock {
     }
 }
 
-/// A time in nanoseconds: 584 years at most.
+/// A time in nanoseconds: up to 584 years.
 pub(crate) fn nanoseconds(time: Duration) -> u64 {
     u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
@@ -517,7 +516,7 @@ mod tests {
                 FrameOutcome::Overflowed
             ]
         );
-        // The first has been sent: there is room for one more.
+        // The first has been sent: there is space for one more.
         assert_eq!(full_frame(&mut pipe, 12_304), FrameOutcome::Arrives { at_ns: 36_912 });
     }
 
@@ -616,7 +615,7 @@ mod tests {
         made(Version::V4, &payload(frames * MSS), 0x10)
     }
 
-    /// All that leaves: when, and as how many frames.
+    /// The time and the number of frames of each outgoing packet.
     fn leaving(link: &mut LinkDirection) -> Vec<(u64, u32)> {
         let mut left = Vec::new();
         while let Some(due_ns) = link.next_due_ns() {

@@ -1,4 +1,4 @@
-//! The plan of a lab: hosts, links between them, and the document that says them, with its units.
+//! The plan of a lab: hosts, links between them, and the document format with its units.
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::ops::Range;
@@ -13,9 +13,9 @@ use crate::error::PlanError;
 /// The hosts and links of a lab.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Plan {
-    /// The first is where a command runs that names none.
+    /// The first one runs a command without a host name.
     pub hosts: Vec<HostPlan>,
-    /// Each is an interface of its name in either host.
+    /// Each is an interface with its name in both hosts.
     pub links: Vec<LinkPlan>,
 }
 
@@ -26,17 +26,17 @@ pub struct HostPlan {
     pub name: String,
     /// The congestion control of TCP.
     pub congestion: String,
-    /// More settings of the kernel (sysctl), all below `net.`; they come after the lab's own.
+    /// Further kernel settings (sysctl), all below `net.`; they are applied after the lab's own.
     pub sysctls: Vec<(String, String)>,
     /// A program with its arguments that `linerate lab run` starts here before the command and ends after it.
     pub run: Vec<String>,
-    /// How the program shows that it is ready.
+    /// The check that the program is ready.
     pub ready: Option<ReadyCheck>,
-    /// How long that may take.
+    /// The timeout of the check.
     pub ready_within: Duration,
 }
 
-/// How a program shows that it is ready.
+/// A check that a program is ready.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ReadyCheck {
     /// It listens on this TCP port.
@@ -48,11 +48,11 @@ pub enum ReadyCheck {
 /// A link between two hosts.
 #[derive(Clone, Debug, PartialEq)]
 pub struct LinkPlan {
-    /// What it and its interfaces are called: at most 15 letters, digits, `-` and `_`.
+    /// The name of the link and of its interfaces: up to 15 letters, digits, `-` and `_`.
     pub name: String,
     /// Its two ends.
     pub ends: [EndPlan; 2],
-    /// What it does to frames from the first end to the second, and back.
+    /// The conditions from the first end to the second, and back.
     pub conditions: [Conditions; 2],
 }
 
@@ -61,12 +61,12 @@ pub struct LinkPlan {
 pub struct EndPlan {
     /// The host on this side.
     pub host: String,
-    /// The interface's address and the bits of its network; without: 10.77.N.1 and .2 of 24, N counting the
+    /// The interface's address and prefix length. Default: 10.77.N.1 and .2 with 24 bits, where N counts the
     /// links.
     pub address: Option<(IpAddr, u8)>,
-    /// The longest packet that the interface sends or takes; without: what the link carries.
+    /// The longest packet that the interface sends or accepts. Default: that of the link.
     pub interface_mtu: Option<u32>,
-    /// The speed that the interface claims to have, in Mbit/s; without: the link's rate.
+    /// The reported speed of the interface, in Mbit/s. Default: the link's rate.
     pub reported_megabits: Option<u32>,
 }
 
@@ -74,12 +74,12 @@ impl Plan {
     /// Reads a plan from TOML, as `docs/lab.md` describes it.
     ///
     /// # Errors
-    /// The first thing that is wrong, with its place.
+    /// The first error, with its position.
     pub fn parse(text: &str) -> Result<Plan, PlanError> {
         parse(text)
     }
 
-    /// Two hosts, `client` and `server`, and one link between them, `wire`, which does the same in both
+    /// Two hosts, `client` and `server`, and one link between them, `wire`, with the same conditions in both
     /// directions.
     pub fn pair(conditions: Conditions) -> Plan {
         Plan {
@@ -88,7 +88,7 @@ impl Plan {
         }
     }
 
-    /// What contradicts itself, if anything does.
+    /// The inconsistency, if any.
     pub(crate) fn mistake(&self) -> Option<String> {
         let hosts: Vec<&str> = self.hosts.iter().map(|host| host.name.as_str()).collect();
         let links: Vec<&str> = self.links.iter().map(|link| link.name.as_str()).collect();
@@ -109,7 +109,7 @@ impl Plan {
 }
 
 impl HostPlan {
-    /// A host with `cubic`, as most are, and the lab's settings.
+    /// A host with `cubic`, like most systems, and the lab's settings.
     pub fn new(name: impl Into<String>) -> HostPlan {
         HostPlan {
             name: name.into(),
@@ -130,7 +130,7 @@ impl HostPlan {
 }
 
 impl LinkPlan {
-    /// A link that does the same in both directions.
+    /// A link with the same conditions in both directions.
     pub fn new(
         name: impl Into<String>,
         first: impl Into<String>,
@@ -141,7 +141,7 @@ impl LinkPlan {
         LinkPlan { name: name.into(), ends, conditions: [conditions.clone(), conditions] }
     }
 
-    /// The longest packet that an end's interface sends or takes.
+    /// The longest packet that an end's interface sends or accepts.
     pub(crate) fn interface_mtu(&self, end: usize) -> u32 {
         let carried = self.conditions.iter().map(Conditions::mtu_max).max().unwrap_or(IP_BYTES_MAX);
         self.ends[end].interface_mtu.unwrap_or(carried)
@@ -178,13 +178,13 @@ pub(crate) fn default_address(link: usize, end: usize) -> (IpAddr, u8) {
     (Ipv4Addr::new(10, 77, link as u8, end as u8 + 1).into(), 24)
 }
 
-/// A name that an interface can have; `lo` every host has already.
+/// Whether an interface can have this name; every host already has `lo`.
 pub(crate) fn is_interface(name: &str) -> bool {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_".contains(&byte);
     (1..=15).contains(&name.len()) && name.bytes().all(plain) && name != "lo"
 }
 
-/// The name of a setting that each namespace has for itself.
+/// Whether a setting with this name exists in each namespace.
 pub(crate) fn is_sysctl(name: &str) -> bool {
     let part = |part: &str| {
         !part.is_empty() && part.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_".contains(&byte))
@@ -194,7 +194,7 @@ pub(crate) fn is_sysctl(name: &str) -> bool {
 
 /// Each link has a network in 10.77.0.0/16.
 pub(crate) const LINKS_MAX: usize = 200;
-/// From what IPv4 demands (RFC 791) to what a tap takes.
+/// From IPv4's minimum (RFC 791) to a tap's maximum.
 pub(crate) const MTU: std::ops::RangeInclusive<u32> = 68..=IP_BYTES_MAX;
 const IP_BYTES_MAX: u32 = 65_521;
 
@@ -316,7 +316,7 @@ fn link(name: &str, section: &Section<'_>, hosts: &[HostPlan], seed: u64) -> Rea
     for lane in section.sections("lane")? {
         lane.knows(CONDITIONS)?;
         let unsaid = Conditions { lanes: Vec::new(), ..both.clone() };
-        // Lanes that do the same still lose different frames.
+        // Lanes with the same conditions still lose different frames.
         let seed = seed.wrapping_add(both.lanes.len() as u64 + 1);
         both.lanes.push(conditions(&lane, Conditions { seed, ..unsaid })?);
     }
@@ -346,8 +346,8 @@ fn spread(text: &str) -> Result<Spread, String> {
     }
 }
 
-/// Both directions lose frames of their own, also where the plan says the same of both. The seed of a bundle
-/// itself spreads flows over its lanes, which both directions do alike.
+/// Both directions lose different frames, even if the plan has the same conditions for both. The seed of a
+/// bundle distributes flows over its lanes, the same in both directions.
 const BACK: u64 = 1 << 63;
 
 fn between<'a>(section: &Section<'a>, hosts: &[HostPlan]) -> Read<[&'a str; 2]> {
@@ -374,7 +374,7 @@ fn end_at(link: &LinkPlan, host: &str, section: &Section<'_>) -> Read<usize> {
 
 const CONDITIONS: &[&str] = &["rate", "delay", "jitter", "loss", "reorder", "mtu", "buffer"];
 
-/// The conditions of a section; keys without a value take those of `unsaid`.
+/// The conditions of a section; keys without a value use those of `unsaid`.
 fn conditions(section: &Section<'_>, mut unsaid: Conditions) -> Read<Conditions> {
     unsaid.bits_per_s = section.read("rate", rate)?.or(unsaid.bits_per_s);
     unsaid.delay = section.read("delay", time)?.unwrap_or(unsaid.delay);
@@ -414,7 +414,7 @@ fn address(text: &str) -> Result<(IpAddr, u8), String> {
     parsed.ok_or_else(|| format!("`{text}` is not an address; write one such as \"10.0.0.1/24\""))
 }
 
-/// A string, and where it stands.
+/// A string, and its position.
 type PlacedText<'a> = (Range<usize>, &'a str);
 
 /// A table of the file.
@@ -434,7 +434,7 @@ impl<'a> Section<'a> {
         Mistake { at, what: format!("`{key}`: {}", what.into()) }
     }
 
-    /// Refuses keys that mean nothing here.
+    /// Rejects keys that have no meaning here.
     fn knows(&self, keys: &[&str]) -> Read<()> {
         let mut unknown: Vec<_> =
             self.table.iter().filter(|(key, _)| !keys.contains(&key.get_ref().as_ref())).collect();
@@ -451,7 +451,7 @@ impl<'a> Section<'a> {
         text.map(Some).ok_or_else(|| self.wrong_at(key, "write a string in quotes"))
     }
 
-    /// A string, or a number that is read as if it were in quotes.
+    /// A string, or a number that is parsed like a string.
     fn read<T>(&self, key: &str, read: fn(&str) -> Result<T, String>) -> Read<Option<T>> {
         let Some(value) = self.table.get(key) else { return Ok(None) };
         let text = match value.get_ref() {
@@ -482,7 +482,7 @@ impl<'a> Section<'a> {
         list.iter().map(text).collect::<Read<_>>().map(Some)
     }
 
-    /// The same, without their places.
+    /// The same without positions.
     fn words(&self, key: &str) -> Read<Option<Vec<String>>> {
         let texts = self.texts(key)?;
         Ok(texts.map(|texts| texts.into_iter().map(|(_, word)| word.to_owned()).collect()))
@@ -507,7 +507,7 @@ impl<'a> Section<'a> {
         list.iter().map(table).collect()
     }
 
-    /// The tables under `key` that have names of the user's choice, in the order of the file.
+    /// The tables under `key` with user-defined names, in the order of the file.
     fn tables(&self, key: &str) -> Read<Vec<(&'a str, Section<'a>)>> {
         let Some(parent) = self.section(key)? else { return Ok(Vec::new()) };
         let mut entries: Vec<_> = parent.table.iter().collect();
@@ -560,7 +560,7 @@ pub(crate) fn share(text: &str) -> Result<f64, String> {
         .ok_or_else(|| format!("`{text}` is not a share; write one such as \"1%\""))
 }
 
-/// A number that is not negative, and its unit.
+/// A nonnegative number with its unit.
 fn quantity(text: &str, units: &[(&str, f64)]) -> Option<f64> {
     let end = text.find(|letter: char| !letter.is_ascii_digit() && letter != '.').unwrap_or(text.len());
     let (number, unit) = text.split_at(end);

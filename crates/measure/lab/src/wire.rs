@@ -1,9 +1,9 @@
 //! The thread of a link: reads packets from the interface on either side and writes them to the other one
 //! when they are due.
 //!
-//! It has real-time priority where permitted, and sleeps with nanosecond resolution: delays should be exact
-//! even while programs keep all CPUs busy. While it hands a packet over, the receiving kernel's TCP works on
-//! this thread, as it would in a network card's interrupt.
+//! It has real-time priority if permitted, and sleeps with nanosecond resolution: delays should be exact even
+//! while programs keep all CPUs busy. While it passes on a packet, the receiving kernel's TCP works on this
+//! thread, as it would in a network card's interrupt.
 
 use std::io;
 use std::num::NonZeroU64;
@@ -18,7 +18,7 @@ use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec};
 
 use crate::pipe::{Clock, LinkDirection};
 
-/// A link's thread and what it shares with others. Dropped, the link is cut.
+/// A link's thread and the state it shares with others. Dropping it cuts the link.
 #[derive(Debug)]
 pub(crate) struct Wire {
     shared: Arc<Shared>,
@@ -31,7 +31,7 @@ struct Shared {
     directions: [Mutex<LinkDirection>; 2],
     /// Set to end the thread.
     stop: AtomicBool,
-    /// Readable once it is, to wake it.
+    /// Becomes readable after that, to wake the thread.
     wake: OwnedFd,
 }
 
@@ -57,7 +57,7 @@ impl Wire {
 impl Drop for Wire {
     fn drop(&mut self) {
         self.shared.stop.store(true, Relaxed);
-        // An event counter takes any write up to 2^64 - 2; there is only this one.
+        // An event counter accepts any total up to 2^64 - 2; this is the only write.
         let _ = rustix::io::write(&self.shared.wake, &1u64.to_ne_bytes());
         if let Some(thread) = self.thread.take() {
             let _ = thread.join(); // a panic of the thread has been printed by itself
@@ -71,7 +71,7 @@ impl Shared {
     }
 }
 
-/// What the thread has for itself.
+/// The thread's own state.
 struct Carrier {
     taps: [Tap; 2],
     clock: Clock,
@@ -80,7 +80,7 @@ struct Carrier {
 
 impl Carrier {
     fn run(mut self, shared: &Shared) {
-        // Both are for precision; without them the lab works, and its counts tell what it adds.
+        // Both increase precision; without them the lab works, and its counters show the added delay.
         let _ = host::threads::run_at_once();
         let _ = rustix::thread::set_current_timer_slack(NonZeroU64::new(1));
         while !shared.stop.load(Relaxed) {
@@ -98,7 +98,7 @@ impl Carrier {
         }
     }
 
-    /// Hands over what is due. Whether anything was.
+    /// Delivers the packets that are due. Returns whether there were any.
     fn deliver(&self, link: &mut LinkDirection, direction: usize) -> bool {
         let mut any = false;
         while let Some(packet) = link.leave(self.clock.now_ns()) {
@@ -110,8 +110,8 @@ impl Carrier {
         any
     }
 
-    /// Takes what has been sent, though not for longer than a batch: what is due goes first. Whether there
-    /// was any.
+    /// Reads the packets that were sent, up to a batch: due packets have priority. Returns whether there were
+    /// any.
     fn take_in(&mut self, link: &mut LinkDirection, direction: usize) -> bool {
         for taken in 0..BATCH {
             let Ok(bytes) = self.taps[direction].read(&mut self.scratch) else { return taken > 0 };
@@ -135,7 +135,7 @@ impl Carrier {
     }
 }
 
-/// A segment of TCP with its headers is at most 64 KiB.
+/// A TCP segment with its headers has up to 64 KiB.
 const PACKET_BYTES_MAX: usize = 80 << 10;
 /// Packets from one side before the other gets its turn.
 const BATCH: usize = 32;

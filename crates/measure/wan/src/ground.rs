@@ -20,13 +20,13 @@ use reactor::{ListenOptions, Receiver, Sender, StreamOptions, mailbox};
 use crate::own_target::{self, OwnTarget, OwnTargetOptions};
 use crate::tcp;
 
-/// Larger than what is under way in any cell, smaller than the memory of most machines.
+/// Larger than the outstanding data of any cell, smaller than the memory of most machines.
 pub(crate) const VOLUME_BYTES: u64 = 256 << 20;
-/// The link's buffer. No cell fills it, so that frames are lost only where a cell says so: what the document
-/// calls "transmit and receive buffer sizes" is not what its tables are about.
+/// The link's buffer. No cell fills it, so frames are lost only where a cell configures it: the tables of the
+/// document are not about its "transmit and receive buffer sizes".
 const BUFFER_BYTES: u64 = 64 << 20;
-/// A larger window than this is not asked of a socket, but left to the kernel, which the lab gives the room
-/// for it (`tcp_rmem`): net.core.rmem_max of the whole machine would be in the way.
+/// Larger windows are not set on a socket, but left to the kernel, for which the lab provides the space
+/// (`tcp_rmem`): the machine-wide net.core.rmem_max would limit them.
 const SET_WINDOW_BYTES_MAX: u32 = 1 << 20;
 
 const NAME: &str = "iqn.2026-01.io.linerate:wan";
@@ -39,7 +39,7 @@ pub(crate) struct TestBed {
     unit: Arc<LogicalUnit>,
     wire: Option<Wire>,
     service: Option<Service>,
-    /// What the wires did that have been taken down.
+    /// The counters of removed wires.
     before: Counts,
 }
 
@@ -57,7 +57,7 @@ struct Service {
     key: ServiceKey,
 }
 
-/// An interface knows its link's rate and the longest packet from the beginning.
+/// The link's rate and MTU, which an interface has from its creation.
 #[derive(Clone, PartialEq)]
 struct LinkKey {
     bits_per_s: f64,
@@ -72,7 +72,7 @@ struct PathKey {
     loss: f64,
 }
 
-/// What a target has from the start.
+/// The properties of a target that are fixed at its start.
 #[derive(Clone, PartialEq)]
 struct ServiceKey {
     link: LinkKey,
@@ -107,13 +107,13 @@ impl ServiceKey {
 }
 
 impl TestBed {
-    /// Nothing yet but the volume.
+    /// A test bed with only the volume.
     pub(crate) fn new() -> Result<TestBed, Failure> {
         let unit = own_target::memory(VOLUME_BYTES)?;
         Ok(TestBed { unit, wire: None, service: None, before: Counts::default() })
     }
 
-    /// Whether any part must be rebuilt for this setting. Then no client may be connected.
+    /// Whether no part has to be rebuilt for this setting. Otherwise, no client may be connected.
     pub(crate) fn fits(&self, setting: &Setting) -> bool {
         let wire = self.wire.as_ref().is_some_and(|wire| {
             (&wire.link, &wire.way) == (&LinkKey::from_setting(setting), &PathKey::from_setting(setting))
@@ -121,7 +121,7 @@ impl TestBed {
         wire && self.service.as_ref().is_some_and(|service| service.key == ServiceKey::from_setting(setting))
     }
 
-    /// Makes what does not fit.
+    /// Rebuilds the parts that do not match the setting.
     pub(crate) fn make(&mut self, setting: &Setting) -> Result<(), Failure> {
         let (link, way, key) = (
             LinkKey::from_setting(setting),
@@ -178,12 +178,12 @@ impl TestBed {
         Some(Site::Host { lab, name: CLIENT })
     }
 
-    /// The other end of plain TCP.
+    /// The peer of plain TCP.
     pub(crate) fn peer(&self) -> Option<SocketAddr> {
         self.service.as_ref().map(|service| service.peer.address)
     }
 
-    /// The volume, reached as this setting says.
+    /// The URL of the volume with this setting.
     pub(crate) fn url(&self, setting: &Setting) -> Result<Option<Url>, Failure> {
         let (Some(service), Some(keys)) = (&self.service, setting.way.keys()) else { return Ok(None) };
         let mut url = Url::parse(&service.target.url()).map_err(Failure::failed)?;
@@ -211,11 +211,10 @@ impl TestBed {
     }
 }
 
-/// Two hosts, two ends and a wire share the CPUs: who looks for events instead of sleeping takes them from
-/// the others.
+/// Two hosts, two ends and a wire share the CPUs: busy polling would take them from the others.
 pub(crate) const SPIN: Duration = Duration::ZERO;
 
-/// Fails where the machine or the user lacks what a lab needs: to be known before a result is begun.
+/// Checks that the machine and the user meet the requirements of a lab, before a result is started.
 pub fn can_be_made() -> Result<(), Failure> {
     Lab::build(&Plan::pair(Conditions::default())).map(drop).map_err(lab_failure)
 }
@@ -232,10 +231,10 @@ fn built(setting: &Setting) -> Result<Lab, Failure> {
 
 fn prepare(host: &mut HostPlan, setting: &Setting) {
     host.congestion.clone_from(&setting.congestion);
-    // A connection that rests between two requests, or between two cells, would begin again with ten packets.
+    // An idle connection, between two requests or two cells, would otherwise restart with ten packets.
     host.sysctls.push(("net.ipv4.tcp_slow_start_after_idle".to_owned(), "0".to_owned()));
     if let Some(window) = setting.tcp_window_bytes.filter(|window| *window > SET_WINDOW_BYTES_MAX) {
-        // The kernel takes half of a receive buffer for its own books.
+        // The kernel uses half of a receive buffer for its bookkeeping.
         let room = format!("4096 131072 {}", 2 * u64::from(window));
         host.sysctls.push(("net.ipv4.tcp_rmem".to_owned(), room));
     }
@@ -244,7 +243,7 @@ fn prepare(host: &mut HostPlan, setting: &Setting) {
 fn conditions(setting: &Setting) -> Conditions {
     Conditions {
         bits_per_s: Some(setting.link_bits_per_s),
-        // What a record says that is no time is more than a lab takes, and refused there.
+        // A time in a record that is not a valid duration exceeds the lab's maximum, and is rejected there.
         delay: Duration::try_from_secs_f64(setting.rtt_ms / 2e3).unwrap_or(Duration::MAX),
         loss: setting.loss,
         mtu: setting.mtu,
@@ -263,7 +262,7 @@ pub(crate) fn stream(setting: &Setting) -> StreamOptions {
     }
 }
 
-/// A peer that answers until it is dropped.
+/// A peer that serves until it is dropped.
 pub(crate) struct Peer {
     pub(crate) address: SocketAddr,
     /// Its thread ends when all senders are dropped.
@@ -272,14 +271,14 @@ pub(crate) struct Peer {
 }
 
 impl Peer {
-    /// Answers on the network of this site.
+    /// Serves on the network of this site.
     pub(crate) fn start(listen: SocketAddr, stream: StreamOptions, site: &Site) -> Result<Peer, Failure> {
         let (alive, end) = mailbox();
         let (tell, bound) = mpsc::channel();
         let site = site.clone();
         let main = move || {
             let ran = site.run(|| serve(listen, stream, end, &tell)).and_then(|served| served);
-            // The receiver has got the address, or gets this error.
+            // The receiver has the address, or gets this error.
             let _ = ran.map_err(|failure| tell.send(Err(failure)));
         };
         let thread = thread::Builder::new().name("peer".to_owned()).spawn(main).map_err(Failure::failed)?;
@@ -311,7 +310,7 @@ fn serve(
 impl Drop for Peer {
     fn drop(&mut self) {
         self.alive = None;
-        // A thread that broke down has said why.
+        // A thread that panicked has already reported the reason.
         let _ = self.thread.take().map(JoinHandle::join);
     }
 }

@@ -1,4 +1,4 @@
-//! Document 002's matrix, measured in a lab of its own.
+//! Document 002's matrix, measured in a dedicated lab.
 //!
 //! ```text
 //!   bench::suite::wan ──► conduct: conductor, keeper, view ──► WanCrew ─┬─► ground: lab, target, peer
@@ -40,26 +40,25 @@ pub mod tcp;
 
 pub use ground::can_be_made;
 
-/// Where it is not what a cell asks about. What most systems have.
+/// The default, except in the cells that compare several: that of most systems.
 const CONGESTION: &str = "cubic";
 
-/// What is measured, for the record: there is nothing outside this process.
+/// The kind of storage, for the record: there is nothing outside this process.
 const KIND: &str = "lab";
 
-/// Whether a record is of this suite.
+/// Whether a record belongs to this suite.
 pub fn is_subject(subject: &Subject) -> bool {
     subject.kind == KIND
 }
 
-/// A record of nothing yet, of the matrix or a part of it over such a link, with a suite that `shortened` may
-/// shorten.
+/// An empty record of the matrix or a part of it over such a link; `shortened` may shorten the suite.
 pub fn begun(link: LinkRate, quick: bool, shortened: impl FnOnce(Suite) -> Suite) -> Record {
     let plan = WanPlan { link_bits_per_s: link.bits_per_s(), congestion: CONGESTION.to_owned(), quick };
     let suite = shortened(suite(&plan));
     prepare::new_record(subject(link), on_the_volume(suite), facts(link), Vec::new())
 }
 
-/// All cells within the volume.
+/// Limits all cells to the volume.
 fn on_the_volume(mut suite: Suite) -> Suite {
     for step in &mut suite.steps {
         let bench::plan::Step::Measure { cells, .. } = step else { continue };
@@ -76,7 +75,7 @@ fn subject(link: LinkRate) -> Subject {
         bytes: ground::VOLUME_BYTES,
         block_bytes: 512,
         product: Some(format!("linerate {}, target and initiator, memory", env!("CARGO_PKG_VERSION"))),
-        // Every lab is like every other, so that one can be gone on with in another.
+        // All labs are equivalent, so a measurement can be resumed in another one.
         identity: Some(format!("lab {link}")),
     }
 }
@@ -99,7 +98,7 @@ fn facts(link: LinkRate) -> Facts {
     facts
 }
 
-/// The record of a matrix that was interrupted.
+/// The record of an interrupted matrix.
 pub fn resumed(folder: &Folder) -> Result<Record, Failure> {
     let record = folder.load()?;
     if !is_subject(&record.subject) {
@@ -112,11 +111,11 @@ pub fn resumed(folder: &Folder) -> Result<Record, Failure> {
 /// The test bed, and the clients on it.
 pub struct WanCrew {
     ground: TestBed,
-    /// Who is logged in, and by which setting.
+    /// The logged-in clients, and their setting.
     crew: Option<(LocalCrew, SessionKey)>,
 }
 
-/// What a session has from its login on.
+/// The properties of a session that are fixed at its login.
 #[derive(Clone, Copy, PartialEq)]
 struct SessionKey {
     way: Way,
@@ -130,17 +129,17 @@ impl SessionKey {
 }
 
 impl WanCrew {
-    /// No clients and no test bed yet.
+    /// Without clients, and with an empty test bed.
     pub fn new() -> Result<WanCrew, Failure> {
         Ok(WanCrew { ground: TestBed::new()?, crew: None })
     }
 
-    /// Sees to it that the ground and the sessions are as the setting says.
+    /// Adapts the test bed and the sessions to the setting.
     async fn prepare(&mut self, setting: &Setting) -> Result<(), Failure> {
         let fits = self.ground.fits(setting);
         let stays = |(_, key): &(LocalCrew, SessionKey)| fits && *key == SessionKey::from_setting(setting);
         if !self.crew.as_ref().is_some_and(stays) {
-            // Connections that were made over another way would remember it.
+            // Existing connections would keep metrics of the previous path.
             self.log_out().await;
         }
         if !fits {
@@ -186,7 +185,7 @@ impl WanCrew {
     }
 }
 
-/// A suite of this kind has nothing but cells with settings, which a record from elsewhere may not have.
+/// A suite of this kind has only cells with settings, but a record from elsewhere may not.
 fn nothing_to_do(cell: &Cell) -> Failure {
     Failure::refused(format!("cell {} does not say over which way it is to be measured", cell.name))
 }

@@ -20,40 +20,40 @@ use nbd_server::{NBD, Nbd};
 use reactor::{DatagramEndpoint, DatagramOptions, StreamOptions};
 use volume::{Volume, VolumeOptions};
 
-/// A command that takes longer than this on memory never ends.
+/// A command on memory that takes longer than this will never complete.
 const DEADLINE: Duration = Duration::from_secs(10);
-/// One reactor thread, so that what it costs is what one core can do.
+/// One reactor thread, so that its cost corresponds to the capacity of one core.
 const CORES: usize = 1;
-/// Our own initiator has logged out by then.
+/// Linerate's initiator has logged out by then.
 const GRACE: Duration = Duration::from_secs(1);
 
 /// How it serves.
 pub struct OwnTargetOptions {
     /// Its iSCSI name.
     pub name: &'static str,
-    /// Where it listens; port 0 takes a free one.
+    /// The address to listen on; port 0 selects a free one.
     pub listen: SocketAddr,
     /// Its LUN 0.
     pub unit: Arc<LogicalUnit>,
-    /// How its sockets are set up.
+    /// The options of its sockets.
     pub stream: StreamOptions,
-    /// It is an NBD export and a HyperSCSI target, too, on other ports of the same address.
+    /// Also serve NBD and HyperSCSI, on other ports of the same address.
     pub by_all_protocols: bool,
     /// Limits.
     pub limits: Limits,
-    /// How its thread waits for events.
+    /// The event loop options of its thread.
     pub epoll: EpollOptions,
 }
 
-/// A target that serves until it is told to stop.
+/// A target that serves until [`OwnTarget::stop`].
 pub struct OwnTarget {
     /// Where it listens.
     pub address: SocketAddr,
-    /// Where it listens for NBD.
+    /// Its NBD address.
     nbd: Option<SocketAddr>,
-    /// Where it listens for HyperSCSI, over UDP.
+    /// Its HyperSCSI address, over UDP.
     hyperscsi: Option<String>,
-    /// The thread that serves, as the kernel numbers it.
+    /// The kernel's number of the serving thread.
     pub thread: u32,
     name: &'static str,
     server: Arc<Server>,
@@ -84,7 +84,7 @@ impl OwnTarget {
             thread::Builder::new().name("target".to_owned()).spawn(main).map_err(Failure::failed)
         });
         let threads = threads.collect::<Result<_, _>>()?;
-        // Who waits for the threads must not keep them from being heard to end.
+        // The waiting side must not keep these senders, or it would not detect the end of the threads.
         drop((report, number));
         let addresses = bound.recv().map_err(|_| Failure::failed("the target did not start"))?;
         let addresses =
@@ -124,7 +124,7 @@ impl OwnTarget {
     }
 }
 
-/// A logical unit of so many bytes of memory.
+/// A logical unit in memory, of this many bytes.
 pub fn memory(bytes: u64) -> Result<Arc<LogicalUnit>, Failure> {
     let device = RamDevice::new(RamOptions::new(bytes)).map_err(Failure::failed)?;
     let options = LogicalUnitOptions { identity: Identity::new(*ANY_UUID), removable: false, thin: None };
@@ -132,10 +132,10 @@ pub fn memory(bytes: u64) -> Result<Arc<LogicalUnit>, Failure> {
     volume.and_then(|volume| LogicalUnit::new(volume, options)).map_err(Failure::failed)
 }
 
-/// The volume lives for a measurement and meets no initiator but ours: any identity will do.
+/// The volume exists for one measurement and is only used by Linerate's initiator: any identity will do.
 const ANY_UUID: &[u8; 16] = b"linerate's proof";
 
-/// With TLS for who wants it.
+/// TLS is optional.
 fn nbd(options: &OwnTargetOptions) -> Result<nbd_server::Config, Failure> {
     let export = nbd_server::Export {
         name: options.name.to_owned(),
@@ -151,7 +151,7 @@ fn nbd(options: &OwnTargetOptions) -> Result<nbd_server::Config, Failure> {
     Ok(nbd_server::Config { exports: vec![Arc::new(export)], tls, ..nbd_server::Config::default() })
 }
 
-/// A target of the protocol's name, for anybody.
+/// A target with the protocol's name, without access control.
 fn hyperscsi(options: &OwnTargetOptions) -> hyperscsi_server::Config {
     let (volume, unit) = (options.name.to_owned(), Arc::clone(&options.unit));
     let target = hyperscsi_server::Target {
@@ -163,7 +163,7 @@ fn hyperscsi(options: &OwnTargetOptions) -> hyperscsi_server::Config {
     hyperscsi_server::Config { targets: vec![Arc::new(target)], random }
 }
 
-/// Where a protocol over UDP listens; bursts of a whole window wait in the receive buffer.
+/// The address of a protocol over UDP; bursts of a whole window wait in the receive buffer.
 fn datagrams(at: SocketAddr) -> ListenAddress {
     ListenAddress::Datagrams(DatagramOptions {
         endpoint: DatagramEndpoint::Udp(at),

@@ -19,16 +19,16 @@ use bench_runner::crew::{CellOutcome, Progress, gather};
 use host::{Epoll, EpollOptions, cputime};
 use reactor::{Listener, Sender, Stream, StreamOptions, mailbox};
 
-/// What is asked of the peer at a time. Small, so that a slow flow is counted finely.
+/// The length of a request to the peer. Small, so that a slow flow is counted in fine steps.
 const PIECE_BYTES: u32 = 16 << 10;
-/// As much is under way as no window of the matrix holds, so that it is the window that limits.
+/// More data outstanding than any window of the matrix, so that the window is the limit.
 const UNDER_WAY_BYTES: u32 = 32 << 20;
 /// Of a system call.
 const CALL_BYTES: usize = 256 << 10;
-/// How often it is told how it goes.
+/// The interval of samples.
 const INTERVAL: Duration = Duration::from_millis(50);
 
-/// A flow that is to be measured.
+/// A flow to measure.
 pub(crate) struct TcpFlow {
     pub(crate) peer: SocketAddr,
     pub(crate) stream: StreamOptions,
@@ -104,23 +104,23 @@ impl TcpFlow {
     }
 }
 
-/// What is to be told.
+/// The events to report.
 enum Heard {
     Nothing,
     Counting,
     Sample(Sample),
 }
 
-/// Counts bytes into samples. A flow has no requests: its blocks, of the length that the cell says, follow
-/// one another, and each takes as long as its bytes take to come.
+/// Counts bytes into samples. A flow has no requests: it counts as consecutive blocks of the cell's length,
+/// each of which takes as long as its bytes take to arrive.
 struct Log {
     direction: Direction,
     block_bytes: u64,
     begin: Instant,
     end: Instant,
-    /// When it is to be looked at again.
+    /// The time of the next check.
     next: Instant,
-    /// Since when, and with how many bytes, the sample that grows.
+    /// The start of the current sample, and the bytes by then.
     since: Option<(Instant, u64)>,
     samples: Vec<Sample>,
     service: Vec<(u64, u64)>,
@@ -146,7 +146,7 @@ impl Log {
         now >= self.end
     }
 
-    /// So many bytes have come since the beginning.
+    /// Records the total number of bytes so far.
     fn heard(&mut self, now: Instant, bytes: u64) -> Heard {
         if now < self.next {
             return Heard::Nothing;
@@ -163,7 +163,7 @@ impl Log {
 
     fn sample(&mut self, since: Instant, now: Instant, before: u64, bytes: u64) -> Sample {
         let seconds = (now - since).as_secs_f64();
-        // Counted from the beginning, so that parts of blocks are not lost between samples.
+        // Counted from the start, so that partial blocks are not lost between samples.
         let blocks = (before + bytes) / self.block_bytes - before / self.block_bytes;
         let block_s = if bytes > 0 { seconds * self.block_bytes as f64 / bytes as f64 } else { 0.0 };
         if blocks > 0 {
@@ -212,18 +212,18 @@ impl Log {
     }
 }
 
-/// A record may say anything: what is no time takes none.
+/// A record may contain anything: an invalid time counts as zero.
 fn seconds(seconds: f64) -> Duration {
     const DAY_S: f64 = 86_400.0;
     Duration::try_from_secs_f64(seconds.min(DAY_S)).unwrap_or_default()
 }
 
-/// Connections that are answered at once; one more is closed at once. Those who say nothing for
-/// `raw::SILENCE_MAX` are closed too, so that idle peers do not block others.
+/// The maximum of concurrent connections; further ones are closed immediately. A connection that is idle for
+/// `raw::SILENCE_MAX` is also closed, so that idle peers do not block others.
 pub const CONNECTIONS_MAX: u32 = 64;
-/// What each of them reads and writes, again and again: larger than a core's caches of most machines are.
+/// The memory that each connection reads and writes repeatedly: larger than the caches of most cores.
 const MEMORY_BYTES: usize = 4 << 20;
-/// Before a connection is accepted again, if that has failed.
+/// The delay after a failed accept.
 const PAUSE: Duration = Duration::from_millis(100);
 
 /// Serves all connections; never returns.
@@ -237,7 +237,7 @@ pub async fn keep(listener: &dyn Listener) -> Infallible {
                 }
             }
             Err(error) => {
-                // No file descriptors or no memory: there may be some later.
+                // No file descriptors or no memory: some may become available later.
                 tracing::warn!(%error, "cannot accept a connection");
                 reactor::sleep(PAUSE).await;
             }
@@ -248,7 +248,7 @@ pub async fn keep(listener: &dyn Listener) -> Infallible {
 async fn answer(_slot: ConnectionSlot, stream: Box<dyn Stream>) {
     let mut memory = vec![0x5a; MEMORY_BYTES];
     if let Err(error) = raw::serve(&*stream, &mut memory).await {
-        // One who has measured enough goes away in the middle, which is no failure.
+        // A client that is done disconnects in the middle, which is not a failure.
         tracing::debug!(peer = %stream.peer(), %error, "a connection has ended");
     }
 }
@@ -300,7 +300,7 @@ mod tests {
         let run = log.run();
         assert_eq!((run.bytes(), run.writes.ios, run.reads.ios, run.samples.len()), (2 << 20, 32, 0, 2));
         assert!((run.seconds - 0.1).abs() < 1e-9);
-        // One block after the other: the rate times the time of each is one.
+        // One block after the other: the product of the rate and the time of each is one.
         let under_way = run.writes.ios as f64 / run.seconds * run.writes.service.mean_ns() / 1e9;
         assert!((under_way - 1.0).abs() < 0.01, "{under_way}");
     }

@@ -1,4 +1,5 @@
-//! Scenes in a lab. They need the right to make network namespaces, and say so where it is missing.
+//! Scenes in a lab. They need the right to create network namespaces, and are skipped with a message without
+//! it.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +12,7 @@ use super::ground::TestBed;
 use super::*;
 use bench_runner::crew::Crew;
 
-/// Slow, so that a machine that is busy with other tests carries it all the same.
+/// Slow, so that even a machine that is busy with other tests can carry it.
 const BITS_PER_S: f64 = 50e6;
 
 fn cells() -> BTreeMap<String, Cell> {
@@ -93,7 +94,7 @@ fn each_cell_is_measured_over_the_way_that_its_setting_names() {
     let payload = model::link::Link::ethernet(BITS_PER_S, 1500).payload_per_s();
     for tcp in &runs[4..] {
         let share = tcp.bytes_per_s() / payload;
-        // A run that begins with a burst from the link's buffer may count a little more than passed in its
+        // A run that starts with a burst from the link's buffer may count slightly more than was sent in its
         // time.
         assert!((0.1..1.05).contains(&share), "{}: {share}", tcp.cell);
     }

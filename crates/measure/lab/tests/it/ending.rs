@@ -1,4 +1,4 @@
-//! How a lab ends, and what it must not leave.
+//! The end of a lab, and its complete removal.
 
 use std::fs;
 

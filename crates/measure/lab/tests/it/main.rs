@@ -1,5 +1,5 @@
-//! Labs that are really built. They need the right to make network namespaces and /dev/net/tun; without, each
-//! test says so and does nothing.
+//! Tests with real labs. They need the right to create network namespaces and /dev/net/tun; without it, each
+//! test is skipped with a message.
 
 mod scene;
 

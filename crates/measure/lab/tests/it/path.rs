@@ -1,4 +1,4 @@
-//! What a link does to what it carries.
+//! The effects of a link on its traffic.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -7,7 +7,7 @@ use lab::{Conditions, Direction, Plan, Spread};
 
 use crate::scene::{build, connection, host, losses, pair, round_trip, send, udp};
 
-/// More than a datagram takes, however busy the machine is.
+/// More than a datagram takes, even on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(240);
 
 fn gigabit() -> Conditions {
@@ -40,8 +40,8 @@ fn the_same_seed_loses_the_same_frames() {
     let (Some(once), Some(again), Some(other)) = (lossy(5), lossy(5), lossy(6)) else { return };
     let lost = once.values().max().copied().unwrap_or(0);
     assert!((1..100).contains(&lost), "{lost}");
-    // A kernel sends frames of its own at times of its own: what is compared is the same frame of the link in
-    // both.
+    // A kernel also sends frames of its own choice at any time: only frames with the same number in both are
+    // compared.
     let in_both = |other: &BTreeMap<u64, u64>| -> Vec<(u64, u64)> {
         once.iter().filter_map(|(frame, lost)| Some((*lost, *other.get(frame)?))).collect()
     };
@@ -100,7 +100,7 @@ fn conditions_change_while_the_link_runs() {
 fn flows_stay_in_their_lane_of_a_bundle() {
     let slow = Conditions { delay: Duration::from_millis(20), ..gigabit() };
     let Some(lab) = pair(Conditions { lanes: vec![gigabit(), slow], ..gigabit() }) else { return };
-    // Of twenty connections, all in one lane would be a chance of one in half a million.
+    // With twenty connections, the probability that all are in one lane is one in half a million.
     let slow = (0..20).filter(|_| {
         let (client, server) = connection(&lab);
         round_trip(&client, &server, 1) >= Duration::from_millis(40)

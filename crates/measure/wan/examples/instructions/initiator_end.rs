@@ -1,4 +1,4 @@
-//! The initiator's end: a remote LUN, and as many askers as commands are to be under way.
+//! The initiator's end: a remote LUN, and as many tasks as the queue depth.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use crate::target_end::NAME;
 use crate::world::{self, ADDRESS};
 use crate::{Anything, VOLUME_BYTES, Work};
 
-/// Does it on this thread.
+/// Runs it on this thread.
 pub(crate) fn run(work: Work, outside: &Arc<Outside>) -> Result<(), Anything> {
     outside.begin(End::Initiator);
     reactor::block_on(world::shared(End::Initiator, outside), work_on(work))
@@ -20,7 +20,7 @@ async fn work_on(work: Work) -> Result<(), Anything> {
     let digests = if work.digests { "?header-digest=crc32c&data-digest=crc32c" } else { "" };
     let url = Url::parse(&format!("iscsi://{ADDRESS}/{NAME}/0{digests}"))?;
     let lun = Arc::new(iscsi_client::open(&url, never_random).await?);
-    // What the first write to a place costs more is a part of every run, and cancels out.
+    // The additional cost of the first write to an offset is part of every run, and cancels out.
     let everything = Extent { lba: Lba(0), blocks: lun.geometry().blocks };
     let zeros = Buffer::zeroed(VOLUME_BYTES as usize).share();
     lun.write(everything, zeros, Durability::Cached).await?;
@@ -32,7 +32,7 @@ async fn work_on(work: Work) -> Result<(), Anything> {
     Ok(())
 }
 
-/// One command after the other, at places that lie scattered.
+/// Sends one command after the other, at scattered offsets.
 async fn ask(lun: Arc<RemoteLun>, work: Work, number: u32) -> Result<(), Anything> {
     let geometry = lun.geometry();
     let blocks = u64::from(work.bytes >> geometry.block_size.shift());
@@ -50,10 +50,10 @@ async fn ask(lun: Arc<RemoteLun>, work: Work, number: u32) -> Result<(), Anythin
     Ok(())
 }
 
-/// A prime: its multiples meet every place of a volume before they meet one again.
+/// A prime: its multiples reach every offset of a volume before any offset repeats.
 const SCATTER: u64 = 1_000_003;
 
-/// For identifiers that only have to be there: a count must not depend on chance.
+/// For identifiers that must exist but have no effect: a count must not be random.
 pub(crate) fn never_random(bytes: &mut [u8]) {
     bytes.fill(0x5a);
 }

@@ -1,12 +1,12 @@
-//! Carries out so many commands between our initiator and our target, over memory in the place of a network: for
-//! `cargo xtask instructions`, which runs this under callgrind and counts what each end spends on a command.
+//! Executes a number of commands between Linerate's initiator and target, over memory instead of a network.
+//! `cargo xtask instructions` runs this under callgrind and counts the instructions of each end per command.
 //!
 //! ```console
 //! $ cargo run --release --package linerate-wan --example instructions -- read 4096 32 ram plain 3200
 //! ```
 //!
-//! What is counted is the whole of both ends above the kernel: executor, connection, iSCSI, SCSI, volume. What the
-//! kernel would do, and its clock, is `outside`, and is not.
+//! All code of both ends above the kernel is counted: executor, connection, iSCSI, SCSI, volume. The
+//! replacement of the kernel and its clock, `outside`, is not counted.
 
 mod initiator_end;
 mod outside;
@@ -19,7 +19,7 @@ use std::thread;
 
 use crate::outside::Outside;
 
-/// What an outcome of the program is an error of.
+/// Any error ends the program.
 type Anything = Box<dyn std::error::Error + Send + Sync>;
 
 /// What is done.
@@ -28,34 +28,34 @@ struct Work {
     write: bool,
     /// Of one command's data.
     bytes: u32,
-    /// Commands under way at once.
+    /// The queue depth.
     depth: u32,
     volume: Volume,
     /// CRC32C over headers and data.
     digests: bool,
-    /// All together, a multiple of `depth`.
+    /// The total, a multiple of `depth`.
     commands: u32,
 }
 
 /// What the target serves.
 #[derive(Clone, Copy, Debug)]
 enum Volume {
-    /// Memory, which data are sent from and received into where they lie.
+    /// Memory, to and from which data is transferred directly.
     Ram,
-    /// A file that the page cache has: the reactor copies to and from it.
+    /// A file in the page cache: the reactor copies to and from it.
     Cached,
-    /// A device that takes and gives buffers as a file does, and keeps nothing.
+    /// A device that uses buffers as a file does, and stores nothing.
     Null,
 }
 
-/// As much as is served, in bytes.
+/// The size of the volume, in bytes.
 const VOLUME_BYTES: u64 = 2 << 20;
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let outcome = Work::parse(&arguments).and_then(carry_out);
     match outcome {
-        // The target's thread ends with the process: nobody has asked it to.
+        // The target's thread ends with the process: it is never stopped.
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("instructions: {error}");
@@ -64,7 +64,8 @@ fn main() -> ExitCode {
     }
 }
 
-/// The target has the first thread that is made and the initiator this one, which is how callgrind tells them apart.
+/// The target uses the first new thread and the initiator this one, which is how callgrind distinguishes
+/// them.
 fn carry_out(work: Work) -> Result<(), Anything> {
     let outside = Arc::new(Outside::new());
     let shared = Arc::clone(&outside);

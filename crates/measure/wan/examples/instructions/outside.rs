@@ -1,15 +1,17 @@
-//! What stands in the place of the kernel: bytes under way between the two ends, the clock, and whose turn it is.
+//! The replacement of the kernel: bytes in transit between the two ends, the clock, and the turns of the
+//! ends.
 //!
-//! Nothing done here is counted: callgrind is told to look away in the methods of [`Outside`], which it knows by this
-//! type's name, and it would look again if one of them called another. The ends take turns: one runs until it would
-//! sleep, and only then the other, so that batches, and with them the counts, are the same in every run.
+//! Nothing here is counted: callgrind is configured to stop counting in the methods of [`Outside`], by this
+//! type's name. It would resume counting if one of them called another. The ends take turns: one runs until
+//! it would sleep, and only then the other, so that batches, and therefore the counts, are the same in every
+//! run.
 
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use reactor::{InSlice, OutSlice};
 
-/// One of the two ends of the connection. Each has a thread of its own.
+/// One of the two ends of the connection. Each has a separate thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum End {
     Target,
@@ -31,21 +33,21 @@ struct State {
     initiator: Side,
 }
 
-/// What one end finds when its turn comes.
+/// The state of one end.
 #[derive(Default)]
 struct Side {
-    /// Bytes on the way to it.
+    /// Bytes in transit to it.
     bytes: Vec<u8>,
-    /// How many of them it has taken.
+    /// The number of bytes read.
     taken: usize,
-    /// Something has happened since it last looked.
+    /// Something has happened since its last turn.
     news: bool,
-    /// What it waits for at most.
+    /// The end of its wait, at the latest.
     until: Option<Instant>,
 }
 
 impl Outside {
-    /// Begins with the target's turn; the initiator's is next.
+    /// Starts with the target's turn; the initiator's is next.
     pub(crate) fn new() -> Outside {
         let target = Side::default();
         let initiator = Side { news: true, ..Side::default() };
@@ -53,20 +55,20 @@ impl Outside {
         Outside { state: Mutex::new(state), passed: Condvar::new() }
     }
 
-    /// Returns when this end's turn comes for the first time.
+    /// Returns at this end's first turn.
     #[inline(never)]
     pub(crate) fn begin(&self, end: End) {
         let waited = self.passed.wait_while(lock(self), |state| state.turn != end);
         waited.unwrap_or_else(PoisonError::into_inner).side(end).news = false;
     }
 
-    /// The time, which passes only while both wait.
+    /// The time, which advances only while both ends wait.
     #[inline(never)]
     pub(crate) fn now(&self) -> Instant {
         lock(self).now
     }
 
-    /// Lets the other end run until it waits in turn. Returns with news, or after `limit` of nothing to do for anybody.
+    /// Lets the other end run until it waits. Returns with news, or after `limit` if both ends are idle.
     #[inline(never)]
     pub(crate) fn wait(&self, end: End, limit: Option<Duration>) {
         let mut state = lock(self);
@@ -78,13 +80,13 @@ impl Outside {
         waited.unwrap_or_else(PoisonError::into_inner).side(end).news = false;
     }
 
-    /// Lets this end's next wait be short.
+    /// Makes this end's next wait short.
     #[inline(never)]
     pub(crate) fn unpark(&self, end: End) {
         lock(self).side(end).news = true;
     }
 
-    /// Whether there are bytes to take.
+    /// Whether there are bytes to read.
     #[inline(never)]
     pub(crate) fn has_bytes(&self, end: End) -> bool {
         let mut state = lock(self);
@@ -92,7 +94,7 @@ impl Outside {
         side.taken < side.bytes.len()
     }
 
-    /// How many bytes there are to take.
+    /// The number of bytes to read.
     #[inline(never)]
     pub(crate) fn bytes(&self, end: End) -> usize {
         let mut state = lock(self);
@@ -100,14 +102,14 @@ impl Outside {
         side.bytes.len() - side.taken
     }
 
-    /// Takes as many bytes as there are and fit, and says how many.
+    /// Reads the bytes that fit, and returns their number.
     #[inline(never)]
     pub(crate) fn take(&self, end: End, into: &mut [InSlice<'_>]) -> usize {
         let mut state = lock(self);
         into.iter_mut().map(|slice| state.side(end).fill(slice)).sum()
     }
 
-    /// Puts bytes on the way to the other end, and says how many.
+    /// Sends bytes to the other end, and returns their number.
     #[inline(never)]
     pub(crate) fn put(&self, end: End, from: &[OutSlice<'_>]) -> usize {
         let mut state = lock(self);
@@ -130,7 +132,7 @@ impl Outside {
         lock(self).connecting && end == End::Target
     }
 
-    /// Whether there was a connection to accept, which is now accepted.
+    /// Accepts the connection, if there is one, and returns whether there was.
     #[inline(never)]
     pub(crate) fn accept(&self) -> bool {
         std::mem::take(&mut lock(self).connecting)
@@ -149,7 +151,8 @@ impl State {
         }
     }
 
-    /// `end` waits: whoever has news is next, the other first; if nobody has, time passes until somebody's wait is over.
+    /// `end` waits. An end with news is next, the other one first; if neither has news, time advances to the
+    /// end of the earlier wait.
     fn pass(&mut self, end: End) {
         let ends = [end.other(), end];
         if let Some(next) = ends.into_iter().find(|end| self.side(*end).news) {
@@ -163,8 +166,8 @@ impl State {
 }
 
 impl Side {
-    /// Moves bytes into a slice, as many as it has room for. All data are zeros, which is what a medium holds already:
-    /// to move them there byte by byte would take most of a run.
+    /// Moves bytes into a slice, up to its capacity. All data is zeros, which the medium already contains:
+    /// copying every byte would take most of a run.
     fn fill(&mut self, slice: &mut InSlice<'_>) -> usize {
         let left = &self.bytes[self.taken..];
         let moved = match slice {

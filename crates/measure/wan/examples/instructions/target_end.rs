@@ -1,4 +1,4 @@
-//! The target's end: a server with one core and one LUN, set up as `linerate serve` does it.
+//! The target's end: a server with one core and one LUN, configured like `linerate serve`.
 
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
@@ -16,9 +16,9 @@ use crate::{Anything, VOLUME_BYTES, Volume};
 /// Its iSCSI name.
 pub(crate) const NAME: &str = "iqn.2026-01.io.linerate:instructions";
 
-/// A server that has not begun.
+/// A server that has not started.
 pub(crate) struct Server {
-    /// Open from the beginning, and alive for as long as its core runs.
+    /// Open from the start, and valid while its core runs.
     handle: Arc<front_end_core::Server>,
     core: Core,
 }
@@ -33,10 +33,10 @@ pub(crate) fn server(volume: Volume) -> Result<Server, Anything> {
 }
 
 impl Server {
-    /// Serves on this thread, for ever.
+    /// Serves on this thread; never returns.
     pub(crate) fn run(self, outside: &Arc<Outside>) {
         let Server { handle, core } = self;
-        // It binds nothing that could be taken.
+        // It binds no address that could be in use.
         let (bound, _) = mpsc::channel();
         reactor::block_on(world::shared(End::Target, outside), core.run(bound));
         drop(handle);
@@ -49,7 +49,7 @@ fn unit(volume: Volume) -> Result<Arc<LogicalUnit>, Anything> {
         Volume::Cached => {
             let file = tempfile::NamedTempFile::new_in("/dev/shm")?;
             file.as_file().set_len(VOLUME_BYTES)?;
-            // Its name goes when this is done, and the file with the device.
+            // Its name is removed afterwards, and the file with the device.
             Arc::new(FileDevice::open(FileOptions::new(file.path()))?)
         }
         Volume::Null => {

@@ -1,4 +1,4 @@
-//! The reactor's world as one end of a single connection sees it: thin, since what is done here counts as that end's.
+//! The reactor's world for one end of a single connection: thin, since its instructions count as that end's.
 
 use std::cell::RefCell;
 use std::io;
@@ -15,7 +15,7 @@ use reactor::{
 
 use crate::outside::{End, Outside};
 
-/// Where the target is, and everybody else.
+/// The address of the target, and of its peer.
 pub(crate) const ADDRESS: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 3260);
 
 /// The world of `end`, for its thread.
