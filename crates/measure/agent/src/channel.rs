@@ -1,6 +1,6 @@
 //! A connection between a coordinator and an agent: frames over a stream of the reactor, encrypted once both
-//! sides are authenticated by the shared secret. Every wait is bounded: the handshake by [`HANDSHAKE`], and
-//! silence of the peer by [`message::PATIENCE`], which is why each side sends keepalives.
+//! sides are authenticated by the shared secret. Every wait has a timeout: [`HANDSHAKE`] for the handshake,
+//! and [`message::PATIENCE`] for an idle peer, which is why each side sends keepalives.
 
 use std::cell::Cell;
 use std::collections::VecDeque;
@@ -22,25 +22,25 @@ use crate::wire::{FRAME_BYTES_MAX, Forged, Frames, STRANGER_BYTES_MAX, Seal, Sec
 /// The timeout of connecting and the handshake.
 pub(crate) const HANDSHAKE: Duration = Duration::from_secs(5);
 
-/// Why there is no connection, or no longer.
+/// The reason why there is no connection, or no longer.
 #[derive(Debug, Display)]
 pub enum Broken {
-    /// The other side has closed it.
+    /// The peer has closed it.
     #[display("it hung up")]
     Closed,
-    /// The other side has said nothing for longer than it may.
+    /// The peer has sent nothing within its timeout.
     #[display("it does not answer")]
     Silent,
-    /// The network says so.
+    /// A network error.
     Io(io::Error),
     /// A message was too long.
     TooLong(TooLong),
     /// A message failed authentication.
     Forged(Forged),
-    /// A message made no sense.
+    /// A message could not be parsed.
     #[display("it says what makes no sense ({_0})")]
     Unintelligible(message::Unintelligible),
-    /// A message came when none like it was due.
+    /// A message arrived out of order.
     #[display("it speaks out of turn")]
     OutOfTurn,
     /// The handshake failed.
@@ -49,13 +49,13 @@ pub enum Broken {
 
 /// A connection to an authenticated peer.
 pub struct Channel {
-    /// What the other side says.
+    /// The receiving direction.
     pub receiver: MessageReceiver,
     /// The sending direction.
     pub sender: MessageSender,
 }
 
-/// What the other side says.
+/// The receiving direction.
 pub struct MessageReceiver {
     frames: Incoming,
     seal: Seal,
@@ -73,7 +73,7 @@ impl Channel {
     /// Connects and authenticates the agent. `alive` is the keepalive message.
     ///
     /// # Errors
-    /// Why there is no connection.
+    /// The reason why there is no connection.
     pub async fn connect(to: SocketAddr, secret: &Secret, alive: Vec<u8>) -> Result<Channel, Broken> {
         let known = reactor::timeout(HANDSHAKE, async {
             let stream = connect(to).await.map_err(Broken::Io)?;
@@ -87,7 +87,7 @@ impl Channel {
     /// Authenticates a coordinator that has connected.
     ///
     /// # Errors
-    /// Why there is no connection.
+    /// The reason why there is no connection.
     pub async fn accept(stream: Box<dyn Stream>, secret: &Secret, alive: Vec<u8>) -> Result<Channel, Broken> {
         let mut frames = Incoming::new(stream.into());
         let known = reactor::timeout(HANDSHAKE, async {
@@ -118,7 +118,7 @@ impl MessageReceiver {
     /// The next message.
     ///
     /// # Errors
-    /// Why there will be none.
+    /// The reason why no further message can arrive.
     pub async fn receive(&mut self) -> Result<Vec<u8>, Broken> {
         let frame = reactor::timeout(message::PATIENCE, self.frames.next()).await;
         let frame = frame.unwrap_or(Err(Broken::Silent))?;
@@ -127,7 +127,7 @@ impl MessageReceiver {
 }
 
 impl MessageSender {
-    /// Queues a message. A failure to send it shows at the receiver.
+    /// Queues a message. If it cannot be sent, the receiver reports that.
     pub fn send(&self, message: Vec<u8>) {
         // The task ends early only with the connection.
         let _ = self.messages.send(message);
@@ -167,7 +167,7 @@ impl Incoming {
     }
 }
 
-/// Bytes per read. An unauthenticated peer can make us hold at most this and one frame.
+/// Bytes per read. An unauthenticated peer can make us store at most this and one frame.
 const PIECE: usize = 16 * 1024;
 
 async fn greet(frames: &mut Incoming, secret: &Secret) -> Result<Keys, Broken> {
@@ -208,7 +208,7 @@ async fn speak(stream: Rc<dyn Stream>, mut messages: Receiver<Vec<u8>>, mut seal
 async fn connect(to: SocketAddr) -> io::Result<Rc<dyn Stream>> {
     let stream = reactor::world().connect(to, &StreamOptions::default())?;
     poll_fn(|cx| stream.poll_writable(cx)).await?;
-    // An attempt that failed makes the stream writable too; the first write, of nothing yet, tells.
+    // A failed connection attempt also makes the stream writable; a first, empty write reveals it.
     match stream.try_write(&[]) {
         Err(error) if error.kind() != io::ErrorKind::WouldBlock => Err(error),
         _ => Ok(stream.into()),
@@ -224,11 +224,11 @@ impl std::error::Error for Broken {}
 
 // Access control of an agent: it serves peers that prove knowledge of the secret, one at a time.
 //
-// Unauthenticated connections are limited in number (a new one closes the oldest: a coordinator
-// authenticates within milliseconds), time (a few seconds) and bytes (one kilobyte). A second coordinator is
-// told which one the agent works for, and has to try again.
+// Unauthenticated connections are limited in number (a new one closes the oldest: a coordinator authenticates
+// within milliseconds), time (a few seconds) and bytes (one kilobyte). A second coordinator receives the
+// address of the one that the agent works for, and has to retry.
 
-/// Unauthenticated connections at the same time.
+/// The maximum number of unauthenticated connections.
 const STRANGERS_MAX: usize = 8;
 
 /// The pause after a failed accept.
@@ -256,7 +256,7 @@ pub async fn keep(
         let stream = match listener.accept().await {
             Ok(stream) => stream,
             Err(error) => {
-                // No file descriptors or no memory: there may be some later.
+                // No file descriptors or no memory: some may become available later.
                 tracing::warn!(%error, "cannot accept a connection");
                 reactor::sleep(PAUSE).await;
                 continue;

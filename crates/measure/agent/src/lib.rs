@@ -1,5 +1,5 @@
-//! Several machines measure the same storage at the same time: a coordinator tells agents what to do, and hears what came of
-//! it. Here is what they say to each other and how each knows the other; what is done for whom is `bench_runner`'s.
+//! Measurement of the same storage by several machines: a coordinator sends orders to agents, and receives
+//! the results. This crate has their messages and authentication; `bench_runner` executes the orders.
 //!
 //! Reading order: [`wire`] (messages, without I/O), [`channel`] (connections, and access control of an
 //! agent).

@@ -16,7 +16,7 @@ fn secret(text: &str) -> Secret {
     Secret::new(text.as_bytes()).expect("a long one")
 }
 
-/// Runs a scene beside an agent that knows "correct horse battery".
+/// Runs a scene with an agent whose secret is "correct horse battery".
 fn beside_an_agent<T>(scene: impl AsyncFnOnce(SocketAddr) -> T) -> T {
     let world = Epoll::shared(EpollOptions::default()).expect("a world");
     reactor::block_on(world, async {
@@ -29,7 +29,7 @@ fn beside_an_agent<T>(scene: impl AsyncFnOnce(SocketAddr) -> T) -> T {
     })
 }
 
-/// The least that an agent does.
+/// The simplest agent.
 async fn tell_the_time(channel: Channel) {
     let Channel { mut receiver, sender } = channel;
     while let Ok(order) = receiver.receive().await.map(|message| Order::parse(&message)) {
@@ -50,7 +50,7 @@ async fn hear(channel: &mut Channel) -> Option<Notification> {
     Some(Notification::parse(&message).expect("news"))
 }
 
-/// What an agent says to these bytes, until it hangs up or `patience` is over.
+/// The agent's response to these bytes, until it disconnects or `patience` is over.
 fn said_to(bytes: &'static [u8]) -> Vec<u8> {
     use std::io::{Read as _, Write as _};
     beside_an_agent(async move |at| {

@@ -1,7 +1,7 @@
 //! Facts about the environment of a measurement, which its results depend on: the machine, the path to the
 //! storage, negotiated keys, the storage, and the measuring program. One file each.
 //!
-//! Unknown facts are left out. A fact that degrades a measurement, or makes it less reliable, has a
+//! Unknown facts are omitted. A fact that degrades a measurement, or makes it less reliable, has a
 //! recommendation with a reason. [`server`] is a server on this machine, whose CPU time is a part of the
 //! cost.
 
@@ -26,8 +26,8 @@ use system::System;
 
 pub use network::{congestion, system_congestion};
 
-/// Everything that is known of measuring `place`, which is open as `device`; `unit` is the logical unit
-/// behind it, if there is one. To be asked before anything is measured: it looks at how busy the machine is.
+/// All known facts about measuring `place`, which is open as `device`; `unit` is the logical unit behind it,
+/// if there is one. To be called before the measurement, because it also records the machine's load.
 pub async fn facts(place: &Location, device: &dyn BlockDevice, unit: Option<&Unit>) -> Facts {
     let system = System::this();
     let mut facts = system::machine_facts(&system);
@@ -41,15 +41,15 @@ pub async fn facts(place: &Location, device: &dyn BlockDevice, unit: Option<&Uni
     Facts(facts)
 }
 
-/// What is known of the machine and of what measures, where the way to the storage is not the machine's.
+/// Facts about the machine and the program, if the path to the storage does not belong to the machine.
 pub fn machine() -> Facts {
     let mut facts = system::machine_facts(&System::this());
     facts.extend(tool());
     Facts(facts)
 }
 
-/// What the link to the unit's target carries at most, for requests of these lengths; nothing, if it is none
-/// that limits.
+/// The maximum throughput of the link to the unit's target, for requests of these lengths; empty if the link
+/// is no limit.
 pub async fn ceilings(unit: &Unit, block_bytes: &[u32]) -> Vec<Limit> {
     let connections = unit.target().statistics().await.map(|all| all.connections).unwrap_or_default();
     let link = connections.first().and_then(|first| network::ethernet(&System::this(), first));

@@ -1,4 +1,5 @@
-//! The path to the target: the interface and its link, TCP statistics and congestion control, and what was negotiated.
+//! The path to the target: the interface and its link, TCP statistics and congestion control, and the
+//! negotiated keys.
 
 use std::net::IpAddr;
 use std::time::Duration;
@@ -17,10 +18,10 @@ use serde::{Deserialize, Serialize};
 use crate::fact;
 use crate::system::System;
 
-/// By the connections of a session: all go to one target, and the first stands for them.
+/// Facts from the connections of a session: all lead to one target, and the first represents them.
 pub(super) fn facts(system: &System, connections: &[ConnectionStatistics]) -> Vec<Fact> {
     let Some(first) = connections.first() else { return Vec::new() };
-    // Without a list nothing is known of the interface, and the rest all the same.
+    // Without the list, only the interface is unknown.
     let addresses = rtnetlink::addresses().unwrap_or_default();
     let interface = interface(&addresses, first.local.ip(), first.peer.ip());
     let mut facts = vec![known("target", first.peer.to_string(), None)];
@@ -33,8 +34,8 @@ pub(super) fn facts(system: &System, connections: &[ConnectionStatistics]) -> Ve
     facts
 }
 
-/// The link that leads there, if it is a real one whose speed and MTU are known: what has no device behind it
-/// is memory, and what it calls its speed limits nothing.
+/// The link to the peer, if it is a real one with known speed and MTU: an interface without a device is
+/// memory, and its reported speed is no limit.
 pub(super) fn ethernet(system: &System, connection: &ConnectionStatistics) -> Option<Link> {
     let addresses = rtnetlink::addresses().ok()?;
     let interface = interface(&addresses, connection.local.ip(), connection.peer.ip())?;
@@ -46,7 +47,7 @@ fn ethernet_of(system: &System, interface: &str) -> Option<Link> {
     let is_real = system.has(net(interface, "device"));
     let mbit = system.number(net(interface, "speed")).filter(|mbit| *mbit > 0 && is_real)?;
     let mtu = system.number(net(interface, "mtu")).and_then(|mtu| u32::try_from(mtu).ok())?;
-    // proc_sys_net_ipv4(5): 1 and 2 ask for them, and nearly every peer agrees.
+    // proc_sys_net_ipv4(5): 1 and 2 request them, and nearly every peer agrees.
     let timestamps = system.number("proc/sys/net/ipv4/tcp_timestamps") != Some(0);
     Some(Link { timestamps, ..Link::ethernet(mbit as f64 * 1e6, mtu) })
 }
@@ -55,8 +56,9 @@ fn known(name: &str, value: impl Into<String>, better: Option<String>) -> Fact {
     fact(Group::Network, name, value, better)
 }
 
-/// Packets to an address of this machine's own take the loopback, whatever interface has the address; others
-/// leave by the interface whose address they come from, unless somebody routes by policy.
+/// The interface of a connection. Packets to one of this machine's addresses use the loopback, whichever
+/// interface has the address. Others leave by the interface with their source address, unless policy routing
+/// is configured.
 pub fn interface(addresses: &[(String, IpAddr)], local: IpAddr, peer: IpAddr) -> Option<String> {
     let holder = |address: IpAddr| addresses.iter().find(|(_, own)| *own == address.to_canonical());
     match holder(peer) {
@@ -65,12 +67,12 @@ pub fn interface(addresses: &[(String, IpAddr)], local: IpAddr, peer: IpAddr) ->
     }
 }
 
-/// The interface of what does not leave this machine.
+/// The interface of local traffic.
 pub const LOOPBACK: &str = "lo";
-/// The loopback's MTU is a byte more than an IP packet can have.
+/// The loopback's MTU is one byte larger than an IP packet can be.
 const IP_PACKET_MAX: i64 = 65_535;
 
-/// Where the kernel tells of an interface.
+/// The kernel's file of an interface.
 pub fn net(interface: &str, file: &str) -> String {
     format!("sys/class/net/{interface}/{file}")
 }
@@ -87,12 +89,12 @@ fn link(system: &System, name: &str, mtu: Option<i64>) -> Vec<Fact> {
     facts.into_iter().flatten().chain(mtu).collect()
 }
 
-/// What the interface has negotiated with its peer. Interfaces without a cable do not say, or say -1.
+/// The speed negotiated with the peer. Interfaces without a cable report none, or -1.
 fn speed(system: &System, name: &str) -> Option<Fact> {
     let mbit = system.number(net(name, "speed")).filter(|mbit| *mbit > 0)?;
     let duplex = system.text(net(name, "duplex")).filter(|duplex| duplex != "unknown");
     let shown = duplex.as_ref().map_or_else(String::new, |duplex| format!(", {duplex} duplex"));
-    // Document 000's crossover cable had two of its four pairs, and 10 MB/s.
+    // Document 000's crossover cable had two of its four pairs, and reached 10 MB/s.
     let better = match (mbit, duplex.as_deref()) {
         (_, Some("half")) => Some("full duplex: both ends have to negotiate, or neither"),
         (..1000, _) => Some("1000 Mbit/s: gigabit interfaces fall back to this by a cable with two pairs"),
@@ -104,7 +106,7 @@ fn speed(system: &System, name: &str) -> Option<Fact> {
 fn tcp(path: &PathInfo, interface: Option<&str>, mtu: Option<i64>) -> Vec<Fact> {
     let us = |time: Duration| significant(time.as_secs_f64() * 1e6);
     let least = path.round_trip_min.map_or_else(String::new, |least| format!(", shortest {}", us(least)));
-    // BBR paces by a model of the path that a loopback does not fit.
+    // BBR paces by a model of the path that does not suit a loopback.
     let paced = interface == Some(LOOPBACK) && path.congestion.starts_with("bbr");
     let congestion = paced.then(|| "cubic (congestion=cubic): bbr slows a loopback down".to_owned());
     let narrow = mtu.filter(|mtu| i64::from(path.path_mtu_bytes) < (*mtu).min(IP_PACKET_MAX));
@@ -122,26 +124,26 @@ fn tcp(path: &PathInfo, interface: Option<&str>, mtu: Option<i64>) -> Vec<Fact> 
 // The interface of the path to a target, for diagnosis: its speed, and the packets that it drops during a
 // measurement.
 
-/// The interface that the way begins with.
+/// The first interface of the path.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct LinkLayer {
     /// Its name, such as `eth0`.
     pub interface: String,
-    /// What it runs at, in bits a second, if it tells.
+    /// Its speed, in bits a second, if reported.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bits_per_s: Option<f64>,
-    /// Whether it can send and receive at once, if it tells.
+    /// Whether it is full duplex, if reported.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub full_duplex: Option<bool>,
-    /// The longest packet it takes, in bytes.
+    /// The longest packet, in bytes.
     pub mtu: u32,
-    /// The way does not leave this machine.
+    /// The path does not leave this machine.
     pub loopback: bool,
-    /// Packets that it dropped or found damaged while we measured.
+    /// Packets that it dropped or found damaged during the measurement.
     pub faults: u64,
 }
 
-/// An interface that is being watched.
+/// An interface under observation.
 pub struct LinkWatch {
     system: System,
     name: String,
@@ -149,13 +151,13 @@ pub struct LinkWatch {
     faults: u64,
 }
 
-/// Packets that were damaged, or that were dropped for want of room
-/// (`Documentation/ABI/testing/sysfs-class-net-statistics`). `rx_dropped` is not one of them: it also counts
-/// packets for unknown protocols.
+/// Packets that were damaged, or dropped because a buffer was full
+/// (`Documentation/ABI/testing/sysfs-class-net-statistics`). `rx_dropped` is not included: it also counts
+/// packets of unknown protocols.
 const FAULTS: [&str; 5] = ["rx_errors", "tx_errors", "rx_missed_errors", "tx_dropped", "collisions"];
 
 impl LinkWatch {
-    /// Begins to watch the one that this connection leaves by. A sentence says why that is not known.
+    /// Starts to observe the interface of this connection. On failure, returns the reason.
     pub fn begin(connection: Option<&ConnectionStatistics>) -> Result<LinkWatch, String> {
         let connection = connection.ok_or("there was no session any more")?;
         let addresses = rtnetlink::addresses().map_err(|error| format!("no list of interfaces: {error}"))?;
@@ -169,10 +171,10 @@ impl LinkWatch {
         LinkWatch { system, name, faults }
     }
 
-    /// What is known of it, with the faults since it is watched.
+    /// The facts about it, with the faults since [`LinkWatch::begin`].
     ///
     /// # Errors
-    /// A sentence that says why nothing is.
+    /// The reason why nothing is known.
     pub fn end(self) -> Result<LinkLayer, String> {
         link_layer(&self.system, self.name, self.faults)
     }
@@ -182,8 +184,8 @@ fn link_layer(system: &System, name: String, faults_before: u64) -> Result<LinkL
     let Some(mtu) = system.number(net(&name, "mtu")).and_then(|mtu| u32::try_from(mtu).ok()) else {
         return Err(format!("the kernel tells nothing of the interface {name}"));
     };
-    // What has no device behind it is memory, and what it calls its speed limits nothing, unless somebody has
-    // set it: for an interface of a laboratory or of a virtual machine to say what it stands for.
+    // An interface without a device is memory, and its reported speed is no limit. The exception is a
+    // configured speed: an interface of a lab or of a virtual machine then represents a real one.
     let is_real = system.has(net(&name, "device"));
     let is_set = |mbit: &i64| *mbit > 0 && (is_real || !UNSET_MBIT.contains(mbit));
     let mbit = system.number(net(&name, "speed")).filter(is_set);
@@ -202,8 +204,8 @@ fn link_layer(system: &System, name: String, faults_before: u64) -> Result<LinkL
     })
 }
 
-/// What the kernel's drivers for tun and tap (drivers/net/tun.c) and for veth (drivers/net/veth.c) begin
-/// with.
+/// The initial speeds of the kernel's drivers for tun and tap (drivers/net/tun.c) and for veth
+/// (drivers/net/veth.c).
 const UNSET_MBIT: [i64; 2] = [10, 10_000];
 
 fn faults(system: &System, name: &str) -> u64 {
@@ -211,8 +213,8 @@ fn faults(system: &System, name: &str) -> u64 {
     counters.flatten().filter_map(|count| u64::try_from(count).ok()).fold(0, u64::saturating_add)
 }
 
-/// The congestion control of the sockets to a place, if there are any: it is writes that it slows down, reads are up to the
-/// target's.
+/// The congestion control of the sockets to a place, if there are any: it limits only writes, because reads
+/// use the target's.
 pub fn congestion(place: &Location) -> Option<String> {
     match place {
         Location::Lun(url) => Some(url.settings.stream.congestion.clone().unwrap_or_else(system_congestion)),
@@ -220,7 +222,7 @@ pub fn congestion(place: &Location) -> Option<String> {
     }
 }
 
-/// The system's choice for sockets that make none.
+/// The system's default, for sockets without a setting.
 pub fn system_congestion() -> String {
     let default = std::fs::read_to_string("/proc/sys/net/ipv4/tcp_congestion_control");
     default.map_or_else(|_| "unknown".to_owned(), |name| name.trim().to_owned())

@@ -1,9 +1,9 @@
 //! The process that serves the storage, if it is on this machine: its CPU time is a part of the cost of a
 //! request, and a server thread that is always busy is the bottleneck.
 //!
-//! The kernel's tables of TCP sockets have the server's end of our connection too (our ends turned round),
-//! with the number of its inode; the process that serves has that inode open. Sockets of the kernel's own
-//! (LIO) are open in no process, and those of other network namespaces are in no table of ours.
+//! The kernel's tables of TCP sockets also contain the server's end of our connection (our addresses
+//! swapped), with its inode number; the serving process has that inode open. Sockets of the kernel (LIO) are
+//! not open in any process, and those of other network namespaces are not in our tables.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs as _};
 use std::path::Path;
@@ -17,12 +17,12 @@ use iscsi_client::RemoteTarget;
 
 use super::system::System;
 
-/// A process that serves, or a thread of our own that does.
+/// A serving process, or a serving thread of this process.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Server {
     name: String,
     pid: u32,
-    /// All of them, if `None`.
+    /// All threads, if `None`.
     thread: Option<u32>,
 }
 
@@ -34,8 +34,9 @@ pub struct ServerClocks {
 }
 
 impl Server {
-    /// Who serves this session; `None` if it is not a process of this machine's, one that we may not look at
-    /// (root may look at all), or our own, whose CPU time is not to be told from the client's.
+    /// The process that serves this session. `None` if it is not on this machine, or may not be inspected
+    /// (root may inspect all). Also `None` for this process, whose CPU time cannot be separated from the
+    /// client's.
     pub async fn serving(target: &RemoteTarget) -> Option<Server> {
         let connections = target.statistics().await?.connections;
         let first = connections.first()?;
@@ -43,8 +44,8 @@ impl Server {
         Server::holding(&system, server_socket(&system, first.local, first.peer)?)
     }
 
-    /// Who serves a TCP connection of this process to this host and port; `None` as for [`Server::serving`]. Resolving the
-    /// host's name blocks the thread.
+    /// The process that serves a TCP connection of this process to this host and port; `None` as for
+    /// [`Server::serving`]. Resolving the host's name blocks the thread.
     pub fn connected(host: &str, port: u16) -> Option<Server> {
         let addresses: Vec<SocketAddr> = (host, port).to_socket_addrs().ok()?.collect();
         let system = System::this();
@@ -56,7 +57,7 @@ impl Server {
         Server::holding(&system, server_socket(&system, ours.local, ours.remote)?)
     }
 
-    /// Who serves connections to this Unix socket; `None` as for [`Server::serving`].
+    /// The process that serves connections to this Unix socket; `None` as for [`Server::serving`].
     pub fn on_socket(path: &Path) -> Option<Server> {
         let system = System::this();
         let table = system.text("proc/net/unix")?;
@@ -70,12 +71,12 @@ impl Server {
         (pid != std::process::id()).then(|| Server { name: printable(&name), pid, thread: None })
     }
 
-    /// A thread of this process, by its number in the kernel.
+    /// A thread of this process, by its kernel number.
     pub fn here(name: &str, thread: u32) -> Server {
         Server { name: name.to_owned(), pid: std::process::id(), thread: Some(thread) }
     }
 
-    /// What it has used by now; an error if it has ended.
+    /// Its CPU time so far; an error if it has ended.
     pub fn clocks(&self) -> io::Result<ServerClocks> {
         match self.thread {
             None => {
@@ -89,7 +90,7 @@ impl Server {
         }
     }
 
-    /// What it has used since `earlier`, for the record; `None` if it has ended.
+    /// Its CPU time since `earlier`, for the record; `None` if it has ended.
     pub fn cpu_since(&self, earlier: &ServerClocks) -> Option<ServerCpu> {
         let now = self.clocks().ok()?;
         let used = now.process.saturating_sub(earlier.process);
@@ -107,7 +108,7 @@ impl Server {
 }
 
 impl ServerClocks {
-    /// What the thread that was busiest since `earlier` has used in that time.
+    /// The CPU time since `earlier` of the busiest thread in that time.
     pub fn busiest_since(&self, earlier: &ServerClocks) -> Duration {
         self.threads.busiest_since(&earlier.threads)
     }
@@ -126,12 +127,12 @@ fn sockets(system: &System) -> impl Iterator<Item = Socket> {
     lines.into_iter()
 }
 
-/// The inode in a line of `/proc/net/unix` (unix(7)), if it is a connection that was accepted on the socket at `path`: it has
-/// the path of the one that listens.
+/// The inode in a line of `/proc/net/unix` (unix(7)), if it is a connection accepted on the socket at `path`:
+/// it has the path of the listening socket.
 fn accepted_on(line: &str, path: &Path) -> Option<u64> {
     const CONNECTED: &str = "03";
     let mut fields = line.splitn(7, ' ');
-    // Number, references, protocol, flags and type stand before.
+    // Preceded by number, references, protocol, flags and type.
     let (state, rest) = (fields.nth(5)?, fields.next()?.trim_start());
     let (inode, at) = rest.split_once(' ')?;
     (state == CONNECTED && Path::new(at) == path).then(|| inode.parse().ok())?
@@ -152,7 +153,7 @@ impl Socket {
     fn parse(line: &str) -> Option<Socket> {
         let mut fields = line.split_ascii_whitespace();
         let (local, remote) = (address(fields.nth(1)?)?, address(fields.next()?)?);
-        // State, queues, timer, retransmissions, user and timeout stand between.
+        // State, queues, timer, retransmissions, user and timeout are in between.
         let inode = fields.nth(6)?.parse().ok().filter(|inode| *inode != 0)?;
         Some(Socket { local, remote, inode })
     }
@@ -162,7 +163,7 @@ impl Socket {
     }
 }
 
-/// `0100007F:0CBC`: words as this machine has them in memory, the port in order.
+/// `0100007F:0CBC`: words in native byte order, the port as a plain number.
 fn address(text: &str) -> Option<SocketAddr> {
     let (ip, port) = text.split_once(':')?;
     let port = u16::from_str_radix(port, 16).ok()?;
@@ -181,14 +182,15 @@ fn address(text: &str) -> Option<SocketAddr> {
     Some(SocketAddr::new(ip, port))
 }
 
-/// The process that has the socket open: the first, where several share it.
+/// The process that has the socket open: the first one, if several share it.
 fn holder(proc: &Path, inode: u64) -> Option<u32> {
     let pids = fs::read_dir(proc).ok()?.flatten();
     let mut pids = pids.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
     pids.find(|pid| holds(&proc.join(pid.to_string()), inode))
 }
 
-/// Whether a process has the socket open. One that has ended, or that we may not look into, has no files for us.
+/// Whether a process has the socket open. One that has ended, or that may not be inspected, appears to have
+/// no files.
 fn holds(process: &Path, inode: u64) -> bool {
     let wanted = format!("socket:[{inode}]");
     let files = fs::read_dir(process.join("fd")).into_iter().flatten().flatten();

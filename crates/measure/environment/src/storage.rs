@@ -15,7 +15,7 @@ use volume::spec::Bytes;
 use super::fact;
 use super::system::System;
 
-/// Of a logical unit by SCSI, of a file or block device by the kernel.
+/// Facts about a logical unit over SCSI, or about a file or block device from the kernel.
 pub(super) async fn facts(
     system: &System,
     place: &Location,
@@ -38,7 +38,7 @@ fn known(name: &str, value: impl Into<String>) -> Fact {
     fact(Group::Storage, name, value, None)
 }
 
-/// What does not answer is left out: nothing is measured worse for it.
+/// Failed queries are omitted: they do not affect the measurement.
 async fn of_unit(unit: &Unit) -> Vec<Fact> {
     let mut facts = Vec::new();
     if let Ok(inquiry) = unit.inquiry().await {
@@ -79,7 +79,7 @@ fn of_path(system: &System, path: &Path) -> Vec<Fact> {
     if metadata.file_type().is_block_device() {
         return of_disk(system, metadata.rdev());
     }
-    // The table has the numbers of file systems that have devices, and of those that have none.
+    // The table contains the numbers of file systems with and without devices.
     let mounts = system.text("proc/self/mountinfo").unwrap_or_default();
     let mounted = file_system(&mounts, metadata.dev());
     let mut facts: Vec<Fact> =
@@ -102,7 +102,7 @@ fn numbers(device: u64) -> String {
     format!("{}:{}", rustix::fs::major(device), rustix::fs::minor(device))
 }
 
-/// A disk, or the disk that a partition is on, if the kernel knows one by this number.
+/// Facts about a disk, or the disk of a partition, if the kernel has one with this number.
 fn of_disk(system: &System, device: u64) -> Vec<Fact> {
     let here = format!("sys/dev/block/{}", numbers(device));
     let folder = if system.has(format!("{here}/partition")) { format!("{here}/..") } else { here };

@@ -1,4 +1,5 @@
-//! This machine: files and links of the kernel in `/proc` and `/sys`, any of which may be missing, and the facts in them.
+//! This machine: files and links of the kernel in `/proc` and `/sys`, any of which may be missing, and the
+//! facts in them.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -7,7 +8,7 @@ use bench::record::{Fact, Group};
 
 use crate::fact;
 
-/// The files of the kernel; those of a folder in tests.
+/// The kernel's files; in tests, those of a directory.
 pub struct System {
     root: PathBuf,
 }
@@ -18,12 +19,12 @@ impl System {
         System { root: PathBuf::from("/") }
     }
 
-    /// Those below this folder, instead of this machine's.
+    /// The files below this directory, instead of this machine's.
     pub fn below(root: PathBuf) -> System {
         System { root }
     }
 
-    /// A file's text without blanks at its ends, unless it is not there, empty, or not to be read.
+    /// A file's text without surrounding blanks, or `None` if it is missing, empty, or unreadable.
     pub fn text(&self, path: impl AsRef<Path>) -> Option<String> {
         let text = fs::read_to_string(self.root.join(path)).ok()?;
         let text = text.trim();
@@ -40,13 +41,13 @@ impl System {
         self.root.join(path).exists()
     }
 
-    /// The last part of what a link points to: the name of a driver.
+    /// The last part of a link's target: the name of a driver.
     pub fn link(&self, path: impl AsRef<Path>) -> Option<String> {
         let target = fs::read_link(self.root.join(path)).ok()?;
         Some(target.file_name()?.to_string_lossy().into_owned())
     }
 
-    /// The value of `key` in a file of lines `key: value`, at its first place.
+    /// The first value of `key` in a file of lines `key: value`.
     pub fn value(&self, path: impl AsRef<Path>, key: &str) -> Option<String> {
         let text = self.text(path)?;
         let mut pairs = text.lines().filter_map(|line| line.split_once(':'));
@@ -63,7 +64,7 @@ pub(super) struct TestSystem {
 
 #[cfg(test)]
 impl TestSystem {
-    /// Of these files, and links whose targets begin with `->`.
+    /// A machine with these files, and links whose targets start with `->`.
     pub(super) fn with(files: &[(&str, &str)]) -> TestSystem {
         let folder = tempfile::tempdir().expect("a folder");
         for (path, content) in files {
@@ -78,7 +79,7 @@ impl TestSystem {
     }
 }
 
-/// Kernel, CPUs, memory, clock, and how busy it is already.
+/// Kernel, CPUs, memory, clock, and the existing load.
 pub(super) fn machine_facts(system: &System) -> Vec<Fact> {
     let facts = [
         kernel(system),
@@ -111,7 +112,7 @@ fn cpus(system: &System) -> Option<Fact> {
     Some(known("CPUs", format!("{count}{model}{usable}"), None))
 }
 
-/// The governor of the first CPU: those of one machine differ only if configured so.
+/// The governor of the first CPU: those of one machine differ only if configured.
 fn governor(system: &System) -> Option<Fact> {
     let governor = system.text("sys/devices/system/cpu/cpu0/cpufreq/scaling_governor")?;
     let steady = governor == "performance";
@@ -141,7 +142,7 @@ fn virtualisation(system: &System) -> Option<Fact> {
     (!kinds.is_empty()).then(|| known("virtualisation", kinds.join(" in a "), None))
 }
 
-/// By the names that its firmware gives it, which hypervisors do not hide.
+/// The hypervisor, by its firmware names, which hypervisors do not hide.
 fn hypervisor(system: &System) -> String {
     let name = system.text("sys/hypervisor/type").or_else(|| {
         let vendor = system.text("sys/class/dmi/id/sys_vendor")?;
@@ -160,8 +161,7 @@ fn load(system: &System) -> Option<Fact> {
     Some(known("load at the start", format!("{load:.2}"), busy.then_some(better)))
 }
 
-/// The load average of an idle machine is some hundredths, with a shell and a monitor some
-/// tenths.
+/// The load average of an idle machine is a few hundredths, with a shell and a monitor a few tenths.
 const BUSY_SHARE: f64 = 0.5;
 
 #[cfg(test)]

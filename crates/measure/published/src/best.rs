@@ -1,9 +1,9 @@
-//! The best that was published, for a first look at one's own numbers.
+//! The highest published results, for a first comparison with one's own numbers.
 
 use super::row::{Direction, Row};
 
-/// The row with the highest rate, over a network, of requests of this length in this direction: whatever the storage, the
-/// depth and the order, but without an added delay. `None` if no document has one.
+/// The row with the highest rate over a network for requests of this length in this direction: any storage,
+/// depth and order, but without an added delay. `None` if no document has one.
 pub fn best(direction: Direction, block_bytes: u32) -> Option<&'static Row> {
     let fits = |row: &&Row| {
         row.direction == Some(direction)
@@ -16,7 +16,7 @@ pub fn best(direction: Direction, block_bytes: u32) -> Option<&'static Row> {
     rows.max_by(|one, other| one.1.total_cmp(&other.1)).map(|(row, _)| row)
 }
 
-/// 000 has drives that were measured where they were, and the second part of 004 is about local RAID sets.
+/// 000 includes drives measured locally, and the second part of 004 is about local RAID sets.
 fn is_over_a_network(row: &Row) -> bool {
     let is_about_raid = row.document == "004" && row.table.starts_with("4.");
     !row.test.starts_with("local") && !is_about_raid
@@ -37,7 +37,7 @@ mod tests {
 
     #[test]
     fn what_never_crossed_a_network_is_not_compared_with() {
-        // 000's table 4 has 2,525 MB/s of a RAM drive without iSCSI.
+        // 000's table 4 has 2,525 MB/s for a RAM drive without iSCSI.
         assert_eq!(best(Direction::Read, 524_288).expect("001 has it").document, "001");
     }
 }

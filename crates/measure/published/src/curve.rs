@@ -1,30 +1,31 @@
-//! Published numbers as curves of bytes a second over the length of requests, to be laid over one's own.
+//! Published numbers as curves of bytes a second over the length of requests, for comparison with
+//! measurements.
 
 use super::row::{Direction, Row};
 
-/// What one system did in one test over lengths of requests; often only one length was published.
+/// The results of one system in one test over lengths of requests; often there is only one length.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Curve {
     /// The document's number.
     pub document: String,
     /// The table.
     pub table: String,
-    /// What was measured, and by which test: `iSCSI to RAM drive`.
+    /// The system, and the test: `iSCSI to RAM drive`.
     pub name: String,
-    /// Which way the data went.
+    /// The direction of the data.
     pub direction: Option<Direction>,
-    /// In which order, in the document's words.
+    /// The order of requests, in the document's words.
     pub pattern: String,
-    /// Requests under way at once, if the document says so.
+    /// The queue depth, if the document states it.
     pub depth: Option<u32>,
-    /// Delay that was added, in milliseconds.
+    /// The added delay, in milliseconds.
     pub rtt_ms: Option<f64>,
-    /// Length of requests in bytes, rising, and bytes a second.
+    /// Length of requests in bytes, ascending, and bytes a second.
     pub points: Vec<(u32, f64)>,
 }
 
-/// The curves of a document's rows, in their order. Where only requests a second were published (003's figures 7 to 9),
-/// their data are counted.
+/// The curves of a document's rows, in order. If only requests a second were published (003's figures 7 to
+/// 9), bytes are computed from them.
 pub(super) fn of<'a>(rows: impl Iterator<Item = &'a Row>) -> Vec<Curve> {
     let mut curves: Vec<Curve> = Vec::new();
     for row in rows {
@@ -38,7 +39,7 @@ pub(super) fn of<'a>(rows: impl Iterator<Item = &'a Row>) -> Vec<Curve> {
                 curves.last_mut().expect("a curve")
             }
         };
-        // Where both were published, throughput comes first.
+        // If both were published, throughput comes first.
         if !curve.points.iter().any(|(known, _)| *known == block_bytes) {
             curve.points.push((block_bytes, rate));
         }
@@ -80,7 +81,8 @@ impl Curve {
     }
 }
 
-/// The test without the length that some name in it, and the system where that is what differs (004).
+/// The test without the length that some include in their names, and the system if that is the difference
+/// (004).
 fn name(row: &Row, block_bytes: u32) -> String {
     let size = short_size(block_bytes);
     let test = row.test.strip_suffix(&size).map_or(row.test.as_str(), str::trim_end);
@@ -90,7 +92,7 @@ fn name(row: &Row, block_bytes: u32) -> String {
     }
 }
 
-/// A length as the documents write it: `0.5K`, `4K`, `8M`.
+/// A length in the documents' notation: `0.5K`, `4K`, `8M`.
 fn short_size(bytes: u32) -> String {
     match bytes {
         at_least if at_least >= 1 << 20 => format!("{}M", f64::from(bytes) / f64::from(1 << 20)),

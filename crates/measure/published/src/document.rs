@@ -1,15 +1,15 @@
-//! The five source documents: what they are, and what their megabytes are.
+//! The five source documents, and the meaning of their megabytes.
 
 use serde::Serialize;
 
 /// A source document.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Document {
-    /// How it is called here: `000` to `004`.
+    /// Its number here: `000` to `004`.
     pub number: &'static str,
     /// Its title.
     pub title: &'static str,
-    /// Who wrote it, and when, as far as it says.
+    /// The author and the date, if stated.
     pub by: &'static str,
     /// What it measured.
     pub about: &'static str,
@@ -49,19 +49,20 @@ pub const DOCUMENTS: [Document; 5] = [
     },
 ];
 
-/// What a document's `MB/s` is a million of.
+/// The meaning of a document's `MB/s`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Megabyte {
-    /// 10^6 bytes: GNU dd prints it so.
+    /// 10^6 bytes, as printed by GNU dd.
     Dd,
-    /// 1000 KiB: DPMETERM's. So read, all but two numbers of document 000's table 4 are whole requests a second.
+    /// 1000 KiB: DPMETERM's. With this meaning, all but two numbers of document 000's table 4 are whole
+    /// requests a second.
     Dpmeterm,
-    /// The document does not say; 10^6 bytes are assumed.
+    /// Not stated; 10^6 bytes are assumed.
     Unstated,
 }
 
 impl Megabyte {
-    /// How many bytes it is taken for.
+    /// The assumed number of bytes.
     pub fn bytes(self) -> f64 {
         match self {
             Megabyte::Dd | Megabyte::Unstated => 1e6,
@@ -69,7 +70,7 @@ impl Megabyte {
         }
     }
 
-    /// Why, for a note under a table.
+    /// The reason, for a note under a table.
     pub fn why(self) -> &'static str {
         match self {
             Megabyte::Dd => "MB is 1,000,000 bytes: GNU dd prints it so",
@@ -81,7 +82,7 @@ impl Megabyte {
     }
 }
 
-/// What `MB/s` means in a table. Where Iometer measured (001, 003) the rows say `MiB/s` themselves.
+/// The meaning of `MB/s` in a table. For Iometer's measurements (001, 003), the rows themselves have `MiB/s`.
 pub fn megabyte(document: &str, table: &str) -> Megabyte {
     match (document, table) {
         ("000", "Table 3" | "Table 4" | "Table 5" | "Table 6" | "Table 7") => Megabyte::Dpmeterm,

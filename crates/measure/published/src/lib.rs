@@ -1,9 +1,9 @@
-//! What the source documents print, number by number.
+//! The published numbers of the source documents.
 //!
-//! The numbers are data, in `data/*.csv` beside this crate's sources: each row is one number exactly as it is printed,
-//! with what was measured, how, and what is to be known of it. Here they are read, brought to units without
-//! prefix ([`Row::si`], whose reasons are in [`megabyte`]) and given out: [`rows`], [`tables`] laid out as in the
-//! documents, [`curves`] to be laid over others.
+//! The numbers are data, in the directory `data` of this crate: each row is one number exactly as printed,
+//! with the measured quantity, the method and notes. This crate parses them and converts them to base units
+//! ([`Row::si`], explained in [`megabyte`]). It returns them as [`rows`], as [`tables`] with the documents'
+//! layout, and as [`curves`] for comparison.
 //!
 //! ```
 //! let reads = published::tables("002").into_iter().find(|table| table.name == "iSCSI Throughput: Reads");
@@ -36,16 +36,16 @@ const FILES: [&str; 6] = [
 ];
 
 static ROWS: LazyLock<Vec<Row>> = LazyLock::new(|| {
-    // The files are part of the program, and a test reads each of them.
+    // The files are part of the program, and a test parses each of them.
     FILES.iter().flat_map(|file| parse(file).expect("a published table")).collect()
 });
 
-/// Every number of the source documents, in their order.
+/// Every number of the source documents, in order.
 pub fn rows() -> &'static [Row] {
     &ROWS
 }
 
-/// The tables of a document, such as `001`, as they are laid out there.
+/// The tables of a document, such as `001`, with its layout.
 pub fn tables(document: &str) -> Vec<Table> {
     table::of(rows().iter().filter(|row| row.document == document))
 }
@@ -69,7 +69,7 @@ mod tests {
         assert!(rows().iter().all(|row| documents.contains(&row.document.as_str())));
     }
 
-    /// Why DPMETERM's MB is taken for 1000 KiB.
+    /// The reason for interpreting DPMETERM's MB as 1000 KiB.
     #[test]
     fn table_4_of_000_is_whole_requests_a_second_if_a_megabyte_is_1000_kib() {
         let table = rows().iter().filter(|row| row.document == "000" && row.table == "Table 4");
@@ -80,7 +80,7 @@ mod tests {
         assert_eq!((iops.len(), whole), (16, 14));
     }
 
-    /// Why Iometer's MB is 2^20: its MB/s and its requests a second are then the same number.
+    /// The reason for interpreting Iometer's MB as 2^20: its MB/s and its requests a second then agree.
     #[test]
     fn iometers_throughput_is_its_requests_times_their_length() {
         let iometer: Vec<&Row> =

@@ -1,4 +1,4 @@
-//! One number of a source document, as it is printed there and as it is counted here.
+//! One number of a source document, as printed and in base units.
 
 use derive_more::Display;
 use std::error::Error;
@@ -7,46 +7,46 @@ use serde::{Deserialize, Serialize};
 
 use super::document::megabyte;
 
-/// One number that a source document prints. A field that it says nothing of is empty.
+/// One number of a source document. A field without information is empty.
 #[derive(Clone, Debug, PartialEq, Deserialize, Serialize)]
 pub struct Row {
     /// The document's number, such as `001`.
     pub document: String,
-    /// The table it is in, or the part of the text.
+    /// The table, or the part of the text.
     pub table: String,
     /// What was measured.
     pub system: String,
     /// By which test.
     pub test: String,
-    /// Which way the data went.
+    /// The direction of the data.
     pub direction: Option<Direction>,
     /// In which order.
     pub pattern: String,
     /// The length of each request, in bytes.
     #[serde(rename(deserialize = "block_size_bytes"))]
     pub block_bytes: Option<u32>,
-    /// Requests under way at once.
+    /// The queue depth.
     #[serde(rename(deserialize = "queue_depth"))]
     pub depth: Option<u32>,
-    /// Delay that was added to the way there and back, in milliseconds.
+    /// The delay added to the round trip, in milliseconds.
     pub rtt_ms: Option<f64>,
     /// TCP's window, in bytes.
     pub tcp_window_bytes: Option<u32>,
-    /// What the number says: `throughput`, `iops`, `latency_avg`, …
+    /// The measured quantity: `throughput`, `iops`, `latency_avg`, …
     pub metric: String,
-    /// Its unit, in the document's words; [`Row::si`] says what it means.
+    /// Its unit, in the document's words; [`Row::si`] has its meaning.
     pub unit: String,
     /// Exactly as printed.
     #[serde(rename(deserialize = "value"))]
     pub printed: String,
-    /// The same in units without prefix, if it is a number.
+    /// The same in base units, if it is a number.
     #[serde(skip_deserializing)]
     pub si: Option<Quantity>,
-    /// What is to be known of it.
+    /// Notes.
     pub note: String,
 }
 
-/// Which way the data went.
+/// The direction of the data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize, Display)]
 #[serde(rename_all = "snake_case")]
 pub enum Direction {
@@ -59,7 +59,7 @@ pub enum Direction {
     /// Both, request by request.
     #[display("mixed")]
     Mixed,
-    /// Both at once, as much as goes each way.
+    /// Both directions concurrently, at full speed.
     #[display("bidirectional")]
     Bidirectional,
     /// From the initiator to the target, plain TCP.
@@ -114,19 +114,19 @@ pub enum Unit {
 }
 
 impl Row {
-    /// Bytes a second, if that is what the row says.
+    /// Bytes a second, if that is the measured quantity.
     pub fn bytes_per_s(&self) -> Option<f64> {
         self.si.filter(|si| si.unit == Unit::BytesPerSecond).map(|si| si.value)
     }
 }
 
-/// Reads a file of rows; the first line names its columns.
+/// Parses a file of rows; the first line names its columns.
 pub(super) fn parse(text: &str) -> Result<Vec<Row>, Box<dyn Error>> {
     csv::Reader::from_reader(text.as_bytes()).deserialize().map(|row| Row::counted(row?)).collect()
 }
 
 impl Row {
-    /// The row with what follows from its columns.
+    /// The row with the values derived from its columns.
     fn counted(mut self) -> Result<Row, Box<dyn Error>> {
         self.document = self.document.split('_').next().unwrap_or_default().to_owned();
         let (factor, unit) = match self.unit.as_str() {

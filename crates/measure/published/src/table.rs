@@ -1,4 +1,4 @@
-//! The tables of the documents, laid out as they are there: rows of numbers become lines and columns.
+//! The tables of the documents, with their layout: rows of numbers become lines and columns.
 
 use std::collections::BTreeSet;
 
@@ -10,19 +10,19 @@ use super::row::{Quantity, Row, Unit};
 pub struct Table {
     /// The document's number.
     pub document: String,
-    /// What it is called there.
+    /// Its name in the document.
     pub name: String,
-    /// What is the same for all of its numbers: system, direction, depth, ….
+    /// The common properties of all its numbers: system, direction, depth, ….
     pub common: Vec<String>,
-    /// What the heads of its lines say: `block`, `depth`, ….
+    /// The headings of its lines: `block`, `depth`, ….
     pub line_heads: Vec<&'static str>,
     /// Its columns.
     pub columns: Vec<Column>,
     /// Its lines, each with a cell for each column.
     pub lines: Vec<Line>,
-    /// What is to be known of single cells or columns, which refer to them by their place here.
+    /// Notes on single cells or columns, which refer to them by their index here.
     pub footnotes: Vec<String>,
-    /// What is to be known of all of it.
+    /// Notes on the whole table.
     pub notes: Vec<String>,
 }
 
@@ -31,9 +31,9 @@ pub struct Table {
 pub struct Column {
     /// What is in it.
     pub head: String,
-    /// The unit of all of its numbers, if that is one.
+    /// The common unit of its numbers, if there is one.
     pub unit: Option<String>,
-    /// Footnotes on all of its numbers.
+    /// Footnotes for all its numbers.
     pub footnotes: Vec<usize>,
 }
 
@@ -42,7 +42,7 @@ pub struct Column {
 pub struct Line {
     /// One for each of [`Table::line_heads`].
     pub heads: Vec<String>,
-    /// One for each of [`Table::columns`]; `None` where the document has nothing.
+    /// One for each of [`Table::columns`]; `None` if the document has no number.
     pub cells: Vec<Option<Cell>>,
 }
 
@@ -53,31 +53,32 @@ pub struct Cell {
     pub printed: String,
     /// In the document's words.
     pub unit: String,
-    /// The same in units without prefix, if it is a number.
+    /// The same in base units, if it is a number.
     pub si: Option<Quantity>,
     /// Footnotes on it alone.
     pub footnotes: Vec<usize>,
 }
 
 impl Cell {
-    /// Megabytes (10^6 bytes) a second, where the document counts in other units.
+    /// Megabytes (10^6 bytes) a second, if the document uses another unit.
     pub fn megabytes_per_s(&self) -> Option<f64> {
         let si = self.si.filter(|si| si.unit == Unit::BytesPerSecond)?;
         let megabytes = si.value / 1e6;
-        // The same digits mean the same unit: one part in a million is far below what anything is printed with.
+        // The same digits mean the same unit: one part in a million is far below the precision of any printed
+        // number.
         let same = self.printed.parse().is_ok_and(|printed: f64| (printed / megabytes - 1.0).abs() < 1e-6);
         (!same).then_some(megabytes)
     }
 }
 
 impl Table {
-    /// Whether this is a number of it.
+    /// Whether this number belongs to it.
     pub fn holds(&self, row: &Row) -> bool {
         row.document == self.document && name(row) == self.name
     }
 }
 
-/// What tells a number from the others of its table.
+/// A property that distinguishes a number from the others of its table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Key {
     Table,
@@ -120,7 +121,7 @@ impl Key {
         }
     }
 
-    /// As it is said of a whole table.
+    /// As a statement about a whole table.
     fn said_of_all(self, value: &str) -> Option<String> {
         match self {
             Key::Table => None,
@@ -145,7 +146,7 @@ const KEYS: [Key; 9] = [
     Key::Metric,
 ];
 
-/// How a table is laid out. Numbers that 003 prints in its text, one at a time, are one table here.
+/// The layout of a table. Single numbers in the text of 003 form one table here.
 struct Layout {
     name: &'static str,
     lines: &'static [Key],
@@ -233,14 +234,14 @@ fn table(name: String, rows: &[&Row]) -> Table {
     }
 }
 
-/// What the documents' megabytes are taken for, where a table has any.
+/// The meaning of the documents' megabytes, if a table has any.
 fn megabytes(rows: &[&Row]) -> Option<String> {
     let row = rows.iter().find(|row| row.unit == "MB/s")?;
     let megabyte: Megabyte = megabyte(&row.document, &row.table);
     Some(megabyte.why().to_owned())
 }
 
-/// Beginnings that all systems of a table have in common, and that are said once for all of them.
+/// Prefixes common to all systems of a table, which are shown once for all of them.
 struct Shortened(Vec<(Key, String)>);
 
 impl Shortened {
@@ -253,7 +254,7 @@ impl Shortened {
     }
 }
 
-/// What is the same for all rows, apart from what the layout shows anyway.
+/// The common properties of all rows, except those that the layout shows anyway.
 fn common(rows: &[&Row], shown: &[Key]) -> (Vec<String>, Shortened) {
     let mut common = Vec::new();
     let mut shortened = Vec::new();
@@ -274,13 +275,13 @@ fn common(rows: &[&Row], shown: &[Key]) -> (Vec<String>, Shortened) {
     (distinct(common.into_iter()), Shortened(shortened))
 }
 
-/// The longest beginning that ends with a comma and is the same in all.
+/// The longest common prefix that ends with a comma.
 fn shared_beginning<'a>(first: &'a str, rest: &[String]) -> &'a str {
     let ends = first.match_indices(", ").map(|(at, comma)| &first[..at + comma.len()]);
     ends.filter(|beginning| rest.iter().all(|other| other.starts_with(beginning))).last().unwrap_or("")
 }
 
-/// Notes of a table by what they are about: all of it, columns, or cells. Notes on the very same numbers are one.
+/// Notes of a table by subject: the table, columns, or cells. Notes on exactly the same numbers are merged.
 struct Notes {
     below: Vec<String>,
     foot: Vec<String>,
@@ -289,7 +290,7 @@ struct Notes {
 }
 
 impl Notes {
-    /// Of these rows, whose columns are `columns_of_rows`.
+    /// The notes of these rows, whose columns are `columns_of_rows`.
     fn of(rows: &[&Row], columns_of_rows: &[usize], columns: usize) -> Notes {
         let mut notes = Notes {
             below: Vec::new(),
@@ -316,7 +317,7 @@ impl Notes {
     }
 }
 
-/// Each note with the places of the rows that have it; what is said of the same rows is put together.
+/// Each note with the indices of its rows; notes on the same rows are merged.
 fn by_numbers(rows: &[&Row]) -> Vec<(String, Vec<usize>)> {
     let mut notes: Vec<(String, Vec<usize>)> = Vec::new();
     for part in distinct(rows.iter().flat_map(|row| parts(&row.note))) {
@@ -330,7 +331,7 @@ fn by_numbers(rows: &[&Row]) -> Vec<(String, Vec<usize>)> {
     notes
 }
 
-/// A note has parts between semicolons, as long as they are not in parentheses.
+/// Splits a note at semicolons outside parentheses.
 fn parts(note: &str) -> impl Iterator<Item = &str> {
     let mut depth = 0i32;
     let split = note.split(move |letter: char| {
@@ -352,11 +353,11 @@ fn distinct<T: PartialEq>(all: impl Iterator<Item = T>) -> Vec<T> {
 }
 
 fn index<T: PartialEq>(all: &[T], one: &T) -> usize {
-    // Whoever asks has made the list of the same rows.
+    // The caller has made the list from the same rows.
     all.iter().position(|known| known == one).expect("a value of these rows")
 }
 
-/// The one value that all have.
+/// The common value, if there is exactly one.
 fn one(all: impl Iterator<Item = String>) -> Option<String> {
     let mut distinct = distinct(all);
     if distinct.len() == 1 { distinct.pop() } else { None }

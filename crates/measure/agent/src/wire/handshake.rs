@@ -1,8 +1,9 @@
 //! Mutual authentication by a shared secret, without transmitting it, and keys for this connection.
 //!
-//! They do so by the Noise Protocol Framework (revision 34), in the crate `snow`: pattern NN, with the hash
-//! of the secret as a pre-shared key that goes in first ([`PATTERN`]). The unauthenticated part is in clear
-//! text, so that a peer of another version can be detected; the versions are in Noise's prologue too.
+//! The protocol is the Noise Protocol Framework (revision 34), from the crate `snow`: pattern NN, with the
+//! hash of the secret as a pre-shared key that is mixed in first ([`PATTERN`]). The unauthenticated part is
+//! in clear text, so that a peer of another version can be detected; the versions are also in Noise's
+//! prologue.
 //!
 //! ```text
 //!   coordinator                         agent
@@ -32,8 +33,8 @@ pub const PATTERN: &str = "Noise_NNpsk0_25519_ChaChaPoly_BLAKE2s";
 /// The program and its version.
 const PROGRAM: &str = concat!("linerate ", env!("CARGO_PKG_VERSION"));
 
-/// What each side says first. Its first field tells a linerate that has come to the wrong port from anything
-/// else. It has the fields of protocol 1, which compares versions before it looks at the nonce.
+/// The first message of each side. Its first field distinguishes linerate on a wrong port from other
+/// programs. It has the fields of protocol 1, which compares versions before it checks the nonce.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Hello {
@@ -44,71 +45,71 @@ struct Hello {
     noise: String,
 }
 
-/// What an agent says to one who does not know its secret.
+/// An agent's reply to a coordinator with a wrong secret.
 const WRONG_SECRET: &[u8] = br#""wrong_secret""#;
 
-/// Why there is no understanding.
+/// The reason for a failed handshake.
 #[derive(Clone, Debug, PartialEq, Eq, Display)]
 pub enum Refusal {
-    /// What came is not of this protocol.
+    /// The message is not of this protocol.
     #[display("what answers there is no linerate agent")]
     NotOurs,
-    /// The other side is of another version.
+    /// The peer has another version.
     #[display("it is {theirs}, and this is {PROGRAM} with protocol {PROTOCOL}: both must be the same")]
     OtherVersion {
         /// As it says.
         theirs: String,
     },
-    /// The coordinator does not know the agent's secret.
+    /// The coordinator does not have the agent's secret.
     #[display("its secret is another one than ours")]
     WrongSecret,
-    /// The other side took our proof and could not give one: it does not know the secret either.
+    /// The peer accepted our proof but could not provide one: it does not have the secret either.
     #[display("what answers there does not know the secret, and passes for an agent")]
     Impostor,
-    /// The other side repeats what a coordinator said to another agent, or at another time.
+    /// The peer replays a coordinator's message to another agent, or from another time.
     #[display("it does not know the secret, and repeats what others have said")]
     Replayed,
 }
 
-/// The seals of one connection.
+/// The keys of one connection, one for each direction.
 #[derive(Debug)]
 pub struct Keys {
-    /// For what this side says.
+    /// For messages of this side.
     pub ours: Seal,
     /// For what it hears.
     pub theirs: Seal,
 }
 
-/// A coordinator that has said hello, and with that proved who it is.
+/// A coordinator that has sent its hello, which also proves its identity.
 #[derive(Debug)]
 pub struct Greeting {
     noise: HandshakeState,
     hello: Vec<u8>,
 }
 
-/// An agent that has answered a hello, and with that proved who it is.
+/// An agent that has replied to a hello, and thereby proved its identity.
 #[derive(Debug)]
 pub struct Greeted {
     keys: Keys,
 }
 
 impl Greeting {
-    /// What the coordinator says first.
+    /// The coordinator's first message.
     pub fn new(secret: &Secret) -> Greeting {
         let mut noise = noise(secret, |builder| builder.build_initiator());
         let hello = hello(&written(&mut noise));
         Greeting { noise, hello }
     }
 
-    /// That, as it is sent.
+    /// The message to send.
     pub fn message(&self) -> &[u8] {
         &self.hello
     }
 
-    /// The agent's answer; gives the frame that confirms it, and the keys.
+    /// Processes the agent's reply; returns the frame that confirms it, and the keys.
     ///
     /// # Errors
-    /// Why there is no understanding.
+    /// The reason for a failed handshake.
     pub fn answered(mut self, answer: &[u8]) -> Result<(Vec<u8>, Keys), Refusal> {
         if answer == WRONG_SECRET {
             return Err(Refusal::WrongSecret);
@@ -122,7 +123,8 @@ impl Greeting {
 }
 
 impl Greeted {
-    /// A stranger's hello; gives what to answer. One of another version is answered, so that it can tell.
+    /// Processes the hello of an unauthenticated peer; returns the reply. A peer of another version also gets
+    /// one, so that it can report the mismatch.
     pub fn by(hello_of_theirs: &[u8], secret: &Secret) -> (Option<Vec<u8>>, Result<Greeted, Refusal>) {
         let proof = match parse(hello_of_theirs) {
             Ok(proof) => proof,
@@ -137,7 +139,7 @@ impl Greeted {
         (Some(answer), Ok(Greeted { keys: Keys::new(noise) }))
     }
 
-    /// What the coordinator said then: only one that is there now can have made it.
+    /// Checks the coordinator's confirmation, which cannot be a replay.
     ///
     /// # Errors
     /// [`Refusal::Replayed`]
@@ -157,12 +159,12 @@ impl Keys {
     }
 }
 
-/// One side of a handshake, at its beginning.
+/// One side of a handshake, in its initial state.
 fn noise(
     secret: &Secret,
     build: impl FnOnce(Builder<'_>) -> Result<HandshakeState, snow::Error>,
 ) -> HandshakeState {
-    // Of any length to 32 bytes; one that could be guessed is refused before.
+    // Hashes a secret of any length to 32 bytes; a short one, which could be guessed, was rejected before.
     let key: [u8; 32] =
         Sha256::new().chain_update(b"linerate agents' secret: ").chain_update(&*secret.0).finalize().into();
     let prologue = format!("{PROGRAM} {PROTOCOL}");
@@ -171,7 +173,7 @@ fn noise(
     builder.and_then(build).expect("the pattern has this one key, and the system random numbers")
 }
 
-/// The next message of a handshake, which is this side's.
+/// The next message of a handshake, to be sent by this side.
 fn written(noise: &mut HandshakeState) -> Vec<u8> {
     let mut message = vec![0; STRANGER_BYTES_MAX];
     let bytes = noise.write_message(&[], &mut message).expect("it is our turn, and there is room");
@@ -196,7 +198,7 @@ fn parse(hello: &[u8]) -> Result<Vec<u8>, Refusal> {
 }
 
 impl Refusal {
-    /// Whether one side does not know the other's secret.
+    /// Whether one side does not have the other's secret.
     pub fn is_about_secrets(&self) -> bool {
         matches!(self, Refusal::WrongSecret | Refusal::Impostor | Refusal::Replayed)
     }
@@ -218,7 +220,7 @@ pub(super) mod tests {
         secret("incorrect horse battery")
     }
 
-    /// A coordinator and an agent with these secrets; what each thinks of the other.
+    /// A coordinator and an agent with these secrets; returns the result of each side.
     pub(in super::super) fn meet(
         coordinators: &Secret,
         agents: &Secret,

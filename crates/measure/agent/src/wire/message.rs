@@ -1,8 +1,8 @@
 //! Messages after authentication: orders of the coordinator, and notifications of the agent.
 //!
-//! An order is answered by the notifications named at it, or by [`Notification::Failed`]; the next order is
-//! sent after the answer, except [`Order::Stop`] and [`Order::Alive`], which can be sent at any time. While
-//! an agent works, it sends progress notifications. A side that is silent for [`PATIENCE`] is lost.
+//! The response to an order is the notifications named at it, or [`Notification::Failed`]. The next order is
+//! sent after the response. The exceptions are [`Order::Stop`] and [`Order::Alive`], which can be sent at any
+//! time. While an agent works, it sends progress notifications. A side that is idle for [`PATIENCE`] is lost.
 
 use std::time::Duration;
 
@@ -13,54 +13,52 @@ use serde::{Deserialize, Serialize};
 /// The longest time between two messages of a side; keepalives fill pauses.
 pub const BREATH: Duration = Duration::from_secs(1);
 
-/// A side that is silent for this long is lost: ten keepalives, since the network may be saturated by the
-/// measurement.
+/// A side that is idle for this long is lost: ten keepalives, since the measurement may saturate the network.
 pub const PATIENCE: Duration = Duration::from_secs(10);
 
 /// An order to an agent.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum Order {
-    /// Open the storage that is to be measured: [`Notification::Opened`]. The first order.
+    /// Open the storage to measure: [`Notification::Opened`]. The first order.
     Open(Open),
-    /// Say what time it is: [`Notification::Time`].
+    /// Report the time: [`Notification::Time`].
     Time,
-    /// Say how much CPU time its machine has used: [`Notification::Load`].
+    /// Report the CPU time used by the machine: [`Notification::Load`].
     Load,
-    /// Get ready for these roles (log in): [`Notification::Done`].
+    /// Prepare for these roles (log in): [`Notification::Done`].
     Prepare {
-        /// The cell, with the roles that are this agent's.
+        /// The cell, with this agent's roles.
         cell: Cell,
     },
-    /// Carry them out: [`Notification::Counting`] and [`Notification::Sample`]s, then
-    /// [`Notification::Ended`].
+    /// Run them: [`Notification::Counting`] and [`Notification::Sample`]s, then [`Notification::Ended`].
     Run(Run),
-    /// End the run, which is then answered as if its time were over.
+    /// End the run, which then reports its results as if its time were over.
     Stop,
-    /// Give the blocks of a part of the storage back: [`Notification::Purged`], then [`Notification::Done`].
+    /// Deallocate the blocks of a part of the storage: [`Notification::Purged`], then [`Notification::Done`].
     Purge {
         /// Which part.
         span: Span,
     },
-    /// See whether the storage can still be reached: [`Notification::Done`].
+    /// Check that the storage is still reachable: [`Notification::Done`].
     LookAlive,
-    /// Nothing: the coordinator is there.
+    /// A keepalive of the coordinator.
     Alive,
 }
 
-/// What is to be opened, and how.
+/// The storage, and how to open it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Open {
-    /// As on the command line of `linerate bench`, without secrets: an agent has its own.
+    /// As on the command line of `linerate bench`, but without secrets: each agent has its own.
     pub place: String,
     /// Whether anything will be written.
     pub write: bool,
-    /// Connections of each session, instead of what the URL says.
+    /// Connections of each session; overrides the URL.
     pub connections: Option<u16>,
-    /// Congestion control of its sockets, instead of what the URL says.
+    /// Congestion control of its sockets; overrides the URL.
     pub congestion: Option<String>,
-    /// How long a thread looks for answers before it sleeps, in microseconds.
+    /// The busy-poll time of a thread before it sleeps, in microseconds.
     pub poll_us: u64,
 }
 
@@ -70,7 +68,7 @@ pub struct Open {
 pub struct Run {
     /// When it ends.
     pub stop: Stop,
-    /// When the first request is made, by the agent's clock ([`Notification::Time`]).
+    /// The time of the first request, by the agent's clock ([`Notification::Time`]).
     pub start_ns: u64,
 }
 
@@ -78,7 +76,7 @@ pub struct Run {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum Notification {
-    /// It works for another coordinator. Nothing follows.
+    /// The agent works for another coordinator. Nothing follows.
     Busy {
         /// For whom: an address.
         coordinator: String,
@@ -87,34 +85,34 @@ pub enum Notification {
     Opened(Opened),
     /// What time it is.
     Time {
-        /// Since the agent met this coordinator, in nanoseconds.
+        /// The time since the coordinator's authentication, in nanoseconds.
         ns: u64,
     },
-    /// How much CPU time its machine has used.
+    /// The CPU time used by the agent's machine.
     Load {
-        /// When that was: since the agent met this coordinator, in nanoseconds.
+        /// The time of the measurement since the coordinator's authentication, in nanoseconds.
         ns: u64,
-        /// Time that all CPUs together have worked since the machine was started, in nanoseconds; `None` if the kernel does
-        /// not tell.
+        /// Busy time of all CPUs since the machine was started, in nanoseconds; `None` if the kernel does not
+        /// report it.
         busy_ns: Option<u64>,
         /// How many they are.
         cpus: u32,
     },
     /// The warm-up is over.
     Counting,
-    /// What one role did in a short time.
+    /// A sample of one role.
     Sample {
-        /// Which of the roles in the order.
+        /// The index of the role in the order.
         role: usize,
         /// What it did.
         sample: Sample,
     },
     /// The run is over.
     Ended {
-        /// What came of the roles, in their order.
+        /// The results of the roles, in order.
         parts: Vec<RoleReport>,
     },
-    /// How far a purge is.
+    /// The progress of a purge.
     Purged {
         /// Bytes.
         done_bytes: u64,
@@ -123,18 +121,18 @@ pub enum Notification {
     },
     /// It is done.
     Done,
-    /// It could not be done.
+    /// The order failed.
     Failed {
-        /// The exit code that says what kind of failure it is.
+        /// The exit code for this kind of failure.
         code: u8,
         /// Why.
         sentence: String,
     },
-    /// Nothing: the agent is there.
+    /// A keepalive of the agent.
     Alive,
 }
 
-/// The storage, as the agent sees it.
+/// The storage, from the agent's point of view.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Opened {
@@ -142,7 +140,7 @@ pub struct Opened {
     pub bytes: u64,
     /// Its logical block.
     pub block_bytes: u32,
-    /// What tells it from other places; nothing if it is the agent's alone.
+    /// Distinguishes it from other storage; `None` if it exists only in the agent.
     pub identity: Option<String>,
     /// Facts about the agent's machine and its path to the storage.
     pub facts: Facts,
@@ -154,9 +152,9 @@ pub struct Opened {
 pub struct RoleReport {
     /// What it did.
     pub run: ClientRun,
-    /// What its sessions told, as people read it.
+    /// The statistics of its sessions as text.
     pub tables: Vec<String>,
-    /// When it really began, by the agent's clock.
+    /// Its actual start, by the agent's clock.
     pub started_ns: u64,
 }
 
@@ -164,15 +162,15 @@ pub struct RoleReport {
 pub type Unintelligible = serde_json::Error;
 
 impl Order {
-    /// Reads a message.
+    /// Parses a message.
     ///
     /// # Errors
-    /// It is no order.
+    /// It is not an order.
     pub fn parse(message: &[u8]) -> Result<Order, Unintelligible> {
         serde_json::from_slice(message)
     }
 
-    /// As it is sent.
+    /// The message to send.
     pub fn text(&self) -> Vec<u8> {
         json(self)
     }
@@ -184,15 +182,15 @@ impl Notification {
         matches!(self, Notification::Counting | Notification::Sample { .. } | Notification::Purged { .. })
     }
 
-    /// Reads a message.
+    /// Parses a message.
     ///
     /// # Errors
-    /// It is no notification.
+    /// It is not a notification.
     pub fn parse(message: &[u8]) -> Result<Notification, Unintelligible> {
         serde_json::from_slice(message)
     }
 
-    /// As it is sent.
+    /// The message to send.
     pub fn text(&self) -> Vec<u8> {
         json(self)
     }

@@ -1,5 +1,5 @@
-//! The protocol of a coordinator (`linerate bench --agents`) and its agents, as values and machines without
-//! I/O.
+//! The protocol of a coordinator (`linerate bench --agents`) and its agents, as values and state machines
+//! without I/O.
 //!
 //! ```text
 //!   coordinator                                    agent
@@ -16,9 +16,9 @@
 //! defines the messages.
 //!
 //! Security: without the secret it is impossible to give orders, to impersonate an agent, to read messages,
-//! or to modify, replay, drop or reflect them undetected; recorded traffic stays confidential if the secret
+//! or to modify, replay, drop or reflect them undetected. Recorded traffic stays confidential if the secret
 //! leaks later (forward secrecy). A short secret is not protected against offline guessing by an
-//! eavesdropper, since the first message proves knowledge of it; therefore short secrets are refused.
+//! eavesdropper, since the first message proves knowledge of it; therefore short secrets are rejected.
 
 use std::fmt;
 use std::rc::Rc;
@@ -30,15 +30,14 @@ use zeroize::Zeroizing;
 pub mod handshake;
 pub mod message;
 
-/// The version of all of this. Coordinator and agents must have the same; they must be the same program too,
-/// since a workload that one side understands otherwise would be measured wrongly.
+/// The protocol version. Coordinator and agents must have the same one. They must also be the same program,
+/// because if both sides interpreted a workload differently, it would be measured wrongly.
 pub const PROTOCOL: u32 = 3;
 
-/// Frames before the secret is proved are no longer than this.
+/// The maximum length of frames before authentication.
 pub const STRANGER_BYTES_MAX: usize = 1024;
 
-/// Frames after that are no longer than this: a result with a day's samples and all of its latencies takes 20
-/// MB.
+/// The maximum length of later frames: a result with a day's samples and all its latencies takes 20 MB.
 pub const FRAME_BYTES_MAX: usize = 64 << 20;
 
 /// The shared secret of coordinator and agents.
@@ -61,14 +60,14 @@ impl std::fmt::Debug for Secret {
     }
 }
 
-/// What has come of a stream of frames.
+/// The received part of a stream of frames.
 #[derive(Debug)]
 pub struct Frames {
     bytes: Vec<u8>,
     limit: usize,
 }
 
-/// A frame says that it is longer than any that is expected.
+/// The length in a frame's header exceeds the limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Display)]
 #[display("a message of {bytes} bytes is longer than any that is expected")]
 pub struct TooLong {
@@ -79,26 +78,26 @@ pub struct TooLong {
 const LENGTH: usize = 4;
 
 impl Frames {
-    /// Nothing yet, and nothing longer than `limit` bytes.
+    /// An empty buffer, with a limit of `limit` bytes per frame.
     pub fn new(limit: usize) -> Frames {
         Frames { bytes: Vec::new(), limit }
     }
 
-    /// From the next frame on.
+    /// Sets the limit, from the next frame on.
     pub fn set_limit(&mut self, limit: usize) {
         self.limit = limit;
     }
 
-    /// Adds received bytes. A caller that takes out complete frames before adding more never holds more than
-    /// one frame and what came with its end: the length that a frame claims is not believed, but waited for.
+    /// Adds received bytes. A caller that takes complete frames before adding more never stores more than one
+    /// frame and the bytes received with its end: memory is not allocated for a claimed length.
     pub fn push(&mut self, bytes: &[u8]) {
         self.bytes.extend_from_slice(bytes);
     }
 
-    /// The next frame, once all of it is there.
+    /// The next frame, once it is complete.
     ///
     /// # Errors
-    /// It says that it is longer than any that is expected.
+    /// Its length exceeds the limit.
     pub fn take(&mut self) -> Result<Option<Vec<u8>>, TooLong> {
         let Some(length) = self.bytes.first_chunk::<LENGTH>() else { return Ok(None) };
         let length = u32::from_be_bytes(*length) as usize;
@@ -124,29 +123,29 @@ pub fn framed(message: &[u8]) -> Result<Vec<u8>, TooLong> {
     Ok([&length.to_be_bytes(), message].concat())
 }
 
-/// What one transport message of Noise has at most, and what of it is its code.
+/// The maximum length of a Noise transport message, and the length of its authentication tag.
 const PIECE: usize = 65_535;
 // Encrypted and authenticated messages: each is sent as transport messages of Noise (revision 34, section 5)
-// of at most 65,535 bytes. Their numbers are not sent, since TCP keeps the order. A message that was
-// replayed, dropped, reflected or truncated, or is from another connection, does not decrypt.
+// of at most 65,535 bytes. Their numbers are not sent, since TCP keeps the order. Decryption fails if a
+// message was replayed, dropped, reflected or truncated, or is from another connection.
 //
-// The length of a message stands in front of it within what is encrypted, so that the pieces of one message
-// are not taken for another.
+// The encrypted content starts with the length of the message, so that the pieces of one message cannot be
+// mistaken for another.
 
 const CODE: usize = 16;
-/// The keys of a connection, and how many transport messages went by them in one direction.
+/// The keys of a connection, and the number of transport messages encrypted with them in one direction.
 pub struct Seal {
     keys: Rc<StatelessTransportState>,
     number: u64,
 }
 
-/// This is no message of the other side's: somebody is between the two, or one of them is out of order.
+/// The message is not from the peer: there is an attacker in between, or one side violates the protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Display)]
 #[display("a message came that was changed on its way, or that nobody sent")]
 pub struct Forged;
 
 impl Seal {
-    /// For the first message in its direction.
+    /// At the first message of its direction.
     fn new(keys: Rc<StatelessTransportState>) -> Seal {
         Seal { keys, number: 0 }
     }
@@ -168,10 +167,10 @@ impl Seal {
         framed(&sealed)
     }
 
-    /// The message in a frame, if it is the next one. After a wrong one nothing more is right.
+    /// Decrypts the message in a frame, if it is the next one. After a failure, all later messages fail.
     ///
     /// # Errors
-    /// It is not the other side's next message.
+    /// It is not the peer's next message.
     pub fn open(&mut self, frame: &[u8]) -> Result<Vec<u8>, Forged> {
         let (mut plain, mut part) = (Vec::with_capacity(frame.len()), vec![0; PIECE]);
         for piece in frame.chunks(PIECE) {
@@ -224,7 +223,7 @@ mod tests {
         }
     }
 
-    /// What one side says and the other hears by.
+    /// The encryption of one side, and the decryption of the other.
     fn seals() -> (Seal, Seal) {
         let (coordinator, agent) = meet(&right(), &right());
         (coordinator.expect("keys").ours, agent.expect("keys").theirs)
