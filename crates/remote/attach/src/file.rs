@@ -1,9 +1,9 @@
-//! The file system that is one file: its root. Here the kernel's requests are taken apart; [`super::request`]
-//! carries them out.
+//! A file system that consists of one file: its root. This module decodes the kernel's requests;
+//! [`super::request`] executes them.
 //!
-//! Every open is `FOPEN_DIRECT_IO`: the kernel keeps no page of the file, so that a write that has returned
-//! is with the device, and another initiator's is seen. A file system on a loop device has its page cache
-//! above.
+//! Every open uses `FOPEN_DIRECT_IO`: the kernel caches no page of the file. A completed write has therefore
+//! reached the device, and another initiator's writes are visible. A file system on a loop device has its
+//! page cache above this.
 
 use std::cell::Cell;
 use std::convert::Infallible;
@@ -24,24 +24,24 @@ use rustix::fs::{FallocateFlags, OFlags};
 use crate::disk::{Clearing, Disk};
 use crate::file;
 
-/// Attributes are asked for anew each time: the size of a LUN may grow.
+/// Attributes are requested each time, because a LUN may grow.
 pub(crate) const ATTRIBUTES_LAST: Duration = Duration::ZERO;
 
-/// What the kernel puts into one request: 256 pages, the most it does.
+/// Maximum size of a kernel request: 256 pages, the kernel's limit.
 const REQUEST_BYTES_MAX: u32 = 1 << 20;
 
-/// Asynchronous requests that the kernel sends before it waits for answers. Its own default of 12 would be
-/// the depth of the loop device's queue.
+/// Asynchronous requests that the kernel sends before it waits for replies. Its default of 12 would limit the
+/// queue depth of the loop device.
 const REQUESTS_MAX: u16 = 256;
 
-/// How the kernel treats what is opened.
+/// How the kernel treats an open file.
 pub(crate) const OPEN_FLAGS: FopenFlags = FopenFlags::FOPEN_DIRECT_IO
     .union(FopenFlags::FOPEN_PARALLEL_DIRECT_WRITES)
-    // A child that is forked closes what it inherits: that is not to cost it a flush, nor to make it wait for
-    // a target that is away. The last close flushes, see `release`.
+    // A forked child closes inherited files: this must neither cost a flush nor wait for an absent target.
+    // The last close flushes, see `release`.
     .union(FopenFlags::FOPEN_NOFLUSH);
 
-/// The kernel's end of the file.
+/// The kernel-facing side of the file.
 pub(crate) struct File {
     requests: Sender<Request>,
 }
@@ -52,12 +52,12 @@ impl File {
     }
 
     fn send(&self, request: Request) {
-        // A reply that is dropped answers EIO.
+        // Dropping the reply answers EIO.
         let (Ok(()) | Err(Closed(_))) = self.requests.send(request);
     }
 }
 
-/// Owner and time of creation of the file.
+/// Owner and creation time of the file.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Owner {
     uid: u32,
@@ -93,15 +93,15 @@ impl Owner {
     }
 }
 
-/// What `st_blocks` says, in units of 512 bytes. The true number would take a look at all of the LUN. Programs (cp, tar) ask for holes only if
-/// it is less than the size, and take a file with none for a file without data.
+/// The value of `st_blocks`, in units of 512 bytes. The true number would require scanning the whole LUN.
+/// Programs (cp, tar) look for holes only if it is less than the size, and treat 0 as a file without data.
 fn allocated(bytes: u64) -> u64 {
     (bytes / 512).saturating_sub(1).max(1)
 }
 
 impl Filesystem for File {
     fn init(&mut self, _: &fuser::Request, config: &mut KernelConfig) -> io::Result<()> {
-        // Each is an improvement that an old kernel does without.
+        // Each of them is optional: old kernels do not support all.
         let _ = config.add_capabilities(InitFlags::FUSE_ASYNC_DIO);
         let _ = config.set_max_write(REQUEST_BYTES_MAX);
         let _ = config.set_max_background(REQUESTS_MAX);
@@ -218,16 +218,16 @@ impl Filesystem for File {
         match whence {
             SEEK_DATA => self.send(Request::Seek { offset, wanted: Allocation::Mapped, reply }),
             SEEK_HOLE => self.send(Request::Seek { offset, wanted: Allocation::Deallocated, reply }),
-            _ => reply.error(Errno::EINVAL), // the others are the kernel's own
+            _ => reply.error(Errno::EINVAL), // the others are handled by the kernel
         }
     }
 
-    /// A loop device takes the length of a block for the granularity of its discards.
+    /// A loop device uses the block size as the granularity of its discards.
     fn statfs(&self, _: &fuser::Request, _: INodeNo, reply: ReplyStatfs) {
         reply.statfs(0, 0, 0, 1, 0, 4096, 255, 4096);
     }
 
-    /// Once it is told that there are none, the kernel does not ask again, as it does before every write.
+    /// After this error the kernel does not ask again; otherwise it would ask before every write.
     fn getxattr(&self, _: &fuser::Request, _: INodeNo, _: &OsStr, _: u32, reply: ReplyXattr) {
         reply.error(Errno::ENOSYS);
     }
@@ -237,7 +237,7 @@ impl Filesystem for File {
     }
 }
 
-/// lseek(2), as every architecture of Linux has them.
+/// lseek(2) values, which are the same on every Linux architecture.
 const SEEK_DATA: i32 = 3;
 const SEEK_HOLE: i32 = 4;
 
@@ -248,7 +248,7 @@ fn durability(flags: OpenFlags) -> Durability {
     if sync { Durability::Stable } else { Durability::Cached }
 }
 
-/// What fallocate(2) asks for; nothing where it is to reserve space or to change the size.
+/// The fallocate(2) mode; `None` for reserving space or changing the size.
 fn clearing(mode: i32) -> Option<Clearing> {
     let mode = FallocateFlags::from_bits(mode.cast_unsigned())?;
     match mode - FallocateFlags::KEEP_SIZE {
@@ -258,13 +258,13 @@ fn clearing(mode: i32) -> Option<Clearing> {
     }
 }
 
-// Requests of the kernel for the file, passed from the FUSE threads to the thread of the device. Each
-// request is a task there, and is answered when it ends.
+// Kernel requests for the file, passed from the FUSE threads to the device's thread. Each request is a task
+// there, and is answered when it ends.
 
-/// A request, and where its answer goes.
+/// A request and its reply handle.
 pub(crate) enum Request {
     Measure(ReplyAttr),
-    /// `ftruncate`, which succeeds where it changes nothing.
+    /// `ftruncate`, which succeeds only if the size is unchanged.
     Resize {
         bytes: u64,
         reply: ReplyAttr,
@@ -304,7 +304,7 @@ pub(crate) enum Request {
     },
 }
 
-/// Carries out requests until all senders are dropped and all requests have ended.
+/// Executes requests until all senders are dropped and all requests have ended.
 pub(crate) async fn carry_out(disk: Rc<Disk>, mut requests: Receiver<Request>, owner: file::Owner) {
     let (under_way, mut over) = mailbox::<Infallible>();
     let health = Rc::new(Health::default());
@@ -316,7 +316,7 @@ pub(crate) async fn carry_out(disk: Rc<Disk>, mut requests: Receiver<Request>, o
         });
     }
     drop(under_way);
-    let None = over.recv().await; // once the last request has let go of its sender
+    let None = over.recv().await; // once the last request has dropped its sender
 }
 
 async fn answer(disk: &Disk, request: Request, health: &Health, owner: file::Owner) {
@@ -339,7 +339,7 @@ async fn answer(disk: &Disk, request: Request, health: &Health, owner: file::Own
         }
         Request::Write { offset, data, durability, reply } => {
             match health.note(disk.write(offset, data, durability).await, "write", offset) {
-                // A request of the kernel has far less than 4 GiB.
+                // A kernel request is far smaller than 4 GiB.
                 Ok(bytes) => reply.written(bytes as u32),
                 Err(error) => reply.error(error),
             }
@@ -374,7 +374,7 @@ fn end(reply: ReplyEmpty, outcome: Result<(), Errno>) {
     }
 }
 
-/// Whether requests succeed: the first failure of a row is told, not all that follow it.
+/// Whether requests succeed: of consecutive failures, only the first is logged.
 #[derive(Default)]
 struct Health {
     fails: Cell<bool>,
@@ -401,10 +401,10 @@ impl Health {
     }
 }
 
-/// What a failure of the device is called by system calls.
+/// The errno of a device error.
 fn errno(error: DeviceError) -> Errno {
     match error {
-        // Only writes can be out of range, and at the end of a block device they are told this.
+        // Only writes can be out of range; a block device returns this error at its end.
         DeviceError::OutOfRange | DeviceError::NoSpace => Errno::ENOSPC,
         DeviceError::ReadOnly => Errno::EROFS,
         DeviceError::Unsupported => Errno::EOPNOTSUPP,

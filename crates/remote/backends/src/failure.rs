@@ -20,18 +20,18 @@ use crate::secrets;
 pub struct Failure {
     kind: FailureKind,
     sentence: String,
-    /// Somebody else uses what was to be opened.
+    /// Another user has the object that was to be opened.
     is_in_use: bool,
 }
 
 /// The kind of a failure, with its exit code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FailureKind {
-    /// Any failure without a kind of its own.
+    /// A failure without a specific kind.
     Failed,
     /// Refused before anything was done.
     Refused,
-    /// No address, no connection, or no answer in time.
+    /// No address, no connection, or a timeout.
     Unreachable,
     /// The login was refused.
     LoginRefused,
@@ -45,17 +45,17 @@ pub enum FailureKind {
     WriteProtected,
     /// The medium or the device failed.
     Device,
-    /// Data are not what they should be.
+    /// Data check failed.
     Mismatch,
     /// No space is left.
     NoSpace,
-    /// A comparison found something worse.
+    /// A comparison found a regression.
     Worse,
-    /// A diagnosis found a bottleneck, which was asked to be a failure.
+    /// A diagnosis found a bottleneck, and was asked to fail in that case.
     HeldBack,
-    /// An import left something out.
+    /// An import omitted something.
     Incomplete,
-    /// A signal, or the caller, has ended it.
+    /// Ended by a signal or by the caller.
     Interrupted,
 }
 
@@ -78,12 +78,12 @@ impl FailureKind {
         FailureKind::Interrupted,
     ];
 
-    /// The kind with this exit code; a code that is not known is a failure like others.
+    /// The kind with this exit code; `Failed` for an unknown code.
     pub fn of_code(code: u8) -> FailureKind {
         FailureKind::ALL.into_iter().find(|kind| kind.code().0 == code).unwrap_or(FailureKind::Failed)
     }
 
-    /// The exit code, and what it means.
+    /// The exit code and its meaning.
     const fn code(self) -> (u8, &'static str) {
         match self {
             FailureKind::Failed => (1, "failed during execution"),
@@ -104,7 +104,7 @@ impl FailureKind {
             FailureKind::Worse => (12, "a comparison found a statistically significant regression"),
             FailureKind::HeldBack => (13, "a diagnosis with --check found a bottleneck"),
             FailureKind::Incomplete => (14, "an import was incomplete; its output can be used"),
-            // As a shell reports a command that SIGINT ended: 128 and the signal's number.
+            // As a shell reports a command ended by SIGINT: 128 plus the signal number.
             FailureKind::Interrupted => (130, "interrupted"),
         }
     }
@@ -118,22 +118,22 @@ pub fn exit_codes() -> String {
 }
 
 impl Failure {
-    /// What was asked for cannot be done as asked; the sentence says what to change.
+    /// The request cannot be carried out as given; the sentence names the remedy.
     pub fn refused(why: impl Display) -> Failure {
         Failure::new(FailureKind::Refused, why)
     }
 
-    /// What was asked for is refused because somebody else uses it.
+    /// The request is refused because the object is in use.
     pub fn in_use(why: impl Display) -> Failure {
         Failure { is_in_use: true, ..Failure::refused(why) }
     }
 
-    /// It was tried, and failed in a way that has no exit code of its own.
+    /// A failure during execution without a specific exit code.
     pub fn failed(why: impl Display) -> Failure {
         Failure::new(FailureKind::Failed, why)
     }
 
-    /// The sentence repeats no secret, whoever made it of whatever text.
+    /// Creates a failure. Secrets are masked in its sentence, whatever its source.
     pub fn new(kind: FailureKind, why: impl Display) -> Failure {
         Failure {
             kind,
@@ -142,7 +142,7 @@ impl Failure {
         }
     }
 
-    /// Output could not be written: to standard output, or to a file that was asked for.
+    /// Output could not be written to standard output or to a file.
     pub fn unwritten(to: impl Display, error: &io::Error) -> Failure {
         let kind = match error.kind() {
             ErrorKind::StorageFull | ErrorKind::QuotaExceeded | ErrorKind::FileTooLarge => {
@@ -153,29 +153,29 @@ impl Failure {
         Failure::new(kind, format_args!("cannot write to {to}: {error}"))
     }
 
-    /// A device failed at something: "cannot read block 7: …".
+    /// A device operation failed: "cannot read block 7: …".
     pub fn device(doing: impl Display, error: DeviceError) -> Failure {
         Failure::new(of_device(error), format_args!("{doing}: {error}"))
     }
 
-    /// The failure with the object that it concerns in front of its sentence.
+    /// Puts the object concerned in front of the sentence.
     pub fn context(mut self, what: impl Display) -> Failure {
         self.sentence = format!("{what}: {}", self.sentence);
         self
     }
 
-    /// The failure with more text behind its sentence.
+    /// Appends text to the sentence.
     pub fn and(mut self, more: impl Display) -> Failure {
         self.sentence += &format!("; {more}");
         self
     }
 
-    /// The failure of a device that turns out to be out of reach: with the reason, and of its kind.
+    /// Adds the reason to the failure of an unreachable device, and adopts the reason's kind.
     pub fn since(self, reason: &Failure) -> Failure {
         Failure { kind: reason.kind, ..self.and(reason) }
     }
 
-    /// Whether a device failed, for whatever reason.
+    /// Whether a device failed, for any reason.
     pub fn is_device(&self) -> bool {
         self.kind == FailureKind::Device
     }
@@ -185,27 +185,27 @@ impl Failure {
         self.kind
     }
 
-    /// The exit code that says what kind it is.
+    /// The exit code of its kind.
     pub fn code(&self) -> u8 {
         self.kind.code().0
     }
 
-    /// Whether it is worth trying another way to the same target.
+    /// Whether another path to the same target is worth trying.
     pub fn is_unreachable(&self) -> bool {
         self.kind == FailureKind::Unreachable
     }
 
-    /// Whether a reservation is in the way.
+    /// Whether it is a reservation conflict.
     pub fn is_conflict(&self) -> bool {
         self.kind == FailureKind::Reserved
     }
 
-    /// Whether somebody else uses what was to be opened: a host that has locked or reserved it, or a process.
+    /// Whether the object is in use by another host, which has locked or reserved it, or by a process.
     pub fn is_in_use(&self) -> bool {
         self.is_in_use
     }
 
-    /// Whether the other side asked who we are, and did not like the answer.
+    /// Whether authentication failed.
     pub fn is_about_secrets(&self) -> bool {
         self.kind == FailureKind::Authentication
     }
@@ -219,7 +219,7 @@ impl Display for Failure {
 
 impl std::error::Error for Failure {}
 
-/// A back end's, which may have been one of ours.
+/// A back end's error, which may be one of this crate.
 impl From<volume::backend::OpenError> for Failure {
     fn from(error: volume::backend::OpenError) -> Failure {
         let is_in_use = matches!(error.downcast_ref(), Some(host::OpenError::AlreadyInUse { .. }));
@@ -275,7 +275,7 @@ pub(crate) fn of_open(error: &OpenError) -> FailureKind {
         | OpenError::Secret { .. }
         | OpenError::SecretWithoutUser(_)
         | OpenError::SeveralPaths => FailureKind::Refused,
-        // A congestion control: no address is "not found".
+        // An unknown congestion control: an address is never "not found".
         OpenError::Connect { error, .. } if error.kind() == io::ErrorKind::NotFound => FailureKind::Refused,
         OpenError::Resolve { .. }
         | OpenError::NoAddress(_)
@@ -297,7 +297,7 @@ pub(crate) fn of_open(error: &OpenError) -> FailureKind {
     }
 }
 
-/// The device has refused what a journal file holds, or the file is refused.
+/// The device rejected a replay, or the file cannot be used.
 pub(crate) fn of_journal_file(error: &JournalFileError) -> FailureKind {
     match error {
         JournalFileError::Device(_, error, _) => of_device(*error),
@@ -305,7 +305,8 @@ pub(crate) fn of_journal_file(error: &JournalFileError) -> FailureKind {
     }
 }
 
-/// Who broke the network is hard to tell from who is not there; a peer that breaks rules is there.
+/// A broken network cannot be distinguished from an absent peer; a peer that violates the protocol is
+/// present.
 fn of_ending(ending: &Ending) -> FailureKind {
     match ending {
         Ending::LoggedOut | Ending::Closed | Ending::Silent | Ending::Unresponsive | Ending::Io(_) => {

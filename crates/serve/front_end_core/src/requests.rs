@@ -1,5 +1,5 @@
-//! The requests that one attachment has outstanding at the device of its volume, for front ends whose
-//! commands are single requests: each asks the gate, can be aborted and has a deadline.
+//! The outstanding device requests of one attachment, for front ends whose commands are single requests: each
+//! checks the gate, can be aborted and has a deadline.
 //!
 //! ```text
 //!   ask ── not permitted, or aborted since it was accepted ──► Unserved
@@ -10,7 +10,8 @@
 //!                       └─ its future is dropped                             ┘ has quiesced
 //! ```
 //!
-//! Order and exclusion among requests are the front end's: it holds a range lock while it asks.
+//! Order and exclusion among requests are the front end's responsibility: it holds a range lock during each
+//! request.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -28,12 +29,12 @@ pub struct Requests {
     volume: Arc<Volume>,
     attachment: AttachmentId,
     path: HostPath,
-    /// What the gate permitted, in this generation.
+    /// The gate's results, in this generation.
     permitted: Cell<(u64, [Result<(), Denied>; 2])>,
     outstanding: RefCell<BTreeMap<u64, Outstanding>>,
     /// The number of the next request.
     next: Cell<u64>,
-    /// How often all requests were aborted.
+    /// Number of times all requests were aborted.
     aborts: Cell<u64>,
     has_left_changes: Cell<bool>,
 }
@@ -42,30 +43,30 @@ pub struct Requests {
 struct Outstanding {
     access: Access,
     since: Instant,
-    /// The device has it; else it waits for something else.
+    /// It has been sent to the device; otherwise it waits for something else.
     is_asked: bool,
-    /// It has ended early, for this reason.
+    /// The reason for ending it early.
     early: Option<Unserved>,
     waker: Option<Waker>,
 }
 
-/// The acceptance of a request: an abort after it applies to the request, whether it was outstanding by then
-/// or waited for something else.
+/// The acceptance of a request. A later abort applies to the request, whether it was outstanding by then or
+/// waited for something else.
 #[derive(Clone, Copy, Debug)]
 pub struct Ticket(u64);
 
-/// Why a request was not carried out, or not to its end.
+/// Why a request was not executed, or not completely.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unserved {
     /// It is not permitted.
     Denied(Denied),
-    /// The device failed it, or did not end it in time.
+    /// The device failed it, or it timed out.
     Failed(DeviceError),
     /// It was aborted.
     Aborted,
 }
 
-/// Removes a request from the list, however it ends.
+/// Removes a request from the list, however the request ends.
 struct Listed<'a> {
     requests: &'a Requests,
     number: u64,
@@ -85,7 +86,7 @@ impl Drop for Listed<'_> {
 }
 
 impl Requests {
-    /// None yet.
+    /// Creates an empty list.
     pub fn new(volume: Arc<Volume>, attachment: AttachmentId, path: HostPath) -> Requests {
         // The generation is never `u64::MAX`.
         let permitted = Cell::new((u64::MAX, [Ok(()); 2]));
@@ -94,8 +95,9 @@ impl Requests {
         Requests { volume, attachment, path, permitted, outstanding, next, aborts, has_left_changes }
     }
 
-    /// Whether a change was given up while the device had it. Its blocks stay locked until somebody has awaited
-    /// [`Server::quiesce`](crate::Server::quiesce): whoever ended it, and in the end whoever gives up this list.
+    /// Whether a change was abandoned while the device had it. Its blocks stay locked until
+    /// [`Server::quiesce`](crate::Server::quiesce) has been awaited: by the code that ended the change or,
+    /// finally, by the code that drops this list.
     pub fn has_left_changes(&self) -> bool {
         self.has_left_changes.get()
     }
@@ -105,7 +107,7 @@ impl Requests {
         &self.volume
     }
 
-    /// Who asks.
+    /// The attachment that makes the requests.
     pub fn attachment(&self) -> AttachmentId {
         self.attachment
     }
@@ -115,7 +117,7 @@ impl Requests {
         Ticket(self.aborts.get())
     }
 
-    /// Whether the volume may be used so now. To be asked under the lock of the blocks.
+    /// Whether the volume currently permits this access. Must be called under the lock of the blocks.
     ///
     /// # Errors
     /// The first reason to deny it.
@@ -132,11 +134,11 @@ impl Requests {
         permitted[usize::from(access == Access::Write)]
     }
 
-    /// Carries out a request that is permitted, until it ends in one of the ways above. `request` is called
-    /// if it is; `changes` are the blocks that it changes.
+    /// Executes a permitted request until it ends in one of the ways above. `request` is called if it is
+    /// permitted; `changes` are the blocks that it changes.
     ///
     /// # Errors
-    /// It was not carried out, or it is not known whether it was.
+    /// It was not executed, or it is unknown whether it was.
     pub async fn ask<T, F>(
         &self,
         ticket: Ticket,
@@ -162,11 +164,11 @@ impl Requests {
         ended.map_err(Unserved::Failed)
     }
 
-    /// Awaits what a request needs before it asks, such as the lock of its blocks. An abort or the deadline ends
-    /// that, too, since blocks may be locked for as long as a device hangs.
+    /// Awaits a prerequisite of a request, such as the lock of its blocks. An abort or the deadline also ends
+    /// this wait, since blocks may be locked for as long as a device hangs.
     ///
     /// # Errors
-    /// The request is not permitted anyway, or has ended early.
+    /// The request is not permitted, or has ended early.
     pub async fn wait<T>(
         &self,
         ticket: Ticket,
@@ -217,7 +219,7 @@ impl Requests {
         !self.outstanding.borrow().is_empty()
     }
 
-    /// Aborts all that were accepted up to now.
+    /// Aborts all requests accepted so far.
     pub fn abort(&self) {
         self.aborts.set(self.aborts.get() + 1);
         for outstanding in self.outstanding.borrow_mut().values_mut() {
@@ -225,8 +227,9 @@ impl Requests {
         }
     }
 
-    /// Ends those that a reservation forbids by now. A reservation alone leaves what is outstanding, as in SCSI;
-    /// a preemption that aborts also ends what it shuts out without a registration.
+    /// Ends requests that a reservation now forbids. A reservation alone does not affect outstanding
+    /// requests, as in SCSI; a preemption that aborts also ends those that it excludes without a
+    /// registration.
     pub fn abort_reserved(&self) {
         let reserved = |access| self.permits(access) == Err(Denied::Reserved);
         let reserved = [Access::Read, Access::Write].map(reserved);
@@ -237,8 +240,8 @@ impl Requests {
         }
     }
 
-    /// Fails those that the device has not ended within `deadline`. Returns the longest time for which it has
-    /// not answered one of them: its volume is to be [fenced](crate::Server::fence).
+    /// Fails requests that the device has not ended within `deadline`. Returns the longest time for which it
+    /// has been unresponsive: the volume must be [fenced](crate::Server::fence).
     pub fn expire(&self, now: Instant, deadline: Duration) -> Option<Duration> {
         let mut silent = None;
         for outstanding in self.outstanding.borrow_mut().values_mut() {
@@ -254,7 +257,7 @@ impl Requests {
 }
 
 impl Outstanding {
-    /// Ends it, unless it has ended already.
+    /// Ends it, unless it has already ended.
     fn end(&mut self, early: Unserved) -> bool {
         let ends = self.early.is_none();
         self.early.get_or_insert(early);

@@ -1,30 +1,41 @@
 //! iSCSI as a front end: targets, LUN maps, access control and sessions, joined to logical units.
 //!
-//! [`Iscsi`] is made from a [`Config`] and handed to a [`front_end_core::Server`], whose cores run it beside other
-//! front ends. Not here: threads, portals and the memory of a core (`front_end_core`), the source of the
-//! configuration, devices, system calls.
+//! [`Iscsi`] is created from a [`Config`] and passed to a [`front_end_core::Server`], whose cores run it
+//! together with other front ends. Not included: threads, portals and the memory of a core
+//! (`front_end_core`), the source of the configuration, devices, system calls.
 //!
-//! Reading order: [`Config`] (targets, LUN maps, limits), `context` (shared by all cores), `registry` (all sessions), `session`
-//! (commands; their life and the LUNs are those of the crate `scsi_session`) with `management` (task management), `slow_peers` and
-//! `report`, `inbox`, `outbox`, `link` and `connection` (bytes), `core` (the sessions of a core), `admission` (login; `refusal` for
-//! logins that fail), `front_end` (what the server calls), `status` (also of what a configuration change would affect).
+//! Reading order:
+//!
+//! - [`Config`]: targets, LUN maps, limits
+//! - `context`: state shared by all cores
+//! - `registry`: all sessions
+//! - `session`: commands, whose life cycle and LUNs are those of the crate `scsi_session`; with `management`
+//!   (task management), `slow_peers` and `report`
+//! - `inbox`, `outbox`, `link` and `connection`: bytes
+//! - `core`: the sessions of a core
+//! - `admission`: login, with `refusal` for failed logins
+//! - `front_end`: the interface to the server
+//! - `status`: also the effects of a configuration change
 //!
 //! # Data
 //!
-//! Overlapping commands that are outstanding together have no order, but each block contains the data of one of them. Only whole blocks reach a
-//! RAM volume. The start of an incomplete block waits with its command, so an interrupted write leaves each block old or new. Stores,
-//! receives, UNMAP and copies of a block exclude each other, and allocation is recorded with them (`host::ram`).
+//! Overlapping outstanding commands have no order, but each block contains the data of one of them. Only
+//! whole blocks reach a RAM volume. The start of an incomplete block waits with its command, so an
+//! interrupted write leaves each block old or new. Stores, receives, UNMAP and copies of a block exclude each
+//! other, and allocation is recorded with them (`host::ram`).
 //!
-//! One exception is the price of sending without a copy: a READ without data digests may return a block half old and half new if another
-//! core stores to it during transmission. Both commands must be outstanding together, in sessions on two cores. Once the WRITE has completed,
-//! the block reads consistently.
+//! There is one exception, the price of sending without a copy: a READ without data digests may return a
+//! block that is half old and half new if another core stores to it during transmission. Both commands must
+//! be outstanding together, in sessions on two cores. Once the WRITE has completed, the block reads
+//! consistently.
 //!
 //! # Input validation
 //!
-//! `iscsi::pdu` rejects what the RFC forbids in a PDU, `iscsi::target` what it forbids in a session, and `logical_unit` invalid
-//! CDBs and parameter lists. Each rule is a variant of an enum. Discovery sessions have limits of their number and time
-//! (`registry`). Each command states the memory it takes besides its data (`Job::working_bytes`); `tests/memory.rs` of
-//! `logical_unit` checks this with a counting allocator. `tests/strangers.rs` checks the limits of peers without a login.
+//! `iscsi::pdu` rejects what the RFC forbids in a PDU, `iscsi::target` what it forbids in a session, and
+//! `logical_unit` invalid CDBs and parameter lists. Each rule is a variant of an enum. The number and
+//! duration of discovery sessions are limited (`registry`). Each command declares the memory it takes in
+//! addition to its data (`Job::working_bytes`); `tests/memory.rs` of `logical_unit` checks this with a
+//! counting allocator. `tests/strangers.rs` checks the limits of peers that have not logged in.
 
 mod admission;
 mod config;

@@ -1,11 +1,11 @@
 //! The send queue of a connection, with the digests of what it sends.
 //!
-//! It is filled from the session's machine up to a limit, then sent until it is empty; the socket's buffer
-//! keeps the wire busy meanwhile.
+//! It is filled from the session's state machine up to a limit, then sent until it is empty; meanwhile, the
+//! socket's buffer keeps the link busy.
 //!
-//! With data digests, blocks of a volume in memory are copied when they are queued: another session could
+//! With data digests, blocks of a RAM volume are copied when they are queued. Otherwise another session could
 //! overwrite them between the digest and the kernel's copy, and the initiator would close the connection
-//! because of a digest error. The amount of such copies is small and their buffers are reused, so that they
+//! because of a digest error. The amount of such copies is limited and their buffers are reused, so that they
 //! stay in the cache.
 
 use std::io;
@@ -18,7 +18,7 @@ use iscsi::framing::{self, DIGEST_BYTES, Framing, RunningDigest};
 use iscsi::pdu::Bhs;
 use reactor::{Payload, SendQueue, Stream};
 
-/// Beyond this many bytes the machine is not asked for more until the socket has taken them.
+/// The state machine provides no more data while more than this number of bytes waits to be sent.
 const FILL_BYTES: usize = 1 << 20;
 /// The limit of a discovery session, whose responses are short except SendTargets.
 const DISCOVERY_FILL_BYTES: usize = 16 << 10;
@@ -27,7 +27,7 @@ const DISCOVERY_FILL_BYTES: usize = 16 << 10;
 const STAGED_BYTES: usize = 256 << 10;
 /// Copies up to this length go into the arena: one slice per PDU for the kernel instead of two.
 const ARENA_COPY_BYTES_MAX: usize = 8 << 10;
-/// Bytes that are copied and then summed at once: a part of the L1 cache.
+/// Size of the pieces that are copied and then summed: a part of the L1 cache.
 const PIECE_BYTES: usize = 16 << 10;
 
 /// The longest data segment to a peer with the limit `peer_max`: with data digests not longer than the limit
@@ -36,7 +36,7 @@ pub(crate) fn segment_max(peer_max: u32, framing: Framing) -> u32 {
     if framing.data_digest { peer_max.min(STAGED_BYTES as u32) } else { peer_max }
 }
 
-/// Resources that a payload holds until it is sent.
+/// Resources that are held until a payload has been sent.
 enum HeldUntilSent {
     /// The lock of its blocks, against atomic writes.
     Range(block::Shared),
@@ -52,13 +52,13 @@ pub(crate) struct Outbox {
 }
 
 impl Outbox {
-    /// An empty one.
+    /// An empty queue.
     pub(crate) fn new(framing: Framing) -> Outbox {
         let fill_bytes = if framing.data_digest { STAGED_BYTES } else { FILL_BYTES };
         Outbox { framing, fill_bytes, queue: SendQueue::default() }
     }
 
-    /// An empty one for a discovery session.
+    /// An empty queue for a discovery session.
     pub(crate) fn of_discovery(framing: Framing) -> Outbox {
         Outbox { fill_bytes: DISCOVERY_FILL_BYTES, ..Outbox::new(framing) }
     }
@@ -83,7 +83,7 @@ impl Outbox {
         });
     }
 
-    /// Queues a data segment that the machine made.
+    /// Queues a data segment created by the state machine.
     pub(crate) fn push_inline(&mut self, data: &[u8]) {
         let framing = self.framing;
         self.queue.append(|arena| {
@@ -117,14 +117,14 @@ impl Outbox {
                 Some((payload, range, keep))
             }
         };
-        // A trailer is made while the data is at hand, and lies behind the place of the data.
+        // The trailer is made while the data is at hand, and placed after the position of the data.
         if let Some((payload, rest, keep)) = segment {
             self.queue.push(arena_end, payload, rest, keep.map(HeldUntilSent::Range));
         }
     }
 
     /// Copies blocks and sums the copy, which holds no lock. A short copy goes into the arena with its
-    /// digest; of a long one only the digest does. Whole blocks need no padding.
+    /// digest; for a long one, only the digest does. Whole blocks need no padding.
     fn push_copy(
         &mut self,
         region: &Region,
@@ -148,7 +148,7 @@ impl Outbox {
         Some((Payload::Buffer(Rc::new(copy)), whole, None))
     }
 
-    /// Holds `lock` until everything queued so far is sent; not at all if that was copied.
+    /// Holds `lock` until everything queued so far has been sent, unless it was copied.
     pub(crate) fn keep(&mut self, lock: block::Shared) {
         if !self.framing.data_digest && self.queue.segments().next().is_some() {
             let arena_end = self.queue.arena_end();
@@ -163,12 +163,12 @@ impl Outbox {
             .any(|segment| matches!(&segment.keep, Some(HeldUntilSent::Range(lock)) if lock.is_contended()))
     }
 
-    /// Whether some of what is to be sent was copied by [`Outbox::withdraw`].
+    /// Whether some of the queued data was copied by [`Outbox::withdraw`].
     pub(crate) fn has_copies(&self) -> bool {
         self.queue.segments().any(|segment| matches!(segment.keep, Some(HeldUntilSent::Memory { .. })))
     }
 
-    /// Queued bytes in the volume's own memory.
+    /// Queued bytes that are in the volume's memory.
     pub(crate) fn medium_bytes(&self) -> usize {
         let on_the_medium =
             self.queue.segments().filter(|segment| matches!(segment.payload, Payload::Memory(_)));
@@ -194,18 +194,18 @@ impl Outbox {
         debug_assert!(!self.is_in_the_way(), "no lock is left");
     }
 
-    /// What has been sent so far, and what has been queued in all, in bytes.
+    /// The numbers of bytes sent and queued so far.
     pub(crate) fn position(&self) -> (u64, u64) {
         self.queue.position()
     }
 
-    /// Sends as much as the stream takes. `Ok(true)` if anything went.
+    /// Sends as much as the stream accepts. `Ok(true)` if anything was sent.
     pub(crate) fn send(&mut self, stream: &dyn Stream) -> io::Result<bool> {
         self.queue.send(stream)
     }
 }
 
-/// A copy of a part of `region`, and the copy's digest.
+/// Copies a part of `region`, and returns the copy and its digest.
 fn copy_and_sum(region: &Region, range: Range<usize>) -> (Buffer, [u8; DIGEST_BYTES]) {
     let mut copy = Buffer::recycled(range.len());
     let mut digest = RunningDigest::new();
@@ -228,7 +228,7 @@ mod tests {
 
     use super::*;
 
-    /// Takes so many bytes at once and no more.
+    /// Accepts up to `width` bytes per call.
     struct Narrow {
         width: usize,
         taken: RefCell<Vec<u8>>,
@@ -281,8 +281,7 @@ mod tests {
     #[test]
     fn bytes_leave_in_their_order_however_few_are_taken_at_once() {
         let header = Bhs::new(Opcode::DataIn);
-        // Headers alone, data of which a part is left out and that need padding, data without a header
-        // between.
+        // Headers alone, a part of the data that needs padding, and data without a header in between.
         let mut expected = [&header.0[..], &header.0, &[7; 5], &[0; 3], &header.0, &[8; 4]].concat();
         expected.extend([9; 6].iter().chain(&[0; 2]).chain(&header.0));
         for width in 1..=expected.len() {

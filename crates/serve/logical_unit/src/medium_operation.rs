@@ -9,10 +9,11 @@
 //!   Failed  ── EXIT FAILURE MODE ──────► Idle
 //! ```
 //!
-//! Aborting the command, a reset or the loss of the nexus do not stop an operation. While it runs, all
-//! commands except INQUIRY, REPORT LUNS and REQUEST SENSE end with NOT READY and report its progress; after a
-//! failure the medium is inaccessible until another operation succeeds. A restart of the process ends an
-//! operation without a trace: volumes in memory are empty then, and for others the initiator, which has not
+//! An operation is not stopped by aborting its command, by a reset or by the loss of the nexus. While it
+//! runs, all commands except INQUIRY, REPORT LUNS and REQUEST SENSE end with NOT READY and report its
+//! progress. After a failure the medium is inaccessible until another operation succeeds. A restart of the
+//! process ends an operation without a trace: RAM volumes are then empty; for others, the initiator, which
+//! has not received a completion, must start the operation again.
 //! seen it end, must start it again.
 
 use scsi::{Condition, SenseKey, asc};
@@ -22,7 +23,7 @@ use scsi::{Condition, SenseKey, asc};
 pub(crate) enum OperationKind {
     /// SANITIZE.
     Sanitize {
-        /// AUSE: should it fail, EXIT FAILURE MODE will do.
+        /// AUSE: after a failure, EXIT FAILURE MODE is allowed.
         may_exit: bool,
     },
     /// FORMAT UNIT.
@@ -37,7 +38,7 @@ impl OperationKind {
         }
     }
 
-    /// What the command that began it is told if it fails.
+    /// The sense code for its own command if it fails.
     pub(crate) fn failed(self) -> u16 {
         match self {
             OperationKind::Sanitize { .. } => asc::SANITIZE_COMMAND_FAILED,
@@ -45,7 +46,7 @@ impl OperationKind {
         }
     }
 
-    /// What later commands are told if it failed.
+    /// The sense code for later commands if it failed.
     fn has_failed(self) -> u16 {
         match self {
             OperationKind::Sanitize { .. } => asc::SANITIZE_COMMAND_FAILED,
@@ -54,11 +55,11 @@ impl OperationKind {
     }
 }
 
-/// The operations of a logical unit: one runs at a time.
+/// The operations of a logical unit: only one runs at a time.
 #[derive(Debug, Default)]
 pub(crate) struct Operations {
     state: OperationState,
-    /// The generation of the unit's state in which the latest began.
+    /// The generation of the unit's state in which the latest one started.
     began_in: Option<u64>,
 }
 
@@ -67,7 +68,7 @@ enum OperationState {
     /// None, or the last one succeeded.
     #[default]
     Idle,
-    /// One is under way.
+    /// An operation is running.
     Running {
         /// Which.
         kind: OperationKind,
@@ -112,8 +113,7 @@ impl Operations {
         }
     }
 
-    /// Begins an operation in this generation. A SANITIZE that failed is not made good by a FORMAT UNIT
-    /// (SBC-4 4.11.4).
+    /// Starts an operation in this generation. A FORMAT UNIT cannot repair a failed SANITIZE (SBC-4 4.11.4).
     pub(crate) fn start(&mut self, kind: OperationKind, generation: u64) -> Result<(), Condition> {
         self.in_progress()?;
         if let (OperationKind::Format, OperationState::Failed { kind: OperationKind::Sanitize { .. } }) =
@@ -134,14 +134,14 @@ impl Operations {
         }
     }
 
-    /// The operation that runs has ended.
+    /// Records the end of the running operation.
     pub(crate) fn end(&mut self, succeeded: bool) {
         if let OperationState::Running { kind, .. } = self.state {
             self.state = if succeeded { OperationState::Idle } else { OperationState::Failed { kind } };
         }
     }
 
-    /// EXIT FAILURE MODE. Without a failure of SANITIZE there is nothing to exit, which is no error.
+    /// EXIT FAILURE MODE. Without a failed SANITIZE there is nothing to exit, which is not an error.
     pub(crate) fn exit_failure_mode(&mut self) -> Result<(), Condition> {
         match self.state {
             OperationState::Failed { kind: OperationKind::Sanitize { may_exit: false } } => {

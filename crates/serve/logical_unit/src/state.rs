@@ -1,4 +1,4 @@
-//! The state of a logical unit besides its blocks.
+//! The state of a logical unit, except its blocks.
 //!
 //! ```text
 //!   Loaded  ── START=0, fixed medium ─────────────► Stopped
@@ -7,12 +7,12 @@
 //!   Ejected ── START=1 LOEJ=1 ────────────────────► Loaded
 //! ```
 //!
-//! Reports of lost acknowledged writes are kept per nexus ([`Departed`] for those that have detached); the volume counts the losses.
-//! Any nexus may have written the lost data, or read them and relied on them, so a loss is reported to each:
-//! its flushes fail with MEDIUM ERROR, WRITE ERROR until the initiator has acknowledged
-//! one of these responses. A response can be lost with its connection, or discarded with an aborted task, so
-//! sending it is not enough; and of two outstanding flushes both fail. A nexus that attaches after the loss
-//! gets no report; one that returns does, since its initiator continues with the writes of its lost session.
+//! Reports of lost acknowledged writes are kept per nexus ([`Departed`] for those that have detached); the
+//! volume counts the losses. Any nexus may have written the lost data, or read it and relied on it, so a loss
+//! is reported to each: its flushes fail with MEDIUM ERROR, WRITE ERROR until the initiator has acknowledged
+//! one of these responses. Sending a response is not enough, because it can be lost with its connection, or
+//! discarded with an aborted task. If two flushes are outstanding, both fail. A nexus that attaches after the
+//! loss gets no report. One that returns does, since its initiator continues the writes of its lost session.
 
 use std::collections::VecDeque;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -118,7 +118,7 @@ impl UnitState {
     }
 
     /// Logical unit reset. A stopped medium is started, an ejected one stays ejected; persistent reservations
-    /// stay.
+    /// are kept.
     pub(crate) fn reset(&mut self) {
         for nexus in &mut self.nexuses {
             nexus.prevents_removal = false;
@@ -223,8 +223,8 @@ impl UnitState {
         if is_permitted { Ok(()) } else { Err(Failure::ReservationConflict) }
     }
 
-    /// The check for a command that accesses this logical unit through another one: by its nexus name, which
-    /// need not be attached here.
+    /// The check for a command that accesses this logical unit through another one. It uses the nexus name,
+    /// which need not be attached here.
     pub(crate) fn admits(&self, by: &Requester<'_>, access: Access) -> Result<(), Failure> {
         let here = self.nexuses.iter().find(|nexus| nexus.name.is(by.path)).map(|nexus| nexus.id);
         let requester = Requester { attachment: here.unwrap_or(by.attachment), ..*by };
@@ -297,8 +297,9 @@ struct DepartedNexus {
 const DEPARTED_MAX: usize = 4096;
 
 impl UnitState {
-    /// The count reported to a nexus of this name, if it was attached before; else that reported to its
-    /// initiator port through another target port, since the initiator may have been redirected from there.
+    /// The count reported to a nexus of this name, if it was attached before. Otherwise the count reported to
+    /// its initiator port through another target port, since the initiator may have been redirected from
+    /// there.
     pub(crate) fn losses_told(&mut self, name: &NexusName) -> Option<u64> {
         let present = |is_meant: &dyn Fn(&NexusName) -> bool| {
             let meant = self.nexuses.iter().filter(|nexus| is_meant(&nexus.name));
@@ -336,7 +337,7 @@ impl Departed {
     }
 }
 
-/// The same in every process, so that simulations repeat.
+/// The same in every process, so that simulations are reproducible.
 fn hash(value: &impl Hash) -> u64 {
     let mut hasher = DefaultHasher::new();
     value.hash(&mut hasher);

@@ -1,5 +1,5 @@
-//! A client: what its connection and the tasks of its requests share. Clients are named by numbers: 1 to 65,535, over and over, none of
-//! which two clients have at the same time.
+//! A client: the state that its connection and the tasks of its requests share. Clients have numbers from 1
+//! to 65,535, which are reused, but never by two clients at the same time.
 
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeSet, VecDeque};
@@ -25,7 +25,7 @@ use crate::config::{Encryption, Export, Limits, Requester};
 /// The name of this front end in [`Portal::front_end`](front_end_core::Portal::front_end).
 pub const NBD: &str = "nbd";
 
-/// A client that has shaken hands.
+/// A client after its handshake.
 pub(crate) struct Client {
     number: Number,
     pub(crate) peer: SocketAddr,
@@ -37,25 +37,26 @@ pub(crate) struct Client {
     pub(crate) requests: Requests,
     /// Memory for data of its requests.
     pub(crate) memory: Rc<Budget>,
-    /// The lost writes that it has been told of, or that were lost before it came.
+    /// The loss count last reported to it; losses before its connection count as reported.
     pub(crate) losses_told: Cell<u64>,
-    /// What monitoring calls its host.
+    /// The label of its host for monitoring.
     pub(crate) counted_as: Arc<str>,
     /// Counts of the volume on this core.
     pub(crate) tally: Rc<VolumeTally>,
-    /// Answers of this round, and when their requests began: all of them end when it has sent them.
+    /// Replies of this round, with the times at which their requests started: all of them end when the round
+    /// has sent them.
     answered: RefCell<Vec<(Operation, Instant)>>,
     since: Instant,
-    /// Answers of tasks, for the connection.
+    /// Replies of tasks, for the connection.
     answers: RefCell<VecDeque<Answer>>,
-    /// Requests that have a task.
+    /// Number of requests that have a task.
     pub(crate) running: Cell<usize>,
     closing: Cell<Option<Closing>>,
-    /// Since when the socket has taken nothing.
+    /// Start of the time without progress in sending.
     pub(crate) stuck: Cell<Option<Instant>>,
-    /// Since when what was queued then has not been taken, with the position of its end in bytes.
+    /// Time and end position, in bytes, of the oldest backlog that has not been sent yet.
     backlog: Cell<Option<(Instant, u64)>>,
-    /// Since when the data of a write come, and since when nothing of them has.
+    /// Since when data of a write has been outstanding, and since when none of it has arrived.
     owing: Cell<Option<(Instant, Instant)>>,
     /// A request waits for memory.
     pub(crate) starved: Cell<bool>,
@@ -64,63 +65,63 @@ pub(crate) struct Client {
     traffic: Cell<Traffic>,
 }
 
-/// What is known of a client.
+/// The status of a client.
 #[derive(Clone, Debug)]
 pub struct ClientStatus {
     /// Its number.
     pub number: u16,
     /// The name of its export.
     pub export: String,
-    /// Its address; that of a Unix socket is 127.0.0.1, with port 0.
+    /// Its address; 127.0.0.1 with port 0 for a Unix socket.
     pub peer: SocketAddr,
-    /// What exports it may see.
+    /// Determines the exports visible to it.
     pub requester: Requester,
-    /// Ours.
+    /// The local address.
     pub local: ListenAddress,
     /// The time since its handshake.
     pub age: Duration,
     /// Its core.
     pub core: usize,
-    /// Requests that have not been answered.
+    /// Outstanding requests.
     pub in_flight: usize,
-    /// What it has moved.
+    /// Its traffic.
     pub traffic: Traffic,
-    /// What was agreed, by name.
+    /// The negotiated parameters, by name.
     pub parameters: Vec<(&'static str, String)>,
 }
 
-/// Why a connection is to be closed.
+/// Why a connection must be closed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Closing {
-    /// The client has asked for it.
+    /// The client requested it.
     Disconnected,
-    /// The server ends, or an administrator asks: what is outstanding is answered.
+    /// The server is shutting down, or an administrator requested it: outstanding requests are answered.
     Asked,
-    /// Its export is gone.
+    /// Its export has been removed.
     Gone,
     /// It was slow while others waited for memory.
     TooSlow,
-    /// At once.
+    /// Immediately.
     Dropped,
 }
 
 /// Why a connection ended.
 #[derive(Debug)]
 pub(crate) enum ConnectionEnd {
-    /// Closed by this side, or as the client has asked.
+    /// Closed by this side, or as requested by the client.
     Closed(Closing),
-    /// The client closed the connection without a word.
+    /// The client closed the connection without notice.
     PeerClosed,
     /// The socket failed.
     Socket(io::Error),
-    /// The client broke a rule that has no answer.
+    /// The client violated the protocol in a way that allows no reply.
     Violation(BadMagic),
-    /// The client has taken nothing of its answers, or sent nothing of the data that it owes, for too long.
+    /// For too long, the client has read no replies, or sent none of the data that it owes.
     Stalled,
 }
 
 impl ConnectionEnd {
-    /// The name that monitoring has for it.
+    /// The name for monitoring.
     pub(crate) fn name(&self) -> &'static str {
         match self {
             ConnectionEnd::Closed(Closing::Disconnected) => "disconnected",
@@ -151,26 +152,26 @@ impl fmt::Display for ConnectionEnd {
 
 pub(crate) struct Answer {
     pub(crate) request: Request,
-    /// When it was taken in.
+    /// When it was received.
     pub(crate) begin: Instant,
     pub(crate) outcome: Outcome,
 }
 
-/// What became of a request.
+/// The outcome of a request.
 pub(crate) enum Outcome {
-    /// It succeeded, and has nothing to return.
+    /// It succeeded and returns no data.
     Done,
     /// The data of a read: a part of a payload, whose memory is charged.
     Data { payload: Payload, part: Range<usize>, charge: Option<Charge> },
-    /// The data of a read, which are appended behind the header.
+    /// The data of a read, which is appended after the header.
     Copied,
     /// The extents of BLOCK_STATUS, whose memory is charged.
     Extents { extents: Vec<BlockStatus>, charge: Option<Charge> },
-    /// It failed, for a reason in words.
+    /// It failed; with a human-readable reason.
     Failed(Errno, &'static str),
 }
 
-/// Who and what a client is when it begins.
+/// The initial properties of a client.
 pub(crate) struct Beginning {
     pub(crate) peer: SocketAddr,
     pub(crate) requester: Requester,
@@ -206,7 +207,7 @@ impl Client {
         self.number.value()
     }
 
-    /// A client whose memory counts against that of its core, too.
+    /// Creates a client, whose memory also counts against that of its core.
     pub(crate) fn new(
         beginning: Beginning,
         counted_as: Arc<str>,
@@ -243,7 +244,8 @@ impl Client {
         }
     }
 
-    /// Closes its connection; the first reason stays, but for one that has no patience.
+    /// Closes its connection. The first reason is kept, unless the new one is immediate and the first was
+    /// not.
     pub(crate) fn close(&self, why: Closing) {
         if self.closing.get().is_none_or(|before| before.is_polite() && !why.is_polite()) {
             self.closing.set(Some(why));
@@ -255,12 +257,12 @@ impl Client {
         self.closing.get()
     }
 
-    /// Whether requests have a task or an answer that is not queued yet.
+    /// Whether any request has a task, or a reply that is not queued yet.
     pub(crate) fn is_working(&self) -> bool {
         self.running.get() > 0 || !self.answers.borrow().is_empty()
     }
 
-    /// Waits until no request has a task: those that were aborted have let go of their blocks, or keep them locked.
+    /// Waits until no request has a task: aborted ones have released their blocks, or keep them locked.
     pub(crate) async fn idle(&self) {
         while self.running.get() > 0 {
             poll_fn(|cx| self.poll_woken(cx)).await;
@@ -276,7 +278,7 @@ impl Client {
         self.running.get() > 0 || self.starved.get() || self.stuck.get().is_some()
     }
 
-    /// A request begins to have a task.
+    /// Counts a request's new task.
     pub(crate) fn begin_task(&self) {
         debug_assert!(self.running.get() < self.limits.requests, "there is room for one more");
         self.running.set(self.running.get() + 1);
@@ -293,7 +295,7 @@ impl Client {
         self.answers.borrow_mut().pop_front()
     }
 
-    /// Counts an answer that was queued, and what it has moved.
+    /// Counts a queued reply and its data.
     pub(crate) fn count(&self, request: &Request, begin: Instant, (read, written): (u64, u64)) {
         let moved = Traffic { commands: 1, read_bytes: read, written_bytes: written, window_full: 0 };
         self.traffic.set(self.traffic.get().plus(moved));
@@ -301,17 +303,17 @@ impl Client {
         self.answered.borrow_mut().push((operation(request), begin));
     }
 
-    /// What it has moved.
+    /// Its traffic.
     pub(crate) fn traffic(&self) -> Traffic {
         self.traffic.get()
     }
 
-    /// Counts an answer that is an error.
+    /// Counts an error reply.
     pub(crate) fn count_failure(&self, request: &Request, error: Errno) {
         self.tally.failed(operation(request), name_of(error));
     }
 
-    /// What was answered in this round is on its way.
+    /// Records the replies of this round, which are now being sent.
     pub(crate) fn record_answers(&self) {
         let mut answered = self.answered.borrow_mut();
         let Some((_, begin)) = answered.first() else { return };
@@ -323,37 +325,37 @@ impl Client {
         }
     }
 
-    /// As observers are told of it.
+    /// Its description for observers.
     pub(crate) fn info<'a>(&'a self, host: &'a str) -> SessionInfo<'a> {
         let (target, handle) = (Some(&*self.export.name), Some(self.number()));
         SessionInfo { front_end: NBD, initiator: host, user: None, target, handle }
     }
 
-    /// How much has been sent, and queued in all, while the socket is full; `None` if it is not.
+    /// Records the number of bytes sent and queued while the socket is full; `None` if it is not full.
     pub(crate) fn set_backlog(&self, full: Option<(Instant, (u64, u64))>) {
         debug_assert!(full.is_none_or(|(_, (sent, queued))| sent <= queued), "what is sent was queued");
         let kept = |sent| self.backlog.get().filter(|(_, end)| *end > sent);
         self.backlog.set(full.map(|(now, (sent, queued))| kept(sent).unwrap_or((now, queued))));
     }
 
-    /// The client owes data of a write, some of which have come if there is `progress`; or it owes none.
+    /// Records whether the client owes data of a write; `progress` if some of it has arrived.
     pub(crate) fn set_owing(&self, now: Instant, owes: bool, progress: bool) {
         let (begin, latest) = self.owing.get().unwrap_or((now, now));
         self.owing.set(owes.then_some((begin, if progress { now } else { latest })));
     }
 
-    /// Since when nothing has come of data that the client owes.
+    /// Since when no owed data has arrived.
     pub(crate) fn silent_since(&self) -> Option<Instant> {
         self.owing.get().map(|(_, latest)| latest)
     }
 
-    /// Since when it has held memory by being slow, in either direction.
+    /// Since when it has held memory because it is slow, in either direction.
     pub(crate) fn slow_since(&self) -> Option<Instant> {
         let slow = [self.backlog.get().map(|(since, _)| since), self.owing.get().map(|(begin, _)| begin)];
         slow.into_iter().flatten().min()
     }
 
-    /// Lets the connection look again at what has a limit of time or memory.
+    /// Makes the connection check its limits of time and memory.
     pub(crate) fn tick(&self) {
         if self.starved.get() || self.stuck.get().is_some() || self.owing.get().is_some() {
             self.wake();
@@ -367,7 +369,7 @@ impl Client {
         }
     }
 
-    /// Ready if it was woken since the last time.
+    /// Ready if it was woken since the last call.
     pub(crate) fn poll_woken(&self, cx: &mut Context<'_>) -> Poll<()> {
         if self.woken.take() {
             return Poll::Ready(());
@@ -399,7 +401,7 @@ impl Client {
             "connection ended");
     }
 
-    /// For monitoring.
+    /// Its statistics for monitoring.
     pub(crate) fn counts(&self) -> SessionCounts {
         SessionCounts {
             target: Some(self.export.name.clone()),
@@ -434,7 +436,7 @@ impl Client {
     }
 }
 
-/// What monitoring calls a request.
+/// The name of a request for monitoring.
 fn operation(request: &Request) -> Operation {
     match request.command() {
         Some(Command::Read) => Operation::Read,
@@ -446,7 +448,7 @@ fn operation(request: &Request) -> Operation {
     }
 }
 
-/// What it calls an error.
+/// The name of an error for monitoring.
 fn name_of(error: Errno) -> &'static str {
     match error {
         Errno::Eperm => "eperm",
@@ -460,28 +462,28 @@ fn name_of(error: Errno) -> &'static str {
     }
 }
 
-/// A client has no name but its address.
+/// A client has no name except its address.
 fn path(portal: &Portal, peer: SocketAddr, export: &str) -> HostPath {
     let host = HostPort { name: format!("{NBD}:{}", peer.ip().to_canonical()), qualifier: [0; 6] };
     let service = ServicePort { name: format!("{NBD}:{export}"), group: portal.tag, relative_port: 1 };
     HostPath { host, service }
 }
 
-/// A client's number, which is free again when this is dropped.
+/// A client's number, which is released when this is dropped.
 pub(crate) struct Number(u16);
 
-/// Those that are in use, and the last that was given.
+/// The numbers in use, and the last one assigned.
 #[derive(Default)]
 struct Numbers {
     used: BTreeSet<u16>,
     last: u16,
 }
 
-/// Of this process: clients of all cores are told apart by them.
+/// Per process: a number identifies a client across all cores.
 static NUMBERS: Mutex<Numbers> = Mutex::new(Numbers { used: BTreeSet::new(), last: 0 });
 
 impl Number {
-    /// The next that is free. With 65,535 clients none is, and two have the same.
+    /// The next free number. With 65,535 clients none is free, and two clients share one.
     pub(crate) fn next() -> Number {
         Number(NUMBERS.lock().unwrap_or_else(PoisonError::into_inner).next())
     }

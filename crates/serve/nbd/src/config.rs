@@ -1,4 +1,4 @@
-//! What is served.
+//! The configuration of the front end.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -17,30 +17,30 @@ pub struct Config {
     pub exports: Vec<Arc<Export>>,
     /// How connections are encrypted; `None` if they are not.
     pub tls: Option<Tls>,
-    /// Limits besides those of the server.
+    /// Limits in addition to those of the server.
     pub limits: Limits,
 }
 
-/// The server's end of TLS.
+/// The TLS settings of the server.
 #[derive(Clone, Debug)]
 pub struct Tls {
-    /// Whether clients may do without.
+    /// Whether clients must use TLS.
     pub is_required: bool,
-    /// The certificate, and whose clients are let in.
+    /// The certificate, and the accepted clients.
     pub server: tls::Server,
 }
 
 impl Tls {
-    /// For a test in one process: the certificate is one that proves nothing. Clients may do without.
+    /// For a test in one process: the certificate proves nothing. TLS is optional.
     ///
     /// # Errors
-    /// Those of [`tls::loopback::server`].
+    /// As for [`tls::loopback::server`].
     pub fn for_loopback() -> Result<Tls, tls::CredentialsError> {
         Ok(Tls { is_required: false, server: tls::loopback::server()? })
     }
 }
 
-/// Who asks for exports.
+/// A client that requests exports.
 #[derive(Clone, Debug)]
 pub struct Requester {
     /// Its address.
@@ -54,39 +54,41 @@ pub struct Requester {
 pub struct Encryption {
     /// The cipher suite.
     pub cipher: String,
-    /// The names in the certificate of the client, which was checked: none if none was asked for.
+    /// The names in the client's verified certificate; empty if none was requested.
     pub names: Vec<String>,
 }
 
-/// A volume under a name.
+/// A named volume.
 pub struct Export {
-    /// What clients call it.
+    /// The export name.
     pub name: String,
-    /// A description for people; empty if there is none.
+    /// A human-readable description; empty if there is none.
     pub description: String,
     /// The volume.
     pub volume: Arc<Volume>,
-    /// Its UUID, by which clients find that the export has become another disk; `None` if it has none that lasts.
+    /// Its UUID, from which clients detect that the export is a different disk; `None` if it has no
+    /// persistent one.
     pub identity: Option<u128>,
-    /// Clients cannot write, even if the volume could be written.
+    /// Clients cannot write, even if the volume is writable.
     pub read_only: bool,
-    /// Where clients may come from; `None` is anywhere.
+    /// The networks that clients may connect from; `None` allows any.
     pub networks: Option<Vec<Network>>,
-    /// The names of clients, one of which their certificate must have; `None` is any client, encrypted or not.
+    /// Client names, one of which must be in the client's certificate; `None` allows any client, encrypted or
+    /// not.
     pub clients: Option<Vec<String>>,
-    /// The deadline of a device request. When it has passed, the request fails, and the volume is fenced until
-    /// the device answers again.
+    /// The deadline of a device request. After it the request fails, and the volume is fenced until the
+    /// device responds again.
     pub deadline: Duration,
 }
 
-/// Limits besides [`front_end_core::Limits`], against overload and hostile clients.
+/// Limits in addition to [`front_end_core::Limits`], against overload and hostile clients.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
-    /// From accepting a connection to the end of its handshake.
+    /// Maximum time from accepting a connection to the end of its handshake.
     pub handshake_time: Duration,
-    /// How long a client may take nothing of its answers.
+    /// How long a client may stop reading replies.
     pub send_stall: Duration,
-    /// Requests that a connection may have outstanding at the device; those behind them wait in the socket.
+    /// Maximum number of outstanding device requests of a connection; further ones wait in the socket.
     pub requests: usize,
     /// Memory for data of the requests of one connection, in bytes.
     pub staging_bytes: usize,
@@ -104,7 +106,7 @@ impl Default for Limits {
 }
 
 impl Config {
-    /// What a handshake does about TLS.
+    /// The TLS mode of handshakes.
     pub(crate) fn tls_mode(&self) -> TlsMode {
         match &self.tls {
             None => TlsMode::Off,
@@ -113,7 +115,7 @@ impl Config {
         }
     }
 
-    /// The export of this name, for this client. The empty name is the only export there is for it.
+    /// The export of this name, for this client. The empty name selects the only export visible to it.
     pub(crate) fn find(&self, name: &str, from: &Requester) -> Option<&Arc<Export>> {
         let mut exports = self.exports_for(from);
         match name {
@@ -127,7 +129,7 @@ impl Config {
         self.exports.iter().filter(move |export| !lacks_tls && export.admits(from))
     }
 
-    /// Whether a client without TLS is refused an export that its network could use with it.
+    /// Whether an export requires TLS from this client, whose network may otherwise use it.
     pub(crate) fn needs_tls(&self, name: &str, from: &Requester) -> bool {
         let mut all = self.exports.iter();
         from.encryption.is_none()
@@ -139,7 +141,7 @@ impl Config {
 }
 
 impl Requester {
-    /// Whether its certificate has one of these names; `None` asks for no certificate.
+    /// Whether its certificate has one of these names; `None` requires no certificate.
     pub fn is_one_of(&self, clients: Option<&[String]>) -> bool {
         let names = self.encryption.as_ref().map_or(&[][..], |encryption| &encryption.names);
         clients.is_none_or(|clients| names.iter().any(|name| clients.contains(name)))
@@ -157,7 +159,7 @@ impl Export {
         networks.is_none_or(|networks| networks.iter().any(|network| network.contains(from)))
     }
 
-    /// As clients are told of it now.
+    /// The export's description for clients.
     pub(crate) fn as_told(&self) -> nbd::Export {
         let (geometry, profile) = (self.volume.device().geometry(), self.volume.device().profile());
         nbd::Export {
@@ -165,7 +167,7 @@ impl Export {
             description: self.description.clone(),
             bytes: geometry.bytes(),
             flags: self.flags(profile),
-            // Parts of blocks are served, too: clients that have not asked need not know.
+            // Parts of blocks are served as well, so clients that ignore block sizes still work.
             block_sizes: BlockSizes {
                 minimum: 1,
                 preferred: preferred_block_size(geometry, profile),

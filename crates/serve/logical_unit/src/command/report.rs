@@ -1,6 +1,10 @@
-//! Commands that report what there is: TEST UNIT READY (SPC-4 6.47), REQUEST SENSE (6.39), READ CAPACITY(10) and (16) (SBC-3
-//! 5.15 and 5.16), READ DEFECT DATA(10) and (12) (5.17 and 5.18), REPORT LUNS (SPC-4 6.33) and REPORT TARGET PORT GROUPS (6.37); the
-//! REPORT LUNS well-known logical unit, and replies at LUNs without a logical unit.
+//! Commands that report state:
+//!
+//! - TEST UNIT READY (SPC-4 6.47), REQUEST SENSE (6.39)
+//! - READ CAPACITY(10) and (16) (SBC-3 5.15 and 5.16), READ DEFECT DATA(10) and (12) (5.17 and 5.18)
+//! - REPORT LUNS (SPC-4 6.33), REPORT TARGET PORT GROUPS (6.37)
+//!
+//! Also the REPORT LUNS well-known logical unit, and replies at LUNs without a logical unit.
 
 use scsi::{
     AccessState, Capacity, Condition, LunList, PortGroup, REPORT_LUNS_WELL_KNOWN, SenseFormat, SenseKey, asc,
@@ -28,7 +32,7 @@ pub(crate) fn plan_request_sense(call: &mut Call<'_>) -> Result<Plan, Failure> {
     call.parameter_data(condition.encode(format).bytes().to_vec(), allocation_length)
 }
 
-/// Sense data that can be polled (SPC-4 5.11.2): why the unit is not ready, or that there is nothing to tell.
+/// Sense data that can be polled (SPC-4 5.11.2): why the unit is not ready, or no additional sense.
 fn pollable(ready: Result<(), Condition>) -> Condition {
     ready.err().unwrap_or(Condition::new(SenseKey::NoSense, asc::NO_ADDITIONAL_SENSE_INFORMATION))
 }
@@ -95,7 +99,7 @@ pub fn well_known(command: &CommandIn<'_>) -> Reply {
     answer(command, WELL_KNOWN_DEVICE, unsupported)
 }
 
-/// The three commands that are answered anywhere.
+/// The three commands that are answered at any LUN.
 fn answer(command: &CommandIn<'_>, device: u8, otherwise: Condition) -> Reply {
     let (cdb, luns) = (Cdb(command.cdb), command.luns.as_ref());
     let (data, allocation_length) = match cdb.opcode() {
@@ -116,7 +120,7 @@ fn answer(command: &CommandIn<'_>, device: u8, otherwise: Condition) -> Reply {
     }
 }
 
-/// REQUEST SENSE at a LUN without logical unit says so in the parameter data, with GOOD (SPC-4 6.39).
+/// REQUEST SENSE at a LUN without a logical unit: reports this in the parameter data, with GOOD (SPC-4 6.39).
 fn sense(cdb: Cdb<'_>, device: u8, absent: &Condition) -> Vec<u8> {
     let format = if cdb.bit(1, 0) { SenseFormat::Descriptor } else { SenseFormat::Fixed };
     let nothing = Condition::new(SenseKey::NoSense, asc::NO_ADDITIONAL_SENSE_INFORMATION);
@@ -124,7 +128,7 @@ fn sense(cdb: Cdb<'_>, device: u8, absent: &Condition) -> Vec<u8> {
     condition.encode(format).bytes().to_vec()
 }
 
-/// The LUN list that SELECT REPORT asks for.
+/// The LUN list selected by SELECT REPORT.
 fn inventory(cdb: Cdb<'_>, luns: &dyn SiblingUnits) -> Result<Vec<u8>, Condition> {
     let list = match cdb.byte(2) {
         0x00 => luns.luns(),
@@ -150,7 +154,7 @@ pub(crate) fn plan_target_port_groups(call: &mut Call<'_>) -> Result<Plan, Failu
         group: inquiry::TARGET_PORT_GROUP_ID,
         preferred: false,
         state: AccessState::ActiveOptimized,
-        // No other is ever reported: standby is mishandled by ESXi and Windows.
+        // No other state is ever reported: ESXi and Windows mishandle standby.
         supported: vec![AccessState::ActiveOptimized],
         status: 0,
         ports,
@@ -159,7 +163,7 @@ pub(crate) fn plan_target_port_groups(call: &mut Call<'_>) -> Result<Plan, Failu
 }
 
 const REPORT_LUNS: u8 = 0xa0;
-/// PERIPHERAL QUALIFIER 011b, device type 1Fh: nothing can be here.
+/// PERIPHERAL QUALIFIER 011b, device type 1Fh: no device is supported here.
 const NO_DEVICE: u8 = 0x7f;
 /// Device type 1Eh: well-known logical unit.
 const WELL_KNOWN_DEVICE: u8 = 0x1e;

@@ -1,6 +1,6 @@
-//! Commands whose data are still on their way when the logical unit changes. The data may come late, at the
-//! choice of the initiator, so what the command was accepted under is checked again before it changes the
-//! medium.
+//! Commands whose data is still outstanding when the logical unit changes. An initiator may send the data
+//! arbitrarily late, so the conditions under which the command was accepted are checked again before it
+//! changes the medium.
 
 use std::cell::Cell;
 use std::sync::Arc;
@@ -20,7 +20,7 @@ const FUA: u8 = 0x08;
 const ABORTED: (u8, u16) = (0xb, 0x0006);
 const FORMAT_IN_PROGRESS: (u8, u16) = (2, 0x0404);
 
-/// Every kind of command that changes block 0, with its data. COMPARE AND WRITE expects a medium of zeros.
+/// Every kind of command that changes block 0, with its data. COMPARE AND WRITE expects a zeroed medium.
 fn writers() -> Vec<(Vec<u8>, Vec<u8>)> {
     let mut writers = vec![
         (six(0x0a, 0, 1).to_vec(), vec![7; 512]),
@@ -35,7 +35,7 @@ fn writers() -> Vec<(Vec<u8>, Vec<u8>)> {
     writers
 }
 
-/// A disk that writes into a cache at once, and one that is waited for.
+/// A disk that completes writes immediately in a cache, and one whose writes take time.
 fn benches() -> [Bench; 2] {
     [false, true].map(|cached| Bench::of_disk(DiskOptions { cached, blocks: 64, ..DiskOptions::default() }))
 }
@@ -71,7 +71,7 @@ fn data_that_arrive_during_a_format_are_not_written() {
     }
 }
 
-/// Its data were taken off the medium into a buffer because they came slowly.
+/// The write's data was moved from the medium to a buffer because it arrived slowly.
 #[test]
 fn a_withdrawn_write_does_not_restore_what_a_sanitize_erased() {
     let mut bench = Bench::of_disk(DiskOptions { in_memory: true, ..DiskOptions::default() });
@@ -86,8 +86,8 @@ fn a_withdrawn_write_does_not_restore_what_a_sanitize_erased() {
     assert_eq!(bench.read(0, 2), [0; 1024]);
 }
 
-/// A write that lands on memory is not checked when its data are there, so it must not take a range that an
-/// operation on another core has passed since the write was accepted.
+/// A write received directly into memory is not checked when its data is complete. It must therefore not take
+/// a range that an operation on another core has already processed since the write was accepted.
 #[test]
 fn a_write_that_takes_its_range_after_a_sanitize_has_passed_does_not_land_in_memory() {
     let mut bench = Bench::of_disk(DiskOptions { in_memory: true, ..DiskOptions::default() });
@@ -113,7 +113,7 @@ thread_local! {
 
 type Change = fn(&mut Bench);
 
-/// What forbids writing, and what a write is answered then.
+/// Conditions that forbid writing, and the sense data that a write then returns.
 const OBSTACLES: [(Change, (u8, u16)); 4] = [
     (|bench| drop(bench.command(&start_stop(0)).good()), (2, 0x0402)),
     (protect, (7, 0x2702)),
@@ -161,7 +161,7 @@ fn a_read_that_waited_does_not_read_a_stopped_medium() {
     }
 }
 
-/// A command that was accepted as nonconflicting is not affected by a later reservation; PREEMPT AND ABORT
+/// A command that was accepted without a conflict is not affected by a later reservation; PREEMPT AND ABORT
 /// aborts it, PREEMPT does not (SPC-4 5.12.11.2).
 #[test]
 fn a_write_that_was_accepted_before_a_reservation_is_carried_out() {
@@ -174,8 +174,8 @@ fn a_write_that_was_accepted_before_a_reservation_is_carried_out() {
     }
 }
 
-/// FORMAT UNIT and SANITIZE destroy everything, so they obey reservations until they begin: an initiator that
-/// withholds the parameter list gains nothing.
+/// FORMAT UNIT and SANITIZE destroy everything, so reservations apply to them until they start: an initiator
+/// cannot benefit from withholding the parameter list.
 #[test]
 fn an_operation_whose_parameter_list_arrives_after_a_reservation_does_not_begin() {
     for (cdb, list) in [(&FORMAT_WITH_LIST[..], &[0; 4][..]), (&OVERWRITE, &[1, 0, 0, 1, 0])] {
@@ -219,7 +219,7 @@ fn a_stop_that_was_accepted_before_a_format_does_not_eject_the_medium_under_it()
 }
 
 impl Bench {
-    /// A command that has been accepted, and whose data, if it takes any, have not come yet.
+    /// A command that has been accepted, and whose data, if any, has not arrived yet.
     fn accept(&mut self, cdb: &[u8], data_bytes: usize) -> Job {
         match self.begin(cdb, data_bytes as u32, if data_bytes == 0 { 1 << 20 } else { 0 }) {
             Plan::Run(job) => job,
@@ -231,7 +231,7 @@ impl Bench {
         }
     }
 
-    /// Its data are there.
+    /// Completes a command with its data.
     fn complete(&self, job: Job, data: &[u8]) -> CommandResult {
         CommandResult::from_reply(self.end(job, Data::Buffer(block::Buffer::from(data))))
     }

@@ -40,7 +40,7 @@ fn target(bench: &Bench) -> Vec<u8> {
     bytes
 }
 
-/// `blocks` blocks of the source from target `ends.0`, `lbas.0` to target `ends.1`, `lbas.1`.
+/// Copies `blocks` blocks from LBA `lbas.0` of target `ends.0` to LBA `lbas.1` of target `ends.1`.
 fn segment(ends: (u16, u16), blocks: u16, lbas: (u64, u64)) -> Vec<u8> {
     let mut bytes = vec![0x02, 0, 0, 24];
     bytes.extend(ends.0.to_be_bytes());
@@ -69,7 +69,7 @@ fn list_of(id: u8, usage: u8, targets: &[Vec<u8>], segments: &[Vec<u8>]) -> Vec<
     list
 }
 
-/// What a copy moves at once.
+/// The amount that a copy moves in one piece.
 const PIECE: usize = 1 << 20;
 
 fn cdb(opcode: u8, action: u8, length: u32) -> [u8; 16] {
@@ -125,7 +125,7 @@ fn operating_parameters_are_cut_at_the_allocation_length() {
     assert_eq!(bench.command(&cdb(0x84, 3, 10)).good().data, whole[..10]);
 }
 
-/// Both at the command's own unit and at another, which accepts the copy when it begins.
+/// At the command's own unit, and at another one, which accepts the copy when it starts.
 #[test]
 fn a_destination_that_is_formatted_during_a_copy_stays_empty() {
     for own in [true, false] {
@@ -225,13 +225,13 @@ fn a_copy_whose_command_is_given_up_has_ended_with_errors() {
     let plan = bench.begin(&cdb(0x83, 0, list.len() as u32), list.len() as u32, 0);
     let logical_unit::Plan::Receive(receive) = plan else { panic!("it waits for its list") };
     let data = logical_unit::Data::Buffer(block::Buffer::from(&list[..]));
-    // Given up before its first step.
+    // Aborted before its first step.
     drop(bench.unit.finish(receive.job, data));
     assert_eq!(bench.command(&copy_status(1)).good().data[4], 2);
 }
 
-/// A's copy ran on through B's PREEMPT AND ABORT at its destination and overwrote what B wrote then:
-/// reservations were looked at once, before the first piece.
+/// Regression: A's copy continued through B's PREEMPT AND ABORT at its destination and overwrote B's later
+/// writes, because reservations were only checked before the first piece.
 #[test]
 fn each_piece_of_a_copy_is_asked_whether_it_may_go() {
     let (mut bench, mut other) = pair(DiskOptions::default());
@@ -261,7 +261,7 @@ fn a_copy_belongs_to_the_task_sets_of_both_its_units() {
     assert_eq!(copy.watch.others().len(), 1, "a unit that is named may be used");
 }
 
-/// One end hangs: the front end must know which, to take it out of service and not the other.
+/// One unit hangs: the front end must be able to determine which, to fence that one and not the other.
 #[test]
 fn a_copy_tells_which_of_its_units_it_waits_for() {
     let (mut bench, other) = pair(DiskOptions { queues: true, ..DiskOptions::default() });

@@ -1,5 +1,5 @@
-//! Acknowledged writes that could not be brought to stable storage: each nexus that could have relied on them
-//! is told.
+//! Acknowledged writes that could not be brought to stable storage: the loss is reported to each nexus that
+//! could have relied on them.
 
 use std::sync::Arc;
 
@@ -49,7 +49,7 @@ fn a_stop_tells_of_it_too() {
     bench.command(&FLUSH).good();
 }
 
-/// The initiator takes the error of a change for that change alone (found by `cargo measure soak`).
+/// The initiator attributes a change's error to that change alone (found by `cargo measure soak`).
 #[test]
 fn changes_that_are_stable_leave_it_to_the_next_flush() {
     let with_fua = sixteen(0x8a, 0x08, 0, 1);
@@ -68,7 +68,7 @@ fn changes_that_are_stable_leave_it_to_the_next_flush() {
     }
 }
 
-/// A READ that fails is not taken for a word about writes.
+/// An initiator does not interpret a failed READ as a report about writes.
 #[test]
 fn a_read_with_fua_leaves_it_to_the_next_flush() {
     let mut bench = Bench::new();
@@ -77,7 +77,7 @@ fn a_read_with_fua_leaves_it_to_the_next_flush() {
     bench.command(&FLUSH).check(3, 0x0c00);
 }
 
-/// Initiators that outlive the server learn of it by the next one's cache generation.
+/// Initiators that outlive the server detect the loss by the cache generation of its next run.
 #[test]
 fn a_loss_is_noted_for_the_next_start_once_and_before_anybody_is_told() {
     let paper = Arc::new(Paper::default());
@@ -102,8 +102,9 @@ fn a_loss_is_noted_for_the_next_start_once_and_before_anybody_is_told() {
     assert_eq!(paper.losses(), 2, "there is no room");
 }
 
-/// An initiator whose server was killed comes back to the next one after a flush of another initiator has lost its writes. It
-/// was not there to be told (seed 202611252601171 of the simulation).
+/// The server of an initiator was killed. The initiator returns to the next one after another initiator's
+/// flush has reported the loss of its writes; it was absent at that time (seed 202611252601171 of the
+/// simulation).
 #[test]
 fn the_cache_generation_changes_with_each_loss_and_is_the_same_at_the_next_start() {
     let generation = |bench: &mut Bench| bench.command(&[0x12, 1, 0xc0, 0, 255, 0]).data;
@@ -134,8 +135,8 @@ fn a_nexus_that_comes_later_is_not_told() {
     bench.command(&FLUSH).check(3, 0x0c00);
 }
 
-/// A session that was lost takes nothing from what its initiator has to hear: the same initiator port goes on
-/// with its writes in the next one.
+/// A lost session does not cancel reports to its initiator: the same initiator port continues its writes in
+/// the next session.
 #[test]
 fn a_nexus_that_comes_back_is_told_of_what_was_lost_meanwhile() {
     let mut bench = Bench::new();
@@ -157,7 +158,7 @@ fn a_device_that_is_away_has_lost_nothing() {
     flush(&mut bench, &mut other).good();
 }
 
-/// An answer can be lost with its connection, or be discarded with its task.
+/// A response can be lost with its connection, or discarded with its task.
 #[test]
 fn a_nexus_has_been_told_once_it_has_acknowledged_the_answer() {
     let mut bench = Bench::new();
@@ -169,7 +170,7 @@ fn a_nexus_has_been_told_once_it_has_acknowledged_the_answer() {
     bench.command(&FLUSH).good();
 }
 
-/// Answers may cross on the connections of a session: the second must not say that all is well.
+/// Responses may overtake each other on a session's connections: the second one must not report success.
 #[test]
 fn flushes_that_are_under_way_at_the_same_time_all_fail() {
     let mut bench = Bench::new();
@@ -180,7 +181,7 @@ fn flushes_that_are_under_way_at_the_same_time_all_fail() {
     bench.command(&FLUSH).good();
 }
 
-/// What is lost between an answer and its acknowledgement is another loss.
+/// A loss between a response and its acknowledgement is a new loss.
 #[test]
 fn an_acknowledgement_covers_no_later_losses() {
     let mut bench = Bench::new();
@@ -206,7 +207,7 @@ fn a_session_that_ends_before_the_answer_arrives_hears_it_in_its_next_one() {
     flush(&mut bench, &mut again).good();
 }
 
-/// An initiator that is sent to another portal group continues there with its writes.
+/// An initiator that is redirected to another portal group continues its writes there.
 #[test]
 fn an_initiator_that_comes_back_by_another_target_port_is_told() {
     let mut bench = Bench::new();
@@ -218,14 +219,14 @@ fn an_initiator_that_comes_back_by_another_target_port_is_told() {
     bench.by(&mut moved, &[0; 6]);
     flush(&mut bench, &mut moved).check(3, 0x0c00);
     flush(&mut bench, &mut moved).good();
-    // With sessions by both ports, each is told.
+    // With sessions through both ports, each gets the report.
     let mut first = bench.unit.attach(initiator, port(1));
     bench.by(&mut first, &[0; 6]);
     flush(&mut bench, &mut first).check(3, 0x0c00);
     flush(&mut bench, &mut first).good();
 }
 
-/// Thousands of sessions come and go, as a port scanner or an attacker makes them.
+/// Thousands of sessions come and go, as caused by a port scanner or an attacker.
 #[test]
 fn a_crowd_of_other_sessions_does_not_make_the_unit_forget_whom_it_has_to_tell() {
     let mut bench = Bench::new();
@@ -243,7 +244,7 @@ fn a_crowd_of_other_sessions_does_not_make_the_unit_forget_whom_it_has_to_tell()
     flush(&mut bench, &mut again).check(3, 0x0c00);
 }
 
-/// A flush whose answer nobody acknowledges. How many losses it reports.
+/// A flush whose response is not acknowledged. Returns the number of losses that it reports.
 fn unacknowledged(bench: &mut Bench) -> u64 {
     let Plan::Run(job) = bench.begin(&FLUSH, 0, 0) else { panic!("a flush is at work") };
     let Step::Later(Running { reply, watch }) = bench.unit.finish(job, Data::None) else {

@@ -1,4 +1,5 @@
-//! What is written is read: a logical unit beside a vector of bytes, with commands finishing in any order.
+//! Reads return what was written: a logical unit is compared with a vector of bytes, with commands that
+//! complete in any order.
 
 use crate::support::*;
 use block::Buffer;
@@ -18,7 +19,7 @@ enum Action {
         blocks: u64,
         byte: u8,
     },
-    /// UNMAP changes nothing that can be read.
+    /// UNMAP does not change the data read.
     WriteSame {
         lba: u64,
         blocks: u64,
@@ -29,7 +30,7 @@ enum Action {
         lba: u64,
         blocks: u64,
     },
-    /// Expects what `byte` says, which is sometimes right.
+    /// Compares with `expected`, which sometimes matches.
     CompareAndWrite {
         lba: u64,
         expected: u8,
@@ -79,7 +80,7 @@ impl Action {
         }
     }
 
-    /// What it does to the model, and which data it must give. A false comparison is told by `None`.
+    /// Applies the action to the model. Returns the expected data, or `None` for a miscompare.
     fn apply(self, model: &mut [u8]) -> Option<Vec<u8>> {
         let range = |lba: u64, blocks: u64| lba as usize * 512..(lba + blocks) as usize * 512;
         match self {
@@ -103,7 +104,7 @@ impl Action {
     }
 }
 
-/// A command that has begun.
+/// A command that has started.
 enum Begun {
     Ended(Reply),
     Job(Job, Data),
@@ -116,7 +117,7 @@ fn begin(bench: &mut Bench, action: Action) -> Begun {
         Plan::Reply(reply) => Begun::Ended(reply),
         Plan::Run(job) => Begun::Job(job, Data::None),
         Plan::Receive(receive) => match receive.place {
-            // On memory, the data are there when they are received.
+            // If the medium is memory, received data is already in place.
             Landing::Memory(mut blocks) => {
                 blocks.put(0, &data);
                 Begun::Job(receive.job, Data::Placed)
@@ -157,7 +158,7 @@ proptest! {
         prop_assert_eq!(bench.read(0, BLOCKS as u32), model);
     }
 
-    /// With a device that copies, a command takes effect when it ends, whenever it began.
+    /// With a device that copies, a command takes effect when it ends, whenever it started.
     #[test]
     fn several_begun_and_ended_in_any_order(
         rounds in prop::collection::vec(

@@ -1,4 +1,4 @@
-//! A logical unit on a bench: a device in memory, a nexus or two, and words for what tests do with them.
+//! A test bench for a logical unit: a RAM device, one or two nexuses, and helpers for tests.
 
 mod answer;
 mod cdb;
@@ -31,7 +31,7 @@ pub struct Bench {
     pub luns: Arc<dyn SiblingUnits>,
 }
 
-/// LUN 0 and LUN 7, and nobody to copy to.
+/// LUN 0 and LUN 7, without a unit to copy to.
 pub struct TwoLuns;
 
 impl SiblingUnits for TwoLuns {
@@ -51,7 +51,7 @@ pub fn unit_options() -> LogicalUnitOptions {
 }
 
 impl Bench {
-    /// 4,096 blocks of 512 bytes, thin, with a write cache. The nexus has heard its unit attention.
+    /// 4,096 blocks of 512 bytes, thin, with a write cache. The nexus has received its unit attention.
     pub fn new() -> Bench {
         Bench::with(DiskOptions::default(), unit_options())
     }
@@ -72,7 +72,7 @@ impl Bench {
         Bench::over(disk, unit.expect("nothing was kept"))
     }
 
-    /// A logical unit over a volume that may not be written.
+    /// A logical unit over a read-only volume.
     pub fn read_only() -> Bench {
         let disk = Arc::new(Disk::new(DiskOptions::default()));
         let volume = VolumeOptions { read_only: true, ..VolumeOptions::default() };
@@ -80,7 +80,7 @@ impl Bench {
         Bench::over(disk, unit.expect("nothing was kept"))
     }
 
-    /// A logical unit that keeps what must survive a restart on this piece of paper.
+    /// A logical unit that saves its persistent state on `paper`.
     pub fn keeping(paper: &Arc<Paper>) -> Bench {
         let disk = Arc::new(Disk::new(DiskOptions::default()));
         let volume = VolumeOptions { cache_generation: Some([7; 16]), ..kept_on(paper) };
@@ -95,12 +95,12 @@ impl Bench {
         bench
     }
 
-    /// Another initiator, through another port, that has not heard its unit attention.
+    /// Another initiator, through another port, that has not received its unit attention.
     pub fn newcomer(&self) -> Nexus {
         attach(&self.unit, 2)
     }
 
-    /// Another initiator that has.
+    /// Another initiator that has received it.
     pub fn second(&mut self) -> Nexus {
         let mut nexus = self.newcomer();
         self.by(&mut nexus, &[0; 6]);
@@ -111,7 +111,7 @@ impl Bench {
         while self.command(&[0; 6]).sense.is_some_and(|sense| sense.key() == 6) {}
     }
 
-    /// A command that moves no data to the unit, with room for all it may send.
+    /// A command that sends no data to the unit, with a buffer for everything it may return.
     pub fn command(&mut self, cdb: &[u8]) -> CommandResult {
         self.exchange(cdb, &[], 1 << 24)
     }
@@ -147,7 +147,7 @@ impl Bench {
         self.unit.begin(&mut self.nexus, &command)
     }
 
-    /// What a front end does with a plan, with an initiator that acknowledges every answer.
+    /// Executes a plan like a front end, with an initiator that acknowledges every response.
     pub fn carry_out(&self, plan: Plan, data_out: &[u8]) -> Reply {
         let (job, data) = match plan {
             Plan::Reply(reply) => return reply,
@@ -168,7 +168,7 @@ impl Bench {
         self.end(job, data)
     }
 
-    /// Carries a command out whose data are there.
+    /// Executes a command whose data has arrived.
     pub fn end(&self, job: Job, data: Data) -> Reply {
         match self.unit.finish(job, data) {
             Step::Now(reply) => reply,
@@ -184,7 +184,7 @@ impl Bench {
         }
     }
 
-    /// Begins a command that goes to the device, with its data.
+    /// Starts a command that uses the device, with its data.
     pub fn start(&mut self, cdb: &[u8], data_out: &[u8]) -> Running {
         let room = if data_out.is_empty() { 1 << 24 } else { 0 };
         let (job, data) = match self.begin(cdb, data_out.len() as u32, room) {
@@ -215,7 +215,7 @@ impl Bench {
     }
 }
 
-/// A volume that keeps what must survive a restart on this piece of paper.
+/// Options of a volume that saves its persistent state on `paper`.
 pub fn kept_on(paper: &Arc<Paper>) -> VolumeOptions {
     VolumeOptions { persistent_state: Some(Arc::clone(paper) as _), ..VolumeOptions::default() }
 }
@@ -242,7 +242,7 @@ pub fn attach(unit: &Arc<LogicalUnit>, number: u8) -> Nexus {
     unit.attach(initiator, target_port)
 }
 
-/// Runs a future to its end, beside other threads that it may have to wait for.
+/// Runs a future to its end; it may have to wait for other threads.
 pub fn finish<T>(mut future: Pin<Box<dyn Future<Output = T>>>) -> T {
     loop {
         if let Poll::Ready(value) = future.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
@@ -252,12 +252,12 @@ pub fn finish<T>(mut future: Pin<Box<dyn Future<Output = T>>>) -> T {
     }
 }
 
-/// What a front end does with a command that is aborted: its answer is wanted no more.
+/// Handles an aborted command like a front end: its reply is discarded.
 pub fn give_up(running: Running) -> Option<Pin<Box<dyn Future<Output = Reply>>>> {
     running.watch.is_committed().then_some(running.reply)
 }
 
-/// The value of a future, unless something is in its way.
+/// Polls a future once; `None` if it must wait.
 pub fn poll<T>(future: &mut Pin<Box<dyn Future<Output = T>>>) -> Option<T> {
     match future.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
         Poll::Ready(value) => Some(value),
