@@ -1,7 +1,8 @@
-//! What ATA commands do to a volume.
+//! Execution of ATA commands on a volume.
 //!
-//! Commands with whole blocks share them with others, as all reads and writes of all front ends do. A volume has blocks of its own
-//! size: a write of a part of one excludes others, since it reads what it writes back.
+//! Commands for whole blocks share their blocks with other commands, as all reads and writes of all front
+//! ends do. A volume may have larger blocks than sectors: a write of part of a block excludes other commands,
+//! because it reads the block and writes it back.
 
 use std::hash::{BuildHasher as _, RandomState};
 use std::ops::Range;
@@ -21,18 +22,19 @@ use volume::{Access, Denied, RequestKind};
 use crate::front_end::{CoreShelves, CoreSlot, Interface, OutFrame, Station};
 use crate::history::{Head, Verdict};
 
-/// The model that IDENTIFY DEVICE says.
+/// The model reported by IDENTIFY DEVICE.
 const MODEL: &str = "LINERATE VIRTUAL-DISK";
-/// Sectors of ranges that one DATA SET MANAGEMENT may have.
+/// Maximum number of sectors of ranges in one DATA SET MANAGEMENT.
 const TRIM_SECTORS_MAX: u16 = 1;
 
-/// To answer a repeated TRIM, allocated blocks are compared with zeros in ranges up to this length.
+/// Before a repeated TRIM is acknowledged, allocated blocks are compared with zeros, in ranges up to this
+/// length.
 const ZEROS_READ_MAX: usize = 1 << 20;
 
-/// Keys of the fingerprints of changes: no host can make two that have the same.
+/// Keys of the fingerprints of changes: a host cannot create two changes with the same fingerprint.
 static FINGERPRINTS: LazyLock<RandomState> = LazyLock::new(RandomState::new);
 
-/// A command that is being carried out.
+/// A command that is being executed.
 struct Command {
     slot: Rc<CoreSlot>,
     station: Rc<Station>,
@@ -40,20 +42,20 @@ struct Command {
     header: Header,
     ata: Ata,
     begin: Instant,
-    /// Of a change.
+    /// Set for a change.
     fingerprint: Option<u64>,
 }
 
-/// What the medium holds after a change.
+/// The content of the medium after a change.
 enum Content {
     /// These bytes.
     Data(Range<u64>, Buffer),
-    /// Zeros in these ranges of sectors: where they begin, and how many.
+    /// Zeros in these ranges of sectors: start and number.
     Zeros(Vec<(u64, u64)>),
 }
 
 impl Content {
-    /// Memory that a comparison with the medium takes.
+    /// Memory needed for a comparison with the medium.
     fn bytes_read(&self) -> usize {
         match self {
             Content::Data(_, data) => data.len(),
@@ -62,16 +64,16 @@ impl Content {
     }
 }
 
-/// Why a command has failed, as it is answered.
+/// The error of a command, as sent in the reply.
 #[derive(Clone, Copy)]
 enum Failed {
-    /// By the device: the registers.
+    /// From the device: the registers.
     Ata(AtaError),
     /// The device has failed.
     Fault,
-    /// By the server.
+    /// From the server.
     Aoe(ErrorCode),
-    /// Not at all: the host sends it again.
+    /// No reply: the host resends it.
     Dropped,
 }
 
@@ -107,7 +109,7 @@ impl CoreShelves {
                 command.end(Ok(()), &sector, None);
             }
             AtaOperation::CheckPower => {
-                // The count says that it is active (ACS-3 section 7.2).
+                // The count indicates the active state (ACS-3 section 7.2).
                 let answer = Ata { count: 0xff, ..ata.done() };
                 command.send(Body::Ata(answer, &[]), None, None);
             }
@@ -190,12 +192,13 @@ impl CoreShelves {
         });
     }
 
-    /// The change, unless this station has sent it before: then it is answered, or dropped, here.
+    /// Returns the change, unless this station has sent it before; in that case it is answered or dropped
+    /// here.
     ///
-    /// Its tag, registers and data do not distinguish a repetition from a new change that reuses the tag. Both may be
-    /// acknowledged while the medium holds `content`. Otherwise a newer change has replaced it: an old copy must not be
-    /// carried out, a new change must. The frame is dropped, so the host repeats it, and [`crate::history`] treats it as new
-    /// when no copy can be on its way any more.
+    /// The tag, registers and data do not distinguish a repetition from a new change that reuses the tag.
+    /// Both may be acknowledged while the medium contains `content`. Otherwise a newer change has replaced
+    /// it: an old copy must not be executed, a new change must. The frame is dropped, so the host repeats it,
+    /// and [`crate::history`] treats it as new once no copy can be in transit any more.
     fn first(
         self: &Rc<Self>,
         mut command: Command,
@@ -217,7 +220,7 @@ impl CoreShelves {
         None
     }
 
-    /// Repeats the answer to a change if the medium still holds its `content`.
+    /// Repeats the reply to a change if the medium still contains its `content`.
     fn answer_copy(self: &Rc<Self>, command: Command, content: Content, answer: Head) {
         debug_assert!(command.fingerprint.is_none(), "a copy must not end the record of the original");
         let Some(charge) = self.memory.take(Buffer::memory_bytes(content.bytes_read())) else {
@@ -236,7 +239,7 @@ impl CoreShelves {
         }));
     }
 
-    /// Carries out a command without data to return as a task.
+    /// Executes a command that returns no data as a task.
     fn spawn<F>(self: &Rc<Self>, command: Command, charge: Option<Charge>, work: F)
     where
         F: AsyncFnOnce(&Command, Ticket) -> Result<(), Failed> + 'static,
@@ -252,7 +255,7 @@ impl CoreShelves {
 }
 
 impl Command {
-    /// It has a task from now on. `None` if the station has too many already: it is not answered.
+    /// Counts its new task. `None` if the station has too many already: the command is not answered.
     fn start(&self, core: &CoreShelves) -> Option<(Ticket, Rc<()>)> {
         if self.station.running.get() >= usize::from(core.commands_max()) {
             self.forget_write(None);
@@ -267,7 +270,7 @@ impl Command {
         self.end(Err(Failed::Aoe(ErrorCode::BadArgument)), &[], None);
     }
 
-    /// Answers, with the data of a read.
+    /// Replies, with the data of a read.
     fn end(&self, done: Result<(), Failed>, data: &[u8], charge: Option<Charge>) {
         self.count(done.as_ref().map_err(|failed| failed.name()).copied());
         let (ata, error) = match done {
@@ -281,14 +284,14 @@ impl Command {
         self.forget_write(answer);
     }
 
-    /// The change counts as carried out with this answer, or as never begun.
+    /// Records the change as executed with this reply, or as never started.
     fn forget_write(&self, answer: Option<Head>) {
         if let Some(fingerprint) = self.fingerprint {
             self.station.writes.borrow_mut().end(reactor::now(), self.header.tag, fingerprint, answer);
         }
     }
 
-    /// Sends an answer; its header and registers.
+    /// Sends a reply. Returns its header and registers.
     fn send(&self, body: Body<'_>, error: Option<ErrorCode>, charge: Option<Charge>) -> Option<Head> {
         let payload = Frame { header: self.header.answer(self.slot.address, error), body }.write();
         let head = payload.first_chunk().copied();
@@ -331,14 +334,14 @@ impl Command {
         (range.start | range.end) & (block - 1) == 0
     }
 
-    /// Where the bytes are among those of the blocks that cover them.
+    /// The position of the bytes within the blocks that contain them.
     fn part(&self, range: &Range<u64>, covering: Extent) -> Range<usize> {
         debug_assert!(self.device().geometry().offset(covering) <= range.start, "the blocks cover the bytes");
         let skipped = (range.start - self.device().geometry().offset(covering)) as usize;
         skipped..skipped + (range.end - range.start) as usize
     }
 
-    /// The answer to a read of blocks that are in memory.
+    /// Reads blocks that are in memory.
     fn read_from_memory(&self, range: &Range<u64>) -> Option<Vec<u8>> {
         let extent = self.covering(range).ok()?;
         let _turn = self.slot.volume.range_locks().try_share(extent)?;
@@ -352,7 +355,7 @@ impl Command {
         Some(answer)
     }
 
-    /// A read of whole blocks that the page cache has.
+    /// Reads whole blocks from the page cache, if it contains them.
     fn read_from_cache(&self, range: &Range<u64>) -> Option<Buffer> {
         let extent = self.covering(range).ok().filter(|_| self.is_whole(range))?;
         let _turn = self.slot.volume.range_locks().try_share(extent)?;
@@ -361,7 +364,7 @@ impl Command {
         self.device().read_nowait(extent, &mut buffer).then_some(buffer)
     }
 
-    /// A write of whole blocks that need not wait for a device. After `false` a part may have been written, and
+    /// Writes whole blocks if it need not wait for a device. After `false` a part may have been written, and
     /// [`Command::write`] must follow.
     fn write_now(&self, range: &Range<u64>, data: &[u8]) -> bool {
         let Ok(extent) = self.covering(range) else { return false };
@@ -386,7 +389,7 @@ impl Command {
         Ok((buffer, self.part(range, extent)))
     }
 
-    /// Whether the medium holds what a change wrote.
+    /// Whether the medium contains the result of a change.
     async fn holds(&self, content: &Content, ticket: Ticket) -> Result<bool, Failed> {
         match content {
             Content::Data(range, data) => {
@@ -405,7 +408,7 @@ impl Command {
         }
     }
 
-    /// Whether bytes read as zeros; `false`, too, if that would take a long read.
+    /// Whether bytes read as zeros; also `false` if determining that would take a long read.
     async fn holds_zeros(&self, range: &Range<u64>, ticket: Ticket) -> Result<bool, Failed> {
         let extent = self.covering(range)?;
         let allocation = || self.device().allocation(extent, 1);
@@ -452,18 +455,20 @@ impl Command {
         Ok(())
     }
 
-    /// Flushes what every station has been answered up to now.
+    /// Flushes all commands acknowledged so far, to any station.
     async fn flush(&self, ticket: Ticket) -> Result<(), Failed> {
         let volume = &self.slot.volume;
         let flushed = self.slot.requests.ask(ticket, RequestKind::Flush, None, || volume.flush()).await;
-        // A loss counts as told by this answer and those to its copies, whatever the device says of this flush.
+        // This reply and those to its copies count as reporting a loss, whatever the result of the device's
+        // flush.
         let mut told = self.station.told.get();
         let is_told = told.tell(reactor::now(), self.header.tag, volume.lost_writes());
         self.station.told.set(told);
         if is_told { Err(Failed::Fault) } else { Ok(flushed?) }
     }
 
-    /// Whole blocks are deallocated; what is left at their edges is zeroed, as IDENTIFY DEVICE promises.
+    /// Whole blocks are deallocated; the remaining bytes at the edges are zeroed, as IDENTIFY DEVICE
+    /// guarantees.
     async fn trim(&self, ranges: &[(u64, u64)], ticket: Ticket) -> Result<(), Failed> {
         if self.slot.settings().read_only || !self.device().profile().thin {
             return Err(Failed::Ata(AtaError::Aborted));
@@ -481,12 +486,12 @@ impl Command {
 }
 
 impl CoreSlot {
-    /// Its sectors of 512 bytes, whatever the blocks of the volume.
+    /// Its number of 512-byte sectors, whatever the volume's block size.
     fn sectors(&self) -> u64 {
         self.volume.device().geometry().bytes() / SECTOR_BYTES as u64
     }
 
-    /// The bytes of some sectors, if there are such.
+    /// The byte range of some sectors, if they exist.
     fn range(&self, lba: u64, sectors: u64) -> Option<Range<u64>> {
         let end = lba.checked_add(sectors).filter(|end| *end <= self.sectors())?;
         Some(lba * SECTOR_BYTES as u64..end * SECTOR_BYTES as u64)
@@ -504,7 +509,7 @@ impl CoreSlot {
             is_extended: true,
             has_flush: true,
             has_flush_ext: true,
-            // Memory loses what it has acknowledged with its server, too.
+            // A RAM volume also loses acknowledged data together with its server.
             write_cache: if profile.volatile_cache || !profile.durable {
                 WriteCache::On
             } else {
@@ -519,7 +524,7 @@ impl CoreSlot {
 }
 
 impl Failed {
-    /// What monitoring calls it.
+    /// The name for monitoring.
     fn name(&self) -> &'static str {
         match self {
             Failed::Ata(AtaError::Aborted) => "aborted",

@@ -1,9 +1,10 @@
-//! What is remembered of a station: the writes and deallocations carried out for it, so that a late copy of one is not carried out over a
-//! newer write, and which lost writes it has been told of: a loss is told once to each, and told again to one that asks again.
+//! The history of a station. It contains the completed writes and deallocations, so that a late copy of one
+//! is not executed over a newer write. It also contains the lost writes reported to the station: a loss is
+//! reported once to each station, and again if the station repeats the query.
 //!
-//! A copy has the tag, the registers and the data of the original. So has a new write of a host that reuses a tag: while a
-//! copy can still arrive, `carry_out` answers either only if the medium holds the data. A client that repeats a write
-//! under another tag, as Linux' driver does, cannot be recognised.
+//! A copy has the tag, the registers and the data of the original. So has a new write of a host that reuses a
+//! tag: while a copy can still arrive, `carry_out` acknowledges either only if the medium contains the data.
+//! A client that repeats a write under another tag, as the Linux driver does, cannot be recognised.
 
 use std::cell::Cell;
 use std::collections::{BTreeMap, HashMap, VecDeque};
@@ -13,44 +14,38 @@ use std::time::{Duration, Instant};
 use aoe::ATA_BYTES;
 use reactor::MacAddress;
 
-// The writes and deallocations carried out for a station, so that a late copy of one is not carried out over a newer
-// write.
-//
-// A copy has the tag, the registers and the data of the original. So has a new write of a host that reuses a tag: while a
-// copy can still arrive, `carry_out` answers either only if the medium holds the data. A client that repeats a write
-// under another tag, as Linux' driver does, cannot be recognised.
-
-/// For so long a copy may come after the latest answer. Linerate's client lets a newer write go as soon as it has an answer, if no frame
-/// takes longer than its quarantine of 2 s: the answer was sent at most 2 s before, and a copy that was sent until then comes at most
-/// 2 s after. The rest is for frames that wait at our interface.
+/// How long after the latest reply a copy may arrive. Linerate's client sends a newer write as soon as it has
+/// a reply, if no frame takes longer than its quarantine of 2 s. The reply was sent at most 2 s before, and a
+/// copy sent until then arrives at most 2 s after. The rest is for frames that wait at the local interface.
 const LIFETIME: Duration = Duration::from_secs(5);
 
-/// Answers of changes that are kept of all stations together, each with about 100 bytes: what a table of 2^20 places takes.
+/// Maximum number of kept replies to changes of all stations together, about 100 bytes each: the capacity of
+/// a table of 2^20 entries.
 const ANSWERS_MAX: usize = (1 << 20) / 8 * 7;
 
-/// However many stations there are, one has so many.
+/// Minimum number for one station, however many stations there are.
 const ANSWERS_MIN: usize = 64;
 
-/// The header and the registers of an answer.
+/// The header and the registers of a reply.
 pub(crate) type Head = [u8; ATA_BYTES];
 
-/// What is to be done about a write.
+/// How to treat a write.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
-    /// It is to be carried out.
+    /// Execute it.
     New,
-    /// It is being carried out: its answer comes.
+    /// It is being executed, and will be answered.
     Running,
-    /// It was carried out, and this was its answer: to be repeated while the medium holds what it wrote.
+    /// It was executed with this reply, which must be repeated while the medium contains the write's data.
     Done(Head),
 }
 
-/// How many stations have answers kept: they share the room.
+/// Number of stations with kept replies, which share the capacity.
 #[derive(Clone, Default)]
 pub(crate) struct Writers(Rc<Cell<usize>>);
 
 impl Writers {
-    /// How many answers one may have kept.
+    /// Maximum number of kept replies of one station.
     fn share(&self) -> usize {
         (ANSWERS_MAX / self.0.get().max(1)).max(ANSWERS_MIN)
     }
@@ -59,32 +54,32 @@ impl Writers {
 /// The writes of one station at one slot, by their tags.
 pub(crate) struct Writes {
     known: HashMap<u32, Write>,
-    /// When the latest ones were answered, in order.
+    /// Times and tags of the latest replies, in order.
     answered: VecDeque<(Instant, u32)>,
     writers: Writers,
 }
 
 struct Write {
     fingerprint: u64,
-    /// None while it is carried out.
+    /// `None` while it is being executed.
     answer: Option<Answer>,
 }
 
 struct Answer {
-    /// As in the queue of those that were answered.
+    /// As in the queue of replies.
     since: Instant,
-    /// A copy was answered since then: it is queued once more instead of being forgotten.
+    /// A copy was answered since then: it is queued once more instead of being removed.
     is_repeated: bool,
     head: Head,
 }
 
 impl Writes {
-    /// None yet, of one of these writers.
+    /// Creates an empty history for one of these writers.
     pub(crate) fn new(writers: &Writers) -> Writes {
         Writes { known: HashMap::new(), answered: VecDeque::new(), writers: writers.clone() }
     }
 
-    /// A write has come; with [`Verdict::New`] it counts as running.
+    /// Records a received write; with [`Verdict::New`] it counts as running.
     pub(crate) fn begin(&mut self, now: Instant, tag: u32, fingerprint: u64) -> Verdict {
         self.forget_old(now);
         match self.known.get_mut(&tag).filter(|write| write.fingerprint == fingerprint) {
@@ -97,7 +92,7 @@ impl Writes {
         }
     }
 
-    /// This answer is sent once more.
+    /// Records that this reply was repeated.
     pub(crate) fn repeated(&mut self, tag: u32, head: &Head) {
         let answer = self.known.get_mut(&tag).and_then(|write| write.answer.as_mut());
         if let Some(answer) = answer.filter(|answer| answer.head == *head) {
@@ -105,9 +100,9 @@ impl Writes {
         }
     }
 
-    /// It has its answer; none if it has none and may be carried out again.
+    /// Records the reply to a write. `None` if it has none and may be executed again.
     pub(crate) fn end(&mut self, now: Instant, tag: u32, fingerprint: u64, answer: Option<Head>) {
-        // Another write may have taken the tag.
+        // Another write may have reused the tag.
         let Some(write) = self.known.get_mut(&tag).filter(|write| write.fingerprint == fingerprint) else {
             return;
         };
@@ -128,7 +123,7 @@ impl Writes {
         !self.answered.is_empty()
     }
 
-    /// Forgets those that no copy can ask for any more.
+    /// Removes writes of which no copy can still arrive.
     pub(crate) fn forget_old(&mut self, now: Instant) {
         self.forget(now, usize::MAX);
     }
@@ -141,7 +136,7 @@ impl Writes {
             }
             self.answered.pop_front();
             let answer = self.known.get_mut(&tag).and_then(|write| write.answer.as_mut());
-            // Another write may have taken the tag.
+            // Another write may have reused the tag.
             let Some(answer) = answer.filter(|answer| answer.since == since) else { continue };
             if answer.is_repeated {
                 (answer.is_repeated, answer.since) = (false, now);
@@ -165,27 +160,27 @@ impl Drop for Writes {
     }
 }
 
-/// For so long a flush may be sent again whose answer was lost.
+/// How long a flush may be repeated after its reply was lost.
 const REPEATED: Duration = Duration::from_secs(60);
-/// The departed stations that are remembered at a slot.
+/// Maximum number of departed stations recorded at a slot.
 const DEPARTED_MAX: usize = 4096;
 
-/// What one station has been told.
+/// The losses reported to one station.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ReportedLosses {
-    /// The lost writes that it knows of, or that were lost before it came.
+    /// The loss count last reported to it; losses before its arrival count as reported.
     losses: u64,
-    /// The flush that was told last, and when.
+    /// The flush to which they were reported last, and the time.
     by: Option<(u32, Instant)>,
 }
 
 impl ReportedLosses {
-    /// Of a station that comes when so many writes were lost.
+    /// For a station that arrives at this loss count.
     pub(crate) fn since(losses: u64) -> ReportedLosses {
         ReportedLosses { losses, by: None }
     }
 
-    /// Whether this flush must be told, which counts as done.
+    /// Whether this flush must report a loss. If so, the loss counts as reported.
     pub(crate) fn tell(&mut self, now: Instant, tag: u32, losses: u64) -> bool {
         debug_assert!(self.losses <= losses, "losses only grow");
         if self.losses != losses {
@@ -198,11 +193,11 @@ impl ReportedLosses {
     }
 }
 
-/// What the stations that a slot has forgotten had been told.
+/// The losses reported to departed stations of a slot.
 #[derive(Default)]
 pub(crate) struct Departed {
     stations: BTreeMap<MacAddress, ReportedLosses>,
-    /// The lowest number of losses that a forgotten station had been told of. An unknown station may be that one.
+    /// The lowest loss count of the stations that were dropped. An unknown station may be one of them.
     least: Option<u64>,
 }
 
@@ -217,7 +212,7 @@ impl Departed {
         debug_assert!(self.stations.len() <= DEPARTED_MAX);
     }
 
-    /// What a station has been told that comes when so many writes were lost.
+    /// The losses reported to a station that arrives at this loss count.
     pub(crate) fn take(&mut self, station: MacAddress, losses: u64) -> ReportedLosses {
         let known = self.stations.remove(&station);
         known.unwrap_or_else(|| ReportedLosses::since(self.least.unwrap_or(losses)))

@@ -10,7 +10,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
 use std::time::Duration;
 
-/// How often the status is told anew if there is no watchdog.
+/// Interval of status notifications without a watchdog.
 const STATUS_TIME: Duration = Duration::from_secs(10);
 
 /// The service manager of this process.
@@ -18,16 +18,17 @@ const STATUS_TIME: Duration = Duration::from_secs(10);
 pub struct Supervisor {
     socket: UnixDatagram,
     address: SocketAddr,
-    /// It ends the process if it hears nothing for so long.
+    /// The service manager kills the process if it receives no notification for this time.
     pub(crate) watchdog: Option<Duration>,
 }
 
 impl Supervisor {
-    /// The one that the environment names, if it names one: `NOTIFY_SOCKET`, and `WATCHDOG_USEC` unless `WATCHDOG_PID` is
-    /// another process than `pid`, this one. None of them is to be handed on to children.
+    /// The service manager specified by the environment, if any: `NOTIFY_SOCKET`, and `WATCHDOG_USEC` unless
+    /// `WATCHDOG_PID` is a process other than `pid`, this one. These variables must not be passed on to
+    /// children.
     ///
     /// # Errors
-    /// It names one that cannot be meant.
+    /// The environment specifies an invalid one.
     pub fn from_environment(
         variable: impl Fn(&str) -> Option<OsString>,
         pid: u32,
@@ -36,7 +37,7 @@ impl Supervisor {
         let address = match path.as_bytes() {
             [b'@', name @ ..] => SocketAddr::from_abstract_name(name)?,
             [b'/', ..] => SocketAddr::from_pathname(&path)?,
-            // Such as that of a virtual machine (vsock:…).
+            // For example the address of a virtual machine (vsock:…).
             _ => return Err(io::Error::new(io::ErrorKind::Unsupported, "NOTIFY_SOCKET is no UNIX socket")),
         };
         let number = |name| variable(name)?.to_str()?.parse::<u64>().ok();
@@ -44,12 +45,12 @@ impl Supervisor {
         let watchdog = number("WATCHDOG_USEC").filter(|time| is_ours && *time > 0);
         debug_assert!(watchdog != Some(0), "that is no watchdog");
         let (socket, watchdog) = (UnixDatagram::unbound()?, watchdog.map(Duration::from_micros));
-        // A service manager that does not read must not hold up a reload.
+        // A service manager that does not read must not block a reload.
         socket.set_nonblocking(true)?;
         Ok(Some(Supervisor { socket, address, watchdog }))
     }
 
-    /// The server reads its configuration again.
+    /// The server is reloading its configuration.
     pub(crate) fn reloading(&self) {
         let time = host::monotonic().as_micros();
         self.tell(&format!("RELOADING=1\nMONOTONIC_USEC={time}\nSTATUS=reloading"));
@@ -69,7 +70,7 @@ impl Supervisor {
         }
     }
 
-    /// Twice in the time after which it would be ended.
+    /// Half the watchdog's timeout.
     pub(crate) fn period(&self) -> Duration {
         self.watchdog.map_or(STATUS_TIME, |time| time / 2)
     }

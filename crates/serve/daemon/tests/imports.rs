@@ -1,5 +1,5 @@
-//! Random configurations, written in the format of another target and imported, say what they said; and no damage to a file
-//! makes the import panic, or make a configuration that is refused.
+//! Random configurations, written in another target's format and imported, keep their meaning. Damage to a
+//! file never makes the import panic or produce an invalid configuration.
 
 use std::cell::Cell;
 use std::fmt::Write as _;
@@ -11,7 +11,7 @@ use daemon::import::{Imported, read};
 use proptest::prelude::*;
 use proptest::test_runner::{Config as Runs, TestRunner};
 
-/// What both formats can say, and so can we.
+/// The settings that both formats and Linerate can express.
 #[derive(Clone, Debug)]
 struct San {
     targets: Vec<Target>,
@@ -19,9 +19,9 @@ struct San {
 
 #[derive(Clone, Debug)]
 struct Target {
-    /// Each disk is of this target alone.
+    /// Each disk belongs to this target alone.
     disks: Vec<Disk>,
-    /// The initiators that may log in, by number; none is any.
+    /// The initiators that may log in, by number; empty for any.
     initiators: Vec<u8>,
     has_chap: bool,
     max_burst: Option<u32>,
@@ -32,7 +32,7 @@ struct Disk {
     readonly: bool,
     thin: bool,
     large_blocks: bool,
-    /// What its names are made of, if it has any that somebody chose.
+    /// The basis of its names, if it has any that were chosen by a user.
     identity: Option<[u8; 16]>,
 }
 
@@ -73,7 +73,7 @@ fn hexadecimal(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// The keys by which initiators know a disk, as tgtd (1.0.85) or LIO make them.
+/// The keys by which initiators identify a disk, as tgtd (1.0.85) or LIO generate them.
 fn names(disk: &Disk, (target, lun): (usize, usize), is_lio: bool) -> [Option<String>; 6] {
     let digits = disk.identity.map(|bytes| hexadecimal(&bytes));
     let all = match (digits, is_lio) {
@@ -113,7 +113,7 @@ fn user(initiator: u8) -> (String, String) {
     (format!("user{initiator}"), format!("secret of \"user{initiator}\""))
 }
 
-/// As `targets.conf`. Writing into a String does not fail.
+/// The configuration as `targets.conf`. Writing into a String does not fail.
 fn as_tgt(san: &San) -> String {
     let mut text = String::from("# written by a test\ndefault-driver iscsi\n");
     for (number, target) in san.targets.iter().enumerate() {
@@ -140,7 +140,7 @@ fn as_tgt(san: &San) -> String {
         for name in &target.initiators {
             let _ = writeln!(text, "  initiator-name {}", initiator(*name));
             if target.has_chap {
-                // tgt splits at blanks.
+                // tgt splits at spaces.
                 let (user, secret) = user(*name);
                 let _ = writeln!(text, "  incominguser {user} {}", secret.replace(' ', "-"));
             }
@@ -153,7 +153,7 @@ fn as_tgt(san: &San) -> String {
     text
 }
 
-/// As `saveconfig.json`.
+/// The configuration as `saveconfig.json`.
 fn as_lio(san: &San) -> String {
     let (mut storage, mut targets) = (Vec::new(), Vec::new());
     for (number, target) in san.targets.iter().enumerate() {
@@ -206,7 +206,7 @@ fn import(folder: &Path, text: &[u8]) -> Result<Imported, String> {
     read(&path).map_err(|error| error.to_string())
 }
 
-/// What our configuration says beside the model.
+/// Compares the imported configuration with the model.
 fn compare(san: &San, imported: &Imported, is_lio: bool) {
     let text = &*imported.text;
     let config = Config::parse("x", text).unwrap_or_else(|error| panic!("{error}\n{text}"));
@@ -269,7 +269,7 @@ fn what_a_foreign_configuration_says_is_what_ours_says() {
             let imported =
                 import(folder.path(), text.as_bytes()).unwrap_or_else(|error| panic!("{error}\n{text}"));
             compare(&san, &imported, is_lio);
-            // The storage behind a LUN is all there, with its identity.
+            // LIO's storage is carried over completely, with its identity.
             assert_eq!(imported.notes, [], "{text}");
         }
         Ok(())
@@ -277,7 +277,7 @@ fn what_a_foreign_configuration_says_is_what_ours_says() {
     outcome.unwrap_or_else(|error| panic!("{error}"));
 }
 
-/// Bytes that are replaced, taken out or there twice.
+/// Replaces, removes or duplicates bytes.
 #[test]
 fn no_damage_to_a_file_makes_it_panic() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -298,7 +298,7 @@ fn no_damage_to_a_file_makes_it_panic() {
                 }
             }
         }
-        // It makes sure itself that what it makes can be used, and says so if not.
+        // The import itself verifies that its result is usable, and reports an error if not.
         match import(folder.path(), &bytes) {
             Ok(_) => good.set(good.get() + 1),
             Err(error) => {

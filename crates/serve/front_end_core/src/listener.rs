@@ -1,10 +1,10 @@
-//! Listening sockets, and the connections that they accept, until those have logged in: their number is bounded, and a new one may
-//! evict an older one.
+//! Listening sockets, and the connections that they accept, until those have logged in. Their number is
+//! limited, and a new one may evict an older one.
 //!
-//! No connection is refused: a peer that opens connections and sends nothing would otherwise keep others out.
-//! At the limit the oldest connection of the address with the most of them is closed, so a flood from one
-//! address evicts its own connections. Addresses that have sessions are evicted last, so that they can add
-//! connections and reinstate sessions.
+//! A connection is never refused, since a peer that opens connections and sends nothing would otherwise keep
+//! others out. At the limit, the oldest connection of the address with the most of them is closed, so a flood
+//! from one address evicts its own connections. Addresses that have sessions are evicted last, so that they
+//! can add connections and reinstate sessions.
 
 use std::cell::{Cell, RefCell};
 use std::cmp::Reverse;
@@ -29,32 +29,32 @@ use crate::server::RunningCore;
 /// The listening portals, and their connections that have not logged in.
 pub(crate) struct Listeners {
     listening: Vec<Listening>,
-    /// Those that are not wanted any more, until [`Listeners::set`].
+    /// Closed portals that are no longer wanted, until [`Listeners::set`].
     closed: Vec<Portal>,
     logins: SharedLogins,
     last_number: Cell<u32>,
 }
 
-/// A portal that is listened on.
+/// A listening portal.
 struct Listening {
-    /// As it was asked for: its port may be 0.
+    /// As requested: its port may be 0.
     wanted: Portal,
-    /// With the port that was taken.
+    /// With its actual port.
     taken: Portal,
     task: JoinHandle<()>,
     number: u32,
-    /// What the cores from the second on are to receive, until they have it.
+    /// The sockets for the cores from the second on, until they are passed to them.
     parts: Vec<OpenedPart>,
 }
 
-/// Datagrams of a portal that a core receives which is not the first.
+/// A portal's datagrams on a core other than the first.
 pub(crate) struct Receiving {
     wanted: Portal,
     task: JoinHandle<()>,
 }
 
 impl Receiving {
-    /// Receives what another core has opened.
+    /// Receives from a socket that another core has opened.
     pub(crate) fn begin(
         local: &RunningCore,
         wanted: Portal,
@@ -75,7 +75,7 @@ impl Receiving {
         }
     }
 
-    /// Whether it can go on for one of these portals.
+    /// Whether it can continue for one of these portals.
     pub(crate) fn stays_for_any(&self, portals: &[Portal]) -> bool {
         portals.iter().any(|portal| self.wanted.stays_for(portal))
     }
@@ -85,14 +85,14 @@ impl Receiving {
     }
 }
 
-/// A portal as one core has it, on its way there.
+/// A core's socket for a portal, during its transfer to the core.
 pub(crate) struct OpenedPart {
     portal: Portal,
     datagrams: DetachedDatagrams,
 }
 
 impl Listeners {
-    /// No portal yet; at most `logins` connections that have not logged in.
+    /// Creates it without portals; up to `logins` connections may be logging in.
     pub(crate) fn new(logins: usize) -> Listeners {
         Listeners {
             listening: Vec::new(),
@@ -102,7 +102,7 @@ impl Listeners {
         }
     }
 
-    /// A login is over, whatever came of it.
+    /// Removes a login that has ended, successfully or not.
     pub(crate) fn forget_login(&self, number: u64) {
         self.logins.borrow_mut().remove(number);
     }
@@ -112,8 +112,8 @@ impl Listeners {
         self.logins.borrow_mut().set_limit(logins);
     }
 
-    /// Closes those that are none of these portals, before others may have their address. On other cores they are closed by
-    /// [`RunningCore::close_but`].
+    /// Closes all except these portals, before others may use their addresses. On other cores,
+    /// [`RunningCore::close_but`] closes them.
     pub(crate) fn close_but(&mut self, portals: &[Portal]) {
         let all = std::mem::take(&mut self.listening);
         let (stay, gone): (Vec<_>, Vec<_>) = all
@@ -124,7 +124,7 @@ impl Listeners {
     }
 
     /// Listens on exactly these portals and returns their addresses. On an error, which names the portal, the
-    /// previous portals stay. A portal that is unchanged stays open and loses no connection.
+    /// previous portals stay. An unchanged portal stays open and loses no connection.
     pub(crate) fn set(
         &mut self,
         local: &Rc<RunningCore>,
@@ -132,13 +132,13 @@ impl Listeners {
     ) -> io::Result<Vec<ListenAddress>> {
         self.close_but(portals);
         let mut before = std::mem::take(&mut self.listening);
-        // Those that stay take their place again.
+        // Unchanged portals are reused.
         let mut places: Vec<Option<Listening>> = Vec::new();
         for wanted in portals {
             let place = before.iter().position(|listening| listening.wanted.stays_for(wanted));
             places.push(place.map(|place| before.remove(place).renamed(wanted)));
         }
-        // Named twice before, and once now.
+        // Portals that were configured twice, and are now configured once.
         self.closed.extend(before.into_iter().map(Listening::close));
         let opened = match each_once(portals) {
             Ok(()) => self.open_missing(local, portals, places),
@@ -165,7 +165,7 @@ impl Listeners {
         Ok(self.listening.iter().map(|listening| listening.taken.listen.clone()).collect())
     }
 
-    /// Listens on the portals that are missing. If one cannot be listened on, those that were there stay.
+    /// Opens missing portals. If one cannot be opened, the existing ones stay.
     fn open_missing(
         &mut self,
         local: &Rc<RunningCore>,
@@ -194,7 +194,7 @@ impl Listeners {
         failed.map_or(Ok(()), Err)
     }
 
-    /// Listens on a portal for datagrams, for each core that receives there.
+    /// Opens a datagram portal, for each core that receives there.
     fn open_datagrams(
         local: &Rc<RunningCore>,
         wanted: &Portal,
@@ -249,7 +249,7 @@ impl Listeners {
             ListenAddress::Inet(address) => reactor::world().listen(*address, &options),
             ListenAddress::Unix(path) => reactor::world().listen_local(path),
             ListenAddress::Datagrams(options) => {
-                // Its sentences have their remedies.
+                // Its messages include the remedy.
                 let opened = Listeners::open_datagrams(local, wanted, options, number);
                 return opened.map_err(io::Error::other).map_err(named);
             }
@@ -263,7 +263,7 @@ impl Listeners {
 }
 
 impl Listening {
-    /// A portal whose datagrams this core receives; `of_this_core` is the portal as it is known here.
+    /// Receives a portal's datagrams on this core; `of_this_core` is this core's part of the portal.
     fn receiving(
         local: &RunningCore,
         wanted: &Portal,
@@ -281,7 +281,7 @@ impl Listening {
         Listening { wanted: wanted.clone(), taken, task, number, parts }
     }
 
-    /// Gives the other cores what they are to receive.
+    /// Passes the other cores their sockets.
     fn hand_over(&mut self, local: &RunningCore) {
         let number = self.number;
         for (core, part) in (1..).zip(self.parts.drain(..)) {
@@ -296,14 +296,14 @@ impl Listening {
         self
     }
 
-    /// Stops listening; accepted connections stay.
+    /// Stops listening; accepted connections continue.
     fn close(self) -> Portal {
         self.task.abort();
         self.wanted
     }
 }
 
-/// A portal with these options, at the port that was taken.
+/// A portal with these options, and its actual port.
 fn at(portal: &Portal, options: &DatagramOptions, taken: DatagramAddress) -> Portal {
     let mut options = options.clone();
     if let DatagramAddress::Udp(at) = taken {
@@ -312,8 +312,9 @@ fn at(portal: &Portal, options: &DatagramOptions, taken: DatagramAddress) -> Por
     Portal { listen: ListenAddress::Datagrams(options), ..portal.clone() }
 }
 
-/// The receive buffer of each of so many cores where one core would have `bytes`: not less while they are few, and together not much
-/// more than a few would have. What waits at one core is of its sessions alone.
+/// The receive buffer of each of `cores` cores, where a single core would have `bytes`. For a few cores it is
+/// not smaller, and the total for many is not much larger than for a few. Each buffer serves only its core's
+/// sessions.
 fn bytes_of_each(bytes: usize, cores: usize) -> usize {
     (bytes * BUFFERS_TOGETHER / cores).clamp(bytes / BUFFERS_TOGETHER, bytes)
 }
@@ -326,7 +327,7 @@ async fn accept(local: Rc<RunningCore>, logins: SharedLogins, portal: Portal, li
                 welcome(&local, &logins, &portal, stream);
                 burst = (burst + 1) % BURST;
                 if burst == 0 {
-                    reactor::yield_now().await; // those that are here have a word before they must give way
+                    reactor::yield_now().await; // the accepted connections get a turn before they can be evicted
                 }
             }
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
@@ -335,7 +336,7 @@ async fn accept(local: Rc<RunningCore>, logins: SharedLogins, portal: Portal, li
                 }
             }
             Err(error) => {
-                // Out of descriptors, most likely; those that end will make room.
+                // Probably out of descriptors; ending connections will free some.
                 tracing::warn!(portal = %portal.listen, %error, "cannot accept a connection");
                 reactor::sleep(ACCEPT_PAUSE).await;
             }
@@ -343,7 +344,7 @@ async fn accept(local: Rc<RunningCore>, logins: SharedLogins, portal: Portal, li
     }
 }
 
-/// Begins the login of a connection. At the limit of its address, one that has not logged in makes room for it.
+/// Starts the login of a connection. At the limit of its address, it evicts one that has not logged in.
 fn welcome(local: &Rc<RunningCore>, logins: &SharedLogins, portal: &Portal, stream: Box<dyn Stream>) {
     let (server, address) = (local.server(), stream.peer().ip());
     if let Some(permit) = server.admit(address) {
@@ -368,11 +369,11 @@ fn welcome(local: &Rc<RunningCore>, logins: &SharedLogins, portal: &Portal, stre
     }));
 }
 
-/// Hands a connection to the core that takes it through its login. All cores do so by turns: the peer is a stranger, and
-/// what it makes a core do (TLS, say) must not keep one core from its sessions.
+/// Passes a connection to the core that runs its login. The cores take turns: the peer is not authenticated,
+/// and the work it causes (TLS, for example) must not keep a single core from its sessions.
 fn begin_login(local: &Rc<RunningCore>, logins: &SharedLogins, accepted: Accepted) {
     let (server, peer) = (local.server(), accepted.stream.peer());
-    // A server has the front ends of its portals.
+    // A server has the front ends of all its portals.
     if local.front_end_of(&accepted.portal).is_none() {
         return;
     }
@@ -401,7 +402,7 @@ fn begin_login(local: &Rc<RunningCore>, logins: &SharedLogins, accepted: Accepte
     }
 }
 
-/// Ends a connection that has not logged in. The mailbox ends once it has.
+/// Ends a connection that has not logged in. The mailbox ends once the connection has ended.
 fn give_way(local: &Rc<RunningCore>, login: &Login) -> Receiver<()> {
     let (gone, ends) = reactor::mailbox();
     let &Login { core, number, peer } = login;
@@ -415,9 +416,9 @@ fn give_way(local: &Rc<RunningCore>, login: &Login) -> Receiver<()> {
     ends
 }
 
-/// A connection on its way through its login.
+/// A connection that is logging in.
 struct Login {
-    /// The core that has its task, by this number.
+    /// The core that runs its task, and the task's number.
     core: usize,
     number: u64,
     peer: SocketAddr,
@@ -425,29 +426,30 @@ struct Login {
 
 type SharedLogins = Rc<RefCell<Logins<Login>>>;
 
-/// So many times the receive buffer that one core would have is for all cores together, with a part of it for each at least.
+/// Maximum total of all cores' receive buffers, as a multiple of a single core's buffer. Each core has at
+/// least this fraction of that buffer.
 const BUFFERS_TOGETHER: usize = 4;
 /// Connections accepted in a row before other tasks run.
 const BURST: u32 = 16;
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
-/// Connections that have not logged in, with what ends them.
+/// Connections that have not logged in, with the means to end them.
 pub(crate) struct Logins<T> {
     most: usize,
     next: u64,
     waiting: BTreeMap<u64, (AddressBlock, T)>,
-    /// The numbers of each address, in the order in which they came.
+    /// The numbers of each address, in order of arrival.
     per_block: BTreeMap<AddressBlock, BTreeSet<u64>>,
     /// The same addresses; the last one is evicted first.
     ranks: BTreeSet<Rank>,
 }
 
-/// How many logins an address has, and the number of the oldest of them: of two with as many, the one with
-/// the older login ranks higher.
+/// The number of logins of an address, and the number of its oldest login: of two addresses with equally
+/// many, the one with the older login ranks higher.
 type Rank = (usize, Reverse<u64>, AddressBlock);
 
 impl<T> Logins<T> {
-    /// Room for so many, at least one.
+    /// Creates it for up to `most` logins, at least one.
     pub(crate) fn new(most: usize) -> Logins<T> {
         Logins {
             most: most.max(1),
@@ -458,7 +460,7 @@ impl<T> Logins<T> {
         }
     }
 
-    /// Room for so many, at least one, from now on.
+    /// Changes the maximum number of logins, at least one.
     pub(crate) fn set_limit(&mut self, most: usize) {
         self.most = most.max(1);
     }
@@ -492,7 +494,7 @@ impl<T> Logins<T> {
         self.remove(oldest)
     }
 
-    /// Changes the logins of an address, and its rank with them.
+    /// Changes the logins of an address, and updates its rank.
     fn change(&mut self, block: AddressBlock, act: impl FnOnce(&mut BTreeSet<u64>) -> bool) {
         let numbers = self.per_block.entry(block).or_default();
         let rank = |numbers: &BTreeSet<u64>| -> Option<Rank> {
@@ -523,7 +525,7 @@ mod tests {
         AddressBlock::containing(std::net::Ipv4Addr::from_bits(number).into())
     }
 
-    /// Who ends when these come one after the other: the number of the login that does.
+    /// The numbers of the logins that are evicted when these arrive in sequence.
     fn come(logins: &mut Logins<u64>, from: &[u32], has_sessions: &[u32]) -> Vec<Option<u64>> {
         let has_sessions = |from| has_sessions.iter().any(|number| block(*number) == from);
         from.iter().map(|number| logins.add(block(*number), |login| login, has_sessions)).collect()
@@ -546,7 +548,7 @@ mod tests {
         assert_eq!(come(&mut logins, &[1, 1, 1], &[1]), [Some(4), Some(0), Some(1)], "but not for ever");
     }
 
-    /// Each question takes the lock of the registry.
+    /// Each query takes the lock of the registry.
     #[test]
     fn an_address_is_asked_about_once_at_most_when_one_more_comes() {
         let mut logins = Logins::new(1000);

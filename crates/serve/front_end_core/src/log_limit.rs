@@ -6,11 +6,12 @@ use std::time::{Duration, Instant};
 
 use crate::address::AddressBlock;
 
-/// Lines of strangers.
+/// Counts log lines about peers that have not logged in.
 #[derive(Debug, Default)]
 pub(crate) struct LogLimit {
     blocks: BTreeMap<AddressBlock, Lines>,
-    /// Of all addresses; those left out are of the ones that there was no room for in `blocks`.
+    /// For all addresses together. Its `left_out` counts lines about addresses for which `blocks` has no
+    /// room.
     all: Option<Lines>,
 }
 
@@ -21,27 +22,28 @@ struct Lines {
     left_out: u64,
 }
 
-/// What lines were left out of an address, or of addresses that are not known any more.
+/// Suppressed lines about one address, or about addresses that are not tracked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct LeftOut {
     pub(crate) from: Option<AddressBlock>,
     pub(crate) lines: u64,
 }
 
-/// The log target of the audit, shown by default: who logged in as whom, who was refused and why, whose session ended and why,
-/// who changed what.
+/// The log target of the audit, shown by default: logins with their user, rejected logins with the reason,
+/// ended sessions with the reason, and changes with their author.
 pub const AUDIT: &str = "audit";
-/// Counted anew after so long.
+/// The counts restart after this time.
 pub const WINDOW: Duration = Duration::from_secs(10);
-/// Lines of one address in that time: an initiator that tries again every two seconds is seen to do so.
+/// Maximum number of lines about one address in a window: enough for each try of an initiator that retries
+/// every two seconds.
 pub const LINES_MAX: u32 = 5;
-/// Lines of all.
+/// Maximum number of lines in a window.
 pub const ALL_LINES_MAX: u32 = 50;
-/// Addresses whose lines are counted apart, 40 bytes each.
+/// Maximum number of addresses that are counted separately, 40 bytes each.
 const BLOCKS_MAX: usize = 1024;
 
 impl LogLimit {
-    /// Whether a line about this address may be written. If it may not, it is counted.
+    /// Whether a line about this address may be written. If not, it is counted as suppressed.
     pub(crate) fn admits(&mut self, now: Instant, from: AddressBlock) -> bool {
         let all = self.all.get_or_insert(Lines::new(now));
         if all.is_over(now) {
@@ -65,12 +67,12 @@ impl LogLimit {
         admits
     }
 
-    /// What was left out in times that are over. Called every now and then.
+    /// Suppressed lines of windows that have ended. Called periodically.
     pub(crate) fn left_out(&mut self, now: Instant) -> Vec<LeftOut> {
         let over = self.blocks.extract_if(.., |_, lines| lines.is_over(now));
         let told = |(from, lines): (_, Lines)| LeftOut { from: Some(from), lines: lines.left_out };
         let mut left_out: Vec<LeftOut> = over.map(told).filter(|left_out| left_out.lines > 0).collect();
-        // The lines that tell of it are bounded, too.
+        // The number of lines that report this is also limited.
         left_out.sort_by_key(|left_out| std::cmp::Reverse(left_out.lines));
         let rest: u64 =
             left_out.drain(left_out.len().min(SUMMARIES_MAX)..).map(|left_out| left_out.lines).sum();
@@ -83,7 +85,7 @@ impl LogLimit {
     }
 }
 
-/// Addresses of which it is told one by one what was left out.
+/// Maximum number of addresses whose suppressed lines are reported individually.
 const SUMMARIES_MAX: usize = 10;
 
 impl Lines {

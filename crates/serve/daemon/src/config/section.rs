@@ -1,9 +1,9 @@
-//! A table of the configuration file, read key by key, and the mistakes in it.
+//! A table of the configuration file, read key by key, and the errors in it.
 //!
-//! `serde` is not used: its derive stops at the first mistake and names Rust types. Here all mistakes of a
-//! file are reported at once, an unknown key with the nearest known one, and an invalid value with a valid
-//! example. Each is shown with line and column. Values that may be secrets are not shown, since messages end up in logs and bug
-//! reports.
+//! `serde` is not used: its derive stops at the first error and names Rust types. Here all errors of a file
+//! are reported together, an unknown key with the nearest known one, and an invalid value with a valid
+//! example. Each is shown with line and column. Values that may be secrets are not shown, since messages end
+//! up in logs and bug reports.
 
 use std::cell::{Cell, RefCell};
 use std::fmt::{self, Display, Write};
@@ -16,12 +16,12 @@ use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 use volume::words::hint;
 
-/// A value and where it stands.
+/// A value and its position.
 #[derive(Clone, Debug)]
 pub struct Placed<T> {
-    /// What it is.
+    /// The value.
     pub value: T,
-    /// Its bytes in the file.
+    /// Its byte range in the file.
     pub at: Range<usize>,
 }
 
@@ -30,18 +30,18 @@ pub struct Placed<T> {
 pub(crate) struct KnownKey {
     /// Its name.
     pub name: &'static str,
-    /// What its value is, for people: `a string`, `a number from 1 to 1024`.
+    /// A human-readable description of its value: `a string`, `a number from 1 to 1024`.
     pub kind: String,
 }
 
-/// A table, and which of its keys have been asked for.
+/// A table, and the keys that have been read.
 pub struct Section<'a> {
-    /// How it is written: `[limits]`.
+    /// Its heading: `[limits]`.
     title: String,
     at: Range<usize>,
     table: &'a DeTable<'a>,
     asked: RefCell<Vec<KnownKey>>,
-    /// Where its mistakes go.
+    /// Collects its errors.
     pub mistakes: &'a Mistakes<'a>,
 }
 
@@ -58,27 +58,27 @@ impl<'a> Section<'a> {
         Section { title: title.into(), at, table, asked: RefCell::default(), mistakes }
     }
 
-    /// Where its heading is.
+    /// The position of its heading.
     pub fn at(&self) -> Range<usize> {
         self.at.clone()
     }
 
-    /// Where the value of `key` stands; the heading if there is none.
+    /// The position of the value of `key`, or of the heading if the key is missing.
     pub fn placed(&self, key: &str) -> Range<usize> {
         self.table.get(key).map_or_else(|| self.at(), Spanned::span)
     }
 
-    /// Whether `key` is there at all, right or wrong.
+    /// Whether `key` exists, valid or not.
     pub fn has(&self, key: &str) -> bool {
         self.table.contains_key(key)
     }
 
-    /// How it is written in the file.
+    /// Its heading in the file.
     pub fn title(&self) -> &str {
         &self.title
     }
 
-    /// The value of `key`, if it is there and `read` understands it. `read` answers a sentence otherwise.
+    /// The value of `key`, if it exists and `read` accepts it. Otherwise `read` returns a sentence.
     fn read<T>(
         &self,
         key: &'static str,
@@ -115,17 +115,17 @@ impl<'a> Section<'a> {
         self.read(key, kind, |value| count(value, &range))
     }
 
-    /// A string that `T` can be read from.
+    /// A string that parses as `T`.
     pub fn parsed<T: FromStr<Err: Display>>(&self, key: &'static str) -> Option<Placed<T>> {
         self.read(key, "a string", |value| parse(text(value)?))
     }
 
-    /// An array of such strings, if it is there.
+    /// An array of such strings, if the key exists.
     pub fn list<T: FromStr<Err: Display>>(&self, key: &'static str) -> Option<Vec<T>> {
         self.list_by(key, str::parse)
     }
 
-    /// The same by a function that reads an element.
+    /// The same, with a function that parses an element.
     pub fn list_by<T, E: Display>(
         &self,
         key: &'static str,
@@ -137,14 +137,14 @@ impl<'a> Section<'a> {
         Some(list.into_iter().map(|element| element.value).collect())
     }
 
-    /// An array of numbers, if it is there.
+    /// An array of numbers, if the key exists.
     pub fn counts(&self, key: &'static str, range: RangeInclusive<u64>) -> Option<Vec<Placed<u64>>> {
         let read = |value| count(value, &range);
         self.elements(key, "a list of numbers", "write numbers in brackets: [1, 2]", read)
     }
 
-    /// The elements of an array that `read` understands. An empty one is a mistake: it could mean "none" or "not set", and the key
-    /// can be left out.
+    /// The elements of an array that `read` accepts. An empty array is an error: it could mean "none" or "not
+    /// set", and the key can be omitted.
     fn elements<T>(
         &self,
         key: &'static str,
@@ -188,7 +188,7 @@ impl<'a> Section<'a> {
         tables.into_iter().map(|table| Section::new(title, table.at, table.value, self.mistakes)).collect()
     }
 
-    /// The tables under `key` that have names of the user's choice, in the order of the file.
+    /// The tables under `key` with names chosen by the user, in the order of the file.
     pub fn named(&self, key: &'static str) -> Vec<(Placed<&'a str>, Section<'a>)> {
         let Some(parent) = self.section(key, &format!("[{key}.NAME]")) else { return Vec::new() };
         let mut named: Vec<_> = parent.table.iter().filter_map(|entry| parent.child(key, entry)).collect();
@@ -211,7 +211,7 @@ impl<'a> Section<'a> {
         Some((placed, Section::new(title, name.span(), table, self.mistakes)))
     }
 
-    /// What `read` gave, and a mistake at the heading if the key was not there at all.
+    /// Returns `read`, and records an error at the heading if the key is missing.
     pub fn required<T>(&self, key: &'static str, read: Option<T>, example: &str) -> Option<T> {
         if !self.has(key) {
             let sentence = format!("{} has no `{key}`; write one, such as {key} = {example}", self.title);
@@ -220,7 +220,7 @@ impl<'a> Section<'a> {
         read
     }
 
-    /// The secret that is written in `secret`, or in the file that `secret-file` names, and where that is said.
+    /// The secret in `secret`, or in the file that `secret-file` names, and the position of that key.
     pub(crate) fn secret(&self, example: &str) -> Option<(Placed<&'a str>, Vec<u8>)> {
         let refuse = |place: &Placed<&str>, sentence: String| {
             self.mistakes.add(place.at.clone(), sentence);
@@ -243,7 +243,7 @@ impl<'a> Section<'a> {
         }
     }
 
-    /// Reports every key that was not read as a mistake.
+    /// Reports every key that was not read as an error.
     pub fn done(&self) {
         let mut known = self.asked.borrow().clone();
         known.sort_unstable();
@@ -294,7 +294,7 @@ fn kind_of(value: &DeValue<'_>) -> &'static str {
     }
 }
 
-/// All mistakes of one file, in the order of the file.
+/// All errors of one file, in the order of the file.
 #[derive(Debug, PartialEq, Eq)]
 pub struct ConfigError {
     shown: String,
@@ -315,11 +315,11 @@ impl fmt::Display for ConfigError {
     }
 }
 
-/// Collects mistakes while a file is read.
+/// Collects errors while a file is read.
 pub struct Mistakes<'a> {
     file: &'a str,
     text: &'a str,
-    /// The file, if others may use it. Told with the first secret in it.
+    /// The file's permissions, if others can access it. Reported with the first secret in it.
     exposed: Cell<Option<Exposed>>,
     list: RefCell<Vec<Mistake>>,
     sections: RefCell<Vec<(String, Vec<KnownKey>)>>,
@@ -341,36 +341,36 @@ impl<'a> Mistakes<'a> {
         self.text
     }
 
-    /// There is a secret at this place: a mistake, if others than its owner may use the file.
+    /// Records a secret at this place: an error if users other than the owner can access the file.
     pub(crate) fn found_secret(&self, at: &Range<usize>) {
         if let Some(exposed) = self.exposed.take() {
             self.add(at.clone(), exposed.to_string());
         }
     }
 
-    /// One more, at its place in the file.
+    /// Adds an error at its place in the file.
     pub fn add(&self, at: Range<usize>, sentence: impl Into<String>) {
         debug_assert!(at.start <= at.end, "a place in the file");
         let mistake = Mistake { at, sentence: sentence.into() };
         let mut list = self.list.borrow_mut();
-        // A key of several front ends is read by each.
+        // A key shared by several front ends is read by each.
         if !list.contains(&mistake) {
             list.push(mistake);
         }
     }
 
-    /// A section has been read, which may have these keys.
+    /// Records a section that has been read, and the keys that it may have.
     pub(super) fn section_read(&self, title: &str, keys: Vec<KnownKey>) {
         self.sections.borrow_mut().push((title.to_owned(), keys));
     }
 
-    /// All sections that have been read, by their headings.
+    /// All sections that have been read, by heading.
     pub(super) fn sections(&self) -> Vec<(String, Vec<KnownKey>)> {
         self.sections.borrow().clone()
     }
 
-    /// The part `within` of the string that stands at `at`. If the string is written with escapes, letters
-    /// cannot be told apart in it, and all of it is meant.
+    /// The position of the part `within` of the string at `at`. If the string contains escapes, positions
+    /// inside it cannot be determined, and the whole string is meant.
     pub fn inside(&self, at: &Range<usize>, value: &str, within: &Range<usize>) -> Range<usize> {
         let start = at.start + 1;
         if self.text.get(start..start + value.len()) == Some(value) {
@@ -380,7 +380,7 @@ impl<'a> Mistakes<'a> {
         }
     }
 
-    /// `value`, if nothing was wrong.
+    /// Returns `value` if there were no errors.
     pub(super) fn verdict<T>(self, value: Option<T>) -> Result<T, ConfigError> {
         let mut list = self.list.into_inner();
         debug_assert!(value.is_some() || !list.is_empty(), "a file without mistakes has a value");
@@ -420,9 +420,9 @@ fn shown(file: &str, text: &str, list: &[Mistake]) -> String {
 struct SourceLine {
     line: usize,
     column: usize,
-    /// As it is shown.
+    /// The line as displayed.
     source: String,
-    /// Letters of `source` before the carets.
+    /// Number of characters of `source` before the carets.
     before: usize,
     carets: usize,
 }
@@ -460,14 +460,14 @@ impl SourceLine {
     }
 }
 
-/// Replaces text that is not shown.
+/// Shown instead of hidden text.
 const NOT_SHOWN: &str = "(not shown)";
 
-/// The beginning of a line that can be shown although the rest may be a secret; `None` if all of it can.
+/// The start of a line that can be shown although the rest may be a secret; `None` if all of it can be shown.
 ///
-/// A file with a mistake cannot be trusted to have its secrets where they belong: a quote may be missing, a
-/// key may be misspelt. So this looks at words alone: every value is hidden from the first word that speaks
-/// of secrets to the end of the section.
+/// In a file with an error, secrets may be in the wrong place: a quote may be missing, a key may be misspelt.
+/// This function therefore looks only at words: every value is hidden from the first word that indicates a
+/// secret to the end of the section.
 fn harmless_part<'a>(before: &str, line: &'a str) -> Option<&'a str> {
     let section = before.lines().rev().scan(true, |inside, line| {
         let go_on = std::mem::replace(inside, !is_heading(line));
@@ -481,7 +481,8 @@ fn harmless_part<'a>(before: &str, line: &'a str) -> Option<&'a str> {
         return None;
     }
     let key = line.split_once('=').map(|(key, _)| key).filter(|key| key.split('.').all(is_known_key));
-    // With the blank behind the `=`, if there is one: another letter there may be longer than a byte.
+    // Including the space after the `=`, if there is one: any other character there may be longer than a
+    // byte.
     let blank = |key: &str| usize::from(line[key.len() + 1..].starts_with(' '));
     Some(key.map_or("", |key| &line[..key.len() + 1 + blank(key)]))
 }
@@ -499,7 +500,7 @@ fn speaks_of_secrets(line: &str) -> bool {
     ["secret", "passw", "chap", "account", "mutual"].iter().any(|word| line.contains(word))
 }
 
-/// The keys around secrets. Others may be misplaced secrets.
+/// The keys that occur near secrets. Others may be misplaced secrets.
 fn is_known_key(key: &str) -> bool {
     const KNOWN: &str = "account algorithms chap discovery initiators mutual secret secret-file target user";
     KNOWN.split(' ').any(|known| known == key.trim())

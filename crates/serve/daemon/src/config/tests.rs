@@ -8,7 +8,7 @@ fn mistakes(text: &str) -> String {
     Config::parse("x.toml", text).expect_err("mistakes").to_string()
 }
 
-/// One mistake, at this place, that says so.
+/// Expects one error, at this place and with this text.
 #[track_caller]
 fn refused(text: &str, place: &str, says: &str) {
     let shown = mistakes(text);
@@ -18,7 +18,7 @@ fn refused(text: &str, place: &str, says: &str) {
     assert!(head.contains(says), "not {says}:\n{shown}");
 }
 
-/// A volume and a target around what a test is about.
+/// Surrounds the lines under test with a volume and a target.
 fn with_target(lines: &str) -> String {
     format!(
         "[volume.vm1]\nspec = \"ram:1GiB\"\n[[target]]\nname = \"iqn.2026-01.com.example:t\"\n\
@@ -117,7 +117,7 @@ fn two_volumes_with_one_designator_are_refused() {
     );
     let id = "t10-id = \"IET     00010001\"";
     refused(&two(id, id), "6:10", "`b` has the T10 identifier of `a`");
-    // What derives from a UUID that is known is another volume's too.
+    // An identifier derived from one volume's UUID must not be used by another volume either.
     let uuid = "uuid = \"30313233-3435-3637-3839-616263646566\"";
     refused(&two(uuid, "naa = \"0x3e373913e5ad677d\""), "6:7", "`b` has the NAA identifier of `a`");
     for fine in [two(naa, &naa.replace("b5c6", "b5c7")), two("serial = \"A\"", "serial = \"A\"")] {
@@ -194,7 +194,7 @@ fn a_target_without_a_session_s_section_likes_what_makes_it_fast() {
     }
 }
 
-/// A new key stands in the text, or in the list of those that have nothing to be configured.
+/// A new key must be in the text, or in the list of keys that cannot be configured.
 #[test]
 fn a_target_s_section_has_every_negotiated_key_but_these() {
     let section = "[target.session]\nheader-digest = [\"crc32c\"]\ndata-digest = [\"crc32c\"]\ninitial-r2t = true\n\
@@ -259,7 +259,8 @@ fn chap_is_checked() {
     refused("[discovery.chap]\nalgorithms = [\"md5\"]", "1:1", "write [[discovery.chap.account]]");
 }
 
-/// Somebody who takes the last name off a list means that nobody is left, and must not let everybody in.
+/// An administrator who removes the last name from a list wants to admit no initiator; the list must not
+/// admit all of them.
 #[test]
 fn an_empty_list_is_refused_wherever_it_stands() {
     let chap = |lines: &str| with_target(&format!("[target.chap]\n{lines}"));
@@ -367,7 +368,7 @@ fn a_mistake_in_the_line_of_a_secret_does_not_show_it() {
     assert!(said.contains("unknown key `x`") && !said.contains("hush"), "{said}");
 }
 
-/// Where edits would only make another secret of it, or leave nothing that speaks of secrets.
+/// Positions where an edit would only change the secret, or remove every word that indicates a secret.
 fn is_spared(text: &str, at: usize) -> bool {
     let spared = ["hush-hush-hush", "chap", "iscsi://joe%"];
     let mut places =
@@ -376,7 +377,7 @@ fn is_spared(text: &str, at: usize) -> bool {
 }
 
 proptest::proptest! {
-    /// However a file is spoilt, what is said of it does not repeat its secrets.
+    /// However a file is damaged, its error messages do not contain its secrets.
     #[test]
     fn no_mistake_shows_a_secret(
         file in 0..WITH_SECRETS.len(),

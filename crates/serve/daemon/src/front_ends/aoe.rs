@@ -1,7 +1,7 @@
 //! AoE as a front end of a configured server: `[aoe]`, and `[[aoe.slot]]` for each volume.
 //!
-//! With an interface of its own on the command line (`--listen aoe://INTERFACE`) it has the volumes of the command line at the
-//! slots of shelf 0, in their order, for any station.
+//! If the command line has an interface for it (`--listen aoe://INTERFACE`), it serves the command line's
+//! volumes at the slots of shelf 0, in order, for any station.
 
 use std::sync::Arc;
 
@@ -19,7 +19,7 @@ use crate::config::values::{Unfit, VolumeName, interface};
 use crate::config::{Addition, Beside, Config, Configured, Document, FrontEndKind, RunningFrontEnd, Serving};
 use crate::control;
 
-/// Its line of the table.
+/// Its line in the front-end table.
 pub const KIND: FrontEndKind = FrontEndKind {
     name: AOE,
     listen,
@@ -29,21 +29,21 @@ pub const KIND: FrontEndKind = FrontEndKind {
     remove: |root, volume| remove_exports(root, "aoe", "slot", volume, &["address", "volume"], |_| {}),
 };
 
-/// Frames that come faster than they are taken wait here, those of many hosts.
+/// Buffers bursts of frames, possibly from many hosts.
 const RECEIVE_BUFFER_BYTES: usize = 8 << 20;
 
-/// What a configuration says of AoE: its interfaces, and its slots.
+/// The AoE part of a configuration: interfaces and slots.
 #[derive(Debug, Default)]
 pub struct AoeConfig(Listening<Slot>);
 
-/// A volume at an address, and who may use it.
+/// A volume at an address, and its access list.
 #[derive(Clone, Debug, PartialEq)]
 struct Slot {
     /// Shelf and slot.
     address: Address,
     volume: VolumeName,
     read_only: bool,
-    /// The stations that may use it; `None` is any.
+    /// The stations that may use it; `None` for any.
     stations: Option<Vec<MacAddress>>,
 }
 
@@ -72,7 +72,7 @@ impl AoeConfig {
         AoeConfig(listening)
     }
 
-    /// What a configuration says; `None` if it was read by a table of front ends without AoE.
+    /// The AoE part of a configuration; `None` if it was read by a table of front ends without AoE.
     fn of(config: &Config) -> Option<&AoeConfig> {
         config.front_end()
     }
@@ -81,7 +81,8 @@ impl AoeConfig {
         self.0.exports.iter().find(|slot| slot.address == address)
     }
 
-    /// As `aoe_server` serves it. A slot whose volume is not open, in the middle of a change, is left out.
+    /// The configuration for `aoe_server`. A slot whose volume is not open, as happens during a change, is
+    /// omitted.
     fn served(&self, serving: Serving<'_>) -> aoe_server::Config {
         let served = |slot: &Slot| {
             Some(Arc::new(aoe_server::Slot {
@@ -100,7 +101,7 @@ impl AoeConfig {
 }
 
 impl Slot {
-    /// A slot, which may have no volume, with its address and where it stands.
+    /// A slot, which may have no volume, with its address and its position in the file.
     fn read(
         section: &Section<'_>,
         document: &Document<'_>,
@@ -241,13 +242,13 @@ impl RunningFrontEnd for Aoe {
     }
 }
 
-/// Writes a slot more: at the address that the addition names as its target, or the first that is free in shelf 0.
+/// Adds a slot: at the address that the addition names as its target, or the first free one in shelf 0.
 fn add(root: &mut Table, addition: &Addition<'_>) -> Result<(), String> {
     if addition.lun.is_some() || !addition.initiators.is_empty() {
         return Err("an AoE slot has neither a LUN nor initiators".to_owned());
     }
     let aoe = section_to_edit(root, "aoe", "eth0")?;
-    // As a number: `07.1` is 7.1.
+    // Compared as a number: `07.1` is 7.1.
     let address_of = |slot: &dyn TableLike| text_of(slot, "address")?.parse::<Address>().ok();
     let address: Address = match addition.target {
         Some(text) => text.parse().map_err(|error| format!("`{text}`: {error}"))?,

@@ -1,7 +1,8 @@
 //! HyperSCSI as a front end of a configured server: `[hyperscsi]`, and `[[hyperscsi.target]]` for each target.
 //!
-//! With an address of its own on the command line (`--listen hyperscsi://INTERFACE` or `hyperscsi+udp://ADDR:PORT`) it has the
-//! volumes of the command line, each as LUN 0 of a target with the volume's name, for any initiator.
+//! If the command line has an address for it (`--listen hyperscsi://INTERFACE` or
+//! `hyperscsi+udp://ADDR:PORT`), it serves the command line's volumes, each as LUN 0 of a target with the
+//! volume's name, for any initiator.
 
 use std::ops::Range;
 use std::str::FromStr;
@@ -22,7 +23,7 @@ use crate::config::values::{Unfit, VolumeName, interface, listen_address};
 use crate::config::{Addition, Beside, Config, Configured, Document, FrontEndKind, RunningFrontEnd, Serving};
 use crate::control;
 
-/// Its line of the table.
+/// Its line in the front-end table.
 pub const KIND: FrontEndKind = FrontEndKind {
     name: HYPERSCSI,
     listen,
@@ -32,29 +33,29 @@ pub const KIND: FrontEndKind = FrontEndKind {
     remove,
 };
 
-/// Frames that come faster than they are taken wait here, those of many initiators.
+/// Buffers bursts of frames, possibly from many initiators.
 const RECEIVE_BUFFER_BYTES: usize = 8 << 20;
-/// A ring makes a lone request quicker by a quarter to a half: frames are seen in it without a system call. As many of them as the
-/// receive buffer has room for.
+/// A ring reduces the latency of a single request by a quarter to a half, because frames in it are received
+/// without a system call. It has room for as many frames as the receive buffer.
 const RING: DatagramRing = DatagramRing { payload_bytes: FRAME_BYTES_MAX, places_max: usize::MAX };
-/// What stands before the address of a UDP socket.
+/// The scheme of a UDP socket's address.
 const UDP_SCHEME: &str = "hyperscsi+udp";
 
-/// What a configuration says of HyperSCSI: where initiators are, and its targets.
+/// The HyperSCSI part of a configuration: listen addresses and targets.
 #[derive(Debug, Default)]
 pub struct HyperScsiConfig(Listening<Target>);
 
-/// A target and who may use it.
+/// A target and its access lists.
 #[derive(Clone, Debug, PartialEq)]
 struct Target {
     name: String,
     /// Initiators that may use it; `None` for any.
     initiators: Option<Vec<NamePattern>>,
-    /// Stations of the Ethernet that they may have; `None` is any.
+    /// Ethernet stations that initiators may use; `None` for any.
     stations: Option<Vec<MacAddress>>,
-    /// Networks that they may come from, over UDP; `None` is any.
+    /// Networks that initiators may connect from over UDP; `None` for any.
     networks: Option<Vec<Network>>,
-    /// The keys of initiators, each name once. If there is one, all need one.
+    /// The keys of initiators, each name once. If there is any, every initiator needs one.
     keys: Vec<(String, Psk)>,
     /// Its LUNs, each number once.
     luns: Vec<Lun>,
@@ -64,7 +65,7 @@ struct Name(String);
 
 struct Pattern(NamePattern);
 
-/// A login can be recorded, and secrets tried against it: 128 bits, if they are random.
+/// A login can be recorded, and secrets tested against it offline: 128 bits, if they are random.
 const SECRET_MIN: usize = 16;
 const SECRET_MAX: usize = 255;
 
@@ -126,13 +127,14 @@ impl HyperScsiConfig {
         HyperScsiConfig(listening)
     }
 
-    /// What a configuration says; `None` if it was read by a table of front ends without HyperSCSI.
+    /// The HyperSCSI part of a configuration; `None` if it was read by a table of front ends without
+    /// HyperSCSI.
     fn of(config: &Config) -> Option<&HyperScsiConfig> {
         config.front_end()
     }
 }
 
-/// As `hyperscsi_server` serves it; nothing without a section.
+/// The configuration for `hyperscsi_server`; empty without a section.
 fn served(config: Option<&HyperScsiConfig>, serving: Serving<'_>) -> hyperscsi_server::Config {
     let served = |target: &Target| {
         Arc::new(hyperscsi_server::Target {
@@ -151,7 +153,7 @@ fn served(config: Option<&HyperScsiConfig>, serving: Serving<'_>) -> hyperscsi_s
 }
 
 impl Target {
-    /// A target, its name, and where it stands.
+    /// A target, its name, and its position in the file.
     fn read(
         section: &Section<'_>,
         document: &Document<'_>,
@@ -162,7 +164,7 @@ impl Target {
         let keys = keys(section);
         let luns = sections::luns(section, "[[hyperscsi.target.lun]]", document, patterns);
         section.done();
-        // What a target says of hosts outlives its last volume, and counts for the next one.
+        // A target's access settings outlive its last volume, and apply to the next one.
         let says_more = ["initiators", "stations", "networks", "key"];
         if !section.has("lun") && !says_more.iter().any(|key| section.has(key)) {
             let sentence = "this target has no LUN; write [[hyperscsi.target.lun]] with lun = 0 and volume = \"…\" under it";
@@ -237,7 +239,7 @@ impl Exposed for Target {
     }
 
     fn differences(&self, old: &dyn Exposed) -> Vec<&'static str> {
-        // All are named, so that a new one is compared.
+        // All fields are named, so that a new one is compared.
         let Target { name: _, initiators, stations, networks, keys, luns: _ } = self;
         let old: &Target = before(old);
         differing(&[
@@ -256,7 +258,7 @@ impl Configured for HyperScsiConfig {
 
     fn take_over(&mut self, beside: &Beside<'_>) -> Result<(), String> {
         self.0.take_over(beside, &KIND, "HyperSCSI", |targets, volume| {
-            // A volume's name has no letter that a target's may not have.
+            // The characters of a volume name are all valid in a target name.
             let name = volume.to_string();
             if targets.iter().any(|target| target.name == name) {
                 return Err(format!("the file has the HyperSCSI target {name} already; rename the volume"));
@@ -290,7 +292,7 @@ impl Configured for HyperScsiConfig {
         let Some(first) = portals.iter().find(|portal| portal.front_end == HYPERSCSI) else {
             return String::new();
         };
-        // The interface of a host has a name of its own.
+        // On a host, the interface has a different name.
         let url = match &first.listen {
             ListenAddress::Datagrams(DatagramOptions {
                 endpoint: DatagramEndpoint::Ethernet { .. }, ..
@@ -358,7 +360,7 @@ fn connection(peer: HostAddress, portal: &str) -> control::Connection {
     control::Connection { cid: None, peer, local: portal.to_owned() }
 }
 
-/// What was agreed on, what has become of frames, and how each path is, in the order of the connections.
+/// The negotiated parameters, the frame counts and the state of each path, in the order of the connections.
 fn parameters(status: &SessionStatus) -> Vec<String> {
     let Counters { frames_sent, frames_received, frames_repeated, frames_damaged, .. } = status.counters;
     let protection = if status.is_encrypted { "sealed" } else { "crc32c" };
@@ -381,7 +383,8 @@ fn parameters(status: &SessionStatus) -> Vec<String> {
     parameters
 }
 
-/// Writes a LUN more, of a target that is made if it is not in the file: that with the volume's name, unless the addition names one.
+/// Adds a LUN, and its target if that is not in the file. The target has the volume's name unless the
+/// addition names one.
 fn add(root: &mut Table, addition: &Addition<'_>) -> Result<(), String> {
     let section = section_to_edit(root, "hyperscsi", "eth0")?;
     let name = addition.target.unwrap_or(addition.volume.as_str());
@@ -391,7 +394,7 @@ fn add(root: &mut Table, addition: &Addition<'_>) -> Result<(), String> {
     }
 }
 
-/// Without the LUNs that are this volume, and the targets of which nothing is left but their names.
+/// Removes the LUNs of this volume, and targets that consist only of their names afterwards.
 fn remove(root: &mut Table, volume: &VolumeName) -> Result<(), String> {
     let section = root.get_mut("hyperscsi").and_then(Item::as_table_like_mut);
     section

@@ -40,8 +40,9 @@ impl<E: Exposed> Listening<E> {
         Listening { listen: listen.unwrap_or_default(), exports }
     }
 
-    /// Replaces the listen addresses of the file by those of the command line, if there are any, and exports the command line's volumes
-    /// there: `new` makes the export of a volume. `title` names the front end in messages. The error is a sentence.
+    /// Replaces the file's listen addresses with those of the command line, if there are any, and exports the
+    /// command line's volumes there; `new` creates the export of a volume. `title` names the front end in
+    /// messages. The error is a sentence.
     pub(super) fn take_over(
         &mut self,
         beside: &Beside<'_>,
@@ -86,8 +87,8 @@ impl<E: Exposed> Listening<E> {
     }
 }
 
-/// The entries of a list. An entry with the name of an earlier one is a mistake, described by the sentence `twice`, which gets the
-/// name and all earlier names. An entry without a volume also reserves its name.
+/// The entries of a list. An entry with the name of an earlier one is an error, described by the sentence
+/// `twice`, which gets the name and all earlier names. An entry without a volume also reserves its name.
 pub(super) fn each_once<K: PartialEq, E>(
     entries: impl IntoIterator<Item = (K, Range<usize>, Option<E>)>,
     mistakes: &Mistakes<'_>,
@@ -128,7 +129,7 @@ pub(super) fn luns(
     })
 }
 
-/// The LUNs to be served. A LUN whose volume is not open, as happens during a change, is left out.
+/// The LUNs to serve. A LUN whose volume is not open, as happens during a change, is omitted.
 pub(super) fn exports(luns: &[Lun], serving: Serving<'_>) -> Vec<Export> {
     let export = |lun: &Lun| {
         Some(Export {
@@ -142,9 +143,9 @@ pub(super) fn exports(luns: &[Lun], serving: Serving<'_>) -> Vec<Export> {
     luns.iter().filter_map(export).collect()
 }
 
-/// Random bytes, for challenges and keys. If they repeated, an eavesdropper could log in with an old response.
+/// Random bytes for challenges and keys. If they repeated, an eavesdropper could replay an old response.
 pub(super) fn random(bytes: &mut [u8]) {
-    // It worked at the start, when identities may have been drawn; Linux does not fail afterwards.
+    // It worked at the start, when identities may have been generated; Linux does not fail afterwards.
     getrandom::fill(bytes).expect("the system's random source works");
 }
 
@@ -182,8 +183,9 @@ pub(super) fn add_export<'k>(
     Ok(())
 }
 
-/// Removes the exports of this volume from the list `key` of the section `name`. An export with other keys than `keys`, such as its
-/// access control, stays without a volume, so that the next volume there is for the same hosts; it is passed to `stayed`.
+/// Removes the exports of this volume from the list `key` of the section `name`. An export with keys other
+/// than `keys`, such as its access control, stays without a volume, so that it applies to the next volume
+/// there. It is passed to `stayed`.
 pub(super) fn remove_exports(
     root: &mut Table,
     name: &str,
@@ -211,7 +213,7 @@ pub(super) fn remove_exports(
     }
 }
 
-/// Empties the volume of an entry that has other keys than `keys`. Returns whether the entry stays.
+/// Clears the volume of an entry that has keys other than `keys`. Returns whether the entry stays.
 fn vacate(entry: &mut dyn TableLike, keys: &[&str]) -> bool {
     let says_more = entry.iter().any(|(key, _)| !keys.contains(&key));
     if says_more {
@@ -261,8 +263,8 @@ pub(super) fn add_lun(
     Ok(())
 }
 
-/// Removes the LUNs of this volume. A target with other keys than its name stays without LUNs, and a LUN with access control stays
-/// without a volume, so that the next volume there is for the same hosts.
+/// Removes the LUNs of this volume. A target with keys other than its name stays without LUNs. A LUN with
+/// access control stays without a volume, so that its access control applies to the next volume there.
 pub(super) fn remove_luns(parent: &mut dyn TableLike, volume: &VolumeName) -> Result<(), String> {
     let is_it = |lun: &dyn TableLike| text_of(lun, "volume") == Some(volume.as_str());
     let mut targets = Tables::under(parent, "target")?;
@@ -275,11 +277,11 @@ pub(super) fn remove_luns(parent: &mut dyn TableLike, volume: &VolumeName) -> Re
         if luns.any(|_| true) {
             return true;
         }
-        target.remove("lun"); // an empty list would be a mistake of its own
+        target.remove("lun"); // an empty list would be another error
         target.iter().any(|(key, _)| key != "name")
     });
     if !targets.any(|_| true) {
-        parent.remove("target"); // an empty list would be a mistake of its own
+        parent.remove("target"); // an empty list would be another error
     }
     Ok(())
 }

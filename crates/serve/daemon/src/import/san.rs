@@ -1,4 +1,5 @@
-//! What both formats say, in our terms: volumes, targets with their LUNs and access lists, and what was left out of each.
+//! The settings that both formats share, in Linerate's terms: volumes, targets with their LUNs and access
+//! lists, and notes on omissions.
 
 use std::collections::{HashMap, HashSet};
 use std::fmt::{self, Write as _};
@@ -17,24 +18,24 @@ use zeroize::Zeroizing;
 
 use crate::config::values::Uuid;
 
-/// Where something stands.
+/// A position in a file.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Place {
     pub(super) file: Rc<str>,
     pub(super) line: usize,
 }
 
-/// Something that could not be carried over, or is different here. No secret is in it.
+/// A setting that could not be carried over, or that has a different effect here. It contains no secrets.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Note {
     place: Place,
-    /// The key as it is written there, and what becomes of it.
+    /// The key as written in the file, and how it was treated.
     sentence: String,
 }
 
 impl Note {
     pub(super) fn new(place: &Place, sentence: impl fmt::Display) -> Note {
-        // A key or name may be anything, and this becomes a comment of one line.
+        // A key or name may contain anything, and this becomes a one-line comment.
         let harmless = |c: char| if c.is_control() { '?' } else { c };
         Note { place: place.clone(), sentence: sentence.to_string().chars().map(harmless).collect() }
     }
@@ -46,15 +47,15 @@ impl fmt::Display for Note {
     }
 }
 
-/// Reads files until they are too many, or too long together.
+/// Reads files, up to a limit on their number and total size.
 pub(super) struct Reader {
     files_left: usize,
     bytes_left: u64,
 }
 
-/// More than a folder of one file for each target has.
+/// More than a directory with one file per target contains.
 const FILES_MAX: usize = 4096;
-/// 16 MiB: ten thousand LUNs, each with an access list, are less.
+/// 16 MiB: ten thousand LUNs with an access list each need less.
 const BYTES_MAX: u64 = 16 << 20;
 
 impl Default for Reader {
@@ -64,7 +65,7 @@ impl Default for Reader {
 }
 
 impl Reader {
-    /// The text of a file; bytes that are not UTF-8 become U+FFFD, which no value is believed with.
+    /// The text of a file; bytes that are not UTF-8 become U+FFFD, which is invalid in any value.
     pub(super) fn read(&mut self, path: &Path) -> Result<Zeroizing<String>, Failure> {
         let refused = |why: &str| Failure::refused(format_args!("{}: {why}", path.display()));
         self.files_left =
@@ -79,18 +80,18 @@ impl Reader {
     }
 }
 
-/// All of a configuration.
+/// The whole configuration.
 #[derive(Default)]
 pub(super) struct San {
     pub(super) portals: Vec<Portal>,
     pub(super) volumes: Vec<Volume>,
     pub(super) targets: Vec<Target>,
     pub(super) discovery: Option<Chap>,
-    /// What concerns none of these alone.
+    /// Notes on the configuration as a whole.
     pub(super) notes: Vec<Note>,
-    /// Comments of the text for which nothing is lost.
+    /// A comment for the text that does not describe an omission.
     pub(super) remark: &'static str,
-    /// Volumes by their files, and what of volumes is taken: names by their keys.
+    /// Volumes by file, and identities in use: values by key.
     files: HashMap<String, usize>,
     identities: HashSet<(&'static str, String)>,
     names: HashSet<String>,
@@ -102,13 +103,13 @@ pub(super) struct Portal {
     pub(super) group: u16,
 }
 
-/// A volume, by the keys that the other configuration has something to say of.
+/// A volume, with the keys that the other configuration can set.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Volume {
     pub(super) name: String,
     pub(super) spec: String,
     pub(super) uuid: Option<String>,
-    /// Names by which initiators know it: keys and values.
+    /// Names by which initiators identify it: keys and values.
     pub(super) names: Vec<(&'static str, String)>,
     pub(super) readonly: bool,
     pub(super) removable: bool,
@@ -121,23 +122,23 @@ pub(super) struct Volume {
 pub(super) struct Target {
     pub(super) name: String,
     pub(super) alias: Option<String>,
-    /// `None` for all.
+    /// `None` for all groups.
     pub(super) groups: Option<Vec<u16>>,
-    /// `None` for any.
+    /// `None` for any initiator.
     pub(super) initiators: Option<Vec<String>>,
-    /// `None` for anywhere.
+    /// `None` for any network.
     pub(super) networks: Option<Vec<String>>,
     pub(super) luns: Vec<Lun>,
     pub(super) chap: Option<Chap>,
-    /// Keys of `[target.session]` with their values as TOML.
+    /// Keys of `[target.session]`, with their values as TOML.
     pub(super) session: Vec<(&'static str, String)>,
-    /// Why it is written as a comment: without something that could not be carried over it would be open to others, or no
-    /// valid target.
+    /// Why it is written as a comment: without a setting that could not be carried over, it would be open to
+    /// others or invalid.
     pub(super) left_out: Option<&'static str>,
     pub(super) notes: Vec<Note>,
 }
 
-/// A volume under a number.
+/// A volume at a LUN.
 #[derive(Debug)]
 pub(super) struct Lun {
     pub(super) lun: u16,
@@ -161,7 +162,7 @@ pub(super) struct Account {
     pub(super) initiators: Option<Vec<String>>,
 }
 
-/// Our highest LUN, with 14 bits (SAM-5 4.7.7.3).
+/// The highest supported LUN, with 14 bits (SAM-5 4.7.7.3).
 pub(super) const LUN_MAX: u64 = 16_383;
 
 impl San {
@@ -169,7 +170,7 @@ impl San {
         self.targets.is_empty() && self.volumes.is_empty()
     }
 
-    /// All notes, in the order in which the text has them. A line that concerns several volumes has one.
+    /// All notes, in the order of the text. A line that concerns several volumes has only one.
     pub(super) fn all_notes(&self) -> Vec<Note> {
         let volumes = self.volumes.iter().flat_map(|volume| &volume.notes);
         let targets = self.targets.iter().flat_map(|target| &target.notes);
@@ -181,8 +182,9 @@ impl San {
         self.discovery.is_some() || self.targets.iter().any(|target| target.chap.is_some())
     }
 
-    /// Adds a volume, under a name like `wanted` that no other has, and says which. A file that is there already is that
-    /// volume, if both say the same of it; `None` with a note if not, since a file is locked while it is served.
+    /// Adds a volume under a free name similar to `wanted`, and returns the name. If the file already has a
+    /// volume with the same settings, that one is returned. If its settings differ, returns `None` and adds a
+    /// note, since a file is locked while it is served.
     pub(super) fn add_volume(&mut self, wanted: &str, mut volume: Volume, place: &Place) -> Option<String> {
         if let Some(path) = volume.spec.strip_prefix("file:").and_then(|rest| rest.split('?').next()) {
             let index = *self.files.entry(path.to_owned()).or_insert(self.volumes.len());
@@ -205,7 +207,7 @@ impl San {
         Some(name)
     }
 
-    /// A name of a volume as our rules want it.
+    /// A free, valid volume name.
     fn free_name(&mut self, wanted: &str) -> String {
         let letter = |c: char| match c.to_ascii_lowercase() {
             c @ ('a'..='z' | '0'..='9' | '.' | '-') => c,
@@ -218,7 +220,7 @@ impl San {
             let used = self.stems.entry(stem.to_owned()).or_default();
             *used += 1;
             let name = if *used == 1 { stem.to_owned() } else { format!("{stem}-{used}") };
-            // `a-2` may be somebody's own name.
+            // `a-2` may be another volume's original name.
             if self.names.insert(name.clone()) {
                 return name;
             }
@@ -227,7 +229,8 @@ impl San {
 }
 
 impl Volume {
-    /// Gives it a name by which initiators know it, if that can be one: it is `theirs` in the other configuration.
+    /// Gives it a name by which initiators identify it, if the value is valid here. `theirs` is its key in
+    /// the other configuration.
     pub(super) fn give(&mut self, key: &'static str, value: String, theirs: &str, place: &Place) {
         fn unfit<T: FromStr<Err: ToString>>(value: &str) -> Option<String> {
             value.parse::<T>().err().map(|error| error.to_string())
@@ -249,7 +252,7 @@ impl Volume {
         }
     }
 
-    /// The name of this volume for `other`, which has the same file, if it says the same of it.
+    /// Returns the name of this volume for `other`, which has the same file, if their settings are the same.
     fn join(&mut self, wanted: &str, other: Volume, place: &Place) -> Option<String> {
         let is_same = self.spec == other.spec
             && (self.readonly, self.removable, self.thick) == (other.readonly, other.removable, other.thick);
@@ -275,11 +278,11 @@ impl Volume {
     }
 }
 
-/// So many of a name's 64 letters, with a number of up to ten digits behind them.
+/// Maximum length of the stem of a name, which has 64 letters: a number of up to ten digits may follow.
 const STEM_LETTERS: usize = 52;
 
 impl Target {
-    /// Leaves it out, for the first reason given.
+    /// Leaves it out, with the first reason given.
     pub(super) fn leave_out(&mut self, why: &'static str, place: &Place) {
         if self.left_out.is_none() {
             self.left_out = Some(why);
@@ -290,7 +293,7 @@ impl Target {
         }
     }
 
-    /// Adds a LUN, if its number is free here.
+    /// Adds a LUN, if its number is free.
     pub(super) fn add_lun(&mut self, lun: Lun, place: &Place) {
         match self.luns.iter().find(|other| other.lun == lun.lun) {
             None => {
@@ -312,17 +315,17 @@ impl Target {
     }
 }
 
-/// An iSCSI name as ours are written, if it is one.
+/// An iSCSI name in Linerate's form, if it is valid.
 pub(super) fn name(text: &str) -> Option<String> {
     Name::new(text).ok().map(|name| name.as_str().to_owned())
 }
 
-/// A UUID as ours are written.
+/// A UUID in Linerate's form.
 pub(super) fn uuid(text: &str) -> Option<String> {
     text.parse::<Uuid>().ok().map(|uuid| uuid.to_string())
 }
 
-/// The specification of a file or block device with these options. `None` if no path of ours can be this one.
+/// The specification of a file or block device with these options. `None` if the path is not valid here.
 pub(super) fn file_spec(path: &str, options: &[String]) -> Option<String> {
     let query = if options.is_empty() { String::new() } else { format!("?{}", options.join("&")) };
     let spec = format!("file:{}{query}", encode(path.as_bytes()));
@@ -331,10 +334,10 @@ pub(super) fn file_spec(path: &str, options: &[String]) -> Option<String> {
 }
 
 impl Account {
-    /// A user with a name and a secret that can be ours.
+    /// Creates a user, if name and secret are valid here.
     ///
     /// # Errors
-    /// A note of why it is not carried over.
+    /// A note on why it is not carried over.
     pub(super) fn new(
         user: &str,
         secret: &str,
@@ -354,7 +357,7 @@ impl Account {
     }
 }
 
-/// Why a CHAP secret cannot be ours; `None` if it can.
+/// Why a CHAP secret is not valid here; `None` if it is valid.
 fn unfit(secret: &str) -> Option<String> {
     let length = secret.len();
     if PLACEHOLDERS.contains(&secret) {
@@ -367,12 +370,12 @@ fn unfit(secret: &str) -> Option<String> {
         .then(|| format!("it has {length} bytes, and a CHAP secret has 12 to 255 here"))
 }
 
-/// What `tgt-admin --dump` prints in place of secrets. It is public, and therefore no secret.
+/// Printed by `tgt-admin --dump` instead of secrets. It is public, and therefore not a secret.
 const PLACEHOLDERS: &[&str] = &["PLEASE_CORRECT_THE_PASSWORD"];
 
-/// Takes a key over. Those that are not ours are noted, unless their value changes nothing.
+/// Carries a key over. Unsupported keys are noted, unless their value has no effect.
 ///
-/// `Err` if it is no key of the standard.
+/// `Err` if it is not a key of the standard.
 pub(super) fn take_session_key(target: &mut Target, key: &str, value: &str, place: &Place) -> Result<(), ()> {
     let taken = match key {
         "MaxRecvDataSegmentLength" => length(value).map(|value| ("max-segment", value)),
@@ -410,7 +413,8 @@ fn other_key(target: &mut Target, key: &str, value: &str, place: &Place) -> Resu
     Ok(())
 }
 
-/// Keys without an equal here, with the value that everybody has; those without one concern the other target only.
+/// Keys without an equivalent here, with their usual value. Those without a value only affect the other
+/// target.
 const OTHERS: &[(&str, Option<&str>)] = &[
     ("DataPDUInOrder", Some("Yes")),
     ("DataSequenceInOrder", Some("Yes")),
@@ -425,7 +429,7 @@ const OTHERS: &[(&str, Option<&str>)] = &[
     ("OFMarker", Some("No")),
 ];
 
-/// What is more than a burst may be cannot be sent unasked (RFC 7143 section 13.14).
+/// Removes a first burst that exceeds the maximum burst (RFC 7143 section 13.14).
 pub(super) fn settle_bursts(target: &mut Target, place: &Place) {
     let bytes = |target: &Target, key| {
         let value =
@@ -466,7 +470,7 @@ fn digests(value: &str) -> Option<String> {
     Some(format!("[{}]", digests?.join(", ")))
 }
 
-/// The text, which says where it is from.
+/// Renders the text, including its source.
 pub(super) fn rendered(san: &San, source: &str) -> Zeroizing<String> {
     let mut text = Zeroizing::new(String::new());
     let source: String = source.chars().map(|c| if c.is_control() { '?' } else { c }).collect();
@@ -512,7 +516,7 @@ fn notes(text: &mut String, notes: &[Note]) {
 fn volume(text: &mut String, volume: &Volume) {
     text.push('\n');
     notes(text, &volume.notes);
-    // A dot in a bare key begins a table below it.
+    // A dot in a bare key starts a nested table.
     let name = if volume.name.contains('.') { quoted(&volume.name) } else { volume.name.clone() };
     line(text, format_args!("[volume.{name}]\nspec = {}", quoted(&volume.spec)));
     if let Some(uuid) = &volume.uuid {

@@ -1,8 +1,9 @@
-//! What tgt's `targets.conf` means, as `tgt-admin` and `tgtd` take it.
+//! Converts tgt's `targets.conf`, interpreted as by `tgt-admin` and `tgtd`.
 //!
-//! LUNs without a number have the lowest that is free from 1 on, in the order of their paths, `backing-store` before
-//! `direct-store`. A user has one secret in all of tgtd: the first, in the order of the targets' names. What tgtd makes up for a
-//! LUN (`spc_lu_init` in its `spc.c`) has the number of the target in it: they are counted in the order of their names.
+//! LUNs without a number get the lowest free number from 1 on, in the order of their paths, `backing-store`
+//! before `direct-store`. A user has one secret in all of tgtd: the first, in the order of the targets'
+//! names. tgtd's default identity of a LUN (`spc_lu_init` in its `spc.c`) contains the number of the target;
+//! targets are numbered in the order of their names.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -15,13 +16,13 @@ use super::san::{self, Account, Chap, LUN_MAX, Lun, Note, Place, Portal, San, Ta
 
 pub(super) fn san(entries: &[Entry]) -> San {
     let mut reader = Tgt::default();
-    // Users of discovery first, as tgt-admin makes them.
+    // Discovery users come first, as in tgt-admin.
     entries
         .iter()
         .filter(|entry| entry.key != "target" || entry.block.is_none())
         .for_each(|entry| reader.global(entry));
     reader.discovery();
-    // A target that is there twice is one, and they are taken in the order of their names.
+    // A target that is defined twice is one target; targets are processed in the order of their names.
     let mut targets: BTreeMap<&str, Vec<&Entry>> = BTreeMap::new();
     for entry in entries.iter().filter(|entry| entry.key == "target" && entry.block.is_some()) {
         targets.entry(&entry.value).or_default().push(entry);
@@ -29,7 +30,7 @@ pub(super) fn san(entries: &[Entry]) -> San {
     targets.values().for_each(|blocks| reader.target(blocks));
     if !(targets.is_empty() || reader.san.volumes.is_empty()) {
         reader.san.remark = REMARK;
-        // tgtd is told by its own arguments where to listen: `--iscsi portal=…`.
+        // tgtd's listen addresses come from its command line: `--iscsi portal=…`.
         let listen = ([0, 0, 0, 0], 3260).into();
         reader.san.portals.push(Portal { listen, group: 1 });
     }
@@ -39,7 +40,7 @@ pub(super) fn san(entries: &[Entry]) -> San {
 #[derive(Default)]
 struct Tgt {
     san: San,
-    /// The first of each user, and where it stands.
+    /// The first secret of each user, and its position.
     secrets: BTreeMap<String, (Zeroizing<String>, Place)>,
     /// The number of the last target.
     tid: u64,
@@ -47,18 +48,18 @@ struct Tgt {
     discovery: Vec<(bool, String, Place)>,
 }
 
-/// A LUN, and the lines that concern it: its own go before those of its target.
+/// A LUN, and the lines that apply to it: its own ones override those of its target.
 struct Store<'a> {
     entry: &'a Entry,
     options: Vec<&'a Entry>,
 }
 
-/// That nothing is lost is for people who added targets while tgtd ran.
+/// For administrators who added targets while tgtd was running. It does not describe a loss.
 const REMARK: &str = "# tgtd makes the identity of a LUN of its number and that of its target. Those here are what a tgtd has that was\n\
                       # started with this configuration; of targets that were added later, `tgtadm --mode target --op show` has the\n\
                       # number, the SCSI ID and the serial number.\n";
 
-/// What a user needs here, or a note of why it has not.
+/// A user's account, or a note on why it cannot be carried over.
 type Found = Result<Account, Note>;
 
 impl Tgt {
@@ -67,7 +68,7 @@ impl Tgt {
             "default-driver" => self.driver = Some(entry.value.clone()),
             "incomingdiscoveryuser" => self.discovery.push((false, entry.value.clone(), entry.place.clone())),
             "outgoingdiscoveryuser" => self.discovery.push((true, entry.value.clone(), entry.place.clone())),
-            // They concern tgt-admin alone.
+            // They only affect tgt-admin.
             "ignore-errors" | "control-port" => {}
             key if key.starts_with("iSNS") => {
                 self.san.notes.push(Note::new(
@@ -99,7 +100,8 @@ impl Tgt {
         self.san.discovery = Some(chap);
     }
 
-    /// A user and its secret, `alice secret`. tgtd knows a user's first secret only, and no target here gets that of another.
+    /// A user and its secret, `alice secret`. tgtd uses only a user's first secret, and no target may get
+    /// another user's secret here.
     fn account(&mut self, value: &str, place: &Place) -> Found {
         let mut words = value.split(' ');
         let (user, secret) = (words.next().unwrap_or_default(), words.next().unwrap_or_default());
@@ -168,7 +170,8 @@ impl Tgt {
         self.san.targets.push(target);
     }
 
-    /// Who may log in. An entry that cannot be carried over lets in fewer, and a list of which nothing is left nobody.
+    /// The access list. If an entry cannot be carried over, fewer initiators are admitted; if none can, the
+    /// target is left out.
     fn access(&mut self, target: &mut Target, lines: &[&Entry], place: &Place) {
         let of = |key: &'static str| lines.iter().filter(move |entry| entry.key == key);
         let mut networks = Vec::new();
@@ -239,7 +242,7 @@ impl Tgt {
             }
         }
         if chap.accounts.len() > 1 {
-            // Users are not bound to names there.
+            // In tgt, users are not bound to names.
             chap.accounts.iter_mut().for_each(|account| account.initiators = Some(vec!["*".to_owned()]));
         }
         if !chap.accounts.is_empty() {
@@ -261,7 +264,7 @@ impl Tgt {
             let order = |store: &Store<'_>| (store.entry.key.clone(), store.entry.value.clone());
             order(one).cmp(&order(other))
         });
-        // One that is named twice is there once.
+        // A LUN that is listed twice exists once.
         stores
             .dedup_by(|one, other| one.entry.key == other.entry.key && one.entry.value == other.entry.value);
         let given = |store: &Store<'_>| store.option("lun").map(|(value, _)| value.to_owned());
@@ -301,7 +304,7 @@ impl Tgt {
     }
 }
 
-/// A second line of the same user adds nothing.
+/// A second line for the same user is redundant.
 fn add_account(chap: &mut Chap, account: Account, place: &Place) -> Option<Note> {
     match chap.accounts.iter().find(|other| other.user == account.user) {
         None => chap.accounts.push(account),
@@ -314,10 +317,10 @@ fn add_account(chap: &mut Chap, account: Account, place: &Place) -> Option<Note>
     None
 }
 
-/// A line of a target that is neither access control nor about its LUNs.
+/// A line of a target that concerns neither access control nor LUNs.
 fn target_line(target: &mut Target, entry: &Entry) {
     let key = entry.key.as_str();
-    // What `controller_tid` says is in the identities of the LUNs.
+    // The effect of `controller_tid` is in the identities of the LUNs.
     if matches!(
         key,
         "controller_tid"
@@ -337,7 +340,7 @@ fn target_line(target: &mut Target, entry: &Entry) {
     target.note(&entry.place, format_args!("`{key}` is not carried over: {why}"));
 }
 
-/// Keys that a target may have for all of its LUNs.
+/// Keys that a target may set for all of its LUNs.
 const LUN_KEYS: &[&str] = &[
     "allow-in-use",
     "block-size",
@@ -366,26 +369,27 @@ const LUN_KEYS: &[&str] = &[
 ];
 
 impl Store<'_> {
-    /// The first value of a key, and where it stands.
+    /// The first value of a key, and its position.
     fn option(&self, key: &str) -> Option<(&str, &Place)> {
         let found = self.options.iter().find(|entry| entry.key == key)?;
         Some((&found.value, &found.place))
     }
 
-    /// tgtd reads numbers, and takes what is none for 0.
+    /// tgtd parses numbers, and treats anything else as 0.
     fn flag(&self, key: &str) -> bool {
         self.option(key).is_some_and(|(value, _)| !matches!(value, "0" | "no" | "off"))
     }
 
-    /// The names that tgtd gives it, as this LUN of the target of this number, or is told to give it. It has two NAA
-    /// designators: initiators prefer the longer one, which is made of the characters of the SCSI ID.
+    /// Adds the names that tgtd gives it, by default as this LUN of the target with this number, or by
+    /// configuration. It has two NAA designators: initiators prefer the longer one, which is made from the
+    /// characters of the SCSI ID.
     fn identify(&self, volume: &mut Volume, tid: u64, lun: u16) {
         let own_id = format!("IET     {tid:04x}{lun:04x}");
         let id = self.option("scsi_id").map_or(own_id.as_str(), |(value, _)| value);
         let digit = |byte: u8| char::from(byte).to_digit(16).unwrap_or(0);
         let number = id.bytes().fold(0_u128, |number, byte| number << 4 | u128::from(digit(byte)));
         let naa = format!("0x6{:031x}", number & (u128::MAX >> 4));
-        // Those of a device that is passed on are its own, which are not known here.
+        // A passed-through device has its own, which are unknown here.
         let usual = |text: &str| (self.entry.key != "direct-store").then(|| text.to_owned());
         let serial = usual(&format!("beaf{tid}{lun}"));
         for (key, theirs, usual) in [
@@ -399,13 +403,13 @@ impl Store<'_> {
             let given = self.option(theirs).filter(|_| key != "naa");
             let place = given.map_or(&self.entry.place, |(_, place)| place);
             let Some(value) = given.map(|(value, _)| value.to_owned()).or(usual) else { continue };
-            // It stands on the right of 36 bytes.
+            // It is right-aligned in 36 bytes.
             let value = if key == "serial" { format!("{value:>36}") } else { value };
             volume.give(key, value, theirs, place);
         }
     }
 
-    /// The volume without a name, or why there is none.
+    /// The volume without its name, or why there is none.
     fn volume(&self) -> Result<(Volume, Vec<Note>), String> {
         let mut notes = Vec::new();
         let direct = match self.option("bs-type").map(|(value, _)| value) {
@@ -470,7 +474,7 @@ impl Store<'_> {
     }
 }
 
-/// What becomes of a line that says something of a LUN; `None` if it is carried over.
+/// The note for a line about a LUN; `None` if it is carried over.
 fn lun_line(entry: &Entry) -> Option<Note> {
     let value = entry.value.as_str();
     let why = match entry.key.as_str() {
