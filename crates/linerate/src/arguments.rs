@@ -69,10 +69,10 @@ enum Command {
     Discover(DiscoverArguments),
     /// Convert the configuration of tgt or LIO to a linerate.toml
     ///
-    /// What cannot be carried over is a comment in it, and a line with file and line number on standard error; the exit code
-    /// is 14 then.
+    /// Settings without an equivalent are written as comments in the output, and with file and line number to
+    /// standard error; the exit code is then 14.
     Import(ImportArguments),
-    /// Make RAID sets of volumes, and look after them
+    /// Create and maintain RAID sets of volumes
     Raid(RaidArguments),
     /// Show what a login negotiates, and the LUNs of a target
     Info(InfoArguments),
@@ -82,23 +82,23 @@ enum Command {
     Detach(DetachArguments),
     /// Copy a LUN, volume, file or block device to another
     ///
-    /// Holes stay holes. An interrupted copy resumes when it is started again.
+    /// Holes are preserved. An interrupted copy resumes when it is started again.
     Copy(Box<CopyArguments>),
     /// Read a LUN or volume, or a part of it, to standard output or a file
     Read(ReadArguments),
     /// Write standard input to a LUN or volume, or to a part of it
     ///
-    /// Ends when the data are on stable storage.
+    /// Ends when the data is on stable storage.
     Write(WriteArguments),
-    /// Send a SCSI command to a LUN and show the answer
+    /// Send a SCSI command to a LUN and show the response
     Scsi(ScsiArguments),
     /// Measure storage with suites of tests or your own workload
     Bench(Box<Nested<BenchArguments, BenchCommand>>),
-    /// Compare two results: which differences are real
+    /// Compare two results and show the significant differences
     ///
-    /// A difference is called real if it is not by chance, with all cells judged together: equal storage shows any
-    /// difference at all in at most 5 of 100 comparisons. Beside each is what could have been found, and below it what else
-    /// is different. The exit code is 12 if anything is worse in B.
+    /// All cells are judged together: equal storage shows any significant difference in at most 5 of 100
+    /// comparisons. The table shows the smallest detectable difference of each cell. Differences in the
+    /// environment are listed below it. The exit code is 12 if anything is worse in B.
     Compare(CompareArguments),
     /// Write the report of a result again, or print it in another form
     Report(Box<Nested<ReportArguments, ReportCommand>>),
@@ -110,10 +110,10 @@ enum Command {
     /// Test this machine: verify data over iSCSI on loopback, and measure
     #[command(alias = "prove")]
     Selftest(ProveArguments),
-    /// Simulate hosts and links, and run the other ends of measurements
+    /// Simulate hosts and links, and run the peers of measurements
     #[command(subcommand)]
     Lab(LabCommand),
-    /// Print a script that lets a shell complete commands and options
+    /// Print a shell script that completes commands and options
     #[command(hide = true)]
     Completions(CompletionsArguments),
     /// Print the manual page, or write all pages to a directory
@@ -123,8 +123,8 @@ enum Command {
     Topic(Topic),
 }
 
-/// A command that does something by itself, and has commands below it. (An `Option` of flattened arguments is `None` in clap where
-/// these have flattened ones themselves.)
+/// A command that also has subcommands. (An `Option` of flattened arguments is `None` in clap if these
+/// contain flattened ones themselves.)
 #[derive(Debug)]
 enum Nested<Own, Below> {
     Own(Own),
@@ -160,13 +160,13 @@ impl<Own: Args, Below: Subcommand> Args for Nested<Own, Below> {
 enum BenchCommand {
     /// Measure for a coordinator on another machine (bench --agents)
     Agent(AgentArguments),
-    /// Verify after a crash what storage promised to bench --verify-log
+    /// Verify after a crash the writes logged by bench --verify-log
     Verify(VerifyLogArguments),
 }
 
 #[derive(Debug, Subcommand)]
 enum ReportCommand {
-    /// Print what the source documents measured, in their units and in ours
+    /// Print the results of the source documents, in their units and in MB/s
     Published(PublishedArguments),
 }
 
@@ -174,15 +174,15 @@ enum ReportCommand {
 enum DiagnoseCommand {
     /// Print the maximum throughput of a link, and the queue depth that fills it over a distance
     ///
-    /// Nothing is measured: frames, TCP payload and iSCSI's data are calculated frame by frame.
+    /// Nothing is measured: frames, TCP payload and iSCSI data are calculated frame by frame.
     Limits(LimitsArguments),
 }
 
 #[derive(Debug, Subcommand)]
 enum LabCommand {
-    /// Build a lab, run a command in one of its hosts, and end with the command's exit code
+    /// Build a lab, run a command in one of its hosts, and exit with the command's exit code
     Run(RunArguments),
-    /// Answer plain TCP, to measure what a path carries without storage
+    /// Serve plain TCP, to measure the throughput of a path without storage
     Peer(PeerArguments),
 }
 
@@ -209,7 +209,7 @@ impl Command {
         matches!(self, Command::Attach(arguments) if arguments.goes_into_background())
     }
 
-    /// Whether others depend on this process, which must not end with its terminal then.
+    /// Whether others depend on this process, which then must not end with its terminal.
     fn ignores_hangups(&self) -> bool {
         match self {
             Command::Bench(bench) => matches!(**bench, Nested::Below(BenchCommand::Agent(_))),
@@ -219,12 +219,12 @@ impl Command {
         }
     }
 
-    /// The signals that end it as they end any process: not those that it sees to itself.
+    /// The signals that end it like any process: all except those that it handles itself.
     fn ended_by(&self) -> Vec<i32> {
         match self {
             Command::Attach(_) | Command::Copy(_) | Command::Read(_) | Command::Write(_) => Vec::new(),
             Command::Bench(bench) if matches!(**bench, Nested::Own(_)) => Vec::new(),
-            // A server reads its configuration again.
+            // A server reloads its configuration.
             Command::Serve(_) => vec![SIGINT, SIGTERM],
             _ if self.ignores_hangups() => vec![SIGINT, SIGTERM],
             _ => interrupt::endings(),
@@ -232,11 +232,11 @@ impl Command {
     }
 }
 
-/// Values in which there may be sizes, by what they are called.
+/// Names of values that may contain sizes.
 const SIZED: [&str; 6] = ["SIZE", "START", "TARGET", "VOLUME", "SOURCE", "DESTINATION"];
 
-/// What people are told on standard error, and programs are not: once, that a size as `4k` is read as a power of two, since to
-/// users of SI's units it is another size; and a wait for a peer that is silent. A server has its log.
+/// Notes on standard error for people, but not for programs: once, that a size such as `4k` is a power of
+/// two, unlike in SI units; and a wait for an unresponsive peer. A server has its log.
 fn note_for_people(command: &clap::Command, matches: &ArgMatches) {
     if let Some((name, below)) = matches.subcommand() {
         return command.find_subcommand(name).into_iter().for_each(|command| note_for_people(command, below));
@@ -263,7 +263,8 @@ fn note_for_people(command: &clap::Command, matches: &ArgMatches) {
 }
 
 impl Arguments {
-    /// Reads the command line. Help, the version and mistakes are clap's to tell: the exit code is left to be returned.
+    /// Parses the command line. clap prints help, the version and errors; the exit code remains for the
+    /// caller.
     pub(crate) fn read() -> Result<Arguments, ExitCode> {
         let mut command = help::explained(Arguments::command());
         let words = help::without_repetition(&command, std::env::args_os().collect());
@@ -271,7 +272,7 @@ impl Arguments {
         read.and_then(|read| Arguments::from_arg_matches(&read)).map_err(|told| {
             let told = told.format(&mut command);
             if told.use_stderr() {
-                // A mistake is shown with the words that it is in, and a secret may be among them.
+                // An error message quotes the words of the command line, which may include a secret.
                 let safe = secrets::masked(&told.render().to_string());
                 drop(io::stderr().write_all(safe.as_bytes()));
                 report_json(safe.trim_start_matches("error: ").trim_end(), told.exit_code() as u8);
@@ -283,7 +284,7 @@ impl Arguments {
         })
     }
 
-    /// Carries the command out, and records it if that is wanted, however it ends.
+    /// Runs the command. If requested, it is recorded, however it ends.
     pub(crate) fn run(mut self) -> Result<ExitCode, Failure> {
         let Some(path) = self.record.take() else { return self.carry_out() };
         if !self.command.uses_targets() {
@@ -304,7 +305,7 @@ impl Arguments {
         match self.command {
             Command::Serve(_) => {} // has a file to look into first
             Command::Server(_) => log::begin(&log, &Log::default())?,
-            // What the others print is for people to look at: logins have no place between.
+            // The output of the others is for people: logins would only disturb it.
             _ => log::begin(&log, &Log { filter: Some("warn".to_owned()), ..Log::default() })?,
         }
         if self.command.ignores_hangups() {

@@ -1,7 +1,8 @@
 //! `linerate attach`: a LUN as a file, ready for `losetup` and `mount`, or for any program that opens files; and
 //! `linerate detach`.
 //!
-//! The library `attach` does it. Here are the arguments, the process in the background, and the signals.
+//! The library `attach` does the work. This module has the arguments, the process in the background, and the
+//! signals.
 
 use std::fs::{self, File};
 use std::io::{self, Read};
@@ -25,8 +26,8 @@ use crate::spec::Bytes;
 
 // `linerate attach`: a LUN as a file, ready for `losetup` and `mount`, or for any program that opens files.
 //
-// The library `attach` does it. Here is what is around it: [`background`], [`signals`], and the commands that look after the
-// result, [`detach`] and [`list`].
+// The library `attach` does the work. This module has the parts around it: [`background`], [`signals`], and
+// the commands for existing attachments, [`detach`] and [`list`].
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct AttachArguments {
@@ -39,7 +40,8 @@ pub(crate) struct AttachArguments {
     /// Refuse writes
     #[arg(long)]
     read_only: bool,
-    /// Let root use the file too, which losetup needs if you are not root; /etc/fuse.conf must say user_allow_other
+    /// Let root use the file too, which losetup needs if you are not root; requires user_allow_other in
+    /// /etc/fuse.conf
     #[arg(long)]
     allow_root: bool,
     /// Stay in the foreground until the file is detached, and log to standard error
@@ -74,7 +76,7 @@ pub(crate) fn run(arguments: &AttachArguments) -> Result<ExitCode, Failure> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Lists what is attached here, and whether it is well.
+/// Lists the attachments on this machine, and their state.
 fn list(as_json: bool) -> Result<(), Failure> {
     let all = FoundRecord::all(&records()?).map_err(Failure::failed)?;
     match (as_json, all.is_empty()) {
@@ -101,7 +103,7 @@ impl AttachArguments {
     }
 }
 
-/// The file can be used: says so, and leaves the terminal unless it is to stay.
+/// The file is usable: reports this, and leaves the terminal unless in the foreground.
 fn ready(record: &Record) -> Result<(), Failure> {
     watch(record.path.clone())?;
     let kind = if record.read_only { ", read-only" } else { "" };
@@ -109,15 +111,17 @@ fn ready(record: &Record) -> Result<(), Failure> {
     record.log.as_deref().map_or(Ok(()), leave_terminal).map_err(Failure::failed)
 }
 
-// Into the background: the command starts itself again and returns when that one is ready, or fails as it fails.
+// Into the background: the command starts itself again, and returns with the result when the second process
+// is ready or has failed.
 //
-// The second process keeps the terminal until it is ready, so that it can ask for a secret and say what is wrong. It
-// leaves then: a session of its own, standard error to its log, the rest to nowhere.
+// The second process keeps the terminal until it is ready, so that it can prompt for a secret and report
+// errors. Then it starts a new session, with standard error to its log, and standard input and output to
+// /dev/null.
 
 /// Set for the second process.
 const MARK: &str = "LINERATE_ATTACH_IN_BACKGROUND";
 
-/// What it says last on standard output, when it is ready.
+/// The last line on standard output, when it is ready.
 const READY: &str = "ready\n";
 
 /// Whether this is the second process.
@@ -141,7 +145,8 @@ fn go_into_background() -> Result<ExitCode, Failure> {
         say(before);
         return Ok(ExitCode::SUCCESS);
     }
-    // It has said why. Without a code a signal ended it, as the shell's Ctrl-C does us.
+    // It has reported the reason. Without a code, a signal ended it, such as the shell's Ctrl-C, which also
+    // ends this process.
     let status = child.wait().map_err(cannot)?;
     let code = status.code().and_then(|code| u8::try_from(code).ok()).filter(|code| *code > 0);
     Ok(code.map_or(ExitCode::FAILURE, ExitCode::from))
@@ -164,11 +169,11 @@ pub(crate) struct DetachArguments {
     /// Path where it is attached
     #[arg(value_hint = clap::ValueHint::FilePath)]
     path: PathBuf,
-    /// Remove the file from the tree even if it is in use, and do not wait: its process ends with the last user
+    /// Unmount the file even if it is in use, and do not wait: its process ends with the last user
     #[arg(long, conflicts_with = "force")]
     lazy: bool,
-    /// End it even if it is in use or its target is unreachable: users get errors, and data that the target does not have
-    /// are lost
+    /// End it even if it is in use or its target is unreachable: users get errors, and data that the target
+    /// does not have is lost
     #[arg(long)]
     force: bool,
 }
@@ -183,11 +188,11 @@ pub(crate) fn detach(arguments: &DetachArguments) -> Result<(), Failure> {
     attach::detach(&records()?, &arguments.path, way)
 }
 
-// SIGTERM and SIGINT to the process behind a file: unmounts it if nobody uses it, which ends the process in good
-// order. Who uses it is not left with a broken disk: a second signal takes the file out of the tree, and the process
-// goes on until its last user has let go.
+// SIGTERM and SIGINT to the process of an attached file: unmounts the file if it is not in use, which ends
+// the process in good order. Users are not left with a broken disk: a second signal detaches the file from
+// the tree, and the process continues until its last user has closed it.
 
-/// Waits for signals on a thread of its own.
+/// Waits for signals on a separate thread.
 fn watch(path: PathBuf) -> Result<(), Failure> {
     let mut signals = Signals::new([SIGTERM, SIGINT]).map_err(Failure::failed)?;
     let watch = move || {

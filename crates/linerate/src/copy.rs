@@ -1,5 +1,5 @@
-//! `linerate copy`: from any place to any other. The library `copy` does it; here is what can be asked for, and what is
-//! shown.
+//! `linerate copy`: from any storage to any other. The library `copy` does the work; this module has the
+//! arguments and the output.
 
 use std::cell::RefCell;
 use std::path::PathBuf;
@@ -40,8 +40,8 @@ pub(crate) struct CopyArguments {
     /// Storage to copy from (see `linerate help targets`)
     #[arg(value_name = "SOURCE", value_hint = clap::ValueHint::AnyPath)]
     source: String,
-    /// Storage to copy to; a path that does not exist is created, with holes where the source has them (as a volume it needs
-    /// its size: file:PATH?size=1GiB)
+    /// Storage to copy to; a path that does not exist is created, with holes where the source has them (as a
+    /// volume it needs its size: file:PATH?size=1GiB)
     #[arg(value_name = "DESTINATION", value_hint = clap::ValueHint::AnyPath)]
     destination: String,
     /// Overwrite the destination without asking
@@ -59,19 +59,19 @@ pub(crate) struct CopyArguments {
     /// Block size of requests [default: 256KiB, and 1MiB between local files]
     #[arg(long, value_name = "SIZE", value_parser = request)]
     request: Option<Bytes>,
-    /// Write zeros that the source holds as data, instead of skipping them
+    /// Write zeros that the source stores as data, instead of skipping them
     #[arg(long)]
     no_zero_detect: bool,
-    /// Do not let a target that has both ends copy by itself (EXTENDED COPY)
+    /// Do not let a target with both source and destination copy internally (EXTENDED COPY)
     #[arg(long)]
     no_xcopy: bool,
-    /// Continue after read errors: zeros are written in place of the data, and the exit code is 1
+    /// Continue after read errors: zeros are written instead of the data, and the exit code is 1
     #[arg(long)]
     skip_errors: bool,
     /// Copy a disk image in a container format (QCOW2, VMDK, VHDX, VDI) to a device byte by byte
     #[arg(long)]
     raw: bool,
-    /// Directory for what is needed to resume [default: within the state directory]
+    /// Directory for the state that resuming needs [default: within the state directory]
     #[arg(long, value_name = "DIR", value_hint = clap::ValueHint::DirPath)]
     journal: Option<PathBuf>,
     /// Start again instead of resuming an earlier copy
@@ -80,10 +80,10 @@ pub(crate) struct CopyArguments {
     /// Time between two durable checkpoints, each after a flush of the destination
     #[arg(long, value_name = "TIME", default_value = "5s", value_parser = checkpoint)]
     checkpoint: Time,
-    /// Form of the progress [default: a bar on a terminal, else a line every five seconds]
+    /// Form of the progress [default: a bar on a terminal, otherwise a line every five seconds]
     #[arg(long, value_name = "FORM")]
     progress: Option<ProgressKind>,
-    /// Print nothing but errors
+    /// Print only errors
     #[arg(long, short)]
     quiet: bool,
     /// Print the result as one line of JSON
@@ -127,7 +127,7 @@ fn request(text: &str) -> Result<Bytes, String> {
     if fits { Ok(bytes) } else { Err("a request has 64KiB to 64MiB, a power of two".to_owned()) }
 }
 
-/// How far a copy is.
+/// The progress of a copy.
 struct Progress {
     kind: ProgressKind,
     quiet: bool,
@@ -141,7 +141,7 @@ enum Shown {
     Nothing,
 }
 
-/// Lines with what is in them: "copied" or "compared", so many bytes, since when.
+/// Progress lines: their verb ("copied" or "compared"), the bytes, and the start.
 struct Lines {
     verb: &'static str,
     bytes: u64,
@@ -155,7 +155,7 @@ impl Progress {
         Progress { kind, quiet: arguments.quiet, interrupt, shown: RefCell::new(Shown::Nothing) }
     }
 
-    /// What was shown is gone afterwards: the result is to be seen.
+    /// Replaces the display, which clears the previous one.
     fn show(&self, shown: Shown) {
         if let Shown::Bar(bar) = self.shown.replace(shown) {
             bar.finish_and_clear();
@@ -227,7 +227,7 @@ fn bar(verb: &'static str, bytes: u64) -> ProgressBar {
     bar
 }
 
-/// Two lines, and another one for a digest.
+/// Two lines, and a third one for a digest.
 fn text(report: &Report) -> String {
     let own = report.bytes - report.resumed_at_bytes;
     let moved = report.written_bytes + report.offloaded_bytes;

@@ -1,5 +1,5 @@
-//! `linerate diagnose`: why the path to a LUN or an NBD export is slow. What is measured and what follows from it is the crate [`diagnose`]'s
-//! business; here are the arguments, the progress on a terminal, and where the result goes.
+//! `linerate diagnose`: why the path to a LUN or an NBD export is slow. The crate [`diagnose`] measures and
+//! draws the conclusions; this module has the arguments, the progress on a terminal, and the output.
 
 use std::cell::RefCell;
 use std::path::{Path, PathBuf};
@@ -23,8 +23,8 @@ use crate::remote;
 use crate::spec::Bytes;
 use crate::terminal::{self, ProgressKind};
 
-/// Diagnoses a LUN whose data nobody misses, in about so many seconds, and leaves the report in a directory, in place of
-/// an earlier one. If `quiet`, it is not told here.
+/// Diagnoses a LUN whose data may be lost, in about `seconds`, and writes the report to a directory,
+/// replacing an earlier one. With `quiet`, nothing is printed.
 pub(crate) async fn of_own(url: &Url, seconds: f64, out: PathBuf, quiet: bool) -> Result<(), Failure> {
     let options = Options {
         quick: false,
@@ -82,13 +82,14 @@ pub(crate) struct DiagnoseArguments {
     /// Nominal rate of the link, such as 1Gbit/s or 100Mbit/s
     #[arg(long, value_name = "RATE")]
     link: Option<LinkRate>,
-    /// Try each change that is possible on this side: measure with and without it, in turns
+    /// Test each possible client-side change: measure alternately with and without it
     #[arg(long)]
     confirm: bool,
     /// Random seed of offsets, data and the order of measurements
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
-    /// Write the measurements to this file as JSON before they are analysed (- is standard output, without an analysis)
+    /// Write the measurements to this file as JSON before they are analysed (- is standard output, without an
+    /// analysis)
     #[arg(long, value_name = "FILE", hide = true)]
     evidence: Option<PathBuf>,
     #[command(flatten)]
@@ -99,7 +100,7 @@ pub(crate) struct DiagnoseArguments {
     show: ShowOptions,
 }
 
-/// The load that is slow. What is found is about it then; without any of these, about usual loads.
+/// The slow load. The findings are then about this load; without any of these options, about typical loads.
 #[derive(clap::Args, Debug)]
 #[command(next_help_heading = "Load to diagnose")]
 struct LoadOptions {
@@ -129,8 +130,8 @@ struct LoadOptions {
 #[derive(clap::Args, Debug)]
 #[command(next_help_heading = "Writing")]
 struct WritingOptions {
-    /// Measure writes too, anywhere or in a part of the storage (--allow-write=1GiB..3GiB), which destroys its data. Without
-    /// it nothing is changed
+    /// Also measure writes, anywhere or in a part of the storage (--allow-write=1GiB..3GiB), which destroys
+    /// its data. Without this option, nothing is modified
     #[arg(long, value_name = "START..END", num_args = 0..=1, require_equals = true,
         default_missing_value = "..")]
     allow_write: Option<Extent>,
@@ -168,7 +169,7 @@ impl DiagnoseArguments {
 }
 
 impl LoadOptions {
-    /// The load, if any of it was said.
+    /// The load, if any of its options was given.
     fn load(&self) -> Result<Option<Load>, Failure> {
         let LoadOptions { block, depth, sessions, read, write, sequential, durable } = self;
         let is_said = block.is_some() || depth.is_some() || sessions.is_some();
@@ -189,14 +190,14 @@ impl LoadOptions {
     }
 }
 
-/// Longer requests are cut into such by our initiator, and mean nothing for the path.
+/// Our initiator splits longer requests, so they would not show the path.
 const BLOCK_MAX: u32 = 16 << 20;
 
 /// A bar or lines on standard error, or nothing.
 pub(crate) enum Progress {
     /// A bar.
     Bar(ProgressBar),
-    /// Lines, and how far it is.
+    /// Lines, and the current state.
     Lines(Box<RefCell<(terminal::Lines, Moment)>>),
     /// Nothing is shown.
     Nothing,
@@ -251,7 +252,7 @@ impl diagnose::measure::Progress for Progress {
     }
 }
 
-/// What is to be seen afterwards is the result.
+/// Clears the display, so that only the result remains visible.
 impl Drop for Progress {
     fn drop(&mut self) {
         if let Progress::Bar(bar) = self {
@@ -260,8 +261,8 @@ impl Drop for Progress {
     }
 }
 
-// How a diagnosis is told: on the terminal or as JSON, as a directory with a report, and by the exit code if a script
-// wants to know.
+// The output of a diagnosis: on the terminal or as JSON, as a directory with a report, and as an exit code
+// for scripts.
 
 /// Where a diagnosis goes.
 #[derive(clap::Args, Debug)]
@@ -270,13 +271,13 @@ struct ShowOptions {
     /// Print everything as JSON
     #[arg(long)]
     json: bool,
-    /// Form of the progress [default: a bar on a terminal, else a line every five seconds]
+    /// Form of the progress [default: a bar on a terminal, otherwise a line every five seconds]
     #[arg(long, value_name = "HOW")]
     progress: Option<ProgressKind>,
-    /// Also write a report there: report.html, report.md and diagnosis.json
+    /// Also write a report to this directory: report.html, report.md and diagnosis.json
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
-    /// End with exit code 13 if something holds the path back, and with 1 if it is slow and nothing tells why
+    /// Exit with code 13 if something limits the path, and with 1 if it is slow for an unknown reason
     #[arg(long)]
     check: bool,
     /// Tell nothing here.
@@ -284,7 +285,7 @@ struct ShowOptions {
     quiet: bool,
 }
 
-/// Where a diagnosis is told, found to be possible before anything is measured.
+/// The output of a diagnosis, checked before anything is measured.
 struct Stage<'a> {
     options: &'a ShowOptions,
     folder: Option<Folder>,
@@ -292,14 +293,14 @@ struct Stage<'a> {
 }
 
 impl ShowOptions {
-    /// On the terminal, if it is not to be quiet, and as a report there.
+    /// On the terminal, unless quiet, and as a report in this directory.
     fn report(out: PathBuf, quiet: bool) -> ShowOptions {
         ShowOptions { json: false, progress: None, out: Some(out), check: false, quiet }
     }
 }
 
 impl<'a> Stage<'a> {
-    /// Makes the directory, if there is to be one: `make` says whether what is in it may be replaced.
+    /// Creates the directory, if there is one: `make` determines whether its content may be replaced.
     fn new(
         options: &'a ShowOptions,
         make: fn(&Path) -> Result<Folder, Failure>,
@@ -308,7 +309,7 @@ impl<'a> Stage<'a> {
         Ok(Stage { options, folder, begun: timestamp() })
     }
 
-    /// Tells it. What was found is shown even if there is no room for the report.
+    /// Prints the diagnosis, even if there is no space for the report.
     fn show(&self, diagnosis: &Diagnosis) -> Result<ExitCode, Failure> {
         let version = env!("CARGO_PKG_VERSION");
         let report = DiagnosisReport::new(diagnosis, &self.begun, version);
@@ -331,7 +332,7 @@ impl<'a> Stage<'a> {
     }
 }
 
-/// A path that nobody understands is no success: whoever asks in a script must not be told that all is well.
+/// An unexplained slow path is not a success: a script must not get the impression that everything is fine.
 fn check(diagnosis: &Diagnosis) -> Result<ExitCode, Failure> {
     match diagnosis.verdict {
         Verdict::Fine { .. } => Ok(ExitCode::SUCCESS),

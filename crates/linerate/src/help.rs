@@ -1,5 +1,5 @@
-//! Help as users read it: commands in groups, each with examples; and topics (`linerate help targets`).
-//! Examples, files and references of all commands are in `manual.txt`, for manual pages, too.
+//! Help for users: commands in groups, each with examples; and topics (`linerate help targets`). Examples,
+//! files and references of all commands are in `manual.txt`, also for manual pages.
 
 use std::ffi::{OsStr, OsString};
 use std::fmt::Write as _;
@@ -10,7 +10,8 @@ use clap_complete::Shell;
 
 use crate::output::say;
 
-/// Headings of `linerate --help` and the commands below them. The last one also has those that are missing here.
+/// Headings of `linerate --help` and the commands below them. Commands missing here are added to the last
+/// one.
 const GROUPS: [(&str, &[&str]); 4] = [
     ("Serve", &["serve", "server", "raid", "import"]),
     ("Use", &["discover", "info", "attach", "detach", "copy", "read", "write", "scsi"]),
@@ -18,7 +19,7 @@ const GROUPS: [(&str, &[&str]); 4] = [
     ("Other", &["lab"]),
 ];
 
-/// What is explained once for all commands.
+/// Topics common to all commands.
 #[derive(Clone, Copy, Debug, Subcommand)]
 pub(crate) enum Topic {
     /// How storage is named: URLs, volumes and paths
@@ -44,18 +45,18 @@ impl Topic {
     }
 }
 
-/// What the manual has of a command besides its options.
+/// The manual's content on a command in addition to its options.
 #[derive(Debug, Default)]
 pub(crate) struct Extras {
-    /// What a command line does, and the line.
+    /// The purpose of a command line, and the command line.
     pub(crate) examples: Vec<(&'static str, &'static str)>,
-    /// A path, and what is there.
+    /// A path, and its content.
     pub(crate) files: Vec<(&'static str, &'static str)>,
     /// Manual pages, such as `linerate.toml(5)`.
     pub(crate) see_also: Vec<&'static str>,
 }
 
-/// Of the command by these words, such as `linerate server sessions`.
+/// The content for the command with these words, such as `linerate server sessions`.
 pub(crate) fn extras(words: &str) -> Extras {
     let mut blocks = MANUAL.split("\n== ").skip(1);
     let block = blocks.find_map(|block| block.split_once('\n').filter(|(title, _)| *title == words));
@@ -74,7 +75,7 @@ pub(crate) fn extras(words: &str) -> Extras {
     extras
 }
 
-/// The command line with all that `--help` shows.
+/// The command line with everything that `--help` shows.
 pub(crate) fn explained(command: Command) -> Command {
     let command = with_examples(command, "linerate");
     let header = *command.get_styles().get_header();
@@ -125,7 +126,7 @@ fn groups(command: &Command) -> String {
     text
 }
 
-/// The command line without `help help` and `help --help`, which ask for the help of the command before them.
+/// The command line without `help help` and `help --help`, which request the help of the preceding command.
 pub(crate) fn without_repetition(command: &Command, mut words: Vec<OsString>) -> Vec<OsString> {
     let (mut command, mut at) = (command, 1);
     while let Some(below) = words.get(at).and_then(|word| command.find_subcommand(word)) {
@@ -146,17 +147,18 @@ pub(crate) struct CompletionsArguments {
     shell: Shell,
 }
 
-/// Prints the script for this command line. It is put together in memory: whoever reads it may close the pipe.
+/// Prints the script for this command line. It is built in memory, because the reader may close the pipe.
 pub(crate) fn run_completions(arguments: &CompletionsArguments, mut command: Command) {
     let mut script = Vec::new();
     clap_complete::generate(arguments.shell, &mut command, NAME, &mut script);
     say(&with_files(arguments.shell, &String::from_utf8_lossy(&script)));
 }
 
-/// What the program is called by those who complete its name.
+/// The name of the program in completion scripts.
 const NAME: &str = "linerate";
 
-/// A suite may be a file, too. bash completes files where no word fits; the others are told.
+/// A suite may also be a file. bash completes files if no word matches; the other shells need an explicit
+/// rule.
 fn with_files(shell: Shell, script: &str) -> String {
     let suites = suites().join(" ");
     let words = format!(":SUITE:({suites})");
@@ -171,7 +173,7 @@ fn with_files(shell: Shell, script: &str) -> String {
     script.lines().map(|text| line(text) + "\n").collect()
 }
 
-/// Reads a value by another parser, and offers shells the words that are known; the parser may take more than these.
+/// Parses a value with another parser, and offers known words to shells; the parser may accept more.
 #[derive(Clone)]
 pub(crate) struct Offering<P>(pub(crate) P, pub(crate) fn() -> Vec<&'static str>);
 

@@ -1,4 +1,4 @@
-//! `linerate import`: the configuration of another target as ours.
+//! `linerate import`: converts the configuration of another target.
 
 use std::fs::File;
 use std::io::{self, ErrorKind, Write as _};

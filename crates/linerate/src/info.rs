@@ -11,7 +11,8 @@ pub(crate) struct InfoArguments {
     /// or hyperscsi+udp://HOST[:PORT]/TARGET[/LUN]
     #[arg(value_name = "URL|PORTAL", value_hint = clap::ValueHint::Url)]
     url: String,
-    /// Show a page of vital product data in words and bytes, by its hexadecimal number such as b0; repeatable
+    /// Show a page of vital product data decoded and as bytes, by its hexadecimal number such as b0;
+    /// repeatable
     #[arg(long, value_name = "PAGE", value_parser = inspect::pages::code)]
     vpd: Vec<u8>,
     /// Print JSON
@@ -26,18 +27,18 @@ pub(crate) fn run(arguments: &InfoArguments) -> Result<(), Failure> {
     Ok(())
 }
 
-// `linerate discover`: which targets a portal has, where they can be reached, and with `--luns` what is on them; which exports
-// an NBD server has; or which AoE devices or HyperSCSI targets an Ethernet has.
+// `linerate discover`: the targets of a portal and their addresses, and with `--luns` their LUNs; the exports
+// of an NBD server; or the AoE devices or HyperSCSI targets on an Ethernet.
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct DiscoverArguments {
     /// Portal to ask: HOST[:PORT], [IPv6]:PORT or iscsi://[USER@]HOST[:PORT][?KEY=VALUE&...]; nbd://HOST[:PORT] lists exports
     #[arg(value_name = "PORTAL", value_hint = clap::ValueHint::Hostname, required_unless_present_any = ["aoe", "hyperscsi"])]
     portal: Option<String>,
-    /// List the ATA-over-Ethernet devices that answer on this interface instead
+    /// List the ATA-over-Ethernet devices that respond on this interface instead
     #[arg(long, value_name = "INTERFACE", conflicts_with_all = ["portal", "luns"])]
     aoe: Option<String>,
-    /// List the HyperSCSI targets that answer on this interface, or at hyperscsi+udp://HOST[:PORT], instead
+    /// List the HyperSCSI targets that respond on this interface, or at hyperscsi+udp://HOST[:PORT], instead
     #[arg(long, value_name = "INTERFACE", conflicts_with_all = ["portal", "luns", "aoe"])]
     hyperscsi: Option<String>,
     /// Log in to each target and list its LUNs
@@ -48,7 +49,8 @@ pub(crate) struct DiscoverArguments {
     json: bool,
 }
 
-/// Runs the command. A target that could not be looked at is told in its place, and the first of them by the exit code.
+/// Runs the command. A target that could not be queried is reported in the list, and the exit code is that of
+/// the first one.
 pub(crate) fn run_discover(arguments: &DiscoverArguments) -> Result<(), Failure> {
     if let Some(interface) = &arguments.aoe {
         say(remote::run(inspect::aoe::discover(interface))?.printed(arguments.json));

@@ -1,7 +1,7 @@
-//! Signals, and the recording that a signal writes.
+//! Signals, and the recording that is written on a signal.
 //!
-//! SIGINT, SIGTERM and SIGHUP for commands that have something to bring to an end: the first asks, the second ends the process.
-//! SIGHUP for processes that others depend on: it is ignored.
+//! SIGINT, SIGTERM and SIGHUP for commands with an orderly end: the first signal requests it, the second one
+//! ends the process. SIGHUP is ignored in processes that others depend on.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -34,9 +34,8 @@ fn is_ignored(signal: i32) -> bool {
     mask >> (signal - 1) & 1 == 1
 }
 
-/// From now on SIGHUP does no more than write a log line. Without that it would end a server without a last flush, and
-/// leave a mount behind that nothing answers, because a terminal is closed or because somebody wants a configuration read
-/// again.
+/// From now on, SIGHUP only writes a log line. Otherwise, when a terminal is closed or an administrator
+/// requests a reload, it would end a server without a last flush, and leave an unresponsive mount.
 pub(crate) fn ignore_hangups() -> Result<(), Failure> {
     let mut signals = Signals::new([SIGHUP]).map_err(Failure::failed)?;
     let log = move || {
@@ -56,7 +55,7 @@ impl Interrupt {
     pub(crate) fn listen() -> Result<Interrupt, Failure> {
         let asked = Arc::new(AtomicBool::new(false));
         for signal in endings() {
-            // In this order: the second signal finds the flag that the first one has set.
+            // In this order: the second signal must find the flag set by the first one.
             flag::register_conditional_shutdown(signal, 128 + signal, Arc::clone(&asked))
                 .and_then(|_| flag::register(signal, Arc::clone(&asked)))
                 .map_err(Failure::failed)?;
@@ -64,7 +63,7 @@ impl Interrupt {
         Ok(Interrupt(asked))
     }
 
-    /// Asks, as a signal does.
+    /// Requests an end, like a signal.
     pub(crate) fn ask(&self) {
         self.0.store(true, Relaxed);
     }
@@ -74,33 +73,33 @@ impl Interrupt {
     }
 }
 
-// `--record FILE` and `LINERATE_RECORD_DIR`: what the sessions of a command said and heard, for Wireshark.
+// `--record FILE` and `LINERATE_RECORD_DIR`: the traffic of a command's sessions, for Wireshark.
 //
-// Every URL brings a flight recorder, and those of all URLs of a command end in one file. It is written when the
-// command ends, also when a signal ends it, and at SIGUSR1 in between.
+// Every URL has a flight recorder, and those of all URLs of a command are written to one file. It is written
+// when the command ends, even by a signal, and on SIGUSR1.
 
-/// A file to be written.
+/// A recording file.
 #[derive(Clone)]
 pub(crate) struct RecordFile {
     path: PathBuf,
 }
 
 impl RecordFile {
-    /// Creates the file, so that one that cannot be written is known before anything is done.
+    /// Creates the file, so that an unwritable file is detected before the command runs.
     pub(crate) fn create(path: &Path) -> Result<RecordFile, Failure> {
         let created = private_file::create(path);
         created.map_err(|error| Failure::refused(format_args!("--record {}: {error}", path.display())))?;
         Ok(RecordFile { path: path.to_owned() })
     }
 
-    /// Writes what has been recorded until now.
+    /// Writes the recording so far.
     pub(crate) fn write(&self) -> Result<(), Failure> {
         let recorded = peers::recordings();
         let written = private_file::create(&self.path).and_then(|mut file| file.write_all(&recorded));
         written.map_err(|error| Failure::unwritten(format_args!("--record {}", self.path.display()), &error))
     }
 
-    /// Writes it at SIGUSR1, and at these signals, which end the program.
+    /// Writes it on SIGUSR1, and on these signals, which then end the program.
     pub(crate) fn write_at_signals(&self, ends: &[i32]) -> Result<(), Failure> {
         let mut signals = Signals::new(ends.iter().chain(&[SIGUSR1])).map_err(Failure::failed)?;
         let file = self.clone();
@@ -110,7 +109,7 @@ impl RecordFile {
                     remark(format_args!("linerate: {failure}"));
                 }
                 if signal != SIGUSR1 {
-                    // Ends the process as the signal would have; nothing is left to do if that fails.
+                    // Ends the process as the signal would have; a failure cannot be handled.
                     let _ = emulate_default_handler(signal);
                 }
             }

@@ -1,5 +1,5 @@
-//! `linerate lab run`: runs a command in a lab, several hosts on this machine joined by links with rate, delay and loss
-//! (`docs/lab.md`).
+//! `linerate lab run`: runs a command in a lab, several hosts on this machine connected by links with rate,
+//! delay and loss (`docs/lab.md`).
 //!
 //! Reading order: [`run`], `run_in_foreground` (the command, its signals and its exit code). The lab itself is the crate `lab`.
 
@@ -30,7 +30,7 @@ pub(crate) struct RunArguments {
     /// Print the hosts with their addresses and settings, before the command
     #[arg(long)]
     show: bool,
-    /// Print what each link carried and dropped, after the command
+    /// Print the traffic and the losses of each link, after the command
     #[arg(long)]
     counts: bool,
     /// Command and its arguments
@@ -41,8 +41,8 @@ pub(crate) struct RunArguments {
 /// Builds the lab and runs the command.
 pub(crate) fn run(arguments: &RunArguments) -> Result<ExitCode, Failure> {
     let plan = read(&arguments.plan)?;
-    // Users' own namespaces do for a lab where root is not at hand. If there are none either, building says what is
-    // missing.
+    // Without root, user namespaces are sufficient for a lab. If they are not available either, building
+    // reports it.
     let _ = host::namespace::become_root();
     let lab = Lab::build(&plan).map_err(lab_failure)?;
     let at = match &arguments.host {
@@ -66,7 +66,7 @@ fn read(path: &Path) -> Result<Plan, Failure> {
     let cannot =
         |error: std::io::Error| Failure::refused(format_args!("cannot read the plan {shown}: {error}"));
     let mut text = String::new();
-    // A byte more than a plan may have, so that a device without end is no trouble.
+    // One byte more than a plan may have, so that an endless device is detected.
     File::open(path)
         .and_then(|file| file.take(PLAN_BYTES_MAX + 1).read_to_string(&mut text))
         .map_err(cannot)?;
@@ -75,11 +75,11 @@ fn read(path: &Path) -> Result<Plan, Failure> {
 
 const PLAN_BYTES_MAX: u64 = 1 << 20;
 
-/// Runs the command to its end. Its exit code becomes ours; as a shell has it, 128 and the signal's number if a signal
-/// ended it.
+/// Runs the command to its end, and returns its exit code; as in a shell, 128 plus the signal's number if a
+/// signal ended it.
 fn run_in_foreground(host: &Host, command: &[String]) -> Result<ExitCode, Failure> {
     let [program, arguments @ ..] = command else { return Ok(ExitCode::SUCCESS) };
-    // Before it starts: a signal that comes in between is passed on as soon as there is somebody to get it.
+    // Before it starts: a signal that arrives in between is passed on as soon as the command is running.
     let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP, SIGQUIT]).map_err(Failure::failed)?;
     let child = host.start(program, |command| {
         command.args(arguments);
@@ -97,7 +97,7 @@ fn run_in_foreground(host: &Host, command: &[String]) -> Result<ExitCode, Failur
     child.wait().map(exit_code).map_err(Failure::failed)
 }
 
-/// Until it has ended, but its number is not yet anybody else's: signals may still be on their way to it.
+/// Waits until it has ended, without releasing its number: signals may still be sent to it.
 fn wait_for_end(child: &Child) {
     let pid = Pid::from_child(child);
     let options = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT;
@@ -107,7 +107,7 @@ fn wait_for_end(child: &Child) {
 }
 
 fn pass_on(signal: i32, pid: Pid) {
-    // The terminal has sent these to all of its foreground, the command included: once is enough.
+    // The terminal has sent these to the whole foreground, including the command: once is enough.
     if [SIGINT, SIGQUIT].contains(&signal) && is_in_foreground() {
         return;
     }

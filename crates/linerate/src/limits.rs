@@ -1,5 +1,6 @@
-//! `linerate diagnose limits`: what a link carries at most, frame by frame as document 003's Appendix B counts it, how much of that
-//! iSCSI leaves for data, and what window and depth it takes to fill it over a distance. Nothing is measured.
+//! `linerate diagnose limits`: the maximum throughput of a link, frame by frame as in document 003's Appendix
+//! B, the data rate of iSCSI on it, and the window and depth that fill it over a distance. Nothing is
+//! measured.
 
 use std::time::Duration;
 
@@ -42,7 +43,7 @@ pub(crate) struct LimitsArguments {
     /// End reads with a separate response PDU, not with their last data
     #[arg(long)]
     status_apart: bool,
-    /// MaxRecvDataSegmentLength of both sides [default: 8KiB, as RFC 7143 has it]
+    /// MaxRecvDataSegmentLength of both sides [default: 8KiB, as in RFC 7143]
     #[arg(long, value_name = "SIZE", value_parser = bytes_within(KEY_LENGTHS, "this key"))]
     segment: Option<u32>,
     /// InitialR2T, for one kind of writes instead of all three
@@ -51,26 +52,26 @@ pub(crate) struct LimitsArguments {
     /// ImmediateData, for one kind of writes instead of all three
     #[arg(long, value_name = "YES|NO", ignore_case = true)]
     immediate_data: Option<YesNo>,
-    /// FirstBurstLength [default: 64KiB, as RFC 7143 has it]
+    /// FirstBurstLength [default: 64KiB, as in RFC 7143]
     #[arg(long, value_name = "SIZE", value_parser = bytes_within(KEY_LENGTHS, "this key"))]
     first_burst: Option<u32>,
-    /// MaxBurstLength [default: 256KiB, as RFC 7143 has it]
+    /// MaxBurstLength [default: 256KiB, as in RFC 7143]
     #[arg(long, value_name = "SIZE", value_parser = bytes_within(KEY_LENGTHS, "this key"))]
     max_burst: Option<u32>,
-    /// MaxOutstandingR2T [default: 1, as RFC 7143 has it]
+    /// MaxOutstandingR2T [default: 1, as in RFC 7143]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
     outstanding_r2ts: Option<u16>,
     /// Block sizes of requests
     #[arg(long, value_name = "SIZE,...", value_delimiter = ',', value_parser = bytes_within(1..=BLOCK_MAX, "a request"),
           default_value = "512,4KiB,8KiB,64KiB,256KiB,1MiB")]
     block: Vec<u32>,
-    /// Round-trip time, such as 50ms: what window and queue depth fill the link
+    /// Round-trip time, such as 50ms: show the window and queue depth that fill the link
     #[arg(long, value_name = "TIME", value_parser = round_trip)]
     rtt: Option<Duration>,
-    /// TCP window: the throughput that it allows at that round-trip time
+    /// TCP window: show the throughput that it allows at that round-trip time
     #[arg(long, value_name = "SIZE", requires = "rtt", value_parser = bytes_within(1..=WINDOW_MAX, "a TCP window"))]
     window: Option<u32>,
-    /// Queue depth: the throughput that it allows at that round-trip time
+    /// Queue depth: show the throughput that it allows at that round-trip time
     #[arg(long, value_name = "N", requires = "rtt", value_parser = clap::value_parser!(u32).range(1..=1 << 20))]
     depth: Option<u32>,
     /// TCP connections, each with that window
@@ -81,18 +82,18 @@ pub(crate) struct LimitsArguments {
     json: bool,
 }
 
-/// What a key of RFC 7143 is.
+/// The value of a Boolean key of RFC 7143.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum YesNo {
     Yes,
     No,
 }
 
-/// Every host takes 68 bytes of IPv4 (RFC 791), and no packet's length has more than 16 bits.
+/// Every host accepts 68 bytes of IPv4 (RFC 791), and a packet's length has 16 bits.
 const MTU: std::ops::RangeInclusive<i64> = 68..=65_535;
-/// Every link takes 1280 bytes of IPv6 (RFC 8200 section 5).
+/// Every link carries 1280 bytes of IPv6 (RFC 8200 section 5).
 const IPV6_MTU_MIN: u32 = 1280;
-/// What a length among iSCSI's keys can be (RFC 7143 section 13).
+/// The range of lengths in iSCSI keys (RFC 7143 section 13).
 const KEY_LENGTHS: std::ops::RangeInclusive<u64> = 512..=(1 << 24) - 1;
 const BLOCK_MAX: u64 = 1 << 30;
 /// RFC 7323 section 2.3: 65,535 bytes, shifted by 14 bits.
@@ -145,7 +146,7 @@ impl LimitsArguments {
     fn keys(&self) -> Result<Keys, Failure> {
         let defaults = Keys::default();
         let max_burst_bytes = self.max_burst.unwrap_or(defaults.max_burst_bytes);
-        // What nobody said gives way to what somebody did.
+        // Defaults are adapted to the given values.
         let first_burst_bytes = self.first_burst.unwrap_or(defaults.first_burst_bytes.min(max_burst_bytes));
         if first_burst_bytes > max_burst_bytes {
             return Err(Failure::refused(format_args!(

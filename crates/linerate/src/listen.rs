@@ -1,4 +1,5 @@
-//! The commands that listen for others, besides servers: `linerate lab peer` (the other end of plain TCP) and `linerate bench agent`.
+//! The commands that listen, in addition to servers: `linerate lab peer` (the peer of plain TCP) and
+//! `linerate bench agent`.
 
 use std::fs::File;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -14,9 +15,9 @@ use crate::failure::Failure;
 use crate::output::say;
 use crate::spec::Bytes;
 
-/// `ADDRESS` or `ADDRESS:PORT`; the port is `usual` if none is named.
+/// `ADDRESS` or `ADDRESS:PORT`; `usual` is the default port.
 pub(crate) fn address(text: &str, usual: u16) -> Result<SocketAddr, String> {
-    // Without brackets it can have no port.
+    // An unbracketed address has no port.
     let address = match reactor::numeric_address(text, usual) {
         Err(BadAddress::Form(_)) => reactor::listen_address(text, Some(usual)),
         whole => whole,
@@ -29,20 +30,20 @@ pub(crate) fn address(text: &str, usual: u16) -> Result<SocketAddr, String> {
     })
 }
 
-/// Listens there, in the world of this thread, with such sockets.
+/// Listens there, in this thread's world, with these socket options.
 pub(crate) fn at(address: SocketAddr, stream: StreamOptions) -> Result<Box<dyn Listener>, Failure> {
     let listener = reactor::world().listen(address, &ListenOptions { stream });
     listener.map_err(|error| Failure::refused(format!("cannot listen on {address}: {error}")))
 }
 
-/// Where peers listen if nobody says otherwise. Not assigned by IANA.
+/// The default port of peers. Not assigned by IANA.
 pub(crate) const PEER_PORT: u16 = 9861;
 
-// `linerate lab peer`: the other end of plain TCP, so that what a path carries can be measured without any storage at its end.
+// `linerate lab peer`: the peer of plain TCP, to measure the throughput of a path without storage.
 //
-// It answers `bench::raw`'s requests: data that are thrown away, and data out of memory that means nothing. Whoever
-// reaches it may ask, and can take bandwidth and CPU time with that but no more memory than [`service`](wan::service) allows. So it
-// listens on loopback only, unless an address is named.
+// It serves the requests of `bench::raw`: it discards received data, and sends meaningless data from memory.
+// Every host that can reach it may use it, and consume bandwidth and CPU time, but no more memory than
+// [`service`](wan::service) allows. Therefore it listens only on loopback by default.
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct PeerArguments {
@@ -76,7 +77,7 @@ pub(crate) fn run_peer(arguments: &PeerArguments) -> Result<(), Failure> {
     })
 }
 
-/// What it is, for whoever finds it running.
+/// A line about the service, for users who find it running.
 fn announcement(at: SocketAddr) -> String {
     let who = match at.ip().is_loopback() {
         true => "whoever is on this machine",
@@ -89,21 +90,22 @@ fn announcement(at: SocketAddr) -> String {
     )
 }
 
-// `linerate bench agent`: a machine that does what a coordinator (`linerate bench --agents`) tells it to, so that several
-// machines measure the same storage at the same time.
+// `linerate bench agent`: a machine that executes the orders of a coordinator (`linerate bench --agents`), so
+// that several machines measure the same storage concurrently.
 //
-// What is said is the library `agent`'s; what is done for a coordinator, and the coordinator's side, are `bench_runner::agents`.
+// The library `agent` has the messages; `bench_runner::agents` executes the orders, and has the coordinator's
+// side.
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct AgentArguments {
     /// Address to listen on, such as 0.0.0.0 or 10.0.0.7:9860
     #[arg(long, value_name = "ADDRESS[:PORT]", value_parser = |text: &str| address(text, PORT))]
     listen: SocketAddr,
-    /// File with the secret that agents and coordinator share, for its owner only (mode 0600) [default: the environment
-    /// variable LINERATE_AGENT_SECRET, or a question]
+    /// File with the secret that agents and coordinator share, for its owner only (mode 0600) [default: the
+    /// environment variable LINERATE_AGENT_SECRET, or a prompt]
     #[arg(long, value_name = "FILE")]
     secret_file: Option<PathBuf>,
-    /// Let coordinators write, which destroys the data on the storage that they name
+    /// Allow coordinators to write, which destroys the data on the storage that they name
     #[arg(long)]
     allow_write: bool,
 }
@@ -111,7 +113,8 @@ pub(crate) struct AgentArguments {
 /// Runs until a signal ends it.
 pub(crate) fn run_agent(arguments: &AgentArguments) -> Result<(), Failure> {
     let secret = find_secret(arguments.secret_file.as_deref(), "--secret-file")?;
-    // A coordinator may name a place that wants a secret: nobody is asked for it then, in the middle of a run.
+    // A coordinator may name storage that requires a secret: in the middle of a run, there must be no prompt
+    // for it.
     let nobody = File::open("/dev/null").map_err(Failure::failed)?;
     rustix::stdio::dup2_stdin(nobody).map_err(Failure::failed)?;
     let world = Epoll::shared(EpollOptions::default()).map_err(Failure::failed)?;
@@ -153,7 +156,7 @@ mod tests {
         }
     }
 
-    /// An address without brackets once lost its advice: it was read again as one with a port.
+    /// An unbracketed address once lost its advice: it was parsed again as one with a port.
     #[test]
     fn a_wrong_zone_is_named_with_and_without_brackets() {
         for (text, expected) in [

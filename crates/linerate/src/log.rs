@@ -1,4 +1,4 @@
-//! Structured logs on standard error; standard output is for what a command answers.
+//! Structured logs on standard error; standard output is for results.
 
 use std::io::{self, IsTerminal};
 
@@ -10,10 +10,10 @@ use tracing_subscriber::{Layer, fmt};
 
 use crate::failure::Failure;
 
-/// Quiet: what needs attention, who does what, and what is served.
+/// Quiet: problems, the audit, and the served volumes.
 const USUAL: &str = "warn,audit=info,daemon=info";
 
-/// How log lines are written: the words of `--log-format`.
+/// The format of log lines: the values of `--log-format`.
 #[derive(Clone, Copy, Debug, clap::ValueEnum)]
 pub(crate) enum LogLines {
     /// Text for people
@@ -31,12 +31,12 @@ impl From<LogLines> for LogFormat {
     }
 }
 
-/// Begins to log. What the command line says goes before what the file says.
+/// Starts logging. The command line overrides the file.
 pub(crate) fn begin(arguments: &Log, file: &Log) -> Result<(), Failure> {
     let filter = arguments.filter.as_deref().or(file.filter.as_deref()).unwrap_or(USUAL);
     let LogTargets(targets) =
         filter.parse().map_err(|error| Failure::refused(format!("cannot log `{filter}`: {error}")))?;
-    // A log that cannot be written says so where it cannot be written, and panics at that.
+    // If the log cannot be written, the error could not be written either, and would cause a panic.
     let lines = fmt::layer().with_writer(io::stderr).log_internal_errors(false);
     let lines = match arguments.format.or(file.format).unwrap_or_default() {
         LogFormat::Text => {
@@ -48,7 +48,7 @@ pub(crate) fn begin(arguments: &Log, file: &Log) -> Result<(), Failure> {
     tracing_subscriber::registry().with(lines.with_filter(targets)).try_init().map_err(Failure::failed)
 }
 
-/// Not where NO_COLOR says so (no-color.org).
+/// Respects NO_COLOR (no-color.org).
 fn has_colours() -> bool {
     io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty())
 }

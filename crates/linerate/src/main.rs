@@ -1,6 +1,7 @@
-//! The `linerate` program: the only reader of arguments and environment, and the place where devices and front
-//! ends meet. Reading order: [`arguments`], [`serve`] (starts what [`daemon`] makes of a configuration), the commands that ask a running server; the commands that use a target ([`backends`] opens it) and
-//! their recordings ([`interrupt`]); then [`bench`] and [`prove`], which measure.
+//! The `linerate` program: the only reader of arguments and environment, and the place where devices and
+//! front ends are connected. Reading order: [`arguments`], [`serve`] (starts the server that [`daemon`]
+//! builds from a configuration), and the commands for a running server. Then the commands that use a target
+//! ([`backends`] opens it) and their recordings ([`interrupt`]), and [`bench`] and [`prove`], which measure.
 
 mod arguments;
 mod attach;
@@ -36,7 +37,7 @@ use backends::{Failure, failure, location, remote, secrets};
 use host::private_file;
 use volume::spec;
 
-/// A cluster that hangs keeps no process longer.
+/// The timeout for closing images of a hanging cluster.
 const IMAGES_CLOSE: Duration = Duration::from_secs(2);
 
 fn main() -> ExitCode {
@@ -47,13 +48,13 @@ fn main() -> ExitCode {
         Ok(Err(failure)) => output::report(&failure),
     };
     let code = match output::error() {
-        // It has been reported when it happened. A command that failed for another reason keeps the code of that.
+        // It was reported when it happened. A command that failed for another reason keeps that exit code.
         Some(error) if code == ExitCode::SUCCESS => {
             ExitCode::from(Failure::unwritten("standard output", error).code())
         }
         _ => code,
     };
-    // An image that is not closed stays locked for half a minute.
+    // An image that is not closed remains locked for half a minute.
     host::close_images(IMAGES_CLOSE);
     code
 }

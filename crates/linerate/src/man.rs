@@ -1,4 +1,5 @@
-//! `linerate man`: the manual, a page for the program, for each of its commands, for each topic and for the configuration file.
+//! `linerate man`: the manual, with a page for the program, for each of its commands, for each topic and for
+//! the configuration file.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -14,13 +15,13 @@ use crate::output::say;
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct ManArguments {
-    /// Directory, such as ~/.local/share/man/man1; created if it does not exist. Pages of sections 5 and 7 go into man5 and
-    /// man7 beside a man1, and else into the same directory
+    /// Directory, such as ~/.local/share/man/man1; created if it does not exist. With a directory man1, pages
+    /// of sections 5 and 7 go into man5 and man7 next to it, otherwise into the same directory
     #[arg(value_name = "DIR", value_hint = clap::ValueHint::DirPath)]
     folder: Option<PathBuf>,
 }
 
-/// A manual page: the name of its file, such as `linerate-serve.1`, and its text.
+/// A manual page: its file name, such as `linerate-serve.1`, and its text.
 type Page = (String, String);
 
 /// Runs the command.
@@ -49,7 +50,8 @@ fn write_all(folder: &Path, command: Command) -> Result<(), Failure> {
     Ok(())
 }
 
-/// All of them: `linerate.1`, `linerate-serve.1`, `linerate-scsi-inquiry.1` and so on, topics, and the configuration file.
+/// All pages: `linerate.1`, `linerate-serve.1`, `linerate-scsi-inquiry.1` and so on, topics, and the
+/// configuration file.
 fn pages(command: Command) -> Vec<Page> {
     let mut root = command.disable_help_subcommand(true);
     root.build();
@@ -77,7 +79,7 @@ fn add(command: &Command, words: &str, pages: &mut Vec<Page>) {
     }
     let man = Man::new(command.clone()).source(concat!("linerate ", env!("CARGO_PKG_VERSION")));
     let mut text = Vec::new();
-    // Writing into a Vec does not fail.
+    // Writing to a Vec does not fail.
     let _ = man.render_title(&mut text);
     let _ = man.render_name_section(&mut text);
     let _ = man.render_synopsis_section(&mut text);
@@ -109,7 +111,7 @@ fn add(command: &Command, words: &str, pages: &mut Vec<Page>) {
     pages.push((format!("{}.1", words.replace(' ', "-")), text + &see_also(&pages_to_see)));
 }
 
-/// `linerate.toml.5`, of what the configuration file may hold.
+/// `linerate.toml.5`, from the reference of the configuration file.
 fn configuration() -> String {
     let mut text =
         ".TH LINERATE.TOML 5\n.SH NAME\nlinerate.toml \\- configuration of a Linerate server\n".to_owned();
@@ -130,7 +132,7 @@ fn configuration() -> String {
     text + &see_also(&["linerate-serve(1)", "linerate-server(1)", "linerate-units(7)"])
 }
 
-/// A term, and what it is.
+/// A term, and its description.
 fn entry(term: &str, text: &str) -> String {
     format!(".TP\n\\fB{}\\fR\n{}\n", roff(term), roff(text))
 }
@@ -142,7 +144,7 @@ fn see_also(pages: &[&str]) -> String {
     format!(".SH \"SEE ALSO\"\n{}\n", names.collect::<Vec<_>>().join(", "))
 }
 
-/// The text as roff writes it: lines stay lines.
+/// The text in roff syntax, with its line breaks.
 fn roff(text: &str) -> String {
     let safe = text.replace('\\', "\\e").replace('-', "\\-");
     let lines = safe.split('\n').map(|line| match line.starts_with(['.', '\'']) {

@@ -1,8 +1,8 @@
 //! Standard output, which may be closed or full.
 //!
-//! A reader that closes its pipe has what it wanted: `linerate serve | head` serves on, and nothing is reported. Any
-//! other error is reported on standard error as soon as it happens. The command continues, since a server whose log is
-//! on a full disk has to serve, and then ends with the exit code of that error ([`error`]).
+//! A closed pipe is not an error: `linerate serve | head` continues to serve, and nothing is reported. Any other
+//! error is reported on standard error as soon as it happens. The command continues, because a server whose log is
+//! on a full disk must keep serving. It eventually exits with the code of that error ([`error`]).
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -25,7 +25,7 @@ pub(crate) fn say(text: &str) {
     note(out.write_all(text.as_bytes()).and_then(|()| out.flush()));
 }
 
-/// The outcome of writing to standard output by other means than [`say`].
+/// Records the outcome of writing to standard output by other means than [`say`].
 pub(crate) fn note(written: io::Result<()>) {
     let Err(error) = written else { return };
     let sentence = format!("linerate: cannot write to standard output: {error}");
@@ -34,18 +34,19 @@ pub(crate) fn note(written: io::Result<()>) {
     }
 }
 
-/// Why something that was said is not on standard output.
+/// The reason why some output is not on standard output.
 pub(crate) fn error() -> Option<&'static io::Error> {
     ERROR.get()
 }
 
-/// Says a line beside the results, on standard error. That may be a file on a full disk, which is no reason to end.
+/// Prints a line in addition to the results, on standard error. That may be a file on a full disk, which is
+/// no reason to exit.
 pub(crate) fn remark(line: impl fmt::Display) {
     let _ = writeln!(io::stderr().lock(), "{line}");
 }
 
-/// Says on standard error how a command failed, and on standard output too where JSON was asked for: a program that reads it
-/// need not read anything else. A sentence may hold a target's words, which are kept from moving the cursor.
+/// Prints an error on standard error, and with JSON also on standard output: a program that reads that need
+/// not read anything else. A message may contain text from a target, in which cursor movements are removed.
 pub(crate) fn report(failure: &Failure) -> ExitCode {
     report_json(&failure.to_string(), failure.code());
     let lines: Vec<String> = failure.to_string().lines().map(printable).collect();
@@ -61,14 +62,14 @@ struct Versioned<'a, T> {
     result: &'a T,
 }
 
-/// Says a result for programs, in a line, with the version of its names.
+/// Prints a result for programs on one line, with the version of its names.
 pub(crate) fn say_json(result: &impl Serialize) -> Result<(), Failure> {
     let line = serde_json::to_string(&Versioned { version: 1, result }).map_err(Failure::failed)?;
     say(&(line + "\n"));
     Ok(())
 }
 
-/// The same for a list under its name, in lines.
+/// The same for a list under its name, on several lines.
 pub(crate) fn say_json_list(name: &str, list: &impl Serialize) -> Result<(), Failure> {
     let result = BTreeMap::from([(name, list)]);
     let text = serde_json::to_string_pretty(&Versioned { version: 1, result: &result });
@@ -76,29 +77,29 @@ pub(crate) fn say_json_list(name: &str, list: &impl Serialize) -> Result<(), Fai
     Ok(())
 }
 
-/// Whether the command line asks for JSON. What stands behind `--` is another program's.
+/// Whether the command line requests JSON. Words after `--` belong to another program.
 pub(crate) fn wants_json() -> bool {
     std::env::args_os().skip(1).take_while(|word| word != "--").any(|word| word == "--json")
 }
 
-/// Says an error as a line of JSON, if the command line asks for JSON.
+/// Prints an error as a line of JSON, if the command line requests JSON.
 pub(crate) fn report_json(error: &str, code: u8) {
     if wants_json() {
         say(&format!("{}\n", serde_json::json!({ "version": 1, "error": error, "code": code })));
     }
 }
 
-/// Asks, on standard error: the answer is typed behind it.
+/// Prints a question on standard error; the answer is typed after it.
 pub(crate) fn prompt(question: &str) {
     let _ = io::stderr().lock().write_all(question.as_bytes());
 }
 
-/// Columns of standard output: a file has room for all that there are.
+/// The columns of standard output; unlimited for a file.
 pub(crate) fn width() -> usize {
     columns(std::io::stdout())
 }
 
-/// The same of another stream.
+/// The same for another stream.
 pub(crate) fn columns(stream: impl AsFd) -> usize {
     let size = rustix::termios::tcgetwinsize(stream).ok();
     size.filter(|size| size.ws_col > 0).map_or(1000, |size| usize::from(size.ws_col))

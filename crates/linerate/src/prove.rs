@@ -1,9 +1,10 @@
-//! `linerate selftest`: that what is written comes back, and how fast, on this very machine.
+//! `linerate selftest`: a test of data integrity and throughput on this machine.
 //!
-//! Serves a RAM volume on loopback from a reactor thread of this process, attaches to it over real TCP with our
-//! own initiator, writes data that can be recognised in every way iSCSI has of sending it and over NBD, encrypted too, reads it back, and then
-//! runs the `quick` suite as `linerate bench` does, beside what TCP on this machine carries without any protocol, and
-//! beside what was published. In the end it diagnoses the way that all this went. Nothing outside this process is needed, and nothing but the report is left behind.
+//! The steps are: ¶ - Serve a RAM volume on loopback from a reactor thread of this process, and connect to it
+//! over TCP with Linerate's initiator. ¶ - Write verifiable data in every way that iSCSI supports, and over
+//! NBD, also encrypted, and read it back. ¶ - Run the `quick` suite like `linerate bench`, and compare it
+//! with this machine's TCP ceiling and with published results. ¶ - Diagnose the path. ¶ Nothing outside this
+//! process is needed, and only the report remains afterwards.
 
 use std::cell::RefCell;
 use std::io::{IsTerminal, stderr};
@@ -33,44 +34,45 @@ use crate::output::{say, say_json};
 
 #[derive(clap::Args, Debug)]
 pub(crate) struct ProveArguments {
-    /// Longest time for each cell of the suite in each of three rounds; below 1s less data is verified, too
+    /// Maximum time for each cell of the suite in each of three rounds; values below 1s also reduce the
+    /// amount of verified data
     #[arg(long, value_name = "TIME", default_value = "1s", value_parser = crate::bench::seconds)]
     seconds: f64,
     /// Directory of the report; that of an earlier run is replaced
     #[arg(long, value_name = "DIR", default_value = "linerate-selftest")]
     out: PathBuf,
-    /// TCP congestion control of both ends [default: cubic, since others pace without need on loopback]
+    /// TCP congestion control of both ends [default: cubic, since others pace unnecessarily on loopback]
     #[arg(long, value_name = "NAME")]
     congestion: Option<String>,
     /// Busy-poll time in microseconds [default: 50, or 0 on a single CPU]
     #[arg(long, value_name = "MICROSECONDS")]
     poll_us: Option<u64>,
-    /// Print JSON, one line when all is over
+    /// Print JSON, one line at the end
     #[arg(long)]
     json: bool,
 }
 
-/// What was proved, as JSON.
+/// The results, as JSON.
 #[derive(serde::Serialize)]
 struct Proof {
     proved: bool,
     seconds: f64,
     ways: Vec<Way>,
-    /// As `linerate bench --json` prints them.
+    /// As printed by `linerate bench --json`.
     runs: Vec<serde_json::Value>,
     report: String,
 }
 
-/// What became of data on one way.
+/// The result of the data on one path.
 #[derive(serde::Serialize)]
 struct Way {
     way: String,
-    /// That came back as they were written.
+    /// The verified bytes.
     bytes: Option<u64>,
     error: Option<String>,
 }
 
-/// Runs the command. The exit code is a failure if any block came back wrong.
+/// Runs the command. The exit code is a failure if any block had wrong content.
 pub(crate) fn run(args: &ProveArguments) -> Result<ExitCode, Failure> {
     let begun = Instant::now();
     let options = EpollOptions { spin: Duration::from_micros(args.spin_us()), ..EpollOptions::default() };
@@ -86,13 +88,13 @@ pub(crate) fn run(args: &ProveArguments) -> Result<ExitCode, Failure> {
 }
 
 impl ProveArguments {
-    /// With one CPU, looking for events keeps the other side from causing them.
+    /// With one CPU, busy polling keeps the peer from causing events.
     fn spin_us(&self) -> u64 {
         let alone = threads::available().get() == 1;
         self.poll_us.unwrap_or(if alone { 0 } else { 50 })
     }
 
-    /// The quick look, in the time that a proof has.
+    /// The quick suite, limited to the time of a self-test.
     fn suite(&self) -> Suite {
         let mut suite = bench::suite::named("quick").expect("it is built in, and tested");
         for step in &mut suite.steps {
@@ -106,13 +108,13 @@ impl ProveArguments {
     }
 }
 
-/// A diagnosis takes so much longer than a cell: a dozen seconds, unless somebody is in a hurry.
+/// The ratio of a diagnosis's time to a cell's: a dozen seconds, unless the time is limited.
 const DIAGNOSIS: f64 = 12.0;
 
 /// Larger than the caches of most machines, smaller than their memory.
 const VOLUME_BYTES: u64 = 256 << 20;
 
-/// The target that is proved: on loopback, on a port that the system picks.
+/// The target under test: on loopback, on a port selected by the system.
 fn serve(epoll: EpollOptions, congestion: Option<&str>) -> Result<OwnTarget, Failure> {
     let options = OwnTargetOptions {
         name: "iqn.2026-01.io.linerate:prove",
@@ -126,7 +128,7 @@ fn serve(epoll: EpollOptions, congestion: Option<&str>) -> Result<OwnTarget, Fai
     OwnTarget::start(options, &Site::Here)
 }
 
-/// cubic, where the kernel has it: bbr, the default on some systems, halves what loopback carries.
+/// cubic, if the kernel has it: bbr, the default on some systems, halves the throughput of loopback.
 fn usual_congestion() -> Option<String> {
     let there = std::fs::read_to_string("/proc/sys/net/ipv4/tcp_available_congestion_control").ok()?;
     there.split_whitespace().find(|name| *name == "cubic").map(str::to_owned)
@@ -158,7 +160,7 @@ async fn prove(
     args.say("\nHow fast: medians of three rounds, while both ends share this machine\n");
     let stream =
         StreamOptions { congestion: url.settings.stream.congestion.clone(), ..StreamOptions::default() };
-    // Memory as large as the volume, so that the caches of the CPU help no more than there.
+    // Memory as large as the volume, so that the CPU caches have the same effect.
     let limits = selftest::measure_ceiling(&suite, VOLUME_BYTES as usize, options, &stream).await?;
     let interrupt = Interrupt::listen()?;
     let server = environment::server::Server::here("linerate", server.thread);
@@ -172,7 +174,7 @@ async fn prove(
     args.say(&format!("\nReport: {report}\n"));
     args.say("\nWhy not more: the way layer by layer, as `linerate diagnose` tells it\n\n");
     diagnose::of_own(&url, args.seconds * DIAGNOSIS, args.out.join("diagnosis"), args.json).await?;
-    // Once more, now that it is known what would help.
+    // Again, now with the diagnosis.
     folder::write_report(&Folder::open(&args.out), &record, Vec::new())?;
     let proved = sound && args.went_well(&record);
     let beside = Beside::new(&record, url.settings.stream.congestion.as_deref(), false);
@@ -189,7 +191,7 @@ impl ProveArguments {
         }
     }
 
-    /// Whether every request was answered, and with the right data.
+    /// Whether every request completed, with the right data.
     fn went_well(&self, record: &Record) -> bool {
         let runs = record.runs.iter().flat_map(|run| &run.clients);
         let mut failures = runs.filter_map(|client| client.run.first_failure.as_deref()).peekable();

@@ -1,5 +1,5 @@
-//! `linerate raid`: makes RAID sets of volumes, and looks after them: by a specification those that nobody uses
-//! (`backends::raid`), by the name of a volume those of a running server (`daemon`).
+//! `linerate raid`: creates and maintains RAID sets of volumes. A specification means a set that is not in
+//! use (`backends::raid`), and the name of a volume one of a running server (`daemon`).
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -19,7 +19,7 @@ use crate::{remote, server, terminal};
 pub(crate) struct RaidArguments {
     #[command(subcommand)]
     command: RaidCommand,
-    /// Configuration file of the server whose volume is named, which names its control socket
+    /// Configuration file of the volume's server, which contains the path of its control socket
     #[arg(long, global = true, value_name = "FILE", conflicts_with = "control")]
     config: Option<PathBuf>,
     /// Control socket of that server [default: control.sock in the state directory]
@@ -27,14 +27,14 @@ pub(crate) struct RaidArguments {
     control: Option<PathBuf>,
 }
 
-/// A set that nobody uses, or one in use.
+/// A set that is not in use, or one of a running server.
 #[derive(Clone, Debug)]
 enum Set {
     Unused(Spec),
     Served(ServedSet),
 }
 
-/// Names of volumes have neither colons nor slashes in front.
+/// Names of volumes contain no colon, and do not start with a slash or a dot.
 fn set(text: &str) -> Result<Set, String> {
     match text.contains(':') || text.starts_with(['/', '.']) {
         true => parse(text).map(Set::Unused).map_err(|error| error.to_string()),
@@ -44,9 +44,9 @@ fn set(text: &str) -> Result<Set, String> {
 
 #[derive(Debug, Subcommand)]
 enum RaidCommand {
-    /// Make volumes the members of a new set
+    /// Create a set with volumes as its members
     ///
-    /// Files that do not exist are made. What is on the volumes is lost.
+    /// Missing files are created. Existing data on the volumes is lost.
     Create {
         /// Set, such as 'raid5:64KiB:[file:/disk1/a,file:/disk2/b,nbd://san3/c]'
         #[arg(value_name = "SPEC", value_parser = parse)]
@@ -54,37 +54,38 @@ enum RaidCommand {
         /// Name, for people
         #[arg(long, default_value = "")]
         name: String,
-        /// Volume that can replace a member, by itself. Repeatable
+        /// Volume that automatically replaces a failed member; repeatable
         #[arg(long = "spare", value_name = "VOLUME", value_parser = parse)]
         spares: Vec<Spec>,
-        /// Size of the journal on each member that has it, RAID 5 and 6 only [default: 32MiB]. 0: a bitmap in its place, with
-        /// which a crash that costs a member, too, can damage data
+        /// Size of the journal on each member that has one, RAID 5 and 6 only [default: 32MiB]. 0: a bitmap
+        /// instead, with which a crash that also loses a member can corrupt data
         #[arg(long, value_name = "SIZE")]
         journal: Option<Bytes>,
-        /// Volume that has the journal, in place of members: RAID 5 and 6 only. From then on it is one of the volumes in brackets
+        /// Volume for the journal, instead of members: RAID 5 and 6 only. From then on, list it with the
+        /// volumes in brackets
         ///
-        /// What is in it alone is lost with it: `raid1:[…]` is a journal in two copies.
+        /// If it fails, writes that are only in the journal are lost: use `raid1:[…]` to keep two copies.
         #[arg(long, value_name = "VOLUME", value_parser = parse)]
         journal_on: Option<Spec>,
-        /// Keep a checksum (CRC32C) of each block, which tells which member has a wrong one
+        /// Keep a checksum (CRC32C) of each block, which identifies the member with a wrong one
         #[arg(long)]
         checksums: bool,
-        /// Overwrite what is there without asking
+        /// Overwrite existing data without asking
         #[arg(long)]
         yes: bool,
     },
-    /// Find the sets that volumes are of; or start a stopped set of a running server again
+    /// Find the sets that volumes belong to, or restart a stopped set of a running server
     ///
-    /// Of volumes it prints the specifications that open the sets, and changes nothing. The exit code is 10 if a set does not start,
-    /// or is degraded.
+    /// For volumes, it prints the specifications that open the sets, and modifies nothing. The exit code is
+    /// 10 if a set cannot start, or is degraded.
     Assemble {
-        /// Volumes, in any order; with --discard-journal also a set, such as 'raid6:[A,B]?missing-are-lost'; or a volume of a
-        /// running server, whose set has stopped
+        /// Volumes, in any order; with --discard-journal also a set, such as 'raid6:[A,B]?missing-are-lost';
+        /// or a volume of a running server whose set has stopped
         #[arg(value_name = "VOLUME", value_parser = set, required = true)]
         volumes: Vec<Set>,
-        /// Start a set whose journal is destroyed without it, and write parity anew
+        /// Start a set without its lost journal, and recompute parity
         ///
-        /// Writes of the last moments before the set ended may be lost or garbled.
+        /// The latest writes before the set stopped may be lost or corrupted.
         #[arg(long)]
         discard_journal: bool,
         /// Accept that
@@ -93,33 +94,33 @@ enum RaidCommand {
     },
     /// Show sets and their members
     ///
-    /// The exit code is 10 if a set does not start, or is degraded.
+    /// The exit code is 10 if a set cannot start, or is degraded.
     Status {
-        /// Set as it is written, or with any of its members; or a volume of a running server
+        /// Specification of the set, or any of its members; or a volume of a running server
         #[arg(value_name = "SPEC|VOLUME", value_parser = set)]
         set: Set,
         /// Print JSON
         #[arg(long)]
         json: bool,
     },
-    /// Read and compare all of a set
+    /// Read and compare all data of a set
     Scrub {
-        /// Set that is not in use; or a volume of a running server, which scrubs it beside its users
+        /// Set that is not in use; or a volume of a running server, which is scrubbed while in use
         #[arg(value_name = "SPEC|VOLUME", value_parser = set)]
         set: Set,
-        /// Make strips fit each other: data count, parity and later copies are written anew
+        /// Repair inconsistent stripes: data is kept, and parity and further copies are rewritten
         #[arg(long)]
         repair: bool,
-        /// End the scrub that a server has begun, which else resumes when it is started again
+        /// Cancel a running scrub of a server, which would otherwise resume after a restart
         #[arg(long, conflicts_with = "repair")]
         cancel: bool,
         /// Print JSON
         #[arg(long)]
         json: bool,
     },
-    /// Take a member out
+    /// Mark a member failed
     ///
-    /// The set goes on without it. Refused if data would lack.
+    /// The set continues degraded. Refused if this would lose data.
     Fail {
         /// Set; or a volume of a running server
         #[arg(value_name = "SPEC|VOLUME", value_parser = set)]
@@ -128,37 +129,37 @@ enum RaidCommand {
         #[arg(value_name = "MEMBER")]
         member: usize,
     },
-    /// Put a volume in the place of a member that is missing or has failed
+    /// Replace a missing or failed member
     ///
-    /// It is rebuilt in use: at once by a running server, else when the set is opened next, with the new volume named among
-    /// its members.
+    /// The set is rebuilt while in use. A running server starts the rebuild immediately; otherwise it starts
+    /// when the set is next opened with the new volume among its members.
     Replace {
-        /// Set, without the volume that is gone; or a volume of a running server
+        /// Set, without the lost volume; or a volume of a running server
         #[arg(value_name = "SPEC|VOLUME", value_parser = set)]
         set: Set,
         /// Number of the member, as `raid status` shows it
         #[arg(value_name = "MEMBER")]
         member: usize,
-        /// New volume; files by their whole paths
+        /// New volume; files by their absolute paths
         #[arg(value_name = "NEW", value_parser = parse)]
         volume: Spec,
-        /// Overwrite what is there without asking
+        /// Overwrite existing data without asking
         #[arg(long)]
         yes: bool,
     },
-    /// Add a spare, which takes the place of a member that fails
+    /// Add a spare, which automatically replaces a failed member
     Add {
         /// Set; or a volume of a running server
         #[arg(value_name = "SPEC|VOLUME", value_parser = set)]
         set: Set,
-        /// New volume; files by their whole paths
+        /// New volume; files by their absolute paths
         #[arg(value_name = "NEW", value_parser = parse)]
         volume: Spec,
-        /// Overwrite what is there without asking
+        /// Overwrite existing data without asking
         #[arg(long)]
         yes: bool,
     },
-    /// Take new space of members that have all become larger into use
+    /// Grow the set after all its members have grown
     Grow {
         /// Set; or a volume of a running server
         #[arg(value_name = "SPEC|VOLUME", value_parser = set)]
@@ -166,7 +167,7 @@ enum RaidCommand {
     },
 }
 
-/// What takes longer says how far it is.
+/// The interval of progress lines.
 const TELL_EVERY: Duration = Duration::from_secs(5);
 
 /// Runs the command.
@@ -179,7 +180,7 @@ pub(crate) fn run(arguments: &RaidArguments) -> Result<ExitCode, Failure> {
             let creation = Creation { name, journal: *journal, checksums: *checksums, spares, journal_on };
             let consent = terminal::consent(*yes);
             remote::run(async { raid::create(set, &creation, consent).await })?;
-            // It is degraded until parity is there.
+            // It is degraded until parity has been computed.
             created(set, &creation)?;
         }
         RaidCommand::Assemble { volumes, discard_journal: false, .. } => match &volumes[..] {
@@ -232,14 +233,14 @@ pub(crate) fn run(arguments: &RaidArguments) -> Result<ExitCode, Failure> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Has a set do something that nobody else uses.
+/// Executes an order on a set that is not in use.
 fn alone(set: &Spec, order: Order) -> Result<(), Failure> {
     let said = remote::run(async { raid::alone(set, order).await })?;
     say(&format!("{said}\n"));
     Ok(())
 }
 
-/// Of a set that is degraded, or does not start, that of data that are not what they should be.
+/// The exit code of a set: that for a failed data check if it is degraded or cannot start.
 fn code(is_healthy: bool) -> ExitCode {
     if is_healthy {
         ExitCode::SUCCESS
@@ -248,7 +249,7 @@ fn code(is_healthy: bool) -> ExitCode {
     }
 }
 
-/// Sets, and volumes that are of none.
+/// Sets, and volumes without a set.
 #[derive(serde::Serialize)]
 struct Shown {
     sets: Vec<SetStatus>,
@@ -261,7 +262,7 @@ impl Shown {
     }
 }
 
-/// A new set. Volumes that were not named in the brackets are to be from now on.
+/// Prints a new set. Volumes outside the brackets must be listed inside from now on.
 fn created(set: &Spec, creation: &Creation) -> Result<(), Failure> {
     let beside = creation.spares.iter().chain(&creation.journal_on);
     let volumes: Vec<Spec> = set.backend().members().iter().chain(beside).cloned().collect();
@@ -321,7 +322,7 @@ fn assemble(volumes: &[Spec]) -> Result<ExitCode, Failure> {
 
 fn discard_journal(volumes: &[Spec], yes: bool) -> Result<(), Failure> {
     let spec = match volumes {
-        // With its options, such as `missing-are-lost`.
+        // Including its options, such as `missing-are-lost`.
         [set] if raid::is_set(set) => set.clone(),
         volumes => {
             let (sets, _) = remote::run(async { raid::look(volumes).await })?;
@@ -338,7 +339,7 @@ fn discard_journal(volumes: &[Spec], yes: bool) -> Result<(), Failure> {
     scrubbed(remote::run(async { raid::discard_journal(&spec, yes, &mut tells).await })?, false)
 }
 
-/// Tells how far a scrub is, from time to time.
+/// Prints the progress of a scrub at intervals.
 fn teller() -> impl FnMut(u64, u64) {
     let (begun, mut told) = (Instant::now(), Duration::ZERO);
     move |done: u64, stripes: u64| {

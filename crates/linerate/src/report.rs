@@ -1,5 +1,5 @@
-//! `linerate report`: a result in any form, without measuring anything. `linerate compare`: two results. `linerate report published`:
-//! the numbers of the source documents.
+//! `linerate report`: a result in any form, without a measurement. `linerate compare`: two results. `linerate
+//! report published`: the numbers of the source documents.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -22,7 +22,7 @@ pub(crate) struct ReportArguments {
     /// Directory for the page of several results, reports.html and reports.md [default: DIR, if only one is named]
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
-    /// Draw the published curves of a source document beside it; repeatable
+    /// Draw the published curves of a source document into the report; repeatable
     #[arg(long, value_name = "DOCUMENT", value_parser = ["000", "001", "002", "003", "004"])]
     beside: Vec<String>,
     /// Print this form, instead of writing report.html, report.md, cells.csv and samples.csv
@@ -30,12 +30,12 @@ pub(crate) struct ReportArguments {
     format: Option<Format>,
 }
 
-/// What a report can be printed as.
+/// The formats of a printed report.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum Format {
     /// A summary for a terminal
     Terminal,
-    /// One HTML file that needs nothing else
+    /// One self-contained HTML file
     Html,
     /// The same as Markdown
     Markdown,
@@ -116,7 +116,7 @@ fn printed(report: &Report<'_>, format: Format) -> serde_json::Result<String> {
     })
 }
 
-/// The curves of these documents, as `--beside` names them.
+/// The curves of the documents with these numbers.
 pub(crate) fn curves(numbers: &[String]) -> Vec<Curve> {
     numbers.iter().flat_map(|number| published::curves(number)).collect()
 }
@@ -129,7 +129,7 @@ pub(crate) struct CompareArguments {
     /// Result to judge
     #[arg(value_name = "B")]
     b: PathBuf,
-    /// Fail only if something is worse by more than this
+    /// Fail only if something is worse by more than this percentage
     #[arg(long, value_name = "PERCENT", default_value = "0", value_parser = percent)]
     fail_above: f64,
     /// Print JSON
@@ -146,7 +146,7 @@ struct Told<'a> {
     a: &'a PathBuf,
     b: &'a PathBuf,
     fail_above_percent: f64,
-    /// Names of the cells for which the command fails.
+    /// Names of the cells that make the command fail.
     worse: Vec<&'a str>,
     #[serde(flatten)]
     comparison: &'a Comparison,
@@ -184,7 +184,7 @@ fn json(arguments: &CompareArguments, comparison: &Comparison) -> Result<(), Fai
     say_json(&told)
 }
 
-/// Nothing judged is no success: a gate that has nothing to go by must not let everything through.
+/// Without any compared cell, the command fails: a CI gate must not pass without data.
 fn verdict(comparison: &Comparison, fail_above: f64) -> Result<ExitCode, Failure> {
     let worse: Vec<&str> = comparison.worse(fail_above).map(|cell| cell.cell.as_str()).collect();
     if !worse.is_empty() {

@@ -1,4 +1,5 @@
-//! `linerate serve`: reads the configuration, says what `daemon` serves of it, and runs it until a signal comes.
+//! `linerate serve`: reads the configuration, prints the served volumes, and runs the server in `daemon`
+//! until a signal.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -33,7 +34,7 @@ pub(crate) fn run(arguments: &ServeArguments, log: &Log) -> Result<(), Failure> 
     server.join()
 }
 
-/// Says what would be served, or all that is wrong.
+/// Prints what would be served, or all errors.
 fn check(config: &Config, log: &Log) -> Result<(), Failure> {
     let not_logged = crate::log::begin(log, &config.log).err();
     let Checked { mut mistakes, notes } = daemon::check(config);
@@ -46,7 +47,7 @@ fn check(config: &Config, log: &Log) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Tells the service manager, if there is one. One that cannot be told ends no server.
+/// Notifies the service manager, if there is one. A failure to notify it does not end the server.
 fn supervise(live: &Arc<Live>) -> Result<(), Failure> {
     match Supervisor::from_environment(|name| env::var_os(name), process::id()) {
         Ok(Some(supervisor)) => live.supervise(supervisor),
@@ -64,12 +65,12 @@ pub(crate) struct ServeArguments {
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
     /// Volume such as vm1=file:/data/vm1.img?size=50GiB or test=ram:1GiB, as LUN 0 of the target
-    /// iqn.2026-01.io.linerate:NAME, for any initiator; repeatable, and adds to those of the file
+    /// iqn.2026-01.io.linerate:NAME, for any initiator; repeatable, and added to those of the file
     #[arg(long = "volume", value_name = "NAME=VOLUME")]
     volumes: Vec<NamedSpec>,
     /// Address to listen on, such as 0.0.0.0:3260, [::]:3260, nbd://0.0.0.0:10809 or, for a Unix socket,
-    /// nbd+unix:///run/nbd.sock; repeatable, and replaces those of the file for the same protocol; nbd:// exports the
-    /// volumes of --volume by NBD [default: 127.0.0.1:3260]
+    /// nbd+unix:///run/nbd.sock. Repeatable; replaces those of the file for the same protocol. nbd:// exports
+    /// the volumes of --volume over NBD [default: 127.0.0.1:3260]
     #[arg(long, value_name = "[PROTOCOL://]ADDR:PORT")]
     listen: Vec<Listen>,
     /// Directory for identities and reservations of volumes [default: /var/lib/linerate for root,
@@ -85,19 +86,19 @@ pub(crate) struct ServeArguments {
     /// TCP congestion control of all listeners, such as cubic [default: the system's]
     #[arg(long, value_name = "NAME")]
     congestion: Option<String>,
-    /// Busy-poll time of a reactor in microseconds: 0 sleeps at once, `always` never sleeps and uses a whole CPU [default:
-    /// 50]
+    /// Busy-poll time of a reactor in microseconds: 0 sleeps immediately, `always` never sleeps and uses a
+    /// whole CPU [default: 50]
     #[arg(long, value_name = "N", value_parser = Poll::of_microseconds)]
     poll_us: Option<Poll>,
-    /// Sleep after work, in microseconds, so that commands which arrive meanwhile are answered together: less CPU time
-    /// for each, and that much more latency [default: 0]
+    /// Sleep after work, in microseconds, so that commands batch: less CPU time per command, and up to that
+    /// much more latency [default: 0]
     #[arg(long, value_name = "N", value_parser = Gather::of_microseconds)]
     gather_us: Option<Gather>,
     /// Engine for files: uring (io_uring), threads, or auto for the first of them that works [default: auto]
     #[arg(long, value_name = "auto|uring|threads")]
     io_engine: Option<host::IoEngine>,
-    /// Try everything that a start needs, print what would be served or every mistake found, and exit: open volumes for
-    /// reading, bind addresses, check file modes; nothing is changed
+    /// Try all steps of a start, print what would be served or all errors, and exit: open volumes for
+    /// reading, bind addresses, check file modes; nothing is modified
     #[arg(long)]
     check: bool,
     /// Print only `ready` after the start
@@ -125,12 +126,12 @@ impl ServeArguments {
     }
 }
 
-// What signals do to a server: the first SIGTERM or SIGINT ends it in good order and within ten seconds, the second one
-// at once; SIGHUP has it read its configuration again.
+// Signals of a server: the first SIGTERM or SIGINT ends it in good order and within ten seconds, the second
+// one immediately; SIGHUP reloads its configuration.
 
-/// For commands in flight, after initiators have been asked to log out.
+/// For outstanding commands, after initiators have been asked to log out.
 const GRACE: Duration = Duration::from_secs(5);
-/// Whatever hangs, the process is gone by then: what is promised is 10 s.
+/// The process is gone by then, whatever hangs: the documented limit is 10 s.
 const LIMIT: Duration = Duration::from_millis(9500);
 /// A volume that could not be flushed has been recorded by then, with a margin for a busy machine.
 const _: () = assert!(
@@ -138,14 +139,14 @@ const _: () = assert!(
     "the process would end before a loss is recorded"
 );
 
-/// Waits for signals on a thread of its own.
+/// Waits for signals on a separate thread.
 fn on_signals(live: Arc<Live>) -> Result<(), Failure> {
     let mut signals = Signals::new([SIGTERM, SIGINT, SIGHUP]).map_err(Failure::failed)?;
     let watch = move || {
         let mut is_asked_to_end = false;
         for signal in signals.forever() {
             match (signal, is_asked_to_end) {
-                // On a thread of its own: whoever wants the server to end does not wait for it.
+                // On a separate thread: a shutdown must not wait for a reload.
                 (SIGHUP, false) => reload(&live),
                 (SIGHUP, true) => {}
                 (_, false) => {
@@ -160,10 +161,10 @@ fn on_signals(live: Arc<Live>) -> Result<(), Failure> {
     thread::Builder::new().name("signals".to_owned()).spawn(watch).map(drop).map_err(Failure::failed)
 }
 
-/// What is in use is not taken away: nobody is there to say that it is meant.
+/// Does not remove anything in use: there is no user to confirm it.
 fn reload(live: &Arc<Live>) {
     let live = Arc::clone(live);
-    // The audit has how it went.
+    // The audit log has the outcome.
     let work = move || drop(live.reload(ReloadOptions::default(), "SIGHUP"));
     if let Err(error) = thread::Builder::new().name("reload".to_owned()).spawn(work) {
         tracing::error!(%error, "no thread to be had to read the configuration again");

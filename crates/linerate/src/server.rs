@@ -1,5 +1,5 @@
-//! `linerate server`: what a running server serves and to whom, what happens in it, and changes while it serves. All of it goes
-//! over the control socket.
+//! `linerate server`: shows what a running server serves, its sessions and its events, and changes it while
+//! it serves. All of this uses the control socket.
 
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
@@ -19,7 +19,7 @@ use crate::spec::Bytes;
 pub(crate) struct ServerArguments {
     #[command(subcommand)]
     command: Command,
-    /// Configuration file of the server, which names its control socket
+    /// Configuration file of the server, which contains the path of its control socket
     #[arg(long, global = true, value_name = "FILE", conflicts_with = "control")]
     config: Option<PathBuf>,
     /// Control socket of the server [default: control.sock in the state directory]
@@ -34,16 +34,16 @@ pub(crate) struct ServerArguments {
 enum Command {
     /// List sessions: who is logged in, what was negotiated, current rates
     Sessions,
-    /// List volumes, their sizes and where initiators find them
+    /// List volumes, their sizes and their addresses for initiators
     #[command(alias = "list")]
     Volumes,
     /// List targets: portals, access control, LUNs
     Targets,
     /// Add a volume
     ///
-    /// The configuration file is changed with it, and its comments are kept. Other sessions are not affected.
+    /// This also changes the configuration file, and keeps its comments. Other sessions are not affected.
     Add {
-        /// Volume, such as vm2=file:/data/vm2.img?size=50GiB; files by their whole paths
+        /// Volume, such as vm2=file:/data/vm2.img?size=50GiB; files by their absolute paths
         #[arg(value_name = "NAME=VOLUME")]
         volume: NamedSpec,
         /// Front end that exports it [default: iscsi]
@@ -56,8 +56,8 @@ enum Command {
         /// LUN in that target [default: the first free one]
         #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(0..=16_383))]
         lun: Option<u16>,
-        /// Initiator that sees it, by its name or the beginning of one with `*`; repeatable [default: all that may log in
-        /// to the target]
+        /// Initiator that sees it, by its name or by a prefix with `*`; repeatable [default: all that may log
+        /// in to the target]
         #[arg(long = "initiator", value_name = "NAME")]
         initiators: Vec<String>,
         /// Key of [volume.NAME] with its value, such as naa=0x6001405…; repeatable
@@ -66,7 +66,7 @@ enum Command {
         #[command(flatten)]
         how: DryRun,
     },
-    /// Remove a volume; its data stay where they are
+    /// Remove a volume; its data is kept
     Remove {
         /// Name of the volume
         volume: VolumeName,
@@ -85,7 +85,7 @@ enum Command {
         /// Allow a smaller size, if no data lies in the part that is cut off
         #[arg(long)]
         shrink: bool,
-        /// Cut the part off with the data in it
+        /// Cut off the part even if it contains data
         #[arg(long, requires = "shrink")]
         discard_data: bool,
         /// Shrink it even if initiators use it: their commands are aborted
@@ -102,15 +102,16 @@ enum Command {
         /// Session by its number (TSIH, or nbd:N of an NBD client), or all sessions of an initiator by its name
         #[arg(value_name = "TSIH|INITIATOR")]
         sessions: String,
-        /// Close the connections at once
+        /// Close the connections immediately
         #[arg(long)]
         force: bool,
     },
     /// Reload the configuration file and serve what it says
     ///
-    /// Prints what changes. Sessions that are not affected continue. A mistake in the file changes nothing.
+    /// Prints the changes. Sessions that are not affected continue. If the file has an error, nothing
+    /// changes.
     Reload {
-        /// Also take away what initiators use: their commands are aborted
+        /// Also remove what initiators use: their commands are aborted
         #[arg(long)]
         force: bool,
         #[command(flatten)]
@@ -127,7 +128,7 @@ enum Command {
     },
     /// Print the metrics in Prometheus' text format
     Metrics,
-    /// Print what to type on Linux, Windows and ESXi, and for QEMU and libiscsi, to use what is served
+    /// Print the commands for Linux, Windows and ESXi, and for QEMU and libiscsi, to use the served volumes
     Usage,
     /// Print events as they happen, one line of JSON each
     Events,
@@ -139,7 +140,7 @@ fn front_ends() -> Vec<&'static str> {
 
 #[derive(Debug, clap::Args)]
 struct DryRun {
-    /// Print what would change, and change nothing
+    /// Print the changes without making them
     #[arg(long)]
     dry_run: bool,
 }
@@ -194,16 +195,16 @@ pub(crate) fn run(arguments: &ServerArguments) -> Result<(), Failure> {
     tell(ask(ControlRequest::Change { change, dry_run: how.dry_run, force })?)
 }
 
-/// What a reload or a change has changed, or would change.
+/// The changes made by a reload or a change, or their preview.
 #[derive(Serialize)]
 struct Changed<'a> {
     changes: &'a [String],
     notes: &'a [String],
-    /// What was to change and has not.
+    /// The changes that failed.
     failed: &'a [String],
 }
 
-/// Prints what has become of a request.
+/// Prints the outcome of a request.
 pub(crate) fn tell(reply: ControlReply, json: bool) -> Result<(), Failure> {
     match reply {
         ControlReply::Reloaded { changes, notes, failed } => {
@@ -240,11 +241,11 @@ fn say_table(table: &str) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Between the two samples that rates are made of.
+/// The interval between the two samples for rates.
 const INTERVAL: Duration = Duration::from_secs(1);
 
-/// Asks, waits and asks again, since rates need two samples. JSON has sums only and is asked for once, and so is a server that
-/// nobody uses.
+/// Queries twice, with a wait in between, because rates need two samples. JSON contains only sums and needs
+/// one query, and so does a server without sessions.
 fn sessions(socket: &Path, json: bool) -> Result<(), Failure> {
     let sample = || match ask(socket, &ControlRequest::Sessions).map_err(Failure::from)? {
         ControlReply::Sessions { sessions } => Ok(sessions),

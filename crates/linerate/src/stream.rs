@@ -1,5 +1,5 @@
-//! `linerate read` and `linerate write`: storage, or a part of it, to standard output or a file, and standard input to it.
-//! The library `copy` carries the data.
+//! `linerate read` and `linerate write`: storage, or a part of it, to standard output or a file, and standard
+//! input to it. The library `copy` transfers the data.
 
 use std::io::{self, Write};
 use std::ops::Range;
@@ -25,7 +25,7 @@ pub(crate) struct ReadArguments {
     /// Length to read [default: to the end]
     #[arg(long, value_name = "SIZE")]
     length: Option<Bytes>,
-    /// New file to write, or a pipe or character device that exists [default: standard output]
+    /// New file to write, or an existing pipe or character device [default: standard output]
     #[arg(long, short, value_name = "FILE")]
     output: Option<PathBuf>,
 }
@@ -37,7 +37,7 @@ pub(crate) struct WriteArguments {
     place: String,
     #[command(flatten)]
     how: How,
-    /// Length to write; shorter input is an error, and what follows is not read [default: all of the input]
+    /// Length to write; shorter input is an error, and further input is not read [default: all of the input]
     #[arg(long, value_name = "SIZE")]
     length: Option<Bytes>,
     /// Overwrite the data without asking
@@ -45,7 +45,7 @@ pub(crate) struct WriteArguments {
     yes: bool,
 }
 
-/// What both directions have in common.
+/// The common arguments of both directions.
 #[derive(Debug, clap::Args)]
 struct How {
     /// Offset to start at
@@ -58,7 +58,7 @@ struct How {
 
 /// Runs `linerate read`.
 pub(crate) fn read(arguments: &ReadArguments) -> Result<(), Failure> {
-    // Before there is a session, which could not answer its target while a pipe waits for its reader.
+    // Before there is a session, which could not respond to its target while a pipe waits for its reader.
     let (output, name): (Box<dyn Write + Send>, _) = match &arguments.output {
         None => (Box::new(io::stdout()), "standard output".to_owned()),
         Some(path) => {
@@ -104,7 +104,7 @@ pub(crate) fn write(arguments: &WriteArguments) -> Result<(), Failure> {
     })
 }
 
-/// Does the work on the part of the place that was asked for.
+/// Does the work on the specified part of the storage.
 fn with(
     place: &str,
     read_only: bool,

@@ -1,4 +1,4 @@
-//! The terminal: questions before something is lost, secrets, and which progress is shown.
+//! The terminal: confirmation before data is lost, secrets, and the form of the progress.
 
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, IsTerminal, stderr};
@@ -11,12 +11,12 @@ use crate::output::{prompt, remark};
 
 pub(crate) use backends::Overwritten;
 
-/// Consent that was given on the command line, or that the terminal is asked for. Everybody else is refused.
+/// Consent given on the command line, or requested on the terminal. Without a terminal, it is refused.
 pub(crate) fn consent(yes: bool) -> Consent<'static> {
     if yes { Consent::Given } else { Consent::Ask(&ask) }
 }
 
-/// Standard input may be the data: it is the terminal that is asked.
+/// Standard input may be the data, so the question is asked on the terminal.
 fn ask(sentence: &str) -> bool {
     io::stderr().is_terminal() && answered(&format!("{sentence}. Overwrite? [y/N] ")).unwrap_or(false)
 }
@@ -28,15 +28,15 @@ fn answered(question: &str) -> io::Result<bool> {
     Ok(matches!(line.trim(), "y" | "Y" | "yes"))
 }
 
-/// A secret, without an echo, if somebody sits there.
+/// A secret, without an echo, if there is a terminal.
 pub(crate) fn secret(question: &str) -> Option<io::Result<String>> {
     io::stdin().is_terminal().then(|| rpassword::prompt_password(question))
 }
 
-/// How to show the progress.
+/// The form of the progress.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum ProgressKind {
-    /// A bar with rate and time left
+    /// A bar with rate and remaining time
     Bar,
     /// A line every five seconds
     Plain,
@@ -46,7 +46,7 @@ pub(crate) enum ProgressKind {
     None,
 }
 
-/// What was asked for; else a bar where somebody sees it, and lines elsewhere.
+/// The requested form; by default a bar on a terminal, and lines elsewhere.
 pub(crate) fn kind(asked: Option<ProgressKind>, quiet: bool) -> ProgressKind {
     let usual = if stderr().is_terminal() { ProgressKind::Bar } else { ProgressKind::Plain };
     if quiet { ProgressKind::None } else { asked.unwrap_or(usual) }
@@ -55,7 +55,7 @@ pub(crate) fn kind(asked: Option<ProgressKind>, quiet: bool) -> ProgressKind {
 /// Lines on standard error.
 pub(crate) type Lines = Progress<fn(&str)>;
 
-/// For storage that does not answer before anything is measured: lines, on a terminal too.
+/// For unresponsive storage before the measurement: lines, even on a terminal.
 pub(crate) fn opening(kind: ProgressKind) -> Lines {
     let say: fn(&str) = if kind == ProgressKind::None { |_| {} } else { |line| remark(line) };
     let form = if kind == ProgressKind::Json { Form::Json } else { Form::Plain };

@@ -1,4 +1,4 @@
-//! The documents tell the truth: every example in them is understood, and every option and key is in them.
+//! The documents are correct: every example in them can be parsed, and they contain every option and key.
 
 use clap::{CommandFactory, Parser};
 use daemon::Config;
@@ -59,7 +59,7 @@ fn every_example_of_a_configuration_is_good() {
         .collect();
     assert!(examples.len() >= 3);
     for example in examples {
-        // Its file is not here.
+        // Its file does not exist here.
         let example = example
             .replace("secret-file = \"/etc/linerate/alice.secret\"", "secret = \"twelve-bytes-and-more\"");
         Config::parse("docs", &example).unwrap_or_else(|error| panic!("{error}"));
@@ -113,7 +113,7 @@ fn every_example_of_a_command_line_is_understood() {
         lines.iter().filter_map(|line| line.trim_start_matches("$ ").strip_prefix("linerate ")).collect();
     assert!(commands.len() > 8);
     for command in commands {
-        // What the shell does with the output is none of our arguments.
+        // The shell's part of the line is not ours.
         let command = command.split(['>', '|']).next().unwrap_or(command);
         let words = command.split_whitespace().map(|word| word.trim_matches('\''));
         let line = Arguments::try_parse_from(std::iter::once("linerate").chain(words));
@@ -188,7 +188,7 @@ fn options<'a>(command: &'a clap::Command, words: &str) -> impl Iterator<Item = 
     words.split(' ').fold(command, below).get_arguments().filter_map(clap::Arg::get_long)
 }
 
-/// What the file may hold is tested beside that text.
+/// The content of the file is tested next to that text.
 #[test]
 fn every_key_of_the_file_is_in_its_document() {
     assert!(
@@ -197,7 +197,7 @@ fn every_key_of_the_file_is_in_its_document() {
     );
 }
 
-/// Names, types, labels and words: what dashboards and alerts are made of.
+/// Names, types, labels and words: the basis of dashboards and alerts.
 #[test]
 fn every_metric_is_in_its_document() {
     for family in daemon::metrics::families() {
@@ -211,7 +211,7 @@ fn every_metric_is_in_its_document() {
     assert_eq!(rows.count(), daemon::metrics::families().len(), "a metric that there is not");
 }
 
-/// "These are the defaults", it says.
+/// The document says "These are the defaults".
 #[test]
 fn the_limits_of_the_full_example_are_the_defaults() {
     let full =

@@ -1,4 +1,4 @@
-//! What can be asked of `linerate bench`: [`BenchArguments`], and the workload among them ([`WorkloadOptions`]).
+//! The arguments of `linerate bench`: [`BenchArguments`], including the workload ([`WorkloadOptions`]).
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -23,16 +23,16 @@ pub(crate) struct BenchArguments {
     /// Storage to measure: a LUN, a volume such as ram:1GiB, a file or block device (see `linerate help targets`)
     #[arg(value_name = "TARGET", value_hint = clap::ValueHint::AnyPath, required_unless_present_any = ["list", "suite"])]
     pub(super) place: Option<String>,
-    /// Suite of tests by its name (--list), or a file: NAME.toml, or NAME.icf as Iometer writes it; repeatable [default:
-    /// quick, if there is no workload either]
+    /// Suite of tests by its name (--list), or a file: NAME.toml, or NAME.icf from Iometer; repeatable
+    /// [default: quick, unless there is a workload]
     #[arg(long, value_name = "SUITE", hide_possible_values = true,
         value_parser = Offering(clap::builder::StringValueParser::new(), help::suites))]
     pub(super) suite: Vec<String>,
-    /// Job file of fio, whose jobs are measured on TARGET; what has no meaning here is listed, and what would change what is
-    /// measured is refused
+    /// fio job file whose jobs are measured on TARGET; options without a meaning here are listed, and
+    /// unsupported options that would change the measurement are rejected
     #[arg(long, value_name = "FILE.fio", value_hint = clap::ValueHint::FilePath, conflicts_with_all = ["suite", "resume"])]
     job: Option<PathBuf>,
-    /// Leave out these options of the job file, although they change what is measured
+    /// Ignore these options of the job file, although they change the measurement
     #[arg(long, value_name = "OPTION,...", value_delimiter = ',', requires = "job")]
     job_ignore: Vec<String>,
     /// List the suites
@@ -52,14 +52,14 @@ pub(crate) struct BenchArguments {
     pub(super) output: OutputOptions,
 }
 
-/// The network of a suite that brings its own.
+/// The network of a suite that includes one.
 #[derive(clap::Args, Clone, Copy, Debug)]
 #[command(next_help_heading = "Lab of --suite wan")]
 pub(crate) struct LabOptions {
     /// Rate of its link [default: 1Gbit/s]
     #[arg(long, value_name = "RATE")]
     pub(crate) link: Option<LinkRate>,
-    /// Measure a part of the matrix for a short time, to see whether all of it works
+    /// Measure a part of the matrix for a short time, to test the setup
     #[arg(long)]
     pub(crate) quick: bool,
 }
@@ -70,27 +70,29 @@ impl LabOptions {
     }
 }
 
-/// Who measures, if it is not this machine.
+/// The agents that measure instead of this machine.
 #[derive(clap::Args, Debug)]
 #[command(next_help_heading = "Several machines")]
 pub(super) struct AgentOptions {
-    /// Measure by these machines at the same time, where `linerate bench agent` listens
+    /// Measure on these machines concurrently, where `linerate bench agent` listens
     #[arg(long, value_name = "HOST[:PORT],...", value_delimiter = ',', conflicts_with = "verify_log")]
     pub(super) agents: Vec<AgentName>,
-    /// Look at the CPU load of the machine that serves, where `linerate bench agent` listens; for a server elsewhere
+    /// Record the CPU load of the server's machine, where `linerate bench agent` listens; for a server
+    /// elsewhere
     #[arg(long, value_name = "HOST[:PORT]")]
     server_agent: Option<AgentName>,
-    /// File with the secret that agents and coordinator share, for its owner only (mode 0600) [default: the environment
-    /// variable LINERATE_AGENT_SECRET, or a question]
+    /// File with the secret that agents and coordinator share, for its owner only (mode 0600) [default: the
+    /// environment variable LINERATE_AGENT_SECRET, or a prompt]
     #[arg(long, value_name = "FILE")]
     agent_secret_file: Option<PathBuf>,
 }
 
-/// What may be written, and where.
+/// The parts that may be written.
 #[derive(clap::Args, Debug)]
 #[command(next_help_heading = "Storage")]
 pub(super) struct SafetyOptions {
-    /// Let requests write, to all of the storage or to a part of it (--allow-write=1GiB..3GiB), which destroys its data
+    /// Allow writes, to all of the storage or to a part of it (--allow-write=1GiB..3GiB), which destroys its
+    /// data
     #[arg(long, value_name = "START..END", num_args = 0..=1, require_equals = true,
         default_missing_value = "..")]
     pub(super) allow_write: Option<Extent>,
@@ -105,22 +107,22 @@ pub(super) struct SafetyOptions {
     pub(super) span: Option<Extent>,
 }
 
-/// How the storage is reached.
+/// Options of the sessions.
 #[derive(clap::Args, Debug)]
 #[command(next_help_heading = "Sessions")]
 pub(super) struct SessionOptions {
-    /// Connections of each session, as the key `connections` of the URL
+    /// Connections of each session; same as the key `connections` of the URL
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=8))]
     pub(super) connections: Option<u16>,
-    /// TCP congestion control of the initiator, such as cubic, as the key `congestion` of the URL
+    /// TCP congestion control of the initiator, such as cubic; same as the key `congestion` of the URL
     #[arg(long, value_name = "NAME")]
     pub(super) congestion: Option<String>,
-    /// Busy-poll time; useful where this program has a CPU to itself
+    /// Busy-poll time; useful if this program has a CPU to itself
     #[arg(long, value_name = "MICROSECONDS", default_value_t = 100)]
     poll_us: u64,
 }
 
-/// What is to be seen and kept of it.
+/// The output and the saved files.
 #[derive(clap::Args, Debug)]
 #[command(next_help_heading = "Output")]
 pub(super) struct OutputOptions {
@@ -133,25 +135,26 @@ pub(super) struct OutputOptions {
     /// Draw the published curves of a source document into the report; repeatable
     #[arg(long, value_name = "DOCUMENT", value_parser = ["000", "001", "002", "003", "004"])]
     pub(super) beside: Vec<String>,
-    /// Form of the progress [default: a bar on a terminal, else a line every five seconds]
+    /// Form of the progress [default: a bar on a terminal, otherwise a line every five seconds]
     #[arg(long, value_name = "FORM")]
     pub(super) progress: Option<ProgressKind>,
     /// Show the measurement on the whole screen while it runs
     #[arg(long, conflicts_with_all = ["json", "quiet"])]
     pub(super) watch: bool,
-    /// Print the statistics of each session: wait times, traffic, and what the kernel knows of its connections
+    /// Print the statistics of each session: wait times, traffic, and the kernel's statistics of its
+    /// connections
     #[arg(long)]
     pub(super) statistics: bool,
     /// Print JSON, one line for each cell
     #[arg(long)]
     pub(super) json: bool,
-    /// Print nothing but errors
+    /// Print only errors
     #[arg(long, short, conflicts_with = "json")]
     pub(super) quiet: bool,
 }
 
 impl BenchArguments {
-    /// What is measured, with its secrets.
+    /// The storage to measure, with its secrets.
     pub(super) fn place(&self) -> Result<Location, Failure> {
         let session = &self.session;
         if !self.lab.is_empty() {
@@ -167,7 +170,7 @@ impl BenchArguments {
         Location::parse(place)?.reached_by(session.connections, session.congestion.as_deref())
     }
 
-    /// What is to be measured, one after the other.
+    /// The measurements, in order.
     pub(super) fn plans(&self) -> Result<Vec<Plan>, Failure> {
         let (suites, workload) = (&self.suite, &self.workload);
         if let Some(path) = &self.output.resume {
@@ -202,7 +205,7 @@ impl BenchArguments {
         plans(suites, self.out())
     }
 
-    /// On what terms it is measured.
+    /// The terms of the measurement.
     pub(super) fn terms<'a>(
         &self,
         place: &'a Location,
@@ -218,7 +221,7 @@ impl BenchArguments {
         })
     }
 
-    /// Refuses what has no meaning where storage and network are the suite's own.
+    /// Rejects options that have no meaning for a suite with its own storage and network.
     pub(crate) fn refuse_beside_a_lab(&self) -> Result<(), Failure> {
         let said = [
             (self.suite.len() != 1, "another --suite"),
@@ -238,7 +241,7 @@ impl BenchArguments {
         }
     }
 
-    /// The directory of a measurement to go on with.
+    /// The directory of a measurement to resume.
     pub(crate) fn resumed(&self) -> Option<Folder> {
         self.output.resume.as_deref().map(Folder::open)
     }
@@ -248,7 +251,7 @@ impl BenchArguments {
         self.output.out.as_deref()
     }
 
-    /// The suite in as much time as it may take.
+    /// The suite, shortened to the allowed time.
     pub(crate) fn shortened(&self, suite: Suite) -> Suite {
         match self.workload.shorter() {
             Some(shorter) => shorter.apply(suite),
@@ -256,7 +259,7 @@ impl BenchArguments {
         }
     }
 
-    /// What agents are to open: to read, unless the suite writes.
+    /// The order for agents: read-only, unless the suite writes.
     fn order_to_open(&self) -> Open {
         Open {
             place: self.place.clone().unwrap_or_default(),
@@ -269,7 +272,7 @@ impl BenchArguments {
 }
 
 impl AgentOptions {
-    /// Nothing if nobody is named. Asks for the secret if it has to.
+    /// `None` if no agent is named. Prompts for the secret if necessary.
     pub(super) fn found(&self) -> Result<Option<Agents>, Failure> {
         let server = self.server_agent.as_ref();
         Agents::named(&self.agents, server, self.agent_secret_file.as_deref(), "--agent-secret-file")
@@ -277,7 +280,7 @@ impl AgentOptions {
 }
 
 impl SafetyOptions {
-    /// What may be used at all.
+    /// The part that may be used.
     pub(super) fn part(&self) -> Result<Extent, Failure> {
         let allowed = self.allow_write.unwrap_or(Extent::ALL);
         let wanted = self.span.unwrap_or(Extent::ALL);
@@ -295,7 +298,7 @@ impl SessionOptions {
     }
 }
 
-/// One workload, or as many as there are combinations of what the lists hold.
+/// One workload, or all combinations of the lists.
 #[derive(clap::Args, Debug, Default, PartialEq)]
 #[command(next_help_heading = "A workload of your own")]
 pub(super) struct WorkloadOptions {
@@ -306,13 +309,14 @@ pub(super) struct WorkloadOptions {
     /// Queue depth: outstanding requests of each session; may be a list [default: 32]
     #[arg(long, visible_alias = "iodepth", value_name = "N,...", value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..=65_536))]
     depth: Vec<u32>,
-    /// Access pattern as fio names it: read, write, rw, randread, randwrite or randrw; --read and --random go before it
+    /// Access pattern by fio's name: read, write, rw, randread, randwrite or randrw; overridden by --read and
+    /// --random
     #[arg(long, value_name = "PATTERN", hide_possible_values = true)]
     rw: Option<Pattern>,
     /// Share of reads; may be a list [default: 100]
     #[arg(long, visible_alias = "rwmixread", value_name = "PERCENT,...", value_delimiter = ',')]
     read: Vec<Percent>,
-    /// Share of requests at random offsets, while others follow the one before them; may be a list [default: 100]
+    /// Share of requests at random offsets, while the others are sequential; may be a list [default: 100]
     #[arg(long, value_name = "PERCENT,...", value_delimiter = ',')]
     random: Vec<Percent>,
     #[arg(long, value_name = "DISTRIBUTION",
@@ -328,10 +332,11 @@ pub(super) struct WorkloadOptions {
     /// Sessions of each client, each with the queue depth
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=1024))]
     sessions: Option<u16>,
-    /// Rate of each client in requests per second, whether or not earlier ones have completed (open loop); may be a list
+    /// Rate of each client in requests per second, whether or not earlier ones have completed (open loop);
+    /// may be a list
     #[arg(long, value_name = "N[/s],...", value_delimiter = ',')]
     rate: Vec<Rate>,
-    /// Random intervals with that rate on average, as independent users make, instead of equal ones
+    /// Random intervals with that rate on average, like independent users, instead of equal ones
     #[arg(long, requires = "rate")]
     poisson: bool,
     /// Pause in milliseconds before each burst, while outstanding requests continue (Iometer's transfer delay)
@@ -340,7 +345,8 @@ pub(super) struct WorkloadOptions {
     /// Requests between two pauses (Iometer's burst length) [default: 1]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..), requires = "pause_ms")]
     burst: Option<u32>,
-    /// Time to measure [default: 5s, or at most 60s with --stop-at]; with a suite, the longest time for each of its runs
+    /// Time to measure [default: 5s, or up to 60s with --stop-at]; with a suite, the maximum time for each of
+    /// its runs
     #[arg(long, visible_alias = "runtime", value_name = "TIME", value_parser = seconds)]
     seconds: Option<f64>,
     /// Time to make requests before they are counted
@@ -349,14 +355,14 @@ pub(super) struct WorkloadOptions {
     /// Stop when the rate is known to this precision (half of its 95 % confidence interval)
     #[arg(long, value_name = "PERCENT", value_parser = confidence)]
     stop_at: Option<f64>,
-    /// Rounds of a sweep, in changing order; results are medians. With a suite, the most rounds
+    /// Rounds of a sweep, in changing order; results are medians. With a suite, the maximum number of rounds
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1000))]
     repeats: Option<u32>,
     /// Write data that can be verified, and verify it in reads
     #[arg(long)]
     verify: bool,
-    /// Log what the storage promises to this file; `linerate bench verify` checks it after a crash. One write of eight has
-    /// FUA, and every 64 are followed by a flush. Includes --verify
+    /// Log the acknowledged and flushed writes to this file; `linerate bench verify` checks them after a
+    /// crash. One write in eight has FUA, and a flush follows every 64 writes. Includes --verify
     #[arg(long, value_name = "FILE")]
     pub(super) verify_log: Option<PathBuf>,
     /// Random seed of offsets and data [default: 1]
@@ -364,7 +370,7 @@ pub(super) struct WorkloadOptions {
     seed: Option<u64>,
 }
 
-/// Access patterns by fio's names.
+/// Access patterns with fio's names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 enum Pattern {
     /// Sequential reads
@@ -397,7 +403,7 @@ impl Pattern {
     }
 }
 
-/// How long a run takes, in seconds.
+/// The duration of a run, in seconds.
 pub(crate) fn seconds(text: &str) -> Result<f64, String> {
     let Time(time) = text.parse().map_err(|why: NotAValue| why.to_string())?;
     let fits = (0.001..=86_400.0).contains(&time.as_secs_f64());
@@ -416,14 +422,14 @@ impl WorkloadOptions {
         *self == WorkloadOptions::default()
     }
 
-    /// What was said for a suite; `None` if that is more than a suite takes.
+    /// The limits for a suite; `None` if options were used that a suite does not support.
     pub(super) fn shorter(&self) -> Option<Shorten> {
         let (seconds, rounds) = (self.seconds, self.repeats);
         let at_most = WorkloadOptions { seconds, repeats: rounds, ..WorkloadOptions::default() };
         (*self == at_most).then_some(Shorten { seconds, rounds })
     }
 
-    /// What is to be measured.
+    /// The suite to measure.
     pub(super) fn suite(&self) -> Result<Suite, Failure> {
         let suite = self.sweep().suite().map_err(Failure::refused)?;
         let alone = suite.cells().map(|cell| cell.roles.len()).sum::<usize>() == 1;
@@ -472,10 +478,10 @@ impl WorkloadOptions {
     }
 }
 
-/// As `linerate bench` has always done.
+/// The traditional defaults of `linerate bench`.
 const DEPTH: u32 = 32;
 const SECONDS: f64 = 5.0;
-/// A rate that is not known after a minute is not going to be.
+/// A rate that is not known after a minute is unlikely to become known.
 const SECONDS_TO_KNOW: f64 = 60.0;
 
 fn or<T: Clone>(given: &[T], usual: T) -> Vec<T> {

@@ -1,4 +1,4 @@
-//! `linerate bench`: measures storage of any kind, and keeps what was measured.
+//! `linerate bench`: measures storage of any kind, and saves the results.
 //!
 //! ```text
 //!   arguments ── plans, terms ──► bench_runner::prepare ──► bench_runner::conductor ──► crew (clients here, or agents)
@@ -6,8 +6,8 @@
 //!                                  result.json ── keeper ◄┘  └── samples: stop, view
 //! ```
 //!
-//! Reading order: [`run`] (the order of events); `arguments`, `options` (what was asked for), `view` (what is
-//! seen of it), `shown` (what is told in the end). Preparing and measuring are `bench_runner`'s.
+//! Reading order: [`run`] (the sequence); `arguments`, `options` (the request), `view` (the progress),
+//! `shown` (the result). `bench_runner` prepares and measures.
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -105,17 +105,17 @@ async fn measure(
     }
 }
 
-/// What is to be done.
+/// A prepared measurement.
 pub(crate) struct Work {
     pub(crate) keeper: Keeper,
-    /// Who serves the storage, if that is known.
+    /// The storage's server, if known.
     pub(crate) server: Option<Serving>,
-    /// The congestion control of our sockets, if all of them have one.
+    /// The congestion control of our sockets, if they have one in common.
     pub(crate) congestion: Option<String>,
 }
 
 impl Work {
-    /// Has a crew do it, shows it and keeps it.
+    /// Runs it with a crew, with progress, and saves it.
     pub(crate) async fn carry_out(
         self,
         crew: impl Crew,
@@ -132,7 +132,8 @@ impl Work {
             keeper.note(format!("ended by a failure: {failure}"));
         }
         print_result(&arguments.output, congestion.as_deref(), keeper.record(), &tables)?;
-        // Before the record says that it came to its end: one that is killed meanwhile is gone on with, and gets its report.
+        // Before the record is marked complete: if the program is killed here, the measurement can be
+        // resumed, and gets its report.
         let written = keeper.folder().map_or(Ok(()), |folder| files(arguments, folder, keeper.record()));
         let (record, folder, lost) = keeper.end();
         let subject = arguments.place.as_deref().map_or(vec!["--suite", NAME], |place| vec![place]);
@@ -143,7 +144,7 @@ impl Work {
     }
 }
 
-/// Writes the files of the result, and says where the one is that people open.
+/// Writes the files of the result, and prints the path of the main one.
 fn files(arguments: &BenchArguments, folder: &Folder, record: &Record) -> Result<(), Failure> {
     write_report(folder, record, report::curves(&arguments.output.beside))?;
     if !arguments.output.quiet && !arguments.output.json {
@@ -170,7 +171,7 @@ fn view(
 
 pub(crate) use bench::suite::wan::NAME;
 
-/// Runs the suite, or goes on with it.
+/// Runs or resumes the suite.
 pub(crate) fn run_wan(arguments: &BenchArguments) -> Result<ExitCode, Failure> {
     arguments.refuse_beside_a_lab()?;
     ::wan::can_be_made()?;
@@ -191,7 +192,7 @@ pub(crate) fn run_wan(arguments: &BenchArguments) -> Result<ExitCode, Failure> {
     })
 }
 
-/// What was measured, on standard output. `tables` are what sessions told of the last run.
+/// The result, on standard output. `tables` are the session statistics of the last run.
 fn print_result(
     options: &OutputOptions,
     congestion: Option<&str>,
@@ -218,9 +219,10 @@ fn print_result(
     Ok(())
 }
 
-// `linerate bench verify`: whether storage has kept what it promised to a `linerate bench --verify-log` that was cut short.
+// `linerate bench verify`: whether storage has kept all guarantees given to a `linerate bench --verify-log`
+// that was interrupted.
 //
-// The log is a mapped file ([`host::MappedWords`]), and what is in it is [`bench::journal`]'s business; here they meet.
+// The log is a mapped file ([`host::MappedWords`]) in the format of [`bench::journal`].
 
 #[derive(clap::Args, Debug)]
 pub(crate) struct VerifyLogArguments {
@@ -230,8 +232,8 @@ pub(crate) struct VerifyLogArguments {
     /// Storage with the data (see `linerate help targets`)
     #[arg(value_name = "TARGET")]
     place: String,
-    /// Crashed side: the client only, so that every acknowledged write must be there; or the storage, which may have lost
-    /// writes that were neither flushed nor had FUA
+    /// Crashed side: only the client, so that every acknowledged write must be present; or the storage, which
+    /// may have lost writes that were neither flushed nor had FUA
     #[arg(long, value_name = "SIDE", default_value = "storage")]
     after: After,
     /// Print JSON
@@ -246,7 +248,7 @@ enum After {
     Storage,
 }
 
-/// Runs the command. The exit code is a failure of its own kind if anything is missing.
+/// Runs the command. Missing data has a separate exit code.
 pub(crate) fn verify_log(arguments: &VerifyLogArguments) -> Result<ExitCode, Failure> {
     let path = &arguments.file;
     let journal = open_journal(path)?;

@@ -1,5 +1,5 @@
-//! The progress of a measurement: a line at the bottom of the terminal ([`ProgressLine`]), or the whole screen ([`Watch`]). Both are
-//! drawn on standard error, since standard output is for the result.
+//! The progress of a measurement: a line at the bottom of the terminal ([`ProgressLine`]), or the whole
+//! screen ([`Watch`]). Both are drawn on standard error, because standard output is for the result.
 
 use std::fmt::Display;
 use std::fs::File;
@@ -36,7 +36,7 @@ use crate::output::{columns, printable, remark};
 
 pub(crate) use bench_runner::view::{RunStart, View};
 
-/// Nobody looks, but notes may be read later.
+/// Shows no progress, but prints notes.
 pub(super) struct Notes;
 
 impl View for Notes {
@@ -67,7 +67,7 @@ impl ProgressLine {
     }
 
     fn show(&self) {
-        // As much of it as stands beside the time left in one line.
+        // Truncated so that it fits on one line with the remaining time.
         let room = columns(io::stderr()).saturating_sub(self.bar.prefix().chars().count() + 2);
         let mut line = format!("{}  {}", self.what, self.now.line());
         while line.chars().count() > room
@@ -112,28 +112,28 @@ impl View for ProgressLine {
     }
 }
 
-/// What is to be seen afterwards is the result.
+/// Clears the line, so that only the result remains visible.
 impl Drop for ProgressLine {
     fn drop(&mut self) {
         self.bar.finish_and_clear();
     }
 }
 
-/// A view of the whole terminal, which is as it was when this is dropped.
+/// A view of the whole terminal, which is restored when this is dropped.
 pub(in crate::bench) struct Watch {
     terminal: Terminal<CrosstermBackend<Stderr>>,
     state: Watched,
     drawn: Option<Instant>,
-    // Reads until it is dropped, before the terminal is given back.
+    // Reads until it is dropped, before the terminal is restored.
     _keys: Keys,
     _screen: Screen,
 }
 
-/// Often enough for the eye, and too seldom to be measured.
+/// Fast enough for a display, and rare enough not to affect the measurement.
 const DRAW_EVERY: Duration = Duration::from_millis(100);
 
 impl Watch {
-    /// Takes the terminal. Keys ask for an end as signals do.
+    /// Takes over the terminal. Keys request an end like signals.
     pub(in crate::bench) fn new(record: &Record, interrupt: &Interrupt) -> Result<Watch, Failure> {
         let screen = Screen::take().map_err(untaken)?;
         let terminal = Terminal::new(CrosstermBackend::new(stderr())).map_err(untaken)?;
@@ -152,7 +152,7 @@ impl Watch {
         if now || is_due {
             self.drawn = Some(Instant::now());
             let state = &self.state;
-            // A terminal that has gone is no reason to lose what is measured.
+            // The loss of the terminal must not lose the measurement.
             let _ = self.terminal.draw(|frame| draw(frame, state));
         }
     }
@@ -194,7 +194,7 @@ impl View for Watch {
     }
 }
 
-/// The terminal in our hands: another screen, keys as they come, no cursor.
+/// The terminal under our control: alternate screen, unbuffered keys, no cursor.
 struct Screen;
 
 impl Screen {
@@ -212,7 +212,7 @@ impl Drop for Screen {
     }
 }
 
-/// Leaves the terminal as it was found. There is nobody to tell if that fails.
+/// Restores the terminal. A failure cannot be reported.
 fn give_back() {
     let _ = execute!(stderr(), LeaveAlternateScreen, Show);
     let _ = disable_raw_mode();
@@ -271,7 +271,7 @@ fn points(state: &Watched, value: impl Fn(&Moment) -> f64) -> Vec<(f64, f64)> {
     state.history.iter().map(|moment| (moment.at_s, value(moment))).collect()
 }
 
-/// Curves over time, from zero to a little above the highest.
+/// Curves over time, from zero to slightly above the maximum.
 fn draw_curves(frame: &mut Frame<'_>, area: Rect, title: String, curves: &[(Color, Vec<(f64, f64)>)]) {
     let all = || curves.iter().flat_map(|(_, points)| points);
     let highest = all().map(|(_, value)| *value).fold(0.0, f64::max);
@@ -291,7 +291,7 @@ fn draw_curves(frame: &mut Frame<'_>, area: Rect, title: String, curves: &[(Colo
     frame.render_widget(chart, area);
 }
 
-/// The newest that fit, in their order. Where it is narrow a name is worth more than the median.
+/// The newest runs that fit, in order. On a narrow screen, the name has priority over the median.
 fn draw_ended(frame: &mut Frame<'_>, state: &Watched, area: Rect) {
     const NARROW: u16 = 64;
     let room = usize::from(area.height.saturating_sub(3));
@@ -335,7 +335,7 @@ fn draw_clients(frame: &mut Frame<'_>, state: &Watched, area: Rect) {
     frame.render_widget(table, area);
 }
 
-/// Names of columns: the first is of text, the others are of numbers.
+/// Column headings: the first is for text, the others are for numbers.
 fn header<const N: usize>(names: [&'static str; N]) -> TableRow<'static> {
     let cell = |(index, name): (usize, &'static str)| {
         let line = Line::from(name);
@@ -344,7 +344,7 @@ fn header<const N: usize>(names: [&'static str; N]) -> TableRow<'static> {
     TableRow::new(names.into_iter().enumerate().map(cell)).dark_gray()
 }
 
-// Keys, read on a thread of their own: the first that asks for an end is heard as a signal is, the second ends the
+// Keys, read on a separate thread: the first request to end acts like a signal, the second one ends the
 // program.
 
 /// Reads keys until it is dropped.
@@ -354,7 +354,7 @@ pub(super) struct Keys {
 }
 
 const LOOK_EVERY: Duration = Duration::from_millis(100);
-/// As a shell reports a command that SIGINT ended.
+/// The exit code that a shell reports for a command ended by SIGINT.
 const INTERRUPTED: i32 = 130;
 
 impl Keys {
@@ -366,7 +366,7 @@ impl Keys {
                 match event::poll(LOOK_EVERY).and_then(|is_there| is_there.then(event::read).transpose()) {
                     Ok(Some(Event::Key(key))) if asks_for_an_end(key) => end(&interrupt),
                     Ok(_) => {}
-                    // The terminal has gone: signals are left.
+                    // The terminal has gone: only signals are left.
                     Err(_) => return,
                 }
             }
@@ -384,7 +384,7 @@ impl Drop for Keys {
     }
 }
 
-/// In raw mode Ctrl-C is a key like others.
+/// In raw mode, Ctrl-C is an ordinary key.
 fn asks_for_an_end(key: KeyEvent) -> bool {
     let is_control_c = key.code == KeyCode::Char('c') && key.modifiers.contains(KeyModifiers::CONTROL);
     key.kind == KeyEventKind::Press && (is_control_c || matches!(key.code, KeyCode::Char('q') | KeyCode::Esc))

@@ -1,4 +1,4 @@
-//! Blocks by their addresses (deallocate, fill, compare and replace), SANITIZE, and commands as bytes.
+//! Commands on blocks by address (deallocate, fill, compare and replace), SANITIZE, and commands as bytes.
 
 use std::fs;
 use std::io::Write;
@@ -36,7 +36,7 @@ pub(super) struct StatusArguments {
     /// First block
     #[arg(value_name = "LBA", default_value_t = 0)]
     pub(super) lba: u64,
-    /// Number of blocks [default: all that follow]
+    /// Number of blocks [default: all the rest]
     #[arg(value_name = "COUNT")]
     pub(super) count: Option<u64>,
 }
@@ -87,7 +87,7 @@ pub(super) struct CompareArguments {
 }
 
 impl ExtentArguments {
-    /// Names what is on the LUN, and asks.
+    /// Describes the content of the LUN, and asks.
     async fn may_be_lost(&self, unit: &Unit) -> Result<(), Failure> {
         if self.yes {
             return Ok(());
@@ -124,7 +124,7 @@ impl WriteSameArguments {
 }
 
 impl CompareArguments {
-    /// Nobody is asked: what is overwritten is what the caller has shown to know.
+    /// No confirmation: the caller has proved that it knows the overwritten data.
     pub(super) fn run(&self) -> Result<(), Failure> {
         let (expected, new) = (read(&self.expect)?, read(&self.write)?);
         self.unit.carry_out("compare-and-write", async |unit| {
@@ -184,13 +184,13 @@ struct How {
     /// Write a pattern over everything
     #[arg(long)]
     overwrite: bool,
-    /// Erase by the means of the medium
+    /// Erase by a method of the medium
     #[arg(long)]
     block_erase: bool,
-    /// Change the key that encrypts everything
+    /// Change the encryption key of the medium
     #[arg(long)]
     crypto_erase: bool,
-    /// Make a medium whose sanitizing failed usable again
+    /// Make a medium usable again after a failed sanitize operation
     #[arg(long)]
     exit_failure_mode: bool,
 }
@@ -228,7 +228,7 @@ impl SanitizeArguments {
                 let lost = format!("sanitizing makes {} unreadable for good", what_is_there(unit).await?);
                 terminal::consent(false).to(lost)?;
             }
-            // The answer comes at once: a medium of any size takes longer than a command may.
+            // The response is immediate: a medium of any size takes longer than a command may.
             let manner = SanitizeManner { immediate: true, unrestricted_exit: false };
             unit.sanitize(&self.what(), manner).await?;
             until_done(unit).await
@@ -246,14 +246,14 @@ async fn what_is_there(unit: &Unit) -> Result<String, Failure> {
 
 const LOOK_AGAIN: Duration = Duration::from_secs(1);
 
-/// Says how far it is, as long as the unit does.
+/// Prints the progress for as long as the unit reports it.
 async fn until_done(unit: &Unit) -> Result<(), Failure> {
     settle(unit).await;
     while let Some(progress) = unit.request_sense().await?.and_then(|sense| sense.progress()) {
         remark(format_args!("{:.1} % done", f64::from(progress) * 100.0 / 65_536.0));
         reactor::sleep(LOOK_AGAIN).await;
     }
-    // A failure is told to the next command that wants the medium.
+    // A failure is reported to the next command that accesses the medium.
     Ok(unit.test_unit_ready().await?)
 }
 
@@ -264,21 +264,22 @@ pub(super) struct RawArguments {
     /// Command descriptor block in hexadecimal, blanks allowed: 6 to 16 bytes
     #[arg(long, value_name = "HEX", value_parser = cdb)]
     cdb: Cdb,
-    /// Most bytes that the command answers with
+    /// Maximum length of the command's response data
     #[arg(long, value_name = "BYTES", conflicts_with = "out", value_parser = clap::value_parser!(u32).range(1..=16 << 20))]
     r#in: Option<u32>,
-    /// File with the data that the command takes
+    /// File with the data to send with the command
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
-    /// Send a command that may change data or settings; needed for every command that is not known only to read
+    /// Send a command that may change data or settings; needed for every command that is not known to be
+    /// read-only
     #[arg(long)]
     yes: bool,
-    /// Save the answer in this file instead of printing it
+    /// Save the response data in this file instead of printing it
     #[arg(long, value_name = "FILE", requires = "in")]
     save: Option<PathBuf>,
 }
 
-/// Filled up with zeros, as it travels.
+/// Padded with zeros, as transmitted.
 type Cdb = [u8; 16];
 
 fn cdb(text: &str) -> Result<Cdb, String> {
@@ -289,7 +290,7 @@ fn cdb(text: &str) -> Result<Cdb, String> {
     if !is_hex || !(12..=32).contains(&digits.len()) {
         return Err(wrong());
     }
-    // Filled up behind, so that the number's first byte is the operation code.
+    // Padded at the end, so that the number's first byte is the operation code.
     let number = u128::from_str_radix(&format!("{digits:0<32}"), 16).map_err(|_| wrong())?;
     Ok(number.to_be_bytes())
 }
@@ -303,7 +304,7 @@ struct Raw {
 }
 
 impl RawArguments {
-    /// Sends it as it is, once. Its status is the answer; sense data go with it.
+    /// Sends it unmodified, once. Its status is the result, with the sense data.
     pub(super) fn run(&self) -> Result<(), Failure> {
         if !(self.out.is_none() && only_asks(&self.cdb) || self.yes) {
             let why = "this command may change what is on the LUN, since it is not one that is known to only read; \

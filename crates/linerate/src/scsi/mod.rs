@@ -1,6 +1,7 @@
-//! `linerate scsi VERB URL`: one SCSI command, by its name, and the answer in words or as JSON.
+//! `linerate scsi VERB URL`: one SCSI command, by its name, and its response, decoded or as JSON.
 //!
-//! What asks is in [`inspect`]; here are [`blocks`] (which writes, and sends commands that have no verb) and [`settings`].
+//! [`inspect`] has the queries; this module has [`blocks`] (which writes, and sends commands without a verb)
+//! and [`settings`].
 
 mod blocks;
 mod settings;
@@ -50,9 +51,9 @@ enum Verb {
     Opcodes(UnitArguments),
     /// PERSISTENT RESERVE IN: registrations and the reservation
     Registrations(UnitArguments),
-    /// PERSISTENT RESERVE OUT: register a key, in place of an earlier one
+    /// PERSISTENT RESERVE OUT: register a key, replacing an earlier one
     Register(RegisterArguments),
-    /// PERSISTENT RESERVE OUT: end our registration, and our reservation with it
+    /// PERSISTENT RESERVE OUT: remove our registration, and our reservation with it
     Unregister(KeyArguments),
     /// PERSISTENT RESERVE OUT: reserve the LUN
     Reserve(ReserveArguments),
@@ -60,7 +61,7 @@ enum Verb {
     Release(KeyArguments),
     /// PERSISTENT RESERVE OUT: clear the reservation and all registrations
     Clear(KeyArguments),
-    /// PERSISTENT RESERVE OUT: end the registrations of another key, and take its reservation
+    /// PERSISTENT RESERVE OUT: remove the registrations of another key, and take over its reservation
     Preempt(PreemptArguments),
     /// UNMAP: deallocate blocks; asks for confirmation if the LUN is not empty
     Unmap(ExtentArguments),

@@ -1,4 +1,4 @@
-//! The settings of a unit that outlive a command: mode pages and persistent reservations.
+//! The settings of a unit that persist after a command: mode pages and persistent reservations.
 
 use std::sync::LazyLock;
 
@@ -23,7 +23,7 @@ pub(super) struct ModesArguments {
     /// Set a field by its name, such as WCE=0 (no write cache) or SWP=1 (write-protected), before printing
     #[arg(long, value_name = "NAME=VALUE", value_parser = assignment)]
     set: Vec<(String, u64)>,
-    /// Save what is set, beyond a reset
+    /// Save the new values, so that they survive a reset
     #[arg(long, requires = "set")]
     save: bool,
 }
@@ -32,7 +32,7 @@ pub(super) struct ModesArguments {
 enum Values {
     /// Values in force
     Current,
-    /// Mask of the bits that may be changed
+    /// Mask of the bits that can be changed
     Changeable,
     /// Factory values
     Default,
@@ -81,9 +81,9 @@ impl ModesArguments {
     }
 }
 
-// Persistent reservations: who may write to a LUN, or read it, beyond the life of a session.
+// Persistent reservations: write or read access to a LUN, which survives sessions.
 //
-// Each of these verbs is a session of its own, so they take an ISID that is always the same for a name
+// Each of these verbs uses a separate session. Therefore they use an ISID that is always the same for a name
 // ([`reservations::stable_isid`]), unless the URL has the key `isid`.
 
 /// Who acts.
@@ -100,7 +100,7 @@ pub(super) struct KeyArguments {
 pub(super) struct RegisterArguments {
     #[command(flatten)]
     pub(super) ours: KeyArguments,
-    /// Let registrations and the reservation outlive a restart of the target (APTPL)
+    /// Let registrations and the reservation survive a restart of the target (APTPL)
     #[arg(long)]
     pub(super) persist: bool,
 }
@@ -109,8 +109,8 @@ pub(super) struct RegisterArguments {
 pub(super) struct ReserveArguments {
     #[command(flatten)]
     pub(super) ours: KeyArguments,
-    /// Type of reservation: write-exclusive or exclusive-access, with -registrants-only or -all-registrants behind it
-    /// to admit all registered initiators
+    /// Type of reservation: write-exclusive or exclusive-access, followed by -registrants-only or
+    /// -all-registrants to admit all registered initiators
     #[arg(long = "type", value_name = "TYPE", default_value = "write-exclusive", hide_possible_values = true,
         value_parser = Offering(str::parse::<ReservationType>, types))]
     pub(super) kind: ReservationType,
@@ -120,7 +120,7 @@ pub(super) struct ReserveArguments {
 pub(super) struct PreemptArguments {
     #[command(flatten)]
     reserve: ReserveArguments,
-    /// Key whose registrations end, hexadecimal
+    /// Key whose registrations are removed, hexadecimal
     #[arg(long, value_name = "KEY", value_parser = key)]
     victim: u64,
     /// Abort their commands too
@@ -133,7 +133,7 @@ fn types() -> Vec<&'static str> {
     NAMES.iter().map(String::as_str).collect()
 }
 
-/// A reservation key is eight bytes, which people write as one hexadecimal number.
+/// A reservation key has eight bytes, written as one hexadecimal number.
 fn key(text: &str) -> Result<u64, String> {
     let digits = text.strip_prefix("0x").unwrap_or(text);
     let key = u64::from_str_radix(digits, 16).ok().filter(|key| *key != 0);
@@ -162,7 +162,7 @@ impl KeyArguments {
         self.act(verb, async |unit| Ok(unit.persistent_reserve(what).await?))
     }
 
-    /// A reservation is released as it was made, so that its type is asked for first.
+    /// The release must have the reservation's type, which is queried first.
     pub(super) fn release(&self) -> Result<(), Failure> {
         self.act("release", async |unit| match unit.reservation().await? {
             Some(reservation) => {

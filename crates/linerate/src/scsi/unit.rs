@@ -1,4 +1,4 @@
-//! The logical unit that a verb is for.
+//! The logical unit of a verb.
 
 use backends::hyperscsi;
 use inspect::Answer;
@@ -8,7 +8,7 @@ use crate::failure::Failure;
 use crate::output::{say, say_json};
 use crate::remote;
 
-/// Where it is, and how the answer is to be printed.
+/// Its URL, and the output format.
 #[derive(Debug, clap::Args)]
 pub(super) struct UnitArguments {
     /// LUN: iscsi://[USER@]HOST[:PORT]/IQN/LUN[?KEY=VALUE&...], or hyperscsi://INTERFACE/TARGET/LUN
@@ -19,7 +19,7 @@ pub(super) struct UnitArguments {
     pub(super) json: bool,
 }
 
-/// What a verb that only acts has done.
+/// The result of a verb without output.
 #[derive(serde::Serialize)]
 struct Done {
     verb: &'static str,
@@ -27,12 +27,12 @@ struct Done {
 }
 
 impl UnitArguments {
-    /// Logs in, does the work with whatever answers at the LUN, disk or not, and logs out.
+    /// Logs in, does the work on any device at the LUN, disk or not, and logs out.
     pub(super) fn with<T>(&self, work: impl AsyncFnOnce(&Unit) -> Result<T, Failure>) -> Result<T, Failure> {
         self.with_settings(|_| {}, |_| {}, work)
     }
 
-    /// The same for a verb, called so, that is answered with nothing but success.
+    /// The same for the verb `verb`, whose only result is success.
     pub(super) fn carry_out<E: Into<Failure>>(
         &self,
         verb: &'static str,
@@ -42,12 +42,12 @@ impl UnitArguments {
         self.done(verb)
     }
 
-    /// Says so where JSON was asked for; people hear nothing of a success.
+    /// Prints success as JSON, if requested; otherwise nothing.
     pub(super) fn done(&self, verb: &'static str) -> Result<(), Failure> {
         if self.json { say_json(&Done { verb, done: true }) } else { Ok(()) }
     }
 
-    /// The same on other terms, those of iSCSI or of HyperSCSI.
+    /// The same with other settings, of iSCSI or of HyperSCSI.
     pub(super) fn with_settings<T>(
         &self,
         change: impl FnOnce(&mut Settings),
@@ -74,7 +74,7 @@ impl UnitArguments {
         })
     }
 
-    /// The same for a verb that is answered with data.
+    /// The same for a verb with response data.
     pub(super) fn ask<E: Into<Failure>>(
         &self,
         verb: impl AsyncFnOnce(&Unit) -> Result<Answer, E>,
