@@ -314,7 +314,7 @@ class Target:
 def connect(url: str, *, password: str | None = None, target_password: str | None = None, **options: Any) -> Lun:
     """Logs in to a target and attaches a LUN: ``iscsi://[user@]host[:port]/target/lun[?key=value&...]``.
 
-    ``options`` are the keys of a URL (docs/initiator.md) with underscores, such as ``header_digest="crc32c"``,
+    ``options`` are the keys of a URL (docs/urls.md) with underscores, such as ``header_digest="crc32c"``,
     ``connections=4`` or ``reconnect_time=0``. ``password`` is the user's CHAP secret, ``target_password`` what the target
     proves itself with (mutual CHAP); without them, the environment's LINERATE_SECRET and LINERATE_TARGET_SECRET.
     """

@@ -14,7 +14,7 @@ fn exception(py: Python<'_>, name: &str, arguments: (String, Option<u64>)) -> Py
     made.map_or_else(|error| error, PyErr::from_value)
 }
 
-/// By the exit code that commands have for it (docs/initiator.md).
+/// By the exit code that commands have for it (docs/command-line.md).
 pub(crate) fn raised(py: Python<'_>, failure: &Failure) -> PyErr {
     let name = match failure.code() {
         2 => "RefusedError",

@@ -24,6 +24,10 @@ const SERVICE: &str = include_str!("../../../docs/service.md");
 const UPGRADE: &str = include_str!("../../../docs/upgrade.md");
 const BACKUP: &str = include_str!("../../../docs/backup.md");
 const INITIATOR: &str = include_str!("../../../docs/initiator.md");
+const URLS: &str = include_str!("../../../docs/urls.md");
+const SCSI: &str = include_str!("../../../docs/scsi.md");
+const MULTIPATH: &str = include_str!("../../../docs/multipath.md");
+const COMMAND_LINE: &str = include_str!("../../../docs/command-line.md");
 const COMING_FROM: &str = include_str!("../../../docs/coming-from.md");
 const COPY: &str = include_str!("../../../docs/copy.md");
 const COMPARE: &str = include_str!("../../../docs/compare.md");
@@ -87,6 +91,10 @@ fn every_example_of_a_command_line_is_understood() {
         UPGRADE,
         BACKUP,
         INITIATOR,
+        URLS,
+        SCSI,
+        MULTIPATH,
+        COMMAND_LINE,
         COPY,
         COMING_FROM,
         COMPARE,

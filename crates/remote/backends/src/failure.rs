@@ -1,6 +1,6 @@
 //! Errors of storage commands: one sentence, and a kind with an exit code.
 //!
-//! The exit codes are stable: `FailureKind::ALL` is their table, which `--help` and `docs/initiator.md` print. If a
+//! The exit codes are stable: `FailureKind::ALL` is their table, which `--help` and `docs/command-line.md` print. If a
 //! target reported an error, that determines the kind, and the sentence quotes it.
 
 use std::fmt::{self, Display};
@@ -399,7 +399,7 @@ mod tests {
 
     #[test]
     fn the_documentation_lists_every_exit_code() {
-        let page = include_str!("../../../../docs/initiator.md");
+        let page = include_str!("../../../../docs/command-line.md");
         for (code, meaning) in FailureKind::ALL.map(FailureKind::code) {
             assert!(page.contains(&format!("| {code} | {meaning} |")), "{code}: {meaning}");
         }

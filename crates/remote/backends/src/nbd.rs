@@ -19,7 +19,7 @@ use crate::secrets;
 pub(crate) static NBD: Kind = peers::kind(
     SCHEMES[0],
     "nbd://HOST/EXPORT",
-    "an export of an NBD server: this server is a gateway ([nbd.md](nbd.md))",
+    "an export of an NBD server: this server is a gateway ([nbd-client.md](nbd-client.md))",
     &URL,
 );
 

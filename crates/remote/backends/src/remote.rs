@@ -31,7 +31,7 @@ pub(crate) static ISCSI: Kind = peers::kind(
     "iscsi",
     "iscsi://HOST/TARGET/LUN",
     "a LUN of another iSCSI target: this server is a gateway. Options are those of URLs \
-     ([initiator.md](initiator.md)); secrets come from files or the environment, never from the specification",
+     ([urls.md](urls.md)); secrets come from files or the environment, never from the specification",
     &UrlKind {
         has_key: |key| Settings::keys().any(|(name, _)| name == key.replace('_', "-")),
         check,
@@ -399,7 +399,7 @@ mod tests {
 
     #[test]
     fn the_documentation_has_every_key() {
-        let page = include_str!("../../../../docs/initiator.md");
+        let page = include_str!("../../../../docs/urls.md");
         for (name, _) in Settings::keys() {
             assert!(page.contains(&format!("\n| `{name}` |")), "{name}");
         }
