@@ -1,4 +1,4 @@
-//! A session as its LUNs hold it: direct on its own thread, by messages from any other.
+//! A session as used by its LUNs: directly on its own thread, through messages from any other.
 
 use std::pin::Pin;
 use std::rc::Rc;
@@ -29,7 +29,7 @@ pub struct RemoteTarget {
     timeouts: Timeouts,
 }
 
-/// What commands travel by.
+/// The transport of commands.
 enum Link {
     Iscsi { session: Resident<Session>, shared: Arc<Shared>, recorder: FlightRecorder },
     Other(Box<dyn Carrier>),
@@ -65,7 +65,7 @@ impl RemoteTarget {
         Arc::new(RemoteTarget { link: Link::Iscsi { session, shared, recorder }, caches, timeouts })
     }
 
-    /// The target that a session by another protocol has reached; the session records its commands in `record`.
+    /// The target reached by a session of another protocol; the session records its commands in `record`.
     pub fn carried(
         carrier: impl Carrier + 'static,
         record: &CommandRecord,
@@ -75,7 +75,7 @@ impl RemoteTarget {
         Arc::new(RemoteTarget { link, caches, timeouts })
     }
 
-    /// What the last leading login agreed on; iSCSI's defaults for a session by another protocol.
+    /// The parameters of the last leading login; iSCSI's defaults for a session of another protocol.
     pub fn parameters(&self) -> Parameters {
         match &self.link {
             Link::Iscsi { shared, .. } => shared.parameters.lock().clone(),
@@ -99,13 +99,14 @@ impl RemoteTarget {
         }
     }
 
-    /// The session's statistics, from any thread; `None` if the session's thread is gone, or the session is not iSCSI's.
+    /// The session's statistics, from any thread; `None` if the session's thread has ended, or it is not an
+    /// iSCSI session.
     pub async fn statistics(&self) -> Option<Statistics> {
         let Link::Iscsi { session, .. } = &self.link else { return None };
         session.with(async |session| session.statistics()).await
     }
 
-    /// Counts a command that is sent again with an unknown outcome.
+    /// Counts a resent command whose outcome was unknown.
     pub(crate) fn replayed(&self) {
         match &self.link {
             Link::Iscsi { shared, .. } => shared.replayed(),
@@ -113,7 +114,7 @@ impl RemoteTarget {
         }
     }
 
-    /// The data of a command, at most, if the protocol has a limit of its own.
+    /// Maximum data length of a command, if the protocol has a specific limit.
     pub(crate) fn data_bytes_max(&self) -> Option<usize> {
         match &self.link {
             Link::Iscsi { .. } => None,
@@ -134,7 +135,7 @@ impl RemoteTarget {
     }
 
     /// Sends a task management function. The commands that it ends fail with [`CommandError::Aborted`]; block
-    /// devices send theirs again.
+    /// devices resend theirs.
     pub async fn manage(&self, management: Management) -> Result<TaskManagementResult, CommandError> {
         let session = match &self.link {
             Link::Iscsi { session, .. } => session,
@@ -144,8 +145,8 @@ impl RemoteTarget {
         answer.ok_or(CommandError::ConnectionLost)?
     }
 
-    /// Sends a NOP-Out with data, as much as the target accepts in one PDU, by the connection with this CID
-    /// or by any. It is not repeated if the connection is lost. Only iSCSI has it.
+    /// Sends a NOP-Out with data, as much as the target accepts in one PDU, over the connection with this CID
+    /// or any connection. It is not repeated if the connection is lost. iSCSI only.
     pub async fn ping(&self, cid: Option<Cid>, data: &[u8]) -> Result<Pong, CommandError> {
         let Link::Iscsi { session, .. } = &self.link else { return Err(CommandError::Rejected) };
         let data = data.to_vec();
@@ -168,8 +169,8 @@ impl RemoteTarget {
         }
     }
 
-    /// Ends when a command lost in the session `sent_in` may be sent again, or one that is harmless when
-    /// executed late; an error if it must not be sent, or there is no session to send it in.
+    /// Resolves when a command lost in the session `sent_in` may be sent again, or a command that is harmless
+    /// even if executed late. Fails if it must not be sent, or there is no session to send it in.
     pub(crate) async fn usable(&self, sent_in: Option<u64>) -> Result<(), CommandError> {
         let session = match &self.link {
             Link::Iscsi { session, .. } => session,
@@ -187,7 +188,7 @@ impl RemoteTarget {
         }
     }
 
-    /// The outcome of a write that failed in a session before it was certain to have ended.
+    /// The outcome of a write that failed in a session and may not have ended.
     pub(crate) fn outcome(&self, epoch: u64) -> WriteOutcome {
         // In this order: the number changes after the list.
         let is_present = epoch >= self.reinstatements();
@@ -207,8 +208,8 @@ impl RemoteTarget {
         }
     }
 
-    /// Ends when no request dropped before can reach the target any more; an error if that will never be
-    /// known.
+    /// Resolves when no request dropped before this call can still reach the target. Fails if that cannot be
+    /// determined.
     pub(crate) async fn quiesced(&self) -> Result<(), CommandError> {
         let session = match &self.link {
             Link::Iscsi { session, .. } => session,
@@ -226,7 +227,7 @@ impl RemoteTarget {
         }
     }
 
-    /// Logs out, and ends when the session has.
+    /// Logs out, and resolves when the session has ended.
     pub async fn close(&self) {
         let session = match &self.link {
             Link::Iscsi { session, .. } => session,

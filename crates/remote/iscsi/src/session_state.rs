@@ -13,10 +13,10 @@
 //!   Up, Down ── logged out, or recovery has failed for good ──► Over
 //! ```
 //!
-//! A command that was on a lost connection may still be on its way to the medium. It must not be sent again
-//! before the target has ended it: when it has logged the connection out at our request by another one, or
-//! when the session has been reinstated, which "MUST" end all its tasks first (RFC 7143 section 6.3.5). Until
-//! then the loss is not *settled*.
+//! A command that was sent over a lost connection may still reach the medium. It must not be resent before the
+//! target has ended it. There are two ways: the target logs the connection out, at the initiator's request over
+//! another connection; or the session is reinstated, which "MUST" end all its tasks first (RFC 7143 section
+//! 6.3.5). Until then the loss is not *settled*.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -50,8 +50,8 @@ pub(crate) struct SessionState {
 }
 
 /// The sessions, by number of reinstatements, whose lost commands the target may still execute: those of
-/// abandoned nexuses that have not been ended, and the present one while it is lost, or while a lost
-/// connection is not settled. Devices on any thread read this.
+/// abandoned nexuses that have not been ended, and the current one while it is lost or has an unsettled lost
+/// connection. Devices on any thread read this.
 #[derive(Debug, Default)]
 pub(crate) struct UnsettledSessions(Lock<Vec<u64>>);
 
@@ -104,7 +104,7 @@ enum Settling {
 /// A fault that recovery must repair.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fault {
-    /// None any more: the session is over.
+    /// None, because the session is over.
     SessionOver,
     /// The last connection is lost. Recovery waits for `time2wait` before the next login.
     SessionLost { time2wait: Duration },
@@ -290,7 +290,7 @@ impl SessionState {
 
     // --- waiting
 
-    /// Whether no command lost in the present nexus can reach the medium any more.
+    /// Whether no command lost in the current nexus can still reach the medium.
     pub(crate) fn is_settled(&self) -> bool {
         match self.state {
             Phase::Up { .. } => self.lost.iter().all(|lost| lost.settling == Settling::Settled),
@@ -299,8 +299,8 @@ impl SessionState {
         }
     }
 
-    /// Ready when a command lost in the session `sent_in` may be sent again, or one that is harmless when
-    /// executed late (`None`); an error if there is no session to send it in, or it must not be sent.
+    /// Ready when a command lost in the session `sent_in` may be sent again, or a command that is harmless
+    /// even if executed late (`None`). Fails if there is no session to send it in, or it must not be sent.
     pub(crate) fn poll_usable(
         &mut self,
         sent_in: Option<u64>,
@@ -319,7 +319,7 @@ impl SessionState {
         }
     }
 
-    /// Ready when no lost command can reach the medium any more; an error if that will never be known.
+    /// Ready when no lost command can still reach the medium. Fails if that cannot be determined.
     pub(crate) fn poll_settled(&mut self, waker: &Waker) -> Poll<Result<(), CommandError>> {
         match self.poll_left(|_| true, waker) {
             Poll::Ready(Ok(())) => self.poll_present(waker),
@@ -341,7 +341,7 @@ impl SessionState {
         Poll::Pending
     }
 
-    /// The same for the present nexus.
+    /// The same for the current nexus.
     fn poll_present(&mut self, waker: &Waker) -> Poll<Result<(), CommandError>> {
         match self.state {
             _ if self.is_settled() => Poll::Ready(Ok(())),
@@ -355,7 +355,7 @@ impl SessionState {
         }
     }
 
-    /// The present fault.
+    /// The current fault.
     pub(crate) fn poll_fault(&mut self, waker: &Waker) -> Poll<Fault> {
         match self.state {
             Phase::Over { .. } => return Poll::Ready(Fault::SessionOver),
@@ -390,13 +390,12 @@ impl SessionState {
     }
 }
 
-// Blocks that are not used, because an earlier write of them may still be carried out.
+// Blocks that are not used because an earlier write to them may still be executed.
 
-/// Extents of writes that failed before they had ended for certain, each with the session that it was sent
-/// in.
+/// Extents of writes that failed and may not have ended, each with the session in which it was sent.
 #[derive(Debug, Default)]
 pub(crate) struct UnsettledExtents {
-    /// Nearly always there are none, and no request looks further.
+    /// Usually there are none, and requests check only this flag.
     is_any: AtomicBool,
     extents: Lock<Extents>,
 }
@@ -414,22 +413,23 @@ struct Unsettled {
     extent: Extent,
 }
 
-/// What may become of such writes of a session.
+/// The possible outcome of such writes of a session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum WriteOutcome {
     /// They have ended.
     Ended,
-    /// The session still has them, and aborts them. Should it be lost before that, they are unsettled.
+    /// The session still has them, and aborts them. If it is lost before that, they are unsettled.
     InSession,
-    /// They may be carried out at any time.
+    /// They may be executed at any time.
     Unsettled,
 }
 
-/// From so many on all blocks are barred: a session has fewer commands under way.
+/// From this number on all blocks are blocked: a session has fewer outstanding commands.
 const EXTENTS_MAX: usize = 4096;
 
 impl UnsettledExtents {
-    /// A write of these blocks, sent in the session `epoch`, may still be carried out. Whether that is news.
+    /// Records that a write to these blocks, sent in the session `epoch`, may still be executed. Returns
+    /// whether that is new.
     pub(crate) fn add(&self, epoch: u64, extent: Extent) -> bool {
         let mut extents = self.extents.lock();
         let all = Extent { lba: Lba(0), blocks: Blocks(u64::MAX) };
@@ -447,12 +447,12 @@ impl UnsettledExtents {
         is_news
     }
 
-    /// A mark for [`UnsettledExtents::end_before`]: those that are there are before it.
+    /// A mark for [`UnsettledExtents::end_before`]: all current extents are before it.
     pub(crate) fn mark(&self) -> u64 {
         self.extents.lock().added
     }
 
-    /// Those from before `mark` have ended.
+    /// Removes extents from before `mark`, whose writes have ended.
     pub(crate) fn end_before(&self, mark: u64) {
         let mut extents = self.extents.lock();
         debug_assert!(mark <= extents.added, "marks only grow");
@@ -484,10 +484,11 @@ impl UnsettledExtents {
 
 // The I_T nexus of a session.
 
-/// The two ports of a session (the I_T nexus, RFC 7143 section 4.4.1), and the address of the target's.
+/// The two ports of a session (the I_T nexus, RFC 7143 section 4.4.1), and the target's address.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Nexus {
-    /// Our iSCSI name. With `isid` it is the initiator port, to which persistent reservations belong.
+    /// The initiator's iSCSI name. With `isid` it identifies the initiator port, to which persistent
+    /// reservations belong.
     pub initiator: String,
     /// The ISID.
     pub isid: Isid,

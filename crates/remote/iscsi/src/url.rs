@@ -1,9 +1,9 @@
 //! The URL of a LUN: `iscsi://[user[%secret]@]host[:port]/target/lun[?key=value&…]`.
 //!
 //! The form is libiscsi's, so that a URL made for QEMU or `iscsi-ls` works here; the keys after the question
-//! mark are [`Settings`]. `%` with two hexadecimal digits stands for a byte in the
-//! target's name, in values, and in the secret; the first `%` of `user%secret` is what separates the two.
-//! Discovery asks a portal, which is the same without a target: `iscsi://[user[%secret]@]host[:port][/][?…]`.
+//! mark are [`Settings`]. `%` with two hexadecimal digits represents a byte in the target's name, in values,
+//! and in the secret. The first `%` of `user%secret` is the separator. Discovery uses the URL of a portal,
+//! which has no target: `iscsi://[user[%secret]@]host[:port][/][?…]`.
 
 use std::borrow::Cow;
 use std::net::SocketAddr;
@@ -24,54 +24,55 @@ use crate::recorder::FlightRecorder;
 /// A LUN of a target behind a portal.
 #[derive(Clone, Debug)]
 pub struct Url {
-    /// Where the target is.
+    /// The target's portal.
     pub portal: Portal,
     /// Its iSCSI name.
     pub target: String,
     /// The LUN's number, 0 to 16,383.
     pub lun: u16,
-    /// Who logs in, and on what terms.
+    /// Credentials and session settings.
     pub settings: Settings,
 }
 
 /// A host and a TCP port.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Portal {
-    /// A name, an IPv4 address, or an IPv6 address without its brackets and with its zone.
+    /// A name, an IPv4 address, or an IPv6 address with its zone and without brackets.
     pub host: String,
     /// The port: 3260 if the URL names none.
     pub port: u16,
 }
 
-/// What is wrong with a URL, and where.
+/// An error in a URL, and its position.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UrlError {
-    /// The first byte that is wrong, counted from 0.
+    /// The offset of the first invalid byte.
     pub at: usize,
-    /// What is wrong with it.
+    /// The error.
     pub problem: UrlProblem,
 }
 
-/// What can be wrong with a URL.
+/// The errors that a URL can have.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum UrlProblem {
-    /// It does not begin with `iscsi://`.
+    /// It does not start with `iscsi://`.
     Scheme,
     /// No host between `//` and the next `/`.
     NoHost,
-    /// A `[` without its `]`, or something between the two that is no IPv6 address.
+    /// A `[` without its `]`, or no IPv6 address between them.
     Brackets,
-    /// A link-local address without its interface, or with another mistake in it.
+    /// A link-local address without its interface, or with another error.
     Address(BadAddress),
-    /// A `%` in the host, which is a secret's that holds a `/` or `?`: taken for the host, it would be shown.
+    /// A `%` in the host: a secret that contains a `/` or `?`. If it were treated as the host, it would be
+    /// displayed.
     Percent,
     /// Not a port from 1 to 65535.
     Port,
-    /// An account without a user's name.
+    /// An account without a user name.
     NoUser,
-    /// `DOMAIN%5Cuser@`: in an account `%` separates the name from the secret, and stands for no byte.
+    /// `DOMAIN%5Cuser@`: in an account, `%` separates the name from the secret, and does not encode a byte.
     EncodedUser,
-    /// `user:password@`, as URLs of the web have it.
+    /// `user:password@`, as in web URLs.
     Password,
     /// No target name after the portal.
     NoTarget,
@@ -81,11 +82,11 @@ pub enum UrlProblem {
     Lun,
     /// `%` without two hexadecimal digits, or bytes that are not UTF-8.
     Encoding,
-    /// A key or value that does not fit.
+    /// An invalid key or value.
     Setting(SettingError),
-    /// One session's identifier, and several sessions.
+    /// A session identifier together with several sessions.
     Isid,
-    /// A journal file with too small a journal, or a rule for it without the file.
+    /// A journal file with too small a journal, or a replay rule without a file.
     Journal,
 }
 
@@ -141,14 +142,14 @@ impl fmt::Display for UrlProblem {
 
 impl std::error::Error for UrlError {}
 
-/// The port that IANA gave to iSCSI.
+/// The port that IANA assigned to iSCSI.
 pub const PORT: u16 = 3260;
 const SCHEME: &str = "iscsi://";
-/// What flat space addressing can say (SAM-5 4.7.7.4).
+/// The maximum of flat space addressing (SAM-5 4.7.7.4).
 const LUN_MAX: u16 = 16_383;
 
 impl Url {
-    /// Takes a URL apart.
+    /// Parses a URL.
     pub fn parse(text: &str) -> Result<Url, UrlError> {
         let (portal, settings, path) = front(text)?;
         let (target, lun) = path.split_at_last_slash(UrlProblem::NoLun)?;
@@ -162,19 +163,20 @@ impl Url {
 }
 
 impl Portal {
-    /// Takes the URL of a portal apart, which names no target, and says on what terms it is asked.
+    /// Parses the URL of a portal, without a target, and its settings.
     pub fn parse(text: &str) -> Result<(Portal, Settings), UrlError> {
         let (portal, settings, _) = front(text)?;
         Ok((portal, settings))
     }
 
-    /// Takes `HOST[:PORT]` apart, with an IPv6 address in brackets.
+    /// Parses `HOST[:PORT]`, with an IPv6 address in brackets.
     pub(crate) fn from_address(text: &str) -> Option<Portal> {
         portal(UrlPart { at: 0, text }).ok()
     }
 
-    /// Takes an address apart that a peer names, `HOST[:PORT][,TAG]` (RFC 7143 section 13.8). A link-local address comes without a zone, which
-    /// differs from machine to machine: it is on the link over which the peer was asked.
+    /// Parses an address received from a peer, `HOST[:PORT][,TAG]` (RFC 7143 section 13.8). A link-local
+    /// address has no zone, because zones differ from host to host: it is on the link over which the peer was
+    /// queried.
     pub(crate) fn from_peer(text: &str, asked: SocketAddr) -> Result<Portal, UrlError> {
         let address = text.split_once(',').map_or(text, |(address, _tag)| address);
         let zone = match asked {
@@ -184,12 +186,12 @@ impl Portal {
         portal(UrlPart { at: 0, text: &on_link(address, zone.as_deref()) })
     }
 
-    /// The interface that a link-local address names.
+    /// The zone of a link-local address.
     pub(crate) fn zone(&self) -> Option<String> {
         Some(self.host.parse::<Ipv6Host>().ok()?.zone()?.to_owned())
     }
 
-    /// The addresses behind the name ([`reactor::resolve`]).
+    /// The addresses of the host ([`reactor::resolve`]).
     pub async fn resolve(&self) -> io::Result<Vec<SocketAddr>> {
         reactor::resolve(&self.host, self.port).await
     }
@@ -201,21 +203,21 @@ impl fmt::Display for Portal {
     }
 }
 
-/// Without the account and the settings: fit for a log.
+/// Without the account and the settings: suitable for logs.
 impl fmt::Display for Url {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{SCHEME}{}/{}/{}", self.portal, encoded(&self.target), self.lun)
     }
 }
 
-/// Everything before the path, the settings behind it, and the path itself.
+/// Everything before the path, the settings after it, and the path itself.
 fn front(text: &str) -> Result<(Portal, Settings, UrlPart<'_>), UrlError> {
     let rest = text.strip_prefix(SCHEME).ok_or(UrlError { at: 0, problem: UrlProblem::Scheme })?;
     let rest = UrlPart { at: SCHEME.len(), text: rest };
     let (rest, query) = rest.split_or_end('?');
     let (authority, path) = rest.split_or_end('/');
     let mut settings = Settings::default();
-    // The last @, since a secret may hold one.
+    // The last @, since a secret may contain one.
     let host = match authority.text.rfind('@') {
         Some(at) => {
             settings.account = Some(account(authority.before(at))?);
@@ -246,14 +248,15 @@ fn account(part: UrlPart<'_>) -> Result<Credentials, UrlError> {
     if let Some(colon) = user.text.find(':') {
         return Err(user.after(colon).wrong(UrlProblem::Password));
     }
-    // Taken for a secret, the rest of the name would be refused as a wrong one.
+    // If treated as a secret, the rest of the name would be rejected as a wrong one.
     if ["5C", "5c", "40"].iter().any(|byte| secret.text.starts_with(byte)) {
         return Err(user.after(user.text.len()).wrong(UrlProblem::EncodedUser));
     }
     Ok(Credentials { name: user.text.to_owned(), secret: Secret::new(secret.decoded()?.as_bytes()) })
 }
 
-/// An address that a peer behind this interface tells, `[IPv6]` and whatever follows it: with the interface, if it needs one.
+/// An address reported by a peer on this interface, `[IPv6]` and any suffix, with the zone added if it needs
+/// one.
 pub(crate) fn on_link<'a>(address: &'a str, zone: Option<&str>) -> Cow<'a, str> {
     let inside = address.strip_prefix('[').and_then(|rest| rest.split_once(']'));
     let host = inside.and_then(|(host, rest)| Some((Ipv6Host::on_link(host, Some(zone?)).ok()?, rest)));
@@ -296,7 +299,7 @@ impl<'a> UrlPart<'a> {
         UrlPart { at: self.at + at, text: &self.text[at..] }
     }
 
-    /// What is before the first `separator` and what is behind it: nothing, if there is none.
+    /// The parts before and after the first `separator`; the second is empty if there is none.
     fn split_or_end(self, separator: char) -> (UrlPart<'a>, UrlPart<'a>) {
         match self.text.find(separator) {
             Some(at) => (self.before(at), self.after(at + separator.len_utf8())),
@@ -337,7 +340,7 @@ fn hex(digit: Option<u8>) -> Option<u8> {
     char::from(digit?).to_digit(16).map(|value| value as u8)
 }
 
-/// The characters that have a meaning of their own in a URL are written by their number.
+/// Characters with a special meaning in a URL are percent-encoded.
 fn encoded(text: &str) -> String {
     let mut encoded = String::with_capacity(text.len());
     for byte in text.chars() {
@@ -351,59 +354,60 @@ fn encoded(text: &str) -> String {
 
 // Settings of a session except its address: credentials, negotiated keys, timeouts and socket options.
 //
-// Every setting has a key for URLs, and all keys are in one table. Underscores are as good as hyphens there,
-// and the names libiscsi uses for the same things are understood.
+// Every setting has a key for URLs, and all keys are in one table. Underscores and hyphens are equivalent,
+// and libiscsi's names for the same settings are accepted.
 
-/// How a session is set up. The defaults are what is fastest with most targets; a target may always insist on
-/// less.
+/// The settings of a session. The defaults are the fastest for most targets; a target may always insist on
+/// lower values.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// Our iSCSI name.
+    /// The initiator's iSCSI name.
     pub initiator: String,
-    /// The session's identifier; a random one if `None`. A target knows an initiator by its name and this: a
-    /// second session with both ends the first (RFC 7143 section 6.3.5), and persistent reservations belong
-    /// to them.
+    /// The session's identifier; random if `None`. A target identifies an initiator port by its name and this
+    /// value: a second session with the same values ends the first (RFC 7143 section 6.3.5), and persistent
+    /// reservations belong to the port.
     pub isid: Option<Isid>,
-    /// How we prove who we are (CHAP), if the target asks.
+    /// The initiator's credentials (CHAP), if the target requires them.
     pub account: Option<Credentials>,
-    /// What the target must prove to us (mutual CHAP).
+    /// The credentials that the target must prove (mutual CHAP).
     pub target_account: Option<Credentials>,
     /// A file with the secret of `account`, read at every login.
     pub secret_file: Option<PathBuf>,
     /// A file with the secret of `target_account`, read at every login.
     pub target_secret_file: Option<PathBuf>,
-    /// The hashes for both, the preferred first. tgt (1.0.85) takes number 7 for SHA-1, which it was before
-    /// IANA made it SHA-256, and fails: log in there with MD5 only.
+    /// The hash algorithms for both, in order of preference. tgt (1.0.85) interprets number 7 as SHA-1, its
+    /// meaning before IANA assigned it to SHA-256, and fails: log in there with MD5 only.
     pub chap: Vec<Algorithm>,
-    /// What a login offers to the target: 1 to 8 connections among other things, or fewer if a target allows no more.
+    /// The offers of a login to the target: among others 1 to 8 connections, or fewer if the target allows
+    /// fewer.
     pub offers: Offers,
-    /// With many commands under way, to be woken when a quarter of the answers are there instead of for each.
-    /// It saves CPU time at both ends, and an answer may wait for others, for 400 µs at most: not for who
-    /// measures single answers.
+    /// With many commands outstanding, wake up when a quarter of the responses have arrived, instead of for
+    /// each. This saves CPU time on both sides. A response may wait up to 400 µs for others, so do not use it
+    /// when measuring single responses.
     pub gather: bool,
-    /// How the connections' sockets are set up.
+    /// Socket options of the connections.
     pub stream: StreamOptions,
-    /// From connecting to the end of the login.
+    /// Maximum time from connecting to the end of the login.
     pub login_time: Duration,
-    /// How long a command may take before it is given up.
+    /// How long a command may take before it times out.
     pub command_time: Duration,
-    /// How often a block device's command is sent that does not end in its time, before its request fails.
-    /// Once, and the request fails when the time is up; more often, and the command is aborted first, as it
-    /// must be before it is sent again: for as long as that takes. `None`: once.
+    /// How often a block device's command is sent if it times out, before its request fails. With one try,
+    /// the request fails at the timeout. With more, the command is aborted first, as required before
+    /// resending it, however long that takes. `None`: once.
     pub command_tries: Option<u32>,
-    /// How long a target may take to abort a command, before its logical unit is reset.
+    /// How long a target may take to abort a command, before the logical unit is reset.
     pub abort_time: Duration,
-    /// How long it may take to reset the logical unit, before the target is; and that, before the session is
-    /// left.
+    /// How long a reset of the logical unit may take, before the target is reset; and a reset of the target,
+    /// before the session is dropped.
     pub reset_time: Duration,
-    /// How long requests wait for a lost session to come back, before they fail. Zero: a lost session is
-    /// over.
+    /// How long requests wait for a lost session to recover before they fail. Zero: a lost session is not
+    /// recovered.
     pub reconnect_time: Duration,
-    /// Silence after which the target is asked whether it is alive.
+    /// Idle time after which the target is pinged.
     pub nop_interval: Duration,
-    /// What remembers the last PDUs of each connection.
+    /// Records the last PDUs of each connection.
     pub recorder: FlightRecorder,
-    /// Several sessions with a LUN.
+    /// Several sessions for one LUN.
     pub paths: Multipath,
 }
 
@@ -421,7 +425,7 @@ impl Default for Settings {
             gather: true,
             stream: StreamOptions::default(),
             login_time: Duration::from_secs(15),
-            // These times are open-iscsi's.
+            // These times are the defaults of open-iscsi.
             command_time: Duration::from_secs(30),
             command_tries: None,
             abort_time: Duration::from_secs(15),
@@ -434,16 +438,16 @@ impl Default for Settings {
     }
 }
 
-/// A key or value that does not fit.
+/// An invalid key or value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SettingError {
     /// No setting has this name.
     Unknown(String),
-    /// The setting takes another kind of value.
+    /// The value is invalid for the setting.
     Value {
         /// The setting.
         key: &'static str,
-        /// What it takes.
+        /// The values that it accepts.
         takes: &'static str,
     },
 }
@@ -464,7 +468,7 @@ impl fmt::Display for SettingError {
 
 impl std::error::Error for SettingError {}
 
-/// A setting's name, what it takes, and how it is set; `None` if the value does not fit.
+/// A setting's name, the values it accepts, and how it is set; `None` for an invalid value.
 struct Key {
     name: &'static str,
     also: &'static str,
@@ -481,7 +485,7 @@ const fn key(
     Key { name, also, takes, set }
 }
 
-/// Other portals, and addresses to come from.
+/// Maximum number of other portals, and of local addresses.
 const PATHS_MAX: usize = 16;
 const JOURNAL_BYTES_MAX: u64 = 4 << 30;
 const YES_NO: &str = "yes or no";
@@ -490,7 +494,7 @@ const DIGEST: &str = "none or crc32c";
 const BYTES: &str = "a number of bytes from 512 to 16777215";
 const SECONDS: &str = "a time from 1s to 1h, such as 15 or 2min";
 
-/// `also` is libiscsi's name, if it has another. Secrets that are no part of `user%secret` have keys as well.
+/// `also` is libiscsi's name, if that differs. Secrets that are not part of `user%secret` also have keys.
 const KEYS: &[Key] = &[
     key("initiator", "initiator-name", "an iSCSI name", |s, v| {
         s.initiator = Name::to_send(v).ok()?.to_string();
@@ -548,7 +552,7 @@ const KEYS: &[Key] = &[
         put(&mut s.stream.receive_buffer_bytes, number(v, 1, i32::MAX as u32).map(Some))
     }),
     key("tcp-segment", "", "a number of bytes from 88 to 32767", |s, v| {
-        // What Linux takes: TCP_MIN_MSS and MAX_TCP_WINDOW of net/tcp.h.
+        // Linux's limits: TCP_MIN_MSS and MAX_TCP_WINDOW of net/tcp.h.
         put(&mut s.stream.segment_bytes, number(v, 88, 32_767).map(Some))
     }),
     key(
@@ -603,7 +607,7 @@ const KEYS: &[Key] = &[
 ];
 
 impl Settings {
-    /// The names of all settings in URLs, with what each takes.
+    /// The names of all settings in URLs, with the values that each accepts.
     pub fn keys() -> impl Iterator<Item = (&'static str, &'static str)> {
         KEYS.iter().map(|key| (key.name, key.takes))
     }
@@ -671,7 +675,7 @@ fn seconds(value: &str) -> Option<Duration> {
     time(value, 1, 3600)
 }
 
-/// A time of so many seconds at least and at most, with a unit or without.
+/// A time in this range of seconds, with or without a unit.
 fn time(value: &str, least: u64, most: u64) -> Option<Duration> {
     let Time(time) = value.parse().ok()?;
     (Duration::from_secs(least)..=Duration::from_secs(most)).contains(&time).then_some(time)
@@ -680,20 +684,20 @@ fn time(value: &str, least: u64, most: u64) -> Option<Duration> {
 // Timeouts, and the escalation when they expire.
 //
 // A command that does not end is escalated by one [`EscalationStep`] at a time: its requester gets an error,
-// the target is asked to abort the task, then to reset its logical unit, then itself; at last the session is
-// dropped and reinstated, which ends all tasks. Each step has the timeout of the settings. SAM-5 leaves the
-// order to initiators; this is that of open-iscsi's error handler.
+// then the target is asked to abort the task, to reset its logical unit, and to reset itself. Finally the
+// session is dropped and reinstated, which ends all tasks. Each step has the timeout of the settings. SAM-5
+// leaves the order to initiators; this is that of open-iscsi's error handler.
 
 /// The timeouts of a session.
 #[derive(Clone, Copy, Debug)]
 pub struct Timeouts {
-    /// Of a command.
+    /// For a command.
     pub command: Duration,
-    /// How often a block device sends a command that does not end in time.
+    /// How often a block device sends a command that times out.
     pub tries: u32,
-    /// Of its abortion.
+    /// For aborting it.
     pub abort: Duration,
-    /// Of a reset.
+    /// For a reset.
     pub reset: Duration,
     /// How long requests wait for a lost session.
     pub reconnect: Duration,
@@ -710,7 +714,7 @@ pub enum EscalationStep {
     LogicalUnitReset,
     /// TARGET WARM RESET.
     TargetReset,
-    /// The session is begun again.
+    /// The session is restarted.
     LeaveSession,
 }
 
@@ -731,8 +735,8 @@ impl Timeouts {
         }
     }
 
-    /// The time that a request may take in all once its first try has failed: one outage, and its tries. Every wait of
-    /// a request is under it, so a session that is lost again and again does not keep a request for ever.
+    /// Total time limit of a request after its first try has failed: one outage, and its tries. It covers all
+    /// waits of a request, so a session that is lost repeatedly cannot delay a request forever.
     pub fn request(&self) -> Duration {
         let escalation = if self.tries > 1 { self.abort + self.reset * 3 } else { Duration::ZERO };
         self.reconnect.saturating_add((self.command + escalation).saturating_mul(self.tries.max(1)))
@@ -762,30 +766,34 @@ impl EscalationStep {
     }
 }
 
-// The settings of several sessions with a LUN.
+// The settings for several sessions with one LUN.
 
-/// Several sessions with a LUN, over one portal of its target or several ([`crate::open_paths`]).
+/// Several sessions with one LUN, over one or more portals of its target ([`crate::open_paths`]).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Multipath {
-    /// Sessions at once, 1 to 64; `None`: one for each path.
+    /// Number of concurrent sessions, 1 to 64; `None`: one for each path.
     pub sessions: Option<u16>,
-    /// Other portals of the target, besides that of the URL.
+    /// Other portals of the target, in addition to that of the URL.
     pub addresses: Vec<Portal>,
-    /// Addresses of this host: the first for the portal of the URL, the others for its other portals in order.
+    /// Local addresses: the first is for the portal of the URL, the others are for its other portals in
+    /// order.
     pub sources: Vec<SocketAddr>,
-    /// How long a write of a lost session keeps newer writes of its blocks waiting, if no login can end that session.
+    /// How long a write of a lost session delays newer writes to its blocks, if no login can end that
+    /// session.
     pub quarantine: Duration,
     /// Memory for acknowledged writes that no flush has covered, in bytes.
     pub journal_bytes: usize,
-    /// A file that has them, too, for the next process; it makes a single session one of `open_paths`.
+    /// A file to which the journal is also written, for the next process. With it, even a single session uses
+    /// `open_paths`.
     pub journal_file: Option<PathBuf>,
-    /// What is done with writes that the file holds from before; `None`: they are replayed where that is safe.
+    /// How unflushed writes in the file from an earlier process are treated; `None`: they are replayed where
+    /// that is safe.
     pub journal_replay: Option<ReplayRule>,
-    /// Who else writes to the LUN.
+    /// Other writers to the LUN.
     pub writers: Writers,
 }
 
-/// A smaller journal would be flushed all the time for its file.
+/// A smaller journal would cause constant flushes because of its file.
 const JOURNAL_BYTES_LEAST: usize = 64 << 10;
 
 impl Default for Multipath {
@@ -794,7 +802,7 @@ impl Default for Multipath {
             sessions: None,
             addresses: Vec::new(),
             sources: Vec::new(),
-            // As of NBD's channels.
+            // The same as for NBD's channels.
             quarantine: Duration::from_secs(10),
             journal_bytes: 64 << 20,
             journal_file: None,
@@ -805,7 +813,7 @@ impl Default for Multipath {
 }
 
 impl Multipath {
-    /// Whether there are several sessions, or may be.
+    /// Whether there are, or may be, several sessions.
     pub fn are_several(&self) -> bool {
         self.sessions.is_some_and(|count| count > 1)
             || !self.addresses.is_empty()
@@ -813,7 +821,7 @@ impl Multipath {
             || self.journal_file.is_some()
     }
 
-    /// Whether the settings of the journal fit each other.
+    /// Whether the settings of the journal are consistent.
     pub(crate) fn is_journal_whole(&self) -> bool {
         match self.journal_file {
             Some(_) => self.journal_bytes >= JOURNAL_BYTES_LEAST,

@@ -31,29 +31,29 @@ use reactor::{Resident, Stream, StreamOptions};
 use crate::link::{Asked, ConnectionState, Link, Returned};
 use crate::url::{Options, Url};
 
-/// The longest request without data: less than 2^32 bytes, in whole blocks of any size.
+/// Maximum length of a request without data: less than 2^32 bytes, in whole blocks of any size.
 const LENGTH_MAX: u64 = 1 << 31;
 
-/// A preferred block size above is no physical block, but a cluster or a stripe.
+/// A larger preferred block size is not that of a physical block, but of a cluster or a stripe.
 const PHYSICAL_BYTES_MAX: u32 = 4096;
 
 /// An export of a server. Usable from any thread that runs a reactor; its connections live on the thread that
-/// opened it. When it is dropped, they disconnect.
+/// opened it. Dropping it closes them.
 pub struct RemoteExport {
     channels: Resident<Channels<Export>>,
     session: Arc<Session>,
     geometry: Geometry,
     profile: Profile,
-    /// Blocks of the longest payload.
+    /// Maximum payload in blocks.
     payload_blocks: u64,
-    /// A flush was answered that acknowledged writes are lost, and its caller had gone.
+    /// The reply to an abandoned flush reported a loss of acknowledged writes.
     has_lost: Arc<AtomicBool>,
     losses: LossCounter,
 }
 
 impl RemoteExport {
     /// # Errors
-    /// The export has no byte, or ends within a block and is not used by bytes.
+    /// The export is empty, or ends within a block and is not used by bytes.
     pub(crate) fn new(
         channels: Channels<Export>,
         session: &Arc<Session>,
@@ -71,7 +71,7 @@ impl RemoteExport {
             if block_size != BlockSize::B512 {
                 return Err(OpenError::Unreachable { bytes, minimum: block_size.bytes() });
             }
-            // A journal file has whole blocks.
+            // A journal file requires whole blocks.
             if !options.by_bytes || options.journal_file.is_some() {
                 return Err(OpenError::Ragged { bytes, block_bytes: block_size.bytes() });
             }
@@ -90,14 +90,14 @@ impl RemoteExport {
             },
             profile: Profile {
                 read_only: has(transmission::READ_ONLY),
-                // TRIM promises nothing of what is read afterwards; WRITE_ZEROES deallocates, too.
+                // TRIM does not define the data read afterwards; WRITE_ZEROES also deallocates.
                 thin: has(transmission::SEND_WRITE_ZEROES) && has(transmission::SEND_TRIM),
                 granularity: Blocks(u64::from(preferred >> block_size.shift()).max(1)),
                 volatile_cache: has(transmission::SEND_FLUSH),
                 durable: has(transmission::SEND_FLUSH),
                 solid_state: !has(transmission::ROTATIONAL),
                 optimal_transfer: optimal_transfer(preferred, block_size),
-                // Connections that end together count as a loss of the cache.
+                // The loss of all connections counts as a loss of the cache.
                 loses_unseen: false,
             },
             payload_blocks: u64::from(payload_bytes_max(&export.block_sizes)) >> block_size.shift(),
@@ -105,7 +105,7 @@ impl RemoteExport {
         })
     }
 
-    /// Opens the journal file that the URL names, and deals with what it holds. Nobody uses the device yet.
+    /// Opens the journal file of the URL and processes its content. The device must not be in use yet.
     pub(crate) async fn recover(&self, url: &Url) -> Result<(), OpenError> {
         let options = &url.options;
         let Some(path) = &options.journal_file else { return Ok(()) };
@@ -116,17 +116,17 @@ impl RemoteExport {
         channels.keep_in(path, rule, capacity, &owner, self).await.map_err(OpenError::JournalFile)
     }
 
-    /// What was agreed with the server.
+    /// The parameters agreed with the server.
     pub fn session(&self) -> &Session {
         &self.session
     }
 
-    /// What is known of the channels; `None` if their thread has ended.
+    /// The status of the channels; `None` if their thread has ended.
     pub async fn status(&self) -> Option<Status> {
         self.channels.with(async |channels: Rc<Channels<Export>>| channels.status()).await
     }
 
-    /// The connections that are alive. None if their thread has ended.
+    /// The live connections; none if their thread has ended.
     pub async fn connections(&self) -> Vec<ConnectionState> {
         let now = async |channels: Rc<Channels<Export>>| {
             let links = channels.links().into_iter();
@@ -139,7 +139,7 @@ impl RemoteExport {
         self.session.export.flags & flag != 0
     }
 
-    /// The bytes of an extent, which must lie within the device.
+    /// The byte range of an extent, which must be within the device.
     fn bytes(&self, extent: Extent) -> Result<(u64, u64), DeviceError> {
         match self.geometry.contains(extent) {
             true => Ok((self.geometry.offset(extent), self.geometry.length(extent))),
@@ -152,13 +152,13 @@ impl RemoteExport {
             Some(channels) => channels.ask(asked).await,
             None => {
                 let work = async |channels: Rc<Channels<Export>>| channels.ask(asked).await;
-                // In a place of its own: requests of the channels' thread need no room for it.
+                // Boxed separately, so that requests on the channels' thread do not reserve space for it.
                 Box::pin(self.channels.ask(work)).await.unwrap_or(Err(Failed::Lost))
             }
         }
     }
 
-    /// The bytes of an extent that the export has: the last block may end early.
+    /// The bytes of an extent that the export contains: the last block may be incomplete.
     fn place(&self, extent: Extent) -> (u64, u64) {
         let (offset, length) = (self.geometry.offset(extent), self.geometry.length(extent));
         (offset, length.min(self.session.export.bytes.saturating_sub(offset)))
@@ -174,7 +174,7 @@ impl RemoteExport {
         self.ask(Asked::order(kind, flags, self.place(extent))).await.map(|returned| returned.extents)
     }
 
-    /// The same for a request that changes blocks, however long.
+    /// Sends a request that changes blocks, in pieces if necessary.
     async fn change(&self, kind: Command, flags: u16, extent: Extent) -> Result<(), DeviceError> {
         self.bytes(extent)?;
         for piece in extent.chunks(LENGTH_MAX >> self.geometry.block_size.shift()) {
@@ -197,7 +197,7 @@ impl RemoteExport {
         }
         let behind = (start + length).saturating_sub(self.session.export.bytes) as usize;
         if behind > 0 && data[data.len() - behind..].iter().any(|byte| *byte != 0) {
-            return Err(DeviceError::OutOfRange); // there is nothing that could keep it
+            return Err(DeviceError::OutOfRange); // the export has no space for it
         }
         let is_stable = durability == Durability::Stable;
         let fua = if is_stable && self.has(transmission::SEND_FUA) { command::FUA } else { 0 };
@@ -209,7 +209,8 @@ impl RemoteExport {
             let asked = Asked { data, ..Asked::order(Command::Write, fua, (offset, length)) };
             if let Err(failed) = self.ask(asked).await {
                 if fua != 0 && failed == Failed::Server(Errno::Eio as u32) {
-                    // Servers that sync behind the write report earlier lost writes by this answer, and once.
+                    // Servers that sync after the write report earlier lost writes in this reply, and only
+                    // once.
                     self.tell_of_loss().await;
                 }
                 return Err(self.error(failed, Access::Write(piece)));
@@ -220,7 +221,7 @@ impl RemoteExport {
         }
         let synced = self.sync().await;
         if synced == Err(DeviceError::WritesLost) {
-            // Others have lost writes, too, and rely on a flush to hear of it.
+            // Other users have also lost writes, and rely on a flush to report it.
             self.tell_of_loss().await;
         }
         synced
@@ -228,7 +229,7 @@ impl RemoteExport {
 
     async fn tell_of_loss(&self) {
         let tell = async |channels: Rc<Channels<Export>>| channels.tell_of_loss();
-        let _ = self.channels.with(tell).await; // without their thread there is nobody to tell
+        let _ = self.channels.with(tell).await; // without their thread there is no user to notify
     }
 
     async fn sync(&self) -> Result<(), DeviceError> {
@@ -249,7 +250,7 @@ impl RemoteExport {
         flushed.map_err(|failed| self.error(failed, Access::Flush))
     }
 
-    /// What a failure is for a block device.
+    /// Converts a failure into a device error.
     fn error(&self, failed: Failed<u32>, access: Access) -> DeviceError {
         let error = match failed {
             Failed::Server(error) => error,
@@ -259,7 +260,7 @@ impl RemoteExport {
         match (Errno::try_from(error), access) {
             (Ok(Errno::Eperm), _) if self.profile.read_only => DeviceError::ReadOnly,
             (Ok(Errno::Eperm), _) if self.session.channel.is_some() => DeviceError::Reserved,
-            // A foreign server has no reservations: it forbids changes, or its file system does.
+            // A foreign server has no reservations: it rejects changes, or its file system does.
             (Ok(Errno::Eperm), Access::Write(_)) => DeviceError::ReadOnly,
             (Ok(Errno::Eperm), Access::Read(extent)) => DeviceError::Unreadable(extent.lba),
             (Ok(Errno::Enospc), _) => DeviceError::NoSpace,
@@ -273,7 +274,7 @@ impl RemoteExport {
     }
 }
 
-/// What a request was for.
+/// The kind of access of a request.
 #[derive(Clone, Copy)]
 enum Access {
     Read(Extent),
@@ -323,7 +324,7 @@ impl BlockDevice for RemoteExport {
                 }
                 let from = (offset - start) as usize;
                 buffer[from..from + read.len()].copy_from_slice(&read);
-                buffer[from + read.len()..from + whole].fill(0); // behind the end of the export
+                buffer[from + read.len()..from + whole].fill(0); // after the end of the export
             }
             Ok(buffer)
         })
@@ -404,25 +405,26 @@ impl Channelled for RemoteExport {
         Box::pin(RemoteExport::status(self))
     }
 
-    /// With the number that changes when the server may have lost acknowledged writes, flushed or not: a volume in memory is empty after a
-    /// restart of its server, and has the same UUID.
+    /// Includes the number that changes when the server may have lost acknowledged writes, flushed or not: a
+    /// RAM volume is empty after a restart of its server, but has the same UUID.
     fn identity(&self) -> Option<String> {
         let channel = self.session.channel.as_ref()?;
         Some(format!("NBD volume {:032x}, start {:032x}", channel.volume?, channel.start))
     }
 }
 
-/// A preferred block size above what disks have is one of the storage behind the export. The protocol has one length for both.
+/// A preferred block size larger than that of disks describes the storage of the export. The protocol has one
+/// value for both lengths.
 fn optimal_transfer(preferred_bytes: u32, block_size: BlockSize) -> Option<OptimalTransfer> {
     let length = Blocks(u64::from(preferred_bytes >> block_size.shift()));
     (preferred_bytes > PHYSICAL_BYTES_MAX).then_some(OptimalTransfer { granularity: length, length })
 }
 
-/// Zeros that are sent as data, in bytes.
+/// Maximum length of zeros sent as data, in bytes.
 const ZEROES_MAX: u64 = 1 << 20;
 
 impl RemoteExport {
-    /// The runs of blocks that some extents of bytes make. A block of which a part is allocated is.
+    /// Converts byte extents into runs of blocks. A partly allocated block counts as allocated.
     fn runs(&self, asked: Extent, extents: &[BlockStatus], runs_max: usize) -> Vec<Run> {
         let shift = self.geometry.block_size.shift();
         let is_hole = |state: u32| state & allocation::HOLE != 0 && state & allocation::ZERO != 0;
@@ -432,7 +434,7 @@ impl RemoteExport {
         for extent in extents {
             at = at.saturating_add(extent.bytes);
             let hole = is_hole(extent.state);
-            // The block that holds the boundary belongs to what is allocated.
+            // The block at the boundary counts as allocated.
             let until = if hole { at >> shift } else { at.div_ceil(1 << shift) }.min(end);
             if until <= done {
                 continue;
@@ -461,9 +463,9 @@ pub type Random = fn(&mut [u8]);
 /// Where a server listens.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Address {
-    /// By TCP.
+    /// A TCP address.
     Tcp(SocketAddr),
-    /// On a Unix socket.
+    /// A Unix socket.
     Unix(PathBuf),
 }
 
@@ -482,28 +484,28 @@ pub enum OpenError {
     /// The name of the host has no address.
     #[display("{_0}: {_1}")]
     Resolve(String, io::Error),
-    /// No connection, or it was lost.
+    /// The connection failed or was lost.
     #[display("{_0}: {_1}")]
     Connection(Address, io::Error),
-    /// No connection, or no answer, in time.
+    /// A timeout of the connection or the handshake.
     #[display("{_0}: no answer in time")]
     TimedOut(Address),
-    /// The server has no session for this client.
+    /// The server rejected the client.
     #[display("{_0}: {_1}")]
     Refused(Address, Refused),
-    /// It is not the export that it was: a part of it is gone, or what can be asked of it differs.
+    /// The export has changed: it has shrunk, or its properties differ.
     #[display("{_0}: the export is another one than before: {_1}")]
     Changed(Address, String),
-    /// The connection is not encrypted, or one end does not believe the other.
+    /// The connection is not encrypted, or authentication failed on either side.
     #[display("{_0}: {_1}")]
     Tls(Address, tls::Failure),
     /// The journal file cannot be used.
     #[display("{_0}")]
     JournalFile(JournalFileError),
-    /// The export has no byte.
+    /// The export is empty.
     #[display("the export has {_0} bytes")]
     Empty(u64),
-    /// The export ends within a block, and would be used in whole blocks.
+    /// The export ends within a block, and was to be used in whole blocks.
     #[display(
         "the export has {bytes} bytes, which is no multiple of its blocks of {block_bytes}: what counts in blocks would cut its end off. \
          copy, read, write and attach use it to the byte"
@@ -514,7 +516,7 @@ pub enum OpenError {
         /// The length of a block.
         block_bytes: u32,
     },
-    /// The export ends within a block of which the server lets nobody read a part.
+    /// The export ends within a block, and the server rejects requests for part of a block.
     #[display(
         "the export has {bytes} bytes, and its server accepts only requests of multiples of {minimum}: its last {} bytes cannot be reached",
         bytes % u64::from(*minimum)
@@ -522,7 +524,7 @@ pub enum OpenError {
     Unreachable {
         /// Its length.
         bytes: u64,
-        /// The minimum block size that the server tells.
+        /// The minimum block size advertised by the server.
         minimum: u32,
     },
 }
@@ -536,7 +538,7 @@ enum Failure {
 }
 
 impl From<io::Error> for Failure {
-    /// A server says after the handshake of TLS that it refuses the client.
+    /// After the TLS handshake, a server reports that it rejects the client.
     fn from(error: io::Error) -> Failure {
         match error.downcast::<tls::Failure>() {
             Ok(failure) => Failure::Tls(failure),
@@ -545,28 +547,28 @@ impl From<io::Error> for Failure {
     }
 }
 
-/// A way to the server.
+/// A path to the server.
 struct Path {
     name: String,
-    /// The addresses of its host, or a socket: the first that answers is used.
+    /// The addresses of its host, or a socket: the first that accepts a connection is used.
     addresses: Vec<Address>,
     options: StreamOptions,
     credentials: Option<tls::Client>,
 }
 
-/// How connections to an export are made.
+/// Creates connections to an export.
 pub(crate) struct Export {
     url: Url,
     paths: Vec<Path>,
     session: Arc<Session>,
 }
 
-/// Connects to an export, by TLS with `credentials`, which are those of the URL's files. Its connections live on the reactor of
-/// this thread, which must run for as long as the device is in use. `random` gives the session the name by which alone a server
-/// ends its connections, so others must not be able to guess it.
+/// Connects to an export, over TLS with `credentials`, which are those of the URL's files. Its connections
+/// live on the reactor of this thread, which must run while the device is in use. `random` generates the
+/// session's name. A server ends connections of a session only by that name, so it must not be predictable.
 ///
 /// # Errors
-/// Why not, for the address that came furthest.
+/// The failure at the address that got furthest.
 pub async fn open(
     url: &Url,
     credentials: Option<&tls::Client>,
@@ -586,7 +588,7 @@ pub async fn open(
     }
 }
 
-/// The exports that the server of a URL tells of, names and descriptions.
+/// The names and descriptions of the exports that the server of a URL lists.
 pub async fn list(url: &Url, credentials: Option<&tls::Client>) -> Result<Vec<(String, String)>, OpenError> {
     match first_of(&paths(url, credentials).await?, url, ClientHandshake::lister).await? {
         (.., Reached::List(list)) => Ok(list),
@@ -594,16 +596,16 @@ pub async fn list(url: &Url, credentials: Option<&tls::Client>) -> Result<Vec<(S
     }
 }
 
-/// A handshake ends as it was asked to.
+/// The handshake returned a result that was not requested.
 const UNASKED: Refused = Refused::Violation("the handshake ended with something else");
 
-/// What a handshake came to.
+/// The result of a handshake.
 enum Reached {
     Export(Box<dyn Stream>, Session),
     List(Vec<(String, String)>),
 }
 
-/// Shakes hands by the first path on which somebody answers.
+/// Runs the handshake over the first path that works.
 async fn first_of(
     paths: &[Path],
     url: &Url,
@@ -663,7 +665,8 @@ fn channel(name: Name, ended: &[u64]) -> ChannelName {
     ChannelName { session: name.session, number: name.number, ended: ended.to_vec(), start: 0, volume: None }
 }
 
-/// The host of the URL, and its other addresses, each from its own address of this machine if they are named; or the Unix socket.
+/// The paths to the URL's host and its other addresses, each from its local address if one is given; or the
+/// Unix socket.
 async fn paths(url: &Url, credentials: Option<&tls::Client>) -> Result<Vec<Path>, OpenError> {
     let options = &url.options;
     let path = |name, addresses, source: Option<&SocketAddr>| Path {
@@ -776,22 +779,22 @@ pub(crate) fn block_size(sizes: &BlockSizes) -> BlockSize {
     BlockSize::new(sizes.minimum).unwrap_or(BlockSize::B512)
 }
 
-/// The longest data of a request: whole blocks.
+/// Maximum data length of a request, in whole blocks.
 pub(crate) fn payload_bytes_max(sizes: &BlockSizes) -> u32 {
     let block = block_size(sizes).bytes();
     let longest = sizes.maximum.clamp(block, PAYLOAD_BYTES_MAX);
     longest - longest % block
 }
 
-/// The start of a server that tells of it.
+/// The server's run, if the server reports it.
 fn start_of(session: &Session) -> Option<u128> {
     session.channel.as_ref().map(|channel| channel.start)
 }
 
-/// Why an export cannot be the one that was opened. It may have grown.
+/// Why an export cannot be the one opened before; `None` if it can. It may have grown.
 fn difference(before: &Session, now: &Session) -> Option<String> {
     let volume = |session: &Session| session.channel.as_ref().and_then(|channel| channel.volume);
-    // A server that does not tell it may be an older one, after an update or before.
+    // A server that does not report it may be an older version, before or after an update.
     if let (Some(old), Some(new)) = (volume(before), volume(now))
         && old != new
     {
@@ -812,7 +815,8 @@ fn difference(before: &Session, now: &Session) -> Option<String> {
     (before.allocation.is_some() && now.allocation.is_none()).then(|| "it tells no holes any more".to_owned())
 }
 
-/// A server of another protocol waits for the client's first bytes or closes, and so does one that does not let this host in.
+/// A server of another protocol waits for the client's first bytes or closes the connection; a server that
+/// rejects this host also closes it.
 fn explained(error: io::Error, is_encrypted: bool) -> io::Error {
     if error.kind() != io::ErrorKind::UnexpectedEof {
         return error;
@@ -837,7 +841,7 @@ async fn shake_hands(
         match machine.take(&received, &mut sent).map_err(Failure::Refused)? {
             ClientStep::Continue => {}
             ClientStep::StartTls => {
-                // Only a machine that was made for it asks for it.
+                // Only a client created for TLS requests it.
                 let Some(credentials) = credentials else {
                     return Err(Failure::Refused(Refused::TlsRequired));
                 };
@@ -847,7 +851,7 @@ async fn shake_hands(
             }
             ClientStep::Transmission(session) => return Ok(Reached::Export(stream, session)),
             ClientStep::Listed(list) => {
-                let _ = stream.write_all(&sent).await; // it may have closed already
+                let _ = stream.write_all(&sent).await; // the server may have closed the connection
                 return Ok(Reached::List(list));
             }
         }

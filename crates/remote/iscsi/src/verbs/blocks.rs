@@ -16,50 +16,51 @@ use scsi::{
 
 use crate::verbs::{Unit, VerbError, parameters};
 
-/// Blocks in a row of which the same became.
+/// Consecutive blocks with the same status.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LbaRun {
-    /// Which.
+    /// The blocks.
     pub extent: Extent,
-    /// What became of them.
+    /// Their status.
     pub status: LbaStatus,
 }
 
-/// What WRITE SAME does.
+/// The parameters of WRITE SAME.
 #[derive(Clone, Debug, Default)]
 pub struct WriteSame {
-    /// The block to write everywhere; without, NDOB: zeros that need not be sent (SBC-4 5.50).
+    /// The block to write everywhere; `None` is NDOB: zeros that need not be sent (SBC-4 5.50).
     pub block: Option<Slice>,
-    /// UNMAP: the blocks may be given back if they read the same then.
+    /// UNMAP: the blocks may be deallocated if they then read the same.
     pub unmap: bool,
-    /// ANCHOR: their space is kept for them.
+    /// ANCHOR: their space stays reserved.
     pub anchor: bool,
 }
 
-/// What COMPARE AND WRITE found.
+/// The result of COMPARE AND WRITE.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Compared {
-    /// What was expected; the new data are there.
+    /// The blocks matched; the new data has been written.
     Written,
-    /// Something else; nothing was written.
+    /// The blocks differed; nothing was written.
     Differs {
-        /// Where, in bytes from the start of what was compared, if the target says.
+        /// The offset of the difference in bytes, if the target reports it.
         offset_bytes: Option<u64>,
     },
 }
 
-/// Descriptors of one GET LBA STATUS.
+/// Maximum number of descriptors in one GET LBA STATUS.
 const RUNS_AT_ONCE: usize = 256;
-/// WRITE SAME where the target names no limit: more blocks take it a while already.
+/// Length of a WRITE SAME if the target has no limit: more blocks would take it long.
 const WRITE_SAME_BLOCKS: u32 = 1 << 21;
 
 impl Unit {
-    /// READ CAPACITY(16), or (10) where the target does not know the long one.
+    /// READ CAPACITY(16), or (10) if the target does not support the longer form.
     pub async fn read_capacity(&self) -> Result<Capacity, VerbError> {
         let name = "READ CAPACITY";
         let capacity = match self.ask(name, cdb::read_capacity_16(32), 32).await {
             Ok(data) => Capacity::parse_16(&data),
-            // Whatever its reason: if it is not that it does not know the command, it refuses this one too.
+            // For any rejection: if the reason is not an unsupported command, the target rejects this one as
+            // well.
             Err(VerbError::Refused { .. }) => {
                 Capacity::parse_10(&self.ask(name, cdb::read_capacity_10(), 8).await?)
             }
@@ -68,8 +69,9 @@ impl Unit {
         capacity.ok_or(VerbError::Nonsense(name))
     }
 
-    /// GET LBA STATUS of all blocks of `extent`, as often as it takes. The runs follow each other from its
-    /// start; they end early after `runs_max` descriptors, and where the target begins to tell nonsense.
+    /// GET LBA STATUS of all blocks of `extent`, in several commands if necessary. The runs follow each other
+    /// from its start. They end early after `runs_max` descriptors, or where the target's response becomes
+    /// invalid.
     pub async fn lba_status(&self, extent: Extent, runs_max: usize) -> Result<Vec<LbaRun>, VerbError> {
         let name = "GET LBA STATUS";
         let end = extent.end().ok_or(VerbError::OutOfRange(name))?.0;
@@ -85,8 +87,8 @@ impl Unit {
         Ok(runs)
     }
 
-    /// UNMAP: the blocks of these extents need not be kept any more. They are told in as many commands as the
-    /// target's Block Limits page wants; `anchor` keeps their space for them.
+    /// UNMAP: deallocates the blocks of these extents, in as many commands as the target's Block Limits page
+    /// requires. `anchor` keeps their space reserved.
     pub async fn unmap(&self, extents: &[Extent], anchor: bool) -> Result<(), VerbError> {
         let name = "UNMAP";
         if extents.iter().any(|extent| extent.end().is_none()) {
@@ -100,8 +102,8 @@ impl Unit {
         Ok(())
     }
 
-    /// WRITE SAME(16) in as many commands as the target's Block Limits page wants; WRITE SAME(10) where it
-    /// does not know the long one, and a block is to be written that the short one can say.
+    /// WRITE SAME(16), in commands that respect the target's Block Limits page. Uses WRITE SAME(10) if the
+    /// target does not support the longer form, and the shorter one can express the request.
     pub async fn write_same(&self, extent: Extent, what: &WriteSame) -> Result<(), VerbError> {
         let name = "WRITE SAME";
         extent.end().ok_or(VerbError::OutOfRange(name))?;
@@ -124,7 +126,7 @@ impl Unit {
         Ok(())
     }
 
-    /// COMPARE AND WRITE: writes `new` if `expected` is what is there. Both are `blocks` blocks long.
+    /// COMPARE AND WRITE: writes `new` if the blocks contain `expected`. Both are `blocks` blocks long.
     pub async fn compare_and_write(
         &self,
         lba: u64,
@@ -148,7 +150,8 @@ impl Unit {
         }
     }
 
-    /// WRITE ATOMIC(16): all of it, or nothing, even if the power goes. The Block Limits page says how much.
+    /// WRITE ATOMIC(16): writes all of it or nothing, even if power fails. The Block Limits page contains the
+    /// maximum length.
     pub async fn write_atomic(&self, lba: u64, blocks: u16, data: Slice) -> Result<(), VerbError> {
         self.tell("WRITE ATOMIC", cdb::write_atomic_16(lba, blocks), data).await
     }
@@ -160,7 +163,7 @@ fn write_same_cdb(lba: u64, blocks: u32, what: &WriteSame) -> cdb::Cdb {
     cdb
 }
 
-/// The runs of an answer, as far as they follow each other from block `next` on; the last ends at `end`.
+/// The runs of a response, as long as they are consecutive from block `next` on; the last ends at `end`.
 pub(crate) fn lba_runs(answer: &[u8], mut next: u64, end: u64) -> Vec<LbaRun> {
     let mut runs = Vec::new();
     for LbaStatusDescriptor { lba, blocks, status } in LbaStatusDescriptor::parse_list(answer) {
@@ -175,7 +178,7 @@ pub(crate) fn lba_runs(answer: &[u8], mut next: u64, end: u64) -> Vec<LbaRun> {
     runs
 }
 
-/// Adds a run that follows the last, as a part of it if it is of its kind.
+/// Adds a run after the last one, merging runs with the same status.
 fn append(runs: &mut Vec<LbaRun>, run: LbaRun) {
     match runs.last_mut() {
         Some(last) if last.status == run.status => last.extent.blocks.0 += run.extent.blocks.0,
@@ -212,36 +215,36 @@ fn unmap_list(extents: &[Extent]) -> Vec<u8> {
     UnmapDescriptor::write_list(extents.iter().map(descriptor))
 }
 
-// EXTENDED COPY (SPC-4 6.4): the target copies, and the data do not pass through the initiator.
+// EXTENDED COPY (SPC-4 6.4): the target copies, and the data does not pass through the initiator.
 
-/// A copy between two logical units that one copy manager reaches, ready to be carried out piece by piece.
+/// A copy between two logical units reachable by one copy manager, executed piece by piece.
 #[derive(Clone)]
 pub struct ExtendedCopy {
-    /// It is told to the unit that is written to: its reservations decide.
+    /// The commands are sent to the unit that is written to, whose reservations decide.
     destination: Unit,
     targets: [CopyTarget; 2],
     limits: CopyLimits,
     block_bytes: u32,
 }
 
-/// Why a target does not copy.
+/// Why a target cannot copy.
 #[derive(Clone, Debug, PartialEq, Eq, Display)]
 pub enum ExtendedCopyError {
-    /// The target does not copy from block device to block device.
+    /// The target does not support copies from block device to block device.
     #[display("the target does not copy blocks by itself")]
     Unable,
-    /// One of the two has no name that a copy could call it by: an NAA or an EUI-64 designator.
+    /// One of the two has no name that a copy can use: an NAA or an EUI-64 designator.
     #[display("a copy needs an NAA or EUI-64 name of both sides")]
     NoName,
-    /// Their blocks are not of one length.
+    /// Their block lengths differ.
     #[display("the source has blocks of {_0} bytes, the destination of {_1}")]
     BlockLengths(u32, u32),
-    /// A command failed. What was copied before it, was copied.
+    /// A command failed. Earlier pieces have been copied.
     Verb(VerbError),
 }
 
 impl ExtendedCopyError {
-    /// Whether the target cannot do it at all, and reading and writing will.
+    /// Whether the target does not support the copy at all, so that reading and writing is needed instead.
     pub fn is_unsupported(&self) -> bool {
         match self {
             ExtendedCopyError::Unable | ExtendedCopyError::NoName | ExtendedCopyError::BlockLengths(..) => {
@@ -260,7 +263,7 @@ impl From<VerbError> for ExtendedCopyError {
     }
 }
 
-/// What one EXTENDED COPY may ask for.
+/// The limits of one EXTENDED COPY.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct CopyLimits {
     segments: u32,
@@ -272,14 +275,14 @@ struct CopyLimits {
 const NAME: &str = "EXTENDED COPY";
 const PARAMETERS: &str = "RECEIVE COPY OPERATING PARAMETERS";
 const PARAMETERS_BYTES: u32 = 256;
-/// A command must end in its time, on slow disks too.
+/// Limit that lets a command complete in time even on slow disks.
 const COMMAND_BYTES: u32 = 64 << 20;
 
-/// List identifiers of copies that must have one. Their results are never queried, so that one used twice at
-/// a time is a copy refused, and no harm.
+/// List identifiers for targets that require one. Their results are never queried. If one is used twice
+/// concurrently, the copy is rejected, without other effects.
 static NEXT_LIST: AtomicU8 = AtomicU8::new(1);
 
-/// Copies blocks between two logical units of one target, in as many commands as it wants.
+/// Copies blocks between two logical units of one target, in as many commands as the target requires.
 pub async fn extended_copy(
     source: &Unit,
     destination: &Unit,
@@ -300,7 +303,7 @@ pub async fn extended_copy(
 }
 
 impl ExtendedCopy {
-    /// Asks both for their names and their blocks, and the destination for its limits.
+    /// Requests names and block lengths from both, and limits from the destination.
     pub async fn between(source: &Unit, destination: &Unit) -> Result<ExtendedCopy, ExtendedCopyError> {
         let answer = destination
             .ask(
@@ -319,13 +322,13 @@ impl ExtendedCopy {
         Ok(ExtendedCopy { destination: destination.clone(), targets, limits, block_bytes: ours })
     }
 
-    /// The most blocks of one [`ExtendedCopy::copy`].
+    /// Maximum number of blocks of one [`ExtendedCopy::copy`].
     pub fn blocks_max(&self) -> u64 {
         let by_segments = u64::from(self.limits.segments) * u64::from(self.limits.segment_blocks);
         by_segments.min(u64::from(COMMAND_BYTES / self.block_bytes)).max(1)
     }
 
-    /// One command: copies at most [`ExtendedCopy::blocks_max`] blocks.
+    /// One command: copies up to [`ExtendedCopy::blocks_max`] blocks.
     pub async fn copy(&self, source_lba: u64, destination_lba: u64, blocks: u64) -> Result<(), VerbError> {
         let past_end = |lba: u64| lba.checked_add(blocks).is_none();
         if blocks > self.blocks_max() || past_end(source_lba) || past_end(destination_lba) {
@@ -355,7 +358,7 @@ impl ExtendedCopy {
 }
 
 impl CopyLimits {
-    /// `None` if they are cut short, or the target knows no copies from block device to block device.
+    /// `None` if they are truncated, or the target does not support copies from block device to block device.
     fn parse(answer: &[u8], block_bytes: u32) -> Option<CopyLimits> {
         let theirs = OperatingParameters::parse_all(answer).filter(|theirs| theirs.targets_max >= 2)?;
         let segments_bytes = (theirs.descriptor_bytes_max as usize).saturating_sub(2 * CopyTarget::BYTES);
@@ -373,7 +376,7 @@ impl CopyLimits {
     }
 }
 
-/// Names a logical unit to the copy manager.
+/// Identifies a logical unit to the copy manager.
 async fn target(unit: &Unit, block_bytes: u32) -> Result<CopyTarget, ExtendedCopyError> {
     let VpdContent::Designators(designators) = unit.vpd(0x83).await?.content else {
         return Err(ExtendedCopyError::NoName);
@@ -389,61 +392,61 @@ fn target_descriptor(designators: &[Designator], block_bytes: u32) -> Option<Cop
 
 // Reservations: persistent ones (SPC-4 5.13, 6.15 and 6.16), and those by RESERVE(6) of SPC-2.
 
-/// PERSISTENT RESERVE OUT. Every action but the two that register needs a registration, and proves it by its
-/// key.
+/// PERSISTENT RESERVE OUT. Except for the two that register, every action requires a registration, identified
+/// by its key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PersistentReserve {
-    /// Registers a key, or another than the one before; zero ends the registration.
+    /// Registers a key, or replaces the current one; zero removes the registration.
     Register {
-        /// The key before; zero if there was none.
+        /// The current key; zero if there is none.
         key: u64,
-        /// The key from now on.
+        /// The new key.
         new_key: u64,
-        /// APTPL: it outlives a loss of power.
+        /// APTPL: the registration survives a power loss.
         persist: bool,
     },
-    /// The same, whatever was registered before.
+    /// The same, whatever key is registered.
     RegisterAndIgnoreExistingKey {
-        /// The key from now on.
+        /// The new key.
         new_key: u64,
-        /// APTPL: it outlives a loss of power.
+        /// APTPL: the registration survives a power loss.
         persist: bool,
     },
     /// Reserves the logical unit.
     Reserve {
-        /// Our key.
+        /// This initiator's key.
         key: u64,
-        /// What others may not.
+        /// The access denied to others.
         kind: ReservationType,
     },
-    /// Ends our reservation.
+    /// Releases this initiator's reservation.
     Release {
-        /// Our key.
+        /// This initiator's key.
         key: u64,
-        /// As it was reserved.
+        /// The type of the reservation.
         kind: ReservationType,
     },
-    /// Ends the reservation and all registrations.
+    /// Removes the reservation and all registrations.
     Clear {
-        /// Our key.
+        /// This initiator's key.
         key: u64,
     },
-    /// Takes the reservation of others, and ends their registrations.
+    /// Takes over the reservation of others, and removes their registrations.
     Preempt {
-        /// Our key.
+        /// This initiator's key.
         key: u64,
-        /// Theirs.
+        /// The others' key.
         victim: u64,
-        /// What others may not from now on.
+        /// The access denied to others from now on.
         kind: ReservationType,
     },
-    /// The same, and aborts their commands.
+    /// The same, and aborts the others' commands.
     PreemptAndAbort {
-        /// Our key.
+        /// This initiator's key.
         key: u64,
-        /// Theirs.
+        /// The others' key.
         victim: u64,
-        /// What others may not from now on.
+        /// The access denied to others from now on.
         kind: ReservationType,
     },
 }
@@ -476,7 +479,7 @@ impl PersistentReserve {
 
 const IN: &str = "PERSISTENT RESERVE IN";
 const OUT: &str = "PERSISTENT RESERVE OUT";
-/// Enough for some forty registrations; more are asked for again.
+/// Enough for about forty registrations; a longer list is requested again.
 const BYTES: u32 = 4096;
 
 impl Unit {
@@ -495,7 +498,7 @@ impl Unit {
     /// REPORT CAPABILITIES.
     pub async fn reservation_capabilities(&self) -> Result<ReservationCapabilities, VerbError> {
         let answer = self.ask(IN, cdb::persistent_reserve_in(ReserveIn::Capabilities, 8), 8).await?;
-        // Up to the mask of types.
+        // Up to and including the mask of types.
         answer.get(..6).map(ReservationCapabilities::parse).ok_or(VerbError::Nonsense(IN))
     }
 
@@ -505,14 +508,14 @@ impl Unit {
         Registration::parse_list(&answer).ok_or(VerbError::Nonsense(IN))
     }
 
-    /// What is registered for this session's initiator port, and not at the target port that the session is
-    /// with: such a registration does not count here. A login that ends in another portal group is at another
+    /// Registrations of this session's initiator port at target ports other than this session's. Such a
+    /// registration has no effect for this session. A login that ends in another portal group uses another
     /// port.
     pub async fn registrations_elsewhere(&self) -> Result<Vec<Registration>, VerbError> {
         let nexus = self.target().nexus();
         let ours = TransportId::Iscsi { name: nexus.initiator, isid: Some(nexus.isid.0) };
         let is_ours = |registration: &Registration| registration.initiator.as_ref() == Some(&ours);
-        // One that does not say which port this is: nothing can be said to be elsewhere.
+        // If the target does not report this port, no registration can be said to be elsewhere.
         let Some(here) = self.relative_port().await? else { return Ok(Vec::new()) };
         let mut registrations = self.registrations().await?;
         registrations.retain(|registration| {
@@ -521,7 +524,7 @@ impl Unit {
         Ok(registrations)
     }
 
-    /// Which of the target's ports the session is with, if the target says.
+    /// The relative identifier of the session's target port, if the target reports it.
     async fn relative_port(&self) -> Result<Option<u16>, VerbError> {
         let VpdContent::Designators(designators) = self.vpd(0x83).await?.content else { return Ok(None) };
         let mut of_port = designators.into_iter().filter(|one| one.association == Association::TargetPort);
@@ -531,19 +534,20 @@ impl Unit {
         }))
     }
 
-    /// PERSISTENT RESERVE OUT. A wrong key is a RESERVATION CONFLICT.
+    /// PERSISTENT RESERVE OUT. A wrong key causes a RESERVATION CONFLICT.
     pub async fn persistent_reserve(&self, what: PersistentReserve) -> Result<(), VerbError> {
         let (action, kind, list) = what.encode();
         let cdb = cdb::persistent_reserve_out(action, kind, ReserveOutList::BYTES as u32);
         self.tell(OUT, cdb, parameters(&list.write())).await
     }
 
-    /// RESERVE(6): only this session uses the logical unit, until it releases it, ends, or the unit is reset.
+    /// RESERVE(6): gives this session exclusive use of the logical unit, until the session releases it or
+    /// ends, or the unit is reset.
     pub async fn reserve(&self) -> Result<(), VerbError> {
         self.carry_out("RESERVE(6)", cdb::reserve_6()).await
     }
 
-    /// RELEASE(6). It is no error to release what was not reserved.
+    /// RELEASE(6). Releasing a unit that is not reserved is not an error.
     pub async fn release(&self) -> Result<(), VerbError> {
         self.carry_out("RELEASE(6)", cdb::release_6()).await
     }

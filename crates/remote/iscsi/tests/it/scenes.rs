@@ -1,4 +1,4 @@
-//! What the initiator must do with any target: here with tgt.
+//! Behaviour required of the initiator with any target; here with tgt.
 
 use std::cell::Cell;
 use std::future::Future;
@@ -140,7 +140,7 @@ fn requests_wait_for_a_target_that_comes_back_and_are_carried_out() {
     });
 }
 
-/// tgt reports a reset to every new nexus, so that nobody can tell whether it has kept its cache.
+/// tgt reports a reset to every new nexus, so it cannot be determined whether it has kept its cache.
 #[test]
 fn what_no_flush_had_followed_is_lost_with_a_target_that_may_have_lost_its_cache() {
     with(Tgt::start(), async |mut tgt| {
@@ -158,8 +158,8 @@ fn what_no_flush_had_followed_is_lost_with_a_target_that_may_have_lost_its_cache
     });
 }
 
-/// With several sessions of the only writer, what tgt may have lost is written again: after it was killed, and after a reset, of which every session is
-/// told.
+/// With several sessions and a single writer, writes that tgt may have lost are replayed: after it was
+/// killed, and after a reset, which is reported to every session.
 #[test]
 fn what_no_flush_had_followed_is_written_again_where_there_are_several_sessions() {
     with(Tgt::start(), async |mut tgt| {
@@ -195,7 +195,7 @@ fn a_target_that_does_not_come_back_in_time_ends_every_request() {
         tgt.kill();
         assert_eq!(lun.flush().await, Err(DeviceError::NotReady));
         tgt.start_again();
-        // It is looked for all the same, and may come back later than anybody waits.
+        // The initiator keeps looking for it, and it may return after every request has timed out.
         while lun.flush().await.is_err() {
             reactor::sleep(Duration::from_millis(50)).await;
         }
@@ -203,7 +203,8 @@ fn a_target_that_does_not_come_back_in_time_ends_every_request() {
     });
 }
 
-/// Found with a server that was stopped (SIGSTOP) under a load of writes: the session ended when it went on.
+/// Found with a server that was stopped (SIGSTOP) during heavy writes: the session ended when the server
+/// continued.
 #[test]
 fn a_target_that_takes_nothing_any_more_ends_every_request() {
     run(async {
@@ -212,7 +213,7 @@ fn a_target_that_takes_nothing_any_more_ends_every_request() {
         let url = Url::parse(&url).expect("a URL");
         let target = open_target(&url.portal, &url.target, &url.settings, counted).await.expect("a session");
         let target = Arc::new(target);
-        // More than its socket and ours have room for.
+        // More than both sockets can buffer.
         let writes: Vec<_> = (0..60)
             .map(|_| {
                 let (unit, data) = (target.unit(0), Buffer::zeroed(256 << 10).share());
@@ -311,8 +312,8 @@ fn a_digest_that_the_target_will_not_have_is_no_session() {
     });
 }
 
-/// Once a request that had ended, and whose waiter had yet to look, lost its answer to the next one: the
-/// machine had given that one the same index.
+/// Regression: a request that had ended, but had not been polled yet, lost its response to the next one,
+/// because the state machine had reused its index.
 #[test]
 fn many_requests_at_once_each_get_their_own_data() {
     with(Tgt::start(), async |tgt| {

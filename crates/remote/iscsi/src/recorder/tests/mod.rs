@@ -1,4 +1,4 @@
-//! Recordings as whoever opens the file sees them.
+//! Recordings, checked by reading the resulting files.
 
 mod reader;
 
@@ -19,7 +19,7 @@ fn ends(local: &str, peer: &str) -> Ends {
     Ends { local: address(local), peer: address(peer), cid: 3, target: Some("iqn.x:disk".to_owned()) }
 }
 
-/// A connection that has logged in, and a clock beside it.
+/// A logged-in connection with a test clock.
 struct Scene {
     recorder: FlightRecorder,
     recording: Recording,
@@ -48,7 +48,7 @@ impl Scene {
         tape.received_data(data, &trailer);
     }
 
-    /// A header with its additional segments and digest, and what follows its data.
+    /// A header with its additional segments and digest, and the trailer of its data.
     fn framed(&mut self, bhs: Bhs, data: &[u8]) -> (Vec<u8>, Vec<u8>) {
         self.now += Duration::from_micros(1);
         let mut header = bhs.0.to_vec();
@@ -59,7 +59,7 @@ impl Scene {
         (header, trailer)
     }
 
-    /// What is in the file behind the three packets that open a conversation.
+    /// The packets of the file after the three that open a conversation.
     fn packets(&self) -> Vec<Packet> {
         read(&self.recorder.pcapng()).packets.split_off(3)
     }
@@ -221,7 +221,7 @@ fn an_ending_that_was_not_meant_leaves_a_file() {
     assert_eq!(packets.last().and_then(|last| last.comment.as_deref()), Some("the target is silent"));
 }
 
-/// Something that happens on a connection.
+/// An event on a connection.
 #[derive(Clone, Debug)]
 enum Happening {
     Login {
@@ -236,7 +236,7 @@ enum Happening {
         bhs: [u8; 12],
         data: Vec<u8>,
     },
-    /// Only the header, and not even all of it.
+    /// Only the header, possibly truncated.
     Cut {
         bytes: usize,
     },
@@ -289,7 +289,7 @@ proptest! {
         scene.recording.end(scene.now, &"the end");
         let file = scene.recorder.pcapng();
         let kept: usize = read(&file).packets.iter().map(|packet| packet.payload.len()).sum();
-        // The login, the ring of bytes, and what each PDU has of its own.
+        // The login, the ring of bytes, and the fixed part of each PDU.
         prop_assert!(kept <= (64 << 10) + (64 << 10) + pdus * (48 + 64 + 16), "{kept} bytes");
     }
 }
