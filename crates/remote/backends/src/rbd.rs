@@ -42,14 +42,15 @@ struct Rbd {
 
 const CLUSTER: &str = "ceph";
 const USER: &str = "admin";
-/// As many as `linerate serve` lets one session have outstanding.
+/// The number of commands that `linerate serve` allows one session to have outstanding.
 const QUEUE: usize = 128;
-/// The most that librbd's own throttle lets through at once (`objecter_inflight_ops`).
+/// The maximum of librbd's own throttle (`objecter_inflight_ops`).
 const QUEUE_MAX: usize = 1024;
 const TIMEOUT: Duration = Duration::from_secs(30);
-/// Above the time after which a cluster takes a client that has crashed for dead (`osd_client_watch_timeout`, 30 s).
+/// Longer than the time after which a cluster considers a crashed client dead (`osd_client_watch_timeout`, 30
+/// s).
 const LOCK_WAIT: Duration = Duration::from_secs(40);
-/// The longest of both.
+/// The maximum of both.
 const WAIT_MAX: Duration = Duration::from_hours(1);
 
 fn read(written: &Written<'_>) -> Result<Arc<dyn Backend>, Problem> {
@@ -79,7 +80,7 @@ fn read(written: &Written<'_>) -> Result<Arc<dyn Backend>, Problem> {
     Ok(Arc::new(Rbd { options, blocks, size }))
 }
 
-/// Pool, image and snapshot.
+/// Parses pool, image and snapshot.
 fn place(word: &Token) -> Result<(String, String, Option<String>), Problem> {
     let wrong = |sentence: &str| Err(Problem::new(word.at.clone(), sentence));
     let token = |text: &str| Token { text: text.to_owned(), at: word.at.clone() };
@@ -96,7 +97,7 @@ fn place(word: &Token) -> Result<(String, String, Option<String>), Problem> {
     Ok((part(&token(pool))?, part(&token(image))?, snapshot))
 }
 
-/// A name of Ceph's, or a path.
+/// Parses a Ceph name, or a path.
 fn part(word: &Token) -> Result<String, Problem> {
     let wrong = |sentence: &str| Problem::new(word.at.clone(), sentence);
     let text = String::from_utf8(decode(word)?).map_err(|_| wrong("names in Ceph are UTF-8"))?;
@@ -162,7 +163,7 @@ impl Backend for Rbd {
         true
     }
 
-    /// What is acknowledged is on the cluster.
+    /// Acknowledged data is on the cluster.
     fn cache_outlives_process(&self) -> bool {
         true
     }

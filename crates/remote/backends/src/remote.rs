@@ -1,8 +1,8 @@
-//! LUNs of iSCSI targets: `iscsi://host/target/lun?connections=4` as a back end, so that a server of it is a gateway; and sessions with
-//! targets from the texts of URLs and portals.
+//! LUNs of iSCSI targets: `iscsi://host/target/lun?connections=4` as a back end, which makes a server a
+//! gateway. Also sessions with targets specified by URL or portal.
 //!
 //! Secrets are never on the command line, which other users can list. They come from a file (the keys
-//! `secret-file` and `target-secret-file`), from the environment, or from the function set by
+//! `secret-file` and `target-secret-file`), from the environment, or from the function set with
 //! [`secrets::ask_by`].
 
 use std::future::Future;
@@ -39,7 +39,7 @@ pub(crate) static ISCSI: Kind = peers::kind(
             Box::pin(async move {
                 let mut url = url(&text)?;
                 if opening.read_only {
-                    url.settings.paths.journal_file = None; // it is for who writes
+                    url.settings.paths.journal_file = None; // it is only for writers
                 }
                 if !url.settings.paths.are_several() {
                     return Ok(Arc::new(open(&url).await?) as _);
@@ -59,10 +59,10 @@ const SECRET: &str = "LINERATE_SECRET";
 /// Environment variable: the secret of the target.
 const TARGET_SECRET: &str = "LINERATE_TARGET_SECRET";
 
-/// The URL of a LUN, with its secrets.
+/// Parses the URL of a LUN, and adds its secrets.
 ///
 /// # Errors
-/// What is wrong with the text, or a secret that is not to be found.
+/// The text is invalid, or a secret cannot be found.
 pub fn url(text: &str) -> Result<Url, Failure> {
     refuse_secrets(text)?;
     require_slashes(text)?;
@@ -72,8 +72,8 @@ pub fn url(text: &str) -> Result<Url, Failure> {
     Ok(url)
 }
 
-/// Why a LUN's target is lost for good, if it is. A LUN without a session is not ready, whatever the reason: the session
-/// knows more.
+/// Why the session with a LUN's target has ended for good, if it has. A LUN without a session is not ready,
+/// whatever the reason; the session provides the reason.
 pub async fn lost(unit: &Unit) -> Option<Failure> {
     match unit.test_unit_ready().await {
         Err(VerbError::Lost(lost)) => Some(Failure::from(lost)),
@@ -81,13 +81,13 @@ pub async fn lost(unit: &Unit) -> Option<Failure> {
     }
 }
 
-/// Refuses the URL of any kind without its slashes.
+/// Rejects a URL of any kind without its slashes.
 fn require_slashes(text: &str) -> Result<(), Failure> {
     let kind = text.split_once(':').and_then(|(scheme, _)| GRAMMAR.kind(scheme));
     kind.map_or(Ok(()), |kind| peers::require_slashes(text, kind)).map_err(Failure::refused)
 }
 
-/// What is wrong with the URL of a LUN, in one sentence. Secrets are not looked for.
+/// The error in the URL of a LUN, in one sentence. Does not look for secrets.
 fn check(text: &str) -> Result<(), String> {
     if secrets::is_in(text) {
         return Err(format!(
@@ -98,10 +98,10 @@ fn check(text: &str) -> Result<(), String> {
     Url::parse(text).map(drop).map_err(|error| sentence(&error.problem))
 }
 
-/// The URL of a target, and of one of its LUNs if it names one; the LUN in the URL is 0 if it does not.
+/// Parses the URL of a target, with a LUN if it names one; otherwise the LUN in the URL is 0.
 ///
 /// # Errors
-/// As [`url`].
+/// As for [`url`].
 pub fn target_url(text: &str) -> Result<(Url, Option<u16>), Failure> {
     if let Err(UrlError { problem: UrlProblem::NoLun, .. }) = Url::parse(text) {
         let (path, query) = text.split_at(text.find('?').unwrap_or(text.len()));
@@ -112,7 +112,7 @@ pub fn target_url(text: &str) -> Result<(Url, Option<u16>), Failure> {
     Ok((url, Some(lun)))
 }
 
-/// Whether this names a portal, as [`portal`] takes it, and no target.
+/// Whether this names a portal, in the form of [`portal`], and no target.
 pub fn is_portal(text: &str) -> bool {
     !text.contains("://") || matches!(Url::parse(text), Err(UrlError { problem: UrlProblem::NoTarget, .. }))
 }
@@ -123,11 +123,10 @@ pub(crate) fn has_port(text: &str) -> bool {
     port.is_some_and(|(_, port)| port.parse::<u16>().is_ok())
 }
 
-/// A portal to ask, with its secrets: `HOST`, `HOST:PORT`, an IPv6 address with or without brackets, or a
-/// URL.
+/// Parses a portal and its secrets: `HOST`, `HOST:PORT`, an IPv6 address with or without brackets, or a URL.
 ///
 /// # Errors
-/// As [`url`].
+/// As for [`url`].
 pub fn portal(text: &str) -> Result<(Portal, Settings), Failure> {
     if GRAMMAR.is_meant(text) && !text.contains("://") && !has_port(text) {
         require_slashes(text)?;
@@ -149,24 +148,25 @@ pub fn portal(text: &str) -> Result<(Portal, Settings), Failure> {
     Ok((portal, settings))
 }
 
-/// Logs in and attaches the LUN. The session lives in the world of this thread: see [`run`].
+/// Logs in and attaches the LUN. The session lives in the runtime environment of this thread: see [`run`].
 ///
 /// # Errors
-/// What kept it from being opened.
+/// The LUN cannot be opened.
 pub async fn open(url: &Url) -> Result<RemoteLun, Failure> {
     let target = open_target(url).await?;
     target.lun(url.lun).await.map_err(|error| refused(error, &url.settings))
 }
 
-/// Logs in by all paths of a URL with several, and attaches the LUN. The sessions live in the world of this thread.
+/// Logs in over all paths of a URL with several, and attaches the LUN. The sessions live in the runtime
+/// environment of this thread.
 ///
 /// # Errors
-/// As [`open`], for the path that was tried last.
+/// As for [`open`], for the path tried last.
 pub async fn open_paths(url: &Url) -> Result<MultipathLun, Failure> {
     iscsi_client::open_paths(url, random).await.map_err(|error| refused(error, &url.settings))
 }
 
-/// Whether this is the URL of a LUN by several sessions.
+/// Whether this is the URL of a LUN over several sessions.
 pub fn has_paths(text: &str) -> bool {
     Url::parse(text).is_ok_and(|url| url.settings.paths.are_several())
 }
@@ -174,7 +174,7 @@ pub fn has_paths(text: &str) -> bool {
 /// Logs in, for any of the target's LUNs.
 ///
 /// # Errors
-/// As [`open`].
+/// As for [`open`].
 pub async fn open_target(url: &Url) -> Result<Arc<RemoteTarget>, Failure> {
     log_in(&url.portal, &url.target, &url.settings).await
 }
@@ -182,7 +182,7 @@ pub async fn open_target(url: &Url) -> Result<Arc<RemoteTarget>, Failure> {
 /// The same without a URL.
 ///
 /// # Errors
-/// As [`open`].
+/// As for [`open`].
 pub async fn log_in(
     portal: &Portal,
     target: &str,
@@ -196,19 +196,19 @@ pub async fn log_in(
 /// The targets that a portal reports.
 ///
 /// # Errors
-/// As [`open`].
+/// As for [`open`].
 pub async fn discover(portal: &Portal, settings: &Settings) -> Result<Vec<Discovered>, Failure> {
     let found =
         peers::announced(portal, login_time(settings), iscsi_client::discover(portal, settings, random));
     found.await.map_err(|error| refused(error, settings))
 }
 
-/// The key that bounds a login, and its value.
+/// The key that limits the duration of a login, and its value.
 fn login_time(settings: &Settings) -> (&'static str, Duration) {
     ("login-time", settings.login_time)
 }
 
-/// Adds to a refused login without a user name where to give one.
+/// If a login without a user name was rejected, adds how to specify one.
 fn refused(error: OpenError, settings: &Settings) -> Failure {
     let failure = Failure::from(error);
     if failure.is_about_secrets() && settings.account.is_none() {
@@ -217,10 +217,10 @@ fn refused(error: OpenError, settings: &Settings) -> Failure {
     failure
 }
 
-/// A unit as a disk, which it must be if there are blocks to look at.
+/// Opens a unit as a disk, for access to its blocks.
 ///
 /// # Errors
-/// What it is instead.
+/// The unit is not a disk; the failure names its type.
 pub async fn disk(unit: &Unit) -> Result<RemoteLun, Failure> {
     match LunAddress::parse(unit.lun().0) {
         LunAddress::Number(number) if number <= LUN_MAX => Ok(unit.target().lun(number as u16).await?),
@@ -228,19 +228,19 @@ pub async fn disk(unit: &Unit) -> Result<RemoteLun, Failure> {
     }
 }
 
-/// As in URLs: what flat space addressing can say (SAM-5 4.7.7.4).
+/// The same limit as in URLs: the maximum of flat space addressing (SAM-5 4.7.7.4).
 const LUN_MAX: u64 = 16_383;
 
-/// RAID sets that the work has opened have so much time to be closed. Those that are not are synchronised, or replay their
-/// journal, when they are opened next: a flush of what a page cache has can take long.
+/// Time limit for closing the RAID sets that the work has opened, which may require a long flush of a page
+/// cache. Sets that are not closed are resynchronised, or replay their journal, when they are next opened.
 const CLOSE_TIME: Duration = Duration::from_mins(1);
-/// Peers have so much time to hear the farewell of sessions that they would otherwise keep, for a minute.
+/// Time limit for notifying peers of the end of sessions, which they would otherwise keep for a minute.
 const FAREWELL_TIME: Duration = Duration::from_secs(10);
 
-/// Runs the work in a world and an executor on this thread.
+/// Runs the work in a runtime environment and an executor on this thread.
 ///
 /// # Errors
-/// Those of the work, or that a world cannot be opened.
+/// As for the work, or a runtime environment cannot be created.
 pub fn run<T>(work: impl Future<Output = Result<T, Failure>>) -> Result<T, Failure> {
     let world = Epoll::shared(EpollOptions::default()).map_err(Failure::failed)?;
     reactor::block_on(world, async {
@@ -256,7 +256,7 @@ pub fn run<T>(work: impl Future<Output = Result<T, Failure>>) -> Result<T, Failu
     })
 }
 
-/// What is wrong with a URL, above the place where it is.
+/// An error in a URL, with a mark at its position.
 fn pointed_at(text: &str, error: &UrlError) -> Failure {
     let before = text.get(..error.at).map_or(0, |before| before.chars().count());
     Failure::refused(format!(
@@ -270,7 +270,7 @@ fn pointed_at(text: &str, error: &UrlError) -> Failure {
 
 fn sentence(problem: &UrlProblem) -> String {
     match problem {
-        // Behind a ? that belongs to a password, its rest.
+        // The rest of a password that contains a `?`.
         UrlProblem::Setting(SettingError::Unknown(key)) if key.contains('@') => {
             "not a key of an iSCSI URL; if it belongs to a secret, put that into a file (secret-file=PATH)"
                 .to_owned()
@@ -283,7 +283,7 @@ fn sentence(problem: &UrlProblem) -> String {
     }
 }
 
-/// Refuses a text with a secret, before parsing: an error message could quote a part of it.
+/// Rejects a text with a secret, before parsing: an error message could quote a part of it.
 fn refuse_secrets(text: &str) -> Result<(), Failure> {
     if !secrets::is_in(text) {
         return Ok(());
@@ -296,13 +296,13 @@ fn refuse_secrets(text: &str) -> Result<(), Failure> {
     )))
 }
 
-/// Puts the secrets where the login looks for them.
+/// Puts the secrets into the settings used for the login.
 fn find_secrets(settings: &mut Settings) -> Result<(), Failure> {
     find_secret(settings.account.as_mut(), settings.secret_file.as_deref(), SECRET)?;
     find_secret(settings.target_account.as_mut(), settings.target_secret_file.as_deref(), TARGET_SECRET)
 }
 
-/// A file is read at every login.
+/// Does nothing if there is a secret file, which is read at every login.
 fn find_secret(
     account: Option<&mut Credentials>,
     file: Option<&Path>,

@@ -1,5 +1,8 @@
-//! Secrets: reading them from files that are for their owner alone, finding them in URLs of a command line (which other users
-//! can list), and masking them in messages, which end up in terminals, logs and bug reports.
+//! Handling of secrets:
+//!
+//! - reading them from files that only their owner can access
+//! - finding them in URLs on the command line, which other users can list
+//! - masking them in messages, which end up in terminals, logs and bug reports
 
 use std::ffi::OsString;
 use std::io;
@@ -14,26 +17,26 @@ use crate::GRAMMAR;
 
 pub use iscsi_client::secret_file::{Exposed, exposed, in_environment, read, read_key, without_line_end};
 
-/// Asks for a secret with this prompt, without echo; `None` if there is no terminal.
+/// Prompts for a secret without echo; `None` if there is no terminal.
 pub type Ask = fn(&str) -> Option<io::Result<String>>;
 
 static ASK: OnceLock<Ask> = OnceLock::new();
 
-/// Sets the function that asks for secrets which are neither in a file nor in the environment; once per
+/// Sets the function that prompts for secrets which are neither in a file nor in the environment; once per
 /// process.
 pub fn ask_by(ask: Ask) {
-    let _ = ASK.set(ask); // who was named first stays
+    let _ = ASK.set(ask); // the first one set stays
 }
 
 static WORDS: OnceLock<Vec<String>> = OnceLock::new();
 
-/// Sets the words of the command line, in which URLs end where a word does; once per process.
+/// Sets the words of the command line, in which URLs end at the end of a word; once per process.
 pub fn mask_words(words: impl Iterator<Item = OsString>) {
     let words = words.map(|word| word.to_string_lossy().into_owned());
-    let _ = WORDS.set(words.collect()); // the first ones stay
+    let _ = WORDS.set(words.collect()); // the first ones set stay
 }
 
-/// Asks for a secret with this prompt; `None` if there is no terminal.
+/// Prompts for a secret; `None` if there is no terminal.
 ///
 /// # Errors
 /// Reading the answer failed.
@@ -44,8 +47,8 @@ pub fn ask(question: &str) -> io::Result<Option<Zeroizing<Vec<u8>>>> {
     Ok(answer.map(|answer| without_line_end(Zeroizing::new(answer.into_bytes()))))
 }
 
-/// Whether a URL holds a secret: `user%secret@`, as libiscsi writes it, `user:password@`, as the web does, or
-/// the target's.
+/// Whether a URL contains a secret: `user%secret@`, as in libiscsi's URLs, `user:password@`, as in web URLs,
+/// or the target's.
 pub fn is_in(url: &str) -> bool {
     let begin = authority(url);
     let end = url[begin..].find(['/', '?']).map_or(url.len(), |length| begin + length);
@@ -54,11 +57,11 @@ pub fn is_in(url: &str) -> bool {
     user.is_some_and(|user| user.contains(SEPARATORS)) || target
 }
 
-/// The URL with an asterisk for every character of a secret, or of what may be one in a malformed URL.
+/// The URL with an asterisk for every character of a secret, or of a possible secret in a malformed URL.
 /// Columns stay the same.
 pub fn masked_url(url: &str) -> String {
     let values = query(url).filter_map(|(key, value)| match is_secret(key) {
-        true => Some(value.start..url.len()), // it may hold a & as well
+        true => Some(value.start..url.len()), // it may contain a & as well
         false => (!is_known(key)).then_some(value),
     });
     let secrets: Vec<Range<usize>> = account_secret(url).into_iter().chain(values).collect();
@@ -66,8 +69,8 @@ pub fn masked_url(url: &str) -> String {
     url.char_indices().map(|(at, letter)| if is_secret(at) { '*' } else { letter }).collect()
 }
 
-/// Any text with a URL in it, or several. [Words of the command line](mask_words) are known as such; elsewhere a secret may have
-/// blanks, and what is doubtful is masked.
+/// Masks a text that contains one or more URLs. [Words of the command line](mask_words) are recognised.
+/// Elsewhere a secret may contain spaces, and doubtful parts are masked.
 pub fn masked(text: &str) -> String {
     masked_beside(text, WORDS.get().map_or(&[], Vec::as_slice))
 }
@@ -76,7 +79,7 @@ fn masked_beside(text: &str, words: &[String]) -> String {
     let mut text = text.to_owned();
     for word in words {
         let masked = masked_url(word);
-        // What follows a `=` may be shown without what is in front of it: --volume=disk=iscsi://…
+        // Text after a `=` may be shown without the text before it: --volume=disk=iscsi://…
         let starts = word.match_indices('=').map(|(at, _)| at + 1).filter(|at| word[*at..].contains("://"));
         for start in iter::once(0).chain(starts) {
             let (shown, hidden): (&str, String) =
@@ -86,11 +89,11 @@ fn masked_beside(text: &str, words: &[String]) -> String {
             }
         }
     }
-    // What may be a secret ends with its line.
+    // A possible secret ends at the end of its line.
     text.split('\n').map(masked_line).collect::<Vec<String>>().join("\n")
 }
 
-/// Each word that has a URL is the beginning of a part, which ends in front of the next one.
+/// Splits a line into parts, each of which starts at a word with a URL.
 fn masked_line(line: &str) -> String {
     let mut parts: Vec<String> = vec![String::new()];
     for word in line.split_inclusive(char::is_whitespace) {
@@ -112,8 +115,9 @@ fn masked_part(part: &str) -> String {
     part.split_inclusive(char::is_whitespace).map(masked).collect()
 }
 
-/// Whether an account's secret begins in a URL and may go on behind a blank: up to an `@`, or, as a host has
-/// no `%`, without one. What has been masked is over, and so is a port, behind which a path follows.
+/// Whether an account's secret starts in a URL and may continue after a space: up to an `@`, or, since a host
+/// contains no `%`, even without one. A secret that has been masked does not continue, and neither does a
+/// port that is followed by a path.
 fn has_open_account(url: &str, rest: &str) -> bool {
     let front = &url[authority(url)..];
     let front = &front[..front.find(['/', '?', '[']).unwrap_or(front.len())];
@@ -130,21 +134,21 @@ fn has_open_account(url: &str, rest: &str) -> bool {
     is_open && !secret.starts_with('*')
 }
 
-/// Whether the target's secret begins in a URL, where any blank may belong to it.
+/// Whether the target's secret starts in a URL; any later word may belong to it.
 fn has_open_value(url: &str) -> bool {
     query(url).any(|(key, value)| is_secret(key) && !value.is_empty() && !url[value].starts_with('*'))
 }
 
-/// Between a user's name and the secret.
+/// Separates a user name from the secret.
 const SEPARATORS: [char; 2] = ['%', ':'];
 
-/// Where user, host and port begin.
+/// The start of user, host and port.
 fn authority(url: &str) -> usize {
     url.find("://").map_or(0, |at| at + 3)
 }
 
-/// What follows the user. A secret may hold any character, so the last `@` counts, wherever it is; without
-/// one, a host has no `%` outside of brackets, and the rest of the text is suspect.
+/// The part after the user name. A secret may contain any character, so the last `@` counts, wherever it is.
+/// Without one, a host contains no `%` outside of brackets, so the rest of the text is suspect.
 fn account_secret(url: &str) -> Option<Range<usize>> {
     let begin = authority(url);
     if let Some(end) = url.rfind('@') {
@@ -157,8 +161,8 @@ fn account_secret(url: &str) -> Option<Range<usize>> {
     Some(begin + percent + 1..url.len())
 }
 
-/// The keys behind the question mark of a URL, and where their values are. Of several URLs in one word, each
-/// has one.
+/// The keys after the question mark of a URL, and the positions of their values. If a word contains several
+/// URLs, the keys of each.
 fn query(url: &str) -> impl Iterator<Item = (&str, Range<usize>)> {
     let mark = url.find('?').filter(|_| url.contains("://"));
     let mut at = mark.map_or(url.len(), |mark| mark + 1);
@@ -265,7 +269,8 @@ mod tests {
         }
     }
 
-    /// In a text nothing tells where such a secret ends; the word of the command line does.
+    /// In a text, the end of such a secret cannot be determined; on the command line, it is the end of the
+    /// word.
     #[test]
     fn a_word_of_the_command_line_is_masked_wherever_it_is_shown() {
         let words = ["--volume=disk=iscsi://a/b/0?target-secret=correct horse", "é=nbd://joe%a:b c@x"];

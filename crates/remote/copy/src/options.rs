@@ -5,71 +5,71 @@ use std::time::Duration;
 
 use disk_contents::Consent;
 
-/// How a copy is made.
+/// The options of a copy.
 #[derive(Clone)]
 pub struct Options<'a> {
-    /// Whether what is at the destination may be lost.
+    /// Whether the destination's content may be overwritten.
     pub consent: Consent<'a>,
-    /// The destination is read back when all is written, and compared.
+    /// Read the destination back at the end, and compare it.
     pub verify: bool,
-    /// The SHA-256 of the data is computed.
+    /// Compute the SHA-256 of the data.
     pub checksum: bool,
-    /// Outstanding requests; by default 16, and 2 between local places.
+    /// Number of outstanding requests; by default 16, and 2 if both sides are local.
     pub depth: Option<u16>,
-    /// Length of a request, a power of two; by default 256 KiB, and 1 MiB between local places.
+    /// Length of a request, a power of two; by default 256 KiB, and 1 MiB if both sides are local.
     pub request_bytes: Option<u64>,
-    /// Zeros that the source holds as data are left out.
+    /// Skip zeros that the source contains as data.
     pub detect_zeros: bool,
-    /// A target that has both ends is asked to copy by itself.
+    /// If both sides are on one target, ask the target to copy.
     pub offload: bool,
-    /// Zeros are written in the place of data that cannot be read.
+    /// Replace unreadable data with zeros.
     pub skip_errors: bool,
-    /// Where the copy notes how far it is.
+    /// Where the copy records its position.
     pub journal: JournalPlace,
-    /// The copy begins at the start, whatever an earlier one has done.
+    /// Start from the beginning, even if an earlier copy can be resumed.
     pub restart: bool,
-    /// A disk image in a container (QCOW2, VMDK, VHDX, VDI) is copied to a device as the bytes that it is.
+    /// Copy a disk image in a container format (QCOW2, VMDK, VHDX, VDI) to a device byte by byte.
     pub raw: bool,
-    /// Between two notes in the journal, each behind a flush of the destination.
+    /// Interval of checkpoints in the journal, each after a flush of the destination.
     pub checkpoint: Duration,
 }
 
-/// Where a copy notes how far it is, so that the same copy resumes there after an interruption.
+/// Where a copy records its position, so that the same copy can resume there after an interruption.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum JournalPlace {
-    /// Nowhere: it begins again.
+    /// Nowhere: it starts over.
     Nowhere,
-    /// In this directory, which is this copy's alone.
+    /// In this directory, which is used only by this copy.
     Directory(PathBuf),
-    /// In a directory of its own below this one.
+    /// In a separate directory below this one.
     Below(PathBuf),
 }
 
-/// What a copy does.
+/// The phase of a copy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Phase {
-    /// It copies.
+    /// Copying.
     Copy,
-    /// It reads the destination back and compares.
+    /// Reading the destination back and comparing it.
     Compare,
 }
 
-/// Hears how far a copy is, and may end it.
+/// Receives the progress of a copy, and can interrupt it.
 pub trait Observer {
-    /// A phase begins, which is over after so many bytes of the source.
+    /// A phase starts, and is complete after this number of bytes of the source.
     fn begin(&self, phase: Phase, bytes: u64);
 
-    /// Everything before this byte is done.
+    /// Everything before this position is done.
     fn at(&self, byte: u64);
 
-    /// Something to know beside the result, in a sentence.
+    /// An additional note on the result, as a sentence.
     fn note(&self, sentence: &str);
 
-    /// Whether the copy is to end. What is done by then is flushed and noted.
+    /// Whether to interrupt the copy. Completed parts are flushed and recorded.
     fn is_interrupted(&self) -> bool;
 }
 
-/// Hears nothing, and ends nothing.
+/// Ignores the progress, and never interrupts.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Unobserved;
 
@@ -85,7 +85,7 @@ impl Observer for Unobserved {
     }
 }
 
-/// Nothing that is at the destination is lost, and there is no journal.
+/// By default, the destination's content is not overwritten, and there is no journal.
 impl Default for Options<'_> {
     fn default() -> Self {
         Options {
@@ -105,8 +105,8 @@ impl Default for Options<'_> {
     }
 }
 
-/// How much is outstanding. Pieces start and end at multiples of a request's length, which therefore must fit
-/// the blocks of both ends.
+/// Limits of outstanding requests. Pieces start and end at multiples of a request's length, which must
+/// therefore be a multiple of the block sizes of both sides.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Flight {
     pub(crate) depth: u16,

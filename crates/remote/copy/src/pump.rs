@@ -1,4 +1,4 @@
-//! Several pieces at once, and the position before which all are done.
+//! Copies several pieces concurrently, and tracks the position before which all are done.
 
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
@@ -18,58 +18,58 @@ use crate::pieces::{self, DataRun, Piece, Pieces, Queue};
 use crate::source::{Digest, Source};
 use crate::stream::requests;
 
-/// A copy under way.
+/// A running copy.
 pub(crate) struct Pump {
     carrier: Rc<Carrier>,
     pieces: Pieces,
     queue: Queue<(Range<u64>, Result<Carried, Failure>)>,
-    /// Where the pieces begin that are not done.
+    /// The start positions of unfinished pieces.
     under_way: BTreeSet<u64>,
-    /// How far the first of them may be behind: their data are kept for the digest, and would be copied
-    /// again.
+    /// Maximum distance ahead of the first unfinished piece: the data in between is kept for the digest, and
+    /// would be copied again.
     ahead_bytes_max: u64,
     cut: Cut,
     journal: Option<Journal>,
     digest: Option<Digest>,
-    /// Of what lies before the first piece that is not done.
+    /// For the part before the first unfinished piece.
     account: Account,
-    /// Of pieces that are done behind it, by their first byte.
+    /// For finished pieces after it, by start position.
     ahead: BTreeMap<u64, Tally>,
     durable: Mark,
-    /// How often the copy went back to that byte.
+    /// Number of times that the copy returned to that position.
     returns: u32,
 }
 
-/// How long pieces are, in bytes.
+/// Piece lengths in bytes.
 #[derive(Clone, Copy)]
 struct Cut {
     request: u64,
-    /// What that is a multiple of.
+    /// Pieces are multiples of this.
     block: u64,
 }
 
-/// A destination that loses what it acknowledges so often, without a flush that succeeds, will go on doing
-/// so.
+/// A destination that loses acknowledged writes this often, without a successful flush, is expected to
+/// continue to do so.
 const RETURNS_MAX: u32 = 5;
 
-/// What has been done so far.
+/// The results so far.
 #[derive(Clone, Default)]
 pub(crate) struct Account {
     pub(crate) tally: Tally,
-    /// Parts of the source that zeros were written for.
+    /// Parts of the source that were replaced by zeros.
     pub(crate) unreadable: Vec<Range<u64>>,
 }
 
-/// How a copy that did not fail ended.
+/// How a copy ended, unless it failed.
 pub(crate) enum Ended {
-    /// All of it is on the destination, and flushed. The SHA-256, if it was wanted.
+    /// The whole source is on the destination and flushed. With the SHA-256, if requested.
     Complete(Option<String>),
-    /// Interrupted; data before this byte are on the destination and flushed.
+    /// Interrupted; data before this position is on the destination and flushed.
     Interrupted(u64),
 }
 
 impl Pump {
-    /// A copy of what lies from `start` on.
+    /// Creates a copy of the source from `start` on.
     pub(crate) fn new(
         options: &Options<'_>,
         source: Rc<Source>,
@@ -81,7 +81,7 @@ impl Pump {
         let Flight { depth, request_bytes } = destination.flight(options, &source);
         let request = offload.as_ref().map_or(request_bytes, Offload::request_bytes);
         let block = source.block_bytes().max(destination.block_bytes()).max(PAGE_BYTES);
-        // A digest is of everything, so that what is copied already is read again.
+        // A digest covers everything, so parts that are already copied are read again.
         let from = if options.checksum { 0 } else { start };
         Pump {
             pieces: Pieces::new(Rc::clone(&source), from, request, block),
@@ -108,8 +108,8 @@ impl Pump {
         }
     }
 
-    /// Copies to the end, to an interruption or to the first failure. Either way nothing is under way any
-    /// more when this ends, and what is done is flushed and, if there is a journal, written down. What the
+    /// Copies to the end, to an interruption or to the first failure. In every case, nothing is outstanding
+    /// when this returns, and completed parts are flushed and, if there is a journal, recorded. Data that the
     /// destination has lost is copied again.
     pub(crate) async fn run(&mut self, observer: &dyn Observer) -> Result<Ended, Failure> {
         loop {
@@ -129,7 +129,7 @@ impl Pump {
         while let Some((range, ended)) = self.queue.next().await {
             result = result.and(self.account_for(range, ended));
         }
-        // The last flush that failed may have been the only one to be told, so that another one proves
+        // The last failed flush may have been the only one to report the loss, so that another one proves
         // nothing.
         match (self.noted().await, result) {
             (Err(unflushed), _) | (_, Err(unflushed @ (Stop::WritesLost | Stop::Unflushed(_)))) => {
@@ -142,7 +142,7 @@ impl Pump {
         }
     }
 
-    /// Begins again where the destination's stable storage ends.
+    /// Returns to the position up to which the destination is durable.
     fn go_back(&mut self, observer: &dyn Observer) -> Result<(), Failure> {
         let Mark { done, tally } = self.durable;
         let (name, durable) = (&self.carrier.destination.name, Bytes(done));
@@ -171,7 +171,7 @@ impl Pump {
         Ok(())
     }
 
-    /// What lies before this byte is durable.
+    /// Records that everything before this position is durable.
     fn is_durable(&mut self, mark: Mark) {
         if mark.done > self.durable.done {
             self.durable = mark;
@@ -179,7 +179,7 @@ impl Pump {
         }
     }
 
-    /// Waits for a note that is being made.
+    /// Waits for a checkpoint in progress.
     async fn noted(&mut self) -> Result<(), Stop> {
         if let Some(journal) = &mut self.journal {
             let noted = journal.noted().await?;
@@ -213,7 +213,7 @@ impl Pump {
     }
 
     fn account_for(&mut self, range: Range<u64>, ended: Result<Carried, Failure>) -> Result<(), Stop> {
-        let carried = ended?; // a piece that has failed stays under way: nothing behind it is sure
+        let carried = ended?; // a failed piece stays outstanding: nothing after it is certain
         let start = range.start;
         self.under_way.remove(&start);
         if let Some(digest) = &mut self.digest {
@@ -232,12 +232,12 @@ impl Pump {
         Mark { done: self.done_to(), tally: self.account.tally }
     }
 
-    /// The byte before which everything is done.
+    /// The position before which everything is done.
     fn done_to(&self) -> u64 {
         self.under_way.first().copied().unwrap_or(self.pieces.position()).max(self.carrier.write_from.get())
     }
 
-    /// Writes down how far it is, now and then, while the copy goes on.
+    /// Records the position periodically, while the copy continues.
     async fn checkpoint(&mut self) -> Result<(), Stop> {
         let mark = self.mark();
         if let Some(journal) = &mut self.journal {
@@ -247,7 +247,7 @@ impl Pump {
         Ok(())
     }
 
-    /// Makes what is done last.
+    /// Flushes the completed parts at the end.
     async fn flush(&mut self) -> Result<(), Stop> {
         let (mark, destination) = (self.mark(), &self.carrier.destination);
         match &mut self.journal {
@@ -268,7 +268,7 @@ impl Pump {
         }
     }
 
-    /// Whether the same command will go on where this one ended.
+    /// Whether running the same command again resumes where this one ended.
     pub(crate) fn is_resumable(&self) -> bool {
         self.journal.is_some()
     }
@@ -277,7 +277,7 @@ impl Pump {
         &self.account
     }
 
-    /// There is nothing to go on with any more.
+    /// Removes the journal: there is nothing to resume.
     pub(crate) async fn forget_journal(&mut self) -> Result<(), Failure> {
         match self.journal.take() {
             Some(journal) => journal.forget().await,
@@ -286,34 +286,34 @@ impl Pump {
     }
 }
 
-/// What the page cache and most file systems work in: a piece that is no multiple of it would have to be read
-/// first.
+/// The unit of the page cache and most file systems: for a piece that is not a multiple, they would have to
+/// read first.
 const PAGE_BYTES: u64 = 4096;
 
 // Copying one piece: it is read, and written where it is not zero.
 
-/// What is the same for all pieces.
+/// State common to all pieces.
 pub(crate) struct Carrier {
     pub(crate) source: Rc<Source>,
     pub(crate) destination: Rc<Destination>,
     /// Zeros among the data are treated as holes.
     pub(crate) detect_zeros: bool,
-    /// What cannot be read is replaced by zeros.
+    /// Unreadable data is replaced by zeros.
     pub(crate) skip_errors: bool,
-    /// The data are returned, for the digest.
+    /// The data is returned, for the digest.
     pub(crate) keep_data: bool,
     /// The target that copies by itself, if any.
     pub(crate) offload: Option<Offload>,
-    /// The longest read in bytes.
+    /// Maximum length of a read in bytes.
     pub(crate) request_bytes: u64,
-    /// Data before this byte are on the destination and are not written again.
+    /// Data before this position is on the destination and is not written again.
     pub(crate) write_from: Cell<u64>,
 }
 
 /// The result of a piece.
 #[derive(Default)]
 pub(crate) struct Carried {
-    /// The data, if they were to be kept; a hole has none.
+    /// The data, if requested; `None` for a hole.
     pub(crate) data: Option<Slice>,
     pub(crate) tally: Tally,
     pub(crate) unreadable: Vec<Range<u64>>,
@@ -334,18 +334,18 @@ pub(crate) async fn carry(carrier: Rc<Carrier>, piece: Piece) -> Result<Carried,
             carried.tally.offloaded = if is_written { 0 } else { piece.range.end - piece.range.start };
             return Ok(carried);
         }
-        // A copy whose answer was lost may be under way still.
+        // A copy whose response was lost may still be outstanding.
         let quiesced = carrier.destination.quiesced().await;
         quiesced.map_err(|error| carrier.unwritten(piece.range.start, error))?;
     }
-    // Only where a target was to copy, and then did not, is a piece longer than a request.
+    // A piece is longer than a request only if the target was expected to copy it and did not.
     for request in requests(piece.range, carrier.request_bytes) {
         carrier.carry_request(request, &mut carried).await?;
     }
     Ok(carried)
 }
 
-/// The parts of a range that lie in one block each, of blocks of this length.
+/// Splits a range so that each part is within one block of this length.
 fn pieces(range: Range<u64>, block: u64) -> impl Iterator<Item = Range<u64>> {
     let mut at = range.start;
     std::iter::from_fn(move || {
@@ -355,7 +355,7 @@ fn pieces(range: Range<u64>, block: u64) -> impl Iterator<Item = Range<u64>> {
     })
 }
 
-/// Adds a range to those that follow each other.
+/// Appends a range to a list, merging consecutive ranges.
 fn lost(unreadable: &mut Vec<Range<u64>>, piece: Range<u64>) {
     match unreadable.last_mut().filter(|last| last.end == piece.start) {
         Some(last) => last.end = piece.end,
@@ -403,8 +403,8 @@ impl Carrier {
         self.destination.clear(range).await.map_err(|error| self.unwritten(start, error))
     }
 
-    /// What can be read of a piece, down to single logical blocks: first in steps of what most disks read at once, then in blocks where a
-    /// step fails.
+    /// Reads the readable parts of a piece, down to single logical blocks: first in steps of the physical
+    /// block size of most disks, then in blocks where a step fails.
     async fn salvage(&self, range: Range<u64>, unreadable: &mut Vec<Range<u64>>) -> Result<Slice, Failure> {
         /// The physical block of most disks.
         const STEP_BYTES: u64 = 4096;
@@ -442,19 +442,19 @@ impl Carrier {
     }
 }
 
-// Copies by the target itself (EXTENDED COPY, SPC-4 6.4): the data do not pass through this process.
+// Copies by the target itself (EXTENDED COPY, SPC-4 6.4): the data does not pass through this process.
 
-/// A target that copies, as long as it succeeds.
+/// A target that copies, until its first failure.
 pub(crate) struct Offload {
     copy: RefCell<Option<ExtendedCopy>>,
     block_bytes: u64,
 }
 
-/// The longest copy of one command; if it fails, this much is copied by us.
+/// Maximum length of one command; if it fails, this process copies this much.
 const COMMAND_BYTES_MAX: u64 = 16 << 20;
 
 impl Offload {
-    /// Queries the target if both ends are LUNs; `None`, and the reason, if it does not copy.
+    /// Queries the target if source and destination are LUNs. `None`, and the reason, if it cannot copy.
     pub(crate) async fn between(
         source: &Source,
         destination: &Destination,
@@ -462,8 +462,8 @@ impl Offload {
         let Some(((from, from_at), (to, to_at))) = source.unit().zip(destination.unit()) else {
             return Ok(None);
         };
-        // A copy names LUNs by identifiers, which clones of a machine share: only what is reached at one
-        // place is certain to be one.
+        // A copy identifies LUNs by names, which cloned systems share: only names at the same address are
+        // certain to refer to the same LUN.
         if from_at != to_at {
             return Ok(None);
         }
@@ -472,14 +472,14 @@ impl Offload {
         Ok(Some(Offload { copy: RefCell::new(Some(copy)), block_bytes: source.block_bytes() }))
     }
 
-    /// What one command copies, in bytes: a power of two.
+    /// The length copied by one command, in bytes: a power of two.
     pub(crate) fn request_bytes(&self) -> u64 {
         let most = self.copy.borrow().as_ref().map_or(1, |copy| copy.blocks_max()) * self.block_bytes;
         1 << most.min(COMMAND_BYTES_MAX).ilog2()
     }
 
-    /// Lets the target copy `range`; false if it failed. After a failure it is not asked again: a target that
-    /// has only one of the two LUNs reports it only here.
+    /// Lets the target copy `range`; false if that failed. After a failure the target is not used again: a
+    /// target that has only one of the two LUNs reports it only here.
     pub(crate) async fn carries(&self, range: &Range<u64>) -> bool {
         let Some(copy) = self.copy.borrow().clone() else { return false };
         let (first, blocks) = (range.start / self.block_bytes, (range.end - range.start) / self.block_bytes);
@@ -493,34 +493,34 @@ impl Offload {
 
 // The result of a copy.
 
-/// The result. The names and units of the JSON are promised.
+/// The result. The JSON names and units are stable.
 #[derive(Clone, Debug, Serialize)]
 pub struct Report {
-    /// The source, for people.
+    /// Display name of the source.
     pub source: String,
-    /// The destination, for people.
+    /// Display name of the destination.
     pub destination: String,
-    /// Of the source.
+    /// Length of the source.
     pub bytes: u64,
-    /// Done by an earlier copy, which this one resumed.
+    /// Copied by an earlier run, which this one resumed.
     pub resumed_at_bytes: u64,
-    /// Read from the source by us.
+    /// Read from the source by this process.
     pub read_bytes: u64,
-    /// Written to the destination by us.
+    /// Written to the destination by this process.
     pub written_bytes: u64,
     /// Copied by a target from one of its LUNs to another.
     pub offloaded_bytes: u64,
-    /// Made zero without data: by WRITE SAME, UNMAP or what a file system has for it.
+    /// Zeroed without sending data: by WRITE SAME, UNMAP or the file system's equivalent.
     pub cleared_bytes: u64,
-    /// How long it took, without the comparison.
+    /// Duration, without the comparison.
     pub seconds: f64,
-    /// Of what was written, by us or by the target.
+    /// Write throughput, by this process or by the target.
     pub mb_per_s: f64,
     /// Parts of the source that could not be read.
     pub unreadable: Vec<Range<u64>>,
-    /// Of the source, if it was wanted, in hexadecimal digits.
+    /// SHA-256 of the source in hexadecimal, if requested.
     pub sha256: Option<String>,
-    /// The destination was read back, and is equal.
+    /// Whether the destination was read back and matches.
     pub verified: bool,
 }
 
@@ -550,10 +550,10 @@ impl Report {
         }
     }
 
-    /// Whether the copy is what was asked for.
+    /// Whether the copy is complete.
     ///
     /// # Errors
-    /// It has zeros in the place of data that cannot be read.
+    /// Unreadable data was replaced by zeros.
     pub fn verdict(&self) -> Result<(), Failure> {
         if self.unreadable.is_empty() {
             return Ok(());

@@ -1,8 +1,8 @@
-//! Between storage and a pipe: [`read`] writes a range of a device to an output, [`write`] an input to a
-//! range of a device.
+//! Transfers between storage and a pipe: [`read`] copies a range of a device to an output, [`write`] an input
+//! to a range of a device.
 //!
-//! Requests complete in any order, and data are passed on in order. The pipe has a thread of its own: while
-//! it blocks, the session continues to answer its target.
+//! Requests complete in any order, and data is passed on in order. The pipe has a separate thread: while it
+//! blocks, the session continues to respond to its target.
 
 use std::collections::VecDeque;
 use std::io::{self, ErrorKind, Read, Write};
@@ -16,36 +16,35 @@ use reactor::{JoinHandle, Receiver, mailbox};
 
 use crate::pieces::Queue;
 
-/// A range of a device to be read or written.
+/// A range of a device to read or write.
 pub struct DeviceRange<'a> {
     /// The device.
     pub device: &'a Arc<dyn BlockDevice>,
-    /// Its place, for people.
+    /// Its display name.
     pub name: &'a str,
-    /// Which bytes.
+    /// The byte range.
     pub range: Range<u64>,
-    /// Outstanding requests at most.
+    /// Maximum number of outstanding requests.
     pub depth: u16,
-    /// Whether to end early. What is outstanding is still carried out.
+    /// Whether to end early. Outstanding requests are still executed.
     pub is_interrupted: &'a dyn Fn() -> bool,
 }
 
-/// The length of a request, and its alignment.
+/// The length and alignment of a request.
 const REQUEST_BYTES: u64 = 1 << 20;
 
-/// Pieces between us and the thread at the other end of the pipe: enough that neither waits for the other in
-/// general.
+/// Pieces queued between the session and the pipe's thread: usually enough that neither waits for the other.
 const WAITING_MAX: usize = 4;
 
-/// The bytes from `offset` on of something `bytes` long, `length` of them or all; `None` if there are not so
-/// many.
+/// The byte range that starts at `offset` in `bytes` bytes, of length `length` or up to the end. `None` if it
+/// exceeds the end.
 pub fn range(offset: u64, length: Option<u64>, bytes: u64) -> Option<Range<u64>> {
     let all = bytes.checked_sub(offset)?;
     let length = length.unwrap_or(all);
     (length <= all).then(|| offset..offset + length)
 }
 
-/// A range cut at multiples of `request_bytes`: no two of the pieces share a block.
+/// A range split at multiples of `request_bytes`, so that no two pieces share a block.
 pub(crate) fn requests(range: Range<u64>, request_bytes: u64) -> impl Iterator<Item = Range<u64>> {
     let mut at = range.start;
     std::iter::from_fn(move || {
@@ -55,11 +54,11 @@ pub(crate) fn requests(range: Range<u64>, request_bytes: u64) -> impl Iterator<I
     })
 }
 
-/// Writes the part to `output`, which has a name for people. A pipe that is closed at its other end has had
-/// what was wanted.
+/// Writes the part to `output`; `name` is its display name. If the reader closes the pipe early, that counts
+/// as success.
 ///
 /// # Errors
-/// What kept it from being read or written. If it was interrupted, [`FailureKind::Interrupted`].
+/// The read or write failed. [`FailureKind::Interrupted`] if it was interrupted.
 pub async fn read(
     part: &DeviceRange<'_>,
     output: Box<dyn Write + Send>,
@@ -80,7 +79,7 @@ pub async fn read(
             Failure::device(format_args!("cannot read {} at byte {at}", part.name), error)
         })?;
         if !outlet.put(data).await? {
-            return Ok(()); // `linerate read … | head` has what it asked for
+            return Ok(()); // `linerate read … | head` has all it needs
         }
     }
     outlet.finish().await?;
@@ -90,12 +89,12 @@ pub async fn read(
     }
 }
 
-/// Writes what comes from `input`, which has a name for people, to the part, until the input ends or the part
-/// is full, and says at which byte that was; nothing of it is flushed. Input behind the part is left alone if
-/// the part `is_exact`, and an error otherwise.
+/// Writes the content of `input` to the part, until the input ends or the part is full, and returns the byte
+/// position reached; `name` is its display name. Nothing is flushed. Input beyond the part is ignored if the
+/// part `is_exact`, and an error otherwise.
 ///
 /// # Errors
-/// What kept it from being read or written.
+/// The read or write failed.
 pub async fn write(
     part: &DeviceRange<'_>,
     input: Box<dyn Read + Send>,
@@ -141,7 +140,7 @@ pub async fn write(
 /// A thread that writes.
 struct Outlet {
     data: Option<mpsc::Sender<Slice>>,
-    /// An answer for each of the data, and one for the end.
+    /// A result for each piece of data, and one for the end.
     written: Receiver<io::Result<()>>,
     waiting: usize,
     name: String,
@@ -157,15 +156,15 @@ impl Outlet {
                     return;
                 }
             }
-            let _ = done.send(output.flush()); // nobody asks any more only where the command has failed
+            let _ = done.send(output.flush()); // the receiver is gone only if the command has failed
         };
         thread::Builder::new().name("output".to_owned()).spawn(write).map_err(Failure::failed)?;
         Ok(Outlet { data: Some(data), written, waiting: 0, name })
     }
 
-    /// Sends more data; false once the reader has closed the pipe.
+    /// Queues more data. Returns false once the reader has closed the pipe.
     async fn put(&mut self, data: Slice) -> Result<bool, Failure> {
-        // A thread that has gone has said why.
+        // A thread that has ended has sent its error.
         let _ = self.data.as_ref().map(|queue| queue.send(data));
         self.waiting += 1;
         let mut is_open = true;
@@ -175,7 +174,7 @@ impl Outlet {
         Ok(is_open)
     }
 
-    /// Ends when all is written.
+    /// Resolves when everything is written.
     async fn finish(mut self) -> Result<(), Failure> {
         self.data = None;
         self.waiting += 1;
@@ -194,16 +193,16 @@ impl Outlet {
     }
 }
 
-/// A thread that reads, in pieces that fit the requests.
+/// A thread that reads, in pieces that match the requests.
 struct Inlet {
     data: Receiver<io::Result<Slice>>,
-    /// How many more it may read.
+    /// Permits to read further pieces.
     allow: mpsc::Sender<()>,
 }
 
 impl Inlet {
-    /// For what goes to `range`. One byte behind it is read, unless the range `is_exact`: that is too much,
-    /// then.
+    /// Opens the input for `range`. One byte beyond it is read unless the range `is_exact`: such a byte is an
+    /// error.
     fn open(mut input: Box<dyn Read + Send>, range: Range<u64>, is_exact: bool) -> Result<Inlet, Failure> {
         let (sender, data) = mailbox();
         let (allow, allowed) = mpsc::channel();
@@ -224,12 +223,12 @@ impl Inlet {
         };
         thread::Builder::new().name("input".to_owned()).spawn(read).map_err(Failure::failed)?;
         for _ in 0..WAITING_MAX {
-            let _ = allow.send(()); // it has gone only if there is nothing to read
+            let _ = allow.send(()); // the thread has ended only if there is nothing to read
         }
         Ok(Inlet { data, allow })
     }
 
-    /// The next data; nothing at the end.
+    /// The next data; `None` at the end.
     async fn next(&mut self) -> io::Result<Option<Slice>> {
         let next = self.data.recv().await.transpose();
         let _ = self.allow.send(());
@@ -237,7 +236,7 @@ impl Inlet {
     }
 }
 
-/// So many bytes of the input; fewer at its end.
+/// Reads up to `wanted` bytes of the input; fewer at its end.
 fn fill(input: &mut dyn Read, wanted: usize) -> io::Result<Slice> {
     let (mut buffer, mut filled) = (Buffer::recycled(wanted), 0);
     while filled < wanted {

@@ -32,13 +32,13 @@ use crate::verbs::{
 
 /// A remote logical unit.
 ///
-/// Usable from any thread that runs a reactor. The session lives on the thread that opened it: requests from
-/// there go directly to it, without a lock or a message; those from other threads are sent to it and back.
-/// Its reactor must run for as long as the LUN is in use. When the last LUN of a session is dropped, the
-/// session logs out.
+/// Usable from any thread that runs a reactor. The session lives on the thread that opened it. Requests from
+/// that thread go directly to it, without a lock or a message; requests from other threads are sent to it and
+/// back. Its reactor must run while the LUN is in use. When the last LUN of a session is dropped, the session
+/// logs out.
 ///
-/// It outlives its session: when that is lost, requests wait until it is reinstated, up to the setting
-/// `reconnect-time`, and are then sent again, unless another device is at the LUN.
+/// The LUN outlives its session. When the session is lost, requests wait until it is reinstated, up to the
+/// setting `reconnect-time`. They are then resent, unless the LUN maps to another device.
 pub struct RemoteLun {
     target: Arc<RemoteTarget>,
     lun: Lun,
@@ -48,14 +48,14 @@ pub struct RemoteLun {
     blocks: AtomicU64,
     /// Identity of the device.
     identity: Identity,
-    /// The session, by number of reinstatements, in which the identity was verified: commands are sent in no other. [`IN_DOUBT`]: in
-    /// none.
+    /// The session, by number of reinstatements, in which the identity was verified: commands are sent in no
+    /// other session. [`IN_DOUBT`] if there is none.
     epoch: AtomicU64,
-    /// How often it came into doubt.
+    /// Number of times its identity came into doubt.
     doubts: AtomicU64,
-    /// The last session in which all of its features were looked at.
+    /// The last session in which all of its features were checked.
     looked_at_in: AtomicU64,
-    /// Another device is at the LUN.
+    /// The LUN maps to another device.
     is_another: AtomicBool,
     /// Blocks of writes that may still be executed.
     unsettled: UnsettledExtents,
@@ -63,11 +63,11 @@ pub struct RemoteLun {
     limits: Limits,
     /// Unflushed writes.
     cached: CachedWrites,
-    /// The target has refused WRITE SAME(16) before.
+    /// The target has rejected WRITE SAME(16).
     no_write_same: AtomicBool,
-    /// It has been logged that commands are refused for now, and none has ended well since.
+    /// It has been logged that commands are currently rejected, and none has succeeded since.
     waiting_told: AtomicBool,
-    /// The target has told that the access state of the port has changed, or refuses commands for it.
+    /// The target has reported a change of the port's access state, or rejects commands because of it.
     access_changed: AtomicBool,
 }
 
@@ -109,22 +109,22 @@ impl RemoteLun {
         })
     }
 
-    /// What it is known by.
+    /// Its identity and features.
     pub(crate) fn reference(&self) -> LunReference {
         LunReference { identity: self.identity.clone(), geometry: self.geometry(), profile: self.profile() }
     }
 
-    /// How many resets the target has reported, and how many losses of writes.
+    /// Number of resets and of lost writes that the target has reported.
     pub(crate) fn cache_events(&self) -> (u64, u64) {
         self.cached.events()
     }
 
-    /// The generation of its cache, as it was read last, if the target reports it.
+    /// The generation of its cache when last read, if the target reports it.
     pub(crate) fn cache_generation(&self) -> Option<CacheGeneration> {
         self.cached.generation()
     }
 
-    /// Whether the target has told of another access state of the port since this was asked last.
+    /// Whether the target has reported a change of the port's access state since the last call.
     pub(crate) fn take_access_changed(&self) -> bool {
         self.access_changed.load(Relaxed) && self.access_changed.swap(false, Relaxed)
     }
@@ -134,7 +134,7 @@ impl RemoteLun {
         self.unit().command(cdb, transfer).await
     }
 
-    /// Whether the target reported a write cache that loses what was not flushed, when the LUN was opened.
+    /// Whether the target reported a volatile write cache when the LUN was opened.
     pub fn reports_volatile_cache(&self) -> bool {
         self.profile.volatile_cache
     }
@@ -154,10 +154,10 @@ impl RemoteLun {
         self.target.close().await;
     }
 
-    /// Sends a command until it is executed, or certain to fail.
+    /// Sends a command until it is executed or has failed for good.
     ///
-    /// Every command passed here has the same effect when executed twice, as long as no command of another
-    /// initiator comes in between, which is the responsibility of those who share the LUN.
+    /// Every command passed here has the same effect when executed twice, unless another initiator's command
+    /// comes in between. Avoiding that is the responsibility of those who share the LUN.
     fn carry_out(&self, info: RequestInfo, cdb: Cdb, transfer: Transfer) -> CarryOut<'_> {
         let bytes = (transfer.in_bytes(), transfer.out_bytes());
         let epoch = self.epoch.load(Acquire);
@@ -166,13 +166,14 @@ impl RemoteLun {
         CarryOut { sent, bytes, attempt, further: None }
     }
 
-    /// Sends a command once, in the session `epoch`. With more tries `in_time`, waits for its end.
+    /// Sends a command once, in the session `epoch`. If more than one try is allowed (`in_time`), waits for
+    /// its end.
     fn attempt(&self, epoch: u64, cdb: Cdb, transfer: Transfer, in_time: u32) -> Attempt<'_> {
         let (epoch, waits_for_end) = (Some(epoch), in_time > 1);
         self.target.attempt(CommandSpec { lun: self.lun, cdb, transfer, epoch, waits_for_end })
     }
 
-    /// Handles a first try that failed, for as long as a request may take.
+    /// Handles a failed first try, within the time limit of a request.
     async fn carry_on(
         &self,
         info: RequestInfo,
@@ -184,7 +185,7 @@ impl RemoteLun {
         self.within_its_time(self.try_again(info, cdb, bytes, epoch, ended)).await
     }
 
-    /// Ends `work` of a request when the request's time is up.
+    /// Ends `work` at the request's time limit.
     async fn within_its_time<T>(
         &self,
         work: impl Future<Output = Result<T, DeviceError>>,
@@ -248,7 +249,8 @@ impl RemoteLun {
                 Err(CommandError::ConnectionLost) => {
                     sent.may_land = was_sent;
                     retries.once_more(time).await?;
-                    // A command that changes nothing may be executed late; others must have ended before they are sent again.
+                    // A command that changes nothing may be executed late; others must have ended before they
+                    // are resent.
                     self.target.usable(changes(&cdb).then_some(sent.epoch)).await?;
                     self.target.replayed();
                 }
@@ -267,7 +269,7 @@ impl RemoteLun {
             if changes(&cdb) && self.is_barred(info.extent) {
                 return Err(DeviceError::Unsettled);
             }
-            // A WRITE whose data were not returned cannot be sent again.
+            // A WRITE whose data was not returned cannot be resent.
             if (transfer.in_bytes(), transfer.out_bytes()) != bytes {
                 return Err(DeviceError::NotReady);
             }
@@ -278,10 +280,10 @@ impl RemoteLun {
         }
     }
 
-    /// A command sent in the session `epoch` fails or is given up, and may not have ended. If it changes anything, its
-    /// blocks are blocked while it may still be executed: a newer write could be overwritten.
+    /// A command sent in the session `epoch` failed or was abandoned, and may not have ended. If it changes
+    /// anything, its blocks are blocked while it may still be executed: it could overwrite a newer write.
     fn bar(&self, RequestInfo { extent, .. }: RequestInfo, cdb: &Cdb, epoch: u64) {
-        // Of a session that is not recovered nothing is left to use; who opened it knows what it has left.
+        // A session without recovery leaves nothing to use; its user knows what was outstanding.
         let is_recovered = !self.target.timeouts().reconnect.is_zero();
         let is_news = changes(cdb) && self.unsettled.add(epoch, extent);
         if is_recovered && is_news && self.target.is_unsettled(epoch) {
@@ -295,13 +297,13 @@ impl RemoteLun {
         }
     }
 
-    /// Whether the session still has a change of these blocks that nobody waits for: targets carry out commands
-    /// with the SIMPLE task attribute in any order (SAM-5).
+    /// Whether the session still has an abandoned change to these blocks: targets execute commands with the
+    /// SIMPLE task attribute in any order (SAM-5).
     fn has_earlier(&self, extent: Extent) -> bool {
         self.unsettled.has(extent, WriteOutcome::InSession, |epoch| self.target.outcome(epoch))
     }
 
-    /// Ends when it has none: such changes are being aborted.
+    /// Resolves when it has none: such changes are being aborted.
     async fn ends_earlier(&self, extent: Extent) -> Result<(), DeviceError> {
         let ended = async {
             while self.has_earlier(extent) {
@@ -317,13 +319,14 @@ impl RemoteLun {
         self.unsettled.has(extent, WriteOutcome::Unsettled, |epoch| self.target.outcome(epoch))
     }
 
-    /// Another device may be at the LUN: no further command is sent before it was looked at.
+    /// The LUN may map to another device: no further command is sent before it was checked.
     fn doubt(&self) {
         self.doubts.fetch_add(1, AcqRel);
         self.epoch.store(IN_DOUBT, Release);
     }
 
-    /// The device was seen to be the same in the session `epoch`, unless it has come into doubt again: `doubts` are those from before.
+    /// The device was found to be the same in the session `epoch`. Has no effect if it has come into doubt
+    /// again: `doubts` is the earlier count.
     fn trust(&self, epoch: u64, doubts: u64) {
         debug_assert_ne!(epoch, IN_DOUBT);
         self.epoch.store(epoch, SeqCst);
@@ -332,7 +335,8 @@ impl RemoteLun {
         }
     }
 
-    /// The session was reinstated, or the target tells of changes. The device at the LUN must be the same as before.
+    /// The session was reinstated, or the target has reported changes. Checks that the device at the LUN is
+    /// the same as before.
     async fn look_again(&self) -> Result<(), DeviceError> {
         match self.looked_at_in.load(Relaxed) == self.target.reinstatements() {
             true => self.look_who_is_there().await,
@@ -340,7 +344,7 @@ impl RemoteLun {
         }
     }
 
-    /// By INQUIRY alone, which is neither reserved nor late.
+    /// Uses only INQUIRY, which is not affected by reservations or delays.
     async fn look_who_is_there(&self) -> Result<(), DeviceError> {
         let (epoch, doubts) = (self.target.reinstatements(), self.doubts.load(Acquire));
         let seen = match probe::is_there(&self.unit(), self.number).await {
@@ -350,7 +354,7 @@ impl RemoteLun {
         match seen {
             _ if self.is_another.load(Relaxed) => return Err(DeviceError::NotReady),
             Ok(identity) if identity == self.identity => {}
-            // It is no other one for saying less.
+            // A device that reports no identity is not a different one.
             Ok(Identity::Unknown) => {
                 tracing::warn!(
                     lun = self.number,
@@ -369,7 +373,7 @@ impl RemoteLun {
         Ok(())
     }
 
-    /// It is left alone from now on.
+    /// It is not used from now on.
     fn is_another(&self) -> DeviceError {
         if !self.is_another.swap(true, Relaxed) {
             tracing::error!(lun = self.number, "another device answers at the LUN: it is left alone");
@@ -423,7 +427,7 @@ impl RemoteLun {
         Err(DeviceError::NotReady)
     }
 
-    /// After a change of mode parameters the write cache may have been enabled or disabled.
+    /// After a change of mode parameters, the write cache may have been enabled or disabled.
     async fn look_at_cache_again(&self) {
         if self.cached.are_modes_in_doubt() {
             let asked_at = self.cached.mode_changes();
@@ -433,7 +437,7 @@ impl RemoteLun {
         }
     }
 
-    /// A block device never shrinks while it is in use: the target refuses what is behind its end now.
+    /// A block device never shrinks while it is in use: the target rejects access beyond its new end.
     fn grow_to(&self, blocks: u64) {
         let before = self.blocks.fetch_max(blocks, Relaxed);
         if blocks < before {
@@ -444,8 +448,8 @@ impl RemoteLun {
         }
     }
 
-    /// The target reports a change of the LUN. If its capacity cannot be read, the old one holds until it
-    /// can.
+    /// The target has reported a change of the LUN. If its capacity cannot be read, the old one is used until
+    /// it can.
     async fn measure_again(&self) {
         match probe::measure(&self.unit()).await {
             Ok(geometry) if geometry.block_size == self.geometry.block_size => {
@@ -520,7 +524,8 @@ impl RemoteLun {
         }
     }
 
-    /// Reads the generation of the cache while it is in doubt: another doubt may be raised meanwhile. Without a response it stays so.
+    /// Reads the generation of the cache while it is in doubt; another doubt may be raised during this.
+    /// Without a response it stays in doubt.
     async fn look_for_loss(&self) -> Result<(), DeviceError> {
         self.look_at_cache_again().await;
         for _ in 0..TIMES_AT_ONCE {
@@ -604,8 +609,8 @@ impl BlockDevice for RemoteLun {
         Geometry { blocks: Blocks(self.blocks.load(Relaxed)), ..self.geometry }
     }
 
-    /// With a volatile cache, whatever the LUN reports: its mode pages can change while it is in use, and those who are told of no cache
-    /// would not flush one that it has by then.
+    /// Assumes a volatile cache, whatever the LUN reports. Its mode pages can change while it is in use, and
+    /// a user who was told that there is no cache would not flush one that is enabled later.
     fn profile(&self) -> Profile {
         Profile { volatile_cache: true, ..self.profile }
     }
@@ -654,7 +659,7 @@ impl BlockDevice for RemoteLun {
         self.cached.losses()
     }
 
-    /// In a session that was reinstated the command has the device looked at, its generation included.
+    /// In a reinstated session, the command causes the device and its generation to be checked.
     fn resolve_losses(&self) -> Pending<'_, ()> {
         Box::pin(async move {
             if self.cached.is_in_doubt() {
@@ -665,9 +670,9 @@ impl BlockDevice for RemoteLun {
         })
     }
 
-    /// By WRITE SAME with UNMAP, since the UNMAP command guarantees nothing about the content, which this
-    /// trait does for thin devices. By UNMAP if that is the only one: such a device does not report itself as
-    /// thin.
+    /// Uses WRITE SAME with UNMAP, because the UNMAP command guarantees nothing about the content, which this
+    /// trait does for thin devices. Uses UNMAP if only that is supported: such a device does not report
+    /// itself as thin.
     fn unmap(&self, extent: Extent) -> Pending<'_, ()> {
         Box::pin(async move {
             self.check(extent)?;
@@ -716,7 +721,8 @@ impl BlockDevice for RemoteLun {
         })
     }
 
-    /// Targets report only to a command: any will do, and the response may report a changed capacity.
+    /// Targets report events only in response to a command: any will do, and the response may report a
+    /// changed capacity.
     fn refresh(&self) -> Pending<'_, ()> {
         Box::pin(async move {
             let all = Extent { lba: Lba(0), blocks: self.geometry().blocks };
@@ -764,13 +770,14 @@ impl Completion {
     fn has_written(self, info: RequestInfo) -> Result<(), DeviceError> {
         match self.status.residual {
             Residual::None => Ok(()),
-            // GOOD, but not all data were accepted.
+            // GOOD, but not all data was accepted.
             Residual::Underflow(_) | Residual::Overflow(_) => Err(DeviceError::Unwritable(info.extent.lba)),
         }
     }
 }
 
-/// A command of a request. If the request ends, or is dropped, while the target may still execute it, its blocks are barred.
+/// A command of a request. If the request ends or is dropped while the target may still execute the command,
+/// its blocks are blocked.
 struct Sent<'a> {
     lun: &'a RemoteLun,
     info: RequestInfo,
@@ -788,8 +795,8 @@ impl Drop for Sent<'_> {
     }
 }
 
-/// The first try of a command, which usually suffices: retries have a future of their own, so that this one
-/// is small.
+/// The first try of a command, which usually suffices: retries have a separate future, to keep this one
+/// small.
 struct CarryOut<'a> {
     sent: Sent<'a>,
     /// Bytes to receive and to send.
@@ -820,7 +827,7 @@ impl Future for CarryOut<'_> {
     }
 }
 
-/// The future of a READ or WRITE, the most frequent requests: without an async block around it, which would
+/// The future of a READ or WRITE, the most frequent requests. It avoids an async block around it, which would
 /// move it twice more.
 struct ReadOrWrite<'a, T> {
     command: CarryOut<'a>,
@@ -842,11 +849,11 @@ struct Retries {
     /// Remaining tries after a timeout.
     in_time: u32,
     pause: Duration,
-    /// Set by the first pause: most commands never read the clock.
+    /// Set before the first pause: most commands never read the clock.
     until: Option<Instant>,
 }
 
-/// Unit attentions queue up, one for each event; no more kinds of them are known.
+/// Unit attentions queue up, one for each event; there are no more known kinds of them.
 const TIMES_AT_ONCE: u32 = 10;
 /// Size of the writes that zero blocks, if the target has no command for it.
 const ZEROS_BYTES: u32 = 1 << 20;
@@ -860,7 +867,7 @@ impl Retries {
         Retries { left: TIMES_AT_ONCE, in_time, pause: PAUSE_FIRST, until: None }
     }
 
-    /// Immediately for some tries, then after pauses: resets by other initiators may follow each other
+    /// Retries immediately at first, then after pauses: resets by other initiators may follow each other
     /// closely.
     async fn once_more(&mut self, time: Duration) -> Result<(), DeviceError> {
         match self.left.checked_sub(1) {

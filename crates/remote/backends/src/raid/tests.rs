@@ -23,7 +23,7 @@ fn made(spec: &Spec, creation: &Creation) -> Result<(), Failure> {
     remote::run(async { create(spec, creation, Consent::Ask(&|_| false)).await.map(drop) })
 }
 
-/// A number of its own in each block.
+/// Writes a distinct number to each block.
 fn fill(spec: &Spec, stamp: u8) {
     remote::run(async {
         let device = open(spec).await.map_err(Failure::from)?;
@@ -51,7 +51,7 @@ fn assert_filled(spec: &Spec, stamp: u8) {
     .unwrap_or_else(|failure| panic!("{failure}"));
 }
 
-/// A set with one user, and its outermost set.
+/// Opens a set for one user, and returns its device and its outermost set.
 async fn in_use(spec: &Spec) -> Result<(Arc<dyn BlockDevice>, Arc<Running>), Failure> {
     let (device, sets) = crate::raid::open(spec).await?;
     Ok((device, sets.into_iter().next().expect("the set")))
@@ -81,7 +81,7 @@ fn a_set_is_found_by_content_in_any_order_and_survives_a_member() {
         assert_filled(&set(folder.path(), level, &turned), 0x5a);
         std::fs::remove_file(folder.path().join("disk1")).expect("a dead disk");
         if level == "raid1" {
-            // Either of two copies could have gone on alone.
+            // Either of two copies could have been used without the other.
             assert!(refusal(&set(folder.path(), level, &all)).contains("confirm that they are lost"));
             let confirmed = parse(&format!("{}?missing-are-lost", set(folder.path(), level, &all)));
             assert_filled(&confirmed.expect("a specification"), 0x5a);
@@ -149,7 +149,7 @@ fn members_with_old_data_are_made_to_fit() {
         let creation = Creation { journal, ..Creation::default() };
         remote::run(async { create(&spec, &creation, Consent::Given).await }).expect("a set");
         let (sets, _) = remote::run(status(&spec)).expect("a set");
-        // What has a bitmap is read from all members from the beginning.
+        // A set with a bitmap is read from all members from the start.
         let has_copies = matches!(level, "raid1" | "raid10:64KiB");
         let (has_bitmap, said) = (has_copies || journal.is_some(), sets[0].to_string());
         assert!(sets[0].unsynchronised);
@@ -222,7 +222,7 @@ fn a_scrub_without_repair_and_a_refused_replacement_change_nothing() {
     assert!(found.degraded > 0);
     assert!(before == [read(0), read(1)], "something was written");
     assert_filled(&spec, 0x33);
-    // What is there and cannot be written, or is somebody else's, is not left out.
+    // A member that is present but read-only, or belongs to another set, is not left out.
     let read_only = parse(&format!("{}", spec).replacen("96MiB", "96MiB&read-only", 1));
     let read_only = read_only.expect("a specification");
     assert!(refusal(&read_only).contains("cannot be written"));
@@ -259,7 +259,7 @@ fn a_scrub_in_use_resumes_where_it_was_and_can_be_cancelled() {
     // In one of the first stripes.
     disk.write_all_at(b"what nobody wrote", 34 << 20).expect("written");
     let at_rate = |rate: &str| parse(&format!("{spec}?rebuild={rate}")).expect("a specification");
-    // What it has found, where it has reached `stripes` or the end.
+    // Returns the findings of a scrub that has reached `stripes` or the end.
     let used = |spec: &Spec, order: Option<Order>, stripes: u64| {
         remote::run(async {
             let (_device, running) = in_use(spec).await?;
@@ -286,7 +286,7 @@ fn a_scrub_in_use_resumes_where_it_was_and_can_be_cancelled() {
     let kept = recorded().expect("a scrub");
     assert!(!kept.has_ended && kept.repairs && kept.found.stripes >= 60, "{kept:?}");
     assert_eq!(kept.found.repaired, 1);
-    // It resumes behind those stripes: what is changed there now is not found.
+    // It resumes after those stripes: later changes to them are not found.
     disk.write_all_at(b"something else", 34 << 20).expect("written");
     let (ended, _) = used(&at_rate("4GiB"), None, u64::MAX).expect("resumed");
     let ended = ended.expect("a scrub");
@@ -345,14 +345,15 @@ fn a_set_whose_journal_is_destroyed_starts_without_it_when_that_is_accepted() {
             let path = folder.path().join(format!("disk{member}"));
             std::fs::File::options().write(true).open(path).expect("a disk")
         };
-        // The headers are at the start of the area, of both members that have one; parity of a stripe is stale.
+        // The headers are at the start of the area, on both members that have one; the parity of one stripe
+        // is stale.
         for member in 0..2 {
             disk(member).write_all_at(&[0x5a; 8192], raid::superblock::SLOTS_END).expect("written");
         }
         if !checksums {
             disk(2).write_all_at(b"stale parity of the first stripe", 33 << 20).expect("written");
         } else {
-            // Data and parity whose checksums were still in memory.
+            // Data and parity whose checksums were still only in memory.
             for member in [0, 2] {
                 disk(member).write_all_at(b"the last write", (33 << 20) + 512).expect("written");
             }
@@ -419,7 +420,7 @@ fn a_journal_has_any_volume_of_its_own_even_a_mirror() {
     }
 }
 
-/// Half of its members could run without the others, which are lost, too: both must be said.
+/// Half of its members could run without the others, which are also lost: both losses must be confirmed.
 #[test]
 fn a_lost_journal_and_lost_members_can_be_given_up_together() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -441,7 +442,7 @@ fn a_lost_journal_and_lost_members_can_be_given_up_together() {
     assert_filled(&left, 0x5a);
 }
 
-/// As after a crash in the middle of a fall back: members have an empty journal, and nothing says so yet.
+/// As after a crash during a fallback: members have an empty journal, and this is not recorded yet.
 #[test]
 fn a_lost_journal_can_be_given_up_whatever_the_members_have_in_reserve() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -453,7 +454,7 @@ fn a_lost_journal_can_be_given_up_whatever_the_members_have_in_reserve() {
     fill(&other, 1);
     let names: Vec<String> = (0..3).map(|member| member_of(folder.path(), member)).collect();
     fill(&parse(&format!("raid5:[{journal_on}, {}]", names.join(", "))).expect("a set"), 0x5a);
-    // Behind the superblocks, and before the data.
+    // After the superblocks, and before the data.
     let (start, bytes) = (192 << 10, 32 << 20);
     for member in 0..2 {
         let mut area = vec![0; bytes];
@@ -578,7 +579,7 @@ fn a_set_without_a_journal_that_is_refused_for_a_member_starts_once_that_is_back
     remote::run(async { open(&spec).await.map(drop).map_err(Failure::from) }).expect("all are there");
     let (sets, _) = remote::run(status(&spec)).expect("a set");
     assert!(sets[0].state.is_well(), "{}", sets[0]);
-    // And one that is lost.
+    // Also one whose journal is lost.
     let (degraded, lost) = (tempfile::tempdir().expect("a folder"), 2);
     let spec = set(folder.path(), "raid5:64KiB", &[0, 1, 2]);
     remote::run(async {
@@ -598,7 +599,7 @@ fn a_set_without_a_journal_that_is_refused_for_a_member_starts_once_that_is_back
     remote::run(async { open(&overruled).await.map(drop).map_err(Failure::from) }).expect("overruled");
 }
 
-/// A rebuild continues from where it was when the set was closed.
+/// A rebuild continues at its position when the set was closed.
 fn assert_rebuilt(spec: &Spec) {
     let in_sync = || {
         let (sets, others) = remote::run(status(spec)).expect("a set");
@@ -654,7 +655,7 @@ fn a_set_does_not_grow_while_a_member_is_replaced() {
         again.fill(0x21);
         let write = device.write(Extent::new(0, 1), again.share(), Durability::Stable);
         write.await.map_err(|error| Failure::device("write", error))?;
-        // Members on other machines have no locks: the set is not opened twice here, whatever they are.
+        // Members on other hosts have no locks, so a set is not opened twice here, whatever its members are.
         assert!(
             crate::raid::running::unused(&running.status().uuid.expect("it has one"), None).await.is_err()
         );
@@ -694,7 +695,7 @@ fn a_server_that_starts_waits_for_members() {
     assert_eq!(late, Condition::Healthy);
     std::fs::rename(&disk, &away).expect("a disk that is lost");
     assert_eq!(states(&waits("0s")), Condition::Degraded);
-    // What is recorded as failed is not waited for.
+    // A member recorded as failed is not waited for.
     assert_eq!(states(&waits("10min")), Condition::Degraded);
 }
 
@@ -710,7 +711,7 @@ fn status_and_opening_agree_on_what_is_lost() {
     assert_eq!(looked(&lost).state, Condition::Degraded);
     assert!(looked(&lost).specification.ends_with("?missing-are-lost"), "{}", looked(&lost));
     assert_filled(&lost, 0x12);
-    // It is recorded.
+    // The loss is recorded.
     assert_eq!(looked(&one).state, Condition::Degraded);
     assert_eq!(looked(&lost).specification, looked(&one).specification);
     let found = remote::run(async { scrub(&one, false, &mut |_, _| {}).await }).expect("scrubbed");

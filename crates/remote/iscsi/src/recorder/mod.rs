@@ -1,14 +1,14 @@
 //! The flight recorder: the last PDUs of every connection, for the analysis of failures.
 //!
-//! It is always on. Each connection writes to a [`Tape`] of its own, in bounded memory; on request, or when a
+//! It is always on. Each connection writes to its own [`Tape`], in bounded memory. On request, or when a
 //! connection fails, the tapes are written as a pcapng file that Wireshark and tshark decode as iSCSI. The
-//! tapes of the last ended connections are kept, since failures are on those.
+//! tapes of the last ended connections are kept, because they contain the failures.
 //!
-//! Reading order: [`FlightRecorder`], `tape` (what is recorded); below, PDUs become packets of a pcapng
-//! file.
+//! Reading order: [`FlightRecorder`], `tape` (what is recorded); below, the conversion of PDUs to packets of
+//! a pcapng file.
 //!
-//! Nothing secret is recorded: CHAP's answers are hashes of secrets. The first 64 bytes of the blocks that
-//! were read and written are.
+//! No secrets are recorded: CHAP responses are hashes of secrets. The first 64 bytes of blocks that were read
+//! or written are recorded.
 
 mod tape;
 #[cfg(test)]
@@ -32,20 +32,20 @@ use crate::recorder::tape::Recorded;
 
 pub(crate) use tape::{Direction, Ends, Tape};
 
-/// Remembers the last PDUs of every connection that is made with it, in both directions.
+/// Records the last PDUs of every connection that uses it, in both directions.
 ///
-/// It is a part of [`Settings`](crate::Settings): sessions that are opened with the same settings, or with
-/// clones of them, share one recorder. It can be read at any time and from any thread, whatever the sessions
-/// are doing.
+/// It is part of [`Settings`](crate::Settings): sessions opened with the same settings, or with clones of
+/// them, share one recorder. It can be read at any time and from any thread, independently of the sessions'
+/// activity.
 #[derive(Clone)]
 pub struct FlightRecorder(Arc<Shared>);
 
 struct Shared {
-    /// PDUs that are kept of each connection.
+    /// Number of PDUs kept per connection.
     pdus: usize,
-    /// Set by the first connection: times before do not matter.
+    /// Set by the first connection, since earlier times do not matter.
     clock: OnceLock<Clock>,
-    /// Where files are written when a connection ends as it should not.
+    /// The directory for files that are written when a connection fails.
     folder: OnceLock<PathBuf>,
     tapes: Lock<Tapes>,
 }
@@ -57,19 +57,20 @@ struct Tapes {
     ended: VecDeque<Arc<Lock<Tape>>>,
 }
 
-/// Tapes of ended connections: the eight of a session whose target was lost.
+/// Maximum number of tapes of ended connections: enough for a lost session with eight.
 const ENDED_MAX: usize = 8;
 
-/// Files of one process in a folder for them; the next takes the oldest's place.
+/// Maximum number of files of one process in their directory; the next one replaces the oldest.
 const FILES_MAX: usize = 16;
 
 impl FlightRecorder {
     /// The default number of PDUs kept per connection: 100 KiB.
     pub const PDUS: usize = 512;
-    /// The largest number: 13 MiB per connection.
+    /// The maximum number: 13 MiB per connection.
     pub const PDUS_MAX: usize = 65_536;
 
-    /// Keeps so many PDUs of each connection, at most [`FlightRecorder::PDUS_MAX`]; none if that is zero.
+    /// Creates a recorder that keeps `pdus` PDUs of each connection, up to [`FlightRecorder::PDUS_MAX`]; none
+    /// if that is zero.
     pub fn new(pdus: usize) -> FlightRecorder {
         FlightRecorder(Arc::new(Shared {
             pdus: pdus.min(FlightRecorder::PDUS_MAX),
@@ -79,23 +80,23 @@ impl FlightRecorder {
         }))
     }
 
-    /// Writes a file into this folder whenever a connection that had logged in ends otherwise than by a
-    /// logout: the last 16 of this process are there, as `linerate-PID-N.pcapng`. Only the first call counts.
+    /// Writes a file into this directory whenever a logged-in connection ends other than by a logout. The
+    /// last 16 files of this process are kept, as `linerate-PID-N.pcapng`. Only the first call has an effect.
     pub fn write_endings_to(&self, folder: &Path) {
         self.0.folder.get_or_init(|| folder.to_owned());
     }
 
-    /// How many PDUs of each connection are kept.
+    /// The number of PDUs kept per connection.
     pub fn pdus(&self) -> usize {
         self.0.pdus
     }
 
-    /// What has been recorded, as a pcapng file: see [`pcapng`].
+    /// All recorded PDUs as a pcapng file: see [`pcapng`].
     pub fn pcapng(&self) -> Vec<u8> {
         pcapng([self])
     }
 
-    /// A connection begins, with its login.
+    /// Starts recording a connection, with its login.
     pub(crate) fn begin(&self, now: Instant, ends: Ends) -> Recording {
         let wall = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         self.0.clock.get_or_init(|| Clock { instant: now, wall });
@@ -111,14 +112,14 @@ impl FlightRecorder {
         self.0.tapes.lock()
     }
 
-    /// A copy of every tape, so that no connection waits while they are read.
+    /// Copies every tape, so that no connection waits while they are read.
     fn tapes(&self) -> Vec<(Tape, Clock)> {
         let Some(clock) = self.0.clock.get() else { return Vec::new() };
         let tapes = self.lock_tapes();
         tapes.ended.iter().chain(&tapes.running).map(|tape| (tape.lock().clone(), *clock)).collect()
     }
 
-    /// Writes the tape of a connection that ended as it should not, if there is a folder for that.
+    /// Writes the tape of a failed connection, if there is a directory for it.
     fn write_ending(&self, tape: &Tape) {
         static NEXT: AtomicUsize = AtomicUsize::new(0);
         let (Some(folder), Some(clock)) = (self.0.folder.get(), self.0.clock.get()) else { return };
@@ -131,8 +132,8 @@ impl FlightRecorder {
     }
 }
 
-/// Writes a file for its owner alone: blocks are in it. The folder may be everybody's, and the name is no
-/// secret, so that nothing that is there already is written to, nor followed.
+/// Creates a file accessible only by its owner, since it contains blocks. Other users may have access to the
+/// directory, and the name is predictable, so an existing file is neither written to nor followed.
 fn write_anew(path: &Path, bytes: &[u8]) -> io::Result<()> {
     match fs::remove_file(path) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
@@ -154,12 +155,12 @@ impl fmt::Debug for FlightRecorder {
     }
 }
 
-/// What several recorders have recorded, as one pcapng file.
+/// Combines the data of several recorders into one pcapng file.
 ///
-/// Each connection is an interface with a TCP conversation of true addresses, ports and times; a PDU is a
-/// packet of it. Data that were not kept are missing from the packets as if the capture had cut them; the
-/// reason a connection ended is the comment of its last packet. For a portal at another port than 3260, tell
-/// the reader: `tshark -r FILE -d tcp.port==PORT,iscsi`.
+/// Each connection is an interface with a TCP conversation of true addresses, ports and times; each PDU is a
+/// packet of it. Data that was not kept is missing from the packets as if the capture had truncated it. The
+/// reason for a connection's end is the comment of its last packet. For a portal with a port other than 3260,
+/// specify the port: `tshark -r FILE -d tcp.port==PORT,iscsi`.
 pub fn pcapng<'a>(recorders: impl IntoIterator<Item = &'a FlightRecorder>) -> Vec<u8> {
     let tapes: Vec<_> = recorders.into_iter().flat_map(FlightRecorder::tapes).collect();
     file(&tapes)
@@ -178,37 +179,37 @@ fn file(tapes: &[(Tape, Clock)]) -> Vec<u8> {
     writer.finish()
 }
 
-/// What a reader of the file should know.
+/// Information for readers of the file.
 const REMARK: &str = "The last iSCSI PDUs of each connection, as the initiator sent and received them. The \
     TCP/IP headers are made up around them, with true addresses, ports and times. Of what was read from and \
     written to the medium only the first 64 bytes are kept. For a portal at another port than 3260: Decode \
     As iSCSI, or tshark -d tcp.port==PORT,iscsi.";
 
-/// A connection's hold on its tape.
+/// A connection's handle to its tape.
 pub(crate) struct Recording {
     recorder: FlightRecorder,
     tape: Arc<Lock<Tape>>,
 }
 
 impl Recording {
-    /// The tape, for one round.
+    /// Locks the tape, for one round.
     pub(crate) fn tape(&self) -> LockGuard<'_, Tape> {
         self.tape.lock()
     }
 
-    /// The connection has ended as it was meant to.
+    /// Records a normal end of the connection.
     pub(crate) fn end(&self, now: Instant, why: &dyn fmt::Display) {
         self.tape().end(now, why.to_string());
     }
 
-    /// The connection has ended otherwise.
+    /// Records a failure of the connection.
     pub(crate) fn end_badly(&self, now: Instant, why: &dyn fmt::Display) {
         self.end(now, why);
         self.recorder.write_ending(&self.tape());
     }
 }
 
-/// In any case the tape is not written any more.
+/// In any case, the tape is not written any more.
 impl Drop for Recording {
     fn drop(&mut self) {
         let mut tapes = self.recorder.lock_tapes();
@@ -225,8 +226,8 @@ impl Drop for Recording {
     }
 }
 
-/// Which tape to forget: the oldest of a login that failed, since those come in great numbers while a target
-/// is away; but never the newest tape of all.
+/// The tape to drop: the oldest one with a failed login, since there are many of those while a target is
+/// absent. Never the newest tape.
 fn least_telling(ended: &VecDeque<Arc<Lock<Tape>>>) -> usize {
     let older = ended.iter().take(ended.len().saturating_sub(1));
     older.map(|tape| tape.lock().has_logged_in()).position(|logged_in| !logged_in).unwrap_or(0)
@@ -234,14 +235,14 @@ fn least_telling(ended: &VecDeque<Arc<Lock<Tape>>>) -> usize {
 
 // Converts a tape to packets: a synthetic TCP connection with the recorded PDUs.
 //
-// The original segments are not recorded; a PDU is one packet here, or several if it is longer than a packet
-// can be. Addresses, ports and times are the original ones. Sequence numbers count the bytes that are in the
-// file: PDUs that the tape no longer has leave no gap in them, or every reader would complain of lost
-// segments. Windows are as large as windows can be, checksums of TCP are left to "the hardware", as in
-// captures on the sending host. Data that were not kept are "cut by the snapshot length": readers know
-// those, and check no digest over them.
+// The original segments are not recorded. Each PDU becomes one packet, or several if it exceeds the maximum
+// packet length. Addresses, ports and times are the original ones. Sequence numbers count the bytes in the
+// file: PDUs that are no longer on the tape leave no gap, since every reader would report lost segments.
+// Windows have the maximum size, and TCP checksums are left to "the hardware", as in captures on the sending
+// host. Data that was not kept is "cut by the snapshot length": readers recognise this, and do not check its
+// digests.
 
-/// Which moment of the monotonic clock was what time.
+/// The wall-clock time of one instant of the monotonic clock.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Clock {
     pub(crate) instant: Instant,
@@ -260,7 +261,7 @@ impl Clock {
     }
 }
 
-/// The packets of a tape, in their order.
+/// The packets of a tape, in order.
 pub(crate) fn packets(tape: &Tape, clock: Clock, interface: u32) -> Vec<Packet> {
     let mut recorded = tape.recorded().peekable();
     let ending = tape.ending();
@@ -279,11 +280,11 @@ pub(crate) fn packets(tape: &Tape, clock: Clock, interface: u32) -> Vec<Packet> 
 struct Conversation {
     clock: Clock,
     interface: u32,
-    /// This end's address and the peer's, both of one family.
+    /// The local and the peer's address, both of one family.
     addresses: [SocketAddr; 2],
-    /// The next sequence number of either.
+    /// The next sequence number of each side.
     sequence: [u32; 2],
-    /// When the last packet was: none is earlier than the one before it.
+    /// Time of the last packet: packet times never decrease.
     now_ns: u64,
     packets: Vec<Packet>,
 }
@@ -296,16 +297,16 @@ const ACK: u8 = 0x10;
 /// MSS 65495, as on the loopback; no operation; window scale 14, the largest (RFC 7323 section 2.3).
 const SYN_OPTIONS: &[u8] = &[2, 4, 0xff, 0xd7, 1, 3, 3, 14];
 const WINDOW: u16 = u16::MAX;
-/// An IPv4 packet of 65535 bytes has room for more, with headers of 40.
+/// Leaves room for the headers in an IPv4 packet of 65535 bytes.
 const SEGMENT_BYTES_MAX: usize = 65_000;
-/// Where a TCP header without options ends.
+/// Length of a TCP header without options.
 const TCP_BYTES: usize = 20;
 const IPV4_BYTES: usize = 20;
 const IPV6_BYTES: usize = 40;
 const TCP: u8 = 6;
 const HOPS: u8 = 64;
 
-/// What a packet carries.
+/// The content of a packet.
 #[derive(Clone, Copy, Default)]
 struct Segment<'a> {
     flags: u8,
@@ -317,8 +318,8 @@ struct Segment<'a> {
 
 impl Conversation {
     fn new(ends: &Ends, clock: Clock, interface: u32) -> Conversation {
-        // One conversation's first number differs from the next one's, so that two between the same ports are
-        // not taken for one.
+        // Conversations start with different sequence numbers, so that two between the same ports are
+        // distinguished.
         let sequence = [interface << 16; 2];
         let addresses = of_one_family(ends);
         Conversation { clock, interface, addresses, sequence, now_ns: 0, packets: Vec::new() }
@@ -331,7 +332,7 @@ impl Conversation {
         self.segment(at, Direction::Sent, Segment { flags: ACK, ..Segment::default() });
     }
 
-    /// Everything that is kept of a PDU fits in its first packet.
+    /// All recorded bytes of a PDU fit in its first packet.
     fn pdu(&mut self, pdu: &Recorded) {
         let first = pdu.wire_bytes.min(SEGMENT_BYTES_MAX);
         let kept = &pdu.kept[..pdu.kept.len().min(first)];
@@ -392,7 +393,8 @@ impl Conversation {
     }
 }
 
-/// IPv4-mapped if only one of them is an IPv6 address, which no real connection has.
+/// Converts both to IPv4-mapped addresses if only one is an IPv6 address, which does not occur on a real
+/// connection.
 fn of_one_family(ends: &Ends) -> [SocketAddr; 2] {
     let (local, peer) = (ends.local, ends.peer);
     if local.is_ipv4() == peer.is_ipv4() {
@@ -408,7 +410,7 @@ fn mapped(address: IpAddr) -> Ipv6Addr {
     }
 }
 
-/// The header in front of so many bytes.
+/// The IP header for a payload of `bytes` bytes.
 fn ip(from: SocketAddr, to: SocketAddr, bytes: usize) -> Vec<u8> {
     match (from.ip(), to.ip()) {
         (IpAddr::V4(from), IpAddr::V4(to)) => ipv4(from, to, bytes).to_vec(),
@@ -416,7 +418,7 @@ fn ip(from: SocketAddr, to: SocketAddr, bytes: usize) -> Vec<u8> {
     }
 }
 
-/// RFC 791 section 3.1: no options, not to be fragmented.
+/// RFC 791 section 3.1: no options, do not fragment.
 fn ipv4(from: Ipv4Addr, to: Ipv4Addr, bytes: usize) -> [u8; IPV4_BYTES] {
     let [high, low] = ((IPV4_BYTES + bytes) as u16).to_be_bytes();
     let ([a, b, c, d], [e, f, g, h]) = (from.octets(), to.octets());
@@ -448,15 +450,15 @@ fn ipv6(from: Ipv6Addr, to: Ipv6Addr, bytes: usize) -> Vec<u8> {
 
 // Writing pcapng files (draft-ietf-opsawg-pcapng): a section header, interfaces, packets.
 //
-// Three kinds of block and five options are all that a recording needs; `docs/dependencies.md` says why no
-// crate writes them.
+// A recording needs only three kinds of block and five options; `docs/dependencies.md` explains why no crate
+// is used for them.
 
-/// A file under construction. The interfaces come before the packets, which name them by their number.
+/// A file under construction. Interfaces precede the packets, which refer to them by number.
 pub(crate) struct Writer {
     file: Vec<u8>,
 }
 
-/// A packet as the file has it.
+/// A packet of the file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Packet {
     /// Nanoseconds since 1970.
@@ -465,9 +467,9 @@ pub(crate) struct Packet {
     pub(crate) interface: u32,
     /// From the IP header on, as far as it was kept.
     pub(crate) captured: Vec<u8>,
-    /// How long it was, in bytes: no less than was kept.
+    /// Its original length in bytes, at least that of the kept part.
     pub(crate) original_bytes: u32,
-    /// For people.
+    /// A human-readable comment.
     pub(crate) comment: Option<String>,
 }
 
@@ -475,9 +477,9 @@ const SECTION_HEADER: u32 = 0x0a0d_0d0a;
 const INTERFACE_DESCRIPTION: u32 = 1;
 const ENHANCED_PACKET: u32 = 6;
 
-/// How a reader finds out in which order we write numbers.
+/// Tells readers the byte order.
 const BYTE_ORDER: u32 = 0x1a2b_3c4d;
-/// Packets begin with an IPv4 or IPv6 header (LINKTYPE_RAW).
+/// Packets start with an IPv4 or IPv6 header (LINKTYPE_RAW).
 const LINKTYPE_RAW: u16 = 101;
 
 const OPT_COMMENT: u16 = 1;
@@ -489,13 +491,13 @@ const IF_TSRESOL: u16 = 9;
 const NANOSECONDS: u8 = 9;
 
 impl Writer {
-    /// Begins a file with the name of the program, and a comment for the reader.
+    /// Starts a file with the name of the program and a comment for readers.
     pub(crate) fn new(application: &str, comment: &str) -> Writer {
         let mut writer = Writer { file: Vec::new() };
         let mut body = BYTE_ORDER.to_le_bytes().to_vec();
         body.extend_from_slice(&1u16.to_le_bytes()); // version 1.0
         body.extend_from_slice(&0u16.to_le_bytes());
-        body.extend_from_slice(&u64::MAX.to_le_bytes()); // the section's length: not given
+        body.extend_from_slice(&u64::MAX.to_le_bytes()); // the section's length: unspecified
         option(&mut body, OPT_COMMENT, comment.as_bytes());
         option(&mut body, SHB_USERAPPL, application.as_bytes());
         end_of_options(&mut body);
@@ -503,10 +505,10 @@ impl Writer {
         writer
     }
 
-    /// The next interface.
+    /// Adds an interface.
     pub(crate) fn interface(&mut self, name: &str, description: &str) {
         let mut body = LINKTYPE_RAW.to_le_bytes().to_vec();
-        body.extend_from_slice(&[0; 6]); // reserved; packets of any length
+        body.extend_from_slice(&[0; 6]); // reserved; no limit on packet length
         option(&mut body, IF_NAME, name.as_bytes());
         option(&mut body, IF_DESCRIPTION, description.as_bytes());
         option(&mut body, IF_TSRESOL, &[NANOSECONDS]);
@@ -514,7 +516,7 @@ impl Writer {
         self.block(INTERFACE_DESCRIPTION, &body);
     }
 
-    /// The next packet.
+    /// Adds a packet.
     pub(crate) fn packet(&mut self, packet: &Packet) {
         let mut body = packet.interface.to_le_bytes().to_vec();
         body.extend_from_slice(&((packet.at_ns >> 32) as u32).to_le_bytes());
@@ -529,12 +531,12 @@ impl Writer {
         self.block(ENHANCED_PACKET, &body);
     }
 
-    /// The file.
+    /// Returns the file.
     pub(crate) fn finish(self) -> Vec<u8> {
         self.file
     }
 
-    /// A block: its kind, its length, the body, and its length again.
+    /// Writes a block: its kind, its length, the body, and its length again.
     fn block(&mut self, kind: u32, body: &[u8]) {
         let length = (body.len() as u32 + 12).to_le_bytes();
         self.file.extend_from_slice(&kind.to_le_bytes());
@@ -544,7 +546,7 @@ impl Writer {
     }
 }
 
-/// An option; one that is longer than an option can be is cut there.
+/// Writes an option; a longer one is truncated to the maximum length.
 fn option(body: &mut Vec<u8>, code: u16, value: &[u8]) {
     let length = u16::try_from(value.len()).unwrap_or(u16::MAX);
     body.extend_from_slice(&code.to_le_bytes());
@@ -556,7 +558,7 @@ fn end_of_options(body: &mut Vec<u8>) {
     body.extend_from_slice(&[0; 4]);
 }
 
-/// Everything in a file begins at a multiple of four bytes.
+/// All items in a file are aligned to four bytes.
 fn padded(body: &mut Vec<u8>, bytes: &[u8]) {
     body.extend_from_slice(bytes);
     body.resize(body.len().next_multiple_of(4), 0);
