@@ -1,8 +1,8 @@
-//! What front ends call for a command: [`LogicalUnit::begin`] checks and plans it at once; [`LogicalUnit::finish`] carries out the
-//! part that needs data from the initiator or the device. Reads and writes have a fast path: one generation number stands for
-//! everything that could forbid them.
+//! The functions that front ends call for a command: [`LogicalUnit::begin`] checks and plans it immediately;
+//! [`LogicalUnit::finish`] executes the part that needs data from the initiator or the device. Reads and
+//! writes have a fast path: a single generation number covers everything that could forbid them.
 //!
-//! The checks before a command is planned come in the order of SAM-5 5.3.3: unit attentions, reservations, a
+//! The checks before a command is planned have the order of SAM-5 5.3.3: unit attentions, reservations, a
 //! SANITIZE or FORMAT UNIT in progress, and the state and write protection of the medium. Reads and writes
 //! skip them while the cached view of their nexus is valid.
 
@@ -54,7 +54,7 @@ impl LogicalUnit {
         let command = table::find(call.cdb, self.traits())?;
         self.check(call, command)?;
         if call.cdb.naca() {
-            // INQUIRY says NORMACA = 0 (SAM-5 5.10.2).
+            // INQUIRY reports NORMACA = 0 (SAM-5 5.10.2).
             return Err(Condition::invalid_bit(call.cdb.layout().control_at() as u16, 2).into());
         }
         (command.plan)(call)
@@ -83,11 +83,11 @@ impl LogicalUnit {
     }
 }
 
-/// Longer requests become tasks, so that others run in between: a copy of 256 KiB takes some 30 µs.
+/// Longer requests become tasks, so that others run in between: a copy of 256 KiB takes about 30 µs.
 pub const AT_ONCE_BYTES_MAX: usize = 256 << 10;
 
 impl LogicalUnit {
-    /// Carries out the rest of a command whose plan was to receive or to run.
+    /// Executes the rest of a command whose plan was to receive or to run.
     pub fn finish(self: &Arc<Self>, job: Job, data: Data) -> Step {
         let ended = Ended {
             expected_bytes: job.expected_bytes,
@@ -114,8 +114,7 @@ impl LogicalUnit {
                 }
                 self.later(job.nexus, job.accepted, move |access| async move {
                     match access.read(extent, bytes, flush).await {
-                        // What is asked for may be more than what is read, if the initiator has no room for
-                        // it.
+                        // The command may request more than is read, if the initiator's buffer is too small.
                         Ok(outcome) => Reply::from_outcome(Ok(outcome), ended),
                         Err(failure) => Reply::failure(failure, ended.format),
                     }
@@ -140,7 +139,7 @@ impl LogicalUnit {
         }
     }
 
-    /// A read or a write.
+    /// Runs a read or a write as a task.
     fn later<F: Future<Output = Reply> + 'static>(
         self: &Arc<Self>,
         nexus: NexusId,
@@ -153,7 +152,7 @@ impl LogicalUnit {
         Step::Later(Running { reply, watch })
     }
 
-    /// Completes a write that need not wait without a task. False if it must wait or be refused.
+    /// Completes a write without a task, if it need not wait. False if it must wait or be rejected.
     fn write_nowait(&self, extent: Extent, data: &[u8], durability: Durability, accepted: u64) -> bool {
         let whole = self.device().geometry().length(extent) == data.len() as u64;
         let is_written = durability == Durability::Cached
@@ -169,7 +168,7 @@ impl LogicalUnit {
         is_written
     }
 
-    /// Completes a read that need not wait without a task; `None` if it must wait or be refused.
+    /// Completes a read without a task, if it need not wait; `None` if it must wait or be rejected.
     fn read_nowait(&self, extent: Extent, bytes: u32, accepted: u64) -> Option<Outcome> {
         let length = usize::try_from(self.device().geometry().length(extent)).ok()?;
         if length > AT_ONCE_BYTES_MAX {
@@ -192,7 +191,7 @@ impl DeviceAccess {
     async fn write(&self, extent: Extent, data: Buffer, durability: Durability) -> Result<Outcome, Failure> {
         let geometry = self.device().geometry();
         let mut data = data;
-        // The initiator may have offered less than the CDB asks for: whole blocks of it are written.
+        // The initiator may have offered less than the CDB requires: whole blocks of it are written.
         let blocks = (data.len() as u64 >> geometry.block_size.shift()).min(extent.blocks.0);
         let extent = Extent::new(extent.lba.0, blocks);
         data.truncate(geometry.length(extent) as usize);
@@ -212,7 +211,7 @@ impl DeviceAccess {
     }
 }
 
-/// The received data; empty if the front end passed none although it was asked to.
+/// The received data; empty if it was requested and the front end passed none.
 fn buffer(data: Data) -> Buffer {
     match data {
         Data::Buffer(buffer) => buffer,
@@ -220,24 +219,24 @@ fn buffer(data: Data) -> Buffer {
     }
 }
 
-/// Why the data of a command did not arrive. The sense data are those of RFC 7143 section 11.4.7.2, the sense
+/// Why the data of a command did not arrive. The sense data is that of RFC 7143 section 11.4.7.2; the sense
 /// key is always ABORTED COMMAND.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TransferFault {
     /// A digest did not match.
     Digest,
-    /// Data that were not requested, or not negotiated.
+    /// Data that was not requested, or not negotiated.
     UnexpectedUnsolicited,
-    /// Less than was announced.
+    /// Less data than announced.
     NotEnoughUnsolicited,
 }
 
 /// Errors in the declaration of a command by its transport, regardless of the CDB.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Misdeclared {
-    /// It moves data both ways: no command of ours does.
+    /// It transfers data in both directions: no supported command does.
     BothDirections,
-    /// Its task attribute is ACA. There never is an auto contingent allegiance here (NORMACA is zero).
+    /// Its task attribute is ACA. There is never an auto contingent allegiance (NORMACA is zero).
     Aca,
 }
 

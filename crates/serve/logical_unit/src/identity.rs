@@ -1,5 +1,5 @@
-//! The identity of a logical unit: names that are stable across restarts and renames, since they derive from
-//! a stored UUID, or are given: those of a disk that initiators know from another target.
+//! The identity of a logical unit: names that are stable across restarts and renames. They derive from a
+//! stored UUID, or are specified, such as those of a disk that initiators know from another target.
 
 use std::fmt;
 use std::str::FromStr;
@@ -11,18 +11,20 @@ use scsi::Name;
 pub struct Identity {
     /// Stored with the volume.
     pub uuid: [u8; 16],
-    /// What is not to derive from the UUID.
+    /// Names that do not derive from the UUID.
     pub given: GivenNames,
 }
 
-/// Names that are given to a logical unit. What is `None` is ours.
+/// Names specified for a logical unit. `None` selects Linerate's default.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct GivenNames {
-    /// PRODUCT SERIAL NUMBER. An INQUIRY with 255 bytes of allocation length, as SPC-2 initiators send it, has all of it.
+    /// PRODUCT SERIAL NUMBER. Fits completely in an INQUIRY with an allocation length of 255 bytes, as sent
+    /// by SPC-2 initiators.
     pub serial: Option<Ascii<1, 251>>,
     /// The NAA designator.
     pub naa: Option<Naa>,
-    /// The T10 vendor ID based designator: eight characters of the vendor, padded with spaces, and what that vendor likes.
+    /// The T10 vendor ID based designator: eight characters of the vendor, padded with spaces, and a
+    /// vendor-specific part.
     pub t10_id: Option<Ascii<9, 255>>,
     /// T10 VENDOR IDENTIFICATION.
     pub vendor: Option<Ascii<1, 8>>,
@@ -32,25 +34,25 @@ pub struct GivenNames {
     pub revision: Option<Ascii<1, 4>>,
 }
 
-/// ASCII data as SPC-4 4.4.1 has them: MIN to MAX characters from 20h to 7Eh, not all of them spaces.
+/// ASCII data as defined in SPC-4 4.4.1: MIN to MAX characters from 20h to 7Eh, not all of them spaces.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Ascii<const MIN: usize, const MAX: usize>(String);
 
-/// An NAA designator (SPC-4 7.8.6.6) of its length: IEEE Extended (2h), Locally Assigned (3h), IEEE Registered (5h) of 8
-/// bytes, or IEEE Registered Extended (6h) of 16.
+/// An NAA designator (SPC-4 7.8.6.6) with the length of its type: 8 bytes for IEEE Extended (2h), Locally
+/// Assigned (3h) and IEEE Registered (5h), 16 bytes for IEEE Registered Extended (6h).
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Naa(Vec<u8>);
 
-/// Why a text cannot be a name.
+/// Why a text is not a valid name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NameError {
-    /// So many characters, and not from the second number to the third.
+    /// Its length, which is not in the range from the second number to the third.
     Length(usize, usize, usize),
-    /// This character is no printable ASCII.
+    /// This character is not printable ASCII.
     Character(char),
-    /// It is nothing but spaces.
+    /// It consists only of spaces.
     Blank,
-    /// Not 16 digits that begin with 2, 3 or 5, nor 32 that begin with 6.
+    /// Neither 16 digits that start with 2, 3 or 5, nor 32 that start with 6.
     Naa,
 }
 
@@ -94,7 +96,7 @@ impl<const MIN: usize, const MAX: usize> fmt::Display for Ascii<MIN, MAX> {
     }
 }
 
-/// `0x6…` as udev writes it, and `naa.6…` as ESXi does; the digits alone will do.
+/// `0x6…` as written by udev, and `naa.6…` as written by ESXi; the digits alone are also accepted.
 impl FromStr for Naa {
     type Err = NameError;
 
@@ -126,7 +128,8 @@ impl Identity {
         self.given.vendor.as_ref().map_or("LINERATE", |vendor| &vendor.0)
     }
 
-    /// PRODUCT IDENTIFICATION. The same on all volumes unless it is given: ESXi copies between LUNs only if they agree in it.
+    /// PRODUCT IDENTIFICATION. By default it is the same on all volumes: ESXi copies between LUNs only if it
+    /// matches.
     pub fn product(&self) -> &str {
         self.given.product.as_ref().map_or("VOLUME", |product| &product.0)
     }
@@ -142,8 +145,8 @@ impl Identity {
         self.given.serial.as_ref().map_or_else(of_uuid, |serial| serial.0.clone())
     }
 
-    /// The NAA designator. Unless one is given, it is locally assigned (SPC-4 7.8.6.6.4), NAA 3h, from 60 bits of the UUID.
-    /// NAA 6h would claim an IEEE company identifier, and we have none.
+    /// The NAA designator. By default it is locally assigned (SPC-4 7.8.6.6.4), NAA 3h, from 60 bits of the
+    /// UUID. NAA 6h would require an IEEE company identifier, which Linerate does not have.
     pub fn naa(&self) -> Vec<u8> {
         self.given.naa.as_ref().map_or_else(|| self.own_naa().to_vec(), |naa| naa.0.clone())
     }
@@ -155,10 +158,10 @@ impl Identity {
         (0x3000_0000_0000_0000 | local).to_be_bytes()
     }
 
-    /// The designators of the logical unit in VPD page 83h. The T10 vendor ID based one (SPC-4 7.8.6.4) is
-    /// the vendor and a vendor-specific part. ESXi and Hyper-V compare no more than the first eight
-    /// characters of that part, so those must differ between volumes: they come from a hash of the UUID,
-    /// whose own beginning may be a date.
+    /// The designators of the logical unit in VPD page 83h. The T10 vendor ID based one (SPC-4 7.8.6.4)
+    /// consists of the vendor and a vendor-specific part. ESXi and Hyper-V compare only the first eight
+    /// characters of that part, so those must differ between volumes. They come from a hash of the UUID,
+    /// since the UUID itself may start with a date.
     pub fn names(&self) -> [Name; 2] {
         let (vendor, name) = match &self.given.t10_id {
             Some(Ascii(id)) => (id[..8].to_owned(), id[8..].to_owned()),

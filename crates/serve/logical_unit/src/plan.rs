@@ -1,5 +1,5 @@
-//! The interface between a logical unit and its front end: a command comes in, a plan goes out, data are
-//! transferred as the plan says, and a reply ends the command.
+//! The interface between a logical unit and its front end: a command comes in, a plan goes out, data is
+//! transferred according to the plan, and a reply ends the command.
 //!
 //! ```text
 //!  CommandIn ── begin ──> Plan ─┬─ Reply                                     done
@@ -22,26 +22,26 @@ use crate::unit::LogicalUnit;
 
 /// A command as a transport delivers it.
 pub struct CommandIn<'a> {
-    /// The CDB, at least as long as its operation code demands; missing bytes count as zero.
+    /// The CDB, at least as long as its operation code requires; missing bytes count as zero.
     pub cdb: &'a [u8],
     /// What the initiator offers to send, in bytes (iSCSI: the Expected Data Transfer Length of a write).
     pub data_out_bytes: u32,
-    /// What the initiator has room for, in bytes (iSCSI: the Expected Data Transfer Length of a read).
+    /// The size of the initiator's buffer, in bytes (iSCSI: the Expected Data Transfer Length of a read).
     pub data_in_bytes: u32,
-    /// The other logical units that this nexus sees.
+    /// The other logical units visible to this nexus.
     pub luns: &'a Arc<dyn SiblingUnits>,
-    /// Received data must be checked before they are stored, and data must be copied before they are sent
-    /// (data digests are in use).
+    /// Received data must be checked before it is stored, and data must be copied before it is sent (data
+    /// digests are in use).
     pub stage: bool,
 }
 
 impl CommandIn<'_> {
-    /// Refuses a command that takes data from the initiator if that expects data of it.
+    /// Rejects a command that takes data from the initiator if the initiator expects data.
     pub(crate) fn takes_data(&self) -> Result<(), Condition> {
         if self.data_in_bytes == 0 { Ok(()) } else { Err(Condition::INVALID_INFORMATION_UNIT) }
     }
 
-    /// Refuses a command that returns data if the initiator offers data to it.
+    /// Rejects a command that returns data if the initiator offers data.
     pub(crate) fn returns_data(&self) -> Result<(), Condition> {
         if self.data_out_bytes == 0 { Ok(()) } else { Err(Condition::INVALID_INFORMATION_UNIT) }
     }
@@ -49,18 +49,18 @@ impl CommandIn<'_> {
 
 /// Access of a logical unit to the others of the same target.
 pub trait SiblingUnits: Send + Sync {
-    /// The LUNs this nexus sees, in the eight-byte form of REPORT LUNS (SAM-5 4.7), in ascending order.
+    /// The LUNs visible to this nexus, in the eight-byte form of REPORT LUNS (SAM-5 4.7), in ascending order.
     fn luns(&self) -> Vec<u64>;
 
     /// The logical unit that has this designator (the DESIGNATOR field of VPD page 83h), for EXTENDED COPY.
     fn by_designator(&self, designator: &[u8]) -> Option<Arc<LogicalUnit>>;
 
-    /// This nexus has read the list of its LUNs: none of them has to report any more that it has changed
-    /// ([`LogicalUnit::luns_reported`]).
+    /// Records that this nexus has read the list of its LUNs: none of them needs to report its change any
+    /// more ([`LogicalUnit::luns_reported`]).
     fn luns_reported(&self);
 }
 
-/// How a command is to be carried out.
+/// How a command must be executed.
 pub enum Plan {
     /// The command has ended.
     Reply(Reply),
@@ -72,11 +72,11 @@ pub enum Plan {
 
 /// Data to receive from the initiator.
 pub struct Receive {
-    /// Their length in bytes: at least one, and at most what the initiator offers.
+    /// Its length in bytes: at least one, and at most what the initiator offers.
     pub bytes: u32,
-    /// Their destination.
+    /// Its destination.
     pub place: Landing,
-    /// The job to finish then. Dropping it aborts the command.
+    /// The job to finish afterwards. Dropping it aborts the command.
     pub job: Job,
 }
 
@@ -88,18 +88,18 @@ pub enum Landing {
     Buffer,
 }
 
-/// Data that have arrived.
+/// Data that has arrived.
 pub enum Data {
-    /// None were requested.
+    /// None was requested.
     None,
-    /// They were stored in [`Landing::Memory`].
+    /// It was stored in [`Landing::Memory`].
     Placed,
-    /// They are in this buffer.
+    /// It is in this buffer.
     Buffer(Buffer),
 }
 
 impl Data {
-    /// How many bytes a request will carry.
+    /// Number of bytes that a request will carry.
     pub fn buffer_bytes(&self) -> usize {
         match self {
             Data::None | Data::Placed => 0,
@@ -126,9 +126,9 @@ pub enum Step {
 
 /// A running command.
 pub struct Running {
-    /// Ends with the command. Dropping it gives the command up, unless [`Watch::is_committed`] says that it
-    /// must be run to its end; what the device cannot take back any more is what [`LogicalUnit::quiesced`]
-    /// waits for.
+    /// Resolves when the command ends. Dropping it aborts the command, unless [`Watch::is_committed`]
+    /// requires that it be run to its end. [`LogicalUnit::quiesced`] waits for requests that the device can
+    /// no longer cancel.
     pub reply: Pin<Box<dyn Future<Output = Reply>>>,
     /// Its progress.
     pub watch: Rc<Watch>,
@@ -144,10 +144,10 @@ pub struct Reply {
     pub status: Status,
     /// Its sense data, with CHECK CONDITION.
     pub sense: Option<SenseData>,
-    /// Data for the initiator, no longer than it has room for.
+    /// Data for the initiator, no longer than its buffer.
     pub data: DataIn,
-    /// The length that the command asks to transfer, regardless of what the initiator expects: the difference
-    /// is the residual count.
+    /// The length that the command requests, regardless of the length that the initiator expects: the
+    /// difference is the residual count.
     pub expected_bytes: u64,
     /// What the front end must do before it sends the status.
     pub effects: Option<Box<[Effect]>>,
@@ -167,7 +167,7 @@ pub enum DataIn {
     Region(Region, Option<Shared>),
 }
 
-/// An effect of a command that the front end must carry out.
+/// An effect of a command that the front end must apply.
 #[derive(Debug)]
 pub enum Effect {
     /// Abort all other commands of these nexuses (PREEMPT AND ABORT, SPC-4 5.12.11.2.6).
@@ -188,21 +188,21 @@ pub struct Job {
     pub(crate) nexus: NexusId,
     /// The generation of the unit's state in which it was accepted.
     pub(crate) accepted: u64,
-    /// The length that it asks to receive from the initiator, whether or not that is offered.
+    /// The length that it requests from the initiator, whether or not that is offered.
     pub(crate) expected_bytes: u64,
     pub(crate) data_in_bytes: u32,
     pub(crate) format: SenseFormat,
-    /// Memory that finishing it takes, in bytes.
+    /// Memory needed to finish it, in bytes.
     pub(crate) working_bytes: usize,
 }
 
 impl Job {
-    /// Memory that finishing it takes, besides the data from the initiator, in bytes.
+    /// Memory needed to finish it, in addition to the data from the initiator, in bytes.
     pub fn working_bytes(&self) -> usize {
         self.working_bytes
     }
 
-    /// Whether the data from the initiator are blocks to write, and not parameters.
+    /// Whether the data from the initiator is blocks to write, as opposed to parameters.
     pub fn writes_blocks(&self) -> bool {
         matches!(&self.work, Work::Placed(..) | Work::Write(..))
     }
@@ -212,7 +212,7 @@ impl Job {
         matches!(&self.work, Work::Placed(_, lock) if lock.is_contended())
     }
 
-    /// Moves a write whose data arrive slowly from the volume's own memory to a buffer, which unlocks its
+    /// Moves a write whose data arrives slowly from the volume's own memory to a buffer, which unlocks its
     /// range. Blocks stored so far stay; the missing ones go to the buffer. Any other job is returned
     /// unchanged.
     pub fn withdraw(self, blocks: &WholeBlocks) -> Result<(Job, Buffer), Job> {
@@ -229,11 +229,11 @@ impl Job {
 
 /// The work of a job. Reads and writes have their own variants, which need no allocation.
 pub(crate) enum Work {
-    /// The data are received onto the medium under this lock; when they are there, all is done.
+    /// The data is received into the medium under this lock; when it is complete, the job is done.
     Placed(Extent, Shared),
     /// Write the data received.
     Write(Extent, Durability),
-    /// Read whole blocks and give the first so many bytes of them. `flush` first for FUA.
+    /// Read whole blocks, and return the first `bytes` of them. `flush` first for FUA.
     Read { extent: Extent, bytes: u32, flush: bool },
     /// Anything else.
     Other(Deferred),
@@ -241,17 +241,17 @@ pub(crate) enum Work {
     Lasting(Start),
 }
 
-/// The rest of a command: data from the initiator (empty if there are none) in, outcome out.
+/// The rest of a command: takes data from the initiator (empty if there is none) and returns the outcome.
 pub(crate) type Deferred = Box<dyn FnOnce(DeviceAccess, Buffer) -> Ending + Send>;
 
-/// The same for a command that sets off something of the logical unit's own.
+/// The same for a command that starts an operation of the logical unit.
 pub(crate) type Start =
     Box<dyn FnOnce(Arc<LogicalUnit>, Buffer) -> Result<(Background, Ending), Failure> + Send>;
 
-/// The end of a command at work.
+/// The end of a running command.
 pub(crate) type Ending = Pin<Box<dyn Future<Output = Result<Outcome, Failure>>>>;
 
-/// How a command that succeeded ends.
+/// The outcome of a command that succeeded.
 #[derive(Debug, Default)]
 pub(crate) struct Outcome {
     pub(crate) data: DataIn,
@@ -265,7 +265,7 @@ impl From<DataIn> for Outcome {
 }
 
 impl DataIn {
-    /// How many bytes there are.
+    /// Number of bytes.
     pub fn len(&self) -> usize {
         match self {
             DataIn::None => 0,
@@ -280,7 +280,7 @@ impl DataIn {
         self.len() == 0
     }
 
-    /// Cuts the data to the length that the initiator expects. A region is never longer; `begin` ensures
+    /// Truncates the data to the length that the initiator expects. A region is never longer; `begin` ensures
     /// that.
     fn truncate(&mut self, room: usize) {
         match self {
@@ -303,7 +303,7 @@ impl Reply {
         Reply { status: Status::Good, sense: None, data: DataIn::None, expected_bytes, effects: None }
     }
 
-    /// GOOD, with data of which the initiator has room for `room` bytes.
+    /// GOOD, with data, up to `room` bytes of which fit in the initiator's buffer.
     pub fn data(mut data: DataIn, room: u32) -> Reply {
         let expected_bytes = data.len() as u64;
         data.truncate(room as usize);
@@ -316,7 +316,7 @@ impl Reply {
         Reply { sense: Some(condition.encode(format)), ..Reply::status(Status::CheckCondition) }
     }
 
-    /// A status alone.
+    /// A status without data.
     pub fn status(status: Status) -> Reply {
         Reply { status, ..Reply::good(0) }
     }
@@ -328,7 +328,7 @@ impl Reply {
         }
     }
 
-    /// The reply of a job. Its expected length is reported on an error too, since data may have been
+    /// The reply of a job. Its expected length is also reported on an error, since data may have been
     /// transferred.
     pub(crate) fn from_outcome(result: Result<Outcome, Failure>, ended: Ended) -> Reply {
         match result {
@@ -345,7 +345,7 @@ impl Reply {
     }
 }
 
-/// What of a job its reply still needs.
+/// The parts of a job that its reply still needs.
 #[derive(Clone, Copy)]
 pub(crate) struct Ended {
     pub(crate) expected_bytes: u64,

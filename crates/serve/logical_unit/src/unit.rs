@@ -1,8 +1,8 @@
 //! The logical unit ([`LogicalUnit`]): its volume, its state and the I_T nexuses at it ([`Nexus`]).
 //!
-//! The generation of the volume counts every change that could forbid a command (unit attentions, reservations, write protection,
-//! a fence). While it is unchanged since a nexus last checked, its reads and writes access nothing that is shared with other cores
-//! (`carry_out`).
+//! The generation of the volume counts every change that could forbid a command (unit attentions,
+//! reservations, write protection, a fence). While it is unchanged since a nexus last checked, the nexus'
+//! reads and writes access no state shared with other cores (`carry_out`).
 
 use std::fmt;
 use std::sync::Arc;
@@ -27,8 +27,8 @@ pub struct LogicalUnitOptions {
     pub thin: Option<bool>,
 }
 
-/// What the standard INQUIRY data and the pages of vital product data derive from, but for the ports in use and the generation of
-/// the cache. Two units with the same facts answer INQUIRY alike.
+/// The basis of the standard INQUIRY data and the VPD pages, except for the ports in use and the generation
+/// of the cache. Two units with the same facts return the same INQUIRY data.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct InquiryFacts {
     uuid: [u8; 16],
@@ -47,8 +47,8 @@ pub(crate) struct UnitTraits {
     pub(crate) volatile: bool,
 }
 
-/// An I_T nexus at a logical unit; a session holds one per LUN. Dropping it is an I_T nexus loss, which
-/// releases what belongs to the nexus.
+/// An I_T nexus at a logical unit; a session has one per LUN. Dropping it is an I_T nexus loss, which
+/// releases everything that belongs to the nexus.
 pub struct Nexus {
     pub(crate) unit: Arc<LogicalUnit>,
     pub(crate) id: NexusId,
@@ -56,7 +56,7 @@ pub struct Nexus {
     pub(crate) counters: Arc<Counters>,
 }
 
-/// The SCSI face of a volume. All sessions of all cores and all targets that map it share one.
+/// The SCSI interface of a volume. All sessions of all cores and all targets that map it share one.
 pub struct LogicalUnit {
     volume: Arc<Volume>,
     options: LogicalUnitOptions,
@@ -73,7 +73,7 @@ impl LogicalUnit {
     /// A logical unit over `volume`, with its saved mode pages.
     ///
     /// # Errors
-    /// What was saved is damaged.
+    /// The saved state is damaged.
     pub fn new(volume: Arc<Volume>, options: LogicalUnitOptions) -> Result<Arc<LogicalUnit>, Damaged> {
         let mut modes = Pages::new(Facts { volatile_cache: volume.device().profile().volatile_cache });
         modes.restore(&volume.front_end_state())?;
@@ -99,7 +99,7 @@ impl LogicalUnit {
     }
 
     /// Logical unit reset (SAM-5 6.3.3), for task management. It is reported to all nexuses including the
-    /// requester: an initiator with several paths must learn of it on each.
+    /// requester: an initiator with several paths must be notified on each.
     pub fn reset(&self) {
         self.change(|state| state.reset());
     }
@@ -124,7 +124,7 @@ impl LogicalUnit {
         self.change(|state| state.raise(nexus, Attention::ReportedLunsChanged));
     }
 
-    /// This nexus has read the list of LUNs, at this logical unit or another.
+    /// Records that this nexus has read the list of LUNs, at this logical unit or another.
     pub fn luns_reported(&self, nexus: NexusId) {
         if self.look(|state| state.is_raised(nexus, Attention::ReportedLunsChanged)) {
             self.change(|state| state.clear(nexus, Attention::ReportedLunsChanged));
@@ -137,7 +137,7 @@ impl LogicalUnit {
         self.change(|state| state.raise(nexus, Attention::InquiryChanged));
     }
 
-    /// What INQUIRY tells of it.
+    /// The facts that its INQUIRY data is based on.
     pub fn inquiry_facts(&self) -> InquiryFacts {
         let (geometry, profile) = (self.device().geometry(), self.device().profile());
         InquiryFacts {
@@ -147,12 +147,12 @@ impl LogicalUnit {
             thin: self.thin(),
             block_size: geometry.block_size,
             physical_exponent: geometry.physical_exponent,
-            // MODE SENSE tells that.
+            // MODE SENSE reports this.
             profile: Profile { read_only: false, ..profile },
         }
     }
 
-    /// The volume that it presents.
+    /// Its volume.
     pub fn volume(&self) -> &Arc<Volume> {
         &self.volume
     }
@@ -175,12 +175,12 @@ impl LogicalUnit {
         &self.options.identity
     }
 
-    /// What was read and written since it was made.
+    /// Reads and writes since its creation.
     pub fn traffic(&self) -> Traffic {
         self.look(|state| state.traffic())
     }
 
-    /// How it presents itself.
+    /// Its options.
     pub fn options(&self) -> &LogicalUnitOptions {
         &self.options
     }
@@ -204,11 +204,11 @@ impl LogicalUnit {
 
     /// [`LogicalUnit::change`] for a change that needs the generation before it.
     pub(crate) fn change_in_generation<T>(&self, change: impl FnOnce(&mut UnitState, u64) -> T) -> T {
-        // A panic while the lock was held left a state that is whole: its methods assign, they do not tear.
-        // The volume's own lock comes after this one.
+        // A panic while the lock was held leaves a consistent state, because the methods only assign complete
+        // values. The volume's own lock is taken after this one.
         let mut state = self.state.lock();
         // A fence advances the generation without this lock. A nexus that reads that later generation still
-        // waits for the lock before it looks at the state, and so sees this change.
+        // waits for the lock before it reads the state, and therefore sees this change.
         let before = self.generation();
         let result = change(&mut state, before);
         self.volume.advance_generation();
@@ -226,14 +226,14 @@ impl LogicalUnit {
         look(&self.state.lock())
     }
 
-    /// Checks again, before a device request of a command that was accepted in generation `accepted`, whether
-    /// the medium may still be used so: the data of the command may have arrived much later. Reservations are
-    /// not checked again: a command that did not conflict when it was accepted is not affected by later ones
-    /// (SPC-4 5.12.1).
+    /// Before a device request of a command that was accepted in generation `accepted`, checks again whether
+    /// the medium may still be used in this way: the data of the command may have arrived much later.
+    /// Reservations are not checked again: a command that did not conflict when it was accepted is not
+    /// affected by later ones (SPC-4 5.12.1).
     ///
-    /// A caller that will change blocks holds its range lock, so no operation is missed: one that begins
-    /// after this check waits for that lock and then overwrites the blocks; one that held the range before
-    /// has changed the generation before it took its own lock.
+    /// A caller that will change blocks holds its range lock, so no operation is missed. One that starts
+    /// after this check waits for that lock and then overwrites the blocks. One that held the range earlier
+    /// changed the generation before it took its own lock.
     #[inline]
     pub(crate) fn still_permits(&self, accepted: u64, kind: RequestKind) -> Result<(), Condition> {
         if self.generation() == accepted { Ok(()) } else { self.permits_now(accepted, kind) }
@@ -281,17 +281,17 @@ impl Nexus {
         self.id
     }
 
-    /// The logical unit it leads to.
+    /// Its logical unit.
     pub fn unit(&self) -> &Arc<LogicalUnit> {
         &self.unit
     }
 
-    /// The configured format of sense data, for those that the front end makes itself.
+    /// The configured format of sense data, for responses that the front end creates itself.
     pub fn sense_format(&self) -> SenseFormat {
         self.unit.look(|state| state.sense_format())
     }
 
-    /// The initiator has acknowledged a response that reported this count of losses
+    /// Records that the initiator has acknowledged a response that reported this count of losses
     /// ([`super::Watch::reported_losses`]).
     pub fn note_told(&self, losses: u64) {
         self.unit.note(|state| {

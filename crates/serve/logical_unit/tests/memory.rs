@@ -1,8 +1,8 @@
-//! What a command says it takes of memory is what it takes: for every command that REPORT SUPPORTED OPERATION
-//! CODES tells of, beside an allocator that counts.
+//! Checks that commands use no more memory than they declare, with a counting allocator: every command
+//! reported by REPORT SUPPORTED OPERATION CODES.
 //!
-//! Four initiators with 250 VERIFY(16) each once took 1 GiB of a server whose budget was 32 MiB: working
-//! buffers were not counted.
+//! Regression: four initiators with 250 VERIFY(16) each took 1 GiB from a server with a budget of 32 MiB,
+//! because working buffers were not counted.
 
 #[allow(dead_code, unused_imports, unreachable_pub)]
 #[path = "it/support/mod.rs"]
@@ -17,13 +17,13 @@ use support::*;
 #[global_allocator]
 static ALLOCATOR: dhat::Alloc = dhat::Alloc;
 
-/// The largest transfer there is (VPD page B0h).
+/// The maximum transfer length (VPD page B0h).
 const LONGEST: u32 = 65_536;
-/// What of a command is of a fixed size: futures, lists of a few entries, sense data.
+/// Fixed-size parts of a command: futures, short lists, sense data.
 const FIXED_BYTES: usize = 12 << 10;
 const ROOM: u32 = 1 << 25;
 
-/// A command as large as it may be, and the data it takes.
+/// A command of maximum size, and its data.
 struct Case {
     cdb: Vec<u8>,
     data: Vec<u8>,
@@ -37,7 +37,7 @@ fn zeros(blocks: u32) -> Vec<u8> {
     vec![0; blocks as usize * 512]
 }
 
-/// The commands of an operation code, or of one of its service actions, at their largest.
+/// The commands of an operation code, or of one of its service actions, at maximum size.
 fn largest(opcode: u8, action: u8) -> Vec<Case> {
     let none = || Vec::new();
     let length = |bytes: u16| {
@@ -110,7 +110,7 @@ fn largest(opcode: u8, action: u8) -> Vec<Case> {
         0x89 => vec![case(&compare_and_write(0, 255), zeros(510))],
         0x9c => vec![case(&write_atomic(0, 4096), zeros(4096))],
         0x9e if action == 0x12 => vec![case(&get_lba_status(0, u32::MAX), none())],
-        0x04 | 0x48 => vec![], // FORMAT UNIT and SANITIZE are the logical unit's: one at a time, whoever asks
+        0x04 | 0x48 => vec![], // FORMAT UNIT and SANITIZE belong to the logical unit: one at a time, for all initiators
         0x5e => vec![case(&length(u16::MAX), none())],
         0x5f => {
             let mut cdb = length(24);
@@ -134,7 +134,7 @@ fn largest(opcode: u8, action: u8) -> Vec<Case> {
     }
 }
 
-/// As many segments as there may be, each within the unit.
+/// The maximum number of segments, each within the unit.
 fn copy_list() -> Vec<u8> {
     let naa = unit().identity().naa();
     let mut target = [0; 32];
@@ -151,7 +151,7 @@ fn copy_list() -> Vec<u8> {
     list
 }
 
-/// As many LUNs as a target has.
+/// The maximum number of LUNs of a target.
 struct Many;
 
 impl SiblingUnits for Many {
@@ -181,14 +181,14 @@ fn commands() -> Vec<(u8, u8)> {
 
 struct Ended {
     reply: logical_unit::Reply,
-    /// What the command says it takes, its data from and for the initiator included.
+    /// The memory that the command declares, including its data from and for the initiator.
     told: usize,
-    /// What it takes.
+    /// The memory that it uses.
     taken: usize,
 }
 
-/// Runs a command. What it takes at most is what `peak` says at its end; what is only answered is there as a
-/// whole once it is.
+/// Runs a command. `peak` returns the maximum memory in use at its end. A reply without further work exists
+/// completely when it is created.
 fn run(unit: &Arc<LogicalUnit>, case: &Case, peak: impl Fn() -> usize) -> Ended {
     let mut nexus = attach(unit, 1);
     let luns: Arc<dyn SiblingUnits> = Arc::new(Many);
@@ -230,7 +230,7 @@ fn no_command_takes_more_memory_than_it_says() {
     let mut faults = Vec::new();
     for (opcode, action) in commands {
         for case in largest(opcode, action) {
-            // On a thread of its own: a thread keeps buffers for its next request.
+            // On a separate thread, because a thread keeps buffers for its next request.
             let ended = std::thread::spawn(move || {
                 let unit = unit();
                 let profiler = dhat::Profiler::builder().testing().build();

@@ -1,9 +1,10 @@
-//! The connections that clients have named, by which a client has those of its own ended that it has lost.
+//! The connections that clients have named. By these names, a client can have its own lost connections
+//! terminated.
 //!
-//! A handshake that names lost connections is answered once they have ended: their sockets are not read any more,
-//! and their requests have ended or been cancelled. What a device cannot cancel keeps its blocks locked until it has
-//! quiesced, as for any request that was aborted. So nothing that such a connection has sent can land after what
-//! the new one sends.
+//! A handshake that names lost connections is answered once they have ended: their sockets are no longer
+//! read, and their requests have ended or been cancelled. A request that the device cannot cancel keeps its
+//! blocks locked until the device has quiesced, like any aborted request. A request of a terminated
+//! connection therefore cannot reach the medium after one of the new connection.
 
 use std::collections::HashMap;
 use std::future::poll_fn;
@@ -27,7 +28,7 @@ pub(crate) struct Channels {
 
 impl Default for Channels {
     fn default() -> Channels {
-        // The standard library's keys are the system's random numbers.
+        // The standard library's keys are random numbers from the system.
         let random = || u128::from(RandomState::new().build_hasher().finish());
         Channels { named: Lock::default(), start: random() << 64 | random() }
     }
@@ -38,7 +39,7 @@ struct Entry {
     waiting: Vec<Waker>,
 }
 
-/// A named connection. When it is dropped, the connection has ended.
+/// A named connection. Dropping it marks the connection as ended.
 pub(crate) struct Channel {
     channels: Arc<Channels>,
     pub(crate) key: Key,
@@ -46,10 +47,11 @@ pub(crate) struct Channel {
 }
 
 impl Channels {
-    /// The number by which clients of this volume see whether acknowledged writes may have been lost: its
-    /// [cache generation](Volume::cache_generation), which is the same after a restart that has lost nothing. A client that took a restart
-    /// for a loss would write again what another host has replaced meanwhile. Of a volume without a generation nothing is known: each
-    /// start of the server and each opening of the volume may have lost something.
+    /// The number from which clients of this volume detect that acknowledged writes may have been lost: its
+    /// [cache generation](Volume::cache_generation), which does not change in a restart without losses. A
+    /// client that mistook such a restart for a loss would replay writes that another host has since
+    /// replaced. If a volume has no generation, each start of the server and each opening of the volume may
+    /// have lost writes.
     pub(crate) fn start(&self, volume: &Volume) -> u128 {
         match volume.cache_generation() {
             Some(generation) => u128::from_be_bytes(generation),
@@ -60,7 +62,7 @@ impl Channels {
         }
     }
 
-    /// Registers a connection. `None` if the name is taken.
+    /// Registers a connection. `None` if the name is in use.
     pub(crate) fn register(self: &Arc<Self>, name: &ChannelName) -> Option<Channel> {
         let (key, has_to_end) = ((name.session, name.number), Arc::<AtomicBool>::default());
         let mut named = self.named.lock();
@@ -72,7 +74,7 @@ impl Channels {
         Some(Channel { channels: Arc::clone(self), key, has_to_end })
     }
 
-    /// Those that the name says have to end, and have not.
+    /// Marks the connections that the name requires to end. Returns those that have not ended.
     pub(crate) fn condemn(&self, name: &ChannelName) -> Vec<Key> {
         let named = self.named.lock();
         let ended = name.ended.iter().map(|number| (name.session, *number));
@@ -126,7 +128,7 @@ mod tests {
         ChannelName { session, number, ended: ended.to_vec(), start: 0, volume: None }
     }
 
-    /// A volume that is opened with this generation of its cache.
+    /// Opens a volume with this cache generation.
     fn opened(cache_generation: Option<volume::CacheGeneration>) -> Arc<Volume> {
         let block_size = block::BlockSize::B512;
         let blocks = block_size.exact(1 << 20).expect("whole blocks");

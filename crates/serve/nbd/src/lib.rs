@@ -1,4 +1,4 @@
-//! NBD as a front end: exports, their clients, and requests carried out on volumes.
+//! NBD as a front end: exports, their clients, and the execution of requests on volumes.
 //!
 //! ```text
 //!   accepted ── admission: handshake on the first core ──► the core with the fewest clients
@@ -7,16 +7,16 @@
 //!                                                             └── as a task that awaits the device ─┘
 //! ```
 //!
-//! - [`Nbd`] is what all cores share: the exports, and how many clients each core has.
-//! - `front_end` drives [`nbd::Handshake`]; nothing of a client is trusted, and its time is bounded.
-//! - `connection` moves bytes: one read, many requests; one vectored write, many answers.
-//! - `carry_out` is what a request does to a volume. Requests with whole blocks are shared with others, those
-//!   that change parts of blocks exclude others; each asks the volume's gate, has a deadline and can be
-//!   aborted from other front ends ([`front_end_core::Requests`]).
+//! - [`Nbd`] is shared by all cores: the exports, and the number of clients of each core.
+//! - `front_end` drives [`nbd::Handshake`]; a client is not trusted, and its time is limited.
+//! - `connection` moves bytes: one read for many requests; one vectored write for many replies.
+//! - `carry_out` executes requests on a volume. Requests for whole blocks share them with other requests;
+//!   those that change parts of blocks exclude others. Each request checks the volume's gate, has a deadline
+//!   and can be aborted from other front ends ([`front_end_core::Requests`]).
 //!
-//! A client's writes and flushes are promised as in iSCSI: a flush covers what was answered on all connections
-//! of the export (NBD_FLAG_CAN_MULTI_CONN), and acknowledged writes that are lost are reported once to each
-//! connection that could rely on them.
+//! A client's writes and flushes have the same guarantees as in iSCSI. A flush covers writes acknowledged on
+//! all connections of the export (NBD_FLAG_CAN_MULTI_CONN). Lost acknowledged writes are reported once to
+//! each connection that could rely on them.
 
 mod carry_out;
 mod channels;

@@ -1,4 +1,4 @@
-//! The LUNs of a target ([`Export`]), and those of them that one session sees ([`Luns`]), each with its I_T nexus.
+//! The LUNs of a target ([`Export`]), and those visible to one session ([`Luns`]), each with its I_T nexus.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
@@ -16,7 +16,7 @@ use volume::Volume;
 /// A LUN of a target.
 #[derive(Clone)]
 pub struct Export {
-    /// 0 to 16,383 (SAM-5 4.7: what flat space addressing can say).
+    /// 0 to 16,383 (SAM-5 4.7: the range of flat space addressing).
     pub lun: u16,
     /// The name of the volume.
     pub volume: String,
@@ -24,8 +24,8 @@ pub struct Export {
     pub unit: Arc<LogicalUnit>,
     /// The initiators that it is visible to; `None` for all that may log in.
     pub initiators: Option<Vec<NamePattern>>,
-    /// The deadline of a device request. When it has passed, the command fails and the volume is fenced until
-    /// the device answers again.
+    /// The deadline of a device request. After it the command fails, and the volume is fenced until the
+    /// device responds again.
     pub deadline: Duration,
 }
 
@@ -36,8 +36,8 @@ impl Export {
     }
 }
 
-/// An initiator's name, or the beginning of one followed by `*`. Names compare without regard to case (RFC 7143
-/// section 4.2.7.1 asks for normalised, lower-case names).
+/// An initiator's name, or a prefix followed by `*`. Names compare without regard to case (RFC 7143 section
+/// 4.2.7.1 requires normalised, lower-case names).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NamePattern {
     stem: String,
@@ -57,7 +57,8 @@ impl NamePattern {
         NamePattern { stem: stem.unwrap_or(pattern).to_ascii_lowercase(), open_ended: stem.is_some() }
     }
 
-    /// A name that matches: with `rest` behind the stem if the pattern has a star. `None` if every name matches.
+    /// A matching name: the stem, with `rest` appended if the pattern has a star. `None` if every name
+    /// matches.
     pub fn example(&self, rest: &str) -> Option<String> {
         match (self.open_ended, self.stem.is_empty()) {
             (true, true) => None,
@@ -73,18 +74,19 @@ impl NamePattern {
     }
 }
 
-/// When a command may begin among those of its LUN, as its task attribute asks (SAM-5 section 8.6).
+/// When a command may start relative to the others of its LUN, as required by its task attribute (SAM-5
+/// section 8.6).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Turn {
-    /// In any order among others: SIMPLE, untagged, and ACA, of which there is none here.
+    /// In any order: SIMPLE, untagged, and ACA, which never applies here.
     Simple,
-    /// After all that came before, and before all that come later.
+    /// After all earlier commands, and before all later ones.
     Ordered,
-    /// At once.
+    /// Immediately.
     HeadOfQueue,
 }
 
-/// A LUN of a session. `W` is what waits for its turn there.
+/// A LUN of a session. `W` is a command that waits for its turn there.
 pub struct Slot<W> {
     /// Its number.
     pub lun: u16,
@@ -92,13 +94,13 @@ pub struct Slot<W> {
     pub unit: Arc<LogicalUnit>,
     /// The session's nexus there.
     pub nexus: Nexus,
-    /// The deadline of a request to its device.
+    /// The deadline of requests to its device.
     pub deadline: Duration,
-    /// What is counted of its volume on this core.
+    /// The statistics of its volume on this core.
     pub tally: Rc<VolumeTally>,
-    /// Commands begun and not yet answered.
+    /// Number of commands started and not yet answered.
     pub active: usize,
-    /// One of them is ORDERED: nothing overtakes it.
+    /// One of them is ORDERED: no command overtakes it.
     pub ordered: bool,
     /// Commands that wait for their turn (SAM-5 section 8.6, task attributes).
     pub waiting: VecDeque<W>,
@@ -132,7 +134,7 @@ impl<W> Slot<W> {
         self.ordered |= turn == Turn::Ordered;
     }
 
-    /// A command was answered or aborted. An ORDERED one was the only active one.
+    /// Records that a command was answered or aborted. An ORDERED one was the only active one.
     pub fn leave(&mut self) {
         debug_assert!(self.active > 0, "what leaves has entered");
         self.active -= 1;
@@ -140,14 +142,13 @@ impl<W> Slot<W> {
     }
 }
 
-/// All LUNs of a session. A command refers to its LUN by index, which stays valid as long as the LUN has
-/// commands.
+/// All LUNs of a session. A command refers to its LUN by index, which stays valid while the LUN has commands.
 pub struct Luns<W> {
     places: Vec<Option<Slot<W>>>,
     /// Indices of the LUNs, in the order of their numbers. A removed LUN keeps its slot for a while and is
     /// not among them.
     by_number: Vec<(u16, usize)>,
-    /// What INQUIRY told of LUNs that were removed, by their numbers: of what has come there since, something else may be told.
+    /// The INQUIRY data of removed LUNs, by number: a later unit at the LUN may have different data.
     told: BTreeMap<u16, InquiryFacts>,
     visible: Arc<dyn SiblingUnits>,
     initiator: InitiatorPort,
@@ -176,7 +177,7 @@ impl SiblingUnits for Visible {
 }
 
 impl<W> Luns<W> {
-    /// Those of `exports` that `initiator` may see.
+    /// The `exports` visible to `initiator`.
     pub fn new(
         exports: &[Export],
         initiator: InitiatorPort,
@@ -190,8 +191,8 @@ impl<W> Luns<W> {
         luns
     }
 
-    /// Takes out of the numbers what `exports` does not show any more, and adopts the deadlines of the rest. Returns the
-    /// places of what was taken out; [`Luns::sweep`] frees them.
+    /// Removes LUNs that are no longer in `exports`, and adopts the deadlines of the others. Returns the
+    /// indices of the removed ones; [`Luns::sweep`] frees them.
     pub fn remove_gone(&mut self, exports: &[Export]) -> Vec<usize> {
         let (mut gone, told) = (Vec::new(), &mut self.told);
         self.by_number.retain(|&(lun, place)| {
@@ -230,7 +231,7 @@ impl<W> Luns<W> {
                 ordered: false,
                 waiting: VecDeque::new(),
             };
-            // A LUN that comes back as another unit is one whose INQUIRY data have changed, in this session.
+            // If a LUN returns as another unit, its INQUIRY data has changed for this session.
             if self.told.remove(&export.lun).is_some_and(|told| told != export.unit.inquiry_facts()) {
                 export.unit.inquiry_changed(slot.nexus.id());
             }
@@ -250,17 +251,17 @@ impl<W> Luns<W> {
         self.by_number.len() - before
     }
 
-    /// Reports REPORTED LUNS DATA HAS CHANGED at the next command for each LUN.
+    /// Raises REPORTED LUNS DATA HAS CHANGED for the next command to each LUN.
     pub fn tell_changed(&self) {
         self.iter().for_each(|slot| slot.unit.luns_changed(slot.nexus.id()));
     }
 
-    /// Whether a LUN that was not removed is this unit.
+    /// Whether this unit is at one of the LUNs, excluding removed ones.
     pub fn shows(&self, unit: &Arc<LogicalUnit>) -> bool {
         self.iter().any(|slot| Arc::ptr_eq(&slot.unit, unit))
     }
 
-    /// Whether a LUN that was removed has its place still.
+    /// Whether a removed LUN still has its slot.
     pub fn are_some_gone(&self) -> bool {
         self.places.iter().flatten().count() > self.by_number.len()
     }
@@ -278,7 +279,7 @@ impl<W> Luns<W> {
     /// The index of the LUN that the eight bytes of a LUN field address.
     pub fn find(&self, lun: u64) -> Option<usize> {
         let number = flat_number(lun)?;
-        // LUNs mostly count up from 0: look there first.
+        // LUNs usually count up from 0, so that position is tried first.
         match self.by_number.get(usize::from(number)) {
             Some((lun, place)) if *lun == number => Some(*place),
             _ => {
@@ -288,12 +289,12 @@ impl<W> Luns<W> {
         }
     }
 
-    /// What is counted of the volume at a place.
+    /// The statistics of the volume at an index.
     pub fn tally(&self, place: usize) -> &VolumeTally {
         &self.kept(place).tally
     }
 
-    /// The LUN at a place.
+    /// The LUN at an index.
     pub fn slot(&mut self, place: usize) -> &mut Slot<W> {
         self.places[place].as_mut().expect(KEPT)
     }
@@ -303,7 +304,7 @@ impl<W> Luns<W> {
         (self.places[place].as_mut().expect(KEPT), &self.visible)
     }
 
-    /// The unit at a place.
+    /// The unit at an index.
     pub fn unit(&self, place: usize) -> Arc<LogicalUnit> {
         Arc::clone(self.unit_at(place))
     }
@@ -313,7 +314,7 @@ impl<W> Luns<W> {
         &self.kept(place).unit
     }
 
-    /// The deadline of the LUN at a place.
+    /// The deadline of the LUN at an index.
     pub fn deadline(&self, place: usize) -> Duration {
         self.kept(place).deadline
     }
@@ -339,7 +340,7 @@ impl<W> Luns<W> {
         self.places.iter().flatten().map(|slot| &slot.nexus).find(|nexus| nexus.id().number() == id)
     }
 
-    /// What commands of a LUN see of the others.
+    /// The units visible to commands of a LUN.
     pub fn visible(&self) -> Arc<dyn SiblingUnits> {
         Arc::clone(&self.visible)
     }

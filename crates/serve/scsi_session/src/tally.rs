@@ -1,9 +1,9 @@
-//! What monitoring calls SCSI commands and what they are answered with. The counters are `front_end_core`'s.
+//! The names of SCSI commands and responses in monitoring. `front_end_core` has the counters.
 
 use front_end_core::Operation;
 use logical_unit::{Reply, SenseKey, Status, asc};
 
-/// What a command of this operation code does.
+/// The operation of a command with this operation code.
 pub(crate) fn operation(code: u8) -> Operation {
     BY_CODE[usize::from(code)]
 }
@@ -28,7 +28,7 @@ const BY_CODE: [Operation; 256] = {
     table
 };
 
-/// What a reply says, as it is counted.
+/// The outcome of a reply, for statistics.
 pub(crate) enum Failure {
     /// GOOD.
     None,
@@ -38,7 +38,7 @@ pub(crate) enum Failure {
     Of(&'static str),
 }
 
-/// What this reply says.
+/// The outcome of this reply.
 pub(crate) fn failure(reply: &Reply) -> Failure {
     match (reply.status, &reply.sense) {
         (Status::Good | Status::ConditionMet, _) => Failure::None,

@@ -1,4 +1,4 @@
-//! Several logical units at once.
+//! Operations on several logical units.
 
 use std::sync::{Arc, Weak};
 
@@ -14,9 +14,9 @@ pub fn add_units(units: &mut Vec<Arc<LogicalUnit>>, more: &[Arc<LogicalUnit>]) {
     }
 }
 
-/// The units of a session whose devices may still carry out commands that the session has aborted. Each is to quiesce before
-/// the session ends, and a unit that has been closed by then has: a volume is closed once its last command has ended. So
-/// the list keeps no unit open.
+/// The units of a session whose devices may still execute commands that the session has aborted. Each must
+/// quiesce before the session ends. A unit that has since been closed has quiesced, because a volume is
+/// closed only after its last command has ended. The list therefore keeps no unit open.
 #[derive(Default)]
 pub(crate) struct AbortedUnits(Vec<Weak<LogicalUnit>>);
 
@@ -40,19 +40,20 @@ impl AbortedUnits {
         self.0.iter().filter_map(Weak::upgrade).collect()
     }
 
-    /// Takes all of them out, and returns those that are still open.
+    /// Empties the list, and returns the units that are still open.
     pub(crate) fn take(&mut self) -> Vec<Arc<LogicalUnit>> {
         std::mem::take(self).open()
     }
 }
 
-/// Waits until the devices of these units have quiesced what was aborted, or are fenced until then.
+/// Waits until the devices of these units have no aborted requests left, or the volumes are fenced until
+/// then.
 pub async fn quiesce(server: &Arc<Server>, units: Vec<Arc<LogicalUnit>>) {
     server.quiesce(units.iter().map(|unit| Arc::clone(unit.volume())).collect()).await;
 }
 
-/// Aborts all commands for `unit` in all sessions of all front ends, but those of the spared nexus: it has aborted its
-/// own already, and its later ones are carried out.
+/// Aborts all commands for `unit` in all sessions of all front ends, except those of the spared nexus: it has
+/// aborted its own already, and its later ones are executed.
 pub async fn abort_everybodys(server: &Server, unit: &Arc<LogicalUnit>, spared: Option<NexusId>) {
     server.abort(AbortOrder { volume: Arc::clone(unit.volume()), owners: Owners::All, spared }).await;
 }

@@ -1,4 +1,4 @@
-//! From a specification to a set in use.
+//! Opening a set: from a specification to a set in use.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -26,13 +26,13 @@ use crate::peers::random;
 use crate::raid::running::{self, Names, Running};
 use crate::raid::{LOST, Raid, STRIP, WRONG, check_losses_are_seen, has_set};
 
-/// Memory for buffers of stripes in flight, of each set.
+/// Memory of a set for buffers of outstanding stripes.
 const MEMORY_BYTES: u64 = 64 << 20;
 
-/// How long a server that starts waits for members, without `assemble-wait`: disks and other machines that start at the same
-/// time are there in less.
+/// How long a starting server waits for members without `assemble-wait`: disks and other hosts that start at
+/// the same time are available sooner.
 const ASSEMBLE_WAIT: Time = Time(Duration::from_secs(30));
-/// How often it looks for them.
+/// Polling interval for members.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
 /// The disks that could be opened, and why others could not.
@@ -54,12 +54,14 @@ impl fmt::Display for Absent {
     }
 }
 
-/// Devices of a set that has stopped, by the names of their volumes: those that answer again are members of the next assembly.
+/// Devices of a stopped set, by the names of their volumes: those that respond again are members of the next
+/// assembly.
 #[derive(Default)]
 pub(crate) struct Kept(pub(crate) Vec<Disk>);
 
 impl Kept {
-    /// The device of a volume, if it answers. Of one that does not, files and disks are closed: their paths may lead to others by now.
+    /// The device of a volume, if it responds. If it does not, files and disks are closed, because their
+    /// paths may now refer to others.
     async fn device(&mut self, spec: &Spec) -> Option<Result<Arc<dyn BlockDevice>, Absent>> {
         let name = spec.to_string();
         let at = self.0.iter().position(|kept| kept.name == name)?;
@@ -70,7 +72,7 @@ impl Kept {
                 failure: Failure::device("cannot read the superblock", error),
             })),
             Err(NoSuperblock::Unreadable(_)) => {
-                // A session may come back with what it has acknowledged.
+                // A session may recover together with its acknowledged writes.
                 if !spec.is_remote() {
                     self.0.remove(at);
                 }
@@ -82,8 +84,9 @@ impl Kept {
 }
 
 impl Members {
-    /// A member that cannot be opened is missing: the set may do without it. One that is there and cannot be written, or that
-    /// somebody else uses, is a mistake, and would be left out for good; that one may run the set.
+    /// A member that cannot be opened is missing; the set may start without it. A member that is present, but
+    /// read-only or in use elsewhere, is an error: leaving it out would be permanent, and its other user may
+    /// run the set.
     pub(crate) async fn open(specs: &[Spec], opening: &Opening) -> Result<Members, Failure> {
         let mut members = Members::default();
         members.add(specs, opening, &mut Kept::default()).await?;
@@ -104,7 +107,7 @@ impl Members {
                 }
                 None => {}
             }
-            // A set is not completed by a file that is made for it.
+            // A file created now would not complete a set.
             if let Some(path) = spec.file().filter(|path| !path.exists()) {
                 let why = format_args!("{} does not exist", path.display());
                 self.absent.push(absent(Failure::refused(why)));
@@ -128,20 +131,20 @@ impl Members {
         Ok(())
     }
 
-    /// Whether there are members that may be there later.
+    /// Whether there are members that may become available later.
     fn are_awaited(&self, candidates: &[Candidate]) -> bool {
         let is_unreadable =
             |candidate: &Candidate| matches!(candidate.superblock, Err(NoSuperblock::Unreadable(_)));
         !self.absent.is_empty() || candidates.iter().any(is_unreadable)
     }
 
-    /// A sentence with those that could not be opened behind it.
+    /// Appends the members that could not be opened to a sentence.
     pub(crate) fn and_absent(&self, sentence: String) -> String {
         self.absent.iter().fold(sentence, |all, absent| format!("{all}; {absent}"))
     }
 
-    /// The failure of a set that its absent members keep from starting. It is of their kind, so that a caller that retries
-    /// when a server is unreachable retries for a set, too.
+    /// The failure of a set that cannot start because members are absent. It has their kind, so that a caller
+    /// that retries when a server is unreachable also retries for a set.
     fn too_few(&self, sentence: String) -> Failure {
         let kinds = self.absent.iter().map(|absent| absent.failure.kind());
         let kind = kinds.min_by_key(|kind| *kind != FailureKind::Unreachable).unwrap_or(FailureKind::Refused);
@@ -149,11 +152,11 @@ impl Members {
     }
 }
 
-/// How a set is started without a member that somebody else uses.
+/// The remedy if a member is in use elsewhere.
 const WITHOUT_IT: &str = "it is a member of the set, which is not started beside another user of it: end that use, or, if the member is to be \
                           left out for good, leave it out of the brackets";
 
-/// Refuses a member that is open, and that another host has reserved or taken over.
+/// Rejects a member that is reachable but reserved or taken over by another host.
 fn check_ownership(disks: &[Disk], candidates: &[Candidate]) -> Result<(), Failure> {
     for (disk, candidate) in disks.iter().zip(candidates) {
         if let Err(NoSuperblock::Unreadable(error @ (DeviceError::Reserved | DeviceError::Fenced))) =
@@ -165,13 +168,13 @@ fn check_ownership(disks: &[Disk], candidates: &[Candidate]) -> Result<(), Failu
     Ok(())
 }
 
-/// What is done with the parts of a set whose journal is lost.
+/// Processes the parts of a set whose journal is lost.
 pub(crate) type LostJournal = dyn Fn(&OpenSet) -> Pin<Box<dyn Future<Output = Result<(), Failure>> + '_>>;
 
-/// A set, and what it takes to keep it up.
+/// A set, and the state needed for its upkeep.
 pub(crate) struct Assembled {
     pub(crate) set: Arc<RaidDevice>,
-    /// `None` for a set of members that forget.
+    /// `None` for a set of volatile members.
     pub(crate) records: Option<Arc<Records>>,
     pub(crate) spares: Vec<Spare>,
     pub(crate) names: Names,
@@ -185,30 +188,30 @@ pub(crate) struct Spare {
     pub(crate) disk: Arc<dyn BlockDevice>,
 }
 
-/// How a set is assembled.
+/// The options of an assembly.
 #[derive(Default)]
 pub(crate) struct Manner<'a> {
-    /// What is to be known of a set whose journal is lost before it starts with another one.
+    /// Checks a set whose journal is lost before it starts with a new one.
     pub(crate) lost_journal: Option<&'a LostJournal>,
-    /// It has stopped, and starts again. `None` if it is opened.
+    /// Set if a stopped set restarts; `None` if it is opened.
     pub(crate) again: Option<Again<'a>>,
 }
 
-/// A set that has stopped.
+/// A stopped set.
 pub(crate) struct Again<'a> {
     pub(crate) running: &'a Running,
     pub(crate) kept: &'a mut Kept,
-    /// Nobody has asked for it: it starts only with all members that it had.
+    /// It restarts automatically: only with all of its former members.
     pub(crate) is_by_itself: bool,
 }
 
 impl Raid {
-    /// The set, of members that keep data or made anew.
+    /// Assembles the set, from persistent members or by creating it on volatile ones.
     pub(crate) async fn assembled(&self, opening: &Opening) -> Result<Assembled, Failure> {
         self.assembled_so(opening, Manner::default()).await
     }
 
-    /// The same, in this manner.
+    /// The same, with these options.
     pub(crate) async fn assembled_so(
         &self,
         opening: &Opening,
@@ -272,7 +275,7 @@ impl Raid {
         Ok(Assembled { set: Arc::new(set), records: Some(parts.records), spares, names })
     }
 
-    /// What the set is made of. Nothing is written.
+    /// The parts of the set. Nothing is written.
     pub(crate) async fn parts(&self, opening: &Opening) -> Result<OpenSet, Failure> {
         self.found(opening, &mut Manner::default()).await.map(|(parts, ..)| parts)
     }
@@ -343,7 +346,7 @@ impl Raid {
         Ok((parts, found, members.disks))
     }
 
-    /// What is written must be what was found.
+    /// Checks that the specification matches the set that was found.
     fn check(&self, found: &FoundSet) -> Result<(), Failure> {
         let record = &found.record;
         if record.level != self.level {
@@ -361,7 +364,7 @@ impl Raid {
         }
     }
 
-    /// A set of members that forget: there is nothing to record, and nothing that a crash would leave.
+    /// Creates a set of volatile members: there is nothing to record, and a crash leaves nothing to repair.
     async fn made_anew(&self, opening: &Opening) -> Result<Arc<RaidDevice>, Failure> {
         let mut members: Vec<Option<Arc<dyn BlockDevice>>> = Vec::new();
         for spec in &self.members {
@@ -381,7 +384,7 @@ impl Raid {
     }
 }
 
-/// Whether a set would be more than it is with a member that is missing.
+/// Whether a missing member would improve the set.
 fn wants_more(found: &Result<FoundSet, Refusal>) -> bool {
     match found {
         Ok(found) => found.is_missing_a_member(),
@@ -396,7 +399,7 @@ fn wants_more(found: &Result<FoundSet, Refusal>) -> bool {
     }
 }
 
-/// Why parts that were found are no set, with the remedy.
+/// Why the parts that were found cannot be assembled, with the remedy.
 pub(crate) fn not_assembled(error: &AssemblyError) -> String {
     match error {
         AssemblyError::NoJournal => format!(
@@ -409,7 +412,7 @@ pub(crate) fn not_assembled(error: &AssemblyError) -> String {
     }
 }
 
-/// With the option that overrules it, and for nothing at all a plainer sentence.
+/// The sentence of a refusal, with the option that overrules it.
 pub(crate) fn said(refusal: &Refusal) -> String {
     match refusal {
         Refusal::NoDisks => "no member of the set can be opened".to_owned(),
@@ -449,7 +452,7 @@ fn assembly(
     }
 }
 
-/// Remembers nothing: the set ends with the process, or is only read.
+/// Records nothing: the set ends with the process, or is read-only.
 struct Forgetful;
 
 impl MetadataStore for Forgetful {
@@ -462,16 +465,17 @@ impl MetadataStore for Forgetful {
     }
 }
 
-// A member of a set that is only read: what assembling writes, above all the replay of a journal, stays in memory.
+// A member of a set that is only read: the writes of assembling it, above all those of a journal replay, stay
+// in memory.
 
-/// More than a journal holds, so that a damaged one takes no more memory.
+/// More than a journal contains, so that a damaged one cannot take more memory.
 const BYTES_MAX: usize = 512 << 20;
 
 fn blocks_of(extent: Extent) -> Range<u64> {
     extent.lba.0..extent.lba.0.saturating_add(extent.blocks.0)
 }
 
-/// Blocks that were written, over a device that is not.
+/// Written blocks, over a device that is not modified.
 pub(crate) struct Overlay {
     below: Arc<dyn BlockDevice>,
     written: Lock<BTreeMap<u64, Box<[u8]>>>,

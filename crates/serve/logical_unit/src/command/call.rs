@@ -1,5 +1,5 @@
-//! A command as the table knows it ([`Command`]), and one that is passed to its planner ([`Call`]), with the plans that a planner
-//! can return.
+//! A command in the table ([`Command`]), and one that is passed to its planner ([`Call`]), with the plans
+//! that a planner can return.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -20,23 +20,23 @@ use crate::unit::{LogicalUnit, Nexus, UnitTraits};
 /// Plans a command that has passed the gate.
 pub(crate) type Planner = fn(&mut Call<'_>) -> Result<Plan, Failure>;
 
-/// A command, as the table knows it.
+/// A command in the table.
 pub(crate) struct Command {
-    /// Its codes. All service actions of ours are in bits 4..0 of byte 1.
+    /// Its codes. All supported service actions are in bits 4..0 of byte 1.
     pub(crate) kind: CommandCode,
-    /// CDB usage data (SPC-4 6.35.3) behind the operation code: a one for each bit that is looked at, and the
-    /// service action. With the operation code, they are as long as the CDB.
+    /// CDB usage data (SPC-4 6.35.3) after the operation code: a one for each bit that is evaluated, and the
+    /// service action. Together with the operation code, it is as long as the CDB.
     pub(crate) usage: &'static [u8],
     /// Its nominal and recommended timeouts.
     pub(crate) timeouts: CommandTimeouts,
     pub(crate) reserved: Reserved,
     /// Reports pending unit attentions instead; all but INQUIRY, REPORT LUNS and REQUEST SENSE (SAM-5 5.14).
     pub(crate) attention: bool,
-    /// Needs the medium: not while it is ejected or fenced.
+    /// Needs the medium: rejected while it is ejected or fenced.
     pub(crate) medium: bool,
-    /// Changes the medium: not while it is protected.
+    /// Changes the medium: rejected while it is protected.
     pub(crate) writes: bool,
-    /// What the logical unit must be for the command to exist.
+    /// The logical units on which the command exists.
     pub(crate) exists: Exists,
     pub(crate) plan: Planner,
 }
@@ -86,20 +86,20 @@ impl Command {
         Command { exists: Exists::Volatile, ..self }
     }
 
-    /// Its time grows with the blocks it names.
+    /// Its duration grows with the number of blocks.
     pub(crate) const fn takes(self, nominal_s: u32, recommended_s: u32) -> Command {
         Command { timeouts: CommandTimeouts { nominal_s, recommended_s }, ..self }
     }
 }
 
-/// On which logical units a command exists.
+/// The logical units on which a command exists.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Exists {
-    /// All.
+    /// All units.
     Always,
-    /// Those whose blocks can be deallocated.
+    /// Units whose blocks can be deallocated.
     Thin,
-    /// Those in memory, where deallocated data are destroyed.
+    /// RAM units, where deallocation destroys data.
     Volatile,
 }
 
@@ -114,7 +114,7 @@ impl Exists {
     }
 }
 
-/// A command to be planned.
+/// A command to plan.
 pub(crate) struct Call<'a> {
     pub(crate) unit: &'a Arc<LogicalUnit>,
     pub(crate) nexus: &'a mut Nexus,
@@ -133,16 +133,16 @@ impl Call<'_> {
         Ok(Plan::Reply(Reply::good(0)))
     }
 
-    /// Parameter data, cut at the ALLOCATION LENGTH. That is no overflow (SPC-4 4.2.5.6): lengths inside the
-    /// data are those of the whole.
+    /// Parameter data, truncated to the ALLOCATION LENGTH. This is not an overflow (SPC-4 4.2.5.6): lengths
+    /// inside the data are those of the whole.
     pub(crate) fn parameter_data(&self, mut data: Vec<u8>, allocation_length: u32) -> Result<Plan, Failure> {
         self.command.returns_data()?;
         data.truncate(allocation_length as usize);
         Ok(Plan::Reply(Reply::data(DataIn::Bytes(data), self.command.data_in_bytes)))
     }
 
-    /// Receive `expected_bytes`, or as many of them as the initiator offers, then run `then`, which needs
-    /// `working_bytes` of memory besides.
+    /// Receive `expected_bytes`, or fewer if the initiator offers fewer, then run `then`, which needs an
+    /// additional `working_bytes` of memory.
     pub(crate) fn receive<F>(
         &self,
         expected_bytes: u32,
@@ -176,7 +176,7 @@ impl Call<'_> {
         }
     }
 
-    /// Run `then` at once, which needs `working_bytes` of memory.
+    /// Run `then` immediately; it needs `working_bytes` of memory.
     pub(crate) fn run<F>(
         &self,
         working_bytes: usize,

@@ -1,8 +1,9 @@
 //! UNMAP (SBC-3 5.28), WRITE SAME(10) and (16) (SBC-4 5.50 and 5.51; SBC-3 5.43 and 5.44) and GET LBA STATUS: which blocks
 //! are allocated.
 //!
-//! UNMAP in a WRITE SAME is a hint: the blocks may be unmapped only if they read afterwards as if they had been written.
-//! Unmapped blocks read as zeros (LBPRZ), so blocks of zeros are unmapped, and any other data are written.
+//! UNMAP in a WRITE SAME is a hint: the blocks may be unmapped only if they then read as if they had been
+//! written. Unmapped blocks read as zeros (LBPRZ), so blocks of zeros are unmapped, and all other data is
+//! written.
 
 use block::{Allocation, Buffer, Durability, Extent, Geometry, Run};
 use scsi::{Condition, LbaStatus, LbaStatusDescriptor, SenseKey, UnmapDescriptor, asc};
@@ -24,7 +25,7 @@ pub(crate) fn plan_unmap(call: &mut Call<'_>) -> Result<Plan, Failure> {
     }
     let geometry = call.geometry();
     let stable = read_write::durability(&call.view, false) == Durability::Stable;
-    // The list once more, as extents.
+    // Memory for a second copy of the list, as extents.
     call.receive(u32::from(length), usize::from(length), move |access, list| async move {
         let before = access.volume().lost_writes();
         for extent in extents(&list, geometry)? {
@@ -38,7 +39,7 @@ pub(crate) fn plan_unmap(call: &mut Call<'_>) -> Result<Plan, Failure> {
     })
 }
 
-/// The extents of the parameter list. All are checked before any is obeyed.
+/// The extents of the parameter list. All are checked before any is unmapped.
 fn extents(list: &[u8], geometry: Geometry) -> Result<Vec<Extent>, Condition> {
     let descriptors = UnmapDescriptor::parse_list(list).ok_or(Condition::parameter_list_length())?;
     if descriptors.len() > read_write::UNMAP_DESCRIPTORS_MAX as usize {
@@ -101,7 +102,7 @@ fn refuse_flags(call: &Call<'_>, unmap: bool) -> Result<(), Condition> {
     Ok(())
 }
 
-/// The blocks named; 0 of them means all to the end of the medium, unless WSNZ is one.
+/// The blocks addressed; a length of 0 means all blocks to the end of the medium, unless WSNZ is one.
 fn write_same_extent(call: &Call<'_>) -> Result<Extent, Condition> {
     let mut extent = call.cdb.extent();
     read_write::within(extent, call.geometry())?;
@@ -123,7 +124,7 @@ async fn repeat(access: &DeviceAccess, extent: Extent, block: &[u8]) -> Result<(
     pattern.chunks_exact_mut(block.len()).for_each(|copy| copy.copy_from_slice(block));
     let pattern = pattern.share();
     for piece in access.pieces(extent) {
-        // The first piece is the longest, so there is always that much of the pattern.
+        // The first piece is the longest, so the pattern is always long enough.
         let data = pattern.part(0..geometry.length(piece) as usize).unwrap_or_else(|| pattern.clone());
         access.store(piece, data, Durability::Cached).await?;
         give_way().await;
@@ -144,10 +145,10 @@ pub(crate) fn plan_lba_status(call: &mut Call<'_>) -> Result<Plan, Failure> {
     read_write::within(Extent::new(from, 0), geometry)?;
     let rest = Extent::new(from, geometry.blocks.0 - from);
     let allocation_length = call.cdb.u32(10) as usize;
-    // At least one, if only to be cut off: the length field tells of it.
+    // At least one, even if it is truncated: the length field reports it.
     let room = allocation_length.saturating_sub(HEADER_BYTES) / DESCRIPTOR_BYTES;
     let room = room.clamp(1, DESCRIPTORS_MAX);
-    // The runs of one question and those of the answer; descriptors, and the answer made of them.
+    // The runs of one query and those of the response; the descriptors, and the response made of them.
     let working_bytes = (RUNS_MAX + room) * size_of::<Run>() + 2 * room * DESCRIPTOR_BYTES;
     call.run(working_bytes, move |access| async move {
         let runs = if access.thin() { runs(&access, rest, room).await? } else { vec![mapped(rest)] };
@@ -157,12 +158,12 @@ pub(crate) fn plan_lba_status(call: &mut Call<'_>) -> Result<Plan, Failure> {
     })
 }
 
-/// The runs from the start of `rest` on, neighbours of one kind made one.
+/// The runs from the start of `rest` on, with adjacent runs of one kind merged.
 async fn runs(access: &DeviceAccess, rest: Extent, room: usize) -> Result<Vec<Run>, Failure> {
     let mut runs: Vec<Run> = Vec::new();
     let mut rest = rest;
     for _ in 0..QUESTIONS_MAX {
-        // One run more than there is room for shows that the last is complete.
+        // One run beyond the limit shows that the last one is complete.
         if rest.is_empty() || runs.len() > room {
             break;
         }
@@ -203,11 +204,11 @@ fn descriptors(run: &Run) -> impl Iterator<Item = LbaStatusDescriptor> + use<> {
 
 const HEADER_BYTES: usize = LbaStatusDescriptor::HEADER_BYTES;
 const DESCRIPTOR_BYTES: usize = LbaStatusDescriptor::BYTES;
-/// 16 KiB of them; an initiator that wants more asks on from where these end.
+/// 16 KiB of descriptors; an initiator that needs more continues from their end.
 const DESCRIPTORS_MAX: usize = 1024;
-/// What the device is asked for at once; neighbours of one kind may make few of many.
+/// Maximum number of runs per device query; adjacent runs of one kind may be merged into few.
 const RUNS_MAX: usize = 1024;
-/// How often the device is asked for one command. QEMU waits for the answer while it starts a guest.
+/// Maximum number of device queries per command. QEMU waits for the response while it starts a guest.
 const QUESTIONS_MAX: usize = 64;
 
 #[cfg(test)]

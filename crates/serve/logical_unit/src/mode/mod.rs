@@ -1,12 +1,12 @@
 //! Mode pages (SPC-4 6.11 to 6.14, 7.5).
 //!
-//! [`Pages`] holds every page three times (current, saved, default) beside the one mask of what may change.
-//! [`sense`] turns them into mode parameter data, [`select`] turns a parameter list into new pages, all of it
-//! or nothing. The logical unit queries their effect by [`Pages::write_cache`], [`Pages::write_protect`] and
-//! [`Pages::descriptor_sense`].
+//! [`Pages`] contains every page three times (current, saved, default), and one mask of changeable bits.
+//! [`sense`] turns them into mode parameter data; [`select`] turns a parameter list into new pages, all of it
+//! or nothing. The logical unit queries their effect with [`Pages::write_cache`], [`Pages::write_protect`]
+//! and [`Pages::descriptor_sense`].
 //!
-//! TST is 0: one set of pages is shared by all I_T nexuses, so a change by one is a unit attention, MODE
-//! PARAMETERS CHANGED, for all others.
+//! TST is 0: all I_T nexuses share one set of pages, so a change by one raises the unit attention MODE
+//! PARAMETERS CHANGED for all others.
 
 use scsi::{
     Caching, Control, ControlExtension, DisconnectReconnect, ErrorRecovery, InformationalExceptions,
@@ -26,7 +26,7 @@ pub(crate) struct Pages {
     changeable: [Page; COUNT],
 }
 
-/// A page as it lies in mode parameter data, PS bit clear; bytes after its end are zero.
+/// A page as in mode parameter data, with the PS bit clear; bytes after its end are zero.
 type Page = [u8; BYTES_MAX];
 
 impl Pages {
@@ -39,7 +39,7 @@ impl Pages {
         Pages { current: default, saved: default, default, changeable }
     }
 
-    /// WCE of the caching page: a write may be answered before it is on stable storage.
+    /// WCE of the caching page: a write may be acknowledged before it is on stable storage.
     pub(crate) fn write_cache(&self) -> bool {
         Caching::parse(&self.current[CACHING]).wce
     }
@@ -59,7 +59,7 @@ impl Pages {
         self.current = self.saved;
     }
 
-    /// Takes the current values as the saved ones (MODE SELECT with SP=1).
+    /// Saves the current values (MODE SELECT with SP=1).
     pub(crate) fn save(&mut self) {
         self.saved = self.current;
     }
@@ -74,8 +74,9 @@ impl Pages {
         bytes
     }
 
-    /// Takes saved values from a file as saved and current ones. A page this version does not know, or a bit
-    /// it does not let change, keeps its default: the file may be of another version or another device.
+    /// Restores saved values from a file as saved and current ones. A page unknown to this version, or a bit
+    /// that it does not allow to be changed, keeps its default: the file may be from another version or
+    /// another device.
     pub(crate) fn restore(&mut self, bytes: &[u8]) -> Result<(), Damaged> {
         let mut rest = bytes;
         while let [page, subpage, length, tail @ ..] = rest {
@@ -118,10 +119,10 @@ impl Pages {
     }
 }
 
-/// What of the medium shows in mode pages.
+/// Properties of the medium that affect mode pages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Facts {
-    /// Writes may be lost in a crash until a flush: there is a write cache to speak of.
+    /// Writes may be lost in a crash until a flush: there is a volatile write cache.
     pub(crate) volatile_cache: bool,
 }
 
@@ -136,18 +137,18 @@ const CONTROL: usize = 3;
 /// Each page twice: its default, and the mask of bits that MODE SELECT may change.
 /// In ascending order, as 3Fh returns them (SPC-4 6.11.1).
 fn pages(facts: Facts) -> [[Vec<u8>; 2]; COUNT] {
-    // A medium without a volatile cache has nothing to switch on: WCE=1 would be a lie.
+    // A medium without a volatile cache has none to enable: WCE=1 would be wrong.
     let caching = Caching { wce: facts.volatile_cache, ..Caching::default() };
     [
-        // AWRE and ARRE, since media under us relocate by themselves.
+        // AWRE and ARRE, since underlying media relocate blocks themselves.
         fixed(&ErrorRecovery { awre: true, arre: true, ..ErrorRecovery::default() }.write()),
-        // No limits of its own; RFC 7143 negotiates bursts.
+        // No limits; RFC 7143 negotiates bursts.
         fixed(&DisconnectReconnect::default().write()),
         [caching.write().to_vec(), caching.write().to_vec()],
-        // GLTSD, there is no log to save; QUEUE ALGORITHM MODIFIER 1, simple commands may be reordered; QERR
-        // 0, other commands go on after a CHECK CONDITION; TAS, a command that another initiator's reset ends
-        // is told so, for its own initiator would else wait for it until it lost patience (30 s in Linux);
-        // BUSY TIMEOUT PERIOD without limit.
+        // GLTSD: there is no log to save. QUEUE ALGORITHM MODIFIER 1: simple commands may be reordered. QERR
+        // 0: other commands continue after a CHECK CONDITION. TAS: a command ended by another initiator's
+        // reset is reported to its own initiator, which would otherwise wait for its timeout (30 s in Linux).
+        // BUSY TIMEOUT PERIOD: unlimited.
         [
             Control {
                 gltsd: true,
@@ -161,12 +162,12 @@ fn pages(facts: Facts) -> [[Vec<u8>; 2]; COUNT] {
             Control { d_sense: true, swp: true, ..Control::default() }.write().to_vec(),
         ],
         fixed(&ControlExtension::default().write()),
-        // DEXCPT, no informational exceptions are reported.
+        // DEXCPT: no informational exceptions are reported.
         fixed(&InformationalExceptions { dexcpt: true, ..InformationalExceptions::default() }.write()),
     ]
 }
 
-/// A page of which nothing may change. The header of a changeable page is the page's own (SPC-4 6.11.3).
+/// A page that cannot be changed. The header of a changeable page is the page's own (SPC-4 6.11.3).
 fn fixed(page: &[u8]) -> [Vec<u8>; 2] {
     let header = if page[0] & 0x40 == 0 { 2 } else { 4 };
     let mut changeable = page.to_vec();

@@ -10,7 +10,7 @@ use crate::nexus::{InitiatorPort, NexusName, TargetPort};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Request {
     action: ReserveOut,
-    /// SCOPE and TYPE; `None` where they are not legal, which matters to some service actions only.
+    /// SCOPE and TYPE; `None` if they are invalid, which is an error only for some service actions.
     kind: Option<ReservationType>,
     /// PARAMETER LIST LENGTH in bytes.
     pub(crate) length: usize,
@@ -20,19 +20,19 @@ pub(crate) struct Request {
 pub(crate) struct ListContext<'a> {
     /// The nexus that sent it.
     pub(crate) by: &'a NexusName,
-    /// All attached I_T nexuses: a TransportID without ISID, or a relative port, stands for some of them.
+    /// All attached I_T nexuses: a TransportID without ISID, or a relative port, identifies some of them.
     pub(crate) attached: &'a [NexusName],
-    /// Registrations can be saved through a loss of power.
+    /// Registrations can persist through a power loss.
     pub(crate) can_persist: bool,
 }
 
 /// The parameter list without TransportIDs.
 const LIST_BYTES: usize = ReserveOutList::BYTES;
-/// The longest list taken: 64 TransportIDs of 232 bytes.
+/// The maximum length accepted: 64 TransportIDs of 232 bytes.
 const LIST_BYTES_MAX: usize = 16 << 10;
 
 impl Request {
-    /// Reads the CDB, 5Fh, of full length.
+    /// Parses the CDB, 5Fh, of full length.
     pub(crate) fn parse(cdb: &[u8]) -> Result<Request, Condition> {
         let &[0x5f, action, scope_type, _, _, a, b, c, d, ..] = cdb else {
             return Err(Condition::invalid_field(0));
@@ -60,7 +60,7 @@ impl Request {
         Ok(self)
     }
 
-    /// Reads the parameter list.
+    /// Parses the parameter list.
     pub(crate) fn read(&self, list: &[u8], context: &ListContext<'_>) -> Result<Change, Condition> {
         if list.len() < self.length {
             return Err(Condition::parameter_list_length());
@@ -106,7 +106,7 @@ impl Request {
     }
 }
 
-/// The list of TransportIDs behind SPEC_I_PT, from byte 24 on.
+/// The list of TransportIDs for SPEC_I_PT, from byte 24 on.
 fn initiators(list: &[u8], context: &ListContext<'_>) -> Result<Vec<InitiatorPort>, Condition> {
     let mut rest = list.get(28..).ok_or(Condition::parameter_list_length())?;
     if u32_at(list, 24) as usize != rest.len() {
@@ -127,7 +127,7 @@ fn initiators(list: &[u8], context: &ListContext<'_>) -> Result<Vec<InitiatorPor
     Ok(initiators)
 }
 
-/// A TransportID without ISID stands for the ports of that initiator that are there (SPC-4 7.6.4.6).
+/// A TransportID without ISID identifies the attached ports of that initiator (SPC-4 7.6.4.6).
 fn ports_of(id: &TransportId, context: &ListContext<'_>) -> Vec<InitiatorPort> {
     if let Some(port) = port_of(id) {
         return vec![port];
@@ -141,7 +141,8 @@ fn ports_of(id: &TransportId, context: &ListContext<'_>) -> Vec<InitiatorPort> {
     ports
 }
 
-/// The one port that it names, if it does. iSCSI names are compared in lower case (RFC 7143 4.2.7.1).
+/// The port that it names, if it names exactly one. iSCSI names are compared in lower case (RFC 7143
+/// 4.2.7.1).
 fn port_of(id: &TransportId) -> Option<InitiatorPort> {
     match id {
         TransportId::Iscsi { name, isid: Some(isid) } => {
@@ -171,13 +172,13 @@ fn moved(list: &[u8], context: &ListContext<'_>) -> Result<Move, Condition> {
     })
 }
 
-/// The target port with this RELATIVE TARGET PORT IDENTIFIER, as far as it is in use.
+/// The target port with this RELATIVE TARGET PORT IDENTIFIER, if it is in use.
 fn target_port(relative: u16, context: &ListContext<'_>) -> Option<TargetPort> {
     let mut ports = context.attached.iter().chain([context.by]).map(|nexus| &nexus.service);
     ports.find(|port| port.name == context.by.service.name && port.relative_port == relative).cloned()
 }
 
-/// APTPL, which is refused where registrations cannot be saved.
+/// APTPL, which is rejected if registrations cannot be saved.
 fn persists(wanted: bool, field: Condition, context: &ListContext<'_>) -> Result<bool, Condition> {
     if wanted && !context.can_persist { Err(field) } else { Ok(wanted) }
 }

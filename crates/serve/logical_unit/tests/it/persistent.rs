@@ -200,8 +200,8 @@ fn what_cannot_be_kept_does_not_happen() {
     assert_eq!(bench.command(&reserve_in(1, 255)).good().data, [0, 0, 0, 1, 0, 0, 0, 0]);
 }
 
-/// A registration was aborted while it was saved: it stayed on disk and was not in memory, so that the next
-/// restart brought back what nobody had seen.
+/// Regression: a registration was aborted while it was being saved. It was on disk but not in memory, so the
+/// next restart restored a registration that had never been visible.
 #[test]
 fn a_registration_that_is_given_up_while_it_is_saved_is_in_memory_as_on_disk() {
     let paper = Arc::new(Paper::default());
@@ -222,7 +222,7 @@ fn a_registration_that_is_given_up_while_it_is_saved_is_in_memory_as_on_disk() {
     assert_eq!(keys(&mut bench), after_restart);
 }
 
-/// Saves do not overtake each other; one that waits for its turn has not begun.
+/// Saves do not overtake each other; one that waits for its turn has not started.
 #[test]
 fn a_registration_that_is_given_up_before_it_is_saved_has_no_effect() {
     let paper = Arc::new(Paper::default());
@@ -254,8 +254,8 @@ fn damaged_reservations_refuse_the_volume() {
     }
 }
 
-/// The state is looked at again when the command is carried out: between its plan and its data, another may
-/// have changed it.
+/// The state is checked again when the command is executed: another command may have changed it between its
+/// plan and its data.
 #[test]
 fn of_two_that_reserve_at_once_one_wins() {
     let (mut bench, mut other) = registered();

@@ -32,7 +32,7 @@ fn overwrite(bench: &mut Bench, flags: u8, pattern: &[u8]) -> CommandResult {
 
 type Waiting = std::pin::Pin<Box<dyn Future<Output = Reply>>>;
 
-/// An erase that has been set off and not done anything yet.
+/// An erase that has been started and has not done anything yet.
 fn begun(bench: &mut Bench, flags: u8) -> (Waiting, Background) {
     let Plan::Run(job) = bench.begin(&sanitize(BLOCK_ERASE | flags, 0), 0, 0) else {
         panic!("it runs");
@@ -136,7 +136,7 @@ fn an_immediate_one_is_answered_before_it_is_done() {
     bench.command(&TEST_UNIT_READY).good();
 }
 
-/// A volume in memory is done with each piece at once; NOP-Outs must be answered all the same.
+/// A RAM volume completes each piece immediately; NOP-Outs must be answered nevertheless.
 #[test]
 fn it_lets_others_use_the_thread_between_pieces() {
     let mut bench = Bench::new();

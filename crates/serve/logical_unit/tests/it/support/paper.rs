@@ -6,7 +6,7 @@ use volume::{LossMark, PersistentState};
 
 use super::disk::until;
 
-/// Where a logical unit writes down what must survive a restart.
+/// Records a logical unit's persistent state.
 #[derive(Default)]
 pub struct Paper {
     text: Mutex<Option<Vec<u8>>>,
@@ -25,22 +25,22 @@ impl Paper {
         self.text.lock().expect("no test panics while it writes").clone()
     }
 
-    /// From now on, what is written can be read at once, but its writer waits until it is [`Paper::dry`].
+    /// From now on, written data can be read immediately, but its writer waits for [`Paper::dry`].
     pub fn wet(&self) {
         self.wet.store(true, Ordering::Relaxed);
     }
 
-    /// No writer waits any more.
+    /// Writers no longer wait.
     pub fn dry(&self) {
         self.wet.store(false, Ordering::Relaxed);
     }
 
-    /// How many losses of writes were noted.
+    /// The number of recorded losses of writes.
     pub fn losses(&self) -> u32 {
         self.losses.load(Ordering::Relaxed)
     }
 
-    /// From now on, nothing more can be written.
+    /// From now on, writes fail.
     pub fn fill(&self) {
         *self.full.lock().expect("no test panics while it writes") = true;
     }
