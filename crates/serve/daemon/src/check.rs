@@ -1,4 +1,5 @@
-//! `serve --check`: whether a start would succeed, found out by trying everything that it needs and changing nothing.
+//! `serve --check`: checks whether a start would succeed, by trying everything that it needs without changing
+//! anything.
 
 use std::collections::HashMap;
 use std::fs;
@@ -21,17 +22,17 @@ use crate::start::{control, no_listener, state_directory};
 use crate::state::{ServerState, StateError};
 use crate::waiting::{Openers, Outcome, at_once, block_on};
 
-/// What trying a configuration has shown.
+/// The result of a check.
 #[derive(Debug, Default)]
 pub struct Checked {
-    /// What would keep the server from starting, a sentence each.
+    /// Errors that would prevent the server from starting, a sentence each.
     pub mistakes: Vec<String>,
-    /// What there is to know besides.
+    /// Additional notes.
     pub notes: Vec<String>,
 }
 
-/// A server that has the state directory is likely to be the one whose configuration this is to become by a reload: what is in
-/// use then is no mistake.
+/// A server that uses the state directory is probably the one for which this configuration is intended, by a
+/// reload: anything that is then in use is not an error.
 struct Trial<'a> {
     config: &'a Config,
     state: &'a Path,
@@ -39,8 +40,9 @@ struct Trial<'a> {
     found: Checked,
 }
 
-/// Tries to open all volumes for reading and to listen on all addresses, and looks at places of files that a start makes.
-/// Blocks for some seconds if another process has a volume, and as long as the targets of remote volumes may take.
+/// Tries to open all volumes for reading and to listen on all addresses, and checks the paths of files that a
+/// start creates. Blocks for some seconds if another process uses a volume, and as long as the targets of
+/// remote volumes take.
 pub fn check(config: &Config) -> Checked {
     let state = match state_directory(config) {
         Ok(state) => state,
@@ -62,7 +64,7 @@ impl Trial<'_> {
         self.found.mistakes.push(sentence.to_string());
     }
 
-    /// Something is in use: by the server that runs, if there is one.
+    /// Reports something in use: by the running server, if there is one.
     fn in_use(&mut self, sentence: &impl ToString) {
         match self.is_running {
             true => {
@@ -116,14 +118,14 @@ impl Trial<'_> {
         }
     }
 
-    /// Looks at a volume that is reached over a network, and was opened.
+    /// Checks an opened volume that is reached over a network.
     fn remote(&self, volume: &Volume, device: Outcome) -> Result<(), Failure> {
         let kept = ServerState::kept_of(self.state, volume).map_err(Failure::refused)?;
         kept.check_sizes(volume)?;
         kept.check_length(volume, device?.geometry().bytes())
     }
 
-    /// Two volumes of one file: one has it for itself.
+    /// Reports two volumes with the same file, which can only be used by one.
     fn paths(&mut self, volumes: &[&Volume]) {
         let mut taken: HashMap<PathBuf, &VolumeName> = HashMap::new();
         for volume in volumes.iter().filter(|volume| !volume.spec.is_readonly()) {
@@ -147,7 +149,7 @@ impl Trial<'_> {
         let is_made =
             creation == Creation::Free || creation == Creation::Ordered && volume.spec.orders_creation();
         if let Some(path) = volume.spec.store().makes_file().filter(|_| is_made && !is_readonly) {
-            // Unlike those of the state directory, the folder of a volume is not made.
+            // Unlike those of the state directory, the directory of a volume is not created.
             let folder = path.parent().filter(|parent| !parent.as_os_str().is_empty());
             let there = fs::metadata(folder.unwrap_or(Path::new("."))).map(drop);
             let source = |source| OpenError::NotCreated { path: path.to_owned(), source };
@@ -171,7 +173,7 @@ impl Trial<'_> {
 
     fn addresses(&mut self) {
         let portals: Vec<front_end_core::Portal> = self.config.portals().map(|(_, portal)| portal).collect();
-        // All of them are listened on at a time, as they are to be.
+        // All are opened together, as in a start.
         let failed: Vec<io::Error> = block_on(async {
             if let Err(error) = front_end_core::each_once(&portals) {
                 return vec![error];
@@ -211,7 +213,7 @@ impl Trial<'_> {
             Ok(()) => {}
         }
         if let Err(error) = can_make(&path).map_err(|error| BindError::Io(path.clone(), error)) {
-            // What is in the state directory has been said.
+            // Problems in the state directory have already been reported.
             if !path.starts_with(self.state) {
                 self.mistake(&error);
             }
@@ -223,16 +225,16 @@ fn read_only() -> Opening {
     Opening { read_only: true, ..backends::opening() }
 }
 
-/// Whether a Unix socket can be made there; nothing is changed.
+/// Whether a Unix socket can be created there; changes nothing.
 fn can_bind(path: &Path) -> io::Result<()> {
     local_socket::look(path)?;
-    // Its folder is not made.
+    // Its directory is not created.
     let folder = path.parent().unwrap_or(path);
     let can_make = fs::metadata(folder).and_then(|_| can_make(path));
     can_make.map_err(|error| io::Error::new(io::ErrorKind::InvalidInput, error))
 }
 
-/// Whether a file can be made there; folders that are missing are made by a start.
+/// Whether a file can be created there; a start creates missing directories.
 fn can_make(path: &Path) -> io::Result<()> {
     let there = path.ancestors().skip(1).find(|folder| folder.as_os_str().is_empty() || folder.exists());
     let folder = there.filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));

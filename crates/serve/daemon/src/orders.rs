@@ -1,7 +1,7 @@
 //! Requests on the control socket of a running server, and their replies.
 //!
-//! Adding, removing and resizing one volume: the configuration is changed as an editor would change it, applied, and only
-//! then written to the file. Orders to RAID sets: what a set is made of afterwards is written to the configuration file.
+//! To add, remove or resize one volume, the configuration is edited, applied, and only then written to the
+//! file. After an order to a RAID set, the set's new specification is written to the configuration file.
 
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -23,7 +23,8 @@ use crate::start_options::StartOptions;
 use crate::waiting::{CLOSE_TIME, block_on};
 
 impl Live {
-    /// Handles one request. Blocks for at most a second, unless it changes the configuration; the audit says `by` whom.
+    /// Handles one request. Blocks for up to one second, unless it changes the configuration. `by` names the
+    /// requester for the audit log.
     pub fn answer(&self, request: &ControlRequest, by: &str) -> ControlReply {
         match request {
             ControlRequest::Sessions => ControlReply::Sessions { sessions: self.sessions() },
@@ -73,19 +74,20 @@ fn switch(live: &Live, name: &str, mode: FaultMode, by: &str) -> ControlReply {
     ControlReply::Refused { reason }
 }
 
-/// The configuration with a change in it.
+/// A changed configuration.
 struct Changed {
     start_options: StartOptions,
     file: Option<ConfigFile>,
-    /// For people: where it stands, if not in the file.
+    /// A note on how long the change lasts, if it is not in the file.
     lasts: Option<String>,
 }
 
 impl Live {
-    /// Applies a change to the running server and to the configuration file. The audit says `by` whom.
+    /// Applies a change to the running server and to the configuration file. `by` names the requester for the
+    /// audit log.
     ///
     /// # Errors
-    /// Nothing has changed, and why.
+    /// Why nothing has changed.
     pub fn change(&self, change: &Change, options: ReloadOptions, by: &str) -> Result<Reloaded, Failure> {
         self.noted(options, by, || self.change_unnoted(change, options))
     }
@@ -96,7 +98,8 @@ impl Live {
             && let Some(served) = self.volume_to_cut(volume, change, options)?
             && let Some(device) = served.upgrade().map(|served| Arc::clone(served.device()))
         {
-            // Before its hosts lose the volume for nothing. Other orders do not wait for it.
+            // Checked first, so that its hosts do not lose the volume in vain. Other orders do not wait for
+            // this.
             block_on(shrink::check_served(volume, device, &served, Bytes(*bytes)))?;
         }
         let plan = |now: &LiveState| {
@@ -109,7 +112,7 @@ impl Live {
         if options.dry_run {
             return Ok(reloaded);
         }
-        // A file that could not grow is not to be as large at the next start, either.
+        // A file that could not grow must not have the new size at the next start either.
         if !Difference::between(&now.config, &changed.wanted(file.as_ref())?).lines.is_empty() {
             return Ok(reloaded);
         }
@@ -127,7 +130,7 @@ impl Live {
         Ok(reloaded)
     }
 
-    /// The volume of which this change cuts off a part, if its hosts may lose it.
+    /// The volume that this change shrinks, if the change is forced.
     fn volume_to_cut(
         &self,
         volume: &VolumeName,
@@ -144,7 +147,7 @@ impl Live {
         Ok(opened.map(|opened| Arc::downgrade(opened.unit.volume())))
     }
 
-    /// What is served.
+    /// The volumes being served.
     pub fn volumes(&self) -> Vec<control::Volume> {
         let now = self.now();
         let served = now.config.volumes.iter().filter_map(|volume| {
@@ -169,7 +172,7 @@ impl Live {
 }
 
 impl LiveState {
-    /// The configuration file, and the configuration with this change in it.
+    /// The configuration file, and the configuration with this change.
     fn changed(&self, change: &Change) -> Result<(Option<ConfigFile>, Changed), Failure> {
         let file = self.start_options.file()?;
         self.check_served(file.as_ref())?;
@@ -258,13 +261,13 @@ pub(crate) fn read(spec: &str) -> Result<Spec, String> {
     }
 }
 
-/// A file in it that is not named by its whole path.
+/// A file in it whose path is not absolute.
 fn relative(spec: &Spec) -> Option<String> {
     let own = spec.backend.path().filter(|path| path.is_relative());
     own.map(|path| path.display().to_string()).or_else(|| spec.backend.members().iter().find_map(relative))
 }
 
-/// Refuses a change of the volume other than growth.
+/// Rejects a change to the volume other than growth.
 fn check_growth(name: &VolumeName, size: Bytes, difference: &Difference) -> Result<(), Failure> {
     let grows = difference.grown.iter().any(|(grown, _)| grown == name);
     match grows || difference.lines.is_empty() {
@@ -276,15 +279,15 @@ fn check_growth(name: &VolumeName, size: Bytes, difference: &Difference) -> Resu
     }
 }
 
-/// A set that takes longer is said not to answer: less than the client of the control socket waits.
+/// A set that takes longer counts as unresponsive. Less than the timeout of the control socket's client.
 const ANSWER_TIME: Duration = Duration::from_secs(240);
 
 impl Live {
-    /// Has a RAID set of a volume do something, and the configuration file say of which volumes it is made then. The audit says
-    /// `by` whom.
+    /// Sends an order to a RAID set of a volume, and writes the set's new specification to the configuration
+    /// file. `by` names the requester for the audit log.
     ///
     /// # Errors
-    /// It is not done, and why.
+    /// Why the order was not executed.
     pub fn raid(
         &self,
         volume: &str,
@@ -308,7 +311,7 @@ impl Live {
         let order = order_of(order).map_err(Failure::refused)?;
         let is_assembly = matches!(order, Order::Assemble);
         let mut now = self.now();
-        // Each order rewrites the specification that the one before has left.
+        // Each order rewrites the specification left by the previous one.
         while !is_assembly && now.ordered.iter().any(|name| name.as_str() == volume) {
             now = self.order_ended(now);
         }
@@ -359,8 +362,8 @@ impl Live {
     }
 }
 
-/// A volume with an order to one of its RAID sets. Until this is dropped, other orders to its sets wait, and so do changes of the
-/// configuration that touch the volume ([`Live::lock_for`]).
+/// A volume with an order to one of its RAID sets. Until this is dropped, other orders to its sets wait, and
+/// so do configuration changes that concern the volume ([`Live::lock_for`]).
 struct Claim<'a> {
     live: &'a Live,
     volume: VolumeName,
@@ -383,9 +386,10 @@ impl Drop for Claim<'_> {
 }
 
 impl Live {
-    /// Closes all RAID sets, which nobody uses any more. One that does not answer is synchronised by the next start.
+    /// Closes all RAID sets, which have no more users. An unresponsive one is resynchronised at the next
+    /// start.
     pub(crate) fn close_sets(&self) {
-        // Not what a change may hold for long.
+        // Not under a lock that a change may hold for long.
         let sets = self.probe().sets();
         let close = async {
             for set in sets {
@@ -402,7 +406,7 @@ impl Live {
 }
 
 impl LiveState {
-    /// A set of the volume is written otherwise from now on.
+    /// Replaces the specification of a set of the volume.
     fn write_down(&mut self, volume: &str, before: &str, after: &str, reloaded: &mut Reloaded) {
         let named = |known: &Volume| known.name.as_str() == volume;
         let Some(at) = self.config.volumes.iter().position(named) else { return };
@@ -428,7 +432,7 @@ impl LiveState {
         }
     }
 
-    /// Has the configuration say so, where that is a file, and tells how long that lasts.
+    /// Writes the change to the configuration, if that is a file, and adds a note on how long it lasts.
     fn written(
         &mut self,
         name: &VolumeName,

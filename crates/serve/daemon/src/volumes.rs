@@ -20,7 +20,7 @@ use crate::identity;
 use crate::state::{Kept, ServerState, UnitState};
 use crate::waiting::{Openers, at_once, block_on};
 
-/// The volumes of a server that are open, by name.
+/// The open volumes of a server, by name.
 #[derive(Default)]
 pub(crate) struct Volumes(HashMap<VolumeName, Opened>);
 
@@ -28,14 +28,14 @@ pub(crate) struct Volumes(HashMap<VolumeName, Opened>);
 #[derive(Clone)]
 pub(crate) struct Opened {
     pub(crate) unit: Arc<LogicalUnit>,
-    /// What it was opened as, for people.
+    /// The specification with which it was opened, for display.
     pub(crate) spec: String,
-    /// Its layers that take orders.
+    /// Its layers that accept orders.
     pub(crate) layers: Layers,
     pub(crate) kept: Arc<UnitState>,
-    /// The file that was made for it just now.
+    /// The file that was just created for it.
     created: Option<PathBuf>,
-    /// Of its `fault:` layers, if it has any.
+    /// Controls its `fault:` layers, if it has any.
     pub(crate) faults: Option<FaultControl>,
 }
 
@@ -44,14 +44,14 @@ impl Volumes {
         self.0.get(name)
     }
 
-    /// These, without some.
+    /// A copy without these volumes.
     pub(crate) fn all_but(&self, names: &[VolumeName]) -> Volumes {
         let others = self.0.iter().filter(|(name, _)| !names.contains(name));
         Volumes(others.map(|(name, opened)| (name.clone(), opened.clone())).collect())
     }
 
-    /// Initiators must not take one of these, or of `others`, for another one. Of those that are given, the configuration
-    /// is held to that already; others derive from a UUID that is kept.
+    /// Checks that initiators cannot mistake one of these, or of `others`, for another. The configuration
+    /// already ensures this for specified names; others derive from a stored UUID.
     pub(crate) fn are_distinct_from(&self, others: &Volumes) -> Result<(), Failure> {
         let mut taken = HashMap::new();
         for (name, opened) in self.0.iter().chain(&others.0) {
@@ -68,7 +68,7 @@ impl Volumes {
         Ok(())
     }
 
-    /// What front ends serve, by name.
+    /// The units that front ends serve, by name.
     pub(crate) fn units(&self) -> Units {
         self.0.iter().map(|(name, opened)| (name.clone(), Arc::clone(&opened.unit))).collect()
     }
@@ -85,7 +85,8 @@ impl Volumes {
         self.0.extend(others.0);
     }
 
-    /// Gives volumes other names, from and to, all at once: two may exchange theirs.
+    /// Renames volumes, given as pairs of old and new names. All are renamed together, so that two may
+    /// exchange their names.
     pub(crate) fn rename(&mut self, renamed: &[(VolumeName, VolumeName)]) {
         let taken: Vec<_> =
             renamed.iter().filter_map(|(from, to)| Some((to.clone(), self.0.remove(from)?))).collect();
@@ -94,7 +95,7 @@ impl Volumes {
         self.0.extend(taken);
     }
 
-    /// Has descriptions as the configuration has them.
+    /// Adopts the descriptions of the configuration.
     pub(crate) fn describe(&mut self, config: &Config) {
         for volume in &config.volumes {
             if let Some(opened) = self.0.get_mut(&volume.name) {
@@ -109,12 +110,12 @@ impl Volumes {
 }
 
 impl Opened {
-    /// The RAID sets that it is made of, from the outermost on.
+    /// Its RAID sets, starting with the outermost.
     pub(crate) fn sets(&self) -> Vec<Arc<Running>> {
         raid::sets(&self.layers)
     }
 
-    /// The log calls its sets so: the only one as the volume, others with their numbers.
+    /// Sets the log names of its sets: a single set has the volume's name, several also have numbers.
     fn name_sets(&self, name: &VolumeName) {
         let sets = self.sets();
         for (number, set) in sets.iter().enumerate() {
@@ -123,7 +124,7 @@ impl Opened {
         }
     }
 
-    /// For people, if its file was not there before: hosts know it as a disk with data.
+    /// A note if its file has just been created, although hosts know it as a disk with data.
     pub(crate) fn of_created_file(&self, name: &VolumeName) -> Option<String> {
         let path = self.created.as_ref()?;
         Some(format!(
@@ -147,7 +148,7 @@ impl Opened {
     }
 }
 
-/// Opens every volume that is exported, for a server that starts; if some cannot be, the first of them says why.
+/// Opens every exported volume, for a starting server. If some fail, returns the first failure.
 pub(crate) fn open(
     config: &Config,
     state: &ServerState,
@@ -159,7 +160,8 @@ pub(crate) fn open(
     Ok(volumes)
 }
 
-/// Opens the volumes of these names. Files of one that is `added` by an order are created even if it was served before.
+/// Opens the volumes with these names. A file of a volume `added` by an order is created even if the volume
+/// was served before.
 pub(crate) fn open_these(
     config: &Config,
     names: &[VolumeName],
@@ -190,7 +192,7 @@ fn open_all<'a>(
         };
         Ok((kept, Opening { creation, start, undo: undo.clone(), ..backends::opening() }))
     };
-    // What was kept under a previous name must be taken over before that name's new volume finds it.
+    // State under a previous name must be moved before the new volume of that name finds it.
     let (renamed, others): (Vec<&Volume>, Vec<&Volume>) =
         used.partition(|volume| volume.previous_name.is_some());
     let remote = remotes(renamed.iter().chain(&others), openers, &opening)?;
@@ -203,8 +205,8 @@ fn open_all<'a>(
     renamed.into_iter().chain(others).collect::<Result<_, _>>().map(Volumes)
 }
 
-/// The devices of those volumes that are reached over a network, what makes their `fault:` layers misbehave, and layers that take
-/// orders.
+/// The devices of volumes reached over a network, with the controls of their `fault:` layers, and the layers
+/// that accept orders.
 type Remotes = HashMap<VolumeName, (Arc<dyn BlockDevice>, FaultControl, Layers)>;
 
 fn remotes<'a>(
@@ -257,7 +259,7 @@ fn open_one(
         }
     };
     identity::put_mark(volume, uuid, &opening.undo);
-    // A file that is created lies on a file system only now.
+    // A newly created file is on a file system only from here on.
     let generation = identity::cache_generation(&uuid, &volume.spec);
     let options = LogicalUnitOptions {
         identity: Identity { given: volume.names.clone(), ..Identity::new(uuid.0) },
@@ -281,7 +283,7 @@ fn open_one(
     Ok(opened)
 }
 
-/// Why a volume does not become smaller by a change of its specification to this one.
+/// Why a changed specification cannot make a volume smaller.
 pub(crate) fn too_small(name: &VolumeName, spec: &Spec, before: Bytes, bytes: Bytes) -> Failure {
     let remedy = match spec.cannot_shrink() {
         Some(why) => format!("; {why}"),
@@ -295,8 +297,8 @@ pub(crate) fn too_small(name: &VolumeName, spec: &Spec, before: Bytes, bytes: By
     ))
 }
 
-/// Opens what needs no network. A file that has the length with which it was served last, and is to be longer, grows: the
-/// server may have been ended before a reload came to that. One that is shorter was cut, and is refused.
+/// Opens volumes that need no network. A file grows if it has its last recorded length and is to be longer:
+/// the server may have ended before a reload grew it. A shorter file was cut, and is rejected.
 fn open_local(volume: &Volume, kept: &Kept, opening: &Opening) -> Result<Arc<dyn BlockDevice>, Failure> {
     let refused = |why: &dyn std::fmt::Display| Failure::refused(format!("volume {}: {why}", volume.name));
     let growing = kept.growing(volume);
@@ -360,7 +362,7 @@ mod tests {
             .unwrap_or_else(|_| panic!("opened"));
         let identity = before.named("old").expect("opened").unit.identity().uuid;
         drop(before);
-        // The new one stands first, so that it would be opened first.
+        // The new one is first in the file, so it would be opened first.
         let both = ram("old", "") + &ram("new", "previous-name = \"old\"");
         let after = open(&config(&both, &["old", "new"]), &state, &aside(), &Undo::default())
             .unwrap_or_else(|_| panic!("opened"));
@@ -416,7 +418,7 @@ mod tests {
         assert!(failure.to_string().contains("volume a:"), "{failure}");
     }
 
-    /// A server and its image, which may be on a file system that is not mounted.
+    /// A server and its image, which may be on an unmounted file system.
     struct Site {
         folder: tempfile::TempDir,
     }
@@ -432,12 +434,13 @@ mod tests {
             self.folder.path().join(name)
         }
 
-        /// Starts with this specification, in which the data are in `DATA`; the length of the volume.
+        /// Starts with this specification, in which `DATA` is the data directory. Returns the length of the
+        /// volume.
         fn start(&self, spec: &str) -> Result<u64, String> {
             self.start_noting(spec, &Undo::default())
         }
 
-        /// The same, refused afterwards for a reason that is not the volume's.
+        /// The same, but the start is refused afterwards for a reason unrelated to the volume.
         fn refused_start(&self, spec: &str) {
             let undo = Undo::default();
             self.start_noting(spec, &undo).expect("the volume can be opened");
@@ -453,7 +456,7 @@ mod tests {
             Ok(volumes.named("v").expect("opened").unit.volume().device().geometry().bytes())
         }
 
-        /// What `serve --check` says of it.
+        /// The output of `serve --check`.
         fn check(&self, spec: &str) -> String {
             let spec = spec.replace("DATA", &self.path("data").display().to_string());
             let mut config = config(&format!("[volume.v]\nspec = \"{spec}\"\n"), &["v"]);
@@ -462,7 +465,8 @@ mod tests {
         }
     }
 
-    /// A start without the mount of a volume once made an empty disk under the identity of the old one.
+    /// Regression: a start without the volume's mount created an empty disk under the identity of the old
+    /// one.
     #[test]
     fn a_volume_that_was_served_is_opened_and_never_created() {
         const SPEC: &str = "delay:1us:[file:DATA/v.img?size=2MiB]";
@@ -494,7 +498,8 @@ mod tests {
         assert_eq!(site.start(&ordered), Ok(2 << 20));
     }
 
-    /// A larger size had the record of the last start decide on the creation, not the configuration.
+    /// Regression: with a larger size, the last start's record determined the creation instead of the
+    /// configuration.
     #[test]
     fn a_file_that_is_to_grow_is_created_by_the_order_of_now_alone() {
         let site = Site::new();
@@ -515,7 +520,7 @@ mod tests {
         assert_eq!(site.start("file:DATA/v.img?size=2MiB&create"), Ok(2 << 20));
     }
 
-    /// A port in use once used up the order, and a mistyped size stayed the one to be kept.
+    /// Regression: a port in use used up the order, and a mistyped size stayed recorded.
     #[test]
     fn a_refused_start_leaves_the_record_of_the_one_before() {
         let site = Site::new();
@@ -529,7 +534,8 @@ mod tests {
         assert_eq!(site.start("file:DATA/v.img?size=4MiB"), Ok(4 << 20), "as long as was meant");
     }
 
-    /// Without its state directory a disk once became another one, with a line in the log. An image without a mark is a first start.
+    /// Regression: without its state directory a disk became a different one, with only a line in the log. An
+    /// image without a mark is a first start.
     #[test]
     fn a_file_that_was_served_is_no_new_disk_when_the_state_directory_is_lost() {
         let site = Site::new();
@@ -560,7 +566,7 @@ mod tests {
         assert_eq!(site.start("file:DATA/v.img"), Ok(1 << 20), "there is nothing to lose");
     }
 
-    /// 256MiB mistyped as 25MiB once served the beginning of the disk.
+    /// Regression: 256MiB mistyped as 25MiB served only the start of the disk.
     #[test]
     fn a_volume_does_not_become_smaller_without_an_order() {
         let site = Site::new();
@@ -578,7 +584,8 @@ mod tests {
         }
     }
 
-    /// A logical volume that was made smaller on purpose kept the whole server from starting, and no order helped.
+    /// Regression: a volume that was shrunk on purpose prevented the whole server from starting, and no order
+    /// helped.
     #[test]
     fn a_volume_that_became_smaller_on_purpose_is_served_once_its_kept_size_is_removed() {
         let site = Site::new();

@@ -4,17 +4,17 @@
 use std::cell::Cell;
 use std::rc::Rc;
 
-/// A number of bytes that may be held at once.
+/// A limit on the number of bytes held concurrently.
 pub struct Budget {
     limit: Cell<usize>,
     used: Cell<usize>,
     /// A request for memory was refused since the last [`Budget::take_refusal`].
     refused: Cell<bool>,
-    /// The budget that this one's bytes count against, too.
+    /// The budget that this one's bytes also count against.
     within: Option<Rc<Budget>>,
 }
 
-/// Bytes held; given back on drop.
+/// A number of bytes held; released on drop.
 pub struct Charge {
     budget: Rc<Budget>,
     bytes: usize,
@@ -31,8 +31,8 @@ impl Budget {
         self.limit.set(limit);
     }
 
-    /// Takes `bytes` if they are available. A budget of which nothing is taken grants any amount: a command
-    /// larger than the limit must not wait forever.
+    /// Takes `bytes` if they are available. An unused budget grants any amount: a command larger than the
+    /// limit must not wait forever.
     pub fn take(self: &Rc<Self>, bytes: usize) -> Option<Charge> {
         self.has(bytes).then(|| {
             self.add(bytes);
@@ -46,17 +46,17 @@ impl Budget {
         Charge { budget: Rc::clone(self), bytes }
     }
 
-    /// How many bytes may be held.
+    /// The maximum number of bytes held.
     pub fn limit(&self) -> usize {
         self.limit.get()
     }
 
-    /// How many bytes are held.
+    /// The number of bytes held.
     pub fn used(&self) -> usize {
         self.used.get()
     }
 
-    /// Bytes that are available.
+    /// The number of available bytes.
     pub fn free(&self) -> usize {
         let free = self.limit.get().saturating_sub(self.used.get());
         self.within.as_ref().map_or(free, |within| free.min(within.free()))
@@ -71,7 +71,7 @@ impl Budget {
         fits && self.within.as_ref().is_none_or(|within| within.has(bytes))
     }
 
-    /// Whether something was refused since the last call.
+    /// Whether a request was refused since the last call.
     pub fn take_refusal(&self) -> bool {
         self.refused.take()
     }

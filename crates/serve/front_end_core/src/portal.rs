@@ -1,4 +1,4 @@
-//! Portals: where hosts connect, and to which front end.
+//! Portals: the addresses that hosts connect to, and their front ends.
 
 use std::fmt;
 use std::io;
@@ -8,19 +8,19 @@ use std::time::Duration;
 
 use reactor::{DatagramEndpoint, DatagramOptions, Datagrams, StreamOptions};
 
-/// Where a portal listens.
+/// The address of a portal.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ListenAddress {
-    /// At an address of this machine; port 0 takes a free one.
+    /// An address of this host; port 0 takes a free one.
     Inet(SocketAddr),
-    /// On the Unix socket of this path. Who connects there counts as 127.0.0.1, with port 0.
+    /// A Unix socket with this path. Its clients count as 127.0.0.1, with port 0.
     Unix(PathBuf),
-    /// For datagrams, which the front end [receives](crate::CoreFrontEnd::receive) itself.
+    /// Datagrams, which the front end [receives](crate::CoreFrontEnd::receive) itself.
     Datagrams(DatagramOptions),
 }
 
 impl ListenAddress {
-    /// The address, if it is one of a network.
+    /// The address, if it is an Internet address.
     pub fn inet(&self) -> Option<SocketAddr> {
         match self {
             ListenAddress::Inet(address) => Some(*address),
@@ -28,7 +28,7 @@ impl ListenAddress {
         }
     }
 
-    /// As people are told of it: `SCHEME://ADDR:PORT`, `SCHEME+unix://PATH`, `SCHEME://INTERFACE` or
+    /// Its display form: `SCHEME://ADDR:PORT`, `SCHEME+unix://PATH`, `SCHEME://INTERFACE` or
     /// `SCHEME+udp://ADDR:PORT`.
     pub fn url(&self, scheme: &str) -> String {
         match self {
@@ -72,14 +72,14 @@ impl fmt::Display for ListenAddress {
 pub struct Portal {
     /// The name of the front end ([`FrontEnd::name`](crate::FrontEnd::name)).
     pub front_end: &'static str,
-    /// Where to listen.
+    /// The address to listen on.
     pub listen: ListenAddress,
-    /// A number that means something to the front end: its portal group tag, at least 1, in iSCSI (RFC 7143
-    /// section 4.4.1).
+    /// A number with a meaning for the front end: in iSCSI its portal group tag, at least 1 (RFC 7143 section
+    /// 4.4.1).
     pub tag: u16,
-    /// What discovery says instead of the address, for targets behind address translation: `host:port`.
+    /// The address that discovery reports instead, for targets behind address translation: `host:port`.
     pub advertise: Option<String>,
-    /// How accepted connections are set up.
+    /// The options of accepted connections.
     pub stream: StreamOptions,
 }
 
@@ -88,7 +88,7 @@ impl Portal {
     pub fn took_in(&self, local: SocketAddr) -> bool {
         self.listen.inet().is_some_and(|listen| {
             let (ip, here) = (listen.ip().to_canonical(), local.ip().to_canonical());
-            // Two interfaces may have one link-local address.
+            // Two interfaces may have the same link-local address.
             let is_here = match (listen, local) {
                 (SocketAddr::V6(listen), SocketAddr::V6(local)) => {
                     ip == here && (listen.scope_id() == 0 || listen.scope_id() == local.scope_id())
@@ -99,24 +99,25 @@ impl Portal {
         })
     }
 
-    /// Whether what this portal listens on can serve the other without being reopened.
+    /// Whether this portal's socket can serve the other portal without being reopened.
     pub(crate) fn stays_for(&self, other: &Portal) -> bool {
         Portal { advertise: other.advertise.clone(), ..self.clone() } == *other
     }
 
-    /// Other datagrams of a portal whose interface has failed, once it is up again: one that was removed and made anew is another.
-    /// `None` if the old ones are to be tried again.
+    /// Reopens the datagram socket of a portal after its interface has failed, once the interface is up. A
+    /// removed and recreated interface is a different one. `None` if the old socket must be retried.
     pub async fn open_again(&self) -> Option<Box<dyn Datagrams>> {
         let ListenAddress::Datagrams(options) = &self.listen else { return None };
         loop {
             reactor::sleep(OPEN_PAUSE).await;
-            // Of one port all would have to be opened again, in their order. It is bound to no interface that can go.
+            // All sockets of one port would have to be reopened, in order. They are not bound to an interface
+            // that can disappear.
             if matches!(options.endpoint, DatagramEndpoint::Udp(_)) && options.share.is_some() {
                 return None;
             }
             match reactor::world().datagrams(options) {
                 Ok(datagrams) => return Some(datagrams),
-                // The right to open one was given up since the start.
+                // The privilege to open one was dropped after the start.
                 Err(error) if error.kind() == io::ErrorKind::PermissionDenied => return None,
                 Err(_) => {}
             }
@@ -124,8 +125,8 @@ impl Portal {
     }
 }
 
-/// Refuses portals of which one is there twice, by one name or two: each frame of an interface would be taken twice. Asks the world of this
-/// thread for names.
+/// Rejects portals that occur twice, by one name or two: each frame of an interface would be received twice.
+/// Resolves names in the runtime environment of this thread.
 ///
 /// # Errors
 /// The text names the portal.
@@ -145,7 +146,7 @@ pub fn each_once(portals: &[Portal]) -> io::Result<()> {
     Ok(())
 }
 
-/// Whether both are one place. Port 0 is another one each time.
+/// Whether both are the same place. Port 0 is a different one each time.
 fn is_same_place(one: &ListenAddress, other: &ListenAddress) -> bool {
     use DatagramEndpoint::{Ethernet, Udp};
     match (one, other) {
@@ -168,7 +169,7 @@ fn is_same_place(one: &ListenAddress, other: &ListenAddress) -> bool {
     }
 }
 
-/// After an error of an interface nothing is tried for so long.
+/// Pause after an error of an interface.
 const OPEN_PAUSE: Duration = Duration::from_millis(100);
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! An interface, or a UDP socket: frames that are received and sent by it.
+//! A network interface or UDP socket: receives and sends frames.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -9,20 +9,21 @@ use std::task::{Context, Poll, Waker};
 use hyperscsi::Frame;
 use reactor::{DatagramAddress, Datagrams, OutDatagram, OutSlice};
 
-/// Frames of one call.
+/// Maximum number of frames sent in one call.
 const CALL_MAX: usize = 64;
-/// Frames that wait for an interface that takes none. More are dropped, as a full queue of a network would: they count as lost,
-/// and are sent again more slowly.
+/// Maximum number of frames queued for a blocked interface. More are dropped, as in a full network queue:
+/// they count as lost, and are resent more slowly.
 const WAITING_MAX: usize = 1024;
-/// What an Ethernet frame has room for at least: cards fill it up, and we do it ourselves so that nothing of the kernel's gets there.
+/// Minimum payload of an Ethernet frame. Cards pad shorter ones; the server pads them itself so that no
+/// kernel memory is exposed.
 const ETHERNET_BYTES_MIN: usize = 46;
-/// Buffers of frames that are kept for the next ones.
+/// Maximum number of frame buffers kept for reuse.
 const SPARE_MAX: usize = 512;
 
-/// Where the other end of a path is.
+/// The remote address of a path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Place {
-    /// The number of the interface, which is the portal's on every core.
+    /// The number of the interface, which is that of the portal on every core.
     pub(crate) interface: u32,
     /// The address there.
     pub(crate) address: DatagramAddress,
@@ -30,13 +31,13 @@ pub(crate) struct Place {
 
 /// An interface.
 pub(crate) struct Interface {
-    /// Another one after each failure.
+    /// Replaced after each failure.
     datagrams: RefCell<Rc<dyn Datagrams>>,
     queue: RefCell<VecDeque<(DatagramAddress, Frame)>>,
     waker: RefCell<Option<Waker>>,
-    /// The portal, as people know it.
+    /// The display name of the portal.
     pub(crate) portal: String,
-    /// Frames that were dropped because the interface took none.
+    /// Frames dropped because the interface was blocked.
     dropped: Cell<u64>,
 }
 
@@ -50,7 +51,7 @@ impl Spare {
     }
 
     pub(crate) fn give_back(&self, mut frame: Frame) {
-        frame.clear(); // data of messages are not to outlive their messages
+        frame.clear(); // message data must not outlive its message
         let mut spare = self.0.borrow_mut();
         if spare.len() < SPARE_MAX {
             spare.push(frame);
@@ -70,7 +71,7 @@ impl Interface {
         }
     }
 
-    /// Frames that were dropped here: in our queue, and in the kernel's.
+    /// Frames dropped here: in the server's queue and in the kernel's.
     pub(crate) fn dropped(&self) -> u64 {
         let drops = self.datagrams().drops();
         self.dropped.get() + drops.receive_buffer_full + drops.too_long + drops.send_queue_full
@@ -80,7 +81,7 @@ impl Interface {
         Rc::clone(&self.datagrams.borrow())
     }
 
-    /// It has failed, and this is it now.
+    /// Replaces the failed datagram socket.
     pub(crate) fn replace(&self, datagrams: Rc<dyn Datagrams>) {
         self.dropped.set(self.dropped());
         self.queue.borrow_mut().clear();
@@ -101,8 +102,9 @@ impl Interface {
         debug_assert!(queue.len() <= WAITING_MAX);
     }
 
-    /// Sends as many as it takes. One that is too long for it is dropped, and over UDP one whose address cannot be reached; so are all when an
-    /// interface has failed, which receiving tells.
+    /// Sends as many frames as the interface accepts. Drops a frame that is too long and, over UDP, one whose
+    /// address is unreachable. If the interface has failed, drops all of them; the receiving task detects the
+    /// failure.
     pub(crate) fn send(&self, spare: &Spare) {
         let datagrams = self.datagrams();
         let mut queue = self.queue.borrow_mut();
@@ -122,7 +124,7 @@ impl Interface {
                 Ok(sent) => sent,
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                     if let Some(waker) = self.waker.take() {
-                        waker.wake(); // which waits for room
+                        waker.wake(); // which waits for space
                     }
                     return;
                 }
@@ -135,7 +137,7 @@ impl Interface {
         }
     }
 
-    /// Waits until something can be received. Sends meanwhile what waits.
+    /// Waits until a frame can be received. Sends queued frames while it waits.
     pub(crate) fn poll_receivable(&self, spare: &Spare, cx: &mut Context<'_>) -> Poll<()> {
         let datagrams = self.datagrams();
         *self.waker.borrow_mut() = Some(cx.waker().clone());

@@ -17,8 +17,8 @@ use scsi_session::{Export, NamePattern};
 pub struct Config {
     /// The targets. Discovery lists them in the order of their names.
     pub targets: Vec<Arc<Target>>,
-    /// Authentication of discovery sessions; `None` admits every initiator. Either way only targets that it
-    /// may use are reported.
+    /// Authentication of discovery sessions; `None` admits every initiator. In both cases only targets that
+    /// the initiator may use are reported.
     pub discovery_authentication: Option<Authentication>,
     /// Limits.
     pub limits: Limits,
@@ -27,7 +27,7 @@ pub struct Config {
 }
 
 impl Config {
-    /// With its targets in the order of their names, by which the parts of a list of them continue.
+    /// Sorts the targets by name: a list in several parts continues after the last name.
     pub(crate) fn in_order(mut self) -> Config {
         self.targets.sort_by(|one, other| one.name.cmp(&other.name));
         self
@@ -44,28 +44,29 @@ impl Config {
 pub struct Target {
     /// Its iSCSI name.
     pub name: String,
-    /// What people call it (TargetAlias).
+    /// Its display name (TargetAlias).
     pub alias: Option<PrintableText>,
     /// Its LUNs.
     pub exports: Vec<Export>,
     /// Access control by name and network.
     pub access: Access,
-    /// Authentication; `None` for none.
+    /// Authentication; `None` disables it.
     pub authentication: Option<Authentication>,
     /// The keys that it offers and accepts at login. Alias and MaxConnections in it are ignored:
     /// [`Target::alias`] and [`Limits::connections_per_session`] replace them.
     pub offers: Offers,
     /// The portal groups that it is accessible through; `None` for all.
     pub portal_groups: Option<Vec<u16>>,
-    /// Initiators without access are told that there is no such target (0203h), and not that they have none (0202h).
+    /// Initiators without access get the status for a missing target (0203h), instead of that for missing
+    /// access (0202h).
     pub hidden: bool,
     /// Redirects logins to another address.
     pub redirect: Option<Redirect>,
 }
 
 impl Target {
-    /// A target for anybody, by all portals, with what a target offers by default; initiators that may not use it, once
-    /// somebody may not, are told that there is none.
+    /// A target open to any initiator, through all portals, with default offers. If access is later
+    /// restricted, the target is hidden from initiators without access.
     pub fn open(name: impl Into<String>, exports: Vec<Export>) -> Target {
         Target {
             name: name.into(),
@@ -80,7 +81,8 @@ impl Target {
         }
     }
 
-    /// The target without its LUNs: for whatever outlives a change of the configuration, so that it keeps no volume open.
+    /// The target without its LUNs, for users that outlive a configuration change and must not keep a volume
+    /// open.
     pub(crate) fn without_luns(&self) -> Arc<Target> {
         Arc::new(Target { exports: Vec::new(), ..self.clone() })
     }
@@ -137,27 +139,27 @@ pub struct Redirect {
     pub permanent: bool,
 }
 
-/// Limits besides [`front_end_core::Limits`], against overload and hostile peers.
+/// Limits in addition to [`front_end_core::Limits`], against overload and hostile peers.
 #[derive(Clone, Debug)]
 pub struct Limits {
-    /// Normal sessions in total.
+    /// Maximum normal sessions in total.
     pub sessions: usize,
-    /// Discovery sessions in total. One more ends the oldest of the address with the most.
+    /// Maximum discovery sessions in total. One more ends the oldest of the address with the most.
     pub discovery_sessions: usize,
-    /// How long a discovery session may last.
+    /// Maximum duration of a discovery session.
     pub discovery_time: Duration,
-    /// Connections of one session (the MaxConnections key): 1 to 8.
+    /// Maximum connections of one session (the MaxConnections key): 1 to 8.
     pub connections_per_session: u16,
-    /// From accepting a connection to its last login response.
+    /// Maximum time from accepting a connection to its last login response.
     pub login_time: Duration,
-    /// Commands a session may have in flight: the command window (RFC 7143 section 4.2.2.1).
+    /// Maximum outstanding commands of a session: the command window (RFC 7143 section 4.2.2.1).
     pub window: u32,
-    /// Idle time after which a NOP-In is sent; without an answer within the same time the connection is
+    /// Idle time after which a NOP-In is sent; without a response within the same time the connection is
     /// closed.
     pub nop_interval: Duration,
     /// How long a peer may neither receive queued data nor send the data of its outstanding writes.
     pub send_stall: Duration,
-    /// Memory that the commands of one session may hold, in bytes, within [`front_end_core::Limits::staging_bytes`].
+    /// Memory for the commands of one session, in bytes, within [`front_end_core::Limits::staging_bytes`].
     pub session_staging_bytes: usize,
 }
 
@@ -166,10 +168,10 @@ impl Default for Limits {
         Limits {
             sessions: 4096,
             discovery_sessions: 64,
-            discovery_time: Duration::from_secs(60), // asking takes a second
+            discovery_time: Duration::from_secs(60), // a discovery takes a second
             connections_per_session: 8,
-            login_time: Duration::from_secs(15), // open-iscsi gives a login 15 s, then tries again
-            window: 256,                         // users find 32, 64 and 128 too small (tcmu-runner#359)
+            login_time: Duration::from_secs(15), // open-iscsi allows 15 s for a login, then retries
+            window: 256,                         // users report that 32, 64 and 128 are too small (tcmu-runner#359)
             nop_interval: Duration::from_secs(15),
             send_stall: Duration::from_secs(60),
             session_staging_bytes: 256 << 20, // the whole window in commands of 1 MiB
@@ -180,19 +182,19 @@ impl Default for Limits {
 /// Access control of a target: both lists must admit the initiator.
 #[derive(Clone, Debug, Default)]
 pub struct Access {
-    /// Names the initiator may have; `None` is any.
+    /// Names that the initiator may have; `None` allows any.
     pub initiators: Option<Vec<NamePattern>>,
-    /// Networks it may come from; `None` is any.
+    /// Networks that it may come from; `None` allows any.
     pub networks: Option<Vec<Network>>,
 }
 
 impl Access {
-    /// Whether `initiator`, coming from `address`, may log in, and may know that the target exists.
+    /// Whether `initiator`, coming from `address`, may log in and see the target.
     pub fn admits(&self, initiator: &str, address: IpAddr) -> bool {
         self.admits_name(initiator) && self.admits_address(address)
     }
 
-    /// Whether it lets any initiator in, wherever that comes from.
+    /// Whether any initiator may log in, from any network.
     pub fn is_open(&self) -> bool {
         self.initiators.is_none() && self.networks.is_none()
     }

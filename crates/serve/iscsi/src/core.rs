@@ -27,7 +27,7 @@ pub(crate) struct CoreSessions {
     pub(crate) context: Context,
     sessions: RefCell<BTreeMap<u16, SharedSession>>,
     pub(crate) scratch: Rc<Scratch>,
-    /// Memory that the commands of this core may hold.
+    /// Memory for the commands of this core.
     memory: Rc<Budget>,
     pub(crate) tally: Rc<CoreTally>,
 }
@@ -70,8 +70,8 @@ impl CoreSessions {
         let tsih = admitted.login.request.tsih;
         let peer = admitted.peer;
         if !self.is_current(&mut admitted) {
-            // What is served has changed since the login began. The initiator tries again, and is told by
-            // that login.
+            // The configuration has changed since the login began. The initiator retries, and that login
+            // returns the reason.
             if admitted.leading {
                 self.context.registry().vacate(admitted.slot);
             }
@@ -80,8 +80,8 @@ impl CoreSessions {
         let session = match (admitted.leading, self.session(tsih)) {
             (true, _) if self.context.registry().holds(admitted.slot) => self.begin_session(&admitted),
             (false, Some(session)) if session.borrow().has_room_for(admitted.login.request.cid) => session,
-            // Another login has taken its slot, or its session has ended, or others have joined, since the
-            // login looked.
+            // Since the check, another login has taken its slot, its session has ended, or other connections
+            // have joined.
             _ => return,
         };
         match Connection::new(&self.scratch, &session, admitted) {
@@ -116,7 +116,7 @@ impl CoreSessions {
         session
     }
 
-    /// Ends a session once its last connection is gone.
+    /// Ends a session without connections.
     fn end_session_without_links(&self, session: &SharedSession) {
         let slot = session.borrow().identity.slot;
         if session.borrow().links().next().is_none()
@@ -129,8 +129,8 @@ impl CoreSessions {
     }
 
     /// Ends a session by cutting its connections; `done` is dropped when it has ended. A slot whose login is
-    /// not complete has no session and is vacated at once: an initiator that does not read its responses must
-    /// not hold the slot.
+    /// not complete has no session and is vacated immediately: an initiator that does not read its responses
+    /// must not hold the slot.
     pub(crate) fn end(&self, slot: SessionSlot, by: SocketAddr, done: Sender<()>) {
         match self.session(slot.tsih) {
             Some(session) if session.borrow().identity.slot == slot => {
@@ -152,7 +152,7 @@ impl CoreSessions {
         }
     }
 
-    /// Ends the sessions with this TSIH, or of this initiator; how many.
+    /// Ends the sessions with this TSIH or of this initiator. Returns their number.
     pub(crate) fn end_sessions(&self, tsih: Option<u16>, initiator: &str, at_once: bool) -> usize {
         let all = self.all().into_iter();
         all.filter(|session| session.borrow_mut().end(tsih, initiator, at_once)).count()
@@ -163,7 +163,7 @@ impl CoreSessions {
     }
 }
 
-/// Runs a connection in full feature phase until its end.
+/// Runs a connection in the full feature phase until its end.
 async fn serve(
     core: Rc<CoreSessions>,
     session: SharedSession,
@@ -177,7 +177,7 @@ async fn serve(
     drop(connection); // closes the socket
     session.borrow_mut().lose_link(reactor::now(), id);
     drop(permit);
-    // Another session of this nexus must not begin while commands of this one can still reach the medium.
+    // The nexus' next session must not start while commands of this one can still reach the medium.
     let aborted_units = session.borrow_mut().commands.take_aborted_units();
     quiesce(&core.context.server, aborted_units).await;
     core.end_session_without_links(&session);

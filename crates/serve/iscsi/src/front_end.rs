@@ -1,4 +1,5 @@
-//! iSCSI as a front end: what the server calls, of the part that all cores share and of the part of each core.
+//! iSCSI as a front end: the server's interface to the part that all cores share and to the part of each
+//! core.
 
 use std::collections::BTreeMap;
 use std::pin::Pin;
@@ -23,13 +24,13 @@ use crate::session::SharedSession;
 use crate::status::{Loss, SessionStatus, losses};
 
 impl Iscsi {
-    /// What current sessions would lose if `wanted` were served by `portals`. Blocks as [`Iscsi::sessions`]
-    /// does.
+    /// What current sessions would lose if `wanted` were served at `portals`. Blocks like
+    /// [`Iscsi::sessions`].
     pub fn losses(&self, server: &Server, wanted: &Config, portals: &[Portal]) -> Vec<Loss> {
         losses(&self.sessions(server), &self.config(), &server.portals(), wanted, portals)
     }
 
-    /// The status of all sessions. Blocks for at most a second; not for reactor threads.
+    /// The status of all sessions. Blocks for up to one second; not for reactor threads.
     pub fn sessions(&self, server: &Server) -> Vec<SessionStatus> {
         let status = |local: &Rc<RunningCore>| local.front_end::<CoreSessions>().map(|core| core.status());
         let by_core = server.ask_cores(Duration::from_secs(1), status);
@@ -38,9 +39,9 @@ impl Iscsi {
         sessions
     }
 
-    /// Ends the sessions with this TSIH, or of this initiator, and returns how many there are. Their initiators are asked to
-    /// log out within five seconds; with `force` connections are closed at once. They may log in again. Blocks as
-    /// [`Iscsi::sessions`] does.
+    /// Ends the sessions with this TSIH or of this initiator, and returns their number. Requests that their
+    /// initiators log out within five seconds; with `force`, closes the connections immediately. The
+    /// initiators may log in again. Blocks like [`Iscsi::sessions`].
     pub fn drop_sessions(&self, server: &Server, which: &str, force: bool) -> usize {
         let (tsih, name) = (which.parse::<u16>().ok(), which.to_owned());
         let end = move |local: &Rc<RunningCore>| {
@@ -105,7 +106,7 @@ impl CoreFrontEnd for CoreSessions {
                 traffic: session.traffic(),
             }
         });
-        // Data is counted by logical units, for all cores at once: the first one tells it.
+        // Logical units count data for all cores together: the first core reports it.
         let units = if self.index == 0 { units_of(&self.context) } else { BTreeMap::new() };
         units.values().for_each(|unit| drop(self.tally.volume(unit.volume())));
         let mut statistics = self.tally.statistics(sessions);
@@ -159,7 +160,7 @@ impl CoreFrontEnd for CoreSessions {
     }
 }
 
-/// The logical units that are served, by the address of their volume.
+/// The logical units in use, by the address of their volume.
 fn units_of(context: &Context) -> BTreeMap<usize, Arc<LogicalUnit>> {
     let config = context.config();
     let exports = config.targets.iter().flat_map(|target| &target.exports);
@@ -185,7 +186,7 @@ fn tick_session(server: &Server, session: &SharedSession, now: Instant, stall: D
         session.machine.handle_timeout(now);
         session.handle_events(now);
     }
-    // Blocked connections check themselves how long the socket has accepted no data.
+    // Blocked connections themselves check how long the socket has accepted no data.
     session.links().filter(|link| link.is_blocked()).for_each(|link| link.wake());
     session.commands.in_flight() > 0
 }

@@ -1,21 +1,21 @@
-//! Reception of a connection: headers are parsed one after the other, and data segments are moved to their
+//! Reception of a connection: headers are parsed in sequence, and data segments are moved to their
 //! destinations.
 //!
 //! Everything available is read into the core's one scratch buffer and parsed in place. Only a large rest of
-//! a data segment is received directly into its destination. Between two reads a connection keeps nothing but
-//! an incomplete header, so an idle session costs no receive buffer.
+//! a data segment is received directly into its destination. Between two reads a connection keeps only an
+//! incomplete header, so an idle session costs no receive buffer.
 //!
-//! Only whole blocks are stored in a volume's own memory ([`WholeBlocks`]), wherever a PDU, a read or the
-//! connection ends. The beginning of an incomplete block is kept with its command.
+//! Only whole blocks are stored in a RAM volume's memory ([`WholeBlocks`]), wherever a PDU, a read or the
+//! connection ends. The start of an incomplete block is kept with its command.
 //!
-//! With data digests, data are stored in a volume's own memory only after their digest has been checked: from
-//! the scratch buffer if the whole segment is there, else from a buffer that collects it. Each piece is
+//! With data digests, data is stored in a RAM volume's memory only after its digest has been checked: from
+//! the scratch buffer if the whole segment is there, otherwise from a buffer that collects it. Each piece is
 //! summed on arrival, while it is in the cache.
 //!
 //! ```text
 //!   scratch      | hdr | data | hdr | data…          one read, many PDUs: data are copied
-//!   destination                     |  …data  |      the rest, if it is large: no copy of ours
-//!   scratch                                   | hdr  and what follows it, by the same system call
+//!   destination                     |  …data  |      the rest, if it is large: no copy
+//!   scratch                                   | hdr  and the bytes after it, with the same system call
 //! ```
 
 use std::io;
@@ -31,7 +31,8 @@ use crate::session::{Landing, Session};
 
 /// The size of one read: two commands of 128 KiB, or sixty of 4 KiB.
 pub(crate) const SCRATCH_BYTES: usize = 256 << 10;
-/// A rest from this size on is received in place. Below, the copy costs less than a short read (measured).
+/// A remainder of at least this size is received in place. For less, a copy costs less than a short read
+/// (measured).
 const DIRECT_BYTES: usize = 32 << 10;
 
 /// The core's scratch buffer, shared by its connections, which use it one at a time.
@@ -48,12 +49,12 @@ pub(crate) struct Input {
 /// The receive state of a connection.
 #[derive(Default)]
 pub(crate) struct Inbox {
-    /// The beginning of an incomplete header.
+    /// The start of an incomplete header.
     stash: Vec<u8>,
     segment: Option<Segment>,
 }
 
-/// A data segment that is being received.
+/// A data segment being received.
 struct Segment {
     destination: Destination,
     /// Without padding.
@@ -64,9 +65,9 @@ struct Segment {
     trailer_length: usize,
     trailer_received: usize,
     digest: RunningDigest,
-    /// The data until their digest is checked, if their destination is the volume's own memory.
+    /// The data until its digest is checked, if its destination is a RAM volume's memory.
     unchecked: Option<Buffer>,
-    /// All of the data, if they do not belong to a task.
+    /// All of the data, if it does not belong to a task.
     kept: Vec<u8>,
 }
 
@@ -79,8 +80,8 @@ impl Inbox {
         kept
     }
 
-    /// Receives what is available: the rest of a large data segment to its destination, and what follows it
-    /// into `scratch`.
+    /// Receives available bytes: the rest of a large data segment into its destination, and the bytes after
+    /// it into `scratch`.
     pub(crate) fn receive(
         &mut self,
         session: &mut Session,
@@ -96,7 +97,7 @@ impl Inbox {
         }
     }
 
-    /// `length` bytes of the current data segment have been received at their destination.
+    /// Records that `length` bytes of the current data segment have been received at their destination.
     pub(crate) fn placed(
         &mut self,
         input: &Input,
@@ -112,7 +113,7 @@ impl Inbox {
         self.end_segment(input, session)
     }
 
-    /// Parses received bytes, and keeps the beginning of an incomplete header.
+    /// Parses received bytes, and keeps the start of an incomplete header.
     pub(crate) fn take(
         &mut self,
         input: &Input,
@@ -135,7 +136,7 @@ impl Inbox {
         Ok(())
     }
 
-    /// `None` if the header is incomplete.
+    /// Parses a header. `None` if it is incomplete.
     fn take_header<'b>(
         &mut self,
         input: &Input,
@@ -211,7 +212,7 @@ impl Segment {
         rest
     }
 
-    /// Receives the rest at its destination as far as possible, and what follows into `scratch`.
+    /// Receives as much as possible of the rest at its destination, and the bytes after it into `scratch`.
     fn receive(
         &mut self,
         session: &mut Session,
@@ -266,8 +267,8 @@ impl Segment {
         }
     }
 
-    /// Whether the data are buffered until their digest is checked. Once begun this continues, even if the
-    /// destination is no longer the volume's memory (`Session::withdraw_slow_transfers`).
+    /// Whether the data is buffered until its digest is checked. Once started this continues, even if the
+    /// destination is no longer a RAM volume's memory (`Session::withdraw_slow_transfers`).
     fn is_to_be_checked(&self, landing: &Landing, framing: Framing) -> bool {
         self.unchecked.is_some() || framing.data_digest && matches!(landing, Landing::Memory { .. })
     }
@@ -277,7 +278,7 @@ impl Segment {
         self.unchecked.get_or_insert_with(|| Buffer::recycled(self.length))
     }
 
-    /// Sums `length` bytes that were received behind the previous ones.
+    /// Sums `length` bytes received after the previous ones.
     fn sum_placed(&mut self, session: &mut Session, length: usize) {
         let placed = self.received..self.received + length;
         if let Some(unchecked) = &self.unchecked {
@@ -289,7 +290,7 @@ impl Segment {
         }
     }
 
-    /// The digest matches: moves the buffered data to their destination.
+    /// The digest matches: moves the buffered data to its destination.
     fn release(&self, session: &mut Session) {
         if let Destination::Task { task, offset } = self.destination
             && let Some(unchecked) = &self.unchecked
@@ -303,7 +304,7 @@ impl Segment {
         self.received == self.length && self.trailer_received == self.trailer_length
     }
 
-    /// The digest covers the padding, too (RFC 7143 section 11.2.4).
+    /// The digest also covers the padding (RFC 7143 section 11.2.4).
     fn digest_holds(&self) -> bool {
         let (padding, told) =
             self.trailer[..self.trailer_length].split_at(self.trailer_length - DIGEST_BYTES);

@@ -1,16 +1,16 @@
-//! Logins that fail: reasons to refuse one, with the status that the initiator gets and the more detailed log text; and delays after
-//! wrong secrets.
+//! Failed logins: reasons to refuse a login, with the status that the initiator gets and the more detailed
+//! log text; and delays after wrong secrets.
 //!
-//! Delays login attempts after wrong CHAP secrets, longer each time, against guessing.
+//! To prevent guessing, login attempts after wrong CHAP secrets are delayed, longer each time.
 //!
 //! Wrong secrets are counted per address, target and user together: guessing a user's secret delays that user
-//! from the guesser's address only. While a user is delayed no proof is checked, right or wrong, so that the
+//! only from the guesser's address. While a user is delayed no proof is checked, right or wrong, so that the
 //! response reveals nothing.
 //!
-//! The number of entries is bounded. When all are taken, the address with the most entries loses one: its
-//! user with the fewest wrong secrets is merged into one entry for all users of that address without an
-//! entry, which keeps the highest count of any of them. So invented user names never lower the count of a
-//! real one, and evict entries of other addresses only while those have more.
+//! The number of entries is limited. When all are in use, the address with the most entries loses one. Its
+//! user with the fewest wrong secrets is merged into a shared entry for all users of that address without
+//! their own entry. The shared entry keeps the highest count. Invented user names therefore never lower
+//! the count of a real one, and evict entries of other addresses only while those have more.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -21,24 +21,24 @@ use std::time::{Duration, Instant};
 use front_end_core::AddressBlock;
 use iscsi::pdu::{LoginStatus, Tsih};
 
-/// A rule that forbids a login. What breaks the protocol is [`iscsi::login::LoginError`]'s.
+/// A rule that forbids a login. Protocol errors are [`iscsi::login::LoginError`]s.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Refusal {
-    /// The server does not accept logins yet, or any more.
+    /// The server does not accept logins yet, or is shutting down.
     NotOpen,
     /// The target does not exist.
     NoSuchTarget,
     /// The target is not accessible through this portal group.
     PortalGroup(u16),
-    /// The target's `initiators` do not list the initiator.
+    /// The target's `initiators` list does not contain the initiator.
     InitiatorNotListed,
     /// The target's `networks` do not contain its address.
     NetworkNotListed,
-    /// The account's `initiators` do not list the initiator.
+    /// The account's `initiators` list does not contain the initiator.
     NotTheUsersName,
     /// The session of the same name and ISID belongs to this user.
     SessionOfAnother(String),
-    /// Its TSIH names no session of its nexus and user.
+    /// Its TSIH identifies no session of its nexus and user.
     NoSuchSession(Tsih),
     /// The session's limit of connections is reached.
     SessionIsFull,
@@ -69,8 +69,8 @@ impl Refusal {
         }
     }
 
-    /// The login status. An initiator without access to a target that is hidden gets the same status as for one that does not
-    /// exist.
+    /// The login status. For a hidden target, an initiator without access gets the same status as for one
+    /// that does not exist.
     pub(crate) fn status(&self, hidden: bool) -> LoginStatus {
         match self {
             Refusal::NotOpen | Refusal::TooManyGuesses(_) => LoginStatus::ServiceUnavailable,
@@ -115,9 +115,10 @@ impl fmt::Display for Refusal {
 #[derive(Clone, Copy, Debug, Hash)]
 pub(crate) struct Attempt<'a> {
     pub(crate) from: AddressBlock,
-    /// Its index; `None` is discovery. Targets may have different accounts for users of one name.
+    /// The target's name; `None` for discovery. Targets may have different accounts for users of the same
+    /// name.
     pub(crate) target: Option<&'a str>,
-    /// The user as the peer claims it: any text.
+    /// The user name claimed by the peer: any text.
     pub(crate) user: &'a str,
 }
 
@@ -129,8 +130,7 @@ pub(crate) struct Backoff {
     entries: BTreeMap<Key, Entry>,
 }
 
-/// An address and a hash of target and user; `None` are all users of that address without an entry of their
-/// own.
+/// An address and a hash of target and user; `None` for all users of that address without their own entry.
 type Key = (AddressBlock, Option<u64>);
 
 #[derive(Clone, Copy, Debug)]
@@ -139,13 +139,13 @@ struct Entry {
     last: Instant,
 }
 
-/// Wrong secrets without a delay, for typing errors.
+/// Number of wrong secrets without a delay, for typing errors.
 pub(crate) const FREE_FAILURES: u32 = 5;
-/// The first wait; each further wrong secret doubles it.
+/// The first delay; each further wrong secret doubles it.
 pub(crate) const FIRST_WAIT: Duration = Duration::from_secs(1);
-/// The longest: 1,440 guesses a day from one address.
+/// The maximum delay: 1,440 guesses a day from one address.
 pub(crate) const WAIT_MAX: Duration = Duration::from_secs(60);
-/// Wrong secrets are forgotten after so long without another.
+/// Time without further wrong secrets after which they are no longer counted.
 pub(crate) const FORGOTTEN: Duration = Duration::from_secs(600);
 /// Entries of 64 bytes, keys included.
 pub(crate) const ENTRIES_MAX: usize = 4096;
@@ -158,11 +158,12 @@ impl Backoff {
         (!left.is_zero()).then_some(left)
     }
 
-    /// The proof was wrong. Returns the delay if it is the first one, or the longest for the first time: what an administrator must see.
+    /// Records a wrong proof. Returns the delay if it is the first one, or the maximum for the first time,
+    /// because an administrator must see these.
     pub(crate) fn failed(&mut self, now: Instant, attempt: &Attempt<'_>) -> Option<Duration> {
         let mut key = self.key(now, attempt);
-        // Twice at most: the first time the address may get an entry for its other users, which takes the
-        // place.
+        // At most two iterations: the first one may create a shared entry for the address, which uses the
+        // space.
         while !self.entries.contains_key(&key) && self.entries.len() >= ENTRIES_MAX {
             self.make_room(now);
             key = self.key(now, attempt);
@@ -178,7 +179,7 @@ impl Backoff {
         is_news.then_some(wait)
     }
 
-    /// The proof was right: removes the user's own entry. The shared entry of other users stays.
+    /// Records a correct proof: removes the user's own entry. The shared entry of other users stays.
     pub(crate) fn succeeded(&mut self, attempt: &Attempt<'_>) {
         self.entries.remove(&self.own_key(attempt));
     }
@@ -213,7 +214,7 @@ impl Backoff {
         }
     }
 
-    /// The address with the most entries, and how many they are.
+    /// The address with the most entries, and their number.
     fn heaviest(&self) -> (usize, Option<AddressBlock>) {
         let (mut heaviest, mut run) = ((0, None), (0, None));
         for (block, _) in self.entries.keys() {
@@ -223,7 +224,7 @@ impl Backoff {
         heaviest
     }
 
-    /// Removes the entry with the fewest wrong secrets among these, the oldest of several.
+    /// Removes the entry with the fewest wrong secrets in this range; the oldest if there are several.
     fn remove_least(&mut self, among: (Bound<Key>, Bound<Key>)) -> Option<Entry> {
         let least = self.entries.range(among).min_by_key(|(_, entry)| (entry.failures, entry.last))?;
         let key = *least.0;
@@ -301,7 +302,7 @@ mod tests {
         );
     }
 
-    /// A host of IPv6 has 2^64 addresses of its own.
+    /// An IPv6 host controls 2^64 addresses.
     #[test]
     fn the_addresses_of_an_ipv6_network_count_together() {
         let (mut backoff, now) = (Backoff::default(), Instant::now());
@@ -328,8 +329,8 @@ mod tests {
         assert_eq!(backoff.wait(now + seconds(601), &alice), None, "one again");
     }
 
-    /// All entries are taken by users with five wrong secrets each: a user with four was the least guessed
-    /// at, and one more invented user made it forgotten.
+    /// Regression: all entries were taken by users with five wrong secrets each. A user with four had the
+    /// fewest, and one more invented user removed the entry.
     #[test]
     fn invented_users_do_not_make_guesses_at_a_real_one_forgotten() {
         let (mut backoff, now) = (Backoff::default(), Instant::now());

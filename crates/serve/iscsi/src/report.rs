@@ -1,4 +1,5 @@
-//! What a session reports: SendTargets responses to its initiator, log lines, its status, and what is counted for monitoring.
+//! The reports of a session: SendTargets responses to its initiator, log lines, its status, and statistics
+//! for monitoring.
 
 use std::net::SocketAddr;
 
@@ -13,7 +14,7 @@ use crate::session::Session;
 use crate::status::{self, ConnectionStatus, SessionStatus};
 use front_end_core::{AUDIT, Counted, SessionInfo, Traffic};
 
-/// So that a line stays short.
+/// Limits the length of a line.
 const KEYS_OF_A_LINE: usize = 3;
 
 impl Session {
@@ -29,7 +30,7 @@ impl Session {
         let requester = SendTargetsRequester { initiator: &self.identity.initiator, address, local };
         let own = self.target();
         // A session with a target "MUST NOT return targets other than the one to which the session is logged
-        // in" (appendix C), whatever it is asked for.
+        // in" (appendix C), whatever is requested.
         let wanted = directory::visible(&config, &requester, from)
             .filter(|target| own.is_none_or(|own| target.name == own))
             .filter(|target| match which {
@@ -41,7 +42,7 @@ impl Session {
         self.wake(id);
     }
 
-    /// A line for a login, and the negotiated keys.
+    /// Logs a login and the negotiated keys.
     pub(crate) fn log_in(&self, link: &Link) {
         let identity = &self.identity;
         let (initiator, user, session) = (&identity.initiator, &identity.user, identity.slot.tsih.0);
@@ -51,7 +52,7 @@ impl Session {
                 let target = &target.name;
                 tracing::info!(target: AUDIT, %peer, session, initiator, user, target, cid, "logged in");
             }
-            // There may be one in each few seconds and from each host.
+            // Every host may cause one every few seconds.
             None => tracing::debug!(target: AUDIT, %peer, session, initiator, user, "discovery"),
         }
         for keys in status::keys(self.machine.parameters()).chunks(KEYS_OF_A_LINE) {
@@ -59,7 +60,7 @@ impl Session {
         }
     }
 
-    /// A line for a session that ends because a login, from this address, takes its place.
+    /// Logs that the session ends because a login from this address replaces it.
     pub(crate) fn log_replaced(&self, by: SocketAddr) {
         let identity = &self.identity;
         let (initiator, user, session) = (&identity.initiator, &identity.user, identity.slot.tsih.0);
@@ -71,7 +72,7 @@ impl Session {
         }
     }
 
-    /// A line for the end of a connection, and one for what its session has moved.
+    /// Logs the end of a connection, and the traffic of its session.
     pub(crate) fn log_out(&self, link: &Link, end: &ConnectionEnd) {
         let (identity, Traffic { commands, read_bytes, written_bytes, .. }) =
             (&self.identity, self.commands.traffic);
@@ -84,7 +85,7 @@ impl Session {
         tracing::info!(target: AUDIT, %peer, session, cid, commands, read_bytes, written_bytes, "moved by its session");
     }
 
-    /// Itself as an observer of the server is told of it.
+    /// Its description for an observer of the server.
     pub(crate) fn info(&self) -> SessionInfo<'_> {
         SessionInfo {
             initiator: &self.identity.initiator,
@@ -95,7 +96,7 @@ impl Session {
         }
     }
 
-    /// Itself as others see it.
+    /// Its status for monitoring.
     pub(crate) fn status(&self, core: usize) -> SessionStatus {
         let identity = &self.identity;
         let target = identity.target.as_ref().map(|target| target.name.clone());
@@ -118,7 +119,7 @@ impl Session {
         }
     }
 
-    /// A connection of it has ended so.
+    /// Counts the end of one of its connections.
     pub(crate) fn count_end_of_connection(&self, end: &ConnectionEnd) {
         self.tally.note(Counted::ConnectionClosed, self.target(), end.name());
         if matches!(end, ConnectionEnd::Violation(Fatal::HeaderDigest)) {
@@ -131,7 +132,7 @@ impl Session {
         Traffic { window_full: self.machine.window_closings(), ..self.commands.traffic }
     }
 
-    /// Its traffic is counted to its end.
+    /// Counts its traffic at its end.
     pub(crate) fn count_end(&self) {
         if let Some(target) = self.target() {
             self.tally.session_ended(target, &self.identity.counted_as, self.traffic());

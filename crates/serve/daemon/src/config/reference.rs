@@ -1,17 +1,17 @@
-//! The configuration file as users are told of it: [`TEXT`] is an example with every section and key, each with a comment, and
-//! [`sections`] joins it with what the parser really accepts.
+//! The documented configuration file: [`TEXT`] is an example with every section and key, each with a comment,
+//! and [`sections`] combines it with the keys that the parser accepts.
 
 use super::known_keys;
 
-/// The example. A key behind `#` without a blank is one that excludes another key of the example.
+/// The example. A key after `#` without a space excludes another key of the example.
 pub const TEXT: &str = include_str!("reference.toml");
 
 /// A section of the file.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Section {
-    /// As it is written: `[[target]]`. Empty for the keys before the first heading.
+    /// Its heading in the file: `[[target]]`. Empty for the keys before the first heading.
     pub heading: String,
-    /// What it is for.
+    /// Its purpose.
     pub text: String,
     /// Its keys, in the order of the example.
     pub keys: Vec<Key>,
@@ -22,11 +22,12 @@ pub struct Section {
 pub struct Key {
     /// Its name.
     pub name: String,
-    /// What its value is: `a string`, `a number from 1 to 1024`; empty if the parser does not know the key.
+    /// The kind of its value: `a string`, `a number from 1 to 1024`; empty if the parser does not accept the
+    /// key.
     pub kind: String,
-    /// A value that it may have.
+    /// An example of its value.
     pub example: String,
-    /// What it means.
+    /// Its meaning.
     pub text: String,
 }
 
@@ -65,7 +66,7 @@ pub fn sections() -> Vec<Section> {
     sections
 }
 
-/// The heading with a word for a name that users choose.
+/// The heading, with a placeholder for a name that users choose.
 fn generic(heading: &str) -> &str {
     if heading.starts_with("[volume.") { "[volume.NAME]" } else { heading }
 }

@@ -1,4 +1,4 @@
-//! Volumes, targets and sessions as tables for people, and sessions as JSON for programs.
+//! Human-readable tables of volumes, targets and sessions, and sessions as JSON for programs.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use volume::spec::Bytes;
 
 use super::{ServedSession, Target, Volume};
 
-/// A row for each export of each volume, in lines of at most `width` letters.
+/// A row for each export of each volume, in lines of up to `width` characters.
 pub fn volumes(volumes: &[Volume], width: usize) -> String {
     let names = COLUMNS.map(|(name, ..)| name);
     let mut rows = vec![names.map(str::to_owned)];
@@ -37,7 +37,7 @@ pub fn volumes(volumes: &[Volume], width: usize) -> String {
     volumes.iter().fold(table, |table, volume| table + &volume.layers.paragraphs(&volume.name))
 }
 
-/// What volumes are told by: name, alignment, and rank, the highest of which has to go first where there is no room.
+/// The columns for volumes: name, alignment, and rank. If space is short, the highest rank is omitted first.
 const COLUMNS: [(&str, Align, u8); 8] = [
     ("VOLUME", Align::Left, 0),
     ("SIZE", Align::Right, 0),
@@ -49,12 +49,12 @@ const COLUMNS: [(&str, Align, u8); 8] = [
     ("SERIAL", Align::Left, 3),
 ];
 
-/// What a front end without targets calls its own: `NBD export vm1`.
+/// The name of an export in a front end without targets: `NBD export vm1`.
 fn export(front_end: &str, name: &str) -> String {
     format!("{} export {name}", front_end.to_uppercase())
 }
 
-/// A paragraph for each target, in lines of at most `width` letters: who may use it, where, and what is on it.
+/// A paragraph for each target, in lines of up to `width` characters: its access lists, portals and LUNs.
 pub fn targets(targets: &[Target], width: usize) -> String {
     targets.iter().map(|it| target(it, width)).collect()
 }
@@ -88,8 +88,8 @@ fn target(target: &Target, width: usize) -> String {
 const HEADINGS: [&str; 9] =
     ["TSIH", "TARGET", "INITIATOR", "CONNECTIONS", "AGE", "IN FLIGHT", "IOPS", "READ MB/s", "WRITE MB/s"];
 
-/// Numbers stand to the right. What stands below each line too is left out first where there is no room; the TSIH never,
-/// which `linerate server drop` takes.
+/// Numbers are right-aligned. If space is short, columns whose values also appear below each line are omitted
+/// first. The TSIH is never omitted, because `linerate server drop` takes it.
 const SESSION_COLUMNS: [Column; 9] = [
     Column { align: Align::Right, rank: 0 },
     Column { align: Align::Left, rank: 0 },
@@ -102,15 +102,15 @@ const SESSION_COLUMNS: [Column; 9] = [
     Column { align: Align::Right, rank: 1 },
 ];
 
-/// Sums since login, an object for each session.
+/// Totals since login, one object per session.
 ///
 /// # Errors
-/// None that a session can cause.
+/// A session cannot cause any.
 pub fn sessions_json(sessions: &[ServedSession]) -> serde_json::Result<Vec<Value>> {
     sessions.iter().map(value).collect()
 }
 
-/// A session with its keys as an object, whose numbers are numbers.
+/// A session with its keys as an object; numeric values are numbers.
 fn value(session: &ServedSession) -> serde_json::Result<Value> {
     let number = |text: &str| text.parse::<u64>().map_or_else(|_| Value::from(text), Value::from);
     let keys = session.parameters.iter().filter_map(|key| key.split_once('='));
@@ -120,8 +120,8 @@ fn value(session: &ServedSession) -> serde_json::Result<Value> {
     Ok(session)
 }
 
-/// A line for each session of `after`, its connections and its keys below it, for a terminal of so many columns. `interval`
-/// lies between the samples.
+/// A line for each session of `after`, with its connections and keys below, for a terminal with this number
+/// of columns. `interval` is the time between the samples.
 pub fn sessions(
     before: &[ServedSession],
     after: &[ServedSession],
@@ -140,13 +140,13 @@ pub fn sessions(
     lines.chain(note).map(|line| line + "\n").collect()
 }
 
-/// The same session a sample ago. A handle may have passed on to another one since.
+/// The same session in the previous sample. Its handle may have been reused since.
 fn past<'a>(before: &'a [ServedSession], now: &ServedSession) -> Option<&'a ServedSession> {
     let same = |past: &&ServedSession| {
         let names = |session: &ServedSession| {
             (session.front_end.clone(), session.initiator.clone(), session.isid.clone())
         };
-        // A session without a handle is its connection.
+        // A session without a handle is identified by its connection.
         let is_same = past.tsih == now.tsih && (now.tsih.is_some() || past.connections == now.connections);
         is_same && names(past) == names(now)
     };
@@ -172,7 +172,8 @@ fn row(past: Option<&ServedSession>, now: &ServedSession, interval: Duration) ->
     ]
 }
 
-/// What `linerate server drop` takes: each front end has numbers of its own, and only iSCSI's are TSIHs.
+/// The argument for `linerate server drop`: each front end numbers its own sessions, and only iSCSI's numbers
+/// are TSIHs.
 fn number(session: &ServedSession) -> String {
     match session.tsih {
         None => "-".to_owned(),
@@ -196,7 +197,7 @@ fn details(session: &ServedSession, width: usize) -> Vec<String> {
 }
 
 fn age(seconds: f64) -> String {
-    // A negative or absurd age becomes 0 or the largest number.
+    // A negative or absurd age becomes 0 or the maximum.
     let seconds = seconds as u64;
     match seconds {
         0..60 => format!("{seconds}s"),

@@ -1,6 +1,6 @@
-//! The front ends of a configured server. The rest of this crate knows none of them by name: a front end is a line of the
-//! table ([`ALL`]), and what it gives is [`Configured`] and [`RunningFrontEnd`]. A program, or a test, may have a table of its own
-//! ([`StartOptions::front_ends`](crate::StartOptions::front_ends)).
+//! The front ends of a configured server. The rest of this crate refers to none of them by name: a front end
+//! is a line of the table ([`ALL`]), and implements [`Configured`] and [`RunningFrontEnd`]. A program, or a
+//! test, may use a different table ([`StartOptions::front_ends`](crate::StartOptions::front_ends)).
 
 pub mod aoe;
 pub mod exposed;
@@ -13,7 +13,7 @@ mod typed;
 pub use crate::config::values::{listen_address, listen_address_or_path};
 pub use crate::config::{Beside, Configured, Document, FrontEndKind, FrontEnds, RunningFrontEnd, Serving};
 
-/// All front ends. `server add` means the first one unless it names another.
+/// All front ends. `server add` uses the first one by default.
 pub const ALL: &[FrontEndKind] = &[iscsi::KIND, nbd::KIND, aoe::KIND, hyperscsi::KIND];
 
 impl Default for FrontEnds {

@@ -1,7 +1,7 @@
 //! NBD as a front end of a configured server: `[nbd]`, and `[[nbd.export]]` for each volume.
 //!
-//! With an address of its own on the command line (`--listen nbd://…`) it exports the volumes of the command line, each
-//! under its own name, to anybody.
+//! If the command line has an address for it (`--listen nbd://…`), it exports the command line's volumes,
+//! each under the volume's name, to any client.
 
 use std::fs::File;
 use std::io::{self, Read};
@@ -29,7 +29,7 @@ use crate::config::values::{Unfit, VolumeName, listen_address_or_path, one_of};
 use crate::config::{Addition, Beside, Config, Configured, Document, FrontEndKind, RunningFrontEnd, Serving};
 use crate::control;
 
-/// Its line of the table.
+/// Its line in the front-end table.
 pub const KIND: FrontEndKind = FrontEndKind {
     name: NBD,
     listen: |text| listen_address_or_path(text, NBD, PORT),
@@ -39,10 +39,10 @@ pub const KIND: FrontEndKind = FrontEndKind {
     remove,
 };
 
-/// The port that IANA gave it.
+/// The port that IANA assigned to NBD.
 const PORT: u16 = 10809;
 
-/// What a configuration says of NBD.
+/// The NBD part of a configuration.
 #[derive(Debug, Default)]
 pub struct NbdConfig {
     section: Listening<Export>,
@@ -50,18 +50,18 @@ pub struct NbdConfig {
     limits: Limits,
 }
 
-/// A volume under a name, and who may use it.
+/// A named volume, and its access lists.
 #[derive(Clone, Debug, PartialEq)]
 struct Export {
-    /// What clients call it; its volume's name unless said otherwise.
+    /// The export name; by default its volume's name.
     name: String,
     volume: VolumeName,
-    /// For people; empty if there is none.
+    /// A human-readable description; empty if there is none.
     description: String,
     read_only: bool,
-    /// Where clients may come from; `None` is anywhere.
+    /// Networks that clients may connect from; `None` for any.
     networks: Option<Vec<Network>>,
-    /// The names of clients in their certificates; `None` is any client.
+    /// Client names in their certificates; `None` for any client.
     clients: Option<Vec<String>>,
 }
 
@@ -78,12 +78,13 @@ impl NbdConfig {
         NbdConfig { section: listening, tls, limits }
     }
 
-    /// What a configuration says; `None` if it was read by a table of front ends without NBD.
+    /// The NBD part of a configuration; `None` if it was read by a table of front ends without NBD.
     fn of(config: &Config) -> Option<&NbdConfig> {
         config.front_end()
     }
 
-    /// As `nbd_server` serves it. An export whose volume is not open, in the middle of a change, is left out.
+    /// The configuration for `nbd_server`. An export whose volume is not open, as happens during a change, is
+    /// omitted.
     fn served(&self, serving: Serving<'_>) -> nbd_server::Config {
         let served = |export: &Export| {
             let unit = serving.unit(&export.volume)?;
@@ -115,7 +116,7 @@ impl Export {
 }
 
 fn exports(nbd: &Section<'_>, document: &Document<'_>, tls: Option<&Tls>) -> Vec<Export> {
-    // A certificate or key that cannot be read is a mistake of its own.
+    // An unreadable certificate or key is reported as a separate error.
     let is_unread = tls.is_none() && nbd.has("tls-certificate") && nbd.has("tls-client-ca");
     let is_off = nbd.text("tls").is_some_and(|mode| mode.value == "off");
     let asks_clients = tls.map_or(is_unread && !is_off, |tls| tls.served.server.asks_clients());
@@ -133,7 +134,7 @@ fn exports(nbd: &Section<'_>, document: &Document<'_>, tls: Option<&Tls>) -> Vec
     })
 }
 
-/// An export, which may have no volume, its name, and where it stands.
+/// An export, which may have no volume, its name, and its position in the file.
 fn export(section: &Section<'_>, document: &Document<'_>) -> Option<(String, Range<usize>, Option<Export>)> {
     // NBD's strings are UTF-8 without NUL; clients print them, so line ends are refused as well.
     let is_printable = |text: &str| text.len() <= STRING_BYTES_MAX && !text.contains(char::is_control);
@@ -243,7 +244,7 @@ impl Configured for NbdConfig {
     }
 
     fn changes(&self, wanted: &dyn Configured, renamed: &[(VolumeName, VolumeName)]) -> Vec<String> {
-        // A difference of limits is told by iSCSI, whose keys they are, too.
+        // iSCSI reports differences of the limits, whose keys it shares.
         let any: &dyn std::any::Any = wanted;
         let Some(NbdConfig { section: _, tls, limits: _ }) = any.downcast_ref() else { return Vec::new() };
         let mut lines = exposed::changes(&self.exposed(), &wanted.exposed(), renamed);
@@ -311,7 +312,7 @@ impl RunningFrontEnd for Nbd {
     }
 }
 
-/// The keys of `[limits]` that mean the same for every front end.
+/// The keys of `[limits]` that have the same meaning for every front end.
 fn limits(section: &Section<'_>) -> Limits {
     let usual = Limits::default();
     let time = |key| section.parsed::<Time>(key).map(|time| time.value.0);
@@ -348,7 +349,7 @@ fn session(status: ClientStatus) -> control::ServedSession {
     }
 }
 
-/// What to type on a host.
+/// The commands to run on a host.
 fn usage_of(export: &Export, tls: Option<&Tls>, portals: &[Portal]) -> Option<String> {
     let name = &export.name;
     let (linux, qemu) = match shown(portals)? {
@@ -391,7 +392,7 @@ fn usage_of(export: &Export, tls: Option<&Tls>, portals: &[Portal]) -> Option<St
             ],
         ));
     }
-    // For a shell.
+    // Quoted for a shell.
     let url = if url.contains('?') { format!("'{url}'") } else { url };
     Some(told_by_system(
         &format!("NBD export {name}"),
@@ -418,13 +419,13 @@ fn url(export: &Export, scheme: &str, portals: &[Portal]) -> Option<String> {
     })
 }
 
-/// Where people are told to connect: on a Unix socket only if there is nothing else.
+/// The address for people to connect to; a Unix socket only if there is no other.
 fn shown(portals: &[Portal]) -> Option<&ListenAddress> {
     let own = portals.iter().filter(|portal| portal.front_end == NBD).map(|portal| &portal.listen);
     own.min_by_key(|listen| listen.inet().is_none())
 }
 
-/// Writes an export more. A target, as the addition may name one, is the name of the export here.
+/// Adds an export. If the addition names a target, that is the name of the export.
 fn add(root: &mut Table, addition: &Addition<'_>) -> Result<(), String> {
     if addition.lun.is_some() || !addition.initiators.is_empty() {
         return Err("an NBD export has neither a LUN nor initiators".to_owned());
@@ -447,7 +448,7 @@ fn add(root: &mut Table, addition: &Addition<'_>) -> Result<(), String> {
     )
 }
 
-/// Without the exports of this volume. One that stays keeps its name.
+/// Removes the exports of this volume. An export that stays keeps its name.
 fn remove(root: &mut Table, volume: &VolumeName) -> Result<(), String> {
     remove_exports(root, "nbd", "export", volume, &["name", "volume"], |export| {
         if !export.contains_key("name") {
@@ -456,16 +457,17 @@ fn remove(root: &mut Table, volume: &VolumeName) -> Result<(), String> {
     })
 }
 
-// The keys of `[nbd]` that are about TLS: the files of certificates, which are read with the configuration.
+// The TLS keys of `[nbd]`: the certificate files, which are read together with the configuration.
 
-/// Longer than any bundle of CAs.
+/// Larger than any CA bundle.
 const CERTIFICATES_BYTES_MAX: u64 = 4 << 20;
 
 /// How connections are encrypted.
 #[derive(Clone, Debug)]
 struct Tls {
     served: nbd_server::Tls,
-    /// What files hold, to be compared with what they hold later. A key changes with its certificate.
+    /// The content of the files, for comparison with their later content. A key changes together with its
+    /// certificate.
     certificates: Vec<u8>,
     client_cas: Option<Vec<u8>>,
 }
@@ -476,7 +478,7 @@ impl Tls {
     }
 }
 
-/// Whether clients may, or must, encrypt.
+/// Whether clients may, or must, use TLS.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Mode {
     Off,
@@ -492,7 +494,7 @@ impl FromStr for Mode {
     }
 }
 
-/// How connections are encrypted; `None` if nothing is, or there are mistakes.
+/// The TLS settings; `None` if TLS is off or there are errors.
 fn read_tls(section: &Section<'_>) -> Option<Tls> {
     let mode = section.parsed::<Mode>("tls");
     let certificate = section.text("tls-certificate");
@@ -530,7 +532,7 @@ fn read_tls(section: &Section<'_>) -> Option<Tls> {
     }
 }
 
-/// What a file holds that a key names.
+/// The content of a file named by a key.
 fn contents<T>(
     section: &Section<'_>,
     file: &Placed<&str>,
@@ -550,7 +552,7 @@ fn certificates_of(path: &Path) -> io::Result<Vec<u8>> {
     }
 }
 
-/// What is different, a line each.
+/// The differences, one line each.
 fn tls_changes(now: Option<&Tls>, wanted: Option<&Tls>) -> Vec<String> {
     match (now, wanted) {
         (None, None) => Vec::new(),

@@ -1,5 +1,5 @@
-//! The format of `targets.conf`: lines of a key and a value in nested blocks, as Perl's Config::General reads them with
-//! the options that `tgt-admin` gives it.
+//! The format of `targets.conf`: lines of a key and a value in nested blocks, as parsed by Perl's
+//! Config::General with the options set by `tgt-admin`.
 //!
 //! ```text
 //! include conf.d/*.conf
@@ -24,14 +24,14 @@ use super::san::{Place, Reader};
 #[derive(Debug)]
 pub(super) struct Entry {
     pub(super) key: String,
-    /// What follows the key, without quotes around all of it.
+    /// The value after the key, without surrounding quotes.
     pub(super) value: String,
     pub(super) place: Place,
     /// The lines of a block; `None` for a line.
     pub(super) block: Option<Vec<Entry>>,
 }
 
-/// A block that has not ended.
+/// A block whose end has not been read.
 struct Open {
     entry: Entry,
     inside: Vec<Entry>,
@@ -39,7 +39,7 @@ struct Open {
 
 struct Parser<'a> {
     reader: &'a mut Reader,
-    /// Files that have been read: a second time they are passed over, as tgt-admin does, so that no cycle is endless.
+    /// Files that have been read. They are skipped the second time, as by tgt-admin, so that cycles end.
     seen: HashSet<PathBuf>,
     root: Vec<Entry>,
     open: Vec<Open>,
@@ -49,7 +49,7 @@ struct Parser<'a> {
 const BLOCKS_MAX: usize = 8;
 const INCLUDES_MAX: usize = 16;
 
-/// All lines of `text`, which stands at `path`, with those of the files that it includes.
+/// All lines of `text`, the content of `path`, and of the files that it includes.
 pub(super) fn entries(path: &Path, text: &str, reader: &mut Reader) -> Result<Vec<Entry>, Failure> {
     let mut parser =
         Parser { reader, seen: HashSet::from([whole(path)]), root: Vec::new(), open: Vec::new() };
@@ -68,7 +68,7 @@ fn refused(place: &Place, sentence: &str) -> Failure {
 impl Parser<'_> {
     fn file(&mut self, path: &Path, text: &str, depth: usize) -> Result<(), Failure> {
         let file: Rc<str> = path.display().to_string().into();
-        // A line that ends with a backslash goes on in the next, and has the number of its first.
+        // A line that ends with a backslash continues in the next, and has the number of its first line.
         let mut unfinished: Option<(usize, String)> = None;
         let mut in_comment = false;
         for (index, line) in text.lines().enumerate() {
@@ -120,7 +120,7 @@ impl Parser<'_> {
         if self.open.len() >= BLOCKS_MAX {
             return Err(refused(&place, "blocks are nested too deeply"));
         }
-        // `<backing-store /dev/sdb/>` is a block with nothing in it.
+        // `<backing-store /dev/sdb/>` is an empty block.
         let (heading, is_empty) = heading.strip_suffix('/').map_or((heading, false), |rest| (rest, true));
         let (key, value) = heading.trim().split_once(char::is_whitespace).unwrap_or((heading.trim(), ""));
         let (key, value) = (unquoted(key).to_owned(), unescaped(value.trim()));
@@ -151,7 +151,8 @@ impl Parser<'_> {
         }
     }
 
-    /// Relative names are looked up beside the file that includes: where tgt-admin was started is not known.
+    /// Relative names are resolved against the directory of the including file, because tgt-admin's working
+    /// directory is unknown.
     fn include(
         &mut self,
         value: &str,
@@ -182,12 +183,12 @@ impl Parser<'_> {
     }
 }
 
-/// A path by which a file is known again.
+/// A path that identifies a file.
 fn whole(path: &Path) -> PathBuf {
     path.canonicalize().unwrap_or_else(|_| path.to_owned())
 }
 
-/// The files that an include means, in order; `None` if it names one that is not there. A pattern may match none.
+/// The files selected by an include, in order; `None` if it names a missing file. A pattern may match none.
 fn matching(named: &Path) -> Result<Option<Vec<PathBuf>>, String> {
     let is_pattern = |text: &str| text.contains(['*', '?', '[', '{']);
     let name = named.file_name().and_then(|name| name.to_str()).unwrap_or_default();
@@ -214,12 +215,12 @@ fn listed(folder: &Path, wanted: impl Fn(&str) -> bool) -> Vec<PathBuf> {
     files
 }
 
-/// Whether a name fits a pattern with `*` and `?`. As shells do, neither stands for a dot that begins a name.
+/// Whether a name matches a pattern with `*` and `?`. As in shells, neither matches a leading dot.
 fn matches(pattern: &[u8], name: &[u8]) -> bool {
     if name.first() == Some(&b'.') && pattern.first() != Some(&b'.') {
         return false;
     }
-    // The shortest match of the last star, which is made longer when what follows it does not fit.
+    // Starts with the shortest match of the last star, and extends it when the rest does not match.
     let (mut p, mut n) = (0, 0);
     let mut star: Option<(usize, usize)> = None;
     while let Some(letter) = name.get(n) {
@@ -241,14 +242,14 @@ fn matches(pattern: &[u8], name: &[u8]) -> bool {
     pattern.get(p..).is_some_and(|rest| rest.iter().all(|letter| *letter == b'*'))
 }
 
-/// A line without C's comments; `None` if all of it is inside one.
+/// Removes C comments from a line; `None` if all of it is inside one.
 fn without_block_comment(line: &str, inside: &mut bool) -> Option<String> {
     if *inside {
         let (_, rest) = line.split_once("*/")?;
         *inside = false;
         return Some(rest.to_owned());
     }
-    // A path with a pattern, `include /etc/tgt/*/x`, has the beginning of one and no end on its line.
+    // A path with a pattern, `include /etc/tgt/*/x`, contains the start of a comment and no end on its line.
     match line.split_once("/*").map(|(before, rest)| (before, rest.rsplit_once("*/"))) {
         Some((before, Some((_, after)))) => Some(format!("{}{after}", before.trim_end())),
         Some((before, None)) if before.trim().is_empty() => {
@@ -259,13 +260,13 @@ fn without_block_comment(line: &str, inside: &mut bool) -> Option<String> {
     }
 }
 
-/// Without what follows a `#` that has no backslash before it.
+/// Removes everything after a `#` that has no backslash before it.
 fn without_comment(line: &str) -> &str {
     let begins = line.char_indices().find(|(at, c)| *c == '#' && !line[..*at].ends_with('\\'));
     begins.map_or(line, |(at, _)| &line[..at]).trim_end()
 }
 
-/// At the first `=` or white space, whichever comes first.
+/// Splits at the first `=` or white space.
 fn split(line: &str) -> (&str, &str) {
     let Some(end) = line.find(|c: char| c == '=' || c.is_whitespace()) else { return (line, "") };
     let (key, rest) = line.split_at(end);
@@ -278,7 +279,7 @@ fn unquoted(text: &str) -> &str {
     inside('"').or_else(|| inside('\'')).unwrap_or(text)
 }
 
-/// As Config::General hands it out: without the quotes around it, and `\#` as `#`.
+/// The value as returned by Config::General: without surrounding quotes, and with `\#` as `#`.
 fn unescaped(text: &str) -> String {
     let text = text.strip_prefix('"').and_then(|rest| rest.strip_suffix('"')).unwrap_or(text);
     text.replace("\\#", "#")
@@ -345,7 +346,7 @@ mod tests {
         fs::write(&path, text).expect("written");
         let read = entries(&path, text, &mut Reader::default()).expect("good");
         let keys: Vec<&str> = read.iter().map(|entry| entry.key.as_str()).collect();
-        // A pattern passes over hidden files, and a folder does not.
+        // A pattern skips hidden files; including a directory does not.
         assert_eq!(keys, ["a", "b", "hidden", "c", "last"]);
     }
 

@@ -1,4 +1,4 @@
-//! JSON whose values know their line, and whose keys know whether somebody has asked for them.
+//! JSON with the line of each value, which also tracks the keys that have been read.
 
 use std::cell::RefCell;
 use std::fmt;
@@ -14,7 +14,7 @@ use super::san::{Note, Place};
 pub(super) struct Document<'a> {
     file: Rc<str>,
     text: &'a str,
-    /// Where each line begins.
+    /// The start of each line.
     lines: Vec<usize>,
 }
 
@@ -25,7 +25,7 @@ pub(super) struct Object<'a> {
     asked: RefCell<Vec<bool>>,
 }
 
-/// The keys and values of an object, in their order.
+/// The keys and values of an object, in order.
 struct Entries<'a>(Vec<(String, &'a RawValue)>);
 
 impl<'de> Deserialize<'de> for Entries<'de> {
@@ -51,13 +51,13 @@ impl<'de> Deserialize<'de> for Entries<'de> {
 }
 
 impl<'a> Document<'a> {
-    /// A text, and the file that it is from.
+    /// A document with a text from a file.
     pub(super) fn new(file: Rc<str>, text: &'a str) -> Document<'a> {
         let lines = text.match_indices('\n').map(|(at, _)| at + 1).collect();
         Document { file, text, lines }
     }
 
-    /// All of it.
+    /// The root object.
     ///
     /// # Errors
     /// It is not JSON, with line and column.
@@ -91,13 +91,13 @@ impl<'a> Object<'a> {
         self.document.place(self.at)
     }
 
-    /// Where the value of a key stands; the object if it is not there.
+    /// The position of a key's value, or of the object if the key is missing.
     pub(super) fn place_of(&self, key: &str) -> Place {
         let raw = self.entries.iter().rfind(|(name, _)| name == key);
         raw.map_or_else(|| self.place(), |(_, raw)| self.document.place(self.document.offset(raw)))
     }
 
-    /// The last of this name, as Python takes it. `null` is no value.
+    /// The last value with this name, as in Python. `null` counts as missing.
     fn value(&self, key: &str) -> Option<&'a RawValue> {
         let mut found = None;
         for ((name, raw), asked) in self.entries.iter().zip(self.asked.borrow_mut().iter_mut()) {
@@ -119,7 +119,7 @@ impl<'a> Object<'a> {
         self.scalar(key)?.parse().ok()
     }
 
-    /// A Boolean, as such or as 0 and 1.
+    /// A Boolean, or 0 or 1.
     pub(super) fn flag(&self, key: &str) -> Option<bool> {
         self.scalar(key).map(|value| !matches!(value.as_str(), "0" | "false" | ""))
     }
@@ -128,13 +128,13 @@ impl<'a> Object<'a> {
         self.document.object(self.value(key)?)
     }
 
-    /// The objects of a list under a key. What is no object is left out.
+    /// The objects of a list under a key. Other elements are skipped.
     pub(super) fn objects(&self, key: &str) -> Vec<Object<'a>> {
         let list = self.value(key).and_then(|raw| serde_json::from_str::<Vec<&RawValue>>(raw.get()).ok());
         list.into_iter().flatten().filter_map(|raw| self.document.object(raw)).collect()
     }
 
-    /// The values of all keys as text, with their places; what is not a scalar has none.
+    /// The values of all keys as text, with their positions; `None` for values that are not scalars.
     pub(super) fn scalars(&self) -> impl Iterator<Item = (&str, Option<String>, Place)> {
         self.asked.borrow_mut().iter_mut().for_each(|asked| *asked = true);
         let document = self.document;
@@ -143,7 +143,7 @@ impl<'a> Object<'a> {
             .map(move |(name, raw)| (name.as_str(), scalar(raw), document.place(document.offset(raw))))
     }
 
-    /// A note for each key that nobody has asked for.
+    /// A note for each key that has not been read.
     pub(super) fn unread(&self) -> Vec<Note> {
         let asked = self.asked.borrow();
         let unread = self.entries.iter().zip(asked.iter()).filter(|(_, asked)| !**asked);

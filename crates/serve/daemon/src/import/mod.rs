@@ -1,12 +1,14 @@
-//! Configurations of other targets as ours: tgt's `targets.conf` and LIO's `saveconfig.json`.
+//! Imports configurations of other targets: tgt's `targets.conf` and LIO's `saveconfig.json`.
 //!
-//! [`read`] tells them apart, reads one ([`apache`] and [`json`] know the formats, [`tgt`] and [`lio`] what their keys mean)
-//! into a neutral model ([`san`]), writes that as a `linerate.toml` and has it checked as `serve --check` does. Nothing is
-//! dropped in silence: what could not be carried over, or behaves differently, is a [`Note`] with its file and line, and
-//! a comment where it belongs in the text. What restricts access and has no equal here never makes a target more open:
-//! such a target is written as a comment.
+//! [`read`] detects the format and parses the file ([`apache`] and [`json`] parse the formats, [`tgt`] and
+//! [`lio`] interpret the keys) into a neutral model ([`san`]). It writes the model as a `linerate.toml` and
+//! checks it like `serve --check`. No setting is dropped silently: a setting that could not be carried over,
+//! or behaves differently, becomes a [`Note`] with its file and line, and a comment in the text. A
+//! restriction of access without an equivalent never makes a target more open: such a target is written as a
+//! comment.
 //!
-//! Devices are not opened, and no kernel or daemon is asked: a file is read, with what it includes, and that is all.
+//! It opens no devices and queries no kernel or daemon: it only reads a file, with the files that it
+//! includes.
 
 mod apache;
 mod json;
@@ -27,13 +29,13 @@ use san::{Reader, San};
 
 pub use san::Note;
 
-/// A configuration of ours, and what of the other one is not in it.
+/// The imported configuration, and notes on settings that are missing in it.
 pub struct Imported {
     /// The text of a `linerate.toml`, which passes every check of `serve --check` that needs no device.
     pub text: Zeroizing<String>,
-    /// What could not be carried over, in the order of the text.
+    /// Notes on settings that could not be carried over, in the order of the text.
     pub notes: Vec<Note>,
-    /// Whether `text` holds CHAP secrets, so that only its owner may read it.
+    /// Whether `text` contains CHAP secrets, so that only its owner may read it.
     pub has_secrets: bool,
 }
 
