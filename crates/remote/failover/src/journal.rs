@@ -1,21 +1,22 @@
-//! Acknowledged changes that no flush has covered: what a server loses when it is restarted. They do not overlap,
-//! because a newer change replaces what it covers of older ones; so they can be replayed in any order.
+//! Acknowledged changes that no flush has covered: those that a server loses in a restart. They do not
+//! overlap, because a newer change replaces the parts of older ones that it covers. They can therefore be
+//! replayed in any order.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-/// A change that can be cut.
+/// A change that can be split.
 pub trait Part: Sized {
-    /// The bytes of `range`, which lies within the change, in memory of their own.
+    /// A copy of the bytes of `range`, which lies within the change.
     fn part(&self, range: Range<u64>) -> Self;
-    /// The memory that it takes, in bytes.
+    /// Its memory, in bytes.
     fn memory_bytes(&self) -> usize;
 }
 
 /// The changes of one device.
 #[derive(Debug)]
 pub struct Journal<R> {
-    /// By their first byte.
+    /// By first byte.
     entries: BTreeMap<u64, Entry<R>>,
     next: u64,
     bytes: usize,
@@ -24,12 +25,12 @@ pub struct Journal<R> {
 #[derive(Debug)]
 struct Entry<R> {
     end: u64,
-    /// Of the change, in the order of acknowledgements.
+    /// The change's number, in the order of acknowledgements.
     number: u64,
     change: R,
 }
 
-/// The changes before a flush.
+/// Marks the changes before a flush.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Mark(u64);
 
@@ -40,11 +41,11 @@ impl<R> Default for Journal<R> {
 }
 
 impl<R: Part> Journal<R> {
-    /// A change was acknowledged.
+    /// Adds an acknowledged change.
     pub fn insert(&mut self, range: Range<u64>, change: R) {
         let number = self.next;
         self.next += 1;
-        // They do not overlap, so this one decides for all.
+        // Entries do not overlap, so checking the last one suffices.
         let last = self.entries.range_mut(..range.end).next_back();
         if let Some((start, entry)) = last
             && entry.end > range.start
@@ -61,7 +62,8 @@ impl<R: Part> Journal<R> {
         self.entries.insert(range.start, Entry { end: range.end, number, change });
     }
 
-    /// A change that is durable was acknowledged: what it has replaced must not come back. Whether there was such.
+    /// A durable change was acknowledged: the changes it has replaced must not come back. Returns true if
+    /// there were any.
     pub fn forget(&mut self, range: Range<u64>) -> bool {
         if range.is_empty() {
             return false;
@@ -86,9 +88,9 @@ impl<R: Part> Journal<R> {
         is_any
     }
 
-    /// Whether a change of these bytes is in it.
+    /// Whether any change overlaps these bytes.
     pub fn overlaps(&self, range: &Range<u64>) -> bool {
-        // They do not overlap, so the last that begins in front of the end is the one that ends last.
+        // Entries do not overlap, so the last one that starts before the end also ends last.
         let last = self.entries.range(..range.end).next_back();
         last.is_some_and(|(_, entry)| entry.end > range.start)
     }
@@ -98,7 +100,7 @@ impl<R: Part> Journal<R> {
         Mark(self.next)
     }
 
-    /// That flush has succeeded.
+    /// The flush has succeeded.
     pub fn flushed(&mut self, mark: Mark) {
         debug_assert!(mark.0 <= self.next, "the mark is of this journal");
         let bytes = &mut self.bytes;
@@ -112,12 +114,12 @@ impl<R: Part> Journal<R> {
         debug_assert!(!self.entries.is_empty() || self.bytes == 0, "all memory is that of a change");
     }
 
-    /// The memory of all, in bytes.
+    /// The memory of all changes, in bytes.
     pub fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// The changes, none of which overlap.
+    /// The changes, in the order of their ranges.
     pub fn changes(&self) -> impl Iterator<Item = (Range<u64>, &R)> {
         self.entries.iter().map(|(start, entry)| (*start..entry.end, &entry.change))
     }
@@ -129,14 +131,14 @@ pub enum Writers {
     /// Not known: what another host writes is not replaced without evidence of a loss.
     #[default]
     Unknown,
-    /// Nobody: whatever the blocks hold otherwise was lost.
+    /// No one: any other content of the blocks is the result of a loss.
     One,
-    /// Other hosts: what the blocks hold otherwise is never replaced.
+    /// Other hosts: other content of the blocks is never replaced.
     Several,
 }
 
 impl Writers {
-    /// The words of URLs.
+    /// The value of the URL key.
     pub fn parse(text: &str) -> Option<Writers> {
         match text {
             "one" => Some(Writers::One),
@@ -187,7 +189,7 @@ mod tests {
     }
 
     proptest! {
-        /// A medium with a cache that is lost in a restart has, after a replay, what was acknowledged.
+        /// After a restart and a replay, a medium with a volatile cache has all acknowledged data.
         #[test]
         fn nothing_acknowledged_is_lost_by_a_restart(steps in prop::collection::vec(step(), 0..80)) {
             let (mut cache, mut durable) = ([0u32; 80], [0u32; 80]);
@@ -209,11 +211,11 @@ mod tests {
                         acknowledged[range].fill(version);
                         journal.forget(at..at + length);
                     }
-                    // The flush takes what is in the cache at its beginning, and is answered later.
+                    // The flush covers the cache at its start, and completes later.
                     Step::Mark => flush = Some((journal.mark(), cache)),
                     Step::Flushed => if let Some((mark, at_mark)) = flush.take() {
                         for (place, (durable, cached)) in durable.iter_mut().zip(at_mark).enumerate() {
-                            // Versions only grow: what is durable is never replaced by something older.
+                            // Versions only increase: durable data is never replaced by older data.
                             *durable = (*durable).max(cached);
                             prop_assert!(*durable <= acknowledged[place]);
                         }

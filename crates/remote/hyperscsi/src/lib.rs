@@ -10,12 +10,12 @@
 //! ```
 //!
 //! - [`Url`] is `hyperscsi://INTERFACE/TARGET/LUN` or `hyperscsi+udp://HOST/TARGET/LUN`, with options.
-//! - [`discover`] asks who is there; [`open`] and [`open_target`] log in.
-//! - `link` finds the stations of a target and how long frames may be; `session` gives commands to the protocol's machine, and begins
-//!   another session when one is lost; `inner` has those commands.
+//! - [`discover`] lists the targets that respond; [`open`] and [`open_target`] log in.
+//! - `link` finds the stations of a target and the maximum frame length; `session` submits commands to the
+//!   protocol's state machine, and starts another session when one is lost; `inner` has those commands.
 //!
-//! What a LUN is, and how its requests become commands, is `iscsi_client`'s, for iSCSI and for this protocol alike. Paths, failover and
-//! exactly-once execution are the machine's.
+//! `iscsi_client` defines LUNs and translates their requests into commands, for iSCSI and for this protocol
+//! alike. The state machine provides paths, failover and exactly-once execution.
 
 mod inner;
 mod link;

@@ -1,4 +1,4 @@
-//! What a discovery found, as text and as JSON. The names of the JSON are promised.
+//! The result of a discovery, as text and as JSON. The JSON names are stable.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use serde::Serialize;
 
 #[derive(Debug, Serialize)]
 pub(crate) struct Discovery {
-    /// Who was asked.
+    /// The portal that was queried.
     portal: String,
     pub(crate) targets: Vec<Target>,
 }
@@ -21,17 +21,17 @@ pub(crate) struct Discovery {
 pub(crate) struct Target {
     pub(crate) name: String,
     pub(crate) portals: Vec<TargetPortal>,
-    /// `null` if nobody asked, or nobody could.
+    /// `null` if the LUNs were not requested, or could not be read.
     pub(crate) luns: Option<Vec<Lun>>,
-    /// Why nobody could.
+    /// Why the LUNs could not be read.
     pub(crate) problem: Option<String>,
 }
 
-/// A portal of a target's.
+/// A portal of a target.
 #[derive(Debug, Serialize)]
 pub(crate) struct TargetPortal {
     pub(crate) address: String,
-    /// The portal group, whose portals one session may use together.
+    /// The portal group. One session may use all portals of a group.
     pub(crate) group: Option<u16>,
     /// Why it could not be used, if it was tried.
     pub(crate) problem: Option<String>,
@@ -39,19 +39,19 @@ pub(crate) struct TargetPortal {
 
 #[derive(Debug, Default, Serialize)]
 pub(crate) struct Lun {
-    /// As people number it.
+    /// In the usual notation.
     pub(crate) lun: String,
-    /// In words: `disk`, `tape` and so on.
+    /// By name: `disk`, `tape` and so on.
     pub(crate) device_type: String,
     pub(crate) vendor: String,
     pub(crate) product: String,
     pub(crate) revision: String,
-    /// The rest is of disks alone.
+    /// From here on, for disks only.
     pub(crate) bytes: Option<u64>,
     pub(crate) block_bytes: Option<u32>,
     pub(crate) thin: Option<bool>,
     pub(crate) read_only: Option<bool>,
-    /// Why it could not be looked at.
+    /// Why it could not be read.
     pub(crate) problem: Option<String>,
 }
 
@@ -61,7 +61,7 @@ impl Discovery {
             let mut portals: Vec<TargetPortal> =
                 found.addresses.iter().map(|address| TargetPortal::of(address)).collect();
             if portals.is_empty() {
-                // RFC 7143 appendix C: a target without an address is at the one that was asked.
+                // RFC 7143 appendix C: a target without an address is at the queried portal.
                 portals.push(TargetPortal { address: asked.to_string(), group: None, problem: None });
             }
             Target { name: printable(&found.name), portals, luns: None, problem: None }
@@ -79,7 +79,7 @@ impl Discovery {
 }
 
 impl TargetPortal {
-    /// Of `host:port,tag` (RFC 7143 section 13.8).
+    /// Parses `host:port,tag` (RFC 7143 section 13.8).
     fn of(address: &str) -> TargetPortal {
         let (address, tag) = address.rsplit_once(',').unwrap_or((address, ""));
         TargetPortal { address: printable(address), group: tag.parse().ok(), problem: None }
@@ -133,9 +133,10 @@ impl Lun {
     }
 }
 
-// Logging in to a target that was discovered, to see what is on it.
+// Login to a discovered target, to list its LUNs.
 
-/// Looks at a target through the first of its portals that can be reached, and notes why the ones before could not.
+/// Lists a target's LUNs through the first of its portals that can be reached, and records why the ones
+/// before could not.
 pub(crate) async fn look(target: &mut Target, settings: &Settings) -> Result<(), Failure> {
     let looked = match log_in(target, settings).await {
         Ok(session) => {
@@ -164,7 +165,7 @@ async fn log_in(target: &mut Target, settings: &Settings) -> Result<Arc<RemoteTa
                 portal.problem = Some(failure.to_string());
                 last = failure;
             }
-            // Whoever answered speaks for all portals.
+            // A response from one portal counts for all.
             Err(failure) => return Err(failure),
         }
     }
@@ -185,7 +186,7 @@ async fn luns(session: &Arc<RemoteTarget>) -> Result<Vec<Lun>, Failure> {
     Ok(luns)
 }
 
-/// A LUN that cannot be looked at says why, in the place of what it is.
+/// For a LUN that cannot be read, the reason replaces the description.
 async fn one(unit: &Unit) -> Lun {
     let mut lun = Lun { lun: LunAddress::parse(unit.lun().0).to_string(), ..Lun::default() };
     if let Err(failure) = describe(&mut lun, unit).await {

@@ -1,4 +1,4 @@
-//! Pages of numbers (vital product data, mode pages) and bytes, for people and as JSON.
+//! Text and JSON for vital product data pages, mode pages, and raw bytes.
 
 use backends::Failure;
 use iscsi_client::verbs::VerbError;
@@ -10,20 +10,20 @@ use readable::table::{Align, Column, rows_within};
 use serde::Serialize;
 use serde_json::{Value, json};
 
-/// `83`, `0x83` or `83h`, as people and standards write it.
+/// Accepts `83`, `0x83` and `83h`.
 pub fn code(text: &str) -> Result<u8, String> {
     let digits = text.strip_prefix("0x").or_else(|| text.strip_suffix('h')).unwrap_or(text);
     u8::from_str_radix(digits, 16)
         .map_err(|_| format!("{text:?} is no page; write two hexadecimal digits such as b0"))
 }
 
-/// Numbers in columns; everything else has words of its own.
+/// Numeric fields in columns; other content has its own text form.
 pub fn text(page: &Vpd) -> String {
     let VpdContent::Fields(all) = &page.content else { return format!("{page}\n") };
     format!("{} ({:02x}h)\n{}", page_name(page.code), page.code, fields_text(all))
 }
 
-/// A page, by what kind of thing is in it.
+/// A page as JSON, by the kind of its content.
 pub fn to_json(page: &Vpd) -> Value {
     let (kind, content) = match &page.content {
         VpdContent::Pages(pages) => {
@@ -53,12 +53,12 @@ pub fn to_json(page: &Vpd) -> Value {
     })
 }
 
-/// Fields of a page by their names.
+/// Fields of a page by name.
 pub fn fields(fields: &[Field]) -> Value {
     fields.iter().map(|field| (field.name.to_owned(), json!(field.value))).collect()
 }
 
-/// The same for people: name, value and meaning in columns. Meanings wrap at the width of a usual terminal.
+/// The fields as text: name, value and meaning in columns. Meanings wrap at the width of a usual terminal.
 pub fn fields_text(fields: &[Field]) -> String {
     let row = |field: &Field| [field.name.to_owned(), grouped(field.value), field.means.to_owned()];
     let rows: Vec<_> = fields.iter().map(row).collect();
@@ -67,20 +67,20 @@ pub fn fields_text(fields: &[Field]) -> String {
     lines.iter().map(|line| format!("  {line}\n")).collect()
 }
 
-/// Letters in a line.
+/// Characters per line.
 const WIDTH: usize = 80;
 
-/// Things that have no shape but their words.
+/// Values that have only a text form.
 pub fn words(all: &[impl Display]) -> Value {
     all.iter().map(|one| json!(one.to_string())).collect()
 }
 
-/// Bytes as two digits each.
+/// Two hexadecimal digits per byte.
 pub fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// Bytes as people look at them: sixteen a line, with their place and their letters.
+/// A hex dump: sixteen bytes per line, with offset and characters.
 pub fn dump(bytes: &[u8]) -> String {
     let line = |(row, bytes): (usize, &[u8])| {
         let letters = bytes.iter().map(|byte| match byte {
@@ -93,9 +93,9 @@ pub fn dump(bytes: &[u8]) -> String {
     bytes.chunks(16).enumerate().map(line).collect()
 }
 
-// What was asked for, for people and for programs.
+// Results as text and as JSON.
 
-/// A version of the names of the JSON: another one has a name less, or one that means something else.
+/// The version of the JSON names. It increases when a name is removed or changes its meaning.
 const VERSION: u32 = 1;
 
 #[derive(Serialize)]
@@ -105,7 +105,7 @@ struct Versioned<'a, T> {
     answer: &'a T,
 }
 
-/// The same as text and as JSON, whose names are promised.
+/// The same result as text and as JSON, whose names are stable.
 #[derive(Clone, Debug)]
 pub struct Answer {
     text: String,
@@ -113,25 +113,26 @@ pub struct Answer {
 }
 
 impl Answer {
-    /// `text` as it is printed; `json` an object, since a list has no place for a version, without infinite numbers or keys
-    /// that are not text.
+    /// `text` is printed as it is. `json` must be an object, since a list has no place for a version, and
+    /// must not have infinite numbers or keys that are not text.
     pub(crate) fn new(text: String, json: &impl Serialize) -> Answer {
         let versioned = serde_json::to_string_pretty(&Versioned { version: VERSION, answer: json });
         Answer { text, json: versioned.expect("an object whose keys are text") + "\n" }
     }
 
-    /// The same for text of any form, which gets one end of line.
+    /// The same for any text, which gets exactly one newline at its end.
     pub(crate) fn of_text(text: impl Display, json: &impl Serialize) -> Answer {
         Answer::new(text.to_string().trim_end().to_owned() + "\n", json)
     }
 
-    /// What to print.
+    /// The output.
     pub fn printed(&self, as_json: bool) -> &str {
         if as_json { &self.json } else { &self.text }
     }
 }
 
-/// What a unit has said, unless it does not know, or keeps it for who has reserved it. A lost session is an error.
+/// The unit's result; `None` if the command failed, for instance unsupported or blocked by a reservation. A
+/// lost session is an error.
 pub(crate) fn known<T>(answer: Result<T, VerbError>) -> Result<Option<T>, Failure> {
     match answer {
         Ok(value) => Ok(Some(value)),

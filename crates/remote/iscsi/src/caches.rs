@@ -1,17 +1,18 @@
-//! Unflushed writes of a session's block devices, where their logical units have volatile caches.
+//! Unflushed writes of a session's block devices, for logical units with volatile caches.
 //!
-//! The session's thread records every command that ends, by any sender: an acknowledged WRITE counts as
-//! unflushed before its requester sees the status, and a unit attention for a reset counts even if another
+//! The session's thread records the end of every command, from any sender. An acknowledged WRITE counts as
+//! unflushed before its requester gets the status. A unit attention for a reset counts even if another
 //! command received it. Each device has its own [`FlushLedger`], so that the loss is reported to each.
 //!
-//! A storage error in the response to a flush, or to a write with FUA, may be the only report of lost writes:
-//! a target reports it once per I_T nexus, to whichever command comes first, not to the user of the nexus
-//! that wrote. It counts as a loss for all devices of the unit.
+//! A storage error in the response to a flush, or to a write with FUA, may be the only report of lost writes.
+//! A target reports it once per I_T nexus, in the response to whichever command comes first, not to the user
+//! of the nexus that wrote. It counts as a loss for all devices of the unit.
 //!
 //! Most targets report a reset to every new I_T nexus, whether there was one or not, and some never report
 //! any. A report counts as a loss, and so does a reinstated session, unless the target reports the generation
-//! of its cache (ours does, in VPD page C0h) and that has not changed. From the report, or the reinstatement, until the
-//! generation is read the device is in doubt ([`Losses::is_in_doubt`]): reads answered meanwhile may lack acknowledged writes.
+//! of its cache and that has not changed. Our own target reports it, in VPD page C0h. From the report or the
+//! reinstatement until the generation is read, the device is in doubt ([`Losses::is_in_doubt`]): reads in
+//! this period may lack acknowledged writes.
 
 use std::sync::Arc;
 
@@ -40,22 +41,24 @@ struct Ledgers {
 struct Entry {
     key: u64,
     lun: Lun,
-    /// In doubt: the session was reinstated, a reset was reported, or a flush was not answered, and the generation has not been
-    /// read since.
+    /// In doubt if the generation was not read since the session was reinstated, a reset was reported, or a
+    /// flush got no response.
     ledger: FlushLedger,
-    /// The target reports a write-through cache. Writes are recorded all the same, since that may change.
+    /// The target reports a write-through cache. Writes are recorded all the same, since the cache mode may
+    /// change.
     write_through: bool,
-    /// Number of reported changes of mode parameters, and that number when `write_through` was last read.
+    /// The number of reported changes of mode parameters. `asked_at` is that number when `write_through` was
+    /// last read.
     mode_changes: u64,
     asked_at: u64,
     /// The generation last reported by the target.
     generation: Option<CacheGeneration>,
-    /// Reports of resets, and of losses of writes.
+    /// The number of reported resets, and of reported losses of writes.
     resets: u64,
     losses: u64,
 }
 
-/// The ledger of one device, until this is dropped.
+/// The ledger of one device; dropping this removes it.
 #[derive(Debug)]
 pub(crate) struct CachedWrites {
     caches: Arc<Caches>,
@@ -63,7 +66,7 @@ pub(crate) struct CachedWrites {
     losses: LossCounter,
 }
 
-/// The meaning of a command's end for unflushed writes.
+/// The consequence of a command's end for unflushed writes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum CacheEffect {
     None,
@@ -71,7 +74,7 @@ pub(crate) enum CacheEffect {
     Done,
     /// Acknowledged writes are lost.
     Loss,
-    /// They may be lost, if the command was to make them durable.
+    /// They may be lost, if the command was meant to make them durable.
     StorageError,
     /// They may be lost, unless the generation of the cache is unchanged.
     Reset,
@@ -125,8 +128,8 @@ impl Caches {
         CachedWrites { caches: Arc::clone(self), key, losses: counter }
     }
 
-    /// The session was reinstated, by a target that may have been restarted. To be called before the first command of the new
-    /// session is sent.
+    /// The session was reinstated, by a target that may have been restarted. Call this before the first
+    /// command of the new session is sent.
     pub(crate) fn renewed(&self) {
         self.ledgers.lock().entries.iter().for_each(Entry::doubt);
     }
@@ -165,7 +168,7 @@ impl Entry {
             CacheEffect::Done => self.ledger.note_write(),
             CacheEffect::Modes => {
                 self.mode_changes += 1;
-                self.write_through = false; // until it has been asked
+                self.write_through = false; // until it is read again
             }
             // Without a generation there is nothing to compare.
             CacheEffect::Unanswered if self.generation.is_none() => {}
@@ -205,17 +208,18 @@ impl Entry {
         }
     }
 
-    /// The present generation, asked for after these doubts. A target without one may have been restarted without a report.
+    /// Handles the current generation, requested after these doubts. A target without one may have been
+    /// restarted without a report.
     fn compare(&mut self, asked_after: Doubts, now: Option<CacheGeneration>) {
         let losses = self.ledger.losses();
         if losses.doubts() != asked_after {
-            return; // it may be that of a cache that is gone, and is neither a loss nor none
+            return; // the generation may be that of a cache that is gone: it proves neither a loss nor its absence
         }
         if self.generation.is_none() || self.generation != now {
             self.lose_cache();
         }
         self.generation = now;
-        losses.resolve(asked_after); // a doubt that is raised only now stays
+        losses.resolve(asked_after); // a later doubt remains
     }
 }
 
@@ -225,7 +229,7 @@ impl CachedWrites {
         self.losses().is_in_doubt()
     }
 
-    /// The doubts so far. Read them before the generation is.
+    /// The doubts so far. Call this before the generation is read.
     pub(crate) fn doubts(&self) -> Doubts {
         self.losses.doubts()
     }
@@ -240,13 +244,13 @@ impl CachedWrites {
         self.with(|entry| entry.note(CacheEffect::Reset));
     }
 
-    /// The generation was read after a report of a reset, or after a flush without a response. Without effect if another doubt was raised
-    /// since it was asked for.
+    /// The generation was read after a report of a reset, or after a flush without a response. Has no effect
+    /// if another doubt was raised after the request.
     pub(crate) fn compare(&self, asked_after: Doubts, now: Option<CacheGeneration>) {
         self.with(|entry| entry.compare(asked_after, now));
     }
 
-    /// Number of reported changes of mode parameters. Read it before reading the mode parameters.
+    /// Number of reported changes of mode parameters. Call this before reading the mode parameters.
     pub(crate) fn mode_changes(&self) -> u64 {
         self.with(|entry| entry.mode_changes)
     }
@@ -265,7 +269,7 @@ impl CachedWrites {
         });
     }
 
-    /// How many resets were reported, and how many losses of writes.
+    /// The number of reported resets, and of reported losses of writes.
     pub(crate) fn events(&self) -> (u64, u64) {
         self.with(|entry| (entry.resets, entry.losses))
     }
@@ -281,7 +285,7 @@ impl CachedWrites {
     }
 
     /// The session was reinstated, and everything was read again. Earlier writes are on stable storage if the
-    /// target reports write-through now and reported it then.
+    /// target reported write-through both before and after.
     pub(crate) fn look_again(
         &self,
         (asked_at, asked_after): (u64, Doubts),
@@ -362,7 +366,7 @@ mod tests {
             self.caches.note(lun, Effect::None, CacheEffect::Reset);
         }
 
-        /// The generation is read, and nothing happens meanwhile.
+        /// Reads the generation, with no event in between.
         fn compare(&self, now: Option<CacheGeneration>) {
             self.device.compare(self.device.doubts(), now);
         }
@@ -414,7 +418,7 @@ mod tests {
         }
     }
 
-    /// The answer came before the session was reinstated, and is compared after it.
+    /// The response arrived before the session was reinstated, and is compared after it.
     #[test]
     fn a_generation_from_before_a_doubt_does_not_resolve_it() {
         for (before, now, expected) in [(7, 7, Ok(())), (7, 8, LOST), (6, 7, Ok(()))] {
@@ -430,7 +434,7 @@ mod tests {
         }
     }
 
-    /// Not every target reports POWER ON to a new nexus, not even after a crash of its machine.
+    /// Some targets do not report POWER ON to a new nexus, not even after a crash.
     #[test]
     fn a_session_that_is_begun_again_with_a_target_that_tells_nothing_may_have_lost_the_cache() {
         let scene = scene(None);
@@ -465,8 +469,8 @@ mod tests {
     const WRITE_ERROR: [u8; 14] = [0x70, 0, 0x03, 0, 0, 0, 0, 10, 0, 0, 0, 0, 0x0c, 0];
     const MODE_PARAMETERS_CHANGED: [u8; 14] = [0x70, 0, 0x06, 0, 0, 0, 0, 10, 0, 0, 0, 0, 0x2a, 0x01];
 
-    /// A target reports once per nexus. Another user of the session had written, and its next flush
-    /// succeeded.
+    /// Regression: a target reports once per nexus. Another user of the session had written, and its next
+    /// flush succeeded.
     #[test]
     fn a_stable_write_that_is_told_of_lost_writes_fails_the_next_flush() {
         for effect in [Effect::Stable, Effect::Flush] {
@@ -520,7 +524,7 @@ mod tests {
         scene.reset(LOCAL_SESSIONS);
         scene.device.look_again((0, scene.device.doubts()), true, None);
         assert_eq!(scene.flush(), Ok(()));
-        // Whichever command receives the report, with others outstanding.
+        // Any command may receive the report, with others outstanding.
         scene.caches.note(LOCAL_SESSIONS, Effect::None, answered(&MODE_PARAMETERS_CHANGED));
         scene.done(LOCAL_SESSIONS, Effect::Cached);
         scene.reset(LOCAL_SESSIONS);

@@ -1,5 +1,6 @@
-//! What a command is, by its operation code: its effect, which says whether it may be sent twice and whether a flush must follow, and
-//! its class; what its end means for a block device; and the registrations that commands make.
+//! Classification of commands by their operation code: effects, which decide about retries and flushes, and
+//! classes for the statistics. Also the block device's result for a status, and the registrations that
+//! commands make.
 
 use block::{DeviceError, Extent, Lba, Lock};
 use iscsi::pdu::Lun;
@@ -8,7 +9,7 @@ use scsi::{Sense, status};
 /// The effect of a command on the medium.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Effect {
-    /// None. Harmless when executed twice, or late.
+    /// None. It may be executed twice, or late.
     None,
     /// None, and it makes earlier writes durable: SYNCHRONIZE CACHE.
     Flush,
@@ -27,8 +28,8 @@ pub(crate) enum Effect {
 }
 
 impl Effect {
-    /// By the operation code (SPC-4 and SBC-4), by the service action of those that share one, and for
-    /// registrations by the data that the command sends.
+    /// Classifies by the operation code (SPC-4 and SBC-4), by the service action where several commands share
+    /// a code, and for registrations by the data sent.
     pub(crate) fn from_cdb(cdb: &[u8], sent: &[u8]) -> Effect {
         let Some(&operation) = cdb.first() else { return Effect::Other };
         let flag = |at: usize| cdb.get(at).is_some_and(|byte| byte & FUA != 0);
@@ -57,7 +58,8 @@ impl Effect {
         }
     }
 
-    /// Whether the command changes something, so that it must not be executed late or twice unconditionally.
+    /// Whether the command changes something, so that it must not be executed late, nor twice without
+    /// precautions.
     pub(crate) fn changes_something(self) -> bool {
         !matches!(self, Effect::None | Effect::Flush)
     }
@@ -76,9 +78,9 @@ impl Effect {
     }
 }
 
-/// Whether a command, by its operation code and service action (SPC-4, SBC-4, SSC-4 and MMC-6), reads, and
-/// changes nothing of the logical unit and its data. What is not known here may change something, and so may
-/// a code that means different things to different kinds of devices.
+/// Whether a command only reads, and changes nothing of the logical unit and its data, by its operation code
+/// and service action (SPC-4, SBC-4, SSC-4 and MMC-6). Unknown commands may change something, and so may a
+/// code that different device types define differently.
 pub fn only_asks(cdb: &[u8]) -> bool {
     let action = || cdb.get(1).map(|byte| byte & 0x1f);
     match cdb.first() {
@@ -122,25 +124,25 @@ pub fn only_asks(cdb: &[u8]) -> bool {
 /// FUA, in the byte of flags.
 const FUA: u8 = 1 << 3;
 
-/// What is kept of a command under way, for when it has ended.
+/// Properties of an outstanding command that are needed when it has ended.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Account {
     pub(crate) class: Class,
     pub(crate) effect: Effect,
-    /// How long it waited before it could be submitted, in nanoseconds.
+    /// Time before it could be submitted, in nanoseconds.
     pub(crate) waited_ns: u64,
 }
 
 // Classes of commands with separate latencies.
 
-/// What a command is for.
+/// The class of a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Class {
     /// READ of any length.
     Read,
     /// WRITE of any length, and WRITE AND VERIFY.
     Write,
-    /// Everything else, WRITE SAME and UNMAP too: their cost has little to do with the bytes that they move.
+    /// Everything else, including WRITE SAME and UNMAP, whose cost hardly depends on the bytes they move.
     Other,
 }
 
@@ -148,7 +150,7 @@ impl Class {
     /// All of them.
     pub const ALL: [Class; 3] = [Class::Read, Class::Write, Class::Other];
 
-    /// By the operation code (SBC-4 table 36), and by the service action of those that share 7Fh.
+    /// By the operation code (SBC-4 table 36), and for 7Fh by the service action.
     pub fn from_cdb(cdb: &[u8]) -> Class {
         match cdb {
             [0x08 | 0x28 | 0xa8 | 0x88, ..] => Class::Read,
@@ -160,19 +162,19 @@ impl Class {
     }
 }
 
-// Registrations of reservation keys made by a session. A registration belongs to one I_T nexus (SPC-4 5.13):
-// when the session has moved to another portal group, its keys are not registered there, and its user must
-// be informed.
+// Registrations of reservation keys made by a session. A registration belongs to one I_T nexus (SPC-4 5.13).
+// When the session has moved to another portal group, its keys are not registered there, and its user must be
+// informed.
 
-/// The registrations of a session, as far as they were made through it.
+/// The registrations made through a session.
 #[derive(Debug, Default)]
 pub(crate) struct Registrations(Lock<Lists>);
 
 #[derive(Debug, Default)]
 struct Lists {
-    /// By the present nexus.
+    /// Made by the current nexus.
     present: Vec<Lun>,
-    /// By nexuses that the session has left.
+    /// Made by nexuses that the session has left.
     orphaned: Vec<Lun>,
 }
 
@@ -203,27 +205,27 @@ impl Registrations {
 
 // Mapping of a status and its sense data to a result of a block device.
 
-/// What to do about a command that ended.
+/// How to proceed after a command has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
-    /// Nothing: it is done.
+    /// It succeeded.
     Done,
-    /// Send it again: the target reported something else instead of doing it.
+    /// Retry: the target reported something else instead of executing it.
     Retry,
-    /// Send it again, after a while.
+    /// Retry after a delay.
     RetryLater,
-    /// Give up.
+    /// Fail with this error.
     Failed(DeviceError),
 }
 
-/// The one place where a SCSI status becomes a device's error. `extent` is what the command was about, and
-/// `writing` whether it was to change it.
+/// The only place where a SCSI status becomes a device's error. `extent` is the command's range, and
+/// `writing` is true if the command changes it.
 pub(crate) fn verdict(status: u8, sense: Option<Sense>, extent: Extent, writing: bool) -> Verdict {
     match status {
         status::GOOD | status::CONDITION_MET => Verdict::Done,
         status::CHECK_CONDITION => {
-            // Without sense data, which RFC 7143 section 11.4.7 does not allow and istgt sends, for instance to a write onto a
-            // protected disk, the cause is unknown, and nothing was carried out.
+            // Without sense data the cause is unknown, and nothing was executed. RFC 7143 section 11.4.7 does
+            // not allow this, but istgt does it, for instance for a write to a protected disk.
             sense.map_or(Verdict::Failed(of_the_medium(extent.lba, writing)), |sense| {
                 from_sense(sense, extent, writing)
             })
@@ -231,8 +233,7 @@ pub(crate) fn verdict(status: u8, sense: Option<Sense>, extent: Extent, writing:
         status::BUSY | status::TASK_SET_FULL => Verdict::RetryLater,
         status::TASK_ABORTED => Verdict::Retry,
         status::RESERVATION_CONFLICT => Verdict::Failed(DeviceError::Reserved),
-        // ACA ACTIVE and what SAM-5 has no name for: as long as another initiator wants it so, the device is
-        // not ours to use.
+        // ACA ACTIVE, and statuses not defined in SAM-5. Another initiator prevents our use of the device.
         _ => Verdict::Failed(DeviceError::NotReady),
     }
 }
@@ -246,7 +247,7 @@ fn from_sense(sense: Sense, extent: Extent, writing: bool) -> Verdict {
         return Verdict::Done;
     }
     if sense.deferred {
-        // It concerns an earlier command, and was reported instead of carrying out this one.
+        // It concerns an earlier command, and was reported instead of executing this one.
         return Verdict::Retry;
     }
     let lba = sense.information.map_or(extent.lba, Lba);
@@ -255,9 +256,9 @@ fn from_sense(sense: Sense, extent: Extent, writing: bool) -> Verdict {
         (0x2, 0x04, 0x01) => Verdict::RetryLater, // becoming ready
         (0x2, _, _) => Verdict::Failed(DeviceError::NotReady),
         (0x5, 0x21, _) => Verdict::Failed(DeviceError::OutOfRange),
-        (0x5, 0x25, _) => Verdict::Failed(DeviceError::NotReady), // the LUN is gone
+        (0x5, 0x25, _) => Verdict::Failed(DeviceError::NotReady), // the LUN was removed
         (0x5, _, _) => Verdict::Failed(DeviceError::Unsupported),
-        (0x6, _, _) => Verdict::Retry, // UNIT ATTENTION: reported instead of carrying the command out
+        (0x6, _, _) => Verdict::Retry, // UNIT ATTENTION: reported instead of executing the command
         (0x7, 0x27, 0x07) => Verdict::Failed(DeviceError::NoSpace),
         (0x7, _, _) => Verdict::Failed(DeviceError::ReadOnly),
         (0xb, _, _) => Verdict::Retry, // ABORTED COMMAND: "may be recovered by trying the command again"
@@ -341,7 +342,7 @@ mod tests {
         assert_eq!(check(&descriptor, true), Verdict::Failed(DeviceError::Unwritable(Lba(104))));
     }
 
-    /// Once it was taken for NO SENSE, and a write that istgt had refused for one that was done.
+    /// Regression: this was once treated as NO SENSE, and a write that istgt had rejected as successful.
     #[test]
     fn a_failure_without_an_explanation_is_a_failure() {
         for sense in [&[][..], &[0; 18]] {

@@ -1,4 +1,4 @@
-//! Inquiry of a LUN when it is attached: type, capacity, cache and features; and by what it is known.
+//! Inquiry of a LUN when it is attached: type, capacity, cache, features and identity.
 
 use std::time::Duration;
 
@@ -15,9 +15,9 @@ use crate::verbs::{Identity, Unit, VerbError};
 pub(crate) struct Probed {
     pub(crate) geometry: Geometry,
     pub(crate) profile: Profile,
-    /// Write-through cache: WCE is zero.
+    /// The cache is write-through: WCE is zero.
     pub(crate) write_through: bool,
-    /// If the target reports it.
+    /// `None` if the target does not report it.
     pub(crate) cache_generation: Option<CacheGeneration>,
     pub(crate) limits: Limits,
     pub(crate) identity: Identity,
@@ -30,7 +30,7 @@ pub(crate) struct Limits {
     pub(crate) transfer_blocks: u32,
     /// Blocks of a WRITE SAME.
     pub(crate) write_same_blocks: u32,
-    /// The target supports READ(10) and WRITE(10), and not the sixteen-byte forms.
+    /// The target supports READ(10) and WRITE(10), but not the 16-byte forms.
     pub(crate) short_commands: bool,
     /// The target supports FUA in writes.
     pub(crate) force_unit_access: bool,
@@ -42,7 +42,7 @@ pub(crate) struct Limits {
 }
 
 impl Limits {
-    /// Of a protocol that carries no more data than so many bytes with a command.
+    /// Applies the transport's limit on the data of a command.
     fn within(self, data_bytes: Option<usize>, geometry: Geometry) -> Limits {
         let most = data_bytes.map_or(u32::MAX, |bytes| (bytes >> geometry.block_size.shift()).max(1) as u32);
         Limits { transfer_blocks: self.transfer_blocks.min(most), ..self }
@@ -54,27 +54,27 @@ impl Limits {
 pub(crate) enum Deallocation {
     /// Not at all.
     No,
-    /// By WRITE SAME with UNMAP, which leaves zeros, whether the blocks can be deallocated or not.
+    /// By WRITE SAME with UNMAP, which leaves zeros even if the blocks cannot be deallocated.
     ByWriteSame,
     /// By UNMAP, which is a hint: the content is undefined.
     ByUnmap,
 }
 
-/// A request's bytes in one command if the target names no limit: a hundred of these are a second of a fast
-/// network, and nothing is gained by more.
+/// Maximum bytes of a command if the target reports no limit. A fast network needs a second for a hundred
+/// such commands; larger ones would gain nothing.
 const TRANSFER_BYTES_MAX: u32 = 16 << 20;
-/// WRITE SAME without a limit: 1 GiB takes a target some time already.
+/// Maximum bytes of a WRITE SAME without a reported limit. 1 GiB already takes some time.
 const WRITE_SAME_BYTES_MAX: u32 = 1 << 30;
-/// "Becoming ready" after a login.
+/// Attempts while the unit reports "becoming ready" after a login.
 const TRIES: u32 = 40;
 const PAUSE: Duration = Duration::from_millis(250);
 
-/// Reads everything; the LUN's number is for errors.
+/// Reads everything. The LUN's number is for errors.
 pub(crate) async fn look(unit: &Unit, number: u16) -> Result<Probed, OpenError> {
     is_there(unit, number).await?;
     until_ready(unit).await?;
     let (capacity, geometry) = capacity(unit).await?;
-    // A page that is not on the list is not requested: some targets reject that badly.
+    // A page that is not on the list is not requested: some targets misbehave when they are asked for one.
     let pages = perhaps("INQUIRY", unit.vpd_pages().await)?.unwrap_or_default();
     let block_limits = page(unit, &pages, 0xb0).await?.map(|page| BlockLimits::parse(&page.bytes));
     let provisioning = page(unit, &pages, 0xb2).await?.map(|page| Provisioning::parse(&page.bytes));
@@ -82,7 +82,7 @@ pub(crate) async fn look(unit: &Unit, number: u16) -> Result<Probed, OpenError> 
     // MEDIUM ROTATION RATE (SBC-3 6.6.3): 1 is "non-rotating medium".
     let solid_state = medium.is_some_and(|medium| medium.medium_rotation_rate == 1);
     let modes = caching(unit).await?;
-    // After TEST UNIT READY: a later unit attention is about a later loss.
+    // After TEST UNIT READY: any later unit attention concerns a later loss.
     let cache_generation = cache_generation_by(unit, &pages).await?;
     let identity = unit.identity_by(&pages).await.map_err(|error| failed("INQUIRY", error))?;
     let deallocation = deallocation(&capacity, provisioning);
@@ -115,7 +115,7 @@ pub(crate) async fn look(unit: &Unit, number: u16) -> Result<Probed, OpenError> 
     Ok(Probed { geometry, profile, write_through, cache_generation, limits, identity })
 }
 
-/// Lengths that are a multiple of the granularity; others are a mistake of the target.
+/// Only lengths that are a multiple of the granularity; the target reports others by mistake.
 fn optimal_transfer(limits: BlockLimits) -> Option<OptimalTransfer> {
     let (granularity, length) =
         (u64::from(limits.optimal_granularity.max(1)), u64::from(limits.optimal_transfer));
@@ -123,12 +123,12 @@ fn optimal_transfer(limits: BlockLimits) -> Option<OptimalTransfer> {
     (length > 0 && length.is_multiple_of(granularity)).then_some(optimal)
 }
 
-/// Asks only whether there is a disk.
+/// Checks only that the unit is a disk.
 pub(crate) async fn is_there(unit: &Unit, number: u16) -> Result<(), OpenError> {
     let inquiry = unit.inquiry().await.map_err(|error| failed("INQUIRY", error))?;
     match inquiry.device_type {
         _ if !inquiry.is_there() => Err(OpenError::NoSuchLun(number)),
-        // Disks and optical memories read blocks.
+        // Disks and optical memory devices read blocks.
         0x00 | 0x07 => Ok(()),
         other => Err(OpenError::NotADisk(other)),
     }
@@ -186,7 +186,7 @@ async fn until_ready(unit: &Unit) -> Result<(), OpenError> {
     unit.test_unit_ready().await.map_err(|error| failed("TEST UNIT READY", error))
 }
 
-/// A vital product data page; empty if it is not on the list, or is refused.
+/// A vital product data page; `None` if it is not on the list or the target rejects the request.
 async fn page(unit: &Unit, pages: &[u8], code: u8) -> Result<Option<Vpd>, OpenError> {
     if !pages.contains(&code) {
         return Ok(None);
@@ -214,8 +214,8 @@ pub(crate) fn failed(name: &'static str, error: VerbError) -> OpenError {
     }
 }
 
-/// A target without the Logical Block Provisioning page is taken for one that knows WRITE SAME: it says so if
-/// not.
+/// A target without the Logical Block Provisioning page is assumed to support WRITE SAME; if it does not, it
+/// rejects the command.
 fn deallocation(capacity: &Capacity, provisioning: Option<Provisioning>) -> Deallocation {
     let by_write_same = provisioning.is_none_or(|ways| ways.by_write_same_16);
     match provisioning {
@@ -226,7 +226,7 @@ fn deallocation(capacity: &Capacity, provisioning: Option<Provisioning>) -> Deal
     }
 }
 
-/// Of the Block Limits page, in which zero is no limit; without FUA and a way to give blocks back.
+/// From the Block Limits page, in which zero means no limit. FUA and deallocation are set elsewhere.
 fn limits(block: BlockLimits, capacity: &Capacity, geometry: Geometry) -> Limits {
     let shift = geometry.block_size.shift();
     let short_commands = !capacity.long_commands;
@@ -249,9 +249,9 @@ fn write_cache(modes: &Modes) -> Option<bool> {
     modes.caching().map(|caching| caching.wce)
 }
 
-// The logical unit that was opened, to which every path must lead.
+// The identity of the opened logical unit, to which every path must lead.
 
-/// What a logical unit is known by when it is reached by another path.
+/// The data that identifies a logical unit on another path.
 #[derive(Clone, Debug)]
 pub(crate) struct LunReference {
     pub(crate) identity: Identity,
@@ -260,7 +260,7 @@ pub(crate) struct LunReference {
 }
 
 impl LunReference {
-    /// Why this cannot be the unit that `self` was, which may have grown.
+    /// Why `now` cannot be the same unit. A larger capacity is allowed.
     pub(crate) fn difference(&self, now: &LunReference) -> Option<String> {
         if self.identity == Identity::Unknown {
             return Some("it has no name by which it could be recognised".to_owned());

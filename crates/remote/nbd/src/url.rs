@@ -1,6 +1,6 @@
-//! The URL of an export: `nbd://HOST[:PORT]/EXPORT[?KEY=VALUE&…]`, `nbd+unix:///EXPORT?socket=PATH`, and both over TLS as
-//! `nbds` and `nbds+unix` (doc/uri.md of the NBD project; but for `socket` and `tls-hostname` the keys are ours, and
-//! `tls-certificates` libnbd's).
+//! The URL of an export: `nbd://HOST[:PORT]/EXPORT[?KEY=VALUE&…]`, `nbd+unix:///EXPORT?socket=PATH`, and both
+//! over TLS as `nbds` and `nbds+unix`. They are defined in doc/uri.md of the NBD project. That defines the
+//! keys `socket` and `tls-hostname`; `tls-certificates` is libnbd's, and all others are ours.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -13,11 +13,11 @@ use nbd::STRING_BYTES_MAX;
 use reactor::{BadAddress, BadHost, Ipv6Host};
 use volume::spec::Time;
 
-/// The port that IANA gave to NBD.
+/// The port that IANA assigned to NBD.
 pub const PORT: u16 = 10809;
-/// What a URL begins with, in front of `://`.
+/// The schemes: the part in front of `://`.
 pub const SCHEMES: [&str; 4] = ["nbd", "nbds", "nbd+unix", "nbds+unix"];
-/// The keys behind the question mark.
+/// The keys after the question mark.
 pub const KEYS: [&str; 17] = [
     "address",
     "connections",
@@ -37,16 +37,16 @@ pub const KEYS: [&str; 17] = [
     "tls-hostname",
     "writers",
 ];
-/// The name that the certificate of a server on a Unix socket has, unless the URL has another one.
+/// The expected name in the certificate of a server on a Unix socket, unless the URL specifies another.
 const LOCAL: &str = "localhost";
-/// More connections than a server can have use for.
+/// More connections than any server can make use of.
 const CONNECTIONS_MAX: usize = 64;
-/// Other addresses, and addresses to come from.
+/// Maximum number of other addresses, and of source addresses.
 const PATHS_MAX: usize = 16;
 /// Long enough for a TCP connection to recover from some losses.
 const STALL: Duration = Duration::from_secs(10);
 const JOURNAL_BYTES_MAX: usize = 4 << 30;
-/// What a file is flushed for all the time has no use.
+/// A smaller file would cause constant flushes.
 const JOURNAL_BYTES_LEAST: usize = 64 << 10;
 
 /// An export of a server.
@@ -54,32 +54,32 @@ const JOURNAL_BYTES_LEAST: usize = 64 << 10;
 pub struct Url {
     /// A name, an IPv4 address, or an IPv6 address without its brackets; empty for a Unix socket.
     pub host: String,
-    /// The port: 10809 if the URL names none.
+    /// 10809 if the URL has none.
     pub port: u16,
-    /// The Unix socket that it listens on, instead of a host and a port.
+    /// The server's Unix socket, used instead of a host and a port.
     pub socket: Option<PathBuf>,
     /// The export's name; empty for the server's default.
     pub export: String,
-    /// Encrypted, with what these files hold.
+    /// The certificates for TLS; `None` without TLS.
     pub tls: Option<TlsFiles>,
-    /// How it is reached.
+    /// The settings of the connections.
     pub options: Options,
 }
 
-/// Files of certificates, in PEM.
+/// Certificate files, in PEM.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TlsFiles {
-    /// The CAs of servers that are believed.
+    /// The trusted CAs for server certificates.
     pub ca: PathBuf,
-    /// The client's own certificate and its private key, for servers that ask for one.
+    /// The client's own certificate and its private key, for servers that request one.
     pub own: Option<(PathBuf, PathBuf)>,
     /// Whether the files of `own` may be missing.
     pub may_lack_own: bool,
-    /// What the server's certificate must be for.
+    /// The name that the server's certificate must be valid for.
     pub hostname: String,
 }
 
-/// What the keys about TLS say.
+/// The values of the TLS keys.
 #[derive(Default)]
 struct TlsKeys {
     ca: Option<PathBuf>,
@@ -87,38 +87,40 @@ struct TlsKeys {
     key: Option<PathBuf>,
     folder: Option<PathBuf>,
     hostname: Option<String>,
-    /// The last of them.
+    /// The last TLS key found.
     any: Option<&'static str>,
 }
 
-/// How an export is reached.
+/// The settings of the connections to an export.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Options {
-    /// Connections at once: 1 to 64. More than one only if the server says that they see one cache.
+    /// Number of concurrent connections, 1 to 64. More than one is used only if the server reports that all
+    /// of them share a cache.
     pub connections: usize,
-    /// TCP congestion control by name; the system's if `None`.
+    /// The name of the TCP congestion control; the system's default if `None`.
     pub congestion: Option<String>,
     /// Other addresses of the same server, each with its port.
     pub addresses: Vec<(String, u16)>,
-    /// Addresses of this machine: the first for the host, the others for its other addresses in order.
+    /// Source addresses: the first for the host, the others for its other addresses in order.
     pub sources: Vec<SocketAddr>,
-    /// How long a request may take, by whichever connection, and a first connection.
+    /// Time limit of a request, over all connections, and of the first connection attempt.
     pub timeout: Duration,
-    /// A connection on which nothing moves for so long although answers are due is given up. `None`: a third of the
-    /// timeout, at most 10 s.
+    /// A connection without any progress for this long is dropped while replies are outstanding. `None`: a
+    /// third of the timeout, at most 10 s.
     pub stall: Option<Duration>,
-    /// How long a write of a lost connection keeps newer writes of its blocks waiting, if the server cannot say that
-    /// the connection has ended.
+    /// How long newer writes wait for an unfinished write of a lost connection to the same blocks, if the
+    /// server cannot confirm the end of the connection.
     pub quarantine: Duration,
     /// Memory for acknowledged writes that no flush has covered, in bytes.
     pub journal_bytes: usize,
-    /// A file that has them, too, for the next process; and what is done with those that it holds from before.
+    /// A file that also holds these writes, for the next process. `journal_replay` decides about the writes
+    /// found in it.
     pub journal_file: Option<PathBuf>,
     /// See [`Options::journal_file`].
     pub journal_replay: ReplayRule,
     /// Who else writes to the export.
     pub writers: Writers,
-    /// The user counts bytes, and the export may end within a block. No key has it.
+    /// The user counts bytes, and the export may end within a block. No key sets it.
     pub by_bytes: bool,
 }
 
@@ -141,36 +143,36 @@ impl Default for Options {
     }
 }
 
-/// What is wrong with a URL.
+/// An error in a URL.
 #[derive(Clone, Debug, PartialEq, Eq, Display)]
 pub enum UrlError {
-    /// It does not begin with `nbd://` or one of the others.
+    /// The scheme is unknown.
     #[display("the URL of an NBD export begins with nbd://, nbds://, nbd+unix:// or nbds+unix://")]
     Scheme,
     /// A Unix socket is not named, or a host is.
     #[display("a Unix socket is named so: nbd+unix:///EXPORT?socket=PATH")]
     Socket,
-    /// A key about a Unix socket or about TLS where there is none.
+    /// A key for Unix sockets or TLS in another kind of URL.
     #[display("`{_0}` is for {_1} URLs")]
     Stray(&'static str, &'static str),
     /// TLS without a CA.
     #[display("the CA of the server is missing: tls-ca=FILE, or tls-certificates=DIR with its ca-cert.pem")]
     NoCa,
-    /// Half of a certificate.
+    /// A certificate without a key, or a key without a certificate.
     #[display("tls-certificate=FILE and tls-key=FILE go together")]
     HalfCertificate,
-    /// There is no host.
+    /// The host is missing.
     #[display("a host is missing: nbd://HOST[:PORT]/EXPORT")]
     NoHost,
-    /// A `[` without its `]`, or something between the two that is no IPv6 address.
+    /// A `[` without its `]`, or no IPv6 address between the two.
     #[display("an IPv6 address stands in brackets: [::1]")]
     Brackets,
-    /// A link-local address without its interface, or with another mistake in it.
+    /// A link-local address without its interface, or another error in it.
     Address(BadAddress),
     /// Not a port.
     #[display("a port is a number from 1 to 65535")]
     Port,
-    /// A user's name: the protocol has none.
+    /// A user name, which the protocol does not support.
     #[display("NBD knows no users; write nbd://HOST[:PORT]/EXPORT")]
     User,
     /// The export's name is too long.
@@ -179,13 +181,13 @@ pub enum UrlError {
     /// `%` without two hexadecimal digits, or bytes that are not UTF-8.
     #[display("% stands before two hexadecimal digits; write %25 for % itself")]
     Encoding,
-    /// A key that there is not.
+    /// An unknown key.
     #[display("unknown key `{_0}`; there are {}", KEYS.join(", "))]
     Key(String),
-    /// A rule without a file.
+    /// A replay rule without a file.
     #[display("`journal-replay` says what is done with a `journal-file`: name one")]
     NoJournalFile,
-    /// A value that does not fit its key.
+    /// An invalid value of a key.
     #[display("`{_0}`: write {_1}")]
     Value(String, &'static str),
 }
@@ -193,10 +195,10 @@ pub enum UrlError {
 impl std::error::Error for UrlError {}
 
 impl Url {
-    /// Takes a URL apart.
+    /// Parses a URL.
     ///
-    /// # Errors
-    /// The first mistake.
+    ///  # Errors
+    ///  The first error found.
     pub fn parse(text: &str) -> Result<Url, UrlError> {
         let (scheme, rest) = text.split_once("://").ok_or(UrlError::Scheme)?;
         if !SCHEMES.contains(&scheme) {
@@ -265,13 +267,13 @@ fn host_and_port(authority: &str) -> Result<(String, u16), UrlError> {
     Ok((host, port.unwrap_or(PORT)))
 }
 
-/// A certificate names a link-local address without its zone, which is this machine's own.
+/// Certificates name a link-local address without its zone, which is local to this host.
 fn without_zone(host: &str) -> String {
     host.parse::<Ipv6Host>().map_or_else(|_| host.to_owned(), |host| host.address().to_string())
 }
 
 impl TlsKeys {
-    /// Whether the key is one of them.
+    /// Returns false for other keys.
     fn set(&mut self, key: &str, value: &str) -> Result<bool, UrlError> {
         let Some(name) = KEYS.into_iter().find(|name| *name == key && name.starts_with("tls-")) else {
             return Ok(false);
@@ -311,7 +313,7 @@ impl TlsKeys {
 }
 
 impl Options {
-    /// When a connection on which nothing moves is given up.
+    /// After this long without progress, a connection is dropped.
     pub fn stall(&self) -> Duration {
         self.stall.unwrap_or((self.timeout / 3).min(STALL))
     }
@@ -383,7 +385,7 @@ fn bytes(text: &str) -> Option<usize> {
     number.parse::<usize>().ok()?.checked_mul(1 << shift)
 }
 
-/// Without the options: fit for a log.
+/// Without the options, for logs.
 impl fmt::Display for Url {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (host, port, export) = (&self.host, self.port, encoded(&self.export));

@@ -1,5 +1,6 @@
-//! What a server says of its configuration: the summary that `serve --check` prints, and what it says on standard output once it serves: where it listens, and what. The last line is `ready`, for scripts that
-//! wait for it. And what to type on a host that is to use it.
+//! What a server prints about its configuration: the summary of `serve --check`, and the text on standard
+//! output at start-up, which lists addresses and volumes. Its last line is `ready`, for scripts that wait for
+//! it. Also the commands to type on a host that uses the server.
 
 use std::fmt::Write as _;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
@@ -9,7 +10,7 @@ use front_end_core::{ListenAddress, Portal};
 use crate::config::{Config, Volume as ConfiguredVolume};
 use crate::control::Volume;
 
-/// The whole of it; `bound` are the portals of the configuration, with the ports that were really taken.
+/// The whole text. `bound` holds the portals of the configuration with their actual ports.
 pub fn text(config: &Config, volumes: &[Volume], bound: &[Portal]) -> String {
     let mut text = format!("linerate {}\n", env!("CARGO_PKG_VERSION"));
     for ((front_end, _), portal) in config.portals().zip(bound) {
@@ -24,7 +25,7 @@ pub fn text(config: &Config, volumes: &[Volume], bound: &[Portal]) -> String {
 /// The last line.
 pub const READY: &str = "ready\n";
 
-/// What to type on hosts to use what is served.
+/// The commands to type on hosts.
 pub(crate) fn usage(config: &Config, bound: &[Portal]) -> String {
     let portals = reached(bound);
     config.front_ends().map(|front_end| front_end.usage(&portals)).collect()
@@ -38,7 +39,7 @@ fn reached(bound: &[Portal]) -> Vec<Portal> {
     bound.iter().map(|portal| Portal { listen: listen(portal), ..portal.clone() }).collect()
 }
 
-/// An address to paste: a wildcard is no place to connect to, so one that the outside would see instead.
+/// An address to paste. A wildcard is replaced by the address that the outside sees.
 fn reachable(address: SocketAddr) -> SocketAddr {
     let ip = match address.ip() {
         IpAddr::V4(ip) if ip.is_unspecified() => {
@@ -55,24 +56,24 @@ fn reachable(address: SocketAddr) -> SocketAddr {
     reachable
 }
 
-/// Addresses for documentation (RFC 5737, RFC 3849): the route to anywhere, to nobody in particular.
+/// Addresses reserved for documentation (RFC 5737, RFC 3849): they select the default route.
 const OUTSIDE_V4: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 1);
 const OUTSIDE_V6: Ipv6Addr = Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 1);
 
-/// The address from which packets for `outside` would go. Connecting a datagram socket sends none.
+/// The source address of packets to `outside`. Connecting a datagram socket sends none.
 fn outward(any: IpAddr, outside: IpAddr) -> Option<IpAddr> {
     let socket = UdpSocket::bind((any, 0)).ok()?;
     socket.connect((outside, 9)).ok()?;
     socket.local_addr().ok().map(|local| local.ip())
 }
 
-/// What is said of a valid configuration.
+/// The output for a valid configuration.
 pub fn summary(config: &Config) -> String {
     summary_of(config, &[]) + "the configuration is good\n"
 }
 
-/// One line for each listener, for what each front end serves, and for each idle volume.
-/// `bound` are the addresses of the portals, if they are listened on, with the ports that were really taken.
+/// One line for each listener, for what each front end serves, and for each idle volume. `bound` holds the
+/// addresses of the portals with their actual ports; it is empty if the server does not listen.
 pub(crate) fn summary_of(config: &Config, bound: &[ListenAddress]) -> String {
     let mut text = String::new();
     // Writing into a String does not fail.

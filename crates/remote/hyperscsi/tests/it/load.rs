@@ -1,4 +1,4 @@
-//! Reads and writes at random, with a model that knows what each block must hold.
+//! Random reads and writes, checked against a model of each block's content.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -11,13 +11,13 @@ use testkit::Random;
 pub(crate) const BLOCK: usize = 512;
 pub(crate) const BLOCKS: usize = 96;
 
-/// What each block holds, and which are being used.
+/// The content of each block, and which blocks are in use.
 struct Model {
     versions: Vec<u8>,
     used: Vec<bool>,
 }
 
-/// Some tasks read and write blocks at random, and look what they read. No two use a block at once.
+/// Several tasks read and write blocks at random, and check the data. No two use a block at the same time.
 pub(crate) async fn work<D: BlockDevice + 'static>(device: &Rc<D>, seed: u64, tasks: u64, requests: u64) {
     let model = Rc::new(RefCell::new(Model { versions: vec![0; BLOCKS], used: vec![false; BLOCKS] }));
     let all: Vec<_> = (0..tasks)

@@ -1,4 +1,4 @@
-//! A session without sockets: the machine's PDUs are looked at, and nobody answers them.
+//! A session without sockets: the tests inspect the state machine's PDUs, most of which get no response.
 
 use std::sync::Arc;
 use std::task::Waker;
@@ -83,7 +83,7 @@ impl Scene {
         }
     }
 
-    /// What is sent at `seconds` after the beginning: operations, and functions by name.
+    /// The PDUs sent at `seconds` after the beginning: operations, and functions by name.
     fn said_at(&mut self, seconds: u32) -> Vec<String> {
         let now = self.begun + SECOND * seconds;
         self.inner.pass_time(now);
@@ -99,14 +99,14 @@ impl Scene {
         said
     }
 
-    /// Sends what is to be sent at the beginning: the tags of the commands, in order.
+    /// Sends the PDUs due at the beginning. Returns the tags of the commands, in order.
     fn sent(&mut self) -> Vec<Itt> {
         let (id, now) = (self.connections[0], self.begun);
         let sent = std::iter::from_fn(|| self.inner.machine.poll_transmit(now, id));
         sent.map(|transmit| ScsiCommand::parse(&transmit.header).expect("a command").itt).collect()
     }
 
-    /// The target answers a command with GOOD, as its `stat_sn`th answer.
+    /// The target responds to a command with GOOD, as its `stat_sn`th response.
     fn answer_at(&mut self, seconds: u32, itt: Itt, stat_sn: u32) {
         let numbers = TargetNumbers { stat_sn: Sn(stat_sn), exp_cmd_sn: Sn(1 + stat_sn), max_cmd_sn: Sn(64) };
         let response = ScsiResponse {
@@ -151,7 +151,7 @@ fn a_command_that_does_not_end_is_climbed_after() {
     assert!(matches!(scene.inner.ending_of(id), Some(Ending::Unresponsive)));
 }
 
-/// A link so slow that five answers take 100 s, in the order of the commands.
+/// A link so slow that five responses take 100 s, in the order of the commands.
 #[test]
 fn a_command_is_waited_for_while_the_answers_to_earlier_ones_come() {
     let mut scene = scene(1);
@@ -167,7 +167,7 @@ fn a_command_is_waited_for_while_the_answers_to_earlier_ones_come() {
     }
 }
 
-/// Its target has lost it, and answers whatever was sent after it.
+/// The target has lost the first command, and responds to the later ones.
 #[test]
 fn answers_to_later_commands_do_not_keep_one_waiting() {
     let mut scene = scene(1);
@@ -185,7 +185,7 @@ fn answers_to_later_commands_do_not_keep_one_waiting() {
     assert_eq!(scene.outcome(tickets[0]), Some(Err(CommandError::TimedOut)));
 }
 
-/// The target has lost two commands, of which the first is aborted while the second is waited for.
+/// The target has lost two commands. The first is aborted while the second is still waiting.
 #[test]
 fn the_abort_of_an_earlier_command_does_not_keep_one_waiting() {
     let mut scene = scene(1);
@@ -259,7 +259,8 @@ fn a_target_that_cannot_let_go_of_a_connection_loses_the_session() {
     assert!(matches!(scene.inner.ending_of(scene.connections[1]), Some(Ending::Unresponsive)));
 }
 
-/// Found by the fuzz target `initiator_whole`: who waited for the answer waited for ever.
+/// Regression, found by the fuzz target `initiator_whole`: requests waited forever for the response to the
+/// logout.
 #[test]
 fn a_target_that_never_says_whether_it_has_let_go_loses_the_session() {
     let mut scene = scene(2);
@@ -339,7 +340,7 @@ fn a_target_that_does_not_answer_the_logout_it_asks_for_loses_the_session() {
     assert!(matches!(scene.inner.ending_of(scene.connections[0]), Some(Ending::Unresponsive)));
 }
 
-/// One that closes the connection, and is away for a while, has not failed to answer.
+/// A target that closes the connection and is unavailable for a while has not ignored the logout.
 #[test]
 fn a_logout_is_due_no_more_when_the_session_has_ended() {
     let mut scene = scene(1);
@@ -353,7 +354,7 @@ fn a_logout_is_due_no_more_when_the_session_has_ended() {
     assert!(scene.inner.ending_of(connection).is_none());
 }
 
-/// A target that is drained asks for a logout, and sends who comes back elsewhere.
+/// A target that is being drained requests a logout and redirects the next login.
 #[test]
 fn a_logout_settles_everything_wherever_the_session_goes() {
     let mut scene = scene(1);

@@ -1,4 +1,5 @@
-//! A LUN by several sessions: over several portals of its target, or several times over one (multipath).
+//! A LUN over several sessions: one for each portal of its target, or several over the same portal
+//! (multipath).
 //!
 //! ```text
 //!   Url ── open_paths ──► Channels of Paths ──► MultipathLun: BlockDevice
@@ -7,11 +8,11 @@
 //!                         Path ──► RemoteLun ──► a session of its own
 //! ```
 //!
-//! - `Portals` logs in, ends sessions that were lost, and sees to it that every path leads to the LUN that was opened.
-//! - `path` is one session with the LUN, and what its access state says (ALUA).
+//! - `Portals` logs in, ends lost sessions, and verifies that every path leads to the opened LUN.
+//! - `path` is one session with the LUN and its access state (ALUA).
 //! - `path::Asked` is a request that can be sent more than once.
 //!
-//! The keys of [`Multipath`] select it; a URL without them opens a single session, by [`crate::open`].
+//! The keys of [`Multipath`] select it. A URL without them opens a single session with [`crate::open`].
 
 mod path;
 
@@ -48,23 +49,24 @@ use crate::verbs::{Identity, Unit, VerbError};
 
 use crate::probe::LunReference;
 
-/// A LUN by several sessions. Usable from any thread that runs a reactor; its sessions live on the thread that opened it. When it is
-/// dropped, they log out.
+/// A LUN over several sessions, usable from any thread that runs a reactor. Its sessions live on the thread
+/// that opened it, and log out when it is dropped.
 pub struct MultipathLun {
     channels: Resident<Channels<Portals>>,
     common: Arc<Common>,
     geometry: Geometry,
     profile: Profile,
     losses: LossCounter,
-    /// What the paths agree in, if it distinguishes the LUN.
+    /// The common identity of all paths, if it distinguishes the LUN.
     identity: Option<String>,
 }
 
-/// Logs in by the paths of `url`, and attaches its LUN. Its sessions live on the reactor of this thread, which must run for as long as
-/// the LUN is in use. Resolving the host's name blocks the thread; addresses do not.
+/// Logs in over the paths of `url`, and attaches its LUN. Its sessions live on the reactor of this thread,
+/// which must run for as long as the LUN is in use. Resolving a host name blocks the thread; addresses do
+/// not.
 ///
-/// # Errors
-/// If there is no session by any path: why not, for the last.
+///  # Errors
+///  If no path has a session: the reason of the last failure.
 pub async fn open_paths(url: &Url, random: Random) -> Result<MultipathLun, OpenError> {
     let common = Arc::new(Common::default());
     let portals = Portals::new(url, random, Arc::clone(&common));
@@ -82,9 +84,9 @@ pub async fn open_paths(url: &Url, random: Random) -> Result<MultipathLun, OpenE
         timeout: settings.command_time + settings.reconnect_time,
         quarantine,
         journal_bytes,
-        // Whatever the mode pages say: they can be changed.
+        // Whatever the mode pages report: they can change.
         is_volatile: true,
-        // The cache is the logical unit's, not the port's.
+        // The cache belongs to the logical unit, not to the port.
         is_coherent: true,
         writers,
         session,
@@ -106,7 +108,7 @@ pub async fn open_paths(url: &Url, random: Random) -> Result<MultipathLun, OpenE
 }
 
 impl MultipathLun {
-    /// Opens the journal file that the URL names, and deals with what it holds. Nobody uses the device yet.
+    /// Opens the journal file of the URL and handles its contents, before the device is used.
     async fn recover(
         &self,
         file: &FilePath,
@@ -131,7 +133,7 @@ impl MultipathLun {
             Some(channels) => channels.ask(asked).await,
             None => {
                 let work = async |channels: Rc<Channels<Portals>>| channels.ask(asked).await;
-                // In a place of its own: requests of the channels' thread need no room for it.
+                // Boxed, so that requests on the channels' own thread do not need space for this future.
                 Box::pin(self.channels.ask(work)).await.unwrap_or(Err(Failed::Lost))
             }
         };
@@ -161,12 +163,13 @@ impl MultipathLun {
         if self.geometry().contains(extent) { Ok(()) } else { Err(DeviceError::OutOfRange) }
     }
 
-    /// Whether a loss was told of that no flush has reported: the ledger of the channels reports it to the next.
+    /// Hands a reported loss that no flush has returned yet to the ledger of the channels, which fails the
+    /// next flush. Returns true if there was one.
     async fn note_loss(&self) -> bool {
         let has_lost = self.common.has_lost.swap(false, Relaxed);
         if has_lost {
             let tell = async |channels: Rc<Channels<Portals>>| channels.tell_of_loss();
-            let _ = self.channels.with(tell).await; // without their thread there is nobody to tell
+            let _ = self.channels.with(tell).await; // without the channels' thread there is no ledger
         }
         has_lost
     }
@@ -175,7 +178,7 @@ impl MultipathLun {
         self.note_loss().await;
         let (flushed, untold) = self.flush_once().await;
         let (flushed, again) = match self.note_loss().await {
-            // It was told of meanwhile.
+            // The loss was reported during the flush.
             true => {
                 let (again, untold) = self.flush_once().await;
                 (again.and(flushed), untold)
@@ -187,7 +190,7 @@ impl MultipathLun {
     }
 }
 
-/// What a failure is for a block device.
+/// The block device's error for a failure.
 fn error(failed: Failed<DeviceError>) -> DeviceError {
     match failed {
         Failed::Server(error) => error,
@@ -274,7 +277,8 @@ impl BlockDevice for MultipathLun {
         })
     }
 
-    /// Targets report only to a command: any will do, and the response may report a changed capacity.
+    /// A target reports events only in responses to commands: any command will do. The response may report a
+    /// changed capacity.
     fn refresh(&self) -> Pending<'_, ()> {
         Box::pin(async move { self.ask(What::Probe, None).await.map(drop) })
     }
@@ -287,15 +291,16 @@ impl BlockDevice for MultipathLun {
     }
 }
 
-// How paths are connected: by which portal, as which initiator port, and to which LUN.
+// How paths are connected: which portal, which initiator port, and which LUN.
 //
-// Each session has an ISID of its own, so that one target port can have several. A session that was lost is ended for certain by
-// a login of the same initiator port to the same target port (RFC 7143 section 6.3.5: the target terminates all its tasks first).
-// So a new session takes over the ISID of a lost one of its portal, and others that were lost at the same target port, which may
-// have several portals, are ended by a login and a logout each. What was lost at another target port cannot be ended from here:
-// `failover` keeps its blocks from newer writes until that port is there again, or for a quarantine.
+// Each session has its own ISID, so that one target port can have several sessions. A lost session certainly
+// ends when the same initiator port logs in to the same target port again (RFC 7143 section 6.3.5: the target
+// terminates all its tasks first). So a new session takes over the ISID of a lost one of its portal. Other
+// lost sessions of the same target port, which may have several portals, are ended by a login and a logout
+// each. A session lost at another target port cannot be ended this way: `failover` holds back newer writes to
+// its blocks until that port is available again, or for a quarantine.
 
-/// The portals by which a LUN is reached.
+/// The portals of a LUN.
 pub(crate) struct Portals {
     paths: Vec<(Portal, Settings)>,
     target: String,
@@ -304,7 +309,7 @@ pub(crate) struct Portals {
     common: Arc<Common>,
     /// The LUN as it was when it was opened.
     reference: OnceCell<LunReference>,
-    /// The sessions that may have to be ended, by the numbers of their connections.
+    /// The sessions that may have to be ended, by connection number.
     made: RefCell<BTreeMap<u64, Made>>,
 }
 
@@ -320,7 +325,7 @@ struct Made {
     has_ended: bool,
 }
 
-/// More sessions that may have to be ended than there can be: the oldest have left long ago.
+/// More sessions than can still have to be ended: the oldest ended long ago.
 const MADE_MAX: usize = 1024;
 
 /// Lost sessions that a new one is about to end.
@@ -339,7 +344,8 @@ impl Drop for Taken<'_> {
 }
 
 impl Url {
-    /// The same LUN by each of its paths, as URLs of a single session: each portal, from its own address of this host if they are named.
+    /// URLs of a single session with the same LUN, one for each path: each portal, from its own source
+    /// address if the URL names them.
     pub fn paths(&self) -> Vec<Url> {
         let Multipath { addresses, sources, .. } = &self.settings.paths;
         let portals: Vec<&Portal> = std::iter::once(&self.portal).chain(addresses).collect();
@@ -356,10 +362,11 @@ impl Url {
 }
 
 impl Portals {
-    /// The portals of a URL, each from its own address of this host if they are named.
+    /// The portals of a URL, each from its own source address if the URL names them.
     pub(crate) fn new(url: &Url, random: Random, common: Arc<Common>) -> Portals {
-        // Sessions are not recovered: another takes the place of one that is lost. A command that does not end is aborted, however
-        // often that takes: before its end it must not be sent by another path and forgotten here.
+        // Sessions are not reinstated: another replaces a lost one. A command that does not end is aborted,
+        // however many attempts that takes. Until it has ended, it must not be sent over another path and
+        // forgotten here.
         let path = |Url { portal, settings, .. }: Url| {
             (portal, Settings { reconnect_time: Duration::ZERO, command_tries: Some(u32::MAX), ..settings })
         };
@@ -384,7 +391,7 @@ impl Portals {
         self.reference.get()
     }
 
-    /// The first session, by the first path by which there is one.
+    /// The first session, over the first path that works.
     pub(crate) async fn first(&self, name: Name) -> Result<(usize, Connected<Path>), OpenError> {
         let mut failure = None;
         for path in 0..self.paths.len() {
@@ -426,7 +433,7 @@ impl Portals {
         }
         let access = access(&lun.unit()).await.map_err(|error| failed("INQUIRY", error))?;
         let mut made = self.made.borrow_mut();
-        // Of those that are not known any more nothing is known.
+        // The state of sessions no longer in the map is unknown.
         let has_ended = |number: &&u64| made.get(*number).is_some_and(|made| made.has_ended);
         let (ended, not_ended): (Vec<u64>, Vec<u64>) = ended.iter().partition(has_ended);
         for number in ended {
@@ -454,7 +461,7 @@ impl Portals {
         Taken { portals: self, lost }
     }
 
-    /// Ends a session that was lost at the target port of this address, with all its tasks.
+    /// Ends a session that was lost at the target port of this address, and all its tasks.
     async fn end(&self, path: usize, lost: &Made, address: SocketAddr) -> bool {
         let left = lost.leading.at(address);
         match self.connector(path, lost.isid) {
@@ -464,17 +471,18 @@ impl Portals {
     }
 }
 
-/// The target port group that a unit is reached by, and its rank, if the target tells of them.
+/// The unit's own target port group and its rank, if the target reports them.
 async fn access(unit: &Unit) -> Result<Option<(u16, Option<u8>)>, VerbError> {
     let told = unit.own_port_group().await?;
     Ok(told.map(|(group, groups)| (group, rank(&groups, group))))
 }
 
 impl Unit {
-    /// The target port group that it is reached by, and all of them with their access states, if the target tells of them (ALUA).
+    /// The unit's own target port group, and all groups with their access states, if the target reports them
+    /// (ALUA).
     ///
-    /// # Errors
-    /// The session is lost.
+    ///  # Errors
+    ///  The session is lost.
     pub async fn own_port_group(&self) -> Result<Option<(u16, Vec<PortGroup>)>, VerbError> {
         if self.inquiry().await?.target_port_groups == 0 {
             return Ok(None);
@@ -492,7 +500,7 @@ impl Unit {
     }
 }
 
-/// A target that refuses to tell has nothing to tell, whatever INQUIRY says.
+/// A target that rejects the command does not support it, whatever INQUIRY reports.
 fn unless_refused<T>(error: VerbError) -> Result<Option<T>, VerbError> {
     match error {
         VerbError::Lost(_) => Err(error),
@@ -526,7 +534,7 @@ impl Transport for Portals {
         Asked::new(What::Read(Extent::new(range.start >> block_shift, blocks)), block_shift)
     }
 
-    /// The LUN splits longer ones.
+    /// The LUN splits longer reads.
     fn read_bytes_max(&self) -> u64 {
         u64::MAX
     }

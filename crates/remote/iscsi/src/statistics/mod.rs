@@ -1,8 +1,8 @@
 //! Statistics of a session: counts, and latencies by phase. Always on, at low cost.
 //!
-//! The session's thread counts in a `Meter`; [`Statistics`] are a copy of it as plain values. Two of them
-//! make an interval ([`Statistics::since`]). They can be printed, as a table, and serialized, with units in
-//! the names.
+//! The session's thread counts in a `Meter`; [`Statistics`] is a copy of it as plain values.
+//! [`Statistics::since`] computes the difference between two. They can be printed as a table, and serialized
+//! with units in the names.
 //!
 //! Each attempt counts as a command: one that is retried after BUSY, or in another session, counts again.
 
@@ -28,89 +28,88 @@ pub use iscsi::initiator::{Counters, Phase, RoundTrips};
 
 pub use crate::effect::Class;
 
-/// What a session has done, since it was opened or in an interval.
+/// The activity of a session, since it was opened or in an interval.
 #[derive(Clone, Debug)]
 pub struct Statistics {
-    /// How long it took.
+    /// The length of this time.
     pub time: Duration,
     /// Commands that read blocks.
     pub read: ClassStatistics,
     /// Commands that write blocks.
     pub write: ClassStatistics,
-    /// All others.
+    /// All other commands.
     pub other: ClassStatistics,
-    /// What moved, PDU by PDU, and how often the target's command window held us up.
+    /// Counts of PDUs, and how often the target's command window was full.
     pub counters: Counters,
-    /// How the socket was read.
+    /// Reads of the socket.
     pub received: Calls,
-    /// How it was written.
+    /// Writes to the socket.
     pub sent: Calls,
-    /// What data digests cost.
+    /// The CPU time of data digests.
     pub digests: DigestTime,
-    /// What did not go smoothly.
+    /// Errors, retries and outages.
     pub incidents: Incidents,
-    /// Commands that the target would take at the end of this time.
+    /// Commands that the target would accept at the end of this time.
     pub window_room: u32,
-    /// Commands under way then.
+    /// Commands outstanding at that time.
     pub under_way: u32,
-    /// The connections that the session had then.
+    /// The session's connections at that time.
     pub connections: Vec<ConnectionStatistics>,
 }
 
 /// Commands of one kind.
 #[derive(Clone, Debug, Default)]
 pub struct ClassStatistics {
-    /// Commands that ended, one way or another.
+    /// Completed commands, successful or not.
     pub commands: u64,
-    /// Those of them with another status than GOOD or CONDITION MET, or without any.
+    /// Those with a status other than GOOD or CONDITION MET, or without one.
     pub errors: u64,
-    /// Bytes of data of those that ended well.
+    /// Bytes of data of the successful ones.
     pub bytes: u64,
-    /// How long those took that ended well: from when they were asked for to when their status was there.
+    /// Latency of the successful ones, from the request to the arrival of the status.
     pub latency: Latency,
-    /// The part of it before they could be submitted: the target's command window had no room, or the session
-    /// was being brought back.
+    /// The part of the latency before the command was submitted: the target's command window was full, or the
+    /// session was being reinstated.
     pub waiting: Latency,
-    /// The other parts, which make the whole with it.
+    /// The other parts, which add up to the latency with `waiting`.
     phases: [Latency; Phase::ALL.len()],
 }
 
 /// System calls in one direction.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Calls {
-    /// How many.
+    /// Number of calls.
     pub calls: u64,
-    /// Those of them that moved nothing: there was nothing to read, or no room to write.
+    /// Those that moved no data: there was nothing to read, or no room to write.
     pub idle: u64,
-    /// Bytes they moved.
+    /// Bytes moved.
     pub bytes: u64,
 }
 
-/// What did not go smoothly.
+/// Errors, retries and outages.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Incidents {
-    /// Answers BUSY.
+    /// BUSY responses.
     pub busy: u64,
-    /// Answers TASK SET FULL.
+    /// TASK SET FULL responses.
     pub task_set_full: u64,
-    /// Answers that brought a unit attention.
+    /// Responses with a unit attention.
     pub unit_attentions: u64,
-    /// Commands sent again because what had become of them was not known.
+    /// Commands sent again because their outcome was unknown.
     pub replays: u64,
-    /// Commands that did not end in their time.
+    /// Commands that timed out.
     pub timeouts: u64,
-    /// Commands that the target was asked to abort, because of that or because nobody waited for them any
-    /// more.
+    /// Commands aborted after a timeout, or after their caller stopped waiting.
     pub aborts: u64,
-    /// Resets of logical units and of the target because commands could not be aborted.
+    /// Resets of logical units and of the target, for commands that could not be aborted.
     pub resets: u64,
-    /// Connections that were lost.
+    /// Lost connections.
     pub connections_lost: u64,
-    /// Times the whole session was lost and begun again.
+    /// How often the session was lost and reinstated.
     pub reconnects: u64,
-    /// How long it was away, together.
+    /// Total time of these outages.
     pub away: Duration,
-    /// The longest time that it was.
+    /// The longest outage.
     pub away_longest: Duration,
 }
 
@@ -119,25 +118,25 @@ pub struct Incidents {
 pub struct ConnectionStatistics {
     /// Its identifier in the session.
     pub cid: Cid,
-    /// Our end.
+    /// The local address.
     pub local: SocketAddr,
-    /// The target's.
+    /// The target's address.
     pub peer: SocketAddr,
-    /// What the kernel knows of the way between, now.
+    /// The kernel's current information on the network path.
     pub path: Option<PathInfo>,
 }
 
-/// What was counted since `earlier`; other fields are those of the whole time.
+/// The counts since `earlier`; other fields keep the value of the whole time.
 macro_rules! since {
     ($type:ident, $now:expr, $earlier:expr, $($field:ident),*) => {{
-        #[allow(clippy::needless_update)] // some have no other fields
+        #[allow(clippy::needless_update)] // some structs have no other fields
         $type { $($field: $now.$field.saturating_sub($earlier.$field),)* ..$now }
     }};
 }
 
 impl Statistics {
-    /// What happened since `earlier`, which is to be of the same session. Extremes are those of the whole
-    /// time, for those of a part are not known.
+    /// The activity since `earlier`, which must be of the same session. Extremes are those of the whole time,
+    /// because those of an interval are unknown.
     pub fn since(&self, earlier: &Statistics) -> Statistics {
         Statistics {
             time: self.time.saturating_sub(earlier.time),
@@ -162,19 +161,19 @@ impl Statistics {
         }
     }
 
-    /// PDUs that came by one read of the socket that brought any, on average.
+    /// PDUs received per read, on average, without reads that returned nothing.
     pub fn pdus_per_read(&self) -> Option<f64> {
         self.received.share(self.counters.pdus_in)
     }
 
-    /// PDUs that went by one write to the socket that took any, on average.
+    /// PDUs sent per write, on average, without writes that moved nothing.
     pub fn pdus_per_write(&self) -> Option<f64> {
         self.sent.share(self.counters.pdus_out)
     }
 }
 
 impl ClassStatistics {
-    /// What commands that ended well spent in a phase.
+    /// The time that successful commands spent in a phase.
     pub fn phase(&self, phase: Phase) -> &Latency {
         &self.phases[phase as usize]
     }
@@ -231,27 +230,27 @@ impl Incidents {
     }
 }
 
-// The CPU time of data digests, from samples.
+// The CPU time of data digests, estimated from samples.
 
-/// What data digests cost. One segment of 64 is timed: the clock would cost more than the digest of a short
-/// one.
+/// The CPU time of data digests. One segment in 64 is timed: reading the clock takes longer than the digest
+/// of a short segment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DigestTime {
-    /// Data segments with a digest, both ways.
+    /// Data segments with a digest, in both directions.
     pub segments: u64,
     /// Their bytes.
     pub bytes: u64,
-    /// Bytes of those that were timed.
+    /// Bytes of the timed segments.
     pub sampled_bytes: u64,
-    /// How long those took.
+    /// Time for these.
     pub sampled: Duration,
 }
 
-/// Timed are the first segment and every so manieth after it.
+/// The first segment is timed, and every `EVERY`th after it.
 const EVERY: u64 = 64;
 
 impl DigestTime {
-    /// How long all digests took, if those that were not timed were as fast by the byte as those that were.
+    /// Estimated time of all digests, on the assumption that every byte took as long as in the samples.
     pub fn estimate(&self) -> Duration {
         match self.sampled_bytes {
             0 => Duration::ZERO,
@@ -259,7 +258,7 @@ impl DigestTime {
         }
     }
 
-    /// Does a segment's digest, if the connection has digests.
+    /// Runs `work`, which computes a segment's digest if the connection has digests.
     #[inline]
     pub(crate) fn around<T>(&mut self, has_digest: bool, bytes: usize, work: impl FnOnce() -> T) -> T {
         if !has_digest {
@@ -286,10 +285,10 @@ impl DigestTime {
 
 // Latencies: a histogram with three significant digits.
 
-/// How long something took, each time it happened, to two digits.
+/// The distribution of a duration, with two significant digits.
 ///
-/// Most parts of most latencies are nothing at all; those are only counted, and a histogram is allocated for
-/// the first that is not.
+/// In most latencies, most phases take no time. Zeros are only counted; the histogram is allocated for the
+/// first other value.
 #[derive(Clone, Default)]
 pub struct Latency {
     zeros: u64,
@@ -298,28 +297,28 @@ pub struct Latency {
     sum_ns: u128,
 }
 
-/// 18 minutes: longer than any command is waited for. What takes longer counts as this.
+/// 18 minutes, longer than any command may take. Longer durations count as this.
 const HIGHEST_NS: u64 = 1 << 40;
-/// 28 KiB of counters.
+/// Two digits take 28 KiB of counters.
 const DIGITS: u8 = 2;
 
 impl Latency {
-    /// How often it happened.
+    /// Number of values.
     pub fn count(&self) -> u64 {
         self.zeros + self.above.as_ref().map_or(0, |above| above.len())
     }
 
-    /// How long it took on average; nothing if it never happened.
+    /// The average; zero if there are no values.
     pub fn mean(&self) -> Duration {
         nanoseconds(self.sum_ns.checked_div(self.count().into()).unwrap_or(0))
     }
 
-    /// How long it took together.
+    /// The sum of all values.
     pub fn sum(&self) -> Duration {
         nanoseconds(self.sum_ns)
     }
 
-    /// What so many of a hundred took no longer than; nothing if it never happened.
+    /// The percentile: `percent` of all values are at most this. Zero if there are no values.
     pub fn percentile(&self, percent: f64) -> Duration {
         let Some(above) = &self.above else { return Duration::ZERO };
         let rank = (percent / 100.0).clamp(0.0, 1.0) * self.count() as f64;
@@ -348,10 +347,10 @@ impl Latency {
         self.above.get_or_insert_with(|| Box::new(histogram())).saturating_record(ns);
     }
 
-    /// What was recorded after `earlier`, an earlier state of the same.
+    /// The values recorded after `earlier`, an earlier state of the same distribution.
     pub(crate) fn since(&self, earlier: &Latency) -> Latency {
         let above = self.above.clone().map(|mut above| match &earlier.above {
-            // Fails if `earlier` has recorded what this has not: it is not of the same session.
+            // Fails if `earlier` has values that this one lacks: it is not of the same session.
             Some(earlier) if above.subtract(&**earlier).is_err() => Box::new(histogram()),
             Some(_) | None => above,
         });
@@ -384,13 +383,13 @@ impl fmt::Debug for Latency {
 
 // The counters of the session's thread.
 
-/// What a session counts.
+/// The counters of a session.
 pub(crate) struct Meter {
     begun: Instant,
     read: ClassStatistics,
     write: ClassStatistics,
     other: ClassStatistics,
-    /// What the machines have counted that the session had before this one.
+    /// The counts of the session's earlier state machines.
     pub(crate) before: Counters,
     pub(crate) received: Calls,
     pub(crate) sent: Calls,
@@ -398,11 +397,10 @@ pub(crate) struct Meter {
     pub(crate) incidents: Incidents,
 }
 
-/// How a command ended, as far as it matters here.
+/// How a command ended, as far as the statistics are concerned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Outcome {
-    /// It was carried out. Bytes that came, and bytes of those that there were to send that the target did
-    /// not want.
+    /// It was executed. The bytes received, and the outgoing bytes that the target did not accept.
     Good {
         in_bytes: usize,
         unwanted_bytes: usize,
@@ -434,7 +432,7 @@ impl Outcome {
 }
 
 impl ClassStatistics {
-    /// A command was carried out.
+    /// Counts a successful command.
     fn note(&mut self, account: &Account, times: &Times) {
         self.latency.record(account.waited_ns.saturating_add(times.total_ns()));
         self.waiting.record(account.waited_ns);
@@ -470,7 +468,7 @@ impl Meter {
         }
     }
 
-    /// A command has ended.
+    /// Counts a completed command.
     pub(crate) fn ended(&mut self, left: &EndedTask, outcome: Outcome, times: &Times) {
         let class = self.class(left.account.class);
         class.commands += 1;
@@ -482,7 +480,7 @@ impl Meter {
         class.note(&left.account, times);
     }
 
-    /// The session was away and has another machine now.
+    /// The session was reinstated, with another state machine.
     pub(crate) fn reconnected(&mut self, before: &Counters, away: Duration) {
         self.before += *before;
         let incidents = &mut self.incidents;

@@ -1,10 +1,10 @@
-//! A target that can do no more than let connections in, each in the portal group it is told to say.
+//! A minimal target that only accepts logins, each with a given portal group tag.
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::thread;
 
-/// A portal whose connections say these portal group tags, in the order they come.
+/// A portal that returns these portal group tags, one per connection.
 pub(crate) fn portal(tags: &'static [u16]) -> u16 {
     let listener = TcpListener::bind(("127.0.0.1", 0)).expect("loopback has ports");
     let port = listener.local_addr().expect("it is bound").port();
@@ -17,7 +17,7 @@ pub(crate) fn portal(tags: &'static [u16]) -> u16 {
     port
 }
 
-/// A portal that lets one connection in, and from then on neither reads nor says anything.
+/// A portal that accepts one connection and ignores it after the login.
 pub(crate) fn deaf_portal() -> u16 {
     let listener = TcpListener::bind(("127.0.0.1", 0)).expect("loopback has ports");
     let port = listener.local_addr().expect("it is bound").port();
@@ -29,16 +29,16 @@ pub(crate) fn deaf_portal() -> u16 {
     port
 }
 
-/// What a target does behind the login.
+/// What a target does after the login.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Then {
-    /// Hears whatever comes until it ends.
+    /// Reads until the end of the connection.
     Hears,
-    /// Leaves everything in the socket, which stays open.
+    /// Reads nothing, and keeps the socket open.
     IsDeaf,
 }
 
-/// Answers a login that asks for no authentication.
+/// Accepts a login without authentication.
 fn let_in(mut stream: TcpStream, tag: u16, then: Then) {
     let mut stat_sn = 1_u32;
     while let Some((request, text)) = next(&mut stream) {
@@ -46,14 +46,14 @@ fn let_in(mut stream: TcpStream, tag: u16, then: Then) {
             return;
         }
         let mut answer = [0; 48];
-        (answer[0], answer[1]) = (0x23, request[1]); // to the stage it wants to go to
+        (answer[0], answer[1]) = (0x23, request[1]); // to the requested stage
         answer[8..14].copy_from_slice(&request[8..14]);
         answer[15] = 1; // TSIH
         answer[16..20].copy_from_slice(&request[16..20]);
         answer[24..28].copy_from_slice(&stat_sn.to_be_bytes());
         answer[28..32].copy_from_slice(&request[24..28]);
         answer[32..36].copy_from_slice(&64_u32.to_be_bytes());
-        // Once: a key that is said again ends the login (RFC 7143 section 6.3).
+        // Only once: a repeated key ends the login (RFC 7143 section 6.3).
         let mut said =
             if stat_sn == 1 { format!("TargetPortalGroupTag={tag}\0").into_bytes() } else { Vec::new() };
         for pair in text.split(|byte| *byte == 0).filter(|pair| !pair.is_empty()) {
@@ -81,7 +81,7 @@ fn let_in(mut stream: TcpStream, tag: u16, then: Then) {
     }
 }
 
-/// The next PDU's header and data; nothing at the end.
+/// The next PDU's header and data; `None` at the end.
 fn next(stream: &mut TcpStream) -> Option<([u8; 48], Vec<u8>)> {
     let mut header = [0; 48];
     stream.read_exact(&mut header).ok()?;

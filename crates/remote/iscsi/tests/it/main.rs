@@ -1,5 +1,5 @@
-//! The initiator against other people's targets, over real TCP on loopback. A target that is not installed is
-//! skipped, and says so.
+//! The initiator against other targets, over real TCP on loopback. Tests whose target is not installed are
+//! skipped with a message.
 
 mod fake;
 mod polled;
