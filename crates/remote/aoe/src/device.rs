@@ -1,4 +1,4 @@
-//! The devices on an Ethernet, opening one, and a device as a block device.
+//! Discovery of devices on an Ethernet, opening one, and a device as a block device.
 
 use std::io;
 use std::rc::Rc;
@@ -18,21 +18,22 @@ use reactor::Resident;
 use crate::session::{AGAIN, Asked, Counters, Exchange, Failed, Found, Route, Session, endpoint, query};
 use crate::url::Url;
 
-/// Zeros that are sent as data, in sectors.
+/// Maximum zeros to send as data, in sectors.
 const ZEROES_MAX: u64 = 2048;
 
-/// A device on an Ethernet. Usable from any thread that runs a reactor; its commands live on the thread that opened it.
+/// A device on an Ethernet. Usable from any thread that runs a reactor; its commands live on the thread that
+/// opened it.
 pub struct RemoteAoe {
     commands: Resident<Commands>,
     geometry: Geometry,
     profile: Profile,
     identity: Identity,
     sectors: u8,
-    /// Flushes that the device has failed.
+    /// Flushes that failed at the device.
     losses: LossCounter,
 }
 
-/// What lives on the thread.
+/// The parts that live on that thread.
 struct Commands {
     session: Rc<Session>,
     claims: Claims,
@@ -53,7 +54,7 @@ impl RemoteAoe {
                 physical_exponent: identity.physical_exponent.min(8),
             },
             profile: Profile {
-                // The protocol does not say.
+                // The protocol does not report it.
                 read_only: false,
                 thin: identity.trims,
                 granularity: Blocks(1 << identity.physical_exponent.min(8)),
@@ -61,7 +62,8 @@ impl RemoteAoe {
                 durable: true,
                 solid_state: identity.is_solid_state,
                 optimal_transfer: None,
-                // Nothing ends when a server is restarted: the protocol has no sessions, and the next one answers as this one did.
+                // The client cannot detect a restart of the server: the protocol has no sessions, and the new
+                // server responds like the old one.
                 loses_unseen: identity.write_cache != WriteCache::Off && !url.options.cache_loss_unseen,
             },
             identity: identity.clone(),
@@ -70,17 +72,17 @@ impl RemoteAoe {
         }
     }
 
-    /// What the device says of itself.
+    /// The device's identity as it reports it.
     pub fn identity(&self) -> &Identity {
         &self.identity
     }
 
-    /// The sectors that a frame carries.
+    /// Sectors per frame.
     pub fn sectors(&self) -> u8 {
         self.sectors
     }
 
-    /// What has happened; `None` if the thread of its commands has ended.
+    /// The counters; `None` if the thread of its commands has ended.
     pub async fn counters(&self) -> Option<Counters> {
         self.commands.with(async |commands: Rc<Commands>| commands.session.counters()).await
     }
@@ -90,7 +92,7 @@ impl RemoteAoe {
         end.map(drop).ok_or(DeviceError::OutOfRange)
     }
 
-    /// Has it done on the thread of the commands.
+    /// Runs `work` on the thread of the commands.
     async fn on<R: Send + 'static, F: Future<Output = Result<R, DeviceError>> + 'static>(
         &self,
         work: impl FnOnce(Rc<Commands>) -> F + Send + 'static,
@@ -105,7 +107,7 @@ impl RemoteAoe {
         }
         let losses = self.losses.clone();
         self.on(async move |commands: Rc<Commands>| {
-            // Where the answer is, whether its caller still waits or not.
+            // Counts the loss on this thread, even if the caller no longer waits.
             commands.flush(is_extended).await.inspect_err(|error| {
                 if error.is_loss() {
                     losses.count();
@@ -134,7 +136,7 @@ impl Commands {
         self.session.ask(Asked { ata, data, returns, claim: claim.cloned(), is_slow, deadline })
     }
 
-    /// The right to change these sectors, once no older change of them can arrive any more.
+    /// The right to change these sectors, granted once no older change of them can still arrive.
     async fn claim(&self, extent: Extent) -> Result<Claim, DeviceError> {
         let bytes = |sectors: u64| sectors * SECTOR_BYTES as u64;
         let claim = self.claims.claim(bytes(extent.lba.0)..bytes(extent.lba.0 + extent.blocks.0));
@@ -177,7 +179,7 @@ impl Commands {
     async fn flush(&self, is_extended: bool) -> Result<(), DeviceError> {
         let flushed = self.ask(Ata::flush(is_extended), None, 0, None, true).await;
         flushed.map(drop).map_err(|failed| match failed {
-            // Nothing is said of writes: they are still in the cache, and a flush later tells.
+            // This says nothing about writes: they are still in the cache, and a later flush reports them.
             Failed::TimedOut | Failed::Refused(ErrorCode::Unavailable) => DeviceError::NotReady,
             Failed::Refused(ErrorCode::Reserved) => DeviceError::Reserved,
             Failed::Refused(_) | Failed::Device(_) => DeviceError::WritesLost,
@@ -200,7 +202,7 @@ impl Commands {
     }
 }
 
-/// Waits for all of them: what has failed is known then, and no copy of the others is on its way.
+/// Waits for all of them: afterwards every failure is known, and no copies of the others are in transit.
 async fn all_of(exchanges: Vec<(Lba, Exchange)>) -> Result<(), DeviceError> {
     let mut first = Ok(());
     for (lba, exchange) in exchanges {
@@ -210,7 +212,7 @@ async fn all_of(exchanges: Vec<(Lba, Exchange)>) -> Result<(), DeviceError> {
     first
 }
 
-/// What a failure is for a block device; `otherwise` if it says no more.
+/// The block device's error for a failure; `otherwise` if it is not specific.
 fn error(failed: Failed, otherwise: DeviceError) -> DeviceError {
     match failed {
         Failed::TimedOut | Failed::Refused(ErrorCode::Unavailable) => DeviceError::NotReady,
@@ -282,7 +284,7 @@ impl BlockDevice for RemoteAoe {
         })
     }
 
-    /// ATA does not tell what is allocated.
+    /// ATA does not report allocation.
     fn allocation(&self, extent: Extent, _: usize) -> Pending<'_, Vec<Run>> {
         Box::pin(async move {
             self.check(extent)?;
@@ -298,13 +300,13 @@ impl BlockDevice for RemoteAoe {
     }
 }
 
-// The devices on an Ethernet, and opening one.
+// Discovery of devices on an Ethernet, and opening one.
 
-/// What fits any Ethernet.
+/// Fits any Ethernet.
 const SECTORS_USUAL: u8 = 2;
-/// For so long an answer of a long frame is waited for, with some repetitions.
+/// Time limit of the reply to a long frame, with some retransmissions.
 const PROBE: Duration = Duration::from_secs(2);
-/// Servers of this model remember the tags of writes that they have carried out.
+/// Servers of this model remember the tags of executed writes.
 const OWN_MODEL: &str = "LINERATE";
 
 /// Why a device could not be opened.
@@ -313,33 +315,33 @@ pub enum OpenError {
     /// The interface cannot be used.
     #[display("{_0}")]
     Interface(io::Error),
-    /// Nobody answers.
+    /// There is no reply.
     #[display("no AoE device {address} answers on {interface} within {} s", timeout.as_secs_f64())]
     Silent {
         /// The device.
         address: Address,
         /// The interface.
         interface: String,
-        /// The time.
+        /// The time limit.
         timeout: Duration,
     },
-    /// The server refuses.
+    /// The server rejected a command.
     #[display("AoE device {_0}: {_1}")]
     Refused(Address, ErrorCode),
     /// The device has failed IDENTIFY DEVICE.
     #[display("AoE device {_0} does not say what it is: its error register is 0x{_1:02x}")]
     Unidentified(Address, u8),
-    /// It has no sector.
+    /// It has no sectors.
     #[display("AoE device {_0} has no sectors")]
     Empty(Address),
 }
 
 impl std::error::Error for OpenError {}
 
-/// Asks all devices on the Ethernet of an interface; those that answer within `time`, in order.
+/// Queries all devices on the Ethernet of an interface. Returns those that respond within `time`, in order.
 ///
-/// # Errors
-/// The interface cannot be used.
+///  # Errors
+///  The interface cannot be used.
 pub async fn discover(interface: &str, time: Duration) -> Result<Vec<Found>, OpenError> {
     let datagrams = endpoint(interface).map_err(OpenError::Interface)?;
     let (mut all, end) = (Vec::new(), reactor::now() + time);
@@ -377,7 +379,7 @@ pub async fn open(url: &Url) -> Result<RemoteAoe, OpenError> {
             break found;
         }
     };
-    // A server before AoEr11 says 0, and takes 2.
+    // A server before AoEr11 reports 0, and accepts 2.
     let of_server = if found.sectors_max == 0 { SECTORS_USUAL } else { found.sectors_max };
     let of_interface = u8::try_from(aoe::sectors_of(datagrams.payload_bytes_max())).unwrap_or(u8::MAX);
     let mut sectors = of_server.min(of_interface).min(options.sectors.unwrap_or(u8::MAX)).max(1);
@@ -407,7 +409,7 @@ pub async fn open(url: &Url) -> Result<RemoteAoe, OpenError> {
         session.server_remembers();
     }
     if sectors > SECTORS_USUAL && identity.sectors >= u64::from(sectors) {
-        // Both ends carry such frames; what is between them may not, and says nothing of it.
+        // Both ends support such frames; switches in between may drop them silently.
         let probe = asked(Ata::read(0, sectors), usize::from(sectors) * SECTOR_BYTES, reactor::now() + PROBE);
         if session.ask(probe).await == Err(Failed::TimedOut) {
             tracing::warn!(device = %url, sectors, "frames of this length get no answer; shorter ones are used");

@@ -1,4 +1,4 @@
-//! A block device addressed by bytes, as a file is.
+//! A block device addressed by bytes, like a file.
 //!
 //! Whole blocks go to the device unchanged. A block that is written in part is read, changed and written back
 //! under a lock: writers of whole blocks share [`RangeLocks`], a writer of a part locks its range
@@ -25,8 +25,8 @@ pub struct Disk {
     looked: Cell<Option<Instant>>,
 }
 
-/// Lost writes found by flushes. Each open file description gets one error from `fsync`, as for files of
-/// Linux (errseq_t). A loss that was reported to none is reported to the next one to be opened.
+/// Lost writes found by flushes. Each open file description gets one error from `fsync`, as for Linux files
+/// (errseq_t). A loss not yet reported to any is reported to the next one to be opened.
 #[derive(Debug, Default)]
 struct Losses {
     count: u64,
@@ -55,7 +55,7 @@ impl Losses {
     }
 }
 
-/// How bytes are cleared.
+/// How a range is cleared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Clearing {
     /// Deallocated (`FALLOC_FL_PUNCH_HOLE`).
@@ -67,11 +67,11 @@ pub enum Clearing {
 /// Interval and timeout of size queries: a target reports growth only on request.
 const LOOK: Duration = Duration::from_secs(1);
 
-/// The runs that are asked for at once while looking for data or a hole.
+/// Maximum runs per query in a search for data or a hole.
 const RUNS: usize = 64;
 
 impl Disk {
-    /// What is read-only stays so, whatever is asked for.
+    /// A read-only device stays read-only, whatever `read_only` is.
     pub fn new(device: Arc<dyn BlockDevice>, read_only: bool) -> Disk {
         let read_only = read_only || device.profile().read_only;
         Disk {
@@ -94,7 +94,7 @@ impl Disk {
         self.device.length_bytes()
     }
 
-    /// Whether writing is refused.
+    /// Whether writes are rejected.
     pub fn is_read_only(&self) -> bool {
         self.read_only
     }
@@ -109,7 +109,7 @@ impl Disk {
         let is_stale = self.looked.get().is_none_or(|looked| now.saturating_duration_since(looked) >= LOOK);
         if is_stale {
             self.looked.set(Some(now));
-            // A target that is away has the size it had.
+            // If the target is unavailable, the last known size remains.
             let _ = reactor::timeout(LOOK, self.device.refresh()).await;
         }
         self.geometry()
@@ -180,10 +180,10 @@ impl Disk {
         self.device.write(extent, data, durability).await
     }
 
-    /// Makes bytes read as zeros; beyond the end there is nothing to do.
+    /// Zeroes bytes; there is nothing to do beyond the end.
     ///
-    /// # Errors
-    /// Those of the device.
+    ///  # Errors
+    ///  Those of the device.
     pub async fn clear(&self, offset: u64, length: u64, how: Clearing) -> Result<(), DeviceError> {
         self.writable()?;
         if how == Clearing::Punch && !self.device.profile().thin {
@@ -210,7 +210,7 @@ impl Disk {
         }
     }
 
-    /// Over parts of at most two blocks.
+    /// Writes zeros to parts of at most two blocks.
     async fn write_zeros(&self, geometry: Geometry, bytes: Range<u64>) -> Result<(), DeviceError> {
         if bytes.is_empty() {
             return Ok(());
@@ -219,12 +219,12 @@ impl Disk {
         self.patch(geometry, &Span::over(geometry, &bytes), &zeros, Durability::Cached).await
     }
 
-    /// The file was opened; returns a number for the open file description.
+    /// Records an opened file; returns a number for the open file description.
     pub fn open(&self) -> u64 {
         self.losses.borrow_mut().open()
     }
 
-    /// The open file description was closed.
+    /// Records that the open file description was closed.
     pub fn close(&self, opening: u64) {
         self.losses.borrow_mut().told.remove(&opening);
     }
@@ -255,19 +255,19 @@ impl Disk {
         let unflushed = self.unflushed.replace(false);
         let losses = self.losses.borrow().count;
         let flushed = self.device.flush().await;
-        // What failed is still to be done.
+        // Writes of a failed flush are still unflushed.
         self.unflushed.set(self.unflushed.get() || (unflushed && flushed.is_err()));
         if matches!(flushed, Err(DeviceError::WritesLost | DeviceError::Unwritable(_) | DeviceError::NoSpace))
         {
-            // Of flushes at once, the first counts for all.
+            // Concurrent flushes count as a single loss.
             let count = &mut self.losses.borrow_mut().count;
             *count = (*count).max(losses + 1);
         }
         flushed
     }
 
-    /// Where the next data or the next hole begins, from `offset` on (lseek(2), `SEEK_DATA` and `SEEK_HOLE`);
-    /// nowhere for an offset beyond the end and for data where no more are. A hole follows the last byte.
+    /// Where the next data or the next hole begins, from `offset` on (lseek(2), `SEEK_DATA` and `SEEK_HOLE`).
+    /// `None` if `offset` is beyond the end, or no more data follows. A hole follows the last byte.
     pub async fn seek(&self, offset: u64, wanted: Allocation) -> Result<Option<u64>, DeviceError> {
         let geometry = self.geometry();
         let end = self.bytes();
@@ -291,21 +291,21 @@ impl Disk {
     }
 }
 
-/// Those bytes that the device has.
+/// The part within the device.
 fn clipped(bytes: u64, offset: u64, length: u64) -> Range<u64> {
     let start = offset.min(bytes);
     start..offset.saturating_add(length).clamp(start, bytes)
 }
 
-/// Bytes, and the blocks that they lie in.
+/// A range of bytes, and the blocks that contain it.
 struct Span {
     extent: Extent,
-    /// Where the bytes are within those of the extent.
+    /// The position of the bytes within the extent.
     within: Range<usize>,
 }
 
 impl Span {
-    /// Of bytes within the device.
+    /// For bytes within the device.
     fn over(geometry: Geometry, bytes: &Range<u64>) -> Span {
         let shift = geometry.block_size.shift();
         let first = bytes.start >> shift;

@@ -11,35 +11,35 @@ use rustix::mount::UnmountFlags;
 
 use crate::mounts;
 
-/// How our mounts are known.
+/// The source that identifies our mounts.
 pub const SOURCE: &str = "linerate";
 
-/// A line of the table.
+/// A line of the mount table.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Mount {
-    /// Where.
+    /// The mount point.
     pub point: PathBuf,
-    /// What.
+    /// The mount source.
     pub source: String,
 }
 
-/// Everything that is mounted, in the order of mounting.
+/// All mounts, in the order of mounting.
 pub fn table() -> Vec<Mount> {
     table_of("self")
 }
 
-/// What a process sees mounted; nothing if it cannot be read.
+/// The mounts that a process sees; empty if they cannot be read.
 fn table_of(process: &str) -> Vec<Mount> {
     let text = fs::read(format!("/proc/{process}/mountinfo")).unwrap_or_default();
     text.split(|&byte| byte == b'\n').filter_map(parse).collect()
 }
 
-/// Whether a file of ours is mounted there, on top.
+/// Whether the topmost mount on `point` is ours.
 pub fn is_ours(point: &Path) -> bool {
     is_ours_in(point, &table())
 }
 
-/// Whether a process in another mount namespace than ours sees a file of ours mounted there.
+/// Whether a process in another mount namespace sees one of our mounts there.
 pub(crate) fn is_ours_elsewhere(point: &Path, pid: u32) -> bool {
     let namespace = |process: &str| fs::read_link(format!("/proc/{process}/ns/mnt")).ok();
     let process = pid.to_string();
@@ -60,7 +60,7 @@ fn parse(line: &[u8]) -> Option<Mount> {
     Some(Mount { point, source })
 }
 
-/// Blanks are written as a backslash and three octal digits.
+/// Whitespace is written as a backslash and three octal digits.
 fn unescaped(field: &[u8]) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(field.len());
     let mut rest = field;
@@ -81,7 +81,7 @@ fn octal(digits: &[u8; 3]) -> Option<u8> {
 pub enum UnmountMode {
     /// Only if it is not in use.
     IfUnused,
-    /// Removed from the tree at once; current users keep it (MNT_DETACH).
+    /// Detached from the tree immediately; current users keep it (MNT_DETACH).
     Lazy,
     /// Current users get errors from now on (MNT_FORCE).
     Force,
@@ -109,7 +109,7 @@ fn unmount_with(point: &Path, flags: UnmountFlags) -> io::Result<()> {
     }
 }
 
-/// Who is not root has a helper for it, which is.
+/// Users other than root need a setuid helper.
 fn helped(point: &Path, flags: UnmountFlags) -> io::Result<()> {
     let mut command = Command::new("fusermount3");
     command.arg("-u").args(flags.contains(UnmountFlags::DETACH).then_some("-z")).arg("--").arg(point);
@@ -124,7 +124,8 @@ fn helped(point: &Path, flags: UnmountFlags) -> io::Result<()> {
 
 // Users of the file: processes that have it open, and loop devices, from /proc and /sys.
 
-/// The users as text: "process 81 (fio)", "/dev/loop0, mounted at /mnt (umount /mnt && losetup -d /dev/loop0 ends that)".
+/// The users as text: "process 81 (fio)", "/dev/loop0, mounted at /mnt (umount /mnt && losetup -d /dev/loop0
+/// ends that)".
 pub fn list(path: &Path) -> Vec<String> {
     loops(path).into_iter().chain(processes(path)).collect()
 }
@@ -164,7 +165,7 @@ fn name(pid: u32) -> String {
         .map_or_else(|_| "gone".to_owned(), |name| name.trim().to_owned())
 }
 
-/// What may not be read, or is gone, has none.
+/// Empty if the directory cannot be read.
 fn entries(folder: impl AsRef<Path>) -> impl Iterator<Item = fs::DirEntry> {
     fs::read_dir(folder).into_iter().flatten().filter_map(Result::ok)
 }

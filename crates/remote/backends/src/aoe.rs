@@ -1,4 +1,4 @@
-//! `aoe://eth0/7.1`: an ATA-over-Ethernet device, so that a server of it is a gateway.
+//! `aoe://eth0/7.1`: an ATA-over-Ethernet device. Serving such a volume makes the server a gateway.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -31,8 +31,8 @@ pub fn is_url(text: &str) -> bool {
 
 /// Opens a device, as [`aoe_client::open`] does.
 ///
-/// # Errors
-/// What kept it from being opened.
+///  # Errors
+///  Why it could not be opened.
 pub async fn open(url: &Url) -> Result<RemoteAoe, Failure> {
     Ok(peers::announced(url, ("timeout", url.options.timeout), aoe_client::open(url)).await?)
 }
@@ -45,7 +45,7 @@ pub async fn discover(interface: &str) -> Result<Vec<Found>, Failure> {
     Ok(aoe_client::discover(interface, LISTEN).await?)
 }
 
-/// Servers answer at once, and a query that is lost is repeated.
+/// Servers respond immediately, and a lost query is repeated.
 const LISTEN: Duration = Duration::from_secs(1);
 
 impl From<OpenError> for Failure {

@@ -1,5 +1,5 @@
-//! `hyperscsi://eth0/iqn.2026-01.io.linerate:san/0`, and `hyperscsi+udp://HOST/…`: a LUN of a HyperSCSI target, so that a server of it
-//! is a gateway.
+//! `hyperscsi://eth0/iqn.2026-01.io.linerate:san/0`, and `hyperscsi+udp://HOST/…`: a LUN of a HyperSCSI
+//! target. Serving such a volume makes the server a gateway.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -38,7 +38,7 @@ static URL: UrlKind = UrlKind {
     close: Some(|| Box::pin(hyperscsi_client::closed())),
 };
 
-/// The URL of a volume that is a LUN and nothing else: no layer over it, and not read-only.
+/// The URL of a volume that is only a LUN: no layer over it, and not read-only.
 pub fn url_of(spec: &Spec) -> Option<Url> {
     let text = peers::url_of(&*spec.backend, &SCHEMES).filter(|_| !spec.readonly)?;
     Url::parse(&text).ok()
@@ -49,23 +49,23 @@ pub fn is_url(text: &str) -> bool {
     has_scheme(text, &SCHEMES)
 }
 
-/// The URL of a target, and of one of its LUNs if it names one.
+/// Parses the URL of a target, or of one of its LUNs.
 ///
-/// # Errors
-/// The mistake in it.
+///  # Errors
+///  The error in it.
 pub fn target_url(text: &str) -> Result<(Url, Option<u16>), Failure> {
     Url::of_target(text).map_err(|error| Failure::refused(format!("{}: {error}", secrets::masked_url(text))))
 }
 
 /// Opens a LUN, as [`hyperscsi_client::open`] does.
 ///
-/// # Errors
-/// What kept it from being opened.
+///  # Errors
+///  Why it could not be opened.
 pub async fn open(url: &Url) -> Result<RemoteLun, Failure> {
     open_with_session(url).await.map(|(lun, _)| lun)
 }
 
-/// The same, with the session to look at.
+/// The same, also returns the session.
 ///
 /// # Errors
 /// As [`open`].
@@ -83,10 +83,10 @@ pub async fn open_target(url: &Url) -> Result<Target, Failure> {
     Ok(peers::announced(url, ("timeout", url.options.timeout), opened).await?)
 }
 
-/// The targets that answer at a place: `INTERFACE`, several with `+` between, or `hyperscsi+udp://HOST[:PORT]`.
+/// The targets that respond at a place: `INTERFACE`, several joined by `+`, or `hyperscsi+udp://HOST[:PORT]`.
 ///
-/// # Errors
-/// The text, or the place cannot be used.
+///  # Errors
+///  The text is invalid, or the place cannot be used.
 pub async fn discover(text: &str) -> Result<(Place, Vec<Found>), Failure> {
     let (is_udp, rest) = match text.split_once("://") {
         Some((scheme, rest)) if SCHEMES.contains(&scheme) => (scheme == SCHEME_UDP, rest),
@@ -98,7 +98,7 @@ pub async fn discover(text: &str) -> Result<(Place, Vec<Found>), Failure> {
     Ok((place, found))
 }
 
-/// Targets answer at once, and a question that is lost is repeated.
+/// Targets respond immediately, and a lost query is repeated.
 const LISTEN: Duration = Duration::from_secs(1);
 
 impl From<OpenError> for Failure {

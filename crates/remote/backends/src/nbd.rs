@@ -1,5 +1,5 @@
-//! `nbd://host/export?connections=4`: an export of an NBD server, so that a server of it is a gateway; by TLS, and on a Unix
-//! socket.
+//! `nbd://host/export?connections=4`: an export of an NBD server; also over TLS, and on a Unix socket.
+//! Serving such a volume makes the server a gateway.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -35,7 +35,7 @@ pub(crate) static NBD_UNIX: Kind = peers::kind(
     &URL,
 );
 
-/// Both.
+/// The same on a Unix socket, over TLS.
 pub(crate) static NBDS_UNIX: Kind =
     peers::kind(SCHEMES[3], "nbds+unix:///EXPORT?socket=PATH&tls-ca=FILE", "the same over TLS", &URL);
 
@@ -70,15 +70,15 @@ pub fn url_of(spec: &Spec) -> Option<Url> {
 
 /// Connects to an export, as [`nbd_client::open`] does, with the certificates of its URL.
 ///
-/// # Errors
-/// What kept it from being opened.
+///  # Errors
+///  Why it could not be opened.
 pub async fn open(url: &Url) -> Result<RemoteExport, Failure> {
     let credentials = url.tls.as_ref().map(credentials).transpose()?;
     let opened = nbd_client::open(url, credentials.as_ref(), random);
     Ok(peers::announced(url, timeout(url), opened).await?)
 }
 
-/// The same over TLS with a server of this process, by [`tls::loopback`].
+/// The same over TLS to a server in this process, by [`tls::loopback`].
 ///
 /// # Errors
 /// As [`open`].
@@ -87,14 +87,15 @@ pub async fn open_over_loopback_tls(url: &Url) -> Result<RemoteExport, Failure> 
     Ok(nbd_client::open(url, Some(&credentials), random).await?)
 }
 
-/// The same export without its journal file: for who writes nothing, and beside who has the file.
+/// The same export without its journal file, which another process may be using. For connections that write
+/// nothing.
 pub fn beside(url: &Url) -> Url {
     let mut url = url.clone();
     url.options.journal_file = None;
     url
 }
 
-/// Why the server of an export cannot be reached, if it cannot.
+/// Why the server of an export cannot be reached; `None` if it can.
 pub async fn unreachable(url: &Url) -> Option<Failure> {
     match reactor::timeout(PROBE, open(&beside(url))).await {
         Ok(Ok(_)) => None,
@@ -106,20 +107,20 @@ pub async fn unreachable(url: &Url) -> Option<Failure> {
     }
 }
 
-/// A server that has failed requests for as long as they may take gets no long time more.
+/// A server that has let requests time out gets only a short time.
 const PROBE: Duration = Duration::from_secs(3);
 
-/// The exports that the server of a URL tells of, names and descriptions.
+/// The names and descriptions of the exports that a server lists.
 ///
-/// # Errors
-/// As [`open`].
+///  # Errors
+///  As [`open`].
 pub async fn list(url: &Url) -> Result<Vec<(String, String)>, Failure> {
     let credentials = url.tls.as_ref().map(credentials).transpose()?;
     let listed = nbd_client::list(url, credentials.as_ref());
     Ok(peers::announced(url, timeout(url), listed).await?)
 }
 
-/// The key that bounds a handshake, and its value.
+/// The key that limits the time of a handshake, and its value.
 fn timeout(url: &Url) -> (&'static str, Duration) {
     ("timeout", url.options.timeout)
 }

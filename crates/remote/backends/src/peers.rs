@@ -1,7 +1,9 @@
-//! What back ends share whose storage is at a peer. They are written as URLs, and are one type: what a kind knows of its URLs is a
-//! [`UrlKind`]. What is known of their channels is found here, whatever layers lie over them. A peer that accepts a connection
-//! and then is silent is announced once, since a login may take as long as its time limit. Flight recorders keep the recent PDUs of
-//! all iSCSI sessions, for Wireshark.
+//! Common parts of back ends whose storage is at a peer. They are written as URLs and share one type; a
+//! [`UrlKind`] has the specifics of each kind. Their channels are found here, whatever layers lie above them.
+//!
+//! If a peer accepts a connection and then does not respond, the wait is announced once, since a login may
+//! take as long as its time limit. Flight recorders keep the recent PDUs of all iSCSI sessions, for
+//! Wireshark.
 
 use std::fmt::Display;
 use std::path::Path;
@@ -33,7 +35,7 @@ pub(crate) const fn kind(
 #[derive(Debug)]
 struct RemoteBackend {
     kind: &'static Kind,
-    /// What stands behind the scheme and its colon.
+    /// The text after the scheme and its colon.
     place: String,
     options: Vec<String>,
 }
@@ -81,14 +83,14 @@ impl Backend for RemoteBackend {
     }
 }
 
-/// The text of a back end without the options that every volume has: the URL, if it is written as one.
+/// The text of a back end without the options common to all volumes: the URL, if it is written as one.
 pub(crate) fn text_of(backend: &dyn Backend) -> String {
     let options = backend.options();
     let mark = if options.is_empty() { "" } else { "?" };
     format!("{}:{}{mark}{}", backend.kind().name, backend.argument(), options.join("&"))
 }
 
-/// The URL that a back end was written as, if it is one of these schemes.
+/// The URL of a back end, if it has one of these schemes.
 pub(crate) fn url_of(backend: &dyn Backend, schemes: &[&str]) -> Option<String> {
     schemes.contains(&backend.kind().name).then(|| text_of(backend))
 }
@@ -98,17 +100,17 @@ pub(crate) fn has_scheme(text: &str, schemes: &[&str]) -> bool {
     text.split_once("://").is_some_and(|(scheme, _)| schemes.contains(&scheme))
 }
 
-/// Refuses a URL of this kind without its slashes, such as `iscsi:/HOST/IQN/0`.
+/// Rejects a URL of this kind without its slashes, such as `iscsi:/HOST/IQN/0`.
 ///
-/// # Errors
-/// The sentence that says so, with the URL that was meant.
+///  # Errors
+///  A message that suggests the correct URL.
 pub(crate) fn require_slashes(text: &str, kind: &Kind) -> Result<(), String> {
     let scheme = kind.name;
     let rest = text.strip_prefix(scheme).and_then(|rest| rest.strip_prefix(':'));
     let Some(rest) = rest.filter(|rest| kind.url().is_some() && !rest.starts_with("//")) else {
         return Ok(());
     };
-    // One on a Unix socket has no host, and its path begins with another slash.
+    // A URL of a Unix socket has no host, and its path begins with another slash.
     let root = if scheme.ends_with("+unix") { "/" } else { "" };
     let meant = masked_url(&format!("{scheme}://{root}{}", rest.trim_start_matches('/')));
     Err(format!("a URL has two slashes after `{scheme}:`; did you mean {meant}?"))
@@ -117,13 +119,13 @@ pub(crate) fn require_slashes(text: &str, kind: &Kind) -> Result<(), String> {
 /// The devices with channels that this process has opened, by the names of their stores.
 static CHANNELLED: Mutex<Vec<(String, Weak<dyn Channelled>)>> = Mutex::new(Vec::new());
 
-/// The device that was opened last as the store of this volume, if it has channels and is open.
+/// The device opened most recently as the store of this volume, if it has channels and is still open.
 pub fn channels(spec: &Spec) -> Option<Arc<dyn Channelled>> {
     let (url, opened) = (text_of(spec.store()), CHANNELLED.lock().unwrap_or_else(PoisonError::into_inner));
     opened.iter().rev().filter(|(other, _)| *other == url).find_map(|(_, device)| device.upgrade())
 }
 
-/// Adds the device of a URL to those whose channels are found.
+/// Registers the device of a URL for [`channels`].
 pub(crate) fn keep_channels(url: String, device: &Arc<impl Channelled + 'static>) {
     let device: Weak<dyn Channelled> = Arc::downgrade(device) as _;
     let mut opened = CHANNELLED.lock().unwrap_or_else(PoisonError::into_inner);
@@ -131,7 +133,7 @@ pub(crate) fn keep_channels(url: String, device: &Arc<impl Channelled + 'static>
     opened.push((url, device));
 }
 
-/// Why a device cannot be reached, if none of its channels has a connection.
+/// Why a device cannot be reached; `None` if any of its channels is connected.
 pub async fn unreachable(device: &dyn Channelled) -> Option<Failure> {
     let channels = device.status().await?.channels;
     let is_lost = channels.iter().all(|channel| !channel.is_connected);
@@ -139,21 +141,21 @@ pub async fn unreachable(device: &dyn Channelled) -> Option<Failure> {
     Some(Failure::new(FailureKind::Unreachable, format_args!("no path leads to it: {why}")))
 }
 
-/// Shorter waits are ordinary: a server that starts, a path that fails over.
+/// Shorter waits are normal, for instance while a server starts or a path fails over.
 const ANNOUNCED_AFTER: Duration = Duration::from_secs(2);
 
 static ANNOUNCE: OnceLock<fn(&str)> = OnceLock::new();
 static IS_ANNOUNCED: AtomicBool = AtomicBool::new(false);
 
-/// Sets the function that announces a wait to people, once per process. Without it, none is announced.
+/// Sets the function that announces a wait to the user, once per process. Without it, none is announced.
 pub fn announce_waits_by(announce: fn(&str)) {
     let _ = ANNOUNCE.set(announce); // the first one stays
 }
 
-// Peers that accept a connection and say nothing: the wait for them is announced once, since a login may take as long as its
-// time limit without a word.
+// Peers that accept a connection and do not respond. The wait is announced once, since a login may take as
+// long as its time limit without any output.
 
-/// Awaits the answer of a peer, which may take `limit`, the value of the URL's key of this name.
+/// Awaits the response of a peer, which may take `limit`, the value of the URL's key of this name.
 pub(crate) async fn announced<T>(
     peer: impl Display,
     (key, limit): (&str, Duration),
@@ -181,12 +183,12 @@ async fn slow<T>(work: impl Future<Output = T>, announce: impl FnOnce()) -> T {
     }
 }
 
-/// The folder in which each lost connection leaves a file.
+/// The environment variable with the directory in which each lost connection leaves a file.
 const RECORD_FOLDER: &str = "LINERATE_RECORD_DIR";
 
 static RECORDERS: Mutex<Vec<FlightRecorder>> = Mutex::new(Vec::new());
 
-/// Adds the sessions of these settings to those that [`recordings`] has.
+/// Adds the sessions of these settings to [`recordings`].
 pub fn record(settings: &Settings) {
     if let Some(folder) = std::env::var_os(RECORD_FOLDER) {
         settings.recorder.write_endings_to(Path::new(&folder));
@@ -194,7 +196,7 @@ pub fn record(settings: &Settings) {
     RECORDERS.lock().unwrap_or_else(PoisonError::into_inner).push(settings.recorder.clone());
 }
 
-/// What all of them have recorded until now, as a file for Wireshark.
+/// Everything recorded so far, as a file for Wireshark.
 pub fn recordings() -> Vec<u8> {
     iscsi_client::pcapng(RECORDERS.lock().unwrap_or_else(PoisonError::into_inner).iter())
 }

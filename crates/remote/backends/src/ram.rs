@@ -7,7 +7,7 @@ use host::{RamDevice, RamOptions};
 use volume::backend::{Backend, BlockPlaces, Kind, Opened, Opening, Options};
 use volume::spec::{BlockShape, Bytes, Problem, Written};
 
-/// Memory, taken as it is written.
+/// Memory, allocated when it is written.
 pub(crate) static RAM: Kind = Kind {
     name: "ram",
     usage: "ram:SIZE",
@@ -21,7 +21,7 @@ pub(crate) static RAM: Kind = Kind {
 struct Ram {
     size: Bytes,
     blocks: BlockShape,
-    /// In pages of 4 KiB alone: slower, and takes no more memory than is written.
+    /// Only 4-KiB pages: slower, but takes no more memory than was written.
     small_pages: bool,
 }
 

@@ -1,4 +1,4 @@
-//! A LUN and the thread that its session lives on.
+//! A LUN and the thread of its session.
 
 use std::future::Future;
 use std::ops::Range;
@@ -20,17 +20,17 @@ use reactor::{Receiver, Sender};
 
 /// A logical unit of a target, usable from any thread and any async runtime.
 ///
-/// All clones are the same LUN in the same session. When the last one is dropped and no request is outstanding, the
-/// session logs out and its thread ends; [`Lun::close`] waits for that.
+/// All clones are the same LUN in the same session. When the last one is dropped and no request is
+/// outstanding, the session logs out and its thread ends. [`Lun::close`] waits for that.
 #[derive(Clone)]
 pub struct Lun {
     orders: Sender<Order>,
     device: Arc<RemoteLun>,
-    /// Held while a block is written in part.
+    /// Locked while a block is written in part.
     locks: Arc<RangeLocks>,
 }
 
-/// What is sent to the session's thread.
+/// An order for the session's thread.
 enum Order {
     Run(Box<dyn FnOnce() + Send>),
     Close(Completer<(), Ended>),
@@ -65,13 +65,13 @@ impl Lun {
         self.device.profile()
     }
 
-    /// The LUN in its session, for what has no method here. Its futures make progress only on the session's thread:
-    /// [`Lun::run`].
+    /// The LUN in its session, for operations without a method here. Its futures make progress only on the
+    /// session's thread: see [`Lun::run`].
     pub fn remote(&self) -> &RemoteLun {
         &self.device
     }
 
-    /// Fills `buffer`, whose length is that of the extent, and gives it back.
+    /// Fills `buffer`, whose length is that of the extent, and returns it.
     pub fn read(&self, extent: Extent, buffer: Buffer) -> Request<Buffer, DeviceError> {
         self.run(move |device| async move { device.read(extent, buffer).await })
     }
@@ -85,13 +85,13 @@ impl Lun {
         })
     }
 
-    /// The bytes of `range`, wherever blocks begin.
+    /// Reads the bytes of `range`, regardless of block boundaries.
     pub fn read_bytes(&self, range: Range<u64>) -> Request<Slice, DeviceError> {
         self.run(move |device| async move { bytewise::read(&*device, range).await })
     }
 
-    /// Writes `data` from the byte `offset` on. Blocks that are written in part are read first; writes of other parts of
-    /// the same block by this session wait meanwhile, those of other initiators do not.
+    /// Writes `data` at the byte `offset`. Blocks that are written in part are read first. Meanwhile, this
+    /// session's writes to other parts of the same block wait; those of other initiators do not.
     pub fn write_bytes(&self, offset: u64, data: Slice) -> Request<(), DeviceError> {
         let locks = Arc::clone(&self.locks);
         self.run(move |device| async move {
@@ -106,7 +106,7 @@ impl Lun {
         })
     }
 
-    /// Brings all writes that were acknowledged before to stable storage.
+    /// Flushes all previously acknowledged writes to stable storage.
     pub fn flush(&self) -> Request<(), DeviceError> {
         self.run(|device| async move { device.flush().await })
     }
@@ -120,7 +120,7 @@ impl Lun {
         })
     }
 
-    /// Makes the blocks read as zeros, by deallocating them where possible if `may_unmap`.
+    /// Zeroes the blocks, by deallocating them where possible if `may_unmap`.
     pub fn write_zeroes(&self, extent: Extent, may_unmap: bool) -> Request<(), DeviceError> {
         let locks = Arc::clone(&self.locks);
         self.run(move |device| async move {
@@ -129,23 +129,23 @@ impl Lun {
         })
     }
 
-    /// Asks the target whether the LUN has grown; [`Lun::geometry`] knows afterwards.
+    /// Queries the target for a new capacity. Afterwards, [`Lun::geometry`] returns it.
     pub fn refresh(&self) -> Request<(), DeviceError> {
         self.run(|device| async move { device.refresh().await })
     }
 
-    /// Sends a command as it is and gives the target's response, whatever its status. Nothing is tried again.
+    /// Sends a command unchanged and returns the target's response, whatever its status. Nothing is retried.
     pub fn command(&self, cdb: Cdb, transfer: Transfer) -> Request<CommandResult, CommandError> {
         self.run(move |device| async move { device.command(cdb, transfer).await })
     }
 
-    /// What the session has done so far. `None` if it is lost for good.
+    /// The statistics of the session; `None` if it is lost for good.
     pub fn statistics(&self) -> Request<Option<Statistics>, Ended> {
         self.run(|device| async move { Ok(device.target().statistics().await) })
     }
 
-    /// Runs a future of your own on the session's thread, where everything of [`RemoteLun`] may be awaited. It must not
-    /// block: all requests of the session wait meanwhile.
+    /// Runs the caller's future on the session's thread, where all of [`RemoteLun`]'s futures may be awaited.
+    /// It must not block: all requests of the session wait meanwhile.
     pub fn run<T, E, F>(&self, work: impl FnOnce(Arc<RemoteLun>) -> F + Send + 'static) -> Request<T, E>
     where
         T: Send + 'static,
@@ -153,7 +153,7 @@ impl Lun {
         F: Future<Output = Result<T, E>> + 'static,
     {
         let (request, completer) = request();
-        let lun = self.clone(); // which keeps the session until the request has ended
+        let lun = self.clone(); // keeps the session until the request has ended
         let order = Order::Run(Box::new(move || {
             let device = Arc::clone(&lun.device);
             reactor::spawn(async move {
@@ -169,7 +169,7 @@ impl Lun {
     /// Ends outstanding requests with [`Ended`], logs out, and waits for the target's confirmation or the timeout.
     pub fn close(&self) -> Request<(), Ended> {
         let (request, completer) = request();
-        let _ = self.orders.send(Order::Close(completer)); // closed already: the request fails
+        let _ = self.orders.send(Order::Close(completer)); // if it is closed already, the request fails
         request
     }
 }
@@ -180,7 +180,7 @@ pub fn discover(portal: &Portal, settings: &Settings) -> Request<Vec<Discovered>
     run(async move || Ok(iscsi_client::discover(&portal, &settings, random).await?))
 }
 
-/// Runs a future of your own in a world on a new thread, which ends with it.
+/// Runs the caller's future in a runtime environment on a new thread, which ends with it.
 pub fn run<T, E, F>(work: impl FnOnce() -> F + Send + 'static) -> Request<T, E>
 where
     T: Send + 'static,
@@ -211,7 +211,7 @@ where
     }
 }
 
-/// Carries out orders until the last [`Lun`] is gone, or one is closed.
+/// Executes orders until the last [`Lun`] is dropped, or one is closed.
 async fn serve(device: Arc<RemoteLun>, mut orders: Receiver<Order>) {
     let closed = loop {
         match orders.recv().await {
@@ -220,7 +220,7 @@ async fn serve(device: Arc<RemoteLun>, mut orders: Receiver<Order>) {
             None => break None,
         }
     };
-    drop(orders); // what is ordered from here on fails
+    drop(orders); // later orders fail
     device.target().close().await;
     if let Some(completer) = closed {
         completer.complete(Ok(()));
@@ -232,7 +232,7 @@ fn random(bytes: &mut [u8]) {
     getrandom::fill(bytes).expect("the system has random numbers once it has started");
 }
 
-// Errors that exist because a session has a thread of its own.
+// Errors that exist because a session has its own thread.
 
 /// The session's thread has ended: the LUN was closed, or the thread has panicked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -261,9 +261,9 @@ impl From<Ended> for CommandError {
 /// Why a session could not be opened, or a discovery failed.
 #[derive(Debug)]
 pub enum OpenError {
-    /// The system gives no thread, or no epoll instance.
+    /// The system cannot create a thread or an epoll instance.
     System(io::Error),
-    /// The initiator's reason.
+    /// The initiator's error.
     Open(iscsi_client::OpenError),
     /// The session's thread has panicked.
     Ended(Ended),
@@ -299,10 +299,11 @@ impl From<io::Error> for OpenError {
     }
 }
 
-// A request as its requester and the session's thread have it: a slot for the outcome, with a waker on either side.
+// A request as its requester and the session's thread share it: a slot for the outcome, with a waker on
+// either side.
 
-/// An outstanding request. It is carried out whether it is polled or not; dropping it cancels it, as dropping a request of
-/// a [`block::BlockDevice`] does.
+/// An outstanding request. It is executed even if it is not polled. Dropping it cancels it, like a request of
+/// a [`block::BlockDevice`].
 ///
 /// A future for any executor; [`Request::wait`] blocks a thread instead.
 #[must_use = "dropping a request cancels it"]
@@ -317,21 +318,21 @@ struct Slot<T, E> {
 
 struct State<T, E> {
     outcome: Option<Result<T, E>>,
-    /// Who waits for the outcome.
+    /// Waits for the outcome.
     requester: Option<Waker>,
-    /// The task that carries the request out.
+    /// The task that executes the request.
     worker: Option<Waker>,
-    /// The requester is gone.
+    /// The requester has dropped the request.
     is_abandoned: bool,
 }
 
 impl<T, E> Slot<T, E> {
     fn lock(&self) -> MutexGuard<'_, State<T, E>> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner) // no code of others runs under it
+        self.state.lock().unwrap_or_else(PoisonError::into_inner) // no foreign code runs under the lock
     }
 }
 
-/// A request and the end that completes it.
+/// A request, and the completer that ends it.
 pub(crate) fn request<T, E: From<Ended>>() -> (Request<T, E>, Completer<T, E>) {
     let state = State { outcome: None, requester: None, worker: None, is_abandoned: false };
     let slot = Arc::new(Slot { state: Mutex::new(state), has_ended: Condvar::new() });
@@ -339,11 +340,11 @@ pub(crate) fn request<T, E: From<Ended>>() -> (Request<T, E>, Completer<T, E>) {
 }
 
 impl<T, E> Request<T, E> {
-    /// Blocks this thread until the request ends. Not for the session's own thread, nor for a task of an async runtime,
-    /// which awaits it.
+    /// Blocks this thread until the request ends. Do not call it on the session's own thread. Tasks of an
+    /// async runtime should await the request instead.
     ///
-    /// # Errors
-    /// Those of the request.
+    ///  # Errors
+    ///  Those of the request.
     pub fn wait(self) -> Result<T, E> {
         let mut state = self.slot.lock();
         loop {
@@ -354,10 +355,10 @@ impl<T, E> Request<T, E> {
         }
     }
 
-    /// The same for at most `time`; after that the request, still outstanding, comes back.
+    /// The same for at most `time`; after that it returns the request, which is still outstanding.
     ///
-    /// # Errors
-    /// The request itself, if it has not ended.
+    ///  # Errors
+    ///  The request itself, if it has not ended.
     pub fn wait_for(self, time: Duration) -> Result<Result<T, E>, Request<T, E>> {
         let until = Instant::now() + time;
         let mut state = self.slot.lock();
@@ -403,7 +404,7 @@ impl<T, E> Drop for Request<T, E> {
     }
 }
 
-/// Puts the outcome where the requester finds it. Dropped without one, the request fails with [`Ended`].
+/// Delivers the outcome to the requester. If it is dropped without one, the request fails with [`Ended`].
 pub(crate) struct Completer<T, E: From<Ended>> {
     slot: Arc<Slot<T, E>>,
 }
@@ -423,7 +424,7 @@ impl<T, E: From<Ended>> Completer<T, E> {
         }
     }
 
-    /// Carries out `work`, unless the requester goes first.
+    /// Runs `work`, unless the requester drops the request first.
     pub(crate) async fn carry_out(self, work: impl Future<Output = Result<T, E>>) {
         let mut work = std::pin::pin!(work);
         let ended = std::future::poll_fn(|cx| {
@@ -482,7 +483,7 @@ mod tests {
     fn a_task_of_any_executor_is_woken_by_the_outcome() {
         let (request, completer) = request::<u32, Ended>();
         let other = thread::spawn(move || completer.complete(Ok(7)));
-        // `reactor` stands for any executor here: it knows nothing of requests but the waker.
+        // `reactor` represents any executor here: the waker is its only contact with requests.
         assert_eq!(block_on(Alone::real_time(), request), Ok(7));
         other.join().expect("no panic");
     }
@@ -504,7 +505,7 @@ mod tests {
                 Alone::real_time(),
                 completer.carry_out(async move {
                     let _held = held;
-                    let _ = sender.send(()); // the test may have failed before
+                    let _ = sender.send(()); // the test may have failed already
                     std::future::pending().await
                 }),
             );

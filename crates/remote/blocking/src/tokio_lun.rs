@@ -1,4 +1,4 @@
-//! A LUN as tokio has files: bytes at a position that reads, writes and seeks move.
+//! A LUN with the interface of tokio's files: bytes at a position that reads, writes and seeks move.
 
 use std::future::Future;
 use std::io::{self, ErrorKind, SeekFrom};
@@ -11,15 +11,16 @@ use tokio::io::{AsyncRead, AsyncSeek, AsyncWrite, ReadBuf};
 
 use crate::lun::{Ended, Lun, Request};
 
-/// A LUN with a position, for tokio's `AsyncReadExt`, `AsyncWriteExt`, `AsyncSeekExt` and `copy`. It belongs to one task;
-/// others have one of their own over the same [`Lun`].
+/// A LUN with a position, for tokio's `AsyncReadExt`, `AsyncWriteExt`, `AsyncSeekExt` and `copy`. It belongs
+/// to one task; each other task needs its own over the same [`Lun`].
 ///
-/// - One request is outstanding at a time. For more, use the [`Lun`], whose [`Request`]s tokio polls as any future.
-/// - Positions are bytes. Blocks that are written in part are read first ([`Lun::write_bytes`]).
-/// - Reads end with the LUN; a write beyond its end fails with `StorageFull`.
-/// - As with `tokio::fs::File`, a write is copied and begun, and its error comes with the next call: `flush` before the
-///   `TokioLun` is dropped, which cancels a write that has not ended.
-/// - `flush` and `shutdown` bring what was written to stable storage. The session ends with its last [`Lun`].
+/// - One request is outstanding at a time. For more, use the [`Lun`], whose [`Request`]s tokio polls like any
+///   future.
+/// - Positions are in bytes. Blocks that are written in part are read first ([`Lun::write_bytes`]).
+/// - Reads end at the LUN's end; a write beyond it fails with `StorageFull`.
+/// - As with `tokio::fs::File`, a write copies its data and returns, and the next call reports its error.
+///   Call `flush` before dropping the `TokioLun`, which cancels an outstanding write.
+/// - `flush` and `shutdown` flush earlier writes to stable storage. The session ends with its last [`Lun`].
 pub struct TokioLun {
     lun: Lun,
     position: u64,
@@ -28,23 +29,23 @@ pub struct TokioLun {
 
 enum Outstanding {
     None,
-    /// From the position on, so many bytes.
+    /// From the position on; the number of bytes.
     Read(Request<Slice, DeviceError>, usize),
-    /// Before the position.
+    /// The position is already after it.
     Write(Request<(), DeviceError>),
     Flush(Request<(), DeviceError>),
 }
 
-/// The longest request: what a caller offers beyond it waits for the next.
+/// The maximum length of a request. A longer buffer takes several calls.
 const REQUEST_BYTES_MAX: usize = 1 << 20;
 
 impl TokioLun {
-    /// A LUN that is open, from its first byte on.
+    /// Starts at the LUN's first byte.
     pub fn new(lun: Lun) -> TokioLun {
         TokioLun { lun, position: 0, outstanding: Outstanding::None }
     }
 
-    /// The LUN, for requests beside those at the position.
+    /// The LUN, for requests at other positions.
     pub fn lun(&self) -> &Lun {
         &self.lun
     }
@@ -55,7 +56,7 @@ impl TokioLun {
         usize::try_from(left).unwrap_or(usize::MAX).min(wanted).min(REQUEST_BYTES_MAX)
     }
 
-    /// The write that was begun last has ended.
+    /// Waits for the outstanding write.
     fn poll_written(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let Outstanding::Write(request) = &mut self.outstanding else { return Poll::Ready(Ok(())) };
         let written = ready!(Pin::new(request).poll(cx));
@@ -87,7 +88,7 @@ impl AsyncRead for TokioLun {
         if length == 0 {
             return Poll::Ready(Ok(()));
         }
-        // A read that was given up is continued by the next one, whose buffer may be shorter.
+        // A read that the caller dropped is continued by the next one, whose buffer may be shorter.
         let (mut request, asked) = match mem::replace(&mut this.outstanding, Outstanding::None) {
             Outstanding::Read(request, asked) if asked <= length => (request, asked),
             _ => (this.lun.read_bytes(this.position..this.position + length as u64), length),
@@ -151,7 +152,7 @@ impl AsyncSeek for TokioLun {
     }
 }
 
-/// The kind that a file has for it; the device's error is the source.
+/// The error kind that a file would report; the device's error is the source.
 fn io_error(error: DeviceError) -> io::Error {
     let kind = match error {
         DeviceError::OutOfRange => ErrorKind::InvalidInput,

@@ -10,7 +10,7 @@ use crate::options::{Observer, Options};
 use crate::pieces::{Piece, Pieces, Queue};
 use crate::source::Source;
 
-/// The two sides.
+/// The two ends.
 struct Sides {
     source: Rc<Source>,
     destination: Rc<Destination>,
@@ -56,7 +56,7 @@ pub(crate) async fn compare(
     }
 }
 
-/// Where the two sides differ first in this piece.
+/// The first byte of this piece that differs.
 async fn difference(sides: Rc<Sides>, piece: Piece) -> Result<Option<u64>, Failure> {
     let Sides { source, destination } = &*sides;
     if piece.is_hole {
@@ -73,10 +73,10 @@ async fn difference(sides: Rc<Sides>, piece: Piece) -> Result<Option<u64>, Failu
     Ok(Some(at + equal as u64))
 }
 
-/// The first byte that is not zero where a hole was. What the destination itself calls a hole need not be
+/// The first nonzero byte where the source has a hole. Ranges that the destination reports as zero are not
 /// read.
 async fn not_zero(destination: &Destination, range: Range<u64>) -> Result<Option<u64>, Failure> {
-    /// A hole may be longer than what is to be read at once.
+    /// Bytes per read: a hole may be longer.
     const STEP_BYTES: u64 = 1 << 20;
     let mut at = range.start;
     while at < range.end {

@@ -1,11 +1,11 @@
-//! Copies any storage to any other: several requests at once, without holes, resumable.
+//! Copies any storage to any other, with concurrent requests, without holes, and resumable.
 //!
-//! The order of events is [`copy`]. Reading order: `options` (options and progress), `source` and
-//! `destination` (the two ends), `pieces` (the work), `carry` and `offload` (one piece), `pump` (several at
-//! once), `journal` (the durable checkpoint), `compare`, `digest`, `report`. [`stream`] copies between
+//! [`copy`] defines the order of events. Reading order: `options` (options and progress), `source` and
+//! `destination` (the two ends), `pieces` (the work), `carry` and `offload` (one piece), `pump` (concurrent
+//! pieces), `journal` (the durable checkpoint), `compare`, `digest`, `report`. [`stream`] copies between
 //! storage and a pipe. All of them address devices by bytes ([`block::bytewise`]).
 //!
-//! It prints nothing: an [`Observer`] gets the progress.
+//!  It prints nothing: an [`Observer`] receives the progress.
 //!
 //! ```
 //! use backends::location::Location;
@@ -40,10 +40,10 @@ use crate::source::Source;
 pub use options::{JournalPlace, Observer, Options, Phase, Unobserved};
 pub use pump::Report;
 
-/// Copies all of one place to the beginning of another.
+/// Copies the whole source to the beginning of the destination.
 ///
-/// # Errors
-/// What kept it from being made whole; if the observer ended it, [`backends::FailureKind::Interrupted`].
+///  # Errors
+///  The reason why the copy is incomplete; [`backends::FailureKind::Interrupted`] if the observer ended it.
 pub async fn copy(
     from: &Location,
     to: &Location,
@@ -101,7 +101,7 @@ async fn between(
     Ok(report)
 }
 
-/// The target that copies by itself, unless the data are needed here.
+/// The target that can copy by itself; `None` if this process needs the data.
 async fn offload(
     options: &Options<'_>,
     source: &Source,

@@ -1,7 +1,7 @@
-//! The work of a copy as pieces: the source from start to end, cut at its holes.
+//! A copy's work in pieces: the source from start to end, split at its holes.
 //!
-//! Pieces begin and end at multiples of the blocks of both ends, except the end of the last one. So no two
-//! pieces write into one block of the destination.
+//! Pieces begin and end at multiples of both ends' block sizes, except the end of the last one. So no two
+//! pieces write to the same block of the destination.
 
 use std::collections::VecDeque;
 use std::future::Future;
@@ -18,7 +18,7 @@ use crate::source::Source;
 pub(crate) struct Piece {
     /// In bytes from the start.
     pub(crate) range: Range<u64>,
-    /// It is not allocated and reads as zeros.
+    /// It is deallocated and reads as zeros.
     pub(crate) is_hole: bool,
 }
 
@@ -29,7 +29,7 @@ pub(crate) struct Pieces {
 }
 
 impl Pieces {
-    /// Those from `start` on. Data come in pieces of at most `request` bytes.
+    /// The pieces from `start` on. Data pieces have at most `request` bytes.
     pub(crate) fn new(source: Rc<Source>, start: u64, request: u64, block: u64) -> Pieces {
         let end = source.bytes;
         let cutter = Cutter { at: start, end, known_to: start, holes: VecDeque::new(), request, block };
@@ -41,8 +41,8 @@ impl Pieces {
         self.cutter.at
     }
 
-    /// The next one; `None` at the end. If the source fails to report its holes, it is assumed to have none:
-    /// reading its data will report the error.
+    /// The next piece; `None` at the end. If the source fails to report its holes, it is assumed to have
+    /// none: reading its data will report the error.
     pub(crate) async fn next(&mut self) -> Option<Piece> {
         let cutter = &mut self.cutter;
         if cutter.at == cutter.known_to && cutter.at < cutter.end {
@@ -53,26 +53,26 @@ impl Pieces {
     }
 }
 
-/// Cuts what is known of the source.
+/// Splits the part of the source whose holes are known.
 struct Cutter {
     at: u64,
     end: u64,
-    /// How far `holes` tells.
+    /// The end of the part that `holes` covers.
     known_to: u64,
     /// In order, within `at..known_to`.
     holes: VecDeque<Range<u64>>,
     request: u64,
-    /// A multiple of both ends' blocks.
+    /// A multiple of both ends' block sizes.
     block: u64,
 }
 
 /// Shorter holes are read: two requests around one would take longer.
 const HOLE_BYTES_MIN: u64 = 64 << 10;
-/// Limits the time of a piece where the destination must write zeros.
+/// Limits the time of a piece if the destination must write zeros.
 const HOLE_BYTES_MAX: u64 = 64 << 20;
 
 impl Cutter {
-    /// What the source tells of the bytes from `at` on, in blocks of `run_block` bytes.
+    /// Takes the source's report on the bytes from `at` on, in blocks of `run_block` bytes.
     fn learn(&mut self, runs: &[Run], run_block: u64) {
         let bytes = |blocks: u64| blocks.saturating_mul(run_block).min(self.end);
         let ranges = runs.iter().map(|run| {
@@ -89,11 +89,11 @@ impl Cutter {
                 self.holes.push_back(hole);
             }
         }
-        // A useless report counts as data.
+        // If the report makes no progress, one request is treated as data.
         self.known_to = self.cut(told_to).max((self.at + self.request).min(self.end));
     }
 
-    /// Down to a whole block, but for the end.
+    /// Rounds down to a whole block, except at the end.
     fn cut(&self, at: u64) -> u64 {
         if at >= self.end { self.end } else { at - at % self.block }
     }
@@ -120,9 +120,9 @@ impl Cutter {
     }
 }
 
-// A queue of concurrent work with a bounded depth: the next piece starts when one has ended.
+// A queue of concurrent work with a limited depth: the next piece starts when one has ended.
 
-/// Tasks on this thread's reactor, returned in the order in which they end.
+/// Tasks on this thread's reactor. Results are returned in the order of completion.
 pub(crate) struct Queue<T> {
     ended: Receiver<T>,
     end: Sender<T>,
@@ -131,7 +131,7 @@ pub(crate) struct Queue<T> {
 }
 
 impl<T: Send + 'static> Queue<T> {
-    /// For at most `depth` at once.
+    /// Creates a queue for `depth` concurrent tasks.
     pub(crate) fn new(depth: usize) -> Queue<T> {
         let (end, ended) = mailbox();
         Queue { ended, end, under_way: 0, depth }
@@ -141,7 +141,7 @@ impl<T: Send + 'static> Queue<T> {
         self.under_way >= self.depth
     }
 
-    /// Begins one more, whether it is full or not.
+    /// Starts a task, even if the queue is full.
     pub(crate) fn start(&mut self, work: impl Future<Output = T> + 'static) {
         let end = self.end.clone();
         self.under_way += 1;
@@ -151,7 +151,7 @@ impl<T: Send + 'static> Queue<T> {
         });
     }
 
-    /// What the next piece of work came to; nothing if none is under way.
+    /// The next result; `None` if no task is running.
     pub(crate) async fn next(&mut self) -> Option<T> {
         if self.under_way == 0 {
             return None;
@@ -163,7 +163,7 @@ impl<T: Send + 'static> Queue<T> {
 
 // Detection of zeros in data.
 
-/// The unit of detection: shorter runs of zeros are copied with the data around them, since one request of 1
+/// The unit of detection. Shorter runs of zeros are copied with the data around them, since one request of 1
 /// MiB costs less than sixteen for half of it.
 const GRAIN_BYTES: usize = 64 << 10;
 
@@ -174,7 +174,7 @@ pub(crate) struct DataRun {
     pub(crate) is_zero: bool,
 }
 
-/// The data cut into runs that are zero and runs that are not.
+/// Splits the data into zero and nonzero runs.
 pub(crate) fn runs(data: &[u8]) -> Vec<DataRun> {
     let mut runs: Vec<DataRun> = Vec::new();
     for (index, grain) in data.chunks(GRAIN_BYTES).enumerate() {
@@ -188,8 +188,7 @@ pub(crate) fn runs(data: &[u8]) -> Vec<DataRun> {
     runs
 }
 
-/// Most data differ from zero in their first bytes; the rest is folded in strides that the compiler
-/// vectorizes.
+/// Most data has a nonzero byte near its start. The rest is folded in strides, which the compiler vectorizes.
 fn is_zero(bytes: &[u8]) -> bool {
     const STRIDE: usize = 1024;
     bytes.chunks(STRIDE).all(|stride| stride.iter().fold(0, |all, byte| all | byte) == 0)
@@ -207,7 +206,7 @@ mod tests {
 
     const MIB: u64 = 1 << 20;
 
-    /// All pieces of a source of `end` bytes whose runs, in blocks of 512 bytes, are told `at_once` at a
+    /// All pieces of a source of `end` bytes. Its runs, in blocks of 512 bytes, are reported `at_once` at a
     /// time.
     fn pieces(end: u64, runs: &[Run], at_once: usize) -> Vec<Piece> {
         let mut cutter =

@@ -1,4 +1,4 @@
-//! Our server, asked frame by frame.
+//! Our server, tested frame by frame.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,10 +18,10 @@ use testkit::{Ethernet, Random, TestDisk};
 use crate::servers::{DEVICE, endpoint, ours, served, slots, slow_disk};
 use crate::{GOOD, SECTOR, SECTORS, opened};
 
-/// A host, with a tag and a frame of its own for each command.
+/// A host, with its own tag and frame for each command.
 struct Host(Box<dyn Datagrams>);
 
-/// The answer to an ATA command: the data of a read.
+/// The reply to an ATA command: the data of a read.
 #[derive(Debug, PartialEq, Eq)]
 enum Answer {
     Done(Vec<u8>),
@@ -46,7 +46,7 @@ impl Host {
         self.0.try_send(&[OutDatagram { to, payload: &[OutSlice::Bytes(&frame)] }]).expect("room");
     }
 
-    /// The payload of the answer with this tag.
+    /// The payload of the reply with this tag.
     async fn answer(&self, tag: u32) -> Vec<u8> {
         let mut batch = DatagramBatch::new(16, 9000);
         loop {
@@ -65,7 +65,7 @@ impl Host {
         self.taken(tag).await
     }
 
-    /// The answer to the ATA command with this tag.
+    /// The reply to the ATA command with this tag.
     async fn taken(&self, tag: u32) -> Answer {
         let answer = self.answer(tag).await;
         let frame = Frame::parse(&answer).expect("a frame");
@@ -76,7 +76,7 @@ impl Host {
         }
     }
 
-    /// Sends a change every second until it is answered, as hosts do.
+    /// Sends a change every second until it gets a reply, as hosts do.
     async fn changes(&self, tag: u32, ata: Ata, data: &[u8]) {
         for _ in 0..20 {
             if let Ok(answer) = timeout(Duration::from_secs(1), self.ask(tag, ata, data)).await {
@@ -86,7 +86,7 @@ impl Host {
         panic!("{ata:?} is not answered");
     }
 
-    /// Sends a command that gets no answer.
+    /// Sends a command that gets no reply.
     async fn unanswered(&self, tag: u32, ata: Ata, data: &[u8]) {
         self.send(tag, Body::Ata(ata, data));
         let answer = timeout(Duration::from_secs(1), self.answer(tag)).await;
@@ -130,7 +130,7 @@ fn a_repeated_change_is_answered_while_the_medium_holds_it_and_carried_out_when_
     });
 }
 
-/// A host with few tags: each is used again within milliseconds.
+/// A host with few tags: each is reused within milliseconds.
 #[test]
 fn a_host_that_reuses_its_tags_reads_what_it_wrote() {
     block_on(Ethernet::new(1, GOOD, 1500).world(), async {

@@ -1,5 +1,6 @@
-//! Client and server on an Ethernet that loses, doubles, delays and reorders frames. A model knows what each sector must hold:
-//! what was acknowledged is read, and no older write comes back, however late its copies arrive.
+//! Client and server on an Ethernet that loses, duplicates, delays and reorders frames. A model of each
+//! sector's content checks that acknowledged data is read, and that no older write returns, however late its
+//! copies arrive.
 
 mod frames;
 mod servers;
@@ -36,7 +37,8 @@ const GOOD: Conditions = Conditions {
     carried_bytes: usize::MAX,
 };
 
-/// Frames are as late as the default quarantine assumes, and many answers are lost, so that copies come long after the first.
+/// Frames are as late as the default quarantine assumes. Many replies are lost, so that copies arrive long
+/// after the original.
 const LATE: Conditions = Conditions {
     lost_percent: 40,
     doubled_percent: 0,
@@ -54,13 +56,13 @@ async fn opened(options: &str) -> RemoteAoe {
     open(&url(options)).await.expect("it answers")
 }
 
-/// What each sector holds, and which are being used.
+/// The content of each sector, and which sectors are in use.
 struct Model {
     versions: Vec<u8>,
     used: Vec<bool>,
 }
 
-/// Some tasks read and write sectors at random, and look what they read. No two use a sector at once.
+/// Several tasks read and write sectors at random, and check the data. No two use a sector at the same time.
 async fn work(device: &Rc<RemoteAoe>, seed: u64, tasks: u64, requests: u64) {
     let model = Rc::new(RefCell::new(Model { versions: vec![0; SECTORS], used: vec![false; SECTORS] }));
     let all: Vec<_> = (0..tasks)
@@ -164,7 +166,7 @@ async fn write(device: &RemoteAoe, version: u8) {
     device.write(Extent::new(0, 1), data.share(), Durability::Cached).await.expect("written");
 }
 
-/// What the first sector holds.
+/// The content of the first sector.
 async fn version(device: &RemoteAoe) -> u8 {
     let read = device.read(Extent::new(0, 1), Buffer::zeroed(SECTOR)).await.expect("read");
     assert!(read.iter().all(|byte| *byte == read[0]));
@@ -178,7 +180,7 @@ fn a_copy_within_a_long_quarantine_does_not_replace_a_newer_write() {
         let _server = ours(slow_disk(1, SECTORS, BlockSize::B512), "server");
         let device = opened("?quarantine=10s").await;
         ethernet.hold_next(Duration::from_secs(7));
-        write(&device, 1).await; // by its second copy
+        write(&device, 1).await; // executed by its second copy
         write(&device, 2).await;
         sleep(Duration::from_secs(8)).await;
         assert_eq!(version(&device).await, 2);
@@ -194,7 +196,7 @@ fn a_copy_of_a_write_whose_answers_were_lost_for_seconds_does_not_replace_a_newe
         let (writer, begin) = (Rc::clone(&device), now());
         ethernet.mute(Some("server"));
         let first = spawn(async move { write(&writer, 1).await });
-        // It is sent after 10 ms, 30 ms, and so on up to 630 ms, 1270 ms and 2550 ms.
+        // It is sent after 10 ms, 30 ms, and so on, up to 630 ms, 1270 ms and 2550 ms.
         sleep(Duration::from_secs(1)).await;
         ethernet.hold_next(Duration::from_millis(1800));
         sleep(Duration::from_secs(1)).await;
