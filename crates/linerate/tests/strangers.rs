@@ -1,7 +1,7 @@
-//! What strangers cost: the memory of a server, counted by its allocator, for each connection that has not logged in and
-//! for each discovery session, which is open to anybody unless the configuration says otherwise.
+//! The cost of unauthenticated peers: the memory of a server, counted by its allocator, for each connection
+//! that has not logged in, and for each discovery session, which is open to all by default.
 //!
-//! The server runs in this process. The strangers here hold nothing but descriptors.
+//! The server runs in this process, in which the peers only hold descriptors.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -32,7 +32,7 @@ const NAMES: &str =
 const PATIENCE: Duration = Duration::from_secs(240);
 const STRANGERS: usize = 100;
 
-/// A server with a target that wants CHAP, for a thousand users, and discovery that does not.
+/// A server with a target that requires CHAP, for a thousand users, and discovery that does not.
 fn server() -> (Arc<Server>, Arc<Iscsi>, SocketAddr, Vec<JoinHandle<()>>) {
     let user = |number: usize| Credentials {
         name: format!("user {number}"),
@@ -81,17 +81,17 @@ fn server() -> (Arc<Server>, Arc<Iscsi>, SocketAddr, Vec<JoinHandle<()>>) {
     (server, iscsi, addresses[0].inet().expect("an address"), threads)
 }
 
-/// What a stranger does to begin with is answered; what it sends at the end is not.
+/// The server responds to a peer's first messages, but not to its last ones.
 struct Scene {
     name: &'static str,
     first: fn(&mut TcpStream),
     then: Then,
     last: Vec<u8>,
-    /// Bytes of it that the server keeps for sure, since they are no whole PDU.
+    /// Bytes of them that the server must store, because they are not a complete PDU.
     kept_bytes: usize,
 }
 
-/// What a stranger has at the server behind its beginning.
+/// The peer's state on the server after its first messages.
 enum Then {
     Connection,
     Session,
@@ -99,7 +99,7 @@ enum Then {
     Anything,
 }
 
-/// How much memory each of some strangers takes that do this.
+/// The memory that each of several peers takes with this behaviour.
 fn cost(scene: &Scene) -> usize {
     let (server, iscsi, address, threads) = server();
     let mut strangers: Vec<TcpStream> = Vec::with_capacity(STRANGERS);
@@ -135,7 +135,7 @@ fn cost(scene: &Scene) -> usize {
     grown / count
 }
 
-/// The memory in use when all that was sent has been taken in: at least `least`, and no more for a while.
+/// The memory in use when all sent bytes have been processed: at least `least`, and stable for some time.
 fn settled(iscsi: &Iscsi, server: &Server, least: usize) -> usize {
     let mut bytes = None;
     until("memory for all that was sent, and no more", || {
@@ -155,7 +155,7 @@ fn until(what: &str, mut done: impl FnMut() -> bool) {
     }
 }
 
-/// Those of this process, in which the server runs.
+/// The sockets of this process, in which the server runs.
 fn sockets() -> usize {
     let descriptors = fs::read_dir("/proc/self/fd").expect("procfs").map_while(Result::ok);
     let targets = descriptors.filter_map(|descriptor| fs::read_link(descriptor.path()).ok());
@@ -187,7 +187,7 @@ fn framed(bhs: &Bhs, data: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// Says this, and hears one PDU.
+/// Sends this, and receives one PDU.
 fn say(stream: &mut TcpStream, bytes: &[u8]) -> Bhs {
     stream.write_all(bytes).expect("a connection that is open");
     let mut bhs = Bhs([0; BHS_BYTES]);
@@ -204,7 +204,7 @@ fn unfinished(mut bytes: Vec<u8>) -> Vec<u8> {
     bytes
 }
 
-/// Data of a PDU that lacks its last byte.
+/// The length of a PDU's data without its last byte.
 const LONG: usize = LOGIN_DATA_BYTES_MAX - 1;
 
 fn long_text() -> Vec<u8> {
@@ -233,7 +233,7 @@ fn a_connection_that_has_not_logged_in_takes_little_memory() {
         Scene {
             name: "does not end its text",
             first: |stream| {
-                // As long as texts may be, but for one PDU.
+                // The maximum length of texts, minus one PDU.
                 let names = [NAMES.as_bytes(), b"CHAP_A=5\0X-key="].concat();
                 say(stream, &login(true, Stage::SecurityNegotiation, None, &names));
                 let mut left = iscsi::login::LOGIN_TEXT_BYTES_MAX - LOGIN_DATA_BYTES_MAX - names.len();
@@ -279,7 +279,7 @@ fn a_connection_that_has_not_logged_in_takes_little_memory() {
     }
 }
 
-/// A ping of the longest data that a discovery session takes.
+/// A ping with the longest data that a discovery session accepts.
 fn ping(immediate: bool, cmd_sn: u32) -> Vec<u8> {
     let data = [7; LOGIN_DATA_BYTES_MAX];
     let nop = NopOut {

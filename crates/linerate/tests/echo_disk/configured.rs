@@ -1,4 +1,5 @@
-//! A second front end in the table of a configured server: it comes and goes with its section of the file, beside iSCSI.
+//! A second front end in the table of a configured server: it is added and removed with its section of the
+//! file, next to iSCSI.
 
 use std::net::{SocketAddr, TcpStream};
 use std::path::PathBuf;
@@ -14,7 +15,7 @@ use crate::{BLOCK, Echo, by_iscsi};
 
 const NAME: &str = "iqn.2026-01.io.linerate:disk";
 
-/// The whole of what it takes to have another front end.
+/// All that is needed to add another front end.
 const TABLE: FrontEnds = FrontEnds(&[iscsi::KIND, KIND]);
 
 struct Configured {
@@ -41,7 +42,8 @@ impl Configured {
         Configured { folder, file, server }
     }
 
-    /// Serves another file from now on. The lines of difference, or why not.
+    /// Serves another configuration from now on. Returns the lines of difference, or the reason for a
+    /// failure.
     fn reload(&self, text: &str, force: bool) -> Result<Vec<String>, String> {
         std::fs::write(&self.file, text).expect("written");
         lines(self.server.live().answer(&ControlRequest::Reload { dry_run: false, force }, "test"))
@@ -64,7 +66,7 @@ fn lines(reply: ControlReply) -> Result<Vec<String>, String> {
     }
 }
 
-/// An address of this machine that only this process listens on: 127.0.0.0/8 has one for each.
+/// An address of this machine that only this process listens on: 127.0.0.0/8 has one for each process.
 fn own_address() -> SocketAddr {
     let [_, _, high, low] = std::process::id().to_be_bytes();
     SocketAddr::from(([127, 90, high, low], 7007))
@@ -162,7 +164,8 @@ fn a_front_end_comes_and_goes_with_its_section() {
     configured.server.join().expect("flushed");
 }
 
-/// Monitoring knows no front end, and tells of each what it has counted: sessions, logins, requests, bytes, durations.
+/// Monitoring does not depend on the front end, and reports the counters of each: sessions, logins, requests,
+/// bytes, durations.
 #[test]
 fn a_front_end_is_monitored_like_any_other() {
     let echo_at = SocketAddr::from(([127, 0, 0, 1], 0));
@@ -213,7 +216,7 @@ fn a_front_end_is_monitored_like_any_other() {
             (format!("linerate_volume_command_duration_seconds_count{{{volume},op=\"read\"}}"), 2.0),
             (format!("linerate_volume_device_duration_seconds_count{{{volume},op=\"write\"}}"), 3.0),
             (format!("linerate_volume_errors_total{{{volume},op=\"read\",kind=\"error\"}}"), 1.0),
-            // iSCSI has its own beside them.
+            // iSCSI has separate series next to them.
             ("linerate_volume_bytes_total{volume=\"disk\",protocol=\"iscsi\",op=\"write\"}".to_owned(), 0.0),
             (
                 "linerate_volume_bytes_total{volume=\"disk\",protocol=\"iscsi\",op=\"read\"}".to_owned(),
@@ -237,7 +240,7 @@ fn a_front_end_is_monitored_like_any_other() {
     configured.server.join().expect("flushed");
 }
 
-/// A server without iSCSI listens nowhere that its configuration does not say.
+/// A server without iSCSI listens only on configured addresses.
 #[test]
 fn a_front_end_may_be_the_only_one() {
     let configured = Configured::start(

@@ -1,5 +1,6 @@
-//! A front end small enough to be read at once: a protocol of lines, with which a host reads and writes whole blocks of one
-//! byte. It shows what a front end has to do, and that `front_end_core` has all the rest.
+//! A front end small enough to read in one go: a line protocol, with which a host reads and writes whole
+//! blocks of one repeated byte. It shows the duties of a front end, and that `front_end_core` does all the
+//! rest.
 //!
 //! ```text
 //!   use NAME         ok BLOCKS              the volume of this name, from now on
@@ -28,19 +29,19 @@ use front_end_core::{
 use reactor::{InSlice, OutSlice, Sender, Stream};
 use volume::{AttachmentId, Denied, HostPath, HostPort, RequestKind, ServicePort, Volume};
 
-/// What its portals are marked with.
+/// The scheme of its portals.
 pub(crate) const ECHO: &str = "echo";
 
-/// A device that has not answered for so long is fenced.
+/// A device that has not responded for this long is fenced.
 const DEADLINE: Duration = Duration::from_secs(30);
 
-/// What all cores share of it: which volumes it exports, each under its own name.
+/// The state shared by all cores: the exported volumes, each under its own name.
 pub(crate) struct EchoDisk {
     exports: Mutex<Vec<String>>,
     names: HostNames,
 }
 
-/// Its part of one core.
+/// Its part on one core.
 pub(crate) struct CoreEchoes {
     front_end: Arc<EchoDisk>,
     handle: CoreHandle,
@@ -51,13 +52,13 @@ pub(crate) struct CoreEchoes {
 /// A connection.
 struct Session {
     path: HostPath,
-    /// What monitoring calls its host.
+    /// The host's name in monitoring.
     counted_as: Arc<str>,
     stream: Box<dyn Stream>,
     _guest: ConnectionPermit,
-    /// The name of its volume, and its requests there.
+    /// The name of its volume, and its requests to it.
     used: RefCell<Option<(String, Rc<Requests>)>>,
-    /// Since it has used this volume.
+    /// Traffic since it has used this volume.
     traffic: Cell<Traffic>,
     cut: Cell<bool>,
     waker: RefCell<Option<Waker>>,
@@ -68,7 +69,7 @@ impl EchoDisk {
         Arc::new(EchoDisk { exports: Mutex::new(exports), names: HostNames::default() })
     }
 
-    /// The volumes that it exports; others can be put in their place.
+    /// The exported volumes; they can be replaced.
     pub(crate) fn exports(&self) -> MutexGuard<'_, Vec<String>> {
         self.exports.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -171,7 +172,7 @@ impl CoreFrontEnd for CoreEchoes {
         None
     }
 
-    /// There is nothing by which a host could be asked to leave.
+    /// The protocol has no message to ask a host to leave.
     fn ask_to_leave(&self, _: Duration) {
         self.close_all();
     }
@@ -186,7 +187,7 @@ impl CoreFrontEnd for CoreEchoes {
 }
 
 impl CoreEchoes {
-    /// Who is connected, the name of the volume that each uses, and what each has moved of it.
+    /// The connected hosts, the name of the volume that each uses, and the data that each has moved.
     pub(crate) fn users(&self) -> Vec<(SocketAddr, SocketAddr, Option<String>, Traffic)> {
         let user = |session: &Rc<Session>| {
             (session.stream.peer(), session.stream.local(), session.export(), session.traffic.get())
@@ -194,7 +195,7 @@ impl CoreEchoes {
         self.sessions.borrow().iter().map(user).collect()
     }
 
-    /// A session uses a volume from now on: what other protocols call a login.
+    /// A session starts to use a volume: a login in other protocols.
     fn enter(&self, session: &Session, name: &str) -> Result<Arc<Volume>, &'static str> {
         let Some(volume) = self.volume(name) else {
             self.tally.note(Counted::Login, None, "no_such_volume");
@@ -209,7 +210,7 @@ impl CoreEchoes {
         Ok(volume)
     }
 
-    /// It uses none any more.
+    /// The session no longer uses a volume.
     fn leave(&self, session: &Session) {
         let Some((name, _)) = session.used.take() else { return };
         self.tally.session_ended(&name, &session.counted_as, session.traffic.take());
@@ -243,14 +244,14 @@ impl CoreEchoes {
         }
     }
 
-    /// The volume that is exported under this name.
+    /// The volume exported under this name.
     fn volume(&self, name: &str) -> Option<Arc<Volume>> {
         let is_exported = self.front_end.exports().iter().any(|export| export == name);
         is_exported.then(|| self.handle.server.volumes().get(name).cloned())?
     }
 }
 
-/// A request, as it is counted.
+/// A request, for the counters.
 struct Request {
     operation: Operation,
     begin: Instant,
@@ -258,7 +259,7 @@ struct Request {
 }
 
 impl Session {
-    /// The name of the volume that it uses.
+    /// The name of its volume.
     fn export(&self) -> Option<String> {
         self.used.borrow().as_ref().map(|(name, _)| name.clone())
     }
@@ -387,7 +388,7 @@ fn reason(unserved: Unserved) -> String {
     }
 }
 
-/// A host has no name here but its address.
+/// A host's name is its address.
 fn path(portal: &Portal, stream: &dyn Stream) -> HostPath {
     let host = HostPort { name: stream.peer().ip().to_string(), qualifier: [0; 6] };
     let service = ServicePort { name: ECHO.to_owned(), group: portal.tag, relative_port: portal.tag };

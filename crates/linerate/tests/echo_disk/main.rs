@@ -1,5 +1,5 @@
-//! A second front end beside iSCSI on the same volumes: what one of them writes the other reads, fences, resets and reservations
-//! reach both, and both come and go while the server serves.
+//! A second front end next to iSCSI on the same volumes. Data written through one is read through the other;
+//! fences, resets and reservations affect both; and both can be added and removed while the server runs.
 
 mod configured;
 mod front_end;
@@ -85,7 +85,7 @@ impl Both {
         format!("iscsi://{}/{NAME}/0", self.addresses[0])
     }
 
-    /// Serves these volumes by these portals from now on.
+    /// Serves these volumes through these portals from now on.
     fn reconfigure(&self, volumes: NamedVolumes, portals: Vec<Portal>) -> Vec<ListenAddress> {
         let (server, config) = (Arc::clone(&self.server), Config { volumes, portals, limits: LIMITS });
         let changed = async move { server.reconfigure(config, || ()).await };
@@ -103,7 +103,7 @@ impl Both {
     }
 }
 
-/// A reset waits for a device that hangs no longer than this before it is answered with the volume fenced.
+/// A reset waits this long for a device that hangs; after that, the volume is fenced and the reset completes.
 const LIMITS: Limits = Limits {
     connections_per_address: 64,
     logins: 64,
@@ -153,7 +153,7 @@ impl Echo {
     }
 }
 
-/// Does something with the volume as an iSCSI initiator.
+/// Runs an action on the volume as an iSCSI initiator.
 fn by_iscsi<T>(url: &str, what: impl AsyncFnOnce(RemoteLun) -> T) -> T {
     let url = iscsi_client::Url::parse(url).expect("a URL");
     let world = Epoll::shared(EpollOptions::default()).expect("a world");
@@ -182,7 +182,7 @@ fn what_one_front_end_writes_the_other_reads() {
     both.stop();
 }
 
-/// A reset by an iSCSI initiator ends the requests of the other front end's hosts, too.
+/// A reset by an iSCSI initiator also ends the requests of the other front end's hosts.
 #[test]
 fn a_reset_and_a_fence_reach_both() {
     let both = Both::start();
@@ -208,7 +208,8 @@ fn a_reset_and_a_fence_reach_both() {
     both.stop();
 }
 
-/// The hosts of the other front end, which cannot reserve anything, obey what an iSCSI initiator has reserved.
+/// The hosts of the other front end, which cannot reserve anything, are subject to an iSCSI initiator's
+/// reservations.
 #[test]
 fn a_reservation_holds_for_both() {
     let both = Both::start();

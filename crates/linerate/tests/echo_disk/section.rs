@@ -1,5 +1,5 @@
-//! The echo disk as a front end of a configured server: `[echo]`, and `[[echo.export]]` for each volume. It is the line of a
-//! table that the test hands over, and nothing else knows of it.
+//! The echo disk as a front end of a configured server: `[echo]`, and `[[echo.export]]` for each volume. It
+//! is an entry in a table that the test provides, and is used nowhere else.
 
 use std::net::SocketAddr;
 use std::rc::Rc;
@@ -25,7 +25,7 @@ pub(crate) const KIND: FrontEndKind = FrontEndKind {
     remove,
 };
 
-/// What a configuration says of it.
+/// Its section of the configuration.
 #[derive(Debug, Default)]
 struct EchoConfig {
     listen: Option<SocketAddr>,
@@ -110,7 +110,7 @@ impl Configured for EchoConfig {
         self.listen.map(ListenAddress::from).map(portal).into_iter().collect()
     }
 
-    /// In words of its own.
+    /// In its own terms.
     fn changes(&self, wanted: &dyn Configured, renamed: &[(VolumeName, VolumeName)]) -> Vec<String> {
         let exports: Vec<String> = wanted.exposed().into_iter().map(Exposed::name).collect();
         let name_now = |export: &EchoExport| {

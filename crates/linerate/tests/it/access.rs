@@ -1,4 +1,4 @@
-//! Who may: CHAP, initiator names, and LUNs that only some see.
+//! Access control: CHAP, initiator names, and LUNs that only some initiators see.
 
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -16,7 +16,7 @@ use crate::server::{Server, ask};
 use crate::sessions::sessions;
 use crate::wire::{Heard, NoLogin, PATIENCE, Wire};
 
-/// What a login that fails is told.
+/// The status and the event of a failed login.
 #[track_caller]
 pub(crate) fn refusal(outcome: Result<impl std::fmt::Debug, NoLogin>) -> LoginStatus {
     let Err(NoLogin::Told(event)) = outcome else { panic!("{outcome:?}") };
@@ -27,7 +27,7 @@ pub(crate) fn refusal(outcome: Result<impl std::fmt::Debug, NoLogin>) -> LoginSt
     }
 }
 
-/// What proves that one is `user`.
+/// A claim to be `user`.
 pub(crate) fn claim(user: &str, secret: &str) -> Option<ChapClaim> {
     let initiator = Credentials { name: user.to_owned(), secret: Secret::new(secret.as_bytes()) };
     Some(ChapClaim { algorithms: vec![Algorithm::Sha256], initiator, target: None })
@@ -127,7 +127,8 @@ user = "alice"
 secret = "correct-horse-battery"
 "#;
 
-/// The key has no meaning in a discovery session (RFC 7143 section 13.4), so it must not choose how that authenticates.
+/// The key has no meaning in a discovery session (RFC 7143 section 13.4), so it must not affect its
+/// authentication.
 #[test]
 fn a_discovery_login_that_names_an_open_target_still_needs_the_secret_of_discovery() {
     let Some(server) = Server::configured(GUARDED_DISCOVERY) else { return };
@@ -141,8 +142,8 @@ fn a_discovery_login_that_names_an_open_target_still_needs_the_secret_of_discove
     Peer::attach(&server, "disk", 1); // and the target stays open
 }
 
-/// Discovery sessions have one connection (RFC 7143 section 13.2) and no nexus; what is open to all must not lead into
-/// a session that had to prove who it is.
+/// Discovery sessions have one connection (RFC 7143 section 13.2) and no nexus; a session without
+/// authentication must not lead into one that required it.
 #[test]
 fn a_discovery_login_does_not_join_a_session() {
     let Some(server) = Server::configured(&LOCKED.replace("md5", "sha256")) else { return };
@@ -176,7 +177,7 @@ fn a_discovery_login_does_not_join_a_session() {
     alice.write(0, &[1; BLOCK]);
 }
 
-/// Two users; either may come as any of these hosts, because the configuration says so.
+/// Two users, each of whom may use any of these host names.
 const TWO_USERS: &str = r#"
 [volume.disk]
 spec = "ram:16MiB"
@@ -203,7 +204,8 @@ fn bob(server: &Server) -> InitiatorConfig {
     InitiatorConfig { chap: claim("bob", "staple-of-his-own"), ..alice(server) }
 }
 
-/// An I_T nexus is named by what anybody may say (RFC 7143 section 4.4.2); whose session it is, by what was proved.
+/// An I_T nexus is named by values that any host can send (RFC 7143 section 4.4.2); the owner of a session is
+/// the authenticated user.
 #[test]
 fn a_user_does_not_take_over_the_session_of_another() {
     let Some(server) = Server::configured(TWO_USERS) else { return };
@@ -230,7 +232,8 @@ fn a_user_does_not_join_the_session_of_another() {
     hers.write(0, &[1; BLOCK]);
 }
 
-/// Her LUNs and her reservations belong to her initiator's name: nobody else's secret may go with it.
+/// A user's LUNs and reservations belong to an initiator name, which must not be usable with another user's
+/// secret.
 #[test]
 fn a_user_comes_only_under_the_initiator_names_of_its_account() {
     let Some(server) = Server::configured(TWO_USERS) else { return };
@@ -249,7 +252,7 @@ fn a_user_comes_only_under_the_initiator_names_of_its_account() {
     assert_eq!(user_of(other).and_then(|user| user.as_str()), Some("bob"), "{seen:?}");
 }
 
-/// What the first request of a login is answered that names this session, before anything is proved.
+/// The response to the first request of a login that names this session, before any authentication.
 fn first_answer(server: &Server, tsih: Tsih) -> (LoginStatus, Vec<u8>) {
     let config = alice(server);
     let target = server.target_name("disk");
@@ -303,7 +306,7 @@ fn guesses_at_a_secret_are_put_off_and_the_user_comes_in_from_elsewhere() {
     let put_off = answers.iter().filter(|status| **status == LoginStatus::ServiceUnavailable).count();
     assert!(put_off > 0 && looked_at + put_off == answers.len(), "{answers:?}");
     assert_eq!(answers[0], LoginStatus::AuthenticationFailure);
-    // Once, however many lines about these logins were left out.
+    // Once, however many lines about these logins were suppressed.
     let lockout = line_with(&server, "locked out after wrong secrets");
     assert!(lockout.contains("seconds=1") && lockout.contains("user=\"alice\""), "{lockout}");
     assert_eq!(server.log().matches("locked out").count(), 1);
@@ -314,7 +317,7 @@ fn guesses_at_a_secret_are_put_off_and_the_user_comes_in_from_elsewhere() {
     run_command(elsewhere.env("LINERATE_SECRET", "correct-horse-battery")).expect_success();
     let his = InitiatorConfig { isid: initiator(None, 2).isid, ..bob(&server) }; // hers would wait for the end of it
     Peer::log_in(&server, his).expect("his secret");
-    // The right secret from here, in a while: what is put off is not counted.
+    // The right secret from here, later: deferred attempts are not counted.
     let until = Instant::now() + 4 * PATIENCE;
     while let Err(refused) = Peer::log_in(&server, alice(&server)) {
         assert_eq!(refusal(Err::<(), _>(refused)), LoginStatus::ServiceUnavailable);
@@ -323,7 +326,7 @@ fn guesses_at_a_secret_are_put_off_and_the_user_comes_in_from_elsewhere() {
     }
 }
 
-/// The first line of a server's log that holds this, once it is there.
+/// The first line of a server's log with this text, once it is there.
 fn line_with(server: &Server, text: &str) -> String {
     let until = Instant::now() + PATIENCE;
     loop {
@@ -380,7 +383,7 @@ fn a_refused_login_is_logged_with_who_and_what_and_why() {
     }
 }
 
-/// A log is read in terminals and by programs: what a stranger says does not reach into either.
+/// Logs are read in terminals and by programs: text from an unauthenticated peer must not affect either.
 #[test]
 fn what_a_stranger_says_of_itself_is_logged_escaped_and_cut() {
     let Some(server) = Server::configured(&LOCKED.replace("md5", "sha256")) else { return };

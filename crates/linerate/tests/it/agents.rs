@@ -1,5 +1,5 @@
-//! `linerate bench agent` and `linerate bench --agents`: several machines that measure together. Here they are processes that meet
-//! on the loopback; in `agents_lan` they have a network each.
+//! `linerate bench agent` and `linerate bench --agents`: several machines that measure together. Here they
+//! are processes on the loopback; in `agents_lan` each has a network.
 
 use std::fs;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
@@ -27,12 +27,12 @@ pub(crate) struct Agent {
 }
 
 impl Agent {
-    /// On a port of the loopback.
+    /// On a loopback port.
     pub(crate) fn start(secret: &Path, more: &[&str]) -> Agent {
         Agent::start_by(Command::new(LINERATE), "127.0.0.1:0", secret, more)
     }
 
-    /// By this command, which has its own arguments yet to come.
+    /// With this command, whose own arguments are appended.
     pub(crate) fn start_by(mut command: Command, listen: &str, secret: &Path, more: &[&str]) -> Agent {
         command.args(["bench", "agent", "--listen", listen, "--secret-file"]).arg(secret).args(more);
         let mut child = command.stdout(Stdio::piped()).spawn().expect("an agent");
@@ -66,7 +66,7 @@ fn written(folder: &TempDir, name: &str, secret: &str) -> PathBuf {
     path
 }
 
-/// `linerate bench` by these agents.
+/// `linerate bench` with these agents.
 pub(crate) fn bench(
     mut command: Command,
     place: &str,
@@ -99,7 +99,7 @@ pub(crate) fn number(value: &Value, path: &str) -> u64 {
     value.pointer(path).and_then(Value::as_u64).unwrap_or_else(|| panic!("no {path} in {value}"))
 }
 
-/// A coordinator that was refused: one sentence, and this exit code.
+/// A rejected coordinator: one sentence, and this exit code.
 fn refused(ended: &Ended, code: i32, words: &[&str]) {
     assert_eq!(ended.status.code(), Some(code), "{}", ended.said);
     let sentences: Vec<&str> = ended.said.lines().filter(|line| line.starts_with("linerate: ")).collect();
@@ -146,7 +146,7 @@ fn an_agent_of_another_version_is_named() {
 fn what_is_no_agent_is_said_to_be_none() {
     let (_folder, secret) = folder();
     let server = Server::serving(&["disk=ram:1MiB"]);
-    // An iSCSI target hangs up on what is no login.
+    // An iSCSI target closes the connection if the data is not a login.
     refused(&benched("ram:1MiB", &[&server.portal()], &secret, &[]), 3, &[&server.portal()]);
 }
 
@@ -166,7 +166,7 @@ fn nothing_is_made_by_an_agent_that_was_not_allowed_to() {
     let mut command = Command::new(LINERATE);
     command.current_dir(there.path());
     let agent = Agent::start_by(command, "127.0.0.1:0", &secret, &[]);
-    // Whoever coordinates has the file. In the agent's own folder there is none.
+    // The coordinator has the file. In the agent's directory there is none.
     fs::write(here.path().join("new.img"), vec![0; 1 << 20]).expect("a temporary file");
     for more in [&["--read", "100"][..], &["--read", "0", "--allow-write", "--yes"]] {
         for place in ["file:new.img?size=1MiB", "buffered:1MiB:[file:new.img?size=1MiB]"] {
@@ -192,14 +192,14 @@ fn an_agent_works_for_one_coordinator_at_a_time() {
     let mut first = begin();
     let second = (0..100).find_map(|_| {
         let ended = benched("ram:1MiB", &[&agent.address], &secret, &["--seconds", "0.5"]);
-        // Whoever comes first is served: that may have been the second one, and the first was refused.
+        // The first to connect is served: if that was the second one, the first was rejected.
         if let Ok(Some(_)) = first.try_wait() {
             first = begin();
         }
         (!ended.status.success()).then_some(ended)
     });
     refused(&second.expect("a refusal"), 1, &[&agent.address, "another coordinator, 127.0.0.1:"]);
-    // When it goes, however rudely, the agent is free again.
+    // When it disconnects, even abruptly, the agent is free again.
     first.kill().and_then(|()| first.wait()).expect("our own child");
     until("a free agent", || {
         benched("ram:1MiB", &[&agent.address], &secret, &["--seconds", "0.5"]).status.success()
@@ -222,7 +222,8 @@ fn an_agent_that_is_lost_in_the_middle_ends_the_run_and_loses_no_results() {
     let errors = said.reopen().expect("the same file");
     let mut coordinator = coordinator.stdout(Stdio::null()).stderr(errors).spawn().expect("a coordinator");
     wait_for_sessions(&server, 2, 5000); // so that there is something to lose
-    // What an agent has said of its measurement is what must not be lost: with less than a KiB it has said it several times.
+    // The test must not depend on messages that the agent may not have sent: after this many bytes, it has
+    // sent several samples.
     let before = proxy.bytes_of(0, Towards::Initiator);
     until("samples of the agent", || proxy.bytes_of(0, Towards::Initiator) > before + 1024);
     agents[1].child.kill().and_then(|()| agents[1].child.wait()).expect("our own child");
@@ -239,7 +240,7 @@ fn an_agent_that_is_lost_in_the_middle_ends_the_run_and_loses_no_results() {
     assert!(record["ended"].is_null(), "it can be gone on with");
 }
 
-/// Until so many of the agents' sessions have had more commands than that.
+/// Waits until this number of the agents' sessions have executed more commands than that.
 fn wait_for_sessions(server: &Server, count: usize, commands: u64) {
     until("busy sessions", || {
         sessions(server).iter().filter(|session| number(session, "/commands") > commands).count() >= count

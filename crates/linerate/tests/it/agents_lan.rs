@@ -1,5 +1,5 @@
-//! Three agents, a target and a coordinator on one Ethernet: network namespaces that a bridge joins. Needs root and `ip`;
-//! elsewhere it says so and holds.
+//! Three agents, a target and a coordinator on one Ethernet: network namespaces connected by a bridge.
+//! Skipped with a message without root and `ip`.
 //!
 //! ```text
 //!   target        agent 1        agent 2        agent 3
@@ -33,7 +33,7 @@ struct Lan {
 }
 
 impl Lan {
-    /// Nothing, said once, where this may not be made.
+    /// `None`, with a message, if it cannot be created.
     fn new() -> Option<Lan> {
         if !installed(&["ip"]) {
             return None;
@@ -56,7 +56,8 @@ impl Lan {
         Some(lan)
     }
 
-    /// A host with this address, by a cable to the bridge. Cubic, since bbr paces, and pacing is not what is tested.
+    /// A host with this address, connected to the bridge. Uses cubic, because bbr paces, and pacing is not
+    /// under test.
     fn plug_in(&mut self, address: &'static str, host: &str, port: &str) {
         run("ip", &["netns", "add", host]).expect_success();
         self.hosts.push((address, host.to_owned()));
@@ -72,7 +73,7 @@ impl Lan {
         run("ip", &[&["-n", namespace], words].concat()).expect_success();
     }
 
-    /// The binary under test on the host with this address, or where the bridge is.
+    /// The binary under test on the host with this address, or on the bridge's host.
     fn linerate(&self, address: &str) -> Command {
         let host =
             self.hosts.iter().find(|(host, _)| *host == address).map_or(&self.bridge, |(_, name)| name);
@@ -90,14 +91,14 @@ impl Drop for Lan {
     }
 }
 
-/// A target that writes down what each session came to.
+/// A target that logs the totals of each session.
 struct Target {
     child: Child,
     log: PathBuf,
     state: TempDir,
 }
 
-/// What the target says at the end of a connection.
+/// The target's log message at the end of a connection.
 const MOVED: &str = "moved by its session";
 
 impl Target {
@@ -116,8 +117,8 @@ impl Target {
         Target { child, log, state }
     }
 
-    /// Waits until the agents have logged out and the target has logged what every connection came to: a coordinator
-    /// that has all results does not wait for the agents to leave.
+    /// Waits until the agents have logged out and the target has logged the totals of every connection: a
+    /// coordinator with all results does not wait for the agents to leave.
     fn until_all_have_left(&self) {
         until("a target without a session", || sessions_at(&self.state.path().join("control")).is_empty());
         until("a logged end of every connection", || {
@@ -128,7 +129,7 @@ impl Target {
         });
     }
 
-    /// The fields of the lines with this message about connections of a host.
+    /// The fields of the log lines with this message about connections of a host.
     fn logged(&self, message: &str, address: &str) -> Vec<Value> {
         let text = fs::read_to_string(&self.log).expect("a log");
         let lines = text.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
@@ -139,7 +140,7 @@ impl Target {
             .collect()
     }
 
-    /// What the sessions of a host came to, once all of them have ended: the target's own counters.
+    /// The totals of a host's sessions, once all of them have ended: the target's own counters.
     fn counters(&self, address: &str) -> Counters {
         self.logged(MOVED, address).iter().fold(Counters::default(), |sum, fields| Counters {
             commands: sum.commands + number(fields, "/commands"),
@@ -171,12 +172,12 @@ fn three_agents(lan: &Lan, secret: &Path) -> Vec<Agent> {
 const BLOCK: u64 = 4096;
 const DEPTH: u64 = 8;
 
-/// Each agent's numbers and their sum are the target's own. The difference is what can be told exactly:
+/// Each agent's numbers and their sum match the target's. The differences are exactly explained:
 ///
-/// * a request that was under way when counting ended is the target's and not the client's: 0 to 8 for each client
-///   (its depth), whole blocks in the counters of data;
-/// * before the first request each session looks at the LUN (INQUIRY, READ CAPACITY and so on: `clients` have none of
-///   it): as many commands and as many bytes, less than a block, for every agent.
+/// * a request outstanding when counting ended is counted by the target and not by the client: 0 to 8 for
+///   each client (its depth), whole blocks in the data counters;
+/// * before the first request, each session queries the LUN (INQUIRY, READ CAPACITY and so on, which the
+///   clients do not count): the same number of commands and bytes, less than a block, for every agent.
 #[test]
 fn three_agents_saw_what_the_target_saw() {
     let Some(lan) = Lan::new() else { return };
@@ -213,7 +214,7 @@ fn three_agents_saw_what_the_target_saw() {
         assert_eq!(count("/reads/bytes"), count("/reads/ios") * BLOCK);
     }
     assert!(looks.iter().all(|look| *look == looks[0]), "{looks:?}");
-    // What the bench says of all of them together is the sum of the parts.
+    // The bench's total is the sum of the parts.
     let sum: u64 = clients(&record).iter().map(|client| number(&client["run"], "/reads/ios")).sum();
     let all: u64 = AGENTS.iter().map(|address| target.counters(address).read_bytes / BLOCK).sum();
     assert!(
@@ -229,7 +230,7 @@ fn three_agents_saw_what_the_target_saw() {
     }
 }
 
-/// `clients`, in shorter runs than its own.
+/// `clients`, with shorter runs than its default.
 const CLIENTS: &str = include_str!("../../../measure/bench/suites/clients.toml");
 
 #[test]

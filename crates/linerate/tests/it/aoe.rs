@@ -1,5 +1,5 @@
-//! ATA over Ethernet between two network namespaces joined by a pair of interfaces: our server by Debian's `aoetools`, our client
-//! by its `vblade`, and both together, as tshark decodes them.
+//! ATA over Ethernet between two network namespaces connected by a pair of interfaces: Linerate's server with
+//! Debian's `aoetools`, Linerate's client with Debian's `vblade`, and both together, decoded by tshark.
 
 use std::fs;
 use std::io::{BufRead as _, BufReader};
@@ -15,7 +15,7 @@ use crate::program::{end_of, installed, run, run_command, signal, until};
 
 const LINERATE: &str = env!("CARGO_BIN_EXE_linerate");
 
-/// Random reads and writes, each read compared with what was written.
+/// Random reads and writes; the data of each read is compared with the last write.
 const VERIFY: &[&str] = &[
     "--rw",
     "randrw",
@@ -39,7 +39,7 @@ pub(crate) struct Site {
     folder: TempDir,
 }
 
-/// What runs on a host, until this is dropped.
+/// A process on a host, until this is dropped.
 pub(crate) struct Running(pub(crate) Child);
 
 impl Drop for Running {
@@ -50,7 +50,7 @@ impl Drop for Running {
 }
 
 impl Site {
-    /// None where there are no namespaces.
+    /// `None` if there are no namespaces.
     pub(crate) fn new(mtu: u32) -> Option<Site> {
         let made = Namespace::new().and_then(|server| Ok((server, Namespace::new()?)));
         let (server, client) = match made {
@@ -82,7 +82,7 @@ impl Site {
         self.folder.path().join(name).display().to_string()
     }
 
-    /// Our server, once it serves; these options say what.
+    /// Linerate's server with these options, once it serves.
     pub(crate) fn serve(&self, options: &[&str]) -> Running {
         let mut command = self.server.command(LINERATE);
         command.args(["--log", "error", "serve", "--state", &self.path("state")]).args(options);
@@ -107,13 +107,13 @@ impl Site {
         Running(command.spawn().expect("started"))
     }
 
-    /// What a program on the client says.
+    /// The output of a program on the client.
     fn client(&self, program: &str, arguments: &[&str]) -> String {
         run_command(self.client.command(program).args(arguments)).expect_success()
     }
 }
 
-/// A file with other bytes in each sector.
+/// A file with different bytes in each sector.
 fn write_file(path: &str, sectors: u32) {
     let sector = |number: u32| number.wrapping_mul(2_654_435_761).to_le_bytes().repeat(128);
     fs::write(path, (0..sectors).flat_map(sector).collect::<Vec<u8>>()).expect("written");
@@ -197,7 +197,7 @@ fn tshark_decodes_a_session_as_we_do() {
     }
 }
 
-/// The lines that are not tshark's about itself.
+/// The lines that are not about tshark itself.
 pub(crate) fn complaints(said: &str) -> Vec<String> {
     said.lines()
         .filter(|line| !line.is_empty() && !line.starts_with("Running as user"))
@@ -218,7 +218,7 @@ pub(crate) fn frames(path: &Path) -> Vec<Vec<u8>> {
     frames
 }
 
-/// The same fields by our codec.
+/// The same fields from our codec.
 fn our_fields(payload: &[u8]) -> String {
     let frame = ::aoe::Frame::parse(payload).expect("a frame");
     let (command, lba) = match &frame.body {

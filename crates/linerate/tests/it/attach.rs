@@ -16,7 +16,7 @@ use crate::remote::{attached, in_a_world, reserve_out};
 use crate::server::{Server, free_port};
 use crate::sessions::listed;
 
-/// Whether FUSE can be used here; says why not, as the reason for doing nothing.
+/// Whether FUSE can be used here; prints the reason if the test is skipped.
 pub(crate) fn possible() -> bool {
     let fuse = OpenOptions::new().read(true).write(true).open("/dev/fuse");
     match fuse {
@@ -31,8 +31,8 @@ pub(crate) fn is_root() -> bool {
     fs::metadata("/proc/self").is_ok_and(|process| process.uid() == 0)
 }
 
-/// Something attached; it is gone with the value, whatever becomes of the test. What its sessions said is recorded, and
-/// must be decoded by tshark when it is detached.
+/// An attached file, detached when this is dropped, even if the test fails. Its sessions' traffic is
+/// recorded, and must be decoded by tshark when it is detached.
 pub(crate) struct Attached {
     folder: TempDir,
 }
@@ -68,7 +68,7 @@ impl Attached {
         ended
     }
 
-    /// The record that `attachments` prints.
+    /// The record printed by `attachments`.
     fn record(&self) -> Value {
         let all = linerate(&["attach", "--list", "--json"]).expect_success();
         crate::json::check(crate::json::ATTACH, &serde_json::from_str(&all).expect("JSON"));
@@ -78,7 +78,7 @@ impl Attached {
         all.into_iter().find(here).expect("a record")
     }
 
-    /// What the process behind the file has logged.
+    /// The log of the process behind the file.
     pub(crate) fn log(&self) -> String {
         let log = self.record()["log"].as_str().expect("a log").to_owned();
         fs::read_to_string(log).expect("readable")
@@ -211,7 +211,7 @@ fn holes_are_punched_and_found() {
     file.write_all_at(&vec![7; 4 << 20], 8 << 20).expect("written");
     assert_eq!(seek(&file, SeekFrom::Data(0)), Ok(8 << 20));
     assert_eq!(seek(&file, SeekFrom::Hole(8 << 20)), Ok(12 << 20));
-    // What programs make of it: cp asks for holes only where fewer blocks are taken than the size has.
+    // The view of programs: cp looks for holes only if the file has fewer blocks than its size.
     let copy = attached.path().with_file_name("copy");
     run("cp", &["--sparse=auto", text(&attached.path()), text(&copy)]).expect_success();
     assert!(fs::metadata(&copy).expect("a copy").blocks() * 512 < 8 << 20, "holes were copied as zeros");
@@ -372,7 +372,7 @@ fn a_killed_process_leaves_nothing_that_cannot_be_cleared_away() {
     let kill_it = || {
         let (pid, path) = (attached.pid(), attached.path());
         kill("-KILL", &pid);
-        // While the kernel takes it down, it says ECONNABORTED.
+        // While the kernel takes it down, it returns ECONNABORTED.
         until("a dead mount", || {
             fs::metadata(&path).is_err_and(|error| error.raw_os_error() == Some(ENOTCONN))
         });

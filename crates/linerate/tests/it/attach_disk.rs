@@ -1,5 +1,5 @@
-//! A file of `linerate attach` under a loop device, with a file system on it, worked hard, while the target is killed.
-//! Needs root, /dev/fuse and loop devices.
+//! A file of `linerate attach` under a loop device, with a file system under heavy load, while the target is
+//! killed. Needs root, /dev/fuse and loop devices.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -21,14 +21,14 @@ pub(crate) fn loops_possible(programs: &[&str]) -> bool {
     possible() && installed(&["losetup", "mount", "umount"]) && installed(programs)
 }
 
-/// A loop device; it is gone with the value.
+/// A loop device, removed when this is dropped.
 pub(crate) struct Loop {
     device: String,
     _alone: MutexGuard<'static, ()>,
 }
 
-/// `losetup --find` claims the device that it tries for a moment, also one that another has just taken, which nobody can
-/// open then (EBUSY): one test at a time has loop devices.
+/// `losetup --find` briefly claims the device that it tries, even one that another process has just taken,
+/// which then cannot be opened (EBUSY): only one test at a time uses loop devices.
 fn loop_devices() -> MutexGuard<'static, ()> {
     static LOOP_DEVICES: Mutex<()> = Mutex::new(());
     LOOP_DEVICES.lock().unwrap_or_else(PoisonError::into_inner)
@@ -47,7 +47,7 @@ impl Loop {
         &self.device
     }
 
-    /// Bytes that were written to it, as the kernel counts them.
+    /// Bytes written to it, as counted by the kernel.
     fn written_bytes(&self) -> u64 {
         let name = self.device.trim_start_matches("/dev/");
         let stat = fs::read_to_string(format!("/sys/block/{name}/stat")).expect("a block device");
@@ -62,7 +62,7 @@ impl Drop for Loop {
     }
 }
 
-/// A mounted file system; it is unmounted with the value.
+/// A mounted file system, unmounted when this is dropped.
 pub(crate) struct Mounted {
     folder: TempDir,
 }
@@ -88,7 +88,7 @@ impl Drop for Mounted {
     }
 }
 
-/// fio, which writes a file at random and then reads it back and verifies every block.
+/// fio, which writes a file at random and then reads and verifies every block.
 fn fio(folder: &Path) -> Child {
     let mut command = Command::new("fio");
     command
@@ -113,8 +113,7 @@ fn bonnie(folder: &Path) {
     run("bonnie++", &arguments).expect_success();
 }
 
-/// The file system that `mkfs` makes goes on, and what fio has written is there, while the target is killed and comes
-/// back.
+/// The file system of `mkfs` continues, and fio's data is intact, while the target is killed and restarted.
 fn a_file_system_outlives_its_target(volume: &str, loop_options: &[&str], mkfs: &[&str]) {
     let Some((program, arguments)) = mkfs.split_first() else { return };
     if !loops_possible(&[program, "fio", "bonnie++"]) {

@@ -1,4 +1,4 @@
-//! Who did what, as the log tells it: logins and refusals with their causes, and changes with their authors.
+//! The audit log: logins and refusals with their causes, and changes with their authors.
 
 use std::process::{Command, id};
 
@@ -75,7 +75,7 @@ fn the_audit_tells_who_came_in_who_did_not_and_why_and_who_changed_what() {
         assert_eq!(status, expected, "{why}");
         await_line(&server, &["WARN audit: login refused why=", why, "peer=127.0.0.1:", "initiator=\"iqn."]);
     }
-    // By another address, since one has five lines in ten seconds.
+    // From another address, because each address has five lines in ten seconds.
     let away = format!("{}?source=127.0.0.2", server.url("afar"));
     let said = run(LINERATE, &["info", &away]).expect_failure();
     assert!(said.contains("0202") || said.to_lowercase().contains("authorization"), "{said}");
@@ -133,7 +133,7 @@ fn a_filter_that_names_nothing_is_refused_with_what_there_is() {
     }
 }
 
-/// Names may be as long as an iSCSI name: the line has all of it, is cut behind it, and stays short.
+/// A name may be as long as an iSCSI name: the line contains all of it, is cut after it, and stays short.
 #[test]
 fn a_line_has_the_whole_name_of_a_stranger_and_little_more() {
     let Some(server) = Server::configured(TEXT) else { return };
@@ -181,7 +181,7 @@ fn a_start_that_fails_leaves_no_files_behind() {
             .map(|entry| entry.expect("one").file_name())
             .collect::<Vec<_>>()
     };
-    // The address is another's; the second volume is not there.
+    // The address is in use; the second volume does not exist.
     let missing = format!("gone=file:{}", folder.path().join("gone.img").display());
     for (port, volumes) in
         [(other.port(), volume("1MiB")), (free_port(), [volume("1MiB"), vec![missing]].concat())]
@@ -190,7 +190,7 @@ fn a_start_that_fails_leaves_no_files_behind() {
         assert_eq!(ended.status.code(), Some(2), "{}", ended.said);
         assert_eq!(left(), [] as [&str; 0], "{}", ended.said);
     }
-    // What was there before stays.
+    // Existing content is kept.
     std::fs::write(&image, vec![7; 1 << 20]).expect("a file");
     std::fs::create_dir_all(state.join("volumes/disk")).expect("a folder");
     let ended = run_command(&mut serve(other.port(), &volume("1MiB"), &state));

@@ -1,4 +1,4 @@
-//! `linerate bench`, and what the sessions tell that it measured with.
+//! `linerate bench`, and the statistics of its sessions.
 
 use crate::program::run;
 use crate::server::Server;
@@ -15,7 +15,7 @@ fn statistics_tell_where_the_time_of_the_commands_went() {
     }
 }
 
-/// Nothing ends while it counts, and requests wait for longer than is usual.
+/// No request completes while it counts, and requests wait longer than usual.
 #[test]
 fn a_run_in_which_nothing_completes_has_failed_and_says_that_requests_wait() {
     let ended = run(LINERATE, &["bench", "delay:6s:[ram:16MiB]", "--seconds", "0.5", "--json"]);

@@ -1,4 +1,4 @@
-//! `blocking` against a server: requests of other runtimes, and a LUN as a file of tokio.
+//! `blocking` with a server: requests of other runtimes, and a LUN as a tokio file.
 
 use std::future::Future;
 use std::io::{ErrorKind, SeekFrom};
@@ -26,7 +26,7 @@ fn opened(server: &Server, keys: &str) -> Lun {
     Lun::open(&url(server, keys)).wait().expect("a login")
 }
 
-/// On two threads of tokio's, which has no driver for I/O or time here: futures of `blocking` need neither.
+/// On two tokio threads, without a driver for I/O or time: futures of `blocking` need neither.
 fn in_tokio<T>(work: impl Future<Output = T>) -> T {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).build();
     runtime.expect("threads").block_on(work)
@@ -41,13 +41,13 @@ fn a_lun_is_a_file_of_tokio_at_any_byte() {
         let content: Vec<u8> = (0..2_500_000u32).map(|at| (at % 251) as u8).collect();
         assert_eq!(disk.seek(SeekFrom::Start(700)).await.expect("a position"), 700);
         disk.write_all(&content).await.expect("room");
-        // What was written is read without a flush: a read waits for the write before it.
+        // Written data is read without a flush: a read waits for the write before it.
         disk.seek(SeekFrom::Current(-1_000_000)).await.expect("a position");
         let mut back = vec![0; 1_000_000];
         disk.read_exact(&mut back).await.expect("the end of it");
         assert!(back == content[1_500_000..]);
         disk.flush().await.expect("memory");
-        // The bytes around it are as they were.
+        // The surrounding bytes are unchanged.
         let around = lun.read_bytes(0..2_500_800).await.expect("within the LUN");
         assert!(around[..700].iter().chain(&around[2_500_700..]).all(|&byte| byte == 0));
         assert!(around[700..2_500_700] == content);
@@ -89,7 +89,7 @@ fn threads_and_tasks_share_a_lun() {
             });
         }
     });
-    // Writes of parts of one block have not undone each other.
+    // Writes to parts of one block have not undone each other.
     let all = in_tokio(lun.read_bytes(0..80 * 333)).expect("within the LUN");
     for number in 0..4usize {
         assert!(

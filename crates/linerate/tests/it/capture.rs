@@ -1,5 +1,5 @@
-//! What went over the wire, decoded by tshark: no malformed frame, and nothing that its iSCSI and SCSI dissectors
-//! call an error or a warning.
+//! The wire traffic, decoded by tshark: no malformed frame, and no errors or warnings from its iSCSI and SCSI
+//! dissectors.
 
 use std::io::{BufRead, BufReader};
 use std::net::{Ipv4Addr, TcpStream};
@@ -13,24 +13,24 @@ use tempfile::NamedTempFile;
 use crate::program::{end_of, installed, run, signal};
 use crate::server::Server;
 
-/// A complaint of Wireshark's about something that is right.
+/// A false complaint of Wireshark.
 struct Artefact {
     /// In its message.
     message: &'static str,
-    /// In what it says of the frame.
+    /// A part of its description of the frame.
     frame: &'static str,
-    /// The frame's data segment, in bytes, where the artefact depends on it.
+    /// The length of the frame's data segment, if the artefact depends on it.
     data_bytes: Option<&'static str>,
 }
 
 const ARTEFACTS: &[Artefact] = &[
-    // libiscsi asks for 64 bytes of VPD page 83h first. The page is longer, so it is cut there, and its PAGE LENGTH
-    // says how long it is (SPC-4 4.3.5.6); the dissector follows the length beyond the data.
+    // libiscsi requests 64 bytes of VPD page 83h first. The page is longer, so it is truncated, and its PAGE
+    // LENGTH contains the full length (SPC-4 4.3.5.6); the dissector follows that length beyond the data.
     Artefact { message: "Malformed Packet", frame: "Inquiry Response Data", data_bytes: Some("64") },
-    // A mode page in the sub_page format, such as Control Extension, has two bytes more in front (SPC-4 7.5.7). The
-    // dissector (4.0) takes the last two of it for the next page, of number 0 and length 0.
+    // A mode page in the sub_page format, such as Control Extension, has two more bytes in front (SPC-4
+    // 7.5.7). The dissector (4.0) takes the last two of these for the next page, with number 0 and length 0.
     Artefact { message: "Unknown Page", frame: "Mode Sense(10)", data_bytes: None },
-    // It calls MAINTENANCE IN so, and knows few of its service actions.
+    // It uses this name for MAINTENANCE IN, and supports few of its service actions.
     Artefact {
         message: "No dissection for this service action",
         frame: "Mgmt Protocol In",
@@ -38,19 +38,19 @@ const ARTEFACTS: &[Artefact] = &[
     },
 ];
 
-/// TCP's own analysis, such as full windows, is of the loopback and not of what is tested.
+/// TCP's own analysis, such as full windows, is about the loopback and not about the tested code.
 const GROUP_SEQUENCE: &str = "33554432";
 
-/// How often something is done anew because its capture has gaps, as a busy machine makes them.
+/// The number of attempts if a capture has gaps, which a busy machine causes.
 const ATTEMPTS: usize = 4;
 
-/// Does something with a server while its port is being captured, then has the capture decoded. What is done is done
-/// again when frames were lost on their way into the capture, for then the dissectors cannot follow.
+/// Runs an action on a server while its port is being captured, then has the capture decoded. The action is
+/// repeated if frames were lost from the capture, because the dissectors cannot follow gaps.
 pub(crate) fn watched<T>(server: &Server, what: impl Fn() -> T) -> T {
     watched_port(server.port(), what)
 }
 
-/// The same with whatever listens on a port.
+/// The same with any service on a port.
 pub(crate) fn watched_port<T>(port: u16, what: impl Fn() -> T) -> T {
     for _ in 1..ATTEMPTS {
         let Some(capture) = Capture::begin(port) else { return what() };
@@ -74,14 +74,15 @@ struct Capture {
 }
 
 impl Capture {
-    /// Begins to capture, or says why it cannot.
+    /// Starts a capture, or prints why it cannot.
     fn begin(port: u16) -> Option<Capture> {
         if !installed(&["tshark"]) {
             return None;
         }
         let file = NamedTempFile::new().expect("a temporary file");
         let mut command = Command::new("tshark");
-        // A large kernel buffer, and an end before a fast run fills the disk: the beginning has every kind of PDU.
+        // A large kernel buffer, and a limit before a fast run fills the disk: the beginning has every kind
+        // of PDU.
         command.args([
             "-q",
             "-i",
@@ -107,7 +108,7 @@ impl Capture {
         Some(capture)
     }
 
-    /// Ends the capture once all that has happened is in it.
+    /// Ends the capture once it contains everything that has happened.
     fn end(mut self) -> Captured {
         self.until_a_probe_is_in_it();
         if matches!(self.tshark.try_wait(), Ok(None)) {
@@ -117,8 +118,8 @@ impl Capture {
         Captured { port: self.port, file: self.file }
     }
 
-    /// Connects to the port until the file has grown by that and has come to rest: tshark says that it captures a
-    /// moment before it does, and writes what it has captured a moment later.
+    /// Connects to the port until the file has grown by that and no longer changes: tshark reports that it
+    /// captures slightly before it does, and writes captured frames slightly later.
     fn until_a_probe_is_in_it(&mut self) {
         let before = self.length();
         let mut seen = before;
@@ -140,7 +141,7 @@ impl Capture {
     }
 }
 
-/// More bytes than a connection that is opened and closed leaves in a capture, and less than any login does.
+/// More bytes than opening and closing a connection adds to a capture, and fewer than any login.
 const A_PROBE: u64 = 2000;
 
 /// A capture that has ended.
@@ -150,7 +151,7 @@ struct Captured {
 }
 
 impl Captured {
-    /// Whether every frame is in it, in its order.
+    /// Whether it contains every frame, in order.
     fn is_whole(&self) -> bool {
         const GAPS: &str = "tcp.analysis.lost_segment || tcp.analysis.ack_lost_segment || tcp.analysis.out_of_order \
              || _ws.expert.message contains \"Unknown SCSI exchange\""; // whose command is missing
@@ -168,13 +169,13 @@ impl Captured {
     }
 }
 
-/// tshark's complaints that count about a file of packets.
+/// The relevant complaints of tshark about a file of packets.
 pub(crate) fn faults(file: &Path, ports: &str) -> Vec<String> {
     let options = ["-Y", COMPLAINTS].into_iter().chain(FIELDS.iter().copied());
     tell(file, ports, &options.collect::<Vec<_>>()).lines().filter_map(fault).collect()
 }
 
-/// What tshark has to say about a file of packets, those of these ports decoded as iSCSI (`3260` or `1-65535`).
+/// tshark's output for a file of packets, with those of these ports decoded as iSCSI (`3260` or `1-65535`).
 pub(crate) fn tell(file: &Path, ports: &str, what: &[&str]) -> String {
     let file = file.display().to_string();
     let decode_as = format!("tcp.port=={ports},iscsi");
@@ -185,9 +186,9 @@ pub(crate) fn tell(file: &Path, ports: &str, what: &[&str]) -> String {
     run("tshark", &arguments).expect_success()
 }
 
-/// The dissectors that guess what a TCP segment is from its bytes, by their protocols. A segment in the middle of a
-/// PDU's data, where the iSCSI dissector does not begin, is random here and now and then looks like one of theirs
-/// (as Ultra Messaging, once), which then complains.
+/// The heuristic dissectors, which guess the protocol of a TCP segment from its bytes. In the middle of a
+/// PDU's data, where the iSCSI dissector does not start, a segment is random here. Now and then it resembles
+/// one of their protocols (Ultra Messaging, once), which then complains.
 fn guessers() -> &'static [String] {
     static NAMES: OnceLock<Vec<String>> = OnceLock::new();
     NAMES.get_or_init(|| {
@@ -203,7 +204,7 @@ fn guessers() -> &'static [String] {
 /// Every frame with a complaint.
 pub(crate) const COMPLAINTS: &str = "_ws.malformed || _ws.expert.severity >= \"Warning\"";
 
-/// Of a frame: severities, groups, messages, and what it is.
+/// For each frame: severities, groups, messages, and its description.
 const FIELDS: &[&str] = &[
     "-T",
     "fields",

@@ -1,5 +1,5 @@
-//! A Ceph cluster of one node on the loopback: a monitor, a manager and an object server, whose data are below one folder. They are
-//! children of the test, end with it, and need no user, no key and no other machine.
+//! A Ceph cluster of one node on the loopback: a monitor, a manager and an object server, whose data is in
+//! one directory. They are children of the test, end with it, and need no user, no key and no other machine.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -16,7 +16,7 @@ use crate::server::free_port;
 const PROGRAMS: &[&str] =
     &["ceph-mon", "ceph-mgr", "ceph-osd", "ceph", "rbd", "rados", "monmaptool", "setpriv"];
 
-/// Everything small, and nothing but 127.0.0.1.
+/// Minimal sizes, and only 127.0.0.1.
 const CONFIGURATION: &str = "\
 [global]
 fsid = FSID
@@ -53,7 +53,7 @@ bluestore cache size = 67108864
 osd client watch timeout = WATCH
 ";
 
-/// Seconds after which a client that is gone is taken for dead: half of the usual, so that tests wait for less.
+/// The timeout of watches in seconds: half of the default, so that tests wait less.
 const WATCH: &str = "15";
 
 /// A running cluster with the pool `rbd`.
@@ -65,7 +65,7 @@ pub(crate) struct Ceph {
 }
 
 impl Ceph {
-    /// The one of all tests that run at the same time and leave it as it is; it ends with the last of them.
+    /// A cluster shared by concurrent tests that do not modify it; it ends with the last of them.
     pub(crate) fn shared() -> Option<Arc<Ceph>> {
         static SHARED: Mutex<Weak<Ceph>> = Mutex::new(Weak::new());
         let mut shared = SHARED.lock().unwrap_or_else(PoisonError::into_inner);
@@ -77,7 +77,7 @@ impl Ceph {
         Some(ceph)
     }
 
-    /// Starts one; nothing, with the reason, where its programs are not installed.
+    /// Starts a cluster; `None`, with the reason, if its programs are not installed.
     pub(crate) fn start() -> Option<Ceph> {
         if !installed(PROGRAMS) {
             return None;
@@ -118,7 +118,7 @@ impl Ceph {
         Some(ceph)
     }
 
-    /// What takes minutes where other tests run beside it; told why it is left out.
+    /// Whether to run tests that take minutes on a busy machine; prints why they are skipped.
     pub(crate) fn is_asked_for_all() -> bool {
         let is_asked = std::env::var_os("LINERATE_CEPH_LONG").is_some();
         if !is_asked {
@@ -127,7 +127,7 @@ impl Ceph {
         is_asked
     }
 
-    /// The specification of a volume in it: an image of the pool `rbd`, and options.
+    /// The specification of a volume on it: an image of the pool `rbd`, and options.
     pub(crate) fn volume(&self, image: &str, options: &str) -> String {
         format!("rbd:rbd/{image}?conf={}{options}", self.configuration().display())
     }
@@ -136,37 +136,38 @@ impl Ceph {
         self.folder.path().join("ceph.conf")
     }
 
-    /// Runs a program with this cluster as its own.
+    /// Runs a program with this cluster's configuration.
     pub(crate) fn run(&self, program: &str, arguments: &[&str]) -> Ended {
         run_command(Command::new(program).args(arguments).env("CEPH_CONF", self.configuration()))
     }
 
-    /// The same, while the test goes on.
+    /// The same in the background.
     pub(crate) fn start_program(&self, program: &str, arguments: &[&str]) -> Child {
         let mut command = Command::new(program);
         command.args(arguments).env("CEPH_CONF", self.configuration()).stdin(Stdio::null());
         command.spawn().unwrap_or_else(|error| panic!("{program}: {error}"))
     }
 
-    /// What a successful `rbd …` says.
+    /// The output of a successful `rbd …`.
     pub(crate) fn rbd(&self, arguments: &[&str]) -> String {
         self.run("rbd", arguments).expect_success()
     }
 
-    /// Ends the object server without warning. The monitor is told, as other object servers would tell it.
+    /// Kills the object server. The monitor is notified, as by other object servers.
     pub(crate) fn kill_osd(&mut self) {
         end(&mut self.osd);
         self.until_told(&["osd", "down", "0"]);
         until("the object server is down", || self.osd_is("0 up"));
     }
 
-    /// Starts it again, on the data that it had.
+    /// Restarts it with its existing data.
     pub(crate) fn restart_osd(&mut self) {
         self.osd = daemon(self.folder.path(), "ceph-osd", "0");
         self.until_up();
     }
 
-    /// One that begins before it knows the cluster's number is refused by the monitor (`wrong fsid`), and ends: another begins.
+    /// If it starts before it has the cluster's number, the monitor rejects it (`wrong fsid`) and it exits:
+    /// another one is started.
     fn until_up(&mut self) {
         until("the object server is up", || {
             if matches!(self.osd.try_wait(), Ok(Some(_))) {
@@ -176,7 +177,7 @@ impl Ceph {
         });
     }
 
-    /// Has the monitor do something; it refuses a client that does not know the cluster's number yet.
+    /// Sends a command to the monitor, which rejects a client without the cluster's number.
     fn until_told(&self, arguments: &[&str]) {
         until(arguments[1], || self.run("ceph", arguments).status.success());
     }
@@ -206,8 +207,8 @@ fn end(child: &mut Child) {
     let _ = child.wait();
 }
 
-/// A daemon in the foreground. The kernel ends it with the thread that has started it, which lives as long as the process: nothing
-/// is left of a test that is killed.
+/// A daemon in the foreground. The kernel kills it with the thread that started it, which lives as long as
+/// the process: nothing remains of a killed test.
 fn daemon(folder: &Path, program: &str, name: &str) -> Child {
     static STARTER: OnceLock<Sender<(Command, Sender<Child>)>> = OnceLock::new();
     let output = || File::options().create(true).append(true).open(folder.join("output"));

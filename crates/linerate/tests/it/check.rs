@@ -1,4 +1,4 @@
-//! `serve --check`: all that is wrong is told at once, and nothing is changed.
+//! `serve --check`: all errors are reported together, and nothing is modified.
 
 use std::fs;
 use std::net::TcpListener;
@@ -91,7 +91,7 @@ fn what_a_start_would_make_is_no_mistake_and_not_made() {
     assert_eq!(names(folder.path()), ["linerate.toml"]);
 }
 
-/// As before a reload: what the server has is in use.
+/// As before a reload: the server's resources are in use.
 #[test]
 fn the_configuration_of_a_running_server_is_good() {
     let text = format!(

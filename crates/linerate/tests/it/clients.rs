@@ -52,7 +52,7 @@ fn every_vital_product_data_page_listed_is_there() {
     });
 }
 
-/// The pages that libiscsi can take apart; of others it says that it cannot, once they have come.
+/// The pages that libiscsi can decode; for others it prints that it cannot, once they have arrived.
 const DECODED: &[u8] = &[0x00, 0x80, 0x83, 0xb0, 0xb1, 0xb2];
 
 /// The number in a line such as `Page:0xb0 BLOCK_LIMITS`.

@@ -9,7 +9,7 @@ use crate::program::{Ended, run};
 
 const LINERATE: &str = env!("CARGO_BIN_EXE_linerate");
 
-/// Three short runs of one cell on a volume in memory, kept below a folder.
+/// Three short runs of one cell on a volume in memory, saved in a directory.
 fn measured(folder: &Path, name: &str, volume: &str) -> PathBuf {
     let directory = folder.join(name);
     let out = directory.to_str().expect("a path").to_owned();

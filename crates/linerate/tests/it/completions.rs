@@ -1,4 +1,4 @@
-//! What a shell completes, in the shell itself.
+//! Shell completion, in the shell itself.
 
 use std::path::Path;
 use std::process::Command;
@@ -9,14 +9,14 @@ use crate::program::{installed, run, run_command};
 
 const LINERATE: &str = env!("CARGO_BIN_EXE_linerate");
 
-/// The script for a shell as a file, which is too long for an argument.
+/// The script for a shell as a file, because it is too long for an argument.
 fn script(shell: &str) -> NamedTempFile {
     let file = NamedTempFile::new().expect("a file");
     std::fs::write(file.path(), run(LINERATE, &["completions", shell]).expect_success()).expect("a file");
     file
 }
 
-/// What bash offers for the last of these words.
+/// The completions of bash for the last of these words.
 fn bash(script: &Path, words: &[&str]) -> Vec<String> {
     let list = words.iter().map(|word| format!("'{word}'")).collect::<Vec<_>>().join(" ");
     let (at, last, before) = (words.len() - 1, words[words.len() - 1], words[words.len() - 2]);
@@ -38,7 +38,7 @@ fn bash_completes_the_words_that_are_known() {
     let bash = |words: &[&str]| bash(script.path(), words);
     assert_eq!(bash(&["linerate", "bench", "--suite", "vm"]), ["vmware4", "vmware4-aligned"]);
     assert_eq!(bash(&["linerate", "bench", "--suite", "w"]), ["wan"]);
-    // Nothing fits: bash completes files by itself (`complete -o default`).
+    // Nothing matches: bash completes files (`complete -o default`).
     assert_eq!(bash(&["linerate", "bench", "--suite", "./mine"]), [""; 0]);
     assert_eq!(bash(&["linerate", "bench", "--rw", "randw"]), ["randwrite"]);
     assert_eq!(bash(&["linerate", "bench", "--align", "n"]), ["natural"]);

@@ -1,4 +1,4 @@
-//! `linerate copy`: images and LUNs in every direction, holes, interruptions, and what is refused.
+//! `linerate copy`: images and LUNs in every direction, holes, interruptions, and refusals.
 
 use std::fs::File;
 use std::io::{Read, Seek, SeekFrom, Write};
@@ -30,12 +30,13 @@ fn program(arguments: &[&str]) -> Command {
     command
 }
 
-/// A server with these volumes; none, if these tests are to run against another's, which [`crate::foreign`] has scenes for.
+/// A server with these volumes; `None` if these tests run with another server, for which [`crate::foreign`]
+/// has scenes.
 pub(crate) fn ours(volumes: &[&str]) -> Option<Server> {
     Some(Server::serving(volumes)).filter(Server::is_ours)
 }
 
-/// A folder with what a copy needs and leaves.
+/// A directory for the inputs and outputs of a copy.
 pub(crate) struct Scene {
     folder: TempDir,
 }
@@ -53,7 +54,7 @@ impl Scene {
         self.path(name).display().to_string()
     }
 
-    /// The command, with a journal of this scene's.
+    /// The command, with this scene's journal.
     fn copy(&self, from: &str, to: &str, more: &[&str]) -> Command {
         let mut command = program(&["copy", from, to, "--journal", &self.text("journal")]);
         command.args(more);
@@ -72,7 +73,7 @@ impl Scene {
         (ended.status.code(), ended.said)
     }
 
-    /// An image of so many bytes with data in these parts of it, no two blocks alike.
+    /// An image of this length with data in these parts, no two blocks alike.
     pub(crate) fn image(
         &self,
         name: &str,
@@ -92,13 +93,13 @@ impl Scene {
     }
 }
 
-/// The places of `count` parts of 1 MiB, evenly spread over so many bytes and not aligned to anything but blocks.
+/// The offsets of `count` parts of 1 MiB, evenly spread over this length and aligned only to blocks.
 fn scattered(bytes: u64, count: u64) -> impl Iterator<Item = (u64, u64)> {
     let step = bytes / count;
     (0..count).map(move |index| (index * step + (index * 7919) % 64 * 512, MIB))
 }
 
-/// Whether two files are the same to the byte. Where both have holes there is nothing to read.
+/// Whether two files are identical. Holes common to both need not be read.
 pub(crate) fn same(one: &str, other: &str) -> bool {
     let [one, other] = [one, other].map(|path| File::open(path).expect("a file"));
     let length = |file: &File| file.metadata().expect("a file").len();
@@ -112,7 +113,7 @@ pub(crate) fn same(one: &str, other: &str) -> bool {
     length(&one) == length(&other) && [&one, &other].iter().all(|file| data(file).iter().all(equal))
 }
 
-/// Where a file has data, in pieces of at most 1 MiB.
+/// The data extents of a file, in pieces of up to 1 MiB.
 fn data(file: &File) -> Vec<(u64, u64)> {
     let (mut pieces, mut at) = (Vec::new(), 0);
     while let Ok(start) = seek(file, Whence::Data(at)) {
@@ -202,7 +203,7 @@ fn what_lies_behind_the_copy_is_left_alone() {
     assert!(after[..1536].iter().all(|byte| *byte == 9) && after[1536..] == before[1536..]);
 }
 
-/// Starts a copy, and waits until it has written down how far it is.
+/// Starts a copy, and waits until it has recorded its progress.
 fn begun(scene: &Scene, from: &str, to: &str) -> Child {
     let mut command = scene.copy(from, to, &["--checkpoint", "1", "--depth", "1"]);
     let child = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().expect("the linerate binary");
@@ -217,10 +218,10 @@ fn done_bytes(scene: &Scene) -> u64 {
     journal["done_bytes"].as_u64().expect("a number")
 }
 
-/// Where each request takes so long that a copy can be ended in the middle.
+/// Each request takes so long that a copy can be interrupted in the middle.
 const SLOW: &str = "disk=delay:40ms:[file:{state}/disk.img?size=128MiB]";
 
-/// Begins a copy, kills it and resumes it: where it was, and the report of the rest.
+/// Starts a copy, kills it and resumes it: returns where it resumed, and the report of the rest.
 fn killed_and_resumed(scene: &Scene, image: &str, url: &str) -> (u64, serde_json::Value) {
     let mut child = begun(scene, image, url);
     child.kill().and_then(|()| child.wait()).expect("a running copy");
@@ -300,8 +301,8 @@ fn a_file_that_was_being_made_is_gone_on_with() {
     assert!(same(&image, &back));
 }
 
-/// A LUN does not tell that its data have changed: zeros where the first copy had already written something else are no
-/// holes to leave out.
+/// A LUN does not report changed data: zeros that replace data written by the first copy must not be skipped
+/// as holes.
 #[test]
 fn what_has_become_zero_in_the_source_is_zero_in_a_file_that_is_gone_on_with() {
     let Some(server) = ours(&[SLOW]) else { return };
@@ -419,7 +420,7 @@ fn a_disk_image_in_a_container_is_no_disk() {
     assert_eq!(status.code(), Some(2), "{said}");
     assert!(said.contains("is a QCOW2 image") && said.contains("--raw"), "{said}");
     copy("ram:2MiB", &["--raw"]).expect_success();
-    // As a file it stays what it is.
+    // As a file, it is copied unchanged.
     copy(&scene.text("backup.qcow2"), &[]).expect_success();
     assert!(std::fs::read(scene.path("backup.qcow2")).expect("a file") == image);
 }

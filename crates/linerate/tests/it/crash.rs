@@ -1,5 +1,5 @@
-//! What was acknowledged is kept: a server killed under a verified write load (SIGKILL), started again, and read
-//! back. Writers log in anew for each life of the server.
+//! Acknowledged writes survive: a server is killed under a verified write load (SIGKILL), restarted, and its
+//! data read back. Writers log in again after each restart of the server.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -13,32 +13,32 @@ use crate::server::Server;
 
 const FILE: &str = "disk=file:{state}/disk.img?size=64MiB";
 
-/// What a writer writes at once, and where: a ring of slots of its own, over and over.
+/// The size and number of a writer's slots, in a separate ring that is written over and over.
 const SLOT_BYTES: usize = 4096;
 const SLOTS: u64 = 1024;
 
-/// How a writer makes sure of what it wrote.
+/// The way in which a writer makes its writes durable.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Promise {
     /// FUA on every write.
     Fua,
-    /// SYNCHRONIZE CACHE after so many writes.
+    /// SYNCHRONIZE CACHE after this number of writes.
     Synchronize(u64),
 }
 
-/// A thread that writes numbered slots until its server goes away.
+/// A thread that writes numbered slots until its server is gone.
 pub(crate) struct Writer {
     ring: u64,
-    /// How many writes, from the first, are promised to be kept.
+    /// The number of writes, from the first, that are guaranteed.
     kept: Arc<AtomicU64>,
-    /// Ends with the number of writes that were sent.
+    /// Ends with the number of writes sent.
     thread: JoinHandle<u64>,
 }
 
 impl Writer {
     pub(crate) fn start(server: &Server, ring: u64, promise: Promise) -> Writer {
-        // A session that waited for its target to come back would wait for us: the target comes back when writers have
-        // ended, and until then anybody may have its port.
+        // A session that waited for its target to return would wait for this test: the target is restarted
+        // after the writers have ended, and until then another process may use its port.
         let url = format!("{}?reconnect-time=0", server.url("disk"));
         let kept = Arc::new(AtomicU64::new(0));
         let counted = Arc::clone(&kept);
@@ -54,7 +54,7 @@ impl Writer {
         self.thread.is_finished()
     }
 
-    /// Its ring, after its server has gone, with how much of that was promised to be kept, and how much was sent.
+    /// Its ring, after its server has gone, with the number of guaranteed writes and of sent writes.
     pub(crate) fn end(self) -> (u64, u64, u64) {
         let sent = self.thread.join().expect("a writer that saw its server go");
         (self.ring, self.kept.load(Ordering::Acquire), sent)
@@ -77,7 +77,7 @@ async fn write_until_the_end(url: String, ring: u64, promise: Promise, kept: Arc
     }
 }
 
-/// Whether all that was written so far is promised to be kept.
+/// Whether all writes so far are guaranteed.
 async fn is_held(lun: &RemoteLun, promise: Promise, written: u64) -> bool {
     match promise {
         Promise::Fua => true,
@@ -93,20 +93,20 @@ fn lba(ring: u64, serial: u64) -> u64 {
     (ring * SLOTS + serial % SLOTS) * (SLOT_BYTES as u64 / 512)
 }
 
-/// Every eight bytes of a slot say which it is, so that a torn one shows.
+/// Every eight bytes of a slot contain its number, so that a torn slot is detected.
 fn slot(ring: u64, serial: u64) -> Vec<u8> {
     let word = (ring << 48 | serial) + 1; // never zero, which a slot is that was never written
     word.to_be_bytes().repeat(SLOT_BYTES / 8)
 }
 
-/// The serial number that a slot holds, if it is whole.
+/// The serial number of a slot, if the slot is intact.
 fn serial_of(ring: u64, bytes: &[u8]) -> Option<u64> {
     let word = u64::from_be_bytes(bytes[..8].try_into().expect("eight bytes"));
     let serial = word.checked_sub(1)? & 0xffff_ffff_ffff;
     (slot(ring, serial) == bytes).then_some(serial)
 }
 
-/// Every slot must hold the last write to it that was promised to be kept, or a later one.
+/// Every slot must contain the last guaranteed write to it, or a later one.
 pub(crate) async fn check(lun: &RemoteLun, ring: u64, kept: u64, sent: u64) {
     for newest in kept.saturating_sub(SLOTS)..kept {
         let bytes = read(lun, lba(ring, newest), SLOT_BYTES).await;
@@ -144,7 +144,7 @@ fn acknowledged_writes_survive_a_kill() {
     }
 }
 
-/// Write Exclusive (SPC-4 table 62): all may read, the holder alone may write.
+/// Write Exclusive (SPC-4 table 62): all may read, only the holder may write.
 const WRITE_EXCLUSIVE: u8 = 1;
 const KEY: u64 = 0x6c69_6e65_7261_7465;
 

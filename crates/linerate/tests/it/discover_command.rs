@@ -1,4 +1,4 @@
-//! `linerate discover`: targets, portals and LUNs, by all the ways there are of asking.
+//! `linerate discover`: targets, portals and LUNs, in all supported ways.
 
 use std::process::Command;
 
@@ -44,7 +44,7 @@ fn luns_are_listed_with_what_they_are() {
     assert!(said.contains("  LUN 0  1MiB  in blocks of 4096  LINERATE VOLUME"), "{said}");
 }
 
-/// The first portal says that it is where nobody is.
+/// The first portal announces an address without a server.
 const TWO_PORTALS: &str = r#"
 [[portal]]
 listen = "127.0.0.1:{port}"

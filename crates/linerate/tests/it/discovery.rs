@@ -1,9 +1,9 @@
-//! Discovery by the Linux initiator's own tool, on systems whose kernel has no iSCSI module too.
+//! Discovery with the Linux initiator's own tool, even on systems whose kernel has no iSCSI module.
 //!
-//! `iscsiadm -m discovery -t sendtargets` speaks iSCSI itself, but first asks a daemon for the initiator's name and
-//! looks in /sys for a transport, which only the kernel module brings. Both can be stood in for: the daemon by a
-//! thread that answers its three questions, /sys/class and /etc/iscsi by folders mounted over them in a mount
-//! namespace that dies with the command.
+//! `iscsiadm -m discovery -t sendtargets` implements iSCSI itself, but first requests the initiator's name
+//! from a daemon and looks in /sys for a transport, which only the kernel module provides. Both can be
+//! replaced: the daemon by a thread that answers its three requests, and /sys/class and /etc/iscsi by
+//! directories mounted over them in a mount namespace that ends with the command.
 
 use std::io::{Read, Write};
 use std::os::linux::net::SocketAddrExt;
@@ -37,7 +37,7 @@ fn may_mount() -> bool {
     may
 }
 
-/// The transport `tcp` as the module would show it, and a database of nodes that nobody else sees.
+/// The transport `tcp` as the module would show it, and a private database of nodes.
 const SCRIPT: &str = r#"
 set -e
 mount --make-rprivate /
@@ -52,21 +52,23 @@ test -d /sys/class/iscsi_transport || mount --bind /mnt/class /sys/class
 exec iscsiadm -m discovery -t sendtargets -p "$1"
 "#;
 
-/// Where iscsiadm looks for its daemon: an abstract socket.
+/// The address of iscsiadm's daemon: an abstract socket.
 const ISCSID: &str = "ISCSIADM_ABSTRACT_NAMESPACE";
 
-/// The size of open-iscsi 2.1's request and response, as it sends and awaits them.
+/// The sizes of open-iscsi 2.1's request and response.
 const REQUEST_BYTES: usize = 16104;
 const RESPONSE_BYTES: usize = 2464;
 
-/// Answers iscsiadm in iscsid's place, as long as this process lives. Where the name is taken there is a real one.
+/// Answers iscsiadm instead of iscsid, as long as this process lives. If the name is in use, there is a real
+/// daemon.
 fn stand_in_for_iscsid() {
     let name = SocketAddr::from_abstract_name(ISCSID).expect("a valid name");
     let Ok(listener) = UnixListener::bind_addr(&name) else { return };
     std::thread::spawn(move || listener.incoming().filter_map(Result::ok).for_each(answer));
 }
 
-/// A request begins with the number of what is asked for; so does the response, then 0 for success and the value.
+/// A request starts with the number of the requested value; so does the response, followed by 0 for success
+/// and the value.
 fn answer(mut stream: UnixStream) {
     let mut request = vec![0; REQUEST_BYTES];
     if stream.read_exact(&mut request).is_err() {

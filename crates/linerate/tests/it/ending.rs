@@ -1,4 +1,5 @@
-//! How a server ends: initiators are asked to log out, what is in flight ends first, and nothing keeps the process.
+//! Shutdown of a server: initiators are asked to log out, outstanding commands complete first, and nothing
+//! keeps the process alive.
 
 use std::process::Command;
 

@@ -1,4 +1,4 @@
-//! Each kind of failure has an exit code of its own and one sentence, with the cause as the target stated it.
+//! Each kind of failure has a separate exit code and one sentence, with the target's cause.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpListener;
@@ -25,7 +25,7 @@ const WRITE_PROTECTED: i32 = 8;
 /// Nobody's.
 const TARGET: &str = "iqn.2026-01.com.example:disk";
 
-/// Asks whether a LUN is ready, which everybody may, with these secrets in the environment.
+/// Queries the readiness of a LUN, which needs no rights, with these secrets in the environment.
 fn ready_with(url: &str, secrets: &[(&str, &str)]) -> Ended {
     let mut command = Command::new(env!("CARGO_BIN_EXE_linerate"));
     command.env_remove("LINERATE_SECRET").env_remove("LINERATE_TARGET_SECRET");
@@ -90,7 +90,7 @@ fn a_target_that_says_nothing_is_unreachable() {
     expect(ready(&format!("iscsi://{address}/{TARGET}/0?login-time=1")), UNREACHABLE, "took too long");
 }
 
-/// People hear what is waited for before the login time is over, and programs do not.
+/// A wait before the login timeout is reported to people, but not to programs.
 #[test]
 fn a_wait_for_a_silent_target_is_told_to_people() {
     let silent = TcpListener::bind("127.0.0.1:0").expect("a free port");
@@ -134,7 +134,8 @@ fn a_run_in_which_the_target_went_is_made_again_by_who_goes_on() {
     assert_eq!(record["runs"][0]["ended"], "interrupted");
 }
 
-/// What this command comes to whose LUN answers in an hour, and whose server ends when so many commands are under way.
+/// The result of this command on a LUN that responds after an hour, and whose server ends when this number of
+/// commands is outstanding.
 fn lost_meanwhile(words: &[&str], commands: u64) -> Ended {
     let mut server = Server::serving(&["disk=delay:1h:[ram:1MiB]"]);
     let mut command = Command::new(env!("CARGO_BIN_EXE_linerate"));
@@ -148,7 +149,7 @@ fn lost_meanwhile(words: &[&str], commands: u64) -> Ended {
     lost.join().expect("an end")
 }
 
-/// Answers one login with this status.
+/// Responds to one login with this status.
 fn refusing(status: LoginStatus) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
     let address = listener.local_addr().expect("an address");
@@ -214,14 +215,14 @@ fn a_wrong_secret_is_no_other_failure() {
     with("correct-horse-battery").expect_success();
     expect(with("wrong-horse-battery"), AUTHENTICATION, "refused the login");
     expect(ready(&server.url("disk")), AUTHENTICATION, "name a user in the URL");
-    // Nobody sits at a terminal to be asked.
+    // There is no terminal for a prompt.
     expect(ready(&alice), REFUSED, "LINERATE_SECRET");
     for user in ["alice%correct-horse-battery@", "alice:correct-horse-battery@"] {
         let said = ready(&alice.replace("alice@", user));
         assert!(!said.said.contains("correct-horse"), "{said:?}");
         expect(said, REFUSED, "the list of processes");
     }
-    // A name with a colon is one all the same.
+    // A user name may contain a colon.
     let named = format!("{}?user=alice", server.url("disk"));
     ready_with(&named, &[("LINERATE_SECRET", "correct-horse-battery")]).expect_success();
 }
@@ -248,7 +249,7 @@ fn no_mistake_beside_a_secret_has_it_printed() {
             &["serve", "--check", "--volume", &format!("disk={url}")],
             &["bench", "ram:1MiB", "--agents", url],
         ] {
-            // Nothing is connected to, so that there is nothing to record.
+            // There is no connection, and therefore nothing to record.
             let output = Command::new(env!("CARGO_BIN_EXE_linerate")).args(command).output();
             let output = output.expect("the linerate binary");
             let said = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();

@@ -1,9 +1,9 @@
-//! A strict reader of Prometheus' text format 0.0.4, written by its description and not by our writer: what it takes,
-//! Prometheus takes.
+//! A strict parser of Prometheus' text format 0.0.4, written from its description and not from our writer:
+//! Prometheus accepts everything that it accepts.
 //!
-//! Beside the grammar it holds the rules of promtool that metrics are judged by: HELP and TYPE before all samples of a family,
-//! each once; families in one piece; no sample twice; histograms cumulative, complete and with a `+Inf`; counters that end in
-//! `_total`, and nothing else that does.
+//! In addition to the grammar, it checks promtool's rules. HELP and TYPE precede all samples of a family,
+//! each once. Families are contiguous, and no sample occurs twice. Histograms are cumulative, complete and
+//! have a `+Inf`. Exactly the names of counters end in `_total`.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -28,7 +28,7 @@ pub(crate) struct Sample {
 pub(crate) struct Exposition(pub(crate) BTreeMap<String, Family>);
 
 impl Exposition {
-    /// Reads a text; a mistake names its line.
+    /// Parses a text; an error names its line.
     pub(crate) fn read(text: &str) -> Result<Exposition, String> {
         if !text.ends_with('\n') {
             return Err("the last line has no end".to_owned());
@@ -56,7 +56,7 @@ impl Exposition {
         found.map(|sample| sample.value)
     }
 
-    /// How many time series there are.
+    /// The number of time series.
     pub(crate) fn series(&self) -> usize {
         self.0.values().map(|family| family.samples.len()).sum()
     }

@@ -9,7 +9,8 @@ use crate::program::{installed, run, run_command, write_patterned_file};
 use crate::remote::{attached, in_a_world};
 use crate::server::{Server, free_port, serve};
 
-/// A server with a file in its state folder, and a gateway to that with this layer over it (`{}` is the LUN).
+/// A server with a file in its state directory, and a gateway to that with this layer over it (`{}` is the
+/// LUN).
 fn behind(layer: &str) -> Option<(Server, Server)> {
     let back = Server::serving(&["disk=file:{state}/disk?size=8MiB"]);
     let front = Server::serving(&[&format!("disk={}", layer.replace("{}", &back.url("disk")))]);
@@ -47,7 +48,7 @@ fn what_is_written_through_a_gateway_is_on_the_other_server() {
     back.stop();
 }
 
-/// Both initiators of the gateway wait for the other server, and go on; what was flushed is there.
+/// Both initiators of the gateway wait for the other server, and continue; flushed data is intact.
 #[test]
 fn a_gateway_outlives_a_restart_of_the_other_server() {
     let Some((mut back, mut front)) = behind("{}") else { return };
@@ -89,7 +90,7 @@ fn layers_lie_over_a_remote_lun_as_over_any_volume() {
     back.stop();
 }
 
-/// One way to open storage: what can be served can be copied and measured.
+/// Storage has one syntax: what can be served can also be copied and measured.
 #[test]
 fn a_command_takes_layers_over_a_remote_lun() {
     let back = Server::serving(&["disk=ram:1MiB"]);

@@ -1,4 +1,4 @@
-//! A file that grows under the server that serves it.
+//! A file that grows while a server serves it.
 
 use std::path::Path;
 use std::time::Duration;
@@ -17,7 +17,7 @@ fn set_length(path: &Path, bytes: u64) {
     file.and_then(|file| file.set_len(bytes)).expect("a temporary file");
 }
 
-/// Waits for a condition that another process brings about.
+/// Waits for a condition that another process causes.
 async fn until(what: &str, mut is_so: impl AsyncFnMut() -> bool) {
     let begun = reactor::now();
     while !is_so().await {
@@ -26,7 +26,7 @@ async fn until(what: &str, mut is_so: impl AsyncFnMut() -> bool) {
     }
 }
 
-/// The sense key and code with which TEST UNIT READY is refused, if it is.
+/// The sense key and code with which TEST UNIT READY is rejected, if it is.
 async fn attention(lun: &RemoteLun) -> Option<(u8, u8, u8)> {
     let answer = lun.command(cdb::test_unit_ready(), Transfer::None).await.expect("an answer");
     answer.sense.map(|sense| (sense.key, sense.code, sense.qualifier))

@@ -1,4 +1,4 @@
-//! SIGHUP, as the kernel sends it when a terminal is closed and as people send it to have a configuration read again.
+//! SIGHUP, as sent by the kernel when a terminal is closed, and by users to reload a configuration.
 
 use std::io::{BufRead as _, BufReader, Read as _};
 use std::net::TcpStream;
@@ -12,7 +12,7 @@ use crate::server::{Server, free_port, serve};
 
 const LINERATE: &str = env!("CARGO_BIN_EXE_linerate");
 
-/// A process that others depend on, once it has said that it is ready.
+/// A process that others depend on, once it has reported that it is ready.
 struct Service {
     child: Child,
     /// What it logs.
@@ -30,7 +30,7 @@ impl Service {
         Service { child, lines: Box::new(lines) }
     }
 
-    /// Sends SIGHUP, and waits for the line that says that it is ignored, or for the end of the process.
+    /// Sends SIGHUP, and waits for the log line that it is ignored, or for the end of the process.
     fn hang_up(&mut self) {
         signal(&self.child, "HUP");
         let told = self.lines.any(|line| line.contains("SIGHUP"));
@@ -57,7 +57,7 @@ fn a_server_survives_its_terminal_and_ends_in_good_order_later() {
     let volumes = [format!("disk=file:{}/disk.img?size=1MiB", state.path().display())];
     let server = Service::start(serve(port, &volumes, state.path()));
     let url = format!("iscsi://127.0.0.1:{port}/iqn.2026-01.io.linerate:disk/0");
-    // What it does then is in `reload`.
+    // `reload` tests its effect.
     signal(&server.child, "HUP");
     signal(&server.child, "HUP");
     let sector = state.path().join("sector");
@@ -103,12 +103,12 @@ fn an_attached_file_survives_a_hangup() {
     attached.detach().expect_success();
 }
 
-/// A command that has written more to its standard output than a pipe holds, and waits for its reader.
+/// A command that has written more to its standard output than a pipe can hold, and waits for its reader.
 fn waiting_for_its_reader(server: &Server, before: &str) -> Child {
     let mut command = Command::new("sh");
     command.args(["-c", &format!("{before} \"$0\" read \"$1\""), LINERATE, &server.url("disk")]);
     let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("a shell");
-    // Its first byte shows that it listens to signals.
+    // Its first byte shows that it handles signals.
     let mut first = [0];
     child.stdout.as_mut().expect("a pipe").read_exact(&mut first).expect("a byte");
     child
@@ -118,7 +118,7 @@ fn waiting_for_its_reader(server: &Server, before: &str) -> Child {
 fn a_command_ends_in_good_order_with_its_terminal_unless_nohup_says_otherwise() {
     let Some(server) = Some(Server::serving(&["disk=ram:64MiB"])).filter(Server::is_ours) else { return };
     for (before, code, bytes) in [
-        // The tests may have been started with nohup, too.
+        // The tests may themselves have been started with nohup.
         ("exec env --default-signal=HUP", Some(130), None),
         ("trap '' HUP; exec", Some(0), Some((64 << 20) - 1)),
     ] {

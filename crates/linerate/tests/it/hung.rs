@@ -1,7 +1,8 @@
-//! A volume that hangs: it ends its own commands in bounded time and harms nobody else.
+//! A volume that hangs: its commands end in bounded time, and others are not affected.
 //!
-//! The volume is a `fault:` layer over memory, told to hang by `linerate server fault`. Until it is told to go on, its
-//! device lets go of nothing, as a disk behind a dead controller would: what was aborted is fenced, not gone.
+//! The volume is a `fault:` layer over memory, which `linerate server fault` makes hang. Until the fault
+//! ends, its device completes nothing, like a disk behind a failed controller: aborted requests are fenced,
+//! not finished.
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -64,12 +65,13 @@ impl Ward {
     }
 }
 
-/// Waits until a unit that was fenced is ready; unit attentions are told meanwhile.
+/// Waits until a fenced unit is ready; unit attentions are reported in between.
 fn await_ready(peer: &mut Peer) {
     until("a unit that is ready, as its device is", || peer.test_ready().is_good());
 }
 
-/// An aborted write, a fence, the device's return, and the old data: the same for each function that ends commands.
+/// An aborted write, a fence, the device's recovery, and the old data: the same for each function that ends
+/// commands.
 fn ends_what_hangs(end: impl Fn(&mut Peer, iscsi::initiator::TaskId) -> TaskManagementResult) {
     let Some(ward) = Ward::open(TWO_VOLUMES) else { return };
     let (mut peer, mut other) = (ward.sick(1), ward.sick(2));
@@ -90,7 +92,7 @@ fn ends_what_hangs(end: impl Fn(&mut Peer, iscsi::initiator::TaskId) -> TaskMana
     assert_eq!(peer.read(8, 8), old, "and the volume works again");
 }
 
-/// What a volume says to TEST UNIT READY when it has told its unit attentions.
+/// A volume's response to TEST UNIT READY after its unit attentions.
 fn other_than_attention(peer: &mut Peer) -> crate::peer::Answer {
     const UNIT_ATTENTION: u8 = 6;
     (0..4).map(|_| peer.test_ready()).find(|told| told.sense_key() != UNIT_ATTENTION).expect("few attentions")
@@ -106,8 +108,8 @@ fn a_reset_ends_what_hangs() {
     ends_what_hangs(|peer, _| peer.manage(TaskManagementFunction::LogicalUnitReset));
 }
 
-/// A session once kept each volume open until its own end in which it had ever had a command aborted: a forced change then took
-/// the volume from every host.
+/// A session once kept each volume open, until the session ended, in which it had ever had a command aborted:
+/// a forced change then removed the volume from every host.
 #[test]
 fn a_volume_is_replaced_while_a_session_lives_whose_command_was_aborted() {
     for end in [
@@ -130,8 +132,8 @@ fn a_volume_is_replaced_while_a_session_lives_whose_command_was_aborted() {
     }
 }
 
-/// Its initiator would else wait for it for as long as it has patience. Once nobody was told, and a session whose
-/// commands had all been ended stood still for 30 s.
+/// Otherwise its initiator would wait for it until a timeout. Once, the status was not sent, and a session
+/// whose commands had all been ended stalled for 30 s.
 #[test]
 fn a_command_that_another_initiators_reset_ends_is_told_so() {
     const TASK_ABORTED: u8 = 0x40;
@@ -211,7 +213,7 @@ fn a_server_ends_in_time_while_a_volume_hangs() {
     peer.begin(0, &write_10(0, BLOCK, false), Moves::Out(vec![0x22; BLOCK]));
     peer.ping(); // the answer follows once the write is at the device
     let status = ward.server.end();
-    // What the volume acknowledged may not be on its disk, and that is no success.
+    // Writes acknowledged by the volume may not be on its disk, which is not a success.
     assert_eq!(status.code(), Some(1));
 }
 
@@ -245,7 +247,7 @@ fn other_volumes_go_on() {
     healthy.into_iter().for_each(Load::stop);
 }
 
-/// Reads of 4 KiB, eight at a time, from a thread of their own.
+/// Reads of 4 KiB with a queue depth of eight, from a separate thread.
 struct Load {
     done: Arc<AtomicU64>,
     over: Arc<AtomicBool>,
@@ -267,7 +269,7 @@ impl Load {
         Load { done, over, thread }
     }
 
-    /// Waits until many more are done.
+    /// Waits until many more have completed.
     fn goes_on(&self) {
         let before = self.done.load(Ordering::Relaxed);
         until("a thousand reads", || self.done.load(Ordering::Relaxed) > before + 1000);

@@ -1,6 +1,6 @@
-//! HyperSCSI by a client of its own, which drives the initiator's machine over UDP on the loopback and over raw Ethernet between two
-//! network namespaces: what the server does to commands, keys, reservations, restarts and hostile frames, and what tshark makes
-//! of it.
+//! HyperSCSI with a separate client, which drives the initiator's state machine over UDP on the loopback and
+//! over raw Ethernet between two network namespaces. The scenes cover commands, keys, reservations, restarts
+//! and hostile frames, and tshark decodes the traffic.
 
 use std::collections::BTreeMap;
 use std::future::poll_fn;
@@ -55,24 +55,24 @@ lun = [{ lun = 0, volume = "disk" }]
 key = [{ initiator = "host1", secret = "a secret of many letters" }]
 "#;
 
-/// A session from one end.
+/// The initiator's end of a session.
 pub(crate) struct Client {
     pub(crate) machine: Initiator,
     config: Config,
     datagrams: Box<dyn Datagrams>,
     to: DatagramAddress,
-    /// Each frame is sent joined with one before it that has the same length and is of no session.
+    /// Each frame is joined with a preceding one of the same length that belongs to no session.
     pub(crate) joins: bool,
     batch: DatagramBatch,
     pub(crate) answers: BTreeMap<RequestId, Response>,
     done: BTreeMap<RequestId, FunctionResult>,
     lost: Vec<RequestId>,
-    /// Everything else that the machine has said.
+    /// All other events of the state machine.
     pub(crate) events: Vec<Event>,
 }
 
 impl Client {
-    /// By UDP on the loopback.
+    /// Over UDP on the loopback.
     pub(crate) fn udp(port: u16, config: Config) -> Client {
         let here = DatagramEndpoint::Udp(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)));
         let there = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
@@ -112,7 +112,7 @@ impl Client {
         self
     }
 
-    /// How a login ends that does not succeed.
+    /// The result of a login that fails.
     async fn refused(mut self) -> Event {
         self.until("a refusal", |client| !client.events.is_empty()).await;
         self.events.remove(0)
@@ -122,11 +122,11 @@ impl Client {
         let other = vec![0; frame.len()];
         let payloads = [[OutSlice::Bytes(&other)], [OutSlice::Bytes(frame)]];
         let datagrams = payloads.each_ref().map(|payload| OutDatagram { to: self.to, payload });
-        // What is not sent is lost.
+        // A frame that cannot be sent is lost.
         let _ = self.datagrams.try_send(if self.joins { &datagrams } else { &datagrams[1..] });
     }
 
-    /// Sends, receives, waits for a moment if there is nothing to receive.
+    /// Sends, receives, and waits briefly if there is nothing to receive.
     pub(crate) async fn turn(&mut self) {
         let now = reactor::now();
         if self.machine.poll_timeout().is_some_and(|due| due <= now) {
@@ -186,7 +186,7 @@ impl Client {
         self.answers.remove(&id).expect("it is there")
     }
 
-    /// A command to its end. Unit attentions are taken note of by sending it again.
+    /// Runs a command to completion. On a unit attention, the command is sent again.
     async fn command(&mut self, lun: u8, cdb: &[u8], data_in_bytes: u32, data_out: &[u8]) -> Response {
         loop {
             let id = self.submit(lun, cdb, data_in_bytes, data_out.to_vec());
@@ -203,7 +203,7 @@ impl Client {
         self.done[&id]
     }
 
-    /// The numbers of the LUNs that it sees.
+    /// The numbers of the visible LUNs.
     async fn luns(&mut self) -> Vec<u8> {
         let cdb = [0xa0, 0, 0, 0, 0, 0, 0, 0, 16, 0, 0, 0];
         let list = self.command(0, &cdb, 4096, &[]).await.data;
@@ -219,7 +219,7 @@ fn sense(response: &Response) -> (u8, u16) {
     }
 }
 
-/// So long a client waits before it looks again.
+/// The client's polling interval.
 const MOMENT: Duration = Duration::from_millis(50);
 
 fn seed() -> [u8; 32] {
@@ -235,7 +235,7 @@ pub(crate) fn config(initiator: &str, target: &str, secret: Option<&str>) -> Con
 
 const BLOCK: usize = 512;
 
-/// What lies at a block after so many changes of it.
+/// The content of a block after this number of changes.
 fn content(block: u32, version: u32) -> Vec<u8> {
     let word = block.wrapping_mul(2_654_435_761).wrapping_add(version.wrapping_mul(40_503));
     word.to_le_bytes().repeat(BLOCK / 4)
@@ -250,7 +250,7 @@ pub(crate) fn cdb(code: u8, block: u32, blocks: u16) -> Vec<u8> {
 pub(crate) const READ: u8 = 0x28;
 const WRITE: u8 = 0x2a;
 
-/// Writes runs of blocks, many at once, and reads them back, many at once.
+/// Writes runs of blocks, many concurrently, and reads them back in the same way.
 pub(crate) async fn write_and_read(client: &mut Client, blocks: u32, run: u16) {
     let starts: Vec<u32> = (0..blocks).step_by(run.into()).collect();
     let data = |start: u32| -> Vec<u8> {
@@ -292,7 +292,7 @@ fn commands_reach_the_disk_in_clear_and_sealed() {
             assert_eq!((past_the_end.status, sense(&past_the_end)), (2, (5, 0x2100)));
             let absent = client.command(9, &[0; 6], 0, &[]).await;
             assert_eq!((absent.status, sense(&absent)), (2, (5, 0x2500)));
-            // 36 bytes of INQUIRY data of more: the rest is missing.
+            // 36 bytes of longer INQUIRY data: the rest is missing.
             let inquiry = client.command(0, &[0x12, 0, 0, 0, 255, 0], 36, &[]).await;
             assert!(inquiry.data.len() == 36 && &inquiry.data[8..16] == b"LINERATE" && inquiry.residual > 0);
             let luns: &[u8] = if target == "disks" { &[0, 1] } else { &[0] };
@@ -357,7 +357,7 @@ fn functions_end_commands_and_each_has_its_answer() {
         assert_eq!(client.function(Function::LogicalUnitReset, 1, None).await, FunctionResult::Complete);
         assert_eq!(client.answer(second).await.status, TASK_ABORTED);
         assert_eq!(other.answer(theirs).await.status, TASK_ABORTED);
-        // Everybody is told of the reset, on every LUN that it was.
+        // All sessions are notified of the reset, on every LUN that it affected.
         let id = other.submit(1, &[0; 6], 0, Vec::new());
         let attention = other.answer(id).await;
         assert_eq!((attention.status, sense(&attention).0), (2, 6));
@@ -382,7 +382,7 @@ fn a_reservation_holds_against_iscsi_and_the_other_way_round() {
         assert_eq!(client.command(0, &reserve(1), 0, &parameters(11, 0)).await.status, GOOD);
         assert_eq!(write().await.expect("an answer").status, RESERVATION_CONFLICT);
         assert_eq!(client.command(0, &cdb(WRITE, 0, 1), 0, &[1; 512]).await.status, GOOD);
-        // Another port of the same initiator is another nexus, and another initiator too.
+        // Another port of the same initiator is another nexus, and so is another initiator.
         for other in [Config { port: 2, ..config("host1", "disks", None) }, config("host2", "disks", None)] {
             let mut other = Client::udp(port, other).logged_in().await;
             let denied = other.command(0, &cdb(WRITE, 0, 1), 0, &[2; 512]).await;
@@ -403,11 +403,11 @@ fn a_reservation_holds_against_iscsi_and_the_other_way_round() {
     server.stop();
 }
 
-/// Blocks that are written again and again, each by one command at a time.
+/// Blocks that are written repeatedly, each by one command at a time.
 pub(crate) struct Load {
     /// The first of them.
     pub(crate) start: u32,
-    /// How often each was written for sure; the version that is being written is one more.
+    /// The number of confirmed writes of each block; the version being written is one more.
     versions: Vec<u32>,
     under_way: BTreeMap<RequestId, u32>,
 }
@@ -425,7 +425,7 @@ impl Load {
         self.under_way.insert(id, block);
     }
 
-    /// Takes answers, and sends what is next; what was lost is sent again with the same content.
+    /// Processes responses, and sends the next commands; lost commands are sent again with the same content.
     fn go_on(&mut self, client: &mut Client) {
         let answered: Vec<RequestId> = client.answers.keys().copied().collect();
         for id in answered {
@@ -440,7 +440,7 @@ impl Load {
         }
     }
 
-    /// A session is over: what was answered in it has happened, and what is lost may have.
+    /// The session has ended: commands with a response were executed, and lost ones may have been.
     pub(crate) fn end_of_session(&mut self, client: &Client) {
         assert_eq!(
             client.lost.len() + client.answers.len(),
@@ -453,7 +453,7 @@ impl Load {
         }
     }
 
-    /// In another session, once there is one.
+    /// Continues in another session, once there is one.
     pub(crate) fn begin_again(&mut self, client: &mut Client) {
         client.lost.clear();
         client.answers.clear();
@@ -471,7 +471,7 @@ impl Load {
         }
     }
 
-    /// Each block has what was acknowledged last, or what was being written then.
+    /// Each block contains the last acknowledged write, or the one outstanding then.
     pub(crate) async fn verify(&self, client: &mut Client) {
         for block in 0..Load::BLOCKS {
             let read = client.command(0, &cdb(READ, self.start + block, 1), 512, &[]).await;
@@ -511,7 +511,7 @@ fn a_server_that_ends_or_dies_under_load_loses_nothing_that_it_acknowledged() {
         load.verify(&mut client).await;
         load.begin_again(&mut client);
         load.until(&mut client, 20).await;
-        // Killed, it knows nothing of the session when it is back.
+        // After a kill and a restart, it has no state of the session.
         server.kill();
         server.restart();
         client
@@ -553,13 +553,13 @@ fn another_configuration_reaches_the_sessions() {
         assert_eq!(client.luns().await, [0, 1, 2]);
         let capacity = client.command(0, &[0x25, 0, 0, 0, 0, 0, 0, 0, 0, 0], 8, &[]).await;
         assert_eq!(capacity.data[..4], (16 * 2048_u32 - 1).to_be_bytes());
-        // Another key is asked for at the next login; the session goes on.
+        // Another key is required at the next login; the session continues.
         server.reconfigure(&more.replace(SECRET, "another secret, as long"));
         reload(&[]).expect_success();
         assert_eq!(kept.command(0, &[0; 6], 0, &[]).await.status, GOOD);
         let refused = Client::udp(port, config("host1", "kept", Some(SECRET))).refused().await;
         assert_eq!(refused, Event::Ended(EndReason::Refused(Refusal::Authentication)));
-        // An address is listened on once.
+        // Each address is listened on once.
         let listen = format!("\"hyperscsi+udp://127.0.0.1:{port}\"");
         server.reconfigure(&more.replace(&listen, &format!("{listen}, {listen}")));
         let refused = reload(&[]).expect_failure();
@@ -568,7 +568,7 @@ fn another_configuration_reaches_the_sessions() {
             "{refused}"
         );
         assert_eq!(client.command(0, &[0; 6], 0, &[]).await.status, GOOD);
-        // A target that goes takes its sessions with it, if that is forced.
+        // Removing a target ends its sessions, if forced.
         let (before, _) = more.split_once("[[hyperscsi.target]]\nname = \"kept\"").expect("its section");
         server.reconfigure(before);
         let refused = reload(&[]).expect_failure();
@@ -595,14 +595,14 @@ fn hostile_frames_end_no_session_and_take_no_memory() {
         let mut client = Client::udp(port, config("host1", "kept", Some(SECRET))).logged_in().await;
         write_and_read(&mut client, 256, 64).await;
         let before = resident_bytes(server.pid());
-        // Logins that are begun and never finished, from frames that a client really sends.
+        // Logins that are started and never finished, from frames that a client really sends.
         for number in 0..600u32 {
             let config = Config { port: number, ..config("host1", "kept", Some(SECRET)) };
             let mut machine = Initiator::new(reactor::now(), config, seed());
             let mut frame = Vec::new();
             while machine.poll_transmit(reactor::now(), &mut frame).is_some() {
                 client.send(&frame);
-                // The same cut off and with other bytes in it.
+                // The same, truncated and with other bytes.
                 for length in [0, 1, 4, 27, 28, 31, 60, frame.len() - 1] {
                     client.send(&frame[..length]);
                 }
@@ -616,7 +616,7 @@ fn hostile_frames_end_no_session_and_take_no_memory() {
                 client.turn().await;
             }
         }
-        // Frames of sessions that others have, or nobody has, and fragments without end.
+        // Frames of other or nonexistent sessions, and endless fragments.
         let mut noise = vec![0u8; 1400];
         for number in 0..4000u32 {
             getrandom::fill(&mut noise).expect("random numbers");
@@ -685,7 +685,7 @@ fn tshark_decodes_a_session_over_raw_ethernet() {
     }
 }
 
-/// What tshark reads of each frame is what we do, and it has nothing to complain of.
+/// tshark's decoding of each frame matches ours, without complaints.
 fn decoded_alike(capture: &str) {
     let complaint = "_ws.malformed || _ws.expert.severity >= 6291456";
     let malformed = complaints(&run("tshark", &["-r", capture, "-Y", complaint]).expect_success());

@@ -1,5 +1,5 @@
-//! HyperSCSI at servers with two and three cores: sessions live on all of them, over UDP and raw Ethernet, and everything that befalls
-//! them works wherever they are.
+//! HyperSCSI on servers with two and three cores: sessions run on all of them, over UDP and raw Ethernet, and
+//! all events work on any core.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::process::Stdio;
@@ -35,7 +35,7 @@ name = "disks"
 lun = [{ lun = 0, volume = "disk" }]
 "#;
 
-/// Sessions as `server sessions` shows them: the core and our number of each, by the initiator's port.
+/// Sessions in `server sessions`: the core and our number of each, by the initiator's port.
 fn shown(control: &str) -> BTreeMap<u32, (u64, u64)> {
     let said = run(LINERATE, &["server", "sessions", "--json", "--control", control]).expect_success();
     let said: serde_json::Value = serde_json::from_str(&said).expect("JSON");
@@ -76,7 +76,7 @@ fn sessions_over_udp_live_on_all_cores() {
         let handles: BTreeSet<u64> = before.values().map(|(_, handle)| *handle).collect();
         assert_eq!(handles.len(), 6, "no number is used twice: {before:?}");
 
-        // Another session of a nexus replaces the one before, on whichever core that is.
+        // A new session of a nexus replaces the old one, on whichever core that is.
         for number in 0..3 {
             let mut newer = Client::udp(port, with_port(number)).logged_in().await;
             write_and_read(&mut newer, 256, 64).await;
@@ -91,7 +91,7 @@ fn sessions_over_udp_live_on_all_cores() {
             server.log().lines().filter(|line| line.contains("why=\"reinstated\"")).count() == 3
         });
 
-        // One is ended by its number, wherever it is, and no other.
+        // One is ended by its number, on any core, and no other.
         for number in [3, 4, 5] {
             let handle = after[&number].1.to_string();
             let words = ["server", "drop", handle.as_str(), "--control", &control];
@@ -103,7 +103,7 @@ fn sessions_over_udp_live_on_all_cores() {
         assert_eq!(shown(&control).keys().copied().collect::<Vec<_>>(), [0, 1, 2]);
         clients.truncate(3);
 
-        // Frames with the numbers of others' sessions, and of none, change nothing on any core.
+        // Frames with the numbers of others' sessions, or of none, have no effect on any core.
         for number in 0..3000u32 {
             let session = clients[number as usize % 3].machine.session().expect("it is logged in");
             let header = Header {
@@ -118,7 +118,7 @@ fn sessions_over_udp_live_on_all_cores() {
             write_and_read(client, 256, 64).await;
         }
 
-        // Asked to end, each core closes its sessions; killed, none knows of any when it is back.
+        // Asked to end, each core closes its sessions; after a kill and a restart, none has any state.
         server.signal("TERM");
         for client in &mut clients {
             client.until("the end", |client| !client.events.is_empty()).await;
@@ -155,7 +155,7 @@ fn sessions_over_udp_live_on_all_cores() {
     server.stop();
 }
 
-/// The kernel gives joined datagrams to the core that the first of them is for.
+/// The kernel delivers joined datagrams to the core of the first one.
 #[test]
 fn frames_that_udp_brings_to_another_core_are_handed_over() {
     let Some(mut server) = Server::configured(TEXT) else { return };
@@ -165,7 +165,7 @@ fn frames_that_udp_brings_to_another_core_are_handed_over() {
             let mut client = Client::udp(port, with_port(number)).logged_in().await;
             client.joins = true;
             write_and_read(&mut client, 256, 64).await;
-            // A login among others finds its core, too.
+            // A login among others also reaches its core.
             let mut newer = Client::udp(port, with_port(number));
             newer.joins = true;
             let mut newer = newer.logged_in().await;
@@ -192,7 +192,8 @@ fn a_portal_comes_and_goes_on_all_cores() {
         for number in 0..3 {
             clients.push(Client::udp(port, with_port(number)).logged_in().await);
         }
-        // The address of all is none of the one that is served; closed and opened on each core, one after the other.
+        // The wildcard address differs from the served one; it is closed and opened on each core, one after
+        // the other.
         for round in 0..3 {
             serve(&mut server, &[udp("127.0.0.1"), udp("127.0.0.2")]);
             serve(&mut server, &[udp("0.0.0.0")]);
@@ -214,7 +215,7 @@ fn a_portal_comes_and_goes_on_all_cores() {
         for core in 0..3 {
             assert_eq!(cores.iter().filter(|other| **other == core).count(), 4, "{cores:?}");
         }
-        // A port that somebody else has is not shared with them.
+        // A port in use by another process is not shared with it.
         let taken = std::net::UdpSocket::bind("127.0.0.3:0").expect("a socket");
         let address = format!("\"hyperscsi+udp://{}\"", taken.local_addr().expect("bound"));
         server.reconfigure(&text.replace(&udp("127.0.0.1"), &address));
@@ -228,7 +229,7 @@ fn a_portal_comes_and_goes_on_all_cores() {
     server.stop();
 }
 
-/// Frames reach every session while others come, and the interface goes down and comes back under all of them.
+/// Frames reach every session while others arrive, and the interface goes down and up under all of them.
 #[test]
 fn sessions_over_raw_ethernet_live_on_all_cores_and_survive_their_interface() {
     for count in [2, 3] {
@@ -299,7 +300,8 @@ fn sessions_over_raw_ethernet_live_on_all_cores_and_survive_their_interface() {
     }
 }
 
-/// By our own client, as users have it: each session opens sockets of its own, and several have one interface.
+/// With Linerate's client, as in normal use: each session opens separate sockets, and several share one
+/// interface.
 #[test]
 fn a_verified_load_of_many_sessions_uses_both_cores() {
     let Some(site) = Site::new(1500) else { return };

@@ -1,4 +1,5 @@
-//! HyperSCSI over the lab's links, which lose, hold up and reorder frames: the real sockets, drivers and programs of both sides.
+//! HyperSCSI over the lab's links, which lose, delay and reorder frames: the real sockets, drivers and
+//! programs of both sides.
 
 use std::fs;
 use std::io::{BufRead as _, BufReader};
@@ -67,7 +68,7 @@ fn a_verified_load_goes_over_links_that_lose_and_reorder() {
             );
             let lost = wire.counts().lost - before.lost;
             assert!(lost > 0, "{way}, {conditions:?}: the link lost nothing");
-            // Random writes and reads that overlap each other, and what they left.
+            // Overlapping random writes and reads, and their final content.
             let log = at(&format!("{way}{number}"));
             let load =
                 ["--read", "50", "--block", "4KiB:60,16KiB:40", "--depth", "8", "--allow-write", "--yes"];

@@ -1,4 +1,5 @@
-//! HyperSCSI as users meet it: `serve` and every command that takes a URL, over UDP and over raw Ethernet, and a gateway to iSCSI.
+//! HyperSCSI in normal use: `serve` and every command that takes a URL, over UDP and over raw Ethernet, and a
+//! gateway to iSCSI.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
@@ -33,7 +34,7 @@ lun = [{ lun = 0, volume = "disk" }]
 key = [{ initiator = "host1", secret = "a secret of many letters" }]
 "#;
 
-/// Random reads and writes, each read compared with what was written.
+/// Random reads and writes; the data of each read is compared with the last write.
 const VERIFY: &[&str] =
     &["--read", "50", "--block", "16KiB", "--depth", "8", "--verify", "--allow-write", "--yes"];
 
@@ -66,7 +67,7 @@ fn every_command_takes_the_url_in_clear_and_sealed() {
         run(LINERATE, &["copy", &image, &url, "--yes"]).expect_success();
         run(LINERATE, &["copy", &url, &copy]).expect_success();
         assert!(fs::read(&image).expect("there") == fs::read(&copy).expect("there"), "{target}");
-        // It is the disk that iSCSI has.
+        // It is the disk exported over iSCSI.
         let iscsi = at(&format!("iscsi{number}"));
         run(LINERATE, &["copy", &server.url("disk"), &iscsi]).expect_success();
         assert!(fs::read(&image).expect("there") == fs::read(&iscsi).expect("there"), "{target}");
@@ -79,7 +80,7 @@ fn every_command_takes_the_url_in_clear_and_sealed() {
     server.stop();
 }
 
-/// Reads and writes go on when the server is there again, and none fails.
+/// Reads and writes continue when the server is restarted, and none fails.
 #[test]
 fn a_load_outlives_a_server_that_is_killed_and_started_again() {
     let Some(mut server) = Server::configured(TEXT) else { return };
@@ -122,7 +123,7 @@ fn raw_frames_carry_a_verified_load_of_each_size() {
     }
 }
 
-/// By one name or two: a server does not serve it, and a client has one path.
+/// Whether by one name or two: a server rejects it, and a client has one path.
 #[test]
 fn an_interface_is_used_once() {
     if !installed(&["ip"]) {
@@ -149,18 +150,18 @@ fn an_interface_is_used_once() {
             assert!(!ended.status.success() && ended.said.contains(why), "{}", ended.said);
         }
     }
-    // Two protocols do not take each other's frames.
+    // Two protocols do not receive each other's frames.
     let options = ["--listen", "hyperscsi://san0", "--listen", "aoe://lan0", "--volume", "disk=ram:1MiB"];
     let _server = site.serve(&options);
     let words = ["bench", "hyperscsi://eth0+eth0+enx0/disk/0", "--seconds", "1", "--statistics", "--json"];
     let said = run_command(site.client.command(LINERATE).args(words)).expect_success();
-    // Behind a note that nothing was ever written there.
+    // After a note that the volume was never written.
     let told = json(said.lines().find(|line| line.starts_with('{')).expect("the result"));
     let paths = told["sessions"].as_array().and_then(|all| all.first()).map(|first| &first["paths"]);
     assert_eq!(paths.and_then(Value::as_array).map(Vec::len), Some(1), "{told}");
 }
 
-/// The same logical unit, whichever protocol is in front of it: conditions of libiscsi's suite, by a gateway.
+/// The same logical unit behind any protocol: conditions of libiscsi's suite, through a gateway.
 #[test]
 fn conditions_of_libiscsis_suite_hold_through_a_gateway() {
     if !installed(&["iscsi-test-cu"]) {

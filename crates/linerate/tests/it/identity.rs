@@ -1,4 +1,4 @@
-//! The names of a disk that come with it from another target, as programs of others read them.
+//! The names of a disk imported from another target, as read by other programs.
 
 use crate::program::{Ended, installed, run};
 use crate::remote::{attached, in_a_world};
@@ -64,7 +64,7 @@ fn others_read_the_names_that_a_volume_was_given() {
     served.stop();
 }
 
-/// Another identity is another disk, and a reload takes none away that is in use.
+/// Another identity is another disk, and a reload removes none in use.
 #[test]
 fn a_volume_in_use_keeps_its_names_and_one_that_is_added_gets_them() {
     let Some(mut served) = Server::configured(BASE) else { return };

@@ -1,4 +1,5 @@
-//! `linerate import`: what tgt's own tool makes of a file is what ours says of it, and nobody's file is overwritten.
+//! `linerate import`: the result for a file matches that of tgt's own tool, and existing files are not
+//! overwritten.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -37,7 +38,7 @@ fn luns(config: &Config) -> Luns {
     found.collect()
 }
 
-/// What `tgt-admin --pretend` would tell tgtd.
+/// The commands that `tgt-admin --pretend` would send to tgtd.
 fn by_tgt_admin(foreign: &Path) -> Luns {
     // No daemon has this control port.
     let said = run(
@@ -117,7 +118,7 @@ fn a_file_is_made_once_and_for_its_owner_and_checks() {
     let again = run(LINERATE, &["import", &path.display().to_string(), "--out", &out]);
     assert_eq!(again.status.code(), Some(2));
     assert!(again.said.contains("is there already"), "{}", again.said);
-    // To a pipe: the same text, and a word about its secret beside it.
+    // To a pipe: the same text, and a note about its secret on standard error.
     let mut command = Command::new(LINERATE);
     let piped = command.args(["import", &path.display().to_string()]).output().expect("its output");
     assert_eq!(piped.stdout, fs::read(&out).expect("readable"));

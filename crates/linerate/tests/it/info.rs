@@ -1,4 +1,4 @@
-//! `linerate info`: what a login came to, what would be better, and what the LUNs are.
+//! `linerate info`: the negotiated parameters, possible improvements, and the LUNs.
 
 use std::process::Command;
 
@@ -16,7 +16,7 @@ fn json(url: &str) -> Value {
     serde_json::from_str(&said).unwrap_or_else(|error| panic!("{error}: {said}"))
 }
 
-/// The keys that could be better.
+/// The keys with possible improvements.
 fn marked(info: &Value) -> Vec<&str> {
     let keys = info["session"]["negotiated"].as_array().expect("keys");
     keys.iter().filter(|key| !key["recommended"].is_null()).filter_map(|key| key["key"].as_str()).collect()

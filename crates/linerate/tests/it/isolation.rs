@@ -1,6 +1,6 @@
-//! One initiator against the others: what it ends has ended, and what it is slow at costs itself.
+//! Isolation of initiators: commands ended by one really have ended, and a slow one only slows itself down.
 //!
-//! Each scene was found by a hostile review, and failed then.
+//! An adversarial review found each scene, which failed at the time.
 
 use std::process::Command;
 use std::time::Duration;
@@ -17,7 +17,7 @@ const UNIT_ATTENTION: u8 = 6;
 const TASK_ABORTED: u8 = 0x40;
 const DESTINATION: Lun = Lun(1 << 48);
 
-/// LUN 0 is memory; what LUN 1 does is told by `linerate server fault`.
+/// LUN 0 is memory; `linerate server fault` controls LUN 1.
 const TWO_LUNS: &str = r#"
 reactors = 2
 [volume.source]
@@ -35,7 +35,7 @@ fn fault(server: &Server, mode: &str) {
     run_command(command.args(["server", "fault", "sick", mode, "--control"]).arg(control)).expect_success();
 }
 
-/// One command to a LUN, after the unit attentions it has to tell.
+/// One command to a LUN, after its pending unit attentions.
 fn run_at(peer: &mut Peer, lun: Lun, cdb: &[u8], moves: &Moves) -> crate::peer::Answer {
     loop {
         let task = peer.begin_at(0, lun, cdb, moves.clone());
@@ -46,7 +46,7 @@ fn run_at(peer: &mut Peer, lun: Lun, cdb: &[u8], moves: &Moves) -> crate::peer::
     }
 }
 
-/// Waits until a LUN that was fenced is ready.
+/// Waits until a fenced LUN is ready.
 fn await_ready(peer: &mut Peer, lun: Lun) {
     until("a LUN that is ready", || run_at(peer, lun, &[0; 6], &Moves::Nothing).is_good());
 }
@@ -90,8 +90,8 @@ fn reserve_out(peer: &mut Peer, lun: Lun, action: u8, kind: u8, key: u8, second:
     run_at(peer, lun, &cdb, &Moves::Out(list)).expect_good();
 }
 
-/// A copies to a LUN from which B removes it by PREEMPT AND ABORT. The copy was nobody's task there: it went on and
-/// overwrote what B wrote then.
+/// A copies to a LUN from which B removes it by PREEMPT AND ABORT. The copy belonged to no task there: it
+/// continued and overwrote B's later data.
 #[test]
 fn a_copy_ends_with_a_preemption_at_its_destination() {
     const WRITE_EXCLUSIVE_REGISTRANTS_ONLY: u8 = 5;
@@ -124,7 +124,8 @@ fn a_copy_ends_with_a_reset_of_its_destination() {
     resets_the_destination(|_, b| b.manage_at(TaskManagementFunction::LogicalUnitReset, DESTINATION));
 }
 
-/// Who resets the destination itself has not asked for the end of what the source has received, and waits for its answer.
+/// A reset of the destination by the copying initiator itself does not end commands at the source, so it
+/// waits for the copy's response.
 #[test]
 fn a_copy_that_ends_with_a_reset_of_its_destination_is_answered_whoever_asked_for_that() {
     resets_the_destination(|a, _| a.manage_at(TaskManagementFunction::LogicalUnitReset, DESTINATION));
@@ -151,7 +152,7 @@ fn resets_the_destination(reset: impl FnOnce(&mut Peer, &mut Peer) -> TaskManage
     assert!(blocks.iter().all(|byte| *byte == 0), "A's data is there");
 }
 
-/// Waits until the server has taken up so many more commands of this session than before.
+/// Waits until the server has accepted this number of further commands of this session.
 pub(crate) fn await_commands(server: &Server, peer: &Peer, before: u64, more: u64) {
     until("the commands", || commands(server, peer) >= before + more);
 }
@@ -174,8 +175,8 @@ name = "iqn.2026-01.io.linerate:file"
 lun = [{ lun = 0, volume = "file" }]
 "#;
 
-/// A's WRITE SAME waited for memory behind a READ. B's LUN RESET was answered, and when there was memory the WRITE SAME ran
-/// and overwrote what B had written.
+/// A's WRITE SAME waited for memory behind a READ. B's LUN RESET completed, and when memory became available,
+/// the WRITE SAME ran and overwrote B's data.
 #[test]
 fn a_command_that_waits_for_memory_ends_with_a_reset_of_another_initiator() {
     let text = FILE.replace("\nstaging = \"16MiB\"", "\nstaging = \"32MiB\"");
@@ -185,7 +186,8 @@ fn a_command_that_waits_for_memory_ends_with_a_reset_of_another_initiator() {
     let blocks = 32_767;
     let mut zeroes = [0; 16];
     (zeroes[0], zeroes[1], zeroes[13]) = (0x93, 1, 8); // WRITE SAME(16), NDOB
-    // In one go: a peer that does not read is not listened to. The first read takes all memory until it is sent.
+    // In one piece: the server does not read from a peer that does not read. The first read occupies all
+    // memory until it is sent.
     a.hold(0);
     let first = a.begin(0, &read_10(0, blocks), Moves::In((blocks * BLOCK) as u32));
     let second = a.begin(0, &read_10(0, 128), Moves::In(128 * BLOCK as u32));
@@ -200,7 +202,7 @@ fn a_command_that_waits_for_memory_ends_with_a_reset_of_another_initiator() {
         assert_eq!((answer.status, answer.data.len()), (TASK_ABORTED, 0));
     }
     drop(a.end(first));
-    // Memory is given out in the order in which it was asked for: this one comes behind the other two.
+    // Memory is granted in the order of the requests: this one comes after the other two.
     run_at(&mut a, Lun(0), &read_10(512, 128), &Moves::In(128 * BLOCK as u32)).expect_good();
     assert_eq!(b.read(0, 8), [0xbb; 8 * BLOCK]);
 }
@@ -241,8 +243,8 @@ fn compare_and_write(lba: u32, before: u8, after: u8) -> ([u8; 16], Vec<u8>) {
     (cdb, [[before; BLOCK], [after; BLOCK]].concat())
 }
 
-/// A asks for much and reads none of it. The blocks stayed locked for as long as its connection lived: B's COMPARE AND
-/// WRITE failed after 30 s, and took the unit away from everybody for a moment.
+/// A requests much data and reads none of it. The blocks stayed locked while its connection lived: B's
+/// COMPARE AND WRITE failed after 30 s, and briefly made the unit unavailable to everyone.
 #[test]
 fn a_reader_that_does_not_read_keeps_no_blocks_from_others() {
     let Some(server) = Server::configured(MEMORY) else { return };
@@ -260,7 +262,7 @@ fn a_reader_that_does_not_read_keeps_no_blocks_from_others() {
     assert!(data.iter().all(|byte| *byte == 0), "A reads the blocks as they were");
 }
 
-/// A announces a write onto memory and sends none of it. It may cost A its connection, never B the unit.
+/// A announces a write to memory and sends none of it. This may cost A its connection, but never B the unit.
 #[test]
 fn a_writer_that_does_not_write_keeps_no_blocks_from_others() {
     let Some(server) = Server::configured(MEMORY) else { return };
@@ -273,8 +275,8 @@ fn a_writer_that_does_not_write_keeps_no_blocks_from_others() {
     b.test_ready().expect_good();
 }
 
-/// A sends the data of a write late, and the device takes a moment. The deadline counted from the command's arrival: the
-/// device was blamed for what its initiator had not sent, and the unit was fenced.
+/// A sends the data of a write late, and the device is slow. The deadline counted from the command's arrival:
+/// the device was blamed for the initiator's delay, and the unit was fenced.
 #[test]
 fn a_device_has_its_whole_time_however_late_the_data_come() {
     let text = FILE.replace("file:{state}/disk?size=64MiB\"", "delay:500ms:[ram:16MiB]\"\ndeadline = \"2s\"");
@@ -288,7 +290,7 @@ fn a_device_has_its_whole_time_however_late_the_data_come() {
     a.test_ready().expect_good();
 }
 
-/// A holds all the memory there is and is in no hurry to read what it is for.
+/// A occupies all memory and reads its data slowly.
 #[test]
 fn memory_that_a_slow_reader_holds_is_taken_back_when_others_need_it() {
     let Some(server) = Server::configured(FILE) else { return };
@@ -300,7 +302,7 @@ fn memory_that_a_slow_reader_holds_is_taken_back_when_others_need_it() {
     assert_eq!(b.read(4096, 1024), [0; 1024 * BLOCK]);
 }
 
-/// The same with what it is to write.
+/// The same with data to write.
 #[test]
 fn memory_that_a_slow_writer_holds_is_taken_back_when_others_need_it() {
     let Some(server) = Server::configured(FILE) else { return };
@@ -312,8 +314,8 @@ fn memory_that_a_slow_writer_holds_is_taken_back_when_others_need_it() {
     assert_eq!(b.read(40_000, 1024), [0; 1024 * BLOCK]);
 }
 
-/// What A is to read is in memory itself. B writes there, so the server copies what A has yet to take, and holds the copies
-/// for A: that is all the memory C needs.
+/// A's data to read is in memory itself. B writes there, so the server copies the data that A has not read
+/// yet, and keeps the copies for A: they occupy all the memory that C needs.
 #[test]
 fn memory_for_copies_that_a_slow_reader_holds_is_taken_back_when_others_need_it() {
     let Some(server) = Server::configured(MEMORY_AND_FILE) else { return };
@@ -334,7 +336,7 @@ fn memory_for_copies_that_a_slow_reader_holds_is_taken_back_when_others_need_it(
     panic!("A's socket takes 64 MiB");
 }
 
-/// A session with data that are before their turn, because so many commands on another connection have not come.
+/// A session with out-of-order data, because this number of commands on another connection is missing.
 fn data_before_their_turn(server: &Server, missing: usize) -> Peer {
     let mut peer = Peer::attach(server, "file", 1);
     peer.join(server, 1).expect("a connection");
@@ -350,7 +352,7 @@ fn data_before_their_turn(server: &Server, missing: usize) -> Peer {
     peer
 }
 
-/// The same with data that are before their turn, because a command on another connection never comes.
+/// The same with out-of-order data, because a command on another connection never arrives.
 #[test]
 fn memory_for_data_that_came_too_early_is_taken_back_when_others_need_it() {
     let Some(server) = Server::configured(FILE) else { return };
@@ -359,8 +361,8 @@ fn memory_for_data_that_came_too_early_is_taken_back_when_others_need_it() {
     assert_eq!(b.read(40_000, 1024), [0; 1024 * BLOCK]);
 }
 
-/// The same while commands come one by one. With each the time began anew for which the data had been there: they were
-/// kept for as long as commands were missing.
+/// The same while commands arrive one by one. Each of them restarted the timeout of the data, which was kept
+/// for as long as commands were missing.
 #[test]
 fn memory_for_data_that_came_too_early_is_taken_back_even_if_other_commands_have_their_turn() {
     let Some(server) = Server::configured(FILE) else { return };
@@ -377,7 +379,8 @@ fn memory_for_data_that_came_too_early_is_taken_back_even_if_other_commands_have
     assert_eq!(answer.expect_good(), [0; 1024 * BLOCK]);
 }
 
-/// A peer that is alive, and never sends what it owes, keeps neither its command nor its connection for ever.
+/// A peer that is alive, but never sends the data it owes, must not keep its command or its connection
+/// forever.
 #[test]
 fn a_writer_that_owes_data_for_too_long_loses_its_connection() {
     let usual = FILE.replace("[limits]", "[limits]\nnop-interval = \"1h\"");
@@ -393,7 +396,8 @@ fn a_writer_that_owes_data_for_too_long_loses_its_connection() {
     ends_earlier(&[limited, usual], owes, |_, a| a.hear_the_end(Duration::from_millis(1)));
 }
 
-/// Working buffers of VERIFY, WRITE SAME and others were not counted: 1,000 of them took 1 GiB of a budget of 32 MiB.
+/// Working buffers of VERIFY, WRITE SAME and others were not counted: 1,000 of them took 1 GiB with a budget
+/// of 32 MiB.
 #[test]
 fn commands_take_no_more_memory_than_the_budget_allows() {
     let text = r#"

@@ -1,5 +1,6 @@
-//! Journal files on real processes: a gateway is killed with writes that it has acknowledged and nobody has flushed, and so is the
-//! server behind it, which loses them. The next gateway writes them again, unless somebody else has written meanwhile.
+//! Journal files with real processes: a gateway is killed with acknowledged, unflushed writes, and so is the
+//! server behind it, which loses them. The next gateway replays them, unless another client has written in
+//! the meantime.
 
 use std::sync::Arc;
 
@@ -12,11 +13,11 @@ use crate::program::{installed, run};
 use crate::remote::{attached, in_a_world};
 use crate::server::{Server, free_port};
 
-/// A server that loses what is not flushed when it is killed, and a gateway to it with a journal file.
+/// A server that loses unflushed data when it is killed, and a gateway to it with a journal file.
 struct Scene {
     back: Server,
     front: Server,
-    /// The volume at the server, as others reach it.
+    /// The volume on the server, as used by other clients.
     direct: String,
     /// The same with the gateway's journal file.
     kept: String,
@@ -45,7 +46,7 @@ impl Scene {
         Some(Scene { back, front, direct, kept, _folder: folder })
     }
 
-    /// Writes all pages and flushes them, then those of even numbers again, which nobody flushes.
+    /// Writes all pages and flushes them, then those with even numbers again, without a flush.
     fn write(&self) {
         in_a_world(async {
             let lun: Arc<dyn BlockDevice> = Arc::new(attached(&self.front.url("disk")).await);
@@ -65,12 +66,12 @@ impl Scene {
         self.back.restart();
     }
 
-    /// What another client reads at the server.
+    /// The data that another client reads on the server.
     fn at_the_server(&self) -> Vec<u8> {
         in_a_world(async { versions(&opened(&self.direct).await).await })
     }
 
-    /// Why the volume cannot be opened with its file.
+    /// The error when opening the volume with its file.
     fn refusal(&self) -> String {
         in_a_world(async {
             let spec = backends::parse(&self.kept).expect("a URL");
@@ -100,7 +101,7 @@ fn what_a_killed_gateway_has_acknowledged_is_written_again() {
             assert_eq!(versions(&lun).await, written());
         });
         assert_eq!(scene.at_the_server(), written());
-        // They are durable, and what is flushed is not written again.
+        // They are durable, and flushed data is not replayed.
         scene.kill_both();
         assert_eq!(scene.at_the_server(), written());
         in_a_world(async {
@@ -129,7 +130,7 @@ fn a_gateway_that_was_stopped_leaves_nothing_to_be_written_again() {
     assert_eq!(scene.at_the_server(), all(3));
 }
 
-/// The other client has written what was flushed before, so it is seen.
+/// The other client has overwritten flushed data, so this is detected.
 #[test]
 fn what_another_client_has_written_meanwhile_is_kept() {
     for is_nbd in [true, false] {
@@ -147,7 +148,7 @@ fn what_another_client_has_written_meanwhile_is_kept() {
             "{refusal}"
         );
         assert_eq!(scene.at_the_server(), all(4));
-        // Only when that is wanted.
+        // Only if forced.
         let forced = format!("{}&journal-replay=force", scene.kept);
         in_a_world(async { drop(opened(&forced).await) });
         let expected: Vec<u8> =
@@ -178,7 +179,7 @@ fn the_death_of_the_gateway_alone_loses_nothing() {
     assert_eq!(scene.at_the_server()[..3], [5, 1, 2]);
 }
 
-/// Another server, which does not tell of its start.
+/// Another server, which does not report its restart.
 #[test]
 fn a_file_has_one_user_and_one_export() {
     if !installed(&["nbdkit"]) {
@@ -204,7 +205,7 @@ fn a_file_has_one_user_and_one_export() {
     });
     let told = why(with_file(&server)).expect("the gateway has it");
     assert!(told.contains("in use by another process"), "{told}");
-    // Who writes nothing needs no file.
+    // A reader needs no file.
     let read = run(env!("CARGO_BIN_EXE_linerate"), &["info", &with_file(&server)]).expect_success();
     assert!(read.contains("8MiB"), "{read}");
     front.kill();

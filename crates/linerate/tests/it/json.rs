@@ -1,4 +1,4 @@
-//! What commands print as JSON is what `docs/schemas` says, failures and progress included.
+//! The JSON of commands matches `docs/schemas`, including failures and progress.
 
 use serde_json::Value;
 
@@ -22,7 +22,8 @@ const TARGETS: &str = include_str!("../../../../docs/schemas/targets.schema.json
 const VERIFY: &str = include_str!("../../../../docs/schemas/verify.schema.json");
 const VOLUMES: &str = include_str!("../../../../docs/schemas/volumes.schema.json");
 
-/// Where a value is not what a schema says. Of JSON Schema what the schemas here use; another keyword is a fault of theirs.
+/// The position at which a value does not match a schema. Supports the JSON Schema keywords used by the
+/// schemas here; another keyword is an error.
 fn fault(schema: &Value, value: &Value, at: &str) -> Option<String> {
     let wrong = |why: &str| Some(format!("{at}: {why}: {value}"));
     let is = |kind: &Value| match kind.as_str() {
@@ -102,7 +103,7 @@ fn results_are_as_their_schemas_say() {
     let url = server.url("disk");
     let bench =
         ["bench", &url, "--depth", "1,2", "--clients", "2", "--seconds", "1", "--statistics", "--json"];
-    // Nothing makes so many requests: the rate is not reached.
+    // No client can make so many requests: the rate is not reached.
     let hasty = ["bench", "ram:16MiB", "--rate", "10000000", "--depth", "1", "--seconds", "0.5", "--json"];
     let [bench, hasty] = [&bench[..], &hasty].map(|words| lines(&run(LINERATE, words).expect_success()));
     assert_eq!((bench.len(), hasty.len()), (2, 1));
@@ -266,7 +267,7 @@ fn verbs_that_act_say_so_as_their_schema_says() {
     ] {
         let words: Vec<&str> = words.split(' ').collect();
         let said = run(LINERATE, &[&["scsi", words[0], &url], &words[1..], &["--json"]].concat());
-        // A target that has no such command says so, as JSON too.
+        // A target without the command reports that, also as JSON.
         match lines(&said.said).as_slice() {
             [done] if said.status.success() => {
                 check(DONE, done);

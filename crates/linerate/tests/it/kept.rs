@@ -1,8 +1,8 @@
-//! What a server keeps, and what it does not: identities through restarts and renames, reservations with and without
-//! APTPL, and data that are on the disk and not only with the kernel when their command is answered.
+//! Persistent state of a server: identities across restarts and renames, reservations with and without APTPL,
+//! and data that is on the disk, not only in the kernel, when its command completes.
 //!
-//! A kill (SIGKILL) does not lose the page cache, so what `crash` shows holds for the program alone. That a flush and
-//! FUA go further is shown here by the system calls themselves.
+//! A kill (SIGKILL) does not lose the page cache, so `crash` only tests the program. Here, the system calls
+//! themselves show the effects of a flush and FUA.
 
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
@@ -42,7 +42,7 @@ fn identifiers_survive_restarts_and_renames() {
     assert_eq!(identifiers(&server), before, "and once more");
 }
 
-/// PERSISTENT RESERVE OUT (SPC-4 6.16): REGISTER with this key, and APTPL or not.
+/// PERSISTENT RESERVE OUT (SPC-4 6.16): REGISTER with this key, with or without APTPL.
 fn register(peer: &mut Peer, key: u64, aptpl: bool) {
     let mut list = vec![0; 24];
     list[8..16].copy_from_slice(&key.to_be_bytes());
@@ -101,7 +101,7 @@ fn spec(folder: &Path) -> String {
     format!("file:{}?size=16MiB", folder.join("disk.img").display())
 }
 
-/// The writing and syncing system calls of a server while something is done; `None` if strace is not allowed to see.
+/// The writing and syncing system calls of a server during an action; `None` if strace is not permitted.
 fn traced(server: &Server, folder: &Path, what: impl FnOnce()) -> Option<String> {
     let (calls, pid) = (folder.join("calls"), server.pid().to_string());
     let mut strace = Command::new("strace")

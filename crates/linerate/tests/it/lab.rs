@@ -1,4 +1,4 @@
-//! `linerate lab run`: a command in a lab, and what is seen of it from outside. Skipped where no lab can be built.
+//! `linerate lab run`: a command in a lab, and its effects outside. Skipped where no lab can be built.
 
 use std::fs;
 use std::io::{BufRead as _, BufReader, Read};
@@ -27,7 +27,7 @@ fn ended(plan: &str, arguments: &[&str]) -> Ended {
     run_command(&mut command)
 }
 
-/// Whether labs can be built here; says why not.
+/// Whether labs can be built here; prints the reason if not.
 pub(crate) fn can_build() -> bool {
     let trial = ended("[host.only]", &["--", "true"]);
     if !trial.status.success() {
@@ -91,10 +91,10 @@ fn the_command_does_not_outlive_a_lab_that_is_killed() {
     assert!(said.next().is_none());
 }
 
-/// A daemon as a shell starts it: in a session of its own, with the outputs of who started it.
+/// A daemon as started by a shell: in a new session, with its starter's outputs.
 const DAEMON: &str = "setsid sleep 1000 & echo started >&2;";
 
-/// Hears of the end of a pipe, which is when the last process that holds its other end is gone.
+/// Reports the end of a pipe, which comes when the last process that holds its other end has ended.
 fn end_of(pipe: impl Read + Send + 'static) -> Receiver<()> {
     let (sender, ended) = mpsc::channel();
     std::thread::spawn(move || {
@@ -104,7 +104,8 @@ fn end_of(pipe: impl Read + Send + 'static) -> Receiver<()> {
     ended
 }
 
-/// Waits until a lab has said this, and then for the end of what it and all its processes hold.
+/// Waits until a lab has printed this line, and then for the end of the pipe that it and all its processes
+/// hold.
 fn after(child: &mut Child, line: &str) -> Receiver<()> {
     let mut said = BufReader::new(child.stderr.take().expect("piped"));
     let mut first = String::new();
@@ -134,7 +135,7 @@ fn what_a_plans_program_has_started_ends_with_the_lab() {
     }
     let run = format!("[host.server]\nrun = [\"sh\", \"-c\", \"{DAEMON} exec sleep 1000\"]\n");
     let plan = PAIR.replace("[host.server]\n", &run);
-    // The command waits until it is told to end: by then the daemon is there.
+    // The command waits until it is told to end: by then, the daemon is running.
     let (_folder, mut command) = lab_run(&plan, &["--", "sh", "-c", "read line; exit 3"]);
     let mut child = command.stdin(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("starts");
     let gone = after(&mut child, "started");
@@ -164,7 +165,7 @@ fn a_labs_processes_find_themselves_in_proc() {
     }
     let own_number = "read number rest < /proc/self/stat && test $number = $$";
     assert_eq!(ended(PAIR, &["--", "sh", "-c", own_number]).expect_success(), "");
-    // Its own processes, and no others: the first is the one that ends them.
+    // Only its own processes: the first is the one that ends them.
     let first = ended(PAIR, &["--", "cat", "/proc/1/cmdline"]).expect_success();
     assert!(first.contains("lab\0run\0"), "{first:?}");
 }

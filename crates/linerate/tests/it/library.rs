@@ -5,8 +5,8 @@ use std::path::Path;
 use crate::program::run;
 use crate::server::Server;
 
-/// An example of docs/library.md, which `cargo test --workspace` and `cargo xtask test` build. No test builds: it would wait for
-/// every other build of the source tree.
+/// An example of docs/library.md, built by `cargo test --workspace` and `cargo xtask test`. Tests do not
+/// build: that would wait for every other build of the source tree.
 fn example(package: &str, name: &str) -> Option<String> {
     // target/debug/linerate and target/debug/examples/NAME
     let program = Path::new(env!("CARGO_BIN_EXE_linerate")).with_file_name("examples").join(name);
@@ -53,7 +53,7 @@ fn a_program_on_tokio_copies_a_file_to_a_lun_and_reads_it_back() {
     let server = Server::serving(&["disk=ram:16MiB"]);
     let url = server.url("disk");
     let file = tempfile::NamedTempFile::new().expect("a temporary file");
-    // No whole number of blocks, and more than one request.
+    // Not a whole number of blocks, and more than one request.
     let content: Vec<u8> = (0..3_000_001u32).map(|at| (at / 512) as u8).collect();
     std::fs::write(file.path(), &content).expect("room");
     let said = run(&program, &[&url, &file.path().display().to_string()]).expect_success();

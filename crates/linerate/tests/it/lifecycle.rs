@@ -1,4 +1,4 @@
-//! Ends and new beginnings: what was flushed is there, what ends does so in time.
+//! Shutdowns and restarts: flushed data is kept, and shutdowns complete in time.
 
 use crate::program::installed;
 use crate::qemu::qemu_io;

@@ -1,4 +1,5 @@
-//! `linerate diagnose limits` beside document 003's Appendix B: the real binary prints every derived figure of it as it stands there.
+//! `linerate diagnose limits` compared with document 003's Appendix B: the real binary prints each of its
+//! derived numbers exactly.
 
 use published::{Row, rows};
 
@@ -8,7 +9,7 @@ fn limits(arguments: &[&str]) -> Ended {
     run(env!("CARGO_BIN_EXE_linerate"), &[&["diagnose", "limits"], arguments].concat())
 }
 
-/// A cell of one of its tables: in the row that begins with this name, under the heading of this name.
+/// A cell of one of its tables: in the row with this prefix, under the heading with this name.
 fn cell(page: &str, table: &str, row: &str, column: &str) -> String {
     let lines: Vec<&str> = page.lines().collect();
     let head =
@@ -18,14 +19,15 @@ fn cell(page: &str, table: &str, row: &str, column: &str) -> String {
         .take_while(|line| !line.is_empty())
         .find(|line| line.trim_start().starts_with(row))
         .unwrap_or_else(|| panic!("no {row} in {table}: {page}"));
-    // Numbers end where their heading ends.
+    // Numbers are aligned with the end of their heading.
     let end =
         lines[head].find(column).unwrap_or_else(|| panic!("no {column}: {}", lines[head])) + column.len();
     let cell = &line[..end.min(line.len())];
     cell.rsplit("  ").next().unwrap_or(cell).trim().to_owned()
 }
 
-/// Where a figure of the appendix stands in the tables: table, row, column. `None` for what nothing is derived of.
+/// The position of a number of the appendix in the tables: table, row, column. `None` if nothing is derived
+/// from it.
 fn place(row: &Row) -> (&'static str, &'static str, &'static str) {
     const FRAME: &str = "bytes";
     const TCP: &str = "TCP payload";
@@ -111,7 +113,7 @@ fn a_status_of_its_own_costs_short_reads_most() {
     };
     let (together, apart) = (iops(&[]), iops(&["--status-apart"]));
     assert_eq!(together.1, apart.1);
-    // 48 bytes more for each 560.
+    // 48 more bytes for each 560.
     assert!((together.0 / apart.0 - 608.0 / 560.0).abs() < 1e-9, "{together:?} {apart:?}");
 }
 

@@ -10,7 +10,7 @@ use crate::program::{installed, run, run_command, write_patterned_file};
 const LINERATE: &str = env!("CARGO_BIN_EXE_linerate");
 const LUN: &str = "iqn.2026-01.io.linerate:disk/0";
 
-/// Two network namespaces, each with one end of a cable and a link-local address.
+/// Two network namespaces, each with one end of a link and a link-local address.
 struct Link {
     server: String,
     client: String,
@@ -50,7 +50,7 @@ impl Link {
         command
     }
 
-    /// What a program on the client's end says.
+    /// The output of a program on the client's end.
     fn client(&self, program: &str, arguments: &[&str]) -> crate::program::Ended {
         let mut command = Link::command(&self.client, program);
         run_command(command.args(arguments))
@@ -107,7 +107,7 @@ fn a_server_is_reached_at_a_link_local_address_with_its_interface() {
     let export = "nbd://[fe80::5%veth1]/disk";
     link.client(LINERATE, &["copy", export, &back.display().to_string()]).expect_success();
     assert!(std::fs::read(&image).expect("the image") == std::fs::read(&back).expect("the copy"));
-    // The server's interface means nothing to its hosts.
+    // The name of the server's interface has no meaning on other hosts.
     let found = link.client(LINERATE, &["discover", "--luns", "fe80::5%veth1"]).expect_success();
     assert!(found.contains("[fe80::5%veth1]:3260") && found.contains("8MiB"), "{found}");
     if installed(&["iscsi-ls"]) {

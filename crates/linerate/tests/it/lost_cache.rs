@@ -1,5 +1,5 @@
-//! Targets that are killed with acknowledged writes in a volatile cache: what was not flushed is gone, and the command
-//! that wrote it must write it again or fail.
+//! Targets that are killed with acknowledged writes in a volatile cache: unflushed data is lost, and the
+//! command that wrote it must write it again or fail.
 
 use std::fs::File;
 use std::io::{self, Write};
@@ -19,10 +19,10 @@ use crate::proxy::Proxy;
 use crate::remote::{attached, in_a_world};
 use crate::server::Server;
 
-/// A write-back volume: at every moment some of what it has acknowledged is in memory only.
+/// A write-back volume: at any time, some acknowledged data is only in memory.
 const WRITE_BACK: &str = "disk=buffered:4MiB:[delay:2ms:[file:{state}/disk.img?size=48MiB]]";
 const SIZE: u64 = 48 * MIB;
-/// A target that is killed before the command has logged in is unreachable, which is an error at once.
+/// A target that is killed before the command has logged in is unreachable, which is an immediate error.
 const LOGIN_BYTES_MAX: u64 = 64 << 10;
 
 /// A copy that runs while its target is killed.
@@ -52,7 +52,8 @@ impl Copying {
         Some(Copying { folder, server, proxy, child })
     }
 
-    /// Kills the target once so many bytes have gone by, unless the copy has ended before, and starts it again.
+    /// Kills the target once this number of bytes has been transferred, unless the copy has ended before, and
+    /// restarts it.
     fn kill_target_at(&mut self, bytes: u64) {
         while self.proxy.bytes() < bytes && self.child.try_wait().expect("a child").is_none() {
             std::thread::sleep(Duration::from_millis(1)); // the proxy announces nothing
@@ -67,13 +68,13 @@ impl Copying {
         Ended { status, said }
     }
 
-    /// How many bytes it says that it has written.
+    /// The number of bytes that it reports as written.
     fn written_bytes(&self) -> serde_json::Value {
         let report = std::fs::read(self.folder.path().join("report")).expect("a report");
         serde_json::from_slice::<serde_json::Value>(&report).expect("JSON")["written_bytes"].take()
     }
 
-    /// Pieces of 64 KiB on the medium that are not what they should be.
+    /// Pieces of 64 KiB on the medium with wrong content.
     fn wrong_pieces(&mut self) -> usize {
         self.server.stop();
         let [expected, found] = [self.folder.path().join("image"), self.server.state().join("disk.img")]
@@ -108,7 +109,7 @@ fn a_copy_whose_target_loses_its_cache_is_right_in_the_end() {
     }
 }
 
-/// What came by a pipe cannot be written again.
+/// Data from a pipe cannot be written again.
 #[test]
 fn a_pipe_into_a_target_that_loses_its_cache_is_no_success() {
     let Some(mut server) = Some(Server::serving(&[WRITE_BACK])).filter(Server::is_ours) else { return };
@@ -118,7 +119,8 @@ fn a_pipe_into_a_target_that_loses_its_cache_is_no_success() {
     command.args(["write", &server.url("disk"), "--yes"]).stdin(Stdio::piped()).stderr(output);
     let mut child = command.spawn().expect("the linerate binary");
     let mut input = child.stdin.take().expect("a pipe");
-    // Requests of 1 MiB: 16 are under way and 4 read ahead at most, so that others were acknowledged when this is taken.
+    // Requests of 1 MiB: up to 16 are outstanding and 4 read ahead, so that others were acknowledged when
+    // this has been read.
     input.write_all(&vec![7; 32 << 20]).expect("taken");
     server.kill();
     server.restart();
@@ -164,10 +166,10 @@ fn nothing_is_lost_where_nothing_was_in_a_volatile_cache() {
         flushed.flush().await.expect("flushed");
         let stable = attached(&server.url("disk")).await;
         write(&stable, Durability::Stable).await.expect("written");
-        // What a file volume has acknowledged is with the kernel, and outlives the server's process.
+        // Data acknowledged by a file volume is in the kernel, and survives the server's process.
         let with_kernel = attached(&server.url("file")).await;
         write(&with_kernel, Durability::Cached).await.expect("written");
-        // Memory says that it has no cache.
+        // Memory reports that it has no cache.
         let write_through = attached(&server.url("memory")).await;
         write(&write_through, Durability::Cached).await.expect("written");
         server.kill();

@@ -27,7 +27,7 @@ fn fault(server: &Server, mode: &str) {
     run_command(command.args(["server", "fault", "disk", mode, "--control"]).arg(control)).expect_success();
 }
 
-/// The sense key and additional sense code that a flush ends with; none if it is GOOD.
+/// The sense key and additional sense code of a flush; `None` if it is GOOD.
 fn flush(peer: &mut Peer) -> Option<(u8, u8, u8)> {
     let answer = peer.run(&SYNCHRONIZE_CACHE, Moves::Nothing);
     (!answer.is_good()).then(|| (answer.sense_key(), answer.sense[12], answer.sense[13]))
@@ -52,7 +52,8 @@ fn what_a_cache_has_lost_is_told_to_every_initiator_and_once() {
     assert_eq!(flush(&mut later), None);
 }
 
-/// The connection breaks with the answer that reports the loss. The initiator logs in again, and asks again.
+/// The connection breaks with the response that reports the loss. The initiator logs in again, and repeats
+/// the flush.
 #[test]
 fn an_initiator_hears_of_lost_writes_although_its_connection_broke_with_the_answer() {
     let Some(server) = Server::configured(VOLUME) else { return };
@@ -67,8 +68,8 @@ fn an_initiator_hears_of_lost_writes_although_its_connection_broke_with_the_answ
     assert_eq!(flush(&mut again), None);
 }
 
-/// Another initiator's flush was told of the loss, or was killed with the server before it was; the kernel will not say it
-/// again.
+/// Another initiator's flush received the error, or was killed with the server before it did; the kernel does
+/// not report it again.
 #[test]
 fn an_initiator_hears_of_lost_writes_although_the_server_started_again() {
     let volume =
@@ -92,7 +93,8 @@ fn an_initiator_hears_of_lost_writes_although_the_server_started_again() {
     });
 }
 
-/// One user of a session writes, another writes with FUA: if that reported the loss, the first one's flush would succeed.
+/// One user of a session writes, another writes with FUA: if the latter reported the loss, the first one's
+/// flush would succeed.
 #[test]
 fn a_write_with_fua_leaves_lost_writes_to_the_next_flush() {
     let Some(server) = Server::configured(VOLUME) else { return };

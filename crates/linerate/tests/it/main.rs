@@ -1,10 +1,11 @@
-//! Other people's programs against the real binary: the last judge of what an initiator sees.
+//! Other programs with the real binary: the final check of an initiator's view.
 //!
-//! Each test starts a server of its own on a free port of the loopback, with its own state folder, runs a program
-//! and looks at what it says; what went over the wire meanwhile is decoded by tshark, and must decode without a
-//! complaint. A program that is not installed makes its tests say so and hold; `cargo xtask test` installs them all.
+//! Each test starts a separate server on a free loopback port, with its own state directory, runs a program
+//! and checks its output. tshark decodes the traffic, which must not cause a complaint. Tests whose program
+//! is not installed are skipped with a message; `cargo xtask test` installs all programs.
 //!
-//! `LINERATE_INTEROP_SERVER=tgt` runs the same tests against tgt, to tell a fault of the test from one of ours.
+//! `LINERATE_INTEROP_SERVER=tgt` runs the same tests against tgt, to distinguish an error in the test from
+//! one in Linerate.
 
 mod access;
 mod agents;

@@ -1,4 +1,4 @@
-//! What monitoring is told of a server, while real clients use it.
+//! The metrics of a server under real clients.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -37,7 +37,7 @@ lun = [{ lun = 0, volume = \"a\" }]
 listen = \"127.0.0.1:{metrics}\"
 ";
 
-/// A server that serves metrics, and where.
+/// A server with metrics, and their address.
 struct Monitored {
     server: Server,
     address: SocketAddr,
@@ -49,14 +49,14 @@ fn monitored() -> Option<Monitored> {
     Some(Monitored { server, address: SocketAddr::from(([127, 0, 0, 1], port)) })
 }
 
-/// A header of a request that is its connection's last.
+/// A header for the last request of a connection.
 const CLOSE: &str = "Host: test\r\nConnection: close";
 
-/// What a connection is answered until its end.
+/// The response on a connection until its end.
 fn exchange(address: SocketAddr, bytes: &[u8]) -> String {
     let mut stream = TcpStream::connect(address).expect("a server of metrics");
     stream.set_read_timeout(Some(PATIENCE)).expect("a time");
-    // It may hang up on something long before it has all been sent.
+    // The server may close the connection before a long request has been sent.
     let _ = stream.write_all(bytes);
     let mut answer = Vec::new();
     let _ = stream.read_to_end(&mut answer);
@@ -147,7 +147,7 @@ fn counters_are_those_of_the_client_to_the_unit() {
     monitored.server.stop();
 }
 
-/// The same by two ways, and by the tool that Prometheus has for it.
+/// The same over both paths, and checked by Prometheus' own tool.
 #[test]
 fn under_load_the_text_is_what_prometheus_takes() {
     let Some(mut monitored) = monitored() else { return };
@@ -173,7 +173,7 @@ fn under_load_the_text_is_what_prometheus_takes() {
         let sessions = monitored.scrape();
         sessions.0["linerate_sessions"].samples.iter().all(|sample| sample.value == 0.0)
     });
-    // So many scrapes have been answered with a page that may be some hundred milliseconds old.
+    // So many scrapes were answered from a page that may be some hundred milliseconds old.
     let by_socket = monitored.scrape_by_socket();
     let name = "linerate_volume_commands_total";
     until("the same by both ways", || monitored.scrape().0[name].samples == by_socket.0[name].samples);
@@ -187,7 +187,8 @@ fn under_load_the_text_is_what_prometheus_takes() {
     monitored.server.stop();
 }
 
-/// A family that is documented and never written would be a metric that does not exist. Without samples it has its TYPE.
+/// A documented family that is never written would be a nonexistent metric. Without samples, its TYPE is
+/// written.
 #[test]
 fn all_families_are_written_in_their_order_and_no_others() {
     let Some(mut monitored) = monitored() else { return };
@@ -199,7 +200,7 @@ fn all_families_are_written_in_their_order_and_no_others() {
     monitored.server.stop();
 }
 
-/// Whether Prometheus takes a page, if its tool is here.
+/// Whether Prometheus accepts a page, if its tool is installed.
 fn check_by_promtool(text: &str) {
     if !installed(&["promtool"]) {
         return;
@@ -215,7 +216,7 @@ fn check_by_promtool(text: &str) {
     assert!(ended.status.success() && said.is_empty(), "{}", String::from_utf8_lossy(&said));
 }
 
-/// A reply of a connection that stays: its head and its body.
+/// A reply on a persistent connection: its head and its body.
 fn reply_of(stream: &mut TcpStream) -> (String, String) {
     let mut head = Vec::new();
     while !head.ends_with(b"\r\n\r\n") {
@@ -230,8 +231,8 @@ fn reply_of(stream: &mut TcpStream) -> (String, String) {
     (head, String::from_utf8(body).expect("text"))
 }
 
-/// Ten thousand scrapes, by clients that keep their connection and by others that do not. Cores are asked for few of
-/// these pages, whatever the rate is.
+/// Ten thousand scrapes, by clients with persistent connections and by others without. At any rate, only a
+/// few of these pages involve the cores.
 #[test]
 fn ten_thousand_scrapes_leave_memory_and_descriptors_as_they_were() {
     let Some(mut monitored) = monitored() else { return };
@@ -281,7 +282,7 @@ fn ten_thousand_scrapes_leave_memory_and_descriptors_as_they_were() {
     assert!(after <= memory + f64::from(4 << 20), "{after} bytes of memory after {memory}");
     check_by_promtool(&latest);
 
-    // Clients that do not read what they have asked for take their own places.
+    // Clients that do not read their response only occupy their own slots.
     let mut slow: Vec<TcpStream> =
         (0..4).map(|_| TcpStream::connect(monitored.address).expect("taken")).collect();
     for stream in &mut slow {
@@ -292,7 +293,7 @@ fn ten_thousand_scrapes_leave_memory_and_descriptors_as_they_were() {
     monitored.server.stop();
 }
 
-/// What a device takes of a command's time, what a file takes of its file system, and a window that is full.
+/// The device's share of a command's time, a file's share of its file system, and a full window.
 #[test]
 fn the_shares_of_device_and_file_system_are_told() {
     let port = free_port();
@@ -315,7 +316,7 @@ fn the_shares_of_device_and_file_system_are_told() {
         assert!(0.09 <= device && device <= all, "{device} of {all}");
         let closed = scrape.0["linerate_session_window_full_total"].samples.iter().map(|sample| sample.value);
         assert!(closed.sum::<f64>() >= 5.0, "each command fills a window of one");
-        // A file of fixed size is looked at every ten seconds.
+        // A file of fixed size is checked every ten seconds.
         let allocated = |volume| {
             monitored.scrape_by_socket().value("linerate_volume_allocated_bytes", &[("volume", volume)])
         };
@@ -334,7 +335,7 @@ fn the_shares_of_device_and_file_system_are_told() {
     monitored.server.stop();
 }
 
-/// Names that an initiator makes up must not make time series without end, nor break the text.
+/// Names invented by an initiator must neither create an unlimited number of time series nor break the text.
 #[test]
 fn names_of_initiators_make_a_bounded_number_of_series() {
     let Some(mut monitored) = monitored() else { return };
@@ -417,7 +418,7 @@ fn the_section_is_reloaded() {
     assert_eq!(scrape.value("linerate_reloads_total", &[("result", "success")]), Some(1.0));
     assert_eq!(scrape.value("linerate_config_generation", &[]), Some(2.0));
 
-    // A place that is taken changes nothing.
+    // An address in use changes nothing.
     let taken =
         moved.replace(&format!("127.0.0.1:{port}\"\n"), &format!("{}\"\n", monitored.server.portal()));
     monitored.server.reconfigure(&taken);
@@ -461,8 +462,8 @@ fn what_is_no_request_costs_nobody_else_anything() {
             .ends_with("\r\n\r\n")
     );
 
-    // Connections of this host that send nothing: more than eight are closed at once, and their places are free when they
-    // have been cut for that, which is waited for.
+    // Connections of this host that send nothing: beyond eight, they are closed immediately. The test waits
+    // until their slots are free again.
     let silent: Vec<TcpStream> = (0..100).map(|_| TcpStream::connect(address).expect("taken")).collect();
     let other = SocketAddr::from(([127, 0, 0, 1], address.port()));
     until("a scrape after the silent ones were cut", || {
@@ -477,7 +478,7 @@ fn what_is_no_request_costs_nobody_else_anything() {
     monitored.server.stop();
 }
 
-/// Every query of the dashboard is about metrics and labels that there are.
+/// Every query of the dashboard uses existing metrics and labels.
 #[test]
 fn the_dashboard_asks_for_what_there_is() {
     let dashboard: serde_json::Value = serde_json::from_str(DASHBOARD).expect("JSON");
@@ -493,7 +494,7 @@ fn the_dashboard_asks_for_what_there_is() {
     for query in queries {
         shown.extend(asked_for(query));
     }
-    // What is not shown is not worth its series: these alone are for alerts and other tools.
+    // Metrics that are not shown are not worth their series: only these are for alerts and other tools.
     let elsewhere = [
         "linerate_config_generation",
         "linerate_config_last_reload_success_timestamp_seconds",
@@ -511,7 +512,7 @@ fn the_dashboard_asks_for_what_there_is() {
     }
 }
 
-/// The metrics of a query, which all have the labels that it names.
+/// The metrics of a query, all of which must have the labels that it names.
 fn asked_for(query: &str) -> Vec<&'static str> {
     let (mut shown, families) = (Vec::new(), daemon::metrics::families());
     let word = |c: char| c.is_ascii_alphanumeric() || c == '_';
@@ -542,7 +543,7 @@ fn asked_for(query: &str) -> Vec<&'static str> {
     shown
 }
 
-/// Every alert is about metrics and labels that there are, and promtool takes the rules.
+/// Every alert uses existing metrics and labels, and promtool accepts the rules.
 #[test]
 fn the_alerts_ask_for_what_there_is() {
     let rules = RULES.split("- alert:").skip(1);

@@ -1,5 +1,5 @@
-//! A LUN by several sessions, over two portals of its target: sessions that are cut, held up and delivered late, targets that are
-//! restarted, and portals that lead elsewhere.
+//! A LUN over several sessions, through two portals of its target: sessions that are cut, held up and
+//! delivered late, targets that are restarted, and portals that lead to another LUN.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering::Relaxed};
@@ -22,7 +22,7 @@ use crate::server::{Server, free_port};
 const NAME: &str = "iqn.2026-01.io.linerate:disk";
 const LINERATE: &str = env!("CARGO_BIN_EXE_linerate");
 
-/// A target at two portals, on two addresses of the host, and a proxy before each on 127.0.0.1.
+/// A target at two portals, on two addresses of the host, and a proxy in front of each on 127.0.0.1.
 struct San {
     server: Server,
     other: String,
@@ -30,7 +30,7 @@ struct San {
 }
 
 impl San {
-    /// The portals are of these groups.
+    /// With portals in these groups.
     fn new(groups: [u16; 2], spec: &str) -> Option<San> {
         let [first, second] = groups;
         let other_port = free_port();
@@ -44,7 +44,7 @@ impl San {
         Some(San { server, other: format!("127.0.0.2:{other_port}"), proxies })
     }
 
-    /// One session by each proxy.
+    /// One session through each proxy.
     fn by_proxies(&self, options: &str) -> String {
         let [one, other] = self.proxies.each_ref().map(Proxy::port);
         format!(
@@ -52,7 +52,7 @@ impl San {
         )
     }
 
-    /// One session or more by each portal.
+    /// One or more sessions through each portal.
     fn direct(&self, options: &str) -> String {
         format!("iscsi://{}/{NAME}/0?address={}&{options}", self.server.portal(), self.other)
     }
@@ -72,7 +72,7 @@ fn sessions_that_are_cut_cost_nothing_but_time() {
             let device = opened(&url).await;
             for version in 1..=6 {
                 let cut = &san.proxies[usize::from(version % 2)];
-                // In the middle of what is sent, wherever that is.
+                // In the middle of the transmitted data, at an arbitrary position.
                 cut.cut_after(cut.connections() - 1, 10_000 * usize::from(version));
                 write_all(&device, version).await;
                 assert_eq!(versions(&device).await, all(version));
@@ -84,8 +84,9 @@ fn sessions_that_are_cut_cost_nothing_but_time() {
     }
 }
 
-/// What a proxy holds of a session that was given up lands when something newer has been acknowledged, or would have been. A
-/// login at the same target port ends that session, and nothing of it is carried out any more.
+/// A write that a proxy holds from a lost session arrives after a newer one has been acknowledged, or would
+/// have been. A login at the same target port ends that session, and none of its commands is executed
+/// afterwards.
 #[test]
 fn a_ghost_write_destroys_nothing() {
     let Some(san) = San::new([1, 1], "ram:8MiB") else { return };
@@ -104,8 +105,8 @@ fn a_ghost_write_destroys_nothing() {
     });
 }
 
-/// A session that was lost in another portal group cannot be ended by the living path: newer writes of its blocks wait until its
-/// own portal is there again, and other writes do not.
+/// A session lost in another portal group cannot be ended over the remaining path: newer writes to its blocks
+/// wait until its own portal is reachable again, and other writes do not.
 #[test]
 fn newer_writes_wait_for_the_end_of_a_session_in_another_group() {
     let Some(san) = San::new([1, 2], "ram:8MiB") else { return };
@@ -129,7 +130,7 @@ fn newer_writes_wait_for_the_end_of_a_session_in_another_group() {
     });
 }
 
-/// The same ghosts, and nothing that keeps newer writes waiting.
+/// The same late writes, without a delay of newer writes.
 #[test]
 fn without_a_quarantine_a_ghost_write_is_found() {
     let Some(san) = San::new([1, 2], "ram:8MiB") else { return };
@@ -141,15 +142,15 @@ fn without_a_quarantine_a_ghost_write_is_found() {
         write_all(&device, newest).await;
         assert_eq!(versions(&device).await, all(newest));
         san.proxies[0].release(0);
-        // A page that the ghost is writing at this moment is found, too.
+        // A page that the late write is writing at the moment also counts.
         while versions_seen(&device).await.iter().all(|seen| *seen == Some(newest)) {
             reactor::sleep(std::time::Duration::from_millis(5)).await;
         }
     });
 }
 
-/// A buffered volume tells of its lost cache. A RAM volume has none and tells nothing, so only `writers=one` has its journal written
-/// again.
+/// A buffered volume reports its lost cache. A RAM volume has none and reports nothing, so its journal is
+/// replayed only with `writers=one`.
 #[test]
 fn what_a_restarted_target_has_lost_is_written_again() {
     for (spec, sessions, writers) in [
@@ -174,7 +175,7 @@ fn what_a_restarted_target_has_lost_is_written_again() {
     }
 }
 
-/// Without a journal, the loss is told once.
+/// Without a journal, the loss is reported once.
 #[test]
 fn without_a_journal_a_restart_of_the_target_is_told() {
     let Some(mut san) = San::new([1, 1], "ram:8MiB") else { return };
@@ -199,7 +200,7 @@ fn a_path_to_another_disk_is_not_used() {
         let device = opened(&url).await;
         write_all(&device, 1).await;
         let status = status(&url).await;
-        // Both sessions are with the disk that was opened.
+        // Both sessions lead to the disk that was opened.
         let leads_there =
             |channel: &ChannelStatus| channel.is_connected && channel.path == san.server.portal();
         assert!(status.channels.len() == 2 && status.channels.iter().all(leads_there), "{status:?}");
@@ -208,10 +209,10 @@ fn a_path_to_another_disk_is_not_used() {
     });
 }
 
-/// Puts another state into what a target tells of its port groups, of which there is one.
+/// Replaces the state in the target's report of its port groups, of which there is one.
 struct Access {
     state: Arc<AtomicU8>,
-    /// The tags of the commands that asked.
+    /// The tags of the querying commands.
     asked: Vec<[u8; 4]>,
 }
 
@@ -236,7 +237,7 @@ impl Meddle for Access {
     }
 }
 
-/// The states change, and the target does not say so: it is asked from time to time.
+/// The states change, and the target does not announce it: they are polled.
 #[test]
 fn paths_are_used_as_their_access_states_allow() {
     const OPTIMIZED: u8 = 0;
@@ -279,7 +280,7 @@ fn paths_are_used_as_their_access_states_allow() {
     });
 }
 
-/// A verified load of the program, while sessions of one portal are dropped again and again.
+/// A verified load of the program, while sessions of one portal are dropped repeatedly.
 #[test]
 fn a_verified_load_goes_on_while_sessions_are_dropped() {
     let Some(san) = San::new([1, 1], "ram:32MiB") else { return };
@@ -291,7 +292,7 @@ fn a_verified_load_goes_on_while_sessions_are_dropped() {
     });
     let control = san.server.state().join("control").display().to_string();
     while !bench.is_finished() {
-        // It may have no session just now.
+        // There may be no session at this moment.
         let _ =
             run(LINERATE, &["server", "drop", "iqn.2026-01.io.linerate:initiator", "--control", &control]);
         std::thread::sleep(std::time::Duration::from_millis(200));
@@ -306,7 +307,7 @@ fn a_verified_load_goes_on_while_sessions_are_dropped() {
     assert_eq!(figures["fences"], true);
 }
 
-/// Requests fail when no path has been there for as long as they may take, and the command says why.
+/// Requests fail when no path has been available for their timeout, and the command reports the reason.
 #[test]
 fn a_target_that_no_path_leads_to_any_more_is_unreachable() {
     let Some(mut san) = San::new([1, 1], "ram:32MiB") else { return };
@@ -325,7 +326,7 @@ fn a_target_that_no_path_leads_to_any_more_is_unreachable() {
     });
 }
 
-/// Two paths that lead to it, one that nobody answers at, and one to another LUN.
+/// Two paths to the LUN, one without a server, and one to another LUN.
 #[test]
 fn info_shows_each_path() {
     let Some(san) = San::new([1, 2], "ram:8MiB") else { return };
@@ -348,7 +349,7 @@ fn info_shows_each_path() {
     assert!(said.contains("port group 1, active/") && said.contains("not usable: "), "{said}");
 }
 
-/// Commands of one session name one portal.
+/// Commands for a single session use one portal.
 #[test]
 fn what_is_asked_of_one_session_is_refused_for_several() {
     let url = format!("iscsi://127.0.0.1:1/{NAME}/0?address=127.0.0.1:2");

@@ -1,5 +1,5 @@
-//! Channels of the NBD client on real sockets: connections that are cut, held up and delivered late, servers that are
-//! restarted, and a path of a lab that is cut.
+//! Channels of the NBD client on real sockets: connections that are cut, held up and delivered late, servers
+//! that are restarted, and a path of a lab that is cut.
 
 use std::io::Read as _;
 use std::process::Command;
@@ -15,10 +15,10 @@ use crate::remote::in_a_world;
 use crate::server::{Server, free_port};
 
 pub(crate) const PAGE: u64 = 4096;
-/// Pages of a device of 8 MiB that the tests use.
+/// The pages that the tests use, of a device of 8 MiB.
 pub(crate) const PAGES: u64 = 64;
 
-/// Which bytes a page has.
+/// The extent of a page.
 pub(crate) fn page(device: &Arc<dyn BlockDevice>, number: u64) -> Extent {
     let blocks = PAGE >> device.geometry().block_size.shift();
     Extent::new(number * blocks, blocks)
@@ -30,7 +30,7 @@ pub(crate) fn data(version: u8) -> Slice {
     data.share()
 }
 
-/// Writes all pages, all at once.
+/// Writes all pages concurrently.
 pub(crate) async fn write_all(device: &Arc<dyn BlockDevice>, version: u8) {
     let write = |number| {
         let device = Arc::clone(device);
@@ -43,7 +43,7 @@ pub(crate) async fn write_all(device: &Arc<dyn BlockDevice>, version: u8) {
     }
 }
 
-/// The versions of all pages; none for a page that a write is changing.
+/// The versions of all pages; `None` for a page that a write is changing.
 pub(crate) async fn versions_seen(device: &Arc<dyn BlockDevice>) -> Vec<Option<u8>> {
     let mut versions = Vec::new();
     for number in 0..PAGES {
@@ -54,7 +54,7 @@ pub(crate) async fn versions_seen(device: &Arc<dyn BlockDevice>) -> Vec<Option<u
     versions
 }
 
-/// The versions of all pages of a disk at rest.
+/// The versions of all pages of an idle disk.
 pub(crate) async fn versions(device: &Arc<dyn BlockDevice>) -> Vec<u8> {
     let seen = versions_seen(device).await;
     seen.iter()
@@ -67,7 +67,7 @@ pub(crate) fn all(version: u8) -> Vec<u8> {
     vec![version; PAGES as usize]
 }
 
-/// A server of ours that exports this volume as `disk`.
+/// A Linerate server that exports this volume as `disk`.
 fn ours(spec: &str) -> Option<(Server, u16)> {
     let port = free_port();
     let text = format!(
@@ -76,7 +76,7 @@ fn ours(spec: &str) -> Option<(Server, u16)> {
     Server::configured(&text).map(|server| (server, port))
 }
 
-/// Our server of a RAM volume, and nbdkit: each with its port.
+/// Linerate's server with a RAM volume, or nbdkit, each with its port.
 enum Either {
     Ours { _server: Server, port: u16 },
     Nbdkit(Foreign),
@@ -104,7 +104,7 @@ impl Either {
         }
     }
 
-    /// A device with one connection by each of two proxies, and what fails if that is too slow.
+    /// A device with one connection through each of two proxies, and a timeout for both.
     fn by(&self, proxies: &[Proxy; 2], options: &str) -> String {
         let [one, other] = proxies.each_ref().map(Proxy::port);
         format!(
@@ -114,7 +114,8 @@ impl Either {
     }
 }
 
-/// Our server alone: nbdkit 1.32 aborts when a connection is reset while several threads answer on it (elsewhere here it has one).
+/// Only with Linerate's server: nbdkit 1.32 aborts when a connection is reset while several of its threads
+/// send on it (elsewhere here it has one).
 #[test]
 fn connections_that_are_cut_cost_nothing_but_time() {
     let Some((server, port)) = ours("ram:8MiB") else { return };
@@ -124,7 +125,7 @@ fn connections_that_are_cut_cost_nothing_but_time() {
         let device = opened(&server.by(&proxies, "stall=1&quarantine=1")).await;
         for version in 1..=6 {
             let cut = &proxies[usize::from(version % 2)];
-            // In the middle of what is sent, wherever that is.
+            // In the middle of the transmitted data, at an arbitrary position.
             cut.cut_after(cut.connections() - 1, 10_000 * usize::from(version));
             write_all(&device, version).await;
             assert_eq!(versions(&device).await, all(version));
@@ -133,14 +134,14 @@ fn connections_that_are_cut_cost_nothing_but_time() {
     });
 }
 
-/// Writes version after version until the proxy holds some pages of one: which channel gets how much is the balancing's. All
-/// pages have been written by the other connection then. Returns the next version.
+/// Writes version after version until the proxy holds some pages of one: the balancing determines the share
+/// of each channel. By then, all pages have been written over the other connection. Returns the next version.
 pub(crate) async fn ghosts(device: &Arc<dyn BlockDevice>, proxy: &Proxy) -> u8 {
     proxy.hold_towards_target(0);
     for version in 2..u8::MAX {
         let writer = Arc::clone(device);
         let written = reactor::spawn(async move { write_all(&writer, version).await });
-        // Before the client gives the connection up, which would take away what the proxy has not read.
+        // Before the client gives up the connection, which would discard data that the proxy has not read.
         while !written.is_finished() {
             if proxy.held(0, Towards::Target) > PAGE {
                 written.await;
@@ -152,8 +153,8 @@ pub(crate) async fn ghosts(device: &Arc<dyn BlockDevice>, proxy: &Proxy) -> u8 {
     panic!("a channel that is never used");
 }
 
-/// What a proxy holds of a connection that the client has given up lands when something newer has been acknowledged,
-/// or would have been.
+/// A write that a proxy holds from a lost connection arrives after a newer one has been acknowledged, or
+/// would have been.
 #[test]
 fn a_ghost_write_destroys_nothing() {
     for server in Either::both() {
@@ -171,7 +172,7 @@ fn a_ghost_write_destroys_nothing() {
                     });
                 }
                 Either::Nbdkit(_) => {
-                    // Nothing but the answers to what is held shows that it has landed.
+                    // Only the replies to the held requests show that it has arrived.
                     let newer = Arc::clone(&device);
                     let newer = reactor::spawn(async move { write_all(&newer, newest).await });
                     reactor::yield_now().await;
@@ -187,7 +188,7 @@ fn a_ghost_write_destroys_nothing() {
     }
 }
 
-/// The same ghosts, and nothing that keeps newer writes waiting.
+/// The same late writes, without a delay of newer writes.
 #[test]
 fn without_a_quarantine_a_ghost_write_is_found() {
     if !installed(&["nbdkit"]) {
@@ -208,8 +209,8 @@ fn without_a_quarantine_a_ghost_write_is_found() {
     });
 }
 
-/// nbdkit's memory is empty after a restart. It tells nothing of its cache, so only a client that is told that no other host writes there
-/// takes what differs for lost, and writes it again.
+/// nbdkit's memory is empty after a restart. It does not report its cache, so only a client configured as the
+/// only writer treats differences as losses, and writes the data again.
 #[test]
 fn what_a_restarted_server_has_lost_is_written_again() {
     if !installed(&["nbdkit"]) {
@@ -239,7 +240,8 @@ fn what_a_restarted_server_has_lost_is_written_again() {
     }
 }
 
-/// Servers sync behind a write with FUA, and the error of a sync, which concerns earlier writes as well, comes once.
+/// Servers sync after a write with FUA, and the error of a sync, which also concerns earlier writes, is
+/// reported once.
 #[test]
 fn a_write_with_fua_that_fails_fails_the_next_flush() {
     if !installed(&["nbdkit"]) {
@@ -260,8 +262,8 @@ fn a_write_with_fua_that_fails_fails_the_next_flush() {
     });
 }
 
-/// A server that is killed has not lost what reached the page cache: our client neither replaces what another host has written and
-/// flushed since, nor says that anything was lost if the server tells of its cache.
+/// A killed server has not lost data in the page cache: the client neither overwrites data that another host
+/// has written and flushed since, nor reports a loss, if the server reports its cache.
 #[test]
 fn a_restart_that_has_lost_nothing_leaves_what_another_host_has_written() {
     let folder = tempfile::tempdir().expect("a temporary folder");
@@ -282,12 +284,13 @@ fn a_restart_that_has_lost_nothing_leaves_what_another_host_has_written() {
             server.kill();
             server = Foreign::nbdkit_at(port, &["file", &image]);
         };
-        // It tells nothing of its cache: what differs could be lost.
+        // It does not report its cache: any difference could be a loss.
         two_hosts_around(&url, restart, Err(DeviceError::WritesLost));
     }
 }
 
-/// One host writes, another one replaces that and flushes, the server is restarted, and the first one goes on.
+/// One host writes, another one overwrites that and flushes, the server is restarted, and the first one
+/// continues.
 fn two_hosts_around(url: &str, restart: impl FnOnce(), flushed: Result<(), DeviceError>) {
     in_a_world(async {
         let (first, second) = (opened(url).await, opened(url).await);
@@ -318,7 +321,7 @@ fn a_smaller_export_is_refused_after_a_restart() {
     });
 }
 
-/// Four connections under load while the server is restarted, politely and not.
+/// Four connections under load while the server is restarted, with and without a shutdown.
 #[test]
 fn a_restart_of_our_server_costs_nothing_but_time() {
     let folder = tempfile::tempdir().expect("a temporary folder");
@@ -360,7 +363,8 @@ fn two_volumes(port: u16, disk: &str, exported: &str) -> String {
     )
 }
 
-/// The server goes on. What the volume had not made durable when it was closed is gone, and no flush has told of that.
+/// The server continues. Data that was not durable when the volume was closed is lost, and no flush has
+/// reported that.
 #[test]
 fn what_a_volume_that_was_opened_anew_has_lost_is_written_again() {
     let port = free_port();
@@ -374,7 +378,7 @@ fn what_a_volume_that_was_opened_anew_has_lost_is_written_again() {
     });
 }
 
-/// As large, and with the same flags.
+/// With the same size and flags.
 #[test]
 fn an_export_that_has_become_another_volume_is_refused() {
     let port = free_port();
@@ -390,7 +394,7 @@ fn an_export_that_has_become_another_volume_is_refused() {
     });
 }
 
-/// Two links between two hosts: one is throttled to a tenth, one is cut and comes back.
+/// Two links between two hosts: one is throttled to a tenth, the other is cut and restored.
 #[test]
 fn a_path_that_is_slow_or_gone_leaves_the_other() {
     if !crate::lab::can_build() {
@@ -420,7 +424,7 @@ fn a_path_that_is_slow_or_gone_leaves_the_other() {
         .expect("the server starts");
     let served = || {
         until("the server listens", || {
-            // One that is starting closes what it accepts.
+            // A server that is starting closes the connections that it accepts.
             let greets = || {
                 let stream = std::net::TcpStream::connect(("10.77.0.2", 10809));
                 stream.and_then(|mut stream| stream.read_exact(&mut [0; 8])).is_ok()
@@ -465,7 +469,7 @@ fn a_path_that_is_slow_or_gone_leaves_the_other() {
     let _ = server.wait();
 }
 
-/// All clients share the channels, and one of them tells what they did.
+/// All clients share the channels, and one of them reports their statistics.
 #[test]
 fn a_benchmark_tells_what_each_channel_did() {
     let Some((_server, port)) = ours("ram:8MiB") else { return };

@@ -1,4 +1,4 @@
-//! Our NBD client against the servers of others: nbdkit with its filters, and QEMU's.
+//! Linerate's NBD client with other servers: nbdkit with its filters, and QEMU's.
 
 use std::net::TcpStream;
 use std::os::unix::net::UnixStream;
@@ -17,14 +17,14 @@ use crate::server::{Server, free_port};
 
 const BYTES: usize = 8 << 20;
 
-/// A server of others, until it is dropped.
+/// Another server, until it is dropped.
 pub(crate) struct Foreign {
     child: Child,
     pub(crate) port: u16,
 }
 
 impl Foreign {
-    /// `arguments` with the port in place of `PORT`.
+    /// `arguments`, with `PORT` replaced by the port.
     fn begin(program: &str, arguments: &[&str]) -> Foreign {
         Foreign::begin_at(free_port(), program, arguments)
     }
@@ -56,7 +56,7 @@ impl Foreign {
         Foreign::begin_at(port, "nbdkit", &[&["-f", "-p", "PORT", "-i", "127.0.0.1"], arguments].concat())
     }
 
-    /// On a Unix socket, and no port.
+    /// On a Unix socket, without a port.
     pub(crate) fn nbdkit_on(socket: &str, arguments: &[&str]) -> Foreign {
         let arguments: Vec<_> =
             [&["-f", "-U", socket], arguments].concat().into_iter().map(str::to_owned).collect();
@@ -138,7 +138,7 @@ fn an_image_copied_there_and_back_is_the_same() {
     there_and_back(&server.url(), &before, &after);
 }
 
-/// Requests at random, several at once, beside an array in memory.
+/// Concurrent requests at random offsets, compared with an array in memory.
 #[test]
 fn random_requests_find_what_a_model_says() {
     if !installed(&["nbdkit"]) {
@@ -196,7 +196,7 @@ fn random_requests_find_what_a_model_says() {
     });
 }
 
-/// Lengths were once rounded to whole blocks without a word: down first, then up with zeros.
+/// Lengths were once rounded to whole blocks silently: down first, then up with zeros.
 #[test]
 fn an_export_of_any_length_is_used_to_its_last_byte() {
     if !installed(&["nbdkit"]) {
@@ -244,14 +244,14 @@ fn errors_of_a_server_are_those_of_the_device() {
         let which = format!("error-pwrite={error}");
         let server = Foreign::nbdkit(&["--filter=error", "memory", "8M", &which, "error-pwrite-rate=100%"]);
         in_a_world(async {
-            // A server that shuts down may come back in this time.
+            // A server that shuts down may return within this time.
             let device = opened(&(server.url() + "?timeout=1")).await;
             let data = || Buffer::zeroed(4096).share();
             let written = device.write(Extent::new(8, 8), data(), Durability::Cached).await;
             assert_eq!(written, Err(expected), "{error}");
             let mut read = device.read(Extent::new(8, 8), Buffer::zeroed(4096)).await;
-            // It was lost again and again, so the next connection waits for nearly a second, and on a busy machine longer than a
-            // request does.
+            // It was lost repeatedly, so the next connection waits for nearly a second, and on a busy machine
+            // longer than a request's timeout.
             for _ in 0..60 {
                 if error != "ESHUTDOWN" || !matches!(read, Err(DeviceError::NotReady)) {
                     break;
@@ -318,7 +318,7 @@ fn what_is_refused_is_told_with_its_exit_code() {
     assert_eq!((&info["bytes"], &info["replies"]), (&(8 << 20).into(), &"structured".into()));
 }
 
-/// A gateway: QEMU's initiator finds by iSCSI what nbdkit has.
+/// A gateway: QEMU's initiator finds nbdkit's data over iSCSI.
 #[test]
 fn an_export_of_others_is_served_again() {
     if !installed(&["nbdkit", "qemu-img"]) {
@@ -336,7 +336,7 @@ fn an_export_of_others_is_served_again() {
     run("qemu-img", &["compare", "-f", "raw", "-F", "raw", &image, &foreign.url()]).expect_success();
 }
 
-/// By TLS, with and without a certificate of our own.
+/// Over TLS, with and without a client certificate.
 #[test]
 fn servers_of_others_encrypt() {
     if !installed(&["nbdkit", "qemu-nbd"]) {
@@ -392,7 +392,7 @@ fn servers_of_others_encrypt() {
     assert!(told.contains("it may want a certificate of the client"), "{told}");
 }
 
-/// STARTTLS that was refused, or that somebody on the path has taken out, is no reason to do without.
+/// If STARTTLS is rejected, or removed by an attacker on the path, the client must not continue without it.
 #[test]
 fn nothing_is_said_in_clear_text_where_tls_is_wanted() {
     if !installed(&["nbdkit"]) {

@@ -1,5 +1,6 @@
-//! A small initiator for these tests: blocking sockets around `iscsi::initiator::Session`, one thread, any number
-//! of connections. It keeps to the rules, shows everything that a target says, and can be told to stop reading.
+//! A small initiator for these tests: blocking sockets around `iscsi::initiator::Session`, one thread, any
+//! number of connections. It follows the protocol, exposes all messages of a target, and can be made to stop
+//! reading.
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
@@ -30,9 +31,9 @@ pub(crate) struct Peer {
     managed: HashMap<TmfId, Option<TaskManagementResult>>,
     pongs: usize,
     texts: Vec<Vec<u8>>,
-    /// Asynchronous messages that have come.
+    /// Received asynchronous messages.
     pub(crate) messages: Vec<AsyncMessage>,
-    /// As the leading login left it.
+    /// The state after the leading login.
     pub(crate) attached: Attached,
     config: InitiatorConfig,
 }
@@ -58,7 +59,7 @@ pub(crate) enum Ended {
     Without(Failure),
 }
 
-/// A command's status, and what came with it.
+/// A command's status, and its data.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Answer {
     pub(crate) status: u8,
@@ -67,13 +68,13 @@ pub(crate) struct Answer {
     pub(crate) residual: Residual,
 }
 
-/// What a command is to move.
+/// The data transfer of a command.
 #[derive(Clone, Debug, Default)]
 pub(crate) enum Moves {
     /// Nothing.
     #[default]
     Nothing,
-    /// So many bytes from the target.
+    /// This number of bytes from the target.
     In(u32),
     /// These to it.
     Out(Vec<u8>),
@@ -82,7 +83,8 @@ pub(crate) enum Moves {
 /// Bytes in a block of the volumes of these tests.
 pub(crate) const BLOCK: usize = 512;
 
-/// What an initiator of this number says of itself. Numbers make distinct ISIDs of one initiator name.
+/// The parameters of the initiator with this number. Different numbers have different ISIDs of one initiator
+/// name.
 pub(crate) fn initiator(target: Option<&str>, number: u8) -> InitiatorConfig {
     let name = |name: &str| Name::new(name).expect("an iSCSI name");
     InitiatorConfig {
@@ -101,12 +103,12 @@ pub(crate) fn initiator(target: Option<&str>, number: u8) -> InitiatorConfig {
 }
 
 impl Peer {
-    /// Logs in to a volume's target and takes the unit attention of the beginning.
+    /// Logs in to a volume's target and consumes the initial unit attention.
     pub(crate) fn attach(server: &Server, volume: &str, number: u8) -> Peer {
         Peer::log_in(server, initiator(Some(&server.target_name(volume)), number)).expect("a session").ready()
     }
 
-    /// Logs in as it is told.
+    /// Logs in with these parameters.
     pub(crate) fn log_in(server: &Server, config: InitiatorConfig) -> Result<Peer, NoLogin> {
         Peer::log_in_at(&server.portal(), config)
     }
@@ -131,7 +133,7 @@ impl Peer {
         })
     }
 
-    /// Asks LUN 0 whether it is ready until it has no unit attention left to tell.
+    /// Sends TEST UNIT READY to LUN 0 until no unit attention is pending.
     pub(crate) fn ready(mut self) -> Peer {
         let attentions = (0..8).find(|_| self.test_ready().is_good());
         assert!(attentions.is_some(), "LUN 0 is not ready");
@@ -154,7 +156,7 @@ impl Peer {
         Ok(())
     }
 
-    /// What one connection says from now on is kept back until [`Peer::release`].
+    /// Holds back everything that one connection sends from now on, until [`Peer::release`].
     pub(crate) fn hold(&mut self, line: usize) {
         self.lines[line].wire.hold();
     }
@@ -163,12 +165,12 @@ impl Peer {
         self.lines[line].wire.release().expect("a connection that is open");
     }
 
-    /// The first of what was kept back is said: one PDU without data.
+    /// Sends the first of the held PDUs: one PDU without data.
     pub(crate) fn release_one(&mut self, line: usize) -> bool {
         self.lines[line].wire.release_some(BHS_BYTES)
     }
 
-    /// Loses a connection without a word.
+    /// Drops a connection silently.
     pub(crate) fn cut(&mut self, line: usize) {
         let line = self.lines.remove(line);
         self.session.remove_connection(Instant::now(), line.id);
@@ -176,7 +178,7 @@ impl Peer {
         self.note_events();
     }
 
-    /// The first connection alone: nobody answers any more what the target says there.
+    /// Returns the first connection: messages of the target are no longer processed on it.
     pub(crate) fn abandon(mut self) -> Wire {
         self.lines.remove(0).wire
     }
@@ -189,12 +191,12 @@ impl Peer {
         String::from_utf8(text).expect("UTF-8")
     }
 
-    /// Connections that the session has.
+    /// The number of the session's connections.
     pub(crate) fn connections(&self) -> usize {
         self.lines.len()
     }
 
-    /// Sends a command to LUN 0 by the connection of this index, and waits for nothing.
+    /// Sends a command to LUN 0 over the connection with this index, without waiting.
     pub(crate) fn begin(&mut self, line: usize, cdb: &[u8], moves: Moves) -> TaskId {
         self.begin_at(line, Lun(0), cdb, moves)
     }
@@ -225,17 +227,17 @@ impl Peer {
         task
     }
 
-    /// How a command ends; `None` if it has not within that time.
+    /// The end of a command; `None` if it does not end within that time.
     pub(crate) fn end_within(&mut self, task: TaskId, within: Duration) -> Option<Ended> {
         self.until(within, |peer| peer.ended.remove(&task))
     }
 
-    /// How a command ends, which it must.
+    /// The end of a command, which must come.
     pub(crate) fn end(&mut self, task: TaskId) -> Ended {
         self.end_within(task, PATIENCE).expect("a command that ends")
     }
 
-    /// The status that a command must end with.
+    /// The status of a command, which must end with one.
     pub(crate) fn answer(&mut self, task: TaskId) -> Answer {
         match self.end(task) {
             Ended::With(answer) => answer,
@@ -243,7 +245,7 @@ impl Peer {
         }
     }
 
-    /// One command to LUN 0, from its beginning to its end.
+    /// Runs a command on LUN 0 to its end.
     pub(crate) fn run(&mut self, cdb: &[u8], moves: Moves) -> Answer {
         let task = self.begin(0, cdb, moves);
         self.answer(task)
@@ -263,7 +265,7 @@ impl Peer {
         self.run(&read_10(lba, blocks), Moves::In((blocks * BLOCK) as u32)).expect_good()
     }
 
-    /// Pings, and waits for the answer.
+    /// Pings, and waits for the response.
     pub(crate) fn ping(&mut self) {
         let before = self.pongs;
         assert!(self.session.ping(self.lines[0].id, b"are you there?").is_some(), "a ping that may be sent");
@@ -277,7 +279,7 @@ impl Peer {
         self.managed(tmf)
     }
 
-    /// A function for LUN 0.
+    /// Sends a task management function for LUN 0.
     pub(crate) fn manage(&mut self, function: TaskManagementFunction) -> TaskManagementResult {
         self.manage_at(function, Lun(0))
     }
@@ -289,7 +291,7 @@ impl Peer {
         self.managed(tmf)
     }
 
-    /// A function for LUN 0, and a command right behind it, in one go.
+    /// Sends a function for LUN 0, immediately followed by a command, in one write.
     pub(crate) fn manage_and_begin(
         &mut self,
         function: TaskManagementFunction,
@@ -310,7 +312,7 @@ impl Peer {
         result.expect("an answer that is not lost")
     }
 
-    /// Logs the session out and hears the connections close.
+    /// Logs the session out and waits for the connections to close.
     pub(crate) fn log_out(mut self) {
         let id = self.lines[0].id;
         assert!(self.session.log_out(Instant::now(), id, LogoutReason::CloseSession), "a logout may be sent");
@@ -318,7 +320,7 @@ impl Peer {
         assert!(self.hear_the_end(PATIENCE), "a logout that is answered and closes the session");
     }
 
-    /// Hears all connections close; whether they did.
+    /// Waits for all connections to close; returns whether they did.
     pub(crate) fn hear_the_end(&mut self, within: Duration) -> bool {
         self.until(within, |peer| peer.lines.is_empty().then_some(())).is_some()
     }
@@ -341,7 +343,7 @@ impl Peer {
         }
     }
 
-    /// Says everything there is to say.
+    /// Sends all pending PDUs.
     fn speak(&mut self) {
         for Line { id, wire } in &mut self.lines {
             while let Some(pdu) = self.session.poll_transmit(Instant::now(), *id) {
@@ -352,13 +354,13 @@ impl Peer {
                         self.data[&task].out[offset as usize..][..length as usize].to_vec()
                     }
                 };
-                // One that is closed is found when it is listened to.
+                // A closed connection is detected when it is read.
                 let _ = wire.send_with(&pdu.header, &pdu.ahs, &data);
             }
         }
     }
 
-    /// Hears one PDU of each connection, and answers. `false` when nothing is left to listen to.
+    /// Receives one PDU from each connection, and responds. `false` when there is nothing left to read from.
     fn step(&mut self, within: Duration) -> bool {
         let each = if self.lines.len() > 1 { within.min(Duration::from_millis(1)) } else { within };
         for index in (0..self.lines.len()).rev() {
@@ -421,13 +423,13 @@ impl Answer {
         self.status == 0
     }
 
-    /// The data, of a command that succeeded.
+    /// The data of a command, which must have succeeded.
     pub(crate) fn expect_good(self) -> Vec<u8> {
         assert!(self.is_good(), "{self:02x?}");
         self.data
     }
 
-    /// The sense key; 0 if there is no sense.
+    /// The sense key; 0 without sense data.
     pub(crate) fn sense_key(&self) -> u8 {
         match self.sense.first().map(|code| code & 0x7f) {
             Some(0x70 | 0x71) => self.sense[2] & 0x0f, // fixed format, SPC-4 4.5.3
@@ -437,17 +439,17 @@ impl Answer {
     }
 }
 
-/// READ (10) of so many blocks.
+/// READ (10) of this number of blocks.
 pub(crate) fn read_10(lba: u32, blocks: usize) -> [u8; 10] {
     transfer_10(0x28, lba, blocks, false)
 }
 
-/// WRITE (10) of so many bytes, perhaps with FUA.
+/// WRITE (10) of this number of bytes, optionally with FUA.
 pub(crate) fn write_10(lba: u32, bytes: usize, fua: bool) -> [u8; 10] {
     transfer_10(0x2a, lba, bytes / BLOCK, fua)
 }
 
-/// SYNCHRONIZE CACHE (10) of everything.
+/// SYNCHRONIZE CACHE (10) of the whole medium.
 pub(crate) const SYNCHRONIZE_CACHE: [u8; 10] = [0x35, 0, 0, 0, 0, 0, 0, 0, 0, 0];
 
 fn transfer_10(operation: u8, lba: u32, blocks: usize, fua: bool) -> [u8; 10] {

@@ -1,4 +1,4 @@
-//! `linerate lab peer`: the other end of plain TCP.
+//! `linerate lab peer`: the peer of plain TCP.
 
 use std::future::poll_fn;
 use std::io::{self, BufRead as _, BufReader, Read as _, Write as _};
@@ -12,7 +12,7 @@ use reactor::StreamOptions;
 use crate::program::until;
 use crate::remote::in_a_world;
 
-/// A running peer, on a port of the loopback.
+/// A running peer, on a loopback port.
 struct Peer {
     child: Child,
     address: SocketAddr,
@@ -40,7 +40,7 @@ impl Peer {
         })
     }
 
-    /// Somebody who says this, and whether he is told that it is the end.
+    /// Sends these bytes, and returns whether the peer closes the connection.
     fn ends_after(&self, said: &[u8]) -> io::Result<bool> {
         let mut stream = TcpStream::connect(self.address)?;
         stream.set_read_timeout(Some(Duration::from_secs(10)))?;
@@ -64,7 +64,7 @@ fn strangers_neither_stop_a_peer_nor_take_more_than_their_places() {
     assert!(peer.ends_after(&[]).expect("a connection"), "the house is full");
     drop(guests);
     let question = Question { direction: Direction::Read, block_bytes: 4096, depth: 4 };
-    // It hears of the end of 64 connections in its own time.
+    // It detects the end of 64 connections with some delay.
     until("a free place", || peer.asked(question).is_ok_and(|requests| requests > 0));
 }
 

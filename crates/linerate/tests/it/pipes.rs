@@ -1,4 +1,4 @@
-//! `linerate read` and `linerate write`: a LUN and the two ends of a pipe.
+//! `linerate read` and `linerate write`: a LUN and both ends of a pipe.
 
 use std::fs::File;
 use std::io::Write;
@@ -10,7 +10,7 @@ use crate::program::{Ended, run_command, write_patterned_file};
 
 const MIB: usize = 1 << 20;
 
-/// Writes these bytes to a volume with more arguments.
+/// Writes these bytes to a volume with further arguments.
 fn write(url: &str, bytes: &[u8], arguments: &[&str]) -> (Option<i32>, String) {
     let mut child = Command::new(env!("CARGO_BIN_EXE_linerate"))
         .args(["write", url])
@@ -25,7 +25,7 @@ fn write(url: &str, bytes: &[u8], arguments: &[&str]) -> (Option<i32>, String) {
     (ended.status.code(), String::from_utf8_lossy(&ended.stderr).into_owned())
 }
 
-/// Reads a part of a volume into a file, and gives the file's bytes.
+/// Reads a part of a volume into a file, and returns the file's bytes.
 fn read(url: &str, folder: &Path, arguments: &[&str]) -> Vec<u8> {
     let output = folder.join("output");
     let mut command = Command::new("sh");
@@ -144,7 +144,7 @@ fn a_layer_that_is_read_only_keeps_what_is_below_it_as_it_is() {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let image = folder.path().join("image");
     let shown = image.display();
-    // Reading makes no file, however many layers lie over it.
+    // Reading creates no file, under any number of layers.
     let missing = linerate(&["read", &format!("delay:1us:[file:{shown}?size=1MiB]")]);
     assert_eq!(missing.status.code(), Some(2), "{}", missing.said);
     assert!(!image.exists(), "made by a reader");

@@ -1,5 +1,5 @@
-//! Sessions that are lost and land in another portal group of their target. That is another I_T nexus: the old one keeps
-//! its tasks until it is reinstated itself (RFC 7143 4.4.2, 6.3.5).
+//! Sessions that are lost and reconnect to another portal group of their target. That is another I_T nexus:
+//! the old one keeps its tasks until it is reinstated itself (RFC 7143 4.4.2, 6.3.5).
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -17,7 +17,7 @@ use crate::server::{Server, free_port};
 const NAME: &str = "iqn.2026-01.io.linerate:disk";
 const EXTENT: Extent = Extent { lba: block::Lba(64), blocks: block::Blocks(8) };
 
-/// One target at two portals, and a way to the first of them that is not its own.
+/// One target at two portals, and a proxy in front of the first of them.
 struct San {
     server: Server,
     proxy: Proxy,
@@ -25,7 +25,7 @@ struct San {
 }
 
 impl San {
-    /// The two portals are of these groups.
+    /// With portals in these groups.
     fn with_groups(groups: [u16; 2]) -> Option<San> {
         let [first, second] = groups;
         let other_port = free_port();
@@ -61,7 +61,7 @@ async fn write(lun: &RemoteLun, byte: u8) -> Result<(), DeviceError> {
     lun.write(EXTENT, Buffer::from(&[byte; 4096][..]).share(), Durability::Cached).await
 }
 
-/// Begins a write, which the network holds up.
+/// Starts a write, which the network holds up.
 async fn held_up(san: &San, lun: &Arc<RemoteLun>, byte: u8) -> reactor::JoinHandle<Result<(), DeviceError>> {
     let (before, lun) = (san.proxy.bytes_of(0, Towards::Target), Arc::clone(lun));
     san.proxy.hold(0);
@@ -70,14 +70,14 @@ async fn held_up(san: &San, lun: &Arc<RemoteLun>, byte: u8) -> reactor::JoinHand
     write
 }
 
-/// Lets what was held up arrive, and waits until the target has answered it.
+/// Lets the held data arrive, and waits until the target has responded.
 async fn arrives(san: &San) {
     let before = san.proxy.bytes_of(0, Towards::Initiator);
     san.proxy.release(0);
     until_bytes(san, Towards::Initiator, before + 1).await;
 }
 
-/// Waits until so many bytes that are to go this way have come on the first connection in all.
+/// Waits until the first connection has received this total number of bytes in this direction.
 async fn until_bytes(san: &San, towards: Towards, bytes: u64) {
     let deadline = Instant::now() + PATIENCE;
     while san.proxy.bytes_of(0, towards) < bytes {
@@ -86,7 +86,7 @@ async fn until_bytes(san: &San, towards: Towards, bytes: u64) {
     }
 }
 
-/// Once the write was sent again by the other group, a newer one followed, and then the first one landed.
+/// Once, the write was sent again to the other group, a newer one followed, and then the first one arrived.
 #[test]
 fn a_write_that_was_held_up_never_lands_on_a_newer_one() {
     let Some(san) = San::with_groups([1, 2]) else { return };
@@ -121,7 +121,7 @@ fn other_blocks_go_on_in_the_other_group_and_these_once_the_old_nexus_has_ended(
         assert!(read(0).await.is_ok() && read(EXTENT.lba.0 + 8).await.is_ok());
         assert_eq!(read(EXTENT.lba.0 + 7).await.err(), Some(DeviceError::Unsettled));
         assert_eq!(lun.quiesced().await, Err(DeviceError::Unsettled));
-        // A login in the first group ends whatever is under way there.
+        // A login in the first group ends all outstanding commands there.
         san.proxy.lead_to(san.server.port());
         san.proxy.cut(1);
         assert!(read(0).await.is_ok());
@@ -132,7 +132,8 @@ fn other_blocks_go_on_in_the_other_group_and_these_once_the_old_nexus_has_ended(
     });
 }
 
-/// Its waiter had its error before the session was back: once the newer write was carried out, and then the first one.
+/// Its caller had an error before the session was back: once, the newer write was executed, and then the
+/// first one.
 #[test]
 fn a_write_that_failed_while_the_session_was_lost_never_lands_on_a_newer_one() {
     let Some(san) = San::with_groups([1, 2]) else { return };
@@ -183,7 +184,7 @@ fn reads_are_asked_again_in_the_other_group() {
     });
 }
 
-/// The first portal is still there, and so the old nexus can be ended: the write waits for that.
+/// The first portal is still reachable, so the old nexus can be ended: the write waits for that.
 #[test]
 fn a_write_is_sent_again_once_a_login_at_the_old_portal_has_ended_the_first_one() {
     let Some(san) = San::with_groups([1, 2]) else { return };
@@ -208,7 +209,8 @@ fn a_write_is_sent_again_once_a_login_at_the_old_portal_has_ended_the_first_one(
     });
 }
 
-/// A connection that never came was tried for ever, and the old nexus never ended: writes waited without a limit.
+/// A connection that never succeeded was retried forever, and the old nexus never ended: writes waited
+/// without a limit.
 #[test]
 fn the_old_nexus_is_ended_although_the_session_lacks_a_connection() {
     let Some(san) = San::with_groups([1, 2]) else { return };

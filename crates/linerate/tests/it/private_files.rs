@@ -1,4 +1,4 @@
-//! Files that hold what is on a disk are for their owner alone, whatever the umask says.
+//! Files with content of a disk are readable only by their owner, whatever the umask.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -9,7 +9,7 @@ use crate::program::{Ended, run_command, until, write_patterned_file};
 use crate::server::Server;
 use crate::sessions::sessions;
 
-/// Runs the program where everybody may read and write what is made.
+/// Runs the program with an umask that lets all users read and write its files.
 fn generous(arguments: &[&str]) -> Ended {
     let mut command = Command::new("sh");
     command.args(["-c", "umask 0; exec \"$@\"", "sh", env!("CARGO_BIN_EXE_linerate")]).args(arguments);
@@ -58,7 +58,7 @@ fn a_file_that_is_copied_over_keeps_its_mode() {
     assert_eq!(format!("{:o}", mode(&to)), "640");
 }
 
-/// The names are no secret, and the folder may be everybody's.
+/// The names are not secret, and the directory may be public.
 #[test]
 fn a_recording_of_a_lost_connection_is_for_its_owner_and_follows_no_link() {
     let folder = tempfile::tempdir().expect("a temporary folder");
@@ -72,7 +72,7 @@ fn a_recording_of_a_lost_connection_is_for_its_owner_and_follows_no_link() {
     let script = "umask 0; ln -s precious \"$1/linerate-$$-0.pcapng\"; export LINERATE_RECORD_DIR=\"$1\"; shift; exec \"$@\"";
     let mut command = Command::new("sh");
     command.args(["-c", script, "sh"]).arg(folder.path()).arg(env!("CARGO_BIN_EXE_linerate"));
-    // Its input does not end, so that it waits while its target goes.
+    // Its input does not end, so that it waits while its target ends.
     command.args(["write", &format!("{}?reconnect-time=0", server.url("disk")), "--yes"]);
     let mut writer =
         command.stdin(Stdio::piped()).stderr(Stdio::null()).spawn().expect("the linerate binary");

@@ -1,4 +1,4 @@
-//! Running a program to its end, within a time.
+//! Running a program to its end, with a timeout.
 
 use std::fmt::Debug;
 use std::fs::File;
@@ -9,7 +9,8 @@ use std::time::{Duration, Instant};
 
 use crate::recorder;
 
-/// Whether all of these programs are installed; says which is not, once, as the reason for doing nothing.
+/// Whether all of these programs are installed; prints the missing one once, as the reason for skipping a
+/// test.
 pub(crate) fn installed(programs: &[&str]) -> bool {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let places: Vec<_> = std::env::split_paths(&path).chain(["/usr/sbin".into(), "/sbin".into()]).collect();
@@ -19,7 +20,7 @@ pub(crate) fn installed(programs: &[&str]) -> bool {
     false
 }
 
-/// A program that has ended, and what it said on both its outputs.
+/// A program that has ended, and its output on both streams.
 #[derive(Debug)]
 pub(crate) struct Ended {
     pub(crate) status: ExitStatus,
@@ -27,14 +28,13 @@ pub(crate) struct Ended {
 }
 
 impl Ended {
-    /// What it said, after making sure that it succeeded.
+    /// Its output, after a check that it succeeded.
     pub(crate) fn expect_success(self) -> String {
         assert!(self.status.success(), "{}: {}", self.status, self.said);
         self.said
     }
 
-    /// The line of JSON that it printed, after making sure that it succeeded; what is to be known beside it stands on
-    /// standard error.
+    /// The line of JSON that it printed, after a check that it succeeded; notes are on standard error.
     pub(crate) fn expect_json_line(self) -> serde_json::Value {
         let said = self.expect_success();
         let line = said.lines().find(|line| line.starts_with('{'));
@@ -42,14 +42,14 @@ impl Ended {
         serde_json::from_str(line).unwrap_or_else(|error| panic!("{error}: {line}"))
     }
 
-    /// What it said, after making sure that it failed.
+    /// Its output, after a check that it failed.
     pub(crate) fn expect_failure(self) -> String {
         assert!(!self.status.success(), "succeeded: {}", self.said);
         self.said
     }
 }
 
-/// More than anything takes that these tests wait for, however busy the machine is: what is not there by then hangs.
+/// More than any wait of these tests takes, even on a busy machine: a longer wait means a hang.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(240);
 
 /// Runs a program with these arguments.
@@ -59,8 +59,8 @@ pub(crate) fn run<A: AsRef<std::ffi::OsStr> + Debug>(program: &str, arguments: &
     run_command(&mut command)
 }
 
-/// Runs a command. Both outputs go to one file, so that they come in order and never fill a pipe. If it is ours and
-/// connects to a target, what its sessions said is recorded and must be decoded by tshark.
+/// Runs a command. Both outputs go to one file, so that they are in order and never fill a pipe. If it is
+/// Linerate and connects to a target, its sessions are recorded, and must be decoded by tshark.
 pub(crate) fn run_command(command: &mut Command) -> Ended {
     let recording = recorder::begin(command);
     let ended = run_as_it_is(command);
@@ -87,7 +87,7 @@ fn run_as_it_is(command: &mut Command) -> Ended {
     }
 }
 
-/// Waits for something that another process or thread does, which nothing announces.
+/// Polls for a condition that another process or thread causes.
 pub(crate) fn until(what: &str, mut done: impl FnMut() -> bool) {
     let deadline = Instant::now() + PATIENCE;
     while !done() {
@@ -101,7 +101,7 @@ pub(crate) fn end_of(child: &mut Child) -> ExitStatus {
     ended_within(child, PATIENCE).expect("an end")
 }
 
-/// Waits for a child's end; kills it and returns nothing when its time is up.
+/// Waits for a child's end; kills it and returns `None` when its time is up.
 pub(crate) fn ended_within(child: &mut Child, limit: Duration) -> Option<ExitStatus> {
     let deadline = Instant::now() + limit;
     loop {
@@ -122,7 +122,7 @@ pub(crate) fn signal(child: &Child, name: &str) {
     assert!(status.is_ok_and(|status| status.success()), "cannot send SIG{name}");
 }
 
-/// A file of so many bytes that repeat nothing within a block and differ between blocks.
+/// A file of this length, whose bytes do not repeat within a block and differ between blocks.
 pub(crate) fn write_patterned_file(path: &Path, size_bytes: usize) {
     let words =
         (0..size_bytes as u64 / 8).flat_map(|word| (word.wrapping_mul(0x9e37_79b9_7f4a_7c15)).to_le_bytes());

@@ -1,4 +1,4 @@
-//! The proof, as somebody runs it who has just built the program.
+//! The self-test, as run by a user who has just built the program.
 
 use crate::program::run;
 
@@ -16,7 +16,7 @@ fn the_proof_verifies_measures_and_leaves_a_report() {
     let cells: Vec<&str> =
         measured.lines().filter(|line| line.contains("iB ") && line.contains(", depth ")).collect();
     assert_eq!(cells.len(), 15, "{told}");
-    // A share of the ceiling, unless a busy machine has measured a ceiling below the rate.
+    // A share of the ceiling, unless a busy machine measured a ceiling below the rate.
     let shares = [" %   ", "exceeded   "];
     let is_compared = |line: &&&str| line.contains("(00") && shares.iter().any(|share| line.contains(share));
     assert_eq!(cells.iter().filter(is_compared).count(), 14, "all cells but the mixed one: {told}");
@@ -24,7 +24,7 @@ fn the_proof_verifies_measures_and_leaves_a_report() {
     let record: bench::record::Record = serde_json::from_str(&record).expect("a record of this format");
     assert_eq!(record.runs.len(), 45);
     assert!(record.ended.is_some() && !record.limits.is_empty());
-    // A run of 20 ms that a busy machine slept through counts nothing, and then no CPU time either.
+    // A run of 20 ms in which a busy machine did not schedule the program counts nothing, not even CPU time.
     let counted = |run: &&bench::record::CellRun| run.clients.iter().any(|client| client.run.ios() > 0);
     let unknown = record.runs.iter().filter(counted).find(|run| run.server_cpu.is_none());
     assert!(unknown.is_none(), "{unknown:#?}");

@@ -1,7 +1,8 @@
-//! A bad network: a TCP proxy whose connections can be cut, held up, swallowed and slowed down, one by one.
+//! A bad network: a TCP proxy whose connections can be individually cut, held up, swallowed and slowed down.
 //!
-//! Every connection to it is one connection to the target. What comes from either side is read at once and kept until
-//! it may go on: what a sender believes to be under way arrives, however late, and even if the sender has gone away.
+//! Every connection to it is one connection to the target. Data from either side is read immediately and kept
+//! until it may be forwarded. Data that a sender considers sent therefore arrives, however late, and even if
+//! the sender has gone.
 //!
 //! ```text
 //!   initiator ──► reader ──► queue ──► gate ──► writer ──► target
@@ -16,7 +17,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::thread;
 use std::time::Duration;
 
-/// A way to a target. When the value is dropped, all that went by it is cut.
+/// A proxy to a target. When this is dropped, all its connections are cut.
 #[derive(Debug)]
 pub(crate) struct Proxy {
     port: u16,
@@ -26,21 +27,21 @@ pub(crate) struct Proxy {
 #[derive(Debug)]
 struct Shared {
     target: AtomicU16,
-    /// Those who found the door closed.
+    /// Connections that were refused.
     turned_away: AtomicU64,
     door: Mutex<Door>,
     links: Mutex<Vec<Arc<Link>>>,
 }
 
-/// Who comes from now on.
+/// The treatment of new connections.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Door {
     Open,
-    /// The first one comes through, and those behind it are reset.
+    /// The first one is accepted, and later ones are reset.
     OpenOnce,
-    /// Is reset at once.
+    /// Reset immediately.
     Closed,
-    /// Is the proxy itself, to tell its listener that it is gone.
+    /// The connection is from the proxy itself, which ends its listener this way.
     Gone,
 }
 
@@ -55,27 +56,27 @@ struct Link {
     changed: Condvar,
 }
 
-/// What has come from one side, in bytes.
+/// Bytes received from one side.
 #[derive(Debug, Default)]
 struct Queue {
     received: AtomicU64,
-    /// Those that have not gone on.
+    /// Those not yet forwarded.
     waiting: AtomicU64,
 }
 
-/// What becomes of what is under way.
+/// The treatment of data in transit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Gate {
     Open,
     /// It is kept.
     Held,
-    /// It is kept, if it goes towards the target. What the target says goes on.
+    /// Data to the target is held. Data from the target is forwarded.
     HeldTowardsTarget,
-    /// It vanishes, and nobody is told.
+    /// Data is dropped silently.
     Swallowing,
-    /// So many bytes towards the target go on, and then the connection is cut.
+    /// After this number of bytes to the target, the connection is cut.
     CutAfter(usize),
-    /// A pause behind every so many bytes.
+    /// A pause after each piece of this length.
     Slow {
         bytes: usize,
         pause: Duration,
@@ -91,7 +92,7 @@ pub(crate) enum Towards {
 }
 
 impl Proxy {
-    /// Stands in front of what listens on this port of the loopback.
+    /// Listens in front of this loopback port.
     pub(crate) fn to(target: u16) -> Proxy {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a free port");
         let port = listener.local_addr().expect("an address").port();
@@ -111,23 +112,23 @@ impl Proxy {
         self.port
     }
 
-    /// How many bytes have come, from either side, on all connections.
+    /// The bytes received from both sides, on all connections.
     pub(crate) fn bytes(&self) -> u64 {
         let both = [Towards::Target, Towards::Initiator];
         self.shared.links().iter().flat_map(|link| both.map(|towards| link.received(towards))).sum()
     }
 
-    /// How many bytes have come on a connection that are to go this way.
+    /// The bytes received on a connection for this direction.
     pub(crate) fn bytes_of(&self, number: usize, towards: Towards) -> u64 {
         self.link(number).received(towards)
     }
 
-    /// How many connections there have been. They are numbered from 0, as they came.
+    /// The number of connections so far. They are numbered from 0, in the order of arrival.
     pub(crate) fn connections(&self) -> usize {
         self.shared.links().len()
     }
 
-    /// How many bytes that came on a connection and are to go this way have not gone on.
+    /// The bytes received on a connection for this direction that were not forwarded.
     pub(crate) fn held(&self, number: usize, towards: Towards) -> u64 {
         self.link(number).queue(towards).waiting.load(Relaxed)
     }
@@ -137,67 +138,68 @@ impl Proxy {
         *self.link(number).gate.lock().expect("nobody panics with it") == Gate::Cut
     }
 
-    /// How many have come while the door was closed.
+    /// The number of connections refused while the door was closed.
     pub(crate) fn turned_away(&self) -> u64 {
         self.shared.turned_away.load(Relaxed)
     }
 
-    /// Resets a connection in both directions, with all that is under way.
+    /// Resets a connection in both directions, with all data in transit.
     pub(crate) fn cut(&self, number: usize) {
         self.link(number).cut();
     }
 
-    /// The same, once so many bytes more have reached the target: in the middle of a PDU, wherever that may be.
+    /// The same after this number of further bytes has reached the target: in the middle of a PDU, at an
+    /// arbitrary position.
     pub(crate) fn cut_after(&self, number: usize, bytes: usize) {
         self.link(number).set(Gate::CutAfter(bytes));
     }
 
-    /// Resets all connections that there are.
+    /// Resets all existing connections.
     pub(crate) fn cut_all(&self) {
         self.shared.links().iter().for_each(|link| link.cut());
     }
 
-    /// Keeps what is under way on a connection, from now on.
+    /// Holds data in transit on a connection, from now on.
     pub(crate) fn hold(&self, number: usize) {
         self.link(number).set(Gate::Held);
     }
 
-    /// Keeps what goes towards the target on a connection, from now on.
+    /// Holds data to the target on a connection, from now on.
     pub(crate) fn hold_towards_target(&self, number: usize) {
         self.link(number).set(Gate::HeldTowardsTarget);
     }
 
-    /// Delivers what was kept, and whatever follows.
+    /// Delivers held data, and all that follows.
     pub(crate) fn release(&self, number: usize) {
         self.link(number).set(Gate::Open);
     }
 
-    /// Loses everything on a connection from now on, without a word to anybody.
+    /// Silently drops everything on a connection from now on.
     pub(crate) fn swallow(&self, number: usize) {
         self.link(number).set(Gate::Swallowing);
     }
 
-    /// Lets a piece of so many bytes pass, and pauses before the next.
+    /// Lets a piece of this length pass, and pauses before the next.
     pub(crate) fn slow(&self, number: usize, bytes: usize, pause: Duration) {
         self.link(number).set(Gate::Slow { bytes, pause });
     }
 
-    /// Takes whoever comes from now on to what listens on another port.
+    /// Forwards new connections to another port.
     pub(crate) fn lead_to(&self, target: u16) {
         self.shared.target.store(target, Relaxed);
     }
 
-    /// Resets whoever comes from now on.
+    /// Resets new connections.
     pub(crate) fn close(&self) {
         *self.shared.door() = Door::Closed;
     }
 
-    /// Lets whoever comes through again.
+    /// Accepts new connections again.
     pub(crate) fn open(&self) {
         *self.shared.door() = Door::Open;
     }
 
-    /// Lets one connection through, and resets those behind it.
+    /// Accepts one connection, and resets later ones.
     pub(crate) fn open_once(&self) {
         *self.shared.door() = Door::OpenOnce;
     }
@@ -224,7 +226,7 @@ impl Shared {
         self.door.lock().expect("nobody panics with it")
     }
 
-    /// The state of the door for one who comes.
+    /// The door's state for a new connection.
     fn next_at_door(&self) -> Door {
         let mut door = self.door();
         let now = *door;
@@ -258,7 +260,7 @@ impl Link {
     fn begin(initiator: TcpStream, target: TcpStream) -> Arc<Link> {
         for stream in [&initiator, &target] {
             stream.set_nodelay(true).expect("a socket option");
-            // A target that takes nothing any more must not keep a thread of ours for ever.
+            // A target that has stopped reading must not block one of our threads forever.
             stream.set_write_timeout(Some(Duration::from_secs(60))).expect("a socket option");
         }
         let link = Arc::new(Link {
@@ -296,7 +298,7 @@ impl Link {
         self.queue(towards).received.load(Relaxed)
     }
 
-    /// Reads whatever comes, whether it may go on or not.
+    /// Reads all data, whether it may be forwarded or not.
     fn read(&self, towards: Towards, queue: &Sender<Vec<u8>>) {
         let (mut from, _) = self.ends(towards);
         let mut piece = vec![0; 65_536];
@@ -310,7 +312,7 @@ impl Link {
         }
     }
 
-    /// Lets go on what may, and at the end the end.
+    /// Forwards data as permitted, and finally the end of the stream.
     fn write(&self, towards: Towards, queue: &Receiver<Vec<u8>>) {
         let (_, mut to) = self.ends(towards);
         for piece in queue {
@@ -338,7 +340,7 @@ impl Link {
         }
     }
 
-    /// Waits as long as the gate is held, and says how it stands then. What passes is counted.
+    /// Waits as long as the gate is held, and returns its state. Forwarded bytes are counted.
     fn when_open(&self, towards: Towards, bytes: usize) -> Gate {
         let gate = self.gate.lock().expect("nobody panics with it");
         let is_held = |gate: &mut Gate| match gate {
@@ -362,7 +364,7 @@ impl Link {
         }
     }
 
-    /// A connection that is cut stays so.
+    /// A cut connection remains cut.
     fn set(&self, gate: Gate) {
         let mut now = self.gate.lock().expect("nobody panics with it");
         if *now != Gate::Cut {
@@ -378,8 +380,9 @@ impl Link {
     }
 }
 
-/// Ends a connection by RST, as a crash or a router does: what connecting to nowhere does to a socket, also for those
-/// who are waiting at it. Linux 6.4 and 6.5 refuse that while somebody is; there it ends in an orderly way.
+/// Ends a connection with RST, like a crash or a router: connecting a socket to nowhere has this effect, even
+/// for threads waiting on it. Linux 6.4 and 6.5 refuse that while a thread waits; there, the connection ends
+/// normally.
 fn reset(stream: &TcpStream) {
     if rustix::net::connect_unspec(stream).is_err() {
         let _ = stream.shutdown(Shutdown::Both); // it may be gone already

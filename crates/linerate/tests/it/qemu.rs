@@ -1,4 +1,4 @@
-//! QEMU's initiator: whole images there and back, patterns, discards.
+//! QEMU's initiator: whole images in both directions, patterns, discards.
 
 use std::path::Path;
 
@@ -6,7 +6,7 @@ use crate::capture::watched;
 use crate::program::{installed, run, write_patterned_file};
 use crate::server::Server;
 
-/// An object for `--object`, with `DIR` for the folder of certificates.
+/// An object for `--object`, with `DIR` for the directory of certificates.
 pub(crate) const TLS_CREDENTIALS: &str = "tls-creds-x509,id=tls0,endpoint=client,dir=DIR";
 
 const TOOLS: &[&str] = &["qemu-img", "qemu-io"];
@@ -34,7 +34,7 @@ fn an_image_copied_there_and_back_is_the_same() {
     }
 }
 
-/// Whether the image that came back is the one sent; what lies behind it on a larger volume does not matter.
+/// Whether the returned image equals the sent one; further content of a larger volume does not matter.
 fn begins_with(after: &Path, before: &Path) -> bool {
     let read = |path: &Path| std::fs::read(path).expect("an image");
     read(after).starts_with(&read(before))

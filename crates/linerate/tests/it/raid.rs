@@ -1,4 +1,4 @@
-//! RAID sets over servers on other "machines": processes of their own, which die.
+//! RAID sets over servers on other "machines": separate processes, which are killed.
 
 use std::io::Write as _;
 use std::process::{Child, Command, Stdio};
@@ -34,13 +34,14 @@ impl Machine {
         Server::configured(&text).map(|server| Machine { server, nbd })
     }
 
-    /// Its disk as a member that is given up after ten seconds: on a disk that builds keep busy, one that lives may not answer for one.
+    /// Its disk as a member that is given up after ten seconds: with builds on the same disk, one second may
+    /// not be enough for a working member.
     fn member(&self) -> String {
         format!("nbd://127.0.0.1:{}/disk?timeout=10", self.nbd)
     }
 }
 
-/// Of 512 bytes, that its file has.
+/// The allocated blocks of its file, of 512 bytes.
 fn blocks(machine: &Machine) -> u64 {
     use std::os::unix::fs::MetadataExt as _;
     std::fs::metadata(machine.server.state().join("disk")).map_or(0, |disk| disk.blocks())
@@ -64,7 +65,7 @@ fn linerate(arguments: &[&str]) -> String {
     run(LINERATE, arguments).expect_success()
 }
 
-/// What `raid status` prints, and whether it says by its exit code that all is well.
+/// The output of `raid status`, and whether its exit code reports a healthy set.
 fn status(set: &[&str]) -> (Value, bool) {
     let ended = run(LINERATE, &[&["raid", "status", "--json"], set].concat());
     assert!(matches!(ended.status.code(), Some(0 | 10)), "{}", ended.said);
@@ -77,7 +78,7 @@ fn states(set: &str) -> Vec<String> {
     members.map(|member| member["state"].as_str().expect("a state").to_owned()).collect()
 }
 
-/// A verified load, from which nobody may hear of a machine that dies.
+/// A verified load, which must not be affected by a failing machine.
 fn load(url: &str) -> Child {
     let options =
         ["--verify", "--allow-write", "--yes", "--seconds", "6", "--read", "50", "--block", "4KiB,64KiB"];
@@ -107,7 +108,7 @@ fn a_set_over_three_machines_outlives_each_of_them_under_a_verified_load() {
     let there = set_of("raid5:64KiB", &[&machines[0], &machines[2]]);
     assert_eq!(states(&there), ["in sync", "failed", "in sync"], "{}", front.log());
 
-    // The fourth machine takes the place of the dead one, and then another one dies.
+    // The fourth machine replaces the dead one, and then another one fails.
     let image = front.state().join("image");
     write_patterned_file(&image, 32 << 20);
     let image = image.display().to_string();
@@ -119,7 +120,7 @@ fn a_set_over_three_machines_outlives_each_of_them_under_a_verified_load() {
     machines[0].server.kill();
     let copied = front.state().join("copied").display().to_string();
     match installed(&["qemu-img"]) {
-        // It asks what is allocated first.
+        // It queries the allocation first.
         true => drop(
             run("qemu-img", &["convert", "-f", "raw", "-O", "raw", &front.url("vol"), &copied])
                 .expect_success(),
@@ -203,7 +204,7 @@ struct Local {
 }
 
 impl Local {
-    /// The configuration has a comment, which stays.
+    /// The configuration has a comment, which is kept.
     fn new(level: &str, members: &[&str]) -> Option<Local> {
         let disks = TempDir::new().expect("a folder");
         let files: Vec<_> = members.iter().map(|name| file_in(disks.path(), name)).collect();
@@ -220,7 +221,7 @@ impl Local {
         file_in(self.disks.path(), name)
     }
 
-    /// The words of a command, with the socket of this server behind them.
+    /// The arguments of a command, followed by this server's socket.
     fn with_control(&self, words: &[&str]) -> Vec<String> {
         let control = self.server.state().join("control").display().to_string();
         words.iter().map(|word| (*word).to_owned()).chain(["--control".to_owned(), control]).collect()
@@ -234,14 +235,14 @@ impl Local {
         run(LINERATE, &self.with_control(words)).expect_failure()
     }
 
-    /// The set, and whether the exit code says that all is well.
+    /// The set, and whether the exit code reports a healthy set.
     fn status(&self) -> (Value, bool) {
         let words = self.with_control(&["disk"]);
         let (status, is_well) = status(&words.iter().map(String::as_str).collect::<Vec<_>>());
         (status["sets"][0].clone(), is_well)
     }
 
-    /// Unless a spare has its place meanwhile.
+    /// Replaces a member, unless a spare has already done so.
     fn replace(&self, member: usize, new: &str) {
         let words = ["raid", "replace", "disk", &member.to_string(), &self.file(new)];
         let ended = run(LINERATE, &self.with_control(&words));
@@ -252,7 +253,7 @@ impl Local {
         until("all members are in sync", || self.status().1);
     }
 
-    /// The specification that its configuration file has.
+    /// The specification in its configuration file.
     fn specification(&self) -> String {
         let text = std::fs::read_to_string(self.server.state().join("linerate.toml")).expect("its file");
         assert!(text.contains("# of mine\n") && text.contains(" # here\n"), "{text}");
@@ -295,11 +296,11 @@ fn members_of_a_set_in_use_come_and_go_and_the_server_tells_of_it() {
     assert!(said.contains("is member 1 now") && said.contains("linerate.toml is updated"), "{said}");
     local.until_healthy();
     local.tell(&["raid", "add", "disk", &local.file("e")]);
-    // The spare takes the place of the next one.
+    // The spare replaces the next one.
     local.tell(&["raid", "fail", "disk", "0"]);
     until("the spare is a member", || local.status().0["members"][0]["volume"] == *local.file("e"));
     local.until_healthy();
-    // What was taken out can come back, over what is on it.
+    // A removed member can return, overwriting its content.
     let again = local.specification().split(['[', ',']).nth(1).expect("a member").trim().to_owned();
     assert!(local.refused(&["raid", "add", "disk", &again]).contains("RAID"));
     local.tell(&["raid", "add", "disk", &again, "--yes"]);
@@ -315,7 +316,7 @@ fn members_of_a_set_in_use_come_and_go_and_the_server_tells_of_it() {
     let log = local.server.log();
     assert!(log.contains("set=\"disk\"") && log.contains("disk=\"file:"), "{log}");
 
-    // A server that ends closes the set, and one that is killed does not.
+    // A shutdown closes the set, and a kill does not.
     let set = local.specification();
     local.server.stop();
     let is_closed = |set: &str| status_of(set)["closed"].clone();
@@ -342,7 +343,7 @@ fn a_set_whose_members_have_become_larger_grows_in_use_and_alone() {
         [("raid1", 2, false), ("raid5:64KiB", 3, false), ("raid10:64KiB", 3, true), ("raid5:64KiB", 3, true)];
     for (level, count, has_sums) in sets {
         let names = &["a", "b", "c"][..count];
-        // Without a size of their own: files as long as they are.
+        // Without sizes in the specification: the files' own lengths apply.
         let disks = TempDir::new().expect("a folder");
         let set_length = |mib: u64, zeros: bool| {
             for (number, name) in (1u8..).zip(names) {
@@ -351,7 +352,7 @@ fn a_set_whose_members_have_become_larger_grows_in_use_and_alone() {
                 let from = file.metadata().expect("a file").len();
                 match zeros {
                     true => file.set_len(mib << 20).expect("longer"),
-                    // What is new of a disk holds anything.
+                    // The new part of a disk has arbitrary content.
                     false => {
                         file.write_all(&vec![number; (mib << 20) as usize - from as usize]).expect("longer")
                     }
@@ -425,7 +426,7 @@ fn a_scrub_survives_its_server() {
     let mut asking = Command::new(LINERATE).args(&words).stderr(Stdio::null()).spawn().expect("a command");
     let stripes = |local: &Local| local.status().0["scrub"]["found"]["stripes"].as_u64();
     until("it is under way", || stripes(&local).is_some_and(|stripes| stripes > 2));
-    // Who waits for it may go.
+    // The waiting client may go.
     asking.kill().expect("killed");
     asking.wait().expect("its end");
     let metric = |local: &Local, name: &str| local.tell(&["server", "metrics"]).contains(name);
@@ -436,7 +437,7 @@ fn a_scrub_survives_its_server() {
     local.server.restart();
     assert!(stripes(&local).is_some_and(|now| now >= before), "{:?} {before}", stripes(&local));
     assert!(local.refused(&["raid", "scrub", "disk"]).contains("already"));
-    // After a kill it resumes behind what was recorded.
+    // After a kill, it resumes after the recorded position.
     local.server.kill();
     local.server.restart();
     until("it has resumed", || stripes(&local).is_some_and(|now| now >= before));
@@ -448,7 +449,7 @@ fn a_scrub_survives_its_server() {
     assert_eq!(stripes(&local), None);
 }
 
-/// A server of a set of files with its journal in one of its own, which fails when the volume is told to.
+/// A server of a set of files with a separate journal file, which can be made to fail.
 fn with_journal_of_its_own(level: &str, members: &[&str]) -> Option<Local> {
     let disks = TempDir::new().expect("a folder");
     let files: Vec<_> = members.iter().map(|name| file_in(disks.path(), name)).collect();
@@ -474,7 +475,8 @@ fn with_journal_of_its_own(level: &str, members: &[&str]) -> Option<Local> {
     Server::configured(&text).map(|server| Local { server, disks })
 }
 
-/// Writes until `during` has ended and more was acknowledged, is killed, restarts, and has what was acknowledged.
+/// Writes until `during` has ended and more was acknowledged, is killed and restarted, and must have the
+/// acknowledged data.
 fn written_and_killed(local: &mut Local, during: impl FnOnce(&Local), before_restart: impl FnOnce(&Local)) {
     let promises = [Promise::Fua, Promise::Synchronize(16)];
     let writers: Vec<Writer> =
@@ -502,11 +504,11 @@ fn written_and_killed(local: &mut Local, during: impl FnOnce(&Local), before_res
 
 #[test]
 fn a_journal_on_a_volume_of_its_own_survives_kills_a_lost_member_and_its_own_failure() {
-    // So many that those that are lost could not have continued alone.
+    // So many members that the set could not have continued without the lost ones.
     for (level, members, lost) in [("raid5:64KiB", 4, 1), ("raid6:16KiB", 5, 2)] {
         let names = &["a", "b", "c", "d", "e"][..members];
         let Some(mut local) = with_journal_of_its_own(level, names) else { return };
-        // Killed, and without as many members as may fail.
+        // Killed, and without the maximum number of members.
         written_and_killed(
             &mut local,
             |_| {},
@@ -519,7 +521,8 @@ fn a_journal_on_a_volume_of_its_own_survives_kills_a_lost_member_and_its_own_fai
         let (set, _) = local.status();
         assert_eq!(set["state"], "degraded");
         assert_eq!(set["journal"]["has_failed"], false, "{set}");
-        // The journal fails beside its users, who do not hear of it, and whatever is on it is not looked at afterwards.
+        // The journal fails while the set is in use, without errors for its users, and its content is not
+        // used afterwards.
         let journal = local.disks.path().join("journal");
         let old = std::fs::read(&journal).expect("a journal");
         written_and_killed(
@@ -567,7 +570,7 @@ fn a_set_whose_journal_is_lost_starts_when_that_is_accepted_and_with_a_journal_o
     let with_journal = format!("fault:[file:{}]", local.disks.path().join("journal").display());
     let said = discarded(&["--yes", &with_journal]).expect_failure();
     assert!(said.contains("can be replayed"), "{said}");
-    // Without it; with an older copy; with a file that is not it.
+    // Without the journal; with an older copy; with another file.
     let journal = local.disks.path().join("journal");
     let there = std::fs::read(&journal).expect("a journal");
     linerate(&["copy", &image.display().to_string(), &set, "--yes"]);
@@ -593,7 +596,7 @@ fn a_set_whose_journal_is_lost_starts_when_that_is_accepted_and_with_a_journal_o
     linerate(&["read", &set, "--output", &copied.display().to_string()]);
     let (data, copied) = (std::fs::read(&image).expect("data"), std::fs::read(&copied).expect("data"));
     assert!(data == copied[..data.len()]);
-    // It is closed to the write hole as before.
+    // It is protected against the write hole as before.
     local.server.restart();
     written_and_killed(
         &mut local,
@@ -605,8 +608,8 @@ fn a_set_whose_journal_is_lost_starts_when_that_is_accepted_and_with_a_journal_o
     local.server.stop();
 }
 
-/// Members fail, are replaced, spares come, scrubs run and the server is killed, in an order that the seed says, under writers
-/// who know what was promised to be kept.
+/// Members fail and are replaced, spares are used, scrubs run and the server is killed, in a random order,
+/// under writers that record the guaranteed writes.
 #[test]
 fn what_was_acknowledged_survives_failures_replacements_and_kills_in_any_order() {
     let mut random = Random::of_variable("LINERATE_RAID_SEED", Random::fresh_seed());
@@ -643,7 +646,7 @@ fn what_was_acknowledged_survives_failures_replacements_and_kills_in_any_order()
                 }
                 3 => {
                     let scrubbed = run(LINERATE, &local.with_control(&["raid", "scrub", "disk", "--repair"]));
-                    // 10: stripes could not be compared, since a member was out at the time.
+                    // 10: stripes could not be compared, because a member was missing at the time.
                     let expected = if scrubbed.said.contains("could not be compared") { 10 } else { 0 };
                     assert_eq!(scrubbed.status.code(), Some(expected), "{}", scrubbed.said);
                 }
@@ -668,7 +671,7 @@ fn what_was_acknowledged_survives_failures_replacements_and_kills_in_any_order()
             }
         });
     }
-    // What is out for good is replaced, and then all copies and parity fit.
+    // Permanently missing members are replaced, and then all copies and parity are consistent.
     let (set, _) = local.status();
     for (member, status) in set["members"].as_array().expect("members").iter().enumerate() {
         if status["state"] != "in sync" && status["state"] != "rebuilding" {

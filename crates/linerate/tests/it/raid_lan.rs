@@ -1,5 +1,5 @@
-//! RAID sets over servers on other hosts: network namespaces with a link to each. A host dies under a file system with a verified
-//! load on it, and another one takes its place. Needs root, /dev/fuse and loop devices.
+//! RAID sets over servers on other hosts: network namespaces with a link to each. A host fails under a file
+//! system with a verified load, and another one replaces it. Needs root, /dev/fuse and loop devices.
 
 use std::fs;
 use std::io::{BufRead as _, BufReader};
@@ -15,10 +15,10 @@ use crate::program::{Ended, end_of, installed, run, run_command, until};
 
 const LINERATE: &str = env!("CARGO_BIN_EXE_linerate");
 
-/// Links of this test program so far: two tests beside each other have networks of their own.
+/// The number of networks created by this test program: concurrent tests have separate networks.
 static NETWORKS: AtomicU32 = AtomicU32::new(0);
 
-/// A host in the middle, and others with a link to it each.
+/// A host in the middle, and others, each with a link to it.
 struct Network {
     name: String,
     others: u8,
@@ -36,7 +36,7 @@ impl Network {
         Some((0..others).fold(network, Network::with_another))
     }
 
-    /// 10.89.N.1 here, and 10.89.N.2 there.
+    /// 10.89.N.1 on this side, and 10.89.N.2 on the other.
     fn with_another(mut self, number: u8) -> Network {
         let (other, link) = (self.host(number), format!("link{number}"));
         run("ip", &["netns", "add", &other]).expect_success();
@@ -106,7 +106,7 @@ impl Host {
         server
     }
 
-    /// Two disks, by iSCSI, by NBD and by HyperSCSI.
+    /// Two disks, over iSCSI, over NBD and over HyperSCSI.
     fn of_disks(network: &Network, number: u8, disks: &Path) -> Host {
         let address = format!("10.89.{number}.2");
         let disk = |name: &str| {
@@ -166,7 +166,7 @@ impl Protocol {
     }
 }
 
-/// A volume of the middle host as a mounted file system; all of it is gone with the value.
+/// A volume of the middle host as a mounted file system; all of it is removed when this is dropped.
 struct FileSystem {
     mounted: Option<Mounted>,
     device: Option<Loop>,
@@ -191,7 +191,7 @@ impl FileSystem {
         self.mounted.as_ref().expect("mounted").path()
     }
 
-    /// Writes a file at random, and reads it back and verifies every block.
+    /// Writes a file at random, then reads and verifies every block.
     fn load(&self, run: u32) -> Child {
         let mut command = Command::new("fio");
         command.args(["--name=verified", "--rw=randwrite", "--bs=4k-64k", "--size=48M", "--ioengine=libaio"]);
@@ -213,7 +213,7 @@ impl FileSystem {
         assert!(status.success() && said.contains("err= 0"), "{status}: {said}");
     }
 
-    /// What is there is a file system without a fault.
+    /// The content is a consistent file system.
     fn end(mut self) {
         self.mounted = None;
         let device = self.device.take().expect("a loop device");
@@ -320,7 +320,7 @@ fn sets_of_six_and_of_four_disks_of_three_hosts_verify() {
                     }
                 }
                 network.here(&["raid", "create", &set, "--yes"]).expect_success();
-                // The disks have been used: copies fit from here on.
+                // The disks have been used: copies are consistent from here on.
                 network.here(&["raid", "scrub", &set, "--repair"]).expect_success();
                 for random in ["0", "100"] {
                     let load = ["--block", "4KiB,64KiB", "--depth", "8", "--read", "50", "--seconds", "2"];

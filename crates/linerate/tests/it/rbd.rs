@@ -1,4 +1,4 @@
-//! Images of a Ceph cluster of one node, served, and looked at by Ceph's own commands.
+//! Images of a Ceph cluster of one node, served by Linerate, and checked with Ceph's own commands.
 
 use std::path::Path;
 use std::process::Command;
@@ -15,14 +15,14 @@ use crate::server::{Server, free_port, serve};
 const LINERATE: &str = env!("CARGO_BIN_EXE_linerate");
 const MIB: u64 = 1 << 20;
 
-/// A cluster, and a server of ours whose volume `disk` is a new image of this name.
+/// A cluster, and a Linerate server whose volume `disk` is a new image with this name.
 fn serving(image: &str) -> Option<(Arc<Ceph>, Server)> {
     let ceph = Ceph::shared()?;
     let server = Server::serving(&[&format!("disk={}", ceph.volume(image, "&size=32MiB"))]);
     server.is_ours().then_some((ceph, server))
 }
 
-/// What a specification is refused with.
+/// A specification is rejected with this code and these words.
 fn refused(volume: &str, code: i32, words: &str) -> String {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let ended = run_command(&mut serve(free_port(), &[format!("disk={volume}")], folder.path()));
@@ -31,7 +31,7 @@ fn refused(volume: &str, code: i32, words: &str) -> String {
     ended.said
 }
 
-/// Whether an image begins with what a file has, as the `rbd` command reads it.
+/// Whether an image starts with the content of a file, as read by the `rbd` command.
 fn holds(ceph: &Ceph, image: &str, file: &Path) -> bool {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let copy = folder.path().join("copy");
@@ -66,7 +66,7 @@ fn what_hosts_write_is_in_the_image() {
             ],
         );
         server.stop();
-        // QEMU's own driver of images, beside ours.
+        // QEMU's own image driver, concurrently with ours.
         let image = format!("rbd:rbd/hosts:conf={}", ceph.configuration().display());
         run("qemu-io", &["-r", "-f", "raw", "-c", "read -P 0xa5 8M 1M", "-c", "read -P 0 9M 64k", &image])
             .expect_success();
@@ -110,7 +110,7 @@ fn an_image_that_is_resized_is_a_larger_disk() {
         while lun.geometry().blocks != Blocks(12 * MIB / 512) {
             assert!(reactor::now() - begun < crate::program::PATIENCE, "never larger");
             reactor::sleep(std::time::Duration::from_millis(50)).await;
-            // The unit attention that says so is answered once.
+            // Consumes the unit attention for it.
             let _ = lun.refresh().await;
         }
         let last = Extent::new(12 * MIB / 512 - 8, 8);
@@ -161,8 +161,9 @@ fn a_second_gateway_is_refused_and_told_who_has_the_image() {
     assert!(!ceph.rbd(&["status", "one"]).contains("watcher="), "it is closed");
 }
 
-/// Two gateways of one image. The first is stopped with writes under way, the cluster takes it for dead, and the second takes its
-/// lock and writes. When the first goes on, nothing of it reaches the image; its hosts are told that waiting does not help.
+/// Two gateways of one image. The first is stopped with outstanding writes, the cluster declares it dead, and
+/// the second takes its lock and writes. When the first resumes, none of its writes reach the image, and its
+/// hosts get an error that retrying does not fix.
 #[test]
 fn a_gateway_that_was_stopped_writes_nothing_after_another_one_took_over() {
     let Some(ceph) = Ceph::shared() else { return };
@@ -182,7 +183,7 @@ fn a_gateway_that_was_stopped_writes_nothing_after_another_one_took_over() {
         std::fs::read(&log).is_ok_and(|bytes| bytes.len() > 64 && bytes[64..].iter().any(|byte| *byte != 0))
     });
     first.signal("STOP");
-    // It waits until the cluster has taken the first for dead.
+    // It waits until the cluster has declared the first one dead.
     let mut second = Server::serving(&volumes);
     let written = second.state().join("written");
     write_patterned_file(&written, 16 << 20);
@@ -205,16 +206,17 @@ fn a_gateway_that_was_stopped_writes_nothing_after_another_one_took_over() {
         assert!(said.said.contains("02/04/03") || said.said.contains("not ready"), "{}", said.said);
     }
     assert!(holds(&ceph, "stale", &written));
-    // What was acknowledged is in the image, or was another one's to change.
+    // Acknowledged data is in the image, unless another client has overwritten it.
     first.end();
     second.stop();
 }
 
-/// The object server compares and writes in one step: a client of the cluster that knows nothing of our locks does not come between.
+/// The object server compares and writes in one step: a cluster client that does not use our locks cannot
+/// interfere.
 #[test]
 fn compare_and_write_is_one_step_for_every_client_of_the_cluster() {
     const LBA: u64 = 9;
-    // Of reading and writing apart, one in a dozen rounds loses a write.
+    // With separate reads and writes, one in a dozen rounds loses a write.
     const ROUNDS: usize = 64;
     let Some((ceph, mut server)) = serving("swapped") else { return };
     let prefix = ceph.rbd(&["info", "--format", "json", "swapped"]);
@@ -229,7 +231,7 @@ fn compare_and_write_is_one_step_for_every_client_of_the_cluster() {
             let [old, new] = [old, new].map(block_of);
             lun.unit().compare_and_write(LBA, 1, &old, &new).await.expect("an answer")
         };
-        // Of an object that is not there yet the blocks are zeros.
+        // The blocks of an object that does not exist yet are zeros.
         assert_eq!(swap(1, 0xaa).await, Compared::Differs { offset_bytes: Some(0) });
         assert_eq!(swap(0, 0xaa).await, Compared::Written);
         let (mut half, found) = (block_of(0xaa), block_of(0xaa));
@@ -328,7 +330,8 @@ fn the_conformance_suite_passes_as_over_memory() {
     server.stop();
 }
 
-/// A stall, and no error: the requests wait for the object server, and what was acknowledged before its end is there.
+/// A stall without errors: the requests wait for the object server, and the data acknowledged before it was
+/// killed is intact.
 #[test]
 fn a_verified_load_goes_on_when_the_object_server_was_killed() {
     if !Ceph::is_asked_for_all() {

@@ -1,7 +1,7 @@
-//! The flight recorder's files in the hands of tshark: every PDU is decoded, and nothing is malformed.
+//! The flight recorder's files, decoded by tshark: every PDU is recognized, and nothing is malformed.
 //!
-//! The other scenes with our initiator give their recordings to [`keep`] and have them looked at when they are over,
-//! so that whatever our initiator does anywhere in these tests is judged by a dissector that is not ours.
+//! The other scenes with Linerate's initiator pass their recordings to [`keep`] and have them checked at the
+//! end. An independent dissector therefore checks everything that the initiator does in these tests.
 
 use std::cell::RefCell;
 use std::path::Path;
@@ -16,22 +16,23 @@ use crate::program::{Ended, end_of, installed, run_command, signal, until};
 use crate::server::{Server, has_ipv6};
 use crate::sessions::sessions;
 
-/// Whatever the port: nothing but iSCSI is in a recording.
+/// Any port: a recording contains only iSCSI.
 const ANY_PORT: &str = "1-65535";
 
-/// Packets with something in them that belongs to no PDU. What follows in a PDU of several packets has no captured byte.
+/// Packets with bytes that belong to no PDU. Continuations of a PDU of several packets have no captured
+/// bytes.
 const NOT_DECODED: &str = "tcp.len > 0 && frame.cap_len > 60 && !iscsi";
 
 thread_local! {
     static KEPT: RefCell<Vec<FlightRecorder>> = const { RefCell::new(Vec::new()) };
 }
 
-/// Has the sessions of these settings looked at by [`look_at_all`].
+/// Marks the sessions of these settings for [`look_at_all`].
 pub(crate) fn keep(settings: &Settings) {
     KEPT.with_borrow_mut(|kept| kept.push(settings.recorder.clone()));
 }
 
-/// Has tshark decode what this thread's sessions have recorded since the last time.
+/// Has tshark decode the recordings of this thread's sessions since the last time.
 pub(crate) fn look_at_all() {
     let kept = KEPT.take();
     if !kept.is_empty() {
@@ -41,12 +42,12 @@ pub(crate) fn look_at_all() {
     }
 }
 
-/// Has a command recorded, if it is one of ours that connects to a target and nobody has asked for that already.
+/// Records a command, if it is a Linerate command that connects to a target and is not yet recorded.
 pub(crate) fn begin(command: &mut Command) -> Option<NamedTempFile> {
     const CONNECT: [&str; 8] = ["bench", "selftest", "discover", "info", "copy", "read", "write", "scsi"];
     let has = |word: &str| command.get_args().any(|argument| argument == word);
     let is_ours = command.get_program() == env!("CARGO_BIN_EXE_linerate");
-    // They run until a signal ends them, or connect to no target.
+    // These run until a signal ends them, or connect to no target.
     let is_other = ["agent", "verify"].into_iter().any(has);
     if !is_ours || is_other || has("--record") || !CONNECT.into_iter().any(has) || !installed(&["tshark"]) {
         return None;
@@ -56,8 +57,9 @@ pub(crate) fn begin(command: &mut Command) -> Option<NamedTempFile> {
     Some(file)
 }
 
-/// Has a file decoded, unless it has no packets: then the command was refused before it connected. Each start of tshark takes half
-/// a second of CPU time, so a file without suspicious packets, as most are, is decoded once.
+/// Has a file decoded, unless it has no packets: then the command was rejected before it connected. Each
+/// start of tshark takes half a second of CPU time, so a file without suspicious packets, like most files, is
+/// decoded once.
 pub(crate) fn look_at(file: &Path) {
     if !installed(&["tshark"]) || !has_packets(file) {
         return;
@@ -72,13 +74,14 @@ pub(crate) fn look_at(file: &Path) {
         "packets that are no iSCSI, and what is around them:\n{}",
         around(file, &strange)
     );
-    // Data whose command is no longer kept are of an exchange that nobody can know.
+    // Data whose command is no longer in the recording belongs to an unknown exchange.
     let faults: Vec<String> =
         faults(file, ANY_PORT).into_iter().filter(|fault| !fault.contains("Unknown SCSI exchange")).collect();
     assert!(faults.is_empty(), "tshark complains:\n{}", faults.join("\n"));
 }
 
-/// Whether a pcapng file has an Enhanced Packet Block. A block is its type, its length with both of these, and its body.
+/// Whether a pcapng file has an Enhanced Packet Block. A block is its type, its length including both of
+/// these, and its body.
 fn has_packets(file: &Path) -> bool {
     const ENHANCED_PACKET_BLOCK: u32 = 6;
     let bytes = std::fs::read(file).expect("a recording");
@@ -93,7 +96,7 @@ fn has_packets(file: &Path) -> bool {
     false
 }
 
-/// What tshark says of the first of these packets and of those before and behind it.
+/// tshark's output for the first of these packets and its neighbours.
 fn around(file: &Path, packets: &[String]) -> String {
     let first: u64 = packets.iter().find_map(|number| number.parse().ok()).unwrap_or_default();
     let filter = format!("frame.number >= {} && frame.number <= {}", first.saturating_sub(3), first + 3);
@@ -101,7 +104,7 @@ fn around(file: &Path, packets: &[String]) -> String {
         + &tell(file, ANY_PORT, &["-Y", &format!("frame.number == {first}"), "-V"])
 }
 
-/// The numbers of packets with a PDU that tshark does not take for one.
+/// The numbers of packets with a PDU that tshark does not recognize.
 fn not_decoded(file: &Path) -> Vec<String> {
     fields(file, NOT_DECODED, "frame.number")
 }
@@ -112,7 +115,7 @@ fn fields(file: &Path, filter: &str, field: &str) -> Vec<String> {
     said.lines().filter(|line| !line.starts_with("Running as user")).map(str::to_owned).collect()
 }
 
-/// Runs our program with `--record`, and gives its end and the file's name.
+/// Runs Linerate with `--record`, and returns its result and the file's name.
 fn recorded(folder: &Path, arguments: &[&str]) -> (Ended, std::path::PathBuf) {
     let file = folder.join("recording.pcapng");
     let mut command = Command::new(env!("CARGO_BIN_EXE_linerate"));
@@ -271,7 +274,7 @@ fn a_connection_that_is_lost_leaves_a_file_where_it_is_wanted() {
     let url = format!("{}?reconnect-time=0", server.url("disk"));
     command.args(["bench", &url, "--seconds", "60"]).env("LINERATE_RECORD_DIR", folder.path());
     let bench = thread::spawn(move || run_command(&mut command));
-    // The session that measures, and not the one before it that looks at the LUN and logs out.
+    // The measuring session, and not the one before it that queries the LUN and logs out.
     until("a busy session", || {
         sessions(&server).iter().any(|session| session["commands"].as_u64() > Some(1000))
     });

@@ -1,4 +1,5 @@
-//! What a server refuses to start with: one clear sentence on standard error, exit code 2, nothing served.
+//! Reasons for which a server refuses to start: one clear sentence on standard error, exit code 2, nothing
+//! served.
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
@@ -7,7 +8,7 @@ use std::process::Command;
 use crate::program::{Ended, run_command};
 use crate::server::{Server, free_port, serve};
 
-/// Starts a server that must not come up, and returns what it says.
+/// Starts a server that must not come up, and returns its output.
 fn refused(command: &mut Command) -> String {
     let Ended { status, said } = run_command(command);
     assert_eq!(status.code(), Some(2), "{said}");

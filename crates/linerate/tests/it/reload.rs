@@ -1,4 +1,4 @@
-//! What a server serves changes while it serves: by `linerate server reload` and by SIGHUP.
+//! Changes of a running server, by `linerate server reload` and by SIGHUP.
 
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
@@ -27,7 +27,7 @@ fn url(port: u16, lun: u16) -> String {
     format!("iscsi://127.0.0.1:{port}/{TARGET}/{lun}")
 }
 
-/// The sense key and code with which TEST UNIT READY is refused, if it is.
+/// The sense key and code with which TEST UNIT READY is rejected, if it is.
 async fn attention(lun: &RemoteLun) -> Option<(u8, u8, u8)> {
     let answer = lun.command(cdb::test_unit_ready(), Transfer::None).await.expect("an answer");
     answer.sense.map(|sense| (sense.key, sense.code, sense.qualifier))
@@ -50,7 +50,7 @@ name = \"iqn.2026-01.com.example:t\"
 lun = [{ lun = 0, volume = \"a\" }, { lun = 1, volume = \"b\" }]
 ";
 
-/// A server of [`BASE`], and what it is told to serve then.
+/// A server of [`BASE`], whose configuration file is then changed.
 fn served(change: impl FnOnce(String) -> String) -> Option<Server> {
     let mut server = Server::configured(BASE)?;
     let text = change(BASE.replace("{port}", &server.port().to_string()));
@@ -104,7 +104,8 @@ fn what_is_in_use_is_taken_away_by_force_alone() {
     server.stop();
 }
 
-/// A command that its device does not answer ends with its LUN, and keeps neither the reload nor the other LUN waiting.
+/// A command that its device does not complete ends with its LUN, and delays neither the reload nor the other
+/// LUN.
 #[test]
 fn a_lun_whose_device_hangs_can_be_taken_away() {
     let text = BASE.replace("ram:4MiB", "fault:[ram:4MiB]");
@@ -137,7 +138,8 @@ fn a_lun_whose_device_hangs_can_be_taken_away() {
     server.ended();
 }
 
-/// Who decides how long a login lasts is its peer, and once a login kept the volumes of its beginning open.
+/// The peer determines the duration of a login, and once a login kept the volumes open that existed at its
+/// start.
 #[test]
 fn a_volume_is_replaced_while_logins_are_in_progress() {
     let nbd = free_port();
@@ -169,7 +171,7 @@ fn a_volume_is_replaced_while_logins_are_in_progress() {
     server.stop();
 }
 
-/// A volume under two LUNs: the commands of the LUN that stays go on.
+/// A volume under two LUNs: the commands of the LUN that stays continue.
 #[test]
 fn a_second_lun_of_a_volume_can_be_taken_away_while_the_first_is_at_work() {
     let text = BASE.replace("ram:8MiB", "fault:[ram:8MiB]").replace("volume = \"b\"", "volume = \"a\"");
@@ -230,7 +232,7 @@ fn a_mistake_changes_nothing_and_is_shown_at_its_place() {
     let refused = reload(&server, &["--force"]);
     assert_eq!(refused.status.code(), Some(2));
     assert!(refused.said.contains("linerate.toml:7:13: unknown unit `MyB`"), "{}", refused.said);
-    // A volume that cannot be opened and an address that is taken are found out before anything changes, too.
+    // A volume that cannot be opened and an address in use are also detected before anything changes.
     let taken = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
     let text = BASE.replace("{port}", &server.port().to_string()).replace("lun = 1", "lun = 2");
     let portal = format!("[[portal]]\nlisten = \"{}\"\n", taken.local_addr().expect("its address"));
@@ -258,7 +260,7 @@ fn a_mistake_changes_nothing_and_is_shown_at_its_place() {
 
 #[test]
 fn a_hangup_has_the_configuration_read_again() {
-    // Nothing is taken away: who looks, below, is logged in meanwhile, and what is in use stays.
+    // Nothing is removed: initiators, below, are logged in at the same time, and resources in use stay.
     let more = "volume = \"b\" }, { lun = 2, volume = \"b\" }]";
     let Some(mut server) = served(|text| text.replace("volume = \"b\" }]", more)) else { return };
     server.signal("HUP");
@@ -273,7 +275,8 @@ fn a_hangup_has_the_configuration_read_again() {
     server.stop();
 }
 
-/// SPC-4 6.6.1: every session that knows a LUN hears that INQUIRY describes it otherwise now, and none hears it without reason.
+/// SPC-4 6.6.1: every session that uses a LUN is notified when its INQUIRY data changes, and none without a
+/// reason.
 #[test]
 fn a_lun_whose_inquiry_data_change_says_so_to_every_session() {
     let Some(mut server) = Server::configured(BASE) else { return };
@@ -304,7 +307,7 @@ fn a_lun_whose_inquiry_data_change_says_so_to_every_session() {
     server.stop();
 }
 
-/// Codes and qualifiers of the unit attentions that wait at a LUN.
+/// Codes and qualifiers of the pending unit attentions of a LUN.
 async fn attentions(lun: &RemoteLun) -> Vec<(u8, u8)> {
     let mut told = Vec::new();
     loop {
@@ -315,7 +318,7 @@ async fn attentions(lun: &RemoteLun) -> Vec<(u8, u8)> {
     }
 }
 
-/// Identity and reservations are kept under a volume's name, and move with it.
+/// Identity and reservations are stored under a volume's name, and move with it.
 #[test]
 fn a_volume_that_gets_another_name_is_the_same_after_a_restart() {
     let Some(mut server) = served(|text| {
@@ -342,7 +345,7 @@ fn a_volume_that_gets_another_name_is_the_same_after_a_restart() {
     server.stop();
 }
 
-/// Somebody's reservations are kept under the name already.
+/// Another volume's reservations are already stored under the name.
 #[test]
 fn no_volume_takes_over_what_is_kept_under_the_name_of_another() {
     let Some(mut server) = served(|text| {
@@ -363,7 +366,7 @@ fn no_volume_takes_over_what_is_kept_under_the_name_of_another() {
     server.stop();
 }
 
-/// A volume that cannot become what it is to be stays what it was, and the next reload tries again.
+/// A volume that cannot be changed keeps its old state, and the next reload tries again.
 #[test]
 fn what_cannot_be_opened_again_stays_what_it_was() {
     let Some(mut server) = Server::configured(BASE) else { return };
@@ -388,7 +391,7 @@ fn what_cannot_be_opened_again_stays_what_it_was() {
     server.stop();
 }
 
-/// The set held the locks of all that was opened with it.
+/// The set held the locks of all volumes opened with it.
 #[test]
 fn a_volume_that_was_first_served_beside_a_raid_set_can_be_opened_again() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -408,8 +411,8 @@ fn a_volume_that_was_first_served_beside_a_raid_set_can_be_opened_again() {
     server.stop();
 }
 
-/// Wherever a reload is when its server is killed: the next start serves what the file says, and the volume that was to have
-/// another name is the one that it was.
+/// At whatever point of a reload a server is killed, the next start serves the file's configuration, and a
+/// renamed volume is still the same volume.
 #[test]
 fn a_server_that_is_killed_in_the_middle_of_a_reload_serves_the_new_configuration_next() {
     let Some(mut server) = Server::configured(BASE) else { return };

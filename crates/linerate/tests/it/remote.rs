@@ -1,4 +1,4 @@
-//! A server's volume in the hands of our own initiator, for what no other program's command line can ask.
+//! A server's volume with Linerate's initiator, for actions that no other program's command line supports.
 
 use std::future::Future;
 
@@ -12,7 +12,7 @@ use crate::recorder;
 pub(crate) const GOOD: u8 = 0x00;
 pub(crate) const RESERVATION_CONFLICT: u8 = 0x18;
 
-/// Runs something to its end in a world of its own. What its sessions said and heard must be decoded by tshark.
+/// Runs a future to completion in a separate world. The traffic of its sessions must be decoded by tshark.
 pub(crate) fn in_a_world<T>(what: impl Future<Output = T>) -> T {
     let world = Epoll::shared(EpollOptions::default()).expect("an epoll instance");
     let outcome = reactor::block_on(world, what);
@@ -31,7 +31,7 @@ pub(crate) fn random(bytes: &mut [u8]) {
     getrandom::fill(bytes).expect("the system has random numbers once it has started");
 }
 
-/// Writes blocks of 512 bytes, onto stable storage before it is acknowledged if so wanted.
+/// Writes blocks of 512 bytes, optionally to stable storage before the acknowledgement.
 pub(crate) async fn write(
     lun: &RemoteLun,
     lba: u64,

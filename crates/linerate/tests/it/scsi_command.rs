@@ -1,4 +1,4 @@
-//! `linerate scsi`: what its verbs say, and that those that destroy something ask.
+//! `linerate scsi`: the output of its verbs, and the confirmation of destructive ones.
 
 use std::process::Command;
 
@@ -9,7 +9,7 @@ fn scsi(arguments: &[&str]) -> Ended {
     run_command(Command::new(env!("CARGO_BIN_EXE_linerate")).arg("scsi").args(arguments))
 }
 
-/// What a verb answers with `--json`.
+/// The output of a verb with `--json`.
 fn json(arguments: &[&str]) -> serde_json::Value {
     let said = scsi(&[arguments, &["--json"]].concat()).expect_success();
     serde_json::from_str(&said).unwrap_or_else(|error| panic!("{error}: {said}"))
@@ -60,7 +60,7 @@ fn what_is_written_over_is_named_first() {
         return;
     }
     let url = server.url("disk");
-    // A partition table is made with the verb itself, on a disk that has nothing to lose.
+    // A partition table is written with the verb itself, to an empty disk.
     let folder = tempfile::tempdir().expect("a temporary folder");
     let sector = folder.path().join("sector");
     std::fs::write(&sector, boot_sector()).expect("a temporary file");
@@ -163,15 +163,15 @@ fn a_command_by_its_bytes_asks_or_wants_to_be_meant() {
     assert!(said.starts_with("good, 36 bytes\n") && said.contains("LINERATE"), "{said}");
     let synchronize = ["raw", &url, "--cdb", "35 00 00 00 00 00 00 00 00 00"];
     assert_eq!(scsi(&synchronize).status.code(), Some(2));
-    // SANITIZE moves no data, and a buffer for an answer makes no question of it.
+    // SANITIZE transfers no data, and a buffer for a response does not make it a query.
     let Ended { status, said } = scsi(&["raw", &url, "--cdb", "48 82 00 00 00 00 00 00 00 00", "--in", "1"]);
     assert_eq!(status.code(), Some(2), "{said}");
     assert!(said.contains("--yes"), "{said}");
     scsi(&[&synchronize[..], &["--yes"]].concat()).expect_success();
 }
 
-/// REMOVE ELEMENT AND TRUNCATE, RESTORE ELEMENTS AND REBUILD, STREAM CONTROL and BACKGROUND CONTROL share the operation code of
-/// READ CAPACITY(16). XPWRITE(10) is what READ DISC INFORMATION is to an optical drive.
+/// REMOVE ELEMENT AND TRUNCATE, RESTORE ELEMENTS AND REBUILD, STREAM CONTROL and BACKGROUND CONTROL share the
+/// operation code of READ CAPACITY(16). XPWRITE(10) has that of READ DISC INFORMATION on an optical drive.
 #[test]
 fn a_command_that_only_looks_like_a_question_wants_to_be_meant() {
     let server = Server::serving(&["disk=ram:1MiB"]);

@@ -1,4 +1,4 @@
-//! The server under test: started, waited for, stopped, killed and started again.
+//! The server under test: start, stop, kill and restart.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader, Write};
@@ -15,7 +15,7 @@ use tempfile::TempDir;
 
 use crate::program::{PATIENCE, end_of, run, run_command, signal, until};
 
-/// A running server with a state folder that outlives restarts, on a port that stays the same.
+/// A running server with a state directory that survives restarts, and a fixed port.
 #[derive(Debug)]
 pub(crate) struct Server {
     kind: Kind,
@@ -33,16 +33,16 @@ enum Kind {
     Tgt,
 }
 
-/// Lies in the state folder where there is one.
+/// In the state directory, if there is one.
 const CONFIGURATION: &str = "linerate.toml";
 
-/// What it says on standard error.
+/// Its standard error.
 const LOG: &str = "log";
 
 const TGT_NAME: &str = "iqn.2026-01.io.linerate:disk";
 
 impl Server {
-    /// Serves volumes, `NAME=SPEC`; `{state}` in one is the server's state folder.
+    /// Serves volumes, `NAME=SPEC`; `{state}` in one is the server's state directory.
     pub(crate) fn serving(volumes: &[&str]) -> Server {
         let state = TempDir::new().expect("a temporary folder");
         let port = free_port();
@@ -55,8 +55,8 @@ impl Server {
         Server { kind, child, port, volumes, state }
     }
 
-    /// Serves what a configuration file says, with `{port}` in it for a portal's and `{state}` for the state folder;
-    /// only ours can, so there is none when another is to be tested.
+    /// Serves the content of a configuration file, with `{port}` for a portal's port and `{state}` for the
+    /// state directory. Only Linerate can do this: `None` when another server is tested.
     pub(crate) fn configured(text: &str) -> Option<Server> {
         if kind() != Kind::Linerate {
             return None;
@@ -70,12 +70,12 @@ impl Server {
         Some(Server { kind: Kind::Linerate, child, port, volumes: Vec::new(), state })
     }
 
-    /// What it has logged so far; nothing if it is not ours.
+    /// Its log so far; empty if it is not Linerate.
     pub(crate) fn log(&self) -> String {
         std::fs::read_to_string(self.state.path().join(LOG)).unwrap_or_default()
     }
 
-    /// Whether this is ours, so that what only ours can do may be asked of it.
+    /// Whether this is Linerate, and can be used in tests that require it.
     pub(crate) fn is_ours(&self) -> bool {
         self.kind == Kind::Linerate
     }
@@ -98,24 +98,24 @@ impl Server {
         }
     }
 
-    /// The URL of a volume's logical unit, as libiscsi and QEMU write it.
+    /// The URL of a volume's logical unit, in the syntax of libiscsi and QEMU.
     pub(crate) fn url(&self, volume: &str) -> String {
         let lun = if self.is_ours() { 0 } else { 1 }; // tgt keeps LUN 0 for its controller
         format!("iscsi://{}/{}/{lun}", self.portal(), self.target_name(volume))
     }
 
-    /// Where it keeps what survives a restart.
+    /// The directory of its persistent state.
     pub(crate) fn state(&self) -> &Path {
         self.state.path()
     }
 
-    /// Asks it to end (SIGTERM), and sees that it does, in time and of its own accord.
+    /// Asks it to end (SIGTERM), and checks that it does so in time, with success.
     pub(crate) fn stop(&mut self) {
         let status = self.end();
         assert!(status.success(), "after SIGTERM: {status}");
     }
 
-    /// Asks it to end (SIGTERM), and says how it did, in time.
+    /// Asks it to end (SIGTERM), and returns its exit status, in time.
     pub(crate) fn end(&mut self) -> ExitStatus {
         self.signal("TERM");
         self.ended()
@@ -126,7 +126,7 @@ impl Server {
         signal(&self.child, name);
     }
 
-    /// How it ends, in time, after a signal.
+    /// Its exit status, in time, after a signal.
     pub(crate) fn ended(&mut self) -> ExitStatus {
         end_of(&mut self.child)
     }
@@ -136,19 +136,19 @@ impl Server {
         self.child.id()
     }
 
-    /// Ends it without warning (SIGKILL).
+    /// Kills it (SIGKILL).
     pub(crate) fn kill(&mut self) {
         self.child.kill().and_then(|()| self.child.wait()).expect("a running server");
     }
 
-    /// Puts another configuration in place of its own, for its next start.
+    /// Replaces its configuration, for its next start.
     pub(crate) fn reconfigure(&mut self, text: &str) {
         write_configuration(text, self.state.path());
     }
 
-    /// Starts it again after its end: same port, volumes and state. As under a service manager, it is tried again while
-    /// it is refused its volumes: the kernel ends what a killed process had under way on a file (a sync, say) a moment
-    /// after the process, and keeps the file locked until then.
+    /// Restarts it: same port, volumes and state. As under a service manager, the start is repeated while its
+    /// volumes are rejected: the kernel finishes a killed process's outstanding file operations (a sync, for
+    /// example) shortly after the process, and keeps the file locked until then.
     pub(crate) fn restart(&mut self) {
         self.child = start(self.kind, self.port, &self.volumes, self.state.path());
     }
@@ -196,9 +196,9 @@ pub(crate) fn has_ipv6() -> bool {
     TcpListener::bind((Ipv6Addr::LOCALHOST, 0)).is_ok()
 }
 
-/// A port of the loopback that nothing listens on. It stays free until it is listened on, also between two runs of a server:
-/// each port is returned once, and the kernel chooses ports from 32768 on where any will do. Processes that run at the same
-/// time begin at different ports.
+/// A loopback port without a listener. It remains free until it is used, even between two runs of a server:
+/// each port is returned once, and the kernel chooses automatic ports from 32768 on. Concurrent processes
+/// start at different ports.
 pub(crate) fn free_port() -> u16 {
     const PORTS: Range<u32> = 10_000..32_768;
     static GIVEN: AtomicU32 = AtomicU32::new(0);
@@ -209,7 +209,7 @@ pub(crate) fn free_port() -> u16 {
     ports.find(is_free).expect("a free port")
 }
 
-/// Whose server these tests are to run against.
+/// The server that these tests run with.
 fn kind() -> Kind {
     match std::env::var("LINERATE_INTEROP_SERVER").as_deref() {
         Ok("tgt") => Kind::Tgt,
@@ -233,14 +233,14 @@ fn start_linerate(port: u16, volumes: &[String], state: &Path) -> Child {
     started.expect("a server that says `ready`")
 }
 
-/// It may hold secrets, so that it is for its owner alone.
+/// It may contain secrets, so only its owner can read it.
 fn write_configuration(text: &str, state: &Path) {
     let path = state.join(CONFIGURATION);
     let private = File::options().create(true).truncate(true).write(true).mode(0o600).open(path);
     private.and_then(|mut file| file.write_all(text.as_bytes())).expect("a temporary file");
 }
 
-/// Starts a server; nothing, if it ended before it was ready.
+/// Starts a server; `None` if it ended before it was ready.
 fn try_to_start(port: u16, volumes: &[String], state: &Path) -> Option<Child> {
     let log = File::options().create(true).append(true).open(state.join(LOG)).expect("a temporary file");
     let mut command = serve(port, volumes, state);
@@ -253,7 +253,7 @@ fn try_to_start(port: u16, volumes: &[String], state: &Path) -> Option<Child> {
     None
 }
 
-/// Reads until the line `ready` or the end, and goes on reading so that the server never waits for us.
+/// Reads until the line `ready` or the end, and continues reading so that the server never blocks.
 fn becomes_ready(stdout: ChildStdout) -> bool {
     let (sender, said) = mpsc::channel();
     std::thread::spawn(move || {
@@ -273,7 +273,7 @@ fn becomes_ready(stdout: ChildStdout) -> bool {
     }
 }
 
-/// The name of tgtd's control socket, which it wants below 32768.
+/// The number of tgtd's control socket, which must be below 32768.
 fn control_port(port: u16) -> u16 {
     port % 32_000 + 1
 }
@@ -312,7 +312,7 @@ fn start_tgt(port: u16, state: &Path) -> Child {
     child
 }
 
-/// Runs one of the small libiscsi programs against a server's volume.
+/// Runs one of the small libiscsi programs on a server's volume.
 pub(crate) fn ask(program: &str, arguments: &[&str], url: &str) -> String {
     run(program, &[arguments, &[url]].concat()).expect_success()
 }

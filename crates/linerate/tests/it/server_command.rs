@@ -1,4 +1,4 @@
-//! `linerate server`: one volume more, less or larger, and the file that says so.
+//! `linerate server`: adding, removing and resizing a volume, and the updated file.
 
 use std::io::{BufRead as _, BufReader};
 use std::path::PathBuf;
@@ -117,7 +117,7 @@ fn others_initiators_find_a_volume_that_is_added() {
     served.stop();
 }
 
-/// What happens, as others see it while it happens.
+/// Events, as received by subscribers.
 #[test]
 fn events_are_told_as_they_happen() {
     let text = BASE.replace("ram:8MiB", "fault:[ram:8MiB]");
@@ -179,7 +179,7 @@ impl Events {
         command.args(["server", "events", "--control", &control]).stdout(Stdio::piped());
         let mut child = command.spawn().expect("the linerate binary");
         let mut lines = BufReader::new(child.stdout.take().expect("a pipe")).lines();
-        // Told of nothing until it has subscribed: each of these is refused, which it will be told.
+        // It receives nothing until it has subscribed: each of these requests is rejected, which is an event.
         let refused = || self::server(server, &["remove", "nothing"]).status;
         let (told, is_told) = std::sync::mpsc::channel::<()>();
         let lines = std::thread::scope(|scope| {
@@ -197,7 +197,7 @@ impl Events {
         Events { child, lines }
     }
 
-    /// The next of a kind; others before it are left out.
+    /// The next event of a kind; others before it are skipped.
     fn next(&mut self, event: &str) -> serde_json::Value {
         let mut lines =
             self.lines.by_ref().map(|line| serde_json::from_str(&line.expect("text")).expect("JSON"));
@@ -277,14 +277,14 @@ fn a_mistake_changes_neither_what_is_served_nor_the_file() {
     served.stop();
 }
 
-/// What cannot be written is served all the same, and said.
+/// A change that cannot be written to the file is still applied, and reported.
 #[test]
 fn a_file_that_cannot_be_written_is_told() {
     let Some(mut served) = Server::configured(BASE) else { return };
     let elsewhere = tempfile::tempdir().expect("a folder");
     let real = elsewhere.path().join("gone");
     let told = {
-        // A link whose file can be read, in a folder in which nothing can be made: /proc is one for root, too.
+        // A readable link in a directory in which nothing can be created: /proc is one even for root.
         std::fs::write(&real, text(&served)).expect("written");
         let open = std::fs::File::open(&real).expect("readable");
         use std::os::fd::AsRawFd as _;
@@ -303,7 +303,7 @@ fn a_file_that_cannot_be_written_is_told() {
 #[test]
 fn what_to_type_on_a_host_is_told_and_works() {
     let Some(served) = Server::configured(BASE) else { return };
-    // As a shell reads it: a line that ends so goes on in the next one.
+    // As parsed by a shell: a line with this ending continues on the next one.
     let usage = || {
         let told = server(&served, &["usage"]);
         assert_eq!(told.status.code(), Some(0), "{told:?}");
@@ -321,7 +321,7 @@ fn what_to_type_on_a_host_is_told_and_works() {
     assert!(listed.said.contains(TARGET), "{listed:?}");
     let inquiry = run("iscsi-inq", &[command("iscsi-inq ").trim_matches('\'')]);
     assert!(inquiry.said.contains("LINERATE"), "{inquiry:?}");
-    // A target that comes later is told of as well.
+    // A target added later is included.
     assert_eq!(server(&served, &["add", "late=ram:1MiB"]).status.code(), Some(0));
     assert!(usage().contains("iqn.2026-01.io.linerate:late --login\n"));
 }

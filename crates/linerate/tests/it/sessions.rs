@@ -18,7 +18,7 @@ use crate::program::{run_command, until};
 use crate::server::{Server, has_ipv6};
 use crate::wire::{NoLogin, PATIENCE};
 
-/// One volume on two cores, with more lines for the file's beginning and its target.
+/// One volume on two cores, with further lines for the start of the file and for its target.
 fn configured(head: &str, target: &str) -> Option<Server> {
     Server::configured(&format!(
         "reactors = 2\n{head}\n[volume.disk]\nspec = \"ram:64MiB\"\n[[target]]\n\
@@ -35,7 +35,7 @@ pub(crate) fn sessions(server: &Server) -> Vec<serde_json::Value> {
     sessions_at(&server.state().join("control"))
 }
 
-/// The same of the server with this control socket.
+/// The same for the server with this control socket.
 pub(crate) fn sessions_at(control: &Path) -> Vec<serde_json::Value> {
     let mut command = Command::new(env!("CARGO_BIN_EXE_linerate"));
     let command = command.args(["server", "sessions", "--json", "--control"]).arg(control);
@@ -166,7 +166,7 @@ fn digests_and_their_keys_from_end_to_end() {
     assert!(said.contains("iqn.2026-01.com.example:peer") && said.contains("DataDigest=CRC32C"), "{said}");
 }
 
-/// Their reader would close its connection over a sum that is not that of the bytes it was sent.
+/// A reader would close its connection if the digest did not match the received bytes.
 #[test]
 fn blocks_that_are_overwritten_while_they_are_read_come_with_their_digest() {
     let Some(server) = configured("", "") else { return };

@@ -1,4 +1,5 @@
-//! What the server's log says of storage that fails, hangs or fills up: the volume's name, the cause and the end.
+//! The server's log lines about storage that fails, hangs or is full: the volume's name, the cause and the
+//! end.
 
 use std::fs::File;
 use std::process::Command;
@@ -33,7 +34,7 @@ fn fault(server: &Server, mode: &str) {
     .expect_success();
 }
 
-/// The lines about storage, without the time that begins them; there must be none about a unit by its UUID.
+/// The lines about storage, without their timestamps; none may name a unit by its UUID.
 fn told(server: &Server) -> Vec<String> {
     let log = server.log();
     assert!(!log.contains("unit="), "{log}");
@@ -46,7 +47,7 @@ fn wait_for_lines(server: &Server, count: usize) -> Vec<String> {
     told(server)
 }
 
-/// What is said when it works again depends in one thing on the machine.
+/// The recovery message contains one value that depends on the machine.
 fn without_seconds(line: &str) -> &str {
     line.rsplit_once(" seconds=").expect("how long it failed").0
 }
@@ -114,7 +115,7 @@ fn storage_that_hangs_is_an_error_by_the_volumes_name_and_its_end_is_told() {
     assert!(without_seconds(&lines[1]).ends_with("failed_requests=1"), "{lines:?}");
 }
 
-/// A file system of its own, on a mount that goes with the value.
+/// A separate file system, unmounted when this is dropped.
 struct Full {
     server: Option<Server>,
     folder: tempfile::TempDir,
@@ -137,7 +138,7 @@ fn a_full_file_system_is_told_in_the_operating_systems_words() {
     let path = folder.path().display().to_string();
     run("mount", &["-t", "tmpfs", "-o", "size=4M", "linerate-test", &path]).expect_success();
     let mut full = Full { server: None, folder };
-    // Something else takes the space that the volume counts on.
+    // Another file takes the space that the volume relies on.
     let other = full.folder.path().join("other");
     std::fs::write(&other, vec![1; 3 << 20]).expect("there is room");
     let text = LAYER.replace("fault:[ram:16MiB]", &format!("file:{path}/disk?size=16MiB"));

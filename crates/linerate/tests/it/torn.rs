@@ -1,5 +1,5 @@
-//! Writes that end or meet an UNMAP in the middle of a block, on a volume that data are received straight into: every
-//! block is wholly old or wholly new, and what is allocated is known.
+//! Writes that end, or coincide with an UNMAP, in the middle of a block, on a volume that receives data in
+//! place: every block is completely old or completely new, and its allocation is known.
 
 use std::time::{Duration, Instant};
 
@@ -41,7 +41,7 @@ const NEW: u8 = 0xe1;
 /// Blocks of the write.
 const BLOCKS: usize = 512;
 
-/// A volume of old data with a page of blocks behind the write, and somebody who looks at it.
+/// A volume of old data with a page of blocks after the write, and an observer.
 struct Scene {
     server: Server,
     witness: Peer,
@@ -52,7 +52,7 @@ impl Scene {
         Scene::on(Server::serving(&["disk=ram:16MiB"]))
     }
 
-    /// With little memory for commands, which is counted for those of a second volume.
+    /// With little memory for commands, which a second volume's commands use.
     fn with_file() -> Option<Scene> {
         Server::configured(WITH_FILE).map(Scene::on)
     }
@@ -72,13 +72,13 @@ impl Scene {
         }
     }
 
-    /// So many blocks are new, and the others are old.
+    /// This number of blocks is new, and the others are old.
     #[track_caller]
     fn expect_landed(&mut self, new: usize) {
         assert_eq!(self.landed(), new, "new blocks");
     }
 
-    /// How many blocks are new. The others are old, and none is a part of each.
+    /// The number of new blocks. The others are old, and none is a mixture.
     #[track_caller]
     fn landed(&mut self) -> usize {
         let found = self.witness.read(0, BLOCKS + 8);
@@ -92,24 +92,24 @@ impl Scene {
     }
 }
 
-/// A WRITE whose data are sent in pieces.
+/// A WRITE whose data is sent in pieces.
 struct Writer {
     wire: Wire,
     tag: Itt,
-    /// What the command is made of.
+    /// The command's parameters.
     command: ScsiCommand,
     sent: usize,
 }
 
 impl Writer {
-    /// Sends the command and, if they may come with it, the beginning of its data.
+    /// Sends the command and, if permitted, the immediate data.
     fn begin(server: &Server, offers: impl FnOnce(Offers) -> Offers, immediate_bytes: usize) -> Writer {
         let mut writer = Writer::log_in(server, offers);
         writer.send_command(BLOCKS * BLOCK, immediate_bytes, true);
         writer
     }
 
-    /// A session that has sent nothing of it.
+    /// A session that has sent no part of it.
     fn log_in(server: &Server, offers: impl FnOnce(Offers) -> Offers) -> Writer {
         let mut config = initiator(Some(&server.target_name("disk")), 2);
         config.offers = offers(config.offers);
@@ -122,8 +122,8 @@ impl Writer {
         Writer { wire, tag, command: ScsiCommand { cmd_sn: command.cmd_sn.next(), ..command }, sent: 0 }
     }
 
-    /// Sends the header of the command, behind which so many bytes of its data come. If these are not the final ones,
-    /// Data-Out PDUs follow that no R2T asks for.
+    /// Sends the header of the command, followed by this number of bytes of its data. If these are not the
+    /// final ones, unsolicited Data-Out PDUs follow.
     fn send_command(&mut self, bytes: usize, immediate_bytes: usize, is_final: bool) {
         let cdb = write_10(0, bytes, false);
         let write = ScsiCommand {
@@ -174,7 +174,7 @@ impl Writer {
         self.sent = end;
     }
 
-    /// Waits until what was sent has been taken in: a NOP-Out is answered after it.
+    /// Waits until the sent data has been processed: the response to a NOP-Out follows it.
     fn ping(&mut self) {
         let ping = NopOut {
             immediate: true,
@@ -193,8 +193,8 @@ impl Writer {
 
 #[test]
 fn a_write_that_is_cut_in_the_middle_of_a_block_leaves_whole_blocks() {
-    // Little more than the header in the first piece, so that the next is received in place; the ends lie in the middle
-    // of a block, one byte behind its beginning, and one before its end.
+    // The first piece contains little more than the header, so that the next is received in place; the ends
+    // are in the middle of a block, one byte after its start, and one before its end.
     for (first, last) in [(1000, 100_000), (700, 40 * BLOCK + 1), (BLOCK, 3 * BLOCK - 1)] {
         let mut scene = Scene::begin();
         let mut writer = Writer::in_one_pdu(&scene.server);
@@ -228,8 +228,8 @@ fn a_write_that_is_aborted_in_the_middle_of_a_block_leaves_whole_blocks() {
     scene.expect_landed(7);
 }
 
-/// A PDU ended inside a block while other commands had all the memory. The beginning of the block was dropped, its end went
-/// to the medium, and the write was answered with GOOD.
+/// A PDU ended inside a block while other commands had all the memory. The start of the block was dropped,
+/// its end was written to the medium, and the write completed with GOOD.
 #[test]
 fn a_write_that_finds_no_memory_for_an_incomplete_block_is_not_acknowledged_in_part() {
     const BYTES: usize = 64 * BLOCK;
@@ -270,7 +270,7 @@ fn blocks_that_are_written_beside_an_unmap_are_allocated() {
     assert_eq!(scene.witness.read(8, BLOCKS - 8), vec![NEW; (BLOCKS - 8) * BLOCK]);
     let status = scene.witness.run(&get_lba_status(8), Moves::In(24)).expect_good();
     assert_eq!(status[20] & 0x0f, 0, "PROVISIONING STATUS: mapped");
-    // One block, which is less than can be given back, must be zero all the same.
+    // One block, which is too short to be deallocated, must still be zero.
     scene.witness.run(&unmap(), Moves::Out(unmap_list(9, 1))).expect_good();
     assert_eq!(scene.witness.read(9, 1), [0; BLOCK]);
 }
@@ -288,7 +288,7 @@ fn unmap_list(lba: u64, blocks: u32) -> Vec<u8> {
     list
 }
 
-/// GET LBA STATUS (SBC-3 5.6), with room for one descriptor.
+/// GET LBA STATUS (SBC-3 5.6), with space for one descriptor.
 fn get_lba_status(lba: u64) -> [u8; 16] {
     let mut cdb = [0; 16];
     (cdb[0], cdb[1], cdb[13]) = (0x9e, 0x12, 24);

@@ -1,5 +1,5 @@
-//! Output that cannot be written. Every command that clap knows is run with its standard output on a full device, so
-//! that a new one cannot be forgotten: [`Stage::commands`] must name it.
+//! Output that cannot be written. Every command in clap's list is run with its standard output on a full
+//! device, so that a new one cannot be forgotten: [`Stage::commands`] must contain it.
 
 use std::collections::BTreeSet;
 use std::fs::{self, File};
@@ -18,7 +18,7 @@ use crate::{attach, lab};
 const LINERATE: &str = env!("CARGO_BIN_EXE_linerate");
 const NO_SPACE: i32 = 11;
 
-/// What a command does with its standard output.
+/// The use of standard output by a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Output {
     /// It answers there.
@@ -27,13 +27,13 @@ enum Output {
     Nothing,
     /// It announces there that it is ready, and runs until a signal ends it.
     Announces,
-    /// It prints what happens in the server, until that ends.
+    /// It prints the server's events, until the server ends.
     Follows,
 }
 
 use Output::{Announces, Follows, Nothing, Prints};
 
-/// What commands need that are to succeed.
+/// The resources that commands need to succeed.
 struct Stage {
     server: Server,
     folder: TempDir,
@@ -92,7 +92,7 @@ impl Stage {
         format!("raid5:[{}]", members.join(","))
     }
 
-    /// All of whose members are there, and have new space.
+    /// A set whose members are all present, and have new space.
     fn whole_set(&self) -> String {
         let members = ["h", "i", "j"].map(|name| self.text(name));
         format!("raid5:[{}]", members.join(","))
@@ -110,7 +110,7 @@ impl Stage {
         self.path(name).display().to_string()
     }
 
-    /// Every command, arguments with which it succeeds, and what it prints then.
+    /// Every command, arguments with which it succeeds, and its output then.
     fn commands(&self) -> Vec<(&'static str, Vec<String>, Output)> {
         let (disk, other) = (self.server.url("disk"), self.server.url("other"));
         let (portal, state) = (self.server.portal(), self.server.state().display().to_string());
@@ -218,7 +218,7 @@ impl Stage {
     }
 }
 
-/// Every command that does something by itself, as clap knows it: `linerate man` writes a page for each.
+/// Every command with an action, according to clap: `linerate man` writes a page for each.
 fn known_commands() -> BTreeSet<String> {
     let folder = tempfile::tempdir().expect("a temporary folder");
     run(LINERATE, &["man", &folder.path().display().to_string()]).expect_success();
@@ -230,7 +230,7 @@ fn known_commands() -> BTreeSet<String> {
     });
     let groups: Vec<String> = groups.iter().map(name).collect();
     let words = |page: &PathBuf| {
-        // A hyphen stands between a group and its command, and within the names of some.
+        // A hyphen separates a group from its command, and also occurs in the names of some.
         let name = name(page);
         let group =
             groups.iter().filter(|group| name.starts_with(&format!("{group}-"))).max_by_key(|it| it.len());
@@ -238,12 +238,12 @@ fn known_commands() -> BTreeSet<String> {
         let command = &name[group.len() + 1..];
         format!("{} {command}", group.replace("linerate", "").trim_start_matches('-')).trim().to_owned()
     };
-    // Hidden commands have no page, and these do something by themselves too.
+    // Hidden commands have no page, and these also have an action.
     let others = ["bench", "report", "diagnose", "completions", "man", "attach --list"].map(str::to_owned);
     commands.iter().map(words).chain(others).collect()
 }
 
-/// A command that is about to run with this standard output.
+/// A command to run with this standard output.
 fn linerate(name: &str, arguments: &[String], stdout: Stdio) -> Command {
     let mut command = Command::new(LINERATE);
     command.args(["--log", "error"]).args(name.split_whitespace()).args(arguments);
@@ -255,14 +255,14 @@ fn full() -> Stdio {
     File::options().write(true).open("/dev/full").expect("a device that is always full").into()
 }
 
-/// A pipe that nobody reads any more.
+/// A pipe whose reader has closed it.
 fn closed() -> Stdio {
     let (reader, writer) = std::io::pipe().expect("a pipe");
     drop(reader);
     writer.into()
 }
 
-/// Its exit code, and what it says on standard error.
+/// Its exit code, and its standard error.
 fn ended(mut command: Command) -> (Option<i32>, String) {
     let mut child = command.spawn().expect("the linerate binary");
     let mut stderr = child.stderr.take().expect("a pipe");
@@ -271,7 +271,7 @@ fn ended(mut command: Command) -> (Option<i32>, String) {
         stderr.read_to_string(&mut said).map(|_| said).unwrap_or_default()
     });
     let status = end_of(&mut child);
-    // What it leaves in the background has its standard error elsewhere.
+    // Its background process uses another standard error.
     (status.code(), said.join().expect("text"))
 }
 
@@ -298,7 +298,7 @@ fn every_command_is_tried_with_an_output_that_is_full() {
             Nothing => (Some(0), 0),
             Announces => {
                 let (code, said) = announces_to_a_full_device(name, &arguments);
-                // Only a server ends in good order; the others end as a signal ends them.
+                // Only a server shuts down in order; a signal ends the others.
                 let expected = if name == "serve" { Some(NO_SPACE) } else { None };
                 if (code, complaints(&said)) != (expected, 1) {
                     wrong.push(format!("{name}: {code:?} {said}"));
@@ -319,7 +319,7 @@ fn every_command_is_tried_with_an_output_that_is_full() {
         }
         for arguments in ways {
             let (code, said) = ended(linerate(name, &arguments, full()));
-            // As JSON it answers always, also that it fails where it has just been carried out.
+            // With JSON, it always reports a result, even a failure.
             let answers = expected.1 == 0 && arguments.ends_with(&["--json".to_owned()]);
             let is_told = answers && code.is_some_and(|code| code != 0) && complaints(&said) == 1;
             if (code, complaints(&said)) != expected && !is_told {
@@ -335,7 +335,7 @@ fn offers_json(name: &str) -> bool {
     run(LINERATE, &words).expect_success().contains("--json")
 }
 
-/// It cannot say that it is ready, says that, and runs until it is asked to end.
+/// It cannot announce that it is ready, reports that, and runs until it is asked to end.
 fn announces_to_a_full_device(name: &str, arguments: &[String]) -> (Option<i32>, String) {
     let mut child = linerate(name, arguments, full()).spawn().expect("the linerate binary");
     let lines = BufReader::new(child.stderr.take().expect("a pipe")).lines().map_while(Result::ok);
@@ -353,7 +353,7 @@ fn announces_to_a_full_device(name: &str, arguments: &[String]) -> (Option<i32>,
 }
 
 impl Stage {
-    /// Its subscription begins at some moment: sessions begin until one of them is printed.
+    /// Its subscription starts at an unknown time: sessions are started until one of them is printed.
     fn follows_to_a_full_device(&self, name: &str, arguments: &[String]) -> (Option<i32>, String) {
         let mut child = linerate(name, arguments, full()).spawn().expect("the linerate binary");
         until("an event that cannot be printed", || {
@@ -383,7 +383,7 @@ fn help_and_version_of_every_command_say_when_they_cannot_be_written() {
 fn a_reader_that_has_gone_is_no_failure() {
     let Some(stage) = Stage::set() else { return };
     let prints = stage.commands().into_iter().filter(|(name, _, output)| {
-        // The first takes long, and the second leaves a file behind that is in use.
+        // The first takes long, and the second leaves a file in use.
         *output == Prints && !["selftest", "attach"].contains(name)
     });
     for (name, arguments, _) in prints.chain([("help", vec![], Prints), ("--version", vec![], Prints)]) {

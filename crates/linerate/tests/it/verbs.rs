@@ -1,4 +1,4 @@
-//! Our server's logical units in the words of our initiator: both halves must mean the same by every field.
+//! Linerate's logical units with Linerate's initiator: both must interpret every field in the same way.
 
 use block::{BlockDevice, Buffer, Durability, Extent};
 use iscsi_client::verbs::{

@@ -1,5 +1,5 @@
-//! One TCP connection to a server, and PDUs on it: any bytes out, whole PDUs in, nothing believed and nothing
-//! forbidden. What a well-behaved initiator would say is for [`crate::peer`] to know.
+//! One TCP connection to a server, and PDUs on it: sends any bytes, receives whole PDUs, without checks or
+//! restrictions. [`crate::peer`] implements a well-behaved initiator.
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::TcpStream;
@@ -9,7 +9,7 @@ use iscsi::framing::Framing;
 use iscsi::login::{Attached, InitiatorConfig, InitiatorEvent, InitiatorLogin};
 use iscsi::pdu::{BHS_BYTES, Bhs};
 
-/// No server of these tests has a reason to think longer.
+/// No server of these tests has a reason to take longer.
 pub(crate) use crate::program::PATIENCE;
 
 /// A connection.
@@ -18,7 +18,7 @@ pub(crate) struct Wire {
     stream: TcpStream,
     framing: Framing,
     received: Vec<u8>,
-    /// What is kept back, if anything is to be.
+    /// Held-back bytes, if sending is held.
     held: Option<Vec<u8>>,
 }
 
@@ -33,7 +33,7 @@ pub(crate) enum Heard {
     Nothing,
 }
 
-/// How a login ended otherwise than in full feature phase.
+/// The result of a login that did not reach full feature phase.
 #[derive(Debug)]
 pub(crate) enum NoLogin {
     /// The target said so.
@@ -83,30 +83,30 @@ impl Wire {
         Ok(())
     }
 
-    /// How long a send may take.
+    /// Sets the timeout of a send.
     pub(crate) fn set_patience(&mut self, patience: Duration) {
         self.stream.set_write_timeout(Some(patience)).expect("a socket option");
     }
 
-    /// Keeps back what is sent from now on, as a slow path does.
+    /// Holds back everything sent from now on, like a slow path.
     pub(crate) fn hold(&mut self) {
         self.held = Some(Vec::new());
     }
 
-    /// Sends what was kept back.
+    /// Sends the held bytes.
     pub(crate) fn release(&mut self) -> io::Result<()> {
         let held = self.held.take().unwrap_or_default();
         self.send_bytes(&held)
     }
 
-    /// Sends the first bytes of that, and keeps back the others; whether there were so many.
+    /// Sends the first of the held bytes, and keeps the others; returns whether there were enough.
     pub(crate) fn release_some(&mut self, bytes: usize) -> bool {
         let Some(held) = self.held.as_mut().filter(|held| held.len() >= bytes) else { return false };
         let first: Vec<u8> = held.drain(..bytes).collect();
         self.stream.write_all(&first).is_ok()
     }
 
-    /// Sends a PDU with the padding and the digests that belong to it.
+    /// Sends a PDU with its padding and digests.
     pub(crate) fn send(&mut self, bhs: &Bhs, data: &[u8]) -> io::Result<()> {
         self.send_with(bhs, &[], data)
     }
@@ -117,7 +117,7 @@ impl Wire {
         self.send_bytes(&bytes)
     }
 
-    /// A PDU as it is to travel here.
+    /// A PDU in its wire format.
     pub(crate) fn framed(&self, bhs: &Bhs, ahs: &[u8], data: &[u8]) -> Vec<u8> {
         let mut bytes = bhs.0.to_vec();
         bytes.extend_from_slice(ahs);
@@ -137,7 +137,7 @@ impl Wire {
         }
     }
 
-    /// Hears everything to the end of the connection, which must come; how many PDUs that was.
+    /// Receives everything until the end of the connection, which must come; returns the number of PDUs.
     pub(crate) fn hear_the_end(&mut self) -> usize {
         let until = Instant::now() + PATIENCE;
         let mut count = 0;
@@ -150,7 +150,7 @@ impl Wire {
         }
     }
 
-    /// Whether the connection has ended; PDUs that have come are passed over.
+    /// Whether the connection has ended; received PDUs are skipped.
     pub(crate) fn is_closed(&mut self) -> bool {
         loop {
             match self.hear(Duration::from_millis(1)) {
@@ -180,7 +180,7 @@ impl Wire {
         Ok(Some((bhs, data)))
     }
 
-    /// Receives until so many bytes are there; `false` if the time was up before.
+    /// Receives until there are `bytes` bytes; `false` on a timeout.
     fn fill(&mut self, bytes: usize, until: Instant) -> io::Result<bool> {
         let mut piece = [0; 65_536];
         while self.received.len() < bytes {

@@ -205,9 +205,9 @@ pub fn autocorrelation_time(samples: &[f64]) -> f64 {
 /// rule may end. At least 20 samples are required, with the information of 12 independent ones.
 ///
 /// A check after each sample stops too early when the interval is narrow by chance. At that point it still
-/// covers the true mean of independent samples in 95 of 100 cases, and that of samples with a lag-1
-/// correlation of 0.5 in 85 (simulated, and checked by a test). Fewer samples would be worse: with 10 and 8,
-/// it is 65 for a correlation of 0.8.
+/// covers the true mean of independent samples in 95 of 100 cases. With a lag-1 correlation of 0.5, it is 85
+/// (simulated, and checked by a test). Fewer samples would be worse: with 10 and 8, it is 65 for a correlation
+/// of 0.8.
 pub fn known_well_enough(samples: &[f64], percent: f64) -> bool {
     const SAMPLES_MIN: usize = 20;
     const EFFECTIVE_MIN: f64 = 12.0;

@@ -1,4 +1,4 @@
-//! The figures, beside others who count the same thing: the kernel, the target, and arithmetic.
+//! The results compared with independent counters: the kernel's, the target's, and arithmetic.
 
 use std::fs;
 use std::path::Path;
@@ -9,7 +9,7 @@ use super::{Scene, bench, number, record, runs};
 use crate::attach_disk::{Loop, loops_possible};
 use crate::server::Server;
 
-/// Requests and bytes that were read from and written to a block device, as the kernel counts them
+/// Requests and bytes read from and written to a block device, as counted by the kernel
 /// (Documentation/admin-guide/iostats.rst).
 fn diskstats(device: &str) -> [u64; 4] {
     let name = device.trim_start_matches("/dev/");
@@ -26,9 +26,9 @@ fn counted(run: &Value) -> [u64; 4] {
     [sum("reads", "ios"), sum("reads", "bytes"), sum("writes", "ios"), sum("writes", "bytes")]
 }
 
-/// The kernel also sees what had not ended when the time was over: as many requests as are under way at once. Who looks
-/// at a device that was written (udev) or may be (we, for what is on it) reads it, so reads are counted where nothing
-/// may be written.
+/// The kernel also counts requests that had not completed when the time was over: at most the queue depth.
+/// Programs that inspect a written device (udev), or one about to be written (Linerate itself), read from it,
+/// so reads are counted on a read-only device.
 #[test]
 fn a_block_device_has_seen_the_requests_that_are_told() {
     const DEPTH: u64 = 4;
@@ -56,9 +56,9 @@ fn a_block_device_has_seen_the_requests_that_are_told() {
     }
 }
 
-/// Requests per second times seconds per request is the number of requests under way. That counts the requests under way
-/// at the end of the time, of which no latency is known: should the machine stall just then, the difference is the length
-/// of the stall, which four seconds make small.
+/// Requests per second times seconds per request is the number of outstanding requests. This includes the
+/// requests outstanding at the end of the time, whose latency is unknown. If the machine stalls just then,
+/// the difference is the length of the stall, which four seconds make small.
 #[test]
 fn littles_law_holds_and_no_more_is_under_way_than_asked_for() {
     let server = Server::serving(&["disk=ram:64MiB"]);
@@ -98,7 +98,7 @@ fn clients_and_sessions_add_up_to_what_their_target_counted() {
         let sessions = client["sessions"].as_array().expect("sessions");
         assert_eq!(sessions.len(), 2);
         let commands: u64 = sessions.iter().filter_map(|session| session["read"]["commands"].as_u64()).sum();
-        // Each of two sessions has at most four under way at each end of the time that is counted.
+        // Each of two sessions has up to four outstanding requests at each end of the counted time.
         assert!((ios..=ios + 2 * 2 * 4).contains(&commands), "{ios} requests, {commands} commands");
     }
 }

@@ -1,4 +1,4 @@
-//! fio's job files on a target: what is measured, what is told of the rest, and what is refused.
+//! fio's job files on a target: the measured jobs, the notes on ignored options, and the rejected options.
 
 use super::{REFUSED, Scene, bench, cells_run, expect, record, runs};
 use crate::server::Server;

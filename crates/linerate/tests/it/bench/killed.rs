@@ -1,4 +1,4 @@
-//! A run that is killed leaves what was measured, and goes on where it was.
+//! A killed run keeps its results, and resumes.
 
 use std::time::{Duration, Instant};
 
@@ -27,12 +27,12 @@ fn a_run_killed_at_any_moment_goes_on_to_the_same_cells() {
         let early = ended_within_or_killed(&mut child, takes * (2 * moment + 1) / 20);
         if !folder.join("result.json").exists() {
             assert!(!early, "it ended by itself without a result");
-            // Killed before anything was measured: there is nothing to go on with, which is said.
+            // Killed before anything was measured: there is nothing to resume, which is reported.
             expect(bench(&[&image, "--resume", &scene.text(&out)]), REFUSED, &["result.json"]);
             continue;
         }
         let partial = record(&folder); // readable, at any moment
-        // It may be killed between its last record, which says that it has ended, and its own end.
+        // It may be killed between its last record, which is marked complete, and its own end.
         assert!(
             !early || partial["ended"].is_string(),
             "moment {moment}: it ended by itself before its time"
@@ -54,7 +54,7 @@ fn a_run_killed_at_any_moment_goes_on_to_the_same_cells() {
     }
 }
 
-/// Kills it (SIGKILL) when its time is up; whether it had ended by itself.
+/// Kills it (SIGKILL) when its time is up; returns whether it had ended before.
 fn ended_within_or_killed(child: &mut std::process::Child, time: Duration) -> bool {
     ended_within(child, time).is_some()
 }

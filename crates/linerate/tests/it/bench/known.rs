@@ -1,6 +1,6 @@
-//! Volumes of known behaviour, and what has to be known of a measurement. A busy machine may make everything later than it
-//! should be, never earlier: bounds to the other side are wide. To the nanosecond, on a virtual clock, it is tested in
-//! the crate `bench`.
+//! Volumes of known behaviour, and the notes on a measurement. A busy machine may make everything later than
+//! expected, but never earlier: the upper bounds are wide. The crate `bench` tests the exact values on a
+//! virtual clock.
 
 use std::path::Path;
 

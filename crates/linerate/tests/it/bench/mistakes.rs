@@ -1,4 +1,4 @@
-//! What cannot be done is refused before anything is done, in one sentence that says what would be right.
+//! Impossible requests are rejected before anything is done, with one sentence that contains the remedy.
 
 use super::{REFUSED, Scene, bench, expect};
 

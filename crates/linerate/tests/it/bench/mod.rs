@@ -1,5 +1,5 @@
-//! `linerate bench` as a person runs it, with whatever can go wrong: every figure is checked against somebody else who
-//! counts, every mistake is one sentence, and nothing that was measured is lost.
+//! `linerate bench` as users run it, including everything that can fail: every result is compared with an
+//! independent counter, every error is one sentence, and no measurement is lost.
 
 mod figures;
 mod fio_jobs;
@@ -33,7 +33,7 @@ fn bench(arguments: &[&str]) -> Ended {
     run_command(&mut command(arguments))
 }
 
-/// Begins one, and leaves it to itself.
+/// Starts a run in the background.
 fn begun(arguments: &[&str]) -> Child {
     let mut command = command(arguments);
     command
@@ -57,7 +57,7 @@ fn expect(ended: Ended, code: i32, words: &[&str]) -> String {
     said
 }
 
-/// A folder with files to measure, and room for results.
+/// A directory with files to measure, and space for results.
 struct Scene {
     folder: TempDir,
 }
@@ -75,7 +75,7 @@ impl Scene {
         self.path(name).display().to_string()
     }
 
-    /// A file of so many MiB, all of it written.
+    /// A file of this many MiB, completely written.
     fn image(&self, name: &str, mib: usize) -> String {
         fs::write(self.path(name), vec![0x5a; mib << 20]).expect("a temporary file");
         self.text(name)

@@ -1,4 +1,4 @@
-//! What storage promised to a run that was killed, or whose storage was: looked for afterwards.
+//! The guarantees of storage to a run that was killed, or whose storage was killed, checked afterwards.
 
 use std::fs;
 use std::process::Command;
@@ -9,7 +9,7 @@ use crate::server::Server;
 
 const MISMATCH: i32 = 10;
 
-/// Writes and reads in a small span, so that every place is written often.
+/// Writes and reads in a small span, so that every block is written often.
 const LOAD: [&str; 10] =
     ["--block", "4KiB", "--read", "30", "--verify", "--span", "4MiB", "--allow-write", "--yes", "--seconds"];
 
@@ -18,7 +18,7 @@ fn verify_log(log: &str, place: &str, after: &str) -> Ended {
     run_command(command.args(["bench", "verify", log, place, "--after", after]))
 }
 
-/// Whether a flush has made something durable by now: the third word of some granule.
+/// Whether a flush has already made something durable: the third word of some granule.
 fn promises(log: &str) -> bool {
     let bytes = fs::read(log).unwrap_or_default();
     bytes.get(64..).unwrap_or_default().chunks_exact(12).any(|granule| granule[8..] != [0; 4])
@@ -35,11 +35,11 @@ fn a_killed_client_finds_all_that_was_acknowledged() {
     let said = verify_log(&log, &image, "client").expect_success();
     assert!(said.contains("blocks are as promised"), "{said}");
 
-    // The next run goes on with the log, and with what it knows.
+    // The next run continues the log, with its state.
     bench(&[&[image.as_str()], &LOAD[..], &["0.2", "--verify-log", &log]].concat()).expect_success();
     verify_log(&log, &image, "client").expect_success();
 
-    // All of the span is older than the log now.
+    // All of the span is now older than the log.
     let mut bytes = fs::read(&image).expect("the image");
     bytes[..4 << 20].fill(0x5a);
     fs::write(&image, bytes).expect("the image");

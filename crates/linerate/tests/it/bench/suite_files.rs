@@ -1,4 +1,4 @@
-//! Suites by name and in files: what is wrong with one is pointed at.
+//! Suites by name and in files: errors are shown with their position.
 
 use super::{REFUSED, Scene, bench, expect, number, record, runs};
 
@@ -8,7 +8,7 @@ fn an_unknown_suite_is_answered_with_the_one_that_was_probably_meant() {
     expect(bench(&["ram:16MiB", "--suite", "bonny"]), REFUSED, &["bonny", "bonnie"]);
 }
 
-/// Four lines are right; the fifth is not.
+/// Four lines are right; the fifth is wrong.
 const ICF: &str = "\
 Version 1.1.0
 'ACCESS SPECIFICATIONS =========
@@ -56,7 +56,7 @@ fn a_suite_takes_no_workload_but_less_time() {
     let short = ["--suite", "quick", "--seconds", "0.5", "--repeats", "1", "--span", "8MiB", "--out", &out];
     bench(&[&["ram:16MiB"], &short[..]].concat()).expect_success();
     let record = record(&scene.path("out"));
-    // What was asked for: how long a run takes is also the machine's.
+    // Only the configured time is checked: the duration of a run also depends on the machine.
     let steps = record["suite"]["steps"].as_array().expect("steps");
     let most = |step: &serde_json::Value| number(&step["measure"]["stop"]["max_s"]);
     assert!(steps.iter().map(most).all(|seconds| seconds == 0.5) && !runs(&record).is_empty());

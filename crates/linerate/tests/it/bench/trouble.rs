@@ -1,4 +1,4 @@
-//! What goes wrong in the middle: the results so far stay.
+//! Failures during a measurement: the results so far are kept.
 
 use std::path::Path;
 
@@ -7,7 +7,7 @@ use crate::attach::is_root;
 use crate::program::{Ended, end_of, run, run_command, signal, until};
 use crate::server::Server;
 
-/// A small file system in memory, mounted; unmounted with the value.
+/// A small file system in memory, unmounted when this is dropped.
 struct Tiny {
     folder: tempfile::TempDir,
 }
@@ -38,7 +38,7 @@ impl Drop for Tiny {
 const SWEEP: [&str; 6] =
     ["--block", "4KiB,8KiB,16KiB,32KiB,64KiB,128KiB", "--depth", "1,4,16", "--seconds", "0.2"];
 
-/// Whether so many results are kept already.
+/// Whether this number of results has been saved.
 fn has_runs(folder: &Path, least: usize) -> bool {
     folder.join("result.json").exists() && runs(&record(folder)).len() >= least
 }

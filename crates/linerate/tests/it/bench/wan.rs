@@ -1,4 +1,5 @@
-//! The suite that brings its own network. Where no lab can be made, it says what is missing, and so do these tests.
+//! The suite with its own network. Where no lab can be created, it names the missing requirement, and so do
+//! these tests.
 
 use std::time::Duration;
 
@@ -44,7 +45,7 @@ fn a_matrix_that_was_interrupted_is_gone_on_with() {
         })
         .find(|(runs, ended)| ended.is_some() || runs.is_some_and(|runs| runs > before + 1));
         if let Some((_, Some(status))) = more {
-            // No right to make a lab: exit code 2, before anything was measured.
+            // No right to create a lab: exit code 2, before anything was measured.
             assert_eq!((status.code(), kept().unwrap_or(0)), (Some(REFUSED), 0));
             eprintln!("skipped: no lab can be made here");
             return;

@@ -1,4 +1,4 @@
-//! A program that is told what to do line by line, and answers each.
+//! A program that executes commands line by line, and prints a result for each.
 
 use std::io::{Read as _, Write as _};
 use std::process::{Child, ChildStdin, Command, Stdio};
@@ -12,12 +12,12 @@ pub(crate) struct Dialogue {
     child: Child,
     stdin: ChildStdin,
     said: Receiver<Vec<u8>>,
-    /// What each answer ends with.
+    /// The end of each result.
     end: &'static str,
 }
 
 impl Dialogue {
-    /// Starts a program; nothing if it ends before it has first said `end`.
+    /// Starts a program; `None` if it ends before it has printed `end` for the first time.
     pub(crate) fn begin(command: &mut Command, end: &'static str) -> Option<Dialogue> {
         command.stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut child = command.spawn().unwrap_or_else(|error| panic!("cannot run {command:?}: {error}"));
@@ -33,7 +33,7 @@ impl Dialogue {
         dialogue.answer().map(|_| dialogue)
     }
 
-    /// Has it do something, and returns its answer.
+    /// Sends a command, and returns its result.
     pub(crate) fn ask(&mut self, line: &str) -> String {
         self.stdin.write_all(format!("{line}\n").as_bytes()).expect("a program that listens");
         self.answer().unwrap_or_else(|| panic!("it ended at {line}"))

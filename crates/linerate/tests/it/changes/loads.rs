@@ -1,5 +1,5 @@
-//! The loads on the LUN that nothing is taken away from: blocks are written and read again, by our initiator and by libiscsi
-//! (QEMU). No request may fail.
+//! The loads on the LUN that is never removed: blocks are written and read back, by Linerate's initiator and
+//! by libiscsi (QEMU). No request may fail.
 
 use std::collections::BTreeMap;
 use std::process::{Command, Stdio};
@@ -17,15 +17,15 @@ use super::model::{INITIATORS, TARGET};
 use crate::program::installed;
 use crate::remote::random;
 
-/// What the loads and the changes know of each other.
+/// The state shared by the loads and the changes.
 #[derive(Default)]
 pub(super) struct Progress {
     pub(super) is_over: AtomicBool,
-    /// The number of the change that is being made.
+    /// The number of the current change.
     pub(super) change: AtomicUsize,
-    /// The capacity of the LUN in the end, in bytes.
+    /// The final capacity of the LUN, in bytes.
     pub(super) end_bytes: AtomicU64,
-    /// Loads that have done something.
+    /// Loads that have completed a request.
     pub(super) started: AtomicUsize,
 }
 
@@ -33,12 +33,12 @@ pub(super) struct Progress {
 #[derive(Debug, Default)]
 pub(super) struct Timing {
     pub(super) requests: u64,
-    /// The longest request that ended while each change was being made, by the number of the change.
+    /// The longest request that completed during each change, by the number of the change.
     pub(super) longest: BTreeMap<usize, Duration>,
 }
 
 impl Timing {
-    /// The longest of all during these changes, and the change.
+    /// The longest request during these changes, and the change.
     pub(super) fn longest(&self, during: impl Fn(usize) -> bool) -> Option<(Duration, usize)> {
         let changes = self.longest.iter().filter(|(change, _)| during(**change));
         changes.map(|(change, longest)| (*longest, *change)).max()
@@ -60,7 +60,7 @@ pub(super) type Load = JoinHandle<Timing>;
 const SLOTS: u64 = 128;
 const SLOT_BYTES: u64 = 4096;
 
-/// Our initiator, from the first block on.
+/// Linerate's initiator, from the first block on.
 pub(super) fn ours(port: u16, progress: Arc<Progress>) -> Load {
     let url = format!("iscsi://127.0.0.1:{port}/{TARGET}/0?initiator={INITIATORS}load");
     let url = Url::parse(&url).expect("a URL");
@@ -76,7 +76,7 @@ pub(super) fn ours(port: u16, progress: Arc<Progress>) -> Load {
             lun.write(extent(slot), data, Durability::Cached).await.expect("nothing is wrong with LUN 0");
             timing.note(&progress, begun);
             stamps[slot as usize] = stamp;
-            // What was written half a round of slots ago, and what was written just now.
+            // The data written half a round of slots ago, and that written just now.
             for slot in [(slot + SLOTS / 2) % SLOTS, slot] {
                 let begun = Instant::now();
                 let read = lun.read(extent(slot), Buffer::zeroed(SLOT_BYTES as usize)).await;
@@ -103,7 +103,7 @@ pub(super) fn ours(port: u16, progress: Arc<Progress>) -> Load {
     })
 }
 
-/// QEMU's initiator, which is libiscsi's, behind the blocks of ours; nothing if it is not installed.
+/// QEMU's initiator, which is libiscsi's, after our blocks; `None` if it is not installed.
 pub(super) fn qemu(port: u16, progress: Arc<Progress>) -> Option<Load> {
     if !installed(&["qemu-io"]) {
         return None;
@@ -130,7 +130,8 @@ pub(super) fn qemu(port: u16, progress: Arc<Progress>) -> Option<Load> {
                 break;
             }
         }
-        // Refused unless the LUN is so long; a session that does not ask again does not know it.
+        // Rejected unless the LUN has this length; a session that does not query it again still has the old
+        // one.
         let end_bytes = progress.end_bytes.load(Relaxed);
         carry_out(&format!("truncate {end_bytes}"), "");
         carry_out(&format!("write -P 7 {} {SLOT_BYTES}", end_bytes - SLOT_BYTES), "wrote ");
@@ -140,7 +141,7 @@ pub(super) fn qemu(port: u16, progress: Arc<Progress>) -> Option<Load> {
     Some(thread::spawn(work))
 }
 
-/// A thread that wants to run every millisecond, and how late it does: no load can be better than the machine.
+/// A thread that runs every millisecond and measures its lateness: no load can be better than the machine.
 pub(super) fn clock(progress: Arc<Progress>) -> Load {
     thread::spawn(move || {
         let mut timing = Timing::default();

@@ -1,8 +1,9 @@
-//! Changes of all kinds, drawn from a seed, while two initiators keep a verified load on a LUN that nothing is taken away
-//! from. After each, the server, its file and what initiators see are compared with a model of what is wanted.
+//! Changes of all kinds, drawn from a seed, while two initiators keep a verified load on a LUN that is never
+//! removed. After each change, the server, its file and the initiators' view are compared with a model of the
+//! wanted configuration.
 //!
-//! `cargo measure changes` makes 200 of them and prints the longest pauses; the test makes fewer. `LINERATE_CHANGES` says how
-//! many and `LINERATE_SEED` from which seed.
+//! `cargo measure changes` makes 200 of them and prints the longest pauses; the test makes fewer.
+//! `LINERATE_CHANGES` sets their number, and `LINERATE_SEED` the seed.
 
 pub(crate) mod dialogue;
 mod loads;
@@ -29,10 +30,11 @@ use crate::server::Server;
 
 const LINERATE: &str = env!("CARGO_BIN_EXE_linerate");
 
-/// A thread that is later than this has waited for a core, and so may the ends of a request have.
+/// A thread that is later than this has waited for a core, which may also have delayed the completion of a
+/// request.
 const CALM: Duration = Duration::from_millis(5);
 
-/// Of the unit attentions that changes may raise on a LUN that stays.
+/// The unit attentions that changes may raise on a LUN that stays.
 const LUNS_CHANGED: &str = "3f/0e";
 const CAPACITY_CHANGED: &str = "2a/09";
 
@@ -79,8 +81,8 @@ fn changes_disturb_no_load_and_initiators_see_them_without_another_login() {
     scene.server.stop();
 }
 
-/// Wherever a change is when its server is killed: the next start serves the old configuration or the new one, as the file
-/// says, with the volumes that they were.
+/// At whatever point of a change a server is killed, the next start serves the old configuration or the new
+/// one, as in the file, with the same volumes.
 #[test]
 fn a_server_that_is_killed_in_the_middle_of_a_change_serves_the_old_or_the_new_configuration_next() {
     let (kills, seed) = (number("LINERATE_CHANGES", 30), number("LINERATE_SEED", 20_261_125));
@@ -106,14 +108,14 @@ fn a_server_that_is_killed_in_the_middle_of_a_change_serves_the_old_or_the_new_c
             .arg(scene.server.state().join("control"));
         let mut asking =
             asking.stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("the linerate binary");
-        // Anywhere: before it, in it, behind it.
+        // At any time: before it, during it, after it.
         thread::sleep(Duration::from_millis(scene.model.below(40)));
         scene.server.kill();
         end_of(&mut asking);
         scene.server.restart();
         let served = scene.served();
         let is_new = served == scene.model.served();
-        // A file that was written by somebody else is the new configuration; the server itself writes it last.
+        // A file written by another program is the new configuration; the server itself writes it last.
         if !is_new && change.command.is_some() {
             let random = scene.model.clone();
             scene.model = before;
@@ -137,7 +139,7 @@ fn administer(server: &Server, words: &[&str]) -> Ended {
     run(LINERATE, &[words, &["--control", &control]].concat())
 }
 
-/// A server, and what it is to serve.
+/// A server, and its wanted configuration.
 struct Scene {
     server: Server,
     model: Model,
@@ -146,7 +148,7 @@ struct Scene {
 }
 
 impl Scene {
-    /// A server that serves what the first model says; nothing if another is tested.
+    /// A server with the configuration of the first model; `None` if another server is tested.
     fn begin(seed: u64) -> Option<Scene> {
         let first = "[[portal]]\nlisten = \"127.0.0.1:{port}\"\n[volume.first]\nspec = \"ram:1MiB\"\n\
                      [[target]]\nname = \"iqn.2026-01.com.example:first\"\nlun = [{ lun = 0, volume = \"first\" }]\n";
@@ -157,7 +159,7 @@ impl Scene {
         Some(Scene { server, model, libiscsi: None })
     }
 
-    /// What is kept of the two volumes that are always there, whatever they are called.
+    /// The saved identities of the two permanent volumes, whatever their names.
     fn identities(&self) -> [String; 2] {
         let kept = |name: &str| self.server.state().join("volumes").join(name).join("uuid");
         self.model.files().map(|name| std::fs::read_to_string(kept(name)).expect("an identity"))
@@ -202,7 +204,8 @@ impl Scene {
         });
     }
 
-    /// Makes a change. Afterwards the file has the wanted configuration, written by the test or by the server.
+    /// Makes a change. Afterwards, the file has the wanted configuration, written by the test or by the
+    /// server.
     fn carry_out(&mut self, command: Option<&[String]>, what: &str) {
         let Some(command) = command else {
             self.server.reconfigure(&self.model.text());
@@ -220,7 +223,7 @@ impl Scene {
         assert_eq!(same, "nothing is different\n", "{what}");
     }
 
-    /// All LUNs are seen in sessions that are older than they are.
+    /// All LUNs are visible in sessions that are older than they are.
     async fn check_luns(&mut self, observer: &RemoteLun, what: &str) {
         let seen = self.model.seen();
         let luns = observer.unit().report_luns(LunSelection::Ordinary).await.expect("REPORT LUNS");
@@ -240,7 +243,7 @@ impl Scene {
         }
     }
 
-    /// The volumes that the server lists, as [`Model::served`] has them.
+    /// The volumes listed by the server, in the form of [`Model::served`].
     fn served(&self) -> BTreeMap<String, (u64, BTreeSet<(String, u16)>)> {
         let listed = administer(&self.server, &["server", "volumes", "--json"]).expect_success();
         let listed = crate::sessions::listed("volumes", &listed);
@@ -253,7 +256,7 @@ impl Scene {
         served.expect("names, sizes and LUNs")
     }
 
-    /// What the server says of itself, and what strangers find.
+    /// The server's own report, and the view of new initiators.
     fn check_server(&self, what: &str) {
         assert_eq!(self.served(), self.model.served(), "{what}");
 
@@ -275,7 +278,7 @@ impl Scene {
         assert!(!by("correct-horse-battery"), "{what}");
     }
 
-    /// The sessions of the loads: who has them, and what tells one login from the next.
+    /// The sessions of the loads: their users, and the identity of each login.
     fn sessions(&self) -> BTreeSet<(String, u64)> {
         let said = administer(&self.server, &["server", "sessions", "--json"]).expect_success();
         let sessions = crate::sessions::listed("sessions", &said);
@@ -285,7 +288,7 @@ impl Scene {
     }
 }
 
-/// What an initiator is to be told at a LUN that was there and is there still.
+/// The unit attentions for a LUN that existed before and still exists.
 fn attentions(lun: u16, before: &BTreeMap<u16, Seen>, after: &BTreeMap<u16, Seen>) -> BTreeSet<&'static str> {
     let devices = |seen: &BTreeMap<u16, Seen>| -> Vec<_> {
         seen.iter().map(|(lun, seen)| (*lun, seen.device)).collect()
@@ -295,7 +298,7 @@ fn attentions(lun: u16, before: &BTreeMap<u16, Seen>, after: &BTreeMap<u16, Seen
     luns.into_iter().chain(capacity).collect()
 }
 
-/// The unit attentions that TEST UNIT READY finds, each of which is reported once.
+/// The unit attentions found by TEST UNIT READY, each of which is reported once.
 async fn told(lun: &RemoteLun) -> BTreeSet<&'static str> {
     let mut told = BTreeSet::new();
     loop {
@@ -310,7 +313,7 @@ async fn told(lun: &RemoteLun) -> BTreeSet<&'static str> {
     }
 }
 
-/// The same, by libiscsi's own words.
+/// The same, from libiscsi's output.
 fn libiscsi_told(libiscsi: &mut Dialogue, lun: u16) -> BTreeSet<&'static str> {
     let mut told = BTreeSet::new();
     loop {
@@ -326,7 +329,7 @@ fn libiscsi_told(libiscsi: &mut Dialogue, lun: u16) -> BTreeSet<&'static str> {
     }
 }
 
-/// A session of libiscsi; nothing if Python or the library is not installed.
+/// A session of libiscsi; `None` if Python or the library is not installed.
 fn libiscsi(port: u16) -> Option<Dialogue> {
     if !installed(&["python3"]) {
         return None;

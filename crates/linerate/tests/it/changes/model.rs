@@ -1,5 +1,5 @@
-//! What a server is to serve, as a value that changes at random from a seed: the server, its initiators and its file are
-//! compared with it.
+//! The wanted configuration of a server, as a value that changes at random from a seed: the server, its
+//! initiators and its file are compared with it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -23,15 +23,15 @@ pub(super) struct Model {
     port: u16,
     state: PathBuf,
     volumes: BTreeMap<String, Volume>,
-    /// Of [`TARGET`]. LUN 0 is the one under load; LUN 1 is a file, too.
+    /// Of [`TARGET`]. LUN 0 is the one under load; LUN 1 is also a file.
     luns: BTreeMap<u16, Lun>,
-    /// Volumes that are LUN 0 of targets of their own.
+    /// Volumes that are LUN 0 of separate targets.
     alone: BTreeSet<String>,
-    /// Names and devices so far.
+    /// Names and devices used so far.
     count: u64,
     second_portal: Option<u16>,
     secret: u64,
-    /// [`TARGET`] is for listed names and networks only, which all initiators of the scene are in.
+    /// [`TARGET`] is restricted to listed names and networks, which include all initiators of the scene.
     has_access_lists: bool,
     limits: u64,
     alias: u64,
@@ -39,9 +39,9 @@ pub(super) struct Model {
 
 #[derive(Clone)]
 struct Volume {
-    /// Another one is another device.
+    /// Another number is another device.
     device: u64,
-    /// The file's name in the state folder; memory if there is none.
+    /// The file's name in the state directory; `None` for memory.
     file: Option<String>,
     mib: u64,
     deadline_s: u64,
@@ -61,10 +61,10 @@ pub(super) struct Seen {
     pub(super) mib: u64,
 }
 
-/// How a change is made, once the model has changed.
+/// The way to make a change, once the model has changed.
 pub(super) struct Change {
     pub(super) what: String,
-    /// The words of `linerate server`; without them the file is written and read again.
+    /// The arguments of `linerate server`; without them, the file is written and reloaded.
     pub(super) command: Option<Vec<String>>,
 }
 
@@ -106,7 +106,7 @@ impl Model {
         self.random.below(limit)
     }
 
-    /// Goes on drawing as another does, and gives no name that it has given.
+    /// Continues another model's random numbers, and never reuses its names.
     pub(super) fn draw_on(&mut self, other: &Model) {
         (self.random, self.count) = (other.random.clone(), other.count);
     }
@@ -170,7 +170,7 @@ impl Model {
         text
     }
 
-    /// What initiators see of [`TARGET`].
+    /// The initiators' view of [`TARGET`].
     pub(super) fn seen(&self) -> BTreeMap<u16, Seen> {
         let shown = self.luns.iter().filter(|(_, lun)| !lun.is_hidden);
         shown
@@ -181,7 +181,7 @@ impl Model {
             .collect()
     }
 
-    /// The volumes that are served, with their sizes in MiB, and where they are found.
+    /// The served volumes, with their sizes in MiB, and their LUNs.
     pub(super) fn served(&self) -> BTreeMap<String, (u64, BTreeSet<(String, u16)>)> {
         let places = |name: &String| {
             let its = self.luns.iter().filter(|(_, lun)| lun.volume == *name);
@@ -193,7 +193,7 @@ impl Model {
         self.volumes.iter().map(|(name, volume)| (name.clone(), (volume.mib, places(name)))).collect()
     }
 
-    /// The names of the two files that are always there.
+    /// The names of the two permanent files.
     pub(super) fn files(&self) -> [&str; 2] {
         [0, 1].map(|lun| self.luns[&lun].volume.as_str())
     }
@@ -222,7 +222,7 @@ impl Model {
         }
     }
 
-    /// A change of this kind; with `None` nothing has changed, since there is none now.
+    /// Makes a change of this kind; `None`, and no change, if none is possible now.
     fn try_to(&mut self, kind: u64) -> Option<Change> {
         let free: Vec<u16> = (2..8).filter(|lun| !self.luns.contains_key(lun)).collect();
         let more: Vec<u16> = self.luns.keys().copied().filter(|lun| (2..8).contains(lun)).collect();
@@ -370,7 +370,7 @@ impl Model {
         }
     }
 
-    /// The volume under load gets a second LUN, or loses it.
+    /// Adds a second LUN for the volume under load, or removes it.
     fn second_lun(&mut self) -> Option<Change> {
         let volume = self.luns.get(&0)?.volume.clone();
         if self.luns.remove(&SECOND_LUN).is_none() {
@@ -380,7 +380,7 @@ impl Model {
     }
 }
 
-/// Of the volume under load.
+/// The second LUN of the volume under load.
 const SECOND_LUN: u16 = 8;
 
 fn own_target(volume: &str) -> String {

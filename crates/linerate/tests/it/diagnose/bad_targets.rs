@@ -1,4 +1,5 @@
-//! Targets that forbid, hang, die or lie: the layer is not known, the rest is, and it ends in time.
+//! Targets that reject, hang, fail or return wrong values: the layer is unknown, the rest is known, and the
+//! diagnosis ends in time.
 
 use std::time::{Duration, Instant};
 
@@ -8,13 +9,13 @@ use super::meddler::{Fate, Meddle, Meddler, Pdu};
 use super::{diagnose, evidence, median_us, why_not};
 use crate::server::Server;
 
-/// A target that knows no such command answers with INVALID COMMAND OPERATION CODE.
+/// A target rejects an unsupported command with INVALID COMMAND OPERATION CODE.
 const UNKNOWN_COMMAND: u8 = 0xff;
 const TEST_UNIT_READY: u8 = 0x00;
 const READ_16: u8 = 0x88;
 const READ_CAPACITY_16: u8 = 0x9e;
 
-/// A server, and somebody in front of it.
+/// A server, with a meddler in front of it.
 fn scene<M: Meddle>(each: impl Fn() -> M + Send + 'static) -> (Server, Meddler, String) {
     let server = Server::serving(&["disk=ram:64MiB"]);
     let meddler = Meddler::before(server.port(), each);
@@ -22,7 +23,7 @@ fn scene<M: Meddle>(each: impl Fn() -> M + Send + 'static) -> (Server, Meddler, 
     (server, meddler, url)
 }
 
-/// Refuses a command, once the session has seen what the LUN is.
+/// Rejects a command, once the session has queried the LUN.
 struct Forbids(u8, bool);
 
 impl Meddle for Forbids {
@@ -54,7 +55,7 @@ fn a_target_that_refuses_reads_leaves_what_is_above_them() {
     assert!(load["errors"].as_u64() > Some(0) && load["first_failure"].is_string(), "{load}");
 }
 
-/// Knows NOPs without data only: others are rejected as what nobody knows.
+/// Supports only NOPs without data: others are rejected as unknown.
 struct NoPingData;
 
 impl Meddle for NoPingData {
@@ -76,7 +77,7 @@ fn a_ping_that_is_rejected_is_one_layer_less() {
     assert!(meddler.connections() > 0);
 }
 
-/// Never answers a NOP that has data, and all else.
+/// Never responds to a NOP with data, but to everything else.
 struct ForgetsPingData;
 
 impl Meddle for ForgetsPingData {
@@ -94,7 +95,7 @@ fn a_ping_that_is_never_answered_is_no_path_that_loses_long_packets() {
     assert!(median_us(&found["ladder"]["cached_read"]) > 0.0);
 }
 
-/// Sends back other data than it was sent.
+/// Returns other data than it received.
 struct LyingEcho;
 
 impl Meddle for LyingEcho {
@@ -114,7 +115,7 @@ fn a_ping_with_other_data_is_not_believed() {
     assert!(median_us(&found["ladder"]["medium_read"]) > 0.0);
 }
 
-/// Closes the connection at the so manieth READ.
+/// Closes the connection at the READ with this number.
 struct Dies(u32);
 
 impl Meddle for Dies {
@@ -143,7 +144,7 @@ fn a_target_that_ends_every_session_soon_is_given_up_in_time() {
     assert!(!why_not(&found["ladder"]["cached_read"]).is_empty());
 }
 
-/// Falls silent at the first READ that is longer than a block.
+/// Becomes unresponsive at the first READ longer than a block.
 struct Mute;
 
 impl Meddle for Mute {
@@ -165,7 +166,7 @@ fn a_way_on_which_long_answers_never_come_is_told_in_time() {
     assert!(median_us(&found["ladder"]["cached_read"]) > 0.0, "what is short works");
 }
 
-/// Says that it has another capacity than it has: the last block's address is this.
+/// Reports a wrong capacity: this is the last block's address.
 struct Boasts(u64, bool);
 
 impl Meddle for Boasts {

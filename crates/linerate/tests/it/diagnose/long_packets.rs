@@ -1,4 +1,4 @@
-//! A path whose ends believe in jumbo frames, and whose middle carries only short ones and says nothing.
+//! A path whose ends use jumbo frames, and whose middle silently drops them.
 
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Stdio};
@@ -9,7 +9,7 @@ use super::{median_us, parsed};
 use crate::attach::is_root;
 use crate::program::run_command;
 
-/// A server in a lab, ended with the value.
+/// A server in a lab, ended when this is dropped.
 struct Serving(Child);
 
 impl Drop for Serving {
@@ -19,7 +19,7 @@ impl Drop for Serving {
     }
 }
 
-/// A wire that carries 1500 bytes between interfaces that take 9000; nothing, where no lab can be built.
+/// A wire that carries 1500 bytes between interfaces configured for 9000; `None` if no lab can be built.
 fn jumbo_frames_that_vanish() -> Option<Lab> {
     if !is_root() {
         eprintln!("skipped: only root makes network namespaces");

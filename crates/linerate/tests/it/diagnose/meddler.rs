@@ -1,5 +1,5 @@
-//! Somebody between initiator and target who looks at every PDU of a session without digests and does with it as a test
-//! says: a target that forbids, forgets, lies or dies, made of one that does not.
+//! A man in the middle that inspects every PDU of a session without digests, and treats it as configured: it
+//! turns a normal target into one that rejects, ignores, misreports or fails.
 
 use std::io::{self, Read, Write};
 use std::net::{Ipv4Addr, Shutdown, TcpListener, TcpStream};
@@ -9,20 +9,20 @@ use std::thread;
 
 use iscsi::pdu::{BHS_BYTES, Bhs, Opcode};
 
-/// What becomes of a PDU.
+/// The fate of a PDU.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fate {
-    /// It goes on, as it is by now.
+    /// It is forwarded, in its current form.
     Passes,
-    /// Nobody hears of it.
+    /// It is dropped.
     Vanishes,
-    /// The connection is silent from now on, in both directions.
+    /// The connection becomes unresponsive, in both directions.
     Silences,
     /// The connection is closed.
     Ends,
 }
 
-/// A PDU on its way.
+/// A PDU in transit.
 pub(crate) struct Pdu {
     pub(crate) bhs: Bhs,
     /// Additional header segments, the data, and their padding.
@@ -44,7 +44,7 @@ impl Pdu {
     }
 }
 
-/// Who decides: about PDUs to the target, and about those to the initiator.
+/// Decides about PDUs to the target, and about those to the initiator.
 pub(crate) trait Meddle: Send + 'static {
     fn to_target(&mut self, _: &mut Pdu) -> Fate {
         Fate::Passes
@@ -54,7 +54,7 @@ pub(crate) trait Meddle: Send + 'static {
     }
 }
 
-/// Stands in front of what listens on this port of the loopback; each connection gets a meddler of its own.
+/// Listens in front of this loopback port; each connection gets a separate meddler.
 pub(crate) struct Meddler {
     port: u16,
     connections: Arc<AtomicUsize>,
@@ -77,17 +77,17 @@ impl Meddler {
         Meddler { port, connections }
     }
 
-    /// The URL of a LUN by this way.
+    /// The URL of a LUN through this proxy.
     pub(crate) fn url(&self, straight: &str, port: u16) -> String {
         straight.replace(&format!(":{port}/"), &format!(":{}/", self.port))
     }
 
-    /// Where it listens, on 127.0.0.1.
+    /// Its port, on 127.0.0.1.
     pub(crate) fn port(&self) -> u16 {
         self.port
     }
 
-    /// How many connections there have been.
+    /// The number of connections so far.
     pub(crate) fn connections(&self) -> usize {
         self.connections.load(Relaxed)
     }
@@ -106,7 +106,8 @@ fn begin(initiator: &TcpStream, target: &TcpStream, meddle: impl Meddle) {
     }
 }
 
-/// Passes PDUs on until the connection ends. The second of what is shared is whether it is silent.
+/// Forwards PDUs until the connection ends. The second shared value is whether the connection is
+/// unresponsive.
 fn pass(
     mut from: &TcpStream,
     mut to: &TcpStream,

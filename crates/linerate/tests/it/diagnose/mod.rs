@@ -1,5 +1,5 @@
-//! `linerate diagnose` at servers that behave and at those that do not: what is measured, what is left alone, and that it
-//! comes to an end.
+//! `linerate diagnose` with normal and faulty servers: the measurements, the untouched data, and its
+//! termination.
 
 mod bad_targets;
 mod evidence;
@@ -15,7 +15,7 @@ use serde_json::Value;
 
 use crate::program::{Ended, run_command};
 
-/// Runs it on this URL for about a second, for what was measured.
+/// Runs it on this URL for about a second, to check the measurements.
 fn diagnose(url: &str, options: &[&str]) -> Ended {
     diagnose_for(1, url, options)
 }
@@ -31,21 +31,21 @@ fn evidence(url: &str, options: &[&str]) -> Value {
     parsed(diagnose(url, options))
 }
 
-/// The JSON that it printed.
+/// Its JSON output.
 fn parsed(ended: Ended) -> Value {
     let said = ended.expect_success();
     let begin = said.find('{').unwrap_or_else(|| panic!("no JSON: {said}"));
     serde_json::from_str(&said[begin..]).unwrap_or_else(|error| panic!("{error}: {said}"))
 }
 
-/// A rung of the ladder, or any other timed thing: its median in microseconds.
+/// The median of a rung of the ladder, or of any other timed value, in microseconds.
 #[track_caller]
 fn median_us(timed: &Value) -> f64 {
     let median = timed["measured"]["median_us"].as_f64();
     median.unwrap_or_else(|| panic!("not measured: {timed}"))
 }
 
-/// Why something is not known.
+/// The reason why a value is unknown.
 #[track_caller]
 fn why_not(timed: &Value) -> &str {
     timed["unknown"].as_str().unwrap_or_else(|| panic!("measured: {timed}"))

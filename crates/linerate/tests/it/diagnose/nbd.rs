@@ -1,4 +1,4 @@
-//! Exports of NBD servers: ours, and nbdkit with what its filters plant.
+//! Exports of NBD servers: Linerate's, and nbdkit with faults planted by its filters.
 
 use serde_json::Value;
 
@@ -9,7 +9,7 @@ use crate::nbd_client::Foreign;
 use crate::program::installed;
 use crate::server::{Server, free_port};
 
-/// Our server with the export `disk`, and these lines in `[nbd]`; and its port.
+/// Linerate's server with the export `disk`, and these lines in `[nbd]`; and its port.
 fn serving(lines: &str) -> Option<(Server, u16)> {
     let port = free_port();
     let text = format!(
@@ -19,7 +19,7 @@ fn serving(lines: &str) -> Option<(Server, u16)> {
     Server::configured(&text).map(|server| (server, port))
 }
 
-/// What came of a change that was tried beside the loads of several requests at once, as JSON names it.
+/// The results of a change tested with the loads of several requests, by its name in JSON.
 fn beside<'a>(found: &'a Value, otherwise: &Value) -> Vec<&'a Value> {
     let loads = found["loads"].as_array().expect("loads");
     let loads = loads.iter().filter(|load| load["load"]["depth"].as_u64() > Some(1));
@@ -69,7 +69,7 @@ fn nothing_of_an_export_is_changed_unless_writing_is_allowed() {
     assert!(diagnose(&format!("nbd://127.0.0.1:{port}/other"), &[]).expect_failure().contains("other"));
 }
 
-/// Which finding comes first depends on what else the machine does; that of a slow medium is tested in the crate `diagnose`.
+/// The first finding depends on the machine's other load; the crate `diagnose` tests that of a slow medium.
 #[test]
 fn reports_about_nbdkit_use_the_terms_of_nbd() {
     if !installed(&["nbdkit"]) {

@@ -1,4 +1,4 @@
-//! Whoever asks why something is slow changes nothing on it.
+//! A diagnosis does not modify the storage.
 
 use std::path::PathBuf;
 
@@ -28,7 +28,7 @@ impl Scene {
         std::fs::read(&self.image).expect("the image")
     }
 
-    /// What other initiators see of the LUN beside its data.
+    /// Other initiators' view of the LUN, in addition to its data.
     fn state(&self) -> String {
         let ask = |command: &str| {
             let program = env!("CARGO_BIN_EXE_linerate");

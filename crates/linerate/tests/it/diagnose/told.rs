@@ -1,4 +1,4 @@
-//! How a diagnosis is told: as JSON, as a directory, and by the exit code.
+//! The output of a diagnosis: as JSON, as a directory, and as an exit code.
 
 use std::fs;
 use std::process::Command;
@@ -14,7 +14,7 @@ pub(crate) fn diagnose(url: &str, options: &[&str]) -> Ended {
     run_command(&mut command)
 }
 
-/// The JSON in what was said; behind it may be why the exit code is what it is.
+/// The JSON in the output, possibly followed by the reason for the exit code.
 pub(crate) fn json(said: &str) -> Value {
     let from = &said[said.find('{').unwrap_or_else(|| panic!("no JSON: {said}"))..];
     let mut values = serde_json::Deserializer::from_str(from).into_iter();
@@ -63,10 +63,10 @@ fn a_script_is_told_by_the_exit_code_if_it_asks() {
 
 #[test]
 fn a_finding_that_can_be_tried_is_tried() {
-    // So long that whatever else this machine does does not count.
+    // So long that the machine's other load does not matter.
     let server = Server::serving(&["disk=delay:50ms:[ram:64MiB]"]);
     let url = server.url("disk");
-    // One request at a time to something that takes 50 ms: more at once bring as much more.
+    // Single requests to storage that takes 50 ms: the rate is proportional to the depth.
     let own = ["--block", "4KiB", "--depth", "1", "--read", "--confirm", "--json"];
     let told = json(&diagnose(&url, &own).expect_success());
     let findings = told["findings"].as_array().expect("findings");

@@ -1,4 +1,4 @@
-//! Who logs in, and who answers: discovery and CHAP.
+//! Accounts: discovery and CHAP.
 
 use iscsi::login::LoginFailure;
 use iscsi::pdu::LoginStatus;
@@ -8,7 +8,7 @@ use super::san::{SECRET, San, TARGET_SECRET, TARGET_USER, USER};
 use super::{Disk, Make, Needs, open, round_trip, try_open, with_each};
 use crate::remote::random;
 
-/// tgt 1.0.85 chooses SHA-1 from our list by a number that has become SHA-256's, and fails.
+/// tgt 1.0.85 selects SHA-1 from our list by a number that now means SHA-256, and fails.
 fn hash(san: &San) -> &'static str {
     if san.make() == Make::Tgt { "?chap=md5" } else { "?" }
 }

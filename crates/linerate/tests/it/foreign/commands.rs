@@ -1,4 +1,4 @@
-//! What a person meets first, with every make: `discover`, `info` and the verbs of `scsi` that ask.
+//! The first commands of a user, with every make: `discover`, `info` and the querying verbs of `scsi`.
 
 use std::process::Command;
 
@@ -11,7 +11,7 @@ fn linerate(arguments: &[&str]) -> Ended {
 }
 
 fn json(said: &str) -> serde_json::Value {
-    // What a warning says stands in front.
+    // A warning comes first.
     let begin = said.find('{').unwrap_or_else(|| panic!("no JSON: {said}"));
     let mut values = serde_json::Deserializer::from_str(&said[begin..]).into_iter();
     values.next().and_then(Result::ok).unwrap_or_else(|| panic!("no JSON: {said}"))
@@ -25,7 +25,7 @@ fn portal(san: &San) -> String {
 fn targets_and_luns_are_found() {
     with_each(Needs::Nothing, async |san| {
         let Ended { status, said } = linerate(&["discover", "--luns", "--json", &portal(san)]);
-        // One of them does not let strangers in, and is told all the same.
+        // One of them rejects unauthenticated initiators, but is still listed.
         assert_eq!(status.code(), Some(5), "{said}");
         let found = json(&said);
         let targets = found["targets"].as_array().expect("targets");

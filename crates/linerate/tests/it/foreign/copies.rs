@@ -1,4 +1,4 @@
-//! `linerate copy` to and from each target: the same bytes, and of holes as much as the target tells.
+//! `linerate copy` to and from each target: identical bytes, and the holes that the target reports.
 
 use super::san::BYTES;
 use super::{Disk, Needs, San, for_each};
@@ -8,10 +8,10 @@ use crate::proxy::Proxy;
 /// Data at both ends and in the middle of an image as long as the disks.
 const PARTS: [(u64, u64); 3] = [(0, MIB), (30 * MIB + 512, 2 * MIB), (BYTES - MIB, MIB)];
 
-/// What is on the wire if the holes are not.
+/// The maximum number of bytes on the wire if holes are skipped.
 const LITTLE: u64 = 8 * MIB;
 
-/// Copies an image to a disk that is full, and back; says how many bytes went to the disk and came from it.
+/// Copies an image to a full disk, and back; returns the bytes sent to the disk and received from it.
 fn there_and_back(san: &San, disk: Disk) -> (u64, u64) {
     let (proxy, scene) = (Proxy::to(san.port()), Scene::new());
     let url = san.url_by(&proxy, disk, "");

@@ -1,4 +1,4 @@
-//! `linerate diagnose` with other people's targets: it runs through, knows the layers, and says something.
+//! `linerate diagnose` with other targets: it completes, measures the layers, and prints a result.
 
 use super::san::Disk;
 use super::{Needs, for_each};

@@ -1,4 +1,4 @@
-//! istgt (Debian's package of that name), with a configuration of its own in a temporary folder.
+//! istgt (Debian's package of that name), with a separate configuration in a temporary directory.
 
 use std::fs;
 use std::net::TcpStream;
@@ -16,17 +16,18 @@ use crate::server::{free_port, has_ipv6};
 pub(super) struct Istgt {
     daemon: Child,
     port: u16,
-    /// Its configuration is here, and its disks.
+    /// The directory of its configuration and its disks.
     folder: TempDir,
 }
 
-/// A section `[LogicalUnit]`, which is a target in istgt's words.
+/// A section `[LogicalUnit]`, istgt's term for a target.
 struct Unit {
     name: &'static str,
     more: &'static str,
 }
 
-/// Block length, protection and limits are a target's here, not a LUN's, so each disk that has its own is a target.
+/// Block length, protection and limits are properties of a target here, not of a LUN, so each disk with other
+/// values is a separate target.
 const UNITS: &[Unit] = &[
     Unit { name: "disks", more: "LUN1 Storage {folder}/second 64MB" },
     Unit { name: "fourki", more: "BlockLength 4096" },
@@ -79,7 +80,7 @@ impl Istgt {
         }
     }
 
-    /// istgt announces it to its log alone.
+    /// istgt announces it only in its log.
     fn until_it_listens(&mut self) {
         until("an istgt that listens", || {
             let log = || fs::read_to_string(self.folder.path().join("log")).unwrap_or_default();
@@ -95,7 +96,7 @@ impl Drop for Istgt {
     }
 }
 
-/// Runs in the foreground (-D). What it has to say goes to a file, for whoever looks into a failure.
+/// Runs in the foreground (-D). Its output goes to a file, for the analysis of failures.
 fn daemon(folder: &Path) -> Child {
     let log = fs::File::create(folder.join("log")).expect("a temporary file");
     Command::new("istgt")
@@ -109,13 +110,13 @@ fn daemon(folder: &Path) -> Child {
         .expect("istgt")
 }
 
-/// istgt reads its configuration only if nobody else may.
+/// istgt reads its configuration only if no other user can.
 fn write(path: &Path, text: &str) {
     fs::write(path, text).expect("a temporary file");
     fs::set_permissions(path, fs::Permissions::from_mode(0o600)).expect("a file of our own");
 }
 
-/// Of what is here, istgt starts without nothing: the control portal least of all.
+/// istgt requires every part of this configuration, even the control portal.
 fn configuration(folder: &Path, port: u16, control: u16) -> String {
     let folder = folder.display().to_string();
     let mut text = HEAD

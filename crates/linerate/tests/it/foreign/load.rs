@@ -1,8 +1,8 @@
-//! Somebody who goes on writing and reading while a scene happens, and knows what every read must give.
+//! A load that writes and reads during a scene, and verifies every read.
 //!
-//! Every write of a place is another generation of it, and every read is checked against the one that was acknowledged
-//! last: what is lost, stale or torn is found by the next read of its place, and there are few places. Scenes wait for
-//! what the load does, and not for a time: how fast it is depends on the machine.
+//! Every write to a block has a new generation, and every read is compared with the last acknowledged one:
+//! lost, stale or torn data is found by the next read of its block, and there are few blocks. Scenes wait for
+//! progress of the load, and not for a time, because its speed depends on the machine.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -19,11 +19,11 @@ use super::open;
 use crate::program::PATIENCE;
 use crate::remote::in_a_world;
 
-/// A load on a thread of its own, until its end is asked for.
+/// A load on a separate thread, until it is stopped.
 pub(super) struct Load {
     thread: JoinHandle<()>,
     outcome: Receiver<Run>,
-    /// The requests that ended in each tenth of a second.
+    /// The number of requests that completed in each tenth of a second.
     samples: Receiver<u64>,
     is_over: Arc<AtomicBool>,
 }
@@ -31,7 +31,7 @@ pub(super) struct Load {
 /// Each wait of a scene may take all of [`PATIENCE`].
 const LONGER_THAN_ANY_SCENE: Duration = Duration::from_hours(24);
 
-/// Four for each place: then every place has been written, all but for certain.
+/// Four for each block: this almost certainly writes every block.
 const MANY: u64 = 4 * SPAN_BYTES / BLOCK_BYTES as u64;
 const SPAN_BYTES: u64 = 2 << 20;
 const BLOCK_BYTES: u32 = 8192;
@@ -66,7 +66,7 @@ impl Load {
         Load { thread, outcome, samples, is_over }
     }
 
-    /// Waits until many requests more have ended, in which every place has been written.
+    /// Waits until many more requests have completed, in which every block has been written.
     pub(super) fn goes_on(&self) {
         self.forget();
         let mut ended = 0;
@@ -75,13 +75,13 @@ impl Load {
         }
     }
 
-    /// Waits until no request has ended for a tenth of a second.
+    /// Waits until no request has completed for a tenth of a second.
     pub(super) fn stands_still(&self) {
         self.forget();
         while self.sample() > 0 {}
     }
 
-    /// What was told of the time until now.
+    /// Discards the samples so far.
     fn forget(&self) {
         while self.samples.try_recv().is_ok() {}
     }
@@ -96,7 +96,7 @@ impl Load {
         }
     }
 
-    /// Its end, at which nothing may have been lost, stale or refused.
+    /// Stops the load; nothing may have been lost, stale or rejected.
     pub(super) fn end(self) -> Run {
         self.is_over.store(true, Relaxed);
         let measured = self.outcome.recv_timeout(PATIENCE).expect("an end of the load");

@@ -1,8 +1,8 @@
-//! Our initiator with other people's targets: the same scenes with our server, with tgt and with istgt.
+//! Linerate's initiator with other targets: the same scenes with Linerate's server, with tgt and with istgt.
 //!
-//! [`san`] starts a target of either make with the same [`Disk`]s behind it. A scene says what it [`Needs`] of a target
-//! and is played with every make that has it; what a make has not is in one table, [`CANNOT`], and is printed with
-//! its reason.
+//! [`san`] starts a target of either make with the same [`Disk`]s behind it. A scene declares what it
+//! [`Needs`] from a target, and runs with every make that supports it. Unsupported features of a make are in
+//! one table, [`CANNOT`], and are printed with the reason.
 
 mod accounts;
 mod attach;
@@ -40,7 +40,7 @@ enum Make {
 
 const MAKES: [Make; 3] = [Make::Linerate, Make::Tgt, Make::Istgt];
 
-/// What a scene needs of a target that not all of them have.
+/// A requirement of a scene that not all targets meet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Needs {
     /// Nothing in particular.
@@ -53,19 +53,19 @@ enum Needs {
     UnsolicitedData,
     /// Sense data with every CHECK CONDITION.
     Sense,
-    /// Logging out one connection by another (RFC 7143 section 11.14).
+    /// Logging out one connection over another (RFC 7143 section 11.14).
     LogoutOfAnother,
-    /// A disk that grows while it is in use.
+    /// A disk that grows while in use.
     Growth,
     /// A LUN that is added while the target is in use.
     NewLun,
-    /// An answer to a READ that neither moves data nor says it does (R=0).
+    /// A response to a READ that neither transfers data nor reports any (R=0).
     ReadWithoutData,
     /// GET LBA STATUS.
     LbaStatus,
 }
 
-/// What they cannot do, and how that was found out.
+/// Unsupported features, and the observations that prove it.
 const CANNOT: &[(Make, Needs, &str)] = &[
     (Make::Tgt, Needs::Connections, "tgt 1.0.85 answers MaxConnections=1, whatever is offered"),
     (Make::Tgt, Needs::StrongHash, "tgt 1.0.85 knows MD5, and SHA-1 by the number that became SHA-256's"),
@@ -86,14 +86,14 @@ const CANNOT: &[(Make, Needs, &str)] = &[
     (Make::Istgt, Needs::LbaStatus, "istgt 20111008 has no GET LBA STATUS"),
 ];
 
-/// Plays a scene, in a world of its own, with every make of target that is installed here and has what it needs.
+/// Runs a scene, in a separate world, with every make of target that is installed here and meets its needs.
 fn with_each(needs: Needs, mut scene: impl AsyncFnMut(&San)) {
     for_each(needs, |san| {
         in_a_world(async { reactor::timeout(PATIENCE, scene(san)).await }).expect("an end of the scene");
     });
 }
 
-/// The same for scenes that have more than one thread.
+/// The same for scenes with more than one thread.
 fn for_each(needs: Needs, mut scene: impl FnMut(&mut San)) {
     for make in MAKES {
         if can(make, needs)
@@ -105,14 +105,14 @@ fn for_each(needs: Needs, mut scene: impl FnMut(&mut San)) {
     }
 }
 
-/// Whether a make has what is needed; says why, if it has not.
+/// Whether a make meets the needs; prints the reason if not.
 fn can(make: Make, needs: Needs) -> bool {
     let cannot = CANNOT.iter().find(|(who, what, _)| (*who, *what) == (make, needs));
     cannot.iter().for_each(|(_, _, why)| eprintln!("not with {make:?}: {why}"));
     cannot.is_none()
 }
 
-/// Logs in to a disk's target and looks at the disk.
+/// Logs in to a disk's target and queries the disk.
 async fn try_open(url: &str) -> Result<RemoteLun, OpenError> {
     let url = Url::parse(url).unwrap_or_else(|error| panic!("{url}: {error}"));
     recorder::keep(&url.settings);
@@ -123,7 +123,7 @@ async fn open(url: &str) -> RemoteLun {
     try_open(url).await.unwrap_or_else(|error| panic!("{url}: {error}"))
 }
 
-/// Blocks that say where they belong and which writing of them this is.
+/// Blocks that contain their address and the generation of the write.
 fn stamped(lun: &RemoteLun, lba: u64, blocks: u64, generation: u64) -> Slice {
     let block_bytes = lun.geometry().block_size.bytes() as usize;
     let mut data = Buffer::zeroed(blocks as usize * block_bytes);

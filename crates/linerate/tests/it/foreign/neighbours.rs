@@ -1,5 +1,5 @@
-//! Other initiators of the same disk, who reset and reserve it, and targets that change: what all of them must hear,
-//! and what a request of ours must bear.
+//! Other initiators of the same disk, which reset and reserve it, and targets that change: the notifications
+//! that all must get, and the effects on Linerate's requests.
 
 use block::{BlockDevice, Blocks, Buffer, DeviceError, Durability, Extent};
 use iscsi_client::verbs::{PersistentReserve, ReservationType};
@@ -11,7 +11,7 @@ use super::{Disk, Make, Needs, San, for_each, open, round_trip, stamped, with_ea
 use crate::remote::in_a_world;
 use crate::server::Server;
 
-/// Sense key, code and qualifier with which TEST UNIT READY is refused, if it is.
+/// Sense key, code and qualifier with which TEST UNIT READY is rejected, if it is.
 async fn attention(lun: &RemoteLun) -> Option<(u8, u8, u8)> {
     let answer = lun.command(cdb::test_unit_ready(), Transfer::None).await.expect("an answer");
     answer.sense.map(|Sense { key, code, qualifier, .. }| (key, code, qualifier))
@@ -25,7 +25,7 @@ fn another_session_hears_of_a_reset_and_goes_on() {
         let reset = Management::LogicalUnitReset(one.unit().lun());
         assert_eq!(one.target().manage(reset).await, Ok(TaskManagementResult::FunctionComplete));
         if san.make() != Make::Istgt {
-            // istgt closes the other sessions instead, and what is not to be sent twice is lost.
+            // istgt closes the other sessions instead, and commands that must not be repeated are lost.
             let heard = attention(&other).await;
             assert!(matches!(heard, Some((6, 0x29, _))), "RESET OCCURRED, and not {heard:?}");
         }
@@ -36,7 +36,7 @@ fn another_session_hears_of_a_reset_and_goes_on() {
     });
 }
 
-/// Commands that a reset ends are sent again, and nobody notices.
+/// Commands ended by a reset are sent again, without visible errors.
 #[test]
 fn resets_by_another_session_fail_no_request() {
     for_each(Needs::Nothing, |san| {
@@ -110,8 +110,8 @@ fn what_another_initiator_has_reserved_is_left_alone() {
     });
 }
 
-/// Ours can be made to answer TASK SET FULL, with hardly any memory for the data of writes; tgt and istgt close the
-/// command window instead, and have no knob for it.
+/// Linerate can be configured to return TASK SET FULL, with hardly any memory for the data of writes. tgt and
+/// istgt close the command window instead, and have no such setting.
 #[test]
 fn a_task_set_that_is_full_is_tried_again() {
     let Some(server) = Server::configured(

@@ -1,8 +1,7 @@
-//! Connections that break, networks that deliver late, targets that die: while somebody writes and reads, and knows
-//! what every read must give.
+//! Broken connections, late packets and killed targets, under a load that verifies every read.
 //!
-//! Nothing here is told by a clock but that a connection is silent, where silence is the scene. How long silence may
-//! last is `keepalive`'s in the tests of `iscsi`, on a virtual clock.
+//! Only scenes about idle connections depend on a clock. `keepalive` in the tests of `iscsi` checks the
+//! timeouts on a virtual clock.
 
 use std::path::Path;
 use std::time::Duration;
@@ -18,26 +17,27 @@ use crate::proxy::{Proxy, Towards};
 use crate::remote::in_a_world;
 use crate::server::Server;
 
-/// Nothing is given up because the machine is slow.
+/// Nothing times out because the machine is slow.
 const NEVER: &str =
     "&congestion=cubic&nop-interval=3600&login-time=3600&command-time=3600&reconnect-time=3600";
-/// Silence is noticed soon. On a slow machine that may be another connection's than the scene's. A command is sent again
-/// after a minute: istgt sometimes never answers one that was outstanding when a connection was replaced.
+/// An unresponsive connection is detected early. On a slow machine, that may be another connection than the
+/// scene's. A command is sent again after a minute: istgt sometimes never completes one that was outstanding
+/// when a connection was replaced.
 const SOON: &str =
     "&congestion=cubic&nop-interval=1&login-time=3600&command-time=60&command-tries=10&reconnect-time=3600";
 
-/// A session of so many connections, on these terms, by the proxy.
+/// A session with this number of connections and these settings, through the proxy.
 fn begin(san: &San, proxy: &Proxy, connections: u16, terms: &str) -> Load {
     Load::begin(&san.url_by(proxy, Disk::Plain, &format!("?connections={connections}{terms}")))
 }
 
-/// Waits until there have been so many connections, or more: a target that cannot replace one has the whole session
-/// begin again.
+/// Waits until there have been at least this number of connections: a target that cannot replace one
+/// reinstates the whole session.
 fn until_replaced(proxy: &Proxy, connections: usize) {
     until("another connection", || proxy.connections() >= connections);
 }
 
-/// So many there have been, and no more, where what is lost is replaced by itself.
+/// Exactly this number of connections, if lost ones are replaced individually.
 fn replaced(san: &San, proxy: &Proxy, connections: usize) {
     if can(san.make(), Needs::LogoutOfAnother) {
         assert_eq!(proxy.connections(), connections);
@@ -67,7 +67,8 @@ fn one_connection_of_four_is_cut_in_the_middle_of_a_pdu() {
             load.goes_on();
             let newest = proxy.connections();
             proxy.cut_after(newest - 1, 100_003);
-            // Where the whole session begins again, its other connections may still be coming from the last round.
+            // If the whole session is reinstated, its other connections may still be opening from the last
+            // round.
             until("the cut", || proxy.is_cut(newest - 1));
             until_replaced(&proxy, newest + 1);
             load.goes_on();
@@ -83,7 +84,8 @@ fn one_connection_of_four_is_late_and_is_waited_for() {
         let proxy = Proxy::to(san.port());
         let load = begin(san, &proxy, 4, NEVER);
         load.goes_on();
-        // Answers go on: were they held alone, every command would have arrived, and the others could go on for ever.
+        // Responses continue: otherwise every command would have arrived, and the others could continue
+        // forever.
         proxy.hold_towards_target(1);
         until("something that is late", || proxy.held(1, Towards::Target) > 0);
         load.stands_still(); // commands are carried out in their order
@@ -106,7 +108,7 @@ fn one_slow_connection_of_four_is_no_lost_one() {
     });
 }
 
-/// What was held up arrives when it has long been written again by another connection, and written over.
+/// Delayed data arrives long after it was written again over another connection, and overwritten.
 #[test]
 fn what_arrives_late_on_a_connection_that_was_replaced_changes_nothing() {
     for_each(Needs::Connections, |san| {
@@ -166,8 +168,8 @@ fn a_session_of_one_connection_begins_again() {
     });
 }
 
-/// With one connection, what is late can only be overtaken by the login that reinstates the session; and that makes
-/// the target end the old one first (RFC 7143 section 6.3.5).
+/// With one connection, only the login that reinstates the session can overtake late data, and it makes the
+/// target end the old session first (RFC 7143 section 6.3.5).
 #[test]
 fn what_arrives_behind_a_reinstatement_changes_nothing() {
     for_each(Needs::Nothing, |san| {
@@ -239,13 +241,13 @@ fn four_connections_to_a_target_that_is_killed_again_and_again() {
     });
 }
 
-/// Reads a block, in a time that is more than anybody is told to wait.
+/// Reads a block, with a timeout longer than the target's longest wait.
 async fn read(lun: &RemoteLun) -> Result<Buffer, DeviceError> {
     let read = lun.read(Extent::new(0, 8), Buffer::recycled(4096));
     reactor::timeout(PATIENCE, read).await.expect("an answer, whatever it is")
 }
 
-/// Reads until that works, as somebody does who does not give up.
+/// Reads until that succeeds, like a user who does not give up.
 async fn until_it_is_back(lun: &RemoteLun) {
     let begun = reactor::now();
     while read(lun).await.is_err() {
@@ -272,7 +274,7 @@ fn a_target_that_is_away_for_too_long_is_an_error_until_it_is_back() {
     });
 }
 
-/// A server with one disk of two, for whoever knows the secret.
+/// A server with one disk of two, for users with the secret.
 fn locked(disk: &str, secret: &str, images: &Path) -> String {
     let images = images.display();
     format!(

@@ -9,7 +9,7 @@ use crate::program::installed;
 use crate::proxy::Proxy;
 use crate::server::Server;
 
-/// The accounts of [`Disk::Locked`]. istgt takes secrets of 12 to 16 bytes.
+/// The account of [`Disk::Locked`]. istgt requires secrets of 12 to 16 bytes.
 pub(super) const USER: &str = "joe";
 pub(super) const SECRET: &str = "the joe secret";
 pub(super) const TARGET_USER: &str = "san";
@@ -18,24 +18,24 @@ pub(super) const TARGET_SECRET: &str = "the san secret";
 /// A disk's length in bytes.
 pub(super) const BYTES: u64 = 64 << 20;
 
-/// A disk that every target has. Where it is, only the target knows.
+/// A disk that every target has. Its LUN depends on the target.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Disk {
     /// Blocks of 512 bytes.
     Plain,
-    /// Another one, at another LUN of the same target; thin, where the target has such.
+    /// Another disk, at another LUN of the same target; thin, if the target supports it.
     Second,
     /// Blocks of 4096 bytes.
     FourKi,
     /// May not be written.
     Protected,
-    /// Of a target that asks for CHAP, and answers it.
+    /// A disk of a target that requires CHAP, and responds to it.
     Locked,
-    /// Of a target that accepts data segments of 512 bytes at most.
+    /// A disk of a target that accepts data segments of up to 512 bytes.
     Narrow,
 }
 
-/// A running target. It ends with the value.
+/// A running target. It ends when this is dropped.
 #[derive(Debug)]
 pub(super) struct San {
     make: Make,
@@ -50,7 +50,7 @@ enum Daemon {
 }
 
 impl San {
-    /// `None`, with the reason on standard error, if there is none of this make here.
+    /// `None`, with the reason on standard error, if this make is not installed.
     pub(super) fn start(make: Make) -> Option<San> {
         let daemon = match make {
             Make::Linerate => {
@@ -87,7 +87,7 @@ impl San {
         (format!("{PREFIX}{target}"), lun)
     }
 
-    /// The URL of a disk, with `query` such as `?initial-r2t=yes` behind it.
+    /// The URL of a disk, followed by `query` such as `?initial-r2t=yes`.
     pub(super) fn url(&self, disk: Disk, query: &str) -> String {
         self.url_as("", disk, query)
     }
@@ -98,13 +98,13 @@ impl San {
         format!("iscsi://{account}127.0.0.1:{}/{target}/{lun}{query}", self.port())
     }
 
-    /// The same by way of a proxy.
+    /// The same through a proxy.
     pub(super) fn url_by(&self, proxy: &Proxy, disk: Disk, query: &str) -> String {
         let (target, lun) = self.place(disk);
         format!("iscsi://127.0.0.1:{}/{target}/{lun}{query}", proxy.port())
     }
 
-    /// Ends it without warning (SIGKILL).
+    /// Kills it (SIGKILL).
     pub(super) fn kill(&mut self) {
         match &mut self.daemon {
             Daemon::Linerate { server, .. } => server.kill(),
@@ -113,7 +113,7 @@ impl San {
         }
     }
 
-    /// Starts it again: same port, same disks with what is on them.
+    /// Restarts it: same port, same disks with their content.
     pub(super) fn restart(&mut self) {
         match &mut self.daemon {
             Daemon::Linerate { server, .. } => server.restart(),
@@ -139,7 +139,7 @@ impl San {
         }
     }
 
-    /// Adds a LUN to the target of the plain disk, and says its number.
+    /// Adds a LUN to the target of the plain disk, and returns its number.
     pub(super) fn add_lun(&self) -> u16 {
         match &self.daemon {
             Daemon::Tgt(tgt) => tgt.add_one_more(),
@@ -147,7 +147,7 @@ impl San {
         }
     }
 
-    /// Lets initiators have these digests from now on: tgt must be told, and then insists.
+    /// Allows these digests from now on: tgt needs a setting, and then requires them.
     pub(super) fn allow_digests(&self, header: &str, data: &str) {
         if let Daemon::Tgt(tgt) = &self.daemon {
             tgt.set("HeaderDigest", header);
@@ -156,10 +156,10 @@ impl San {
     }
 }
 
-/// What all targets' names begin with.
+/// The prefix of all targets' names.
 pub(super) const PREFIX: &str = "iqn.2026-01.io.linerate.test:";
 
-/// Files of a disk's length, without a byte of data.
+/// Files of a disk's length, without any data.
 pub(super) fn images(names: &[&str]) -> TempDir {
     let folder = TempDir::new().expect("a temporary folder");
     for name in names {

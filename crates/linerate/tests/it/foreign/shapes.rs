@@ -1,4 +1,4 @@
-//! What a target's disks are like: how long their blocks are, whether they may be written, how many there are.
+//! The shapes of a target's disks: block lengths, write protection, number of disks.
 
 use block::{BlockDevice, BlockSize, Buffer, DeviceError, Durability, Extent};
 use iscsi_client::{OpenError, Transfer, cdb};

@@ -1,4 +1,4 @@
-//! What a session tells of itself is what happened, whoever is at its other end.
+//! A session's statistics match the facts, with any target.
 
 use std::time::Duration;
 

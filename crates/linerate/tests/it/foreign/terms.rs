@@ -1,4 +1,4 @@
-//! Every way that data can travel: bursts, R2Ts, segments, digests, connections.
+//! Every way to transfer data: bursts, R2Ts, segments, digests, connections.
 
 use std::sync::Arc;
 
@@ -20,7 +20,7 @@ struct Terms {
 }
 
 impl Terms {
-    /// All that make sense: a first burst is no longer than any other (RFC 7143 section 13.14).
+    /// All valid combinations: a first burst is not longer than any other (RFC 7143 section 13.14).
     fn all() -> impl Iterator<Item = Terms> {
         (0..96u8).filter_map(|number| {
             let bit = |at: u8| number >> at & 1 == 1;
@@ -65,7 +65,7 @@ impl Terms {
     }
 }
 
-/// Writes and reads pieces of all these lengths at once, side by side from a block on.
+/// Writes and reads pieces of all these lengths concurrently, in adjacent extents from a block on.
 async fn pieces_at_once(lun: &Arc<RemoteLun>, mut lba: u64, lengths: &[u64], generation: u64) {
     let mut pieces = Vec::new();
     for blocks in lengths.iter().copied() {
@@ -78,7 +78,7 @@ async fn pieces_at_once(lun: &Arc<RemoteLun>, mut lba: u64, lengths: &[u64], gen
     }
 }
 
-/// Logs in and moves data of these lengths.
+/// Logs in and transfers data of these lengths.
 async fn moved(url: &str, lba: u64, lengths: &[u64], generation: u64) {
     eprintln!("{url}");
     let lun = Arc::new(open(url).await);
@@ -86,11 +86,11 @@ async fn moved(url: &str, lba: u64, lengths: &[u64], generation: u64) {
     lun.target().close().await;
 }
 
-/// Sessions at once.
+/// Concurrent sessions.
 const SESSIONS: usize = 8;
 
-/// istgt lets one session in a second: with it, every third. Three has no factor in common with the powers of two that
-/// the terms are numbered by, so any two terms still meet in all ways.
+/// istgt accepts one session per second: with it, every third combination. Three is coprime to the powers of
+/// two in the numbering, so any two settings still meet in all ways.
 fn step(make: Make) -> usize {
     if make == Make::Istgt { 3 } else { 1 }
 }

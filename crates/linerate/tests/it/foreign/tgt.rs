@@ -15,7 +15,7 @@ pub(super) struct Tgt {
     images: TempDir,
 }
 
-/// Targets have numbers; these are theirs.
+/// The numbers of its targets.
 const DISKS: &str = "1";
 const LOCKED: &str = "2";
 const NARROW: &str = "3";
@@ -46,7 +46,7 @@ impl Tgt {
         self.set_up();
     }
 
-    /// Its configuration, by its own tool.
+    /// Its configuration, from its own tool.
     pub(super) fn dump(&self) -> String {
         run("tgt-admin", &["--control-port", &control_port(self.port).to_string(), "--dump"]).expect_success()
     }
@@ -59,7 +59,7 @@ impl Tgt {
         self.port
     }
 
-    /// tgt keeps LUN 0 of every target for its controller.
+    /// tgt reserves LUN 0 of every target for its controller.
     pub(super) fn place(disk: Disk) -> (&'static str, u16) {
         match disk {
             Disk::Plain => ("disks", 1),
@@ -71,7 +71,7 @@ impl Tgt {
         }
     }
 
-    /// Changes what the target of the plain disks insists on in a login.
+    /// Changes a login requirement of the plain disks' target.
     pub(super) fn set(&self, key: &str, value: &str) {
         self.set_for(DISKS, key, value);
     }
@@ -154,7 +154,7 @@ fn daemon(port: u16) -> Child {
         .expect("tgtd")
 }
 
-/// Nobody else has this port, so hardly anybody has this number; tgtd takes 15 bits of it.
+/// The port is unique, so this number hardly collides; tgtd uses 15 bits of it.
 fn control_port(port: u16) -> u16 {
     port & 0x7fff
 }

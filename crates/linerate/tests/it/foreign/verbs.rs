@@ -1,4 +1,5 @@
-//! What each make answers to commands by name. None of them knows all; what it does not know, it must be heard to say.
+//! The responses of each make to commands by name. No make supports all of them, and each must reject the
+//! others.
 
 use iscsi_client::Management;
 use iscsi_client::verbs::{

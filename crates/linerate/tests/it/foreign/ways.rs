@@ -1,4 +1,4 @@
-//! Ways to a target, and who watches: IPv6, redirection, the wire as tshark reads it, and the command line.
+//! Paths to a target, and observers: IPv6, redirection, the wire decoded by tshark, and the command line.
 
 use std::process::Command;
 
@@ -23,7 +23,7 @@ fn a_target_is_reached_by_ipv6() {
     });
 }
 
-/// Neither tgt (as Debian configures it) nor istgt redirects; ours sends to any of them.
+/// Neither tgt (as configured by Debian) nor istgt redirects; Linerate redirects to any of them.
 #[test]
 fn a_login_follows_where_it_is_sent() {
     for_each(Needs::Nothing, |san| {

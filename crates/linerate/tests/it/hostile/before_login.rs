@@ -1,4 +1,4 @@
-//! Before the login is over.
+//! Attacks before the login is complete.
 
 use std::time::{Duration, Instant};
 
@@ -87,7 +87,7 @@ fn a_login_text_without_end_is_refused() {
 #[test]
 fn a_login_that_announces_sixteen_megabytes_is_refused() {
     let Some(siege) = Siege::begin("") else { return };
-    // The first request; then, in another login, the second: it once passed for one without a text.
+    // The first request; then, in another login, the second: it was once accepted as one without text.
     for begun in [false, true] {
         let mut wire = siege.wire();
         if begun {

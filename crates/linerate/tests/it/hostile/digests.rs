@@ -16,8 +16,8 @@ fn a_bad_header_digest_ends_the_connection() {
     siege.holds();
 }
 
-/// A write over the witness's data, all in one segment that is bent on its way and comes in two parts, the first of
-/// `cut` bytes: nothing of it may be seen afterwards.
+/// A write over the witness's data, in one segment that is corrupted in transit and arrives in two parts, the
+/// first with `cut` bytes: none of it may be visible afterwards.
 fn writes_bent_data(blocks: usize, cut: usize) {
     let Some(mut siege) = Siege::begin("") else { return };
     let mut rogue = siege.peer(with_digests);

@@ -1,4 +1,4 @@
-//! Peers that send without end, take nothing, or stay: what they cost others.
+//! Peers that send endlessly, do not read, or never leave: their cost for others.
 
 use std::thread;
 use std::time::Duration;
@@ -19,7 +19,7 @@ use crate::server::Server;
 use crate::sessions::sessions;
 use crate::wire::{Heard, NoLogin, PATIENCE, Wire};
 
-/// Sends the same without listening until the server takes no more, or has had enough of it.
+/// Sends the same without reading until the server stops reading, or closes the connection.
 fn flood(rogue: &mut Rogue, pdu: impl Fn(u32) -> Vec<u8>) {
     for round in 0..2000 {
         if rogue.wire.send_bytes(&pdu(round)).is_err() {
@@ -77,7 +77,7 @@ fn data_that_nobody_takes_cost_little() {
         assert_eq!(sieges[0].witness.read(0, 64), [0x5a; 64 * BLOCK]);
     }
     until("an end of its session", || sessions(&sieges[0].server).len() == 1);
-    // The Data-In that were sent before the peer was given up are still there to be heard; then comes the end.
+    // The Data-In PDUs sent before the peer was given up can still be read; then the connection ends.
     rogue.wire.hear_the_end();
     ends_earlier(&sieges, deaf, |siege, _| sessions(&siege.server).len() == 1);
     sieges.into_iter().for_each(Siege::holds);
@@ -97,7 +97,7 @@ fn immediate_commands_beyond_what_is_bearable_are_rejected() {
     siege.holds();
 }
 
-/// Alive in TCP, silent in iSCSI: what it has reserved is free again after eight intervals.
+/// Alive in TCP, unresponsive in iSCSI: its reserved resources are released after eight intervals.
 #[test]
 fn an_initiator_that_answers_no_nop_in_loses_its_session_in_time() {
     let text = "[limits]\nnop-interval = \"250ms\"\n[volume.disk]\nspec = \"ram:64MiB\"\n[[target]]\n\
@@ -130,7 +130,7 @@ fn a_discovery_session_has_no_commands() {
     siege.holds();
 }
 
-/// Pings that come before their turn, as long as they may be: the first of the window never comes.
+/// Out-of-order pings of the maximum length: the first of the window never arrives.
 fn early_pings(attached: &Attached) -> impl Iterator<Item = (Bhs, Vec<u8>)> {
     let length = attached.parameters.peer_max_recv_data_segment_length;
     let (first, last) = (attached.exp_cmd_sn.next(), attached.max_cmd_sn);
@@ -145,7 +145,7 @@ fn early_pings(attached: &Attached) -> impl Iterator<Item = (Bhs, Vec<u8>)> {
     })
 }
 
-/// 20 of them once took 300 MiB, before anybody had proved anything.
+/// 20 of them once took 300 MiB, before any authentication.
 #[test]
 fn discovery_sessions_keep_no_data_that_come_before_their_turn() {
     let Some(siege) = Siege::begin("") else { return };
@@ -182,7 +182,7 @@ fn data_that_come_before_their_turn_count_as_memory_of_their_session() {
     drop(open);
 }
 
-/// Each connection took its longest PDU besides all memory that is counted.
+/// Each connection used its longest PDU in addition to all counted memory.
 #[test]
 fn pings_that_never_end_count_as_memory_of_their_session() {
     let Some(siege) = Siege::begin("staging = \"24MiB\"\nsession-staging = \"12MiB\"") else { return };
@@ -240,8 +240,9 @@ fn discovery_sessions_take_no_place_of_others() {
     siege.holds();
 }
 
-/// Each unknown key is answered "NotUnderstood": the answer to the last request takes two pieces, and the second is never
-/// asked for. Such logins once held all places for discovery sessions until their time was up.
+/// Each unknown key gets the response "NotUnderstood": the response to the last request has two pieces, and
+/// the second is never requested. Such logins once occupied all slots for discovery sessions until they timed
+/// out.
 #[test]
 fn logins_that_do_not_take_all_of_their_answer_leave_discovery_to_others() {
     let Some(siege) = Siege::begin("login-time = \"60s\"") else { return };

@@ -1,5 +1,6 @@
-//! Peers that mean ill, against the running server: each gets what RFC 7143 says, a Reject, a status or the end of
-//! its connection, while another session works on undisturbed and the server's memory stays where it was.
+//! Malicious peers of the running server: each gets the response required by RFC 7143, a Reject, a status or
+//! the end of its connection. Meanwhile another session continues undisturbed, and the server's memory does
+//! not grow.
 
 mod before_login;
 mod data;
@@ -28,17 +29,18 @@ const SHORT_LOGIN: &str = "login-time = \"1s\"";
 const INTRODUCTION: &[u8] =
     b"InitiatorName=iqn.2026-01.com.example:peer\0SessionType=Discovery\0AuthMethod=None\0";
 
-/// The limits that end what is silent. Where a scene sets none of them, they are longer than it: what it waits for has to
-/// come for another reason.
+/// The limits for idle peers. Unless a scene sets them, they are longer than the scene, whose events must
+/// then have another reason.
 const TIMES: [&str; 4] = ["login-time", "discovery-time", "send-stall", "nop-interval"];
 
-/// For what takes two seconds, on a machine that is busy; a fixed two minutes are too long.
+/// For actions of two seconds, on a busy machine; a fixed two minutes are too long.
 const LONG_ENOUGH: Duration = Duration::from_secs(60);
 
-/// What a peer may make the server take beyond what it had: its own caches and the allocator's reserves included.
+/// The maximum growth of the server's memory by a peer, including its own caches and the allocator's
+/// reserves.
 const MEMORY_BYTES_MAX: u64 = 64 << 20;
 
-/// A server under attack, and a session that must not notice.
+/// A server under attack, and a session that must not be affected.
 struct Siege {
     server: Server,
     witness: Peer,
@@ -51,7 +53,7 @@ impl Siege {
         Siege::with(&format!("{limits}\n{}", long_times_beside(limits)))
     }
 
-    /// With these lines of `[limits]` and no others.
+    /// With only these lines of `[limits]`.
     fn with(limits: &str) -> Option<Siege> {
         let text = format!(
             "[limits]\n{limits}\n[volume.disk]\nspec = \"ram:64MiB\"\n[[target]]\n\
@@ -76,7 +78,7 @@ impl Siege {
         Rogue { wire, cmd_sn: attached.exp_cmd_sn, max_cmd_sn: attached.max_cmd_sn, tag: 1000 }.at_ease()
     }
 
-    /// The server lives, serves others and has not grown.
+    /// The server is running, serves others and has not grown.
     fn holds(mut self) {
         self.witness.ping();
         assert_eq!(self.witness.read(0, 64), [0x5a; 64 * BLOCK], "and has its data");
@@ -97,8 +99,8 @@ fn with_and_without(limit: &str) -> Option<[Siege; 2]> {
     Some([Siege::begin(limit)?, Siege::with(&long_times_beside(limit))?])
 }
 
-/// What begins on both servers ends on the one with the limit while it is still there on the other: the default is longer. On
-/// a machine so busy that both have ended meanwhile, it begins again.
+/// An event that starts on both servers ends on the one with the limit while it continues on the other, whose
+/// default is longer. On a machine so busy that both have ended, it is repeated.
 pub(crate) fn ends_earlier<S, T>(
     [limited, other]: &[S; 2],
     begin: impl Fn(&S) -> T,
@@ -119,7 +121,7 @@ pub(crate) fn resident_bytes(server: &Server) -> u64 {
     kib << 10
 }
 
-/// A session that says what it likes.
+/// A session without protocol checks.
 struct Rogue {
     wire: Wire,
     cmd_sn: Sn,
@@ -128,7 +130,7 @@ struct Rogue {
 }
 
 impl Rogue {
-    /// Takes the unit attention of a new session.
+    /// Consumes the unit attention of a new session.
     fn at_ease(mut self) -> Rogue {
         let ready = self.command([0; 16]);
         self.say(&ready.emit(), &[]);
@@ -147,7 +149,7 @@ impl Rogue {
         }
     }
 
-    /// The next PDU of this kind; others before it are passed over.
+    /// The next PDU of this kind; others before it are skipped.
     fn hear_a(&mut self, opcode: Opcode) -> (Bhs, Vec<u8>) {
         loop {
             let (bhs, data) = self.hear();
@@ -173,7 +175,7 @@ impl Rogue {
         assert_eq!(self.response().status, 2);
     }
 
-    /// The session goes on as if nothing had been.
+    /// The session continues normally.
     fn expect_alive(&mut self) {
         let tag = self.next_tag();
         self.say(&ping(Some(tag)).emit(), &[]);

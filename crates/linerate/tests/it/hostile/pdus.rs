@@ -1,4 +1,4 @@
-//! PDUs that have no place.
+//! PDUs in the wrong place.
 
 use iscsi::pdu::{
     Bhs, Cid, Itt, LogoutReason, LogoutRequest, NopOut, Opcode, Reject, RejectReason, Residual, ScsiCommand,
@@ -84,7 +84,8 @@ fn additional_headers_that_make_no_sense_are_rejected() {
     siege.holds();
 }
 
-/// R and W that do not fit the CDB (RFC 7143 11.3.1): no data move, and the command must not end with GOOD.
+/// R and W do not match the CDB (RFC 7143 11.3.1): no data is transferred, and the command must not end with
+/// GOOD.
 #[test]
 fn a_command_whose_data_are_declared_the_wrong_way_is_refused() {
     let Some(siege) = Siege::begin("") else { return };
@@ -101,7 +102,7 @@ fn a_command_whose_data_are_declared_the_wrong_way_is_refused() {
         assert_eq!(ScsiResponse::parse(&bhs).map(|response| response.status), Ok(2), "{cdb:x?}");
         assert_eq!((sense[4] & 0x0f, &sense[14..16]), (5, &[0x0e, 0x03][..]), "{cdb:x?}");
     }
-    // A READ that is declared a write: all that it would return is more than was declared.
+    // A READ declared as a write: all the data that it would return exceeds the declared length.
     let read = ScsiCommand { write: true, ..edtl(rogue.command(long(&read_10(0, 1)))) };
     rogue.say(&read.emit(), &[]);
     let (bhs, _) = rogue.hear_a(Opcode::ScsiResponse);

@@ -1,4 +1,5 @@
-//! Document 004's tests over NBD: rates and the CPU load of both sides, beside what it prints of ENBD.
+//! Document 004's tests over NBD: rates and the CPU load of both sides, compared with the printed ENBD
+//! results.
 
 use std::fs;
 use std::path::Path;
@@ -12,7 +13,7 @@ use crate::program::{installed, run};
 
 const LINERATE: &str = env!("CARGO_BIN_EXE_linerate");
 
-/// Measures by these suites for a short time, and gives what was printed.
+/// Runs these suites for a short time, and returns the output.
 fn measured(url: &str, suites: &[&str], out: &Path, more: &[&str]) -> String {
     let out = out.to_str().expect("text");
     let mut arguments = vec!["bench", url, "--seconds", "0.5", "--allow-write", "--yes", "--out", out];
@@ -20,7 +21,7 @@ fn measured(url: &str, suites: &[&str], out: &Path, more: &[&str]) -> String {
     run(LINERATE, &[&arguments, more].concat()).expect_success()
 }
 
-/// The values of the row that begins like this, and of those below it.
+/// The values of the first row with this prefix, and of the rows below it.
 fn rows<'a>(said: &'a str, name: &str) -> Vec<Vec<&'a str>> {
     let columns =
         |line: &'a str| line.split("  ").map(str::trim).filter(|text| !text.is_empty()).skip(1).collect();

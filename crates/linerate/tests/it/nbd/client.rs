@@ -1,4 +1,4 @@
-//! A client that knows no more of the standard than its layouts, and says what it is told to.
+//! A client that only implements the standard's message layouts, and sends arbitrary messages.
 
 use std::io::{Read, Result, Write};
 use std::net::TcpStream;
@@ -31,7 +31,7 @@ pub(super) struct Client {
     cookie: u64,
 }
 
-/// An answer of the server.
+/// A reply of the server.
 #[derive(Debug)]
 pub(super) struct Answer {
     pub(super) error: u32,
@@ -47,7 +47,7 @@ impl Client {
         Client::greeted(stream)
     }
 
-    /// With an export, on a Unix socket, which this type reads and writes as any other.
+    /// With an export, on a Unix socket, which this type reads and writes like any other.
     pub(super) fn local(socket: &Path, export: &str) -> Client {
         let stream = UnixStream::connect(socket).expect("a server that listens");
         Client::greeted(OwnedFd::from(stream).into()).go(export)
@@ -81,7 +81,7 @@ impl Client {
         self
     }
 
-    /// The last reply to an option, whose other replies are passed over.
+    /// The last reply to an option; earlier replies to it are skipped.
     pub(super) fn option(&mut self, option: u32, data: &[u8]) -> u32 {
         self.say(&an_option(option, data));
         loop {
@@ -98,7 +98,7 @@ impl Client {
         self.stream.write_all(bytes).expect("a connection that is open");
     }
 
-    /// The same connection, to hear its answers while another thread asks.
+    /// The same connection, to read its replies while another thread sends.
     pub(super) fn listener(&self) -> Client {
         let stream = self.stream.try_clone().expect("a socket");
         Client { stream, extended: self.extended, cookie: self.cookie }
@@ -110,7 +110,7 @@ impl Client {
         Ok(bytes)
     }
 
-    /// Whether it is closed by the server, whatever it has still said.
+    /// Whether the server has closed it, after any pending replies.
     pub(super) fn is_closed(&mut self) -> bool {
         let mut bytes = [0; 4096];
         loop {
@@ -134,14 +134,14 @@ impl Client {
         [&fixed[..], &self.cookie.to_be_bytes(), &offset.to_be_bytes(), length].concat()
     }
 
-    /// Sends a request and does not wait for its answer.
+    /// Sends a request without waiting for its reply.
     pub(super) fn begin(&mut self, kind: u16, offset: u64, length: u64, data: &[u8]) {
         let header = self.header(kind, offset, length);
         self.say(&header);
         self.say(data);
     }
 
-    /// The next answer; one to a read has so many bytes if it has any.
+    /// The next reply; one to a read has this number of bytes, unless it is an error.
     pub(super) fn answer(&mut self, read: usize) -> Result<Answer> {
         if !self.extended {
             let header = self.hear(16)?;
@@ -163,7 +163,7 @@ impl Client {
         Ok(Answer { error, cookie: eight(&header, 8), data })
     }
 
-    /// A request and its answer: its data, or its error.
+    /// A request and its reply: its data, or its error.
     pub(super) fn ask(
         &mut self,
         kind: u16,

@@ -1,11 +1,11 @@
-//! Clients that mean ill: memory and descriptors stay bounded and are given back, and others work on.
+//! Malicious clients: memory and descriptors stay bounded and are released, and others are not affected.
 
 use super::Both;
 use super::client::{BLOCK_STATUS, Client, FLUSH, OPT_LIST, READ, WRITE, an_option};
 use crate::hostile::resident_bytes;
 use crate::program::until;
 
-/// What they may make the server take beyond what it had, with `staging` as below.
+/// The maximum growth of the server's memory, with `staging` as below.
 const MEMORY_BYTES_MAX: u64 = 96 << 20;
 const STAGING: &str = "[limits]\nstaging = \"32MiB\"\n";
 
@@ -21,7 +21,8 @@ impl Siege {
         let both = Both::serving(&[volume], STAGING)?;
         let mut witness = Client::attach(both.port, "disk");
         witness.write(0, &[0x5a; 65_536]).expect("written");
-        // Each core opens what it does files with when it is first asked to: by as many clients at once as fill all cores.
+        // Each core opens its file resources at its first file request: enough clients at the same time to
+        // reach all cores.
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
         let mut all: Vec<Client> = (0..2 * cores).map(|_| Client::attach(both.port, "disk")).collect();
         for client in &mut all {
@@ -42,7 +43,7 @@ impl Siege {
         Client::attach(self.both.port, "disk").read(0, 512).expect("and new ones are let in");
     }
 
-    /// The same when all of them have gone, of whom nothing is kept.
+    /// The same after all of them have gone, and nothing of them is kept.
     fn expect_over(mut self) {
         self.holds();
         until("all descriptors are given back", || descriptors(&self.both) <= self.descriptors);
@@ -98,7 +99,7 @@ fn options_without_end_cost_little() {
         assert_eq!(client.option(OPT_LIST, &[]), 1);
     }
     siege.holds();
-    // And are not: as many as the sockets take.
+    // And are not read: as many as the sockets hold.
     let open: Vec<Client> = (0..20)
         .map(|_| {
             let mut client = Client::connect(port);
@@ -140,7 +141,7 @@ fn four_gibibytes_that_are_announced_take_no_memory() {
             client
         })
         .collect();
-    // These are as long as may be, and do not come.
+    // These have the maximum length, and do not arrive.
     let more: Vec<Client> = (0..20)
         .map(|_| {
             let mut client = Client::attach(siege.both.port, "protected");
@@ -153,7 +154,7 @@ fn four_gibibytes_that_are_announced_take_no_memory() {
     siege.expect_over();
 }
 
-/// They hold all the memory there is, and lose it when others need it.
+/// They occupy all memory, and lose it when others need it.
 #[test]
 fn writes_whose_data_do_not_come_give_way() {
     let Some(mut siege) = Siege::begin("disk=file:{state}/disk.img?size=64MiB") else { return };
@@ -188,7 +189,7 @@ fn reads_that_nobody_takes_are_bounded() {
     }
 }
 
-/// Answers to BLOCK_STATUS once were not counted: 16 MiB for each connection.
+/// Replies to BLOCK_STATUS were once not counted: 16 MiB for each connection.
 #[test]
 fn extents_that_nobody_takes_are_bounded() {
     let Some(mut siege) = Siege::begin("disk=ram:64MiB") else { return };

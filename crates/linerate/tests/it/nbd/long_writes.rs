@@ -1,4 +1,4 @@
-//! Long writes to a volume in memory: however they are cut, and whatever happens while they come.
+//! Long writes to a volume in memory: split arbitrarily, and with any events in between.
 
 use std::thread::sleep;
 use std::time::Duration;
@@ -14,7 +14,7 @@ const LENGTH: usize = 256 << 10;
 const AREA: u64 = 5 << 19;
 const VOLUME: &str = "disk=ram:16MiB";
 
-/// Long enough for the server to look, in most cases: what is found must not depend on it.
+/// Usually long enough for the server to read; the result must not depend on it.
 const MOMENT: Duration = Duration::from_millis(1);
 
 fn data(seed: u64, length: usize) -> Vec<u8> {
@@ -69,7 +69,7 @@ fn requests_of_all_lengths_in_one_stream_stay_apart() {
     let (mut random, mut model) = (Random::new(20_261_126), vec![0; 16 << 20]);
     for _ in 0..60 {
         let mut said = Vec::new();
-        // Requests that are outstanding together have areas of their own: their order is not said.
+        // Concurrent requests use separate areas, because their order is undefined.
         let areas = 1 + random.below(6);
         for area in 0..areas {
             let unit = [1, 512, 4096][random.below(3) as usize];

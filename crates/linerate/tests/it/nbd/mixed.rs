@@ -1,5 +1,5 @@
-//! Clients of both protocols on one volume that write and read again what they wrote, while a host takes reservations,
-//! preempts and releases: nobody reads anything but the last write that was answered, and nobody is let in who is shut out.
+//! Clients of both protocols on one volume write and read back data, while a host takes, preempts and
+//! releases reservations. Every read returns the last acknowledged write, and excluded clients get no access.
 
 use std::process::{Command, Stdio};
 use std::sync::Arc;
@@ -13,18 +13,18 @@ use crate::changes::dialogue::Dialogue;
 use crate::peer::{BLOCK, Moves, Peer, write_10};
 use crate::program::{installed, until};
 
-/// Each client has a region of its own.
+/// Each client has a separate region.
 const REGION: usize = 64 << 10;
-/// Of a write that was ended while it was under way, each of these was changed, or not.
+/// After a write that was ended while outstanding, each page of this size is either changed or not.
 const PAGE: usize = 4096;
 const RESERVATION_CONFLICT: u8 = 0x18;
 const ROUNDS: u64 = 20;
 
-/// A client as a load sees it; each answers for its region.
+/// A client for a load; each uses its own region.
 trait Writer {
-    /// Whether it was let in.
+    /// Whether it had access.
     fn write(&mut self, offset: usize, value: u8) -> bool;
-    /// Whether so many bytes have that value.
+    /// Whether these bytes have that value.
     fn has(&mut self, offset: usize, length: usize, value: u8) -> bool;
 }
 
@@ -77,7 +77,7 @@ impl Writer for Dialogue {
     }
 }
 
-/// What a load has seen.
+/// The observations of a load.
 #[derive(Default)]
 struct Seen {
     written: AtomicU64,
@@ -101,14 +101,14 @@ fn load(
         let seen = Arc::clone(&seen);
         std::thread::spawn(move || {
             let (offset, mut next, mut was_refused) = (region * REGION, 1, false);
-            // Unknown where a write was ended halfway.
+            // Unknown after a write that was ended halfway.
             let mut is = Some(0);
             while !over.load(Relaxed) {
                 let written = writer.write(offset, next);
                 if written {
                     is = Some(next);
                 } else if let Some(before) = is.filter(|_| !was_refused) {
-                    // A preemption ends what is under way, too; what comes behind it changes nothing.
+                    // A preemption also ends outstanding writes; later ones have no effect.
                     is = [before, next].into_iter().find(|value| writer.has(offset, REGION, *value));
                     let mut either = |at| writer.has(at, PAGE, before) || writer.has(at, PAGE, next);
                     let is_legal = is.is_some() || (offset..offset + REGION).step_by(PAGE).all(&mut either);
@@ -164,7 +164,7 @@ fn both_protocols_write_one_volume_while_it_is_reserved_and_released() {
         go_on(|seen| &seen.written);
         persistent_reserve(&mut host, 1, WRITE_EXCLUSIVE, 8, 0);
         if round % 2 == 0 {
-            // PREEMPT AND ABORT, of one that has registered.
+            // PREEMPT AND ABORT, of a registered key.
             persistent_reserve(&mut victim, 6, 0, 0, 9);
             persistent_reserve(&mut host, 5, WRITE_EXCLUSIVE, 8, 9);
             victim = victim.ready();

@@ -1,4 +1,4 @@
-//! NBD: other people's clients, a client of our own that says what it likes, and SCSI beside it on the same volumes.
+//! NBD: other clients, a test client that sends arbitrary messages, and SCSI on the same volumes.
 
 mod cern;
 mod client;
@@ -25,8 +25,8 @@ pub(crate) struct Both {
 }
 
 impl Both {
-    /// Serves volumes, `NAME=SPEC`, each with an export and a target of its name; `protected` is the first of them,
-    /// read-only. `more` comes first in the file.
+    /// Serves volumes, `NAME=SPEC`, each with an export and a target of its name; `protected` is the first of
+    /// them, read-only. `more` is at the start of the file.
     pub(crate) fn serving(volumes: &[&str], more: &str) -> Option<Both> {
         let port = free_port();
         let mut text = format!("{more}\n[nbd]\nlisten = [\"127.0.0.1:{port}\"]\n");

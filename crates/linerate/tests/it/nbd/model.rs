@@ -1,4 +1,4 @@
-//! Random requests over several connections and over iSCSI, against an array in memory.
+//! Random requests over several connections and over iSCSI, compared with an array in memory.
 
 use testkit::Random;
 
@@ -58,7 +58,7 @@ fn play(volume: &str, block: usize) {
             }
             7 => {
                 client.ask(TRIM, offset, length, &[]).expect("trimmed");
-                // Nothing was promised of it; what it is now it stays.
+                // Its content was undefined; from now on it does not change.
                 model[at.clone()].copy_from_slice(&client.read(offset, length as usize).expect("read"));
             }
             8 => drop(client.ask(FLUSH, 0, 0, &[]).expect("flushed")),

@@ -1,4 +1,4 @@
-//! Other people's clients: libnbd with its programs, QEMU and fio.
+//! Other clients: libnbd with its programs, QEMU and fio.
 
 use super::Both;
 use crate::program::{installed, run, write_patterned_file};
@@ -7,7 +7,7 @@ use crate::program::{installed, run, write_patterned_file};
 const VOLUMES: &[&str] =
     &["disk=ram:64MiB", "disk=ram:64MiB?block=4096", "disk=file:{state}/disk.img?size=64MiB"];
 
-/// The distribution's Python has libnbd, whichever is first in PATH.
+/// The distribution's Python has libnbd, whichever Python is first in PATH.
 const PYTHON: &str = "/usr/bin/python3";
 
 fn has_libnbd() -> bool {
@@ -18,7 +18,7 @@ fn has_libnbd() -> bool {
     has
 }
 
-/// What is illegal, and the edges of what is not: see the script.
+/// Illegal requests, and the limits of legal ones: see the script.
 #[test]
 fn the_rules_of_the_standard_hold() {
     if !has_libnbd() {
@@ -90,7 +90,8 @@ fn images_are_copied_over_several_connections() {
     }
 }
 
-/// Copies a file of 64 MiB to the export and back, by nbdcopy over four connections, and compares; both files.
+/// Copies a file of 64 MiB to the export and back, with nbdcopy over four connections, and compares; returns
+/// both files.
 pub(super) fn copied_there_and_back(both: &Both, url: &str) -> [String; 2] {
     let [before, after] = ["before", "after"].map(|name| both.server.state().join(name));
     write_patterned_file(&before, 64 << 20);
@@ -167,7 +168,7 @@ fn fio_reads_what_it_has_written() {
     assert!(said.contains("err= 0"), "{said}");
 }
 
-/// A disk of the kernel over our server, without nbd.ko.
+/// A kernel disk over our server, without nbd.ko.
 #[test]
 fn a_file_system_lives_on_an_export() {
     if !installed(&["nbdfuse", "losetup", "mkfs.ext4", "umount"])

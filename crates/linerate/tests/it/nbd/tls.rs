@@ -1,4 +1,4 @@
-//! TLS: other people's clients with certificates, the checks at both ends, and clients without TLS.
+//! TLS: other clients with certificates, the checks on both ends, and clients without TLS.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -13,7 +13,8 @@ use crate::program::{Ended, installed, run, run_command, until};
 use crate::qemu::TLS_CREDENTIALS;
 use crate::server::free_port;
 
-/// Certificates by the names that QEMU and libnbd look for, and others. `crates/runtime/tls/tests/pki/make.sh` makes them.
+/// Certificates with the file names that QEMU and libnbd expect, and others.
+/// `crates/runtime/tls/tests/pki/make.sh` creates them.
 pub(crate) struct Pki(TempDir);
 
 macro_rules! pki {
@@ -48,7 +49,7 @@ impl Pki {
         fs::copy(self.file(from), self.file(to)).expect("copied");
     }
 
-    /// Another folder, in which a client has no certificate of its own, and this CA.
+    /// Another directory without a client certificate, and with this CA.
     fn without_own(&self, ca: &str) -> TempDir {
         let folder = tempfile::tempdir().expect("a temporary folder");
         fs::copy(self.file(ca), folder.path().join("ca-cert.pem")).expect("copied");
@@ -56,7 +57,8 @@ impl Pki {
     }
 }
 
-/// A server with the certificate of `localhost`, whose `disk` is for anybody, and `secret` for the client `host1.example`.
+/// A server with the certificate of `localhost`, whose `disk` is open to all, and `secret` is for the client
+/// `host1.example`.
 fn serving(pki: &Pki, keys: &str) -> Option<Both> {
     let port = free_port();
     let folder = pki.folder();
@@ -120,7 +122,7 @@ fn other_peoples_clients_use_certificates() {
     }
 }
 
-/// FORCEDTLS: nothing of what there is is told, and nobody is let in.
+/// FORCEDTLS: the server reveals nothing and admits no client.
 #[test]
 fn clear_text_gets_nothing_where_tls_is_required() {
     let pki = Pki::new();
@@ -137,7 +139,7 @@ fn clear_text_gets_nothing_where_tls_is_required() {
     assert!(told.contains("requires TLS; write nbds://"), "{told}");
 }
 
-/// SELECTIVETLS: an export for certain clients is not there for others, and does not begin in clear text.
+/// SELECTIVETLS: an export for certain clients does not exist for others, and cannot be opened in clear text.
 #[test]
 fn an_export_is_for_the_clients_that_are_listed() {
     let pki = Pki::new();
@@ -154,7 +156,7 @@ fn an_export_is_for_the_clients_that_are_listed() {
     assert!(listed(&own).contains("secret") && listed(&own).contains("disk"), "{}", listed(&own));
     let listed = linerate(&["discover", &both.url("")]).expect_success();
     assert!(listed.contains("disk") && !listed.contains("secret"), "{listed}");
-    // With a certificate of another name.
+    // With a certificate for another name.
     pki.copy("elsewhere-cert.pem", "client-cert.pem");
     pki.copy("elsewhere-key.pem", "client-key.pem");
     let wrong = linerate(&["info", &both.secure("secret", &own)]).expect_failure();
@@ -196,7 +198,7 @@ fn the_check_of_a_certificate_that_failed_is_named() {
         "expired: the other end refuses our certificate",
         "expired: the certificate of the other end",
     );
-    // libnbd's words are its own; ours are in the log.
+    // libnbd's message differs; ours is in the log.
     if installed(&["nbdinfo"]) {
         let folder = pki.without_own("ca-cert.pem");
         let query = format!("tls-certificates={}", folder.path().display());
@@ -220,12 +222,12 @@ fn a_reload_exchanges_certificates() {
     linerate(&["info", &both.secure("disk", &(ca.clone() + "&tls-hostname=elsewhere.example"))])
         .expect_success();
     before.read(0, 512).expect("who was there stays");
-    // A key that does not fit is no reason to stop.
+    // A mismatched key does not stop the server.
     pki.copy("expired-key.pem", "server-key.pem");
     let said = both.command(&["reload"]).expect_failure();
     assert!(said.contains("not that of the certificate"), "{said}");
     before.read(0, 512).expect("who was there stays");
-    // Who is not encrypted uses what will be for others only.
+    // An unencrypted client uses an export that will be restricted to others.
     pki.copy("elsewhere-key.pem", "server-key.pem");
     both.text = both.text.replace("\"allowed\"", "\"required\"");
     both.server.reconfigure(&both.text);
@@ -274,7 +276,7 @@ fn files_are_checked_before_anything_is_served() {
     assert!(told.contains("mode 644 lets others use it; `chmod 600"), "{told}");
 }
 
-/// Options that are sent behind STARTTLS before TLS begins end the connection, and so does anything that is not TLS.
+/// Options sent after STARTTLS and before TLS end the connection, and so does anything that is not TLS.
 #[test]
 fn nothing_is_taken_from_between_clear_text_and_tls() {
     let pki = Pki::new();
@@ -297,7 +299,7 @@ fn nothing_is_taken_from_between_clear_text_and_tls() {
         .expect_success();
 }
 
-/// A handshake of TLS has the time of a login, whatever comes of it; meanwhile others are served.
+/// A TLS handshake has the timeout of a login, whatever its progress; others are served in the meantime.
 #[test]
 fn a_client_that_is_silent_in_its_handshake_is_given_up() {
     let pki = Pki::new();
@@ -306,7 +308,7 @@ fn a_client_that_is_silent_in_its_handshake_is_given_up() {
         .map(|index| {
             let mut client = Client::connect(both.port);
             assert_eq!(client.option(OPT_STARTTLS, &[]), 1);
-            // A record that is announced, and of which so much comes.
+            // An announced record, of which only a part arrives.
             client.say(&[0x16, 3, 1, 0x40, 0, 1, 0, 0x3f, 0xfc, 3, 3][..index % 12]);
             client
         })

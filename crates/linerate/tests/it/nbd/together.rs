@@ -1,4 +1,4 @@
-//! SCSI and NBD on one volume, and what administrators do to both.
+//! SCSI and NBD on one volume, and the effects of administrators on both.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -58,7 +58,7 @@ fn an_iscsi_url_at_an_nbd_port_is_told_what_it_speaks() {
     }
 }
 
-/// A volume that hangs when it is told to.
+/// A volume that can be made to hang.
 fn sick(deadline: &str) -> Option<Both> {
     sick_as("fault:[ram:16MiB]", deadline)
 }
@@ -74,7 +74,7 @@ fn sick_as(spec: &str, deadline: &str) -> Option<Both> {
     Both::configured(text, port)
 }
 
-/// Waits until the server knows of a request that is not answered.
+/// Waits until the server has an outstanding request.
 fn until_outstanding(both: &Both) {
     until("an outstanding request of an NBD client", || {
         sessions(&both.server)
@@ -83,8 +83,8 @@ fn until_outstanding(both: &Both) {
     });
 }
 
-/// Found by `cargo measure soak`: a client takes the error of a write with FUA for that write's alone, so a loss
-/// that it reported went unnoticed: the next flush succeeded.
+/// Found by `cargo measure soak`: a client takes the error of a write with FUA as that write's alone, so a
+/// loss that it reported was not noticed: the next flush succeeded.
 #[test]
 fn changes_with_fua_leave_lost_writes_to_the_next_flush() {
     const CHUNK: usize = 128 << 10;
@@ -155,7 +155,7 @@ fn a_preemption_ends_what_it_shuts_an_nbd_client_out_of() {
     client.write(0, &[3; 4096]).expect("and the release lets it in again");
 }
 
-/// Blocks of a change that a client has left behind are not locked for ever.
+/// Blocks of an orphaned change are not locked forever.
 #[test]
 fn a_client_that_goes_while_the_device_has_its_write_leaves_nothing_locked() {
     let Some(both) = sick("1h") else { return };
@@ -184,7 +184,7 @@ fn a_request_past_its_deadline_fails_and_fences_the_volume_until_it_answers() {
     for _ in 0..2 {
         assert_eq!(client.answer(0).expect("an answer").error, EIO);
     }
-    // Once these waited for their blocks as long as the device hung.
+    // These once waited for their blocks as long as the device hung.
     assert_eq!(client.read(8192, 512), Err(EIO), "fenced");
     assert_eq!(client.write(0, &[2; 4096]), Err(EIO), "fenced");
     assert_eq!(client.write(100, &[2; 5]), Err(EIO), "fenced");
@@ -248,7 +248,7 @@ fn exports_come_and_go_beside_others() {
         more.write(0, &[5; 512]).expect("written");
         assert_eq!(client.read(0, 512), Ok(vec![5; 512]), "it is the same volume, and undisturbed");
         both.server.reconfigure(&without);
-        // It would disturb clients, and says so.
+        // It would disturb clients, and reports that.
         both.command(&["reload"]).expect_failure();
         assert!(client.ask(READ, 0, 512, &[]).is_ok(), "nothing has changed");
         both.command(&["reload", "--force"]).expect_success();

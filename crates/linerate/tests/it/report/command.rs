@@ -1,4 +1,4 @@
-//! `linerate report`: a result in every form, and what is no result.
+//! `linerate report`: a result in every form, and invalid results.
 
 use std::fs;
 use std::path::Path;
@@ -11,7 +11,7 @@ use crate::program::run;
 
 const LINERATE: &str = env!("CARGO_BIN_EXE_linerate");
 
-/// A directory as `linerate bench --out` leaves it.
+/// A directory as written by `linerate bench --out`.
 fn result() -> TempDir {
     directory(&serde_json::to_string(&records::sweep()).expect("JSON"))
 }

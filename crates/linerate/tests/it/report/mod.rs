@@ -1,8 +1,8 @@
-//! Reports in a browser: what overlaps, what leaves its frame, what cannot be read.
+//! Reports in a browser: overlapping, clipped and unreadable parts.
 //!
-//! Chromium lays each page out, a script that is added to it (`check.js`) looks at the boxes, and what it found is read
-//! from the page. Screenshots and a print stay in the target folder for whoever wants to look, which is worth doing whenever a
-//! chart has changed: a script does not see what is ugly.
+//! Chromium lays out each page, a script added to the page (`check.js`) checks the boxes, and its results are
+//! read from the page. Screenshots and a printed version remain in the target directory. Look at them
+//! whenever a chart has changed: a script does not detect ugliness.
 
 mod command;
 #[path = "../../../../measure/report/tests/report/diagnoses.rs"]
@@ -23,7 +23,7 @@ use crate::program::{installed, run};
 
 const CHROMIUM: &str = "chromium";
 
-/// Ways in which a page is looked at: a name, arguments, width and height of the window.
+/// Views of a page: a name, arguments, width and height of the window.
 const WAYS: [(&str, &[&str], u32, u32); 3] = [
     ("light", &["--blink-settings=preferredColorScheme=1"], 1100, 3000),
     // A tablet upright.
@@ -48,7 +48,7 @@ fn nothing_overlaps_or_leaves_its_frame_or_is_hard_to_read() {
 #[test]
 fn a_print_is_laid_out_for_paper() {
     let Some(browser) = Browser::open("print") else { return };
-    // The width of A4 without margins, in the browser's pixels. What holds for print holds here for everything.
+    // The width of A4 without margins, in the browser's pixels. The rules for print apply to everything here.
     let (width, height) = (688, 970);
     for (name, page) in pages() {
         let on_paper = page.replace("@media print", "@media all");
@@ -82,7 +82,7 @@ fn figures_are_there_without_javascript() {
     for part in ["<svg", "class=\"mark\"", "<text", "<td"] {
         assert_eq!(count(&without, part), count(&with, part), "{part}");
     }
-    // Values are in the browser's own tips, until the script has better ones; the page has a title, too.
+    // Values are in the browser's tooltips, until the script replaces these; the page also has a title.
     assert_eq!(count(&without, "<title>"), count(&without, "class=\"mark\"") + 1);
     assert_eq!(count(&with, "<title>"), 1);
 }
@@ -153,7 +153,8 @@ fn pages() -> Vec<(&'static str, String)> {
     of_records.into_iter().chain(diagnoses::all().map(diagnosis)).collect()
 }
 
-/// Chromium's windows are 500 pixels wide at least: a narrower page is shown in a frame, and what was seen of it beside that.
+/// Chromium's windows are at least 500 pixels wide: a narrower page is shown in a frame, with the check's
+/// results next to it.
 fn framed(page: &str, width: u32) -> String {
     if width >= 500 {
         return page.to_owned();
@@ -166,7 +167,7 @@ fn framed(page: &str, width: u32) -> String {
     )
 }
 
-/// Chromium without a window, and a folder for what it makes.
+/// Chromium without a window, and a directory for its output.
 struct Browser {
     folder: PathBuf,
     profile: tempfile::TempDir,
@@ -188,7 +189,7 @@ impl Browser {
         file
     }
 
-    /// What `check.js` says of a page.
+    /// The result of `check.js` for a page.
     fn look(&self, name: &str, page: &str, arguments: &[&str], width: u32, height: u32) -> Value {
         let script = format!("<script>{}</script></body>", include_str!("check.js"));
         let file = self.write(name, &framed(&page.replace("</body>", &script), width));
@@ -199,13 +200,13 @@ impl Browser {
         serde_json::from_str(&text).expect("JSON")
     }
 
-    /// The page as it is when all scripts have run.
+    /// The page after all scripts have run.
     fn dump(&self, file: &Path, arguments: &[&str], width: u32, height: u32) -> String {
         self.run(file, arguments, &["--dump-dom".into()], width, height)
     }
 
     fn run(&self, file: &Path, arguments: &[&str], what: &[OsString], width: u32, height: u32) -> String {
-        // Root has no sandbox to give; the pages are ours.
+        // Root cannot use the sandbox; the pages are trusted.
         let fixed = ["--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars"];
         let mut all: Vec<OsString> = fixed.iter().chain(arguments).map(OsString::from).collect();
         all.push(argument("--user-data-dir=", self.profile.path()));
