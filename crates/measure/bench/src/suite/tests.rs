@@ -249,10 +249,6 @@ fn described(suite: &Suite) -> String {
         text += &row(series, &cells);
     }
     text += &format!("\n{}\n", ends(suite));
-    if !suite.assumed.is_empty() {
-        text += "\nAssumed:\n\n";
-        suite.assumed.iter().for_each(|assumed| text += &format!("- {assumed}\n"));
-    }
     text
 }
 
