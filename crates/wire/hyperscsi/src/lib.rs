@@ -1,7 +1,7 @@
 //! HyperSCSI by its published header layout, without I/O: SCSI commands in raw Ethernet frames, or in UDP.
 //!
 //! What survives of HyperSCSI is the layout of five bytes, in Wireshark's dissector. Frames follow it; everything behind
-//! is this project's, and is frozen in `docs/hyperscsi.md`. Nothing here interoperates with the implementation of 2002.
+//! is this project's, and is frozen in `docs/hyperscsi-format.md`. Nothing here interoperates with the implementation of 2002.
 //!
 //! ```text
 //!   commands ──► Initiator ─┐                                           ┌─ Target ──► commands

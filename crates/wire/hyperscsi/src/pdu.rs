@@ -280,7 +280,7 @@ mod tests {
         [&message.head[..], &message.data].concat()
     }
 
-    /// By hand, from docs/hyperscsi.md.
+    /// By hand, from docs/hyperscsi-format.md.
     #[test]
     fn golden_bytes() {
         let command = Command {

@@ -1,7 +1,7 @@
 use hyperscsi::{FRAME_BYTES_MIN, HEADER_BYTES, Header, Malformed, Opcode, discovery};
 use proptest::prelude::*;
 
-/// By hand, from docs/hyperscsi.md.
+/// By hand, from docs/hyperscsi-format.md.
 #[test]
 fn golden_header() {
     let header = Header {
