@@ -40,7 +40,7 @@ async fn run(url: &str, file: &str) -> Result<(), Anything> {
     let lun = Lun::open(&Url::parse(url)?).await?;
     let mut disk = TokioLun::new(lun.clone());
     disk.write_all(&content).await?;
-    disk.flush().await?; // on stable storage from here on, as far as the target tells the truth
+    disk.flush().await?; // from here on, on stable storage (if the target's report is correct)
     disk.rewind().await?;
     let mut back = vec![0; content.len()];
     disk.read_exact(&mut back).await?;

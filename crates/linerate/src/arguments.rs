@@ -303,7 +303,7 @@ impl Arguments {
     fn carry_out(self) -> Result<ExitCode, Failure> {
         let log = Log { filter: self.log, format: self.log_format.map(Into::into) };
         match self.command {
-            Command::Serve(_) => {} // has a file to look into first
+            Command::Serve(_) => {} // reads its file first
             Command::Server(_) => log::begin(&log, &Log::default())?,
             // The output of the others is for people: logins would only disturb it.
             _ => log::begin(&log, &Log { filter: Some("warn".to_owned()), ..Log::default() })?,

@@ -47,7 +47,7 @@ pub(crate) fn run(arguments: &RunArguments) -> Result<ExitCode, Failure> {
     let lab = Lab::build(&plan).map_err(lab_failure)?;
     let at = match &arguments.host {
         Some(name) => lab.host(name).map_err(lab_failure)?,
-        None => &lab.hosts()[0], // a plan has a host, or is refused
+        None => &lab.hosts()[0], // a plan without hosts is rejected
     };
     if arguments.show {
         lab.hosts().iter().for_each(remark);

@@ -273,7 +273,7 @@ fn events(socket: &Path) -> Result<(), Failure> {
         let written = writeln!(out, "{json}").and_then(|()| out.flush());
         if written.is_err() {
             output::note(written);
-            return Ok(()); // there is no reader any more
+            return Ok(()); // the reader has gone
         }
     }
     Err(Failure::failed("the server has ended"))

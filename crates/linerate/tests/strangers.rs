@@ -112,7 +112,7 @@ fn cost(scene: &Scene) -> usize {
             stream.write_all(&scene.last).expect("a connection that is open");
             strangers.push(stream);
         }
-        let ends = 2 * strangers.len(); // theirs and the server's
+        let ends = 2 * strangers.len(); // at the peers and at the server
         let logged_in = match scene.then {
             Then::Connection => 0,
             Then::Session => strangers.len(),
@@ -125,7 +125,7 @@ fn cost(scene: &Scene) -> usize {
     let kept = count * scene.kept_bytes * 9 / 10;
     let begin = dhat::HeapStats::get().curr_bytes;
     come(count);
-    let before = settled(&iscsi, &server, begin + kept); // what is made once is there
+    let before = settled(&iscsi, &server, begin + kept); // one-time allocations have been made
     come(count);
     let grown = settled(&iscsi, &server, before + kept).saturating_sub(before);
     println!("{}: {} bytes for each", scene.name, grown / count);
@@ -139,8 +139,8 @@ fn cost(scene: &Scene) -> usize {
 fn settled(iscsi: &Iscsi, server: &Server, least: usize) -> usize {
     let mut bytes = None;
     until("memory for all that was sent, and no more", || {
-        thread::sleep(Duration::from_millis(300)); // nothing tells that the server has read what was sent
-        iscsi.sessions(server); // its core has been running meanwhile
+        thread::sleep(Duration::from_millis(300)); // there is no event when the server has read the data
+        iscsi.sessions(server); // its core has run in the meantime
         let now = dhat::HeapStats::get().curr_bytes;
         now >= least && bytes.replace(now) == Some(now)
     });

@@ -90,10 +90,10 @@ impl FrontEnd for EchoDisk {
     }
 
     fn has_sessions(&self, _: AddressBlock) -> bool {
-        false // there is no login to be kept from
+        false // there is no login to reject
     }
 
-    fn volume_grew(&self, _: &Arc<Volume>) {} // hosts ask
+    fn volume_grew(&self, _: &Arc<Volume>) {} // hosts query the size
 }
 
 impl CoreFrontEnd for CoreEchoes {
@@ -114,7 +114,7 @@ impl CoreFrontEnd for CoreEchoes {
         });
         self.sessions.borrow_mut().push(Rc::clone(&session));
         drop(reactor::spawn(async move {
-            let _ = session.serve(&self).await; // the host is gone, or to go
+            let _ = session.serve(&self).await; // the host has disconnected, or must
             self.leave(&session);
             self.sessions.borrow_mut().retain(|other| !Rc::ptr_eq(other, &session));
         }));

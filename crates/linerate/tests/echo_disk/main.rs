@@ -247,7 +247,7 @@ fn portals_and_volumes_come_and_go_beside_a_session_that_stays() {
     both.reconfigure(vec![both.disk()], vec![iscsi, echo]);
     assert_eq!(goes.hear(), "", "its volume is not served any more");
     while gone.strong_count() > 0 {
-        thread::sleep(Duration::from_millis(1)); // its watchers look once a second
+        thread::sleep(Duration::from_millis(1)); // its observers poll once a second
     }
     assert!(TcpStream::connect(addresses[2].to_string()).is_err(), "nothing listens there any more");
     assert_eq!(stays.ask("write 1 22"), "ok");

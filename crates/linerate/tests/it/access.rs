@@ -99,7 +99,7 @@ fn initiators_see_their_targets_and_their_luns() {
         let (alice, bob, eve) = (seen_by("alice"), seen_by("bob"), seen_by("eve"));
         assert!(alice.contains("Lun:0") && alice.contains("Lun:1"), "{alice}");
         assert!(bob.contains("Lun:0") && !bob.contains("Lun:1"), "{bob}");
-        assert!(!eve.contains("Target:"), "{eve}"); // a target that may not be used does not show itself
+        assert!(!eve.contains("Target:"), "{eve}"); // an inaccessible target is not listed
     });
 }
 
@@ -315,7 +315,7 @@ fn guesses_at_a_secret_are_put_off_and_the_user_comes_in_from_elsewhere() {
     let mut elsewhere = Command::new(env!("CARGO_BIN_EXE_linerate"));
     elsewhere.args(["info", &url.replace("iscsi://", "iscsi://alice@")]);
     run_command(elsewhere.env("LINERATE_SECRET", "correct-horse-battery")).expect_success();
-    let his = InitiatorConfig { isid: initiator(None, 2).isid, ..bob(&server) }; // hers would wait for the end of it
+    let his = InitiatorConfig { isid: initiator(None, 2).isid, ..bob(&server) }; // hers would wait until the old session ends
     Peer::log_in(&server, his).expect("his secret");
     // The right secret from here, later: deferred attempts are not counted.
     let until = Instant::now() + 4 * PATIENCE;
@@ -335,7 +335,7 @@ fn line_with(server: &Server, text: &str) -> String {
             return line.to_owned();
         }
         assert!(Instant::now() < until, "no line with {text}:\n{log}");
-        std::thread::sleep(Duration::from_millis(10)); // waiting for another process
+        std::thread::sleep(Duration::from_millis(10)); // polling for another process
     }
 }
 
@@ -408,7 +408,7 @@ fn a_stranger_does_not_fill_the_log() {
     for _ in 0..LOGINS {
         refusal(Peer::log_in(&server, initiator(Some(&server.target_name("disk")), 1)));
     }
-    let windows = begin.elapsed().as_secs() / 10 + 2; // of ten seconds, begun ones included
+    let windows = begin.elapsed().as_secs() / 10 + 2; // of ten seconds, including partial ones
     let written = || server.log().matches("login refused").count() as u64;
     assert!(written() <= 5 * windows, "{} lines in {windows} times", written());
     let told = || {

@@ -40,7 +40,7 @@ impl Agent {
         let first =
             lines.by_ref().find(|line| line.starts_with("listens on ")).expect("an agent that listens");
         let address = first["listens on ".len()..].split(';').next().expect("an address").to_owned();
-        std::thread::spawn(move || lines.for_each(drop)); // so that it never waits for us
+        std::thread::spawn(move || lines.for_each(drop)); // so that it never blocks on a full pipe
         Agent { child, address }
     }
 }
@@ -221,7 +221,7 @@ fn an_agent_that_is_lost_in_the_middle_ends_the_run_and_loses_no_results() {
     let said = tempfile::NamedTempFile::new().expect("a temporary file");
     let errors = said.reopen().expect("the same file");
     let mut coordinator = coordinator.stdout(Stdio::null()).stderr(errors).spawn().expect("a coordinator");
-    wait_for_sessions(&server, 2, 5000); // so that there is something to lose
+    wait_for_sessions(&server, 2, 5000); // so that there are results to lose
     // The test must not depend on messages that the agent may not have sent: after this many bytes, it has
     // sent several samples.
     let before = proxy.bytes_of(0, Towards::Initiator);

@@ -86,7 +86,7 @@ impl Lan {
 impl Drop for Lan {
     fn drop(&mut self) {
         for name in self.hosts.iter().map(|(_, name)| name).chain([&self.bridge]) {
-            let _ = run("ip", &["netns", "delete", name]); // an empty one left behind is harmless
+            let _ = run("ip", &["netns", "delete", name]); // a leftover empty one is harmless
         }
     }
 }
@@ -113,7 +113,7 @@ impl Target {
         let mut child = command.spawn().expect("a target");
         let mut said = BufReader::new(child.stdout.take().expect("a pipe")).lines().map_while(Result::ok);
         assert!(said.by_ref().any(|line| line == "ready"), "a target that is ready");
-        std::thread::spawn(move || said.for_each(drop)); // so that it never waits for us
+        std::thread::spawn(move || said.for_each(drop)); // so that it never blocks on a full pipe
         Target { child, log, state }
     }
 

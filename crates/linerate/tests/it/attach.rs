@@ -91,7 +91,7 @@ impl Attached {
 
 impl Drop for Attached {
     fn drop(&mut self) {
-        let _ = linerate(&["detach", "--force", text(&self.path())]); // most tests have done it
+        let _ = linerate(&["detach", "--force", text(&self.path())]); // most tests have already done this
     }
 }
 

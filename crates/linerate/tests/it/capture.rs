@@ -102,7 +102,7 @@ impl Capture {
             let _ = tshark.wait();
             return None;
         }
-        std::thread::spawn(move || lines.for_each(drop)); // so that it never waits for us
+        std::thread::spawn(move || lines.for_each(drop)); // so that it never blocks on a full pipe
         let mut capture = Capture { tshark, port, file };
         capture.until_a_probe_is_in_it();
         Some(capture)
@@ -125,7 +125,7 @@ impl Capture {
         let mut seen = before;
         for _ in 0..100 {
             drop(TcpStream::connect((Ipv4Addr::LOCALHOST, self.port)));
-            std::thread::sleep(Duration::from_millis(100)); // nothing announces what another process has captured
+            std::thread::sleep(Duration::from_millis(100)); // there is no event when another process has captured data
             let length = self.length();
             if !matches!(self.tshark.try_wait(), Ok(None))
                 || (length > before && length.abs_diff(seen) < A_PROBE)

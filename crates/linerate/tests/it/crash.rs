@@ -95,7 +95,7 @@ fn lba(ring: u64, serial: u64) -> u64 {
 
 /// Every eight bytes of a slot contain its number, so that a torn slot is detected.
 fn slot(ring: u64, serial: u64) -> Vec<u8> {
-    let word = (ring << 48 | serial) + 1; // never zero, which a slot is that was never written
+    let word = (ring << 48 | serial) + 1; // never zero, like a slot that was never written
     word.to_be_bytes().repeat(SLOT_BYTES / 8)
 }
 
@@ -130,7 +130,7 @@ fn acknowledged_writes_survive_a_kill() {
         let writers: Vec<Writer> =
             (0..).zip(promises).map(|(ring, promise)| Writer::start(&server, ring, promise)).collect();
         while writers.iter().any(|writer| writer.kept() < 300 * life) {
-            thread::sleep(Duration::from_millis(5)); // until the load is well under way
+            thread::sleep(Duration::from_millis(5)); // until the load has run for a while
         }
         server.kill();
         let ended: Vec<(u64, u64, u64)> = writers.into_iter().map(Writer::end).collect();

@@ -72,7 +72,7 @@ fn stand_in_for_iscsid() {
 fn answer(mut stream: UnixStream) {
     let mut request = vec![0; REQUEST_BYTES];
     if stream.read_exact(&mut request).is_err() {
-        return; // iscsiadm looks first whether anybody is there
+        return; // iscsiadm first checks that there is a daemon
     }
     let value: &[u8] = match request[0] {
         8 => b"iqn.2026-01.io.linerate:interop", // the initiator's name
@@ -82,5 +82,5 @@ fn answer(mut stream: UnixStream) {
     let mut response = vec![0; RESPONSE_BYTES];
     response[..4].copy_from_slice(&request[..4]);
     response[8..8 + value.len()].copy_from_slice(value);
-    let _ = stream.write_all(&response); // iscsiadm tells of it if it misses something
+    let _ = stream.write_all(&response); // iscsiadm reports a missing response
 }

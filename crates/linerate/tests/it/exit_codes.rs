@@ -159,7 +159,7 @@ fn refusing(status: LoginStatus) -> String {
         stream.read_exact(&mut header).expect("a login request");
         let request = LoginRequest::parse(&Bhs(header)).expect("a login request");
         stream.write_all(&refusal(&request, status).0).expect("a connection");
-        let _ = stream.read_to_end(&mut Vec::new()); // until the initiator has read it and goes
+        let _ = stream.read_to_end(&mut Vec::new()); // until the initiator has read it and disconnects
     });
     format!("iscsi://{address}/{TARGET}/0")
 }

@@ -85,7 +85,7 @@ fn layers_lie_over_a_remote_lun_as_over_any_volume() {
     let (through, behind) = (front.url("disk"), back.url("disk"));
     run("qemu-img", &["convert", "-n", "-f", "raw", "-O", "raw", &image, &through]).expect_success();
     run("qemu-img", &["compare", "-f", "raw", "-F", "raw", &image, &through]).expect_success();
-    front.stop(); // it flushes what it has
+    front.stop(); // it flushes its data
     run("qemu-img", &["compare", "-f", "raw", "-F", "raw", &image, &behind]).expect_success();
     back.stop();
 }

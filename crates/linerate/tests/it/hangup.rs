@@ -25,7 +25,7 @@ impl Service {
             command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("the linerate binary");
         let mut said = BufReader::new(child.stdout.take().expect("a pipe")).lines().map_while(Result::ok);
         assert!(said.any(|line| line == "ready"), "{command:?} is not ready");
-        std::thread::spawn(move || said.for_each(drop)); // so that it never waits for us
+        std::thread::spawn(move || said.for_each(drop)); // so that it never blocks on a full pipe
         let lines = BufReader::new(child.stderr.take().expect("a pipe")).lines().map_while(Result::ok);
         Service { child, lines: Box::new(lines) }
     }

@@ -79,7 +79,7 @@ fn ends_what_hangs(end: impl Fn(&mut Peer, iscsi::initiator::TaskId) -> TaskMana
     peer.write(0, &old);
     ward.fault("hang");
     let write = peer.begin(0, &write_10(0, new.len(), false), Moves::Out(new));
-    peer.ping(); // the answer follows once the write is at the device
+    peer.ping(); // the response follows once the write is at the device
     assert_eq!(peer.end_within(write, Duration::from_millis(300)), None, "the write hangs");
     assert_eq!(end(&mut peer, write), TaskManagementResult::FunctionComplete);
     let told = other_than_attention(&mut other);
@@ -120,7 +120,7 @@ fn a_volume_is_replaced_while_a_session_lives_whose_command_was_aborted() {
         let mut peer = ward.sick(1);
         ward.fault("hang");
         let write = peer.begin(0, &write_10(0, BLOCK, false), Moves::Out(vec![0x22; BLOCK]));
-        peer.ping(); // the answer follows once the write is at the device
+        peer.ping(); // the response follows once the write is at the device
         assert_eq!(end(&mut peer, write), TaskManagementResult::FunctionComplete);
         ward.fault("pass");
         await_ready(&mut peer);
@@ -144,7 +144,7 @@ fn a_command_that_another_initiators_reset_ends_is_told_so() {
         peer.write(0, &old);
         ward.fault("hang");
         let write = peer.begin(0, &write_10(0, new.len(), false), Moves::Out(new));
-        peer.ping(); // the answer follows once the write is at the device
+        peer.ping(); // the response follows once the write is at the device
         assert_eq!(peer.end_within(write, Duration::from_millis(300)), None, "the write hangs");
         assert_eq!(other.manage(function), TaskManagementResult::FunctionComplete);
         assert_eq!(peer.answer(write).status, TASK_ABORTED);
@@ -194,7 +194,7 @@ fn a_session_is_reinstated_while_its_commands_hang() {
     old.write(0, &[0x11; BLOCK]);
     ward.fault("hang");
     let write = old.begin(0, &write_10(0, BLOCK, false), Moves::Out(vec![0x22; BLOCK]));
-    old.ping(); // the answer follows once the write is at the device
+    old.ping(); // the response follows once the write is at the device
     assert_eq!(old.end_within(write, Duration::from_millis(200)), None);
     let mut new =
         Peer::log_in(&ward.server, initiator(Some(&ward.server.target_name("sick")), 1)).expect("a session");
@@ -211,7 +211,7 @@ fn a_server_ends_in_time_while_a_volume_hangs() {
     let mut peer = ward.sick(1);
     ward.fault("hang");
     peer.begin(0, &write_10(0, BLOCK, false), Moves::Out(vec![0x22; BLOCK]));
-    peer.ping(); // the answer follows once the write is at the device
+    peer.ping(); // the response follows once the write is at the device
     let status = ward.server.end();
     // Writes acknowledged by the volume may not be on its disk, which is not a success.
     assert_eq!(status.code(), Some(1));

@@ -107,7 +107,7 @@ fn a_copy_ends_with_a_preemption_at_its_destination() {
     let before = commands(&server, &a);
     let copy = a.begin(0, &cdb, Moves::Out(list));
     await_commands(&server, &a, before, 1);
-    a.ping(); // and what is ready to run has run
+    a.ping(); // and runnable tasks have run
     assert_eq!(a.end_within(copy, Duration::from_millis(300)), None, "it hangs at its destination");
     reserve_out(&mut b, DESTINATION, 5, WRITE_EXCLUSIVE_REGISTRANTS_ONLY, 2, 1);
     fault(&server, "pass");
@@ -141,7 +141,7 @@ fn resets_the_destination(reset: impl FnOnce(&mut Peer, &mut Peer) -> TaskManage
     let before = commands(&server, &a);
     let copy = a.begin(0, &cdb, Moves::Out(list));
     await_commands(&server, &a, before, 1);
-    a.ping(); // and what is ready to run has run
+    a.ping(); // and runnable tasks have run
     assert_eq!(a.end_within(copy, Duration::from_millis(300)), None, "it hangs at its destination");
     assert_eq!(reset(&mut a, &mut b), TaskManagementResult::FunctionComplete);
     fault(&server, "pass");
@@ -324,7 +324,7 @@ fn memory_for_copies_that_a_slow_reader_holds_is_taken_back_when_others_need_it(
     let piece = 512;
     for lba in (0..131_072).step_by(piece) {
         let before = commands(&server, &a);
-        a.begin(0, &read_10(lba, piece), Moves::In((piece * BLOCK) as u32)); // and takes none of it
+        a.begin(0, &read_10(lba, piece), Moves::In((piece * BLOCK) as u32)); // and reads none of it
         await_commands(&server, &a, before, 1);
         let (cdb, data) = compare_and_write(lba, 0, 0xbb);
         b.run(&cdb, Moves::Out(data)).expect_good();

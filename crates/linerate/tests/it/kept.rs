@@ -140,7 +140,7 @@ fn attached(strace: &mut Child, pid: u32) -> bool {
         if all_traced() {
             return true;
         }
-        std::thread::sleep(Duration::from_millis(5)); // strace announces nothing
+        std::thread::sleep(Duration::from_millis(5)); // strace has no event for this
     }
     let _ = strace.kill().and_then(|()| strace.wait()); // it may have ended already
     false

@@ -99,7 +99,7 @@ fn end_of(pipe: impl Read + Send + 'static) -> Receiver<()> {
     let (sender, ended) = mpsc::channel();
     std::thread::spawn(move || {
         BufReader::new(pipe).lines().map_while(Result::ok).for_each(drop);
-        let _ = sender.send(()); // nobody waits any more
+        let _ = sender.send(()); // the receiver may have gone
     });
     ended
 }

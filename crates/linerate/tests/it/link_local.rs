@@ -60,7 +60,7 @@ impl Link {
 impl Drop for Link {
     fn drop(&mut self) {
         for namespace in [&self.server, &self.client] {
-            let _ = run("ip", &["netns", "delete", namespace]); // what is left behind is harmless
+            let _ = run("ip", &["netns", "delete", namespace]); // a leftover one is harmless
         }
     }
 }
@@ -81,7 +81,7 @@ impl Serving {
         let mut child = command.stdout(Stdio::piped()).spawn().expect("a server");
         let mut said = BufReader::new(child.stdout.take().expect("a pipe")).lines().map_while(Result::ok);
         assert!(said.by_ref().any(|line| line == "ready"), "a server that is ready");
-        std::thread::spawn(move || said.for_each(drop)); // so that it never waits for us
+        std::thread::spawn(move || said.for_each(drop)); // so that it never blocks on a full pipe
         Serving { child, state }
     }
 }

@@ -56,7 +56,7 @@ impl Copying {
     /// restarts it.
     fn kill_target_at(&mut self, bytes: u64) {
         while self.proxy.bytes() < bytes && self.child.try_wait().expect("a child").is_none() {
-            std::thread::sleep(Duration::from_millis(1)); // the proxy announces nothing
+            std::thread::sleep(Duration::from_millis(1)); // the proxy has no event for this
         }
         self.server.kill();
         self.server.restart();
@@ -229,7 +229,7 @@ fn fsync_of_an_attached_file_fails_once_for_each_that_had_it_open() {
     writer.write_all_at(&[7; 4096], 0).expect("written");
     server.kill();
     server.restart();
-    drop(closed); // the flush of a close tells nobody
+    drop(closed); // the flush on close reports no error
     for file in [&writer, &other] {
         assert_eq!([errno(file.sync_all()), errno(file.sync_all())], [Some(EIO), None]);
     }

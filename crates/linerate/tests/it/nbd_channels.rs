@@ -465,7 +465,7 @@ fn a_path_that_is_slow_or_gone_leaves_the_other() {
         });
     };
     client.run(work).expect("a thread of the host");
-    let _ = server.kill(); // the lab ends it, too
+    let _ = server.kill(); // the lab also ends it
     let _ = server.wait();
 }
 

@@ -304,7 +304,7 @@ fn what_is_refused_is_told_with_its_exit_code() {
     let binary = env!("CARGO_BIN_EXE_linerate");
     for (url, code, says) in [
         (format!("nbd://127.0.0.1:{}/x", free_port()), 3, "refused"),
-        (format!("nbd://{}/x", server.portal()), 3, ""), // it waits for a login, and says nothing
+        (format!("nbd://{}/x", server.portal()), 3, ""), // it waits for a login, and sends nothing
         (foreign.url() + "?conections=2", 2, "unknown key `conections`"),
     ] {
         let url = url.replace("/x", "/x?timeout=1");

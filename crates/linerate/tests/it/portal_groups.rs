@@ -82,7 +82,7 @@ async fn until_bytes(san: &San, towards: Towards, bytes: u64) {
     let deadline = Instant::now() + PATIENCE;
     while san.proxy.bytes_of(0, towards) < bytes {
         assert!(Instant::now() < deadline, "{bytes} bytes towards the {towards:?} never come");
-        reactor::sleep(Duration::from_millis(1)).await; // the proxy announces nothing
+        reactor::sleep(Duration::from_millis(1)).await; // the proxy has no event for this
     }
 }
 
@@ -163,7 +163,7 @@ fn another_portal_of_the_same_group_reinstates_the_session() {
         let old = held_up(&san, &lun, 2).await;
         san.proxy.lead_to(san.other_port);
         assert_eq!((old.await, write(&lun, 3).await), (Ok(()), Ok(())));
-        san.proxy.release(0); // nobody answers: the target has ended that connection
+        san.proxy.release(0); // no response: the target has ended that connection
         assert_eq!(san.found().await, 3);
         lun.target().close().await;
     });

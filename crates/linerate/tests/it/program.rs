@@ -112,7 +112,7 @@ pub(crate) fn ended_within(child: &mut Child, limit: Duration) -> Option<ExitSta
             child.kill().and_then(|()| child.wait()).expect("a child to kill");
             return None;
         }
-        std::thread::sleep(Duration::from_millis(5)); // waiting for another process, which nothing announces
+        std::thread::sleep(Duration::from_millis(5)); // polling for another process
     }
 }
 

@@ -213,7 +213,7 @@ impl Drop for Proxy {
     fn drop(&mut self) {
         self.cut_all();
         *self.shared.door() = Door::Gone;
-        let _ = TcpStream::connect((Ipv4Addr::LOCALHOST, self.port)); // the listener looks at the door
+        let _ = TcpStream::connect((Ipv4Addr::LOCALHOST, self.port)); // the listener checks the door
     }
 }
 
@@ -248,7 +248,7 @@ impl Shared {
                 Door::Open | Door::OpenOnce => {
                     match TcpStream::connect((Ipv4Addr::LOCALHOST, self.target.load(Relaxed))) {
                         Ok(target) => self.links().push(Link::begin(initiator, target)),
-                        Err(_) => reset(&initiator), // as its own host would
+                        Err(_) => reset(&initiator), // as the target's host would
                     }
                 }
             }
@@ -330,7 +330,7 @@ impl Link {
                     return self.cut();
                 }
                 rest = &rest[passed..];
-                thread::sleep(pause); // which is what a slow line is
+                thread::sleep(pause); // as on a slow line
             }
             self.queue(towards).waiting.fetch_sub(length, Relaxed);
         }

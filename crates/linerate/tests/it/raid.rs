@@ -175,7 +175,7 @@ fn a_member_that_was_away_for_a_write_is_rebuilt_in_the_regions_that_it_missed()
     let copied = front.state().join("copied").display().to_string();
     linerate(&["read", &front.url("vol"), "--length", "4KiB", "--output", &copied]);
     assert!(std::fs::read(&image).expect("data") == std::fs::read(&copied).expect("data"), "{}", front.log());
-    front.end(); // whether its last flush outlasts the wait for the member that was killed is of no interest here
+    front.end(); // it does not matter here whether its last flush waits for the killed member
     machines[1].server.stop();
 }
 

@@ -75,7 +75,7 @@ impl Drop for Network {
     fn drop(&mut self) {
         let others = (0..self.others).map(|number| self.host(number));
         for name in others.chain([self.name.clone()]) {
-            let _ = run("ip", &["netns", "delete", &name]); // an empty one left behind is harmless
+            let _ = run("ip", &["netns", "delete", &name]); // a leftover empty one is harmless
         }
     }
 }
@@ -102,7 +102,7 @@ impl Host {
         let is_ready = said.by_ref().any(|line| line == "ready");
         let server = Host { child, state };
         assert!(is_ready, "{}", server.log());
-        std::thread::spawn(move || said.for_each(drop)); // so that it never waits for us
+        std::thread::spawn(move || said.for_each(drop)); // so that it never blocks on a full pipe
         server
     }
 

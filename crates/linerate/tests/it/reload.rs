@@ -134,7 +134,7 @@ fn a_lun_whose_device_hangs_can_be_taken_away() {
         assert_eq!(numbers(&lun).await, [0]);
         lun.close().await;
     });
-    server.signal("KILL"); // its device hangs for good
+    server.signal("KILL"); // its device hangs permanently
     server.ended();
 }
 
@@ -432,7 +432,7 @@ fn a_server_that_is_killed_in_the_middle_of_a_reload_serves_the_new_configuratio
         asking.args(["server", "reload", "--force", "--control", &control]);
         asking.stdout(std::process::Stdio::null()).stderr(std::process::Stdio::null());
         let mut asking = asking.spawn().expect("the linerate binary");
-        thread::sleep(Duration::from_millis(7 * round)); // anywhere: before it, in it, behind it
+        thread::sleep(Duration::from_millis(7 * round)); // at any time: before it, during it, after it
         server.kill();
         asking.wait().expect("its end");
         server.restart();

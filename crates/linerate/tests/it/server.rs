@@ -258,7 +258,7 @@ fn becomes_ready(stdout: ChildStdout) -> bool {
     let (sender, said) = mpsc::channel();
     std::thread::spawn(move || {
         for line in BufReader::new(stdout).lines().map_while(Result::ok) {
-            let _ = sender.send(line); // nobody listens any more once it was ready
+            let _ = sender.send(line); // the receiver has gone once it was ready
         }
     });
     loop {

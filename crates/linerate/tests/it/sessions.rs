@@ -127,7 +127,7 @@ fn a_lost_connection_takes_its_commands_and_leaves_the_others() {
     let Some(server) = configured("", "") else { return };
     let mut peer = Peer::attach(&server, "disk", 1);
     peer.join(&server, 1).expect("a connection");
-    peer.hold(1); // a write whose data never come
+    peer.hold(1); // a write whose data never arrives
     let lost = peer.begin(1, &write_10(0, 256 * BLOCK, false), Moves::Out(vec![1; 256 * BLOCK]));
     peer.cut(1);
     assert!(matches!(peer.end(lost), Ended::Without(_)));

@@ -241,7 +241,7 @@ fn a_write_that_finds_no_memory_for_an_incomplete_block_is_not_acknowledged_in_p
         hog.begin(0, &write_10(0, bytes, false), Moves::Out(vec![0xaa; bytes])); // and answers no R2T
         await_commands(&scene.server, &hog, before, 1);
         let mut writer = Writer::log_in(&scene.server, |offers| offers);
-        writer.wire.hold(); // all of it comes in one read
+        writer.wire.hold(); // all of it arrives in one read
         writer.send_command(BYTES, ends[0], false);
         writer.send_up_to(ends[0]);
         writer.wire.send_bytes(&vec![0; ends[0].next_multiple_of(4) - ends[0]]).expect("a connection"); // padding
@@ -250,7 +250,7 @@ fn a_write_that_finds_no_memory_for_an_incomplete_block_is_not_acknowledged_in_p
         }
         writer.wire.release().expect("a connection");
         match writer.status() {
-            GOOD => scene.expect_landed(BYTES / BLOCK), // a slow machine: the hog's memory has been taken back
+            GOOD => scene.expect_landed(BYTES / BLOCK), // a slow machine: the memory was taken back in time
             TASK_SET_FULL => assert!(scene.landed() <= ends[0] / BLOCK),
             status => panic!("status {status:#04x}"),
         }

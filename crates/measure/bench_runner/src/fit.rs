@@ -171,7 +171,7 @@ impl Shorten {
         let most = self.seconds.unwrap_or(f64::INFINITY);
         stop.max_s = stop.max_s.min(most);
         stop.min_s = stop.min_s.min(most);
-        stop.warm_up_s = stop.warm_up_s.min(most); // what is not counted takes no longer than what is
+        stop.warm_up_s = stop.warm_up_s.min(most); // the warm-up takes no longer than the counted time
     }
 
     fn thin(self, order: &mut Order) {

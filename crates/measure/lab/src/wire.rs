@@ -60,7 +60,7 @@ impl Drop for Wire {
         // An event counter accepts any total up to 2^64 - 2; this is the only write.
         let _ = rustix::io::write(&self.shared.wake, &1u64.to_ne_bytes());
         if let Some(thread) = self.thread.take() {
-            let _ = thread.join(); // a panic of the thread has been printed by itself
+            let _ = thread.join(); // a panic has already been printed
         }
     }
 }

@@ -207,7 +207,7 @@ impl Crew for WanCrew {
     }
 
     async fn purge(&mut self, _: Span, _: &mut dyn FnMut(Purged) -> Go) -> Result<(), Failure> {
-        Ok(()) // memory has nothing to be purged of
+        Ok(()) // memory needs no purge
     }
 
     async fn look_alive(&mut self) -> Result<(), Failure> {

@@ -26,7 +26,7 @@ impl Dialogue {
         thread::spawn(move || {
             let mut buffer = [0; 4096];
             while let Ok(bytes @ 1..) = stdout.read(&mut buffer) {
-                let _ = sender.send(buffer[..bytes].to_vec()); // nobody listens any more when the scene is over
+                let _ = sender.send(buffer[..bytes].to_vec()); // the receiver has gone at the end of the scene
             }
         });
         let mut dialogue = Dialogue { child, stdin, said, end };

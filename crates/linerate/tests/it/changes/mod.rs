@@ -237,7 +237,7 @@ impl Scene {
         let numbers = libiscsi.ask("luns");
         assert!(numbers.split(' ').eq(seen.keys().map(u16::to_string)), "{what}: libiscsi sees {numbers}");
         for (number, Seen { mib, .. }) in &seen {
-            libiscsi_told(libiscsi, *number); // a LUN that is new reports that, too
+            libiscsi_told(libiscsi, *number); // a new LUN also reports that
             let blocks = libiscsi.ask(&format!("blocks {number}"));
             assert_eq!(blocks, (mib * 2048).to_string(), "LUN {number} after {what}");
         }

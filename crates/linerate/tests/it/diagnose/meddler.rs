@@ -100,7 +100,7 @@ fn begin(initiator: &TcpStream, target: &TcpStream, meddle: impl Meddle) {
         let (from, to) = (from.try_clone().expect("a socket"), to.try_clone().expect("a socket"));
         let meddle = Arc::clone(&meddle);
         thread::spawn(move || {
-            let _ = pass(&from, &to, to_target, &meddle); // either end may go at any time
+            let _ = pass(&from, &to, to_target, &meddle); // either end may disconnect at any time
             let _ = (from.shutdown(Shutdown::Both), to.shutdown(Shutdown::Both));
         });
     }

@@ -105,7 +105,7 @@ fn a_server_of_one_connection_and_simple_replies_has_fewer_layers() {
     assert!(median_us(&found["ladder"]["cached_read"]) > 0.0);
     assert_eq!((&found["nbd"]["replies"], &found["nbd"]["multi_conn"]), (&"simple".into(), &false.into()));
     assert!(beside(&found, &serde_json::json!({ "connections": 4 })).is_empty());
-    told::diagnose(&server.url(), &["--check"]); // it comes to an end, whatever the verdict
+    told::diagnose(&server.url(), &["--check"]); // it ends, with any verdict
 }
 
 #[test]

@@ -53,13 +53,13 @@ impl Load {
                 let device: Arc<dyn BlockDevice> = lun;
                 let orders = Orders { patience: PATIENCE, ..Orders::for_time(LONGER_THAN_ANY_SCENE) };
                 let each = &mut |sample: &bench::record::Sample| {
-                    let _ = tell.send(sample.reads + sample.writes); // unless the scene has failed meanwhile
+                    let _ = tell.send(sample.reads + sample.writes); // unless the scene has already failed
                     if over.load(Relaxed) { Go::Stop } else { Go::On }
                 };
                 let measured = bench::run(&[device], &workload(), &orders, each).await;
                 let measured = measured.expect("it fits the disk");
                 target.close().await;
-                let _ = report.send(measured); // unless the scene has failed meanwhile
+                let _ = report.send(measured); // unless the scene has already failed
             });
         });
         begun.recv().expect("a login");

@@ -99,7 +99,7 @@ fn for_each(needs: Needs, mut scene: impl FnMut(&mut San)) {
         if can(make, needs)
             && let Some(mut san) = San::start(make)
         {
-            eprintln!("with {make:?}:"); // what is printed behind it is about this one
+            eprintln!("with {make:?}:"); // the following output is about this one
             scene(&mut san);
         }
     }

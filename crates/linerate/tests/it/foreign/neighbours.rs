@@ -73,7 +73,7 @@ fn a_disk_that_grows_is_larger_here_after_the_next_request() {
         san.grow(BYTES + (1 << 20));
         let larger = Blocks((BYTES + (1 << 20)) / 512);
         while lun.geometry().blocks != larger {
-            round_trip(&lun, 0, 8, 1).await; // the scene's end is in time, or it has failed
+            round_trip(&lun, 0, 8, 1).await; // the scene ends in time, or has failed
         }
         round_trip(&lun, larger.0 - 8, 8, 1).await;
         lun.close().await;

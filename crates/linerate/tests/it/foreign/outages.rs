@@ -88,7 +88,7 @@ fn one_connection_of_four_is_late_and_is_waited_for() {
         // forever.
         proxy.hold_towards_target(1);
         until("something that is late", || proxy.held(1, Towards::Target) > 0);
-        load.stands_still(); // commands are carried out in their order
+        load.stands_still(); // commands are executed in order
         proxy.release(1);
         load.goes_on();
         load.end();

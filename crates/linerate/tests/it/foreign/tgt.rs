@@ -90,7 +90,7 @@ impl Tgt {
             let name = format!("{PREFIX}{name}");
             self.admin(&["--op", "new", "--mode", "target", "--tid", number, "-T", &name]);
             self.admin(&["--op", "bind", "--mode", "target", "--tid", number, "-I", "ALL"]);
-            self.set_for(number, "InitialR2T", "No"); // so that initiators may decide
+            self.set_for(number, "InitialR2T", "No"); // so that initiators can choose
         }
         self.add_lun(DISKS, "1", "plain", "512");
         self.add_lun(DISKS, "2", "second", "512");

@@ -115,7 +115,7 @@ fn an_initiator_that_answers_no_nop_in_loses_its_session_in_time() {
         }
     }
     assert_eq!(nop_ins, 1);
-    Peer::attach(&server, "disk", 2); // and is ready: nothing is reserved any more
+    Peer::attach(&server, "disk", 2); // and is ready: the reservation has been released
 }
 
 #[test]
@@ -169,7 +169,7 @@ fn data_that_come_before_their_turn_count_as_memory_of_their_session() {
     let open: Vec<Rogue> = (10..30)
         .map(|number| {
             let mut rogue = siege.peer(|config| config.isid.0[5] = number);
-            let first = rogue.write(64 * BLOCK); // which does not come
+            let first = rogue.write(64 * BLOCK); // whose data does not arrive
             for _ in 0..250 {
                 let write = ScsiCommand { data_segment_length: 64 * BLOCK as u32, ..rogue.write(64 * BLOCK) };
                 rogue.say(&write.emit(), &[1; 64 * BLOCK]);

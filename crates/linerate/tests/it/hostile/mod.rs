@@ -85,7 +85,7 @@ impl Siege {
         let grown = resident_bytes(&self.server).saturating_sub(self.memory_bytes);
         println!("the server has grown by {} KiB", grown >> 10);
         assert!(grown < MEMORY_BYTES_MAX, "by {grown} bytes");
-        Peer::attach(&self.server, "disk", 201); // and new ones are let in
+        Peer::attach(&self.server, "disk", 201); // and new ones are accepted
     }
 }
 

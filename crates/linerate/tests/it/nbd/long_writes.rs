@@ -50,7 +50,7 @@ fn what_was_written_is_read_wherever_it_was_cut() {
                 said.extend(client.header(WRITE, *offset as u64, LENGTH as u64));
                 said.extend(data);
             }
-            said.extend(client.header(FLUSH, 0, 0)); // answers may come in any order
+            said.extend(client.header(FLUSH, 0, 0)); // replies may arrive in any order
             say_cut(&mut client, &said, &[cut, cut + header + 1, cut + LENGTH / 2]);
             for _ in 0..3 {
                 assert_eq!(client.answer(0).expect("an answer").error, 0, "cut at {cut}");

@@ -180,7 +180,7 @@ fn a_request_past_its_deadline_fails_and_fences_the_volume_until_it_answers() {
     client.write(0, &[1; 4096]).expect("written");
     both.command(&["fault", "sick", "hang"]).expect_success();
     client.begin(WRITE, 0, 4096, &[2; 4096]);
-    client.begin(WRITE, 100, 5, &[2; 5]); // which waits for the blocks of the first
+    client.begin(WRITE, 100, 5, &[2; 5]); // it waits for the blocks of the first
     for _ in 0..2 {
         assert_eq!(client.answer(0).expect("an answer").error, EIO);
     }

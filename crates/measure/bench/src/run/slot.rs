@@ -207,7 +207,7 @@ async fn read(
     // Data is checked after the read's time has been taken.
     let outcome = read.map_err(Failure::Device).and_then(|buffer| {
         let checked = session.check(request, &buffer);
-        payload.read = Some(buffer); // free again
+        payload.read = Some(buffer); // reusable
         checked
     });
     Ended { handed, returned, outcome }
@@ -697,7 +697,7 @@ impl Times {
         let random = matches!(pace, Pace::Poisson { .. }).then(|| Random::new(!seed));
         let mut times = Times { number: 0.0, at: 0.0, mean, random };
         if times.random.is_some() {
-            times.step(); // its first is as far from the start as the second from the first
+            times.step(); // the first interval from the start equals the others
         }
         Some(times)
     }

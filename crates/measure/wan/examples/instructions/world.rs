@@ -152,7 +152,7 @@ impl Stream for Socket {
     fn shutdown(&self) {}
 
     fn detach(self: Box<Self>) -> Detached {
-        Box::new(()) // there is only one connection to adopt
+        Box::new(()) // there is only one connection
     }
 }
 
