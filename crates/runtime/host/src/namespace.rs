@@ -1,8 +1,9 @@
 //! A network namespace: separate interfaces, addresses, routes and TCP settings for threads and processes
 //! that enter it.
 //!
-//! It has no name and no file: it lives as long as a handle to it, a thread or a process in it, or an
-//! interface's file descriptor, and ends with the last of them, `kill -9` included. No cleanup is needed.
+//! It has no name and no file: it exists as long as a handle to it, a thread or process in it, or an
+//! interface's file descriptor. It ends with the last of these, even after `kill -9`, so no cleanup is
+//! needed.
 
 // SAFETY of this file: unshare(2) without CLONE_FILES, by threads that do nothing else; system calls between
 // fork and exec that allocate nothing.
@@ -27,7 +28,8 @@ pub struct Namespace {
 }
 
 impl Namespace {
-    /// An empty one: a loopback interface that is down, and the machine's defaults. Needs `CAP_SYS_ADMIN`.
+    /// Creates an empty namespace: a loopback interface that is down, and the machine's defaults. Needs
+    /// `CAP_SYS_ADMIN`.
     pub fn new() -> io::Result<Namespace> {
         let network = on_a_thread(|| {
             // SAFETY: no CLONE_FILES; and this thread ends here.
@@ -37,13 +39,13 @@ impl Namespace {
         Ok(Namespace { network: Arc::new(network.into()) })
     }
 
-    /// The namespace, as system calls take it.
+    /// The namespace, for system calls.
     pub(crate) fn as_fd(&self) -> BorrowedFd<'_> {
         self.network.as_fd()
     }
 
-    /// Does `work` on a thread in this namespace, which sees its `/sys`, and waits for it. `/proc/net` is
-    /// still that of the process: use `/proc/thread-self/net`.
+    /// Runs `work` on a thread in this namespace, with its `/sys`, and waits for it. `/proc/net` still
+    /// belongs to the namespace of the process: use `/proc/thread-self/net`.
     pub fn run<T: Send>(&self, work: impl FnOnce() -> T + Send) -> io::Result<T> {
         on_a_thread(|| {
             enter(self.network.as_fd())?;
@@ -51,8 +53,8 @@ impl Namespace {
         })?
     }
 
-    /// A command that will run in this namespace and see its `/sys`. Failing to enter is an error of its
-    /// start.
+    /// A command that will run in this namespace and see its `/sys`. If it cannot enter the namespace, its
+    /// start fails.
     pub fn command(&self, program: impl AsRef<OsStr>) -> Command {
         let network = Arc::clone(&self.network);
         let mut command = Command::new(program);
@@ -62,9 +64,9 @@ impl Namespace {
     }
 }
 
-/// Without privileges: makes this process the root of a user namespace of its own, in which it may make
-/// network namespaces, where the kernel lets everybody do so. Nothing changes if it has the privileges. To be
-/// called while the process has one thread.
+/// Without privileges, makes this process root in a new user namespace, where it may create network
+/// namespaces, if the kernel allows that to all users. With privileges, changes nothing. Call it while the
+/// process has one thread.
 pub fn become_root() -> io::Result<()> {
     let needed = CapabilitySet::SYS_ADMIN | CapabilitySet::NET_ADMIN;
     if rustix::thread::capabilities(None)?.effective.contains(needed) {
@@ -73,14 +75,14 @@ pub fn become_root() -> io::Result<()> {
     let (user, group) = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
     // SAFETY: no CLONE_FILES.
     unsafe { rustix::thread::unshare_unsafe(UnshareFlags::NEWUSER) }?;
-    // Supplementary groups could keep files from somebody; who may not give them up may map no group
+    // Supplementary groups can deny access to files, so a process that could drop them may not map groups
     // (user_namespaces(7)).
     fs::write("/proc/self/setgroups", "deny")?;
     fs::write("/proc/self/uid_map", format!("0 {user} 1"))?;
     fs::write("/proc/self/gid_map", format!("0 {group} 1"))
 }
 
-/// A thread for what cannot be undone on a thread that has other things to do.
+/// Runs `work` on a separate thread, for changes to a thread that cannot be undone.
 pub(crate) fn on_a_thread<T: Send>(work: impl FnOnce() -> T + Send) -> io::Result<T> {
     thread::scope(|scope| {
         let thread = thread::Builder::new().name("namespace".to_owned()).spawn_scoped(scope, work)?;
@@ -88,18 +90,18 @@ pub(crate) fn on_a_thread<T: Send>(work: impl FnOnce() -> T + Send) -> io::Resul
     })
 }
 
-/// Moves the calling thread into a network namespace for good, with mounts of its own, since `/sys` shows the
-/// interfaces of the namespace in which it was mounted. Later mounts and unmounts of the machine arrive here
-/// as well, as with `ip netns exec`.
+/// Moves the calling thread permanently into a network namespace, with separate mounts, since `/sys` shows
+/// the interfaces of the namespace in which it was mounted. Later mounts and unmounts of the machine
+/// propagate here, as with `ip netns exec`.
 fn enter(network: BorrowedFd<'_>) -> io::Result<()> {
     rustix::thread::move_into_link_name_space(network, Some(LinkNameSpaceType::Network))?;
     // SAFETY: no CLONE_FILES. Mounts and the working directory become this thread's own.
     unsafe { rustix::thread::unshare_unsafe(UnshareFlags::NEWNS) }?;
-    // Slaves: nothing that is mounted here shows outside, and what the machine unmounts goes away here too. As private copies
-    // they would keep a file system busy on a device that another host may use by now.
+    // Slave mounts: mounts made here are not visible outside, and unmounts of the machine also apply here.
+    // Private copies would keep a file system busy on a device that another host may already be using.
     let slave = MountPropagationFlags::DOWNSTREAM | MountPropagationFlags::REC;
     rustix::mount::mount_change(c"/", slave)?;
-    // Kept, since programs ask there how many CPUs they may use; a machine without it has nothing to keep.
+    // Kept, since programs read the number of available CPUs there; a machine without it has nothing to keep.
     let keep =
         OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC | OpenTreeFlags::AT_RECURSIVE;
     let groups = rustix::mount::open_tree(rustix::fs::CWD, c"/sys/fs/cgroup", keep);
@@ -122,7 +124,7 @@ mod tests {
 
     use super::*;
 
-    /// What is mounted on `folder`, as the calling thread sees it.
+    /// Whether a file system is mounted on `folder`, in the calling thread's mount namespace.
     fn is_mounted(folder: &Path) -> bool {
         let mounts = fs::read_to_string("/proc/thread-self/mountinfo").expect("/proc");
         mounts.lines().any(|line| line.split(' ').nth(4) == folder.to_str())
@@ -134,8 +136,8 @@ mod tests {
         let mount_point = folder.path().join("disk");
         fs::create_dir(&mount_point).expect("room");
         let seen = on_a_thread(|| -> io::Result<(bool, String)> {
-            // The machine's mounts, as systemd shares them, and without touching the real ones.
-            // SAFETY: no CLONE_FILES; and this thread ends here.
+            // Mounts shared as by systemd, separate from the machine's real mounts. SAFETY: no CLONE_FILES;
+            // and this thread ends here.
             unsafe { rustix::thread::unshare_unsafe(UnshareFlags::NEWNS) }?;
             let slave = MountPropagationFlags::DOWNSTREAM | MountPropagationFlags::REC;
             rustix::mount::mount_change(c"/", slave)?;
@@ -143,10 +145,10 @@ mod tests {
             rustix::mount::mount_change(c"/", shared)?;
             rustix::mount::mount(c"tmpfs", &mount_point, c"tmpfs", MountFlags::empty(), None)?;
             let network = Namespace::new()?;
-            // Both lists are printed by one process: the first when it begins, the second when its input ends.
+            // One process prints both lists: the first when it starts, the second when its input ends.
             let mut command = network.command("sh");
             command.args(["-c", "cat /proc/self/mountinfo; echo; read line; cat /proc/self/mountinfo"]);
-            // Its copies of the mounts are those of the time of its start.
+            // Its copies of the mounts date from its start.
             let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn()?;
             rustix::mount::unmount(&mount_point, UnmountFlags::empty())?;
             child.stdin.take().expect("piped").write_all(b"\n")?;

@@ -1,5 +1,5 @@
-//! Statistics of a TCP path: `struct tcp_info`. Fields beyond the length that the kernel returns are unknown
-//! to it.
+//! Statistics of a TCP path: `struct tcp_info`. Fields beyond the length returned by the kernel are not
+//! supported by it.
 
 #![allow(unsafe_code)]
 
@@ -10,8 +10,8 @@ use std::time::Duration;
 use reactor::PathInfo;
 use socket2::SockRef;
 
-/// The fields used, at the places that Linux's `include/uapi/linux/tcp.h` gives them; they never move. libc's
-/// own definition ends where the structure of 2008 did.
+/// The fields used, at their offsets in Linux's `include/uapi/linux/tcp.h`, which never change. libc's own
+/// definition is that of 2008.
 #[repr(C)]
 #[derive(Clone, Copy)]
 struct TcpInfo {
@@ -48,14 +48,14 @@ struct TcpInfo {
     rcv_ooopack: u32,
     snd_wnd: u32,
     rcv_wnd: u32,
-    /// `tcpi_rehash`, without which there would be padding here.
+    /// `tcpi_rehash`, included to avoid padding here.
     rehash: u32,
 }
 
 /// `tcpi_delivery_rate_app_limited`, the first bit field of its byte.
 const APP_LIMITED: u8 = if cfg!(target_endian = "little") { 0x01 } else { 0x80 };
 
-/// Nothing if the socket is no TCP socket or is gone.
+/// `None` if the socket is not a TCP socket or no longer exists.
 pub(crate) fn info(socket: &OwnedFd) -> Option<PathInfo> {
     let (info, length) = read(socket)?;
     let congestion = SockRef::from(socket).tcp_congestion().unwrap_or_default();
@@ -93,7 +93,7 @@ fn describe(info: &TcpInfo, length: usize) -> PathInfo {
         reorderings: returned.short(offset_of!(TcpInfo, reord_seen), info.reord_seen),
         duplicates: returned.short(offset_of!(TcpInfo, dsack_dups), info.dsack_dups),
         delivery_bytes_per_second: returned.long(offset_of!(TcpInfo, delivery_rate), info.delivery_rate),
-        // As old as the rate that it is about.
+        // Valid for kernels that also return the rate.
         delivery_limited_by_sender: returned
             .long(offset_of!(TcpInfo, delivery_rate), info.delivery_rate)
             .map(|_| info.flags & APP_LIMITED != 0),

@@ -16,11 +16,11 @@ use crate::datagrams::packet::ReceiveRing;
 pub(crate) const BOTH: epoll::EventFlags =
     epoll::EventFlags::IN.union(epoll::EventFlags::OUT).union(epoll::EventFlags::RDHUP);
 
-/// The epoll and those registered with it.
+/// The epoll and the sockets registered with it.
 pub(crate) struct Poller {
     pub(crate) epoll: OwnedFd,
     sources: RefCell<Sources>,
-    /// Where frames appear in memory, with the places of their sockets.
+    /// The mapped receive rings, with the keys of their sockets.
     pub(crate) rings: RefCell<Vec<(u64, Weak<ReceiveRing>)>>,
 }
 
@@ -32,7 +32,7 @@ struct Sources {
 
 #[derive(Default)]
 struct Slot {
-    /// Events that the kernel handed over before their socket was closed must not reach the next one here.
+    /// Events delivered before their socket was closed must not reach the next socket in this slot.
     generation: u32,
     source: Weak<Readiness>,
 }
@@ -56,7 +56,7 @@ impl Poller {
         Ok(source)
     }
 
-    /// Busy-polling looks at this ring of a socket, too.
+    /// Includes this ring of a socket in busy polling.
     pub(crate) fn watch(&self, source: &Source, ring: &Rc<ReceiveRing>) {
         self.rings.borrow_mut().push((source.key, Rc::downgrade(ring)));
     }
@@ -87,7 +87,7 @@ impl Sources {
     fn remove(&mut self, key: u64) {
         let index = key as u32 as usize;
         if let Some(slot) = self.slots.get_mut(index) {
-            // The highest generation is left out, so that no key is the eventfd's of a world.
+            // The highest generation is unused, so that no key equals that of a world's eventfd.
             slot.generation = (slot.generation + 1) % u32::MAX;
             slot.source = Weak::new();
             self.vacant.push(index);
@@ -97,7 +97,7 @@ impl Sources {
 
 /// A socket and its registration.
 pub(crate) struct Source {
-    /// Only gone between [`Source::take`] and the end of the value.
+    /// `None` only between [`Source::take`] and the drop.
     socket: Option<OwnedFd>,
     pub(crate) readiness: Rc<Readiness>,
     key: u64,
@@ -113,10 +113,10 @@ impl Source {
         self.socket().as_raw_fd()
     }
 
-    /// Ends the registration and gives the socket away.
+    /// Ends the registration and returns the socket.
     pub(crate) fn take(mut self) -> OwnedFd {
         let socket = self.socket.take().expect("a source in use has its socket");
-        // It was added when the source was made; were it gone, there would be nothing left to do.
+        // It was added when the source was created; if it is already gone, there is nothing to do.
         let _ = epoll::delete(&self.poller.epoll, socket.as_fd());
         socket
     }
@@ -135,7 +135,7 @@ impl Drop for Source {
 }
 
 /// The cached readiness of a socket, and the wakers of waiting tasks. Starts as ready in both directions: the
-/// first attempt finds out.
+/// first attempt shows the real state.
 pub(crate) struct Readiness {
     pub(crate) reading: Direction,
     pub(crate) writing: Direction,
@@ -151,7 +151,7 @@ impl Readiness {
     fn set_ready(&self, flags: epoll::EventFlags) {
         use epoll::EventFlags as Flags;
         if flags.intersects(Flags::RDHUP | Flags::HUP | Flags::ERR) {
-            // From now on every attempt has an answer, so nothing may be taken for "not yet".
+            // From now on every attempt has a result, so none may count as "not yet".
             self.reading.ends();
         }
         if flags.intersects(Flags::IN | Flags::RDHUP | Flags::HUP | Flags::ERR) {
@@ -187,24 +187,25 @@ impl Direction {
         self.ended.set(true);
     }
 
-    /// An attempt moved less than it could have: the next event is an edge to wait for. At the end of a
+    /// An attempt moved fewer bytes than requested: the next event is an edge to wait for. At the end of a
     /// stream there is no further edge.
     pub(crate) fn is_exhausted(&self) {
         self.ready.set(self.ended.get());
     }
 
-    /// The same for a socket of datagrams, which an error does not end: it is told once, and the next event is an edge again.
+    /// Like `is_exhausted`, for a datagram socket, which an error does not end: the error is reported once,
+    /// and the next event is an edge again.
     pub(crate) fn is_drained(&self) {
         self.ended.set(false);
         self.ready.set(false);
     }
 
-    /// Whether an error is to be told.
+    /// Whether an error is pending.
     pub(crate) fn has_ended(&self) -> bool {
         self.ended.get()
     }
 
-    /// Whether an attempt has a chance.
+    /// Whether an attempt may succeed.
     pub(crate) fn check(&self) -> io::Result<()> {
         if self.ready.get() { Ok(()) } else { Err(io::ErrorKind::WouldBlock.into()) }
     }

@@ -1,5 +1,5 @@
-//! New files with data of a disk, or of traffic to it: accessible to their owner only, regardless of the
-//! umask, since an image contains files of all users. An existing file keeps its mode.
+//! New files with the data of a disk or of traffic to it. They are accessible to their owner only, regardless
+//! of the umask, since an image contains files of all users. An existing file keeps its mode.
 
 use std::fs::{self, File, OpenOptions};
 use std::io;
@@ -8,24 +8,24 @@ use std::path::Path;
 
 const MODE: u32 = 0o600;
 
-/// Opens a file for writing and empties it, or makes it.
+/// Opens a file for writing and truncates it, or creates it.
 ///
 /// # Errors
-/// The system's.
+/// System errors.
 pub fn create(path: &Path) -> io::Result<File> {
     OpenOptions::new().write(true).create(true).truncate(true).mode(MODE).open(path)
 }
 
-/// Makes a file that is not there.
+/// Creates a file that must not exist.
 ///
 /// # Errors
-/// The system's; that it is there already.
+/// System errors; the file already exists.
 pub fn create_new(path: &Path) -> io::Result<File> {
     OpenOptions::new().write(true).create_new(true).mode(MODE).open(path)
 }
 
-/// Opens a pipe or a character device such as `/dev/null` for writing, or makes a file that is not there. A pipe is waited for
-/// until somebody reads it.
+/// Opens a pipe or a character device such as `/dev/null` for writing, or creates a file that must not exist.
+/// Opening a pipe waits for a reader.
 ///
 /// # Errors
 /// As [`create_new`].
@@ -36,10 +36,10 @@ pub fn create_new_or_open_pipe(path: &Path) -> io::Result<File> {
     }
 }
 
-/// Removes a file that was made and has stayed empty, and nothing else.
+/// Removes a file only if it is empty.
 ///
 /// # Errors
-/// The system's.
+/// System errors.
 pub fn remove_if_empty(path: &Path) -> io::Result<()> {
     let is_empty = fs::symlink_metadata(path).is_ok_and(|file| file.is_file() && file.len() == 0);
     if is_empty { fs::remove_file(path) } else { Ok(()) }

@@ -1,11 +1,11 @@
 //! Processes of a PID namespace, which end together with all their descendants.
 //!
-//! The first process of the namespace is a fork of this one that only waits for this one's end. When it ends
-//! or is killed, the kernel kills every process of the namespace (pid_namespaces(7)), also daemons that have
-//! left their session and parent, and also after `kill -9` of this process. Programs are direct children of
-//! this process, with their signals and exit codes.
+//! The first process of the namespace is a fork of this one that only waits for this one to end. When the
+//! first process ends or is killed, the kernel kills every process of the namespace (pid_namespaces(7)). This
+//! includes daemons that have left their session and parent, and works even after `kill -9` of this process.
+//! Programs are direct children of this process, with their signals and exit codes.
 
-// SAFETY of this file: fork(2) and what the new process does, which are system calls that allocate nothing.
+// SAFETY of this file: fork(2), and a new process that only makes system calls and allocates nothing.
 #![allow(unsafe_code)]
 
 use std::ffi::OsStr;
@@ -25,18 +25,18 @@ use rustix::thread::{LinkNameSpaceType, UnshareFlags};
 
 use crate::namespace::{Namespace, on_a_thread};
 
-/// A PID namespace. Dropped, its processes are gone.
+/// A PID namespace. Dropping it kills its processes.
 #[derive(Debug)]
 pub struct Processes {
     namespace: File,
-    /// Children that may not have been waited for: the namespace ends only when each of them has been.
+    /// Children that may not have been waited for: the namespace ends only after all of them have been.
     children: Mutex<Vec<OwnedFd>>,
     first: First,
 }
 
 impl Processes {
-    /// A namespace with its first process only. Needs `CAP_SYS_ADMIN`. The first process is a copy of this
-    /// one, and shares its memory until this one changes it: make it early.
+    /// Creates a namespace with only its first process. Needs `CAP_SYS_ADMIN`. The first process is a copy of
+    /// this one, and shares its memory until this one changes it, so create it early.
     pub fn new() -> io::Result<Processes> {
         let this = pidfd_open(rustix::process::getpid(), PidfdFlags::empty())?;
         // Children of the thread, and not the thread itself, are in the new namespace.
@@ -53,8 +53,8 @@ impl Processes {
     /// is [started](Processes::start).
     pub fn command(&self, network: &Namespace, program: impl AsRef<OsStr>) -> Command {
         let mut command = network.command(program);
-        // SAFETY: one system call with constant strings. Mounts are the command's own: it has entered the
-        // network before.
+        // SAFETY: one system call with constant strings. Mounts are separate for the command, which has
+        // already entered the network.
         unsafe {
             command.pre_exec(|| {
                 let flags = MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC;
@@ -90,7 +90,7 @@ impl Drop for Processes {
     fn drop(&mut self) {
         self.first.kill();
         let children = std::mem::take(self.children.get_mut().unwrap_or_else(PoisonError::into_inner));
-        // Those that were waited for are no children any more (ECHILD).
+        // Processes already waited for are no longer children (ECHILD).
         children.iter().for_each(wait_for);
     }
 }
@@ -101,7 +101,7 @@ struct First(OwnedFd);
 
 impl First {
     fn kill(&self) {
-        // Fails only for one that is gone already.
+        // Fails only if the process has already ended.
         let _ = pidfd_send_signal(&self.0, Signal::KILL);
     }
 }
@@ -123,8 +123,7 @@ fn wait_for(process: &OwnedFd) {
     while wait().err() == Some(Errno::INTR) {}
 }
 
-/// The process that is the first in the namespace that this thread's children are in. It ends with the
-/// process `this`.
+/// Forks the first process of the PID namespace of this thread's children. It ends with the process `this`.
 fn fork_first(this: BorrowedFd<'_>) -> io::Result<First> {
     // SAFETY: the child calls nothing that takes a lock: another thread may have held it when this one
     // forked.
@@ -133,7 +132,7 @@ fn fork_first(this: BorrowedFd<'_>) -> io::Result<First> {
         // SAFETY: the child has nothing to return to.
         0 => unsafe { wait_for_the_end(this.as_raw_fd()) },
         number => {
-            // Ours until it is waited for, so that the number is still its own.
+            // The process number stays valid until the process is waited for.
             let first = Pid::from_raw(number).ok_or(io::ErrorKind::InvalidData)?;
             match pidfd_open(first, PidfdFlags::empty()) {
                 Ok(descriptor) => Ok(First(descriptor)),
@@ -156,9 +155,9 @@ unsafe fn wait_for_the_end(this: i32) -> ! {
     unsafe {
         // Signals from a terminal are for others.
         libc::setsid();
-        // Processes whose parent has ended become children of this one. Ended, they vanish by themselves.
+        // Orphaned processes become children of this one, and are reaped automatically.
         libc::signal(libc::SIGCHLD, libc::SIG_IGN);
-        // Descriptors of others would keep pipes and interfaces open that they have closed.
+        // Inherited descriptors would keep pipes and interfaces open after their owners close them.
         libc::dup2(this, 0);
         libc::close_range(1, u32::MAX, 0);
         let mut ended = libc::pollfd { fd: 0, events: libc::POLLIN, revents: 0 };
@@ -174,7 +173,7 @@ mod tests {
 
     use super::*;
 
-    /// Nothing where namespaces are not allowed.
+    /// `None` if namespaces are not allowed.
     fn made() -> Option<Processes> {
         Processes::new().inspect_err(|error| eprintln!("skipped: no PID namespace here: {error}")).ok()
     }

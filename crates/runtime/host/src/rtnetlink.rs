@@ -1,4 +1,4 @@
-//! Configures interfaces, addresses and neighbours of a network namespace by rtnetlink(7).
+//! Configures interfaces, addresses and neighbours of a network namespace through rtnetlink(7).
 //!
 //! Only a few messages are needed, so neither a library nor `ip` is used.
 
@@ -19,7 +19,7 @@ pub struct Rtnetlink {
     socket: OwnedFd,
 }
 
-/// What to set of an interface.
+/// Settings of an interface.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct InterfaceSettings {
     /// Its Ethernet address.
@@ -28,12 +28,12 @@ pub struct InterfaceSettings {
     pub mtu: Option<u32>,
     /// Transmit queue length in packets.
     pub queue: Option<u32>,
-    /// Of how many frames a segment may consist at most that TCP hands over in one piece.
+    /// Maximum number of frames in a segment that TCP passes on in one piece.
     pub segment_frames_max: Option<u32>,
 }
 
 impl Rtnetlink {
-    /// For the namespace of the calling thread.
+    /// Opens a socket for the namespace of the calling thread.
     pub fn open() -> io::Result<Rtnetlink> {
         let socket = rustix::net::socket_with(
             AddressFamily::NETLINK,
@@ -50,7 +50,7 @@ impl Rtnetlink {
         Ok(rustix::net::netdevice::name_to_index(&self.socket, name)?)
     }
 
-    /// Sets what is given, and brings the interface up.
+    /// Applies the settings given, and brings the interface up.
     pub fn set_up(&self, index: u32, settings: &InterfaceSettings) -> io::Result<()> {
         let mut message = Message::new(libc::RTM_NEWLINK, 0);
         let up = libc::IFF_UP as u32;
@@ -88,7 +88,7 @@ impl Rtnetlink {
         message.bytes(&[family, prefix, 0, 0]).word(index);
         message.attribute(libc::IFA_LOCAL, &octets).attribute(libc::IFA_ADDRESS, &octets);
         if address.is_ipv6() {
-            // Usable at once: no duplicate address is possible.
+            // Usable immediately: a duplicate address is impossible.
             message.attribute(libc::IFA_FLAGS, &libc::IFA_F_NODAD.to_ne_bytes());
         }
         self.ask(message)
@@ -105,8 +105,8 @@ impl Rtnetlink {
         self.ask(message)
     }
 
-    /// Makes a pair of interfaces, each of which receives what the other sends (veth(4)): one of this namespace, and its peer in
-    /// another or the same. Both go when either does, as with the end of a namespace.
+    /// Creates a pair of connected interfaces (veth(4)): one in this namespace, and its peer in another or
+    /// the same. Both disappear if one does, for example when a namespace ends.
     pub fn add_pair(&self, name: &str, peer: &str, peer_in: &Namespace) -> io::Result<()> {
         let zero_ended = |name: &str| [name.as_bytes(), &[0]].concat();
         let mut peer_link = Message(vec![0; IFINFOMSG_BYTES]);
@@ -122,7 +122,7 @@ impl Rtnetlink {
         self.ask(message)
     }
 
-    /// Sends a message and hears how it went.
+    /// Sends a message and returns the kernel's result.
     fn ask(&self, message: Message) -> io::Result<()> {
         rustix::net::send(&self.socket, &message.finished(), SendFlags::empty())?;
         let mut answer = [0; 512];
@@ -131,7 +131,7 @@ impl Rtnetlink {
     }
 }
 
-/// What an answer says: struct nlmsghdr, whose type is NLMSG_ERROR, then a negative error number or 0.
+/// Decodes an answer: struct nlmsghdr, whose type is NLMSG_ERROR, then a negative error number or 0.
 fn outcome(answer: &[u8]) -> io::Result<()> {
     let kind = answer.get(4..6).and_then(|bytes| bytes.try_into().ok()).map(u16::from_ne_bytes);
     let error = answer.get(16..20).and_then(|bytes| bytes.try_into().ok()).map(i32::from_ne_bytes);
@@ -149,17 +149,17 @@ fn family_and_octets(address: IpAddr) -> (u8, Vec<u8>) {
     }
 }
 
-/// What is asked for may be there already. (Interfaces are: they are changed, not created.)
+/// The object may already exist. (Interfaces do: they are changed, not created.)
 const CREATE: libc::c_int = libc::NLM_F_CREATE | libc::NLM_F_REPLACE;
 
 /// struct ifinfomsg.
 const IFINFOMSG_BYTES: usize = 16;
 
-/// linux/veth.h, which libc lacks.
+/// From linux/veth.h; missing from libc.
 const VETH_INFO_PEER: u16 = 1;
 
-/// A message in the making: struct nlmsghdr, then what its kind wants, then attributes, each padded to 4
-/// bytes.
+/// A message under construction: struct nlmsghdr, then the header of its kind, then attributes, each padded
+/// to 4 bytes.
 struct Message(Vec<u8>);
 
 impl Message {
@@ -167,7 +167,7 @@ impl Message {
         let flags = libc::NLM_F_REQUEST | libc::NLM_F_ACK | create;
         let mut message = Message(vec![0; 4]); // the length, once it is known
         message.bytes(&kind.to_ne_bytes()).bytes(&(flags as u16).to_ne_bytes());
-        message.word(0).word(0); // sequence and port: there is one answer at a time, and one who asks
+        message.word(0).word(0); // sequence and port: there is one answer at a time, and one requester
         message
     }
 
@@ -197,7 +197,7 @@ impl Message {
 
 /// The interfaces of this machine (of this network namespace) with their IP addresses: a name for each
 /// address.
-#[allow(unsafe_code)] // getifaddrs(3) and its list, which is walked once and given back
+#[allow(unsafe_code)] // getifaddrs(3) and its list, which is walked once and freed
 pub fn addresses() -> io::Result<Vec<(String, IpAddr)>> {
     let mut first: *mut libc::ifaddrs = ptr::null_mut();
     // SAFETY: fills `first` with a list that is ours until freeifaddrs.
@@ -213,7 +213,7 @@ pub fn addresses() -> io::Result<Vec<(String, IpAddr)>> {
         found.extend(address(node).map(|address| (name.to_string_lossy().into_owned(), address)));
         next = node.ifa_next;
     }
-    // SAFETY: `first` came from getifaddrs and nothing of the list is in use any more.
+    // SAFETY: `first` came from getifaddrs and the list is no longer in use.
     unsafe { libc::freeifaddrs(first) };
     Ok(found)
 }

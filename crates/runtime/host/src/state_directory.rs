@@ -1,8 +1,8 @@
 //! Small files that survive a crash: reservations kept through power loss (APTPL, SPC-4 5.13.5), the UUIDs of
 //! volumes.
 //!
-//! A file is replaced as a whole: the new bytes are written beside it and made to last, then take its name,
-//! and the directory is made to last. After a crash the old or the new content is there, never a mixture.
+//! A file is replaced as a whole: the new bytes are written to a temporary file, which is synced and renamed;
+//! then the directory is synced. After a crash the file has the old or the new content, never a mixture.
 
 use std::fs::{self, File};
 use std::io::{self, Write as _};
@@ -17,20 +17,20 @@ use crate::files::Lane;
 pub struct StateDirectory {
     /// Shared with outstanding work, so that the lock outlives it.
     directory: Arc<Directory>,
-    /// One thread: what is saved first is stored first.
+    /// One thread, so that saves are stored in order.
     lane: Lane,
 }
 
 struct Directory {
-    /// Locked for as long as something goes by it.
+    /// Locked while an operation uses it.
     path: RwLock<PathBuf>,
-    /// The directory itself, open for its lock and to be synced.
+    /// The directory itself, open for the lock and for syncs.
     file: File,
 }
 
 impl StateDirectory {
-    /// Opens the directory, which is made if need be, and locks it. Blocks its thread: for the time before
-    /// serving. A second process gets [`io::ErrorKind::WouldBlock`].
+    /// Opens the directory, creates it if necessary, and locks it. Blocks the thread, so call it before
+    /// serving starts. A second process gets [`io::ErrorKind::WouldBlock`].
     pub fn open(path: impl Into<PathBuf>) -> io::Result<StateDirectory> {
         let path = path.into();
         fs::create_dir_all(&path)?;
@@ -41,20 +41,20 @@ impl StateDirectory {
         Ok(StateDirectory { directory: Arc::new(directory), lane: Lane::new(1) })
     }
 
-    /// The bytes last saved under `name`; `None` if there are none. Blocks its thread: for use before
-    /// serving.
+    /// The bytes last saved under `name`; `None` if there are none. Blocks the thread, so call it before
+    /// serving starts.
     pub fn load_at_start(&self, name: &str) -> io::Result<Option<Vec<u8>>> {
         self.directory.load(&checked(name)?)
     }
 
-    /// As [`StateDirectory::save`]. Blocks its thread, and does not wait for what is being saved: for the
-    /// time before serving.
+    /// As [`StateDirectory::save`]. Blocks the thread, and does not wait for outstanding saves, so call it
+    /// before serving starts.
     pub fn save_at_start(&self, name: &str, bytes: &[u8]) -> io::Result<()> {
         self.directory.save(&checked(name)?, bytes)
     }
 
-    /// Restores, when it is called, the bytes that are saved under `name` now. It blocks its thread, and the directory stays locked as
-    /// long as it exists.
+    /// Returns a function that restores the bytes currently saved under `name`. The function blocks the
+    /// thread; the directory stays locked while the function exists.
     pub fn restore(&self, name: &str) -> io::Result<impl FnOnce() -> io::Result<()> + Send + use<>> {
         let (directory, name) = (Arc::clone(&self.directory), checked(name)?);
         let before = directory.load(&name)?;
@@ -70,14 +70,14 @@ impl StateDirectory {
         self.lane.run(move || directory.load(&name)).await
     }
 
-    /// Saves `bytes` under `name`: once this has ended they are there after a crash. Dropped, the old or the
-    /// new bytes stay.
+    /// Saves `bytes` under `name`: once this has completed, they survive a crash. If the future is dropped,
+    /// the old or the new bytes remain.
     pub async fn save(&self, name: &str, bytes: Vec<u8>) -> io::Result<()> {
         let (directory, name) = (Arc::clone(&self.directory), checked(name)?);
         self.lane.run(move || directory.save(&name, &bytes)).await
     }
 
-    /// Where the directory is.
+    /// The path of the directory.
     pub fn path(&self) -> PathBuf {
         self.directory.at("")
     }
@@ -88,13 +88,13 @@ impl StateDirectory {
         self.lane.run(move || directory.rename(to)).await
     }
 
-    /// Removes what was saved under `name`, if anything was.
+    /// Removes the bytes saved under `name`, if any.
     pub async fn remove(&self, name: &str) -> io::Result<()> {
         let (directory, name) = (Arc::clone(&self.directory), checked(name)?);
         self.lane.run(move || directory.remove(&name)).await
     }
 
-    /// The names under which something is saved, sorted.
+    /// The sorted names of all saved files.
     pub async fn names(&self) -> io::Result<Vec<String>> {
         let directory = Arc::clone(&self.directory);
         self.lane.run(move || directory.names()).await
@@ -109,7 +109,7 @@ fn checked(name: &str) -> io::Result<String> {
     legal.then(|| name.to_owned()).ok_or_else(|| io::ErrorKind::InvalidInput.into())
 }
 
-/// What a new file is called until it is whole; [`checked`] keeps other names clear of it.
+/// Prefix of a new file's name until it is complete; [`checked`] rejects other names with it.
 const UNFINISHED: &str = ".unfinished-";
 
 impl Directory {
@@ -161,7 +161,7 @@ impl Directory {
         Ok(names)
     }
 
-    /// Removes what a crash left unfinished.
+    /// Removes incomplete files left by a crash.
     fn sweep(&self) -> io::Result<()> {
         for entry in fs::read_dir(self.at(""))? {
             let entry = entry?;

@@ -1,9 +1,9 @@
-//! A tap: an Ethernet interface whose frames this process reads (those that the kernel sends) and writes
-//! (those that it receives).
+//! A tap device: an Ethernet interface whose frames this process reads (those that the kernel sends) and
+//! writes (those that it receives).
 //!
 //! Frames begin with a virtio header ([`HEADER_BYTES`], `struct virtio_net_hdr` in the machine's byte order):
-//! the kernel leaves checksums to be computed and TCP's data to be cut into frames, and takes the same. So
-//! one read moves many frames, as from a network card.
+//! the kernel leaves checksums and TCP segmentation to the reader, and accepts frames in the same form. So
+//! one read moves many frames, as with a network card.
 
 // SAFETY of this file: ioctl(2) with the structures that each request reads and writes.
 #![allow(unsafe_code)]
@@ -18,18 +18,18 @@ use rustix::net::{AddressFamily, SocketType};
 /// The virtio header in front of each frame.
 pub const HEADER_BYTES: usize = 10;
 
-/// One such interface. It goes away when this is dropped.
+/// A tap interface, which is removed when this is dropped.
 #[derive(Debug)]
 pub struct Tap {
     file: File,
 }
 
 impl Tap {
-    /// Makes an interface in the namespace of the calling thread; reads and writes do not block. Needs
+    /// Creates an interface in the namespace of the calling thread; reads and writes do not block. Needs
     /// `CAP_NET_ADMIN` there, and the right to open `/dev/net/tun`.
     ///
     /// # Errors
-    /// Those of the system; [`io::ErrorKind::InvalidInput`] for a name that is no interface's.
+    /// System errors; [`io::ErrorKind::InvalidInput`] for an invalid interface name.
     pub fn new(name: &str) -> io::Result<Tap> {
         let mut request = request(name)?;
         let flags = libc::IFF_TAP | libc::IFF_NO_PI | libc::IFF_VNET_HDR;
@@ -44,17 +44,17 @@ impl Tap {
         Ok(Tap { file })
     }
 
-    /// The next of what the kernel sends: a virtio header and one frame, or one segment of many. Longer than
-    /// `buffer`, it is cut short.
+    /// Reads the next packet that the kernel sends: a virtio header and one frame, or one segment of many
+    /// frames. It is truncated if it is longer than `buffer`.
     ///
     /// # Errors
-    /// [`io::ErrorKind::WouldBlock`] if there is nothing.
+    /// [`io::ErrorKind::WouldBlock`] if there is no packet.
     pub fn read(&self, buffer: &mut [u8]) -> io::Result<usize> {
         Ok(rustix::io::read(&self.file, buffer)?)
     }
 
-    /// Lets the kernel receive a frame or a segment, behind its virtio header. It goes all the way up into
-    /// the receiver's socket before this returns.
+    /// Passes a frame or a segment, after its virtio header, to the kernel. It reaches the receiver's socket
+    /// before this returns.
     pub fn write(&self, packet: &[u8]) -> io::Result<()> {
         rustix::io::write(&self.file, packet)?;
         Ok(())
@@ -68,7 +68,7 @@ impl AsFd for Tap {
 }
 
 /// Sets the speed that an interface of the calling thread's namespace reports in `/sys/class/net/NAME/speed`
-/// and to ethtool, in Mbit/s. It is only said: nothing becomes faster or slower.
+/// and to ethtool, in Mbit/s. This only changes the report, not the actual speed.
 pub fn report_speed(name: &str, megabits: u32) -> io::Result<()> {
     let mut settings = EthtoolSettings {
         command: ETHTOOL_SSET,
@@ -84,7 +84,7 @@ pub fn report_speed(name: &str, megabits: u32) -> io::Result<()> {
     checked(unsafe { libc::ioctl(socket.as_raw_fd(), libc::SIOCETHTOOL as libc::Ioctl, &raw mut request) })
 }
 
-/// `struct ethtool_cmd` (linux/ethtool.h), which libc lacks.
+/// `struct ethtool_cmd` (linux/ethtool.h); missing from libc.
 #[repr(C)]
 #[derive(Default)]
 struct EthtoolSettings {
@@ -108,7 +108,7 @@ struct EthtoolSettings {
 const ETHTOOL_SSET: u32 = 2;
 const DUPLEX_FULL: u8 = 1;
 
-/// An ifreq that names an interface, and says nothing else.
+/// An ifreq with only the name of an interface.
 pub(crate) fn request(name: &str) -> io::Result<libc::ifreq> {
     // SAFETY: all zeroes are a legal ifreq: characters, and a union of numbers and pointers.
     let mut request: libc::ifreq = unsafe { std::mem::zeroed() };

@@ -1,5 +1,5 @@
-//! TCP streams and listeners that never block, over sockets registered with an epoll. A connected Unix socket is one of these
-//! streams, too.
+//! TCP streams and listeners that never block, over sockets registered with an epoll. A connected Unix socket
+//! is also such a stream.
 
 #![allow(unsafe_code)]
 
@@ -21,12 +21,12 @@ use crate::poller::Source;
 /// Slices passed to the kernel in one call; the rest stays for the next. 64 of them are 1 KiB of stack.
 const SLICES: usize = 64;
 
-/// A listening socket, and where it listens.
+/// Opens a listening socket; also returns its address.
 pub(crate) fn listen(at: SocketAddr, options: &StreamOptions) -> io::Result<(OwnedFd, SocketAddr)> {
     let socket = new_socket(at)?;
     socket.set_reuse_address(true)?;
     if at.is_ipv6() {
-        // 0.0.0.0 and [::] can then both be listened on, in any order.
+        // This allows listening on both 0.0.0.0 and [::], in any order.
         socket.set_only_v6(true)?;
     }
     // Buffer sizes decide the window scale in the handshake: they are inherited from the listener.
@@ -37,7 +37,7 @@ pub(crate) fn listen(at: SocketAddr, options: &StreamOptions) -> io::Result<(Own
     Ok((socket.into(), local))
 }
 
-/// A socket that has begun to connect.
+/// Starts to connect a socket.
 pub(crate) fn connect(to: SocketAddr, options: &StreamOptions) -> io::Result<OwnedFd> {
     let socket = new_socket(to)?;
     apply(&socket, options)?;
@@ -77,7 +77,7 @@ pub(crate) fn apply(socket: &Socket, options: &StreamOptions) -> io::Result<()> 
     Ok(())
 }
 
-/// TCP_CONGESTION of an unknown name is "no such file" (tcp(7)), which names no cause.
+/// An unknown name in TCP_CONGESTION fails with "no such file" (tcp(7)), which does not name the cause.
 fn no_congestion_control(name: &str, error: io::Error) -> io::Error {
     const AVAILABLE: &str = "/proc/sys/net/ipv4/tcp_available_congestion_control";
     if error.kind() != io::ErrorKind::NotFound {
@@ -92,7 +92,7 @@ fn no_congestion_control(name: &str, error: io::Error) -> io::Error {
     io::Error::new(io::ErrorKind::NotFound, why)
 }
 
-/// What waits in a socket, as far as one call can receive it: the kernel ends the count, as it ends a call,
+/// Number of bytes that one call can receive from a socket: the kernel ends the count, like a receive call,
 /// at urgent data (SIOCINQ, tcp(7)).
 pub(crate) fn readable_bytes(socket: impl AsFd) -> usize {
     ioctl_fionread(socket).ok().and_then(|bytes| usize::try_from(bytes).ok()).unwrap_or(0)
@@ -112,7 +112,7 @@ pub(crate) struct TcpStream {
     connecting: Cell<bool>,
 }
 
-/// A TCP connection between two threads.
+/// A TCP connection on its way from one thread to another.
 pub(crate) struct DetachedTcp {
     pub(crate) socket: OwnedFd,
     pub(crate) peer: SocketAddr,
@@ -154,7 +154,7 @@ impl Stream for TcpStream {
         }
         let received = wanted.receive(self.source.raw());
         match &received {
-            // A stream that gives less than asked has no more, unless it ends there (epoll(7)).
+            // A stream that returns less than requested has no more, unless it ends there (epoll(7)).
             Ok(received) if *received < wanted.bytes && *received > 0 => reading.is_exhausted(),
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => reading.is_exhausted(),
             _ => {}
@@ -175,7 +175,7 @@ impl Stream for TcpStream {
             return Ok(0);
         }
         let sent = offered.send(self.source.raw());
-        // A short write is no sign of a full buffer: only the kernel's word counts.
+        // A short write does not imply a full buffer: only WouldBlock does.
         if sent.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock) {
             writing.is_exhausted();
         }
@@ -192,7 +192,7 @@ impl Stream for TcpStream {
 
     fn gather(&self, bytes: usize) {
         let bytes = libc::c_int::try_from(bytes).unwrap_or(libc::c_int::MAX);
-        // SAFETY: the option is an int, which lives for as long as the call. A kernel without it tells of
+        // SAFETY: the option is an int, which lives for as long as the call. A kernel without it signals
         // every byte.
         unsafe {
             libc::setsockopt(
@@ -214,7 +214,7 @@ impl Stream for TcpStream {
     }
 
     fn shutdown(&self) {
-        // It fails only if the peer ended the connection first, which is as good.
+        // It fails only if the peer closed the connection first, which is equivalent.
         let _ = SockRef::from(self.source.socket()).shutdown(std::net::Shutdown::Both);
     }
 
@@ -238,7 +238,7 @@ pub(crate) struct TcpListener {
     pub(crate) source: Source,
     pub(crate) local: SocketAddr,
     pub(crate) options: StreamOptions,
-    /// Of a Unix socket.
+    /// The file of a Unix socket.
     pub(crate) file: Option<SocketFile>,
 }
 
@@ -273,7 +273,7 @@ impl Listener for TcpListener {
     }
 }
 
-/// Places to receive into, as the kernel takes them.
+/// Buffers to receive into, in the kernel's form.
 pub(crate) struct InVector<'a> {
     vector: Vector,
     pub(crate) bytes: usize,
@@ -302,7 +302,7 @@ impl<'a> InVector<'a> {
     }
 }
 
-/// Bytes to send, as the kernel takes them.
+/// Bytes to send, in the kernel's form.
 pub(crate) struct OutVector<'a> {
     vector: Vector,
     pub(crate) bytes: usize,
@@ -324,8 +324,8 @@ impl<'a> OutVector<'a> {
     pub(crate) fn send(&self, socket: i32) -> io::Result<usize> {
         let message = self.vector.message();
         // SAFETY: the vector names memory that `from_slices` borrowed for as long as `self` lives, which is
-        // longer than the call; sendmsg only reads it. NOSIGNAL: a peer that is gone is an error, not the end
-        // of us.
+        // longer than the call; sendmsg only reads it. NOSIGNAL: a closed connection is an error and must not
+        // end this process.
         let sent = unsafe { libc::sendmsg(socket, &raw const message, libc::MSG_NOSIGNAL) };
         usize::try_from(sent).map_err(|_| io::Error::last_os_error())
     }

@@ -1,6 +1,5 @@
 //! One reactor per core: each an OS thread with a world and an executor. Threads are not pinned:
-//! left to itself the scheduler puts both ends of a connection on one CPU, 12 times as fast on a VM
-//! with 2 cores.
+//! the scheduler then puts both ends of a connection on one CPU, which is 12 times as fast on a VM with 2 cores.
 
 use std::future::Future;
 use std::io;
@@ -14,19 +13,19 @@ use rustix::time::{ClockId, clock_gettime};
 
 use crate::{Epoll, EpollOptions};
 
-/// How many CPUs this process may run on: its affinity mask and its cgroup's quota count.
+/// Number of CPUs that this process may use, according to its affinity mask and its cgroup's quota.
 pub fn available() -> NonZeroUsize {
     thread::available_parallelism().unwrap_or(NonZeroUsize::MIN)
 }
 
-/// Reactor threads that were started, in the order of their numbers.
+/// The started reactor threads, in the order of their numbers.
 #[derive(Debug)]
 pub struct Reactors<T> {
     threads: Vec<JoinHandle<io::Result<T>>>,
 }
 
-/// Starts `count` reactor threads, named `reactor-0` and so on. Each makes its world and runs the future that
-/// `main` gives for its number, on that thread, so the future need not be `Send`.
+/// Starts `count` reactor threads, named `reactor-0` and so on. Each creates its world and runs the future
+/// that `main` returns for its number. The future is created on that thread, so it need not be `Send`.
 pub fn start<T, F, M>(count: NonZeroUsize, options: EpollOptions, main: M) -> io::Result<Reactors<T>>
 where
     T: Send + 'static,
@@ -36,7 +35,7 @@ where
     let threads = (0..count.get()).map(|number| {
         let main = main.clone();
         thread::Builder::new().name(format!("reactor-{number}")).spawn(move || {
-            // What it holds ends with this thread, also where there is no world.
+            // The future's resources end with this thread, even if the world cannot be created.
             let future = main(number);
             Ok(reactor::block_on(Epoll::shared(options)?, future))
         })
@@ -45,7 +44,7 @@ where
 }
 
 impl<T> Reactors<T> {
-    /// Waits until all have come to their end. A panic of one becomes a panic here.
+    /// Waits until all threads have ended. A panic of a thread is propagated.
     pub fn join(self) -> io::Result<Vec<T>> {
         let outcomes: Vec<_> = self.threads.into_iter().map(JoinHandle::join).collect();
         outcomes
@@ -55,8 +54,8 @@ impl<T> Reactors<T> {
     }
 }
 
-/// Lets the calling thread run whenever it can, before all threads of ordinary priority (`SCHED_FIFO`, lowest
-/// level). Needs `CAP_SYS_NICE`. For threads that mostly wait.
+/// Gives the calling thread precedence over all threads of ordinary priority (`SCHED_FIFO`, lowest level).
+/// Needs `CAP_SYS_NICE`. For threads that mostly wait.
 #[allow(unsafe_code)] // sched_setscheduler(2) for the calling thread
 pub fn run_at_once() -> io::Result<()> {
     let parameters = libc::sched_param { sched_priority: 1 };
@@ -67,7 +66,7 @@ pub fn run_at_once() -> io::Result<()> {
     }
 }
 
-// The reactor's clock for layers that need time to pass, and the kernel's for who is told of its times.
+// The reactor's clock for layers that need timing, and the kernel's clock for times that are reported.
 
 /// Sleeps on the reactor of the calling thread.
 #[derive(Clone, Copy, Debug, Default)]
@@ -83,7 +82,7 @@ impl Sleeper for ReactorClock {
     }
 }
 
-/// CLOCK_MONOTONIC, which other processes read too; an [`Instant`] keeps to itself what it is.
+/// CLOCK_MONOTONIC, which is shared with other processes; the value of an [`Instant`] is opaque.
 pub fn monotonic() -> Duration {
     let time = clock_gettime(ClockId::Monotonic);
     // It starts at zero: neither part is negative.

@@ -1,4 +1,4 @@
-//! What this process takes of the machine besides CPU time ([`crate::cputime`]), and how many files it may open.
+//! Resources of this process except CPU time ([`crate::cputime`]), and its limit of open files.
 
 use std::fs;
 use std::io;
@@ -6,12 +6,12 @@ use std::io;
 use rustix::param::page_size;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-/// What a process holds.
+/// Resources of a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Usage {
-    /// Memory that is there, in bytes.
+    /// Resident memory in bytes.
     pub resident_bytes: u64,
-    /// Address space, in bytes.
+    /// Address space in bytes.
     pub virtual_bytes: u64,
     /// Open file descriptors.
     pub open_files: u64,
@@ -19,7 +19,7 @@ pub struct Usage {
     pub threads: u64,
 }
 
-/// What this process holds now.
+/// Current resources of this process.
 pub fn of_this_process() -> io::Result<Usage> {
     let invalid = || io::Error::new(io::ErrorKind::InvalidData, "/proc/self has another form");
     let statm = fs::read_to_string("/proc/self/statm")?;
@@ -34,33 +34,34 @@ pub fn of_this_process() -> io::Result<Usage> {
     })
 }
 
-/// Linux 6.2 and later say how many there are in the size of the folder; before that it is zero, and they are counted.
+/// Linux 6.2 and later report the number as the size of the directory; earlier kernels report zero, and the
+/// entries are counted.
 fn open_files() -> io::Result<u64> {
     match fs::metadata("/proc/self/fd")?.len() {
-        // One is that of the folder itself.
+        // One of them is the directory itself.
         0 => Ok(fs::read_dir("/proc/self/fd")?.count().saturating_sub(1) as u64),
         count => Ok(count),
     }
 }
 
-/// `num_threads` of `/proc/PID/stat` (proc_pid_stat(5): field 20). The name before it may hold anything.
+/// `num_threads` of `/proc/PID/stat` (proc_pid_stat(5): field 20). The name before it may contain any characters.
 fn threads(stat: &str) -> Option<u64> {
     let (_, after_name) = stat.rsplit_once(')')?;
     after_name.split_ascii_whitespace().nth(17)?.parse().ok()
 }
 
-/// Lets this process open as many files as its hard limit allows: the usual soft limit, 1,024, is one that
-/// programs using select(2) need, and fewer than the sessions of a busy server. Says how many that is; `None`
-/// for no limit.
+/// Raises this process's limit of open files to its hard limit. The usual soft limit of 1,024 exists for
+/// programs that use select(2), and is too low for the sessions of a busy server. Returns the limit; `None`
+/// if there is none.
 pub fn raise_open_files() -> Option<u64> {
     let limit = getrlimit(Resource::Nofile);
     let raised = Rlimit { current: limit.maximum, maximum: limit.maximum };
-    // Raising the soft limit up to the hard one is always allowed; were it not, the old limit stands.
+    // Raising the soft limit up to the hard one is always allowed; if it failed, the old limit would remain.
     let _ = setrlimit(Resource::Nofile, raised);
     getrlimit(Resource::Nofile).current
 }
 
-/// How many files this process may open; `None` for no limit.
+/// This process's limit of open files; `None` if there is none.
 pub fn open_files_max() -> Option<u64> {
     getrlimit(Resource::Nofile).current
 }

@@ -15,7 +15,7 @@ use rustix::thread::CapabilitySet;
 
 const ETHER_TYPE: u16 = 0x88a2;
 const VLAN: u16 = 0x8100;
-/// For experiments (IEEE 802).
+/// An EtherType for experiments (IEEE 802).
 const PROBE: u16 = 0x88b5;
 const LOOPBACK: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
 
@@ -25,7 +25,7 @@ fn run<F: Future>(future: F) -> F::Output {
     })
 }
 
-/// Does `work` where the interfaces `left` and `right` are each other's peer; not at all where that is not allowed.
+/// Runs `work` with two connected interfaces, `left` and `right`; skips it if namespaces are not allowed.
 fn with_pair(work: impl FnOnce() + Send) {
     let namespace = match Namespace::new() {
         Ok(namespace) => namespace,
@@ -46,7 +46,8 @@ fn with_pair(work: impl FnOnce() + Send) {
     namespace.run(inside).expect("a thread");
 }
 
-/// Waits until what is sent by either interface arrives at the other: the kernel starts their queues a moment after they are up.
+/// Waits until frames from either interface arrive at the other: the kernel starts their queues shortly after
+/// they are up.
 async fn carries() {
     for names in [["left", "right"], ["right", "left"]] {
         let [from, to] = names.map(|name| open(&ethernet(name, PROBE)));
@@ -68,7 +69,7 @@ fn ethernet(interface: &str, ether_type: u16) -> DatagramOptions {
     }
 }
 
-/// Frames are received by calls, or into a ring with places of so many bytes.
+/// Frames are received by calls, or into a ring with slots of 1500 bytes.
 const WAYS: [Option<DatagramRing>; 2] = [None, ring(1500)];
 
 const fn ring(payload_bytes: usize) -> Option<DatagramRing> {
@@ -116,7 +117,8 @@ fn frames_go_both_ways_and_to_all() {
     });
 }
 
-/// By a word at a place, changed while the socket is in use; a frame that ends before it is none of them.
+/// The filter uses a word at an offset and is changed while the socket is in use; a frame too short to
+/// contain the word is rejected.
 #[test]
 fn a_socket_takes_only_what_it_is_told_to() {
     const LAST: u32 = 0;
@@ -158,7 +160,7 @@ fn what_is_for_others_does_not_arrive() {
         for way in WAYS {
             run(async {
                 let (left, right) = (open(&with_ring(way, "left")), open(&with_ring(way, "right")));
-                // An interface on which tcpdump listens takes them all.
+                // An interface on which tcpdump listens receives all frames.
                 send(
                     &*left,
                     DatagramAddress::Ethernet(MacAddress([2, 0, 0, 0, 0, 9])),
@@ -168,7 +170,7 @@ fn what_is_for_others_does_not_arrive() {
                 send(&*tagged, right.local(), &[&[0, 5, 0x88, 0xa2][..], b"of VLAN 5"].concat());
                 let other = open(&ethernet("left", ETHER_TYPE + 1));
                 send(&*other, right.local(), b"of another protocol");
-                // A tag of VLAN 0 is a priority and nothing else.
+                // A tag of VLAN 0 only carries a priority.
                 send(&*tagged, right.local(), &[&[0xe0, 0, 0x88, 0xa2][..], b"urgent"].concat());
                 send(&*left, right.local(), b"for you");
                 let mut all = Vec::new();
@@ -269,7 +271,7 @@ fn a_ring_goes_round_and_its_places_are_read_and_changed_where_they_are() {
     with_pair(|| {
         run(async {
             let left = open(&ethernet("left", ETHER_TYPE));
-            // 41 places: one block.
+            // 41 slots: one block.
             let small =
                 DatagramOptions { receive_buffer_bytes: Some(64 << 10), ..with_ring(ring(1500), "right") };
             let right = open(&small);
@@ -343,7 +345,8 @@ fn shared(options: &DatagramOptions, index: u32, count: u32) -> DatagramOptions 
     DatagramOptions { share: Some(DatagramShare { index, count, word_at: AT }), ..options.clone() }
 }
 
-/// Payloads with these words, from `from`; the words that each of `all` gets, when as many have come.
+/// Sends payloads with these words from `from`; returns the words that each of `all` receives, once all have
+/// arrived.
 async fn divided(
     from: &dyn Datagrams,
     to: DatagramAddress,
@@ -370,7 +373,7 @@ async fn divided(
 
 const WORDS: [u32; 7] = [0, 5, 0xffff_ffff, 4, 3, 0x8000_0001, 7];
 
-/// What each of three is for, in the order in which it was sent.
+/// The words for each of three endpoints, in the order in which they were sent.
 fn thirds() -> Vec<Vec<u32>> {
     let of = |index| WORDS.iter().copied().filter(|word| word % 3 == index).collect();
     (0..3).map(of).collect()
@@ -392,7 +395,7 @@ fn sockets_of_an_interface_share_what_arrives_by_a_word_whichever_come_and_go() 
                     last,
                 ];
                 let to = all[0].local();
-                send(&*left, to, b"short"); // for nobody
+                send(&*left, to, b"short"); // for no endpoint
                 assert_eq!(divided(&*left, to, &WORDS, &all).await, thirds());
                 all[0] = open(&shared(&options, 0, 3));
                 assert_eq!(divided(&*left, to, &WORDS, &all).await, thirds());
@@ -412,7 +415,7 @@ fn sockets_of_an_interface_share_what_arrives_by_a_word_whichever_come_and_go() 
     });
 }
 
-/// Nothing of the share is used by one that is alone.
+/// An endpoint without others does not use its share.
 #[test]
 fn one_of_one_gets_everything() {
     with_pair(|| {
@@ -438,7 +441,7 @@ fn sockets_of_a_udp_port_share_what_arrives_by_a_word() {
             };
             let first = open(&shared(&at(loopback), 0, 3));
             let DatagramAddress::Udp(local) = first.local() else { panic!("it is UDP") };
-            // Alone it gets everything, since nobody else is there.
+            // Alone it receives everything, since there is no other endpoint.
             let sender = open(&at(loopback));
             let alone = [first];
             assert_eq!(divided(&*sender, alone[0].local(), &WORDS, &alone).await, [WORDS]);
@@ -453,7 +456,7 @@ fn sockets_of_a_udp_port_share_what_arrives_by_a_word() {
                 let found = divided(&*sender, all[0].local(), &[word], &all).await;
                 assert_eq!(found, wanted.collect::<Vec<_>>());
             }
-            // Another server does not get in between.
+            // Another server cannot share the port.
             for options in [at(local), shared(&at(local), 0, 3)] {
                 let refused = world().datagrams(&options).err().expect("the port is taken");
                 assert_eq!(refused.kind(), io::ErrorKind::AddrInUse);
@@ -512,7 +515,7 @@ fn udp_is_the_same_interface() {
     });
 }
 
-/// The kernel joins those of equal lengths, both ways, and they come out as they went in.
+/// The kernel joins datagrams of equal length in both directions, and they arrive as they were sent.
 #[test]
 fn a_burst_over_udp_comes_in_order_whatever_its_lengths_are() {
     run(async {

@@ -1,4 +1,4 @@
-//! An initiator that violates the protocol. It writes only to its own volume, so no other data are affected;
+//! An initiator that violates the protocol. It writes only to its own volume, so no other data is affected;
 //! it checks that the server continues and that other initiators are not disturbed.
 
 use std::io::ErrorKind;
@@ -32,7 +32,7 @@ pub(crate) fn export() -> Export {
     Export { lun: LUN, volume: "adversary".to_owned(), unit, initiators: None, deadline }
 }
 
-/// Begins one that is at it until the simulation is over.
+/// Starts an adversary that runs until the simulation ends.
 pub(crate) fn begin(simulation: &Rc<Simulation>) -> Machine {
     Machine::of("adversary", simulation, live)
 }
@@ -44,11 +44,11 @@ async fn live(simulation: Rc<Simulation>) {
         let group = draw(|random| random.between(1, u64::from(GROUPS))) as u16;
         let Ok(stream) = reactor::world().connect(portal(group), &Default::default()) else { continue };
         let attack = Attack { stream, cmd_sn: 1, exp_stat_sn: 1 };
-        // Only on a calm day can it be seen what that does to others.
+        // Its effect on others is visible only on a calm day.
         let holds = simulation.is_calm && draw(|random| random.once_in(2));
         let kind = if holds { HOLDS } else { draw(|random| random.below(7)) };
         note(&[60, kind], || format!("the adversary begins, in its way {kind}"));
-        // Whatever it does, it does it for so long at most.
+        // Maximum duration of each kind of behaviour.
         let time = match kind {
             HOLDS => HOLD,
             _ => Duration::from_nanos(draw(|random| random.mostly_small(100_000_000, 60_000_000_000))),
@@ -57,7 +57,7 @@ async fn live(simulation: Rc<Simulation>) {
     }
 }
 
-/// The way of one that takes no data.
+/// The behaviour of an adversary that does not receive data.
 const HOLDS: u64 = 2;
 /// Longer than any initiator waits for a response without faults.
 const HOLD: Duration = SILENCE_MAX.saturating_add(Duration::from_secs(100));
@@ -81,7 +81,7 @@ impl Attack {
         if kind == HOLDS {
             return self.hold(simulation).await;
         }
-        // Answers are read now and then, or never: what the server has to say stays with it.
+        // Responses are read occasionally or never, so they accumulate in the server.
         let reads_once_in = *draw(|random| random.pick(&[1, 8, crate::disk::NEVER]));
         loop {
             if simulation.is_over.get() {
@@ -99,7 +99,7 @@ impl Attack {
         }
     }
 
-    /// Bytes that mean nothing.
+    /// Sends meaningless bytes.
     async fn babble(&mut self) -> Result<(), Closed> {
         loop {
             let mut bytes = vec![0; draw(|random| random.mostly_small(1, 4096)) as usize];
@@ -115,8 +115,8 @@ impl Attack {
         std::future::pending().await
     }
 
-    /// Reads whole volumes and ever smaller parts of them until no memory is left, and does not receive the
-    /// data. Sends something now and then to stay connected.
+    /// Reads whole volumes, then ever smaller parts, until no memory is left, and does not receive the data.
+    /// Sends something occasionally to stay connected.
     async fn hold(&mut self, simulation: &Simulation) -> Result<(), Closed> {
         for (number, volume) in simulation.volumes.iter().cycle().take(READS_HELD).enumerate() {
             let blocks = (volume.blocks >> (number % 8)).max(1) as u32;
@@ -136,7 +136,7 @@ impl Attack {
         loop {
             let mut ping = [0; 48];
             (ping[0], ping[1]) = (0x40, 0x80);
-            ping[16..24].fill(0xff); // to which no answer is wanted
+            ping[16..24].fill(0xff); // which requests no response
             set_32(&mut ping, 24, self.cmd_sn);
             set_32(&mut ping, 28, self.exp_stat_sn);
             self.send(&ping, &[]).await?;
@@ -152,7 +152,7 @@ impl Attack {
         Ok(())
     }
 
-    /// A PDU that is right, nearly right, or wrong.
+    /// A PDU that is valid, nearly valid, or invalid.
     fn anything(&mut self, simulation: &Simulation) -> (Header, Vec<u8>) {
         let mut header = [0; 48];
         let mut data = Vec::new();
@@ -180,7 +180,7 @@ impl Attack {
                 self.number(&mut header);
             }
             3..6 => {
-                // A write, to its own volume alone, of which it sends a part at once and the rest never,
+                // A write, only to its own volume, of which it sends a part immediately and the rest never,
                 // twice or late.
                 header[8..10].copy_from_slice(&LUN.to_be_bytes());
                 header[0] = 0x01;
@@ -193,7 +193,7 @@ impl Attack {
                 self.number(&mut header);
             }
             6 | 7 => {
-                // Data for something that may not be there.
+                // Data for a task that may not exist.
                 header[8..10].copy_from_slice(&LUN.to_be_bytes());
                 header[0] = 0x05;
                 header[1] = draw(|random| *random.pick(&[0x80, 0]));
@@ -203,7 +203,7 @@ impl Attack {
                 data = vec![0xda; draw(|random| random.below(8193)) as usize];
             }
             8 => {
-                // Functions on its own tasks, and on its own volume.
+                // Task management functions for its own tasks and its own volume.
                 header[8..10].copy_from_slice(&LUN.to_be_bytes());
                 header[0] = 0x42;
                 header[1] = 0x80 | draw(|random| *random.pick(&[1, 2, 3, 4, 5, 8, 9, 10, 11]));
@@ -220,7 +220,7 @@ impl Attack {
         }
         if draw(|random| random.once_in(40)) {
             let place = draw(|random| random.below(48)) as usize;
-            // Not what it is, the LUN, a length or the CDB: it is to write nowhere else.
+            // Does not change the opcode, the LUN, a length or the CDB, so that it writes nowhere else.
             if matches!(place, 1..4 | 16..32) {
                 header[place] = draw(|random| random.next()) as u8;
             }
@@ -228,7 +228,7 @@ impl Attack {
         (header, data)
     }
 
-    /// Sets CmdSN: the next one, and now and then one from before, from far ahead, or the next but one.
+    /// Sets CmdSN: usually the next one, occasionally an old one, one far ahead, or the next but one.
     fn number(&mut self, header: &mut Header) {
         let ahead = draw(|random| *random.pick(&[0, 0, 0, 0, 0, 0, 0, 1, 1000, u32::MAX]));
         set_32(header, 24, self.cmd_sn.wrapping_add(ahead));
@@ -258,7 +258,7 @@ impl Attack {
     }
 }
 
-/// A login of one of them in a single request: header and text.
+/// The login of an adversary in a single request: header and text.
 pub(crate) fn login(number: u64) -> (Header, String) {
     let mut header = [0; 48];
     header[0] = 0x43;
@@ -272,10 +272,10 @@ pub(crate) fn login(number: u64) -> (Header, String) {
     (header, text)
 }
 
-/// What finds no room in the command window is ignored.
+/// Commands outside the command window are ignored.
 const READS_HELD: usize = 64;
 
-/// READ (16), GET LBA STATUS, READ CAPACITY (16), INQUIRY, REPORT LUNS, and one that nobody knows.
+/// READ (16), GET LBA STATUS, READ CAPACITY (16), INQUIRY, REPORT LUNS, and an unknown command.
 const READS: [[u8; 16]; 6] = [
     [0x88, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0],
     [0x9e, 0x12, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0],

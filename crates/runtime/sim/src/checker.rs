@@ -1,20 +1,19 @@
-//! The checker of reads: for every block, the writes that it may show, derived from requests and responses.
+//! The checker of reads: derives from requests and responses which writes each block may show.
 //!
-//! Every write puts a number of its own into each of its blocks. A write took effect once, at some moment
-//! between its request and its end; its end is the answer, or the moment from which on it must not land any
-//! more (the command was aborted, its nexus was fenced or reinstated, its server is dead). A read then tells
-//! of the moment between its own request and answer. The rules that follow from that, for each block:
+//! Every write puts a unique number into each of its blocks. A write took effect once, at some moment between
+//! its request and its end. Its end is the response, or the moment after which it must no longer land (the
+//! command was aborted, its nexus was fenced or reinstated, its server was killed). A read shows the state at
+//! some moment between its own request and response. The resulting rules, for each block:
 //!
-//! 1. A read shows no write that was asked for after the read's answer, and none that nobody asked for.
-//! 2. A write is *superseded* once another that was asked for after its end has been answered, or seen.
-//! 3. A read that shows a write supersedes all others that had ended before the read was asked for.
-//! 4. A flush that is answered makes lasting what had been answered before it was asked for. A power cut
-//!    takes any other write back, but none that lasts.
-//! 5. A write stands in its block once: of two that exchange what they find there for something else (COMPARE
-//!    AND WRITE), only one can have found it.
+//! 1. A read shows no write that was requested after the read's response, and none that was never requested.
+//! 2. A write is *superseded* once another write, requested after its end, has been answered or seen.
+//! 3. A read that shows a write supersedes all other writes that had ended before the read was requested.
+//! 4. An answered flush makes all writes durable that had been answered before it was requested. A power cut
+//!    may revert any other write, but no durable one.
+//! 5. A write's content appears in its block once: of two commands that replace it (COMPARE AND WRITE), only
+//!    one can have found it.
 //!
-//! Moments are numbers that count up, not times: the order in which the simulation did things is the order
-//! that counts.
+//! Moments are increasing numbers, not times: they represent the order of events in the simulation.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -22,7 +21,7 @@ use derive_more::Display;
 
 type Moment = u64;
 
-/// Names a write.
+/// Identifies a write.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct WriteId(u64);
 
@@ -36,31 +35,31 @@ pub(crate) const OUR_FIRST_WRITER: Writer = 1_000;
 pub(crate) struct Checker {
     block_bytes: usize,
     tears: bool,
-    /// What is flushed survives a power cut.
+    /// Flushed writes survive a power cut.
     keeps: bool,
-    /// The volume's.
+    /// The volume's number.
     number: u64,
     blocks: Vec<BlockHistory>,
-    /// Those that have not ended.
+    /// Writes that have not ended.
     open: BTreeMap<WriteId, OpenWrite>,
-    /// Those that were resumed: an answer does not say whether they took effect before or behind that.
+    /// Resumed writes: a response does not show whether they took effect before or after the resumption.
     resumed: BTreeSet<WriteId>,
     clock: Moment,
     reads: Reads,
-    /// When the power was last cut, or the volume made anew: answers to what was asked for before may tell of
-    /// then.
+    /// Moment of the latest power cut or recreation of the volume: responses to earlier requests may reflect
+    /// the earlier state.
     epoch: Moment,
-    /// Writers know of what was lost of all that they had asked for before.
+    /// By writer: losses among all its requests before this moment have been reported to it.
     told: BTreeMap<Writer, Moment>,
-    /// When the server has last started again, and who looks closer than at unit attentions.
+    /// Moment of the server's latest restart, and which writers check more than unit attentions.
     restarted: (Moment, fn(Writer) -> bool),
     next: u64,
-    /// Checks that were made.
+    /// Number of checks.
     pub(crate) checks: u64,
 }
 
 impl OpenWrite {
-    /// As it is in the history of its blocks, if it begins then.
+    /// Its entry in the history of its blocks, if it starts then.
     fn entry(&self, id: WriteId, begun: Moment) -> Entry {
         let WriteKind { zeros, repeats, copied_from } = self.kind;
         let value = if zeros { 0 } else { id.0 };
@@ -68,12 +67,12 @@ impl OpenWrite {
     }
 }
 
-/// The reads under way: when they were asked for, first block and count.
+/// Outstanding reads: moment of the request, first block and count.
 #[derive(Default)]
 struct Reads(BTreeMap<Moment, (u64, u64)>);
 
 impl Reads {
-    /// No read of that block was asked for before that and has not ended.
+    /// Moment before which no outstanding read of this block was requested.
     fn horizon(&self, block: u64, now: Moment) -> Moment {
         let first = self.0.iter().find(|(_, (lba, blocks))| (*lba..lba + blocks).contains(&block));
         first.map_or(now, |(begun, _)| *begun)
@@ -86,48 +85,48 @@ struct OpenWrite {
     blocks: u64,
     begun: Moment,
     kind: WriteKind,
-    /// It must not take effect now.
+    /// It must not take effect at present.
     suspended: bool,
 }
 
 /// Properties of a write.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct WriteKind {
-    /// Of zeros only.
+    /// Writes only zeros.
     pub(crate) zeros: bool,
-    /// Sent again if it is aborted.
+    /// Retried if it is aborted.
     pub(crate) repeats: bool,
-    /// Of what is at the same blocks of the volume with this number.
+    /// Copies the same blocks of the volume with this number.
     pub(crate) copied_from: Option<u64>,
 }
 
-/// A block with a content that it cannot have.
+/// A block with impossible content.
 #[derive(Clone, Debug, PartialEq, Eq, Display)]
 #[display("block {lba}: {what}")]
 pub(crate) struct BlockFault {
     pub(crate) lba: u64,
-    /// What is wrong about it.
+    /// A description of the error.
     pub(crate) what: String,
 }
 
-/// When something began.
+/// The moment at which something started.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Now(Moment);
 
-/// A write's number is that of its volume, and what it is on that.
+/// A write's number consists of the volume's number and its number on that volume.
 const VOLUME_SHIFT: u32 = 40;
 
-/// So many exchanges of one block are remembered: more are not under way at once.
+/// Number of exchanges recorded per block: no more are outstanding at the same time.
 const EXCHANGES: usize = 64;
 
-/// "LINERATE", so that a block of other bytes is known as such.
+/// "LINERATE", so that other content is recognised.
 const MAGIC: u64 = 0x4c49_4e45_5241_5445;
 
 impl Checker {
-    /// All blocks are zeros, and that lasts. With `tears` a read beside a write may show a part of the block
-    /// from before it. Without `keeps` a flush promises nothing.
+    /// A volume of durable zeros. With `tears`, a read concurrent with a write may show a part of the old
+    /// block. Without `keeps`, a flush guarantees nothing.
     ///
-    /// `number` is the volume's, so that what is copied from one to another is known there.
+    /// `number` identifies the volume, so that copies from one volume to another are recognised.
     pub(crate) fn new(number: u64, block_bytes: usize, blocks: u64, tears: bool, keeps: bool) -> Checker {
         let mut checker = Checker {
             block_bytes,
@@ -149,7 +148,7 @@ impl Checker {
         checker
     }
 
-    /// The volume is a new one: all blocks are zeros, and nothing is under way but what is sent again.
+    /// Replaces the volume with a new one: all blocks are zeros, and only retried writes are outstanding.
     pub(crate) fn erase(&mut self) {
         let now = self.tick();
         self.epoch = now;
@@ -164,8 +163,8 @@ impl Checker {
         self.clock
     }
 
-    /// Called before the request of a write of `blocks` blocks, of data that [`Checker::fill`] makes if not
-    /// of zeros.
+    /// Called before the request of a write of `blocks` blocks, with data from [`Checker::fill`] unless it
+    /// writes zeros.
     pub(crate) fn begin_write(&mut self, writer: Writer, lba: u64, blocks: u64, kind: WriteKind) -> WriteId {
         let (id, begun) = (WriteId(self.next), self.tick());
         self.next += 1;
@@ -187,12 +186,12 @@ impl Checker {
         }
     }
 
-    /// It was answered: it has been carried out.
+    /// Notes that a write was answered, so it has taken effect.
     pub(crate) fn wrote(&mut self, id: WriteId) {
         self.end(id, true);
     }
 
-    /// The same, and what it has written lasts.
+    /// Notes that a write was answered and is durable.
     pub(crate) fn wrote_stable(&mut self, id: WriteId) {
         self.end(id, true);
         for block in &mut self.blocks {
@@ -203,8 +202,9 @@ impl Checker {
         }
     }
 
-    /// It was answered, and a copy of it may still be on its way, to be carried out again until it is over; but not behind
-    /// another answered one of the same writer that was begun since `opened`: that one waits for the copies.
+    /// Notes that a write was answered while a duplicate may still be in transit, which may be executed until
+    /// the write is over. The duplicate is not executed after another answered write of the same writer that
+    /// started since `opened`, because that one waits for duplicates.
     pub(crate) fn wrote_perhaps_again(&mut self, id: WriteId, opened: Now) {
         let now = self.tick();
         let Some(OpenWrite { writer, lba, blocks, .. }) = self.open.get(&id) else { return };
@@ -217,7 +217,7 @@ impl Checker {
                     continue;
                 }
                 entry.answered = true;
-                // An answer from before the power cut tells of then.
+                // A response from before the power cut reflects the earlier state.
                 if !entry.cut {
                     block.settled = false;
                     entry.effective.get_or_insert(now);
@@ -226,17 +226,17 @@ impl Checker {
         }
     }
 
-    /// It will not be carried out any more; perhaps it was.
+    /// Notes that a write will no longer take effect; it may have taken effect already.
     pub(crate) fn is_over(&mut self, id: WriteId) {
         self.end(id, false);
     }
 
-    /// All writes of a writer that were asked for before `moment` and have not been answered are over.
+    /// Notes that all unanswered writes of a writer requested before `moment` are over.
     pub(crate) fn are_over(&mut self, writer: Writer, moment: Now) {
         self.are_over_but(writer, moment, &[]);
     }
 
-    /// The same, but for some.
+    /// Like [`Checker::are_over`], except for some writes.
     pub(crate) fn are_over_but(&mut self, writer: Writer, moment: Now, spared: &[WriteId]) {
         let meant = |(id, open): &(&WriteId, &OpenWrite)| {
             open.writer == writer && open.begun < moment.0 && !spared.contains(id)
@@ -245,25 +245,25 @@ impl Checker {
         own.into_iter().for_each(|id| self.is_over(id));
     }
 
-    /// The blocks of what a writer has asked for and has no answer to: first block and count.
+    /// The blocks of a writer's unanswered writes: first block and count.
     pub(crate) fn under_way(&self, writer: Writer) -> Vec<(u64, u64)> {
         let own = self.open.values().filter(|open| open.writer == writer);
         own.map(|open| (open.lba, open.blocks)).collect()
     }
 
-    /// This moment.
+    /// The current moment.
     pub(crate) fn now(&mut self) -> Now {
         Now(self.tick())
     }
 
-    /// What `writer` has asked for since `moment` and has no answer to.
+    /// Unanswered writes of `writer` requested since `moment`.
     pub(crate) fn open_since(&self, moment: Now, writer: Writer) -> Vec<WriteId> {
         let is_meant = |open: &OpenWrite| open.writer == writer && open.begun > moment.0;
         self.open.iter().filter(|(_, open)| is_meant(open)).map(|(id, _)| *id).collect()
     }
 
-    /// Writes that were asked for before `moment` and have not been answered do not take effect from now on, unless they
-    /// are resumed: a reservation keeps their writers out.
+    /// Suspends unanswered writes requested before `moment`: they do not take effect unless they are resumed,
+    /// because a reservation excludes their writers.
     pub(crate) fn suspend(&mut self, moment: Now, is_meant: impl Fn(WriteId, Writer) -> bool) {
         let now = self.tick();
         let is_meant = |id: WriteId, open: &OpenWrite| open.begun < moment.0 && is_meant(id, open.writer);
@@ -278,7 +278,7 @@ impl Checker {
         }
     }
 
-    /// Those that were suspended may take effect again: what of them is still on its way is let in.
+    /// Resumes suspended writes: those still in transit may take effect again.
     pub(crate) fn resume(&mut self) {
         let now = self.tick();
         for (id, open) in self.open.iter_mut().filter(|(_, open)| open.suspended) {
@@ -292,7 +292,7 @@ impl Checker {
         }
     }
 
-    /// The server is dead. What is sent again to the next one is not over by that.
+    /// Notes that the server was killed. Writes retried on the next server are not over.
     pub(crate) fn all_are_over(&mut self) {
         let all: Vec<WriteId> =
             self.open.iter().filter(|(_, open)| !open.kind.repeats).map(|(id, _)| *id).collect();
@@ -302,18 +302,18 @@ impl Checker {
     fn end(&mut self, id: WriteId, done: bool) {
         let now = self.tick();
         let done = done && !self.resumed.contains(&id);
-        // An answer may come after the write was over otherwise: then it was carried out before that.
+        // A response may arrive after the write was already over: then it took effect before that.
         let (lba, blocks) = match self.open.remove(&id) {
             Some(open) => (open.lba, open.blocks),
             None => (0, self.blocks.len() as u64),
         };
         for (block, lba) in self.blocks[lba as usize..(lba + blocks) as usize].iter_mut().zip(lba..) {
-            // What ends is mostly young.
+            // Writes that end are mostly recent.
             if let Some(entry) = block.writes.iter_mut().rev().find(|entry| entry.id == id) {
                 (block.changed, block.shown) = (now, None);
                 let ended = *entry.ended.get_or_insert(now);
                 entry.answered |= done;
-                // An answer from before the power cut tells of then.
+                // A response from before the power cut reflects the earlier state.
                 if done && !entry.cut {
                     block.settled = false;
                     entry.effective = Some(entry.effective.map_or(ended, |at| at.min(ended)));
@@ -330,12 +330,12 @@ impl Checker {
         now
     }
 
-    /// It ended without data.
+    /// Notes that a read ended without data.
     pub(crate) fn read_nothing(&mut self, begun: Now) {
         self.reads.0.remove(&begun.0);
     }
 
-    /// It was answered with `data`.
+    /// Checks a read answered with `data`.
     pub(crate) fn read(&mut self, begun: Now, lba: u64, data: &[u8]) -> Result<(), BlockFault> {
         let now = self.tick();
         self.reads.0.remove(&begun.0);
@@ -356,22 +356,22 @@ impl Checker {
         Ok(())
     }
 
-    /// Whether a block of `data` lacks the write `later`: it shows one that had ended before that began. A write that a failed sync
-    /// may have lost is not meant, of which nobody knows before a flush.
+    /// Whether `block` lacks the write `later`, that is, shows a write that had ended before `later` started.
+    /// Excludes writes that a failed sync may have lost, since such a loss is reported only by a flush.
     pub(crate) fn lacks(&self, lba: u64, block: &[u8], later: WriteId) -> bool {
         let Ok(shown) = value(block, lba) else { return false };
         let writes = &self.blocks[lba as usize].writes;
         let later = writes.iter().find(|entry| entry.id == later && entry.loss == Loss::None);
-        // Zeros come again.
+        // Zeros can recur.
         let shown = writes.iter().find(|entry| shown != 0 && entry.id.0 == shown);
         later.zip(shown).is_some_and(|(later, shown)| shown.is_before(later.begun))
     }
 
-    /// `found` was at a block, and was exchanged for something else by one command that was asked for then.
+    /// Notes that a command requested at `begun` found `found` at a block and replaced it.
     pub(crate) fn exchanged(&mut self, begun: Now, lba: u64, found: &[u8]) -> Result<(), BlockFault> {
-        let Ok(found) = value(found, lba) else { return Ok(()) }; // a read has told
+        let Ok(found) = value(found, lba) else { return Ok(()) }; // reported by a read
         let block = &mut self.blocks[lba as usize];
-        // Zeros come again, and so does what is sent or copied again.
+        // Zeros can recur, and so can retried or copied writes.
         let is_unique = found != 0 && block.writes.iter().any(|entry| entry.id.0 == found && !entry.repeats);
         if begun.0 < self.epoch || !is_unique {
             return Ok(());
@@ -387,7 +387,7 @@ impl Checker {
         Ok(())
     }
 
-    /// A flush that `writer` had asked for then was answered: what had been answered before that lasts.
+    /// Notes that a flush requested by `writer` at `begun` was answered: writes answered before that are durable.
     pub(crate) fn flushed(&mut self, writer: Writer, begun: Now) -> Result<(), BlockFault> {
         if begun.0 < self.epoch {
             return Ok(());
@@ -408,7 +408,8 @@ impl Checker {
                     Loss::Certain => {}
                 }
                 let (restart, looks_closer) = self.restarted;
-                // One that looks closer counts what was answered: what it gave up before the restart it knows to be uncertain.
+                // A writer that checks more closely relies on answered writes: writes abandoned before the
+                // restart are uncertain for it.
                 entry.told |= self.told.get(&entry.writer).is_some_and(|at| entry.begun < *at)
                     || entry.begun < restart && !(looks_closer(entry.writer) && entry.answered);
                 block.settled &= entry.told;
@@ -424,25 +425,26 @@ impl Checker {
         Ok(())
     }
 
-    /// A flush that `writer` had asked for has failed, and so it knows.
+    /// Notes that a flush of `writer` failed, so it has been notified of losses.
     pub(crate) fn flush_failed(&mut self, writer: Writer) {
         let now = self.tick();
         self.told.insert(writer, now);
     }
 
-    /// `writer` will not flush what it wrote so far.
+    /// Notes that `writer` will not flush its earlier writes.
     pub(crate) fn is_gone(&mut self, writer: Writer) {
         self.flush_failed(writer);
     }
 
-    /// The server has started again. Writers that look at nothing but unit attentions have to reckon with the
-    /// loss of what they did not flush; `looks_closer` is to hear of it by the generation of the cache.
+    /// Notes that the server was restarted. Writers that check only unit attentions must expect the loss of
+    /// unflushed writes; those selected by `looks_closer` detect it by the cache generation.
     pub(crate) fn has_restarted(&mut self, looks_closer: fn(Writer) -> bool) {
         self.restarted = (self.tick(), looks_closer);
         self.blocks.iter_mut().for_each(|block| block.exchanged.clear());
     }
 
-    /// The disk has lost `lost`, which is in its cache for `lba`, and has `kept` on stable storage instead.
+    /// Notes a failed sync: the disk lost `lost`, which is in its cache for `lba`, and has `kept` on stable
+    /// storage instead.
     pub(crate) fn sync_failed(&mut self, lba: u64, lost: &[u8], kept: &[u8]) {
         let now = self.tick();
         let block = &mut self.blocks[lba as usize];
@@ -450,31 +452,30 @@ impl Checker {
         block.exchanged.clear();
         let writes = &mut block.writes;
         let (lost, kept) = (value(lost, lba).ok(), value(kept, lba).ok());
-        // Of those before it, it is the one that counts; what was under way beside it may have been before
-        // it.
+        // It supersedes all earlier writes; concurrent writes may have been earlier.
         let latest = |is_it: &dyn Fn(&Entry) -> bool| {
             let those = writes.iter().filter(|entry| is_it(entry));
-            // One that is under way may come after any other.
+            // An outstanding write may follow any other.
             those.map(|entry| entry.latest().unwrap_or(Moment::MAX)).max()
         };
-        // Zeros, and what was seen of a copy, may be there by a write or by a later copy.
+        // Zeros, and values seen of a copy, may come from a write or from a later copy.
         let written = |entry: &Entry| kept.is_some_and(|kept| entry.value == kept);
         let copied =
             |entry: &Entry| kept.is_some_and(|kept| entry.copied_from.is_some() && entry.may_show(kept));
         let kept_at = latest(&written).max(latest(&copied));
-        // Of two copies that may have put it there, the other one may have been lost.
+        // If two copies may have written it, the other one may have been lost.
         let kept_since =
             writes.iter().filter(|entry| written(entry) || copied(entry)).filter_map(Entry::latest).min();
         let lost_at = lost.and_then(|lost| latest(&|entry| entry.may_show(lost)));
         for entry in writes {
             let is_newer = kept_at.is_none_or(|at| entry.begun > at);
             let may_be_newer = is_newer || kept_since.is_some_and(|since| entry.begun > since);
-            // What is younger than what the disk had may be in a cache above it, and reach it yet.
+            // Writes newer than the disk's content may be in a cache above it, and still reach it.
             let has_landed = match lost {
                 Some(lost) if entry.may_show(lost) => true,
                 _ => entry.effective.is_some() && lost_at.is_none_or(|at| entry.begun < at),
             };
-            // What is sent again may land again.
+            // Retried writes may land again.
             let lands_again = entry.repeats && entry.ended.is_none();
             let loss = if is_newer && has_landed && !lands_again { Loss::Certain } else { Loss::Possible };
             if !entry.lasts && may_be_newer {
@@ -483,7 +484,7 @@ impl Checker {
         }
     }
 
-    /// The power is off: no command is under way any more, and what lasts is there.
+    /// Notes a power cut: no command is outstanding, and durable writes remain.
     pub(crate) fn cut_power(&mut self) {
         self.all_are_over();
         let now = self.tick();
@@ -528,19 +529,18 @@ fn value(bytes: &[u8], lba: u64) -> Result<u64, Unread> {
 
 #[derive(Default)]
 struct BlockHistory {
-    /// Those that a read could still show, and their younger competitors.
+    /// Writes that a read could still show, and their newer competitors.
     writes: Vec<Entry>,
-    /// With so many of them it is time to forget some.
+    /// Number of writes at which some are dropped.
     tidy_at: usize,
-    /// All that is known to have taken effect lasts: a flush changes nothing.
+    /// All writes known to have taken effect are durable: a flush changes nothing.
     settled: bool,
-    /// When a write was last begun or ended, or lost.
+    /// Moment of the latest start, end or loss of a write.
     changed: Moment,
-    /// What a read showed that was asked for after that, and whether it lasts: the next one that shows it
-    /// says nothing new.
+    /// Result of a read requested after that, and whether it is durable: another read with the same result
+    /// adds no information.
     shown: Option<Shown>,
-    /// What was found there and exchanged for something else, the latest last. Forgotten when writes may have
-    /// been lost.
+    /// Values found here and replaced, latest last. Cleared when writes may have been lost.
     exchanged: VecDeque<u64>,
 }
 
@@ -554,31 +554,30 @@ struct Shown {
 #[derive(Clone, Copy, Debug)]
 struct Entry {
     id: WriteId,
-    /// What it shows: its own number, or 0 for zeros.
+    /// The value that it shows: its own number, or 0 for zeros.
     value: u64,
     begun: Moment,
-    /// From then on it will not take effect any more.
+    /// From then on it will no longer take effect.
     ended: Option<Moment>,
-    /// Its writer was told that it is done.
+    /// Its writer received a response.
     answered: bool,
-    /// It had taken effect by then.
+    /// Moment by which it had taken effect.
     effective: Option<Moment>,
-    /// A flush has made it last.
+    /// A flush has made it durable.
     lasts: bool,
-    /// Who asked for it.
+    /// The requester.
     writer: Writer,
-    /// It may be carried out several times until it has ended: its initiator sends it again when it is
-    /// aborted.
+    /// It may be executed several times until it has ended: its initiator retries it when it is aborted.
     repeats: bool,
-    /// Until it is seen, it may show any write of that volume, and of those before it.
+    /// Until it is seen, it may show any write of that volume and of volumes with lower numbers.
     copied_from: Option<u64>,
-    /// What a failed sync has done to it.
+    /// Whether a failed sync lost it.
     loss: Loss,
-    /// Its writer was found to know of that.
+    /// Its writer has been notified of that.
     told: bool,
-    /// It had ended when the power was cut.
+    /// It had ended before the power cut.
     cut: bool,
-    /// A read that was answered then has shown another that must be later.
+    /// Moment of the response to a read that showed a later write.
     superseded: Option<Moment>,
 }
 
@@ -586,18 +585,18 @@ struct Entry {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Loss {
     None,
-    /// It was outstanding then, so it may have been lost or may still be written.
+    /// It was outstanding at that time, so it may have been lost or may still be written.
     Possible,
     Certain,
 }
 
 impl Entry {
-    /// Nothing but zeros was there at that moment.
+    /// An entry for zeros at that moment.
     fn zeros(now: Moment) -> Entry {
         Entry { ended: Some(now), effective: Some(now), lasts: true, ..Entry::begun(0) }
     }
 
-    /// One of zeros that has begun then.
+    /// An entry for a write of zeros that started then.
     fn begun(begun: Moment) -> Entry {
         Entry {
             id: WriteId(0),
@@ -619,13 +618,13 @@ impl Entry {
 
     fn may_show(&self, value: u64) -> bool {
         match self.copied_from {
-            // Copies go to volumes with higher numbers only, so the source has nothing from here.
+            // Copies only go to volumes with higher numbers, so the source has no data from here.
             Some(source) => value >> VOLUME_SHIFT <= source,
             None => self.value == value,
         }
     }
 
-    /// By then it had taken effect, if it ever did.
+    /// Moment by which it had taken effect, if it ever did.
     fn latest(&self) -> Option<Moment> {
         match (self.ended, self.effective.filter(|_| !self.repeats)) {
             (Some(ended), Some(effective)) => Some(ended.min(effective)),
@@ -633,13 +632,13 @@ impl Entry {
         }
     }
 
-    /// Whether it is gone for a read that is asked for at `moment`; `newest` is what had taken effect by
-    /// then.
+    /// Whether a read requested at `moment` can no longer show it; `newest` is the latest start of a write
+    /// that had taken effect by then.
     fn is_superseded_at(&self, moment: Moment, newest: Moment) -> bool {
         self.superseded.is_some_and(|at| at < moment) || self.is_before(newest)
     }
 
-    /// Whether it had taken effect, if it ever did, when a write began that began then.
+    /// Whether it had taken effect, if it ever did, before a write that started at `begun`.
     fn is_before(&self, begun: Moment) -> bool {
         self.latest().is_some_and(|latest| latest < begun)
     }
@@ -680,13 +679,13 @@ impl BlockHistory {
         (self.changed, self.shown) = (now, None);
     }
 
-    /// When the last of these writes began; 0 if there is none. Those that had taken effect before cannot be
-    /// seen behind it.
+    /// Moment at which the last of these writes started; 0 if there is none. Writes that took effect earlier
+    /// cannot be seen after it.
     fn newest(&self, is_meant: impl Fn(&Entry) -> bool) -> Moment {
         self.writes.iter().filter(|entry| is_meant(entry)).map(|entry| entry.begun).max().unwrap_or(0)
     }
 
-    /// Whether a write was under way at that moment, or has begun since.
+    /// Whether a write was outstanding at that moment, or has started since.
     fn changes_since(&self, moment: Moment) -> bool {
         self.writes.iter().any(|entry| entry.ended.is_none_or(|ended| ended > moment))
     }
@@ -703,8 +702,7 @@ impl BlockHistory {
         format!("shows write {value}, which is over or superseded ({what:?}); it may show {legal:?}")
     }
 
-    /// Takes those off the books that no read can show any more, not even after a power cut; unless one shows
-    /// whatever it likes.
+    /// Drops writes that no read can show any more, even after a power cut, if the volume keeps flushed writes.
     fn forget(&mut self, horizon: impl FnOnce() -> Moment, keeps: bool) {
         if self.writes.len() < self.tidy_at.max(8) {
             return;
@@ -716,7 +714,7 @@ impl BlockHistory {
         self.tidy_at = 2 * self.writes.len();
     }
 
-    /// Nothing is known any more but what is there now, and what is sent again.
+    /// Drops all writes except the current content and retried writes.
     fn forget_all(&mut self, now: Entry) {
         self.changes(now.effective.unwrap_or_default());
         self.exchanged.clear();
@@ -731,7 +729,7 @@ impl BlockHistory {
         let newest = self.newest(|entry| entry.lasts);
         self.writes.retain(|entry| !entry.is_before(newest));
         for entry in &mut self.writes {
-            // It was there before the cut, or was not; who read it then does not know what is there now.
+            // It may or may not have been there before the cut; earlier reads do not determine the current content.
             entry.superseded = None;
             entry.cut = true;
             if !entry.lasts {

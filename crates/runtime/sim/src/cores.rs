@@ -1,8 +1,8 @@
-//! Machines and their cores: each core has its own reactor, and all of them take turns on one thread.
+//! Machines and their cores: each core has its own reactor, and all cores run alternately on one thread.
 //!
 //! A core runs until its reactor polls for events ([`reactor::World::turn`]), or until it takes a lock that
-//! other cores use. There it stops, and a random choice decides which core runs next. So the seed determines
-//! which of the possible interleavings of several processors happens.
+//! other cores use. There it stops, and a random choice determines which core runs next. So the seed
+//! determines the interleaving of the processors.
 //!
 //! ```text
 //!   Ready   ── chosen by lot ────────────────────────► Running, or Stalled once in a while
@@ -31,7 +31,7 @@ use crate::universe::{self, Universe};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Core(pub(crate) usize);
 
-/// All that ever were. Numbers are not used again.
+/// All cores ever created. Numbers are not reused.
 #[derive(Default)]
 struct Cores {
     machines: Vec<MachineState>,
@@ -50,15 +50,15 @@ struct MachineState {
 
 struct CoreState {
     machine: Machine,
-    /// What it is to do, until it begins.
+    /// Its main function, until it starts.
     main: Option<Box<dyn FnOnce()>>,
     body: Option<Body>,
     state: RunState,
-    /// It is to be woken then, if it sleeps at all.
+    /// Time at which to wake it, if it sleeps.
     wakes_at: u64,
-    /// When an event looks whether it is to be woken. There is one at most that is not later than that.
+    /// Time of the event that checks whether to wake it. At most one such event is pending at or before that time.
     looked_at: u64,
-    /// Calls that have moved bytes since its last turn.
+    /// Number of calls that have moved bytes since its last turn.
     transfers: u32,
 }
 
@@ -83,19 +83,20 @@ enum RunState {
 /// Bytes of stack for a core.
 const STACK_BYTES: usize = 1 << 20;
 const NEVER: u64 = u64::MAX;
-/// What a core takes from one stop to the next, in nanoseconds.
+/// Time that a core takes from one stop to the next, in nanoseconds.
 const STEP: (u64, u64) = (200, 2_000);
-/// A core that comes to a lock lets others go first once in so many times.
+/// A core at a lock yields to others once in this many times.
 const STOPS_ONCE_IN: u64 = 16;
-/// A core that could go on is left standing once in so many times, for a while.
+/// A runnable core is stalled once in this many times.
 const STALLED_ONCE_IN: u64 = 4_000;
-/// For so long, in nanoseconds.
+/// Duration of a stall in nanoseconds.
 const STALL: (u64, u64) = (10_000, 20_000_000);
-/// Calls that move bytes between two turns of a core, at most: between them no timer fires, and no other socket is served.
+/// Maximum number of calls that move bytes between two turns of a core: between turns no timer fires, and no
+/// other socket is served.
 const TRANSFERS_MAX: u32 = 1_000;
 
 impl Machine {
-    /// A machine that runs nothing yet.
+    /// A machine without running programs.
     pub(crate) fn new(name: impl Into<String>) -> Machine {
         with(|cores, _| {
             let machines = &mut cores.machines;
@@ -104,14 +105,14 @@ impl Machine {
         })
     }
 
-    /// A machine of which no core may serve one peer so long that its others wait.
+    /// A machine whose cores must not serve one peer for so long that others wait.
     pub(crate) fn fair(name: impl Into<String>) -> Machine {
         let machine = Machine::new(name);
         with(|cores, _| cores.machines[machine.0].is_fair = true);
         machine
     }
 
-    /// A machine with one core, which runs `live` to its end.
+    /// A machine with one core, which runs `live` to completion.
     pub(crate) fn of<S: 'static, F: Future<Output = ()> + 'static>(
         name: &str,
         state: &Rc<S>,
@@ -122,7 +123,7 @@ impl Machine {
         machine
     }
 
-    /// Has a core of its own run `main` to its end.
+    /// Runs `main` to completion on a separate core.
     pub(crate) fn run<F: Future<Output = ()> + 'static>(self, main: impl FnOnce() -> F + 'static) {
         let number = with(|cores, _| cores.all.len());
         let core = Core(number);
@@ -131,7 +132,7 @@ impl Machine {
             reactor::block_on(world, main());
         });
         let coroutine = Gn::new_opt(STACK_BYTES / size_of::<usize>(), move || {
-            // What a coroutine is made of must be `Send`; what it finds here need not.
+            // The closure of a coroutine must be `Send`; values taken from here need not be.
             if let Some(main) = with(|cores, _| cores.all[number].main.take()) {
                 main();
             }
@@ -152,8 +153,8 @@ impl Machine {
         });
     }
 
-    /// Ends all that runs on it, wherever it is, as SIGKILL does: nothing more is said or written by it, and
-    /// the kernel closes its connections.
+    /// Kills everything that runs on it, at its current point, as SIGKILL does: it sends and writes nothing
+    /// more, and the kernel closes its connections.
     pub(crate) fn kill(self) {
         if !self.is_alive() {
             return;
@@ -269,7 +270,7 @@ fn drop_core(core: Core) {
         cores.ready.retain(|ready| *ready != core);
         taken
     });
-    drop(main); // of one that has not begun
+    drop(main); // for a core that has not started
     if let Some(Body { coroutine, executor }) = body {
         executor.resume(); // destructors of tasks may ask for it
         UNWINDING.set(true);
@@ -279,7 +280,7 @@ fn drop_core(core: Core) {
     }
 }
 
-/// From now on a core of this thread that comes to a lock may stop there.
+/// Lets cores of this thread stop at locks from now on.
 pub(crate) fn begin() {
     block::set_interleaving(Some(come_to_a_lock));
 }
@@ -302,12 +303,12 @@ fn with<T>(act: impl FnOnce(&mut Cores, &mut Universe) -> T) -> T {
     CORES.with_borrow_mut(|cores| universe::with(|universe| act(cores, universe)))
 }
 
-/// The same, if this thread has a universe: what outlives its simulation may still be dropped.
+/// Like `with`, if this thread has a universe: objects that outlive their simulation may still be dropped.
 fn try_with<T>(act: impl FnOnce(&mut Cores, &mut Universe) -> T) -> Option<T> {
     universe::try_with(|universe| CORES.with_borrow_mut(|cores| act(cores, universe)))
 }
 
-/// A core's reactor looks for events.
+/// Polls for events on behalf of a core's reactor.
 fn turn(core: Core, park: Park) {
     let (transfers, machine) = with(|cores, universe| {
         let Cores { all, machines, .. } = cores;
@@ -347,7 +348,7 @@ fn stop(core: Core, park: Park) {
     generator::yield_with(());
 }
 
-/// A core is about to take a shared lock: a random choice decides whether another core runs first.
+/// Called when a core is about to take a shared lock: a random choice determines whether another core runs first.
 pub(crate) fn come_to_a_lock() {
     if UNWINDING.get() {
         return;
@@ -358,8 +359,8 @@ pub(crate) fn come_to_a_lock() {
     }
 }
 
-/// Sees to it that a sleeping core is woken in time. Most sleeps end before that, so an event that comes too
-/// early is cheaper than one for each.
+/// Ensures that a sleeping core is woken in time. Most sleeps end earlier, so one early event is cheaper than
+/// an event for each sleep.
 fn look_at_alarm(cores: &mut Cores, universe: &mut Universe, core: Core) {
     let now = universe.time();
     let place = &mut cores.all[core.0];
@@ -375,7 +376,7 @@ fn alarm(core: Core, at: u64) {
         let now = universe.time();
         let place = &mut cores.all[core.0];
         if place.looked_at != at {
-            return false; // an earlier one has come in between, and a later one will
+            return false; // an earlier event has been inserted, and a later one will follow
         }
         place.looked_at = NEVER;
         let sleeps = place.state == RunState::Asleep;
@@ -413,7 +414,7 @@ impl Unpark for Wake {
     }
 }
 
-/// What stands behind a simulated core's reactor.
+/// The world of a simulated core's reactor.
 struct SimWorld {
     machine: Machine,
     core: Core,

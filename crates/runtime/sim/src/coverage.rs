@@ -1,5 +1,5 @@
-//! Coverage: which events the machines met in which state of a task, and why the other pairs cannot occur
-//! here.
+//! Coverage: which events the state machines received in which state of a task, and why the other pairs
+//! cannot occur here.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -9,7 +9,7 @@ use iscsi::{initiator, target};
 
 use crate::Outcome;
 
-/// What several simulations have met.
+/// The pairs met in several simulations.
 #[derive(Clone, Debug, Default)]
 pub struct Coverage {
     met: BTreeMap<Observation, u64>,
@@ -116,19 +116,19 @@ impl Never {
 }
 
 impl Coverage {
-    /// Adds what a simulation has met.
+    /// Adds the pairs met in a simulation.
     pub fn add(&mut self, outcome: &Outcome) {
         for (met, times) in &outcome.met {
             *self.met.entry(*met).or_default() += times;
         }
     }
 
-    /// Whether everything that was met could be.
+    /// Whether all pairs met are possible.
     pub fn is_sound(&self) -> bool {
         self.strange().next().is_none()
     }
 
-    /// What was met and could not be: it is in no table, or among what is never met.
+    /// Unexpected pairs: those in no table, or listed as never met.
     fn strange(&self) -> impl Iterator<Item = &Observation> {
         let can_be =
             |met: &Observation| all().any(|one| one == *met) && !NEVER.iter().any(|never| never.is_it(met));

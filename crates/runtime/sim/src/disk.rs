@@ -5,8 +5,8 @@
 //!              (a kill loses or lands them)     (a power cut loses or keeps them, block by block)
 //! ```
 //!
-//! A request that is dropped may still be carried out: the kernel has it. A sync that fails leaves the pages
-//! clean in the cache, as Linux does, and what they held is lost with the next power cut.
+//! A dropped request may still be executed, because the kernel has it. A failed sync leaves the pages clean
+//! in the cache, as in Linux, and their content is lost with the next power cut.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -28,15 +28,15 @@ pub(crate) struct DiskBehaviour {
     /// The shortest time of a request, in nanoseconds.
     pub(crate) least_time: u64,
     pub(crate) most_time: u64,
-    /// Once in so many, a request hangs.
+    /// One in this many requests hangs.
     pub(crate) hangs_once_in: u64,
-    /// For so many nanoseconds at most.
+    /// Maximum duration of a hang in nanoseconds.
     pub(crate) longest_hang: u64,
-    /// Once in so many, a read or a write fails.
+    /// One in this many reads and writes fails.
     pub(crate) fails_once_in: u64,
-    /// Once in so many, a sync fails, and what was to be synced is lost.
+    /// One in this many syncs fails and loses the data to sync.
     pub(crate) sync_fails_once_in: u64,
-    /// Once in so many, there is no space for a write.
+    /// One in this many writes finds no space.
     pub(crate) full_once_in: u64,
     /// Syncs succeed without effect.
     pub(crate) lies: bool,
@@ -76,16 +76,16 @@ struct DiskState {
     /// By block: takes space.
     mapped: Vec<bool>,
     habits: DiskBehaviour,
-    /// Syncs that did nothing may have been answered.
+    /// Syncs without effect may have succeeded.
     has_lied: bool,
     requests: BTreeMap<u64, Request>,
     next: u64,
     quiesced: Vec<Waker>,
-    /// How often the power was cut.
+    /// Number of power cuts.
     power_cuts: u64,
-    /// How many syncs have failed.
+    /// Number of failed syncs.
     losses: u64,
-    /// Blocks whose newest contents a failed sync has lost, for who keeps books.
+    /// Blocks whose newest content a failed sync lost, for the checker.
     lost: Vec<Lost>,
 }
 
@@ -109,7 +109,7 @@ struct Change {
     maps: bool,
 }
 
-/// A part of what is to be written.
+/// A part of the data to write.
 #[derive(Clone, Debug)]
 struct WriteData {
     data: Arc<Vec<u8>>,
@@ -117,7 +117,7 @@ struct WriteData {
 }
 
 impl Disk {
-    /// A new disk of so many blocks, all zeros.
+    /// A new disk of `blocks` zero blocks.
     pub(crate) fn new(name: impl Into<String>, block_size: BlockSize, blocks: u64) -> Disk {
         let bytes = (blocks << block_size.shift()) as usize;
         Disk(Arc::new(Mutex::new(DiskState {
@@ -138,14 +138,14 @@ impl Disk {
         })))
     }
 
-    /// What it is like from now on.
+    /// Sets its behaviour from now on.
     pub(crate) fn set_habits(&self, habits: DiskBehaviour) {
         let mut platter = self.platter();
         platter.has_lied |= habits.lies;
         platter.habits = habits;
     }
 
-    /// The process that uses it is killed: what the kernel has begun ends, or was never begun.
+    /// Kills the process that uses it: outstanding requests either complete or never started.
     pub(crate) fn kill(&self) {
         let mut platter = self.platter();
         let requests = std::mem::take(&mut platter.requests);
@@ -156,7 +156,7 @@ impl Disk {
         }
     }
 
-    /// The machine loses its power: of what was not flushed any part is kept.
+    /// Cuts the machine's power: any part of the unflushed data survives.
     pub(crate) fn cut_power(&self) {
         self.kill();
         let mut platter = self.platter();
@@ -172,17 +172,17 @@ impl Disk {
         }
     }
 
-    /// Whether nothing of what it says to have synced is.
+    /// Whether its syncs have no effect.
     pub(crate) fn lies(&self) -> bool {
         self.platter().has_lied
     }
 
-    /// After each of them, what was in the cache is gone.
+    /// Number of power cuts; each one discards the cache.
     pub(crate) fn power_cuts(&self) -> u128 {
         u128::from(self.platter().power_cuts)
     }
 
-    /// What failed syncs have lost since the last time.
+    /// Takes the losses of failed syncs since the last call.
     pub(crate) fn take_lost(&self) -> Vec<Lost> {
         std::mem::take(&mut self.platter().lost)
     }
@@ -191,14 +191,14 @@ impl Disk {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Hands changes to the kernel, and waits for their end.
+    /// Submits changes to the kernel, and waits for completion.
     async fn change(&self, changes: Vec<Change>) -> Result<(), DeviceError> {
         let number = self.begin(&changes);
         let waiting = Waiting { disk: self, number };
         let result = poll_fn(|cx| {
             let mut platter = waiting.disk.platter();
             let Some(request) = platter.requests.get_mut(&number) else {
-                // The process that asked for it was killed, and does not hear of it.
+                // The requesting process was killed, and gets no result.
                 return Poll::Pending;
             };
             match request.result {
@@ -241,7 +241,7 @@ impl Disk {
         drop(platter);
         for (piece, time) in times.into_iter().enumerate().take(changes.len()) {
             let disk = self.clone();
-            // Of a failing request any part is carried out.
+            // Any part of a failing request may be executed.
             if result.is_ok() || universe::draw(|random| random.once_in(2)) {
                 universe::after(time, move || disk.carry_out(number, piece));
             }
@@ -277,7 +277,7 @@ impl Disk {
         wakers.into_iter().for_each(Waker::wake);
     }
 
-    /// Waits as long as a request takes that changes nothing.
+    /// Waits for the duration of a request that changes nothing.
     async fn pass(&self) -> Result<(), DeviceError> {
         self.change(Vec::new()).await
     }
@@ -295,7 +295,7 @@ impl Disk {
         }
         if fails && !meant.is_empty() {
             platter.losses += 1;
-            // What another sync has made durable meanwhile is not lost.
+            // Data that another sync made durable meanwhile is not lost.
             let shift = platter.geometry.block_size.shift();
             for block in meant {
                 if std::mem::take(&mut platter.dirty[block]) {
@@ -309,7 +309,7 @@ impl Disk {
             return Err(DeviceError::WritesLost);
         }
         if platter.losses != losses {
-            // Another one has taken the kernel's error.
+            // The kernel's error was reported to another sync.
             return Err(DeviceError::WritesLost);
         }
         let shift = platter.geometry.block_size.shift();
@@ -330,7 +330,7 @@ impl Disk {
         }
     }
 
-    /// `extent` cut at random places into what the kernel does one after the other, in any order.
+    /// Cuts `extent` at random places into pieces that the kernel processes separately, in any order.
     fn cut(&self, extent: Extent, data: Option<Vec<u8>>, maps: bool) -> Vec<Change> {
         let shift = self.platter().geometry.block_size.shift();
         let data = data.map(Arc::new);
@@ -388,13 +388,13 @@ impl DiskState {
 /// A block that a failed sync has lost.
 pub(crate) struct Lost {
     pub(crate) lba: u64,
-    /// What is in the cache.
+    /// Content in the cache.
     pub(crate) lost: Vec<u8>,
-    /// What is on stable storage.
+    /// Content on stable storage.
     pub(crate) kept: Vec<u8>,
 }
 
-/// A request under way. Dropped, it may still be carried out.
+/// An outstanding request. If dropped, it may still be executed.
 struct Waiting<'a> {
     disk: &'a Disk,
     number: u64,
@@ -409,7 +409,7 @@ impl Drop for Waiting<'_> {
             return;
         }
         request.dropped = true;
-        // The kernel could take it back.
+        // The kernel was able to cancel it.
         if universe::try_with(|universe| universe.random.once_in(2)).unwrap_or(true) {
             request.pieces.clear();
         }

@@ -1,14 +1,15 @@
-//! What a simulation can be without, and what it can have besides.
+//! Features that a simulation can omit, and additions that it can have.
 
 use clap::ValueEnum;
 
-/// A feature that a simulation can omit, to reproduce a fault in a smaller one. Those that matter most for who reads a trace are first.
+/// A feature that a simulation can omit, to reproduce a fault in a smaller one. The features that matter most
+/// to a reader of a trace come first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, ValueEnum)]
 #[clap(rename_all = "PascalCase")]
 pub enum Feature {
     /// Servers that are killed, and power cuts.
     Crashes,
-    /// Servers that end as they are asked to, and others in their place.
+    /// Orderly shutdowns of servers, and their replacements.
     Ends,
     /// LUNs that come and go while a server serves.
     Changes,
@@ -22,7 +23,7 @@ pub enum Feature {
     Fencing,
     /// An initiator that breaks rules.
     Adversary,
-    /// Logins that are sent to another portal group.
+    /// Logins that are redirected to another portal group.
     Redirections,
     /// Resets of logical units.
     Resets,
@@ -50,11 +51,11 @@ pub enum Feature {
     Layers,
     /// Little memory for commands, and narrow windows.
     Want,
-    /// More than one command at once of each.
+    /// More than one outstanding command per initiator.
     Depth,
 }
 
-/// What a simulation can have that others do not have, and draw nothing for.
+/// Additions to a simulation; without them nothing is drawn for them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 #[clap(rename_all = "PascalCase")]
 pub enum Addition {

@@ -17,7 +17,7 @@ use crate::writing::{self, register};
 
 const NUMBER: u64 = 14;
 
-/// Begins one that fences until the simulation is over.
+/// Starts an initiator that fences until the simulation ends.
 pub(crate) fn begin(simulation: &Rc<Simulation>) -> Machine {
     Machine::of("fencer", simulation, live)
 }
@@ -53,7 +53,8 @@ async fn live(simulation: Rc<Simulation>) {
 async fn fence_all(simulation: &Simulation, session: &Simple) -> Result<(), Lost> {
     let own = writing::writer(NUMBER, 1);
     let fenced: Vec<_> = simulation.volumes.iter().filter(|volume| volume.is_fenced).collect();
-    // Before anything is saved anew: what the last session did not see the end of, what a restart has left.
+    // Reads the keys before anything is saved again, to learn the results of unfinished requests of the last
+    // session and the state left by a restart.
     for volume in &fenced {
         keys(session, volume).await?;
     }
@@ -80,7 +81,8 @@ async fn fence_all(simulation: &Simulation, session: &Simple) -> Result<(), Lost
         let victim = *draw(|random| random.pick(&victims));
         let preempted = preempt(session, &volume, own, victim);
         if draw(|random| random.once_in(3)) {
-            // Who does not wait for the answer begins anew: what the old session had asked for ends with it.
+            // A fencer that does not wait for the response starts a new session: outstanding requests of the
+            // old session end with it.
             let wait = draw(|random| random.of_any_size(1_000, 200_000_000));
             reactor::timeout(Duration::from_nanos(wait), preempted).await.unwrap_or(Err(Lost))?;
         } else {
@@ -120,7 +122,7 @@ async fn reserve(session: &Simple, volume: &Volume, own: u64) -> Result<(), Lost
     Ok(())
 }
 
-/// Lets in who has no registration.
+/// Releases the reservation, so that unregistered initiators are admitted.
 async fn release(session: &Simple, volume: &Volume, own: u64) -> Result<(), Lost> {
     let (cdb, out) = out(ReserveOut::Release, own, 0);
     session.window().await;
@@ -131,10 +133,11 @@ async fn release(session: &Simple, volume: &Volume, own: u64) -> Result<(), Lost
     Ok(())
 }
 
-/// After GOOD nothing of what the victim had asked for by now lands any more: what had come was aborted, and
-/// what has not come yet meets the reservation until it is released, unless the victim registers anew in front of it.
+/// After GOOD, none of the victim's earlier requests takes effect: requests that had arrived were aborted,
+/// and those still in transit conflict with the reservation until it is released, unless the victim registers
+/// again before they arrive.
 async fn preempt(session: &Simple, volume: &Volume, own: u64, victim: u64) -> Result<(), Lost> {
-    // Without a reservation the victim could go on writing.
+    // Without a reservation the victim could continue to write.
     reserve(session, volume, own).await?;
     let begun = volume.check(|checker| checker.now());
     let known = || volume.registrations.borrow().known(victim);
@@ -148,7 +151,7 @@ async fn preempt(session: &Simple, volume: &Volume, own: u64, victim: u64) -> Re
     let done = answer.status == GOOD;
     volume.registrations.borrow_mut().preemption_ended(victim, done);
     if done && volume.gate.get().is_shut {
-        // The reservation shuts out the victim, and NBD clients, whatever they had under way.
+        // The reservation excludes the victim and NBD clients, including their outstanding requests.
         volume.check(|checker| {
             let now = checker.now();
             checker.suspend(now, |_, writer| nbd::is_client(writer));

@@ -1,6 +1,6 @@
 //! A simulated world from a seed: machines with several cores, a network, disks and a clock, a whole server
-//! with initiators, and a checker that determines for every block what may be read. The same seed gives the
-//! same world, step by step, on every machine and in every build. Never shipped.
+//! with initiators, and a checker that determines for every block what may be read. The same seed produces
+//! the same world, step by step, on every machine and in every build. Never shipped.
 //!
 //! Reading order: [`run`] in `scenario` (the setup and the faults), `simulation` (what its parts share), `server`, `portals`, `volume`,
 //! `writing`, `ours` and `fencing` (the initiators), `nbd` (other clients), `checker` (correctness), then the world: `universe` (clock,

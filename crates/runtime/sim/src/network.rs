@@ -1,14 +1,13 @@
-//! TCP as programs see it: byte streams whose data arrive in order, later, in arbitrary pieces, or not at
-//! all.
+//! TCP as programs see it: byte streams whose data arrives in order and late, in arbitrary pieces, or not at all.
 //!
 //! ```text
 //!   try_write ──► wire (in order, each piece with the time of its arrival) ──► inbox ──► try_read
 //!                  └── bounded by the sender's buffer ──┘                     └ bounded by the receiver's
 //! ```
 //!
-//! A lost packet is a delayed one: TCP retransmits it after 200 ms or more. Data that a killed process has
-//! written still arrive. A stalled direction carries nothing until it is released; in a half-open connection
-//! both directions are stalled forever, and one end does not notice.
+//! A lost packet is a delayed one: TCP retransmits it after 200 ms or more. Data written by a killed process
+//! still arrives. A stalled direction carries nothing until it is released; in a half-open connection both
+//! directions are stalled forever, undetected by one end.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, VecDeque};
@@ -44,7 +43,7 @@ fn with<T>(act: impl FnOnce(&mut Network, &mut Universe) -> T) -> T {
     NETWORK.with_borrow_mut(|network| universe::with(|universe| act(network, universe)))
 }
 
-/// The same, if this thread has a universe: what outlives its simulation may still be dropped.
+/// Like `with`, if this thread has a universe: objects that outlive their simulation may still be dropped.
 fn try_with<T>(act: impl FnOnce(&mut Network, &mut Universe) -> T) -> Option<T> {
     universe::try_with(|universe| NETWORK.with_borrow_mut(|network| act(network, universe)))
 }
@@ -57,12 +56,12 @@ pub(crate) fn end() {
 /// Delays and losses of the network.
 #[derive(Clone, Debug)]
 pub(crate) struct NetworkConditions {
-    /// The way of a piece from one end to the other takes from so many nanoseconds.
+    /// Minimum delay of a piece from one end to the other, in nanoseconds.
     pub(crate) least_delay: u64,
     pub(crate) most_delay: u64,
-    /// A piece is lost on its way once in so many.
+    /// One in this many pieces is lost.
     pub(crate) lost_once_in: u64,
-    /// What a socket's buffer holds at most, in bytes; each connection draws its own, from 1 KiB on.
+    /// Maximum socket buffer size in bytes; each connection draws its own, at least 1 KiB.
     pub(crate) most_buffer: u64,
 }
 
@@ -77,7 +76,7 @@ impl Default for NetworkConditions {
     }
 }
 
-/// A piece that was lost is sent again after so long, in nanoseconds.
+/// Time until a lost piece is retransmitted, in nanoseconds.
 const RETRANSMISSION: (u64, u64) = (200_000_000, 3_000_000_000);
 
 struct Listening {
@@ -100,19 +99,19 @@ pub(crate) struct StreamEnd {
 struct EndState {
     machine: Machine,
     address: SocketAddr,
-    /// What it has sent, in order.
+    /// Sent segments, in order.
     wire: VecDeque<(u64, Segment)>,
     wire_bytes: usize,
-    /// Whether an event is on its way that looks after `wire`.
+    /// Whether an event that processes `wire` is pending.
     pumping: bool,
-    /// Nothing that it sends arrives until then.
+    /// No sent segment arrives before this time.
     stalled_until: u64,
-    /// What has arrived for it.
+    /// Received bytes.
     inbox: VecDeque<u8>,
     buffer_bytes: usize,
     /// The other end will send nothing more.
     finished: bool,
-    /// Why it is of no use any more.
+    /// Why it is unusable.
     broken: Option<ErrorKind>,
     connected: bool,
     /// Its stream was dropped.
@@ -182,7 +181,7 @@ fn wake(wakers: impl IntoIterator<Item = Option<Waker>>) {
     wakers.into_iter().flatten().for_each(Waker::wake);
 }
 
-/// Where a machine is.
+/// The address of a machine.
 pub(crate) fn address(machine: Machine, port: u16) -> SocketAddr {
     let [high, low] = (machine.0 as u16).to_be_bytes();
     SocketAddr::new(IpAddr::V4(Ipv4Addr::new(10, 0, high, low)), port)
@@ -216,7 +215,7 @@ pub(crate) fn connect(machine: Machine, to: SocketAddr) -> io::Result<Box<dyn St
     Ok(Box::new(SimStream(end)))
 }
 
-/// The first packet of a connection arrives at a listener.
+/// Handles the first packet of a connection at a listener.
 fn arrive(end: StreamEnd, to: SocketAddr) {
     let wakers = with(|network, _| {
         if network.end(end).is_none_or(|state| state.closed) {
@@ -245,7 +244,7 @@ fn arrive(end: StreamEnd, to: SocketAddr) {
     wake(wakers);
 }
 
-/// A killed machine's kernel closes what was its processes'.
+/// Closes all sockets of a killed machine, as its kernel does.
 pub(crate) fn close_all_of(machine: Machine) {
     let ends = with(|network, _| {
         let gone: Vec<StreamEnd> = network
@@ -263,7 +262,7 @@ pub(crate) fn close_all_of(machine: Machine) {
     ends.into_iter().for_each(close);
 }
 
-/// The stream of this end was dropped. Unread data cause a reset, as in Linux.
+/// Closes an end whose stream was dropped. Unread data causes a reset, as in Linux.
 fn close(end: StreamEnd) {
     try_with(|network, universe| {
         let Some(state) = network.end(end) else { return };
@@ -281,7 +280,7 @@ fn close(end: StreamEnd) {
     });
 }
 
-/// Puts a piece on the wire, behind all before it.
+/// Puts a piece on the wire, after all earlier ones.
 fn send(network: &mut Network, universe: &mut Universe, end: StreamEnd, piece: Segment) {
     let now = universe.time();
     let conditions = network.conditions.clone();
@@ -298,7 +297,7 @@ fn send(network: &mut Network, universe: &mut Universe, end: StreamEnd, piece: S
     pump_later(network, universe, end);
 }
 
-/// Has `pump` look at the wire of `end` when its first piece is due, if that is not arranged yet.
+/// Schedules `pump` for the first piece on the wire of `end`, unless it is already scheduled.
 fn pump_later(network: &mut Network, universe: &mut Universe, end: StreamEnd) {
     let now = universe.time();
     let Some(state) = network.end(end) else { return };
@@ -312,7 +311,7 @@ fn pump_later(network: &mut Network, universe: &mut Universe, end: StreamEnd) {
     }
 }
 
-/// Lets what is due arrive, as far as there is room for it.
+/// Delivers due pieces, as far as there is space for them.
 fn pump(end: StreamEnd) {
     let wakers = with(|network, universe| {
         let now = universe.time();
@@ -328,7 +327,7 @@ fn pump(end: StreamEnd) {
             }
             match piece {
                 Segment::Bytes(_) if to.closed || to.broken.is_some() => {
-                    // The receiver's kernel knows nothing of the connection any more, and says so.
+                    // The receiver's kernel no longer has the connection, and sends a reset.
                     from.wire.clear();
                     from.wire_bytes = 0;
                     if from.broken.is_none() {
@@ -350,7 +349,7 @@ fn pump(end: StreamEnd) {
                     wakers[2] = to.reader.take().or(wakers[2].take());
                     wakers[1] = from.writer.take().or(wakers[1].take());
                     if rest {
-                        // Whoever reads makes room, and has it go on.
+                        // A read frees space and resumes delivery.
                         break;
                     }
                 }
@@ -387,13 +386,13 @@ const FOR_EVER: u64 = u64::MAX / 2;
 /// Faults of connections.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Trouble {
-    /// A device on the way resets one.
+    /// A device on the path resets a connection.
     Cut,
-    /// One direction of one carries nothing for so many nanoseconds.
+    /// One direction of a connection carries nothing for this many nanoseconds.
     Stall(u64),
-    /// One is as if it were whole, and carries nothing any more in either direction.
+    /// A connection appears intact, but carries nothing more in either direction.
     HalfOpen,
-    /// Nothing goes to a machine or from it for so many nanoseconds.
+    /// Nothing reaches or leaves a machine for this many nanoseconds.
     Isolate(Machine, u64),
 }
 
@@ -455,7 +454,7 @@ fn stall(end: StreamEnd, time: u64) {
     });
 }
 
-/// Makes every path whole again; what was half-open is reset.
+/// Repairs all paths; half-open connections are reset.
 pub(crate) fn heal() {
     let ends = with(|network, universe| {
         let now = universe.time();
@@ -481,7 +480,7 @@ pub(crate) fn heal() {
     wake(ends.into_iter().flatten());
 }
 
-/// Whether who connected from there has no connection whose other end is open.
+/// Whether a peer connected from this address has no connection whose other end is open.
 pub(crate) fn is_closed_by_peer(from: SocketAddr) -> bool {
     with(|network, _| {
         let mut connections = network.connections.values();
@@ -507,8 +506,8 @@ impl Stream for SimStream {
         with(|network, universe| {
             universe.transfers += 1;
             let taken = {
-                // Now and then less than there is; but who receives into shared memory has asked how much
-                // there is.
+                // Occasionally less than is available; but a receiver into shared memory has queried the
+                // amount available.
                 let relies =
                     into.iter().any(|slice| matches!(slice, InSlice::Shared(bytes) if !bytes.is_empty()));
                 let limit = match universe.random.once_in(4) && !relies {
@@ -546,7 +545,7 @@ impl Stream for SimStream {
                 }
                 taken
             };
-            // There is room again for what waits on the wire.
+            // There is space again for pieces on the wire.
             pump_later(network, universe, self.0.other());
             Ok(taken)
         })
@@ -645,7 +644,7 @@ impl Stream for SimStream {
 
     fn detach(self: Box<Self>) -> Detached {
         let end = self.0;
-        std::mem::forget(self); // it is not closed, but elsewhere
+        std::mem::forget(self); // it is not closed, but moved
         Box::new(DetachedStream(Some(end)))
     }
 }
@@ -656,7 +655,7 @@ impl Drop for SimStream {
     }
 }
 
-/// A stream between two cores.
+/// A stream on its way from one core to another.
 struct DetachedStream(Option<StreamEnd>);
 
 impl Drop for DetachedStream {

@@ -23,24 +23,24 @@ use crate::volume::BLOCK;
 use crate::volume::Volume;
 use crate::writing;
 
-/// The writers from here on are NBD clients.
+/// Writers from here on are NBD clients.
 const FIRST_NBD_WRITER: Writer = 1_500;
 
-/// Of a request, where sessions break after each login.
+/// Timeout of a request if sessions break after each login.
 const COMMAND_TIME: Duration = Duration::from_secs(5);
 const RECONNECT_TIME: Duration = Duration::from_secs(10);
-/// A read's first try, for which it may wait for a session, and the time of all others, each with the interval at which the
-/// initiator looks at its times.
+/// Maximum duration of a read: its first attempt, which may wait for a session, and all retries, each plus
+/// the interval at which the initiator checks its timers.
 const READ_TIME: Duration = Duration::from_secs(2 * (5 + 10) + 2);
 
-/// How one reaches its volumes.
+/// The protocol of an initiator.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Protocol {
     Iscsi,
     Nbd,
 }
 
-/// A volume, as one has it.
+/// An open remote volume.
 enum Remote {
     Lun(RemoteLun),
     Export(RemoteExport),
@@ -62,7 +62,7 @@ impl Remote {
     }
 }
 
-/// Begins one that reads and writes until the simulation is over.
+/// Starts an initiator that reads and writes until the simulation ends.
 pub(crate) fn begin(simulation: &Rc<Simulation>, protocol: Protocol, number: u64) -> Machine {
     let name = if protocol == Protocol::Nbd { "our NBD client" } else { "ours" };
     let machine = Machine::fair(format!("{name} {number}"));
@@ -76,7 +76,7 @@ async fn live(simulation: Rc<Simulation>, protocol: Protocol, number: u64) {
     if volumes.is_empty() {
         return;
     }
-    // Its requests may be sent again by another nexus: they belong to it, not to that.
+    // Its requests may be retried by another nexus, so they are attributed to the initiator, not to the nexus.
     let writer = number + if protocol == Protocol::Nbd { FIRST_NBD_WRITER } else { OUR_FIRST_WRITER };
     while !simulation.is_over.get() {
         let volume = Rc::clone(draw(|random| random.pick(&volumes)));
@@ -101,8 +101,7 @@ async fn live(simulation: Rc<Simulation>, protocol: Protocol, number: u64) {
         if let Ok(client) = Rc::try_unwrap(client) {
             client.remote.close().await;
         }
-        // Whoever opens it next has another ISID: another nexus, which is not told of losses from before its
-        // time.
+        // The next open uses another ISID and so another nexus, which is not notified of earlier losses.
         volume.check(|checker| checker.is_gone(writer));
     }
 }
@@ -138,7 +137,7 @@ async fn open(simulation: &Simulation, volume: &Volume, number: u64) -> Option<R
         ..Settings::default()
     });
     if breaks {
-        // Whole headers, one connection, and a time in which a world sees requests end.
+        // Header digests, one connection, and a timeout short enough for requests to end within the simulation.
         let offers = &mut url.settings.offers;
         (offers.header_digest, offers.data_digest) = (digest(false), digest(false));
         (offers.max_connections, url.settings.command_tries) = (1, None);
@@ -161,7 +160,7 @@ async fn open_export(simulation: &Simulation, volume: &Volume, number: u64) -> O
         connections: random.between(1, 4) as usize,
         timeout: Duration::from_secs(if simulation.is_calm { 300 } else { random.between(5, 120) }),
         stall: *random.pick(&[None, Some(Duration::from_secs(1)), Some(Duration::from_secs(20))]),
-        // Others write the volume, too: what is replayed would come back over what they have written since.
+        // Others also write the volume: a replay would overwrite their later writes.
         journal_bytes: 0,
         ..nbd_client::Options::default()
     });
@@ -174,14 +173,14 @@ async fn open_export(simulation: &Simulation, volume: &Volume, number: u64) -> O
     }
 }
 
-/// One that has a volume open.
+/// A client with an open volume.
 struct Client {
     simulation: Rc<Simulation>,
     volume: Rc<Volume>,
     remote: Remote,
     writer: Writer,
     opened: Now,
-    /// By block: its own latest write that was answered, and the losses that its device knew before that.
+    /// By block: its latest answered write, and the losses known to its device before that.
     own: RefCell<BTreeMap<u64, (WriteId, u64)>>,
 }
 
@@ -262,8 +261,9 @@ impl Client {
         self.settle(id, outcome).await
     }
 
-    /// What a write's end tells. After an error it is over once the device says that nothing is under way any
-    /// more; so it is after the answer of an NBD client, which may have sent it over two connections.
+    /// Evaluates the end of a write. After an error, the write is over once the device reports that nothing
+    /// is outstanding. The same applies to a successful write of an NBD client, which may have sent it over
+    /// two connections.
     async fn settle(
         self: &Rc<Client>,
         id: WriteId,
@@ -315,8 +315,8 @@ impl Client {
         Ok(())
     }
 
-    /// One that chooses among copies relies on this: a device that returns less than it has acknowledged knows that it has lost
-    /// something, or that it may have. `own` are its writes that had been answered when the read began.
+    /// Checks a guarantee on which a chooser among copies relies: a device that returns stale data reports a
+    /// loss, or a possible loss. `own` are its writes that had been answered when the read started.
     async fn check_doubt(&self, own: &BTreeMap<u64, (WriteId, u64)>, lba: u64, data: &[u8]) {
         let device = self.remote.device();
         let is_unknown = device.losses().is_in_doubt() && device.resolve_losses().await.is_err();

@@ -1,4 +1,4 @@
-//! Portals besides those of the server: one redirects every login, the other breaks connections.
+//! Two portals in addition to those of the server: one redirects every login, the other breaks connections.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -16,18 +16,18 @@ use crate::simulation::{GROUPS, Simulation, portal};
 use crate::universe::{self, draw, note};
 
 /// The portal group of the redirector. Every login there is redirected (RFC 7143 section 11.13.5, status class 1) to a random portal
-/// group of the server. An initiator that logs in again by it may get another I_T nexus while its commands are outstanding in the old
-/// one.
+/// group of the server. An initiator that logs in again through it may get another I_T nexus while its
+/// commands are outstanding in the old one.
 const REDIRECTOR: u16 = 9;
 
-/// Begins one, which goes on until the simulation ends.
+/// Starts a redirector that runs until the simulation ends.
 pub(crate) fn begin_redirector() -> Machine {
     let machine = Machine::new("redirector");
     machine.run(redirect_all);
     machine
 }
 
-/// Where an initiator asks: at a portal group of the server, or at the redirector.
+/// The portal group for a login: one of the server's, or the redirector.
 pub(crate) fn any_group(simulation: &Simulation) -> u16 {
     let direct = || draw(|random| random.between(1, u64::from(GROUPS))) as u16;
     if simulation.redirects && !draw(|random| random.once_in(4)) { REDIRECTOR } else { direct() }
@@ -55,27 +55,28 @@ async fn redirect(stream: Box<dyn Stream>) -> io::Result<()> {
     response[16..20].copy_from_slice(&request[16..20]); // ITT
     response[28..32].copy_from_slice(&request[24..28]); // ExpCmdSN
     response[32..36].copy_from_slice(&request[24..28]); // MaxCmdSN
-    (response[36], response[37]) = (1, 1); // the target has moved for now
+    (response[36], response[37]) = (1, 1); // target moved temporarily
     pdu::write(&*stream, &pdu(response, text.as_bytes())).await?;
-    // It is for the initiator to close; what it sends now is ignored.
+    // The initiator must close the connection; further data is ignored.
     pdu::read(&*stream, &mut [0]).await
 }
 
-/// The portal group of the breaker. It hands connections on to the server and breaks them: of each session all but the first, after a
-/// few answers. A target behind a broken middlebox does the same, and so does one with a fault in a single command. It holds our
-/// initiator to a pace: one session logs in [`LOGINS_MAX`] times in [`WINDOW`] at most.
+/// The portal group of the breaker. It forwards connections to the server and breaks them after a few
+/// responses, all but the first connection of each session. A target behind a faulty middlebox behaves like
+/// this, and so does one with a bug in a single command. The breaker checks our initiator's login rate: one
+/// session may log in up to [`LOGINS_MAX`] times per [`WINDOW`].
 pub(crate) const BREAKER: u16 = 8;
 
 const WINDOW: Duration = Duration::from_secs(60);
-/// Pauses that double from 50 ms to 3 s leave room for 26.
+/// A back-off that doubles from 50 ms to 3 s allows 26.
 const LOGINS_MAX: usize = 40;
-/// Answers that a session of its own gets before it breaks, at most.
+/// Maximum number of responses that a session gets before it breaks.
 const ANSWERS_MAX: u64 = 8;
 
-/// When each session has logged in, by its ISID, in nanoseconds; and after how many answers it breaks.
+/// By ISID: the login times of a session in nanoseconds, and the number of responses after which it breaks.
 type Sessions = Rc<RefCell<BTreeMap<[u8; 6], (Vec<u64>, u64)>>>;
 
-/// Begins one, which goes on until the simulation ends.
+/// Starts a breaker that runs until the simulation ends.
 pub(crate) fn begin_breaker(simulation: &Rc<Simulation>) -> Machine {
     let machine = Machine::new("breaker");
     let simulation = Rc::clone(simulation);
@@ -98,7 +99,7 @@ async fn break_all(simulation: Rc<Simulation>) {
     }
 }
 
-/// One connection, until it is broken or an end closes it.
+/// Forwards one connection until it is broken or closed by an end.
 async fn carry(initiator: Box<dyn Stream>, simulation: &Simulation, sessions: &Sessions) -> io::Result<()> {
     let (request, text) = pdu::read_pdu(&*initiator).await?;
     let isid = std::array::from_fn(|at| request[8 + at]);
@@ -112,7 +113,7 @@ async fn carry(initiator: Box<dyn Stream>, simulation: &Simulation, sessions: &S
         loop {
             let (header, data) = pdu::read_pdu(&*target).await?;
             pdu::write(&*initiator, &pdu(header, &data)).await?;
-            // Responses and Data-In with a status end commands; logins are none of them.
+            // Responses and Data-In with a status end commands; login responses do not count.
             let is_answer = header[0] == 0x21 || header[0] == 0x25 && header[1] & 1 != 0;
             left = left.map(|left| left.saturating_sub(u64::from(is_answer)));
             if left == Some(0) && !simulation.is_over.get() {
@@ -130,7 +131,7 @@ async fn carry(initiator: Box<dyn Stream>, simulation: &Simulation, sessions: &S
     .await
 }
 
-/// Notes a login, and returns after how many answers its session breaks, if it does.
+/// Notes a login; returns the number of responses after which its session breaks, if it does.
 fn login(isid: [u8; 6], sessions: &Sessions) -> Option<u64> {
     let (now, window) = (universe::nanoseconds(), WINDOW.as_nanos() as u64);
     let mut sessions = sessions.borrow_mut();
@@ -142,11 +143,11 @@ fn login(isid: [u8; 6], sessions: &Sessions) -> Option<u64> {
     if logins.len() > LOGINS_MAX {
         universe::fault(format!("a session has logged in {LOGINS_MAX} times in {} s", WINDOW.as_secs()));
     }
-    // The first breaks, too, once it has seen something.
+    // The first connection also breaks, but later.
     Some(if is_first { *answers * 100 } else { *answers })
 }
 
-/// Bytes of the initiator, as they come.
+/// Forwards bytes of the initiator as they arrive.
 async fn hand_on(from: &dyn Stream, to: &dyn Stream) -> io::Result<()> {
     let mut bytes = vec![0; 16 << 10];
     loop {

@@ -5,22 +5,22 @@ use std::collections::BTreeMap;
 
 use crate::checker::Writer;
 
-/// What is known, by nexus. A nexus' key is its number.
+/// The known state by nexus. A nexus's key is its number.
 #[derive(Debug, Default)]
 pub(crate) struct Registrations {
     all: BTreeMap<Writer, Known>,
-    /// Counts what was asked and answered.
+    /// Counts requests and responses.
     moment: u64,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Known {
-    /// How often it has sent its registration.
+    /// Number of times it has sent its registration.
     pub(crate) sent: u64,
-    /// How many of these are without an answer. One that was under way beside a preemption may have been
-    /// carried out before it or behind it, and what is sent behind it may be carried out.
+    /// Number of unanswered registrations. A registration concurrent with a preemption may have been executed
+    /// before or after it; one sent after it may be executed.
     pub(crate) under_way: u64,
-    /// Preemptions of it without an answer.
+    /// Number of unanswered preemptions of it.
     preempted: u64,
     /// A registration and a preemption were outstanding together: their order is unknown.
     is_open: bool,
@@ -38,7 +38,7 @@ impl Registrations {
         change(self.all.entry(writer).or_default());
     }
 
-    /// A nexus is about to register itself.
+    /// Called when a nexus is about to register.
     pub(crate) fn asks(&mut self, writer: Writer) {
         self.change(writer, |known| {
             known.sent += 1;
@@ -65,7 +65,7 @@ impl Registrations {
         });
     }
 
-    /// That has its answer.
+    /// Called when the preemption is answered.
     pub(crate) fn preemption_ended(&mut self, victim: Writer, done: bool) {
         self.change(victim, |known| {
             known.preempted = known.preempted.saturating_sub(1);
@@ -74,7 +74,7 @@ impl Registrations {
         });
     }
 
-    /// The nexus of `writer` begins anew: what it had asked for itself is over.
+    /// Called when the nexus of `writer` starts a new session: its own outstanding requests are over.
     pub(crate) fn begins_anew(&mut self, writer: Writer) {
         self.change(writer, |known| {
             known.under_way = 0;
@@ -82,7 +82,7 @@ impl Registrations {
         });
     }
 
-    /// The only one that preempts begins anew.
+    /// Called when the only preemptor starts a new session.
     pub(crate) fn preemptor_begins_anew(&mut self) {
         self.moment += 1;
         for known in self.all.values_mut() {
@@ -96,11 +96,10 @@ impl Registrations {
         self.moment
     }
 
-    /// The unit was asked for its keys at `begun`, and has told these. What is not as it is known to be is
-    /// wrong.
+    /// Checks the keys that the unit returned to a request at `begun` against the known state.
     pub(crate) fn are_told(&mut self, begun: u64, keys: &[u64]) -> Result<(), String> {
         if begun != self.moment {
-            return Ok(()); // something has begun or ended meanwhile
+            return Ok(()); // a request has started or ended meanwhile
         }
         if let Some(stranger) = keys.iter().find(|key| !self.all.contains_key(key)) {
             return Err(format!("key {stranger} is registered, which nobody has ever asked for"));
@@ -118,7 +117,7 @@ impl Registrations {
                         "nexus {writer} is registered, and has not asked for that since it was not"
                     ));
                 }
-                // Nothing that is under way can change it.
+                // No outstanding request can change it.
                 None if known.under_way == 0 && known.preempted == 0 => known.is_registered = Some(is_there),
                 _ => {}
             }
@@ -128,7 +127,7 @@ impl Registrations {
 }
 
 impl Known {
-    /// What is asked from now on has nothing beside it.
+    /// Resets the state when nothing is outstanding: later requests have no concurrent ones.
     fn settle(&mut self) {
         self.is_open &= self.under_way > 0 || self.preempted > 0;
     }

@@ -1,5 +1,5 @@
-//! The setup of a simulation: a server with its volumes, initiators of several kinds, and a director that
-//! injects faults. All of it is drawn from the seed.
+//! The set-up of a simulation: a server with its volumes, initiators of several kinds, and a director that
+//! injects faults. Everything is drawn from the seed.
 
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -19,51 +19,50 @@ use crate::{adversary, fencing, nbd, ours, portals, writing};
 /// The result of a simulation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Outcome {
-    /// Which it was.
+    /// The seed.
     pub seed: u64,
-    /// A number over everything that happened, in its order.
+    /// A hash over all events in order.
     pub fingerprint: u64,
-    /// Steps that were noted.
+    /// Number of recorded steps.
     pub steps: u64,
     /// Simulated time.
     pub passed: Duration,
-    /// Commands that initiators asked for.
+    /// Number of commands requested by initiators.
     pub commands: u64,
-    /// Servers that were killed.
+    /// Number of servers killed.
     pub crashes: u64,
-    /// Servers that ended as they were asked to, while others were at work.
+    /// Number of servers shut down in order while initiators were active.
     pub ends: u64,
-    /// Blocks that were checked.
+    /// Number of blocks checked.
     pub checks: u64,
-    /// How often the machines of target and initiator have met which event in which state.
+    /// How often the state machines of target and initiator received each event in each state.
     pub met: BTreeMap<Observation, u64>,
-    /// What was wrong, if anything.
+    /// A description of the first fault, if any.
     pub fault: Option<String>,
 }
 
-/// Which simulation, and how it is shown.
+/// The parameters of a simulation.
 #[derive(Clone, Debug, Default)]
 pub struct Run {
-    /// Decides all of it.
+    /// The seed, which determines everything.
     pub seed: u64,
     /// Prints its steps.
     pub shown: bool,
-    /// What it is to be without.
+    /// Features to omit.
     pub without: Vec<Feature>,
-    /// What it is to have besides.
+    /// Additions.
     pub with: Vec<Addition>,
-    /// Its busy part ends after so many commands, if not before.
+    /// Ends the busy part after this many commands at the latest.
     pub commands: Option<u64>,
-    /// A day on which nothing goes wrong and initiators ask for as much as they can: a volume in memory, a
-    /// quick network, many commands at once. It shows what a simulated second of many commands costs.
+    /// A run without faults in which initiators send as many commands as possible: a volume in memory, a fast
+    /// network, many outstanding commands. It measures the cost of a busy simulated second.
     pub dense: bool,
 }
 
-/// Runs a simulation, on a thread of its own: what threads keep for later, such as buffers, is none of its
-/// business.
+/// Runs a simulation on a new thread, so that buffers cached by other threads do not affect it.
 ///
 /// # Panics
-/// If the simulation itself does, or cannot have a thread.
+/// If the simulation panics, or no thread can be created.
 pub fn run(run: &Run) -> Outcome {
     let run = run.clone();
     let thread = std::thread::Builder::new().name(format!("seed {}", run.seed)).spawn(move || play(&run));
@@ -143,7 +142,7 @@ fn begin_actors(simulation: &Rc<Simulation>) -> Vec<Machine> {
     for number in 0..writers {
         actors.push(writing::begin(simulation, number + 1));
     }
-    // Nobody else follows a redirection, or goes through what breaks sessions.
+    // Only our initiators follow redirections or go through the breaker.
     let least = u64::from(simulation.redirects || simulation.with(Addition::Breaks));
     let ours = if simulation.has(Feature::Ours) { draw(|random| random.between(least, 2)) } else { 0 };
     for number in 0..ours {
@@ -157,7 +156,7 @@ fn begin_actors(simulation: &Rc<Simulation>) -> Vec<Machine> {
     if simulation.volumes.iter().any(|volume| volume.is_fenced) {
         actors.push(fencing::begin(simulation));
     }
-    // Without faults no initiator may notice it.
+    // Without faults, the adversary must not affect any initiator.
     if simulation.has(Feature::Adversary) && (simulation.is_calm || draw(|random| random.once_in(3))) {
         actors.push(adversary::begin(simulation));
     }
@@ -177,15 +176,15 @@ fn begin_actors(simulation: &Rc<Simulation>) -> Vec<Machine> {
 
 /// Injects one fault after the other.
 async fn direct(simulation: Rc<Simulation>) {
-    // In some simulations there is hardly time to log in, in others hardly anything goes wrong.
+    // In some simulations there is hardly time to log in; in others there are hardly any faults.
     let often = draw(|random| {
         random.of_any_size(5_000_000, if simulation.is_long { 60_000_000_000 } else { 10_000_000_000 })
     });
-    // Servers die in some simulations only: others are to go on for long.
+    // Servers are killed in some simulations only; in others they run for long.
     let crashes = simulation.has(Feature::Crashes) && draw(|random| random.once_in(2));
     let ends = simulation.has(Feature::Ends) && (simulation.is_calm || draw(|random| random.once_in(2)));
     let network = simulation.has(Feature::NetworkTrouble);
-    // No server ends that has only just begun: others are to see something of it.
+    // A server that has just started does not end, so that initiators get to use it.
     let life = draw(|random| random.of_any_size(20_000_000, 10_000_000_000));
     if simulation.is_moving {
         return isolate_again_and_again(&simulation).await;
@@ -200,7 +199,7 @@ async fn direct(simulation: Rc<Simulation>) {
         let is_young = universe::nanoseconds() < simulation.started.get() + life;
         match kind {
             11 if simulation.has(Feature::Changes) => {
-                // Our NBD client is told of an error when its export is gone, and on a calm day it is told of none.
+                // Our NBD client gets an error when its export is removed, but must get none on a calm day.
                 let may_go = !(simulation.is_calm && simulation.with(Addition::OurNbd));
                 let of_nbd = simulation.has_nbd() && may_go && draw(|random| random.once_in(2));
                 universe::after(0, move || if of_nbd { later.change_exports() } else { later.change_luns() });
@@ -238,7 +237,7 @@ async fn isolate_again_and_again(simulation: &Simulation) {
     }
 }
 
-/// Nothing goes to the server or from it for so many nanoseconds.
+/// Isolates the server from the network for this many nanoseconds.
 fn isolate_server(simulation: &Simulation, time: u64) {
     if let Some(machine) = simulation.server.borrow().as_ref().map(|running| running.machine) {
         universe::after(0, move || network::trouble(Trouble::Isolate(machine, time)));
@@ -286,11 +285,11 @@ fn finish(simulation: &Rc<Simulation>, actors: &[Machine]) {
 
 /// Initiators on a dense day.
 const DENSE_WRITERS: u64 = 4;
-/// How long a dense day lasts.
+/// Duration of a dense day in seconds.
 const DENSE_SECONDS: u64 = 3;
-/// With quick disks and a quick network a world ends after so many commands: another one shows more.
+/// With fast disks and a fast network, a world ends after this many commands: another world finds more.
 const COMMANDS_MAX: u64 = 300_000;
 
-/// After all was made whole everything ends in this time: the longest hang of a disk, and all deadlines after
-/// it.
+/// After all faults are repaired, everything ends within this time: the longest hang of a disk, plus all
+/// later deadlines.
 const PATIENCE: Duration = Duration::from_secs(600);

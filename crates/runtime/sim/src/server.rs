@@ -14,7 +14,7 @@ use crate::simulation::{GROUPS, RunningServer, Simulation, TARGET, portal};
 use crate::universe::{self, draw, note};
 use crate::{adversary, nbd};
 
-/// Who asked it to end has this long until it has, beyond the time that commands under way are given.
+/// Maximum duration of a shutdown, in addition to the time granted to outstanding commands.
 const END_MAX: Duration = Duration::from_secs(120);
 
 impl Simulation {
@@ -64,7 +64,7 @@ impl Simulation {
         });
     }
 
-    /// What a server serves whose targets are those of `config`.
+    /// The full configuration of a server with the targets of `config`.
     fn served(&self, config: &Config) -> front_end_core::Config {
         let named = |export: &Export| (export.volume.clone(), Arc::clone(export.unit.volume()));
         let portal = |tag| Portal {
@@ -83,7 +83,7 @@ impl Simulation {
         }
     }
 
-    /// Takes the adversary's LUN away, whatever is under way there, or gives it another, which is empty.
+    /// Removes the adversary's LUN, regardless of its outstanding commands, or adds a new, empty one.
     pub(crate) fn change_luns(&self) {
         let mut server = self.server.borrow_mut();
         let Some(running) = server.as_mut().filter(|running| !running.ends && !running.changes.get()) else {
@@ -104,7 +104,7 @@ impl Simulation {
         running.change(self, config);
     }
 
-    /// Takes an export away from NBD clients, or gives it back; its LUN is served all the same.
+    /// Hides an export from NBD clients, or restores it; its LUN remains available.
     pub(crate) fn change_exports(&self) {
         let mut server = self.server.borrow_mut();
         let Some(running) = server.as_mut().filter(|running| !running.ends && !running.changes.get()) else {
@@ -118,7 +118,7 @@ impl Simulation {
         running.change(self, config);
     }
 
-    /// Gives NBD clients back what they do not find. False while another change is under way.
+    /// Restores all hidden exports. Returns false while another change is outstanding.
     pub(crate) fn show_all_exports(&self) -> bool {
         let mut server = self.server.borrow_mut();
         let Some(running) = server.as_mut().filter(|running| !running.ends && !running.changes.get()) else {
@@ -131,8 +131,8 @@ impl Simulation {
         true
     }
 
-    /// The server's process is killed, and with it what was in its memory; or its machine loses its power,
-    /// and with that what no disk has.
+    /// Kills the server's process, which loses its memory, or cuts the power of its machine, which loses
+    /// everything not on stable storage.
     pub(crate) fn crash_server(&self, power: bool) {
         let Some(running) = self.server.borrow_mut().take() else { return };
         self.crashes.set(self.crashes.get() + 1);
@@ -142,7 +142,7 @@ impl Simulation {
         self.volumes.iter().for_each(|volume| volume.server_died(power));
     }
 
-    /// Asks the server to end, as SIGTERM does, and has another take its place when it has.
+    /// Shuts the server down, as SIGTERM does, and starts another one afterwards.
     pub(crate) fn replace_server(self: Rc<Simulation>) {
         let machine = match self.server.borrow_mut().as_mut() {
             Some(running) if !running.ends => {
@@ -162,7 +162,7 @@ impl Simulation {
 
     fn await_end(self: Rc<Simulation>, machine: Machine, until: u64) {
         if !machine.is_alive() {
-            return; // it was killed meanwhile, and who did that has another start
+            return; // it was killed meanwhile, and a replacement is started there
         }
         if !machine.is_busy() {
             self.server_has_ended();
@@ -182,7 +182,7 @@ impl Simulation {
         self.volumes.iter().for_each(|volume| volume.server_died(false));
     }
 
-    /// The server ends as it is asked to, and for good.
+    /// Shuts the server down for the last time.
     pub(crate) fn stop_server(&self) {
         let machine = match &*self.server.borrow() {
             Some(running) if !universe::is_faulty() => {
@@ -201,7 +201,7 @@ impl Simulation {
 }
 
 impl RunningServer {
-    /// Serves what `config` says, over NBD too.
+    /// Applies `config`, including over NBD.
     fn change(&mut self, simulation: &Simulation, config: Config) {
         self.changes.set(true);
         let served = simulation.served(&config);
@@ -222,8 +222,8 @@ impl RunningServer {
         });
     }
 
-    /// Its logical units are gone with it: nothing holds on to them, and to the memory of what was under way
-    /// there.
+    /// Checks that its logical units were freed: no reference to them, or to memory of their outstanding
+    /// commands, remains.
     fn check_gone(self) {
         let RunningServer { handle, iscsi, nbd, units, volumes, .. } = self;
         drop((handle, iscsi, nbd));

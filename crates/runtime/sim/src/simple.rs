@@ -1,6 +1,6 @@
-//! A simple initiator that follows RFC 7143 and does nothing on its own: it is asked for single PDUs or
-//! commands. It shares no code with `iscsi_client`, so that one misreading of the standard cannot be in both.
-//! Its speed of sending and reading is a parameter.
+//! A simple initiator that follows RFC 7143 and does nothing on its own: its callers request single PDUs or
+//! commands. It shares no code with `iscsi_client`, so that they cannot share a misreading of the standard.
+//! Its send and receive speed is a parameter.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -24,15 +24,15 @@ pub(crate) struct Terms {
     pub(crate) isid: [u8; 6],
     pub(crate) initial_r2t: bool,
     pub(crate) immediate_data: bool,
-    /// What it sends in a PDU at most, if the target takes that.
+    /// Maximum data in a PDU that it sends, if the target accepts that.
     pub(crate) segment_bytes: usize,
-    /// Before each read from the socket it may wait so long, once in a while.
+    /// Occasional delays before reads from the socket.
     pub(crate) slow: Slowness,
     /// No faults are injected that could suppress a response.
     pub(crate) is_calm: bool,
 }
 
-/// Delays of a peer: how often, and up to how many nanoseconds.
+/// Delays of a peer: frequency, and maximum duration in nanoseconds.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Slowness {
     pub(crate) reads_once_in: u64,
@@ -50,7 +50,7 @@ struct Inner {
     slow: Slowness,
     is_calm: bool,
     immediate_bytes: usize,
-    /// Why it is over.
+    /// The connection is lost.
     lost: Cell<bool>,
 }
 
@@ -64,9 +64,9 @@ struct SessionState {
     out: Outbox,
     window: Vec<Waker>,
     segment_bytes: usize,
-    /// Of the commands that were answered, the youngest.
+    /// The latest CmdSN that was answered.
     answered: u32,
-    /// The target has asked for the end.
+    /// The target has requested a logout.
     asked_to_leave: bool,
 }
 
@@ -79,7 +79,7 @@ struct Task {
     waker: Option<Waker>,
 }
 
-/// How a command ended.
+/// The result of a command.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct CommandResult {
     /// SCSI status, or the response of a task management function.
@@ -89,7 +89,7 @@ pub(crate) struct CommandResult {
     pub(crate) data: Vec<u8>,
 }
 
-/// The connection is lost; it is unknown whether the command was carried out.
+/// The connection is lost; it is unknown whether the command was executed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Lost;
 
@@ -117,7 +117,7 @@ pub(crate) const CHECK_CONDITION: u8 = 2;
 const BUSY: u8 = 8;
 
 impl Simple {
-    /// Logs in, or tells why not: the status that the target gave, or 0 for a connection that failed.
+    /// Logs in. On failure, returns the target's status, or 0 for a failed connection.
     pub(crate) async fn log_in(to: SocketAddr, terms: &Terms) -> Result<Simple, u16> {
         let world = reactor::world();
         let stream = world.connect(to, &Default::default()).map_err(|_| 0u16)?;
@@ -178,7 +178,7 @@ impl Simple {
         Ok(simple)
     }
 
-    /// Waits until the command window is open. The caller must send at once.
+    /// Waits until the command window is open. The caller must send immediately.
     pub(crate) async fn window(&self) {
         self.or_leave(poll_fn(|cx| {
             let mut state = self.0.state.borrow_mut();
@@ -191,7 +191,7 @@ impl Simple {
         .await;
     }
 
-    /// Bounds the wait: a connection that the target has forgotten stays silent.
+    /// Limits the wait: on a connection that the target no longer has, nothing arrives.
     async fn or_leave<T>(&self, something: impl Future<Output = T>) -> Option<T> {
         match reactor::timeout(SILENCE_MAX, something).await {
             Ok(value) => Some(value),
@@ -208,12 +208,12 @@ impl Simple {
         }
     }
 
-    /// Sends a command and waits for its end.
+    /// Sends a command and waits for its completion.
     pub(crate) async fn execute(&self, command: Command) -> Result<CommandResult, Lost> {
         self.execute_for(command, None).await
     }
 
-    /// The same, but asks the target to abort it if it takes longer than `patience`.
+    /// Like `execute`, but aborts the command if it takes longer than `patience`.
     pub(crate) async fn execute_for(
         &self,
         command: Command,
@@ -255,7 +255,7 @@ impl Simple {
         self.answer(itt).await
     }
 
-    /// Asks for a task management function of the logical unit, or of the task with this tag.
+    /// Requests a task management function for the logical unit, or for the task with this tag.
     pub(crate) async fn manage(&self, function: Function, lun: u16, task: u32) -> Result<u8, Lost> {
         let itt = {
             let mut state = self.0.state.borrow_mut();
@@ -273,7 +273,7 @@ impl Simple {
         let _waiting = Waiting(self, itt);
         let response = self.answer(itt).await?.status;
         if response == 0 {
-            // What it has ended gets no answer (RFC 7143 section 4.2.3.3): whoever waits is told here.
+            // Tasks that it ended get no response (RFC 7143 section 4.2.3.3), so their waiters are woken here.
             let mut state = self.0.state.borrow_mut();
             let ended: Vec<u32> = state
                 .tasks
@@ -292,8 +292,8 @@ impl Simple {
         self.0.state.borrow().cmd_sn
     }
 
-    /// Whether the target was at work on a command of this number, all of which came at once, for certain: it
-    /// has answered a younger one.
+    /// Whether the target certainly started the command with this CmdSN, whose data was all immediate: it has
+    /// answered a later one.
     pub(crate) fn has_begun(&self, cmd_sn: u32) -> bool {
         self.0.immediate_bytes > 0 && self.0.state.borrow().answered > cmd_sn
     }
@@ -344,7 +344,7 @@ impl Simple {
     }
 }
 
-/// Longer than a disk hangs, and than the target waits for one.
+/// Longer than any hang of a disk, and than the target's wait for it.
 pub(crate) const SILENCE_MAX: Duration = Duration::from_secs(200);
 
 /// Removes a task when its future is dropped.
@@ -390,7 +390,7 @@ async fn read(simple: Simple) {
     }
 }
 
-/// Waits, once in a while.
+/// Waits occasionally.
 pub(crate) async fn dawdle(once_in: u64, longest: u64) {
     if universe::draw(|random| random.once_in(once_in)) {
         let time = universe::draw(|random| random.mostly_small(1_000_000, longest));

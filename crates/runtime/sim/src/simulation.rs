@@ -1,4 +1,4 @@
-//! The state that all parts of a simulation share: its volumes, its server, and what is drawn for all of it.
+//! The state that all parts of a simulation share: its volumes, its server, and its random parameters.
 
 use std::cell::{Cell, RefCell};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -23,7 +23,7 @@ pub(crate) const TARGET: &str = "iqn.2026-01.io.linerate:simulated";
 /// Portal groups, of one portal each.
 pub(crate) const GROUPS: u16 = 2;
 
-/// Where a portal group listens.
+/// The address of a portal group.
 pub(crate) fn portal(group: u16) -> SocketAddr {
     SocketAddr::new(IpAddr::V4(Ipv4Addr::new(10, 255, 0, group as u8)), 3260)
 }
@@ -35,7 +35,7 @@ pub(crate) struct Simulation {
     pub(crate) commands: Cell<u64>,
     pub(crate) server: RefCell<Option<RunningServer>>,
     pub(crate) servers: Cell<u64>,
-    /// When the last one did, in nanoseconds.
+    /// Start time of the latest server, in nanoseconds.
     pub(crate) started: Cell<u64>,
     pub(crate) crashes: Cell<u64>,
     pub(crate) ends: Cell<u64>,
@@ -49,34 +49,34 @@ pub(crate) struct Simulation {
     pub(crate) is_long: bool,
     /// A portal redirects logins.
     pub(crate) redirects: bool,
-    /// The server is out of reach again and again, for longer than our initiator waits, and nothing else
-    /// befalls it but what its disks do: what was on its way arrives when the session has long been begun
-    /// again, perhaps in another portal group.
+    /// The server is repeatedly unreachable, for longer than our initiator waits; the only other faults are
+    /// those of its disks. Requests in transit arrive long after the session was re-established, perhaps in
+    /// another portal group.
     pub(crate) is_moving: bool,
-    /// Nothing but as many commands as possible: [`crate::Run::dense`].
+    /// As many commands as possible, without faults: [`crate::Run::dense`].
     pub(crate) is_dense: bool,
     without: Vec<Feature>,
     with: Vec<Addition>,
-    /// Exports that NBD clients do not find, by the bits of their LUNs.
+    /// Bit mask of exports hidden from NBD clients, by LUN.
     pub(crate) hidden: Cell<u64>,
 }
 
-/// A server that runs, or is about to end.
+/// A server that is running or shutting down.
 pub(crate) struct RunningServer {
     pub(crate) machine: Machine,
     pub(crate) handle: Arc<Server>,
     pub(crate) iscsi: Arc<Iscsi>,
     pub(crate) nbd: Option<Arc<Nbd>>,
-    /// What must be gone when it is.
+    /// Units that must be freed when the server has ended.
     pub(crate) units: Vec<Weak<LogicalUnit>>,
-    /// The same, of which NBD clients have had these.
+    /// Volumes of NBD clients that must be freed when the server has ended.
     pub(crate) volumes: Vec<Weak<volume::Volume>>,
     pub(crate) ends: bool,
-    /// What it serves is being changed.
+    /// A configuration change is outstanding.
     pub(crate) changes: Rc<Cell<bool>>,
 }
 
-/// Parts that keep initiators from asking for as much as they can.
+/// Features that prevent initiators from sending at full rate.
 const NOT_DENSE: [Feature; 13] = [
     Feature::Crashes,
     Feature::Ends,
@@ -93,7 +93,7 @@ const NOT_DENSE: [Feature; 13] = [
     Feature::Want,
 ];
 
-/// Little enough for one initiator that does not read to take all of it.
+/// Small enough for one initiator that does not read to use up completely.
 const CALM_STAGING: usize = 1 << 20;
 /// Longer than a command waits for memory before it ends with BUSY.
 const CALM_STALL: Duration = Duration::from_secs(90);
@@ -118,7 +118,7 @@ impl Simulation {
             ..Limits::default()
         });
         // On a calm day memory is scarce, and an initiator that does not read keeps its connection for longer
-        // than a command may wait: the target has to take its memory back as soon as other sessions need it.
+        // than a command may wait: the target must reclaim the memory as soon as other sessions need it.
         let (staging_bytes, limits) = match is_calm {
             true => (staging_bytes.min(CALM_STAGING), Limits { send_stall: CALM_STALL, ..limits }),
             false => (staging_bytes, limits),
@@ -172,12 +172,12 @@ impl Simulation {
         self.volumes.iter().filter_map(|volume| volume.disk())
     }
 
-    /// Whether it is not without that.
+    /// Whether this feature is not omitted.
     pub(crate) fn has(&self, part: Feature) -> bool {
         !self.without.contains(&part)
     }
 
-    /// Whether it has that besides.
+    /// Whether this addition is present.
     pub(crate) fn with(&self, addition: Addition) -> bool {
         self.with.contains(&addition)
     }
@@ -192,7 +192,7 @@ impl Simulation {
         self.server_limits.staging_bytes >= 1 << 30 && self.limits.session_staging_bytes >= 256 << 20
     }
 
-    /// Between two commands of one hand.
+    /// Pauses between two commands of one task.
     pub(crate) async fn pause(&self) {
         if self.is_long {
             let wait = draw(|random| random.mostly_small(1_000_000, 4_000_000_000));
@@ -200,7 +200,7 @@ impl Simulation {
         }
     }
 
-    /// A volume by lot.
+    /// A random volume.
     pub(crate) fn any_volume(&self) -> Rc<Volume> {
         Rc::clone(draw(|random| random.pick(&self.volumes)))
     }

@@ -1,6 +1,6 @@
 //! The global state of a simulation: clock, random numbers, pending events, and the trace.
 //!
-//! A simulation runs on one thread and accesses its universe by a thread-local. Nothing of it is borrowed
+//! A simulation runs on one thread and accesses its universe through a thread-local, which is not borrowed
 //! while other code runs.
 
 use std::cell::RefCell;
@@ -17,16 +17,16 @@ thread_local! {
 
 /// The state of a simulation.
 pub(crate) struct Universe {
-    /// Where the clock stands, in nanoseconds since the beginning.
+    /// Current time in nanoseconds since the start.
     now: u64,
     beginning: Instant,
     pub(crate) random: Random,
     events: BinaryHeap<Event>,
     next_event: u64,
-    /// How often the running core has received or sent.
+    /// Number of receives and sends of the running core.
     pub(crate) transfers: u32,
     trace: Trace,
-    /// How often the machines have met what.
+    /// How often the state machines received each event in each state.
     met: BTreeMap<Observation, u64>,
     /// The first fault.
     fault: Option<String>,
@@ -35,7 +35,7 @@ pub(crate) struct Universe {
 /// A pending event.
 struct Event {
     at: u64,
-    /// Drawn: events of one moment happen in any order.
+    /// Random, so that simultaneous events happen in any order.
     lot: u32,
     number: u64,
     act: Box<dyn FnOnce()>,
@@ -62,13 +62,13 @@ impl PartialOrd for Event {
 }
 
 impl Ord for Event {
-    /// The heap gives the greatest first, which is to be the next.
+    /// The heap returns the greatest first, which must be the next event.
     fn cmp(&self, other: &Event) -> Ordering {
         other.key().cmp(&self.key())
     }
 }
 
-/// A fingerprint of all steps, and lines about them if they are to be shown.
+/// A fingerprint of all steps, and a line for each if the trace is shown.
 struct Trace {
     fingerprint: u64,
     steps: u64,
@@ -109,7 +109,7 @@ pub(crate) fn end() -> Ended {
     }
 }
 
-/// What a simulation came to.
+/// The result of a simulation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Ended {
     pub(crate) fingerprint: u64,
@@ -126,32 +126,32 @@ pub(crate) fn with<T>(act: impl FnOnce(&mut Universe) -> T) -> T {
     UNIVERSE.with_borrow_mut(|universe| act(universe.as_mut().expect(OUTSIDE)))
 }
 
-/// The same, if this thread has a universe: what outlives its simulation may still be dropped.
+/// Like `with`, if this thread has a universe: objects that outlive their simulation may still be dropped.
 pub(crate) fn try_with<T>(act: impl FnOnce(&mut Universe) -> T) -> Option<T> {
     UNIVERSE.try_with(|universe| universe.borrow_mut().as_mut().map(act)).ok().flatten()
 }
 
-/// The time as the reactor's clock has it.
+/// The current time of the reactor's clock.
 pub(crate) fn now() -> Instant {
     with(|universe| universe.beginning + Duration::from_nanos(universe.now))
 }
 
-/// The time in nanoseconds since the beginning.
+/// The current time in nanoseconds since the start.
 pub(crate) fn nanoseconds() -> u64 {
     with(|universe| universe.now)
 }
 
-/// Has something happen in `delay` nanoseconds.
+/// Schedules `act` in `delay` nanoseconds.
 pub(crate) fn after(delay: u64, act: impl FnOnce() + 'static) {
     with(|universe| universe.after(delay, Box::new(act)));
 }
 
-/// Draws by lot.
+/// Makes a random choice.
 pub(crate) fn draw<T>(how: impl FnOnce(&mut Random) -> T) -> T {
     with(|universe| how(&mut universe.random))
 }
 
-/// Random bytes, in the form in which the program is given its source of them.
+/// Random bytes, in the form of the program's random source.
 pub(crate) fn fill_random(bytes: &mut [u8]) {
     draw(|random| random.fill(bytes));
 }
@@ -175,7 +175,7 @@ pub(crate) fn fault(what: String) {
     });
 }
 
-/// Whether something was found to be wrong.
+/// Whether a fault was recorded.
 pub(crate) fn is_faulty() -> bool {
     with(|universe| universe.fault.is_some())
 }
@@ -192,12 +192,12 @@ impl Universe {
         self.events.push(event);
     }
 
-    /// What is to happen by now, if anything.
+    /// Takes the next due event, if any.
     pub(crate) fn due(&mut self) -> Option<Box<dyn FnOnce()>> {
         if self.is_due() { self.events.pop().map(|event| event.act) } else { None }
     }
 
-    /// Whether anything is to happen by now.
+    /// Whether an event is due.
     pub(crate) fn is_due(&self) -> bool {
         self.events.peek().is_some_and(|event| event.at <= self.now)
     }
@@ -207,7 +207,7 @@ impl Universe {
         self.now += nanoseconds;
     }
 
-    /// Puts the clock forward to the next event, but not beyond `end`. False if there is none before that.
+    /// Advances the clock to the next event, but not beyond `end`. Returns false if there is no event before `end`.
     pub(crate) fn skip(&mut self, end: u64) -> bool {
         match self.events.peek() {
             Some(event) if event.at < end => {

@@ -29,50 +29,50 @@ pub(crate) struct Volume {
     medium: Medium,
     keep: SimKeep,
     checker: RefCell<Checker>,
-    /// Once in so many, what is done is done to many blocks.
+    /// One in this many requests covers many blocks.
     long_once_in: u64,
     /// Writers must have registered, and are preempted.
     pub(crate) is_fenced: bool,
     pub(crate) registrations: RefCell<Registrations>,
-    /// Copies to it under way that another LUN has received, and the numbers of these commands.
+    /// Outstanding copies to this volume that another LUN received, with their CmdSNs.
     pub(crate) copies: RefCell<Vec<(WriteId, u32)>>,
-    /// For NBD clients, who can have no registration.
+    /// State for NBD clients, which cannot register.
     pub(crate) gate: Cell<Gate>,
 }
 
-/// Whether a reservation keeps NBD clients from writing, as far as its holder knows.
+/// Whether a reservation prevents NBD clients from writing, to the knowledge of its holder.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Gate {
-    /// The reservation was answered, and its release was not asked for.
+    /// The reservation was answered, and its release was not requested.
     pub(crate) is_shut: bool,
-    /// How often it was.
+    /// Number of releases requested.
     releases: u64,
 }
 
 impl Gate {
-    /// The release is asked for.
+    /// The gate after a release is requested.
     pub(crate) fn opened(self) -> Gate {
         Gate { is_shut: false, releases: self.releases + 1 }
     }
 
-    /// There is a reservation.
+    /// The gate after a reservation is answered.
     pub(crate) fn shut(self) -> Gate {
         Gate { is_shut: true, ..self }
     }
 }
 
 enum Medium {
-    /// Gone with the server.
+    /// Lost with the server.
     Ram,
     Disk(Disk),
-    /// A disk behind a cache in the server's memory, which is gone with it.
+    /// A disk behind a cache in the server's memory, which is lost with the server.
     Buffered(Disk),
 }
 
-/// A window of a few requests, so that what is written behind meets what is read ahead.
+/// A window of a few requests, so that write-behind and read-ahead overlap.
 const WINDOW: Window = Window { bytes: 32 << 10, request_bytes: 8 << 10 };
 
-/// Runs what a cache does of its own accord on the core that made it do so.
+/// Runs the background tasks of a cache on the core that triggered them.
 struct SameCore;
 
 impl Spawner for SameCore {
@@ -84,7 +84,7 @@ impl Spawner for SameCore {
 /// A new device in memory.
 pub(crate) fn ram(bytes: u64) -> Arc<dyn BlockDevice> {
     let mut options = RamOptions::new(bytes);
-    options.huge_pages = false; // a thread of its own makes them
+    options.huge_pages = false; // a separate thread makes them
     Arc::new(RamDevice::new(options).expect("memory for a small volume"))
 }
 
@@ -107,8 +107,8 @@ impl Volume {
                     lies: random.once_in(8),
                     ..DiskBehaviour::default()
                 });
-                // What a cache cannot write back is lost, and the disk, which tells the checker of losses,
-                // knows nothing of it.
+                // Data that a cache cannot write back is lost without the disk, which reports losses to the
+                // checker, being involved.
                 let habits = match is_buffered {
                     true => DiskBehaviour { fails_once_in: NEVER, full_once_in: NEVER, ..habits },
                     false => habits,
@@ -131,7 +131,7 @@ impl Volume {
         Volume { lun, blocks, medium, keep, checker, long_once_in, is_fenced, registrations, copies, gate }
     }
 
-    /// In memory, with so many blocks that commands seldom meet.
+    /// A volume in memory with enough blocks that commands rarely overlap.
     pub(crate) fn dense() -> Volume {
         let blocks = 1 << 12;
         Volume {
@@ -162,7 +162,8 @@ impl Volume {
         Identity::new(uuid)
     }
 
-    /// As the server of this number has it: what a power cut takes is lost by any server, and a cache of the process by the next one.
+    /// The generation for the server with this number: a power cut affects every server, and the loss of a
+    /// process's cache only the next one.
     fn cache_generation(&self, server: u64) -> Option<CacheGeneration> {
         match &self.medium {
             Medium::Ram => None,
@@ -171,12 +172,12 @@ impl Volume {
         }
     }
 
-    /// Its name in copy commands.
+    /// Its designator in copy commands.
     pub(crate) fn naa(&self) -> Vec<u8> {
         self.identity().naa()
     }
 
-    /// As the server of this number has it.
+    /// The export for the server with this number.
     pub(crate) fn export(&self, server: u64) -> Export {
         let options = LogicalUnitOptions { identity: self.identity(), removable: false, thin: None };
         let unit = |keep: Option<Arc<dyn PersistentState>>| {
@@ -201,7 +202,7 @@ impl Volume {
         }
     }
 
-    /// Asks the checker, or tells it.
+    /// Accesses the checker.
     pub(crate) fn check<T>(&self, ask: impl FnOnce(&mut Checker) -> T) -> T {
         let mut checker = self.checker.borrow_mut();
         if let Some(disk) = self.disk() {
@@ -212,7 +213,7 @@ impl Volume {
         ask(&mut checker)
     }
 
-    /// Some blocks, mostly few: where they begin, and how many.
+    /// A random extent, usually short: first block and count.
     pub(crate) fn place(&self) -> (u64, u64) {
         draw(|random| {
             let blocks = match random.once_in(self.long_once_in) {
@@ -223,30 +224,30 @@ impl Volume {
         })
     }
 
-    /// Some block; often one that others exchange at the same time, as clusters do with their locks.
+    /// A random block; often one that others exchange concurrently, as clusters do with their locks.
     pub(crate) fn lock_block(&self) -> (u64, u64) {
         let blocks = draw(|random| if random.once_in(2) { self.blocks.min(4) } else { self.blocks });
         (draw(|random| random.below(blocks)), 1)
     }
 
-    /// Whether `found` may have been exchanged for something else by a command of its own.
+    /// Checks that a single command may have found and replaced `found`.
     pub(crate) fn check_exchange(&self, by: Writer, begun: Now, lba: u64, found: &[u8]) {
         if let Err(wrong) = self.check(|checker| checker.exchanged(begun, lba, found)) {
             universe::fault(format!("LUN {}, exchanged by {by}: {wrong}", self.lun));
         }
     }
 
-    /// Whether data that were read are such as may be there.
+    /// Checks data that was read.
     pub(crate) fn check_read(&self, by: Writer, begun: Now, lba: u64, data: &[u8]) {
         if let Err(wrong) = self.check(|checker| checker.read(begun, lba, data)) {
             universe::fault(format!("LUN {}, read by {by}: {wrong}", self.lun));
         }
     }
 
-    /// A flush that `by` had asked for then was answered.
+    /// Checks a flush that `by` requested at `begun`.
     pub(crate) fn check_flush(&self, by: Writer, begun: Now) {
         if self.disk().is_some_and(Disk::lies) {
-            return; // nothing lasts, whatever it says
+            return; // nothing is durable, whatever it reports
         }
         if let Err(BlockFault { lba, what }) = self.check(|checker| checker.flushed(by, begun)) {
             universe::fault(format!("LUN {}: block {lba}: {what}", self.lun));
@@ -260,7 +261,7 @@ impl Volume {
         }
     }
 
-    /// For who reads a trace.
+    /// A description for traces.
     pub(crate) fn kind(&self) -> &'static str {
         match &self.medium {
             Medium::Ram => "memory",
@@ -269,8 +270,8 @@ impl Volume {
         }
     }
 
-    /// The server is gone: it was killed, its machine lost its `power`, or it has ended as it was asked to.
-    /// (Whether its last flush succeeded is not known here.)
+    /// Notes that the server has ended: it was killed, its machine lost its `power`, or it was shut down.
+    /// (Whether its last flush succeeded is unknown here.)
     pub(crate) fn server_died(&self, power: bool) {
         self.keep.kill();
         let mut checker = self.checker.borrow_mut();
@@ -298,21 +299,21 @@ impl Volume {
     }
 }
 
-/// The persistent state of a volume: a small file with reservations that is replaced as a whole, and the mark of the last loss of
-/// writes. Both outlive the server.
+/// The persistent state of a volume: a small file of reservations that is replaced as a whole, and the mark
+/// of the last write loss. Both outlive the server.
 #[derive(Clone, Debug, Default)]
 struct SimKeep {
     file: Arc<Mutex<Option<Vec<u8>>>>,
-    /// The mark of the last loss of writes that was recorded.
+    /// The last recorded mark of a write loss.
     loss: Arc<AtomicU64>,
-    /// So many marks were drawn.
+    /// Number of marks drawn.
     marks: Arc<AtomicU64>,
-    /// What is to be stored, and by whom.
+    /// Pending stores.
     coming: Arc<Mutex<BTreeMap<u64, Coming>>>,
     next: Arc<AtomicU64>,
 }
 
-/// What is to be stored.
+/// A pending store.
 #[derive(Clone, Debug)]
 enum Coming {
     File(Vec<u8>),
@@ -320,7 +321,7 @@ enum Coming {
 }
 
 impl SimKeep {
-    /// Has it stored after so long, if the process that wants it lives until then.
+    /// Stores `what` after this time, if the requesting process is still alive then.
     fn store_after(&self, time: u64, what: Coming) {
         let number = self.next.fetch_add(1, Ordering::Relaxed);
         self.coming().insert(number, what);
@@ -334,12 +335,12 @@ impl SimKeep {
     fn store(&self, what: Coming) {
         match what {
             Coming::File(bytes) => *self.file.lock().unwrap_or_else(PoisonError::into_inner) = Some(bytes),
-            // In the order in which they were drawn, as a folder of files stores them.
+            // In the order in which they were drawn, like a directory of files.
             Coming::Loss(mark) => drop(self.loss.fetch_max(mark, Ordering::Relaxed)),
         }
     }
 
-    /// The process is dead: what it was about to store is stored now, or never.
+    /// Handles the death of the process: its pending stores are completed now, or never.
     fn kill(&self) {
         for what in std::mem::take(&mut *self.coming()).into_values() {
             if draw(|random| random.once_in(2)) {
@@ -353,7 +354,7 @@ impl SimKeep {
     }
 }
 
-/// How long it takes until the next thing is stored, and then until that is told.
+/// Time until the next store takes effect, and from then until it is acknowledged.
 fn times() -> [u64; 2] {
     draw(|random| [random.mostly_small(10_000, 50_000_000), random.mostly_small(10_000, 50_000_000)])
 }
@@ -361,8 +362,7 @@ fn times() -> [u64; 2] {
 impl PersistentState for SimKeep {
     fn save<'a>(&'a self, bytes: Vec<u8>) -> Pending<'a, ()> {
         Box::pin(async move {
-            // It is replaced at some moment between the beginning and the end, whether anybody waits for that
-            // or not.
+            // It is replaced at some moment between start and end, even if the future is dropped.
             let times = times();
             self.store_after(times[0], Coming::File(bytes));
             reactor::sleep(Duration::from_nanos(times[0] + times[1])).await;

@@ -1,4 +1,4 @@
-//! Initiators that read and write by single commands, and derive from the end of each whether it took effect.
+//! Initiators that read and write with single commands, and derive from the end of each whether it took effect.
 
 use std::rc::Rc;
 use std::time::Duration;
@@ -22,7 +22,7 @@ use crate::volume::Volume;
 /// RESERVATION CONFLICT.
 const CONFLICT: u8 = 0x18;
 
-/// Begins one that does so until the simulation is over.
+/// Starts an initiator that runs until the simulation ends.
 pub(crate) fn begin(simulation: &Rc<Simulation>, number: u64) -> Machine {
     let machine = Machine::new(format!("writer {number}"));
     let simulation = Rc::clone(simulation);
@@ -30,14 +30,14 @@ pub(crate) fn begin(simulation: &Rc<Simulation>, number: u64) -> Machine {
     machine
 }
 
-/// The I_T nexus of an initiator through a portal group, as the checker knows it. It is its registration key
-/// as well.
+/// The I_T nexus of an initiator through a portal group, as the checker identifies it. It is also its
+/// registration key.
 pub(crate) fn writer(number: u64, group: u16) -> u64 {
     number * 16 + u64::from(group)
 }
 
 fn terms(simulation: &Simulation, number: u64) -> Terms {
-    // Who is slow for so long at every step waits longest for himself.
+    // An initiator that is this slow at every step mostly waits for itself.
     let longest = if simulation.is_calm { 1_000_000_000 } else { 90_000_000_000 };
     draw(|random| Terms {
         initiator: format!("iqn.2026-01.io.linerate:writer{number}"),
@@ -67,7 +67,7 @@ async fn live(simulation: Rc<Simulation>, number: u64) {
     while !simulation.is_over.get() {
         let group = draw(|random| random.between(1, u64::from(GROUPS))) as u16;
         let writer = writer(number, group);
-        // What is asked for in the old session from now on cannot be: it is lost, and nobody waits any more.
+        // No more requests are possible in the old session: it is lost, and has no waiters.
         let Some(session) = log_in(&simulation, &terms, group, writer).await else { continue };
         let depth = if simulation.is_dense {
             DENSE_DEPTH
@@ -86,11 +86,10 @@ async fn live(simulation: Rc<Simulation>, number: u64) {
     }
 }
 
-/// Commands at once of each initiator on a dense day.
+/// Queue depth of each initiator on a dense day.
 const DENSE_DEPTH: u64 = 64;
 
-/// A new session. Where it takes the place of an earlier one of its nexus, what that one had asked for is
-/// over.
+/// Opens a session. If it reinstates an earlier session of its nexus, the requests of that session are over.
 async fn log_in(simulation: &Simulation, terms: &Terms, group: u16, writer: u64) -> Option<Simple> {
     let login = reactor::timeout(Duration::from_secs(20), Simple::log_in(portal(group), terms));
     let session = match login.await {
@@ -166,7 +165,7 @@ enum WriteCommand {
     Write,
     WriteSame,
     Unmap,
-    /// COMPARE AND WRITE, after a look at what is there.
+    /// COMPARE AND WRITE, after a read.
     Exchange,
     /// EXTENDED COPY from another volume.
     Copy,
@@ -250,7 +249,7 @@ async fn write(
     Ok(())
 }
 
-/// How long a command is waited for, if it is to be aborted after that.
+/// Time to wait for a command before aborting it, if it is to be aborted.
 pub(crate) fn patience(simulation: &Simulation) -> Option<Duration> {
     let aborts = simulation.has(Feature::Aborts) && draw(|random| random.once_in(30));
     aborts.then(|| Duration::from_nanos(draw(|random| random.mostly_small(10_000, 100_000_000))))
@@ -261,7 +260,7 @@ fn unmap(lba: u64, blocks: u64) -> (Cdb, Vec<u8>) {
     (cdb::unmap(false, out.len() as u16), out)
 }
 
-/// Block device to block device, by the units' NAA designators.
+/// A copy between block devices, identified by the units' NAA designators.
 fn extended_copy(source: &Volume, destination: &Volume, lba: u64, blocks: u64) -> (Cdb, Vec<u8>) {
     let target = |volume: &Volume| CopyTarget {
         null: false,
@@ -337,12 +336,13 @@ async fn flush(session: &Simple, volume: &Volume, writer: u64) -> Result<(), Los
     Ok(())
 }
 
-/// Resets the logical unit. What this nexus had asked for is over then; what others had may still be on its
-/// way. Then the nexus may return to the blocks of what is over: if something of that lands all the same, it
-/// meets something newer.
+/// Resets the logical unit. This nexus's requests are then over; those of others may still be in transit.
+/// Afterwards the nexus may access the blocks of its ended requests again: if one of those requests still
+/// took effect, it would overwrite newer data.
 async fn reset(simulation: &Simulation, session: &Simple, volume: &Volume, writer: u64) -> Result<(), Lost> {
     let (begun, given_up) = volume.check(|checker| (checker.now(), checker.under_way(writer)));
-    // A copy that another LUN receives ends with this if it is at work here, and goes on if it has not begun.
+    // A copy received by another LUN ends with the reset if it is already working here, and continues if it
+    // has not started.
     let not_begun: Vec<_> = {
         let begins = |cmd_sn: u32| simulation.is_roomy() && session.has_begun(cmd_sn);
         let copies = volume.copies.borrow();
@@ -358,7 +358,7 @@ async fn reset(simulation: &Simulation, session: &Simple, volume: &Volume, write
     }
     volume.check(|checker| checker.are_over_but(writer, begun, &not_begun));
     let returns = if draw(|random| random.once_in(2)) { 4 } else { 0 };
-    // The youngest first: the others may have ended otherwise.
+    // Latest first: the others may have ended in another way.
     for (lba, blocks) in given_up.into_iter().rev().take(returns) {
         read_at(session, volume, writer, lba, blocks).await?;
         if draw(|random| random.once_in(2)) {
@@ -371,7 +371,7 @@ async fn reset(simulation: &Simulation, session: &Simple, volume: &Volume, write
     Ok(())
 }
 
-/// A copy, and a reset of its destination on its heels.
+/// Sends a copy, followed immediately by a reset of its destination.
 async fn copy_into_a_reset(
     simulation: &Rc<Simulation>,
     session: &Simple,
@@ -386,7 +386,7 @@ async fn copy_into_a_reset(
     let wait = draw(|random| random.of_any_size(1_000, 100_000_000));
     reactor::sleep(Duration::from_nanos(wait)).await;
     if draw(|random| random.once_in(2)) {
-        // What is younger is answered: the copy has begun.
+        // A later command is answered, so the copy has started.
         let ready = Command { lun: volume.lun, cdb: cdb::test_unit_ready(), out: Vec::new(), in_bytes: 0 };
         session.execute(ready).await?;
     }
@@ -394,7 +394,7 @@ async fn copy_into_a_reset(
     copying.await
 }
 
-/// Registers the key of this nexus, so that it may write although the volume is reserved.
+/// Registers the key of this nexus, so that it may write to the reserved volume.
 pub(crate) async fn register(session: &Simple, volume: &Volume, writer: u64) -> Result<(), Lost> {
     let list = ReserveOutList { service_action_key: writer, persist: true, ..ReserveOutList::default() };
     let action = ReserveOut::RegisterAndIgnoreExistingKey;
@@ -402,24 +402,24 @@ pub(crate) async fn register(session: &Simple, volume: &Volume, writer: u64) -> 
     let out = list.write().to_vec();
     session.window().await;
     volume.registrations.borrow_mut().asks(writer);
-    // One without an answer is under way until the nexus logs in again.
+    // An unanswered one is outstanding until the nexus logs in again.
     let answer = session.execute(Command { lun: volume.lun, cdb, out, in_bytes: 0 }).await?;
     note(&[29, writer], || format!("nexus {writer} registers at LUN {}: {:#x}", volume.lun, answer.status));
-    // One that a reset has ended may be as good as done: what it saves is saved to the end.
+    // A registration ended by a reset may still take effect: saving its state completes.
     if answer.status != ENDED {
         volume.registrations.borrow_mut().is_answered(writer, answer.status == GOOD);
     }
     Ok(())
 }
 
-/// An answer such as a healthy server may give on a bad day.
+/// Accepts only responses that a correct server may return in a simulation with faults.
 fn expect_plain(answer: &CommandResult) {
     if answer.status == CHECK_CONDITION && answer.sense.is_some_and(|(key, ..)| key == 5) {
         universe::fault(format!("a legal command is refused: {answer:?}"));
     }
 }
 
-/// Reads all blocks of all volumes, as often as it takes.
+/// Reads all blocks of all volumes, with retries.
 pub(crate) async fn read_everything(simulation: Rc<Simulation>) {
     let slow =
         Slowness { reads_once_in: crate::disk::NEVER, sends_once_in: crate::disk::NEVER, longest: 1_000_000 };

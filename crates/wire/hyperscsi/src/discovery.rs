@@ -1,11 +1,12 @@
-//! Discovery (opcode 0x10): a question to everybody, and the names of targets from each who has some.
+//! Discovery (opcode 0x10): a broadcast question, answered by each host that has targets with their names.
 //!
 //! ```text
 //!  question 0 kind = 0 │ 1 nonce u64
 //!  answer   0 kind = 1 │ 1 nonce u64 │ 9 count │ names, each behind its length (u8)
 //! ```
 //!
-//! A question is padded to the longest frame, and an answer is no longer. LUNs are told by REPORT LUNS, after a login.
+//! A question is padded to the longest frame, and an answer is no longer than the question. LUNs are reported
+//! by REPORT LUNS after a login.
 
 use crate::frame::{FRAME_BYTES_MIN, HEADER_BYTES, Header, Opcode};
 use crate::login::{Fields, frame, put_counted};
@@ -13,7 +14,7 @@ use crate::login::{Fields, frame, put_counted};
 const QUESTION: u8 = 0;
 const ANSWER: u8 = 1;
 
-/// The frame that asks who is there.
+/// The frame with a discovery question.
 pub fn question(nonce: u64) -> Vec<u8> {
     let body = [&[QUESTION][..], &nonce.to_be_bytes()].concat();
     frame(Opcode::Discovery, 0, &body, FRAME_BYTES_MIN)
@@ -38,7 +39,7 @@ pub(crate) fn asked(body: &[u8]) -> Option<u64> {
     fields.u64().filter(|_| fields.0.is_empty())
 }
 
-/// The frame that answers a question of so many bytes. Names for which there is no room are left out.
+/// The frame that answers a question of `room` bytes. Names that do not fit are omitted.
 pub(crate) fn answer(nonce: u64, names: &[String], room: usize) -> Vec<u8> {
     let mut body = [&[ANSWER][..], &nonce.to_be_bytes(), &[0]].concat();
     for name in names.iter().take(usize::from(u8::MAX)) {

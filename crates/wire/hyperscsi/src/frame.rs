@@ -1,4 +1,4 @@
-//! Frames: the header that Wireshark's dissector publishes, and ours behind it.
+//! Frames: the header published by Wireshark's dissector, followed by ours.
 //!
 //! ```text
 //!  byte 0        1        2        3         4
@@ -9,12 +9,13 @@
 //!  24 message length u32 │ 28 body … │ AEAD tag (16 bytes, P = 1) or CRC32C (4 bytes, P = 0) │ padding
 //! ```
 //!
-//! All numbers are big-endian. Bytes behind the trailer are padding of the network and ignored.
+//! All numbers are big-endian. Bytes after the trailer are network padding and ignored.
 //!
-//! A frame to be sent is in pieces ([`Frame`]): data of messages stay where they are ([`Payload`]), until the kernel copies
-//! them. What is sealed has to be copied. The trailer proves that a frame was not damaged (CRC32C), or that the peer of the
-//! login sent it (AEAD). The header is in clear and covered in both cases. The nonce of the AEAD is the frame's path and
-//! number, which no epoch uses twice, under a key that is of one direction of one epoch.
+//! A frame to send consists of pieces ([`Frame`]): message data stays in place ([`Payload`]) until the kernel
+//! copies it. Sealed (encrypted and authenticated) data must be copied. The trailer proves that a frame was
+//! not damaged (CRC32C), or that the peer of the login sent it (AEAD). The header is in clear and covered in
+//! both cases. The AEAD nonce is the frame's path and number, which is unique within an epoch; the key
+//! belongs to one direction of one epoch.
 
 use std::ops::{Deref, Range};
 use std::sync::Arc;
@@ -27,27 +28,27 @@ use ring::aead::{AES_256_GCM, Aad, Algorithm, CHACHA20_POLY1305, LessSafeKey, No
 
 /// The EtherType of HyperSCSI.
 pub const ETHERTYPE: u16 = 0x889a;
-/// The port that IANA gives it ("hyperscsi-port").
+/// Its port assigned by IANA ("hyperscsi-port").
 pub const UDP_PORT: u16 = 5674;
-/// Our version byte: one that no implementation of 2002 is known to have used.
+/// Our version byte, which no implementation of 2002 is known to have used.
 pub const VERSION: u8 = 0x52;
-/// Bytes in front of the body.
+/// Bytes before the body.
 pub const HEADER_BYTES: usize = 28;
-/// Bytes behind the body of a frame that is sealed.
+/// Bytes after the body of a sealed frame.
 pub const TAG_BYTES: usize = 16;
-/// Bytes behind the body of a frame that is not.
+/// Bytes after the body of a frame that is not sealed.
 pub const CRC_BYTES: usize = 4;
-/// The shortest frame that both sides must be able to carry: IPv6's minimum MTU without its header and UDP's.
+/// Minimum frame size that both sides must support: IPv6's minimum MTU minus the IPv6 and UDP headers.
 pub const FRAME_BYTES_MIN: usize = 1232;
-/// The longest: a jumbo frame of 9,216 bytes.
+/// Maximum frame size: a jumbo frame of 9,216 bytes.
 pub const FRAME_BYTES_MAX: usize = 9216;
-/// Messages that may be open at once: as many as there are tags.
+/// Maximum number of open messages: the number of tags.
 pub const MESSAGES_OPEN_MAX: u32 = 512;
-/// Fragments of a message.
+/// Maximum number of fragments of a message.
 pub const FRAGMENTS_MAX: usize = 1024;
-/// Where a frame has the number of its session.
+/// Offset of the session number in a frame.
 pub const SESSION_AT: u16 = 7;
-/// Paths of a session.
+/// Maximum number of paths of a session.
 pub const PATHS_MAX: usize = 8;
 /// Numbers of frames are below this.
 pub const NUMBER_END: u64 = 1 << 48;
@@ -58,7 +59,7 @@ const ASK: u8 = 0x20;
 const BUNDLE: u8 = 0x10;
 const PATH: u8 = 0x07;
 
-/// What a frame is (the dissector's table of opcodes).
+/// The type of a frame (the dissector's table of opcodes).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, TryFromPrimitive)]
 #[repr(u8)]
 pub enum Opcode {
@@ -95,19 +96,19 @@ impl Opcode {
 /// The header of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Header {
-    /// Which frame this is.
+    /// The type of the frame.
     pub opcode: Opcode,
-    /// P: the body is sealed by the keys of the session's epoch.
+    /// P: the body is sealed with the keys of the session's epoch.
     pub sealed: bool,
     /// The last fragment of its message.
     pub last: bool,
-    /// Which fragment of its message, below [`FRAGMENTS_MAX`].
+    /// Number of the fragment in its message, below [`FRAGMENTS_MAX`].
     pub fragment: u16,
     /// Bytes of the body.
     pub length: u16,
     /// The session; 0 outside sessions.
     pub session: u32,
-    /// Which login of the session the frame belongs to.
+    /// The login of the session to which the frame belongs.
     pub epoch: u16,
     /// The path that it travels, below [`PATHS_MAX`].
     pub path: u8,
@@ -117,32 +118,32 @@ pub struct Header {
     pub control: bool,
     /// The sender's window is full: it waits for an acknowledgement.
     pub ask: bool,
-    /// Whole messages with the next numbers follow the first one, each behind its length (u16).
+    /// Whole messages with the next numbers follow the first one, each after its length (u16).
     pub bundle: bool,
-    /// Number of the frame in its direction of its path, below [`NUMBER_END`]. No number is used twice in an epoch.
+    /// Number of the frame in one direction of its path, below [`NUMBER_END`]. Numbers are unique within an epoch.
     pub number: u64,
     /// Number of the message; the tag is its lowest nine bits.
     pub message: u32,
-    /// Bytes of the whole message.
+    /// Length of the whole message.
     pub message_bytes: u32,
 }
 
-/// Why bytes are no frame of ours.
+/// Why bytes are not a frame of ours.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Display, Error)]
 pub enum Malformed {
-    /// Too short for its header, or for the length that this states.
+    /// Too short for its header, or for the length in the header.
     #[display("the frame is shorter than its header says")]
     Truncated,
     /// Another version of the protocol.
     #[display("the frame is of version 0x{_0:02x}, and this is 0x{VERSION:02x}")]
     Version(#[error(not(source))] u8),
-    /// An opcode that we do not have.
+    /// An unknown opcode.
     #[display("the frame has the unknown opcode 0x{_0:02x}")]
     Opcode(#[error(not(source))] u8),
     /// A reserved bit is set.
     #[display("the frame has a reserved bit set")]
     Reserved,
-    /// The tag is not that of the message.
+    /// The tag does not match the message number.
     #[display("the frame's tag is not that of its message")]
     Tag,
     /// Flags or numbers that this opcode cannot have.
@@ -177,12 +178,12 @@ impl Header {
         (self.message % MESSAGES_OPEN_MAX) as u16
     }
 
-    /// Bytes behind the body.
+    /// Bytes after the body.
     pub fn trailer_bytes(&self) -> usize {
         if self.sealed { TAG_BYTES } else { CRC_BYTES }
     }
 
-    /// Reads a header. The body and the trailer are there, as long as it says; their content is not looked at.
+    /// Reads a header. Ensures that the body and the trailer have the stated length; their content is not checked.
     ///
     /// # Errors
     /// [`Malformed`].
@@ -226,7 +227,7 @@ impl Header {
         Ok(header)
     }
 
-    /// What its opcode allows.
+    /// Checks the fields against the opcode.
     fn check(&self) -> Result<(), Malformed> {
         let is_whole = self.last && self.fragment == 0 && self.message == 0 && self.message_bytes == 0;
         let is_right = match self.opcode {
@@ -269,9 +270,9 @@ impl Header {
     }
 }
 
-/// A piece of data that is shorter costs less to be copied than to be a piece.
+/// Minimum length of a separate data piece: shorter data is cheaper to copy.
 const PIECE_BYTES_MIN: usize = 1024;
-/// Pieces of data in a frame. Behind each, and in front of all, is a piece of the frame's own bytes.
+/// Maximum number of data pieces in a frame. Before the first and after each is a piece of the frame's own bytes.
 const DATA_PIECES_MAX: usize = 3;
 
 /// A frame.
@@ -279,24 +280,24 @@ const DATA_PIECES_MAX: usize = 3;
 pub struct Frame {
     /// Header, acknowledgement, heads and short data of messages, trailer, padding.
     pub(crate) bytes: Vec<u8>,
-    /// Data of messages, each in front of the byte of `bytes` with this number.
+    /// Data of messages, each with its position in `bytes`.
     data: Vec<(usize, Payload)>,
-    /// No data may be pieces of their own.
+    /// Data must not be separate pieces.
     is_sealed: bool,
 }
 
 impl Frame {
-    /// The most pieces that a frame has.
+    /// Maximum number of pieces of a frame.
     pub const PIECES_MAX: usize = 2 * DATA_PIECES_MAX + 1;
 
-    /// An empty one that uses this memory.
+    /// An empty frame that reuses this memory.
     pub(crate) fn over(bytes: Vec<u8>) -> Frame {
         let mut frame = Frame { bytes, ..Frame::default() };
         frame.clear();
         frame
     }
 
-    /// Empties it.
+    /// Empties the frame.
     pub fn clear(&mut self) {
         self.begin(false);
     }
@@ -307,7 +308,7 @@ impl Frame {
         self.is_sealed = is_sealed;
     }
 
-    /// Its bytes, in order; at most [`Frame::PIECES_MAX`] pieces.
+    /// Its bytes in order, in up to [`Frame::PIECES_MAX`] pieces.
     pub fn pieces(&self) -> impl Iterator<Item = &[u8]> {
         let ends = self.data.iter().map(|(end, _)| *end).chain([self.bytes.len()]);
         let starts = iter::once(0).chain(self.data.iter().map(|(end, _)| *end));
@@ -326,12 +327,12 @@ impl Frame {
         self.bytes.len() + self.data.iter().map(|(_, data)| data.len()).sum::<usize>()
     }
 
-    /// Whether it has none.
+    /// Whether the frame is empty.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Makes it as long as this at least.
+    /// Pads the frame to at least this length.
     pub fn pad(&mut self, bytes: usize) {
         let missing = bytes.saturating_sub(self.len());
         self.bytes.resize(self.bytes.len() + missing, 0);
@@ -357,7 +358,7 @@ impl Frame {
     }
 }
 
-/// Bytes of a shared buffer. A copy of it is the same bytes.
+/// Bytes of a shared buffer. A clone refers to the same bytes.
 #[derive(Clone, Default)]
 pub struct Payload {
     /// `None`: no bytes.
@@ -366,20 +367,20 @@ pub struct Payload {
 }
 
 impl Payload {
-    /// All bytes of a buffer, which must be the same ones as long as this is there.
+    /// All bytes of a buffer, which must not change while this exists.
     pub fn new(buffer: impl AsRef<[u8]> + Send + Sync + 'static) -> Payload {
         let range = 0..buffer.as_ref().len();
         if range.is_empty() { Payload::default() } else { Payload { buffer: Some(Arc::new(buffer)), range } }
     }
 
-    /// A part of it, as far as it reaches.
+    /// A part of it, limited to its length.
     pub fn part(&self, part: Range<usize>) -> Payload {
         let end = (self.range.start + part.end).min(self.range.end);
         let start = (self.range.start + part.start).min(end);
         Payload { buffer: self.buffer.clone(), range: start..end }
     }
 
-    /// Cuts off what is beyond so many bytes.
+    /// Truncates it to this many bytes.
     pub fn truncate(&mut self, bytes: usize) {
         self.range.end = self.range.end.min(self.range.start + bytes);
     }
@@ -420,10 +421,10 @@ impl AsRef<[u8]> for Payload {
 
 impl Eq for Payload {}
 
-/// How the frames of a session are sealed.
+/// The cipher that seals the frames of a session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Cipher {
-    /// AES-256-GCM: the faster one where the processor has AES.
+    /// AES-256-GCM: the faster one on processors with AES instructions.
     Aes256Gcm,
     /// ChaCha20-Poly1305.
     ChaCha20Poly1305,
@@ -431,9 +432,9 @@ pub enum Cipher {
 
 /// The protection of an epoch's frames.
 pub(crate) enum Protection {
-    /// Damage is noticed, forgery is not.
+    /// Detects damage, but not forgery.
     Crc,
-    /// Both are. The keys are this side's and the peer's.
+    /// Detects both. The keys are this side's and the peer's.
     Aead { ours: Box<LessSafeKey>, theirs: Box<LessSafeKey> },
 }
 
@@ -460,12 +461,12 @@ impl Protection {
         matches!(self, Protection::Aead { .. })
     }
 
-    /// Bytes behind a body.
+    /// Bytes after a body.
     pub(crate) fn trailer_bytes(&self) -> usize {
         if self.is_aead() { TAG_BYTES } else { CRC_BYTES }
     }
 
-    /// Ends a frame that consists of this header and the body behind it.
+    /// Completes a frame that consists of this header and the following body.
     pub(crate) fn seal(&self, header: &Header, frame: &mut Frame) {
         debug_assert_eq!(frame.len() - HEADER_BYTES, usize::from(header.length), "the length of the body");
         match self {
@@ -479,7 +480,7 @@ impl Protection {
         }
     }
 
-    /// The body of a frame whose trailer is right. The length was checked by [`Header::parse`].
+    /// The body of a frame whose trailer is valid. The length was checked by [`Header::parse`].
     pub(crate) fn open<'a>(&self, header: &Header, frame: &'a mut [u8]) -> Option<&'a [u8]> {
         if header.sealed != self.is_aead() {
             return None;

@@ -61,13 +61,14 @@ fn socket(at: SocketAddr) -> io::Result<Socket> {
 pub(super) fn name(to: SocketAddr) -> Name {
     let address = SockAddr::from(to);
     let (length, mut storage) = (address.len(), address.as_storage());
-    // SAFETY: it is viewed as the type that it holds.
+    // SAFETY: it is viewed as the type that it contains.
     (*unsafe { storage.view_as::<sockaddr_storage>() }, length)
 }
 
 pub(super) fn sender(name: &sockaddr_storage) -> Option<DatagramAddress> {
     let mut storage = SockAddrStorage::zeroed();
-    // SAFETY: it is viewed as the type that it holds, and the kernel has filled in a socket address of this length or less.
+    // SAFETY: it is viewed as the type that it contains, and the kernel has filled in a socket address of
+    // this length or less.
     let address = unsafe {
         *storage.view_as::<sockaddr_storage>() = *name;
         SockAddr::new(storage, mem::size_of::<sockaddr_storage>() as _)

@@ -1,5 +1,5 @@
-//! A bit for each part of a volume, and how many are set. The bits lie in a mapping of their own, so that a
-//! huge volume with little in it costs little here too.
+//! A bit for each part of a volume, and the number set. The bits are in a separate mapping, so that a huge
+//! volume with little data needs little memory here too.
 
 use std::io;
 use std::ops::Range;
@@ -32,7 +32,7 @@ impl Bits {
         self.words.words()[bit / 64].load(Ordering::Relaxed) >> (bit % 64) & 1 == 1
     }
 
-    /// `bits` are more than none.
+    /// `bits` must not be empty.
     pub(super) fn contains_all(&self, bits: Range<usize>) -> bool {
         let (first, last) = (bits.start, bits.end - 1);
         if first / 64 != last / 64 {
@@ -42,7 +42,7 @@ impl Bits {
         self.words.words()[first / 64].load(Ordering::Relaxed) & mask == mask
     }
 
-    /// The first one from `from` on.
+    /// The first set bit from `from` on.
     pub(super) fn first(&self, from: usize) -> Option<usize> {
         if from >= self.length || self.contains(from) {
             return (from < self.length).then_some(from);
@@ -81,7 +81,7 @@ impl Bits {
         removed
     }
 
-    /// The first bit from `from` on, and before `limit`, that is not as the one at `from`.
+    /// The first bit from `from` on, and before `limit`, that differs from the one at `from`.
     pub(super) fn run_end(&self, from: usize, limit: usize) -> usize {
         let limit = limit.min(self.length);
         let flip = if self.contains(from) { u64::MAX } else { 0 };

@@ -12,14 +12,14 @@ use std::sync::atomic::{AtomicU8, AtomicU64};
 
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
 
-/// The page of every machine this is built for; [`Mapping::new`] checks it.
+/// Page size of every supported machine; [`Mapping::new`] checks it.
 pub(super) const PAGE: usize = 4096;
 /// A huge page of x86-64, and of ARM with pages of 4 KiB.
 pub(super) const HUGE_PAGE: usize = 2 << 20;
 
 /// An anonymous mapping. Its bytes may be touched by any thread, and by the kernel on a socket's behalf, at
 /// any time, so they are only ever seen as atomics and raw pointers: a race for a byte yields the old or the
-/// new value, and never a broken promise to the compiler. Who must not race is for [`super::memory`] to know.
+/// new value, and is never undefined behaviour. [`super::memory`] excludes races that matter.
 pub(super) struct Mapping {
     start: NonNull<c_void>,
     length: usize,
@@ -32,9 +32,9 @@ unsafe impl Send for Mapping {}
 unsafe impl Sync for Mapping {}
 
 impl Mapping {
-    /// At least `length` bytes, rounded up to whole pages. Takes address space but no memory, and does not
-    /// count against the overcommit limit: a RAM volume may be larger than what is free now. What is as large
-    /// as a huge page begins where one may.
+    /// Maps at least `length` bytes, rounded up to whole pages. Takes address space but no memory, and does
+    /// not count against the overcommit limit: a RAM volume may be larger than the free memory. A mapping of
+    /// at least a huge page is aligned to one.
     pub(super) fn new(length: usize) -> io::Result<Mapping> {
         assert!(PAGE.is_multiple_of(rustix::param::page_size()), "pages of 4 KiB or a part of it");
         let length = length.checked_next_multiple_of(PAGE).ok_or(io::ErrorKind::OutOfMemory)?;
@@ -45,8 +45,8 @@ impl Mapping {
         // SAFETY: the kernel chooses the place, so no existing memory is touched.
         let start = unsafe { mmap_anonymous(ptr::null_mut(), mapped, protection, flags) }?;
         let before = if slack > 0 { start.addr().wrapping_neg() % HUGE_PAGE } else { 0 };
-        // SAFETY: what lies before and behind the part that stays is of this mapping, and nobody knows of it
-        // yet. At worst it goes on taking address space.
+        // SAFETY: the parts before and after the kept part belong to this mapping, and no reference to them
+        // exists yet. At worst they continue to occupy address space.
         let start = unsafe {
             let kept = start.byte_add(before);
             let _ = munmap(start, before);
@@ -59,7 +59,7 @@ impl Mapping {
         Ok(mapping)
     }
 
-    /// Takes memory in huge pages from now on, where the kernel has them.
+    /// Uses huge pages for new memory from now on, if the kernel supports them.
     pub(super) fn take_huge_pages(&self) {
         self.advise(0..self.length, Advice::LinuxHugepage);
     }
@@ -69,28 +69,26 @@ impl Mapping {
         let page = at..at + HUGE_PAGE;
         assert!(page.end <= self.length, "a page inside the mapping");
         self.advise(page.clone(), Advice::LinuxHugepage);
-        // Where there is nothing yet, this is all: there is nothing to copy.
+        // For an empty range, this is sufficient: there is nothing to copy.
         self.advise(at..at + PAGE, Advice::LinuxPopulateWrite);
         // SAFETY: inside the mapping; what it holds stays the same.
         let collapsed = match unsafe { libc::madvise(self.at(at).cast(), HUGE_PAGE, libc::MADV_COLLAPSE) } {
             0 => Ok(()),
             _ => Err(io::Error::last_os_error()),
         };
-        // A page stays as large as it is. Of what is taken here from now on none is large again; and the
-        // kernel has one area for all of the mapping, and not one for each such page, of which it allows
-        // 65,530.
+        // Existing pages keep their size, and memory allocated here later uses small pages. The kernel then
+        // has one area for the whole mapping instead of one per huge page, of which it allows 65,530.
         self.advise(page, Advice::LinuxNoHugepage);
         collapsed
     }
 
-    /// How many small pages of these have memory; a huge one counts as all of those that it takes the place
-    /// of.
+    /// Number of these small pages that have memory; a huge page counts as all the small pages that it replaces.
     pub(super) fn resident_pages_in(&self, bytes: Range<usize>) -> usize {
         assert!(bytes.start.is_multiple_of(PAGE) && bytes.end <= self.length, "pages of the mapping");
         let mut pages = vec![0; bytes.len().div_ceil(PAGE)];
         // SAFETY: inside the mapping, which is a whole number of pages, with a byte for each.
         unsafe { libc::mincore(self.at(bytes.start).cast(), bytes.len(), pages.as_mut_ptr()) };
-        // It fails for want of memory only (EAGAIN), and then has found none.
+        // It fails only for lack of memory (EAGAIN), and then reports no pages.
         pages.iter().filter(|&&page| page & 1 == 1).count()
     }
 
@@ -103,7 +101,7 @@ impl Mapping {
         use Advice::{LinuxHugepage, LinuxNoHugepage, LinuxPopulateWrite};
         debug_assert!(matches!(advice, LinuxHugepage | LinuxNoHugepage | LinuxPopulateWrite));
         // SAFETY: inside the mapping, as callers make sure; with any of these, what it holds stays the same.
-        // A kernel without huge pages says so, and small ones it is.
+        // A kernel without huge pages returns an error, and small pages are used.
         let _ = unsafe { madvise(self.at(bytes.start).cast(), bytes.len(), advice) };
     }
 
@@ -114,22 +112,22 @@ impl Mapping {
         unsafe { slice::from_raw_parts(self.start.as_ptr().cast(), self.length / size_of::<AtomicU64>()) }
     }
 
-    /// Gives whole pages back: they read as zeros afterwards, for the kernel's own copies too. What lies
-    /// beyond the mapping is left out.
+    /// Frees whole pages: they read as zeros afterwards, including in the kernel's own copies. Bytes beyond
+    /// the mapping are ignored.
     pub(super) fn discard(&self, bytes: Range<usize>) {
         debug_assert!(bytes.start.is_multiple_of(PAGE) && bytes.end.is_multiple_of(PAGE));
         let end = bytes.end.min(self.length);
         let Some(length) = end.checked_sub(bytes.start).filter(|&length| length > 0) else { return };
-        // SAFETY: the range lies inside the mapping. Private anonymous pages become zero pages; whoever
-        // copies from or to them meanwhile sees the old bytes or zeros.
+        // SAFETY: the range lies inside the mapping. Private anonymous pages become zero pages; a concurrent
+        // copy from or to them sees the old bytes or zeros.
         let gone = unsafe { madvise(self.at(bytes.start).cast(), length, Advice::LinuxDontNeed) };
-        // It fails for locked memory only (EINVAL under mlockall): then the bytes are zeroed in place.
+        // It fails only for locked memory (EINVAL under mlockall): then the bytes are zeroed in place.
         if gone.is_err() {
             self.zero(bytes.start, length);
         }
     }
 
-    /// Makes bytes zero. What lies beyond the mapping is left out.
+    /// Zeroes bytes. Bytes beyond the mapping are ignored.
     pub(super) fn zero(&self, at: usize, length: usize) {
         let length = length.min(self.length.saturating_sub(at));
         if length > 0 {
@@ -138,7 +136,7 @@ impl Mapping {
         }
     }
 
-    /// All of it.
+    /// The whole mapping.
     pub(super) fn bytes(&self) -> &[AtomicU8] {
         // SAFETY: valid for `length` bytes as long as `self` lives; atomics may be shared.
         unsafe { slice::from_raw_parts(self.start.as_ptr().cast(), self.length) }
@@ -148,10 +146,10 @@ impl Mapping {
     pub(super) fn store(&self, at: usize, from: &[u8]) {
         assert!(at <= self.length && from.len() <= self.length - at, "a store inside the mapping");
         // SAFETY: inside the mapping by the assertion, and `from`, being a reference to plain bytes, is not
-        // part of it: nobody makes such references to a mapping. The kernel may copy the same bytes to a
-        // socket at the same time, which yields a mixture of old and new ones. Nobody holds a reference to
-        // them as plain bytes and nothing is concluded from their values here. Byte-wise atomic stores would
-        // say the same to the compiler at a tenth of the speed.
+        // part of it: no such references to a mapping are created. The kernel may copy the same bytes to a
+        // socket at the same time, which yields a mixture of old and new ones. No reference to them as plain
+        // bytes exists, and nothing here depends on their values. Byte-wise atomic stores would say the same
+        // to the compiler at a tenth of the speed.
         unsafe { ptr::copy_nonoverlapping(from.as_ptr(), self.at(at), from.len()) };
     }
 

@@ -1,9 +1,9 @@
 //! The memory of a volume, and the record of which parts are written; the two change together.
 //!
 //! The bytes of a zone, and the record of which granules are written, change together under the zone's lock:
-//! a block is never a mixture of two writes, or of a write and an unmapping, and the record is right whenever
-//! the lock is free. A zone is as large as a huge page, so that giving one back takes one call. Locks are
-//! few, and shared by zones that lie far apart.
+//! a block is never a mixture of two writes, or of a write and an unmap, and the record is correct whenever
+//! the lock is free. A zone has the size of a huge page, so that freeing it takes one call. A few locks are
+//! shared by zones that are far apart.
 //!
 //! ```text
 //!   zone      |       0       |       1       |       2       | ...     2 MiB each
@@ -26,7 +26,7 @@ use super::mapping::{HUGE_PAGE, Mapping, PAGE};
 
 /// A multiple of every granule.
 pub(super) const ZONE_BYTES: usize = HUGE_PAGE;
-/// Two cores that are at different zones at the same time seldom meet.
+/// Two cores in different zones at the same time rarely share a lock.
 const LOCKS: usize = 256;
 
 /// The memory of a volume.
@@ -37,7 +37,7 @@ pub(super) struct Memory {
     /// log2 of the unit of space in bytes: a page, or a block if that is larger.
     granule_shift: u32,
     pub(super) written: Bits,
-    /// `None` if all pages are to stay small.
+    /// `None` if all pages stay small.
     pub(super) huge_pages: Option<HugePages>,
     locks: Box<[RwLock<()>; LOCKS]>,
 }
@@ -57,7 +57,7 @@ impl Memory {
         }))
     }
 
-    /// Gives whole granules back; the parts of granules at the ends become zero where they are.
+    /// Frees whole granules; partial granules at the ends are zeroed in place.
     pub(super) fn give_back(&self, range: Range<usize>) {
         for piece in pieces(range) {
             let _alone = self.write_lock(piece.start);
@@ -66,7 +66,7 @@ impl Memory {
     }
 
     fn give_back_in_zone(&self, range: Range<usize>) {
-        // The last granule of the device may be shorter than the others, and is whole all the same.
+        // The last granule of the device may be shorter, but counts as whole.
         let granule = self.granule();
         let end = if range.end == self.length { range.end.div_ceil(granule) } else { range.end / granule };
         let whole = range.start.div_ceil(granule)..end;
@@ -81,8 +81,8 @@ impl Memory {
         }
     }
 
-    /// Zeroes a part of one granule, or of two neighbours. What was never written is zero already, and must
-    /// not take memory for that.
+    /// Zeroes a part of one granule, or of two neighbours. Unwritten parts are already zero, and must not
+    /// allocate memory.
     fn zero_where_written(&self, range: Range<usize>) {
         let granule = self.granule();
         let mut at = range.start;
@@ -95,13 +95,13 @@ impl Memory {
         }
     }
 
-    /// Makes bytes zero that keep their space, or get some. Those that have none are zero already: a reactor
-    /// that took memory for all of a large range would do nothing else for long.
+    /// Zeroes bytes that keep their space, or get some. Bytes without memory are already zero: a reactor that
+    /// allocated memory for a large range would be busy for a long time.
     pub(super) fn zero(&self, range: Range<usize>) {
         for piece in pieces(range) {
             let _alone = self.write_lock(piece.start);
             self.zero_where_written(piece.clone());
-            // They take no memory, so they are no reason for a huge page.
+            // They use no memory, so they do not justify a huge page.
             self.written.insert(self.granules(&piece));
         }
     }
@@ -114,10 +114,10 @@ impl Memory {
         }
     }
 
-    /// Bytes of one zone have landed.
+    /// Records that bytes of one zone were written.
     fn landed(&self, piece: &Range<usize>) {
         let granules = self.granules(piece);
-        // Overwriting is the usual case, and costs no write to a cache line that other cores share.
+        // Overwriting is the usual case, and must not write to a cache line that other cores share.
         if !self.written.contains_all(granules.clone()) {
             self.landed_first(piece.start / ZONE_BYTES, granules);
         }
@@ -135,21 +135,21 @@ impl Memory {
         }
     }
 
-    /// Whether a zone that was mostly written still has memory for most of it: it may have been given back
-    /// since, and been written as zeros, which take none.
+    /// Whether a mostly written zone still has memory for most of its bytes: it may have been freed since,
+    /// and then written with zeros, which use no memory.
     pub(super) fn is_mostly_resident(&self, zone: usize) -> bool {
         let pages = ZONE_BYTES / PAGE;
         self.mapping.resident_pages_in(zone_bytes(zone)) >= pages - pages / 4
     }
 
-    /// Puts a zone into a huge page.
+    /// Moves a zone into a huge page.
     pub(super) fn make_huge(&self, zone: usize) {
         let bytes = zone_bytes(zone);
         if let Err(error) = self.mapping.collapse(bytes.start) {
-            // No memory that lies together, a page in the kernel's hands, a kernel before 6.1.
+            // No contiguous memory, a page in use by the kernel, or a kernel before 6.1.
             return tracing::debug!(%error, zone, "no huge page");
         }
-        // Given back meanwhile, and taken again for zeros.
+        // The zone was freed meanwhile, and allocated again for zeros.
         let _alone = self.write_lock(bytes.start);
         if self.written.count_in(self.granules(&bytes)) == 0 {
             self.mapping.discard(bytes);
@@ -186,7 +186,7 @@ impl Medium for Memory {
 
     fn store(&self, at: usize, from: &[u8]) {
         if (at % ZONE_BYTES) + from.len() <= ZONE_BYTES {
-            return self.store_in_zone(at, from); // as nearly always
+            return self.store_in_zone(at, from); // the usual case
         }
         for piece in pieces(at..at + from.len()) {
             self.store_in_zone(piece.start, &from[piece.start - at..piece.end - at]);
@@ -226,10 +226,9 @@ fn pieces(range: Range<usize>) -> impl Iterator<Item = Range<usize>> {
 
 // Huge pages for zones that are nearly full, made by a separate thread.
 //
-// A processor finds the bytes of a random request sooner in pages of 2 MiB, but taking one clears all of it:
-// 0.2 ms, or tens of milliseconds where a hypervisor has to find the memory, during which the core is
-// blocked. So a reactor takes small pages only, as data are stored, and a zone of which most is written is
-// copied into a huge page later.
+// Random access is faster with pages of 2 MiB, but allocating one clears all of it. This takes 0.2 ms, or
+// tens of milliseconds if a hypervisor has to find the memory, and blocks the core. So a reactor allocates
+// only small pages as data is stored, and a mostly written zone is copied into a huge page later.
 //
 // ```text
 //   reactor   |·|x|·|·|x|·|·|·|  lands data in small pages
@@ -239,12 +238,13 @@ fn pieces(range: Range<usize>) -> impl Iterator<Item = Range<usize>> {
 //
 // An access to the zone waits while it is copied; others do not.
 
-/// Who writes a zone from its beginning to its end has gone on by then, and does not wait for the copy.
+/// A sequential writer has left the zone by then, and does not wait for the copy.
 const SETTLE: Duration = Duration::from_millis(100);
-/// The thread rests for so many times as long as each page took: it is a fifth of a processor at most.
+/// After each page the thread rests for this multiple of the time that the page took, so it uses a fifth of a
+/// processor at most.
 const REST: u32 = 4;
 
-/// The zones of a volume to be converted to huge pages.
+/// The zones of a volume to convert to huge pages.
 pub(super) struct HugePages {
     wanted: Bits,
     /// The thread has been notified of zones.
@@ -256,8 +256,8 @@ impl HugePages {
         Ok(HugePages { wanted: Bits::new(zones)?, announced: AtomicBool::new(false) })
     }
 
-    /// The number of written granules of a zone, of so many in all, has gone from `written.start` to
-    /// `written.end`. If that passes three quarters, the zone is wanted.
+    /// Notes that the number of written granules of a zone has risen from `written.start` to `written.end`,
+    /// of `granules` in total. Once three quarters are written, the zone is queued for conversion.
     pub(super) fn note(&self, memory: &Weak<Memory>, zone: usize, granules: usize, written: Range<usize>) {
         let most = granules - granules / 4;
         if written.start < most && written.end >= most {
@@ -268,11 +268,11 @@ impl HugePages {
         }
     }
 
-    /// One of the zones that are wanted, which it then is no longer.
+    /// Takes one of the queued zones.
     fn take(&self) -> Option<usize> {
         let zone = self.wanted.first(0).or_else(|| {
-            // What is wanted from here on is announced again; what was a moment ago is found by the second
-            // look.
+            // Zones queued from here on are announced again; those queued just before are found by the second
+            // check.
             self.announced.swap(false, Ordering::AcqRel);
             self.wanted.first(0)
         })?;
@@ -286,7 +286,7 @@ impl HugePages {
     }
 }
 
-/// Notifies the thread, which is started the first time. Without it pages stay small.
+/// Notifies the thread, and starts it on first use. Without the thread, pages stay small.
 fn announce(memory: Weak<Memory>) {
     static THREAD: OnceLock<Option<Sender<Weak<Memory>>>> = OnceLock::new();
     let thread = THREAD.get_or_init(|| {
@@ -305,14 +305,14 @@ fn run(volumes: &Receiver<Weak<Memory>>) {
     spare.take_huge_pages();
     for volume in volumes {
         thread::sleep(SETTLE);
-        // Between two pages a volume may end.
+        // A volume may be closed between two pages.
         while let Some(memory) = volume.upgrade()
             && let Some(zone) = memory.huge_pages.as_ref().and_then(HugePages::take)
         {
             let begun = Instant::now();
             if memory.is_mostly_resident(zone) {
-                // The page that is cleared and given back is the next one that the kernel takes: a hypervisor
-                // has found its memory by then, and the copy, for which others may wait, is short.
+                // The kernel reuses the page just cleared and freed. By then a hypervisor has found its
+                // memory, and the copy, which may block other requests, is short.
                 spare.zero(0, 1);
                 spare.discard(0..ZONE_BYTES);
                 memory.make_huge(zone);

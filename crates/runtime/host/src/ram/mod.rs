@@ -1,9 +1,9 @@
 //! A volume in memory, which allocates memory on write and frees it on unmap.
 //!
-//! Front ends send from and receive into the volume's own memory ([`BlockDevice::memory`]): between a socket
-//! and the volume lies one copy, the kernel's. An acknowledged write is in the volume, so a flush has nothing
-//! to do; nothing survives the process, as the profile says (`durable: false`). All requests are carried out
-//! in their first poll.
+//! Front ends send from and receive into the volume's own memory ([`BlockDevice::memory`]): the only copy
+//! between a socket and the volume is the kernel's. An acknowledged write is in the volume, so a flush has
+//! nothing to do. Nothing survives the process, as the profile states (`durable: false`). All requests
+//! complete in their first poll.
 
 mod bits;
 mod mapping;
@@ -23,17 +23,16 @@ use memory::Memory;
 /// Options of a RAM volume.
 #[derive(Clone, Copy, Debug)]
 pub struct RamOptions {
-    /// The capacity in bytes: at least one block, and whole blocks.
+    /// The capacity in bytes: a whole number of blocks, at least one.
     pub bytes: u64,
     /// The length of a logical block.
     pub block_size: BlockSize,
     /// log2 of the logical blocks per physical block; 3 for 512e.
     pub physical_exponent: u8,
-    /// Nothing may be written: it stays all zeros.
+    /// Rejects writes: the volume stays all zeros.
     pub read_only: bool,
-    /// What is written in most of its blocks gets huge pages after a while, where the kernel has them: a
-    /// processor finds the bytes of a random request sooner, and a volume takes up to a third more memory
-    /// than what was written.
+    /// Converts mostly written regions to huge pages after a while, if the kernel supports them. Random
+    /// access is then faster, but a volume uses up to a third more memory than was written.
     pub huge_pages: bool,
 }
 
@@ -70,13 +69,13 @@ impl RamDevice {
     }
 
     /// The allocated bytes: those that were written, or zeroed without unmapping, and not unmapped since, in
-    /// whole pages, or blocks where those are larger. Zeros where nothing was written count, though they take
-    /// no memory.
+    /// whole pages, or blocks where those are larger. Zeroed parts count even if they were never written and
+    /// use no memory.
     pub fn bytes_written(&self) -> u64 {
         self.memory.written.count() * self.memory.granule() as u64
     }
 
-    /// Where an extent lies in memory, if it lies in the device.
+    /// The memory range of an extent, if the extent is within the device.
     fn range(&self, extent: Extent) -> Result<Range<usize>, DeviceError> {
         if !self.geometry.contains(extent) {
             return Err(DeviceError::OutOfRange);
@@ -119,7 +118,7 @@ impl RamDevice {
         Ok(())
     }
 
-    /// Yields to the core's other tasks now and then: a client asks for 16 TiB as easily as for a block.
+    /// Yields to the core's other tasks periodically: a client can query 16 TiB as easily as one block.
     async fn runs(&self, extent: Extent, runs_max: usize) -> Result<Vec<Run>, DeviceError> {
         let range = self.range(extent)?;
         let (written, granule) = (&self.memory.written, self.memory.granule());
@@ -229,7 +228,7 @@ impl BlockDevice for RamDevice {
     }
 }
 
-/// Bits of the map of what was written that are looked at in a row: 64 KiB of it.
+/// Bits of the written map scanned without yielding: 64 KiB of the map.
 const SCANNED_GRANULES: usize = 512 << 10;
 
 #[cfg(test)]

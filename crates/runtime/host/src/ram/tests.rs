@@ -93,7 +93,7 @@ fn the_kernel_gets_the_pages_back() {
     assert!(resident() + 200 < full, "{} MiB of {full} MiB stay", resident());
 }
 
-/// Once each of these writes cleared 2 MiB, and everybody on its core waited for that.
+/// Each of these writes used to clear 2 MiB, which blocked its core.
 #[test]
 fn scattered_writes_take_a_page_each() {
     let device = volume(64 << 20, BlockSize::B512);
@@ -114,8 +114,8 @@ fn zeros_where_nothing_was_written_take_no_memory() {
     assert!(read(&device, 100, 1).iter().all(|&byte| byte == 0));
 }
 
-/// Waits for the thread that makes huge pages. It has taken a zone before it makes the page: what was taken
-/// is waited for by the memory, which it holds meanwhile.
+/// Waits for the thread that makes huge pages. The thread takes a zone off the queue before it makes the
+/// page, and holds a reference to the memory meanwhile; waiting for that reference covers taken zones.
 fn settle(device: &RamDevice) {
     let limit = std::time::Instant::now() + std::time::Duration::from_secs(60);
     let huge_pages = device.memory.huge_pages.as_ref().expect("they are allowed");
@@ -139,7 +139,7 @@ fn zeros_that_were_data_when_a_huge_page_was_wanted_get_none() {
 fn what_is_mostly_written_keeps_its_data_in_a_huge_page() {
     const ZONE: u64 = 4096;
     let device = volume(8 << 20, BlockSize::B512);
-    // All of it, a little too little, just enough, and nothing.
+    // The whole zone, slightly too little, just enough, and nothing.
     for (zone, blocks) in [(0, ZONE), (1, ZONE / 4 * 3 - 8), (2, ZONE / 4 * 3)] {
         fill(&device, zone * ZONE, blocks, 9);
     }
@@ -223,8 +223,8 @@ fn allocation_tells_runs_in_order_without_gaps() {
     assert_eq!(ready(device.allocation(Extent::new(1, 100), 1)).expect("runs"), expected[..1]);
 }
 
-/// The map of 4 TiB is 128 MiB long. Virtual time passes only in turns of the world, so that the deadline is met only if the scan
-/// yields.
+/// The map of 4 TiB is 128 MiB long. Virtual time passes only when the executor enters the world, so the
+/// deadline is met only if the scan yields.
 #[test]
 fn a_scan_of_a_large_volume_leaves_other_tasks_their_turns() {
     let device = volume(4 << 40, BlockSize::B512);
@@ -261,12 +261,12 @@ fn an_unmap_between_the_pieces_of_a_write_takes_away_what_had_landed_and_no_more
         Run { extent: Extent::new(8, 8), allocation: Allocation::Mapped },
     ];
     assert_eq!(runs, expected);
-    // Less than can be given back becomes zero where it is.
+    // A range too small to free is zeroed in place.
     ready(device.unmap(Extent::new(9, 1))).expect("unmapped");
     assert!(read(&device, 9, 1).iter().all(|&byte| byte == 0));
 }
 
-/// With large blocks, so that two who change one do so at the same time.
+/// Large blocks make concurrent changes of one block overlap.
 #[test]
 fn a_block_is_never_a_mixture_of_what_several_cores_made_of_it() {
     const BLOCK: usize = 65_536;

@@ -1,4 +1,4 @@
-//! Why an image could not be opened, one variant per cause, each a sentence with its remedy.
+//! Why an image could not be opened: one variant per cause, each with its remedy.
 
 use std::io;
 
@@ -19,15 +19,15 @@ pub enum RbdError {
     /// The configuration file of the cluster cannot be read.
     #[display("{file}: {source}: name the cluster's configuration by conf=PATH")]
     Configuration { file: String, source: io::Error },
-    /// No monitor answers, or none is known.
+    /// No monitor responds, or none is known.
     #[display(
         "no monitor of the cluster answers ({source}): is it running, and is {file} its configuration?"
     )]
     Unreachable { file: String, source: io::Error },
-    /// The cluster did not answer in time.
+    /// The cluster did not respond in time.
     #[display("the cluster does not answer within {seconds} s (timeout)")]
     TimedOut { seconds: u64 },
-    /// The user, or its key, is not known there, or may not do this.
+    /// The user or its key is unknown to the cluster, or lacks the permission.
     #[display(
         "{doing}: not permitted to client.{user}: give it a keyring and `profile rbd`, or name another user by id=NAME"
     )]
@@ -41,7 +41,7 @@ pub enum RbdError {
     /// There is no such snapshot of the image, or no such image.
     #[display("there is no snapshot {snapshot}: `rbd snap ls IMAGE` lists what an image has")]
     NoSnapshot { snapshot: String },
-    /// The image can be changed by several clients at once.
+    /// The image has no exclusive lock, so several clients could write to it concurrently.
     #[display(
         "{image} has no exclusive lock, so that two gateways could write to it: `rbd feature enable {image} exclusive-lock`, or open it read-only"
     )]
@@ -51,17 +51,17 @@ pub enum RbdError {
         "{image} is in use: the client at {holder} has its exclusive lock (`rbd lock ls {image}`). End that client, or open it read-only; the lock of a client that has crashed ends within 30 s"
     )]
     Locked { image: String, holder: String },
-    /// Acknowledged writes would lie in this process, or two gateways could write.
+    /// With this setting, acknowledged writes would be only in this process, or two gateways could write.
     #[display(
         "{image} has {setting} in its configuration, with which data can be lost or a request can block: `rbd config image remove {image} {name}`"
     )]
     Setting { image: String, setting: String, name: String },
-    /// The image is shorter than the size asked for.
+    /// The image is shorter than the requested size.
     #[display(
         "{image} has {found} bytes, not the {asked} asked for: extend it (`rbd resize --size {asked}B {image}`), or ask for less"
     )]
     TooShort { image: String, found: u64, asked: u64 },
-    /// The image's size would cut the last block, or is zero.
+    /// The image's size is zero or not a whole number of blocks.
     #[display("{image} has {bytes} bytes, which is no whole number of blocks of {} bytes, at least one: give a size that is", block_size.bytes())]
     Ragged { image: String, bytes: u64, block_size: BlockSize },
     /// Any other error of the cluster or its libraries.

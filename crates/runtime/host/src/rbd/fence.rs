@@ -1,9 +1,10 @@
-//! Whether the cluster still takes requests of this client, and who waits for those that it will not take.
+//! Detects whether the cluster still accepts requests of this client, and wakes the waiters of requests that
+//! it no longer accepts.
 //!
-//! Every result is looked at where it arrives, also that of a request that nobody waits for any more. One that says that
-//! this client may not write any more fences the image for good: what would follow could come after the writes of the one that
-//! has it now. The library lets some requests wait for a lock that it cannot get, so that a fence also ends the wait for all that
-//! are under way; their memory stays with them.
+//! Every result is checked when it arrives, including those of abandoned requests. A result that means that
+//! this client may no longer write fences the image permanently: a later write could overwrite those of the
+//! client that has the image now. The library lets some requests wait for a lock that it cannot get. So a
+//! fence also ends the wait for all outstanding requests, which keep their memory.
 
 use std::collections::BTreeMap;
 use std::ffi::c_int;
@@ -14,11 +15,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Poll, Waker};
 
-/// Of one image.
+/// The fence of one image.
 #[derive(Debug, Default)]
 pub(super) struct Fence {
     is_set: AtomicBool,
-    /// Whether the image is to have the exclusive lock.
+    /// Whether the image should have the exclusive lock.
     is_locked: bool,
     image: String,
     waiters: Mutex<Waiters>,
@@ -39,7 +40,7 @@ impl Fence {
         self.is_set.load(Ordering::Acquire)
     }
 
-    /// The error of a result, which is looked at.
+    /// Converts a result to an error, and sets the fence if the result requires it.
     pub(super) fn error(&self, result: c_int) -> io::Error {
         let errno = -result;
         let is_lost = errno == libc::ESHUTDOWN || (self.is_locked && errno == libc::EROFS);
@@ -50,7 +51,7 @@ impl Fence {
         shut_out()
     }
 
-    /// Nothing may be sent any more.
+    /// Sets the fence: nothing more may be sent.
     pub(super) fn set(&self, errno: c_int) {
         if self.is_set.swap(true, Ordering::AcqRel) {
             return;
@@ -64,12 +65,12 @@ impl Fence {
         wakers.into_values().for_each(Waker::wake);
     }
 
-    /// What `work` gives, or the error of the fence as soon as it is set.
+    /// Returns the result of `work`, or the error of the fence once that is set.
     pub(super) async fn unless_set<T>(&self, work: impl Future<Output = io::Result<T>>) -> io::Result<T> {
         let mut work = pin!(work);
         let mut entry = Entry { fence: self, number: None };
         poll_fn(|cx| {
-            // Entered before the look, so that a fence that is set meanwhile wakes.
+            // Registered before the check, so that a fence set meanwhile wakes this waiter.
             if let Poll::Ready(ended) = work.as_mut().poll(cx) {
                 return Poll::Ready(ended);
             }
@@ -143,7 +144,7 @@ mod tests {
         assert_eq!(fence.waiters().wakers.len(), 1);
         assert_eq!(fence.error(-libc::EIO).raw_os_error(), Some(libc::EIO));
         assert!(!fence.is_set() && woken.0.load(Ordering::Relaxed) == 0);
-        // The result of a request that nobody waits for.
+        // The result of an abandoned request.
         assert_eq!(fence.error(-libc::ESHUTDOWN).raw_os_error(), Some(libc::ESHUTDOWN));
         assert!(fence.is_set() && woken.0.load(Ordering::Relaxed) == 1);
         let Poll::Ready(Err(error)) = waits.as_mut().poll(&mut cx) else { panic!("it waits") };

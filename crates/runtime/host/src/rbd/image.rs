@@ -1,4 +1,4 @@
-//! An open image: its handles, the calls that block, its lock, and how it is closed.
+//! An open image: its handles, blocking calls, its lock, and closing.
 
 #![allow(unsafe_code)]
 
@@ -25,16 +25,16 @@ pub(super) struct Image {
     library: &'static Library,
     handles: RwLock<Option<Handles>>,
     pub(super) fence: Arc<Fence>,
-    /// Looks in a row at which somebody else had the lock.
+    /// Number of consecutive checks at which this client did not have the lock.
     lost_looks: AtomicU32,
     /// Whether it has the exclusive lock.
     is_locked: bool,
     pub(super) object_bytes: u64,
-    /// Bytes that lie in one object without a gap.
+    /// Bytes contiguous in one object.
     pub(super) stripe_bytes: u64,
 }
 
-/// What is open, each null until it is. Dropping closes them, which waits for the requests under way.
+/// The open handles; null if not open yet. Dropping closes them, which waits for outstanding requests.
 struct Handles {
     library: &'static Library,
     cluster: Handle,
@@ -42,27 +42,27 @@ struct Handles {
     image: Handle,
 }
 
-// SAFETY: clusters, pools and images may be used from any number of threads at once (rados/librados.h, rbd/librbd.h); they are
-// closed by the one owner of this.
+// SAFETY: clusters, pools and images may be used concurrently from any number of threads (rados/librados.h,
+// rbd/librbd.h); only the owner of this value closes them.
 unsafe impl Send for Handles {}
 // SAFETY: as above.
 unsafe impl Sync for Handles {}
 
-/// Every image that is open, and how many are not closed yet.
+/// All open images.
 static OPEN: Mutex<Vec<Weak<Image>>> = Mutex::new(Vec::new());
 static UNCLOSED: (Mutex<usize>, Condvar) = (Mutex::new(0), Condvar::new());
 
 const KEPT_OUT_SECONDS: u64 = 365 * 24 * 60 * 60;
 
-/// Looks, a second apart, at which the lock is not this client's before it is taken for lost.
+/// Number of consecutive checks, a second apart, without the lock before it counts as lost.
 const LOST_LOOKS: u32 = 5;
 
-/// Between two looks at whether the holder of a lock is still there.
+/// Interval of checks whether the holder of a lock still exists.
 const LOOK: Duration = Duration::from_millis(500);
 
 impl Image {
-    /// Connects, creates the image if that is wanted, opens it and takes its lock. It blocks for as long as the cluster does not
-    /// answer.
+    /// Connects, creates the image if requested, opens it and takes its lock. Blocks for as long as the
+    /// cluster does not respond.
     pub(super) fn open(options: &RbdOptions) -> Result<Arc<Image>, RbdError> {
         let library = library().map_err(|why| RbdError::NoLibrary { why })?;
         let mut handles = Handles::connected(library, options)?;
@@ -70,7 +70,7 @@ impl Image {
         handles.open_image(options)?;
         let name = options.path();
         let is_locked = !options.is_read_only();
-        // Before a lock is broken.
+        // Checked before a lock is broken.
         handles.check_settings(&name)?;
         if is_locked {
             handles.lock(options)?;
@@ -78,7 +78,7 @@ impl Image {
         let opening = |error| failed(options, "opening", error);
         let object_bytes = handles.info().map_err(opening)?.object_size;
         let mut stripe_bytes = 0;
-        // SAFETY: an open image, and a place for the number.
+        // SAFETY: an open image, and space for the number.
         ended(unsafe { (library.rbd_get_stripe_unit)(handles.image, &mut stripe_bytes) }).map_err(opening)?;
         let image = Arc::new(Image {
             library,
@@ -95,7 +95,7 @@ impl Image {
         Ok(image)
     }
 
-    /// Hands a request for the bytes from `at` on to the library.
+    /// Submits a request for the bytes from `at` on to the library.
     pub(super) fn submit(
         &self,
         request: Request,
@@ -106,12 +106,12 @@ impl Image {
         let handles = self.handles();
         let image = handles.as_ref().filter(|_| !self.fence.is_set()).map(|handles| handles.image);
         let image = image.ok_or_else(shut_out)?;
-        // SAFETY: the image is open, and it is closed by `rbd_close` alone, which waits for its requests.
+        // SAFETY: the image is open, and only `rbd_close` closes it, which waits for its requests.
         let running = unsafe { submit(self.library, &self.fence, image, request, at, permit, orphans) };
         running.map_err(|error| self.fence.error(error))
     }
 
-    /// The size in bytes. It may wait for the cluster.
+    /// The size in bytes. May wait for the cluster.
     pub(super) fn size(&self) -> io::Result<u64> {
         let mut size = 0;
         // SAFETY: the image is open for as long as the call lasts.
@@ -119,27 +119,28 @@ impl Image {
         Ok(size)
     }
 
-    /// Makes it so many bytes long.
+    /// Resizes the image to `bytes` bytes.
     pub(super) fn resize(&self, bytes: u64) -> io::Result<()> {
         // SAFETY: as above.
         self.call(|image| unsafe { (self.library.rbd_resize)(image, bytes) })
     }
 
-    /// The parts of `length` bytes from `at` on that have data, at most `parts_max`: whole objects, which can begin before `at`. All of it
-    /// where the library does not say what it is asked: of images that are striped over objects, whose parts come in another order, and
-    /// of clones before Ceph 17, where the parent's data are left out (Ceph's tracker, 54970).
+    /// Up to `parts_max` parts with data in `length` bytes from `at` on: whole objects, which can start
+    /// before `at`. Returns the whole range where the library's answer is unusable: for images striped over
+    /// objects, whose parts are reported in another order, and for clones before Ceph 17, where the parent's
+    /// data is omitted (Ceph's tracker, 54970).
     pub(super) fn data(&self, at: u64, length: u64, parts_max: usize) -> io::Result<Vec<(u64, u64)>> {
         if self.stripe_bytes != self.object_bytes || (self.library.hides_parents() && self.has_parent()?) {
             return Ok(vec![(at, length)]);
         }
-        // From the middle of an object on, versions before 16.2.8 report it at another place (Ceph's tracker, 53784).
+        // For a start inside an object, versions before 16.2.8 report a wrong offset (Ceph's tracker, 53784).
         let begun = at % self.object_bytes;
         let (at, length) = (at - begun, length + begun);
         let mut found = Found { parts: Vec::new(), parts_max };
         let argument = ptr::from_mut(&mut found).cast::<c_void>();
         let listed = self.call(|image| {
-            // SAFETY: the image is open, no snapshot is named, and the callback gets what it takes `argument` for, on this thread
-            // or while this thread waits.
+            // SAFETY: the image is open, no snapshot is named, and the callback gets the type that it expects
+            // in `argument`, on this thread or while this thread waits.
             unsafe { (self.library.rbd_diff_iterate2)(image, ptr::null(), at, length, 1, 1, note, argument) }
         });
         match listed {
@@ -148,7 +149,7 @@ impl Image {
         }
     }
 
-    /// Whether it is a clone that has not got all of its parent's data.
+    /// Whether the image is a clone that still depends on its parent's data.
     fn has_parent(&self) -> io::Result<bool> {
         let mut overlap = 0;
         // SAFETY: the image is open for as long as the call lasts.
@@ -156,8 +157,8 @@ impl Image {
         Ok(overlap > 0)
     }
 
-    /// Asks the object server of the image's header whether this client still has the lock; one that the cluster has shut out,
-    /// or whose lock another one has taken, is fenced although it has no requests.
+    /// Queries the object server of the image's header whether this client still has the lock. This fences a
+    /// client that was blocklisted or lost its lock, even if it has no requests.
     pub(super) fn check_lock(&self) -> io::Result<()> {
         if !self.is_locked {
             return Ok(());
@@ -169,7 +170,7 @@ impl Image {
             self.lost_looks.store(0, Ordering::Relaxed);
             return Ok(());
         }
-        // The library renews its watch, and with it the lock's cookie, after the object server was away.
+        // The library renews its watch, and with it the lock's cookie, after an outage of the object server.
         if self.lost_looks.fetch_add(1, Ordering::Relaxed) + 1 >= LOST_LOOKS {
             self.fence.set(libc::EROFS);
             return Err(shut_out());
@@ -195,8 +196,8 @@ impl Image {
     }
 }
 
-/// Closing gives the lock back, and waits for the requests under way; the thread that has dropped the image, which may be the
-/// library's own, does not.
+/// Closing releases the lock and waits for outstanding requests. It runs on another thread, because the
+/// thread that drops the image may be one of the library's.
 impl Drop for Image {
     fn drop(&mut self) {
         if let Some(handles) = self.take() {
@@ -205,8 +206,8 @@ impl Drop for Image {
     }
 }
 
-/// Closes every image, for the end of the process: a lock that is not given back keeps others waiting until the cluster takes it
-/// for that of a dead client. Ends after `limit` at the latest.
+/// Closes all images before the process exits: an unreleased lock blocks other clients until the cluster
+/// considers its holder dead. Returns after `limit` at the latest.
 pub fn close_all(limit: Duration) {
     for image in OPEN.lock().unwrap_or_else(PoisonError::into_inner).drain(..) {
         if let Some(image) = image.upgrade() {
@@ -224,7 +225,7 @@ struct Found {
 }
 
 unsafe extern "C" fn note(at: u64, length: usize, has_data: c_int, argument: *mut c_void) -> c_int {
-    // SAFETY: `argument` is the `Found` of the call that this is the callback of, which nobody else uses meanwhile.
+    // SAFETY: `argument` is the `Found` of the call that this is the callback of, which no one else uses meanwhile.
     let found = unsafe { &mut *argument.cast::<Found>() };
     if found.parts.len() >= found.parts_max {
         return -libc::ECANCELED;
@@ -242,22 +243,22 @@ impl Handles {
         let mut handles = Handles { library, cluster: null(), pool: null(), image: null() };
         let cluster = c_string(&options.cluster)?;
         let user = c_string(&format!("client.{}", options.user))?;
-        // SAFETY: strings with an end, and a place for the handle.
+        // SAFETY: terminated strings, and space for the handle.
         let created =
             unsafe { (library.rados_create2)(&mut handles.cluster, cluster.as_ptr(), user.as_ptr(), 0) };
         ended(created).map_err(|error| failed(options, "connecting", error))?;
         let conf = options.conf.as_deref().map(c_string).transpose()?;
         let conf = conf.as_ref().map_or(ptr::null(), |conf| conf.as_ptr());
         let file = options.conf.clone().unwrap_or_else(|| format!("/etc/ceph/{}.conf", options.cluster));
-        // SAFETY: a cluster that is not connected, and a string with an end or none, for the usual places.
+        // SAFETY: an unconnected cluster, and a terminated string, or none for the default paths.
         let read = unsafe { (library.rados_conf_read_file)(handles.cluster, conf) };
         match ended(read) {
             Err(source) if options.conf.is_some() => return Err(RbdError::Configuration { file, source }),
-            _ => {} // without a file the environment and defaults may do
+            _ => {} // without a file, the environment and defaults may suffice
         }
         for (name, value) in settings(options) {
             let (name, value) = (c_string(name)?, c_string(&value)?);
-            // SAFETY: as above. A setting that this version does not have is none of its dangers.
+            // SAFETY: as above. A setting unknown to this version poses no danger there.
             let _ = unsafe { (library.rados_conf_set)(handles.cluster, name.as_ptr(), value.as_ptr()) };
         }
         // SAFETY: as above.
@@ -272,7 +273,7 @@ impl Handles {
 
     fn open_pool(&mut self, options: &RbdOptions) -> Result<(), RbdError> {
         let pool = c_string(&options.pool)?;
-        // SAFETY: a connected cluster, a string with an end, and a place for the handle.
+        // SAFETY: a connected cluster, a terminated string, and space for the handle.
         let opened =
             unsafe { (self.library.rados_ioctx_create)(self.cluster, pool.as_ptr(), &mut self.pool) };
         ended(opened).map_err(|error| match error.raw_os_error() {
@@ -281,7 +282,7 @@ impl Handles {
         })?;
         if let Some(namespace) = &options.namespace {
             let namespace = c_string(namespace)?;
-            // SAFETY: an open pool and a string with an end.
+            // SAFETY: an open pool and a terminated string.
             unsafe { (self.library.rados_ioctx_set_namespace)(self.pool, namespace.as_ptr()) };
         }
         Ok(())
@@ -294,7 +295,7 @@ impl Handles {
             && is_missing(error)
         {
             let (image, mut order) = (c_string(&options.image)?, 0);
-            // SAFETY: an open pool, a string with an end, and the order 0 for the cluster's own.
+            // SAFETY: an open pool, a terminated string, and order 0 for the cluster's default.
             let created = unsafe { (self.library.rbd_create)(self.pool, image.as_ptr(), bytes, &mut order) };
             match ended(created) {
                 Err(error) if error.raw_os_error() != Some(libc::EEXIST) => {
@@ -317,7 +318,7 @@ impl Handles {
         let library = self.library;
         let open = if options.is_read_only() { library.rbd_open_read_only } else { library.rbd_open };
         let mut handle = ptr::null_mut();
-        // SAFETY: an open pool, strings with an end or none, and a place for the handle.
+        // SAFETY: an open pool, terminated strings or none, and space for the handle.
         let opened = ended(unsafe { open(self.pool, image.as_ptr(), &mut handle, snapshot) });
         if opened.is_ok() {
             self.image = handle;
@@ -325,12 +326,12 @@ impl Handles {
         Ok(opened)
     }
 
-    /// Takes the exclusive lock so that nobody gets it by asking for it. A holder that is there keeps it; one that is gone is
-    /// shut out of the cluster by the library before its lock is broken.
+    /// Takes the exclusive lock in the mode in which it is not released on request. A live holder keeps it;
+    /// the library blocklists a dead holder before it breaks the lock.
     fn lock(&self, options: &RbdOptions) -> Result<(), RbdError> {
         let (image, failed) = (options.path(), |error| failed(options, "locking", error));
         let mut features = 0;
-        // SAFETY: an open image, and a place for the number.
+        // SAFETY: an open image, and space for the number.
         ended(unsafe { (self.library.rbd_get_features)(self.image, &mut features) }).map_err(failed)?;
         if features & FEATURE_EXCLUSIVE_LOCK == 0 {
             return Err(RbdError::NoExclusiveLock { image });
@@ -355,22 +356,22 @@ impl Handles {
             }
             _ => failed(error),
         })?;
-        // Of the map that shuts the former holder out every request of ours tells the object servers, and none of them obeys that
-        // one any more: maps spread lazily.
-        // SAFETY: a connected cluster.
+        // After this, each request of ours carries the map that blocklists the former holder, so object
+        // servers that receive one reject that holder: maps spread lazily. SAFETY: a connected cluster.
         ended(unsafe { (self.library.rados_wait_for_latest_osdmap)(self.cluster) }).map_err(failed)
     }
 
-    /// Shuts a client out of the cluster for a year, before the library does so for the usual hour, which does not shorten it: after
-    /// that a process that was only stopped would write again. (The library's own setting, `rbd_blocklist_expire_seconds`, is
-    /// refused by the monitors of Ceph 16.)
+    /// Blocklists a client for a year, before the library does so for the usual hour, which does not shorten
+    /// it: after an hour, a process that was only suspended would write again. (The library's own setting,
+    /// `rbd_blocklist_expire_seconds`, is refused by the monitors of Ceph 16.)
     fn keep_out(&self, client: &str, image: &str) {
         let command = format!(
             r#"{{"prefix": "osd blocklist", "blocklistop": "add", "addr": "{client}", "expire": {KEPT_OUT_SECONDS}.0}}"#
         );
         let Ok(command) = CString::new(command) else { return };
         let (commands, null) = ([command.as_ptr()], ptr::null_mut);
-        // SAFETY: a connected cluster, one string with an end, no input, and no places for outputs, which are optional.
+        // SAFETY: a connected cluster, one terminated string, no input, and no space for outputs, which are
+        // optional.
         let added = ended(unsafe {
             (self.library.rados_mon_command)(
                 self.cluster,
@@ -402,7 +403,7 @@ impl Handles {
     /// The address of the client that has the exclusive lock.
     fn holder(&self) -> io::Result<Option<String>> {
         let (mut mode, mut owners, mut count) = (0, [ptr::null_mut(); 4], 4);
-        // SAFETY: an open image, and places for as many pointers as `count` says.
+        // SAFETY: an open image, and space for `count` pointers.
         let listed = unsafe {
             (self.library.rbd_lock_get_owners)(self.image, &mut mode, owners.as_mut_ptr(), &mut count)
         };
@@ -411,42 +412,42 @@ impl Handles {
             listed => listed?,
         }
         let found = owners.iter().take(count).map(|owner| text(*owner)).next();
-        // SAFETY: what the call above has filled in.
+        // SAFETY: the values filled in by the call above.
         unsafe { (self.library.rbd_lock_get_owners_cleanup)(owners.as_mut_ptr(), count) };
         Ok(found)
     }
 
-    /// The addresses of the clients that have it open for writing.
+    /// The addresses of the clients that have the image open for writing.
     fn watchers(&self) -> io::Result<Vec<String>> {
         const WATCHERS_MAX: usize = 64;
         let mut watchers = [Watcher { address: ptr::null_mut(), id: 0, cookie: 0 }; WATCHERS_MAX];
         let mut count = WATCHERS_MAX;
-        // SAFETY: an open image, and places for as many watchers as `count` says.
+        // SAFETY: an open image, and space for `count` watchers.
         ended(unsafe { (self.library.rbd_watchers_list)(self.image, watchers.as_mut_ptr(), &mut count) })?;
         let found = watchers.iter().take(count).map(|watcher| text(watcher.address)).collect();
-        // SAFETY: what the call above has filled in.
+        // SAFETY: the values filled in by the call above.
         unsafe { (self.library.rbd_watchers_list_cleanup)(watchers.as_mut_ptr(), count) };
         Ok(found)
     }
 
-    /// Refuses an image whose own configuration, which goes before ours, has the library keep writes in memory, leave the client
-    /// in peace whose lock it breaks, or block.
+    /// Refuses an image whose own configuration, which overrides ours, makes the library cache writes in
+    /// memory, skip the blocklisting of a client whose lock it breaks, or block.
     fn check_settings(&self, image: &str) -> Result<(), RbdError> {
         const SETTINGS_MAX: usize = 512;
         let none = Setting { name: ptr::null_mut(), value: ptr::null_mut(), source: 0 };
         let (mut settings, mut count) = ([none; SETTINGS_MAX], SETTINGS_MAX as c_int);
-        // SAFETY: an open image, and places for as many settings as `count` says.
+        // SAFETY: an open image, and space for `count` settings.
         let listed =
             unsafe { (self.library.rbd_config_image_list)(self.image, settings.as_mut_ptr(), &mut count) };
         match ended(listed) {
-            // A cluster that cannot tell has no settings of images.
+            // A cluster without this query has no image settings.
             Err(error) if error.raw_os_error() == Some(libc::EOPNOTSUPP) => return Ok(()),
             Err(source) => {
                 return Err(RbdError::Io { doing: format!("reading the settings of {image}"), source });
             }
             Ok(()) => {}
         }
-        // As they were typed: Ceph takes numbers for truth values, too.
+        // Values are stored as typed: Ceph also accepts numbers as truth values.
         let is_off = |value: &str| value.eq_ignore_ascii_case("false") || value.trim().parse() == Ok(0_i64);
         let found =
             settings.iter().take(count as usize).map(|setting| (text(setting.name), text(setting.value)));
@@ -456,7 +457,7 @@ impl Handles {
             "rbd_persistent_cache_mode" => value != "disabled",
             _ => false,
         });
-        // SAFETY: what the call above has filled in.
+        // SAFETY: the values filled in by the call above.
         unsafe { (self.library.rbd_config_image_list_cleanup)(settings.as_mut_ptr(), count) };
         match cached {
             None => Ok(()),
@@ -468,7 +469,7 @@ impl Handles {
 
     fn info(&self) -> io::Result<Info> {
         let mut info = Info::empty();
-        // SAFETY: an open image, and a place as long as it says.
+        // SAFETY: an open image, and space of the given length.
         ended(unsafe { (self.library.rbd_stat)(self.image, &mut info, size_of::<Info>()) })?;
         Ok(info)
     }
@@ -477,7 +478,7 @@ impl Handles {
 impl Drop for Handles {
     fn drop(&mut self) {
         let library = self.library;
-        // SAFETY: each is open unless null, and used by nobody after this, in the order in which they need each other.
+        // SAFETY: each is open unless null, and not used after this; the order respects their dependencies.
         unsafe {
             if !self.image.is_null() {
                 (library.rbd_close)(self.image);
@@ -494,20 +495,20 @@ impl Drop for Handles {
     }
 }
 
-/// What holds for every image, whatever the configuration file says.
+/// Settings for every image, overriding the configuration file.
 fn settings(options: &RbdOptions) -> [(&'static str, String); 7] {
     [
         ("client_mount_timeout", options.timeout.as_secs().max(1).to_string()),
-        // A write that is acknowledged is on the object servers.
+        // An acknowledged write is on the object servers.
         ("rbd_cache", "false".to_owned()),
         ("rbd_persistent_cache_mode", "disabled".to_owned()),
-        // A write that the library gives up could still be carried out, after newer ones of the same blocks.
+        // A write abandoned by the library could still be executed, after newer writes of the same blocks.
         ("rados_osd_op_timeout", "0".to_owned()),
-        // The data of our requests do not change under way.
+        // The data of our requests does not change while they are outstanding.
         ("rbd_disable_zero_copy_writes", "false".to_owned()),
-        // Whose lock is broken must not write any more.
+        // A client whose lock is broken must no longer write.
         ("rbd_blocklist_on_break_lock", "true".to_owned()),
-        // Requests begin on the library's threads, which may wait; a core must not.
+        // Requests start on the library's threads, which may block; a reactor must not.
         ("rbd_non_blocking_aio", "true".to_owned()),
     ]
 }
@@ -520,7 +521,7 @@ fn failed(options: &RbdOptions, doing: &str, source: io::Error) -> RbdError {
     }
 }
 
-/// The result of a call, as the libraries write it.
+/// Converts the result of a call.
 fn ended(result: c_int) -> io::Result<()> {
     if result < 0 { Err(io::Error::from_raw_os_error(-result)) } else { Ok(()) }
 }
@@ -529,11 +530,11 @@ fn c_string(text: &str) -> Result<CString, RbdError> {
     CString::new(text).map_err(|_| RbdError::NotAName)
 }
 
-/// A string of the libraries'.
+/// Copies a string of the libraries.
 fn text(string: *const c_char) -> String {
     if string.is_null() {
         return String::new();
     }
-    // SAFETY: the libraries' strings have an end, and the callers have not given them back yet.
+    // SAFETY: the libraries' strings are terminated, and the callers have not freed them yet.
     unsafe { CStr::from_ptr(string) }.to_string_lossy().into_owned()
 }

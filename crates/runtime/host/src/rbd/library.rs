@@ -1,5 +1,5 @@
-//! librados and librbd, loaded when the first image is opened, so that the program runs where they are absent. The declarations are
-//! those of `rados/librados.h` and `rbd/librbd.h` of Ceph 16, which later versions keep.
+//! librados and librbd, loaded when the first image is opened, so that the program runs without them. The
+//! declarations are from `rados/librados.h` and `rbd/librbd.h` of Ceph 16, which later versions keep.
 
 #![allow(unsafe_code)]
 
@@ -7,13 +7,14 @@ use std::ffi::{CStr, c_char, c_int, c_void};
 use std::mem;
 use std::sync::OnceLock;
 
-/// `rados_t`, `rados_ioctx_t`, `rbd_image_t`, `rbd_completion_t`: pointers to what the libraries alone know.
+/// `rados_t`, `rados_ioctx_t`, `rbd_image_t`, `rbd_completion_t`: opaque pointers.
 pub(super) type Handle = *mut c_void;
 
-/// `rbd_callback_t`: told of a completion, with the argument it was made with.
+/// `rbd_callback_t`: called on completion, with the argument passed at creation.
 pub(super) type Callback = unsafe extern "C" fn(completion: Handle, argument: *mut c_void);
 
-/// The callback of `rbd_diff_iterate2`: offset, length, whether there are data; a negative result ends it.
+/// The callback of `rbd_diff_iterate2`: offset, length, whether there is data; a negative result ends the
+/// iteration.
 pub(super) type Each = unsafe extern "C" fn(u64, usize, c_int, *mut c_void) -> c_int;
 
 /// `rbd_image_info_t`.
@@ -69,14 +70,14 @@ pub(super) const THICK_PROVISION: c_int = 1;
 
 macro_rules! libraries {
     ($($file:literal { $(fn $function:ident($($argument:ty),*) -> $result:ty;)+ })+) => {
-        /// The functions of both.
+        /// The functions of both libraries.
         pub(super) struct Library {
             $($(pub(super) $function: unsafe extern "C" fn($($argument),*) -> $result,)+)+
         }
 
         impl Library {
             fn load() -> Result<Library, String> {
-                // Of each the whole name, as the loader wants it.
+                // The terminated name of each, as the loader requires.
                 $($(let $function = {
                     let address = symbol(
                         cstr(concat!($file, "\0")),
@@ -140,10 +141,10 @@ libraries! {
 }
 
 impl Library {
-    /// Whether `rbd_diff_iterate2` may leave out what a clone has of its parent. librbd 1.17 is Ceph's 17.
+    /// Whether `rbd_diff_iterate2` may omit data that a clone has from its parent. librbd 1.17 is Ceph's 17.
     pub(super) fn hides_parents(&self) -> bool {
         let (mut major, mut minor, mut extra) = (0, 0, 0);
-        // SAFETY: three places for the numbers.
+        // SAFETY: space for the three numbers.
         unsafe { (self.rbd_version)(&mut major, &mut minor, &mut extra) };
         (major, minor) < (1, 17)
     }
@@ -152,7 +153,7 @@ impl Library {
 /// The libraries, which stay loaded.
 ///
 /// # Errors
-/// What is missing, and how to get it.
+/// The missing library, and how to install it.
 pub(super) fn library() -> Result<&'static Library, String> {
     static LIBRARY: OnceLock<Result<Library, String>> = OnceLock::new();
     LIBRARY.get_or_init(Library::load).as_ref().map_err(Clone::clone)
@@ -163,8 +164,8 @@ fn cstr(text: &'static str) -> &'static CStr {
 }
 
 fn symbol(file: &CStr, name: &CStr) -> Result<*mut c_void, String> {
-    // SAFETY: both are strings with an end. Opening a library again returns the one that is open; its initializers may run any
-    // code, as those of every library that a program is linked with.
+    // SAFETY: both are terminated strings. Opening a library again returns the open one; its initialisers may
+    // run any code, like those of every linked library.
     let library = unsafe { libc::dlopen(file.as_ptr(), libc::RTLD_NOW | libc::RTLD_LOCAL) };
     if library.is_null() {
         return Err(format!(

@@ -1,4 +1,4 @@
-//! A volume in a Ceph RBD image, by librbd.
+//! A volume in a Ceph RBD image, through librbd.
 //!
 //! ```text
 //!  request ──► permit (queue) ──► librbd ──► object servers
@@ -6,13 +6,13 @@
 //!     └──────── waker ◄─────────────┘
 //! ```
 //!
-//! Data are not copied on the way to the library: it reads and writes the buffer of the request, which owns it until its callback
-//! (`request`). A request that is dropped continues as an orphan of the device, as for files. The library's cache is off, so that
-//! a write that is acknowledged is on the object servers, and it never gives a request up: one whose object server is gone waits
-//! for another or the same one to come back.
+//! Data is not copied on the way to the library: it reads and writes the buffer of the request, which owns it
+//! until its callback (`request`). A request that is dropped continues as an orphan of the device, as for
+//! files. The library's cache is off, so an acknowledged write is on the object servers. It never abandons a
+//! request: if an object server fails, the request waits for another one, or for the same one to recover.
 //!
-//! An image opened for writing is locked (`image`): RBD's exclusive lock, in the mode in which nobody gets it by asking. Losing
-//! it, or being shut out of the cluster, fences the device for good.
+//! An image opened for writing is locked (`image`): RBD's exclusive lock, in the mode in which it is not
+//! released on request. If the lock is lost, or the client is blocklisted, the device is fenced permanently.
 
 mod error;
 mod fence;
@@ -56,25 +56,25 @@ pub struct RbdOptions {
     pub image: String,
     /// A snapshot of it, which is read-only.
     pub snapshot: Option<String>,
-    /// The capacity in bytes. An image that does not exist is created so long; one that exists must not be shorter. `None` takes
-    /// what is there.
+    /// The capacity in bytes. A missing image is created with this size; an existing one must not be shorter.
+    /// `None` uses the existing size.
     pub bytes: Option<u64>,
-    /// Opened for reading only, without the lock.
+    /// Open for reading only, without the lock.
     pub read_only: bool,
     /// The length of a logical block.
     pub block_size: BlockSize,
     /// log2 of the logical blocks per physical block; 3 for 512e.
     pub physical_exponent: u8,
-    /// Requests that the library has at once; more wait.
+    /// Maximum number of requests in the library; further ones wait.
     pub queue: usize,
-    /// For connecting to the cluster and opening the image.
+    /// Timeout for connecting to the cluster and opening the image.
     pub timeout: Duration,
-    /// How long to wait for the lock of a client that the cluster still takes for alive.
+    /// Time to wait for the lock of a client that the cluster still considers alive.
     pub lock_wait: Duration,
 }
 
 impl RbdOptions {
-    /// `POOL/IMAGE[@SNAPSHOT]`, as Ceph's own commands take it.
+    /// `POOL/IMAGE[@SNAPSHOT]`, as in Ceph's own commands.
     fn path(&self) -> String {
         let namespace = self.namespace.as_ref().map(|namespace| format!("{namespace}/")).unwrap_or_default();
         let snapshot = self.snapshot.as_ref().map(|snapshot| format!("@{snapshot}")).unwrap_or_default();
@@ -90,48 +90,50 @@ impl RbdOptions {
 pub struct RbdDevice {
     image: Arc<Image>,
     options: RbdOptions,
-    /// Grows with the image, unless the options fix it, and never shrinks: blocks that are gone fail instead.
+    /// Grows with the image, unless the options fix it, and never shrinks: requests for blocks beyond the end
+    /// fail instead.
     blocks: AtomicU64,
-    /// Bytes of the image as it was when it was looked at last. The library cuts what reaches past the end, and calls that a
-    /// success.
+    /// Size of the image in bytes at the last check. The library truncates requests beyond the end, and
+    /// reports success.
     present_bytes: AtomicU64,
     permits: Arc<Permits>,
     orphans: Arc<Orphans>,
-    /// For calls that block.
+    /// Runs blocking calls.
     lane: Lane,
     latest_error: LatestError,
-    /// Flushes that have failed.
+    /// Counts failed flushes.
     losses: LossCounter,
 }
 
-/// Calls that block and are under way at once: the look at the size, and allocation.
+/// Maximum number of concurrent blocking calls: size checks and allocation queries.
 const LANE_THREADS: usize = 4;
 
-/// What librbd compares and writes at once (`ImageCompareAndWriteRequest`).
+/// Unit in which librbd compares and writes atomically (`ImageCompareAndWriteRequest`).
 const SECTOR_BYTES: u64 = 512;
 
-/// Bytes that one request zeroes: 256 objects of the usual size. The library makes a request for each of them at once.
+/// Maximum bytes zeroed by one request: 256 objects of the default size. The library creates a request for
+/// each of them immediately.
 const ZERO_BYTES_MAX: u64 = 1 << 30;
 
-/// Bytes whose allocation is looked at by one request, 1,024 objects of the usual size: without an object map the library asks for
-/// each.
+/// Maximum bytes per allocation query, 1,024 objects of the default size: without an object map the library
+/// queries each object.
 const ALLOCATION_BYTES_MAX: u64 = 4 << 30;
 
-/// What Linux's own driver tells hosts: objects keep track of shorter holes, too, but many of them cost more than they give back
-/// (`rbd_discard_granularity_bytes`).
+/// The value that Linux's own driver advertises: objects also record shorter holes, but many of these cost
+/// more space than they free (`rbd_discard_granularity_bytes`).
 const GRANULARITY_BYTES: u64 = 64 << 10;
 
 impl RbdDevice {
-    /// Opens the image on a thread of its own, since the cluster may not answer.
+    /// Opens the image on a separate thread, since the cluster may not respond.
     ///
     /// # Errors
-    /// Whatever keeps it from being used.
+    /// The reason that the image cannot be used.
     pub async fn open(options: RbdOptions) -> Result<RbdDevice, RbdError> {
         let limit = options.timeout + options.lock_wait;
         let timed_out = || RbdError::TimedOut { seconds: limit.as_secs() };
         let lane = Lane::new(LANE_THREADS);
         let asked = options.clone();
-        // What is opened after the time is over is closed again, by the end of the work.
+        // An image opened after the timeout is closed again when the work ends.
         let opened = lane.run(move || {
             let image = Image::open(&asked)?;
             let size = image.size().map_err(|source| RbdError::Io { doing: asked.path(), source })?;
@@ -174,13 +176,13 @@ impl RbdDevice {
         if self.geometry().length(extent) == bytes as u64 { Ok(()) } else { Err(DeviceError::OutOfRange) }
     }
 
-    /// Has the library carry a request out that begins at this block.
+    /// Runs a request through the library, starting at this block.
     async fn perform(&self, request: Request, verb: Verb, lba: Lba) -> Result<Option<Request>, DeviceError> {
         let read_bytes = if let Request::Read(buffer) = &request { buffer.len() } else { 0 };
         let (result, request) =
             self.carry_out(request, lba).await.map_err(|error| self.told(&error, verb, lba))?;
         match result {
-            // The image has become shorter: the rest of the buffer is as it was.
+            // The image has become shorter: the rest of the buffer is unchanged.
             0.. if (result as usize) < read_bytes => Err(DeviceError::Unreadable(lba)),
             0.. => Ok(request),
             error => Err(self.told(&self.image.fence.error(error as i32), verb, lba)),
@@ -197,7 +199,7 @@ impl RbdDevice {
         image.fence.unless_set(work).await
     }
 
-    /// The error of a request that did not get past `lba`.
+    /// Converts the error of a request that failed at `lba`.
     fn told(&self, error: &io::Error, verb: Verb, lba: Lba) -> DeviceError {
         let told = self.latest_error.told(error, verb, lba);
         if self.image.fence.is_set() { DeviceError::Fenced } else { told }
@@ -239,7 +241,8 @@ impl RbdDevice {
         let (result, request) = carried_out.map_err(|error| self.told(&error, Verb::Write, extent.lba))?;
         match (result as i32, request) {
             (0.., _) => Ok(Compared::Written),
-            // The library counts from the start of the object's part that it has compared, and adds where the object begins.
+            // The library counts from the start of the compared part of the object, and adds the offset of
+            // the object.
             (error, Some(Request::CompareAndWrite { differs_at, .. })) if error == -libc::EILSEQ => {
                 Ok(Compared::Differs { offset_bytes: differs_at.into_inner() % SECTOR_BYTES })
             }
@@ -271,7 +274,7 @@ impl RbdDevice {
     }
 }
 
-/// The blocks of an image of `size` bytes that are served.
+/// Number of blocks served of an image of `size` bytes.
 fn capacity(options: &RbdOptions, size: u64) -> Result<u64, RbdError> {
     let bytes = match options.bytes {
         Some(asked) if size < asked => {
@@ -283,7 +286,8 @@ fn capacity(options: &RbdOptions, size: u64) -> Result<u64, RbdError> {
     options.block_size.exact(bytes).map(|blocks| blocks.0).filter(|blocks| *blocks > 0).ok_or_else(ragged)
 }
 
-/// What parts with data (in bytes, in order; the first can begin before it) make of an extent: at most `runs_max` runs, without gaps.
+/// Converts parts with data (in bytes, in order; the first can start before the extent) to up to `runs_max`
+/// runs of the extent, without gaps.
 fn runs(block_size: BlockSize, extent: Extent, data: &[(u64, u64)], runs_max: usize) -> Vec<Run> {
     let end = extent.lba.0 + extent.blocks.0;
     let mut runs: Vec<Run> = Vec::new();
@@ -304,7 +308,7 @@ fn runs(block_size: BlockSize, extent: Extent, data: &[(u64, u64)], runs_max: us
         add(offset >> block_size.shift(), Allocation::Deallocated);
         add((offset + length).div_ceil(u64::from(block_size.bytes())), Allocation::Mapped);
     }
-    // As many parts as asked for may not be all: what follows them is not known to be a hole.
+    // If the limit of parts was reached, there may be more: the rest is not known to be a hole.
     if data.len() < runs_max {
         add(end, Allocation::Deallocated);
     }
@@ -343,12 +347,12 @@ impl BlockDevice for RbdDevice {
         Box::pin(self.load(extent, buffer))
     }
 
-    /// Stable in any case: there is no cache.
+    /// Always stable: there is no cache.
     fn write(&self, extent: Extent, data: Slice, _: Durability) -> Pending<'_, ()> {
         Box::pin(self.store(extent, data))
     }
 
-    /// The library does so within one sector and one object; more blocks are the caller's to compare.
+    /// The library supports this within one sector and one object; the caller compares larger ranges.
     fn compare_and_write(
         &self,
         extent: Extent,
@@ -387,7 +391,8 @@ impl BlockDevice for RbdDevice {
         Box::pin(self.runs(extent, runs_max))
     }
 
-    /// The library hears of a resize by its watch of the image; this asks it, and whether the lock is still this client's.
+    /// The library detects a resize through its watch of the image. This reads the size, and checks that this
+    /// client still has the lock.
     fn refresh(&self) -> Pending<'_, ()> {
         Box::pin(async {
             let image = Arc::clone(&self.image);

@@ -1,4 +1,5 @@
-//! A request of librbd under way. It owns its memory until the library is done with it, also if nobody waits for the request any more.
+//! An outstanding librbd request. It owns its memory until the library is done with it, even if the request
+//! was abandoned.
 
 #![allow(unsafe_code)]
 
@@ -15,18 +16,19 @@ use super::fence::Fence;
 use super::library::{Handle, Library, THICK_PROVISION};
 use crate::files::orphans::{Claim, Orphans, Ticket};
 
-/// What is asked of an image. Lengths are in bytes.
+/// A request to an image. Lengths are in bytes.
 pub(super) enum Request {
     Read(Buffer),
     Write(Slice),
-    /// Written if the image has what is expected, in one step of the object server. Where it has something else, the library
-    /// says from which byte on.
+    /// Writes if the image has the expected data, atomically on the object server. On a mismatch, the library
+    /// returns the first differing byte.
     CompareAndWrite {
         expected: Slice,
         data: Slice,
         differs_at: Box<AtomicU64>,
     },
-    /// The bytes read as zeros afterwards: deallocated where an object or a part of it can be, or, if `is_thick`, written.
+    /// Makes bytes read as zeros: deallocates objects or parts of them where possible, or writes zeros if
+    /// `is_thick`.
     Zero {
         length: usize,
         is_thick: bool,
@@ -34,8 +36,8 @@ pub(super) enum Request {
     Flush,
 }
 
-/// The future of a request: its result as librbd has it, which is negative for an errno, and the request with its memory.
-/// Dropped before that it leaves the request to the library, which keeps the memory.
+/// The future of a request: librbd's result, which is negative for an errno, and the request with its memory.
+/// If the future is dropped earlier, the library keeps the request and its memory.
 pub(super) struct Running {
     operation: Arc<Operation>,
     _claim: Claim,
@@ -48,18 +50,18 @@ struct Operation {
 }
 
 struct OperationState {
-    /// Taken by the waiter once there is a result.
+    /// Taken by the waiting future once there is a result.
     request: Option<Request>,
     result: Option<isize>,
     waker: Option<Waker>,
-    /// Until the library is done.
+    /// Held until the library is done.
     held: Option<(Permit, Ticket)>,
 }
 
 /// Hands a request for the bytes from `at` on to the library.
 ///
 /// # Safety
-/// `image` is an open image of `library`, and stays open until the request has ended: closing it waits for that.
+/// `image` is an open image of `library`, and stays open until the request has ended; closing waits for that.
 pub(super) unsafe fn submit(
     library: &'static Library,
     fence: &Arc<Fence>,
@@ -79,12 +81,12 @@ pub(super) unsafe fn submit(
     let created =
         unsafe { (library.rbd_aio_create_completion)(given.cast::<c_void>(), completed, &mut completion) };
     let begun = match created {
-        // SAFETY: the image by the caller, and `completion` has just been made.
+        // SAFETY: the caller guarantees the image, and `completion` was just created.
         0.. => unsafe { operation.begin(image, at, completion) },
         error => error,
     };
     if begun < 0 {
-        // SAFETY: a request that was refused has no callback, so that the reference is still ours, and so is a completion.
+        // SAFETY: a refused request gets no callback, so the reference and the completion are still ours.
         unsafe {
             if created >= 0 {
                 (library.rbd_aio_release)(completion);
@@ -100,8 +102,8 @@ impl Operation {
     /// # Safety
     /// `image` is open, and `completion` unused.
     unsafe fn begin(&self, image: Handle, at: u64, completion: Handle) -> c_int {
-        // The lock is not held during the call, which may call back. The memory is on the heap, and neither moves nor goes
-        // before there is a result.
+        // The lock is not held during the call, which may call back. The memory is on the heap, and is
+        // neither moved nor freed before there is a result.
         let (address, length, kind) = match &mut self.state().request {
             Some(Request::Read(buffer)) => (buffer.as_mut_ptr(), buffer.len(), Kind::Read),
             Some(Request::Write(data)) => (data.as_ptr().cast_mut(), data.len(), Kind::Write),
@@ -115,8 +117,9 @@ impl Operation {
             Some(Request::Flush) | None => (ptr::null_mut(), 0, Kind::Flush),
         };
         let (address, library) = (address.cast(), self.library);
-        // SAFETY: image and completion by the caller; `length` bytes at `address` stay the operation's until the callback, and
-        // a write only reads them. What is expected is as long as the data, and lives in the operation like `differs_at`.
+        // SAFETY: the caller guarantees image and completion. The operation owns the `length` bytes at
+        // `address` until the callback, and a write only reads them. The expected data is as long as the new
+        // data, and lives in the operation like `differs_at`.
         unsafe {
             match kind {
                 Kind::Read => (library.rbd_aio_read)(image, at, length, address, completion),
@@ -145,7 +148,7 @@ impl Operation {
 
     fn end(&self, result: isize) {
         if result < 0 {
-            // Here, since nobody may wait for the result any more.
+            // Checked here, since the request may have been abandoned.
             let _ = self.fence.error(result as c_int);
         }
         let mut state = self.state();
@@ -168,9 +171,9 @@ enum Kind {
 
 /// Called by a thread of the library, once for each request.
 unsafe extern "C" fn completed(completion: Handle, argument: *mut c_void) {
-    // SAFETY: `argument` is the reference that `submit` gave away, and comes back once.
+    // SAFETY: `argument` is the reference that `submit` passed on, and is returned once.
     let operation = unsafe { Arc::from_raw(argument.cast_const().cast::<Operation>()) };
-    // SAFETY: the completion is done, and nobody else has it; a callback may release it.
+    // SAFETY: the completion is done, and has no other user; a callback may release it.
     let result = unsafe {
         let result = (operation.library.rbd_aio_get_return_value)(completion);
         (operation.library.rbd_aio_release)(completion);

@@ -13,43 +13,42 @@ use sim::{Addition, Coverage, Feature, Outcome, Run, run};
 struct Arguments {
     #[command(subcommand)]
     task: Task,
-    /// What they are to have besides
+    /// Add features to the simulations
     #[arg(long, global = true, value_name = "PART")]
     with: Vec<Addition>,
 }
 
 #[derive(Subcommand)]
 enum Task {
-    /// One, step by step
+    /// Run one seed, and print each step
     Show {
         seed: u64,
-        /// What it is to be without
+        /// Disable features
         without: Vec<Feature>,
     },
-    /// One after the other, until so much CPU time was used
+    /// Run consecutive seeds for a number of seconds of CPU time
     Many {
         first: u64,
         seconds: u64,
-        /// What they are to be without
+        /// Disable features
         without: Vec<Feature>,
     },
-    /// The same, but no further than the first with a fault
+    /// Like `many`, but stop at the first fault
     Find { first: u64, seconds: u64, without: Vec<Feature> },
-    /// These
+    /// Run these seeds
     Each {
         #[arg(required = true)]
         seeds: Vec<u64>,
     },
-    /// What the first so many commands of these come to: the same in every build and on every machine
+    /// Print fingerprints after a number of commands: equal in every build and on every machine
     Print {
         commands: u64,
         #[arg(required = true)]
         seeds: Vec<u64>,
     },
-    /// One day of nothing but commands, as many as there can be: what a simulated second costs at 100,000
-    /// commands
+    /// Measure the CPU time of a simulated second at 100,000 commands, in a day of commands at full rate
     Rate { seed: u64 },
-    /// The smallest with the same kind of fault
+    /// Minimize a faulty simulation, keeping the kind of fault
     Minimize { seed: u64 },
 }
 
@@ -92,7 +91,7 @@ fn find(first: u64, seconds: u64, all: &Run) -> bool {
     play(first, seconds, all, until_fault).tell()
 }
 
-/// Runs one after the other, until so much CPU time was used or `look` has seen enough.
+/// Runs consecutive seeds until the CPU time is used up or `look` breaks.
 fn play(first: u64, seconds: u64, all: &Run, mut look: impl FnMut(&Outcome) -> ControlFlow<()>) -> Sum {
     let mut sum = Sum::new();
     let limit = Duration::from_secs(seconds);
@@ -143,7 +142,7 @@ fn rate(seed: u64) -> bool {
     outcome.fault.is_none()
 }
 
-/// What several have come to, each of which is told of if it has a fault.
+/// Sum of the results of several simulations; faults are printed as they occur.
 struct Sum {
     begun: Duration,
     worlds: u64,
@@ -179,7 +178,7 @@ impl Sum {
         }
     }
 
-    /// Whether none has a fault.
+    /// Prints the sum; returns whether there was no fault.
     fn tell(&self) -> bool {
         println!(
             "{} simulations, {} commands, {} crashes, {} orderly ends, {} blocks checked, {} s simulated in \
@@ -197,7 +196,7 @@ impl Sum {
     }
 }
 
-/// Takes away part after part, as long as some simulation without it has a fault of the same kind.
+/// Removes part after part, as long as some simulation without it has a fault of the same kind.
 fn minimize(first_run: Run) -> bool {
     let seed = first_run.seed;
     let first = run(&first_run);
@@ -236,7 +235,7 @@ fn minimize(first_run: Run) -> bool {
 
 const TRIES: u64 = 20;
 
-/// What a fault is about, without its numbers.
+/// The kind of a fault: its text without numbers.
 fn kind(fault: &str) -> String {
     fault.chars().filter(|letter| !letter.is_ascii_digit()).take(60).collect()
 }

@@ -1,4 +1,4 @@
-//! What may be shown, in every case of the rules.
+//! Every case of the rules.
 
 use super::*;
 
@@ -155,8 +155,8 @@ fn what_a_cache_above_the_disk_still_has_is_not_lost_with_what_is_older() {
     assert!(checker.flushed(1, flush).is_err());
 }
 
-/// Seed 200121 of 0ed2524: a server that ended could not sync; the write had no answer, and was sent to
-/// the next.
+/// Seed 200121 of 0ed2524: a server that shut down could not sync; the write was unanswered, and was retried
+/// on the next server.
 #[test]
 fn what_is_sent_again_is_not_lost_with_the_first_try() {
     let mut checker = checker();
@@ -307,7 +307,7 @@ fn what_was_given_up_before_a_restart_may_be_lost_untold_and_what_was_answered_m
         } else {
             checker.is_over(lost)
         }
-        // Somebody has seen it.
+        // A read has shown it.
         let seen = data(&checker, lost);
         assert!(reads(&mut checker, &seen));
         checker.sync_failed(0, &seen, &[0; 512]);

@@ -1,5 +1,5 @@
-//! An NBD client that violates the protocol. It changes its own export alone; the others it reads, asks for what is
-//! not there, and takes no answers.
+//! An NBD client that violates the protocol. It changes only its own export. It reads the others, requests
+//! missing exports, and does not receive replies.
 
 use std::io::{self, ErrorKind};
 use std::rc::Rc;
@@ -13,7 +13,7 @@ use crate::pdu;
 use crate::simulation::Simulation;
 use crate::universe::{draw, note};
 
-/// Begins one that is at it until the simulation is over.
+/// Starts an adversary that runs until the simulation ends.
 pub(crate) fn begin(simulation: &Rc<Simulation>) -> Machine {
     Machine::of("NBD adversary", simulation, live)
 }
@@ -50,7 +50,7 @@ async fn attack(stream: &dyn Stream, simulation: &Simulation, kind: u64) -> io::
             _ => {}
         }
     }
-    // Answers are read now and then, or never: what the server has to say stays with it.
+    // Replies are read occasionally or never, so they accumulate in the server.
     let reads_once_in = *draw(|random| random.pick(&[1, 8, crate::disk::NEVER]));
     while !simulation.is_over.get() {
         for _ in 0..draw(|random| random.mostly_small(1, 64)) {
@@ -65,7 +65,7 @@ async fn attack(stream: &dyn Stream, simulation: &Simulation, kind: u64) -> io::
     Ok(())
 }
 
-/// Bytes that mean nothing.
+/// Sends meaningless bytes.
 async fn babble(stream: &dyn Stream) -> io::Result<()> {
     loop {
         let mut bytes = vec![0; draw(|random| random.mostly_small(1, 4096)) as usize];
@@ -74,7 +74,7 @@ async fn babble(stream: &dyn Stream) -> io::Result<()> {
     }
 }
 
-/// Options that are unknown, too long, cut off, or asked for again and again.
+/// Sends options that are unknown, too long, truncated or repeated.
 async fn haggle(stream: &dyn Stream) -> io::Result<()> {
     loop {
         let number = draw(|random| *random.pick(&[1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, u32::MAX]));
@@ -95,7 +95,7 @@ async fn haggle(stream: &dyn Stream) -> io::Result<()> {
     }
 }
 
-/// A request that is right, nearly right, or wrong; one that changes anything only if the export is its own.
+/// A request that is valid, nearly valid or invalid; it changes data only on the adversary's own export.
 fn request(is_own: bool) -> Vec<u8> {
     let reading = [simple::READ, simple::READ, simple::CACHE, 7, 8, 0xffff];
     let changing = [simple::WRITE, simple::WRITE, simple::TRIM, simple::WRITE_ZEROES, simple::FLUSH];
@@ -121,11 +121,11 @@ fn request(is_own: bool) -> Vec<u8> {
     let mut sent = magic.to_be_bytes().to_vec();
     sent.extend(flags.to_be_bytes());
     sent.extend(command.to_be_bytes());
-    sent.extend(draw(|random| random.below(4)).to_be_bytes()); // the same cookies again and again
+    sent.extend(draw(|random| random.below(4)).to_be_bytes()); // repeated cookies
     sent.extend(offset.to_be_bytes());
     sent.extend(length.to_be_bytes());
     if command == simple::WRITE {
-        // Mostly less than was announced: the next request is taken for data.
+        // Mostly less than announced, so the next request is taken for data.
         sent.extend(vec![0xad; draw(|random| random.below(8193)) as usize]);
     }
     sent

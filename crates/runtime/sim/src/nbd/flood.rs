@@ -1,6 +1,7 @@
 //! Peers that never stop sending before a login has ended: clients that pipeline NBD options and iSCSI login requests, and an NBD
-//! server that answers an option without end. A machine that reads on as long as there are bytes serves nothing else meanwhile, and
-//! none of its timers fires ([`crate::cores::turn`] looks for it); a client has to give up in its time.
+//! server that answers an option without end. A machine that reads for as long as there are bytes would serve
+//! nothing else, and none of its timers would fire; [`crate::cores::turn`] checks for that. A client must
+//! time out.
 
 use std::future::poll_fn;
 use std::io::{self, ErrorKind};
@@ -19,7 +20,7 @@ use crate::pdu::{self, pdu};
 use crate::simulation::{GROUPS, Simulation, portal};
 use crate::universe::{self, draw, note};
 
-/// Begins those on the server, and one client with the server that floods it.
+/// Starts the clients that flood the server, and one client with a server that floods it.
 pub(crate) fn begin(simulation: &Rc<Simulation>) -> Vec<Machine> {
     Machine::new("flooding server").run(serve);
     let client = Machine::fair("a client that is flooded");
@@ -61,7 +62,7 @@ const SET_META_CONTEXT: u32 = 10;
 const UNKNOWN: u32 = 77;
 const REPLY_META_CONTEXT: u32 = 4;
 
-/// The same bytes again and again, whatever the peer answers.
+/// Sends the same bytes repeatedly, whatever the peer replies.
 async fn send_without_end(stream: &dyn Stream, bytes: &[u8]) -> io::Result<()> {
     let burst = bytes.repeat((16 << 10) / bytes.len() + 1);
     loop {
@@ -85,12 +86,12 @@ async fn send_without_end(stream: &dyn Stream, bytes: &[u8]) -> io::Result<()> {
     }
 }
 
-/// Where the server is that floods its clients.
+/// Address of the server that floods its clients.
 fn flooding_portal() -> SocketAddr {
     SocketAddr::new(super::portal().ip(), 10810)
 }
 
-/// A server that answers the options of a client until one of them, and that one without end.
+/// A server that answers a client's options, one of them endlessly.
 async fn serve() {
     let Ok(listener) = reactor::world().listen(flooding_portal(), &Default::default()) else { return };
     while let Ok(stream) = listener.accept().await {
@@ -110,7 +111,7 @@ async fn answer(stream: &dyn Stream) -> io::Result<()> {
         pdu::read(stream, &mut vec![0; word(12) as usize]).await?;
         if number == last {
             let (kind, data) = match number {
-                OPT_GO => (REPLY_INFO, &[0, 9][..]), // an item of information that is not defined
+                OPT_GO => (REPLY_INFO, &[0, 9][..]), // an undefined information item
                 _ => (REPLY_META_CONTEXT, &b"\0\0\0\x01base:allocation"[..]),
             };
             return send_without_end(stream, &reply(number, kind, data)).await;
@@ -144,5 +145,5 @@ async fn ask(simulation: Rc<Simulation>) {
     }
 }
 
-/// More than the time that the client is given.
+/// Longer than the client's timeout.
 const OPEN_MAX: Duration = Duration::from_secs(30);

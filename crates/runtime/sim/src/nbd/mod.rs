@@ -1,5 +1,5 @@
 //! NBD clients on the volumes of the initiators: simple ones (`writing`) and one that breaks rules (`adversary`).
-//! They are in simulations that ask for them ([`crate::Addition::Nbd`]): others draw nothing for them.
+//! They exist only in simulations with [`crate::Addition::Nbd`]; other simulations draw nothing for them.
 
 pub(crate) mod adversary;
 pub(crate) mod flood;
@@ -15,18 +15,18 @@ use crate::adversary::LUN;
 use crate::checker::{OUR_FIRST_WRITER, Writer};
 use crate::simulation::Simulation;
 
-/// Where the server listens for NBD clients.
+/// Address at which the server listens for NBD clients.
 pub(crate) fn portal() -> SocketAddr {
     SocketAddr::new(IpAddr::V4(Ipv4Addr::new(10, 255, 0, 200)), 10809)
 }
 
-/// The export that may be written by who breaks rules.
+/// The export that the adversary may write.
 const VICTIM: &str = "adversary";
 
 /// Writers from here on, and below our initiators', are NBD clients.
 const FIRST_WRITER: Writer = 500;
 
-/// Whether it has written over NBD: no registration lets it in, and what it asks for is ended by who shuts it out.
+/// Whether a writer uses NBD: no registration admits it, and whoever excludes it ends its requests.
 pub(crate) fn is_client(writer: Writer) -> bool {
     (FIRST_WRITER..OUR_FIRST_WRITER).contains(&writer)
 }
@@ -38,7 +38,7 @@ pub(crate) fn export_name(lun: u16) -> String {
     }
 }
 
-/// What is served beside these LUNs, without the exports that were taken away.
+/// The exports to serve in addition to these LUNs, except hidden ones.
 pub(crate) fn config(simulation: &Simulation, exports: &[iscsi_server::Export]) -> Config {
     let hidden = simulation.hidden.get();
     let served = exports.iter().filter(|export| hidden >> export.lun & 1 == 0);

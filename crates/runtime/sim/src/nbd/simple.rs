@@ -1,6 +1,6 @@
 //! A simple NBD client that follows the specification and does nothing on its own. It shares no code with
-//! `wire/nbd`, so that one misreading of the specification cannot be in both. How the server breaks a rule is a fault
-//! of the simulation.
+//! `wire/nbd`, so that they cannot share a misreading of the specification. A protocol violation by the
+//! server is reported as a fault of the simulation.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -58,7 +58,7 @@ const SIMPLE_REPLY: u32 = 0x6744_6698;
 const STRUCTURED_REPLY: u32 = 0x668e_33ef;
 const EXTENDED_REPLY: u32 = 0x6e8a_278c;
 
-/// How replies look.
+/// The form of replies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Form {
     Simple,
@@ -66,7 +66,7 @@ pub(super) enum Form {
     Extended,
 }
 
-/// What a client asks for in the handshake.
+/// Parameters of a client's handshake.
 #[derive(Clone, Debug)]
 pub(super) struct Terms {
     pub(super) export: String,
@@ -106,14 +106,14 @@ struct Request {
     command: u16,
     offset: u64,
     data: Vec<u8>,
-    /// How much of it has come.
+    /// Number of bytes received.
     filled: usize,
     error: u32,
     done: bool,
     waker: Option<Waker>,
 }
 
-/// How a request ended: an error, or 0; and what was read.
+/// The result of a request: an error or 0, and the data read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Reply {
     pub(super) error: u32,
@@ -143,7 +143,7 @@ async fn get_64(stream: &dyn Stream) -> io::Result<u64> {
     bytes(stream).await.map(u64::from_be_bytes)
 }
 
-/// An option as it is sent.
+/// Encodes an option.
 pub(super) fn option(number: u32, data: &[u8]) -> Vec<u8> {
     let mut sent = OPTION_MAGIC.to_vec();
     sent.extend(number.to_be_bytes());
@@ -160,7 +160,7 @@ pub(super) fn go(export: &str) -> Vec<u8> {
     data
 }
 
-/// Takes the greeting, and answers it.
+/// Receives the greeting and answers it.
 pub(super) async fn greet(stream: &dyn Stream) -> io::Result<()> {
     if bytes(stream).await? != *b"NBDMAGIC" || bytes(stream).await? != *OPTION_MAGIC {
         return Err(wrong("its greeting"));
@@ -182,7 +182,7 @@ pub(super) async fn option_reply(stream: &dyn Stream, to: u32) -> io::Result<(u3
     Ok((kind, data))
 }
 
-/// The size of an export and its flags, or nothing if it is refused.
+/// The size and flags of an export; `None` if it is refused.
 async fn shake_hands(stream: &dyn Stream, terms: &Terms) -> io::Result<Option<(u64, u16)>> {
     greet(stream).await?;
     let wanted = match terms.form {
@@ -217,7 +217,7 @@ async fn shake_hands(stream: &dyn Stream, terms: &Terms) -> io::Result<Option<(u
 }
 
 impl Client {
-    /// Connects to an export; nothing if it is not there, or the connection fails.
+    /// Connects to an export; `None` if it does not exist or the connection fails.
     pub(super) async fn connect(to: SocketAddr, terms: &Terms) -> Option<Client> {
         let stream = reactor::world().connect(to, &Default::default()).ok()?;
         let (bytes, flags) = shake_hands(&*stream, terms).await.ok().flatten()?;
@@ -290,7 +290,7 @@ impl Client {
         let cookie = state.next;
         state.next += 1;
         let is_extended = self.0.form == Form::Extended;
-        // In extended headers a write says that its data follow (NBD_CMD_FLAG_PAYLOAD_LEN).
+        // With extended headers, a flag marks that a write's data follows (NBD_CMD_FLAG_PAYLOAD_LEN).
         let flags = flags | if is_extended && command == WRITE { 1 << 5 } else { 0 };
         let magic = if is_extended { EXTENDED_REQUEST } else { REQUEST };
         let mut sent = magic.to_be_bytes().to_vec();
@@ -312,7 +312,7 @@ impl Client {
         cookie
     }
 
-    /// Disconnects as the specification wants it, and waits until the server has closed the connection.
+    /// Disconnects as the specification requires, and waits until the server has closed the connection.
     pub(super) async fn disconnect(&self) {
         if self.is_lost() {
             return;
@@ -328,7 +328,7 @@ impl Client {
         self.or_leave(end).await;
     }
 
-    /// Bounds the wait: a connection that the server has forgotten stays silent.
+    /// Limits the wait: on a connection that the server no longer has, nothing arrives.
     async fn or_leave<T>(&self, something: impl Future<Output = T>) -> Option<T> {
         match reactor::timeout(SILENCE_MAX, something).await {
             Ok(value) => Some(value),
@@ -345,7 +345,7 @@ impl Client {
         }
     }
 
-    /// Closes the connection without a word.
+    /// Closes the connection without a disconnect request.
     pub(super) fn leave(&self) {
         self.0.stream.shutdown();
         self.lose();
@@ -427,13 +427,13 @@ impl Client {
         request.map(|request| request.command).ok_or_else(|| wrong(format!("a reply to {cookie}, unasked")))
     }
 
-    /// How much follows a simple reply.
+    /// Number of bytes that follow a simple reply.
     fn length(&self, cookie: u64, error: u32) -> usize {
         let state = self.0.state.borrow();
         state.requests.get(&cookie).filter(|_| error == 0).map_or(0, |request| request.data.len())
     }
 
-    /// Data of a read, from this offset of the export on; 0 is the request's own in a simple reply.
+    /// Stores data of a read at this offset of the export. In a simple reply 0 stands for the request's own offset.
     fn fill(&self, cookie: u64, offset: u64, data: &[u8]) -> io::Result<()> {
         let mut state = self.0.state.borrow_mut();
         let Some(request) = state.requests.get_mut(&cookie) else { return Ok(()) };
@@ -486,7 +486,7 @@ async fn write(client: Client) {
         let Some(bytes) = taken else { return };
         let mut at = 0;
         while at < bytes.len() {
-            // In pieces: who is slow stops in the middle of a request.
+            // In pieces, so that a slow client pauses in the middle of a request.
             dawdle(client.0.slow.sends_once_in, client.0.slow.longest).await;
             let end = bytes.len().min(at + (8 << 10));
             if client.is_lost() || pdu::write(&*client.0.stream, &bytes[at..end]).await.is_err() {

@@ -1,8 +1,9 @@
-//! NBD clients that read, write and flush over several connections at once, and derive from the end of each request
-//! whether it took effect.
+//! NBD clients that read, write and flush concurrently over several connections, and derive from the end of
+//! each request whether it took effect.
 //!
-//! A request that was lost with its connection may be carried out until the server has closed its end. What that
-//! end had begun and given up is excluded from others until the device has ended it, so a moment later it is over.
+//! A request lost with its connection may be executed until the server has closed its end. Requests that the
+//! server had started and abandoned exclude others until the device has ended them, so shortly afterwards
+//! they are over.
 
 use std::cell::Cell;
 use std::net::SocketAddr;
@@ -20,7 +21,7 @@ use crate::universe::{self, draw, note};
 use crate::volume::BLOCK;
 use crate::volume::Volume;
 
-/// Begins one that does so until the simulation is over.
+/// Starts a client that runs until the simulation ends.
 pub(crate) fn begin(simulation: &Rc<Simulation>, number: u64) -> Machine {
     let machine = Machine::new(format!("NBD client {number}"));
     let simulation = Rc::clone(simulation);
@@ -35,11 +36,11 @@ struct Session {
     writer: Writer,
     clients: Vec<Client>,
     begun: Now,
-    /// Somebody has seen that it is to end.
+    /// A task has detected that the session must end.
     ends: Cell<bool>,
 }
 
-/// Writes whose connection was lost, and whose end is not known.
+/// Writes whose connection was lost, with unknown result.
 struct Unknown {
     volume: Rc<Volume>,
     writer: Writer,
@@ -76,8 +77,8 @@ async fn live(simulation: Rc<Simulation>, writer: Writer) {
     }
 }
 
-/// As many connections as are drawn, all before the first request: a loss of writes is told to those that were
-/// there. `None` if one fails.
+/// Opens a random number of connections, all before the first request: a loss of writes is reported only to
+/// existing connections. `None` if one fails.
 async fn connect(simulation: &Simulation, volume: &Volume) -> Option<Vec<Client>> {
     let longest = if simulation.is_calm { 1_000_000_000 } else { 90_000_000_000 };
     let never = crate::disk::NEVER;
@@ -139,7 +140,7 @@ async fn work(session: Rc<Session>) {
 }
 
 impl Session {
-    /// Carries out a request that changes blocks.
+    /// Executes a request that changes blocks.
     async fn write(&self, client: &Client, command: u16, (lba, blocks): (u64, u64)) -> Result<(), Lost> {
         let volume = &self.volume;
         let kind = WriteKind { zeros: command != simple::WRITE, ..WriteKind::default() };
@@ -177,7 +178,7 @@ impl Session {
             )),
             0 if fua => volume.check(|checker| checker.wrote_stable(id)),
             0 => volume.check(|checker| checker.wrote(id)),
-            _ => volume.check(|checker| checker.is_over(id)), // only a flush tells of earlier writes
+            _ => volume.check(|checker| checker.is_over(id)), // only a flush reports losses of earlier writes
         }
         self.expect_plain(error, flags);
         Ok(())
@@ -187,7 +188,7 @@ impl Session {
         self.read_around(client, (lba, blocks), (0, 0)).await
     }
 
-    /// The same, with some bytes of the blocks before and behind.
+    /// Reads the blocks together with some bytes of the blocks before and after.
     async fn read_bytes(&self, client: &Client, (lba, blocks): (u64, u64)) -> Result<(), Lost> {
         let most = BLOCK as u64 - 1;
         let (before, behind) = draw(|random| (random.below(most), random.below(most)));
@@ -235,7 +236,7 @@ impl Session {
         client.request(simple::CACHE, 0, bytes(lba, blocks), &[]).await.map(drop)
     }
 
-    /// On one connection, for what was answered on all of them.
+    /// Flushes on one connection; covers writes answered on all connections.
     async fn flush(&self, client: &Client) -> Result<(), Lost> {
         let begun = self.volume.check(|checker| checker.now());
         note(&[79, self.writer], || {
@@ -252,7 +253,7 @@ impl Session {
         Ok(())
     }
 
-    /// An error such as a healthy server may give on a bad day.
+    /// Accepts only errors that a correct server may return in a simulation with faults.
     fn expect_plain(&self, error: u32, flags: u16) {
         let is_wrong = match error {
             simple::EPERM => !self.volume.is_fenced,
@@ -265,7 +266,7 @@ impl Session {
         }
     }
 
-    /// Ends all connections, and goes on once it is known that nothing of this client is under way.
+    /// Closes all connections, and returns once no request of this client is outstanding.
     async fn leave(&self) {
         for client in &self.clients {
             match draw(|random| random.once_in(2)) {
@@ -273,7 +274,7 @@ impl Session {
                 false => client.leave(),
             }
         }
-        // Connections that come later are told of no loss from before their time.
+        // Losses are not reported to connections opened after them.
         self.volume.check(|checker| checker.is_gone(self.writer));
         let of = self.clients.iter().map(Client::local).collect();
         let writes = self.volume.check(|checker| checker.open_since(self.begun, self.writer));
@@ -295,7 +296,7 @@ impl Unknown {
     }
 }
 
-/// Longer than a core is left standing.
+/// Longer than a stall of a core.
 const LOOK: Duration = Duration::from_millis(100);
 
 fn bytes(lba: u64, blocks: u64) -> (u64, u64) {

@@ -24,7 +24,7 @@ pub(super) struct FuseFile {
 struct Syncs {
     /// Result of a sync; 0 is success.
     errno: AtomicI32,
-    /// The next sync gets no answer.
+    /// The next sync gets no reply.
     holds_next: AtomicBool,
 }
 
@@ -63,7 +63,7 @@ impl FuseFile {
         self.syncs.errno.store(errno, Ordering::SeqCst);
     }
 
-    /// The next sync gets no answer.
+    /// The next sync gets no reply.
     pub(super) fn hold_next_sync(&self) {
         self.syncs.holds_next.store(true, Ordering::SeqCst);
     }
