@@ -1,5 +1,5 @@
 //! Buffers of requests: page-aligned, so that direct I/O accepts them, and owned, so that a request whose
-//! requester was dropped never writes into memory that has been reused.
+//! requester was dropped never writes into reused memory.
 
 use std::cell::RefCell;
 use std::fmt;
@@ -87,7 +87,7 @@ impl fmt::Debug for Buffer {
 impl Drop for Buffer {
     fn drop(&mut self) {
         let pages = std::mem::take(&mut self.pages);
-        // A thread that is ending has no pool any more; the memory then returns to the allocator.
+        // An exiting thread no longer has a pool; the memory then returns to the allocator.
         let _ = POOL.try_with(|pool| pool.borrow_mut().put(pages));
     }
 }
@@ -110,7 +110,7 @@ impl Slice {
         })
     }
 
-    /// Whether somebody else has a part of the buffer, too.
+    /// Whether the buffer has other users.
     pub fn is_shared(&self) -> bool {
         Arc::strong_count(&self.buffer) > 1
     }
@@ -143,17 +143,18 @@ impl fmt::Debug for Slice {
 /// Limit of the memory of dropped buffers per thread: 32 commands of 256 KiB.
 pub const POOL_BYTES_MAX: usize = 8 << 20;
 
-/// Lets the thread that made it keep so many more bytes of dropped buffers as long as it lives: for who drops many at once
-/// and needs as many again soon. Memory that the system has to give anew costs more than what is done with it.
+/// Raises the limit of dropped buffers of the creating thread while this exists: for users that drop many
+/// buffers together and soon need the same number again. Allocating memory from the system again costs more
+/// than using it.
 #[derive(Debug)]
 pub struct Reserve {
     bytes: usize,
-    /// It stays on its thread.
+    /// Keeps the value on its thread.
     _here: PhantomData<*const ()>,
 }
 
 impl Reserve {
-    /// One of `bytes`.
+    /// A reserve of `bytes`.
     pub fn of(bytes: usize) -> Reserve {
         POOL.with_borrow_mut(|pool| pool.limit += bytes);
         Reserve { bytes, _here: PhantomData }
@@ -216,7 +217,7 @@ impl Pool {
     }
 
     /// The latest size is kept in preference to others, of which the largest are dropped first. Otherwise the
-    /// buffers of one workload, such as eight of 1 MiB, would keep out all of the next one's.
+    /// buffers of one workload, such as eight of 1 MiB, would exclude all buffers of the next.
     fn make_room(&mut self, bytes: usize, place: usize) -> bool {
         while self.bytes + bytes > self.limit {
             let others = self.shelves.iter_mut().enumerate().rev().filter(|(other, _)| *other != place);

@@ -1,4 +1,4 @@
-//! An initiator's session, as a machine without I/O: commands and frames in, frames and results out.
+//! An initiator's session, as a state machine without I/O: commands and frames in, frames and results out.
 //!
 //! ```text
 //!  new ──► Login ── LoginReply ──► Session ── suspicion, old keys ──► Session and Login
@@ -7,8 +7,8 @@
 //!                                            └── disconnect, DISCONNECT: Ended       Login
 //! ```
 //!
-//! The driver calls [`Initiator::poll_transmit`] and [`Initiator::poll_event`] until they are empty after each other
-//! call, and [`Initiator::handle_timeout`] when [`Initiator::poll_timeout`] says so.
+//! After every other call, the driver calls [`Initiator::poll_transmit`] and [`Initiator::poll_event`] until
+//! they return nothing. It calls [`Initiator::handle_timeout`] at the time from [`Initiator::poll_timeout`].
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::{Duration, Instant};
@@ -24,19 +24,19 @@ use crate::pdu::{
 use crate::reassembly::Delivered;
 use crate::transport::{Agreed, Counters, Message, Transport};
 
-/// The acknowledgement of a DISCONNECT is waited for so long.
+/// Time to wait for the acknowledgement of a DISCONNECT.
 const CLOSING: Duration = Duration::from_secs(1);
-/// Requests that are kept for task management.
+/// Requests reserved for task management.
 const FUNCTIONS: u32 = 8;
 
-/// A request without an answer.
+/// An outstanding request.
 #[derive(Clone, Copy, Debug)]
 enum Outstanding {
     Command { data_in_bytes: u32 },
     Function,
 }
 
-/// The session as it is now.
+/// The current session.
 #[derive(Debug)]
 struct Session {
     id: u32,
@@ -51,16 +51,16 @@ pub struct Initiator {
     random: SeededRandom,
     session: Option<Session>,
     login: Option<Attempt>,
-    /// Requests to log in so far: each goes by the next path, over all attempts.
+    /// Number of login requests so far: each uses the next path, over all attempts.
     login_frames: u32,
-    /// Of the session, for the target; drawn for each.
+    /// Identifies the session to the target; drawn for each session.
     instance: u64,
-    /// Sessions so far, for [`RequestId`].
+    /// Number of sessions so far, for [`RequestId`].
     sessions: u32,
     requests: BTreeMap<u64, Outstanding>,
     next_number: u64,
     events: VecDeque<Event>,
-    /// Messages of the frame that is being handled; empty between frames.
+    /// Messages of the frame being handled; empty between frames.
     arrived: Vec<Delivered>,
     closing: Option<Instant>,
     ended: bool,
@@ -69,7 +69,7 @@ pub struct Initiator {
 }
 
 impl Initiator {
-    /// Begins to log in. The seed is random and used for nothing else: nonces and keys come from it.
+    /// Starts the login. The seed must be random and used only here: nonces and keys are derived from it.
     pub fn new(now: Instant, config: Config, seed: [u8; 32]) -> Initiator {
         let mut random = SeededRandom::new(seed);
         let instance = random.u64();
@@ -93,7 +93,7 @@ impl Initiator {
         machine
     }
 
-    /// Requests that may be submitted now.
+    /// Number of requests that may be submitted now.
     pub fn room(&self) -> usize {
         let Some(session) = self.session.as_ref().filter(|_| self.closing.is_none()) else { return 0 };
         let functions = FUNCTIONS.min(session.queue_depth / 2);
@@ -105,7 +105,7 @@ impl Initiator {
         self.session.as_ref().map(|session| session.id)
     }
 
-    /// Number of requests without an answer.
+    /// Number of outstanding requests.
     pub fn outstanding(&self) -> usize {
         self.requests.len()
     }
@@ -128,8 +128,8 @@ impl Initiator {
         self.request(outstanding, |number| Request::Command { number, command })
     }
 
-    /// Sends a task management function, with the task of ABORT TASK and QUERY TASK. A command that it ends is
-    /// answered with TASK ABORTED.
+    /// Sends a task management function, with the task of ABORT TASK and QUERY TASK. A command ended by the
+    /// function completes with TASK ABORTED.
     ///
     /// # Errors
     /// [`SubmitError`].
@@ -143,7 +143,7 @@ impl Initiator {
         if self.session.is_some() && self.requests.len() >= depth {
             return Err(SubmitError::Full);
         }
-        // One of another session is none of this one, where numbers begin at 0 again.
+        // A task of another session does not exist in this one, whose numbers start at 0 again.
         let task = task.filter(|task| task.session == self.sessions);
         let referenced = task.map_or(u64::MAX, |task| task.number);
         self.request(Outstanding::Function, |number| Request::TaskManagement {
@@ -186,7 +186,7 @@ impl Initiator {
         }
     }
 
-    /// A frame has arrived: from its header on, with any padding. It is decrypted in place.
+    /// Handles a received frame, from its header on, with any padding. The frame is decrypted in place.
     pub fn handle_frame(&mut self, now: Instant, frame: &mut [u8]) {
         let Ok(header) = Header::parse(frame) else { return };
         if self.ended {
@@ -226,9 +226,9 @@ impl Initiator {
         };
         let id = RequestId { session: self.sessions, number };
         match (self.requests.remove(&number), reply) {
-            // It was answered in an earlier epoch, whose acknowledgement was lost.
+            // The request was answered in an earlier epoch, and the acknowledgement was lost.
             (None, _) if number < self.next_number => self.counters.messages_repeated += 1,
-            // An answer to a request that was never sent: the target took somebody else's frames for ours.
+            // A response to a request that was never sent: the target attributed another host's frames to us.
             (None, _) => self.end(EndReason::TargetMisbehaved),
             (Some(Outstanding::Command { data_in_bytes }), Reply::Response { response, .. })
                 if response.data.len() <= data_in_bytes as usize =>
@@ -245,7 +245,7 @@ impl Initiator {
         }
     }
 
-    /// A deadline of [`Initiator::poll_timeout`] has passed.
+    /// Handles an expired deadline of [`Initiator::poll_timeout`].
     pub fn handle_timeout(&mut self, now: Instant) {
         if self.ended {
             return;
@@ -256,7 +256,7 @@ impl Initiator {
             if suspect.is_none_or(|at| at.is_some_and(|at| at <= now)) {
                 return self.end(EndReason::Unreachable);
             }
-            // New keys are not to be had, but the session works.
+            // New keys cannot be negotiated, but the session works.
             login.began = now;
         }
         if self.closing.is_some_and(|at| at <= now) {
@@ -271,7 +271,7 @@ impl Initiator {
         self.after(now);
     }
 
-    /// What follows from the state of the transport.
+    /// Reacts to the state of the transport.
     fn after(&mut self, now: Instant) {
         let Some(session) = self.session.as_ref().filter(|_| !self.ended) else { return };
         let is_suspect = suspect_at(&self.config, session).is_some_and(|at| at <= now);
@@ -290,14 +290,14 @@ impl Initiator {
         }
     }
 
-    /// When [`Initiator::handle_timeout`] is to be called.
+    /// Time at which to call [`Initiator::handle_timeout`].
     pub fn poll_timeout(&self) -> Option<Instant> {
         if self.ended {
             return None;
         }
         let times = &self.config.times;
         let login = self.login.as_ref().map(|login| login.next_at.min(login.began + times.give_up));
-        // A session that is closing is not saved.
+        // A closing session is not kept alive.
         let is_open = self.closing.is_none();
         let session = self.session.as_ref().and_then(|session| {
             let keepalive = session.transport.last_asked() + times.keepalive;
@@ -315,7 +315,7 @@ impl Initiator {
         path
     }
 
-    /// The same with data where they are.
+    /// The next frame, with its data in place.
     pub fn poll_frame(&mut self, now: Instant, frame: &mut Frame) -> Option<u8> {
         frame.clear();
         if self.ended {
@@ -346,12 +346,12 @@ impl Initiator {
         self.session.as_ref().map_or(Vec::new(), |session| session.transport.paths().collect())
     }
 
-    /// Bytes of memory that partial messages take.
+    /// Bytes of memory used by partial messages.
     pub fn held_bytes(&self) -> usize {
         self.session.as_ref().map_or(0, |session| session.transport.held_bytes())
     }
 
-    /// Messages that are not acknowledged.
+    /// Number of unacknowledged messages.
     pub fn unacknowledged(&self) -> usize {
         self.session.as_ref().map_or(0, |session| session.transport.unacknowledged())
     }
@@ -397,17 +397,17 @@ pub(crate) fn disconnect() -> Message {
 /// Times of an initiator.
 #[derive(Clone, Copy, Debug)]
 pub struct Times {
-    /// A login that is not answered is sent again after this, later after twice as long, to eight times.
+    /// Time until an unanswered login is retried; it doubles with each retry, up to eight times this value.
     pub retry: Duration,
-    /// Nothing is acknowledged for so long: another login is tried, while the session goes on.
+    /// If nothing is acknowledged for this time, another login is attempted while the session continues.
     pub suspect: Duration,
-    /// A session in which nothing is sent asks for an acknowledgement so often.
+    /// Interval at which an idle session requests an acknowledgement.
     pub keepalive: Duration,
-    /// Nothing is answered for so long: the session has ended.
+    /// If nothing is answered for this time, the session ends.
     pub give_up: Duration,
-    /// After so many frames a login makes new keys. A message that is not acknowledged by then begins anew, so these must be many
-    /// more than the frames of the longest message. The limit of AES-GCM is beyond 2^24.5 frames of 9 KiB (RFC 9001
-    /// appendix B.1 has the arithmetic).
+    /// Number of frames after which a login negotiates new keys. A message not acknowledged by then starts
+    /// from the beginning, so this must be much larger than the number of frames of the longest message. The
+    /// limit of AES-GCM is above 2^24.5 frames of 9 KiB (calculated as in RFC 9001 appendix B.1).
     pub rekey_frames: u64,
 }
 
@@ -423,7 +423,7 @@ impl Default for Times {
     }
 }
 
-/// How an initiator logs in.
+/// Parameters of an initiator.
 #[derive(Clone, Debug)]
 pub struct Config {
     /// Its name ([`is_name`](crate::is_name)).
@@ -432,22 +432,22 @@ pub struct Config {
     pub target: String,
     /// A second session of the same name and port to the same target replaces the first.
     pub port: u32,
-    /// The key, if the target knows the initiator by one, and the cipher.
+    /// The key and the cipher, if the target identifies the initiator by a key.
     pub key: Option<(Psk, Cipher)>,
-    /// Bytes of frames to try, the longest first: what the interface carries, and what every network does.
+    /// Frame sizes to try, longest first: the maximum of the interface, then a size that every network supports.
     pub frame_bytes: Vec<u16>,
     /// Number of paths, 1 to [`PATHS_MAX`].
     pub paths: u8,
-    /// Bytes of partial messages that it keeps; 1 MiB and some at least.
+    /// Bytes of partial messages that it keeps; slightly more than 1 MiB at least.
     pub credit: u32,
-    /// Whether a frame may carry several messages, if the target can do that, too.
+    /// Whether a frame may carry several messages, if the target also supports it.
     pub bundles: bool,
     /// Times.
     pub times: Times,
 }
 
 impl Config {
-    /// With defaults for everything but the names.
+    /// A configuration with defaults for everything except the names.
     pub fn new(initiator: &str, target: &str) -> Config {
         Config {
             initiator: initiator.to_owned(),
@@ -462,7 +462,7 @@ impl Config {
         }
     }
 
-    /// With what is out of range brought into it.
+    /// Limits all values to their valid ranges.
     fn checked(mut self) -> Config {
         let (shortest, longest) = (crate::FRAME_BYTES_MIN as u16, crate::FRAME_BYTES_MAX as u16);
         self.frame_bytes.iter_mut().for_each(|bytes| *bytes = (*bytes).clamp(shortest, longest));
@@ -475,7 +475,7 @@ impl Config {
     }
 }
 
-/// A command or a function of an initiator. No two of one machine are the same.
+/// Identifies a command or a function, uniquely within a state machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct RequestId {
     session: u32,
@@ -485,44 +485,44 @@ pub struct RequestId {
 /// An action for the driver.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Event {
-    /// The session has begun: requests may be submitted.
+    /// The session is established: requests may be submitted.
     LoggedIn {
-        /// Commands that may be outstanding.
+        /// Maximum number of outstanding commands.
         queue_depth: u32,
-        /// Bytes of a frame.
+        /// Frame size in bytes.
         frame_bytes: usize,
-        /// Whether the frames are sealed, and the peer is proven to know the key.
+        /// Whether frames are encrypted, and the peer has proven that it has the key.
         is_encrypted: bool,
     },
-    /// The session goes on in another epoch. Nothing was lost.
+    /// The session continues in another epoch. Nothing was lost.
     Resumed,
     /// A command ended.
     Completed {
-        /// Which.
+        /// Its identifier.
         id: RequestId,
-        /// How.
+        /// Its result.
         response: Response,
     },
     /// A task management function ended.
     FunctionDone {
-        /// Which.
+        /// Its identifier.
         id: RequestId,
-        /// How.
+        /// Its result.
         result: FunctionResult,
     },
-    /// A request will not be answered: the session is gone. It may have been executed, but will not be after any
-    /// request of the next session.
+    /// A request will not be answered, because the session was lost. It may have been executed, but will not
+    /// be executed after any request of the next session.
     Lost {
-        /// Which.
+        /// Its identifier.
         id: RequestId,
     },
-    /// The target has no record of the session: an I_T nexus loss (SAM-5 6.3.4). Another login is under way.
+    /// The target has no record of the session: an I_T nexus loss (SAM-5 6.3.4). Another login is in progress.
     NexusLost,
-    /// The machine has ended.
+    /// The state machine has ended.
     Ended(EndReason),
 }
 
-/// Why a machine has ended.
+/// Why a state machine has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Display, Error)]
 pub enum EndReason {
     /// [`Initiator::disconnect`].
@@ -534,7 +534,7 @@ pub enum EndReason {
     /// The target refused the login.
     #[display("{_0}")]
     Refused(#[error(not(source))] Refusal),
-    /// Nothing answered.
+    /// There was no answer.
     #[display("nothing answers")]
     Unreachable,
     /// The target broke a rule of the protocol.
@@ -542,30 +542,30 @@ pub enum EndReason {
     TargetMisbehaved,
 }
 
-/// Why a request was not taken.
+/// Why a request was rejected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Display, Error)]
 pub enum SubmitError {
     /// There is no session: before [`Event::LoggedIn`], after [`Event::NexusLost`] or [`Event::Ended`].
     #[display("there is no session")]
     NoSession,
-    /// As many requests as the target allows are outstanding.
+    /// The number of outstanding requests has reached the target's limit.
     #[display("too many requests are outstanding")]
     Full,
-    /// The CDB or the data are longer than the protocol allows.
+    /// The CDB or the data is longer than the protocol allows.
     #[display("the command is longer than the protocol allows")]
     TooLong,
 }
 
-/// A login with frames of one size is tried so often before the next size is.
+/// Login attempts with one frame size before the next size is tried.
 const TRIES: u32 = 4;
 
-/// A login that is not answered yet.
+/// An unanswered login.
 #[derive(Debug)]
 struct Attempt {
     began: Instant,
     next_at: Instant,
     resume: bool,
-    /// Which of the sizes of frames.
+    /// Index of the frame size.
     size: usize,
     sent: u32,
     nonce: u64,
@@ -574,9 +574,9 @@ struct Attempt {
     handshake: Option<Handshake>,
 }
 
-/// Logins: the first one, and those that a session goes on with.
+/// Logins: the first one, and those that continue a session.
 impl Initiator {
-    /// Begins a login.
+    /// Starts a login.
     fn log_in(&mut self, now: Instant, resume: bool) {
         self.login = Some(self.attempt(now, now, resume, 0));
     }
@@ -631,7 +631,7 @@ impl Initiator {
         let Some(login) = self.login.as_mut().filter(|login| login.nonce == reply.nonce) else { return };
         let sealed = match reply.content {
             Ok(sealed) => sealed,
-            // It is not proven: somebody who cannot end the session could send it.
+            // The refusal is not authenticated: an attacker who cannot end the session could send it.
             Err(_) if login.resume => return,
             Err(refusal) => return self.end(EndReason::Refused(refusal)),
         };

@@ -1,7 +1,8 @@
-//! HyperSCSI by its published header layout, without I/O: SCSI commands in raw Ethernet frames, or in UDP.
+//! HyperSCSI with its published header layout, without I/O: SCSI commands in raw Ethernet frames, or in UDP.
 //!
-//! What survives of HyperSCSI is the layout of five bytes, in Wireshark's dissector. Frames follow it; everything behind
-//! is this project's, and is frozen in `docs/hyperscsi-format.md`. Nothing here interoperates with the implementation of 2002.
+//! Only the layout of five bytes survives from HyperSCSI, in Wireshark's dissector. Frames follow it;
+//! everything after these bytes is defined by this project and frozen in `docs/hyperscsi-format.md`. Nothing
+//! here interoperates with the implementation of 2002.
 //!
 //! ```text
 //!   commands ──► Initiator ─┐                                           ┌─ Target ──► commands
@@ -9,13 +10,15 @@
 //!   results  ◄──────────────┘            (an epoch)    (numbers)       └────────◄── responses
 //! ```
 //!
-//! - [`Initiator`] is one session with one target, [`Target`] all sessions at one place: frames, commands, responses and
-//!   `now` go in; frames, events and the next deadline come out. Randomness comes from a seed.
-//! - [`discovery`] asks who is there.
-//! - [`Header`] is what every frame begins with.
+//! - [`Initiator`] is one session with one target, [`Target`] all sessions of one target port: frames,
+//!   commands, responses and `now` go in; frames, events and the next deadline come out. Randomness comes
+//!   from a seed.
+//! - [`discovery`] finds targets.
+//! - [`Header`] is the start of every frame.
 //!
-//! Commands and data pass through the machines: every byte is summed or encrypted anyway. Data to be sent are copied by nobody but the
-//! kernel ([`Frame`]), unless they are encrypted; received ones once, into their message.
+//! Commands and data pass through the state machines: every byte is summed or encrypted anyway. Only the
+//! kernel copies data to send ([`Frame`]), unless it is encrypted; received data is copied once, into its
+//! message.
 
 pub mod discovery;
 mod frame;

@@ -1,9 +1,11 @@
 //! Login (opcodes 0x11 and 0x12): one frame each way, then the first genuine frame of the initiator in the new epoch.
 //!
-//! With a pre-shared key the two frames carry the messages of Noise, pattern `NNpsk0`: a challenge and a response by
-//! X25519 and the key, after which both sides have keys of this epoch that nobody learns who learns the pre-shared key
-//! later. What the initiator asks for in clear is in Noise's prologue. The code of a request (HMAC-SHA-256 of all before it) proves nothing
-//! that Noise's message does not: it lets a target drop a forged request for the price of a hash. Without a key nothing is proven.
+//! With a pre-shared key the two frames carry the messages of Noise, pattern `NNpsk0`: a challenge and a
+//! response using X25519 and the key. They give both sides keys for this epoch that stay secret even if the
+//! pre-shared key is disclosed later. The initiator's parameters are sent in clear and included in Noise's
+//! prologue. The code of a request (HMAC-SHA-256 of all preceding bytes) proves nothing beyond Noise's
+//! message: it lets a target drop a forged request at the cost of a hash. Without a key nothing is
+//! authenticated.
 //!
 //! ```text
 //!  request  0 flags (1 resume, 2 bundles) │ 1 protection │ 2 frame bytes u16 │ 4 credit u32 │ 8 nonce u64 │ 16 instance u64 │ 24 port u32 │
@@ -13,8 +15,8 @@
 //!           [16 flags (1 bundles)]
 //! ```
 //!
-//! Both frames are padded to the frame size that they propose, which proves that the network carries it, and that a
-//! target never answers with more bytes than it was sent.
+//! Both frames are padded to the frame size that they propose, which proves that the network carries it. It
+//! also ensures that a target never answers with more bytes than it received.
 
 use std::sync::Arc;
 
@@ -32,7 +34,7 @@ use crate::frame::{Cipher, FRAME_BYTES_MIN, Frame, HEADER_BYTES, Header, Opcode,
 
 /// The Noise protocol.
 pub const PATTERN: &str = "Noise_NNpsk0_25519_ChaChaPoly_BLAKE2s";
-/// Bytes of the longest name of an initiator or a target.
+/// Maximum length of the name of an initiator or a target.
 pub const NAME_BYTES_MAX: usize = 223;
 
 const PROLOGUE: &[u8] = b"linerate hyperscsi 1";
@@ -40,9 +42,9 @@ const RESUME: u8 = 1;
 const BUNDLES: u8 = 2;
 const ANSWER_BYTES: usize = 17;
 const ANSWER_BUNDLES: u8 = 1;
-/// Noise's messages: a public key and a code, and the second one with the answer.
+/// Maximum length of Noise's messages: a public key and a code, plus the answer in the second one.
 const NOISE_BYTES_MAX: usize = 96;
-/// A code, with its length in front.
+/// A code, preceded by its length.
 const CODE_BYTES: usize = 32;
 const CODE_FIELD_BYTES: usize = 1 + CODE_BYTES;
 
@@ -50,13 +52,13 @@ const CODE_FIELD_BYTES: usize = 1 + CODE_BYTES;
 #[derive(Clone)]
 pub struct Psk {
     noise: Zeroizing<[u8; 32]>,
-    /// Of the codes of requests to log in.
+    /// The HMAC key for the codes of login requests.
     code: Arc<hmac::Key>,
 }
 
 impl Psk {
-    /// From a secret of any length. Its strength is the caller's matter: who overhears a login can try secrets offline
-    /// against it.
+    /// Creates a key from a secret of any length. The caller must ensure its strength: an eavesdropper on a
+    /// login can test guesses offline.
     pub fn from_secret(secret: &[u8]) -> Psk {
         let derived = |label: &[u8]| -> Zeroizing<[u8; 32]> {
             Zeroizing::new(Sha256::new().chain_update(label).chain_update(secret).finalize().into())
@@ -66,7 +68,7 @@ impl Psk {
     }
 }
 
-/// Every byte is looked at, whichever differs.
+/// Compares in constant time.
 impl PartialEq for Psk {
     fn eq(&self, other: &Psk) -> bool {
         self.noise.iter().zip(other.noise.iter()).fold(0, |differs, (one, other)| differs | (one ^ other))
@@ -82,25 +84,25 @@ impl std::fmt::Debug for Psk {
     }
 }
 
-/// Why a target refuses a login. It is told in clear and unproven.
+/// Why a target refuses a login. It is sent in clear and unauthenticated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Display, Error, TryFromPrimitive)]
 #[repr(u8)]
 pub enum Refusal {
-    /// There is no target of this name, or not for this initiator.
+    /// There is no such target, or the initiator has no access to it.
     #[display("the target has no such name, or not for this initiator")]
     UnknownTarget = 1,
-    /// The initiator proved to have no right key, or none though one is needed.
+    /// The initiator has a wrong key, or no key although one is required.
     #[display("the target refuses the initiator's key")]
     Authentication = 2,
     /// No more sessions.
     #[display("the target has no room for another session")]
     Full = 3,
-    /// What was asked for is malformed or impossible.
+    /// The request is malformed or impossible.
     #[display("the target does not understand the login")]
     Malformed = 4,
 }
 
-/// How a login ended, as the proven answer says.
+/// The result of a login according to the authenticated answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, TryFromPrimitive)]
 #[repr(u8)]
 pub(crate) enum Outcome {
@@ -108,25 +110,25 @@ pub(crate) enum Outcome {
     New = 0,
     /// Another epoch of the session of this instance.
     Resumed = 1,
-    /// There is no session of this instance to be resumed.
+    /// There is no session of this instance to resume.
     Unknown = 2,
 }
 
-/// What an initiator asks for.
+/// A login request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct LoginRequest {
-    /// Of a session that there is.
+    /// Resume an existing session.
     pub(crate) resume: bool,
     /// A frame may carry several messages.
     pub(crate) bundles: bool,
     pub(crate) cipher: Option<Cipher>,
     pub(crate) frame_bytes: u16,
     pub(crate) credit: u32,
-    /// Of this login.
+    /// Identifies this login.
     pub(crate) nonce: u64,
-    /// Of this session: drawn when it begins.
+    /// Identifies this session: drawn when it starts.
     pub(crate) instance: u64,
-    /// Of the initiator: two sessions of one name and port to a target replace each other.
+    /// Port of the initiator: a new session with the same name and port to a target replaces the earlier one.
     pub(crate) port: u32,
     pub(crate) paths: u8,
     pub(crate) initiator: String,
@@ -136,7 +138,7 @@ pub(crate) struct LoginRequest {
     pub(crate) code: Vec<u8>,
 }
 
-/// What a target answers.
+/// A target's answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Answer {
     pub(crate) outcome: Outcome,
@@ -146,7 +148,7 @@ pub(crate) struct Answer {
     pub(crate) session: u32,
     pub(crate) epoch: u16,
     pub(crate) paths: u8,
-    /// A frame may carry several messages. It takes a byte, which only those get who have asked for it.
+    /// A frame may carry several messages. The answer has a byte for it only if the initiator requested it.
     pub(crate) bundles: bool,
 }
 
@@ -183,7 +185,7 @@ impl<'a> Fields<'a> {
         self.take().map(u64::from_be_bytes)
     }
 
-    /// So many bytes as the first one says.
+    /// A field preceded by its length in one byte.
     fn counted(&mut self) -> Option<&'a [u8]> {
         let length = usize::from(self.u8()?);
         let (first, rest) = self.0.split_at_checked(length)?;
@@ -198,13 +200,14 @@ impl<'a> Fields<'a> {
     }
 }
 
-/// Whether this may name an initiator or a target: 1 to [`NAME_BYTES_MAX`] of the characters of iSCSI names.
+/// Whether this is a valid name of an initiator or a target: 1 to [`NAME_BYTES_MAX`] of the characters of
+/// iSCSI names.
 pub fn is_name(name: &str) -> bool {
     let is_allowed = |byte: u8| byte.is_ascii_alphanumeric() || b".:-_".contains(&byte);
     (1..=NAME_BYTES_MAX).contains(&name.len()) && name.bytes().all(is_allowed)
 }
 
-/// Appends bytes behind their length.
+/// Appends bytes preceded by their length.
 pub(crate) fn put_counted(bytes: &[u8], into: &mut Vec<u8>) {
     debug_assert!(bytes.len() <= usize::from(u8::MAX), "{} bytes behind a length of eight bits", bytes.len());
     into.push(bytes.len() as u8);
@@ -212,7 +215,7 @@ pub(crate) fn put_counted(bytes: &[u8], into: &mut Vec<u8>) {
 }
 
 impl LoginRequest {
-    /// Reads one, and gives what Noise's prologue has of it.
+    /// Decodes a request; also returns the part that Noise's prologue covers.
     pub(crate) fn parse(body: &[u8]) -> Option<(LoginRequest, &[u8])> {
         let mut fields = Fields(body);
         let flags = fields.u8()?;
@@ -235,7 +238,7 @@ impl LoginRequest {
             && noise.len() <= NOISE_BYTES_MAX
             && code.len() == if cipher.is_none() { 0 } else { CODE_BYTES }
             && fields.0.is_empty();
-        // Other flags are of later extensions: who asks for one is told by the answer that it is not there.
+        // Other flags belong to later extensions: the answer shows the requester that they are not supported.
         let request = LoginRequest {
             resume: flags & RESUME != 0,
             bundles: flags & BUNDLES != 0,
@@ -254,7 +257,7 @@ impl LoginRequest {
         is_right.then_some((request, clear))
     }
 
-    /// What is in clear, and proven by Noise's prologue.
+    /// The part sent in clear, authenticated by Noise's prologue.
     pub(crate) fn clear(&self) -> Vec<u8> {
         let protection = match self.cipher {
             None => 0,
@@ -274,7 +277,7 @@ impl LoginRequest {
         body
     }
 
-    /// The frame's body. The key is that of Noise's message.
+    /// The body of the frame. The key is the one used for Noise's message.
     pub(crate) fn body(&self, psk: Option<&Psk>) -> Vec<u8> {
         let mut body = self.clear();
         put_counted(&self.noise, &mut body);
@@ -283,7 +286,8 @@ impl LoginRequest {
         body
     }
 
-    /// Whether its code, at the end of its body, is that of this key. Anybody can repeat a request that has one.
+    /// Whether its code, at the end of its body, matches this key. A request with a valid code can be
+    /// replayed by anyone.
     pub(crate) fn is_proven(&self, psk: &Psk, body: &[u8]) -> bool {
         let before = body.len().checked_sub(CODE_FIELD_BYTES).and_then(|end| body.get(..end));
         before.is_some_and(|before| hmac::verify(&psk.code, before, &self.code).is_ok())
@@ -347,7 +351,7 @@ impl LoginReply {
     }
 }
 
-/// A frame outside sessions, padded to so many bytes.
+/// A frame outside sessions, padded to `frame_bytes` bytes.
 pub(crate) fn frame(opcode: Opcode, path: u8, body: &[u8], frame_bytes: usize) -> Vec<u8> {
     debug_assert!(opcode.is_outside_sessions() && body.len() < FRAME_BYTES_MIN);
     let header = Header { length: body.len() as u16, path, ..Header::plain(opcode) };
@@ -359,7 +363,7 @@ pub(crate) fn frame(opcode: Opcode, path: u8, body: &[u8], frame_bytes: usize) -
     frame.bytes
 }
 
-/// The body of a frame outside sessions, if it is whole.
+/// The body of a frame outside sessions, if it is intact.
 pub(crate) fn body<'a>(header: &Header, frame: &'a mut [u8]) -> Option<&'a [u8]> {
     debug_assert!(frame.len() >= HEADER_BYTES);
     Protection::Crc.open(header, frame)
@@ -404,7 +408,7 @@ pub(crate) struct Handshake {
 }
 
 impl Handshake {
-    /// `drawn` becomes the ephemeral key, and is used for nothing else.
+    /// `drawn` becomes the ephemeral key, and must be used only for this.
     pub(crate) fn new(
         psk: &Psk,
         cipher: Cipher,
@@ -423,7 +427,7 @@ impl Handshake {
         Handshake { noise: built.expect("the pattern needs this one key"), cipher, is_initiator }
     }
 
-    /// The next message, which is this side's.
+    /// This side's next message.
     pub(crate) fn write(&mut self, payload: &[u8]) -> Vec<u8> {
         let mut message = vec![0; NOISE_BYTES_MAX];
         let bytes =

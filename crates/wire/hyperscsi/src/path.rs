@@ -1,20 +1,20 @@
-//! One path of an epoch: numbers of frames in both directions, what is under way, and when it counts as lost.
+//! One path of an epoch: frame numbers in both directions, outstanding frames, and loss detection.
 //!
-//! Acknowledgements tell which frames of a path arrived; the window that tells them apart is the replay window, too. Round
-//! trips are measured as Jacobson and Karels do (RFC 6298), and a window in frames follows from them by additive increase
-//! and multiplicative decrease (RFC 5681).
+//! Acknowledgements list the frames of a path that arrived; the receive window also serves as the replay
+//! window. Round trips are measured according to Jacobson and Karels (RFC 6298). The window, in frames, is
+//! controlled by additive increase and multiplicative decrease (RFC 5681).
 
 use std::collections::VecDeque;
 use std::iter;
 use std::time::{Duration, Instant};
 
-/// A frame counts as lost when one that was sent so many frames later has arrived, at first.
+/// Initial reordering threshold: a frame counts as lost when one sent this many frames later has arrived.
 const REORDERING_MIN: u64 = 3;
-/// The most that this is raised to on a path that reorders.
+/// Maximum threshold on a path that reorders frames.
 const REORDERING_MAX: u64 = 64;
-/// Timeouts in a row after which a path is down.
+/// Consecutive timeouts after which a path is down.
 const TIMEOUTS_UNTIL_DOWN: u32 = 3;
-/// A path that is down is tried so often.
+/// Interval at which a path that is down is probed.
 const RETRY: Duration = Duration::from_secs(1);
 
 /// A fragment of a message.
@@ -24,11 +24,11 @@ pub(crate) struct Piece {
     pub(crate) fragment: u16,
 }
 
-/// What a frame carries of messages: a fragment, or whole messages with consecutive numbers.
+/// The message content of a frame: a fragment, or whole messages with consecutive numbers.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Load {
     pub(crate) first: Piece,
-    /// Whole messages behind it.
+    /// Number of whole messages that follow it.
     pub(crate) more: u16,
 }
 
@@ -43,7 +43,7 @@ impl Load {
 enum Fate {
     UnderWay,
     Acknowledged,
-    /// It counts as lost. Its acknowledgement may come yet.
+    /// It counts as lost. Its acknowledgement may still arrive.
     Lost,
 }
 
@@ -55,12 +55,12 @@ struct Sent {
     fate: Fate,
 }
 
-/// What an acknowledgement or a timeout settled.
+/// The results of an acknowledgement or a timeout.
 #[derive(Debug, Default)]
 pub(crate) struct Settled {
     pub(crate) acknowledged: Vec<Piece>,
     pub(crate) lost: Vec<Piece>,
-    /// Frames that were acknowledged, with or without pieces.
+    /// Number of acknowledged frames, with or without pieces.
     pub(crate) frames: u32,
 }
 
@@ -71,21 +71,21 @@ pub(crate) struct Path {
     trips: RoundTrips,
     congestion: Congestion,
     next_number: u64,
-    /// Frames that want an acknowledgement, by their number.
+    /// Frames that require an acknowledgement, by number.
     sent: VecDeque<Sent>,
     in_flight: u32,
     largest_acknowledged: Option<u64>,
     reordering: u64,
-    /// When a frame that others overtook counts as lost.
+    /// Time at which an overtaken frame counts as lost.
     loss_at: Option<Instant>,
     last_sent: Option<Instant>,
     timeouts: u32,
-    /// Frames that may be sent though the window is full: probes after a timeout.
+    /// Number of frames that may be sent beyond a full window: probes after a timeout.
     extra: u32,
-    /// A frame of the peer has arrived: it is there.
+    /// A frame of the peer has arrived on this path.
     is_proven: bool,
     is_down: bool,
-    /// When to ask for an acknowledgement.
+    /// Time at which to request an acknowledgement.
     pub(crate) probe_at: Option<Instant>,
 }
 
@@ -110,7 +110,7 @@ impl Path {
         }
     }
 
-    /// A genuine frame arrived.
+    /// Notes that an authentic frame arrived.
     pub(crate) fn heard(&mut self) {
         self.is_proven = true;
     }
@@ -119,7 +119,7 @@ impl Path {
         self.is_proven
     }
 
-    /// Whether fragments may travel by it.
+    /// Whether fragments may use this path.
     pub(crate) fn is_usable(&self) -> bool {
         self.is_proven && !self.is_down
     }
@@ -140,10 +140,10 @@ impl Path {
         self.congestion.window()
     }
 
-    /// Whether one more frame that wants an acknowledgement may be sent.
+    /// Whether one more frame that requires an acknowledgement may be sent.
     pub(crate) fn has_room(&self) -> bool {
         let oldest = self.sent.iter().find(|sent| sent.fate == Fate::UnderWay);
-        // An acknowledgement tells of so many numbers: all that are under way must be among them.
+        // An acknowledgement covers [`ACK_SPAN`] numbers, which must include all outstanding frames.
         let is_within_span = oldest.is_none_or(|sent| self.next_number - sent.number < ACK_SPAN);
         is_within_span && (self.in_flight < self.congestion.window() || self.extra > 0)
     }
@@ -153,7 +153,7 @@ impl Path {
         self.extra > 0 || self.in_flight + 1 >= self.congestion.window()
     }
 
-    /// How full it is, to compare paths: the time that a frame would wait, roughly.
+    /// Load of the path, for comparison: roughly the time that a frame would wait.
     pub(crate) fn load(&self) -> u128 {
         let trip = self.trips.smoothed().unwrap_or(Duration::from_millis(1)).as_nanos();
         trip * u128::from(self.in_flight + 1) / u128::from(self.congestion.window())
@@ -164,13 +164,13 @@ impl Path {
         self.next_number
     }
 
-    /// Takes a number, for a frame that wants no acknowledgement.
+    /// Takes a number for a frame that requires no acknowledgement.
     pub(crate) fn take_number(&mut self) -> u64 {
         self.next_number += 1;
         self.next_number - 1
     }
 
-    /// Takes a number for a frame that wants an acknowledgement.
+    /// Takes a number for a frame that requires an acknowledgement.
     pub(crate) fn send(&mut self, now: Instant, load: Option<Load>) -> u64 {
         let number = self.take_number();
         self.extra = self.extra.saturating_sub(1);
@@ -182,7 +182,7 @@ impl Path {
         number
     }
 
-    /// An acknowledgement arrived. One of numbers that were never sent is ignored.
+    /// Handles an acknowledgement. One for numbers that were never sent is ignored.
     pub(crate) fn acknowledge(&mut self, now: Instant, ack: &Ack, settled: &mut Settled) {
         if ack.largest >= self.next_number {
             return;
@@ -218,7 +218,7 @@ impl Path {
         self.forget();
     }
 
-    /// Frames that others overtook by too much.
+    /// Finds frames overtaken by more than the threshold.
     fn find_losses(&mut self, now: Instant, settled: &mut Settled) {
         let Some(largest) = self.largest_acknowledged else { return };
         let patience = self.trips.reordering();
@@ -238,7 +238,7 @@ impl Path {
         }
     }
 
-    /// What is settled, and will not be heard of again.
+    /// Drops settled frames for which no acknowledgement can follow.
     fn forget(&mut self) {
         let is_under_way = |sent: &&Sent| sent.fate == Fate::UnderWay;
         debug_assert_eq!(self.sent.iter().filter(is_under_way).count(), self.in_flight as usize);
@@ -253,7 +253,7 @@ impl Path {
         }
     }
 
-    /// The deadline of the acknowledgement that is waited for.
+    /// The deadline of the outstanding acknowledgement.
     fn timeout_at(&self) -> Option<Instant> {
         let last = self.last_sent.filter(|_| self.in_flight > 0)?;
         Some(last + self.trips.backed_off(self.timeouts))
@@ -264,7 +264,7 @@ impl Path {
         [self.loss_at, self.timeout_at(), self.probe_at, due].into_iter().flatten().min()
     }
 
-    /// Time has passed.
+    /// Handles expired deadlines.
     pub(crate) fn handle_timeout(&mut self, now: Instant, settled: &mut Settled) {
         if self.loss_at.is_some_and(|at| at <= now) {
             self.find_losses(now, settled);
@@ -276,8 +276,9 @@ impl Path {
         self.forget();
     }
 
-    /// Nothing was acknowledged in time. At first one frame is sent again, since the last ones of a burst have no
-    /// others behind them that could tell (RFC 9002 section 6.2); after the second time all are.
+    /// Handles a missing acknowledgement. The first time, one frame is retransmitted, since no later frames
+    /// could reveal the loss of the last ones of a burst (RFC 9002 section 6.2). After the second time, all
+    /// are.
     fn time_out(&mut self, now: Instant, settled: &mut Settled) {
         let all = if self.timeouts == 1 { 1 } else { usize::MAX };
         for sent in self.sent.iter_mut().filter(|sent| sent.fate == Fate::UnderWay).take(all) {
@@ -302,13 +303,13 @@ impl Path {
 
 /// Bytes of an acknowledgement on the wire.
 pub(crate) const ACK_BYTES: usize = 48;
-/// Numbers below the largest one that an acknowledgement tells of.
+/// Span of numbers below the largest one that an acknowledgement covers.
 pub(crate) const ACK_SPAN: u64 = 256;
-/// Numbers below the largest one that a receiver tells apart. Older frames are dropped: they may have been met.
+/// Span of numbers below the largest one that a receiver tracks. Older frames are dropped: they may be duplicates.
 const REPLAY_SPAN: u64 = 1024;
-/// An acknowledgement waits so long for a frame that it can travel in, and for more to acknowledge.
+/// Time for which an acknowledgement waits for a frame to carry it, and for more frames to acknowledge.
 pub(crate) const ACK_DELAY: Duration = Duration::from_millis(1);
-/// It does not wait when it has so many frames to tell of.
+/// Number of frames to acknowledge at which it no longer waits.
 const ACK_FRAMES: u32 = 32;
 
 /// An acknowledgement.
@@ -320,9 +321,9 @@ const ACK_FRAMES: u32 = 32;
 pub(crate) struct Ack {
     /// The largest number that arrived on this path.
     pub(crate) largest: u64,
-    /// How long ago.
+    /// Time since its arrival.
     pub(crate) delay: Duration,
-    /// Bytes of messages that may be begun in this epoch, from its beginning on.
+    /// Bytes of messages that may be started in this epoch, counted from its start.
     pub(crate) granted: u64,
     /// Bit `i`, from the highest of the first byte: `largest - 1 - i` arrived.
     pub(crate) bitmap: [u8; 32],
@@ -348,7 +349,7 @@ impl Ack {
         bytes
     }
 
-    /// Whether it says that this number arrived.
+    /// Whether it acknowledges this number.
     pub(crate) fn covers(&self, number: u64) -> bool {
         match self.largest.checked_sub(number) {
             None => false,
@@ -369,7 +370,7 @@ pub(crate) struct Received {
     largest_at: Option<Instant>,
     /// Whether a number within [`REPLAY_SPAN`] of the largest arrived: its bit is its remainder.
     bits: [u64; (REPLAY_SPAN / 64) as usize],
-    /// Frames that want an acknowledgement and have none yet.
+    /// Number of frames yet to be acknowledged.
     pending: u32,
     due: Option<Instant>,
 }
@@ -395,7 +396,7 @@ impl Received {
         self.bits[(word % words) as usize] << (63 - shift) | below
     }
 
-    /// Whether a frame of this number may be taken: it was not met, and it is not too old to tell.
+    /// Whether a frame with this number may be accepted: it is neither a duplicate nor too old to decide.
     pub(crate) fn is_new(&self, number: u64) -> bool {
         match self.largest {
             Some(largest) if number <= largest => largest - number < REPLAY_SPAN && !self.bit(number),
@@ -403,7 +404,7 @@ impl Received {
         }
     }
 
-    /// Notes a frame; `wanting` an acknowledgement, `at_once` if its sender waits for it.
+    /// Notes a frame; `wanting`: it requires an acknowledgement; `at_once`: its sender waits for that.
     pub(crate) fn record(&mut self, now: Instant, number: u64, wanting: bool, at_once: bool) {
         debug_assert!(self.is_new(number), "frame {number} is taken twice");
         let expected = self.largest.map_or(0, |largest| largest + 1);
@@ -421,7 +422,7 @@ impl Received {
         }
     }
 
-    /// When the next acknowledgement is due.
+    /// Time at which the next acknowledgement is due.
     pub(crate) fn due(&self) -> Option<Instant> {
         self.due
     }
@@ -431,7 +432,7 @@ impl Received {
         self.pending > 0
     }
 
-    /// The acknowledgement, which is sent now. `None` if nothing arrived yet.
+    /// Builds the acknowledgement to send now. `None` if nothing arrived yet.
     pub(crate) fn ack(&mut self, now: Instant, granted: u64) -> Option<Ack> {
         let (largest, at) = (self.largest?, self.largest_at?);
         (self.pending, self.due) = (0, None);
@@ -445,19 +446,19 @@ impl Received {
     }
 }
 
-// How much a path carries: round trips (Jacobson and Karels, as RFC 6298 has it) and a window by additive increase
-// and multiplicative decrease (RFC 5681), in frames.
+// Capacity of a path: round trips (Jacobson and Karels, as in RFC 6298) and a window controlled by additive
+// increase and multiplicative decrease (RFC 5681), in frames.
 
-/// Before the first round trip is known (OpenAoE's driver begins with the same).
+/// Timeout before the first round trip is known (OpenAoE's driver uses the same value).
 const RTO_INITIAL: Duration = Duration::from_millis(250);
-/// A machine that is busy answers some milliseconds late: sending again earlier costs more than it gains.
+/// A busy host responds some milliseconds late: retransmitting earlier costs more than it gains.
 const RTO_MIN: Duration = Duration::from_millis(5);
 const RTO_MAX: Duration = Duration::from_secs(2);
 
-/// Frames under way at the beginning (RFC 6928).
+/// Initial window in frames (RFC 6928).
 const WINDOW_INITIAL: u32 = 10;
 const WINDOW_MIN: u32 = 2;
-/// An acknowledgement tells of so many frames.
+/// Maximum window: the number of frames that an acknowledgement covers.
 pub(crate) const WINDOW_MAX: u32 = ACK_SPAN as u32;
 
 /// Round trips of a path.
@@ -469,7 +470,7 @@ pub(crate) struct RoundTrips {
 }
 
 impl RoundTrips {
-    /// A measurement. Every frame has a number of its own, so it is never that of another transmission.
+    /// Adds a measurement. Every transmission has a unique number, so measurements are unambiguous.
     pub(crate) fn sample(&mut self, trip: Duration, ack_delay: Duration) {
         let trip = trip.saturating_sub(ack_delay.min(ACK_DELAY)).max(Duration::from_micros(1));
         self.latest = trip;
@@ -486,19 +487,19 @@ impl RoundTrips {
         self.smoothed
     }
 
-    /// How long an acknowledgement is waited for.
+    /// Timeout of an acknowledgement.
     pub(crate) fn timeout(&self) -> Duration {
         self.smoothed.map_or(RTO_INITIAL, |smoothed| {
             (smoothed + (self.variation * 4).max(ACK_DELAY) + ACK_DELAY).clamp(RTO_MIN, RTO_MAX)
         })
     }
 
-    /// The same after so many times without an answer.
+    /// The timeout after this many consecutive timeouts.
     pub(crate) fn backed_off(&self, times: u32) -> Duration {
         (self.timeout() * (1 << times.min(10))).min(RTO_MAX)
     }
 
-    /// A frame is lost when one that was sent so much later has arrived (RFC 9002 section 6.1.2).
+    /// Time threshold: a frame is lost when one sent this much later has arrived (RFC 9002 section 6.1.2).
     pub(crate) fn reordering(&self) -> Duration {
         let longest = self.smoothed.unwrap_or(RTO_INITIAL).max(self.latest);
         (longest * 9 / 8).max(Duration::from_millis(1))
@@ -510,9 +511,9 @@ impl RoundTrips {
 pub(crate) struct Congestion {
     window: u32,
     threshold: u32,
-    /// Frames acknowledged since the window grew last, in congestion avoidance.
+    /// Frames acknowledged since the last growth of the window, in congestion avoidance.
     acknowledged: u32,
-    /// Losses of frames below this number belong to a congestion that has been answered.
+    /// Losses of frames below this number belong to congestion already reacted to.
     answered_below: u64,
     /// Window and threshold before the last decrease.
     before: Option<(u32, u32)>,
@@ -534,9 +535,9 @@ impl Congestion {
         self.window
     }
 
-    /// Frames were acknowledged while so many were under way.
+    /// Handles `frames` acknowledged frames while `in_flight` were outstanding.
     pub(crate) fn on_ack(&mut self, frames: u32, in_flight: u32) {
-        // A window that is not used says nothing of the path.
+        // An unused window says nothing about the path.
         if in_flight * 2 < self.window {
             return;
         }
@@ -551,7 +552,8 @@ impl Congestion {
         }
     }
 
-    /// A frame was lost; `next` is the number of the next one. A decrease is made once a round trip.
+    /// Handles a lost frame; `next` is the number of the next one. The window decreases at most once per
+    /// round trip.
     pub(crate) fn on_loss(&mut self, number: u64, next: u64) {
         if number < self.answered_below {
             return;
@@ -562,13 +564,13 @@ impl Congestion {
         (self.window, self.acknowledged, self.answered_below) = (self.threshold, 0, next);
     }
 
-    /// Nothing is acknowledged any more.
+    /// Reduces the window to its minimum after a timeout.
     pub(crate) fn collapse(&mut self, next: u64) {
         self.threshold = (self.window / 2).max(WINDOW_MIN);
         (self.window, self.acknowledged, self.answered_below, self.before) = (WINDOW_MIN, 0, next, None);
     }
 
-    /// What counted as lost was late: the last decrease is taken back.
+    /// Undoes the last decrease, because frames counted as lost were only late.
     pub(crate) fn undo(&mut self) {
         if let Some((window, threshold)) = self.before.take() {
             (self.window, self.threshold) = (self.window.max(window), self.threshold.max(threshold));

@@ -7,26 +7,26 @@
 //!  done     0 function │ 1 result│ 2 zero u16       │ 4 number u64
 //! ```
 //!
-//! Numbers are those of the initiator's requests, which functions share with commands: each is executed once.
+//! Numbers identify the initiator's requests, commands and functions alike: each is executed once.
 
 use num_enum::{FromPrimitive, IntoPrimitive, TryFromPrimitive};
 
 use crate::frame::{Opcode, Payload};
 use crate::transport::Message;
 
-/// Bytes in front of the CDB of a command, and of the sense data of a reply.
+/// Bytes before the CDB of a command, and before the sense data of a reply.
 const COMMAND_HEAD: usize = 24;
 const REPLY_HEAD: usize = 20;
 const FUNCTION_BYTES: usize = 28;
 const DONE_BYTES: usize = 12;
 
-/// Bytes of the longest CDB (SPC-4: 8 + 252).
+/// Maximum CDB length (SPC-4: 8 + 252).
 pub const CDB_BYTES_MAX: usize = 260;
-/// Bytes of the longest sense data (SPC-4 4.5.1).
+/// Maximum length of sense data (SPC-4 4.5.1).
 pub const SENSE_BYTES_MAX: usize = 252;
-/// Bytes of the data of a command, at most, in each direction.
+/// Maximum data length of a command in each direction.
 pub const DATA_BYTES_MAX: usize = 1 << 20;
-/// Bytes of the longest message.
+/// Maximum message length.
 pub(crate) const MESSAGE_BYTES_MAX: usize = DATA_BYTES_MAX + CDB_BYTES_MAX + COMMAND_HEAD;
 
 const COMMAND: u8 = 1;
@@ -34,16 +34,16 @@ const TASK_MANAGEMENT: u8 = 2;
 
 const ATTRIBUTE: u8 = 0x07;
 
-/// A task attribute (SAM-5), numbered as iSCSI does.
+/// A task attribute (SAM-5), numbered as in iSCSI.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, TryFromPrimitive, IntoPrimitive)]
 #[repr(u8)]
 pub enum TaskAttribute {
-    /// As the device server's defaults have it.
+    /// The default of the device server.
     Untagged = 0,
     /// In any order among other simple tasks.
     #[default]
     Simple = 1,
-    /// After all older tasks, before all younger.
+    /// After all earlier tasks, before all later ones.
     Ordered = 2,
     /// Before all others.
     HeadOfQueue = 3,
@@ -51,7 +51,7 @@ pub enum TaskAttribute {
     Aca = 4,
 }
 
-/// A task management function (SAM-5 chapter 7), numbered as iSCSI does.
+/// A task management function (SAM-5 chapter 7), numbered as in iSCSI.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromPrimitive, IntoPrimitive)]
 #[repr(u8)]
 pub enum Function {
@@ -65,19 +65,19 @@ pub enum Function {
     LogicalUnitReset = 5,
     /// Reset all logical units.
     TargetReset = 6,
-    /// Is the task there?
+    /// Does the task exist?
     QueryTask = 9,
-    /// Is any task of this session there?
+    /// Does any task of this session exist?
     QueryTaskSet = 10,
-    /// End what this session has under way.
+    /// End all outstanding requests of this session.
     ITNexusReset = 11,
-    /// One that is not known here.
+    /// An unknown function.
     #[num_enum(catch_all)]
     Other(u8),
 }
 
 impl Function {
-    /// Whether it ends commands, and of every logical unit or of one.
+    /// Whether it ends commands, and whether those of every logical unit or of one.
     pub(crate) fn ends_commands(self) -> Option<Everywhere> {
         match self {
             Function::AbortTaskSet | Function::ClearTaskSet | Function::LogicalUnitReset => {
@@ -97,9 +97,9 @@ pub(crate) struct Everywhere(pub(crate) bool);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, TryFromPrimitive, IntoPrimitive)]
 #[repr(u8)]
 pub enum FunctionResult {
-    /// FUNCTION COMPLETE; of a question: there is no such task.
+    /// FUNCTION COMPLETE; for a query: there is no such task.
     Complete = 0,
-    /// FUNCTION SUCCEEDED: the task is there.
+    /// FUNCTION SUCCEEDED: the task exists.
     Succeeded = 1,
     /// FUNCTION REJECTED.
     Rejected = 2,
@@ -110,28 +110,28 @@ pub enum FunctionResult {
 /// A SCSI command.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Command {
-    /// The logical unit's address, as SAM-5 has it in eight bytes.
+    /// The logical unit's address, in the eight-byte form of SAM-5.
     pub lun: [u8; 8],
     /// The task attribute.
     pub attribute: TaskAttribute,
     /// The CDB, at most [`CDB_BYTES_MAX`] bytes.
     pub cdb: Vec<u8>,
-    /// Bytes that the initiator has room for, at most [`DATA_BYTES_MAX`].
+    /// Size of the initiator's buffer, up to [`DATA_BYTES_MAX`].
     pub data_in_bytes: u32,
-    /// What the initiator sends, at most [`DATA_BYTES_MAX`] bytes.
+    /// Data from the initiator, up to [`DATA_BYTES_MAX`] bytes.
     pub data_out: Payload,
 }
 
-/// How a command ended.
+/// The result of a command.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Response {
     /// The status (SAM-5 5.3.1).
     pub status: u8,
-    /// Bytes that the command asked for beyond what the initiator expected, or, if negative, fewer.
+    /// Bytes that the command requested beyond the initiator's expectation; negative if fewer.
     pub residual: i64,
     /// Sense data, at most [`SENSE_BYTES_MAX`] bytes.
     pub sense: Vec<u8>,
-    /// Data for the initiator, at most what it has room for.
+    /// Data for the initiator, no more than its buffer holds.
     pub data: Payload,
 }
 
@@ -156,7 +156,7 @@ pub(crate) enum Reply {
     Done { number: u64, result: FunctionResult },
 }
 
-/// What is behind the head of a message.
+/// The part of a message after its head.
 fn behind(bytes: Vec<u8>, head: usize) -> Payload {
     let end = bytes.len();
     debug_assert!(head <= end, "a head beyond the message");
@@ -168,7 +168,7 @@ fn u64_at(bytes: &[u8], at: usize) -> Option<u64> {
 }
 
 impl Request {
-    /// Reads one. `None`: it breaks a rule.
+    /// Decodes a message. `None` if it breaks a rule.
     pub(crate) fn parse(bytes: Vec<u8>) -> Option<Request> {
         let [kind, flags, high, low] = *bytes.first_chunk()?;
         let (length, number) = (u16::from_be_bytes([high, low]), u64_at(&bytes, 4)?);
@@ -225,7 +225,7 @@ impl Request {
 }
 
 impl Reply {
-    /// Reads one. `None`: it breaks a rule.
+    /// Decodes a message. `None` if it breaks a rule.
     pub(crate) fn parse(bytes: Vec<u8>) -> Option<Reply> {
         let [kind, status, high, low] = *bytes.first_chunk()?;
         let (length, number) = (u16::from_be_bytes([high, low]), u64_at(&bytes, 4)?);
@@ -280,7 +280,7 @@ mod tests {
         [&message.head[..], &message.data].concat()
     }
 
-    /// By hand, from docs/hyperscsi-format.md.
+    /// Written out by hand from docs/hyperscsi-format.md.
     #[test]
     fn golden_bytes() {
         let command = Command {

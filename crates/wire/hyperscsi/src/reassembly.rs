@@ -1,16 +1,16 @@
-//! Messages from fragments, in bounded memory: every fragment states its message's length, every fragment of an epoch
-//! but the last of a message has the same length, and what a message will take is charged to the credit with its
-//! first fragment. Nothing grows by a number that a peer chose.
+//! Reassembles messages from fragments, in bounded memory. Every fragment states its message's length. Every
+//! fragment of an epoch has the same length, except the last of a message. The memory of a message is charged
+//! to the credit with its first fragment. No allocation depends on an unchecked number from a peer.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use crate::frame::{FRAGMENTS_MAX, Header, MESSAGES_OPEN_MAX, Opcode};
 
-/// A message that is being put together.
+/// A message being reassembled.
 #[derive(Debug)]
 struct Partial {
     opcode: Opcode,
-    /// Bytes of the whole message, and those up to the last one that arrived.
+    /// Length of the whole message; `bytes` extends to the last byte that arrived.
     total: usize,
     bytes: Vec<u8>,
     /// A bit for each fragment that arrived.
@@ -18,21 +18,21 @@ struct Partial {
     missing: usize,
 }
 
-/// A message that arrived, once.
+/// A complete message, delivered once.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Delivered {
     pub(crate) opcode: Opcode,
     pub(crate) bytes: Vec<u8>,
-    /// Bytes of credit to give back when it is done with.
+    /// Bytes of credit to return when the message is finished.
     pub(crate) charge: u64,
 }
 
-/// What became of a fragment.
+/// The result of adding a fragment.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Fragment {
     /// It completed its message.
     Complete(Delivered),
-    /// It was put in its place, or it was there already.
+    /// It was stored, or was already present.
     Taken,
     /// It breaks a rule, and is neither kept nor acknowledged.
     Refused,
@@ -43,10 +43,10 @@ pub(crate) enum Fragment {
 pub(crate) struct Reassembly {
     fragment_bytes: usize,
     message_bytes_max: usize,
-    /// Messages that arrived whole.
+    /// Messages that arrived completely.
     delivered: ReplayWindow,
     partial: BTreeMap<u32, Partial>,
-    /// Bytes of messages begun in this epoch, and how many may be.
+    /// Bytes of messages started in this epoch, and their limit.
     charged: u64,
     granted: u64,
 }
@@ -67,23 +67,23 @@ impl Reassembly {
         self.granted
     }
 
-    /// A message is done with: others may come.
+    /// Returns the credit of a finished message.
     pub(crate) fn release(&mut self, charge: u64) {
         self.granted += charge;
     }
 
-    /// Bytes of memory that partial messages take.
+    /// Bytes of memory used by partial messages.
     pub(crate) fn held_bytes(&self) -> usize {
         self.partial.values().map(|partial| partial.total).sum()
     }
 
-    /// A fragment; the frame was genuine and is new.
+    /// Adds a fragment of an authentic and new frame.
     pub(crate) fn take(&mut self, header: &Header, body: &[u8]) -> Fragment {
         let serial = u64::from(header.message);
         if self.delivered.contains(serial) {
             return Fragment::Taken;
         }
-        // A tag is free again when its message was acknowledged, so no two open messages are so far apart.
+        // A tag is freed when its message is acknowledged, so no two open messages are this far apart.
         if serial >= self.delivered.lowest() + u64::from(MESSAGES_OPEN_MAX) {
             return Fragment::Refused;
         }
@@ -120,7 +120,7 @@ impl Reassembly {
         }
         *word |= bit;
         let start = index * self.fragment_bytes;
-        // Nearly all come in order; what is left out before one that does not is filled in later.
+        // Nearly all fragments arrive in order; gaps are filled in later.
         if start >= partial.bytes.len() {
             partial.bytes.resize(start, 0);
             partial.bytes.extend_from_slice(body);
@@ -161,7 +161,7 @@ impl Reassembly {
     }
 }
 
-/// Numbers that have been met.
+/// The numbers seen so far.
 #[derive(Debug, Default)]
 pub(crate) struct ReplayWindow {
     next: u64,
@@ -173,12 +173,12 @@ impl ReplayWindow {
         number < self.next && !self.missing.contains(&number)
     }
 
-    /// The lowest number that has not been met.
+    /// The lowest number not seen yet.
     pub(crate) fn lowest(&self) -> u64 {
         self.missing.first().copied().unwrap_or(self.next)
     }
 
-    /// How many numbers will be missing when this one has been met.
+    /// Number of missing numbers once this one is added.
     pub(crate) fn missing_with(&self, number: u64) -> u64 {
         let is_one = u64::from(self.missing.contains(&number));
         self.missing.len() as u64 - is_one + number.saturating_sub(self.next)
@@ -196,13 +196,13 @@ impl ReplayWindow {
     }
 }
 
-// Messages that are open, by their numbers. These are consecutive but for the ones that are gone, and the oldest and the newest are never
-// far apart, so a place follows from a number.
+// Open messages, by number. The numbers are consecutive except for finished messages, and the oldest and
+// newest are never far apart, so a number determines a position.
 
 /// A value for each open message.
 #[derive(Debug)]
 pub(crate) struct OpenMessages<T> {
-    /// The number of the first place, which is taken, unless there is none.
+    /// The number of the first position, which is occupied unless the list is empty.
     first: u32,
     places: VecDeque<Option<T>>,
     count: usize,
@@ -235,7 +235,8 @@ impl<T> OpenMessages<T> {
         self.places.get_mut(place)?.as_mut()
     }
 
-    /// Adds the next one: no number is as high. Places grow by the distance to the oldest, which the caller bounds.
+    /// Adds a message with a number higher than all others. The list grows by the distance to the oldest,
+    /// which the caller limits.
     pub(crate) fn push(&mut self, number: u32, value: T) {
         if self.places.is_empty() {
             self.first = number;

@@ -6,11 +6,13 @@
 //!                                                  └──────── resend ◄────── lost ───────┘
 //! ```
 //!
-//! A message is begun when all before it have been sent once, so that those that hold credit can always become whole.
-//! What is unacknowledged when an epoch ends goes over to the next ([`Transport::into_messages`]).
+//! A message is started when all earlier ones have been sent once, so that messages that hold credit can
+//! always be completed. Unacknowledged messages at the end of an epoch move to the next one
+//! ([`Transport::into_messages`]).
 //!
-//! Several messages may be in one frame. What a frame costs does not depend on its length, so small messages that wait travel
-//! together, if the login says that both sides can. They are whole, of one opcode, and have consecutive numbers.
+//! A frame may contain several messages. The cost of a frame does not depend on its length, so small queued
+//! messages are sent together if both sides negotiated it at login. They are complete, have the same opcode
+//! and consecutive numbers.
 //!
 //! ```text
 //!  header: message, message length of the first │ [acknowledgement] │ first message │ length u16 │ next message │ …
@@ -29,10 +31,10 @@ use crate::frame::{
 use crate::path::{ACK_BYTES, Ack, Load, Path, Piece, Settled};
 use crate::reassembly::{Delivered, Fragment, OpenMessages, Reassembly};
 
-/// When credit is missing, and the acknowledgement that grants more was lost, it is asked for so often.
+/// Interval at which missing credit is requested, in case the acknowledgement that grants more was lost.
 const CREDIT_RETRY: Duration = Duration::from_millis(100);
 
-/// What both sides agreed on for an epoch.
+/// The negotiated parameters of an epoch.
 #[derive(Debug)]
 pub(crate) struct Agreed {
     pub(crate) session: u32,
@@ -40,11 +42,11 @@ pub(crate) struct Agreed {
     pub(crate) protection: Protection,
     /// Bytes of a frame, from its header to its trailer.
     pub(crate) frame_bytes: usize,
-    /// Paths that may be used.
+    /// Number of usable paths.
     pub(crate) paths: usize,
-    /// Bytes that the peer may send at first.
+    /// Initial credit granted to the peer in bytes.
     pub(crate) our_credit: u64,
-    /// Bytes that may be sent to it.
+    /// Credit granted by the peer in bytes.
     pub(crate) their_credit: u64,
     /// Bytes of the longest message.
     pub(crate) message_bytes_max: usize,
@@ -56,11 +58,11 @@ pub(crate) struct Agreed {
 #[derive(Debug)]
 pub(crate) struct Message {
     pub(crate) opcode: Opcode,
-    /// It overtakes others, is outside the credit, and fits into a frame.
+    /// It overtakes others, needs no credit, and fits into a frame.
     pub(crate) control: bool,
     pub(crate) head: Vec<u8>,
     pub(crate) data: Payload,
-    /// Told by [`Transport::take_receipts`] when it is acknowledged.
+    /// Returned by [`Transport::take_receipts`] when the message is acknowledged.
     pub(crate) receipt: Option<u64>,
 }
 
@@ -73,7 +75,7 @@ impl Message {
         if self.control { 0 } else { self.bytes() as u64 }
     }
 
-    /// Appends this range of it.
+    /// Appends this range of the message to a frame.
     fn write(&self, start: usize, end: usize, into: &mut Frame) {
         let cut = self.head.len();
         into.put(&self.head[start.min(cut)..end.min(cut)]);
@@ -81,7 +83,7 @@ impl Message {
     }
 }
 
-/// A message of which fragments have been sent.
+/// A message with fragments already sent.
 #[derive(Debug)]
 struct Open {
     message: Message,
@@ -110,17 +112,17 @@ pub(crate) struct Transport {
     /// The message whose fragments are being sent for the first time.
     current: Option<u32>,
     resend: VecDeque<Piece>,
-    /// Bytes of messages begun, and how many the peer allows.
+    /// Bytes of messages started, and the peer's limit.
     charged: u64,
     allowed: u64,
     reassembly: Reassembly,
-    /// The credit that the peer was last told of.
+    /// The credit last advertised to the peer.
     told: u64,
-    /// Bytes of the messages that are not acknowledged.
+    /// Bytes of unacknowledged messages.
     unacknowledged_bytes: usize,
-    /// Of messages that were acknowledged.
+    /// Receipts of acknowledged messages.
     receipts: Vec<u64>,
-    /// Since when nothing is acknowledged though something should be.
+    /// Time since which an expected acknowledgement is missing.
     stalled: Option<Instant>,
     last_heard: Instant,
     last_asked: Instant,
@@ -172,7 +174,7 @@ impl Transport {
         self.agreed.frame_bytes
     }
 
-    /// Messages that are not acknowledged.
+    /// Number of unacknowledged messages.
     pub(crate) fn unacknowledged(&self) -> usize {
         self.urgent.len() + self.waiting.len() + self.open.len()
     }
@@ -186,22 +188,22 @@ impl Transport {
         self.reassembly.held_bytes()
     }
 
-    /// Since when nothing is acknowledged though something should be.
+    /// Time since which an expected acknowledgement is missing.
     pub(crate) fn stalled(&self) -> Option<Instant> {
         self.stalled
     }
 
-    /// When the last genuine frame came.
+    /// Time of the last authentic frame.
     pub(crate) fn last_heard(&self) -> Instant {
         self.last_heard
     }
 
-    /// When a frame was last sent that asks for an acknowledgement, on a path that may give one.
+    /// Time of the last sent frame that requests an acknowledgement, on a path that may deliver one.
     pub(crate) fn last_asked(&self) -> Instant {
         self.last_asked
     }
 
-    /// The largest number of frames of a path, in its busier direction, and of messages.
+    /// The larger of the number of messages and the number of frames on the busiest path and direction.
     pub(crate) fn age(&self) -> u64 {
         let ours = self.paths.iter().map(Path::next_number);
         ours.max().unwrap_or(0).max(u64::from(self.next_message)).max(self.counters.frames_received)
@@ -212,14 +214,14 @@ impl Transport {
         self.paths.iter().map(|path| (path.is_usable(), path.round_trip(), path.window()))
     }
 
-    /// The peer was heard on this path before the epoch began.
+    /// Notes that the peer was received on this path before the epoch started.
     pub(crate) fn prove(&mut self, path: usize) {
         if let Some(path) = self.paths.get_mut(path) {
             path.heard();
         }
     }
 
-    /// Asks for an acknowledgement on each path.
+    /// Requests an acknowledgement on each path.
     pub(crate) fn probe_all(&mut self, now: Instant) {
         self.last_asked = now;
         self.paths.iter_mut().for_each(|path| path.probe_at = Some(now));
@@ -230,24 +232,24 @@ impl Transport {
         if message.control { self.urgent.push_back(message) } else { self.waiting.push_back(message) }
     }
 
-    /// The receipts of messages that were acknowledged since the last call.
+    /// The receipts of messages acknowledged since the last call.
     pub(crate) fn take_receipts(&mut self) -> impl Iterator<Item = u64> + use<> {
         std::mem::take(&mut self.receipts).into_iter()
     }
 
-    /// A delivered message is done with.
+    /// Releases a delivered message.
     pub(crate) fn release(&mut self, charge: u64) {
         self.reassembly.release(charge);
     }
 
-    /// What is not acknowledged, in the order in which it was to be sent.
+    /// Unacknowledged messages, in sending order.
     pub(crate) fn into_messages(self) -> impl Iterator<Item = Message> {
         let open = self.open.into_values().map(|open| open.message);
         open.chain(self.urgent).chain(self.waiting)
     }
 
-    /// A frame of this session and epoch. False if it is not genuine or was met before. The messages that it makes whole are
-    /// added to `arrived`.
+    /// Handles a frame of this session and epoch. Returns false if it is not authentic or a duplicate.
+    /// Messages that it completes are added to `arrived`.
     pub(crate) fn handle_frame(
         &mut self,
         now: Instant,
@@ -273,7 +275,7 @@ impl Transport {
             body = &body[ACK_BYTES..];
         }
         if header.opcode.carries_message() && !self.take_messages(header, body, arrived) {
-            // As if it had been lost: nothing depends on how a peer that keeps no rules is answered.
+            // Treated as lost: the reply to a misbehaving peer does not matter.
             self.counters.fragments_refused += 1;
             return true;
         }
@@ -283,8 +285,8 @@ impl Transport {
         true
     }
 
-    /// Takes what a frame carries. False if that breaks a rule: the frame will not be acknowledged. Messages of it that were taken
-    /// before that was seen are not delivered again.
+    /// Accepts the messages of a frame. Returns false if they break a rule: the frame will not be
+    /// acknowledged. Messages accepted before the violation was detected are not delivered again.
     fn take_messages(&mut self, header: &Header, body: &[u8], arrived: &mut Vec<Delivered>) -> bool {
         let may_be = self.agreed.bundles && body.len() <= self.fragment_bytes();
         if header.bundle && !(may_be && is_bundle(header, body)) {
@@ -320,7 +322,7 @@ impl Transport {
         self.end_stall();
     }
 
-    /// When nothing is waited for any more, nothing is stalled. If all paths are down, something is.
+    /// Ends a stall when no acknowledgement is outstanding. While all paths are down, the stall remains.
     fn end_stall(&mut self) {
         if self.usable().next().is_some() && !self.is_waiting() && self.resend.is_empty() {
             self.stalled = None;
@@ -345,8 +347,8 @@ impl Transport {
         }
         self.counters.fragments_lost += settled.lost.len() as u64;
         self.resend.extend(&settled.lost);
-        // What arrived after all is not sent again. Nothing else would take it out when there is nothing more to send, and the session
-        // would count as stalled.
+        // Pieces that arrived after all are not retransmitted. With nothing more to send, nothing else would
+        // remove them from the queue, and the session would count as stalled.
         while let Some(piece) = self.resend.front()
             && !self.is_wanted(*piece)
         {
@@ -354,17 +356,17 @@ impl Transport {
         }
     }
 
-    /// Whether a piece is not acknowledged.
+    /// Whether a piece is still unacknowledged.
     fn is_wanted(&self, piece: Piece) -> bool {
         self.open.get(piece.message).is_some_and(|open| !open.is_acknowledged(piece.fragment))
     }
 
-    /// The paths that fragments may travel by. Others are tried all the time, and say nothing of the session.
+    /// The paths usable for fragments. Others are probed continuously, and are irrelevant to the session's state.
     fn usable(&self) -> impl Iterator<Item = &Path> {
         self.paths.iter().filter(|path| path.is_usable())
     }
 
-    /// Whether an acknowledgement is to come.
+    /// Whether an acknowledgement is outstanding.
     fn is_waiting(&self) -> bool {
         self.usable().any(|path| path.in_flight() > 0)
     }
@@ -379,8 +381,8 @@ impl Transport {
         let mut settled = Settled::default();
         self.paths.iter_mut().for_each(|path| path.handle_timeout(now, &mut settled));
         self.settle(&settled);
-        // What was lost, or the path that is down now, may have been the last that was waited for. After a timeout the question is asked
-        // again.
+        // The lost frame, or the path now down, may have been the last one with an outstanding
+        // acknowledgement. After a timeout the request for it is repeated.
         if self.usable().all(|path| path.probe_at.is_none()) {
             self.end_stall();
         }
@@ -390,7 +392,7 @@ impl Transport {
         self.paths.iter().filter_map(Path::deadline).min()
     }
 
-    /// Writes the next frame into `frame`, and tells its path.
+    /// Writes the next frame into `frame`, and returns its path.
     pub(crate) fn poll_transmit(&mut self, now: Instant, frame: &mut Frame) -> Option<u8> {
         let path = self.fragment_path().and_then(|path| Some((path, self.next_piece(now)?)));
         if let Some((path, piece)) = path {
@@ -453,7 +455,7 @@ impl Transport {
         Some(serial)
     }
 
-    /// If no acknowledgement is under way that could grant more, one is asked for after a while.
+    /// Requests an acknowledgement after a while, if none is expected that could grant more credit.
     fn ask_for_credit(&mut self, now: Instant) {
         if self.is_waiting() || self.usable().any(|path| path.probe_at.is_some()) {
             return;
@@ -463,7 +465,7 @@ impl Transport {
         }
     }
 
-    /// `None`: the piece's message is gone, which none is that was just looked up.
+    /// `None` if the piece's message no longer exists, which cannot happen for one just looked up.
     fn write_fragment(&mut self, now: Instant, path: usize, piece: Piece, frame: &mut Frame) -> Option<()> {
         let fragment_bytes = self.fragment_bytes();
         let open = self.open.get(piece.message)?;
@@ -509,7 +511,7 @@ impl Transport {
         Some(())
     }
 
-    /// Adds the message with the next number to a frame, if it may be sent now and there is room for it: its bytes.
+    /// Adds the message with the next number to a frame, if it may be sent now and fits; returns its length.
     fn add_to_bundle(&mut self, now: Instant, opcode: Opcode, load: Load, room: usize) -> Option<usize> {
         let next = load.first.message + u32::from(load.more) + 1;
         let fits = |message: &Message| {
@@ -535,7 +537,7 @@ impl Transport {
         self.stalled.get_or_insert(now);
     }
 
-    /// Whether the peer is to be told of more credit without being asked.
+    /// Whether to advertise more credit to the peer without a request.
     fn owes_credit(&self) -> bool {
         let granted = self.reassembly.granted();
         debug_assert!(granted >= self.told, "credit is not taken back");
@@ -549,7 +551,7 @@ impl Transport {
         Some(ack)
     }
 
-    /// An acknowledgement, or the question for one.
+    /// Writes an acknowledgement, or a request for one.
     fn poll_control(&mut self, now: Instant, frame: &mut Frame) -> Option<u8> {
         let is_due = |at: Option<Instant>| at.is_some_and(|at| at <= now);
         let probed = self.paths.iter().position(|path| is_due(path.probe_at));
@@ -606,13 +608,14 @@ impl Transport {
     }
 }
 
-/// Bytes in front of each message but the first.
+/// Bytes before each message except the first.
 const LENGTH_BYTES: usize = 2;
 
-/// Bytes of a message in a bundle at least, so that a frame carries no more of them than there are requests: the shortest PDU has more.
+/// Minimum length of a message in a bundle, which limits the number per frame to that of requests: the
+/// shortest PDU is longer.
 const MESSAGE_BYTES_MIN: usize = 12;
 
-/// Whether the lengths in a body are those of two messages or more that fill it.
+/// Whether the lengths in a body are those of two or more messages that fill it.
 fn is_bundle(header: &Header, body: &[u8]) -> bool {
     let first = header.message_bytes as usize;
     let (mut rest, mut last) = (body.get(first..).filter(|_| first >= MESSAGE_BYTES_MIN), header.message);
@@ -630,7 +633,7 @@ fn is_bundle(header: &Header, body: &[u8]) -> bool {
     }
 }
 
-/// The messages of a body that [`is_bundle`], each with the header that it would have alone.
+/// The messages of a body that [`is_bundle`], each with the header that it would have in a separate frame.
 fn bundled<'a>(header: &Header, body: &'a [u8]) -> impl Iterator<Item = (Header, &'a [u8])> {
     debug_assert!(is_bundle(header, body));
     let alone = |message: u32, bytes: usize| Header {
@@ -651,31 +654,31 @@ fn bundled<'a>(header: &Header, body: &'a [u8]) -> impl Iterator<Item = (Header,
     all.map(move |(message, bytes)| (alone(message, bytes.len()), bytes))
 }
 
-/// Counters of an end of a session, over all its epochs.
+/// Counters of one side of a session, over all its epochs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, AddAssign)]
 pub struct Counters {
     /// Frames sent.
     pub frames_sent: u64,
-    /// Genuine frames received.
+    /// Authentic frames received.
     pub frames_received: u64,
-    /// Frames that had been received before.
+    /// Duplicate frames.
     pub frames_repeated: u64,
-    /// Frames with a wrong checksum or seal.
+    /// Frames with a wrong checksum or authentication tag.
     pub frames_damaged: u64,
     /// Fragments that broke a rule.
     pub fragments_refused: u64,
-    /// Fragments that were sent again.
+    /// Retransmitted fragments.
     pub fragments_lost: u64,
     /// Messages sent.
     pub messages_sent: u64,
     /// Messages received.
     pub messages_received: u64,
-    /// Messages that had been received in an earlier epoch, and were not executed again.
+    /// Messages already received in an earlier epoch, which were not executed again.
     pub messages_repeated: u64,
 }
 
 impl Counters {
-    /// What was counted since these.
+    /// The difference from earlier counters.
     #[must_use]
     pub fn since(&self, earlier: &Counters) -> Counters {
         Counters {
@@ -702,7 +705,7 @@ mod tests {
         Header { bundle: true, message, message_bytes: bytes, ..plain }
     }
 
-    /// `message_bytes` of each, then its bytes, each with its length but for the first.
+    /// The bytes of each message, preceded by its length except for the first.
     fn body(messages: &[&[u8]]) -> Vec<u8> {
         let mut body = messages[0].to_vec();
         for message in &messages[1..] {

@@ -7,8 +7,8 @@
 //!   write that arrived during it.
 //! - A chunk has at most one load and one write-back outstanding. Overlapping writes are never outstanding at
 //!   the device together, and a chunk with either is not evicted.
-//! - While a range is held for a direct change of the device, its chunks are not accessed; nor after that
-//!   change was aborted, until the device can no longer carry it out: a load could read blocks that are about
+//! - While a range is held for a direct change of the device, its chunks are not accessed. After an aborted
+//!   change this continues until the device can no longer execute it: a load could read blocks that are about
 //!   to change.
 
 use std::collections::BTreeMap;
@@ -92,7 +92,7 @@ pub(super) enum ReadOutcome {
 pub(super) enum WriteOutcome {
     /// The piece was copied. `write_back_now`: the caller should write its chunk back now.
     Yes { write_back_now: bool },
-    /// No room until this chunk has been written back.
+    /// No space until this chunk has been written back.
     After(u64),
     /// The device must have completed or cancelled aborted changes first ([`Cache::quiesced`]).
     Aborted,
@@ -106,7 +106,7 @@ pub(super) struct WriteBack {
     pub(super) after_abandoned: bool,
 }
 
-/// A chunk, and the write-back count at which what is dirty now has been written back.
+/// A chunk, and the write-back count at which its currently dirty blocks have been written back.
 pub(super) type WriteBackGoal = (u64, u64);
 
 impl Cache {
@@ -144,7 +144,7 @@ impl Cache {
     }
 
     /// Marks a piece as being loaded if part of it is missing and no load is outstanding; returns the chunk's
-    /// failure count, which [`Cache::loaded`] takes. A load that is not `urgent` is not begun without room.
+    /// failure count, which [`Cache::loaded`] takes. A load that is not `urgent` is not started without free space.
     pub(super) fn load(&mut self, piece: &Piece, urgent: bool) -> Option<u64> {
         let valid = self.chunks.get(&piece.chunk);
         let needless = valid.is_some_and(|chunk| chunk.loading || chunk.valid.all(piece.blocks.clone()));
@@ -176,7 +176,7 @@ impl Cache {
         chunk.valid.set(piece.blocks.clone());
     }
 
-    /// Accepts a written piece if there is room. `None` if there is none, or while the piece is held.
+    /// Accepts a written piece if there is space. `None` if there is none, or while the piece is held.
     pub(super) fn write(&mut self, piece: &Piece, from: &[u8]) -> Option<WriteOutcome> {
         if self.is_held(piece.chunk) {
             return None;
@@ -319,7 +319,7 @@ impl Cache {
         self.aborted.count()
     }
 
-    /// The device can no longer carry out the first `aborts` aborted changes.
+    /// Notes that the device can no longer execute the first `aborts` aborted changes.
     pub(super) fn quiesced(&mut self, aborts: u64) {
         drop(self.aborted.settle(aborts));
     }

@@ -1,4 +1,4 @@
-//! What a target is told at its beginning, and what it tells its driver.
+//! The configuration of a target, and its events for the driver.
 
 use std::time::Duration;
 
@@ -9,21 +9,22 @@ use crate::pdu::{Command, Function, MESSAGE_BYTES_MAX};
 /// Limits of a target.
 #[derive(Clone, Copy, Debug)]
 pub struct Config {
-    /// Bytes of the longest frame that its interfaces carry.
+    /// Maximum frame size of its interfaces.
     pub frame_bytes: u16,
-    /// Bytes of commands that a session may have here, partial, waiting or at work; 1 MiB and some at least.
+    /// Bytes of a session's commands here, whether partial, waiting or running; slightly more than 1 MiB at least.
     pub credit: u32,
-    /// Bytes of data that a session's running commands may return and that its initiator has not acknowledged.
+    /// Limit on data to return by a session's running commands plus data not acknowledged by its initiator,
+    /// in bytes.
     pub send_bytes_max: usize,
-    /// Requests that a session may have without an answer.
+    /// Maximum number of outstanding requests of a session.
     pub queue_depth: u16,
-    /// Paths of a session.
+    /// Maximum number of paths of a session.
     pub paths: u8,
-    /// Sessions at once. An eighth of them is for initiators with keys alone.
+    /// Maximum number of concurrent sessions. An eighth of them is reserved for initiators with keys.
     pub sessions_max: usize,
-    /// A session from which nothing comes for so long, or no acknowledgement of what was sent, has ended.
+    /// A session ends if nothing arrives from it for this time, or no acknowledgement of sent messages.
     pub session_timeout: Duration,
-    /// Which of several machines at its place this is: its sessions have their numbers by that.
+    /// The share of this state machine among several on one target port: it determines the numbers of its sessions.
     pub share: Share,
 }
 
@@ -43,7 +44,7 @@ impl Default for Config {
 }
 
 impl Config {
-    /// With what is out of range brought into it.
+    /// Limits all values to their valid ranges.
     pub(super) fn checked(mut self) -> Config {
         let (shortest, longest) = (crate::FRAME_BYTES_MIN as u16, crate::FRAME_BYTES_MAX as u16);
         self.frame_bytes = self.frame_bytes.clamp(shortest, longest);
@@ -55,38 +56,39 @@ impl Config {
     }
 }
 
-/// How an initiator is let in.
+/// How an initiator is admitted.
 #[derive(Clone, Debug)]
 pub enum Admission {
-    /// By its name alone, which anybody can give. Frames are not sealed.
+    /// By name only, which is not authenticated. Frames are not sealed.
     Open,
-    /// If it knows this key. Frames are sealed.
+    /// If it has this key. Frames are sealed.
     Key(Psk),
 }
 
-/// Who may log in to what. `A` is an address of the network: a MAC address and an interface, or a socket address.
+/// The access control of a target. `A` is a network address: a MAC address and an interface, or a socket address.
 pub trait Directory<A> {
-    /// Whether this initiator may log in to this target from there. LUNs are the driver's matter.
+    /// Whether this initiator may log in to this target from this address. Access to LUNs is up to the driver.
     ///
     /// # Errors
-    /// Why not.
+    /// The reason for the refusal.
     fn admit(&self, initiator: &str, target: &str, from: &A) -> Result<Admission, Refusal>;
 
-    /// What counts as one origin of requests to log in: an address, or all those that one host can take. By default all are one.
+    /// The origin to which a login request counts: an address, or all addresses that one host can take. By
+    /// default all requests have one origin.
     fn origin(&self, from: &A) -> u64 {
         let _ = from;
         0
     }
 
-    /// The targets that somebody there is told of.
+    /// The targets reported to this address.
     fn targets(&self, from: &A) -> Vec<String>;
 }
 
-/// A session of a target. No two of one machine are the same within any relevant time.
+/// Identifies a session of a target, uniquely within a state machine for any relevant period.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SessionId(pub(super) u32);
 
-/// A command or function: its session, and the initiator's number of it.
+/// Identifies a command or function: its session, and the initiator's number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct TaskId {
     /// The session.
@@ -108,46 +110,46 @@ pub enum Event {
         port: u32,
         /// The target.
         target: String,
-        /// Whether it has proven to know the key.
+        /// Whether it has proven that it has the key.
         is_encrypted: bool,
     },
-    /// The frame that was handled last asked for a login, which was refused.
+    /// The last frame handled was a login request, which was refused.
     LoginRefused {
-        /// The name that it gave.
+        /// The name in the request.
         initiator: String,
-        /// The target that it named.
+        /// The target in the request.
         target: String,
-        /// Why.
+        /// The reason.
         refusal: Refusal,
     },
-    /// A session has ended. The driver aborts its commands, and calls [`super::Target::quiesced`] when none of them
-    /// can reach the medium any more: until then the initiator's next session waits.
+    /// A session has ended. The driver aborts its commands, and calls [`super::Target::quiesced`] once none
+    /// of them can reach the medium any more; until then the initiator's next session waits.
     SessionEnded {
-        /// Which.
+        /// Its identifier.
         session: SessionId,
-        /// Why.
+        /// The reason.
         reason: SessionEnd,
     },
-    /// A command to begin. It ends by [`super::Target::respond`].
+    /// A command to start. The driver completes it with [`super::Target::respond`].
     Command {
         /// Its task.
         task: TaskId,
         /// The command with its data.
         command: Command,
     },
-    /// A function to execute; it ends by [`super::Target::function_done`]. The commands that it ends are answered too,
-    /// with TASK ABORTED.
+    /// A function to execute; the driver completes it with [`super::Target::function_done`]. Commands ended
+    /// by the function must also be completed, with TASK ABORTED.
     Function {
         /// Its task.
         task: TaskId,
-        /// The function. Questions, and ABORT TASK for a command that is not running, never come here.
+        /// The function. Queries, and ABORT TASK for a command that is not running, are handled internally.
         function: Function,
         /// The logical unit, for the functions that concern one.
         lun: [u8; 8],
         /// The running command, for ABORT TASK.
         referenced: Option<TaskId>,
     },
-    /// The initiator has the response that [`super::Target::respond_with_receipt`] sent.
+    /// The initiator has received the response sent by [`super::Target::respond_with_receipt`].
     Received {
         /// The command.
         task: TaskId,
@@ -161,15 +163,15 @@ pub enum SessionEnd {
     Disconnected,
     /// The driver closed it.
     Closed,
-    /// Another session of the same initiator and port has begun.
+    /// It was replaced by another session of the same initiator and port.
     Replaced,
-    /// Nothing came for too long.
+    /// Nothing was received for too long.
     Silent,
     /// The initiator broke a rule of the protocol.
     Misbehaved,
 }
 
-/// Several machines that serve at one place, a core each, and which frames are for which of them.
+/// Assigns frames to several state machines on one target port, one per core.
 ///
 /// ```text
 ///   frame of a session    session % count
@@ -177,21 +179,21 @@ pub enum SessionEnd {
 ///   others                any machine
 /// ```
 ///
-/// Sessions of one nexus replace each other, resume and wait for each other's end, all of which a machine does by itself. The number of
-/// a session alone says whose it is, so that a filter of the network can tell its frames apart.
+/// Sessions of one nexus replace each other, resume, and wait for each other's end, all within one state
+/// machine. The session number alone determines the machine, so that a network filter can distribute frames.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Share {
-    /// The number of this machine, below `count`.
+    /// The index of this state machine, below `count`.
     pub index: u32,
-    /// Of so many, at least 1.
+    /// The number of state machines, at least 1.
     pub count: u32,
 }
 
 impl Share {
-    /// A machine that has all sessions.
+    /// A single state machine with all sessions.
     pub const ALL: Share = Share { index: 0, count: 1 };
 
-    /// The machine that a frame is for; `None` if it is for none: a login request that no machine understands.
+    /// The state machine that handles a frame; `None` for a malformed login request.
     pub fn owner(&self, header: &Header, frame: &mut [u8]) -> Option<u32> {
         match header.opcode {
             _ if self.count <= 1 => Some(self.index),
@@ -207,19 +209,19 @@ impl Share {
         }
     }
 
-    /// Whether a session of this number is one of this machine's.
+    /// Whether a session with this number belongs to this state machine.
     pub(super) fn has(&self, session: u32) -> bool {
         session % self.count == self.index
     }
 
-    /// With what is out of range brought into it.
+    /// Limits all values to their valid ranges.
     pub(super) fn checked(self) -> Share {
         let count = self.count.max(1);
         Share { index: self.index.min(count - 1), count }
     }
 }
 
-/// FNV-1a: nothing depends on who can guess it, since a port can be chosen anyway.
+/// FNV-1a: it need not be unpredictable, since the port can be chosen anyway.
 fn fnv_1a(pieces: &[&[u8]]) -> u32 {
     let step = |hash: u32, byte: &u8| (hash ^ u32::from(*byte)).wrapping_mul(0x0100_0193);
     pieces.iter().copied().flatten().fold(0x811c_9dc5, step)

@@ -1,4 +1,4 @@
-//! A target with its sessions, as a machine without I/O: frames and responses in, frames and commands out.
+//! A target with its sessions, as a state machine without I/O: frames and responses in, frames and commands out.
 //!
 //! ```text
 //!  LoginRequest ──► HalfOpen ── first genuine frame of its epoch ──► Session ── HalfOpen of the same session ──► next epoch
@@ -7,12 +7,12 @@
 //! ```
 //!
 //! A login changes nothing before the initiator has shown that it received the answer, so neither a repeated nor a
-//! forged request ends a session. A session that has ended is followed by another one of the same nexus only when the
-//! driver says that its commands cannot reach the medium any more ([`Target::quiesced`]).
+//! forged request ends a session. After a session has ended, the next one of the same nexus starts only when
+//! the driver reports that its commands can no longer reach the medium ([`Target::quiesced`]).
 //!
-//! The driver calls [`Target::poll_transmit`] and [`Target::poll_event`] until they are empty after each other call, and
-//! [`Target::handle_timeout`] when [`Target::poll_timeout`] says so. `A` is an address of the network. A server with several cores
-//! has a machine on each ([`Share`]).
+//! After every other call, the driver calls [`Target::poll_transmit`] and [`Target::poll_event`] until they
+//! return nothing. It calls [`Target::handle_timeout`] at the time from [`Target::poll_timeout`]. `A` is a
+//! network address. A server with several cores has a state machine on each ([`Share`]).
 
 mod interface;
 mod session;
@@ -31,26 +31,26 @@ use crate::pdu::{FunctionResult, MESSAGE_BYTES_MAX, Response};
 use crate::reassembly::Delivered;
 use crate::transport::{Agreed, Counters, Transport};
 
-/// A session that has ended acknowledges for so long what its initiator sends again.
+/// Time for which an ended session acknowledges its initiator's retransmissions.
 const CLOSING: Duration = Duration::from_secs(5);
-/// Frames outside sessions that wait to be sent. More are dropped: their receivers ask again.
+/// Maximum number of queued frames outside sessions. Further ones are dropped: their receivers retry.
 const OUTSIDE_MAX: usize = 64;
 
-/// How a session is.
+/// The state of a session.
 #[derive(Clone, Debug)]
 pub struct SessionState<A> {
     /// Bytes of a frame, from its header to its trailer.
     pub frame_bytes: usize,
-    /// What it has counted, over all its epochs.
+    /// Its counters, over all its epochs.
     pub counters: Counters,
     /// Its paths.
     pub paths: Vec<PathState<A>>,
 }
 
-/// How a path of a session is.
+/// The state of a path.
 #[derive(Clone, Debug)]
 pub struct PathState<A> {
-    /// Where its last genuine frame came from, if any has.
+    /// Source address of its last authentic frame, if any.
     pub address: Option<A>,
     /// Whether it carries fragments.
     pub is_up: bool,
@@ -60,7 +60,7 @@ pub struct PathState<A> {
     pub window_frames: u32,
 }
 
-/// A target, or several at one place.
+/// One or more targets on one port.
 #[derive(Debug)]
 pub struct Target<A, D> {
     config: Config,
@@ -69,21 +69,21 @@ pub struct Target<A, D> {
     sessions: BTreeMap<u32, Session<A>>,
     half_open: VecDeque<HalfOpen<A>>,
     login_budget: LoginBudget,
-    /// Sessions that have ended, whose commands may still reach the medium.
+    /// Ended sessions whose commands may still reach the medium.
     quiescing: BTreeMap<SessionId, Nexus>,
     outside: VecDeque<(A, Vec<u8>)>,
     /// Sessions that may have something to send.
     ready: BTreeSet<u32>,
     served: u32,
     events: VecDeque<Event>,
-    /// Messages of the frame that is being handled; empty between frames.
+    /// Messages of the frame being handled; empty between frames.
     arrived: Vec<Delivered>,
-    /// Counters of sessions that are gone.
+    /// Counters of former sessions.
     counters: Counters,
 }
 
 impl<A: Clone + PartialEq, D: Directory<A>> Target<A, D> {
-    /// A target without sessions. The seed is random and used for nothing else.
+    /// A target without sessions. The seed must be random and used only here.
     pub fn new(config: Config, directory: D, seed: [u8; 32]) -> Target<A, D> {
         Target {
             config: config.checked(),
@@ -102,12 +102,12 @@ impl<A: Clone + PartialEq, D: Directory<A>> Target<A, D> {
         }
     }
 
-    /// Who may log in, to change it: for logins from now on.
+    /// The access control, for changes that affect later logins.
     pub fn directory_mut(&mut self) -> &mut D {
         &mut self.directory
     }
 
-    /// A frame has arrived: from its header on, with any padding. It is decrypted in place.
+    /// Handles a received frame, from its header on, with any padding. The frame is decrypted in place.
     pub fn handle_frame(&mut self, now: Instant, from: &A, frame: &mut [u8]) {
         let Ok(header) = Header::parse(frame) else { return };
         match header.opcode {
@@ -154,21 +154,22 @@ impl<A: Clone + PartialEq, D: Directory<A>> Target<A, D> {
         let messages = self.arrived.drain(..);
         let mut delivered = messages.map(|message| deliver(session, message, &mut self.events));
         let ended = delivered.find(Result::is_err);
-        drop(delivered); // with what is behind the one that broke a rule
+        drop(delivered); // including messages after the one that broke a rule
         match ended {
             Some(Err(reason)) => self.end(now, header.session, reason),
-            // What was acknowledged may have made room for commands that wait.
+            // The acknowledgement may have freed memory for waiting commands.
             _ => session.begin(&mut self.events),
         }
     }
 
-    /// Ends a session, which stays for a while to acknowledge.
+    /// Ends a session, which remains for a while to send acknowledgements.
     fn end(&mut self, now: Instant, id: u32, reason: SessionEnd) {
         let Some(session) = self.sessions.get_mut(&id).filter(|session| session.closing.is_none()) else {
             return;
         };
         if matches!(reason, SessionEnd::Silent | SessionEnd::Misbehaved) {
-            // It may still be there: without a word, what it sends until then would be acknowledged and never executed.
+            // The initiator may still exist: without a notification, its messages until then would be
+            // acknowledged but never executed.
             session.transport.send(crate::initiator::disconnect());
             self.ready.insert(id);
         }
@@ -184,7 +185,7 @@ impl<A: Clone + PartialEq, D: Directory<A>> Target<A, D> {
         self.ready.remove(&id);
     }
 
-    /// No command of a session that has ended can reach the medium any more.
+    /// Notes that no command of an ended session can reach the medium any more.
     pub fn quiesced(&mut self, session: SessionId) {
         self.quiescing.remove(&session);
         for session in self.sessions.values_mut().filter(|session| session.on_hold) {
@@ -193,15 +194,16 @@ impl<A: Clone + PartialEq, D: Directory<A>> Target<A, D> {
         }
     }
 
-    /// A command has ended. Data and sense beyond what the initiator has room for are cut off. False if there is no such
-    /// command: its session has ended.
+    /// Completes a command. Data and sense data are truncated to the initiator's buffers. Returns false if
+    /// there is no such command because its session has ended.
     pub fn respond(&mut self, task: TaskId, response: Response) -> bool {
         let Some(session) = self.sessions.get_mut(&task.session.0) else { return false };
         self.ready.insert(task.session.0);
         session.respond(task.number, response, &mut self.events)
     }
 
-    /// The same, and [`Event::Received`] follows when the initiator has the response, unless the session ends before.
+    /// Like `respond`, but reports [`Event::Received`] once the initiator has the response, unless the
+    /// session ends first.
     pub fn respond_with_receipt(&mut self, task: TaskId, response: Response) -> bool {
         let Some(session) = self.sessions.get_mut(&task.session.0) else { return false };
         self.ready.insert(task.session.0);
@@ -211,8 +213,8 @@ impl<A: Clone + PartialEq, D: Directory<A>> Target<A, D> {
         is_there
     }
 
-    /// A function has ended, and none of the commands that it ended can reach the medium any more. False if there is no
-    /// such function.
+    /// Completes a function; none of the commands that it ended can reach the medium any more. Returns false
+    /// if there is no such function.
     pub fn function_done(&mut self, task: TaskId, result: FunctionResult) -> bool {
         let Some(session) = self.sessions.get_mut(&task.session.0) else { return false };
         self.ready.insert(task.session.0);
@@ -228,7 +230,7 @@ impl<A: Clone + PartialEq, D: Directory<A>> Target<A, D> {
         }
     }
 
-    /// A deadline of [`Target::poll_timeout`] has passed.
+    /// Handles an expired deadline of [`Target::poll_timeout`].
     pub fn handle_timeout(&mut self, now: Instant) {
         self.half_open.retain(|half_open| half_open.expires > now);
         let mut silent = Vec::new();
@@ -246,7 +248,7 @@ impl<A: Clone + PartialEq, D: Directory<A>> Target<A, D> {
         gone.into_iter().for_each(|id| self.remove(id));
     }
 
-    /// When [`Target::handle_timeout`] is to be called.
+    /// Time at which to call [`Target::handle_timeout`].
     pub fn poll_timeout(&self) -> Option<Instant> {
         let sessions = self.sessions.values().flat_map(|session| {
             let silent = session.alive_at() + self.config.session_timeout;
@@ -256,7 +258,7 @@ impl<A: Clone + PartialEq, D: Directory<A>> Target<A, D> {
         sessions.flatten().chain(half_open).min()
     }
 
-    /// The next frame, written into `frame`, and where to send it.
+    /// Writes the next frame into `frame`, and returns its destination.
     pub fn poll_transmit(&mut self, now: Instant, frame: &mut Vec<u8>) -> Option<A> {
         let mut pieces = Frame::over(std::mem::take(frame));
         let to = self.poll_frame(now, &mut pieces);
@@ -264,14 +266,14 @@ impl<A: Clone + PartialEq, D: Directory<A>> Target<A, D> {
         to
     }
 
-    /// The same with data where they are.
+    /// The next frame, with its data in place.
     pub fn poll_frame(&mut self, now: Instant, frame: &mut Frame) -> Option<A> {
         frame.clear();
         if let Some((to, outside)) = self.outside.pop_front() {
             frame.bytes = outside;
             return Some(to);
         }
-        // One frame each in turn.
+        // Round-robin, one frame per session.
         while let Some(id) = self.ready.range(self.served + 1..).next().or(self.ready.first()).copied() {
             self.served = id;
             let session = self.sessions.get_mut(&id);
@@ -293,7 +295,7 @@ impl<A: Clone + PartialEq, D: Directory<A>> Target<A, D> {
         self.events.pop_front()
     }
 
-    /// Number of sessions, with those that are closing.
+    /// Number of sessions, including closing ones.
     pub fn sessions(&self) -> usize {
         self.sessions.len()
     }
@@ -307,7 +309,7 @@ impl<A: Clone + PartialEq, D: Directory<A>> Target<A, D> {
         })
     }
 
-    /// How a session is.
+    /// The state of a session.
     pub fn session(&self, id: SessionId) -> Option<SessionState<A>> {
         let session = self.sessions.get(&id.0)?;
         let mut counters = session.counters;
@@ -326,7 +328,7 @@ impl<A: Clone + PartialEq, D: Directory<A>> Target<A, D> {
         })
     }
 
-    /// Bytes of partial messages, of commands, and of replies that are not acknowledged.
+    /// Bytes of partial messages, commands and unacknowledged replies.
     pub fn memory_bytes(&self) -> usize {
         let of_session = |session: &Session<A>| {
             let transport = &session.transport;
@@ -335,7 +337,7 @@ impl<A: Clone + PartialEq, D: Directory<A>> Target<A, D> {
         self.sessions.values().map(of_session).sum()
     }
 
-    /// Requests without a reply, messages without an acknowledgement, and bytes of partial messages and of commands.
+    /// Number of outstanding requests and of unacknowledged messages, and bytes of partial messages and commands.
     pub fn holds(&self) -> (usize, usize, usize) {
         self.sessions.values().fold((0, 0, 0), |(live, unacknowledged, bytes), session| {
             let held = session.transport.held_bytes() + session.charged() as usize;
@@ -344,7 +346,7 @@ impl<A: Clone + PartialEq, D: Directory<A>> Target<A, D> {
     }
 }
 
-/// A message of an initiator.
+/// Delivers a message of an initiator.
 fn deliver<A>(
     session: &mut Session<A>,
     delivered: Delivered,
@@ -359,23 +361,24 @@ fn deliver<A>(
     }
 }
 
-/// Half-open epochs at once, and how long each is kept.
+/// Maximum number of half-open epochs, and the lifetime of each.
 const HALF_OPEN_MAX: usize = 64;
 const HALF_OPEN_TIME: Duration = Duration::from_secs(30);
-/// Of so many sessions, or of any two, one is for initiators with a key alone: anybody may open the others, and hold them for ever.
+/// One in this many sessions, at least one of two, is reserved for initiators with a key: anyone may open the
+/// others and hold them forever.
 const KEYED_SHARE: usize = 8;
 
-/// A login that was answered, and whose initiator has not been heard in the new epoch.
+/// An answered login whose initiator has not sent anything in the new epoch.
 #[derive(Debug)]
 struct HalfOpen<A> {
     expires: Instant,
     session: u32,
     nexus: Nexus,
     instance: u64,
-    /// The bytes of commands that its credit knows of, if the session goes on.
+    /// Bytes of commands included in its credit, if the session is resumed.
     resumes: Option<u64>,
     transport: Transport,
-    /// What was asked and answered: the same is answered to the same request.
+    /// The request and its reply: a repeated request gets the same reply.
     request: Vec<u8>,
     reply: Vec<u8>,
     from: A,
@@ -387,15 +390,15 @@ impl<A: Clone + PartialEq, D: Directory<A>> Target<A, D> {
         let Some(body) = login::body(header, bytes) else { return };
         if let Some(same) = self.half_open.iter().find(|half_open| half_open.request == body) {
             let reply = same.reply.clone();
-            // Padding is no part of what is compared, and nobody is answered with more than came.
+            // Padding is not compared, and a reply is never longer than the request received.
             if received >= reply.len() {
                 self.send_outside(from, reply);
             }
             return;
         }
         let Some((request, clear)) = LoginRequest::parse(body) else { return };
-        // A request that is shorter than the frames that it asks for proves nothing of the network, and would be
-        // answered with more than it was.
+        // A request shorter than its proposed frame size proves nothing about the network, and its reply
+        // would be longer than the request.
         if received < usize::from(request.frame_bytes) {
             return;
         }
@@ -419,7 +422,7 @@ impl<A: Clone + PartialEq, D: Directory<A>> Target<A, D> {
         self.send_outside(from, reply);
     }
 
-    /// The content of the reply; `None` to say nothing.
+    /// The content of the reply; `None` to send no reply.
     fn answer(
         &mut self,
         now: Instant,
@@ -450,7 +453,7 @@ impl<A: Clone + PartialEq, D: Directory<A>> Target<A, D> {
             port: request.port,
             target: request.target.clone(),
         };
-        // One that this one replaces makes room for it.
+        // A session that this one replaces frees its slot.
         let replaces = self.sessions.values().any(|session| session.nexus == nexus);
         let is_full = self.is_full(handshake.is_some()) && !replaces;
         let open = self.sessions.values_mut().filter(|session| session.closing.is_none());
@@ -461,7 +464,7 @@ impl<A: Clone + PartialEq, D: Directory<A>> Target<A, D> {
                 session.epochs = session.epochs.wrapping_add(1);
                 (Outcome::Resumed, session.id.0, session.epochs, session.charged())
             }
-            // A repeated request of a session that has begun.
+            // A repeated request of an established session.
             Some(_) => return Ok(None),
             None if request.resume => (Outcome::Unknown, 0, 0, 0),
             None if is_full => return Err(Refusal::Full),
@@ -509,7 +512,7 @@ impl<A: Clone + PartialEq, D: Directory<A>> Target<A, D> {
         Ok(Some(content))
     }
 
-    /// Whether there is no place for a session more, with a key or without one.
+    /// Whether there is no free slot for another session, with or without a key.
     fn is_full(&self, has_key: bool) -> bool {
         let most = self.config.sessions_max;
         let open = self.sessions.values().filter(|session| !session.transport.is_encrypted());
@@ -517,8 +520,8 @@ impl<A: Clone + PartialEq, D: Directory<A>> Target<A, D> {
             || !has_key && open.count() >= most - (most / KEYED_SHARE).max(usize::from(most > 1))
     }
 
-    /// Forgets a half-open epoch if there is no place for another one: the oldest of those with keys or of those without, of whichever
-    /// there are more, so that neither displaces all of the other.
+    /// Drops a half-open epoch if there is no free slot: the oldest of those with keys or of those without,
+    /// whichever group is larger, so that neither group displaces the other completely.
     fn make_room(&mut self, has_key: bool) {
         if self.half_open.len() < HALF_OPEN_MAX {
             return;
@@ -546,7 +549,7 @@ impl<A: Clone + PartialEq, D: Directory<A>> Target<A, D> {
         }
     }
 
-    /// A frame of no epoch that is in use: if it is genuine, it is the first of a half-open one.
+    /// Handles a frame outside current epochs: an authentic one is the first frame of a half-open epoch.
     fn handle_first_frame(&mut self, now: Instant, from: &A, header: &Header, bytes: &mut [u8]) {
         let is_of = |half_open: &HalfOpen<A>| {
             half_open.session == header.session && half_open.transport.epoch() == header.epoch
@@ -557,7 +560,7 @@ impl<A: Clone + PartialEq, D: Directory<A>> Target<A, D> {
             return;
         }
         let Some(half_open) = self.half_open.remove(index) else { return };
-        // Logins that came before are overtaken: their frames must not bring an older epoch back.
+        // Earlier logins are obsolete: their frames must not restore an older epoch.
         let mut position = 0;
         self.half_open.retain(|other| {
             position += 1;
@@ -584,8 +587,8 @@ impl<A: Clone + PartialEq, D: Directory<A>> Target<A, D> {
         };
         let granted = u64::from(self.config.credit).saturating_sub(charged_then);
         let most = 2 * u64::from(self.config.credit);
-        // A session that ended in between is not brought back. Nor does one go on by a login of so long ago that what it granted
-        // comes on top of what other logins granted since: its initiator logs in anew.
+        // A session that has ended meanwhile is not restored. Nor is one resumed by an old login whose credit
+        // would exceed the limit together with credit granted since: its initiator must log in again.
         let is_fit =
             |session: &&mut Session<A>| session.closing.is_none() && session.charged() + granted <= most;
         if let Some(session) = self.sessions.get_mut(&id).filter(is_fit) {
@@ -598,12 +601,12 @@ impl<A: Clone + PartialEq, D: Directory<A>> Target<A, D> {
         let HalfOpen { session, nexus, instance, transport, from, .. } = half_open;
         let of_nexus = self.sessions.iter().filter(|(_, other)| other.nexus == nexus);
         for id in of_nexus.map(|(id, _)| *id).collect::<Vec<u32>>() {
-            // Nothing, for one that has ended and is closing.
+            // No effect on a session that has ended and is closing.
             self.end(now, id, SessionEnd::Replaced);
             self.remove(id);
         }
         if self.is_full(transport.is_encrypted()) {
-            return; // others were quicker; the next login is refused
+            return; // others were faster; the next login is refused
         }
         let id = SessionId(session);
         self.events.push_back(Event::SessionBegan {
@@ -624,10 +627,11 @@ impl<A: Clone + PartialEq, D: Directory<A>> Target<A, D> {
     }
 }
 
-/// A login that is not answered is sent again after 250 ms, 500 ms and so on, of which this is no part: one that met the rush at the
-/// beginning of a period does not meet it again.
+/// Unanswered logins are retried after 250 ms, 500 ms and so on, which are not multiples of this period: a
+/// login that hit the rush at the start of a period does not hit it again.
 const PERIOD: Duration = Duration::from_millis(200);
-/// Requests of a period. One with a right key costs 0.1 to 0.25 ms of arithmetic, one to an open target or with a wrong key some µs.
+/// Requests processed per period. A request with a valid key takes 0.1 to 0.25 ms of CPU time; one to an open
+/// target or with a wrong key takes some µs.
 const FIRST_COME: u32 = 200;
 const PARTS: usize = 256;
 
@@ -637,17 +641,19 @@ struct Budget {
     began: Option<Instant>,
     seed: u64,
     taken: u32,
-    /// Those parts of which one has asked in this period.
+    /// Parts from which a request was processed in this period.
     heard: [bool; PARTS],
 }
 
-/// How many requests to log in are looked at: a flood of them takes no more than a part of a core's time, and keeps nobody out who has a
-/// key, or asks from elsewhere.
+/// Limits the number of login requests processed: a flood uses only a part of a core's time, and does not
+/// lock out initiators with a key or from other origins.
 ///
-/// In each period a fixed number of requests is looked at, in the order in which they arrive. After that, requesters are divided into parts, and
-/// the first request of each part is looked at. The parts are drawn anew in each period, so that nobody can choose one, and a requester that a
-/// flood displaces in one period is not displaced in the next. A requester whose code shows that it knows its key is counted by its name, which
-/// nobody else can use up. All others are counted by their origin, which hosts of an Ethernet can invent. The two groups have a budget each.
+/// In each period a fixed number of requests is processed in order of arrival. After that, requesters are
+/// divided into parts, and only the first request of each part is processed. The parts are drawn again in
+/// each period, so that an attacker cannot choose a part, and a requester displaced by a flood in one period
+/// is not displaced in the next. A requester whose code proves that it has its key is counted by name, which
+/// no one else can use up. All others are counted by origin, which hosts on an Ethernet can forge. The two
+/// groups have separate budgets.
 #[derive(Debug)]
 struct LoginBudget {
     proven: Budget,
@@ -675,9 +681,9 @@ impl LoginBudget {
 }
 
 impl<A: Clone + PartialEq, D: Directory<A>> Target<A, D> {
-    /// Whether there is time for a frame that has arrived, which is to be asked before [`Target::handle_frame`] of this machine, or of
-    /// another one at its place: only requests to log in are ever refused. What is damaged, or shorter than a login may be, takes
-    /// nothing from others.
+    /// Whether there is time for a received frame. Call it before [`Target::handle_frame`] of this state
+    /// machine, or of another one on the same port. Only login requests are ever refused. Damaged or too
+    /// short requests do not use the budgets of others.
     pub fn has_time_for(&mut self, now: Instant, from: &A, header: &Header, frame: &mut [u8]) -> bool {
         if header.opcode != Opcode::LoginRequest {
             return true;

@@ -1,12 +1,12 @@
-//! A session of a target: which requests were met, which are at work, and their replies.
+//! A session of a target: the requests seen, the running ones, and their replies.
 //!
 //! ```text
 //!  request ── its number is new ──► Waiting ── memory for its data, no earlier session at work ──► Running ──► reply
 //!        └─── its number was met: executed already, or at work. Its reply is under way, so nothing follows
 //! ```
 //!
-//! This is the duplicate-request cache: `replay_window` has every number ever met in the session, and a reply stays in the
-//! transport until it is acknowledged, over all epochs.
+//! This is the duplicate-request cache: `replay_window` contains every number ever seen in the session, and a
+//! reply stays in the transport until it is acknowledged, over all epochs.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Instant;
@@ -17,7 +17,7 @@ use crate::pdu::{Command, Everywhere, Function, FunctionResult, Reply, Request, 
 use crate::reassembly::ReplayWindow;
 use crate::transport::{Counters, Message, Transport};
 
-/// Resets whose earlier commands may still arrive. Beyond so many they are taken together.
+/// Maximum number of resets whose earlier commands may still arrive. Beyond that they are merged.
 const RESETS_MAX: usize = 32;
 
 /// Initiator, port and target: the I_T nexus.
@@ -50,26 +50,26 @@ pub(super) struct Session<A> {
     pub(super) nexus: Nexus,
     pub(super) instance: u64,
     pub(super) transport: Transport,
-    /// Where each path leads to.
+    /// The address of each path.
     pub(super) addresses: [Option<A>; PATHS_MAX],
     pub(super) epochs: u16,
     /// An earlier session of the nexus may still reach the medium.
     pub(super) on_hold: bool,
-    /// It has ended, and stays until then to acknowledge what its initiator sent last.
+    /// It has ended, and remains until then to acknowledge its initiator's last messages.
     pub(super) closing: Option<Instant>,
     /// Counters of earlier epochs.
     pub(super) counters: Counters,
-    /// The response that is being sent is one whose arrival is to be told.
+    /// The receipt of the response being sent must be reported.
     pub(super) wants_receipt: bool,
     queue_depth: u64,
     send_bytes_max: usize,
     replay_window: ReplayWindow,
     live: BTreeMap<u64, Live>,
-    /// Commands that have not begun, in the order of their arrival.
+    /// Commands not started yet, in order of arrival.
     waiting: VecDeque<u64>,
     running_bytes: usize,
     resets: Vec<Reset>,
-    /// Bytes of commands here that the credit of this epoch does not know of.
+    /// Bytes of commands here that are not included in the credit of this epoch.
     debt: u64,
 }
 
@@ -107,7 +107,7 @@ impl<A> Session<A> {
         }
     }
 
-    /// Bytes of commands that are here.
+    /// Bytes of commands here.
     pub(super) fn charged(&self) -> u64 {
         let charges = self.live.values().map(|live| match live {
             Live::Waiting { charge, .. } | Live::Running { charge, .. } => *charge,
@@ -116,19 +116,19 @@ impl<A> Session<A> {
         charges.sum()
     }
 
-    /// When its initiator was last known to be there and to take what it is sent: one that sends and acknowledges nothing would keep
-    /// the memory of its replies.
+    /// Time at which its initiator was last known to be alive and to accept replies: an initiator that sends
+    /// but never acknowledges would hold the memory of its replies.
     pub(super) fn alive_at(&self) -> Instant {
         let heard = self.transport.last_heard();
         self.transport.stalled().map_or(heard, |stalled| stalled.min(heard))
     }
 
-    /// The number of requests without a reply.
+    /// Number of outstanding requests.
     pub(super) fn live(&self) -> usize {
         self.live.len()
     }
 
-    /// Goes on in another epoch, whose credit was granted when so many bytes were here.
+    /// Continues in another epoch, whose credit was granted when `charged_then` bytes were here.
     pub(super) fn begin_epoch(&mut self, transport: Transport, charged_then: u64) {
         let before = std::mem::replace(&mut self.transport, transport);
         self.counters += before.counters;
@@ -153,7 +153,7 @@ impl<A> Session<A> {
         self.transport.send(Message { receipt, ..Reply::Response { number, response }.message() });
     }
 
-    /// Tells of responses that have arrived.
+    /// Reports responses that were received.
     pub(super) fn note_receipts(&mut self, events: &mut VecDeque<Event>) {
         let id = self.id;
         let received = self.transport.take_receipts();
@@ -165,7 +165,7 @@ impl<A> Session<A> {
         self.transport.send(Reply::Done { number, result }.message());
     }
 
-    /// A request has arrived, which takes so much of the credit.
+    /// Handles a request, which uses `charge` bytes of the credit.
     pub(super) fn handle_request(
         &mut self,
         bytes: Vec<u8>,
@@ -181,7 +181,7 @@ impl<A> Session<A> {
             self.release(charge);
             return Ok(());
         }
-        // Before the number is noted: with the last one that was missing a reset is forgotten.
+        // Before the number is noted: a reset is dropped when the last missing number arrives.
         let was_reset = match &request {
             Request::Command { command, .. } => self.was_reset(number, command.lun),
             Request::TaskManagement { .. } => false,
@@ -205,11 +205,11 @@ impl<A> Session<A> {
         Ok(())
     }
 
-    /// Notes a number. An initiator has at most the queue depth of requests without an answer, so that neither what
-    /// is missing nor what is at work is ever more.
+    /// Notes a number. An initiator has no more outstanding requests than the queue depth, which limits both
+    /// missing and running requests.
     fn note(&mut self, number: u64) -> Result<(), Misbehaved> {
-        // Who keeps the rules lets no more replies wait than messages may be open (twice, while an epoch changes), and one to
-        // each request without an answer.
+        // A correct initiator leaves no more replies unacknowledged than messages may be open (twice that
+        // during a change of epochs), plus one per outstanding request.
         let unheard_max = 2 * u64::from(MESSAGES_OPEN_MAX) + self.queue_depth;
         if number == u64::MAX
             || self.transport.unacknowledged() as u64 > unheard_max
@@ -243,7 +243,7 @@ impl<A> Session<A> {
             return Ok(());
         }
         let is_live = matches!(self.live.get(&referenced), Some(Live::Waiting { .. } | Live::Running { .. }));
-        // What has not arrived yet will be executed when it does.
+        // A request that has not arrived yet will be executed on arrival.
         let is_coming = referenced < number && !self.replay_window.contains(referenced);
         let result = match function {
             Function::QueryTask if is_live || is_coming => FunctionResult::Succeeded,
@@ -253,7 +253,7 @@ impl<A> Session<A> {
                     Live::Running { lun: of_it, .. } => *of_it == lun,
                     Live::Function => false,
                 });
-                // Of what is coming the logical unit is not known.
+                // The logical unit of missing requests is unknown.
                 let is_any_coming = self.replay_window.lowest() < number;
                 if on_lun || is_any_coming { FunctionResult::Succeeded } else { FunctionResult::Complete }
             }
@@ -265,7 +265,7 @@ impl<A> Session<A> {
         Ok(())
     }
 
-    /// ABORT TASK. A command that has not arrived yet will not be executed when it does.
+    /// ABORT TASK. A command that has not arrived yet will not be executed on arrival.
     fn abort(
         &mut self,
         number: u64,
@@ -291,7 +291,7 @@ impl<A> Session<A> {
         Ok(())
     }
 
-    /// Ends what has not begun, and what is still to arrive.
+    /// Ends commands that have not started or not arrived yet.
     fn reset(&mut self, reset: Reset) {
         self.end_waiting(|number, lun| number < reset.before && reset.lun.is_none_or(|of_it| of_it == lun));
         if let Some(earlier) = self.resets.iter_mut().find(|earlier| earlier.lun == reset.lun) {
@@ -319,7 +319,7 @@ impl<A> Session<A> {
         }
     }
 
-    /// Begins commands, in the order of their arrival, while there is memory for what they return.
+    /// Starts commands in order of arrival, while there is memory for their data.
     pub(super) fn begin(&mut self, events: &mut VecDeque<Event>) {
         while let Some(&number) = self.waiting.front() {
             let Some(Live::Waiting { command, .. }) = self.live.get(&number) else { return };
@@ -340,7 +340,7 @@ impl<A> Session<A> {
         }
     }
 
-    /// A command has ended. False if it is not running.
+    /// Completes a command. Returns false if it is not running.
     pub(super) fn respond(
         &mut self,
         number: u64,
@@ -359,7 +359,7 @@ impl<A> Session<A> {
         true
     }
 
-    /// A function has ended. False if it is not under way.
+    /// Completes a function. Returns false if it is not outstanding.
     pub(super) fn function_done(&mut self, number: u64, result: FunctionResult) -> bool {
         let is_live = matches!(self.live.get(&number), Some(Live::Function));
         if is_live {
@@ -368,7 +368,7 @@ impl<A> Session<A> {
         is_live
     }
 
-    /// It has ended. It stays for a while.
+    /// Ends the session, which remains for a while.
     pub(super) fn close(&mut self, until: Instant, reason: SessionEnd, events: &mut VecDeque<Event>) {
         self.closing = Some(until);
         self.live.clear();

@@ -1,5 +1,6 @@
-//! Two HyperSCSI sessions and a TCP connection share a link with a finite queue, in virtual time. Both are real for HyperSCSI; TCP
-//! is a model of its congestion control, CUBIC (RFC 9438), with selective acknowledgements and a retransmission timeout.
+//! Two HyperSCSI sessions and a TCP connection share a link with a finite queue, in virtual time. HyperSCSI
+//! runs its real state machines; TCP is a model of its congestion control, CUBIC (RFC 9438), with selective
+//! acknowledgements and a retransmission timeout.
 //!
 //! ```text
 //!   initiator ── 10 Gbit/s ─┐                                        ┌─► target
@@ -20,32 +21,32 @@ use testkit::Random;
 use crate::pair::{One, command};
 
 const NS_PER_BYTE: u64 = 8;
-/// Around a frame, from its EtherType's end: addresses, EtherType, check, preamble and gap.
+/// Ethernet overhead per frame: addresses, EtherType, check sequence, preamble and gap.
 const AROUND: usize = 14 + 4 + 8 + 12;
 const FRAME_BYTES: usize = 1500;
-/// What a full frame carries: without header and checksum.
+/// Payload of a full frame, without header and checksum.
 const HYPERSCSI_PAYLOAD: usize = FRAME_BYTES - 28 - 4;
-/// Without the headers of IP and TCP, with time stamps.
+/// Payload of a full TCP segment, without the headers of IP and TCP with time stamps.
 const TCP_PAYLOAD: usize = FRAME_BYTES - 52;
 const COMMAND_BYTES: usize = 256 << 10;
 const DEPTH: usize = 8;
 
-/// The remainder, and not [`Random::below`]: the worlds in which fairness was measured are drawn so.
+/// The remainder instead of [`Random::below`], to keep the worlds in which fairness was measured.
 fn below(random: &mut Random, end: u64) -> u64 {
     random.next() % end
 }
 
-/// What crosses the link, and what comes back.
+/// A packet on the link or on the way back.
 enum Packet {
     Frame(Vec<u8>),
     Segment(u64),
     Acknowledged(u64),
 }
 
-/// Where a packet is.
+/// The position of a packet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Way {
-    /// At the queue, which its sender's own link brought it to.
+    /// At the queue, after its sender's own link.
     Queue {
         bytes: usize,
     },
@@ -53,7 +54,7 @@ enum Way {
     Back,
 }
 
-/// Which way commands carry data.
+/// The direction of the commands' data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Data {
     Out,
@@ -87,7 +88,7 @@ impl Session {
         }
     }
 
-    /// Takes what the machines tell, and asks for more.
+    /// Handles events of the state machines, and submits more commands.
     fn run(&mut self) {
         while let Some(event) = self.target.poll_event() {
             if let target::Event::Command { task, command } = event {
@@ -121,14 +122,14 @@ impl Session {
 struct Tcp {
     window: f64,
     threshold: f64,
-    /// Where the last congestion was, and when it was answered.
+    /// Window at the last congestion, and time of the reaction.
     largest: f64,
     answered_at: Option<u64>,
     estimate: f64,
-    /// Losses of earlier segments belong to a congestion that has been answered.
+    /// Losses of earlier segments belong to congestion already reacted to.
     answered_below: u64,
     next: u64,
-    /// Segments under way, and when they were sent.
+    /// Outstanding segments, and when they were sent.
     sent: BTreeMap<u64, u64>,
     round_trip_ns: f64,
     heard_at: u64,
@@ -156,7 +157,8 @@ impl Tcp {
         }
     }
 
-    /// The next segment, if the window has room. A retransmission is as good as a new segment: all that is counted is what arrives.
+    /// The next segment, if the window has space. A retransmission counts like a new segment, since only
+    /// arrivals are counted.
     fn transmit(&mut self, now: u64) -> Option<u64> {
         if self.sent.is_empty() {
             self.heard_at = now;
@@ -221,7 +223,7 @@ impl Tcp {
     }
 }
 
-/// Who shares the link, and what is on it.
+/// The flows that share the link, and the packets on it.
 struct Link {
     base: Instant,
     now: u64,
@@ -229,30 +231,30 @@ struct Link {
     buffer_bytes: u64,
     busy_until: u64,
     flows: Vec<(Flow, u64)>,
-    /// Which flows have begun.
+    /// Start times of the flows.
     begin_at: Vec<u64>,
     heap: BinaryHeap<Reverse<(u64, u64)>>,
     packets: BTreeMap<u64, (usize, Way, Packet)>,
-    /// When the sender's own link has sent all that it was given.
+    /// Time at which the sender's own link has sent everything queued.
     access_until: Vec<u64>,
     sequence: u64,
     dropped: u64,
-    /// When the next burst of others comes, and how long theirs have taken.
+    /// Time of the next burst of other traffic, and the total duration of such bursts.
     others_at: u64,
     others_ns: u64,
 }
 
-/// A burst of others every so often: 8.5 frames of 6.4 µs on average, which is 5 % of the link.
+/// Mean interval of bursts of other traffic: 8.5 frames of 6.4 µs on average, which is 5 % of the link.
 const OTHERS_NS: u64 = 1_090_000;
 
 impl Link {
-    /// Queue and delays are drawn.
+    /// A link with random queue and delays.
     fn new(seed: u64, data: Data) -> Link {
         let base = Instant::now();
         let mut random = Random::new(seed.wrapping_mul(0x2545_f491_4f6c_dd1d));
         let session = |number| Flow::HyperScsi(Box::new(Session::new(base, number, data)));
         let flows = vec![session(1), session(2), Flow::Tcp(Tcp::new())];
-        // Shallow as in a switch of a rack, or some milliseconds deep.
+        // Shallow as in a rack switch, or some milliseconds deep.
         let buffer_bytes = [100_000, 200_000, 400_000][below(&mut random, 3) as usize];
         let delay_ns = [50_000, 200_000, 500_000][below(&mut random, 3) as usize];
         // Hosts on one network: delays differ, but not by much.
@@ -288,24 +290,25 @@ impl Link {
         self.packets.insert(self.sequence, (flow, way, packet));
     }
 
-    /// Data leave by the sender's own link, in their order. A host takes some microseconds for each frame, and they differ: else the
-    /// same flow would find the last place in the queue each time.
+    /// Data leaves through the sender's own link, in order. A host takes a varying few microseconds for each
+    /// frame; otherwise the same flow would get the last place in the queue each time.
     fn send(&mut self, flow: usize, bytes: usize, packet: Packet) {
         let ready = self.now + below(&mut self.random, 100_000);
         let until = &mut self.access_until[flow];
-        // With a link of its own that is no faster than what all share, a sender would keep the queue full and lose nothing.
+        // If its own link were no faster than the shared one, a sender would keep the queue full without losses.
         *until = ready.max(*until) + (bytes + AROUND) as u64 * NS_PER_BYTE / 10;
         let at = *until;
         self.arrive(at, flow, Way::Queue { bytes }, packet);
     }
 
-    /// What comes back meets no queue.
+    /// The return path has no queue.
     fn answer(&mut self, flow: usize, packet: Packet) {
         self.arrive(self.now + self.flows[flow].1, flow, Way::Back, packet);
     }
 
-    /// Others use the link for short bursts, at times of their own. Without them the flows of a simulation fall into step, and the same
-    /// one finds the last place in the queue each time (Floyd and Jacobson's phase effects).
+    /// Other traffic uses the link in short bursts at random times. Without it the flows of a simulation
+    /// synchronise, and the same flow gets the last place in the queue each time (Floyd and Jacobson's phase
+    /// effects).
     fn disturb(&mut self) {
         while self.others_at <= self.now {
             let at = self.others_at;
@@ -333,7 +336,7 @@ impl Link {
         self.arrive(self.busy_until + self.flows[flow].1, flow, Way::There, packet);
     }
 
-    /// Everything that a flow wants to say.
+    /// Sends all pending packets of a flow.
     fn flush(&mut self, index: usize) {
         if self.begin_at[index] > self.now {
             return;
@@ -362,7 +365,7 @@ impl Link {
         }
     }
 
-    /// A packet has come somewhere; whether to its receiver.
+    /// Handles the arrival of a packet; returns whether it reached its receiver.
     fn handle(&mut self, index: usize, way: Way, packet: Packet) -> bool {
         if let Way::Queue { bytes } = way {
             self.enqueue(index, bytes, packet);
@@ -436,7 +439,7 @@ impl Link {
         }
     }
 
-    /// What has arrived of each flow, in the time on the wire of full frames.
+    /// Data arrived from each flow, as wire time of full frames.
     fn carried(&self) -> Vec<f64> {
         let wire = (FRAME_BYTES + AROUND) as f64;
         let carried = self.flows.iter().map(|(flow, _)| match flow {
@@ -447,7 +450,7 @@ impl Link {
     }
 }
 
-/// The shares of the link, while all are at work.
+/// The shares of the link while all flows are active.
 fn shares(seed: u64, data: Data, seconds: u64) -> Vec<f64> {
     let mut link = Link::new(seed, data);
     let begin = 500_000_000;
@@ -474,8 +477,8 @@ fn jain(shares: &[f64]) -> f64 {
 }
 
 /// `HYPERSCSI_FAIR_SEEDS=40 HYPERSCSI_FAIR_SECONDS=8 cargo test --release -p linerate-hyperscsi --test it fair -- --nocapture` tries
-/// more. A session halves its window at a loss and adds a frame in a round trip, as RFC 5681 has it; a TCP with CUBIC comes to the same
-/// where round trips are short, which its clause 4.3 wants.
+/// more. A session halves its window at a loss and adds a frame per round trip, as in RFC 5681. A TCP with
+/// CUBIC behaves the same if round trips are short, as its section 4.3 requires.
 #[test]
 fn two_sessions_and_a_tcp_connection_share_a_link_fairly_and_fill_it() {
     let given = |name: &str| std::env::var(name).ok().map(|text| text.parse::<u64>().expect("a number"));

@@ -1,4 +1,4 @@
-//! Requests to log in that come in floods: who has a key logs in all the same.
+//! Floods of login requests: an initiator with a key still logs in.
 
 use std::time::{Duration, Instant};
 
@@ -41,7 +41,7 @@ fn config(initiator: &str, target: &str, psk: Option<Psk>) -> initiator::Config 
     initiator::Config { key, ..initiator::Config::new(initiator, target) }
 }
 
-/// The first frames of so many logins.
+/// The first frames of `count` logins.
 fn logins(count: u32, config: &initiator::Config) -> Vec<Vec<u8>> {
     let login = |port: u32| {
         let now = Instant::now();
@@ -63,8 +63,8 @@ fn offer(target: &mut Target<u64, Site>, now: Instant, from: u64, frame: &mut [u
     }
 }
 
-/// How many requests it takes to log in during a flood of these frames, from so many origins. Each is sent before the initiator's frame
-/// of the same millisecond.
+/// Number of requests needed to log in during a flood of these frames from `origins` origins. In each
+/// millisecond the flood is sent before the initiator's frame.
 fn tries(config: &initiator::Config, flood: &[Vec<u8>], origins: u64) -> usize {
     let mut now = Instant::now();
     let mut target = Target::new(target::Config::default(), Site, [2; 32]);
@@ -75,7 +75,7 @@ fn tries(config: &initiator::Config, flood: &[Vec<u8>], origins: u64) -> usize {
             let mut frame = flood[sent % flood.len()].clone();
             offer(&mut target, now, sent as u64 % origins, &mut frame);
             sent += 1;
-            while target.poll_transmit(now, &mut out).is_some() {} // to those who flood
+            while target.poll_transmit(now, &mut out).is_some() {} // replies to the flood
         }
         if step == 100 {
             initiator = Some(Initiator::new(now, config.clone(), [1; 32]));
@@ -127,14 +127,14 @@ fn forged_logins_from_many_addresses_do_not_keep_out_who_has_a_key() {
     }
 }
 
-/// They have been recorded, or their sender has a key of its own.
+/// The flood was recorded, or its sender has its own key.
 #[test]
 fn logins_with_the_key_of_one_initiator_do_not_keep_out_another() {
     let flood = logins(40, &config("another", "keyed", Some(key("another"))));
     assert_eq!(tries(&ours(), &flood, 1 << 32), 1);
 }
 
-/// Without a key a requester is known by its origin alone: a few hosts do not keep out another one.
+/// Without a key a requester is identified by its origin only: a few hosts do not lock out another one.
 #[test]
 fn logins_from_some_addresses_do_not_keep_out_others() {
     let flood = logins(16, &config("another", "open", None));
@@ -142,7 +142,7 @@ fn logins_from_some_addresses_do_not_keep_out_others() {
     assert!(tries <= 3, "{tries}");
 }
 
-/// Of 20,000 in a second.
+/// Of 20,000 requests per second.
 #[test]
 fn a_flood_is_looked_at_in_part() {
     let now = Instant::now();

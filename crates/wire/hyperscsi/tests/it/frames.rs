@@ -1,7 +1,7 @@
 use hyperscsi::{FRAME_BYTES_MIN, HEADER_BYTES, Header, Malformed, Opcode, discovery};
 use proptest::prelude::*;
 
-/// By hand, from docs/hyperscsi-format.md.
+/// Written out by hand from docs/hyperscsi-format.md.
 #[test]
 fn golden_header() {
     let header = Header {
@@ -29,7 +29,7 @@ fn golden_header() {
     assert_eq!(Header::parse(&frame), Err(Malformed::Truncated));
 }
 
-/// The whole question: its CRC32C is the one that RFC 3720's algorithm gives, computed bit by bit here.
+/// The whole question: its CRC32C matches RFC 3720's algorithm, computed bit by bit here.
 #[test]
 fn golden_frame() {
     let frame = discovery::question(0x0102_0304_0506_0708);
@@ -72,7 +72,7 @@ proptest! {
     fn what_is_read_is_written_the_same(bytes in proptest::collection::vec(any::<u8>(), 0..200), opcode: u8) {
         let mut bytes = bytes;
         if bytes.len() > HEADER_BYTES {
-            // Most random bytes are no frame: these are nearly one.
+            // Most random bytes are not frames; these are almost valid.
             let tag = u32::from(bytes[22] & 1) << 8 | u32::from(bytes[23]);
             let word = tag << 11 | u32::from(bytes[1] & 7) << 8 | u32::from(bytes[2]);
             bytes[..3].copy_from_slice(&word.to_be_bytes()[1..]);

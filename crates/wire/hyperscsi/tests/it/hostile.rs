@@ -1,4 +1,4 @@
-//! Bytes that no machine of ours sends, to both machines: no panic, bounded memory, and no effect on others.
+//! Invalid bytes sent to both state machines: no panic, bounded memory, and no effect on others.
 
 use hyperscsi::initiator::Event;
 use hyperscsi::{Header, Opcode};
@@ -6,7 +6,7 @@ use proptest::prelude::*;
 
 use super::pair::{Pair, command, config};
 
-/// A frame with a right checksum.
+/// A frame with a valid checksum.
 fn forged(header: Header, body: &[u8]) -> Vec<u8> {
     let header = Header { length: body.len() as u16, ..header };
     let mut frame = [&header.bytes()[..], body].concat();
@@ -74,7 +74,7 @@ proptest! {
                 rest[..zeros].fill(0);
             }
             if header.bundle {
-                // Lengths that may be right.
+                // Lengths that may be valid.
                 for two in body[header.message_bytes.min(length as u32) as usize..].chunks_exact_mut(2 + usize::from(fill)) {
                     two[..2].copy_from_slice(&u16::from(fill).to_be_bytes());
                 }
@@ -90,7 +90,7 @@ proptest! {
             let (live, unacknowledged, bytes) = pair.target.holds();
             prop_assert!(live <= 128 && unacknowledged <= 300 && bytes <= 8 << 20);
         }
-        // A session that was spoilt ends, and another one begins, in bounded time.
+        // A disturbed session ends, and another one starts, in bounded time.
         pair.pass(std::time::Duration::from_secs(200));
         if !pair.events.iter().any(|event| matches!(event, Event::Ended(_))) {
             let before = pair.events.len();

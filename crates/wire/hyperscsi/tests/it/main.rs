@@ -1,4 +1,4 @@
-//! Frames byte by byte, and scenes between both machines.
+//! Frames byte by byte, and scenes between both state machines.
 
 mod fair;
 mod floods;

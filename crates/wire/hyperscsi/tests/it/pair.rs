@@ -1,4 +1,4 @@
-//! An initiator and a target on a wire without time of its own.
+//! An initiator and a target on a wire without delays.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
@@ -7,7 +7,7 @@ use hyperscsi::initiator::{self, Event};
 use hyperscsi::target::{self, Admission, Directory, TaskId};
 use hyperscsi::{Cipher, Command, FunctionResult, Initiator, Psk, Refusal, Response, Target};
 
-/// Knows one initiator, by this key.
+/// Admits one initiator, with this key.
 pub(crate) struct One(pub(crate) Option<Psk>);
 
 impl Directory<u8> for One {
@@ -34,7 +34,7 @@ pub(crate) struct Pair {
     pub(crate) to_initiator: Vec<Vec<u8>>,
     /// Whether a frame passes.
     pub(crate) passes: fn(path: u8, bytes: usize) -> bool,
-    /// Whether commands are answered at once, and sessions that ended have quiesced at once.
+    /// Whether commands are answered immediately, and ended sessions quiesce immediately.
     pub(crate) answers: bool,
 }
 
@@ -75,7 +75,7 @@ impl Pair {
         pair
     }
 
-    /// Delivers all frames until nobody has any.
+    /// Delivers all frames until neither side has any.
     pub(crate) fn settle(&mut self) {
         let mut frame = Vec::new();
         loop {
@@ -116,7 +116,7 @@ impl Pair {
                 target::Event::Function { task, .. } if self.answers => {
                     self.target.function_done(task, FunctionResult::Complete);
                 }
-                // No command of this driver is on its way to a medium.
+                // This driver has no commands in transit to a medium.
                 target::Event::SessionEnded { session, .. } if self.answers => {
                     self.target.quiesced(session);
                     self.target_events.push(event);
@@ -126,13 +126,13 @@ impl Pair {
         }
     }
 
-    /// The data are the CDB's first byte.
+    /// Answers with data that repeats the CDB's first byte.
     pub(crate) fn answer(&mut self, task: TaskId, command: &Command) {
         let data = vec![command.cdb[0]; command.data_in_bytes as usize].into();
         assert!(self.target.respond(task, Response { data, ..Response::default() }));
     }
 
-    /// So much time passes, deadline by deadline.
+    /// Advances time, deadline by deadline.
     pub(crate) fn pass(&mut self, time: Duration) {
         let end = self.now + time;
         loop {

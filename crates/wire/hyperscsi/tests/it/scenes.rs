@@ -31,7 +31,7 @@ fn a_command_at_depth_one_costs_a_frame_each_way() {
         let Some(Event::Completed { response, .. }) = pair.events.pop() else { panic!("{:?}", pair.events) };
         assert_eq!(response.data, [cdb; 512]);
     }
-    // What came is acknowledged by the frame that goes the other way.
+    // Arrived frames are acknowledged by the frames in the other direction.
     assert_eq!(opcodes(&pair.to_target), [Opcode::Request; 20]);
     assert_eq!(opcodes(&pair.to_initiator), [Opcode::Reply; 20]);
     pair.pass(SECOND);
@@ -39,7 +39,8 @@ fn a_command_at_depth_one_costs_a_frame_each_way() {
     assert_eq!(pair.target.holds(), (0, 0, 0));
 }
 
-/// Twenty commands that return 512 bytes each, submitted at once; how many frames that takes each way, without acknowledgements.
+/// Submits twenty commands together that return 512 bytes each; returns the number of frames in each
+/// direction, without acknowledgements.
 fn frames_of_twenty(config: Config) -> (usize, usize) {
     let mut pair = Pair::logged_in(config);
     pair.pass(SECOND);
@@ -122,7 +123,7 @@ fn who_does_not_know_the_key_is_refused() {
 
 #[test]
 fn a_target_that_does_not_know_the_key_is_none() {
-    // It answers, and takes whatever is said; but it cannot have the answer sealed.
+    // It answers and accepts anything, but cannot seal the answer.
     let mut pair = Pair::new(with_key());
     pair.target.directory_mut().0 = Some(Psk::from_secret(b"another"));
     let mut open = Pair::new(config());
@@ -133,7 +134,7 @@ fn a_target_that_does_not_know_the_key_is_none() {
     assert_eq!(pair.events, [], "an answer to another login, unsealed");
 }
 
-/// Admits everybody to the target "open", and to "keyed" those who have the key.
+/// Admits all initiators to the target "open", and those with the key to "keyed".
 struct OpenAndKeyed;
 
 impl Directory<u8> for OpenAndKeyed {
@@ -146,7 +147,7 @@ impl Directory<u8> for OpenAndKeyed {
     }
 }
 
-/// The frames of both, until neither has any.
+/// Exchanges frames until neither side has any.
 fn exchange(now: Instant, initiator: &mut Initiator, target: &mut Target<u8, OpenAndKeyed>) -> Option<Event> {
     let mut frame = Vec::new();
     loop {
@@ -197,7 +198,7 @@ fn logins_without_a_key_displace_none_with_one() {
     initiator.poll_transmit(now, &mut frame).expect("a login");
     target.handle_frame(now, &0, &mut frame);
     target.poll_transmit(now, &mut reply).expect("its reply");
-    // Answered, and never begun.
+    // Logins that are answered but never completed.
     for port in 0..200 {
         let config = Config { port, ..Config::new("host", "open") };
         Initiator::new(now, config, [port as u8; 32]).poll_transmit(now, &mut frame).expect("a login");
@@ -284,7 +285,8 @@ fn a_session_goes_on_by_the_other_path() {
     assert!(pair.initiator.paths()[0].0, "it is used again: {:?}", pair.initiator.paths());
 }
 
-/// Acknowledgements do not arrive for a while, so that all fragments wait to be sent again when one acknowledges them. Nothing is waited for then.
+/// Acknowledgements do not arrive for a while, so all fragments are queued for retransmission when one
+/// acknowledges them. Afterwards nothing is outstanding.
 #[test]
 fn a_session_whose_late_acknowledgement_covers_all_is_not_silent() {
     let mut pair = Pair::logged_in(config());
@@ -293,7 +295,7 @@ fn a_session_whose_late_acknowledgement_covers_all_is_not_silent() {
         pair.pass(SECOND / 100); // round trips are measured
     }
     pair.events.clear();
-    // Requests and replies arrive, acknowledgements and probes alone do not.
+    // Requests and replies arrive; pure acknowledgements and probes do not.
     pair.passes = |_, bytes| bytes > 100;
     for cdb in 0..8 {
         pair.initiator.submit(command(cdb, 1000, vec![1; 1000])).unwrap();
@@ -307,7 +309,7 @@ fn a_session_whose_late_acknowledgement_covers_all_is_not_silent() {
     assert!(!pair.target_events.iter().any(has_ended), "{:?}", pair.target_events);
 }
 
-/// The last frame that an acknowledgement was wanted for is a question that counts as lost, which is not sent again.
+/// The last frame that required an acknowledgement is a probe that counts as lost and is not retransmitted.
 #[test]
 fn a_session_is_not_suspect_because_a_question_was_lost() {
     let mut pair = Pair::logged_in(config());
@@ -322,13 +324,14 @@ fn a_session_is_not_suspect_because_a_question_was_lost() {
     pair.initiator.handle_timeout(pair.now); // the keepalive
     pair.settle();
     pair.initiator.submit(command(1, 1000, vec![1; 1000])).unwrap();
-    pair.settle(); // its reply acknowledges it, and not the question before
+    pair.settle(); // its reply acknowledges it, but not the probe before
     pair.passes = |_, _| true;
     pair.pass(SECOND * 4);
     assert!(matches!(pair.events[..], [Event::Completed { .. }]), "{:?}", pair.events);
 }
 
-/// How often a session of two paths, of which the first is down, logged in again while `commands` ran for ten seconds each.
+/// Number of times that a session with two paths, the first of them down, logged in again while `commands`
+/// ran for ten seconds each.
 fn logins_with_one_path(commands: u8) -> usize {
     let mut pair = Pair::logged_in(Config { paths: 2, ..with_key() });
     pair.pass(SECOND);
@@ -398,7 +401,7 @@ fn a_target_that_restarted_loses_requests_and_says_so() {
     let id = pair.initiator.submit(command(1, 0, vec![1])).unwrap();
     pair.settle();
     pair.target = Target::new(target::Config::default(), One(key().map(|(key, _)| key)), [9; 32]);
-    // Its acknowledgement came, so that nothing is missed until the next question.
+    // Its acknowledgement arrived, so nothing is missing until the next probe.
     pair.pass(SECOND * 20);
     assert!(
         matches!(&pair.events[..], [Event::Lost { id: lost }, Event::NexusLost, Event::LoggedIn { .. }] if *lost == id),
@@ -453,7 +456,7 @@ fn the_next_session_waits_for_the_commands_of_the_last_one() {
 fn an_aborted_command_that_arrives_later_is_not_executed() {
     let mut pair = Pair::logged_in(config());
     pair.answers = false;
-    // Long enough for many frames; the function overtakes it.
+    // Long enough to need many frames; the function overtakes it.
     let id = pair.initiator.submit(command(1, 0, vec![1; 500_000])).unwrap();
     let abort = pair.initiator.manage(Function::AbortTask, [0; 8], Some(id)).unwrap();
     pair.pass(SECOND * 2);
@@ -527,7 +530,7 @@ fn keys_are_made_new_after_so_many_frames() {
     assert_eq!(pair.events.len() - resumed, 256, "and no command was lost");
 }
 
-/// The target's keys have been changed: the next login is refused, and a session that works goes on without new keys.
+/// The target's keys were changed: the next login is refused, and a working session continues without new keys.
 #[test]
 fn a_session_outlives_a_login_for_new_keys_that_is_refused() {
     let times = Times { rekey_frames: 100, ..Times::default() };
@@ -542,7 +545,7 @@ fn a_session_outlives_a_login_for_new_keys_that_is_refused() {
     assert!(pair.events.iter().all(|event| matches!(event, Event::Completed { .. })));
 }
 
-/// It is heard every second, and never takes its reply, whose memory would be held for as long as it likes.
+/// It sends every second but never acknowledges its reply, whose memory would be held indefinitely.
 #[test]
 fn an_initiator_that_acknowledges_nothing_loses_its_session() {
     let mut pair = Pair::logged_in(config());
@@ -568,8 +571,8 @@ fn an_initiator_that_acknowledges_nothing_loses_its_session() {
     assert!(pair.target_events.iter().any(has_ended), "{:?}", pair.target_events);
 }
 
-/// Its machine was suspended: it learns at once that the session has ended meanwhile, and does not send commands that are acknowledged and never
-/// executed.
+/// Its host was suspended: it is notified immediately that the session has ended meanwhile, and does not send
+/// commands that would be acknowledged but never executed.
 #[test]
 fn an_initiator_that_was_silent_is_told_that_its_session_has_ended() {
     let mut pair = Pair::logged_in(with_key());

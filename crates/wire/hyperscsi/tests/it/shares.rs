@@ -1,4 +1,4 @@
-//! Several machines at one place: frames find theirs, and all of a nexus is in one.
+//! Several state machines on one port: frames reach the right one, and each nexus belongs to one of them.
 
 use std::time::Instant;
 
@@ -10,11 +10,11 @@ use super::pair::{One, command, config, key};
 
 const COUNT: u32 = 3;
 
-/// Machines of one place, as cores of a server.
+/// State machines on one port, like the cores of a server.
 struct Place {
     now: Instant,
     machines: Vec<Target<u8, One>>,
-    /// The machines that had frames of sessions, in order.
+    /// The state machines that received session frames, in order.
     used: Vec<u32>,
     began: Vec<u32>,
     ended: Vec<(u32, SessionEnd)>,
@@ -30,7 +30,7 @@ impl Place {
         Place { now: Instant::now(), machines, used: Vec::new(), began: Vec::new(), ended: Vec::new() }
     }
 
-    /// Whose frame this is, as any machine says.
+    /// The owner of a frame, on which all state machines must agree.
     fn owner(&self, frame: &[u8]) -> Option<u32> {
         let header = Header::parse(frame).expect("a frame");
         let say = |index| Share { index, count: COUNT }.owner(&header, &mut frame.to_vec());
@@ -39,7 +39,7 @@ impl Place {
         said[0]
     }
 
-    /// Both sides talk until neither has anything to say.
+    /// Exchanges frames until neither side has any.
     fn settle(&mut self, path: u8, initiator: &mut Initiator) {
         let mut frame = Vec::new();
         loop {
@@ -140,14 +140,14 @@ fn a_login_that_nobody_understands_is_for_nobody() {
     initiator.poll_transmit(place.now, &mut login).expect("a login");
     assert_eq!(Header::parse(&login).map(|header| header.opcode), Ok(Opcode::LoginRequest));
     assert!(place.owner(&login).is_some());
-    // Of what is covered by the checksum; the rest is padding.
+    // Only bytes covered by the checksum; the rest is padding.
     let length = usize::from(Header::parse(&login).expect("a frame").length);
     for at in hyperscsi::HEADER_BYTES..hyperscsi::HEADER_BYTES + length {
         let mut other = login.clone();
         other[at] ^= 1;
         assert_eq!(place.owner(&other), None, "byte {at}");
     }
-    // Any machine answers who is there.
+    // Any state machine answers discovery.
     let question = discovery::question(7);
     assert!(question.len() >= FRAME_BYTES_MIN);
     let header = Header::parse(&question).expect("a frame");

@@ -1,4 +1,4 @@
-//! The only outside check that there is: Wireshark's dissector has the header from the original.
+//! The only external check: Wireshark's dissector implements the original header.
 
 use std::process::Command;
 use std::time::Duration;

@@ -11,12 +11,12 @@ impl Chance {
         mixed ^ mixed >> 31
     }
 
-    /// Below `end`.
+    /// A number below `end`.
     pub(crate) fn below(&mut self, end: u64) -> u64 {
         self.next() % end.max(1)
     }
 
-    /// So many times of a thousand.
+    /// True with a probability of `share` in a thousand.
     pub(crate) fn per_mille(&mut self, share: u64) -> bool {
         self.below(1000) < share
     }

@@ -1,4 +1,5 @@
-//! A process that uses the disk: the initiator machine under a load, with task management, crashes and farewells.
+//! A process that uses the disk: the initiator state machine under load, with task management, crashes and
+//! disconnects.
 
 use std::collections::BTreeMap;
 use std::time::Instant;
@@ -9,20 +10,20 @@ use testkit::Random;
 
 use super::ledger::Ledger;
 
-/// Blocks that a host has for itself: reads and writes of one never overlap in time.
+/// Blocks used by one host only: reads and writes of one block never overlap in time.
 const BLOCKS: u64 = 24;
 
 pub(crate) struct Client {
     pub(crate) host: u8,
     pub(crate) machine: Initiator,
     config: Config,
-    /// Commands that are still to be issued.
+    /// Number of commands still to issue.
     pub(crate) quota: u64,
     depth: usize,
     outstanding: BTreeMap<RequestId, (u64, u16)>,
     functions: BTreeMap<RequestId, Option<RequestId>>,
     busy: BTreeMap<u16, u64>,
-    /// Sessions so far, over all lives of the host.
+    /// Number of sessions so far, over all restarts of the host.
     session: u32,
     is_logged_in: bool,
     pub(crate) is_ended: bool,
@@ -55,7 +56,7 @@ impl Client {
         self.quota == 0 && self.outstanding.is_empty() && self.functions.is_empty()
     }
 
-    /// The process dies and starts again.
+    /// Crashes and restarts the process.
     pub(crate) fn restart(&mut self, now: Instant, ledger: &mut Ledger, random: &mut Random) {
         ledger.lose_all(self.host);
         self.outstanding.clear();
@@ -96,7 +97,7 @@ impl Client {
         }
         let is_write = random.per_mille(600);
         let longest = match (random.per_mille(self.large_per_mille), random.per_mille(100)) {
-            // A message that is longer than an epoch would begin anew for ever.
+            // A message longer than an epoch would restart forever.
             (true, true) if self.config.times.rekey_frames > 2 * FRAGMENTS_MAX as u64 => 1 << 20,
             (true, _) => 40_000,
             (false, _) => 1500,

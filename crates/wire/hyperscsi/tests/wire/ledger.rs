@@ -1,40 +1,40 @@
-//! What was issued, what was executed, and what each initiator was told: every rule of the protocol's promise is
-//! checked when it could be broken.
+//! Records what was issued and executed, and the results that each initiator received. Every guarantee of the
+//! protocol is checked at the point where it could be violated.
 
 use std::collections::BTreeMap;
 
-/// What the initiator knows of a command.
+/// The result of a command known to the initiator.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Known {
     Outstanding,
     Good,
     Aborted,
-    /// Its session is gone, or its initiator.
+    /// Its session or its initiator is gone.
     Lost,
 }
 
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Entry {
     pub(crate) host: u8,
-    /// Which session of the host, counted.
+    /// Number of the host's session.
     pub(crate) session: u32,
     pub(crate) block: u16,
     pub(crate) bytes: u32,
     pub(crate) is_write: bool,
     pub(crate) known: Known,
     pub(crate) executed: u32,
-    /// Of a read: what the block held when it was executed.
+    /// For a read: content of the block when it was executed.
     pub(crate) found: u64,
 }
 
 #[derive(Default)]
 pub(crate) struct Ledger {
-    /// By the command's identifier, which grows with the order of issue.
+    /// Commands by identifier, which increases in the order of issue.
     pub(crate) commands: BTreeMap<u64, Entry>,
     next: u64,
-    /// The identifier of the write that each block holds; 0 before the first.
+    /// The identifier of the latest write of each block; 0 before the first.
     pub(crate) disk: BTreeMap<u16, u64>,
-    /// The newest session of each host of which a command was executed.
+    /// The newest session of each host with an executed command.
     newest: BTreeMap<u8, u32>,
     pub(crate) completed: u64,
     pub(crate) lost: u64,
@@ -61,7 +61,7 @@ impl Ledger {
         self.next
     }
 
-    /// The target carries a command out.
+    /// Called when the target executes a command.
     pub(crate) fn execute(&mut self, id: u64, data: &[u8]) -> Vec<u8> {
         let held =
             self.commands.get(&id).map_or(0, |entry| self.disk.get(&entry.block).copied().unwrap_or(0));
@@ -85,7 +85,7 @@ impl Ledger {
         Vec::new()
     }
 
-    /// The initiator is told that a command succeeded.
+    /// Called when a command succeeds at the initiator.
     pub(crate) fn complete(&mut self, id: u64, data: &[u8]) {
         let entry = self.commands.get_mut(&id).expect("a command that was issued");
         assert_eq!(entry.known, Known::Outstanding, "command {id} ends twice");
@@ -116,7 +116,7 @@ impl Ledger {
         self.lost += 1;
     }
 
-    /// A host that is gone is told nothing any more.
+    /// Called when a host is gone, which receives no more results.
     pub(crate) fn lose_all(&mut self, host: u8) {
         for entry in self.commands.values_mut() {
             if entry.host == host && entry.known == Known::Outstanding {

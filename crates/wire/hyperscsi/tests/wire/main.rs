@@ -1,5 +1,5 @@
-//! Both machines over a simulated wire: every command has its effect exactly once, no write is stale, nothing leaks,
-//! memory is bounded, and a seed does the same again.
+//! Both state machines over a simulated wire: every command takes effect exactly once, no write is stale,
+//! nothing leaks, memory is bounded, and a seed is reproducible.
 //!
 //! `HYPERSCSI_SEEDS=1..2000 HYPERSCSI_COMMANDS=1000 cargo test --release -p linerate-hyperscsi --test wire` runs more.
 
@@ -10,7 +10,7 @@ mod world;
 
 use world::{Met, World};
 
-/// The number or the range of an environment variable.
+/// Parses a number or a range from an environment variable.
 fn given(name: &str) -> Option<(u64, u64)> {
     let text = std::env::var(name).ok()?;
     let (from, to) = text.split_once("..").unwrap_or(("0", &text));

@@ -1,4 +1,4 @@
-//! A process that serves: the target machine, and a disk whose commands take their time.
+//! A server process: the target state machine, and a disk with delays.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Instant;
@@ -41,7 +41,7 @@ struct Job {
 pub(crate) struct Server {
     pub(crate) machine: Target<Address, Everybody>,
     jobs: BTreeMap<TaskId, Job>,
-    /// Sessions that have ended, and functions, that wait for jobs which nobody can take back.
+    /// Ended sessions, and functions, that wait for jobs which cannot be cancelled.
     ended: BTreeSet<SessionId>,
     slow_per_mille: u64,
 }
@@ -60,7 +60,7 @@ impl Server {
         self.jobs.len()
     }
 
-    /// Carries out what is due, and what the machine wants.
+    /// Runs due jobs, and handles events of the state machine.
     pub(crate) fn run(&mut self, now_us: u64, ledger: &mut Ledger, random: &mut Random) {
         loop {
             let due = self.jobs.iter().find(|(_, job)| job.due <= now_us).map(|(task, _)| *task);
@@ -99,7 +99,7 @@ impl Server {
                     hyperscsi::target::SessionEnd::Misbehaved,
                     "our initiator keeps the rules"
                 );
-                // Some can be taken back, others are with the disk.
+                // Some can be cancelled, others are already at the disk.
                 self.jobs.retain(|task, _| task.session != session || random.per_mille(500));
                 self.ended.insert(session);
                 self.quiesce();

@@ -14,17 +14,17 @@ use super::client::Client;
 use super::ledger::Ledger;
 use super::server::{Address, Server};
 
-/// What the wire does to frames, in times of a thousand.
+/// Probabilities of faults, per thousand frames.
 #[derive(Clone, Copy, Debug)]
 struct Faults {
     loss: u64,
     duplication: u64,
     damage: u64,
-    /// A frame comes so much later, often, seldom and hardly ever.
+    /// Additional delays of a frame: frequent, rare and very rare.
     jitter_us: u64,
     late: u64,
     very_late: u64,
-    /// Per step, in a million.
+    /// Per million steps.
     partitions: u64,
     server_restarts: u64,
     client_restarts: u64,
@@ -49,7 +49,7 @@ enum Item {
     StartClient { index: usize },
 }
 
-/// What a run has met.
+/// Events of a run.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Met {
     pub(crate) completed: u64,
@@ -86,7 +86,7 @@ pub(crate) struct World {
     met: Met,
     trace: DefaultHasher,
     slow_per_mille: u64,
-    /// Steps in which nothing happened but deadlines of this moment.
+    /// Consecutive steps with only deadlines, without progress of time.
     idle_steps: u32,
 }
 
@@ -169,7 +169,7 @@ impl World {
         self.cut.get(&end).is_some_and(|cuts| *cuts > 0)
     }
 
-    /// A frame goes out.
+    /// Transmits a frame.
     fn transmit(&mut self, from: Address, to: Address, bytes: &[u8]) {
         self.met.frames += 1;
         self.met.bundles += u64::from(Header::parse(bytes).is_ok_and(|header| header.bundle));
@@ -202,7 +202,7 @@ impl World {
         }
     }
 
-    /// Everything that the machines want to say.
+    /// Sends all pending frames of the state machines.
     fn flush(&mut self) {
         let now = self.instant();
         let mut frame = Vec::new();
@@ -275,7 +275,7 @@ impl World {
         }
     }
 
-    /// The next thing that happens.
+    /// Executes the next event.
     fn step(&mut self) {
         let timeouts = self.clients.iter().filter_map(|client| client.machine.poll_timeout());
         let server = self.server.as_ref();
@@ -286,7 +286,7 @@ impl World {
         });
         let item = self.heap.peek().map(|Reverse((at, _))| *at);
         let job = server.and_then(Server::due);
-        // When all have said farewell, nothing goes on.
+        // When all have disconnected, nothing is pending.
         let next = [timeout, item, job].into_iter().flatten().min().unwrap_or(self.now + 1_000_000);
         self.idle_steps = if next > self.now || item == Some(next) { 0 } else { self.idle_steps + 1 };
         assert!(self.idle_steps < 100, "a deadline that has passed stays");
@@ -323,14 +323,14 @@ impl World {
         let depth = usize::from(self.server_config.queue_depth);
         assert!(live <= depth * sessions, "{live} requests in {sessions} sessions");
         assert!(unacknowledged <= (2 * depth + 2) * sessions, "{unacknowledged} messages");
-        // Twice the credit after an epoch that began while messages arrived in the one before.
+        // Twice the credit, for an epoch that started while messages arrived in the previous one.
         let credit = (self.server_config.credit as usize).max(1 << 20) + 4096;
         assert!(bytes <= 2 * credit * sessions, "{bytes} bytes in {sessions} sessions");
         self.met.held_bytes_max = self.met.held_bytes_max.max(bytes);
         assert!(self.clients.iter().all(|client| client.machine.held_bytes() <= 4 << 20));
     }
 
-    /// Until all commands have been issued and ended, and nothing is left.
+    /// Runs until all commands have been issued and completed, and nothing is left.
     pub(crate) fn run(mut self) -> Met {
         self.flush();
         while self.clients.iter().any(|client| client.quota > 0) {
@@ -343,7 +343,7 @@ impl World {
             self.step();
             assert!(self.now < 12_000_000_000, "no end: {:?}", self.met);
         }
-        // What is under way arrives, old sessions time out.
+        // Outstanding frames arrive, and old sessions time out.
         let end = self.now + 200_000_000;
         while self.now < end {
             self.step();
