@@ -1,5 +1,5 @@
-//! A device addressed by bytes. Blocks that a write covers in part are read, changed and written back, so the
-//! caller must not issue two writes to one block at the same time.
+//! A device addressed by bytes. Partially written blocks are read, modified and written back, so the caller
+//! must not issue two writes to one block concurrently.
 
 use std::ops::Range;
 
@@ -10,7 +10,7 @@ use crate::extent::Extent;
 /// The bytes of `range`.
 ///
 /// # Errors
-/// Those of the device.
+/// Errors of the device.
 pub async fn read(device: &dyn BlockDevice, range: Range<u64>) -> Result<Slice, DeviceError> {
     let geometry = device.geometry();
     let extent = covering(device, &range)?;
@@ -22,7 +22,7 @@ pub async fn read(device: &dyn BlockDevice, range: Range<u64>) -> Result<Slice, 
 /// Writes `data` from the byte `at` on.
 ///
 /// # Errors
-/// Those of the device.
+/// Errors of the device.
 pub async fn write(device: &dyn BlockDevice, at: u64, data: Slice) -> Result<(), DeviceError> {
     let range = at..at.checked_add(data.len() as u64).ok_or(DeviceError::OutOfRange)?;
     let extent = covering(device, &range)?;
@@ -34,7 +34,7 @@ pub async fn write(device: &dyn BlockDevice, at: u64, data: Slice) -> Result<(),
 /// Zeroes the bytes of `range`, deallocating them where possible.
 ///
 /// # Errors
-/// Those of the device.
+/// Errors of the device.
 pub async fn zero(device: &dyn BlockDevice, range: Range<u64>) -> Result<(), DeviceError> {
     let block = block_bytes(device);
     let inner = range.start.next_multiple_of(block)..range.end - range.end % block;
@@ -46,7 +46,7 @@ pub async fn zero(device: &dyn BlockDevice, range: Range<u64>) -> Result<(), Dev
     write_zeros(device, inner.end..range.end).await
 }
 
-/// Less than two blocks of them.
+/// Writes less than two blocks of zeros.
 async fn write_zeros(device: &dyn BlockDevice, range: Range<u64>) -> Result<(), DeviceError> {
     if range.is_empty() {
         return Ok(());
@@ -54,7 +54,7 @@ async fn write_zeros(device: &dyn BlockDevice, range: Range<u64>) -> Result<(), 
     write(device, range.start, Buffer::zeroed(length(&range)).share()).await
 }
 
-/// The blocks with a byte of `range` in them.
+/// The blocks that contain a byte of `range`.
 ///
 /// # Errors
 /// [`DeviceError::OutOfRange`] beyond the end of the device.
@@ -69,8 +69,7 @@ pub fn covering(device: &dyn BlockDevice, range: &Range<u64>) -> Result<Extent, 
     Ok(Extent::new(first, end.saturating_sub(first)))
 }
 
-/// What `range` covers, in whole blocks: the outer ones as they are on the device, with `data` laid over
-/// them.
+/// The content of the whole blocks that `range` covers: the outer ones as on the device, overlaid with `data`.
 async fn with_edges(
     device: &dyn BlockDevice,
     extent: Extent,
@@ -106,7 +105,7 @@ fn block_bytes(device: &dyn BlockDevice) -> u64 {
     u64::from(device.geometry().block_size.bytes())
 }
 
-/// Of what is to be in memory.
+/// Length of the range in memory.
 fn length(range: &Range<u64>) -> usize {
     (range.end - range.start) as usize
 }
@@ -120,7 +119,7 @@ mod tests {
 
     const SIZE: u64 = 16 << 10;
 
-    /// What a device holds after `act`, which began as bytes of 0xee.
+    /// Content of a device after `act`; initially all bytes are 0xee.
     fn after(act: impl AsyncFnOnce(&dyn BlockDevice) -> Result<(), DeviceError>) -> Vec<u8> {
         let device = Memory::new(SIZE / 512);
         ready(async {

@@ -1,10 +1,11 @@
-//! A device under test: reads must return what was last written, and each request must end as the interface
-//! says. A violation is a panic that names the block.
+//! A device under test: reads must return the last written data, and each request must end as the interface
+//! specifies. A violation panics with the block's address.
 //!
-//! For every block that was written or read, the model keeps checksums of the possible contents. While
-//! changes of a block are outstanding, and after changes that overlapped, failed or were dropped, that is
-//! more than one; the next read without a concurrent change tells which, and from then on it must stay so. A
-//! dropped change is outstanding until [`BlockDevice::quiesced`] has ended: it may still reach the medium.
+//! For every block that was written or read, the model keeps checksums of the possible contents. There is
+//! more than one while changes of a block are outstanding, and after changes that overlapped, failed or were
+//! dropped. The next read without a concurrent change determines the content, which must then stay the same.
+//! A dropped change is outstanding until [`BlockDevice::quiesced`] has resolved: it may still reach the
+//! medium.
 
 use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
@@ -22,7 +23,7 @@ pub struct Checked<D> {
 }
 
 impl<D: BlockDevice> Checked<D> {
-    /// `inner`, checked from now on; its present content is learnt as it is read.
+    /// `inner`, checked from now on; its present content is recorded as it is read.
     pub fn new(inner: D) -> Checked<D> {
         Checked { inner, model: Lock::default() }
     }
@@ -32,13 +33,13 @@ impl<D: BlockDevice> Checked<D> {
         &self.inner
     }
 
-    /// Outstanding requests. None once all have ended or were dropped.
+    /// Number of outstanding requests: 0 once all have ended or were dropped.
     pub fn open(&self) -> u64 {
         let model = self.model.lock();
         model.begun - model.ended - model.dropped
     }
 
-    /// Requests that have ended.
+    /// Number of requests that have ended.
     pub fn ended(&self) -> u64 {
         self.model.lock().ended
     }
@@ -79,7 +80,7 @@ impl<D: BlockDevice> Checked<D> {
         result
     }
 
-    /// The checksums of zeroed blocks, or [`ANYTHING`] for an unmap that does not make zeros.
+    /// The checksums of zeroed blocks, or [`ANYTHING`] for an unmap that need not zero.
     fn zeros(&self, extent: Extent, certain: bool) -> Vec<u64> {
         let geometry = self.geometry();
         if !geometry.contains(extent) {
@@ -155,7 +156,7 @@ struct Block {
     changing: usize,
     /// Some of the outstanding changes were concurrent: their order is unknown.
     overlapped: bool,
-    /// When a change last began or ended.
+    /// When a change last started or ended.
     touched: u64,
 }
 
@@ -200,7 +201,7 @@ impl Model {
         }
     }
 
-    /// Checks a read that began at `since`. Blocks that changed meanwhile are not checked.
+    /// Checks a read that started at `since`. Blocks that changed meanwhile are not checked.
     fn compare(&mut self, extent: Extent, sums: &[u64], since: u64) {
         for (lba, &found) in (extent.lba.0..).zip(sums) {
             let block = self.block(lba);

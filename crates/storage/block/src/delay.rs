@@ -1,5 +1,5 @@
-//! A device with added latency: to try what a disk or a line of a certain latency would do, and to test
-//! measurements of latency against a known one.
+//! A device with added latency: to test the effect of a disk or link with a given latency, and to test
+//! latency measurements against a known value.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -13,7 +13,7 @@ use crate::tasks::{Sleeper, later};
 /// Delays every request of the inner device. Requests overlap: this is latency, not a rate limit
 /// ([`crate::Limit`] is).
 ///
-/// A flush time of its own implies a volatile cache, so the profile reports one.
+/// A separate flush time implies a volatile cache, so the profile reports one.
 pub type Delay<D> = Paced<D, Latency>;
 
 /// The pace of a [`Delay`].
@@ -45,25 +45,25 @@ impl Pace for Latency {
     }
 }
 
-/// Service times: constant, or from a two-point distribution, with stalls if wanted. The time of a request
-/// depends on its number and the seed alone, so that a run can be repeated.
+/// Service times: constant, or from a two-point distribution, optionally with stalls. The time of a request
+/// depends only on its number and the seed, so that a run is reproducible.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ServiceTime {
     /// Service time of most requests.
     pub usual: Duration,
     /// Service time of the slow ones.
     pub tail: Option<Tail>,
-    /// Service time of a flush, which a write to stable storage (FUA) takes in addition; `None`: the same as
-    /// other requests.
+    /// Service time of a flush, which is added to writes to stable storage (FUA); `None`: the same as other
+    /// requests.
     pub flush: Option<Duration>,
-    /// When the device completes nothing.
+    /// Periods in which the device completes nothing.
     pub stalls: Option<Stalls>,
     /// Random seed for the choice of slow requests.
     pub seed: u64,
 }
 
 /// The second point of a two-point distribution. Every request is slow with the same probability, independent
-/// of those before it.
+/// of earlier ones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Tail {
     /// Service time of a slow request.
@@ -145,7 +145,7 @@ impl ServiceTime {
     }
 }
 
-/// The pseudo-random number of this position, below a million.
+/// The pseudo-random number at this position, below a million.
 fn per_million(seed: u64, number: u64) -> u32 {
     let nth = Random::new(seed.wrapping_add(number.wrapping_mul(GOLDEN_GAMMA))).below(1_000_000);
     nth as u32

@@ -1,4 +1,4 @@
-//! The interface of block devices, and what a layer passes to its inner device unchanged ([`forward!`](crate::forward)).
+//! The interface of block devices, and the forwarding of methods to an inner device ([`forward!`](crate::forward)).
 
 use std::future::Future;
 use std::pin::Pin;
@@ -15,8 +15,8 @@ use crate::region::{Region, WholeBlocks};
 /// An outstanding request. It runs on the thread that polls it, and a thread-bound reactor serves it: not
 /// `Send`.
 ///
-/// Dropping it cancels the request. What the device can still cancel never reaches the medium; what it cannot
-/// (a write accepted by the kernel) continues, and [`BlockDevice::quiesced`] waits for its end.
+/// Dropping it cancels the request. A request that the device can still cancel never reaches the medium. Any
+/// other (such as a write accepted by the kernel) continues, and [`BlockDevice::quiesced`] waits for its end.
 pub type Pending<'a, T> = Pin<Box<dyn Future<Output = Result<T, DeviceError>> + 'a>>;
 
 /// When a write is acknowledged.
@@ -24,9 +24,9 @@ pub type Pending<'a, T> = Pin<Box<dyn Future<Output = Result<T, DeviceError>> + 
 pub enum Durability {
     /// Once a later read returns it; [`BlockDevice::flush`] makes it durable.
     Cached,
-    /// Once it is on stable storage (FUA). An error that the storage reports only to a flush beside the
-    /// write, and not to the write, is a loss like any other: [`BlockDevice::losses`] counts it, and the next
-    /// flush reports it.
+    /// Once it is on stable storage (FUA). An error that the storage reports only to a concurrent flush, and
+    /// not to the write, is a loss like any other: [`BlockDevice::losses`] counts it, and the next flush
+    /// reports it.
     Stable,
 }
 
@@ -45,25 +45,25 @@ pub struct Profile {
     pub durable: bool,
     /// Not a spinning medium (VPD page B1h, medium rotation rate 1).
     pub solid_state: bool,
-    /// Requests that the storage carries out best. `None` if all lengths are alike.
+    /// Requests for which the storage is most efficient. `None` if all lengths are equivalent.
     pub optimal_transfer: Option<OptimalTransfer>,
     /// Its cache can lose acknowledged writes without a report: [`BlockDevice::losses`] does not count them, and no flush
-    /// fails. Who chooses among copies must not use such a device.
+    /// fails. A layer that chooses among copies must not use such a device.
     pub loses_unseen: bool,
 }
 
-/// Requests that storage carries out best: in a RAID set, its strips and stripes. Addresses count from the start of the device
-/// (SBC-4 6.6.4, OPTIMAL TRANSFER LENGTH and its GRANULARITY).
+/// Requests for which storage is most efficient: in a RAID set, its strips and stripes. Addresses count from
+/// the start of the device (SBC-4 6.6.4, OPTIMAL TRANSFER LENGTH and its GRANULARITY).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OptimalTransfer {
-    /// Lengths and addresses are multiples of it: a strip, for instance.
+    /// The unit of lengths and addresses, such as a strip.
     pub granularity: Blocks,
-    /// The length: a stripe, for instance. A multiple of the granularity.
+    /// The length, such as a stripe; a multiple of the granularity.
     pub length: Blocks,
 }
 
 impl OptimalTransfer {
-    /// The same in blocks that are shorter, by so many powers of two.
+    /// The same in blocks that are shorter by a factor of 2^`shift`.
     #[must_use]
     pub fn in_blocks_shorter_by(self, shift: u32) -> OptimalTransfer {
         let shorten = |blocks: Blocks| Blocks(blocks.0 << shift);
@@ -80,16 +80,16 @@ pub enum Allocation {
     Deallocated,
 }
 
-/// Adjacent blocks of one kind.
+/// Adjacent blocks with the same allocation state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Run {
     /// The blocks.
     pub extent: Extent,
-    /// Their kind.
+    /// Their allocation state.
     pub allocation: Allocation,
 }
 
-/// The space of a thin device, as far as it is known.
+/// The space of a thin device, as far as known.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Space {
     /// Bytes allocated.
@@ -98,14 +98,14 @@ pub struct Space {
     pub available_bytes: Option<u64>,
 }
 
-/// How a [`BlockDevice::compare_and_write`] ended.
+/// The result of [`BlockDevice::compare_and_write`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Compared {
-    /// The blocks held what was expected, and are written, stably.
+    /// The blocks matched, and were written to stable storage.
     Written,
-    /// They did not, from this byte of the extent on; nothing is written.
+    /// The blocks differed; nothing was written.
     Differs {
-        /// From the start of the extent.
+        /// Position of the first difference, from the start of the extent.
         offset_bytes: u64,
     },
 }
@@ -120,8 +120,9 @@ pub trait BlockDevice: Send + Sync {
     /// The geometry. May grow while the device is in use; never shrinks.
     fn geometry(&self) -> Geometry;
 
-    /// The length in bytes. Less than that of all blocks where the last one ends early: such a device is open only for users who count
-    /// bytes, reads zeros behind its end, and takes nothing else there.
+    /// The length in bytes. It is less than the length of all blocks if the last block is partial. Such a
+    /// device is opened only for users that address bytes; beyond its end it reads zeros and accepts only
+    /// zeros.
     fn length_bytes(&self) -> u64 {
         self.geometry().bytes()
     }
@@ -134,20 +135,20 @@ pub trait BlockDevice: Send + Sync {
         None
     }
 
-    /// The same for blocks to be overwritten. Each counts as written when it is stored as a whole.
+    /// The memory of blocks to overwrite. Each counts as written when it is completely stored.
     fn memory_to_write(&self, _extent: Extent) -> Option<WholeBlocks> {
         None
     }
 
-    /// Fills `buffer`, whose length is that of the extent, if no wait is needed because the blocks are in a
-    /// cache in memory. False says nothing about the blocks, and `buffer` may be changed: call
+    /// Fills `buffer`, whose length is that of the extent, if this needs no waiting because the blocks are
+    /// cached in memory. False implies nothing about the blocks, and `buffer` may have changed: call
     /// [`BlockDevice::read`].
     fn read_nowait(&self, _extent: Extent, _buffer: &mut [u8]) -> bool {
         false
     }
 
-    /// Writes `data`, whose length is that of the extent, as [`Durability::Cached`], if no wait is needed.
-    /// After false a part may be written, and [`BlockDevice::write`] must follow.
+    /// Writes `data`, whose length is that of the extent, as [`Durability::Cached`], if this needs no
+    /// waiting. After false a part may be written, and [`BlockDevice::write`] must follow.
     fn write_nowait(&self, _extent: Extent, _data: &[u8]) -> bool {
         false
     }
@@ -155,13 +156,13 @@ pub trait BlockDevice: Send + Sync {
     /// Fills `buffer`, whose length is that of the extent, and returns it.
     fn read(&self, extent: Extent, buffer: Buffer) -> Pending<'_, Buffer>;
 
-    /// Writes `data`, whose length is that of the extent. A stable write that succeeds is on stable storage; one that fails says
-    /// nothing of earlier writes.
+    /// Writes `data`, whose length is that of the extent. A successful stable write is on stable storage; a
+    /// failed one implies nothing about earlier writes.
     fn write(&self, extent: Extent, data: Slice, durability: Durability) -> Pending<'_, ()>;
 
-    /// Writes `data` if the blocks hold `expected`; both are as long as the extent. The storage does it in one step, so that no
-    /// other host that uses it comes between. `None` where it cannot, or not for this extent: the caller reads and writes under a
-    /// lock of its own then, which holds for this host.
+    /// Writes `data` if the blocks contain `expected`; both have the length of the extent. The storage does
+    /// this atomically with respect to other hosts. Returns `None` if that is not supported, or not for this
+    /// extent: the caller then reads and writes under its own lock, which is valid on this host only.
     fn compare_and_write(
         &self,
         _extent: Extent,
@@ -172,24 +173,25 @@ pub trait BlockDevice: Send + Sync {
     }
 
     /// Brings all writes acknowledged before this call to stable storage. If it fails, any write acknowledged
-    /// before its end that is not on stable storage may be lost: a later flush that succeeds does not cover
-    /// those.
+    /// before its end that is not on stable storage may be lost: a later successful flush does not cover those.
     fn flush(&self) -> Pending<'_, ()>;
 
     /// Number of times that acknowledged writes were lost, or may have been: every failed sync and write-back
-    /// counts, whichever request caused it, even a dropped one, and so does a server that has lost its cache. Never decreases.
-    /// A flush that fails with a loss ([`DeviceError::is_loss`]) has counted it, and need not fail for earlier ones. To learn of
-    /// those, compare this count with its value at the last report ([`crate::SingleUser`] does so for one user).
+    /// counts, whichever request caused it, even a dropped one, and so does a loss of the server's cache.
+    /// Never decreases. A flush that fails with a loss ([`DeviceError::is_loss`]) has counted it, and need
+    /// not fail for earlier ones. To detect those, compare this count with its value at the last report
+    /// ([`crate::SingleUser`] does so for one user).
     ///
-    /// A device whose server may have lost its cache is in doubt from the moment that it knows of that: before any read of
-    /// the renewed session is answered. What such a read returns may be old, so that whoever chooses among copies has the doubt
-    /// resolved before it counts.
+    /// A device whose server may have lost its cache is in doubt from the time that it detects this, before
+    /// any read of the new session completes. Such a read may return stale data, so a layer that chooses
+    /// among copies resolves the doubt before it uses the data.
     fn losses(&self) -> Losses;
 
-    /// Ends once [`BlockDevice::losses`] is certain, if it is in doubt: the server was asked. An error says that it could not be.
+    /// Resolves a doubt of [`BlockDevice::losses`] by querying the server. Fails if that is not possible.
     fn resolve_losses(&self) -> Pending<'_, ()> {
         Box::pin(async move {
-            // A device that is never in doubt. A layer that passes a doubt on passes this on as well (`forward!` does).
+            // The default for devices that are never in doubt. A layer that forwards a doubt must also
+            // forward this method (`forward!` does).
             match self.losses().is_in_doubt() {
                 false => Ok(()),
                 true => Err(DeviceError::NotReady),
@@ -198,7 +200,7 @@ pub trait BlockDevice: Send + Sync {
     }
 
     /// Deallocates whole granules within the extent; on thin devices the blocks of the extent read as zeros
-    /// afterwards, whether they could be deallocated or not.
+    /// afterwards, even if they could not be deallocated.
     fn unmap(&self, extent: Extent) -> Pending<'_, ()>;
 
     /// Makes the blocks read as zeros: with `may_unmap` by deallocating them where possible, otherwise so
@@ -214,7 +216,7 @@ pub trait BlockDevice: Send + Sync {
         Box::pin(async { Err(DeviceError::Unsupported) })
     }
 
-    /// Bytes allocated, as far as that is known without asking: [`BlockDevice::space`] asks. `None` if unknown.
+    /// Bytes allocated, as known without a query; [`BlockDevice::space`] queries. `None` if unknown.
     fn allocated_bytes(&self) -> Option<u64> {
         None
     }
@@ -226,8 +228,8 @@ pub trait BlockDevice: Send + Sync {
     }
 
     /// Grows the medium to `bytes`, if it is shorter, and updates [`BlockDevice::geometry`].
-    /// [`DeviceError::Unsupported`] where the device cannot be resized, [`DeviceError::OutOfRange`] if
-    /// `bytes` is not a whole number of blocks.
+    /// [`DeviceError::Unsupported`] if the device cannot be resized, [`DeviceError::OutOfRange`] if `bytes`
+    /// is not a whole number of blocks.
     fn grow(&self, _bytes: u64) -> Pending<'_, ()> {
         Box::pin(async { Err(DeviceError::Unsupported) })
     }
@@ -238,11 +240,11 @@ pub trait BlockDevice: Send + Sync {
         None
     }
 
-    /// Ends once no request dropped before this call can touch the medium any more.
+    /// Resolves once no request dropped before this call can reach the medium any more.
     fn quiesced(&self) -> Pending<'_, ()>;
 }
 
-/// A shared device is a device: layers take either.
+/// A shared device is also a device, so layers accept either.
 impl<D: BlockDevice + ?Sized> BlockDevice for Arc<D> {
     forward!(self => **self; geometry, length_bytes, profile, memory, memory_to_write, read_nowait, write_nowait, read, write, compare_and_write, flush, losses, unmap, write_zeroes, allocation, space, allocated_bytes, refresh, grow, take_os_error, quiesced);
 }
@@ -271,8 +273,8 @@ pub enum DeviceError {
     /// The device is missing, or out of service. A later retry may succeed.
     #[display("the device is not ready")]
     NotReady,
-    /// The storage carries out nothing of this host any more, because another one has taken the device over. It stays so until
-    /// the device is opened again.
+    /// The storage rejects all requests of this host, because another one has taken over the device. This
+    /// persists until the device is opened again.
     #[display("the device is fenced: another host has taken it over")]
     Fenced,
     /// Another host has reserved the device.
@@ -281,28 +283,27 @@ pub enum DeviceError {
     /// The device did not complete the request before its deadline.
     #[display("the device did not answer in time")]
     TimedOut,
-    /// The request was cancelled before it was carried out, because its command was aborted.
+    /// The request was cancelled before it was executed, because its command was aborted.
     #[display("the request was cancelled")]
     Cancelled,
     /// Writes that were acknowledged since the last successful flush may be lost: a write-back failed, or the
-    /// remote device has lost its cache. Only a flush, or a write with [`crate::Durability::Stable`], fails
-    /// with it.
+    /// remote device has lost its cache. Only flushes and writes with [`crate::Durability::Stable`] fail with it.
     #[display("acknowledged writes may be lost")]
     WritesLost,
-    /// An earlier write of these blocks failed, and may still be carried out at any time: their content is
+    /// An earlier write of these blocks failed, and may still be executed at any time: their content is
     /// unknown, and new data could be overwritten.
     #[display("an earlier write may still be carried out by a path that was lost")]
     Unsettled,
 }
 
 impl DeviceError {
-    /// Whether a flush that failed with it may have lost writes: what could not be written is dropped, so
-    /// that no later flush writes it. Other errors leave it in the cache.
+    /// Whether a flush that failed with it may have lost writes: unwritten data is dropped, and no later
+    /// flush writes it. After other errors it remains in the cache.
     pub fn is_loss(self) -> bool {
         matches!(self, DeviceError::Unwritable(_) | DeviceError::NoSpace | DeviceError::WritesLost)
     }
 
-    /// The same, with another number of the block that it names.
+    /// The same error, with its LBA converted.
     #[must_use]
     pub fn map_lba(self, other: impl FnOnce(Lba) -> Lba) -> DeviceError {
         match self {
@@ -327,9 +328,9 @@ impl Geometry {
     }
 }
 
-/// Implements the named methods of [`BlockDevice`](crate::BlockDevice) by calls of the same methods of another device, within the
-/// layer's `impl`. Methods that are neither named nor written out keep the trait's defaults, which say that the device does not
-/// have the feature.
+/// Within a layer's `impl`, implements the named methods of [`BlockDevice`](crate::BlockDevice) by calling
+/// them on another device. Methods neither named nor written out keep the trait's defaults, which mean that
+/// the feature is not supported.
 ///
 /// ```
 /// use block::{BlockDevice, Durability, Extent, Pending, Slice};
@@ -412,7 +413,7 @@ macro_rules! forward {
             ($inner).compare_and_write(extent, expected, data)
         }
     };
-    // Nobody passes one on without the other.
+    // These are only forwarded together.
     (@losses $self:ident, $inner:expr) => {
         fn losses(&$self) -> $crate::Losses {
             ($inner).losses()

@@ -17,7 +17,7 @@ pub struct BlockSize {
 }
 
 impl BlockSize {
-    /// 512 bytes, what every initiator accepts.
+    /// 512 bytes, which every initiator accepts.
     pub const B512: BlockSize = BlockSize { shift: 9 };
     /// 4,096 bytes ("4K native").
     pub const B4096: BlockSize = BlockSize { shift: 12 };
@@ -50,7 +50,7 @@ impl BlockSize {
 pub struct Extent {
     /// The first block.
     pub lba: Lba,
-    /// Number of blocks, the first included.
+    /// Number of blocks, including the first.
     pub blocks: Blocks,
 }
 

@@ -1,4 +1,4 @@
-//! A device with injected faults: requests hang, are delayed, fail, or are carried out in part. Used by tests
+//! A device with injected faults: requests hang, are delayed, fail, or are executed partially. Used by tests
 //! of error handling.
 //!
 //! ```text
@@ -31,11 +31,11 @@ use crate::tasks::Sleeper;
 pub enum FaultAction {
     /// The request waits until the rule is removed, then continues.
     Hang,
-    /// The request begins after this delay.
+    /// The request starts after this delay.
     Slow(Duration),
     /// The request fails without touching the inner device.
     Fail(DeviceError),
-    /// The first blocks are processed, then the request fails. A flush fails at once.
+    /// The first blocks are processed, then the request fails. A flush fails immediately.
     Short(Blocks, DeviceError),
 }
 
@@ -84,11 +84,11 @@ impl Rule {
 pub struct Counts {
     /// Requests passed to the inner device, at least in part.
     pub passed: u64,
-    /// Requests that hang now.
+    /// Requests that currently hang.
     pub hanging: u64,
     /// Requests dropped while they hung or were delayed.
     pub dropped: u64,
-    /// Requests that were made to fail.
+    /// Requests failed by a rule.
     pub failed: u64,
 }
 
@@ -123,23 +123,23 @@ impl FaultControl {
         hanging.into_iter().for_each(Waker::wake);
     }
 
-    /// All requests hang from now on.
+    /// Makes all requests hang from now on.
     pub fn hang(&self) {
         self.set([Rule::all(FaultAction::Hang)]);
     }
 
-    /// All requests fail from now on.
+    /// Makes all requests fail from now on.
     pub fn fail(&self, error: DeviceError) {
         self.set([Rule::all(FaultAction::Fail(error))]);
     }
 
-    /// Flushes fail from now on as if acknowledged writes had been lost.
+    /// Makes flushes fail from now on as if acknowledged writes had been lost.
     pub fn lose(&self) {
         let lost = Rule::all(FaultAction::Fail(DeviceError::WritesLost));
         self.set([Rule { requests: Requests::Flushes, ..lost }]);
     }
 
-    /// All requests are delayed from now on.
+    /// Delays all requests from now on.
     pub fn slow(&self, by: Duration) {
         self.set([Rule::all(FaultAction::Slow(by))]);
     }
@@ -223,7 +223,7 @@ pub struct Fault<D> {
     inner: D,
     sleeper: Arc<dyn Sleeper>,
     control: FaultControl,
-    /// Flushes that were made to fail with a loss.
+    /// Flushes failed with a loss by a rule.
     losses: LossCounter,
 }
 
@@ -251,7 +251,7 @@ impl<D: BlockDevice> Fault<D> {
         action
     }
 
-    /// For a request that has no meaningful part: it passes or fails.
+    /// For a request without meaningful parts: it passes or fails.
     async fn pass_or_fail(&self, kind: Requests, extent: Option<Extent>) -> Result<(), DeviceError> {
         match self.apply_rules(kind, extent).await {
             Some(FaultAction::Fail(error) | FaultAction::Short(_, error)) => Err(self.failed(error)),
@@ -262,7 +262,7 @@ impl<D: BlockDevice> Fault<D> {
         }
     }
 
-    /// For a change, of which a part may be carried out.
+    /// For a change, which may be executed partially.
     async fn change<'a>(
         &'a self,
         extent: Extent,

@@ -1,10 +1,10 @@
 //! Tracks which acknowledged writes are not yet covered by a flush, and whether the device may have lost any
 //! of them.
 //!
-//! A device with a volatile cache that loses power, or whose server is killed, loses what it acknowledged
-//! since the last flush; the next flush succeeds, over an empty cache. A client of such a device over a
-//! network survives that. It therefore keeps a ledger per device, whatever the protocol, and its flushes end
-//! as the ledger says.
+//! A device with a volatile cache that loses power, or whose server is killed, loses the writes acknowledged
+//! since the last flush; the next flush succeeds, with an empty cache. A client that uses such a device over
+//! a network survives that. So it keeps a ledger per device, whatever the protocol, which determines the
+//! results of its flushes.
 //!
 //! ```text
 //!   write, flush done, loss                          nothing is lost
@@ -13,7 +13,7 @@
 //!   write, flushes A and B begun, loss, A and B done both fail: neither had been reported when it began
 //! ```
 //!
-//! Which events may have lost writes depends on the protocol: the client decides, the ledger only counts.
+//! The protocol determines which events may have lost writes: the client decides, the ledger only counts.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -30,7 +30,7 @@ pub struct FlushLedger {
     written: u64,
     /// The highest number of a flush that succeeded.
     flushed: u64,
-    /// Losses of unflushed writes, as far as is known.
+    /// Known losses of unflushed writes.
     losses: LossCounter,
     /// Losses reported to the user.
     reported: u64,
@@ -41,11 +41,11 @@ pub struct FlushLedger {
 #[must_use = "the flush is not covered until it has ended"]
 pub struct Flush {
     number: u64,
-    /// Losses reported to its caller when it began.
+    /// Losses reported to its caller when it started.
     reported: u64,
 }
 
-/// The start of a write that must be durable at its end, and is made so by a flush after it.
+/// The start of a write that must be durable at its end, which a flush after it ensures.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StableWrite {
     losses: u64,
@@ -58,7 +58,7 @@ impl Default for FlushLedger {
 }
 
 impl FlushLedger {
-    /// The losses, for whoever asks the device for them ([`BlockDevice::losses`](crate::BlockDevice::losses)).
+    /// The losses, for [`BlockDevice::losses`](crate::BlockDevice::losses).
     pub fn losses(&self) -> LossCounter {
         self.losses.clone()
     }
@@ -67,7 +67,7 @@ impl FlushLedger {
         self.losses.get().count()
     }
 
-    /// A write was acknowledged and may be in a volatile cache.
+    /// Notes that a write was acknowledged and may be in a volatile cache.
     pub fn note_write(&mut self) {
         self.written = self.next;
     }
@@ -77,17 +77,17 @@ impl FlushLedger {
         self.written > self.flushed
     }
 
-    /// The device may have lost its cache. True if unflushed writes are lost by that.
+    /// Notes that the device may have lost its cache. Returns true if that loses unflushed writes.
     pub fn note_loss(&mut self) -> bool {
         let lost = self.has_unflushed();
         if lost {
             self.losses.count();
-            self.written = 0; // the next loss can only concern what is written from now on
+            self.written = 0; // the next loss can only affect later writes
         }
         lost
     }
 
-    /// Begins a flush. It covers the writes noted before.
+    /// Starts a flush, which covers the writes noted before.
     pub fn begin_flush(&mut self) -> Flush {
         let flush = Flush { number: self.next, reported: self.reported };
         debug_assert!(self.written <= self.next && self.flushed < self.next, "{self:?}");
@@ -101,8 +101,8 @@ impl FlushLedger {
         self.report(flush, answer)
     }
 
-    /// The result of a flush for its caller, to whom it reports losses. The device's result was [noted](Self::note_answer) before,
-    /// whether or not the caller still waited for it.
+    /// The result of a flush for its caller, to whom it reports losses. The device's result must already have
+    /// been [noted](Self::note_answer), even if the caller no longer waited for it.
     pub fn report(&mut self, flush: Flush, answer: Result<(), DeviceError>) -> Result<(), DeviceError> {
         debug_assert!(flush.number < self.next && flush.reported <= self.reported, "a flush of this ledger");
         let ended = match answer {
@@ -115,13 +115,13 @@ impl FlushLedger {
         ended
     }
 
-    /// Begins a write that must be durable when it ends.
+    /// Starts a write that must be durable when it ends.
     pub fn begin_stable_write(&self) -> StableWrite {
         StableWrite { losses: self.lost() }
     }
 
-    /// Ends the flush after a stable write. Only losses since the write began are reported to its caller;
-    /// flushes report all others, and this one as well.
+    /// Ends the flush after a stable write. Only losses since the start of the write are reported to its
+    /// caller; flushes report all losses, including these.
     pub fn end_stable_write(
         &mut self,
         write: StableWrite,
@@ -133,9 +133,9 @@ impl FlushLedger {
         if self.lost() > write.losses { Err(DeviceError::WritesLost) } else { Ok(()) }
     }
 
-    /// Notes the device's result of a flush, and reports it to nobody: without [`report`](Self::report) the next flush that
-    /// begins tells of a loss. A device that could not flush its cache may have dropped it without a second report: that
-    /// affects every flush outstanding beside this one.
+    /// Notes the device's result of a flush without reporting it: unless [`report`](Self::report) follows,
+    /// the next flush to start reports a loss. A device that could not flush its cache may have dropped it
+    /// without a second report, which affects every concurrent flush.
     pub fn note_answer(&mut self, flush: Flush, answer: Result<(), DeviceError>) -> Result<(), DeviceError> {
         match answer {
             Ok(()) => self.flushed = self.flushed.max(flush.number),
@@ -144,15 +144,15 @@ impl FlushLedger {
                 return Err(DeviceError::WritesLost);
             }
             Err(DeviceError::NoSpace) => self.losses.count(),
-            Err(_) => {} // whether anything was flushed is not known, and nothing says that anything is lost
+            Err(_) => {} // it is unknown whether anything was flushed, and there is no sign of a loss
         }
         answer
     }
 }
 
 /// Any device, for one user. A flush fails with [`DeviceError::WritesLost`] if the device has lost acknowledged
-/// writes since the last flush that reported it to this user, whichever request the device reported the loss to.
-/// Flushes that began before that report all fail: two concurrent flushes may be for different writes.
+/// writes since the last flush that reported it to this user, whichever request got the device's report. All
+/// flushes that started before that report fail: two concurrent flushes may be for different writes.
 pub struct SingleUser<D> {
     inner: D,
     /// Number of losses reported to the user.
@@ -160,7 +160,7 @@ pub struct SingleUser<D> {
 }
 
 impl<D: BlockDevice> SingleUser<D> {
-    /// `inner`, for a user who has written nothing yet.
+    /// `inner`, for a user that has not written anything yet.
     pub fn new(inner: D) -> SingleUser<D> {
         let reported = AtomicU64::new(inner.losses().count());
         SingleUser { inner, reported }
@@ -175,8 +175,8 @@ impl<D: BlockDevice> SingleUser<D> {
         self.reported.load(Ordering::Acquire)
     }
 
-    /// The result of a request that began when `reported` losses had been reported, and for which the device
-    /// returned `ended`.
+    /// The result of a request that started when `reported` losses had been reported, and for which the
+    /// device returned `ended`.
     fn report(&self, reported: u64, ended: Result<(), DeviceError>) -> Result<(), DeviceError> {
         match ended {
             Err(error) if !error.is_loss() => return ended,
@@ -269,7 +269,7 @@ mod tests {
         assert_eq!(flush(&mut ledger), Ok(()));
     }
 
-    /// Its caller has given it up before the answer came.
+    /// Its caller abandoned it before the reply arrived.
     #[test]
     fn a_flush_that_fails_for_nobody_fails_the_next_one() {
         let mut ledger = FlushLedger::default();
@@ -312,7 +312,7 @@ mod tests {
         Write,
         Loss,
         Begin,
-        /// Of one of the outstanding flushes.
+        /// Ends one of the outstanding flushes.
         End(prop::sample::Index, Result<(), DeviceError>),
     }
 
@@ -342,8 +342,7 @@ mod tests {
     }
 
     proptest! {
-        /// A flush that succeeds promises that every write before it is durable, except those whose loss was
-        /// reported.
+        /// After a successful flush, every earlier write is durable, except those whose loss was reported.
         #[test]
         fn no_flush_succeeds_over_a_loss_that_was_not_told(steps in prop::collection::vec(step(), 0..60)) {
             let (mut ledger, mut model) = (FlushLedger::default(), Model::default());
@@ -419,7 +418,7 @@ mod tests {
         }
     }
 
-    /// Two concurrent flushes, of which the first to end reported the loss and the other did not.
+    /// The first of two concurrent flushes to end reported the loss; the other did not.
     #[test]
     fn flushes_that_began_before_the_loss_was_reported_report_it_too() {
         let control = FaultControl::default();
@@ -434,7 +433,7 @@ mod tests {
             let mut second = if second_is_a_write { stable() } else { device.flush() };
             assert!(poll(first.as_mut()).is_none() && poll(second.as_mut()).is_none());
             control.pass();
-            // The one that began last ends first.
+            // The flush that started last ends first.
             assert_eq!((poll(second.as_mut()), poll(first.as_mut())), (Some(reported), Some(LOST)));
             assert_eq!((ready(device.flush()), ready(stable())), (Ok(()), Ok(())));
         }

@@ -2,7 +2,7 @@
 //!
 //! A [`BlockDevice`] stores numbered blocks: memory, a file, a remote LUN, a RAID set, or a layer over any of
 //! them. All have the same interface, and layers stack in any order. This crate has no protocol, no clock and
-//! no system calls; layers that need to wait are given a [`Sleeper`].
+//! no system calls; layers that need to wait use a [`Sleeper`].
 //!
 //! Reading order: [`Extent`] and [`Geometry`], [`Buffer`], [`Region`] and [`WholeBlocks`], [`DeviceError`],
 //! [`BlockDevice`] (the interface), [`bytewise`] (the same by bytes), [`RangeLocks`] (exclusion between overlapping requests),

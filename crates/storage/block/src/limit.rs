@@ -18,11 +18,11 @@ pub struct Rate {
     pub bytes_per_s: Option<NonZeroU64>,
 }
 
-/// Serves requests in order of arrival, each in the time that its rate gives. A busy device moves exactly its
-/// rate; a request to an idle device waits for its own service time only, and idle time gives no credit.
+/// Serves requests in order of arrival, each in the time determined by its rate. A busy device moves exactly
+/// its rate; a request to an idle device waits for its own service time only, and idle time gives no credit.
 /// Where requests and bytes are limited, each request waits for the slower of the two.
 ///
-/// A dropped request keeps its place: those behind it are not served earlier.
+/// A dropped request keeps its place: later ones are not served earlier.
 pub type Limit<D> = Paced<D, RateLimit>;
 
 /// The pace of a [`Limit`].

@@ -69,7 +69,7 @@ impl<T: ?Sized> Drop for LockGuard<'_, T> {
 }
 
 /// A point at which another core may run, in a simulation; a no-op elsewhere. Never called with a [`Lock`]
-/// held: another core that runs here could wait for it for ever.
+/// held: another core that runs here could wait for it forever.
 #[inline]
 pub(crate) fn interleave() {
     #[cfg(feature = "interleave")]
@@ -87,7 +87,7 @@ thread_local! {
     static OTHERS_FIRST: Cell<Option<fn()>> = const { Cell::new(None) };
 }
 
-/// The hook of this thread at such points: it may let another core run, and returns then.
+/// Sets this thread's hook for such points: it may let another core run, and then returns.
 #[cfg(feature = "interleave")]
 pub fn set_interleaving(others_first: Option<fn()>) {
     OTHERS_FIRST.set(others_first);

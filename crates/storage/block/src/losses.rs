@@ -1,62 +1,63 @@
-//! The acknowledged writes that a device has lost, as far as it knows.
+//! The known losses of a device's acknowledged writes.
 //!
 //! ```text
 //!   nothing lost ── the server was renewed, or reset ──► in doubt ── asked: the same cache ──► as before
 //!                                                            └────── asked: another one ──► one loss more
 //! ```
 //!
-//! A reader that chooses among copies compares the whole value with the one at which a copy was in sync: a device in doubt is
-//! equal to none.
+//! A reader that chooses among copies compares the whole value with the one at which a copy was in sync: a
+//! device in doubt equals no known value.
 //!
-//! An answer that was asked for before a doubt was raised describes the cache before that doubt. It resolves nothing: the question
-//! starts with [`LossCounter::doubts`], and [`LossCounter::resolve`] compares.
+//! The reply to a query sent before a doubt was raised describes the cache before that doubt, and does not
+//! resolve it. So a query starts with [`LossCounter::doubts`], which [`LossCounter::resolve`] compares.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// How often acknowledged writes were lost, or may have been, and whether that count is certain.
+/// Number of times that acknowledged writes were or may have been lost, and whether the count is certain.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Losses(u64);
 
-/// The highest bit.
+/// The highest bit marks a doubt.
 const DOUBT: u64 = 1 << 63;
 /// The lowest bits are the count, whose limit no device reaches. Between them a [`LossCounter`] numbers its doubts.
 const COUNT_BITS: u32 = 40;
 const COUNT: u64 = (1 << COUNT_BITS) - 1;
 
 impl Losses {
-    /// None: of a device without a cache that it could lose.
+    /// No losses: for a device without a volatile cache.
     pub const NONE: Losses = Losses(0);
 
-    /// So many, and no doubt.
+    /// This many losses, without doubt.
     pub fn counted(count: u64) -> Losses {
         debug_assert!(count <= COUNT);
         Losses(count)
     }
 
-    /// How many are known.
+    /// Number of known losses.
     pub fn count(self) -> u64 {
         self.0 & !DOUBT
     }
 
-    /// Whether there may be one more: [`BlockDevice::resolve_losses`](crate::BlockDevice::resolve_losses) finds out.
+    /// Whether there may be one more: [`BlockDevice::resolve_losses`](crate::BlockDevice::resolve_losses)
+    /// determines that.
     pub fn is_in_doubt(self) -> bool {
         self.0 & DOUBT != 0
     }
 
-    /// As many, and there may be one more.
+    /// The same number, with the doubt of one more.
     #[must_use]
     pub fn in_doubt(self) -> Losses {
         Losses(self.0 | DOUBT)
     }
 
-    /// Those after `before`, with the doubt.
+    /// The losses after `before`, including the doubt.
     #[must_use]
     pub fn since(self, before: Losses) -> Losses {
         Losses((self.0 & DOUBT) | self.count().saturating_sub(before.count()))
     }
 
-    /// Those of a device over another, or over several.
+    /// The combined losses of a device over one or more others.
     #[must_use]
     pub fn and(self, other: Losses) -> Losses {
         debug_assert!(self.count() + other.count() <= COUNT);
@@ -64,23 +65,23 @@ impl Losses {
     }
 }
 
-/// The losses of a device, which its own thread counts and all threads read.
+/// The losses of a device, counted by its own thread and read by all threads.
 #[derive(Clone, Debug, Default)]
 pub struct LossCounter(Arc<AtomicU64>);
 
 impl LossCounter {
-    /// Now.
+    /// The current losses.
     pub fn get(&self) -> Losses {
         Losses(self.0.load(Ordering::Acquire) & (DOUBT | COUNT))
     }
 
-    /// One more.
+    /// Counts one loss.
     pub fn count(&self) {
         let before = self.0.fetch_add(1, Ordering::AcqRel);
         debug_assert!(before & COUNT < COUNT);
     }
 
-    /// There may be one more.
+    /// Raises a doubt: there may be one more loss.
     pub fn doubt(&self) {
         let doubted = |now: u64| {
             let number = (now & !DOUBT).wrapping_add(1 << COUNT_BITS);
@@ -89,20 +90,21 @@ impl LossCounter {
         let _ = self.0.fetch_update(Ordering::AcqRel, Ordering::Acquire, doubted); // never refused
     }
 
-    /// The doubts so far. Read them before the device is asked what it has lost.
+    /// The doubts so far. Read them before you query the device's losses.
     pub fn doubts(&self) -> Doubts {
         Doubts(self.0.load(Ordering::Acquire) & !(DOUBT | COUNT))
     }
 
-    /// The device was asked after these doubts, and has answered. A loss that the answer has revealed is counted before this call, so
-    /// that no reader finds the old count without doubt. False, and without effect, if a doubt was raised since the question.
+    /// Resolves these doubts after the reply to a query. Count a loss revealed by the reply before this call,
+    /// so that no reader sees the old count without a doubt. Returns false, without effect, if a doubt was
+    /// raised since the query.
     pub fn resolve(&self, asked_after: Doubts) -> bool {
         let resolved = |now: u64| (now & !(DOUBT | COUNT) == asked_after.0).then_some(now & !DOUBT);
         self.0.fetch_update(Ordering::AcqRel, Ordering::Acquire, resolved).is_ok()
     }
 }
 
-/// The doubts of a device up to a moment: an answer resolves those only that its question came after.
+/// The doubts of a device up to a moment: a reply resolves only doubts raised before its query.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use]
 pub struct Doubts(u64);

@@ -5,10 +5,10 @@ use crate::device::{Allocation, BlockDevice, Durability, Pending, Profile, Run};
 use crate::extent::{Blocks, Extent, Geometry};
 use crate::losses::Losses;
 
-/// Discards writes; reads as zeros. Each request ends in its first poll.
+/// Discards writes; reads as zeros. Each request completes in its first poll.
 ///
-/// Reads fill their buffers although leaving them alone would be faster: clients of a front end would see the
-/// data of other requests.
+/// Reads fill their buffers, although skipping that would be faster: otherwise clients of a front end would
+/// see data of other requests.
 pub struct Null {
     geometry: Geometry,
 }

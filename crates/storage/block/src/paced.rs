@@ -1,4 +1,5 @@
-//! Devices that carry out requests later than the device below would: after a delay, at a limited rate, or as late as a disk.
+//! Devices that complete requests later than their inner device: after a delay, at a limited rate, or with
+//! the timing of a disk.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -19,27 +20,27 @@ pub struct Paced<D, P> {
     pub(crate) sleeper: Arc<dyn Sleeper>,
 }
 
-/// What a request moves. Bytes beyond the end of the device are the inner device's to refuse, and count as none.
+/// The work of a request. Bytes beyond the end of the device count as none; the inner device rejects them.
 pub enum Work {
     /// Reads these bytes.
     Read(Range<u64>),
-    /// Writes these bytes, to stable storage if it says so.
+    /// Writes these bytes with this durability.
     Write(Range<u64>, Durability),
-    /// Makes these bytes zeros.
+    /// Zeroes these bytes.
     Zero(Range<u64>),
     /// A flush.
     Flush,
-    /// Deallocates blocks, or asks for allocation or space.
+    /// Deallocates blocks, or queries allocation or space.
     Manage,
 }
 
-/// When requests begin.
+/// Determines when requests start.
 pub trait Pace: Send + Sync {
-    /// When a request that comes at `now` reaches the inner device, of so many bytes; `None` if it need not wait. Called when the request is
-    /// first polled.
+    /// Time at which a request that arrives at `now` reaches the inner device of `capacity_bytes` bytes;
+    /// `None` if it need not wait. Called when the request is first polled.
     fn begin(&self, now: Instant, work: Work, capacity_bytes: u64) -> Option<Instant>;
 
-    /// The properties of the device, by those of the inner one.
+    /// The properties of the device, derived from the inner one's.
     fn profile(&self, inner: Profile) -> Profile {
         inner
     }

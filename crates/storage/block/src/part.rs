@@ -1,11 +1,11 @@
-//! A part of a device, as a device: a member's data behind its superblock.
+//! A part of a device as a device, such as a member's data after its superblock.
 
 use crate::buffer::{Buffer, Slice};
 use crate::device::{BlockDevice, DeviceError, Durability, OptimalTransfer, Pending, Profile, Run};
 use crate::extent::{Blocks, Extent, Geometry, Lba};
 use crate::region::{Region, WholeBlocks};
 
-/// The blocks of one extent of a device, counted from its start. A flush is one of the whole device.
+/// The blocks of one extent of a device, counted from its start. A flush covers the whole device.
 pub struct Part<D> {
     inner: D,
     extent: Extent,
@@ -42,7 +42,7 @@ impl<D: BlockDevice> Part<D> {
         }
     }
 
-    /// An error that names a block names the part's.
+    /// Converts the block address in an error to the part's.
     fn shifted_back(&self, error: DeviceError) -> DeviceError {
         error.map_lba(|lba| Lba(lba.0.saturating_sub(self.extent.lba.0)))
     }
@@ -55,7 +55,7 @@ impl<D: BlockDevice> BlockDevice for Part<D> {
         Geometry { blocks: self.extent.blocks, ..self.inner.geometry() }
     }
 
-    /// The start of the part may lie within a granule, so that only its own multiples are certain to be whole ones.
+    /// The part may start within a granule, so only multiples from its own start are certain to be whole granules.
     fn profile(&self) -> Profile {
         let inner = self.inner.profile();
         let aligned = self.extent.lba.0.is_multiple_of(inner.granularity.0.max(1));
@@ -118,7 +118,7 @@ mod tests {
 
     const BLOCKS: u64 = 64;
 
-    /// What the whole device holds after each of its blocks was filled with its number.
+    /// Content of the whole device, each block filled with its number.
     fn numbered() -> Memory {
         let device = Memory::new(BLOCKS);
         for lba in 0..BLOCKS {
@@ -167,7 +167,7 @@ mod tests {
         }
     }
 
-    /// Stripes count from the start of a device.
+    /// Stripes are counted from the start of a device.
     #[test]
     fn a_part_keeps_stripes_only_where_it_begins_with_one() {
         struct Striped(Memory);

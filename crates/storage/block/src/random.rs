@@ -1,18 +1,18 @@
-//! Pseudorandom numbers, reproducible from their seed: the one generator of the program.
+//! Pseudorandom numbers, reproducible from their seed: the only generator of the program.
 
-/// SplitMix64: one addition and three multiplications a number, and any seed will do. Good enough to scatter
-/// block addresses and to make data that nothing can compress; good for nothing that must stay secret.
+/// SplitMix64: one addition and three multiplications per number; any seed is valid. Suitable for scattering
+/// block addresses and generating incompressible data, but not for secrets.
 #[derive(Clone, Debug)]
 pub struct Random(u64);
 
 impl Random {
-    /// The numbers of this seed.
+    /// The sequence of this seed.
     pub fn new(seed: u64) -> Random {
         Random(seed)
     }
 
-    /// The next of them.
-    #[allow(clippy::should_implement_trait)] // they never end
+    /// The next number.
+    #[allow(clippy::should_implement_trait)] // the sequence never ends
     pub fn next(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(GOLDEN_GAMMA);
         mix(self.0)

@@ -2,10 +2,10 @@
 //!
 //! COMPARE AND WRITE and WRITE ATOMIC must not mix with an overlapping write of another core, while plain
 //! writes cost no more than two uncontended atomic additions. The address space is divided into zones of
-//! [`ZONE_BLOCKS`] blocks, hashed onto a fixed table of counters; a shared holder adds one to each of its
-//! zones, an exclusive one marks them. Zones are taken in the table's order, so two holders never deadlock.
-//! Waiters are served first come, first served, through a queue that only contenders touch. A [`Hold`] is an
-//! entry of that queue that never takes its range: later requests wait behind it.
+//! [`ZONE_BLOCKS`] blocks, which are hashed onto a fixed table of counters. A shared holder adds one to each
+//! of its zones; an exclusive one marks them. Zones are taken in the table's order, so two holders never
+//! deadlock. Waiters are served first come, first served, through a queue that only contenders touch. A
+//! [`Hold`] is an entry of that queue that never takes its range: later requests wait for it.
 //!
 //! ```text
 //!  blocks   |  zone 0  |  zone 1  |  zone 2  | ...
@@ -114,8 +114,8 @@ impl RangeLocks {
     }
 
     /// Makes later requests for `extent` wait. Present holders and earlier waiters are not affected. For a
-    /// request that was aborted but may still be carried out by the device: outstanding requests are
-    /// concurrent with it, later ones are not.
+    /// request that was aborted but may still be executed by the device: outstanding requests are concurrent
+    /// with it; later ones must not be.
     pub fn hold(self: &Arc<Self>, extent: Extent) -> Hold {
         let mut queue = self.queue.lock();
         let ticket = self.enqueue(&mut queue, Zones::from_extent(extent), true);
@@ -133,7 +133,7 @@ impl RangeLocks {
         ticket
     }
 
-    /// Removes an entry from the queue, and wakes those behind it.
+    /// Removes an entry from the queue, and wakes later ones.
     fn leave_queue(&self, ticket: u64) {
         let mut queue = self.queue.lock();
         queue.waiters.retain(|waiter| waiter.ticket != ticket);
@@ -153,8 +153,8 @@ impl RangeLocks {
         is_taken
     }
 
-    /// The caller wakes others after a failure, unless it holds the queue's lock: nothing was released then that a waiter could not have
-    /// taken before.
+    /// The caller wakes others after a failure, unless it holds the queue's lock: in that case nothing was
+    /// released that a waiter could not have taken before.
     fn take_shared(&self, zones: Zones) -> bool {
         for (taken, slot) in zones.slots().enumerate() {
             if self.slots[slot].fetch_add(1, Ordering::Acquire) >= EXCLUSIVE {
@@ -256,7 +256,7 @@ impl Future for Acquire<'_> {
         };
         if self.attempt(&queue, ticket) {
             drop(queue);
-            return Poll::Ready(()); // leaving the queue is `drop`'s
+            return Poll::Ready(()); // `drop` leaves the queue
         }
         if let Some(waiter) = queue.waiters.iter_mut().find(|waiter| waiter.ticket == ticket) {
             waiter.waker = Some(cx.waker().clone());

@@ -14,8 +14,8 @@ use crate::extent::BlockSize;
 
 /// Memory at a fixed address for the lifetime of the value.
 ///
-/// Blocks change atomically: of two concurrent changes of a block one is first, and a load comes before or
-/// after a change. Only a reader of [`Medium::bytes`] may find a block in the middle of one.
+/// Blocks change atomically: two concurrent changes of a block are ordered, and a load happens before or
+/// after a change. Only a reader of [`Medium::bytes`] may see a block during a change.
 pub trait Medium: Send + Sync {
     /// All bytes, for reading.
     fn bytes(&self) -> &[AtomicU8];
@@ -23,7 +23,7 @@ pub trait Medium: Send + Sync {
     fn store(&self, at: usize, from: &[u8]);
     /// Copies the bytes from `at` on to `into`.
     fn load(&self, at: usize, into: &mut [u8]);
-    /// Lets `receive` fill the bytes at `range`, or whole blocks at its beginning, and return how many it
+    /// Lets `receive` fill the bytes at `range`, or whole blocks at its start, and return the number of bytes
     /// filled. It must not wait: others that change the same blocks may wait for it.
     fn receive(&self, range: Range<usize>, receive: &mut dyn FnMut(&[AtomicU8]) -> usize);
 }
@@ -83,11 +83,13 @@ impl fmt::Debug for Region {
     }
 }
 
-/// The destination of a write's data in memory. Data arrive in order, and each block changes as a whole, or not at all.
+/// The destination of a write's data in memory. Data arrives in order, and each block changes completely or
+/// not at all.
 ///
-/// The bytes of a write arrive in pieces that are not aligned to blocks, and may end anywhere: a connection
-/// is lost, a command is aborted. The received part of an incomplete block is kept beside the medium, so that
-/// no reader finds a block half old and half new, and an end in its middle leaves the old one.
+/// The bytes of a write arrive in pieces that are not aligned to blocks, and may end anywhere, for example
+/// because a connection is lost or a command is aborted. The received part of an incomplete block is kept
+/// outside the medium. So no reader sees a block that is half old and half new, and an incomplete block keeps
+/// its old content.
 ///
 /// ```text
 ///   received    |  block  |  block  |  block  |  blo·        the rest is still to come
@@ -95,15 +97,15 @@ impl fmt::Debug for Region {
 ///   incomplete                                |  blo         kept here
 /// ```
 ///
-/// Bytes are received directly into the medium only if it is known beforehand that they can be read without
-/// waiting ([`WholeBlocks::receive`]).
+/// Bytes are received directly into the medium only if they are known to be readable without waiting
+/// ([`WholeBlocks::receive`]).
 #[derive(Debug)]
 pub struct WholeBlocks {
     region: Region,
     block_bytes: usize,
     /// The end of the data received so far.
     end: usize,
-    /// The received beginning of the block that contains `end`.
+    /// The received part of the block that contains `end`.
     incomplete: Vec<u8>,
 }
 
@@ -133,14 +135,14 @@ impl WholeBlocks {
         self.incomplete.capacity()
     }
 
-    /// Stores the next bytes; `at` is the end of those before. Only whole blocks reach the memory: the
-    /// beginning of a block is kept until the rest arrives. Bytes beyond the last block are dropped.
+    /// Stores the next bytes; `at` is the end of the previous ones. Only whole blocks reach the memory: a
+    /// partial block is kept until the rest arrives. Bytes beyond the last block are dropped.
     pub fn put(&mut self, at: usize, bytes: &[u8]) {
         let at = at.min(self.len());
         let bytes = &bytes[..bytes.len().min(self.len() - at)];
         self.end = at + bytes.len();
         if self.missing(at) == 0 && self.whole(bytes.len()) == bytes.len() {
-            return self.region.store(at, bytes); // as nearly always
+            return self.region.store(at, bytes); // the usual case
         }
         debug_assert!(self.incomplete.len() < self.block_bytes, "a whole block lands");
         let (head, rest) = bytes.split_at(bytes.len().min(self.missing(at)));
@@ -156,12 +158,12 @@ impl WholeBlocks {
         }
     }
 
-    /// Receives bytes from `at` on, the end of those before: `receive` gets two places to fill in this order,
-    /// and returns the number of bytes it stored. It is not called, and the result is 0, if the bytes must be
-    /// passed to [`WholeBlocks::put`].
+    /// Receives bytes from `at` on, the end of the previous ones: `receive` gets two buffers to fill in this
+    /// order, and returns the number of bytes it stored. It is not called, and the result is 0, if the bytes
+    /// must be passed to [`WholeBlocks::put`].
     ///
-    /// `sure` bytes can be received without waiting. The second place, which is the medium, is as long as the
-    /// blocks that they complete, or shorter: a `receive` that gets less leaves a partial block there.
+    /// `sure` bytes can be received without waiting. The second buffer, which is the medium, is no longer
+    /// than the blocks that they complete: a `receive` that stores less leaves a partial block there.
     pub fn receive(
         &mut self,
         at: usize,
@@ -192,8 +194,8 @@ impl WholeBlocks {
         received
     }
 
-    /// Start of the blocks of [`WholeBlocks::rest`]. It is at least one block, so that there is something to
-    /// write.
+    /// Start of the blocks of [`WholeBlocks::rest`], which are at least one block, so that there is something
+    /// to write.
     pub fn rest_start(&self) -> usize {
         self.whole(self.end).min(self.len().saturating_sub(self.block_bytes))
     }
@@ -221,7 +223,7 @@ impl WholeBlocks {
 
     fn put_head(&mut self, at: usize, head: &[u8]) {
         if self.incomplete.is_empty() && !head.is_empty() {
-            // The beginning of the block is on the medium: a `receive` got less than `sure`.
+            // The start of the block is on the medium: a `receive` stored less than `sure`.
             return self.region.store(at, head);
         }
         self.incomplete.extend_from_slice(head);
@@ -250,7 +252,7 @@ mod tests {
     const BLOCK: usize = 512;
     const LENGTH: usize = 8 * BLOCK;
 
-    /// Memory of old bytes, and the ranges that changed in one step.
+    /// Memory of old bytes, and the ranges that changed atomically.
     #[derive(Default)]
     struct Bytes(Vec<AtomicU8>, Mutex<Vec<Range<usize>>>);
 
@@ -283,12 +285,13 @@ mod tests {
         (medium, WholeBlocks::new(region, BlockSize::B512))
     }
 
-    /// Bytes that differ from their neighbours everywhere.
+    /// Bytes that all differ from their neighbours.
     fn data() -> Vec<u8> {
         (0..LENGTH).map(|at| (at % 251) as u8 + 1).collect()
     }
 
-    /// The medium has the first `landed` bytes, and old ones after them; all changes were of whole blocks.
+    /// Checks that the medium has the first `landed` bytes, and old ones after them, and that all changes
+    /// were of whole blocks.
     #[track_caller]
     fn expect_landed(medium: &Bytes, landed: usize) {
         let mut found = vec![0; LENGTH];

@@ -1,6 +1,6 @@
-//! Tasks and time for the layers that need them, since this crate has neither an executor nor a clock: who runs tasks ([`Spawner`]) and
-//! tells the time ([`Sleeper`]), changes that continue without their requester ([`Operations`]), requests that were aborted
-//! ([`Aborted`]), and how many are outstanding ([`Permits`]).
+//! Tasks and time for the layers that need them, since this crate has neither an executor nor a clock: an
+//! executor ([`Spawner`]), a clock ([`Sleeper`]), changes that continue without their requester
+//! ([`Operations`]), aborted requests ([`Aborted`]), and a limit of outstanding ones ([`Permits`]).
 
 use std::collections::{BTreeSet, VecDeque};
 use std::future::{Future, poll_fn};
@@ -12,21 +12,21 @@ use std::time::{Duration, Instant};
 use crate::device::DeviceError;
 use crate::lock::Lock;
 
-/// Spawns tasks on the calling thread. The program implements it by the reactor's executor.
+/// Spawns tasks on the calling thread. The program implements it with the reactor's executor.
 pub trait Spawner: Send + Sync {
-    /// Runs `task` to its end, or drops it with the thread's other tasks.
+    /// Runs `task` to completion, or drops it with the thread's other tasks.
     fn spawn(&self, task: Pin<Box<dyn Future<Output = ()>>>);
 }
 
-/// A clock with a timer. The program implements it by the reactor's clock, tests by a virtual one.
+/// A clock with a timer. The program implements it with the reactor's clock, tests with a virtual one.
 pub trait Sleeper: Send + Sync {
     /// The current time.
     fn now(&self) -> Instant;
 
-    /// Ends after `duration`.
+    /// Resolves after `duration`.
     fn sleep(&self, duration: Duration) -> Pin<Box<dyn Future<Output = ()>>>;
 
-    /// Ends at `end`, or immediately if that has passed.
+    /// Resolves at `end`, or immediately if that has passed.
     fn sleep_until(&self, end: Instant) -> Pin<Box<dyn Future<Output = ()>>> {
         self.sleep(end.saturating_duration_since(self.now()))
     }
@@ -37,10 +37,11 @@ pub(crate) fn later(start: Instant, duration: Duration) -> Instant {
     start.checked_add(duration).unwrap_or_else(|| start + Duration::from_secs(365 * 86_400))
 }
 
-/// Operations of a device that run to their end, even if their requester is dropped.
+/// Operations of a device that run to completion, even if their requester is dropped.
 ///
-/// A write that reached one copy and not the other, or data and not parity, is worse than one that never began. So
-/// a change runs as a task of its own unless it ends in its first poll, and its requester waits for the result.
+/// A write that reached one copy but not the other, or data but not parity, is worse than one that never
+/// started. So a change that does not end in its first poll runs as a separate task, and its requester waits
+/// for the result.
 pub struct Operations {
     spawner: Arc<dyn Spawner>,
     state: Arc<Lock<Running>>,
@@ -48,11 +49,11 @@ pub struct Operations {
 
 #[derive(Default)]
 struct Running {
-    /// Operations that have begun.
+    /// Number of operations started.
     begun: u64,
     numbers: BTreeSet<u64>,
     waiting: Vec<Waker>,
-    /// No operation begins any more.
+    /// No more operations start.
     have_ended: bool,
 }
 
@@ -62,12 +63,12 @@ struct Outcome<T> {
 }
 
 impl Operations {
-    /// None yet; `spawner` runs those that do not end in their first poll.
+    /// Without operations; `spawner` runs those that do not end in their first poll.
     pub fn new(spawner: Arc<dyn Spawner>) -> Operations {
         Operations { spawner, state: Arc::default() }
     }
 
-    /// Carries out `operation`, to its end even if this future is dropped after its first poll.
+    /// Runs `operation` to completion, even if this future is dropped after its first poll.
     pub async fn run<T: 'static>(
         &self,
         operation: impl Future<Output = Result<T, DeviceError>> + 'static,
@@ -98,11 +99,11 @@ impl Operations {
         .await
     }
 
-    /// Begins an operation whose result nobody waits for.
+    /// Starts an operation without waiting for its result.
     pub fn start(&self, operation: impl Future<Output = ()> + 'static) {
         let Some(running) = self.begin() else { return };
         let mut operation = Box::pin(operation);
-        // A task polls it again, and is woken then; nothing is lost by this poll's waker.
+        // A task will poll it again with its own waker, so ignoring this poll's waker loses nothing.
         if operation.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_ready() {
             return drop(running);
         }
@@ -112,7 +113,7 @@ impl Operations {
         }));
     }
 
-    /// No operation begins from now on; those that have begun are seen to their end.
+    /// Prevents new operations; those already started run to completion.
     pub fn end(&self) {
         self.state.lock().have_ended = true;
     }
@@ -129,7 +130,7 @@ impl Operations {
         Some(Started { state: Arc::clone(&self.state), number })
     }
 
-    /// Ends once all operations that have begun before this call have ended.
+    /// Resolves once all operations started before this call have ended.
     pub async fn quiesced(&self) {
         let last = self.state.lock().begun;
         poll_fn(|cx| {
@@ -146,7 +147,7 @@ impl Operations {
     }
 }
 
-/// An operation under way.
+/// An outstanding operation.
 struct Started {
     state: Arc<Lock<Running>>,
     number: u64,
@@ -185,7 +186,7 @@ impl<T> Completer<T> {
 
 impl<T> Drop for Completer<T> {
     fn drop(&mut self) {
-        // Without effect after `complete`.
+        // No effect after `complete`.
         if self.running.take().is_some() {
             self.end(Err(DeviceError::Cancelled));
         }
@@ -193,7 +194,7 @@ impl<T> Drop for Completer<T> {
 }
 
 /// Entries of aborted requests, in the order of the aborts. Take [`Aborted::count`] before calling
-/// [`BlockDevice::quiesced`]; when that has ended, [`Aborted::settle`] returns the entries from before.
+/// [`BlockDevice::quiesced`]; when that has resolved, [`Aborted::settle`] returns the entries from before.
 /// Requests aborted in between keep theirs.
 ///
 /// [`BlockDevice::quiesced`]: crate::BlockDevice::quiesced
@@ -220,8 +221,8 @@ impl<T> Aborted<T> {
         self.count
     }
 
-    /// The device has completed or cancelled the first `count` of them: returns their entries, for the caller
-    /// to drop.
+    /// Called when the device has completed or cancelled the first `count` of them: returns their entries,
+    /// for the caller to drop.
     #[must_use]
     pub fn settle(&mut self, count: u64) -> Vec<T> {
         debug_assert!(count <= self.count, "only requests that were aborted");
@@ -246,7 +247,7 @@ struct Waiting {
 }
 
 impl Permits {
-    /// For `count` requests at once, at least one.
+    /// A limit of `count` concurrent requests, at least one.
     pub fn new(count: usize) -> Permits {
         Permits { state: Lock::new(Waiting { free: count.max(1), next: 0, queue: VecDeque::new() }) }
     }

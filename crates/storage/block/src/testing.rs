@@ -1,5 +1,4 @@
-//! A device, a clock and an executor for the tests of the layers, and scenes of several users at the same
-//! time.
+//! A device, a clock and an executor for the tests of the layers, and scenes with several concurrent users.
 
 use std::cell::RefCell;
 use std::future::Future;
@@ -62,7 +61,7 @@ impl Sleeper for ManualClock {
     }
 }
 
-/// Blocks in a vector; each request ends in its first poll.
+/// Blocks in a vector; each request completes in its first poll.
 pub(crate) struct Memory {
     state: Lock<(Vec<u8>, Vec<Extent>)>,
     block_size: BlockSize,
@@ -344,7 +343,7 @@ pub(crate) fn run<'a>(users: Vec<Task<'a>>) -> Vec<Task<'a>> {
     tasks.into_iter().map(|(_, task, _)| task).collect()
 }
 
-/// Runs one request to its end; panics if it does not end.
+/// Runs one request to completion; panics if it does not complete.
 pub(crate) fn end<T>(request: Pending<'_, T>) -> Result<T, DeviceError> {
     let result = RefCell::new(None);
     let left = run(vec![Box::pin(async { *result.borrow_mut() = Some(request.await) })]);

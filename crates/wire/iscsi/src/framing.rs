@@ -1,24 +1,24 @@
-//! Where one PDU ends and the next begins: header segments, padding and digests of a connection in full feature
-//! phase (RFC 7143 section 11.2).
+//! PDU boundaries: header segments, padding and digests of a connection in full feature phase (RFC 7143
+//! section 11.2).
 //!
 //! ```text
 //!   | BHS 48 | AHS 4n | digest 4? | data | padding 0..3 | digest 4? |  next BHS …
 //!   '------- header_bytes --------'------- segment_bytes ----------'
 //! ```
 //!
-//! Both drivers need it, each for both directions; it computes and checks, and keeps no bytes.
+//! Both drivers use it, in both directions; it computes and checks, but stores no data.
 //!
 //! The header digest covers the basic header and all additional ones. The data digest covers the data segment
-//! and its padding, whatever the padding says. Each follows what it covers, in four bytes, low byte first: the
-//! standard writes the polynomial's remainder with its bits mirrored, which for a CRC computed in the usual way
-//! comes to little endian.
+//! and its padding, whatever the padding contains. Each follows what it covers, in four bytes, low byte
+//! first: the standard writes the polynomial's remainder with its bits mirrored, which equals little endian
+//! for a CRC computed in the usual way.
 
 use crc_fast::{CrcAlgorithm, Digest, crc32_iscsi};
 
 use crate::negotiate::{DigestKind, Parameters};
 use crate::pdu::{BHS_BYTES, Bhs, pad_bytes};
 
-/// Which digests a connection has.
+/// The digests of a connection.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Framing {
     /// Every header is followed by a digest.
@@ -28,7 +28,7 @@ pub struct Framing {
 }
 
 impl Framing {
-    /// As a login agreed.
+    /// The digests negotiated in a login.
     pub fn new(parameters: &Parameters) -> Framing {
         Framing {
             header_digest: parameters.header_digest == DigestKind::Crc32c,
@@ -41,7 +41,7 @@ impl Framing {
         BHS_BYTES + bhs.total_ahs_length() + digest_bytes(self.header_digest)
     }
 
-    /// Bytes of the data segment with its padding and digest; nothing if there is no data ("A zero-length data
+    /// Bytes of the data segment with its padding and digest; 0 if there is no data ("A zero-length data
     /// segment also implies a zero-length Data-Digest", section 11.2.3).
     pub fn segment_bytes(self, bhs: &Bhs) -> usize {
         match bhs.data_segment_length() as usize {
@@ -50,7 +50,7 @@ impl Framing {
         }
     }
 
-    /// Bytes of padding and digest behind this much data, which must not be nothing.
+    /// Bytes of padding and digest after this amount of data, which must not be 0.
     pub fn trailer_bytes(self, data_bytes: usize) -> usize {
         pad_bytes(data_bytes) + digest_bytes(self.data_digest)
     }
@@ -60,8 +60,7 @@ impl Framing {
         !self.header_digest || header.split_last_chunk().is_some_and(|(header, told)| digest(header) == *told)
     }
 
-    /// Whether data as received match their digest, given the padding and digest behind them; true without
-    /// digests.
+    /// Whether received data matches its digest, given the following padding and digest; true without digests.
     pub fn data_intact(self, data: &[u8], trailer: &[u8]) -> bool {
         !self.data_digest || data.is_empty() || {
             let Some((padding, told)) = trailer.split_last_chunk() else { return false };
@@ -72,7 +71,7 @@ impl Framing {
         }
     }
 
-    /// Ends a header that begins at `begin` of `out` and reaches to its end: appends the digest, if there is one.
+    /// Completes a header that extends from `begin` to the end of `out`: appends the digest, if enabled.
     pub fn end_header(self, out: &mut Vec<u8>, begin: usize) {
         debug_assert!(out.len() >= begin + BHS_BYTES, "a header that is cut off");
         if self.header_digest {
@@ -81,7 +80,7 @@ impl Framing {
         }
     }
 
-    /// Appends what follows this data segment: padding and digest, as far as there are any.
+    /// Appends padding and digest after this data segment, if any.
     pub fn end_data(self, out: &mut Vec<u8>, data: &[u8]) {
         if data.is_empty() {
             return;
@@ -103,30 +102,31 @@ fn digest_bytes(present: bool) -> usize {
 pub struct Segment<T> {
     /// Bytes of data, without padding.
     pub length: u32,
-    /// Where they belong.
+    /// Its destination.
     pub destination: Destination<T>,
 }
 
-/// Where a received data segment belongs.
+/// The destination of a received data segment.
 #[expect(missing_docs, reason = "where a name says all")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Destination<T> {
     /// There is no data.
     None,
-    /// The machine: the driver passes it to `handle_segment` as a whole. At most our MaxRecvDataSegmentLength.
+    /// The state machine: the driver passes it to `handle_segment` as a whole. No longer than our
+    /// MaxRecvDataSegmentLength.
     Inline,
     /// The task's data.
     ///
-    /// At the target it begins within what the driver takes for the task, and may reach beyond, but never beyond the
-    /// EDTL: the driver drops what lies beyond, and all of it if it has answered the task. At the initiator all of it
-    /// is within the command's `read_bytes`; the driver drops it if the command has ended since: a function answered
-    /// on another connection may have aborted it.
+    /// At the target it starts within the range that the driver accepts for the task, and may extend beyond
+    /// that, but never beyond the EDTL. The driver drops the part beyond its range, and all of it if it has
+    /// answered the task. At the initiator it lies within the command's `read_bytes`. The driver drops it if
+    /// the command has ended since: a function answered on another connection may have aborted it.
     Task {
         task: T,
         /// Bytes from the start of the command's data.
         offset: u32,
     },
-    /// Nowhere: the driver drops it.
+    /// None: the driver drops it.
     Discard,
 }
 
@@ -165,7 +165,7 @@ pub fn header_digest(bhs: &Bhs, ahs: &[u8]) -> [u8; DIGEST_BYTES] {
     running.finish()
 }
 
-/// The digest of bytes that lie in one piece.
+/// The digest of contiguous bytes.
 pub fn digest(bytes: &[u8]) -> [u8; DIGEST_BYTES] {
     crc32_iscsi(bytes).to_le_bytes()
 }
@@ -181,28 +181,28 @@ pub fn data_digest(data: &[u8]) -> [u8; DIGEST_BYTES] {
     running.finish()
 }
 
-/// A digest of data that comes in pieces. What was received is checked with the padding that was received.
+/// A digest of data that arrives in pieces. Received data is checked together with the received padding.
 ///
-/// It is the CRC's register and nothing else: the library's own value has a table of its constants inside, 300
-/// bytes that every data segment would carry about.
+/// It contains only the CRC's register: the library's own type includes a table of constants, 300 bytes for
+/// every data segment.
 #[derive(Clone, Copy)]
 pub struct RunningDigest(u32);
 
 impl RunningDigest {
-    /// The digest of nothing, so far.
+    /// The digest of no data.
     pub fn new() -> RunningDigest {
         RunningDigest(u32::MAX)
     }
 
-    /// Takes in the next piece.
+    /// Adds the next piece.
     pub fn update(&mut self, piece: &[u8]) {
         let mut digest = Digest::new_with_init_state(CrcAlgorithm::Crc32Iscsi, u64::from(self.0));
         digest.update(piece);
-        // A 32-bit CRC comes in the low half of the library's register.
+        // A 32-bit CRC is in the low half of the library's register.
         self.0 = digest.get_state() as u32;
     }
 
-    /// The digest of all pieces, as it travels.
+    /// The digest of all pieces, as sent.
     pub fn finish(&self) -> [u8; DIGEST_BYTES] {
         (!self.0).to_le_bytes()
     }

@@ -1,5 +1,4 @@
-//! A page cache for devices that have none: what `dd` and `bonnie++` see when they read and write a file, but
-//! over a LUN.
+//! A page cache for devices without one: behaves as files do for `dd` and `bonnie++`, but over a LUN.
 //!
 //! ```text
 //!   reads of 8 KiB, one after the other     ──►  128 KiB at a time, a window of 1 MiB ahead
@@ -8,10 +7,10 @@
 //! ```
 //!
 //! Sequential reads are read ahead. Writes are collected until a chunk is full, its memory is needed, or a
-//! flush comes. There is no timed write-back: data stay in memory until then and are lost with the process,
-//! which the profile says (`volatile_cache`). Acknowledged data that could not be written count as a loss
-//! ([`BlockDevice::losses`]). Little is kept for repeated reads: the layer models how a page cache changes
-//! requests, not how much memory a machine has.
+//! flush is requested. There is no timed write-back: data stays in memory until then and is lost with the
+//! process, as the profile reports (`volatile_cache`). Acknowledged data that could not be written counts as
+//! a loss ([`BlockDevice::losses`]). Little is kept for repeated reads: the layer models how a page cache
+//! changes requests, not how much memory a machine has.
 
 mod cache;
 #[cfg(test)]
@@ -53,7 +52,7 @@ impl Window {
         let blocks = |bytes: u64| usize::try_from(bytes >> shift).unwrap_or(usize::MAX).max(1);
         let chunk = blocks(self.request_bytes);
         let window = blocks(self.bytes).max(chunk);
-        // Room for the window of every reader, and one for the writers.
+        // Space for the window of every reader, and one for the writers.
         let chunks_kept = window.div_ceil(chunk).saturating_mul(STREAMS + 1);
         Sizes { block_bytes: geometry.block_size.bytes() as usize, chunk, window, chunks_kept }
     }
@@ -101,12 +100,12 @@ impl<D: BlockDevice + 'static> Buffered<D> {
     fn reaching(&self, piece: &Piece, far: u64) -> Piece {
         let start = piece.chunk * self.sizes.chunk as u64;
         debug_assert!(start < far && piece.blocks.end <= self.sizes.chunk, "{piece:?}");
-        // At most `chunk`, a usize.
+        // Not above `chunk`, a usize.
         let end = (far - start).min(self.sizes.chunk as u64) as usize;
         Piece { chunk: piece.chunk, blocks: piece.blocks.start..end.max(piece.blocks.end) }
     }
 
-    /// The pieces of the chunks that follow, up to block `far` of the device, at most a window.
+    /// The pieces of the chunks that follow, up to block `far` of the device, and no more than a window.
     fn following(&self, piece: &Piece, far: u64) -> impl Iterator<Item = Piece> + use<'_, D> {
         let chunk = self.sizes.chunk as u64;
         let chunks = piece.chunk + 1..far.div_ceil(chunk);
@@ -125,7 +124,7 @@ impl<D: BlockDevice + 'static> Buffered<D> {
         }
     }
 
-    /// Carries out a request that changes the device directly, while its blocks in the cache are held.
+    /// Runs a request that changes the device directly, while its blocks in the cache are held.
     async fn alone(&self, extent: Extent, request: Pending<'_, ()>) -> Result<(), DeviceError> {
         self.traffic.check_owner().await?;
         let chunks = self.chunks(extent);
@@ -135,8 +134,8 @@ impl<D: BlockDevice + 'static> Buffered<D> {
         held.run(request).await
     }
 
-    /// Makes the writes of these blocks durable, for a request that began when `before` losses were counted.
-    /// A loss since then takes precedence over other errors: the data are gone, so a repetition would not
+    /// Makes the writes of these blocks durable, for a request that started when `before` losses were
+    /// counted. A loss since then takes precedence over other errors: the data is gone, so a retry would not
     /// report it.
     async fn settle(&self, chunks: Range<u64>, before: u64) -> Result<(), DeviceError> {
         self.traffic.drain(chunks).await;
@@ -157,7 +156,7 @@ impl<D: BlockDevice + 'static> Buffered<D> {
             let start = index * chunk as u64;
             let from = extent.lba.0.max(start);
             let to = end.min(start + chunk as u64);
-            // Less than a chunk, and part of a request that lies in memory.
+            // Less than a chunk, and part of a request in memory.
             let blocks = (from - start) as usize..(to - start) as usize;
             let at = (from - extent.lba.0) as usize * block_bytes;
             let length = blocks.len() * block_bytes;
@@ -242,7 +241,7 @@ impl<D: BlockDevice + 'static> BlockDevice for Buffered<D> {
         })
     }
 
-    /// What was accepted of a dropped write is written back like any other write, so it is drained first.
+    /// The accepted part of a dropped write is written back like any other write, so it is drained first.
     fn quiesced(&self) -> Pending<'_, ()> {
         Box::pin(async move {
             self.traffic.drain(0..u64::MAX).await;
@@ -251,7 +250,7 @@ impl<D: BlockDevice + 'static> BlockDevice for Buffered<D> {
     }
 }
 
-/// Sequential readers that are tracked: more than 16 files are seldom read at the same time.
+/// Number of sequential readers tracked: more than 16 files are seldom read concurrently.
 const STREAMS: usize = 16;
 
 /// The expected next block of each sequential reader, the latest last.
@@ -280,7 +279,7 @@ struct Traffic<D> {
     taken_over: Lock<Option<TakenOver>>,
 }
 
-/// Another host has the device: blocks could not be written back for that.
+/// Another host has taken over the device, which made a write-back fail.
 #[derive(Clone, Copy)]
 struct TakenOver {
     error: DeviceError,
@@ -329,7 +328,7 @@ impl<D> Traffic<D> {
         self.cache.lock().losses()
     }
 
-    /// The error with which a request fails whose blocks were lost.
+    /// The error for a request whose blocks were lost.
     fn lost(&self) -> DeviceError {
         let mut taken_over = self.taken_over.lock();
         taken_over.as_mut().map_or(DeviceError::WritesLost, |taken_over| {
@@ -350,13 +349,13 @@ impl<D> Traffic<D> {
 }
 
 impl<D: BlockDevice + 'static> Traffic<D> {
-    /// Fails if another host has the device, once at least, and until it can be flushed: a set of disks is to end then, before it looks
-    /// for lost writes and goes on without this disk.
+    /// Fails if another host has taken over the device: at least once, and until the device can be flushed. A
+    /// set of disks must then stop, before it checks for lost writes and continues without this disk.
     async fn check_owner(&self) -> Result<(), DeviceError> {
         let Some(TakenOver { error, is_reported }) = *self.taken_over.lock() else { return Ok(()) };
         if is_reported && self.inner.flush().await.is_ok() {
             let mut taken_over = self.taken_over.lock();
-            // A write-back may have failed for the same reason meanwhile, which nobody was told.
+            // Meanwhile a write-back may have failed for the same reason, without a report.
             if taken_over.is_none_or(|taken_over| taken_over.is_reported) {
                 *taken_over = None;
                 return Ok(());
@@ -392,12 +391,12 @@ impl<D: BlockDevice + 'static> Traffic<D> {
     async fn quiesced(&self) -> Result<(), DeviceError> {
         let aborts = self.cache.lock().aborts();
         let quiesced = self.inner.quiesced().await;
-        // An error of this request is ignored here: the next read or write reports what is wrong.
+        // An error of this request is ignored here: the next read or write reports the problem.
         self.change(|cache| cache.quiesced(aborts));
         quiesced
     }
 
-    /// Begins a write-back of the chunk's dirty blocks.
+    /// Starts a write-back of the chunk's dirty blocks.
     fn write_back(self: &Arc<Self>, chunk: u64) {
         let job = self.cache.lock().write_back(chunk);
         let Some(job) = job else { return };
@@ -410,7 +409,7 @@ impl<D: BlockDevice + 'static> Traffic<D> {
         }));
     }
 
-    /// Waits until all blocks dirty now in these chunks have been written back.
+    /// Waits until all currently dirty blocks in these chunks have been written back.
     async fn drain(self: &Arc<Self>, chunks: Range<u64>) {
         let mut goals = self.cache.lock().goals(chunks);
         while let Some(chunk) = self.until(|cache| cache.next_goal(&mut goals)).await {
@@ -428,7 +427,7 @@ struct HeldChunks<'a, D> {
 }
 
 impl<D> HeldChunks<'_, D> {
-    /// Carries out the change for which the chunks are held.
+    /// Runs the change for which the chunks are held.
     async fn run<T>(mut self, request: impl Future<Output = T>) -> T {
         self.in_flight = true;
         let answer = request.await;
@@ -483,7 +482,7 @@ impl<D: BlockDevice> WriteBackGuard<D> {
         self.under_way = true;
         let traffic = &self.traffic;
         if job.after_abandoned {
-            // An error here is ignored: the next write reports what is wrong.
+            // An error here is ignored: the next write reports the problem.
             let _ = traffic.inner.quiesced().await;
         }
         let mut failed = Vec::new();

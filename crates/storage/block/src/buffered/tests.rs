@@ -128,19 +128,19 @@ fn what_was_lost_behind_a_writer_is_counted_before_anybody_flushes() {
     let (device, control) = hanging();
     let action = FaultAction::Fail(DeviceError::NoSpace);
     control.set([Rule { requests: Requests::Writes, within: None, action }]);
-    (0..8).for_each(|lba| write(&device, lba, 1)); // a chunk, which is passed on at once
+    (0..8).for_each(|lba| write(&device, lba, 1)); // a chunk, which is written back immediately
     assert_eq!(device.losses().count(), 1);
     control.pass();
     assert_eq!(end(device.flush()), Ok(()), "it fails for what fails while it is under way");
     assert_eq!(device.losses().count(), 1);
 }
 
-/// Its first chunk is written back, and lost, while the second waits for room.
+/// Its first chunk is written back, and lost, while the second waits for space.
 #[test]
 fn a_stable_write_fails_if_a_part_of_it_was_lost_before_all_of_it_was_taken() {
     let (device, control) = hanging();
     control.hang();
-    (16..40).for_each(|lba| write(&device, lba, 1)); // a window but for a chunk
+    (16..40).for_each(|lba| write(&device, lba, 1)); // a window minus one chunk
     let ended = Cell::new(None);
     let stable = device.write(Extent::new(0, 16), filled(7, 16), Durability::Stable);
     let left = run(vec![Box::pin(async { ended.set(Some(stable.await)) })]);
@@ -180,13 +180,13 @@ fn a_flush_says_that_another_host_has_the_device_though_writes_were_lost() {
     }
 }
 
-/// A write-back fails after its write was acknowledged, and nobody flushes. The next request fails, and so do all others until the device
-/// can be flushed again.
+/// A write-back fails after its write was acknowledged, without a flush. The next request fails, and so do
+/// all others until the device can be flushed again.
 #[test]
 fn who_asks_next_is_told_that_another_host_has_the_device() {
     let (device, control) = hanging();
     control.fail(DeviceError::Reserved);
-    (0..8).for_each(|lba| write(&device, lba, 1)); // a chunk, which is passed on at once
+    (0..8).for_each(|lba| write(&device, lba, 1)); // a chunk, which is written back immediately
     assert_eq!(device.losses().count(), 1);
     let read = || end(device.read(Extent::new(0, 1), Buffer::zeroed(512))).map(drop);
     let write = || end(device.write(Extent::new(0, 1), filled(1, 1), Durability::Cached));
@@ -196,14 +196,14 @@ fn who_asks_next_is_told_that_another_host_has_the_device() {
     });
     control.pass();
     assert_eq!((read(), write(), end(device.flush())), (Ok(()), Ok(()), Ok(())));
-    // It is told once though the other host has left before anybody asked.
+    // It is reported once, even if the other host has left before the next request.
     control.fail(DeviceError::Fenced);
     (8..16).for_each(|lba| crate::buffered::tests::write(&device, lba, 1));
     control.pass();
     assert_eq!((read(), read()), (Err(DeviceError::Fenced), Ok(())));
 }
 
-/// Each block in a chunk of its own, which has memory for eight.
+/// Each block is in a different chunk, which has memory for eight.
 #[test]
 fn writes_here_and_there_take_no_more_chunks_than_are_kept() {
     let device = cramped(Memory::new(1024));
@@ -297,7 +297,7 @@ proptest! {
     }
 }
 
-/// A device that still carries out dropped requests, as a kernel does.
+/// A device that still executes dropped requests, as a kernel does.
 struct Late {
     inner: Memory,
     asked: Lock<Option<Extent>>,
@@ -347,8 +347,8 @@ impl BlockDevice for Late {
 }
 
 /// Seeds 5040088 and 6060030 of the simulation at df8a461: a read of a neighbouring block loaded the blocks
-/// of an aborted UNMAP with their old content, the device carried the UNMAP out, and later reads returned
-/// either.
+/// of an aborted UNMAP with their old content, the device executed the UNMAP, and later reads returned either
+/// content.
 #[test]
 fn nobody_loads_what_an_aborted_change_is_about_to_change() {
     let device = over(Late { inner: Memory::new(128), asked: Lock::new(None) });

@@ -1,4 +1,4 @@
-//! A device as slow as a rotating disk: to try what random access costs on one, and what several of them gain.
+//! A device as slow as a rotating disk, to test the cost of random access, and the gain from several disks.
 
 #[cfg(test)]
 mod tests;
@@ -13,10 +13,10 @@ use crate::lock::Lock;
 use crate::paced::{Pace, Paced, Work};
 use crate::tasks::{Sleeper, later};
 
-/// Serves requests as late as a disk of a model would, one after the other. Data are stored by the inner device when a
-/// request is acknowledged, whatever the disk's cache would have done with them.
+/// Serves requests one after the other, with the timing of a disk model. The inner device stores data when a
+/// request is acknowledged, regardless of the model's cache.
 ///
-/// A dropped request keeps its place: those behind it are not served earlier.
+/// A dropped request keeps its place: later ones are not served earlier.
 pub type RotatingDisk<D> = Paced<D, Rotation>;
 
 /// The pace of a [`RotatingDisk`].
@@ -34,7 +34,7 @@ impl<D: BlockDevice> RotatingDisk<D> {
 }
 
 impl Pace for Rotation {
-    /// When the drive has done the request.
+    /// Time at which the drive completes the request.
     fn begin(&self, now: Instant, work: Work, capacity: u64) -> Option<Instant> {
         let mut drive = self.drive.lock();
         match work {
@@ -53,28 +53,28 @@ impl Pace for Rotation {
     }
 }
 
-/// A rotating disk, by the figures of its data sheet.
+/// A rotating disk, described by its data sheet.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct DiskModel {
     /// An average seek, in seconds.
     pub seek_s: f64,
-    /// Turns a second: 120 for 7200 a minute.
+    /// Revolutions per second: 120 for 7200 rpm.
     pub turns_per_s: f64,
-    /// Data that pass its heads, in bytes a second.
+    /// Media transfer rate in bytes per second.
     pub bytes_per_s: f64,
 }
 
 impl DiskModel {
-    /// The average way to a random place, and so many bytes there, in seconds.
+    /// Average time of a random access of this many bytes, in seconds.
     pub fn access_s(&self, bytes: f64) -> f64 {
         self.seek_s + 0.5 / self.turns_per_s + bytes / self.bytes_per_s
     }
 
-    /// A seek over a part of the disk, between 0 and 1.
+    /// Time of a seek over a fraction of the disk, between 0 and 1.
     fn seek_over_s(&self, distance: f64) -> f64 {
-        /// Of the average.
+        /// Shortest seek, as a fraction of the average.
         const SHORTEST: f64 = 0.1;
-        /// The mean of the square root of the distance between two random places, ∫ 2(1-d)√d.
+        /// Mean of the square root of the distance between two random positions, ∫ 2(1-d)√d.
         const MEAN: f64 = 8.0 / 15.0;
         self.seek_s * (SHORTEST + (1.0 - SHORTEST) * distance.sqrt() / MEAN)
     }
@@ -91,58 +91,60 @@ impl DiskModel {
 /// The cache of a disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DiskCache {
-    /// So much is read ahead, and as much again can wait to be written. 0 is no cache.
+    /// Size, applied separately to read-ahead and to pending writes. 0 disables the cache.
     pub bytes: u64,
-    /// Writes are acknowledged when they are on the medium.
+    /// Acknowledge writes only when they are on the medium.
     pub write_through: bool,
 }
 
-/// The mechanics of a rotating disk: where its head is when, and what its cache has.
+/// The mechanics of a rotating disk: the position of its head over time, and the content of its cache.
 ///
 /// ```text
 ///   a request     |-- seek --|-- until its first block passes --|-- transfer --|
 /// ```
 ///
-/// - *Seek*: a part that any seek takes (a tenth of the average), and a part that grows with the square root of the
-///   distance, as far as the arm accelerates (Ruemmler and Wilkes, 1994). Two random places are the average apart.
-/// - *Rotation*: a block has an angle, and the disk turns all the time, also between requests.
-/// - *Transfer*: tracks follow each other without a gap, as their skew provides, and all have one length.
-/// - *Reading ahead*: after a read the head goes on reading until the cache is full or another request wants it.
+/// - *Seek*: a constant part (a tenth of the average), and a part that grows with the square root of the
+///   distance, as long as the arm accelerates (Ruemmler and Wilkes, 1994). A seek between two random
+///   positions takes the average time.
+/// - *Rotation*: a block has an angle, and the disk rotates continuously, including between requests.
+/// - *Transfer*: tracks follow each other without a gap, thanks to their skew, and all have the same length.
+/// - *Reading ahead*: after a read the head continues reading until the cache is full or another request
+///   needs the head.
 /// - *Writing behind*: writes are acknowledged when they are in the cache, and reach the medium in the order of their
-///   places while nothing else is to be done.
+///   addresses while the head is idle.
 ///
-/// Requests that wait for the head are served in the order of their arrival. Left out: zones, defects, the time of the
-/// interface, and reads out of order (NCQ), which make a disk faster with many outstanding random reads.
+/// Requests are served in order of arrival. Not modelled: zones, defects, interface time, and out-of-order
+/// reads (NCQ), which speed up a disk with many outstanding random reads.
 ///
-/// All times are those of requests.
+/// All times are derived from those of requests.
 struct Drive {
     model: DiskModel,
     cache: DiskCache,
-    /// When it stood at angle 0.
+    /// Time at which the disk was at angle 0.
     started: Option<Instant>,
-    /// When the head has done all that it was given.
+    /// Time at which the head has completed all its work.
     idle_from: Option<Instant>,
-    /// The head passed this byte at this time; it does not read on unless there is `ahead`.
+    /// The head passed this byte at time `passed`; it continues reading only if `ahead` is set.
     head: u64,
     passed: Option<Instant>,
     ahead: Option<Ahead>,
-    /// Written and not on the medium yet.
+    /// Written data that is not on the medium yet.
     dirty: Dirty,
 }
 
-/// What is being read ahead.
+/// The current read-ahead.
 #[derive(Clone, Copy)]
 struct Ahead {
-    /// The first byte that the cache has.
+    /// The first cached byte.
     first: u64,
     /// The head passes `from` at `since`, and continues.
     from: u64,
     since: Instant,
-    /// The end of what was asked for.
+    /// The end of the requested range.
     wanted: u64,
 }
 
-/// The longest piece that is written behind at once, so that a read does not wait for long.
+/// Maximum length of a piece of write-behind, so that a read does not wait for long.
 const PIECE_BYTES: u64 = 1 << 20;
 
 impl Drive {
@@ -151,7 +153,7 @@ impl Drive {
         Drive { model, cache, started, idle_from, head: 0, passed, ahead, dirty: Dirty::default() }
     }
 
-    /// When a read that comes at `now` ends, on a disk of so many bytes.
+    /// Completion time of a read that arrives at `now`, on a disk of `capacity` bytes.
     fn read(&mut self, now: Instant, bytes: Range<u64>, capacity: u64) -> Instant {
         self.write_behind(now, capacity);
         if bytes.is_empty() || self.dirty.holds(&bytes) {
@@ -170,7 +172,7 @@ impl Drive {
         }
     }
 
-    /// When a write is acknowledged; with `stable`, when it is on the medium.
+    /// Time at which a write is acknowledged; with `stable`, at which it is on the medium.
     fn write(&mut self, now: Instant, bytes: Range<u64>, stable: bool, capacity: u64) -> Instant {
         self.write_behind(now, capacity);
         let length = bytes.end.saturating_sub(bytes.start);
@@ -187,12 +189,12 @@ impl Drive {
         }
         self.dirty.insert(bytes);
         debug_assert!(self.dirty.bytes() <= self.cache.bytes, "the cache has room");
-        // The head begins no earlier than the first write comes.
+        // The head does not start before the first write arrives.
         self.idle_from = Some(self.free_at(now));
         acknowledged
     }
 
-    /// When all that was acknowledged is on the medium.
+    /// Time at which all acknowledged writes are on the medium.
     fn flush(&mut self, now: Instant, capacity: u64) -> Instant {
         self.write_behind(now, capacity);
         let mut end = now;
@@ -202,19 +204,19 @@ impl Drive {
         end
     }
 
-    /// When the head is free for a request that comes at `now`.
+    /// Time at which the head is free for a request that arrives at `now`.
     fn free_at(&self, now: Instant) -> Instant {
         self.idle_from.map_or(now, |idle_from| idle_from.max(now))
     }
 
-    /// Writes behind until `now`. A piece that was begun is finished.
+    /// Writes behind until `now`. A piece that was started is completed.
     fn write_behind(&mut self, now: Instant, capacity: u64) {
         while let Some(free) = self.idle_from.filter(|free| *free < now && !self.dirty.is_empty()) {
             self.write_one(free, capacity);
         }
     }
 
-    /// Writes the next piece from the head on, and after the last the first one; returns its end.
+    /// Writes the next piece from the head on, wrapping around to the first one; returns its completion time.
     fn write_one(&mut self, free: Instant, capacity: u64) -> Instant {
         let Some(next) = self.dirty.from(self.head) else { return free };
         let piece = next.start..next.end.min(next.start + PIECE_BYTES);
@@ -222,10 +224,10 @@ impl Drive {
         self.access(free, &piece, capacity)
     }
 
-    /// The mechanics of one access, from when the head is free.
+    /// The mechanics of one access, starting when the head is free.
     fn access(&mut self, free: Instant, bytes: &Range<u64>, capacity: u64) -> Instant {
         let started = *self.started.get_or_insert(free);
-        // A head that has just passed the byte before needs neither a seek nor a turn.
+        // A head that has just passed the preceding byte needs neither a seek nor a rotation.
         let continues = bytes.start == self.head && self.passed == Some(free) && self.ahead.is_none();
         let passes = if continues { free } else { self.passing(started, free, bytes.start, capacity) };
         let end = later(passes, self.model.transfer(bytes.end - bytes.start));
@@ -234,7 +236,7 @@ impl Drive {
         end
     }
 
-    /// When the head, free from `free` on, passes `byte`.
+    /// Time at which the head, free from `free` on, passes `byte`.
     fn passing(&self, started: Instant, free: Instant, byte: u64, capacity: u64) -> Instant {
         let track = |byte: u64| (byte as f64 / self.model.track_bytes()).floor();
         let from = self.ahead.map_or(self.head, |ahead| self.reached(&ahead, free));
@@ -244,20 +246,20 @@ impl Drive {
         later(there, self.rotation(started, there, byte))
     }
 
-    /// From `at` until the angle of `byte` is under the head.
+    /// Time from `at` until the angle of `byte` is under the head.
     fn rotation(&self, started: Instant, at: Instant, byte: u64) -> Duration {
         let turned = at.saturating_duration_since(started).as_secs_f64() * self.model.turns_per_s;
         let angle = byte as f64 / self.model.track_bytes();
         seconds((angle - turned).rem_euclid(1.0) / self.model.turns_per_s)
     }
 
-    /// How far the cache has been filled at `now`.
+    /// End of the cached range at `now`.
     fn reached(&self, ahead: &Ahead, now: Instant) -> u64 {
         let passed = now.saturating_duration_since(ahead.since).as_secs_f64() * self.model.bytes_per_s;
         ahead.from.saturating_add(passed as u64).min(ahead.wanted.saturating_add(self.cache.bytes))
     }
 
-    /// When a read ends that the cache has, or will have when the head has passed it.
+    /// Completion time of a read that is in the cache, or will be once the head has passed it.
     fn read_from_ahead(&mut self, now: Instant, start: Instant, bytes: &Range<u64>) -> Option<Instant> {
         let mut ahead = self.ahead?;
         let reached = self.reached(&ahead, start);
@@ -268,7 +270,7 @@ impl Drive {
         let was_full = reached == ahead.wanted.saturating_add(self.cache.bytes);
         ahead.wanted = ahead.wanted.max(bytes.end);
         if was_full {
-            // The head waited. It continues when the byte comes round again.
+            // The head was waiting. It continues when the byte comes round again.
             let started = *self.started.get_or_insert(start);
             (ahead.from, ahead.since) = (reached, later(start, self.rotation(started, start, reached)));
         }
@@ -286,7 +288,7 @@ fn seconds(seconds: f64) -> Duration {
     Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX)
 }
 
-/// Ranges of bytes, none of which touch each other.
+/// Ranges of bytes that are not adjacent.
 #[derive(Debug, Default)]
 struct Dirty {
     /// Start and end.
@@ -295,7 +297,7 @@ struct Dirty {
 }
 
 impl Dirty {
-    /// How many there are.
+    /// Number of bytes.
     fn bytes(&self) -> u64 {
         self.bytes
     }
@@ -304,12 +306,12 @@ impl Dirty {
         self.ranges.is_empty()
     }
 
-    /// Whether all of `bytes` is in it.
+    /// Whether it contains all of `bytes`.
     fn holds(&self, bytes: &Range<u64>) -> bool {
         self.ranges.range(..=bytes.start).next_back().is_some_and(|(_, end)| *end >= bytes.end)
     }
 
-    /// The first range that starts at `byte` or behind it, or the first of all.
+    /// The first range that starts at `byte` or later, or otherwise the very first.
     fn from(&self, byte: u64) -> Option<Range<u64>> {
         let next = self.ranges.range(byte..).next().or_else(|| self.ranges.iter().next());
         next.map(|(start, end)| *start..*end)

@@ -9,13 +9,13 @@ use crate::extent::{BlockSize, Blocks, Geometry};
 use crate::null::Null;
 use crate::testing::{ManualClock, draw, poll, seed};
 
-/// A disk of 2009: document 001's.
+/// A disk of 2009, from document 001.
 const MODEL: DiskModel = DiskModel { seek_s: 8.5e-3, turns_per_s: 120.0, bytes_per_s: 100e6 };
 const CAPACITY: u64 = 1 << 40;
 const CACHE: DiskCache = DiskCache { bytes: 16 << 20, write_through: false };
 const NO_CACHE: DiskCache = DiskCache { bytes: 0, write_through: true };
 
-/// A drive that is asked for one thing after the other, and the time that passed.
+/// A drive with sequential requests, and the elapsed time.
 struct Scene {
     drive: Drive,
     start: Instant,
@@ -41,7 +41,7 @@ impl Scene {
         self.until(|drive, now| drive.flush(now, CAPACITY))
     }
 
-    /// How long it takes, in seconds.
+    /// Duration of a request in seconds.
     fn until(&mut self, request: impl FnOnce(&mut Drive, Instant) -> Instant) -> f64 {
         let end = request(&mut self.drive, self.now);
         assert!(end >= self.now, "nothing ends before it comes");
@@ -67,7 +67,7 @@ fn close(value: f64, expected: f64, share: f64) {
     assert!((value / expected - 1.0).abs() < share, "{value} is not {expected}");
 }
 
-/// The arithmetic of `measure/model`, which knows averages only, by a drive that knows places and angles.
+/// Checks the arithmetic of `measure/model`, which uses averages, with a drive that models positions and angles.
 #[test]
 fn random_accesses_take_a_seek_half_a_turn_and_a_transfer_on_average() {
     for bytes in [4 << 10, 1 << 20] {
@@ -92,7 +92,7 @@ fn what_follows_each_other_passes_at_the_rate_of_the_medium() {
     close(rate(CACHE, 64 << 10, Duration::ZERO), MODEL.bytes_per_s, 0.01);
     // Reading ahead hides a pause between requests.
     close(rate(CACHE, 64 << 10, Duration::from_micros(200)), MODEL.bytes_per_s, 0.01);
-    // Without it the byte has passed, and comes again after a turn.
+    // Without it the byte has passed, and returns after a revolution.
     let turn = 1.0 / MODEL.turns_per_s;
     close(rate(NO_CACHE, 64 << 10, Duration::from_micros(200)), 65_536.0 / turn, 0.1);
 }
@@ -105,7 +105,7 @@ fn a_short_seek_is_shorter_than_a_long_one() {
     };
     let half_a_turn = 0.5 / MODEL.turns_per_s;
     let (tenth, all) = (mean(CAPACITY / 10) - half_a_turn, mean(CAPACITY) - half_a_turn);
-    // Of the part that depends on the distance the square root of a tenth is left.
+    // The distance-dependent part is multiplied by the square root of a tenth.
     close(tenth / all, 0.1 + 0.9 * 0.1f64.sqrt(), 0.03);
 }
 
@@ -119,7 +119,7 @@ fn writes_are_quick_until_the_cache_is_full_and_then_as_quick_as_the_head() {
         scene.write(place(4096), 4096);
     }
     let each = (scene.passed() - start) / 2000.0;
-    // In the order of their places the seeks are short: a seek's shortest part, half a turn, and a little.
+    // In address order the seeks are short: the constant part of a seek, half a revolution, and a little more.
     let shortest = 0.1 * MODEL.seek_s + 0.5 / MODEL.turns_per_s;
     assert!((shortest..0.6 * MODEL.access_s(4096.0)).contains(&each), "{each}");
     let flush = scene.flush();
@@ -170,7 +170,8 @@ proptest! {
                 _ => drive.flush(now, CAPACITY),
             };
             prop_assert!(end >= now);
-            // Sixty requests, each of which needs less than a seek over all of the disk, a turn and 256 KiB at once.
+            // Sixty requests, each of which takes less than a seek over the whole disk, a revolution and the
+            // transfer of 256 KiB.
             prop_assert!(end - now < Duration::from_secs(4));
         }
     }

@@ -1,5 +1,5 @@
-//! 512-byte blocks over a device of longer ones ("512e"): a write that is shorter than a block of the device,
-//! or crosses the ends of one, is a read-modify-write.
+//! 512-byte blocks over a device with longer ones ("512e"): a write that does not cover whole blocks of the
+//! device is a read-modify-write.
 //!
 //! ```text
 //!   blocks of the device   |       0       |       1       |
@@ -9,8 +9,8 @@
 //! ```
 //!
 //! A read-modify-write excludes other requests for its blocks from the read to the end of the write, even if
-//! its requester was dropped: a write in between would be undone by what was read before it. Whole blocks are
-//! passed to the device unchanged.
+//! its requester was dropped: otherwise an intermediate write would be reverted by the data read before it.
+//! Whole blocks are passed to the device unchanged.
 
 #[cfg(test)]
 mod tests;
@@ -25,7 +25,7 @@ use crate::forward;
 use crate::range_lock::RangeLocks;
 use crate::tasks::{Operations, Spawner};
 
-/// A device of 512-byte blocks over one of longer blocks; over one of 512 it changes nothing.
+/// A device of 512-byte blocks over one with longer blocks; over one with 512-byte blocks it changes nothing.
 pub struct Emulated512<D> {
     inner: Arc<D>,
     /// log2 of the 512-byte blocks in a block of the inner device.
@@ -48,13 +48,13 @@ impl Cover {
         self.bytes == (0..self.length)
     }
 
-    /// The blocks to read first: those at the ends of which a part stays unchanged.
+    /// The blocks to read first: those at the ends with an unchanged part.
     fn edges(&self, block_bytes: usize) -> Vec<Extent> {
         let Extent { lba: Lba(first), blocks: Blocks(blocks) } = self.extent;
         let head = !self.bytes.start.is_multiple_of(block_bytes);
         let tail = !self.bytes.end.is_multiple_of(block_bytes);
         match (head, tail) {
-            // Adjacent, or the same block: one request.
+            // For adjacent blocks, or the same block, one request.
             (true, true) if blocks <= 2 => vec![self.extent],
             (true, true) => vec![Extent::new(first, 1), Extent::new(first + blocks - 1, 1)],
             (true, false) => vec![Extent::new(first, 1)],
@@ -99,8 +99,8 @@ impl<D: BlockDevice + 'static> Emulated512<D> {
         }
     }
 
-    /// Blocks of the inner device as the locks count them: one zone per block, so that adjacent blocks do not
-    /// conflict.
+    /// Blocks of the inner device in the unit of the locks: one zone per block, so that adjacent blocks do
+    /// not conflict.
     fn locked(extent: Extent) -> Extent {
         Extent::new(extent.lba.0.saturating_mul(ZONE), extent.blocks.0.saturating_mul(ZONE))
     }
@@ -221,7 +221,7 @@ impl<D: BlockDevice + 'static> BlockDevice for Emulated512<D> {
         })
     }
 
-    /// A device that is not thin promises nothing here, and parts of blocks stay unchanged.
+    /// On a device that is not thin, unmap has no guaranteed effect, and partial blocks stay unchanged.
     fn unmap(&self, extent: Extent) -> Pending<'_, ()> {
         Box::pin(async move {
             self.geometry().check(extent, None)?;

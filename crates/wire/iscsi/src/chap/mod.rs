@@ -1,4 +1,4 @@
-//! CHAP (RFC 7143 section 12.1.3, RFC 1994): proving that one knows a secret without saying it.
+//! CHAP (RFC 7143 section 12.1.3, RFC 1994): proof of knowledge of a secret without disclosing it.
 //!
 //! ```text
 //!   initiator                                   target
@@ -10,8 +10,8 @@
 //! ```
 //!
 //! A response is `H(identifier, secret, challenge)`. The [`Authenticator`] is the target's side and the
-//! [`Claimant`] the initiator's; each does both parts when the proof is mutual. Challenges are handed in, fresh
-//! from the system's random numbers: nothing here draws any.
+//! [`Claimant`] the initiator's; each does both parts if authentication is mutual. The caller supplies
+//! challenges, fresh from the system's random source; this module draws none.
 
 use std::fmt;
 use std::sync::Arc;
@@ -31,7 +31,7 @@ pub const CHALLENGE_BYTES_MAX: usize = 1024;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum Algorithm {
-    /// 5: all that RFC 7143 asks for. Broken as a hash, and not quite as a CHAP.
+    /// 5: the only one that RFC 7143 requires. Broken as a hash, but not quite in CHAP.
     Md5 = 5,
     /// 6.
     Sha1 = 6,
@@ -41,29 +41,29 @@ pub enum Algorithm {
     Sha3_256 = 8,
 }
 
-/// A secret. It does not print itself, compares in constant time, and is wiped when it is no longer needed.
+/// A secret. It is never printed, compared in constant time, and wiped on drop.
 #[derive(Clone)]
 pub struct Secret(Zeroizing<Vec<u8>>);
 
-/// A name and the secret that goes with it.
+/// A name and its secret.
 #[expect(missing_docs, reason = "where a name says all")]
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Credentials {
     pub name: String,
-    /// What only the two sides know.
+    /// The shared secret.
     pub secret: Secret,
 }
 
-/// What one side must answer to: fresh random numbers for every login.
+/// The challenge to one side: fresh random numbers for every login.
 #[expect(missing_docs, reason = "where a name says all")]
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Challenge {
     pub identifier: u8,
-    /// CHAP_C: 1 to 1024 bytes, and 16 at the least to be of use.
+    /// CHAP_C: 1 to 1024 bytes; 16 or more to be useful.
     pub bytes: Vec<u8>,
 }
 
-/// How a proof failed. The peer only hears "authentication failure" (0201); the log may say more.
+/// Why authentication failed. The peer only receives "authentication failure" (0201); the log may be more specific.
 #[expect(missing_docs, reason = "where a variant has no more to say than it displays")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Display)]
 pub enum ChapError {
@@ -76,17 +76,17 @@ pub enum ChapError {
     Repeated(Key),
     #[display("{} has no valid value", _0.name())]
     BadValue(Key),
-    /// Nobody is known by this name, or the response does not match: the two are not told apart.
+    /// The name is unknown, or the response does not match: the two are not distinguished.
     #[display("the CHAP name or secret is wrong")]
     WrongResponse,
-    /// Our own challenge came back to us: someone wants us to prove who they are.
+    /// The peer returned our own challenge: a reflection attack.
     #[display("the CHAP challenge came back as it was sent")]
     ReflectedChallenge,
-    /// Both sides have the same secret, so that a proof could be had from the side that asks for it
-    /// (section 12.1.3).
+    /// Both sides have the same secret, so a proof could be obtained from the side that requests it (section
+    /// 12.1.3).
     #[display("both sides have the same CHAP secret")]
     EqualSecrets,
-    /// The initiator wants the target to prove who it is, and the target has nothing to prove it with.
+    /// The initiator requires the target to authenticate, but the target has no credentials.
     #[display("mutual CHAP was asked for, and the target has no secret for it")]
     CannotProve,
 }
@@ -100,7 +100,7 @@ impl Algorithm {
         Algorithm::ALL.into_iter().find(|&algorithm| algorithm as u32 == number)
     }
 
-    /// What the holder of this secret answers to this challenge.
+    /// The response of the holder of this secret to this challenge.
     pub fn response(self, secret: &Secret, challenge: &Challenge) -> Vec<u8> {
         match self {
             Algorithm::Md5 => respond::<md5::Md5>(secret, challenge),
@@ -119,12 +119,12 @@ impl Algorithm {
 }
 
 impl Secret {
-    /// Takes a secret in. The caller's copy is the caller's to wipe.
+    /// Copies a secret. The caller must wipe its own copy.
     pub fn new(bytes: &[u8]) -> Secret {
         Secret(Zeroizing::new(bytes.to_vec()))
     }
 
-    /// Bytes in it. Section 9.2.1 wants 12 at the least (96 bits) where there is no IPsec.
+    /// Its length in bytes. Section 9.2.1 requires at least 12 (96 bits) without IPsec.
     pub fn length(&self) -> usize {
         self.0.len()
     }
@@ -145,7 +145,7 @@ impl fmt::Debug for Secret {
 }
 
 impl Challenge {
-    /// Reads CHAP_I and CHAP_C.
+    /// Decodes CHAP_I and CHAP_C.
     fn read(pairs: &[Pair<'_>]) -> Result<Challenge, ChapError> {
         let identifier =
             text::number(required(pairs, Key::ChapI)?).and_then(|number| u8::try_from(number).ok());
@@ -165,7 +165,7 @@ impl Challenge {
     }
 }
 
-/// CHAP_N and CHAP_R as they came.
+/// CHAP_N and CHAP_R as received.
 struct Proof<'a> {
     name: &'a str,
     response: Vec<u8>,
@@ -178,7 +178,7 @@ impl Proof<'_> {
         Ok(Proof { name: required(pairs, Key::ChapN)?, response })
     }
 
-    /// Whether these credentials answer the challenge so. Takes as long whether the name is right or not.
+    /// Whether the response matches these credentials. Takes the same time whether or not the name is right.
     fn is_by(&self, credentials: &Credentials, algorithm: Algorithm, challenge: &Challenge) -> bool {
         let expected = algorithm.response(&credentials.secret, challenge);
         let right_response = expected.ct_eq(&self.response);
@@ -201,7 +201,7 @@ fn respond<H: Digest>(secret: &Secret, challenge: &Challenge) -> Vec<u8> {
     hash.finalize().to_vec()
 }
 
-/// A key's one value among the pairs.
+/// The single value of a key among the pairs.
 fn find<'a>(pairs: &[Pair<'a>], key: Key) -> Result<Option<&'a str>, ChapError> {
     let mut values = pairs.iter().filter(|pair| pair.key == key.name()).map(|pair| pair.value);
     let first = values.next();
@@ -217,16 +217,16 @@ const RESPONSE_BYTES_MAX: usize = 64;
 
 impl std::error::Error for ChapError {}
 
-/// What a target requires of an initiator.
+/// A target's requirements for an initiator.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ChapPolicy {
-    /// Algorithms that are good enough. Of those that the initiator has, too, the strongest is taken.
+    /// Acceptable algorithms. The strongest one that the initiator also supports is chosen.
     pub algorithms: Vec<Algorithm>,
-    /// Who may log in.
+    /// Credentials of the initiators that may log in.
     pub initiators: Arc<[Credentials]>,
     /// The target's credentials, for mutual authentication.
     pub target: Option<Credentials>,
-    /// What the initiator must answer to: fresh for every login.
+    /// The challenge to the initiator: fresh for every login.
     pub challenge: Challenge,
 }
 
@@ -245,19 +245,20 @@ enum AuthenticatorStep {
 }
 
 impl Authenticator {
-    /// Begins.
+    /// Starts the exchange.
     pub fn new(policy: ChapPolicy) -> Authenticator {
         Authenticator { policy, step: AuthenticatorStep::Algorithms }
     }
 
-    /// Whom the initiator claims to be in these keys, if they hold a proof that [`Authenticator::handle`] would look at.
+    /// The identity that the initiator claims in these keys, if they contain a proof that
+    /// [`Authenticator::handle`] would check.
     pub fn proof_by<'a>(&self, pairs: &[Pair<'a>]) -> Option<&'a str> {
         let value = |key: Key| pairs.iter().find(|pair| pair.key == key.name()).map(|pair| pair.value);
         value(Key::ChapN)
             .filter(|_| matches!(self.step, AuthenticatorStep::Response(_)) && value(Key::ChapR).is_some())
     }
 
-    /// The CHAP_N that the initiator has proved to be its own, once it has.
+    /// The authenticated CHAP_N of the initiator, once proven.
     pub fn authenticated(&self) -> Option<&str> {
         match &self.step {
             AuthenticatorStep::Done(name) => Some(name),
@@ -275,8 +276,8 @@ impl Authenticator {
         Ok(())
     }
 
-    /// The strongest that the policy allows of those in the initiator's list. Its order is "of preference", but the
-    /// choice is the target's (section 12.1.3), and many put MD5 first.
+    /// Chooses the strongest algorithm in the initiator's list that the policy allows. The list is in "order
+    /// of preference", but the target chooses (section 12.1.3), and many initiators put MD5 first.
     fn choose(&self, pairs: &[Pair<'_>], out: &mut Vec<u8>) -> Result<AuthenticatorStep, ChapError> {
         let offered = required(pairs, Key::ChapA)?.split(',').take(ALGORITHMS_MAX);
         let offered: Vec<Algorithm> =
@@ -296,7 +297,7 @@ impl Authenticator {
         out: &mut Vec<u8>,
     ) -> Result<AuthenticatorStep, ChapError> {
         let proof = Proof::read(pairs)?;
-        // All accounts are tried, so that the time taken does not tell which names exist.
+        // All accounts are tried, so that the timing does not reveal which names exist.
         let try_account = |found, account| {
             if proof.is_by(account, algorithm, &self.policy.challenge) { Some(account) } else { found }
         };
@@ -328,18 +329,18 @@ impl Authenticator {
     }
 }
 
-/// A list of algorithms longer than this is cut.
+/// A longer list of algorithms is truncated.
 const ALGORITHMS_MAX: usize = 32;
 
-/// An initiator's credentials, and what it requires of the target.
+/// An initiator's credentials, and its requirements for the target.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ChapClaim {
-    /// Acceptable algorithms, the preferred first. For tgt (1.0.85) this must be MD5 alone, or first: it knows SHA1
-    /// not at all, and takes SHA-256 but cannot read the response to it.
+    /// Acceptable algorithms, the preferred first. For tgt (1.0.85) this must be only MD5, or MD5 first: it
+    /// does not support SHA1, and it accepts SHA-256 but cannot parse the response.
     pub algorithms: Vec<Algorithm>,
-    /// Who we are.
+    /// The initiator's credentials.
     pub initiator: Credentials,
-    /// Who the target must be, and what it must answer to (fresh for every login), if the proof is to be mutual.
+    /// For mutual authentication, the target's credentials and the challenge to it (fresh for every login).
     pub target: Option<(Credentials, Challenge)>,
 }
 
@@ -359,22 +360,22 @@ enum ClaimantStep {
 }
 
 impl Claimant {
-    /// Begins.
+    /// Starts the exchange.
     pub fn new(claim: ChapClaim) -> Claimant {
         Claimant { claim, step: ClaimantStep::Algorithms }
     }
 
-    /// Whether our own proof has been given; the target's may still be due.
+    /// Whether our own proof was sent; the target's may still be outstanding.
     pub fn has_proved(&self) -> bool {
         matches!(self.step, ClaimantStep::Proof(_) | ClaimantStep::Done)
     }
 
-    /// Whether nothing more is due from either side. Our own proof may still be refused by a login status.
+    /// Whether both sides are done. A login status may still reject our proof.
     pub fn is_done(&self) -> bool {
         self.step == ClaimantStep::Done
     }
 
-    /// Takes in the keys of one response, and appends what is to be said to them.
+    /// Processes the keys of one response, and appends the reply.
     pub fn handle(&mut self, pairs: &[Pair<'_>], out: &mut Vec<u8>) -> Result<(), ChapError> {
         self.step = match self.step {
             ClaimantStep::Algorithms => self.offer(out),

@@ -1,4 +1,4 @@
-//! Scenes of an initiator and a target that do, or do not, believe each other.
+//! Scenes of successful and failed authentication.
 
 use proptest::prelude::*;
 
@@ -29,7 +29,7 @@ fn claim() -> ChapClaim {
     }
 }
 
-/// The whole exchange: who the target believes the initiator to be, if both are content.
+/// Runs the whole exchange; returns the authenticated initiator name if both sides succeed.
 fn meet(claim: ChapClaim, policy: ChapPolicy) -> Result<String, ChapError> {
     let (mut claimant, mut authenticator) = (Claimant::new(claim), Authenticator::new(policy));
     let mut to_initiator = Vec::new();
@@ -45,7 +45,7 @@ fn meet(claim: ChapClaim, policy: ChapPolicy) -> Result<String, ChapError> {
     Ok(authenticator.authenticated().expect("authenticated").to_owned())
 }
 
-/// What a target says to one request, given its text with spaces for NULs.
+/// A target's reply to one request, whose text has spaces for NULs.
 fn say(authenticator: &mut Authenticator, request: &str) -> Result<String, ChapError> {
     let mut out = Vec::new();
     let wire = request.replace(' ', "\0");
@@ -83,7 +83,7 @@ fn every_algorithm_proves_both_ways_and_one_way() {
     }
 }
 
-/// Whoever may change what an initiator sends could otherwise put MD5 in front.
+/// Otherwise an attacker who can modify an initiator's messages could move MD5 to the front.
 #[test]
 fn of_the_hashes_that_both_sides_accept_the_strongest_is_taken() {
     let strict = ChapPolicy { algorithms: vec![Algorithm::Md5, Algorithm::Sha256], ..policy() };
