@@ -103,8 +103,8 @@ impl Stalls {
         self.every
     }
 
-    /// The completion time of a request that would complete at `end`, on a device whose first request came at
-    /// `first`.
+    /// The completion time of a request that would complete at `end`, on a device whose first request arrived
+    /// at `first`.
     fn defer(self, end: Instant, first: Instant) -> Instant {
         let since = end.saturating_duration_since(first).as_nanos();
         let into = since % self.every.as_nanos();
@@ -122,8 +122,8 @@ impl ServiceTime {
         ServiceTime { usual, tail: None, flush: None, stalls: None, seed: 0 }
     }
 
-    /// The completion time of request `number`, which came at `now`, on a device whose first request came at
-    /// `first`.
+    /// The completion time of request `number`, which arrived at `now`, on a device whose first request
+    /// arrived at `first`.
     fn end(&self, number: u64, work: &Work, now: Instant, first: Instant) -> Instant {
         let end = later(now, self.service_time(number, work));
         self.stalls.map_or(end, |stalls| stalls.defer(end, first))

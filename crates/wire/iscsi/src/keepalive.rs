@@ -1,30 +1,31 @@
-//! Is the peer there? A clock for each connection, the same in both halves (RFC 7143 sections 11.18 and 11.19).
+//! Keepalive: a clock for each connection, the same in both halves (RFC 7143 sections 11.18 and 11.19).
 //!
-//! Anything that arrives is a sign of life. Only a connection that is silent is asked, and only one that stays
-//! silent is given up: a peer that is busy sending has no need to answer pings.
+//! Any received data counts as a sign of life. Only an idle connection is pinged, and only one that remains
+//! silent is closed: a peer that is busy sending need not answer pings.
 
 use std::time::{Duration, Instant};
 
-/// When to ask whether the peer is there, and when to believe that it is not.
+/// When to ping the peer, and when to consider it dead.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NopPolicy {
     /// Silence after which a NOP is sent.
     pub interval: Duration,
     /// Further silence after which the connection is closed.
     pub timeout: Duration,
-    /// Time after the login within which no connection is closed for its silence: boot firmware answers no NOP-In
-    /// until the operating system has taken over.
+    /// Time after the login during which a silent connection is not closed: boot firmware does not answer
+    /// NOP-In until the operating system has taken over.
     pub grace: Duration,
 }
 
 impl NopPolicy {
-    /// A target's: an initiator that is silent for twice the interval is gone, as laptops are that sleep. After a login it
-    /// has eight times the interval, two minutes at the usual 15 s, which is what boot firmware needs.
+    /// A target's policy: an initiator that is silent for twice the interval, such as a sleeping laptop,
+    /// counts as dead. The grace time after a login is eight times the interval, two minutes at the usual 15
+    /// s, which boot firmware needs.
     pub const fn of_target(interval: Duration) -> NopPolicy {
         NopPolicy { interval, timeout: interval, grace: interval.saturating_mul(8) }
     }
 
-    /// An initiator's: as open-iscsi has it, five seconds and five.
+    /// An initiator's policy, as in open-iscsi: five seconds each.
     pub const OF_INITIATOR: NopPolicy = NopPolicy {
         interval: Duration::from_secs(5),
         timeout: Duration::from_secs(5),
@@ -32,24 +33,24 @@ impl NopPolicy {
     };
 }
 
-/// What is known of a connection's life.
+/// The keepalive state of a connection.
 #[derive(Debug)]
 pub(crate) struct Keepalive {
     since: Instant,
     last_received: Instant,
-    /// When the peer was asked, if it was, since it was last heard.
+    /// Time of the ping since the last reception, if any.
     asked: Option<Instant>,
     is_closed: bool,
 }
 
-/// What a connection's clock says.
+/// The action that is due.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Due {
-    /// All is well.
+    /// No action.
     Nothing,
-    /// Ask.
+    /// Send a ping.
     Ping,
-    /// Nobody is there. Said once.
+    /// Close the connection. Returned once.
     Close,
 }
 
@@ -58,18 +59,18 @@ impl Keepalive {
         Keepalive { since: now, last_received: now, asked: None, is_closed: false }
     }
 
-    /// Something has arrived.
+    /// Notes that data has arrived.
     pub(crate) fn note_received(&mut self, now: Instant) {
         self.last_received = now;
         self.asked = None;
     }
 
-    /// When it was last heard of.
+    /// Time of the last reception.
     pub(crate) fn last_received(&self) -> Instant {
         self.last_received
     }
 
-    /// What to do now.
+    /// Returns the action due now.
     pub(crate) fn due(&mut self, now: Instant, policy: &NopPolicy) -> Due {
         match self.deadline(policy) {
             Some(deadline) if now >= deadline && self.asked.is_some() => {
@@ -84,7 +85,7 @@ impl Keepalive {
         }
     }
 
-    /// When there will be something to do. `None` is never, or further off than the clock goes.
+    /// Time of the next action. `None`: never, or beyond the range of the clock.
     pub(crate) fn deadline(&self, policy: &NopPolicy) -> Option<Instant> {
         match self.asked {
             _ if self.is_closed => None,
@@ -118,7 +119,7 @@ mod tests {
         assert_eq!(life.due(after(start, 999), &POLICY), Due::Nothing);
     }
 
-    /// Its session, and the reservation that goes with it, would be kept from others for two minutes.
+    /// Otherwise its session, and the reservation with it, would exclude others for two minutes.
     #[test]
     fn a_short_interval_shortens_the_grace_after_the_login() {
         let policy = NopPolicy::of_target(Duration::from_secs(1));

@@ -1,13 +1,15 @@
-//! The keys of RFC 7143 (sections 12 and 13) with their rules, in one table. Both roles negotiate by it. A vendor's key (`X-…`)
-//! would be a row of it too. There is none yet: each is answered `NotUnderstood`.
+//! The keys of RFC 7143 (sections 12 and 13) with their rules, in one table. Both roles use it for
+//! negotiation. A vendor's key (`X-…`) would also be a row. There is none yet: each is answered
+//! `NotUnderstood`.
 //!
-//! A row has what the standard says. A key that is negotiated by value has its field there as well, with what our target and our
-//! initiator offer: [`Parameters`] and [`Offers`] are made of these fields.
+//! A row contains the standard's definition. For a key that is negotiated by value, it also contains its
+//! field, with the offers of our target and our initiator: [`Parameters`] and [`Offers`] consist of these
+//! fields.
 
 use crate::rules::{DigestKind, Offered, Rule, SessionType, Setting, TaskReporting, Value};
 use crate::text::{PrintableText, Range};
 
-/// What the standard says of a key.
+/// The standard's definition of a key.
 #[expect(missing_docs, reason = "where a name says all")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Entry {
@@ -16,7 +18,7 @@ pub struct Entry {
     pub name: &'static str,
     /// How its value is determined.
     pub rule: Rule,
-    /// Who may send it unasked.
+    /// The sides that may send it unsolicited.
     pub sender: Sender,
     /// When it may be sent.
     pub used: Use,
@@ -26,7 +28,7 @@ pub struct Entry {
     pub irrelevant_in_discovery: bool,
 }
 
-/// Who may send a key unasked ("Senders").
+/// The sides that may send a key unsolicited ("Senders").
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Sender {
     /// Only the initiator.
@@ -61,7 +63,7 @@ pub enum Scope {
     Session,
 }
 
-/// 512 to 2^24 - 1 bytes: what DataSegmentLength can say.
+/// 512 to 2^24 - 1 bytes: the range of DataSegmentLength.
 const SEGMENT: Range = Range { least: 512, greatest: 0xff_ffff };
 const COUNT: Range = Range { least: 1, greatest: 65535 };
 const SECONDS: Range = Range { least: 0, greatest: 3600 };
@@ -72,12 +74,12 @@ const TASK_REPORTING: &[&str] = &["RFC3720", "ResponseFence", "FastAbort"];
 /// Whether a key is irrelevant in a discovery session.
 const DISCOVERY: bool = true;
 const NEVER: bool = false;
-/// What a side offers if it is one value; several are a `Vec`.
+/// The type of a single offered value; several values are a `Vec`.
 type One<T> = T;
 
 /// Defines the keys. A row is a key and its name on the wire; its rule; its senders, use and scope, and whether it is irrelevant in
-/// discovery. Behind `=>` a negotiated key has its field: what a side offers, one value or several, and the offers of our
-/// target and of our initiator.
+/// discovery. After `=>`, a negotiated key has its field: the type of its offer, one value or several, and
+/// the offers of our target and of our initiator.
 macro_rules! keys {
     ($(
         $(#[$doc:meta])*
@@ -107,7 +109,7 @@ macro_rules! keys {
 
         /// All negotiated parameters of a connection and its session.
         ///
-        /// Both sides hold the same values, but for the two MaxRecvDataSegmentLengths, which are each other's.
+        /// Both sides have the same values, except that the two MaxRecvDataSegmentLengths are swapped.
         #[derive(Clone, Debug, PartialEq, Eq)]
         pub struct Parameters {
             /// The type of the session.
@@ -120,17 +122,17 @@ macro_rules! keys {
             pub local_max_recv_data_segment_length: u32,
             /// The peer's MaxRecvDataSegmentLength.
             pub peer_max_recv_data_segment_length: u32,
-            /// The initiator's name for people.
+            /// The initiator's display name.
             pub initiator_alias: Option<String>,
-            /// The target's name for people.
+            /// The target's display name.
             pub target_alias: Option<String>,
         }
 
         /// The offers of one side, which are also what it accepts.
         ///
-        /// Where several are acceptable, an initiator lists the preferred first, and a target takes the first on that list
-        /// that it accepts. Such a list must not be empty; without the default in it, a login that ends with the default
-        /// fails.
+        /// If several values are acceptable, an initiator lists the preferred one first, and a target chooses
+        /// the first on that list that it accepts. Such a list must not be empty; if it does not include the
+        /// default, a login that results in the default fails.
         #[derive(Clone, Debug, PartialEq, Eq)]
         pub struct Offers {
             $($(
@@ -156,7 +158,7 @@ macro_rules! keys {
                 }
             }
 
-            /// A negotiated key's value now; `None` for keys that are not negotiated by value.
+            /// The current value of a negotiated key; `None` for keys that are not negotiated by value.
             pub fn setting(&self, key: Key) -> Option<Setting> {
                 $($(if key == Key::$key {
                     return Some(self.$field.setting());
@@ -201,11 +203,11 @@ keys! {
     ChapC                    "CHAP_C"                   Exchange,                      Both      Security     Connection NEVER;     // 12.1.3
     ChapN                    "CHAP_N"                   Exchange,                      Both      Security     Connection NEVER;     // 12.1.3
     ChapR                    "CHAP_R"                   Exchange,                      Both      Security     Connection NEVER;     // 12.1.3
-    /// The digest behind every header of a connection. Our target has one only if the initiator insists: it lists CRC32C alone, or
-    /// first.
+    /// The digest after every header of a connection. Our target uses one only if the initiator requires it,
+    /// by listing only CRC32C, or listing it first.
     HeaderDigest             "HeaderDigest"             Choice(DIGESTS),               Both      Login        Connection NEVER      // 13.1
         => header_digest: Vec<DigestKind> = vec![DigestKind::None, DigestKind::Crc32c], vec![DigestKind::None];
-    /// The digest behind every data segment of a connection, likewise.
+    /// The digest after every data segment of a connection, likewise.
     DataDigest               "DataDigest"               Choice(DIGESTS),               Both      Login        Connection NEVER      // 13.1
         => data_digest: Vec<DigestKind> = vec![DigestKind::None, DigestKind::Crc32c], vec![DigestKind::None];
     MaxConnections           "MaxConnections"           Minimum(COUNT, 1),             Both      LeadingLogin Session    DISCOVERY  // 13.2
@@ -223,14 +225,15 @@ keys! {
     ImmediateData            "ImmediateData"            And(true),                     Both      LeadingLogin Session    DISCOVERY  // 13.11
         => immediate_data: One<bool> = true, true;
     MaxRecvDataSegmentLength "MaxRecvDataSegmentLength" DeclaredNumber(SEGMENT, 8192), Both      Always       Connection NEVER;     // 13.12
-    /// 16776192 is the greatest that common initiators offer (open-iscsi): theirs decides, and one R2T asks for a whole large write.
+    /// 16776192 is the greatest value that common initiators offer (open-iscsi): so theirs decides, and one
+    /// R2T requests a whole large write.
     MaxBurstLength           "MaxBurstLength"           Minimum(SEGMENT, 262_144),     Both      LeadingLogin Session    DISCOVERY  // 13.13
         => max_burst_length: One<u32> = 16_776_192, 16_776_192;
     /// Limit of unsolicited data of a command. At most MaxBurstLength.
     FirstBurstLength         "FirstBurstLength"         Minimum(SEGMENT, 65_536),      Both      LeadingLogin Session    DISCOVERY  // 13.14
         => first_burst_length: One<u32> = 262_144, 262_144;
-    // The greater of both offers is the result, and a new session ends the old one whenever it comes: a host that offers 0 need
-    // not wait before it logs in again. Our initiator lets the target decide.
+    // The result is the greater of both offers, and a new session always reinstates the old one: a host that
+    // offers 0 need not wait before it logs in again. Our initiator lets the target decide.
     DefaultTime2Wait         "DefaultTime2Wait"         Maximum(SECONDS, 2),           Both      LeadingLogin Session    NEVER      // 13.15
         => default_time2wait_s: One<u16> = 0, 0;
     DefaultTime2Retain       "DefaultTime2Retain"       Minimum(SECONDS, 20),          Both      LeadingLogin Session    NEVER      // 13.16
@@ -245,14 +248,14 @@ keys! {
     ErrorRecoveryLevel       "ErrorRecoveryLevel"       Minimum(LEVELS, 0),            Both      LeadingLogin Session    NEVER      // 13.20
         => error_recovery_level: One<u8> = 0, 0;
     SessionType              "SessionType"              Text,                          Initiator LeadingLogin Session    NEVER;     // 13.21
-    /// When a task management function is answered.
+    /// Determines when a task management function is answered.
     TaskReporting            "TaskReporting"            Choice(TASK_REPORTING),        Both      LeadingLogin Session    DISCOVERY  // 13.23
         => task_reporting: Vec<TaskReporting> = vec![TaskReporting::Rfc3720, TaskReporting::ResponseFence], vec![TaskReporting::Rfc3720];
-    /// 1: RFC 7143; 2: RFC 7144 too.
+    /// 1: RFC 7143; 2: also RFC 7144.
     IscsiProtocolLevel       "iSCSIProtocolLevel"       Minimum(PROTOCOL_LEVELS, 1),   Both      LeadingLogin Session    DISCOVERY  // 13.24
         => protocol_level: One<u8> = 1, 1;
     // 13.25: to a marker key, "SHOULD respond with the constant "Reject" value", but "MAY alternatively
-    // respond with a "No" value". An initiator that still offers one has certainly heard of "No".
+    // respond with a "No" value". An initiator that still offers one certainly supports "No".
     IfMarker                 "IFMarker"                 Obsolete("No"),                Both      Login        Connection NEVER;
     OfMarker                 "OFMarker"                 Obsolete("No"),                Both      Login        Connection NEVER;     // 13.25
     // 13.25: to an interval, "MUST respond with the constant "Reject" value".
@@ -261,7 +264,7 @@ keys! {
 }
 
 impl Key {
-    /// The key of this name. Names are compared as they are: "MaxBurstLength" is not "maxburstlength".
+    /// The key with this name. The comparison is case-sensitive: "MaxBurstLength" is not "maxburstlength".
     pub fn find(name: &str) -> Option<Key> {
         TABLE.iter().find(|entry| entry.name == name).map(|entry| entry.key)
     }
@@ -283,7 +286,7 @@ fn default_of<T: Value>(key: Key) -> T {
 }
 
 impl Parameters {
-    /// For people: these keys with their values, and behind them the other negotiated keys, except those of `without`.
+    /// For display: these keys with their values, followed by the other negotiated keys, except those in `without`.
     pub fn listed(&self, first: &[Key], without: &[Key]) -> impl Iterator<Item = (Key, Option<Setting>)> {
         let is_other =
             |key: &Key| self.setting(*key).is_some() && !first.contains(key) && !without.contains(key);
@@ -291,8 +294,8 @@ impl Parameters {
         first.iter().copied().chain(others).map(|key| (key, self.setting(key)))
     }
 
-    /// For a further connection: parameters of the session stay, those of the connection are reset to their
-    /// defaults.
+    /// The parameters for a further connection: those of the session stay, those of the connection are reset
+    /// to their defaults.
     pub fn for_another_connection(&self) -> Parameters {
         let defaults = Parameters::defaults(self.session_type);
         let mut another = Parameters {
@@ -319,8 +322,8 @@ impl Parameters {
 }
 
 impl Offers {
-    /// The values of a key, in the order of preference; `None` for keys that are not negotiated. Every number is in its key's range,
-    /// so that no offer breaks a rule.
+    /// The values of a key, in the order of preference; `None` for keys that are not negotiated. Every number
+    /// is within its key's range, so that no offer violates a rule.
     pub fn settings(&self, key: Key) -> Option<Vec<Setting>> {
         let mut settings = self.of_key(key)?;
         if key == Key::FirstBurstLength {

@@ -1,12 +1,16 @@
-//! iSCSI (RFC 7143), both halves, as machines without I/O.
+//! iSCSI (RFC 7143), both halves, as state machines without I/O.
 //!
-//! Bytes, completions and the time go in; bytes to send and things to do come out. Nothing here opens a socket,
-//! asks the clock or draws a random number, and a CDB is opaque: what a command means is the business of others.
+//! Bytes, completions and the time go in; bytes to send and actions come out. Nothing here opens a socket,
+//! reads the clock or draws a random number. A CDB is opaque: commands are interpreted elsewhere.
 //!
-//! Reading order: [`pdu`] (the wire), [`serial`] (its sequence numbers), [`text`], [`rules`], [`keys`] and
-//! [`negotiate`] (what the two sides agree on), [`name`] and [`chap`] (who they are, and where), [`login`] (how a
-//! connection begins), [`framing`] (where PDUs begin and end from then on, and their digests), [`target`] and [`initiator`] (the full
-//! feature phase, one half each).
+//! Reading order:
+//!
+//! - [`pdu`] (the wire format), [`serial`] (its sequence numbers)
+//! - [`text`], [`rules`], [`keys`] and [`negotiate`] (negotiation)
+//! - [`name`] and [`chap`] (names, addresses and authentication)
+//! - [`login`] (the start of a connection)
+//! - [`framing`] (PDU boundaries and digests after the login)
+//! - [`target`] and [`initiator`] (the full feature phase, one half each)
 
 pub mod chap;
 pub mod framing;

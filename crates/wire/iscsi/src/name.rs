@@ -6,11 +6,12 @@
 //!   naa.52004567ba64678d                     a T10 NAA, of 8 or 16 bytes
 //! ```
 //!
-//! Names are compared byte by byte after normalisation (RFC 3722). Of that we do what ASCII needs: capitals become
-//! small. Characters beyond ASCII are taken as they are, since every initiator that uses them has folded them.
+//! Names are compared byte by byte after normalisation (RFC 3722). We implement the ASCII part: upper case is
+//! folded to lower case. Non-ASCII characters are left unchanged, since every initiator that uses them has
+//! folded them.
 //!
-//! Only comparisons fold. A name is sent as its owner wrote it, because targets in the field (tgt, ceph-iscsi) compare
-//! bytes.
+//! Only comparisons fold. A name is sent as configured, because targets in the field (tgt, ceph-iscsi)
+//! compare bytes.
 
 use core::net::{Ipv4Addr, Ipv6Addr};
 use std::cmp::Ordering;
@@ -23,7 +24,7 @@ use derive_more::{Display, Error};
 /// Section 4.2.7: a name has at most 223 bytes, without the NUL.
 pub const NAME_BYTES_MAX: usize = 223;
 
-/// A name: as it was written for the wire, and folded for comparisons.
+/// A name: unchanged for the wire, and folded for comparisons.
 #[derive(Clone)]
 pub struct Name {
     written: Box<str>,
@@ -48,14 +49,15 @@ pub enum BadName {
 }
 
 impl Name {
-    /// A name of the standard's form.
+    /// A name in the standard's form.
     pub fn new(name: &str) -> Result<Name, BadName> {
         let name = Name::fold(name)?;
         name.irregularity().map_or(Ok(name), Err)
     }
 
-    /// An initiator's name as initiators in the field have them. Its form may be none of the standard's
-    /// (`xxxx-client.000200000318`); its characters must be, since the name is part of TransportIDs and of patterns.
+    /// An initiator's name as used in the field. It need not have a standard form
+    /// (`xxxx-client.000200000318`), but must use the standard's characters, since the name is part of
+    /// TransportIDs and of patterns.
     pub fn of_initiator(name: &str) -> Result<Name, BadName> {
         let name = Name::fold(name)?;
         if name.folded.chars().all(is_name_character) { Ok(name) } else { Err(BadName::BadCharacter) }
@@ -74,7 +76,7 @@ impl Name {
         }
     }
 
-    /// Why it is not of the standard's form, if it is not.
+    /// Why it is not in the standard's form, if it is not.
     pub fn irregularity(&self) -> Option<BadName> {
         let checked = match self.folded.split_at_checked(4) {
             Some(("iqn.", rest)) => check_qualified(rest),
@@ -85,7 +87,7 @@ impl Name {
         checked.err()
     }
 
-    /// The same name, written in the normalised form that the standard asks for: that of what is served.
+    /// The same name in the standard's normalised form, for targets that are served.
     pub fn normalised(self) -> Name {
         Name { written: self.folded.clone(), folded: self.folded }
     }
@@ -95,7 +97,7 @@ impl Name {
         &self.folded
     }
 
-    /// The name as it was written, for the wire.
+    /// The unfolded name, for the wire.
     pub fn written(&self) -> &str {
         &self.written
     }
@@ -127,7 +129,7 @@ impl Hash for Name {
     }
 }
 
-/// As it was written.
+/// Prints the unfolded name.
 impl fmt::Display for Name {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.written)
@@ -148,8 +150,8 @@ impl fmt::Debug for Name {
     }
 }
 
-/// `yyyy-mm.reversed.domain[:anything]`. Initiators in the field have months such as 00 and domains with an
-/// underscore; the date's form is checked and not its sense.
+/// `yyyy-mm.reversed.domain[:anything]`. Initiators in the field use months such as 00 and domains with an
+/// underscore; only the form of the date is checked.
 fn check_qualified(rest: &str) -> Result<(), BadName> {
     if !rest.chars().all(is_name_character) {
         return Err(BadName::BadCharacter);
@@ -168,8 +170,8 @@ fn check_digits(digits: &str, lengths: &[usize]) -> Result<(), BadName> {
     if good { Ok(()) } else { Err(BadName::BadDigits) }
 }
 
-/// Section 4.2.7: no white space, no punctuation but "-", "." and ":". The underscore is there because names
-/// in use have it (some appliances make them of host names).
+/// Section 4.2.7: no white space, and only "-", "." and ":" as punctuation. The underscore is accepted
+/// because names in use contain it (some appliances derive them from host names).
 fn is_name_character(character: char) -> bool {
     character.is_ascii_alphanumeric()
         || "-.:_".contains(character)
@@ -178,7 +180,7 @@ fn is_name_character(character: char) -> bool {
 
 // The address in a TargetAddress key (RFC 7143 section 13.8): `domainname[:port]`, without the portal group tag.
 
-/// Where initiators find a portal: a host, and a port other than 3260 if there is one.
+/// The address of a portal for initiators: a host, and a port if it is not 3260.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TargetAddress {
     host: Host,
@@ -192,13 +194,13 @@ enum Host {
     Name(String),
 }
 
-/// Why initiators could not use a text as an address.
+/// Why a text is not usable as an address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Display, Error)]
 pub enum BadTargetAddress {
     /// Neither an IP address nor a domain name.
     #[display("a host is an IPv4 address, an IPv6 address in brackets, or a domain name")]
     Host,
-    /// Of an address that is valid on one machine only.
+    /// The address has a zone, so it is valid on one machine only.
     #[display("an IPv6 zone such as %eth0 has a meaning on this machine only; initiators cannot use it")]
     Zone,
     /// Not a port.
@@ -248,8 +250,8 @@ impl FromStr for TargetAddress {
     }
 }
 
-/// Labels of letters, digits and hyphens (RFC 1123 section 2.1), and of underscores, which names in use have. The last
-/// label is no number: 300.1.1.1 is a mistyped address.
+/// Labels of letters, digits and hyphens (RFC 1123 section 2.1), and of underscores, which names in use
+/// contain. The last label is not a number: 300.1.1.1 is a mistyped address.
 fn is_domain_name(name: &str) -> bool {
     let is_inner = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_';
     let is_label = |label: &str| {

@@ -1,21 +1,21 @@
-//! Observation of the machines: which event met a task in which state. With the feature `observed` a simulation learns
-//! this, and so at its end what it never covered; without it nothing of this is compiled.
+//! Observation of the state machines: which event reached a task in which state. With the feature `observed`,
+//! a simulation records this, and so determines its coverage; without it, nothing of this is compiled.
 
-/// An event, and the state of the task that it concerned.
+/// An event, and the state of its task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Observation {
-    /// Whose machine: that of the target or that of the initiator.
+    /// The side of the state machine: target or initiator.
     pub side: &'static str,
-    /// The task's state, out of `target::TASK_STATES` or `initiator::TASK_STATES`.
+    /// The task's state, one of `target::TASK_STATES` or `initiator::TASK_STATES`.
     pub state: &'static str,
-    /// Out of `target::TASK_EVENTS` or `initiator::TASK_EVENTS`.
+    /// One of `target::TASK_EVENTS` or `initiator::TASK_EVENTS`.
     pub event: &'static str,
 }
 
-/// Sets the observer of all machines of this process. Only the first call has an effect.
+/// Sets the observer of all state machines of this process. Only the first call has an effect.
 #[cfg(feature = "observed")]
 pub fn observe(with: fn(Observation)) {
-    let _ = OBSERVER.set(with); // another one is set already
+    let _ = OBSERVER.set(with); // another one is already set
 }
 
 #[cfg(feature = "observed")]

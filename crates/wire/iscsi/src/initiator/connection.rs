@@ -1,4 +1,4 @@
-//! State of a connection: what it receives, what it is to send, and its keepalive.
+//! State of a connection: reception, transmit queues, and keepalive.
 
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
@@ -89,9 +89,10 @@ impl Connection {
         self.urgent.push_back(PreparedPdu { bhs: Box::new(bhs), data, exchange: None });
     }
 
-    /// A PDU is there, with its data segment. The status that it may have brought is acknowledged from now on; before,
-    /// it would be lost with the connection, and the target would take it for told. A target that skips one has lost it
-    /// for good at ErrorRecoveryLevel 0, and what it was the status of will time out; that is no reason to lose the rest.
+    /// Completes the reception of a PDU with its data segment. Its status, if any, is acknowledged from now
+    /// on: an earlier acknowledgement would lose the status if the connection broke. A status that a target
+    /// skips is permanently lost at ErrorRecoveryLevel 0, and its command will time out, but the session
+    /// continues.
     pub(super) fn segment_arrived(&mut self) {
         if let Some(stat_sn) = self.incoming_stat_sn.take()
             && self.exp_stat_sn.le(stat_sn)
@@ -106,7 +107,7 @@ impl Connection {
 pub(super) struct Probe {
     /// Time of the last ping.
     asked: Instant,
-    /// Pings without a response. After a rejected ping the next is sent only when the connection is silent.
+    /// Pings without a response. After a rejected ping the next is sent only when the connection is idle.
     unanswered: u32,
 }
 
@@ -115,7 +116,7 @@ impl Probe {
         Probe { asked: now, unanswered: 0 }
     }
 
-    /// A connection in logout takes no ping; the interval passes all the same.
+    /// A connection in logout accepts no ping; the interval still elapses.
     pub(super) fn ask(&mut self, now: Instant, is_sent: bool) {
         self.asked = now;
         self.unanswered = self.unanswered.saturating_add(u32::from(is_sent));

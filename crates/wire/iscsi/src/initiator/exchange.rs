@@ -1,9 +1,9 @@
 //! Exchanges: commands, and everything else that has an Initiator Task Tag and awaits a response.
 //!
-//! Of a command: its data in both directions with the checks of the target's PDUs (RFC 7143 sections 11.7 and 11.8), and the
-//! time that it spends per phase. A command is in exactly one [`Phase`] at a time, and the time in each is summed, so that
-//! the parts add up to the whole. Times are those passed by the driver: if it reads the clock once per iteration, events of
-//! one iteration have the same time.
+//! For commands, this includes the data in both directions with the checks of the target's PDUs (RFC 7143
+//! sections 11.7 and 11.8), and the time per phase. A command is in exactly one [`Phase`] at a time, and the
+//! times of all phases add up to the total. Times are those passed by the driver: if it reads the clock once
+//! per iteration, events of one iteration have the same time.
 
 use std::time::{Duration, Instant};
 
@@ -78,7 +78,7 @@ pub(super) struct Tmf {
     pub(super) function: TaskManagementFunction,
     pub(super) lun: Lun,
     pub(super) referenced: Option<Itt>,
-    /// CmdSN of the function: it concerns commands before. `None` until it is sent.
+    /// CmdSN of the function, which affects commands before it. `None` until it is sent.
     pub(super) cmd_sn: Option<Sn>,
     /// ABORT TASK: the CmdSN of the task.
     pub(super) ref_cmd_sn: Sn,
@@ -145,8 +145,8 @@ pub(super) struct Run {
 }
 
 impl Outbound {
-    /// As much unsolicited data as negotiated: targets that rely on it prefer "it MUST send the maximum"
-    /// (section 4.2.5.2).
+    /// Sends as much unsolicited data as negotiated: targets that rely on it prefer "it MUST send the
+    /// maximum" (section 4.2.5.2).
     pub(super) fn new(length: u32, segment_max: u32, rules: &Parameters) -> Outbound {
         let first_burst = length.min(rules.first_burst_length);
         let immediate = if rules.immediate_data { first_burst.min(segment_max) } else { 0 };
@@ -189,7 +189,7 @@ impl Outbound {
         Ok(Run { offset: pdu.buffer_offset, end, data_sn: Sn(0) })
     }
 
-    /// The driver has taken this many more bytes.
+    /// Notes that the driver has taken this many more bytes.
     pub(super) fn hand_out(&mut self, length: u32) {
         self.handed_out += u64::from(length);
         debug_assert!(self.handed_out <= self.allowed, "more data than were asked for");
@@ -200,7 +200,7 @@ impl Outbound {
         self.handed_out
     }
 
-    /// The phase of the command as far as its write data are concerned.
+    /// The phase of the command with respect to its write data.
     pub(super) fn phase(&self) -> Phase {
         if self.handed_out < self.allowed {
             Phase::Sending
@@ -211,7 +211,7 @@ impl Outbound {
         }
     }
 
-    /// The driver has taken the last PDU for an R2T.
+    /// Notes that the driver has taken the last PDU for an R2T.
     pub(super) fn fulfilled(&mut self) {
         debug_assert!(self.outstanding > 0, "no R2T is outstanding");
         self.outstanding -= 1;
@@ -236,7 +236,7 @@ impl Inbound {
         Ok(pdu.buffer_offset)
     }
 
-    /// Whether all expected data have arrived.
+    /// Whether all expected data has arrived.
     pub(super) fn is_complete(&self) -> bool {
         self.announced == self.length
     }
@@ -268,7 +268,7 @@ pub(super) struct PhaseClock {
 }
 
 impl PhaseClock {
-    /// Starts at the submission.
+    /// Starts the clock at submission.
     pub(super) fn new(now: Instant) -> PhaseClock {
         PhaseClock { phase: Phase::Queued, since: now, times: Times::default() }
     }
@@ -285,13 +285,13 @@ impl PhaseClock {
         }
     }
 
-    /// Data were transmitted or requested.
+    /// Notes that data was transmitted or requested.
     #[inline]
     pub(super) fn sent(&mut self, now: Instant, outbound: &Outbound) {
         self.enter(now, outbound.phase());
     }
 
-    /// Data have begun to arrive. A bidirectional command with data to send stays in that phase.
+    /// Notes that data has started to arrive. A bidirectional command with data to send stays in that phase.
     #[inline]
     pub(super) fn data(&mut self, now: Instant, outbound: &Outbound) {
         if outbound.phase() == Phase::Answer {
@@ -299,7 +299,7 @@ impl PhaseClock {
         }
     }
 
-    /// The last data have arrived.
+    /// Notes that the last data has arrived.
     #[inline]
     pub(super) fn data_complete(&mut self, now: Instant) {
         if self.phase == Phase::Data {

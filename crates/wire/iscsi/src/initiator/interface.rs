@@ -1,5 +1,5 @@
-//! What passes between the machine and its driver: configuration, identifiers, events, the errors that close a connection,
-//! and counters.
+//! The interface between the state machine and its driver: configuration, identifiers, events, the errors
+//! that close a connection, and counters.
 
 use std::time::{Duration, Instant};
 
@@ -18,7 +18,7 @@ pub use crate::slab::ConnectionId;
 #[expect(missing_docs, reason = "where a name says all")]
 #[derive(Clone, Debug)]
 pub struct SessionConfig {
-    /// As negotiated by the leading login.
+    /// The parameters negotiated by the leading login.
     pub parameters: Parameters,
     /// The CmdSN of the first command.
     pub cmd_sn: Sn,
@@ -43,13 +43,13 @@ pub struct ConnectionStart {
 }
 
 impl SessionConfig {
-    /// After the leading login, with our usual limits.
+    /// The configuration after the leading login, with our usual limits.
     pub fn new(attached: &Attached) -> SessionConfig {
         SessionConfig {
             parameters: attached.parameters.clone(),
             cmd_sn: attached.exp_cmd_sn,
             max_cmd_sn: attached.max_cmd_sn,
-            // More than any target's window; a larger one is not used in full.
+            // More than any usual target's window; a larger one is not fully used.
             tasks_max: 4096,
             nop: NopPolicy::OF_INITIATOR,
             // A thousand targets with ten portals each.
@@ -59,7 +59,7 @@ impl SessionConfig {
 }
 
 impl ConnectionStart {
-    /// After the connection's login.
+    /// The state after the connection's login.
     pub fn new(attached: &Attached) -> ConnectionStart {
         ConnectionStart {
             exp_stat_sn: attached.exp_stat_sn,
@@ -69,7 +69,8 @@ impl ConnectionStart {
     }
 }
 
-/// A target may have tens of thousands of names, each with several addresses. More than this is no list of targets.
+/// A target may have tens of thousands of names, each with several addresses. A longer text cannot be a list
+/// of targets.
 const TEXT_BYTES_MAX: usize = 16 << 20;
 
 /// An outstanding command. Its index is reused after its end; the whole identifier is not, within any
@@ -89,13 +90,13 @@ pub struct PingId(pub(super) Key);
 #[expect(missing_docs, reason = "where a name says all")]
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
-    /// A command ended with a status. All of its data that the target sent have arrived.
+    /// A command ended with a status. All of its data sent by the target has arrived.
     Done {
         task: TaskId,
         status: u8,
         /// Sense data; empty if none.
         sense: Box<[u8]>,
-        /// The residual; of a bidirectional command that of its write.
+        /// The residual; for a bidirectional command that of its write.
         residual: Residual,
         /// The residual of a bidirectional command's read.
         read_residual: Residual,
@@ -106,8 +107,8 @@ pub enum Event {
     },
     /// A command ended without a status. Whether it had an effect is unknown.
     Failed { task: TaskId, why: Failure },
-    /// A task management function has its response. [`Event::Failed`] of the commands that it ended came
-    /// before.
+    /// A task management function was answered. [`Event::Failed`] for the commands that it ended was reported
+    /// earlier.
     Managed {
         tmf: TmfId,
         /// The response; `None` if its connection was lost.
@@ -121,12 +122,12 @@ pub enum Event {
         /// The returned data; `None` if the target rejected the ping, or its connection was lost.
         data: Option<Vec<u8>>,
     },
-    /// The target has answered a logout. A connection that was logged out is to be closed and removed; of one
-    /// that was lost before no command can have an effect any more.
+    /// The target has answered a logout. Close and remove a connection that was logged out. Commands of an
+    /// already lost connection can no longer have an effect.
     LoggedOut {
         /// The connection that carried the logout.
         connection: ConnectionId,
-        /// What was to be logged out.
+        /// The scope of the logout.
         leaving: LogoutScope,
         /// The response; `None` if the connection that carried the logout of another was lost.
         result: Option<LogoutResult>,
@@ -147,7 +148,7 @@ pub enum Event {
 pub enum LogoutScope {
     /// The session, with all its connections.
     Session,
-    /// The connection that the logout is sent on.
+    /// The connection that carries the logout.
     Connection,
     /// Another connection, which was lost.
     OtherConnection(Cid),
@@ -166,7 +167,7 @@ pub enum Failure {
     TargetFailure,
 }
 
-/// Why a connection is to be closed.
+/// Why a connection must be closed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CloseReason {
     /// No traffic and no response to a ping.
@@ -248,15 +249,15 @@ impl From<Malformed> for Fatal {
 pub enum Phase {
     /// Submitted, not transmitted.
     Queued,
-    /// Data may be sent and are not yet transmitted: unsolicited ones, or those requested by an R2T.
+    /// Data may be sent and is not yet transmitted: unsolicited data, or data requested by an R2T.
     Sending,
-    /// All data that may be sent are transmitted, and the target has not requested the rest.
+    /// All data that may be sent is transmitted, and the target has not requested the rest.
     R2t,
     /// Everything is transmitted, without a response so far: network and target.
     Answer,
-    /// Data-In have begun to arrive and are incomplete.
+    /// Data-In has started to arrive and is incomplete.
     Data,
-    /// All data have arrived, and the status follows separately. Zero if it comes with the last data.
+    /// All data has arrived, and the status follows separately. Zero if it arrives with the last data.
     Status,
 }
 
@@ -285,7 +286,7 @@ impl Times {
     }
 }
 
-/// Counters since the session began. Those of several sessions add up.
+/// Counters since the start of the session. Those of several sessions can be added.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, AddAssign)]
 pub struct Counters {
     /// PDUs received.
@@ -306,12 +307,12 @@ pub struct Counters {
     pub r2ts: u64,
     /// Our PDUs that the target rejected.
     pub rejects: u64,
-    /// Times when somebody wanted to submit a command and there was no room: the target's command window was used up,
-    /// or as much under way as may be.
+    /// Number of submissions that found no room: the target's command window was used up, or the limit of
+    /// outstanding commands was reached.
     pub window_stalls: u64,
     /// Total duration of these stalls: from a refused command until there is room again.
     pub window_stalled: Duration,
-    /// Answered NOP-Outs, those of the caller and those of the keepalive.
+    /// Answered NOP-Outs, from the caller and from the keepalive.
     pub nops: RoundTrips,
 }
 
@@ -330,7 +331,7 @@ pub struct RoundTrips {
 
 impl Counters {
     /// The difference to `earlier` counters of the same session. Minimum and maximum of the interval are
-    /// unknown: those of the whole time stay.
+    /// unknown: those of the whole session are returned.
     pub fn since(&self, earlier: &Counters) -> Counters {
         Counters {
             pdus_in: self.pdus_in.saturating_sub(earlier.pdus_in),

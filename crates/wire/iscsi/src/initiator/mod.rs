@@ -1,9 +1,10 @@
-//! The initiator's side of a session in full feature phase (RFC 7143), as a machine without I/O.
+//! The initiator's side of a session in full feature phase (RFC 7143), as a state machine without I/O.
 //!
-//! One [`Session`] serves all connections of a session, on one thread. Commands enter by [`Session::submit`],
-//! on a connection chosen by the caller, and are sent when [`Session::poll_transmit`] is called for it.
-//! Received headers enter by [`Session::handle_header`], which returns the destination of the data that
-//! follow; [`Session::poll_event`] returns the results. Payload does not pass through the machine.
+//! One [`Session`] serves all connections of a session, on one thread. Commands enter through
+//! [`Session::submit`], on a connection chosen by the caller, and are sent when [`Session::poll_transmit`] is
+//! called for it. Received headers enter through [`Session::handle_header`], which returns the destination of
+//! the following data; [`Session::poll_event`] returns the results. Payload does not pass through the state
+//! machine.
 //!
 //! ```text
 //!   submit ──► poll_transmit ──► wire ──► handle_header ─► Segment ─► (driver receives) ─► handle_segment

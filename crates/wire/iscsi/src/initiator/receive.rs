@@ -1,4 +1,4 @@
-//! Received PDUs: their meaning, and the destination of their data.
+//! Processing of received PDUs, and the destination of their data.
 
 use std::time::Instant;
 
@@ -17,7 +17,7 @@ use crate::slab::Key;
 /// The data segment that follows a header.
 pub type Segment = framing::Segment<TaskId>;
 
-/// Where a received data segment belongs.
+/// The destination of a received data segment.
 pub type Destination = framing::Destination<TaskId>;
 
 impl Session {
@@ -58,7 +58,7 @@ impl Session {
     }
 
     /// Processes a data segment stored at its destination. `digest_ok` is true without digests; `inline` is
-    /// the data of [`Destination::Inline`], else empty.
+    /// the data of [`Destination::Inline`], otherwise empty.
     pub fn handle_segment(
         &mut self,
         now: Instant,
@@ -188,7 +188,7 @@ impl Session {
         Ok((incoming, Destination::Task { task: TaskId(key), offset }))
     }
 
-    /// Data-In has been stored.
+    /// Notes that Data-In has been stored.
     #[inline]
     fn land(&mut self, now: Instant, key: Key, length: u32) {
         self.counters.data_in_bytes += u64::from(length);
@@ -263,7 +263,7 @@ impl Session {
     fn handle_reject(&mut self, id: ConnectionId, pdu: &Reject, header: &[u8]) -> Result<(), Fatal> {
         self.counters.rejects += 1;
         let refused = Bhs(*header.first_chunk::<BHS_BYTES>().ok_or(Fatal::Truncated)?);
-        // Data damaged on the way get their command a CHECK CONDITION (section 7.8), which follows.
+        // A command whose data was damaged in transit ends with CHECK CONDITION (section 7.8), which follows.
         if refused.opcode() == Some(Opcode::DataOut) && pdu.reason == RejectReason::DataDigestError {
             return Ok(());
         }
@@ -404,7 +404,7 @@ impl Session {
         if entry.connection() == id { Ok(key) } else { Err(Fatal::ForeignTask) }
     }
 
-    /// The same for a command; `None` if it has ended already, and further PDUs are expected.
+    /// The command of a response; `None` if it has already ended and further PDUs are expected.
     #[inline]
     fn match_task(&mut self, id: ConnectionId, itt: Itt) -> Result<Option<(Key, &mut Task)>, Fatal> {
         let found = self.exchanges.at_mut(itt.get() & INDEX_MASK).filter(|&(key, _)| tag(key) == itt);

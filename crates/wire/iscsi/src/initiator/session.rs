@@ -1,4 +1,4 @@
-//! The tables of a session, and the target's command window as the initiator knows it (RFC 7143 section 4.2.2.1).
+//! The tables of a session, and the initiator's view of the target's command window (RFC 7143 section 4.2.2.1).
 
 use std::collections::VecDeque;
 use std::time::Instant;
@@ -24,7 +24,7 @@ pub struct Session {
     pub(super) connections: Connections<Connection>,
     pub(super) events: VecDeque<Event>,
     /// Tags of commands that ended without a status, for which further PDUs of the target may arrive: it
-    /// rejected them, or a function whose response came on another connection ended them.
+    /// rejected them, or they were ended by a function answered on another connection.
     pub(super) ended: VecDeque<Itt>,
     pub(super) counters: Counters,
     pub(super) stall: Stall,
@@ -78,7 +78,7 @@ impl Session {
         self.room() > 0
     }
 
-    /// Bytes that were received and sent for a command, as far as their PDUs have begun.
+    /// Bytes received and sent for a command, including PDUs in progress.
     pub fn moved_bytes(&self, task: TaskId) -> u64 {
         match self.exchanges.get(task.0) {
             Some(Exchange::Task(task)) => u64::from(task.inbound.bytes()) + task.outbound.handed_out(),
@@ -91,7 +91,7 @@ impl Session {
         self.exchanges.len()
     }
 
-    /// The counters. A stall counts when it begins, its duration when it ends.
+    /// The counters. A stall is counted when it starts, its duration when it ends.
     pub fn counters(&self) -> &Counters {
         &self.counters
     }

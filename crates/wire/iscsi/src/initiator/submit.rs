@@ -45,7 +45,7 @@ pub enum SubmitError {
 
 impl Session {
     /// Accepts a command, to be sent on this connection. [`super::Event::Done`] or [`super::Event::Failed`]
-    /// ends it; until then its data belong to the task.
+    /// ends it; until then the task owns its data.
     pub fn submit(
         &mut self,
         now: Instant,
@@ -71,7 +71,7 @@ impl Session {
         Ok(TaskId(key))
     }
 
-    /// Pings the target, with as much of `data` as it accepts in one PDU; [`super::Event::Pong`] follows.
+    /// Pings the target with `data`, truncated to what it accepts in one PDU; [`super::Event::Pong`] follows.
     /// `None` if no ping can be sent now.
     pub fn ping(&mut self, id: ConnectionId, data: &[u8]) -> Option<PingId> {
         self.send_ping(id, data, false)
@@ -153,9 +153,9 @@ impl Session {
         true
     }
 
-    /// Logs out a lost connection by another one, before everything queued there (sections 7.2 and 11.14).
-    /// [`super::Event::LoggedOut`] follows: from then on no command of the lost connection can have an
-    /// effect. `false` if no logout can be sent any more.
+    /// Logs out a lost connection through another one, before everything queued there (sections 7.2 and
+    /// 11.14). [`super::Event::LoggedOut`] follows: from then on no command of the lost connection can have
+    /// an effect. `false` if no logout can be sent any more.
     pub fn log_out_other(&mut self, _now: Instant, via: ConnectionId, cid: Cid) -> bool {
         let leaving = LogoutScope::OtherConnection(cid);
         let Some(key) = self.open_exchange(via, Exchange::Logout { connection: via, leaving }) else {
@@ -167,8 +167,8 @@ impl Session {
         true
     }
 
-    /// A logout that will not be answered closes its connections all the same: nothing more can be sent
-    /// there. The outcome of commands lost before stays unknown.
+    /// Closes the connections of a logout that will not be answered: nothing more can be sent there. The
+    /// outcome of commands lost before stays unknown.
     pub(super) fn logout_lost(&mut self, by: ConnectionId, leaving: LogoutScope) {
         let close = |connection| Event::Close { connection, reason: CloseReason::LogoutLost };
         match leaving {
@@ -189,7 +189,7 @@ impl Session {
         self.connection(id).filter(|connection| !connection.is_leaving)
     }
 
-    /// Begins an exchange other than a command, if its connection and the number of tags allow it.
+    /// Starts an exchange other than a command, if its connection and the number of tags allow it.
     pub(super) fn open_exchange(&mut self, id: ConnectionId, exchange: Exchange) -> Option<Key> {
         self.open_connection(id)?;
         // A quarter more than commands may have, so that pings, aborts and logouts are possible in a full

@@ -14,9 +14,9 @@ use crate::serial::Sn;
 use crate::slab::Key;
 
 impl Session {
-    /// Aborts a command. A command not yet sent fails immediately, and `None` is returned, as for one that
-    /// has ended; otherwise ABORT TASK is sent, and the command fails when the target confirms, unless its
-    /// status comes first.
+    /// Aborts a command by sending ABORT TASK. The command fails when the target confirms, unless its status
+    /// arrives first. A command not yet sent fails immediately, and `None` is returned, as for one that has
+    /// ended.
     pub fn abort_task(&mut self, _now: Instant, task: TaskId) -> Option<TmfId> {
         self.observe("ABORT TASK is asked for", |_| Some(task.0));
         let entry = self.task_mut(task.0)?;
@@ -36,8 +36,8 @@ impl Session {
         })
     }
 
-    /// Sends a function that concerns more than one task. When the target has executed it, the commands that
-    /// it ends have failed, and [`Event::Managed`] follows. `None` if it cannot be sent now.
+    /// Sends a function that affects more than one task. When the target has executed it, the commands that
+    /// it ends fail, and [`Event::Managed`] follows. `None` if it cannot be sent now.
     pub fn manage(&mut self, _now: Instant, id: ConnectionId, function: Function, lun: Lun) -> Option<TmfId> {
         self.open_tmf(Tmf {
             connection: id,
@@ -86,7 +86,7 @@ impl Session {
         }
     }
 
-    /// A ping will not be answered.
+    /// Ends a ping that will not be answered.
     pub(super) fn fail_ping(&mut self, key: Key) {
         if let Some(Exchange::Ping { is_keepalive: false, .. }) = self.exchanges.remove(key) {
             self.events.push_back(Event::Pong { ping: PingId(key), data: None });
@@ -101,7 +101,7 @@ impl Session {
         }
     }
 
-    /// The same; the gap is plugged on `connection` if possible.
+    /// Ends a command without a status; plugs its gap on `connection` if possible.
     fn fail_task(&mut self, connection: ConnectionId, key: Key, why: Failure) {
         let event = match why {
             Failure::ConnectionLost => "its connection is lost",
@@ -117,7 +117,7 @@ impl Session {
         }
     }
 
-    /// Remembers the tag of an ended command for late PDUs.
+    /// Stores the tag of an ended command for late PDUs.
     pub(super) fn remember_ended(&mut self, itt: Itt) {
         if self.ended.len() == ENDED_MAX {
             self.ended.pop_front();
@@ -137,10 +137,10 @@ impl Session {
     }
 
     /// Section 7.3: a CmdSN that the target has not received leaves a gap, which the initiator "MUST plug …
-    /// by aborting the task", or the target holds all later commands for ever. If the target has received it
-    /// after all, it has nothing to abort, and its response is ignored. A function that was executed before a
-    /// command on another connection arrived has ended that command on our side only: it too must not begin,
-    /// and a later PDU on its own connection would come too late.
+    /// by aborting the task", or the target holds all later commands forever. If the target has received it
+    /// after all, there is nothing to abort, and the response is ignored. If a function was executed before a
+    /// command on another connection arrived, it ended that command on our side only. That command must not
+    /// start either, and a later PDU on its own connection would be too late.
     fn plug_gap(&mut self, connection: ConnectionId, referenced: Itt, lun: Lun, ref_cmd_sn: Sn) {
         if !self.window.is_unacknowledged(ref_cmd_sn) {
             return;
@@ -184,8 +184,8 @@ impl Session {
         let Some(Exchange::Tmf(tmf)) = self.exchanges.remove(key) else { return };
         let is_over = match pdu.result {
             TaskManagementResult::FunctionComplete => true,
-            // It ended before it could be aborted, and its status is not on its way: the status would have
-            // come first.
+            // It ended before it could be aborted, and its status is not in transit, because it would have
+            // arrived first.
             TaskManagementResult::TaskDoesNotExist => tmf.function == Function::AbortTask,
             TaskManagementResult::LunDoesNotExist
             | TaskManagementResult::TaskStillAllegiant

@@ -3,8 +3,9 @@
 //! A command takes its CmdSN when it is sent, not when it is submitted: a command that is never sent leaves
 //! no gap.
 //!
-//! A connection is pinged when it is silent, and at the same interval when it is not: the round-trip time of
-//! a NOP under load tells the queue in front of the target from the target. Only silence closes a connection.
+//! A connection is pinged when it is idle, and at the same interval when it is busy: the round-trip time of a
+//! NOP under load distinguishes queueing before the target from the target itself. Only a lack of any traffic
+//! closes a connection.
 
 use std::time::Instant;
 
@@ -35,7 +36,7 @@ impl Session {
     /// The next PDU to send on a connection. `now` counts as its time of transmission.
     #[inline]
     pub fn poll_transmit(&mut self, now: Instant, id: ConnectionId) -> Option<Transmit> {
-        // Called until nothing is left: that case must be cheap.
+        // Called until it returns nothing, so that case must be cheap.
         if self.connection(id)?.is_idle() { None } else { self.emit_next(now, id) }
     }
 
@@ -142,7 +143,7 @@ impl Session {
         bhs.set_u32(CMD_SN, cmd_sn.0);
         bhs.set_u32(EXP_STAT_SN, exp_stat_sn.0);
         match exchange.and_then(|key| self.exchanges.get_mut(key)) {
-            // It concerns commands before this number.
+            // It affects commands before this number.
             Some(Exchange::Tmf(tmf)) => tmf.cmd_sn = Some(cmd_sn),
             Some(Exchange::Ping { sent, .. }) => *sent = Some(now),
             Some(Exchange::Task(_) | Exchange::Text(_) | Exchange::Logout { .. }) | None => {}

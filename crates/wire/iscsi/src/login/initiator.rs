@@ -6,8 +6,8 @@
 //!               └── refused, protocol error, CHAP failure, too many PDUs ──▶ Failed, or Redirected
 //! ```
 //!
-//! It begins in the security stage, with AuthMethod=None if it has no credentials, since some targets require the key.
-//! All transitions are in this file; `take` changes the stage when the target's response has T set.
+//! It starts in the security stage, with AuthMethod=None if it has no credentials, since some targets require
+//! the key. All transitions are in this file; `take` changes the stage when the target's response has T set.
 
 use std::collections::VecDeque;
 
@@ -82,7 +82,7 @@ pub struct Attached {
 pub enum LoginFailure {
     #[display("the target refused the login: {_0}")]
     Refused(LoginStatus),
-    /// Service unavailable, as the answer to our CHAP response: the response was not checked.
+    /// Service unavailable, in reply to our CHAP response: the response was not checked.
     #[display(
         "the target does not check secrets of this user now, right or wrong: it may delay logins after wrong secrets (a Linerate target \
          for 1 s to 60 s; its log says how long), or it is about to end; try again later"
@@ -92,7 +92,7 @@ pub enum LoginFailure {
     Malformed(Malformed),
     #[display("the target sent a malformed text: {_0}")]
     MalformedText(MalformedText),
-    /// A response that does not match: another tag, session, stage or version.
+    /// A mismatched response: another tag, session, stage or version.
     #[display("the target answered something else than was asked")]
     NotOurs,
     /// A stage transition that was not requested, or text before ours was complete.
@@ -141,7 +141,7 @@ enum Authentication {
 }
 
 impl InitiatorLogin {
-    /// Begins: the first request is queued.
+    /// Starts the login: the first request is queued.
     pub fn new(config: InitiatorConfig) -> InitiatorLogin {
         let offers = config.offers.clone();
         let negotiator = match &config.session {
@@ -198,7 +198,7 @@ impl InitiatorLogin {
         self.exp_stat_sn = Some(response.numbers.stat_sn.next());
         match self.assembly.add(data, response.continues).map_err(LoginFailure::MalformedText)? {
             Some(text) => self.take(&response, &text),
-            // The target's text is incomplete: request the rest by an empty PDU.
+            // The target's text is incomplete: request the rest with an empty PDU.
             None if self.request.is_empty() => {
                 self.send_request();
                 Ok(())
@@ -322,7 +322,7 @@ impl InitiatorLogin {
             cid: self.config.cid,
             cmd_sn: self.config.cmd_sn,
             exp_stat_sn: self.exp_stat_sn.unwrap_or_default(),
-            // At most LOGIN_DATA_BYTES_MAX bytes.
+            // No more than LOGIN_DATA_BYTES_MAX bytes.
             data_segment_length: data.len() as u32,
         };
         self.transmits.push_back(Transmit { bhs: request.emit(), data });
@@ -358,7 +358,7 @@ impl Authentication {
     }
 
     /// Whether to request the next stage with the next text. With mutual CHAP our response is sent before the
-    /// target's has arrived, which comes with its last text in this stage.
+    /// target's has arrived, which is in its last text of this stage.
     fn may_move(&self) -> bool {
         match self {
             Authentication::Offered(claim) => claim.is_none(),

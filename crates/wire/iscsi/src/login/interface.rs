@@ -1,5 +1,4 @@
-//! What passes between the target's login and its driver: questions, replies, and the reasons to end a login with their
-//! login status.
+//! The interface between the target's login and its driver: queries, replies, and login failures with their status.
 
 use derive_more::Display;
 
@@ -18,7 +17,7 @@ pub enum TargetEvent {
     /// A login request. Reply with [`super::TargetLogin::admit`].
     Admit(AdmissionRequest),
     /// A CHAP response for this user, which may be any text. Reply with [`super::TargetLogin::judge`];
-    /// [`super::TargetLogin::proved`] then says whether it was correct.
+    /// [`super::TargetLogin::proved`] then returns whether it was correct.
     Proof { user: String },
     /// Negotiation is complete, and the session is needed. Reply with [`super::TargetLogin::grant`].
     SessionNeeded(Box<SessionRequest>),
@@ -28,7 +27,7 @@ pub enum TargetEvent {
     Failed(LoginError),
 }
 
-/// The initiator, and what it requests.
+/// The initiator, and its request.
 #[expect(missing_docs, reason = "where a name says all")]
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AdmissionRequest {
@@ -39,7 +38,7 @@ pub struct AdmissionRequest {
     pub session_type: SessionType,
     /// The initiator's part of the session identifier.
     pub isid: Isid,
-    /// [`Tsih::NEW`] for a new session, or to reinstate one; else the session to join.
+    /// [`Tsih::NEW`] for a new session, or to reinstate one; otherwise the session to join.
     pub tsih: Tsih,
     pub cid: Cid,
 }
@@ -72,8 +71,8 @@ pub struct Acceptance {
     pub offers: Offers,
     /// The session's parameters, if the connection joins one.
     pub session: Option<Parameters>,
-    /// The status to refuse the login with, after authentication if required: unauthenticated initiators do
-    /// not learn which sessions exist.
+    /// The status to refuse the login with, after authentication if required: unauthenticated initiators must
+    /// not find out which sessions exist.
     pub refusal: Option<LoginStatus>,
 }
 
@@ -96,7 +95,7 @@ pub struct SessionRequest {
 pub struct Grant {
     /// The TSIH; never [`Tsih::NEW`].
     pub tsih: Tsih,
-    /// ExpCmdSN: of a new session the request's `cmd_sn`, else the session's own.
+    /// ExpCmdSN: for a new session the request's `cmd_sn`, otherwise the session's own.
     pub exp_cmd_sn: Sn,
     pub max_cmd_sn: Sn,
 }
@@ -160,7 +159,7 @@ pub enum LoginError {
 }
 
 impl LoginError {
-    /// The login status, or `None` where the standard says to close the connection silently.
+    /// The login status, or `None` where the standard requires closing the connection without a response.
     pub fn status(self) -> Option<LoginStatus> {
         match self {
             // Section 4.2.3: "A target receiving any PDU except a Login Request before the Login Phase is started MUST

@@ -1,4 +1,4 @@
-//! Login (RFC 7143 section 6.3), as two machines without I/O.
+//! Login (RFC 7143 section 6.3), as two state machines without I/O.
 //!
 //! ```text
 //!                      SecurityNegotiation ──▶ OperationalNegotiation ──▶ FullFeature
@@ -6,9 +6,9 @@
 //!        who are you? ─────────┘   may also be the first │      or be skipped │
 //! ```
 //!
-//! [`TargetLogin`] and [`InitiatorLogin`] each drive one login on one connection. PDUs enter by `handle_pdu`;
-//! PDUs to send come from `poll_transmit`, and questions to the driver and results from `poll_event`. Neither
-//! machine has a clock: the driver ends a login that takes too long.
+//! [`TargetLogin`] and [`InitiatorLogin`] each drive one login on one connection. PDUs enter through
+//! `handle_pdu`; PDUs to send come from `poll_transmit`, and queries to the driver and results from
+//! `poll_event`. Neither state machine has a clock: the driver ends a login that takes too long.
 
 mod initiator;
 mod interface;
@@ -26,16 +26,16 @@ pub use target::{ClaimedNames, TargetLogin, TargetPolicy};
 
 use crate::pdu::Bhs;
 
-/// Size of the data of a login PDU: MaxRecvDataSegmentLength's default, which holds until it is declared
+/// Size of the data of a login PDU: MaxRecvDataSegmentLength's default, which applies until it is declared
 /// (section 13.12). Nothing larger need be read from a peer that has not logged in.
 pub const LOGIN_DATA_BYTES_MAX: usize = 8192;
 
-/// Size of one text in a login, all its PDUs together: what every implementation must accept whose
-/// authentication needs no certificates (section 6.2). A peer that has not logged in cannot make a target
-/// hold more.
+/// Maximum size of one text in a login, over all its PDUs: the size that every implementation without
+/// certificate authentication must accept (section 6.2). A peer that has not logged in cannot make a target
+/// store more.
 pub const LOGIN_TEXT_BYTES_MAX: usize = 16384;
 
-/// PDUs that a peer may send in one login. A login with mutual CHAP takes five; this leaves room for texts in
+/// Maximum number of PDUs from a peer in one login. A login with mutual CHAP takes five; this allows texts in
 /// several PDUs, and ends a login that never finishes.
 pub const LOGIN_PDUS_MAX: usize = 64;
 
@@ -44,6 +44,6 @@ pub const LOGIN_PDUS_MAX: usize = 64;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Transmit {
     pub bhs: Bhs,
-    /// The data, as long as the header says.
+    /// The data, with the length stated in the header.
     pub data: Vec<u8>,
 }

@@ -1,4 +1,4 @@
-//! Test help: a target and an initiator that log in to each other in memory, and a target that is talked to by hand.
+//! Test support: a login between an initiator and a target in memory, and a target that gets single requests.
 
 use super::*;
 use crate::chap::{Algorithm, Challenge, ChapClaim, ChapPolicy, Credentials, Secret};
@@ -18,14 +18,14 @@ pub(super) struct Pair {
     pub(super) grant: Result<Grant, LoginStatus>,
 }
 
-/// How a login ended on both sides.
+/// The result of a login on both sides.
 pub(super) struct Ended {
     pub(super) initiator: InitiatorEvent,
     pub(super) target: TargetEvent,
 }
 
 impl Pair {
-    /// Neither side wants anything special.
+    /// Both sides with defaults.
     pub(super) fn plain() -> Pair {
         Pair {
             config: InitiatorConfig {
@@ -46,7 +46,7 @@ impl Pair {
         }
     }
 
-    /// The target wants CHAP, and can prove itself too.
+    /// The target requires CHAP, and can also authenticate itself.
     pub(super) fn with_chap(claim: ChapClaim) -> Pair {
         let mut pair = Pair::plain();
         pair.config.chap = Some(claim);
@@ -54,7 +54,7 @@ impl Pair {
         pair
     }
 
-    /// Lets both talk until both have come to an end. Every header passes over the wire.
+    /// Runs both sides until both have ended. Every header is sent over the wire.
     pub(super) fn run(&self) -> Ended {
         let mut initiator = InitiatorLogin::new(self.config.clone());
         let mut target = TargetLogin::new(TargetPolicy { first_stat_sn: Sn(0x100) });
@@ -81,7 +81,7 @@ impl Pair {
 }
 
 impl Ended {
-    /// Both are logged in.
+    /// Runs the login, which must succeed on both sides.
     pub(super) fn logged_in(self) -> (Attached, LoggedIn) {
         match (self.initiator, self.target) {
             (InitiatorEvent::LoggedIn(attached), TargetEvent::LoggedIn(logged_in)) => (*attached, *logged_in),
@@ -89,7 +89,7 @@ impl Ended {
         }
     }
 
-    /// Neither is: what the initiator was told, and why the target told it.
+    /// Runs the login, which must fail: returns the status that the initiator received, and the target's reason.
     pub(super) fn refused(self) -> (LoginStatus, LoginError) {
         match (self.initiator, self.target) {
             (InitiatorEvent::Failed(LoginFailure::Refused(status)), TargetEvent::Failed(error)) => {
@@ -100,18 +100,18 @@ impl Ended {
     }
 }
 
-/// A target that is talked to by hand, request by request.
+/// A target that gets requests one by one.
 pub(super) struct Door {
     pub(super) target: TargetLogin,
     pub(super) admission: Admission,
     pub(super) grant: Result<Grant, LoginStatus>,
-    /// What is said to a proof that is offered, and by whom they were.
+    /// The verdict on proofs, and the users that offered them.
     pub(super) verdict: Result<(), LoginStatus>,
     pub(super) users: Vec<String>,
     pub(super) end: Option<TargetEvent>,
 }
 
-/// A login response and its text, spaces for NULs.
+/// A login response and its text, with spaces for NULs.
 #[derive(Debug)]
 pub(super) struct Reply {
     pub(super) response: LoginResponse,
@@ -134,7 +134,7 @@ impl Door {
         Door { admission: accept(Some(policy())), ..Door::open() }
     }
 
-    /// A request with this text, spaces for NULs; and the response.
+    /// Sends a request with this text, with spaces for NULs; returns the response.
     pub(super) fn say(&mut self, request: LoginRequest, text: &str) -> Reply {
         self.say_bytes(request, text.replace(' ', "\0").as_bytes()).expect("a response")
     }
@@ -172,7 +172,7 @@ impl Door {
     }
 }
 
-/// A login request in a stage, with the wish to move on or without.
+/// A login request in a stage, with or without a requested transition.
 pub(super) fn request(stage: Stage, transit_to: Option<Stage>) -> LoginRequest {
     LoginRequest {
         continues: false,
@@ -207,7 +207,7 @@ pub(super) fn success(stage: Stage, text_bytes: usize) -> LoginResponse {
     }
 }
 
-/// The names that a first request has, and more text.
+/// The names of a first request, and more text.
 pub(super) fn names_and(more: &str) -> String {
     format!("InitiatorName={INITIATOR} TargetName={TARGET} SessionType=Normal {more}")
 }

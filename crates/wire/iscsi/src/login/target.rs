@@ -13,10 +13,14 @@
 //!                                                                               Failed ◀────────  Done ──▶ LoggedIn
 //! ```
 //!
-//! A request's text is answered in one response, or in several PDUs. The driver decides up to three times: whether the
-//! initiator is admitted, whether its CHAP response may be checked (it may have failed too often), and which session the
-//! connection belongs to. The last decision is requested when only the last PDU of the last response remains to be sent,
-//! so that a granted session waits for nothing from the initiator.
+//! A request's text is answered in one response, or in several PDUs. The driver makes up to three decisions:
+//!
+//! - whether the initiator is admitted
+//! - whether its CHAP response may be checked (it may have failed too often)
+//! - to which session the connection belongs
+//!
+//! The last decision is requested when only the last PDU of the last response remains to be sent, so that a
+//! granted session does not wait for the initiator.
 
 use std::collections::VecDeque;
 
@@ -75,11 +79,11 @@ enum LoginPhase {
 pub struct ClaimedNames {
     /// InitiatorName, up to the length that names may have.
     pub initiator: Option<String>,
-    /// The same of TargetName.
+    /// TargetName, likewise.
     pub target: Option<String>,
 }
 
-/// The fields of a request needed to answer it, whether the rest is valid or not.
+/// The fields of a request needed to answer it, even if the rest is invalid.
 #[derive(Clone, Copy, Debug)]
 struct LatestRequest {
     stage: Stage,
@@ -91,7 +95,7 @@ struct LatestRequest {
 }
 
 impl TargetLogin {
-    /// Waits for the first request.
+    /// A login that waits for the first request.
     pub fn new(policy: TargetPolicy) -> TargetLogin {
         TargetLogin {
             phase: LoginPhase::Initial,
@@ -354,7 +358,7 @@ impl TargetLogin {
     }
 
     fn transmit(&mut self, response: LoginResponse, data: Vec<u8>) {
-        // A piece is of LOGIN_DATA_BYTES_MAX bytes at most.
+        // A piece has no more than LOGIN_DATA_BYTES_MAX bytes.
         debug_assert!(data.len() <= LOGIN_DATA_BYTES_MAX, "a response that is too long");
         let response = LoginResponse { data_segment_length: data.len() as u32, ..response };
         self.transmits.push_back(Transmit { bhs: response.emit(), data });
@@ -373,8 +377,7 @@ impl ClaimedNames {
 }
 
 impl LatestRequest {
-    /// Before the first request. It is never used for a response: errors before it close the connection
-    /// silently.
+    /// Before the first request. It is never used for a response: earlier errors close the connection without one.
     const NONE: LatestRequest = LatestRequest {
         stage: Stage::SecurityNegotiation,
         isid: Isid([0; 6]),
@@ -396,7 +399,7 @@ impl LatestRequest {
         })
     }
 
-    /// Whether it belongs to the same login. The task tag should be the same too (section 11.12), but some
+    /// Whether it belongs to the same login. The task tag should also be the same (section 11.12), but some
     /// initiators increment it, and nothing depends on it.
     fn is_same_login(&self, before: &LatestRequest) -> bool {
         (self.isid, self.tsih, self.cid) == (before.isid, before.tsih, before.cid)

@@ -32,7 +32,7 @@ fn nop_out() -> Bhs {
     nop.emit()
 }
 
-/// One request by hand: what the initiator is told, and why.
+/// Sends one request that must be refused: returns the status that the initiator receives, and the reason.
 fn refused_at_once(request: LoginRequest, text: &str) -> (LoginStatus, LoginError) {
     let mut door = Door::open();
     let reply = door.say(request, text);
@@ -160,7 +160,7 @@ fn a_key_said_twice_is_an_initiator_error() {
         &["HeaderDigest=None", "", "HeaderDigest=None"],
         &["MaxBurstLength=4096", "MaxBurstLength=4096"],
         &["IFMarker=No IFMarker=No"],
-        &["InitiatorName=iqn.2026-11.org.example:host"], // the names are in this text already
+        &["InitiatorName=iqn.2026-11.org.example:host"], // the names are already in this text
     ] {
         let Some(LoginError::Negotiation(NegotiationError::Repeated(key))) = login(texts) else {
             panic!("{texts:?} ends with {:?}", login(texts));
@@ -170,7 +170,7 @@ fn a_key_said_twice_is_an_initiator_error() {
     }
 }
 
-/// libiscsi says its names and its alias in every request of a login.
+/// libiscsi repeats its names and its alias in every request of a login.
 #[test]
 fn an_alias_may_be_said_again() {
     let mut door = Door::open();
@@ -179,7 +179,7 @@ fn an_alias_may_be_said_again() {
     assert_eq!(door.say(request(OPERATIONAL, None), &text).response.status, LoginStatus::Success);
 }
 
-/// A text in several PDUs is one text, and answers to what we said are no offers.
+/// A text in several PDUs is one text, and answers to our declarations are not offers.
 #[test]
 fn a_continued_text_and_answers_repeat_nothing() {
     let mut door = Door::open();
@@ -309,7 +309,7 @@ fn a_wrong_secret_fails_either_way() {
     }
 }
 
-/// How it ends for an initiator that gives up and tells the target nothing.
+/// The result for an initiator that gives up without notifying the target.
 fn lonely_initiator_end(pair: &Pair) -> InitiatorEvent {
     let mut initiator = InitiatorLogin::new(pair.config.clone());
     let mut door = Door { admission: pair.admission.clone(), ..Door::open() };
@@ -350,7 +350,7 @@ fn a_challenge_is_not_answered_by_moving_on() {
     assert_eq!(door.error(), Some(LoginError::WrongStage));
 }
 
-/// A door whose initiator knows alice's secret, up to the request that proves it; and that request's text.
+/// A door whose initiator has alice's secret, up to the request with the proof; also returns that request's text.
 fn about_to_prove(admission: Admission) -> (Door, String) {
     let mut door = Door { admission, ..Door::open() };
     door.say(request(SECURITY, None), &names_and("AuthMethod=CHAP"));
@@ -359,7 +359,7 @@ fn about_to_prove(admission: Admission) -> (Door, String) {
     (door, format!("CHAP_N=alice CHAP_R={}", crate::text::hex_value(&response)))
 }
 
-/// Who has heard too many wrong ones does not learn which would have been right.
+/// After too many wrong proofs, the result of a further one is not revealed.
 #[test]
 fn a_proof_is_looked_at_only_if_the_driver_says_so() {
     for wrong in [false, true] {
@@ -386,7 +386,7 @@ fn a_user_is_named_to_the_driver_as_it_names_itself() {
     assert_eq!(door.target.proved(), None);
 }
 
-/// What a stranger must not know, such as whether the session exists that it names, is told behind the proof.
+/// Information not meant for strangers, such as whether a named session exists, is sent only after the proof.
 #[test]
 fn a_refusal_waits_for_the_proof() {
     let Admission::Accept(acceptance) = accept(Some(policy())) else { unreachable!("accepted") };
@@ -403,9 +403,9 @@ fn a_refusal_waits_for_the_proof() {
     assert_eq!(reply.response.status, LoginStatus::AuthenticationFailure);
 }
 
-/// A further connection of a session may not change MaxBurstLength: how an offer of it is answered tells whether the session
-/// exists that the login names. Initiators may offer keys beside AuthMethod, and are answered once they have proved
-/// themselves.
+/// A further connection of a session may not change MaxBurstLength, so the answer to an offer of it reveals
+/// whether the named session exists. Initiators may offer keys together with AuthMethod; these are answered
+/// after authentication.
 #[test]
 fn what_is_offered_before_the_proof_is_answered_behind_it() {
     let Admission::Accept(acceptance) = accept(Some(policy())) else { unreachable!("accepted") };
@@ -629,7 +629,7 @@ fn an_answer_longer_than_a_pdu_goes_on_while_the_initiator_says_go_on() {
     assert_eq!(reply.response.transit_to, FULL);
 }
 
-/// A session that is granted before the login's last response waits for as long as the initiator likes.
+/// A session granted before the login's last response would wait for as long as the initiator likes.
 #[test]
 fn a_session_is_asked_for_only_with_the_last_piece_of_an_answer() {
     let mut target = TargetLogin::new(TargetPolicy { first_stat_sn: Sn(0) });
@@ -672,7 +672,7 @@ fn security_keys_have_no_place_in_the_operational_stage() {
     assert!(reply.text.ends_with("AuthMethod=Reject "), "{}", reply.text);
 }
 
-/// What a target may not do to our initiator.
+/// Violations by a target that end our initiator's login.
 #[test]
 fn a_target_that_misbehaves_is_left() {
     let logged_in = |change: &dyn Fn(&mut crate::pdu::LoginResponse)| {
@@ -755,7 +755,7 @@ fn qemu_logs_in_with_one_request() {
     assert_eq!(Pdu::parse(&bhs).map(|pdu| pdu.emit()), Ok(bhs));
 }
 
-/// tgt asks for CHAP both ways, takes our proof, gives its own, and keeps most of its defaults.
+/// tgt requires mutual CHAP, accepts our proof, sends its own, and keeps most of its defaults.
 #[test]
 fn tgt_lets_us_in_with_mutual_chap() {
     let mut pair = Pair::plain();
@@ -801,7 +801,7 @@ fn tgt_lets_us_in_with_mutual_chap() {
     assert_eq!(attached.parameters.peer_max_recv_data_segment_length, 8192);
 }
 
-/// tgt's refusal has nothing in its header but the status: no ISID, no numbers.
+/// The header of tgt's refusal contains only the status: no ISID, no numbers.
 #[test]
 fn tgt_s_bare_refusal_is_understood() {
     let mut initiator = InitiatorLogin::new(Pair::plain().config);
@@ -812,7 +812,7 @@ fn tgt_s_bare_refusal_is_understood() {
     assert_eq!(initiator.poll_event(), Some(InitiatorEvent::Failed(refused)));
 }
 
-/// Headers that are mostly logins, with texts that are mostly keys: what random bytes alone would never reach.
+/// Headers that are mostly logins, with texts that are mostly keys, to reach states that random bytes never reach.
 fn likely_pdus() -> impl Strategy<Value = Vec<(Bhs, Vec<u8>)>> {
     let flags = prop_oneof![Just(0x81u8), Just(0x87), Just(0x83), Just(0), Just(4), Just(0x40), any::<u8>()];
     let opcode = prop_oneof![4 => Just(Opcode::LoginRequest), 4 => Just(Opcode::LoginResponse), 1 => Just(Opcode::NopOut)];
@@ -861,7 +861,7 @@ proptest! {
         prop_assert!(!(chap && is_in), "attached to a target without a secret");
     }
 
-    /// However the initiator cuts its text, the same is agreed.
+    /// The result does not depend on how the initiator splits its text.
     #[test]
     fn text_may_be_cut_anywhere(cuts in proptest::collection::vec(0usize..400, 0..6)) {
         let text = names_and("HeaderDigest=CRC32C MaxBurstLength=65536 X-a=1 InitialR2T=No").replace(' ', "\0");

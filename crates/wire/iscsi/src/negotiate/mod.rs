@@ -1,8 +1,9 @@
 //! Negotiation (RFC 7143 section 6.2) of the [`Parameters`] of a session.
 //!
 //! One [`Negotiator`] serves one side of one login. The initiator makes offers and reads the answers; the target
-//! declares its own numbers and answers. Either understands both parts, since the standard lets both offer. The
-//! rules of each key are in [`crate::keys`]; names, authentication and SendTargets are not negotiated here.
+//! declares its own numbers and answers. Both roles handle offers and answers, since the standard allows both
+//! sides to offer. The rules of each key are in [`crate::keys`]; names, authentication and SendTargets are
+//! not negotiated here.
 //!
 //! ```text
 //!   initiator                                     target
@@ -30,17 +31,17 @@ pub enum Role {
     Target,
 }
 
-/// What a peer did that ends a negotiation. A target answers it with "initiator error" (0200); an initiator closes
-/// the connection (section 6.3).
+/// A violation by the peer that ends a negotiation. A target answers it with "initiator error" (0200); an
+/// initiator closes the connection (section 6.3).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Display)]
 pub enum NegotiationError {
     /// A key was declared or negotiated again.
     #[display("{} was declared or negotiated twice", _0.name())]
     Repeated(Key),
-    /// An answer that the key's rule does not allow to what was offered.
+    /// An answer that the key's rule does not allow for our offer.
     #[display("{} was answered with what was not offered", _0.name())]
     UnfairAnswer(Key),
-    /// No choice that both sides accept, where this side does not accept the default either.
+    /// No choice that both sides accept, and this side does not accept the default either.
     #[display("{} has no value that both sides accept", _0.name())]
     NothingShared(Key),
 }
@@ -65,7 +66,7 @@ enum Progress {
 }
 
 impl Negotiator {
-    /// Begins, for the leading connection of a session.
+    /// Starts a negotiation for the leading connection of a session.
     pub fn leading(role: Role, offers: Offers, session_type: SessionType) -> Negotiator {
         let parameters = Parameters::defaults(session_type);
         Negotiator {
@@ -78,7 +79,7 @@ impl Negotiator {
         }
     }
 
-    /// Begins, for a further connection of a session with the parameters `session`.
+    /// Starts a negotiation for a further connection of a session with the parameters `session`.
     pub fn following(role: Role, offers: Offers, session: &Parameters) -> Negotiator {
         let parameters = session.for_another_connection();
         Negotiator {
@@ -101,16 +102,16 @@ impl Negotiator {
         }
     }
 
-    /// Records the keys of a text, also those that belong to the login: none may be declared or negotiated
-    /// twice.
+    /// Records the keys of a text, including those that belong to the login: none may be declared or
+    /// negotiated twice.
     pub fn note_keys(&mut self, pairs: &[Pair<'_>]) -> Result<(), NegotiationError> {
         self.received_keys.take(pairs)
     }
 
     /// Processes pairs whose keys have been recorded, and appends the replies.
     ///
-    /// FirstBurstLength is taken last: it "MUST NOT exceed MaxBurstLength" (section 13.14), whose value may stand
-    /// behind it in the text.
+    /// FirstBurstLength is processed last: it "MUST NOT exceed MaxBurstLength" (section 13.14), whose value
+    /// may follow it in the text.
     pub fn receive_all<'a>(
         &mut self,
         pairs: impl IntoIterator<Item = Pair<'a>>,
@@ -121,10 +122,10 @@ impl Negotiator {
         first.into_iter().chain(last).try_for_each(|pair| self.receive(pair, out))
     }
 
-    /// The negotiated parameters. What was offered and never answered keeps its default.
+    /// The negotiated parameters. Keys offered but never answered keep their default.
     ///
-    /// FirstBurstLength is brought down to MaxBurstLength where two messages, or a default, left it above: a
-    /// sender loses nothing by it, and a receiver was never to get more than MaxBurstLength at once.
+    /// FirstBurstLength is reduced to MaxBurstLength if two messages, or a default, left it above. This does
+    /// not limit a sender, and a receiver was never to get more than MaxBurstLength in one burst.
     pub fn finish(mut self) -> Result<Parameters, NegotiationError> {
         if let Some(entry) = keys::TABLE.iter().find(|entry| !self.accepts_outcome(entry)) {
             return Err(NegotiationError::NothingShared(entry.key));
@@ -226,8 +227,8 @@ impl Negotiator {
         }
     }
 
-    /// The acceptable values of a key. On a further connection the session's values stand: an initiator that
-    /// repeats its keys there, though LO forbids it, gets them again.
+    /// The acceptable values of a key. On a further connection the session's values apply: an initiator that
+    /// repeats its keys there, although LO forbids it, gets the same values.
     fn acceptable(&self, entry: &Entry) -> Vec<Setting> {
         if !self.may_change(entry) {
             return self.parameters.setting(entry.key).into_iter().collect();
@@ -299,15 +300,14 @@ impl NegotiationError {
 
 impl std::error::Error for NegotiationError {}
 
-/// Answers a pair, unless it is an answer itself: otherwise two sides that do not understand each other would
-/// answer for ever.
+/// Answers a pair, unless it is an answer itself: otherwise two incompatible sides would answer each other forever.
 fn reply_unless_answer(pair: Pair<'_>, reply: &str, out: &mut Vec<u8>) {
     if !answer::is_answer(pair.value) {
         text::append(out, pair.key, reply);
     }
 }
 
-/// Sections 13.6 and 13.7: an alias is for people, and at most 255 bytes long.
+/// Sections 13.6 and 13.7: an alias is a display name of up to 255 bytes.
 const ALIAS_BYTES_MAX: usize = 255;
 
 fn set_alias(place: &mut Option<String>, value: &str) -> bool {
@@ -320,10 +320,10 @@ fn set_alias(place: &mut Option<String>, value: &str) -> bool {
 
 /// The keys that one side has declared, offered or answered in a login, or in an exchange of text.
 ///
-/// "Neither the initiator nor the target should attempt to declare or negotiate a parameter more than once during login,
-/// except for responses to specific keys that explicitly allow repeated key declarations (e.g., TargetAddress). An attempt
-/// to renegotiate/redeclare parameters not specifically allowed MUST be detected by the initiator and target" (RFC 7143
-/// section 6.3; 6.4 says the same of the full feature phase).
+/// RFC 7143 section 6.3: "Neither the initiator nor the target should attempt to declare or negotiate a
+/// parameter more than once during login", except for keys that explicitly allow it. "An attempt to
+/// renegotiate/redeclare parameters not specifically allowed MUST be detected by the initiator and target".
+/// Section 6.4 requires the same in the full feature phase.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct ReceivedKeys(u64);
 
@@ -334,12 +334,12 @@ impl ReceivedKeys {
         for pair in pairs.iter().filter(|pair| !answer::is_answer(pair.value)) {
             let Some(key) = Key::find(pair.key) else { continue };
             let before = match key {
-                // Several addresses (section 13.8), and an exchange of several steps with rules of its own.
+                // Several addresses (section 13.8), and a multi-step exchange with separate rules.
                 Key::TargetAddress | Key::ChapA | Key::ChapI | Key::ChapC | Key::ChapN | Key::ChapR => {
                     continue;
                 }
-                // Not allowed, but harmless, and real: libiscsi and u-root's initiator say who they are in every request.
-                // That it does not change is for the login to see.
+                // Not allowed, but harmless and common: libiscsi and u-root's initiator repeat their names in
+                // every request. The login checks that they do not change.
                 Key::InitiatorName | Key::TargetName | Key::SessionType | Key::InitiatorAlias => here,
                 _ => *self,
             };

@@ -1,10 +1,10 @@
-//! Scenes of two negotiators, and what any two of them must agree on.
+//! Scenes of two negotiators, and properties of any two.
 
 use proptest::prelude::*;
 
 use super::*;
 
-/// The target's answers to a text, and what it then works by.
+/// The target's answers to a text, and its resulting parameters.
 fn answers(target: &mut Negotiator, offered: &str) -> Result<String, NegotiationError> {
     let mut out = Vec::new();
     let wire = offered.replace(' ', "\0");
@@ -18,7 +18,7 @@ fn target() -> Negotiator {
     Negotiator::leading(Role::Target, Offers::of_target(), SessionType::Normal)
 }
 
-/// Both sides talk until neither has anything to say.
+/// Runs both sides until neither has anything to send.
 fn meet(initiator: &mut Negotiator, target: &mut Negotiator) -> Result<(), NegotiationError> {
     let (mut to_target, mut to_initiator) = (Vec::new(), Vec::new());
     initiator.open(&mut to_target);
@@ -197,8 +197,8 @@ proptest! {
         prop_assert_eq!(agreed.peer_max_recv_data_segment_length, theirs.max_recv_data_segment_length);
     }
 
-    /// Each key of the table, with values of every kind: whatever is offered, what is agreed stays within the
-    /// key's range, and an answer to a known key is never NotUnderstood.
+    /// Each key of the table, with values of every kind: whatever is offered, the negotiated value stays
+    /// within the key's range, and an answer to a known key is never NotUnderstood.
     #[test]
     fn any_value_of_any_key_is_survived(
         index in 0..keys::TABLE.len(),

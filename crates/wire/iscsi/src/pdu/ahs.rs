@@ -1,4 +1,5 @@
-//! Additional header segments (RFC 7143 section 11.2.2): what a SCSI Command cannot say in its basic header.
+//! Additional header segments (RFC 7143 section 11.2.2): the parts of a SCSI Command that do not fit in its
+//! basic header.
 //!
 //! ```text
 //!    byte 0   AHSLength: bytes after AHSType, without padding
@@ -8,7 +9,7 @@
 //!             bidirectional: expected read length, four bytes  (AHSType 2, AHSLength = 5)
 //! ```
 //!
-//! Each segment is padded to a whole word. TotalAHSLength is one byte of words, so at most 1020 bytes arrive here.
+//! Each segment is padded to a whole word. TotalAHSLength is one byte of words, so there are up to 1020 bytes.
 
 use super::bhs::{Malformed, pad_bytes};
 
@@ -21,7 +22,7 @@ pub const CDB_BYTES_MAX: usize = 260;
 pub struct Ahs<'a> {
     /// The CDB from its byte 16 on, if it is longer than the basic header can hold. Never empty.
     pub extended_cdb: Option<&'a [u8]>,
-    /// Of a command that reads and writes: bytes that the initiator expects to read.
+    /// For a bidirectional command: bytes that the initiator expects to read.
     pub expected_read_length: Option<u32>,
 }
 
@@ -52,7 +53,7 @@ impl<'a> Ahs<'a> {
         }
     }
 
-    /// Bytes that `emit` appends: what the basic header must give as TotalAHSLength.
+    /// Bytes that `emit` appends, to be stated as TotalAHSLength in the basic header.
     pub fn total_length(&self) -> usize {
         let cdb = self.extended_cdb.map_or(0, |cdb| 4 + cdb.len() + pad_bytes(cdb.len()));
         cdb + self.expected_read_length.map_or(0, |_| 8)
@@ -77,7 +78,7 @@ impl<'a> Segment<'a> {
         let [high, low, kind, rest @ ..] = bytes else { return Err(Malformed::AhsLength) };
         let length = usize::from(u16::from_be_bytes([*high, *low]));
         let (specific, rest) = rest.split_at_checked(length).ok_or(Malformed::AhsLength)?;
-        // A length of nothing would not even cover the reserved byte.
+        // A length of 0 would not even cover the reserved byte.
         let (_, body) = specific.split_first().ok_or(Malformed::AhsLength)?;
         let rest = rest.get(pad_bytes(3 + length)..).ok_or(Malformed::AhsLength)?;
         Ok(Segment { kind: kind & KIND_MASK, body, rest })

@@ -1,4 +1,4 @@
-//! The basic header segment (RFC 7143 section 11.2.1): forty-eight bytes, big endian, in front of every PDU.
+//! The basic header segment (RFC 7143 section 11.2.1): forty-eight bytes, big endian, at the start of every PDU.
 //!
 //! ```text
 //!    byte 0        1        2        3
@@ -19,13 +19,13 @@ pub const BHS_BYTES: usize = 48;
 
 /// A basic header segment in wire format.
 ///
-/// The readers and writers take offsets that our own code knows, never the peer's; an offset past the end is a
-/// mistake in this crate, and panics.
+/// The readers and writers use offsets from our own code, never the peer's; an offset past the end is a bug
+/// in this crate, and panics.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Bhs(pub [u8; BHS_BYTES]);
 
 impl Bhs {
-    /// An empty header of this opcode, not immediate, with the F bit set, as most PDUs have it.
+    /// An empty header with this opcode, not immediate, with the F bit set, as in most PDUs.
     pub fn new(opcode: Opcode) -> Bhs {
         let mut bhs = Bhs([0; BHS_BYTES]);
         bhs.set_u8(0, opcode as u8);
@@ -53,7 +53,7 @@ impl Bhs {
         self.u24(5)
     }
 
-    /// The Initiator Task Tag as it stands, reserved value and all: for answers to PDUs that do not parse.
+    /// The raw Initiator Task Tag, possibly the reserved value: for responses to PDUs that do not parse.
     pub fn itt_raw(&self) -> u32 {
         self.u32(16)
     }
@@ -139,19 +139,19 @@ impl Bhs {
         if self.opcode() == Some(opcode) { Ok(()) } else { Err(Malformed::WrongOpcode) }
     }
 
-    /// Refuses data too, for the PDUs whose "DataSegmentLength MUST be 0".
+    /// Also refuses data, for the PDUs whose "DataSegmentLength MUST be 0".
     pub(super) fn expect_no_data(&self, opcode: Opcode) -> Result<(), Malformed> {
         self.expect(opcode)?;
         if self.data_segment_length() == 0 { Ok(()) } else { Err(Malformed::UnexpectedData) }
     }
 }
 
-/// The numbers that every PDU of a target carries (Data-In only with a status): what it counts of its statuses, and the
+/// The numbers that every PDU of a target carries (Data-In only with a status): its status number, and the
 /// command window.
 #[expect(missing_docs, reason = "where a name says all")]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TargetNumbers {
-    /// StatSN: of this status, or of the next one in a PDU that is none.
+    /// StatSN: of this status, or of the next one in a PDU without a status.
     pub stat_sn: Sn,
     pub exp_cmd_sn: Sn,
     pub max_cmd_sn: Sn,
@@ -167,7 +167,7 @@ pub enum Opcode {
     ScsiCommand = 0x01,
     /// Initiator: abort, reset, query.
     TaskManagementRequest = 0x02,
-    /// Initiator: begin or continue a login.
+    /// Initiator: start or continue a login.
     LoginRequest = 0x03,
     /// Initiator: keys and values, in full feature phase.
     TextRequest = 0x04,
@@ -181,7 +181,7 @@ pub enum Opcode {
     NopIn = 0x20,
     /// Target: status of a SCSI command.
     ScsiResponse = 0x21,
-    /// Target: outcome of a task management function.
+    /// Target: result of a task management function.
     TaskManagementResponse = 0x22,
     /// Target: continues, completes or refuses a login.
     LoginResponse = 0x23,
@@ -189,7 +189,7 @@ pub enum Opcode {
     TextResponse = 0x24,
     /// Target: data of a read, perhaps with the command's status.
     DataIn = 0x25,
-    /// Target: outcome of a logout.
+    /// Target: result of a logout.
     LogoutResponse = 0x26,
     /// Target: request for a part of a write's data.
     R2t = 0x31,
@@ -219,7 +219,7 @@ impl Itt {
     }
 }
 
-/// Target Transfer Tag: the target's name for a transfer it asked for, or for a question it put.
+/// Target Transfer Tag: the target's name for a transfer that it requested, or for a ping or text exchange.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Display)]
 #[display("{_0:#x}")]
 pub struct Ttt(u32);
@@ -236,7 +236,7 @@ impl Ttt {
     }
 }
 
-/// A LUN: eight bytes by the format of SAM-5, opaque to iSCSI.
+/// A LUN: eight bytes in the format of SAM-5, opaque to iSCSI.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Display)]
 #[display("{_0:016x}")]
 pub struct Lun(pub u64);
@@ -245,12 +245,12 @@ pub struct Lun(pub u64);
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Isid(pub [u8; 6]);
 
-/// Target Session Identifying Handle (section 11.12.6): the target's name for a session. Zero asks for a new one.
+/// Target Session Identifying Handle (section 11.12.6): the target's name for a session. Zero requests a new one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Display)]
 pub struct Tsih(pub u16);
 
 impl Tsih {
-    /// "A new session, please"; never the handle of one that exists.
+    /// Requests a new session; never the handle of an existing one.
     pub const NEW: Tsih = Tsih(0);
 }
 
@@ -281,7 +281,7 @@ pub enum Malformed {
     /// Data in a PDU whose DataSegmentLength must be 0.
     #[display("data where none belongs")]
     UnexpectedData,
-    /// An additional header segment is cut off, or does not have the length its type must have.
+    /// An additional header segment is truncated, or its length does not match its type.
     #[display("additional header segment of a wrong length")]
     AhsLength,
     #[display("additional header segment given twice")]
@@ -292,7 +292,7 @@ pub enum Malformed {
     /// "Setting both the W and the F bit to 0 is an error" (section 11.3.1): data announced, but no write.
     #[display("data announced for a command that is no write")]
     UnsolicitedDataWithoutWrite,
-    /// Overflow and underflow at once (sections 11.4.1, 11.7.3).
+    /// Both overflow and underflow (sections 11.4.1, 11.7.3).
     #[display("overflow and underflow at once")]
     ContradictoryResidual,
     /// A SCSI response code between the standard's and the vendors' (section 11.4.3).
@@ -321,7 +321,7 @@ pub enum Malformed {
     ReservedSnackKind,
 }
 
-/// Bytes that fill a segment of this length up to a whole four-byte word.
+/// Padding bytes that fill a segment of this length to a whole four-byte word.
 pub fn pad_bytes(length: usize) -> usize {
     length.wrapping_neg() % 4
 }
