@@ -1,9 +1,9 @@
-//! A session on its thread: the machine, the outstanding commands, and their requesters.
+//! A session on its thread: the state machine, the outstanding commands, and their requesters.
 //!
-//! One [`Request`] is one command from beginning to end. It is submitted to the machine as soon as the
-//! target's command window has room, on the connection with the fewest outstanding commands; the connection's
-//! task, woken once for any number of commands in an iteration, sends them by one write. Responses find their
-//! requests by the machine's task index. Nothing on this path allocates.
+//! One [`Request`] is one command from beginning to end. It is submitted to the state machine as soon as the
+//! target's command window has room, on the connection with the fewest outstanding commands. The connection's
+//! task is woken once per iteration, for any number of commands, and sends them in one write. Responses find
+//! their requests by the state machine's task index. Nothing on this path allocates.
 
 use crate::tasks::CommandSpec;
 use std::cell::{RefCell, RefMut};
@@ -32,7 +32,8 @@ use crate::tasks::{CommandEnd, Ticket};
 use crate::url::Timeouts;
 
 /// A session, shared by its connections' tasks and by the requests on its thread. It outlives its
-/// connections: when they are lost, `recovery` restores them, with a new machine if all of them were lost.
+/// connections: when they are lost, `recovery` restores them, with a new state machine if all of them were
+/// lost.
 pub(crate) struct Session {
     inner: RefCell<SessionInner>,
     shared: Arc<Shared>,
@@ -76,7 +77,7 @@ impl Session {
         &self.shared
     }
 
-    /// The session was restarted, with this machine.
+    /// The session was restarted, with this state machine.
     pub(crate) fn restart(&self, machine: Machine, nexus: Nexus, how: Restart) -> Outage {
         *self.shared.parameters.lock() = machine.parameters().clone();
         *self.shared.nexus.lock() = nexus;
@@ -138,8 +139,8 @@ impl Session {
         Ok(Pong { time: reactor::now().saturating_duration_since(asked), data })
     }
 
-    /// Ends when no request dropped before this call can reach the target any more; an error if that will
-    /// never be known.
+    /// Resolves when no request dropped before this call can still reach the target. Fails if that cannot be
+    /// determined.
     pub(crate) async fn quiesced(&self) -> Result<(), CommandError> {
         let mark = self.inner().tasks.orphan_mark();
         poll_fn(|cx| match self.inner().tasks.poll_quiet(mark, cx.waker()) {
@@ -150,18 +151,18 @@ impl Session {
         poll_fn(|cx| self.inner().state().poll_settled(cx.waker())).await
     }
 
-    /// Ends when a command lost in the session `sent_in` may be sent again, or one that is harmless when
-    /// executed late; an error if it must not be sent, or there is no session to send it in.
+    /// Resolves when a command lost in the session `sent_in`, or one that is harmless when executed late, may
+    /// be sent again. Fails if it must not be sent, or no session can send it.
     pub(crate) async fn usable(&self, sent_in: Option<u64>) -> Result<(), CommandError> {
         poll_fn(|cx| self.inner().state().poll_usable(sent_in, cx.waker())).await
     }
 
-    /// Ends when the session has a fault, and returns it.
+    /// Resolves when the session has a fault, and returns it.
     pub(crate) async fn fault(&self) -> Fault {
         poll_fn(|cx| self.inner().state().poll_fault(cx.waker())).await
     }
 
-    /// Runs `work` on a fault, and drops it when there is a worse one.
+    /// Runs `work` on a fault, and drops it if a worse fault occurs.
     pub(crate) async fn unless_worse_fault<T>(
         &self,
         fault: Fault,
@@ -182,7 +183,7 @@ impl Session {
         statistics
     }
 
-    /// Logs out, and ends when the session has: when the target confirmed, or at the timeout.
+    /// Logs out. Resolves when the session has ended: when the target has confirmed, or at the timeout.
     pub(crate) async fn close(&self) {
         self.inner().log_out();
         if reactor::timeout(LOGOUT_TIME, self.ended()).await.is_err() {
@@ -191,7 +192,7 @@ impl Session {
         }
     }
 
-    /// Ends when the session is over.
+    /// Resolves when the session is over.
     pub(crate) async fn ended(&self) {
         poll_fn(|cx| self.inner().poll_over(cx.waker())).await;
     }
@@ -203,17 +204,17 @@ impl Shared {
         self.epoch.load(Relaxed)
     }
 
-    /// Counts a command that is sent again with an unknown outcome.
+    /// Counts a command that is sent again because its outcome is unknown.
     pub(crate) fn replayed(&self) {
         self.replays.fetch_add(1, Relaxed);
     }
 }
 
-/// One command, from submission to its end. If dropped early, it is aborted; what the target still executes
-/// of it is tracked as an orphan.
+/// One command, from submission to its end. If dropped early, it is aborted; the part that the target still
+/// executes is tracked as an orphan.
 pub(crate) struct Request {
     session: Rc<Session>,
-    /// Without its data once it is sent.
+    /// Without its data once it has been sent.
     spec: CommandSpec,
     stage: RequestStage,
 }
@@ -230,7 +231,7 @@ pub(crate) struct Request {
 #[derive(Clone, Copy)]
 enum RequestStage {
     New,
-    /// Not sent; since when it waits for room in the window.
+    /// Not sent; the time since which it has been waiting for room in the window.
     Waiting(Instant),
     Sent(Ticket),
     Ended,
@@ -253,10 +254,10 @@ impl Future for Request {
             RequestStage::Waiting(since) => Some(since),
             RequestStage::New => None,
         };
-        // The last iteration may be long ago.
+        // The last iteration may have been long ago.
         inner.now = reactor::now();
         let submitted = match since {
-            // In a session that is lost again and again it never waits long in one.
+            // If sessions are lost repeatedly, it never waits long in one of them.
             Some(since)
                 if inner.waited(since) >= inner.timeouts.command
                     || inner.now.saturating_duration_since(since) >= inner.timeouts.request() =>
