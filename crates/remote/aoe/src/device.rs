@@ -340,8 +340,8 @@ impl std::error::Error for OpenError {}
 
 /// Queries all devices on the Ethernet of an interface. Returns those that respond within `time`, in order.
 ///
-///  # Errors
-///  The interface cannot be used.
+/// # Errors
+/// The interface cannot be used.
 pub async fn discover(interface: &str, time: Duration) -> Result<Vec<Found>, OpenError> {
     let datagrams = endpoint(interface).map_err(OpenError::Interface)?;
     let (mut all, end) = (Vec::new(), reactor::now() + time);

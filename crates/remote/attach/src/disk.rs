@@ -182,8 +182,8 @@ impl Disk {
 
     /// Zeroes bytes; there is nothing to do beyond the end.
     ///
-    ///  # Errors
-    ///  Those of the device.
+    /// # Errors
+    /// Those of the device.
     pub async fn clear(&self, offset: u64, length: u64, how: Clearing) -> Result<(), DeviceError> {
         self.writable()?;
         if how == Clearing::Punch && !self.device.profile().thin {

@@ -6,10 +6,10 @@
 //!                                   └──── replies, each when it is done ◄───────┘
 //! ```
 //!
-//! Reading order: [`NamedVolume`] (what is attached), `file` (requests of the kernel), `request` (their tasks), [`disk`] (bytes to blocks); then
-//! [`mount_point`] and [`mounts`], [`record`] (current attachments), [`users`], [`detach`](detach()). While a
-//! target restarts, requests wait in the initiator. Signals, logs and running in the background are up to the
-//! program.
+//! Reading order: [`NamedVolume`] (the volume to attach), `file` (requests of the kernel), `request` (their
+//! tasks), [`disk`] (bytes to blocks); then [`mount_point`] and [`mounts`], [`record`] (current attachments),
+//! [`users`], [`detach`](detach()). While a target restarts, requests wait in the initiator. The program is
+//! responsible for signals, logs and running in the background.
 //!
 //! ```
 //! use std::sync::Arc;
@@ -27,7 +27,8 @@
 //! assert_eq!(&read.expect("a world")[..], b"file");
 //! ```
 //!
-//! Each attachment is a process. The FUSE part has no notion of blocks, and the part with blocks ([`disk`]) none of FUSE.
+//! Each attachment is a process. The FUSE part has no notion of blocks, and the block part ([`disk`]) none of
+//! FUSE.
 
 pub mod disk;
 mod file;
@@ -54,11 +55,11 @@ pub use mount_point::detach;
 
 /// The opened volume to attach.
 pub struct Volume {
-    /// Its blocks.
+    /// Its device.
     pub device: Arc<dyn BlockDevice>,
-    /// The LUN that the device is, if it is one.
+    /// The device's LUN, if it is one.
     pub lun: Option<Arc<RemoteLun>>,
-    /// What it is: a URL without secrets, or a volume specification.
+    /// Its name: a URL without secrets, or a volume specification.
     pub name: String,
 }
 
@@ -70,11 +71,11 @@ pub struct RecordPaths<'a> {
     pub log: Option<PathBuf>,
 }
 
-/// Makes the volume a file until it is unmounted, in the world of this thread. `ready` is called when the
-/// file can be used.
+/// Provides the volume as a file until it is unmounted, in this thread's runtime environment. `ready` is
+/// called when the file can be used.
 ///
 /// # Errors
-/// Why it cannot be attached; or that what was written last may be lost.
+/// Why it could not be attached, or a warning that recent writes may be lost.
 pub async fn attach(
     volume: Volume,
     mut at: MountPoint,
@@ -108,7 +109,7 @@ pub async fn attach(
     if let Some(lun) = volume.lun {
         lun.target().close().await;
     }
-    drop(session); // unmounted already: nothing is left but its thread's end
+    drop(session); // already unmounted; only its thread still has to end
     drop(at);
     ended(kept, flushed)
 }
@@ -124,19 +125,19 @@ fn ended(kept: OwnRecord, flushed: Result<(), DeviceError>) -> Result<(), Failur
     Err(failure)
 }
 
-/// When memory is short the kernel writes pages out, perhaps to the very file system that waits for this
-/// process: from here on its own allocations never wait for that (prctl(2), `PR_SET_IO_FLUSHER`). Threads
-/// inherit it.
+/// When memory is short, the kernel writes pages out, perhaps to the very file system that waits for this
+/// process. After this call, the process's own allocations never wait for that (prctl(2),
+/// `PR_SET_IO_FLUSHER`). Threads inherit it.
 pub fn be_behind_a_disk() {
     if let Err(error) = rustix::process::configure_io_flusher_behavior(true) {
-        // Without CAP_SYS_RESOURCE the file system on the file cannot be mounted either.
+        // Without CAP_SYS_RESOURCE, the process cannot mount the file system on the file either.
         tracing::debug!("not favoured when memory is short: {error}");
     }
 }
 
-// What is to be attached: a LUN by its URL, or any volume that could be served.
+// The volume to attach: a LUN by its URL, or any volume that a server could serve.
 
-/// Something to attach, not looked at yet.
+/// The name of a volume that has not been opened yet.
 pub enum NamedVolume {
     /// A LUN.
     Remote(Box<Url>),
@@ -144,14 +145,14 @@ pub enum NamedVolume {
     Local(Spec),
 }
 
-/// As often as Linux disks try.
+/// The same number of attempts as Linux disk drivers.
 const TRIES: u32 = 5;
 
 impl NamedVolume {
-    /// Reads the text of an argument. Asks for secrets if there is need to.
+    /// Parses an argument. Prompts for missing secrets.
     ///
     /// # Errors
-    /// The mistake in the text, or that a secret is missing.
+    /// An error in the text, or a missing secret.
     pub fn parse(text: &str) -> Result<NamedVolume, Failure> {
         if !location::is_url(text) {
             return backends::parse(text).map(NamedVolume::Local).map_err(Failure::refused);
@@ -160,15 +161,15 @@ impl NamedVolume {
         // They are read again at every login.
         make_absolute(url.settings.secret_file.as_mut())?;
         make_absolute(url.settings.target_secret_file.as_mut())?;
-        // A file system takes a command that was late for a broken disk.
+        // A file system treats a disk with one late command as broken.
         url.settings.command_tries.get_or_insert(TRIES);
         Ok(NamedVolume::Remote(Box::new(url)))
     }
 
-    /// Opens it. For reading alone, a file that does not exist is not made.
+    /// Opens it. With `read_only`, a missing file is not created.
     ///
     /// # Errors
-    /// Whatever keeps it from being used.
+    /// Why it cannot be used.
     pub async fn open(&self, read_only: bool) -> Result<Volume, Failure> {
         match self {
             NamedVolume::Local(spec) => {

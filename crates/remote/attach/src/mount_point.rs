@@ -1,4 +1,4 @@
-//! The mount point: an existing empty file, or one made for it.
+//! The mount point: an existing empty file, or one created for it.
 
 use std::fs::{self, OpenOptions};
 use std::io;
@@ -14,7 +14,7 @@ use crate::mount_point;
 use crate::mounts::{self, UnmountMode};
 use crate::record::FoundRecord;
 
-/// A path that can be mounted on. The file there is removed in the end if it was made for that.
+/// A path that can be mounted on. A file created for it is removed at the end.
 #[derive(Debug)]
 pub struct MountPoint {
     path: PathBuf,
@@ -23,21 +23,21 @@ pub struct MountPoint {
 
 /// Access rights of the mounted file.
 pub struct Terms {
-    /// Writing is refused.
+    /// Writes are rejected.
     pub read_only: bool,
-    /// Root has access too if another user attaches.
+    /// Root also has access if another user attaches.
     pub allow_root: bool,
 }
 
 /// Threads that read requests, so that copying the data of a write does not delay the next request. More
-/// threads are not faster, since the device has one thread.
+/// threads would not be faster, since the device has one thread.
 const READERS: usize = 2;
 
 impl MountPoint {
     /// Checks that the path can be mounted on; cleans up after a killed process.
     ///
     /// # Errors
-    /// Why nothing can be mounted there.
+    /// Why the path cannot be mounted on.
     pub fn prepare(path: &Path, records: &Path) -> Result<MountPoint, Failure> {
         let path = resolved(path)?;
         if mounts::is_ours(&path) {
@@ -62,12 +62,12 @@ impl MountPoint {
         &self.path
     }
 
-    /// Whether the file was made.
+    /// Whether the file was created.
     pub fn is_made(&self) -> bool {
         self.made
     }
 
-    /// Makes the file if there is none, and mounts on it. Dropping the session unmounts.
+    /// Creates the file if it is missing, and mounts on it. Dropping the session unmounts.
     pub(crate) fn mount(&mut self, file: File, terms: &Terms) -> Result<BackgroundSession, Failure> {
         let failed = |error: io::Error| {
             Failure::failed(format!("cannot attach at {}: {}", self.path.display(), in_words(&error)))
@@ -93,7 +93,7 @@ impl Drop for MountPoint {
     }
 }
 
-/// Removes what [`MountPoint::mount`] made, and nothing else.
+/// Removes a file created by [`MountPoint::mount`], and nothing else.
 pub(crate) fn remove_empty(path: &Path) {
     let is_empty = fs::symlink_metadata(path).is_ok_and(|file| file.is_file() && file.len() == 0);
     if let Some(Err(error)) = is_empty.then(|| fs::remove_file(path)) {
@@ -101,7 +101,7 @@ pub(crate) fn remove_empty(path: &Path) {
     }
 }
 
-/// The path without links; its last part need not exist, nor answer.
+/// The path without links; its last part need not exist or respond.
 pub(crate) fn resolved(path: &Path) -> Result<PathBuf, Failure> {
     if let Ok(path) = fs::canonicalize(path) {
         return Ok(path);
@@ -112,7 +112,7 @@ pub(crate) fn resolved(path: &Path) -> Result<PathBuf, Failure> {
     Ok(fs::canonicalize(folder).map_err(|error| refused(&error))?.join(name))
 }
 
-/// Something of ours is mounted there. If its process is dead, it goes.
+/// Handles an existing mount of ours: if its process is dead, removes it.
 fn clear(path: &Path, records: &Path) -> Result<(), Failure> {
     let record = FoundRecord::at(records, path).map_err(Failure::failed)?;
     let shown = path.display();
@@ -135,7 +135,7 @@ fn clear(path: &Path, records: &Path) -> Result<(), Failure> {
 
 const DEVICE: &str = "/dev/fuse";
 
-/// fuser's own message about this does not say what to do.
+/// fuser's own message about this does not suggest a solution.
 fn can_be_mounted() -> Result<(), String> {
     match OpenOptions::new().read(true).write(true).open(DEVICE) {
         Ok(_) => Ok(()),
@@ -148,7 +148,7 @@ fn can_be_mounted() -> Result<(), String> {
 
 fn in_words(error: &io::Error) -> String {
     match error.kind() {
-        // All else there was found before: the helper for who is not root is missing.
+        // Everything else was found before: the setuid helper for users other than root is missing.
         io::ErrorKind::NotFound => "fusermount3 is missing; the package fuse3 has it".to_owned(),
         _ => error.to_string().trim().to_owned(),
     }
@@ -174,11 +174,11 @@ impl Terms {
 
 // Detaching: flushes, unmounts, and waits for the end of the process.
 
-/// Flushes and unmounts what [`attach`](crate::attach()) has mounted at `path`, and waits until the session
-/// has ended, except with [`UnmountMode::Lazy`]. `records` is the directory of all records.
+/// Flushes and unmounts the mount of [`attach`](crate::attach()) at `path`. Waits until the session has
+/// ended, except with [`UnmountMode::Lazy`]. `records` is the directory of all records.
 ///
 /// # Errors
-/// Why it stays attached, or what may be lost.
+/// Why it stays attached, or a warning that data may be lost.
 pub fn detach(records: &Path, path: &Path, way: UnmountMode) -> Result<(), Failure> {
     let path = mount_point::resolved(path)?;
     let found = FoundRecord::at(records, &path).map_err(Failure::failed)?;
@@ -197,7 +197,7 @@ pub fn detach(records: &Path, path: &Path, way: UnmountMode) -> Result<(), Failu
     if way == UnmountMode::Force {
         kill(&found)?;
     } else if found.is_alive() && mounts::is_ours_elsewhere(&path, found.record.pid) {
-        // Its process would be waited for until somebody detaches it there.
+        // This would wait for its process until someone detaches it there.
         return Err(Failure::refused(format!(
             "{path} stays attached: it is mounted in the mount namespace of process {pid}, which is another one; \
              `nsenter --target {pid} --mount linerate detach {path}` detaches it there, --force ends it from here",
@@ -236,14 +236,14 @@ fn stays(path: &Path, error: &io::Error) -> Failure {
 fn kill(found: &FoundRecord) -> Result<(), Failure> {
     let process = Pid::from_raw(found.record.pid.cast_signed());
     let Some(Ok(process)) = process.map(|pid| pidfd_open(pid, PidfdFlags::empty())) else { return Ok(()) };
-    // Held after the descriptor was opened: the number is still the same process's.
+    // Checked after the descriptor was opened: the PID still belongs to the same process.
     if !found.is_alive() {
         return Ok(());
     }
     pidfd_send_signal(process, Signal::KILL).map_err(|error| Failure::failed(io::Error::from(error)))
 }
 
-/// Waits for the end, and removes what a killed process has left.
+/// Waits for the end, and removes the leftovers of a killed process.
 fn tidy(mut found: FoundRecord) -> Result<(), Failure> {
     let failure = found.wait().map_err(Failure::failed)?;
     if found.record.made_file {

@@ -10,24 +10,24 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 use volume::spec::Bytes;
 
-/// An attachment. What is written here, `attachments --json` prints.
+/// An attachment. `attachments --json` prints this structure.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Record {
-    /// Where the file is.
+    /// The path of the file.
     pub path: PathBuf,
-    /// What it is: a URL without secrets, or a volume specification.
+    /// The attached volume: a URL without secrets, or a volume specification.
     pub volume: String,
-    /// The process behind it.
+    /// The process that serves it.
     pub pid: u32,
     /// Its size when it was attached.
     pub bytes: u64,
-    /// Writing is refused.
+    /// Writes are rejected.
     pub read_only: bool,
     /// The empty file under the mount is ours to remove.
     pub made_file: bool,
-    /// Where the process writes what it has to say; nowhere if it runs in the foreground.
+    /// The log file of the process; `None` if it runs in the foreground.
     pub log: Option<PathBuf>,
-    /// Why data may be lost although the process has ended in good order.
+    /// Why data may be lost although the process has ended normally.
     pub failure: Option<String>,
 }
 
@@ -38,9 +38,9 @@ pub(crate) struct OwnRecord {
     file: File,
 }
 
-/// The record of a process, this or another.
+/// The record of this or another process.
 pub struct FoundRecord {
-    /// What it says.
+    /// Its content.
     pub record: Record,
     at: PathBuf,
     file: File,
@@ -60,7 +60,7 @@ pub fn directory(runtime: &Path) -> io::Result<PathBuf> {
 }
 
 impl OwnRecord {
-    /// Writes the record: others see all of it, or nothing.
+    /// Writes the record atomically.
     pub(crate) fn begin(directory: &Path, record: Record) -> io::Result<OwnRecord> {
         let at = directory.join(format!("{}.json", record.pid));
         let unfinished = at.with_extension("new");
@@ -76,7 +76,7 @@ impl OwnRecord {
         remove(&self.at, self.record.log.as_deref());
     }
 
-    /// Records that the attachment has ended with an error, for `detach`, which waits for it.
+    /// Records that the attachment has ended with an error. `detach` waits for it.
     pub(crate) fn fail(mut self, why: String) -> io::Result<()> {
         self.record.failure = Some(why);
         self.file.set_len(0)?;
@@ -86,7 +86,7 @@ impl OwnRecord {
 }
 
 impl FoundRecord {
-    /// All there are, except those that are being removed while we look.
+    /// All records, except those removed meanwhile.
     ///
     /// # Errors
     /// The system's.
@@ -98,7 +98,8 @@ impl FoundRecord {
         Ok(all)
     }
 
-    /// Of what is attached there: the living one, if a killed one has left its record too.
+    /// The record of the attachment at a path. If a killed process has left a record too, that of the live
+    /// one.
     ///
     /// # Errors
     /// The system's.
@@ -115,11 +116,11 @@ impl FoundRecord {
         Ok(FoundRecord { record, at, file })
     }
 
-    /// Whether its process lives.
+    /// Whether its process is alive.
     pub fn is_alive(&self) -> bool {
         match self.file.try_lock_shared() {
             Ok(()) => {
-                let _ = self.file.unlock(); // so that waiting is for the process alone
+                let _ = self.file.unlock(); // so that only the process is waited for
                 false
             }
             Err(TryLockError::WouldBlock) => true,
@@ -127,7 +128,7 @@ impl FoundRecord {
         }
     }
 
-    /// Waits for the end of its process; what it left undone is the answer.
+    /// Waits for the end of its process. Returns its failure, if there was one.
     pub(crate) fn wait(&mut self) -> io::Result<Option<String>> {
         self.file.lock_shared()?;
         self.file.rewind()?;
@@ -141,8 +142,7 @@ impl FoundRecord {
     }
 }
 
-/// Where it is, what it is, whether it is well, the process behind it and its log: for people, each in lines of their own, since
-/// paths and URLs are long.
+/// Path, volume, health, process and log, each on its own lines, since paths and URLs are long.
 impl fmt::Display for FoundRecord {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Record { path, volume, bytes, pid, log, .. } = &self.record;

@@ -31,8 +31,8 @@ pub fn is_url(text: &str) -> bool {
 
 /// Opens a device, as [`aoe_client::open`] does.
 ///
-///  # Errors
-///  Why it could not be opened.
+/// # Errors
+/// Why it could not be opened.
 pub async fn open(url: &Url) -> Result<RemoteAoe, Failure> {
     Ok(peers::announced(url, ("timeout", url.options.timeout), aoe_client::open(url)).await?)
 }

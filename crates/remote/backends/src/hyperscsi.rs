@@ -51,16 +51,16 @@ pub fn is_url(text: &str) -> bool {
 
 /// Parses the URL of a target, or of one of its LUNs.
 ///
-///  # Errors
-///  The error in it.
+/// # Errors
+/// The error in it.
 pub fn target_url(text: &str) -> Result<(Url, Option<u16>), Failure> {
     Url::of_target(text).map_err(|error| Failure::refused(format!("{}: {error}", secrets::masked_url(text))))
 }
 
 /// Opens a LUN, as [`hyperscsi_client::open`] does.
 ///
-///  # Errors
-///  Why it could not be opened.
+/// # Errors
+/// Why it could not be opened.
 pub async fn open(url: &Url) -> Result<RemoteLun, Failure> {
     open_with_session(url).await.map(|(lun, _)| lun)
 }
@@ -85,8 +85,8 @@ pub async fn open_target(url: &Url) -> Result<Target, Failure> {
 
 /// The targets that respond at a place: `INTERFACE`, several joined by `+`, or `hyperscsi+udp://HOST[:PORT]`.
 ///
-///  # Errors
-///  The text is invalid, or the place cannot be used.
+/// # Errors
+/// The text is invalid, or the place cannot be used.
 pub async fn discover(text: &str) -> Result<(Place, Vec<Found>), Failure> {
     let (is_udp, rest) = match text.split_once("://") {
         Some((scheme, rest)) if SCHEMES.contains(&scheme) => (scheme == SCHEME_UDP, rest),

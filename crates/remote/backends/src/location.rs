@@ -1,5 +1,5 @@
-//! Storage as a command line names it: the URL of a LUN, a volume specification, or the path of a file or
-//! block device.
+//! Storage named on a command line: the URL of a LUN, a volume specification, or the path of a file or block
+//! device.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -17,7 +17,7 @@ use crate::failure::Failure;
 use crate::peers::{self, Channelled};
 use crate::remote::{self, has_port};
 
-/// The name of storage that is not opened yet.
+/// The name of storage that has not been opened yet.
 pub enum Location {
     /// A LUN of a target.
     Lun(Box<Url>),
@@ -33,19 +33,20 @@ pub struct Opened {
     pub device: Arc<dyn BlockDevice>,
     /// The LUN, if it is one: its session must be closed, and it has more functions than other block devices.
     lun: Option<Arc<RemoteLun>>,
-    /// The volume that it is, if it is one.
+    /// The volume, if it is one.
     volume: Option<Spec>,
-    /// The device with channels that it lies on, if it does.
+    /// The underlying device with channels, if there is one.
     channels: Option<Arc<dyn Channelled>>,
-    /// An identity that distinguishes it from other storage; `None` if its data end with this process.
+    /// An identity that distinguishes it from other storage; `None` if its data is lost when this process
+    /// ends.
     pub identity: Option<String>,
 }
 
 impl Location {
-    /// Reads the text of an argument. Looks for secrets, and asks for them if it has to.
+    /// Parses an argument. Looks up secrets, and prompts for missing ones.
     ///
     /// # Errors
-    /// The mistake in the text, or that a secret is missing.
+    /// An error in the text, or a missing secret.
     pub fn parse(text: &str) -> Result<Location, Failure> {
         if is_url(text) {
             return Ok(Location::Lun(Box::new(remote::url(text)?)));
@@ -65,7 +66,7 @@ impl Location {
     /// Sets the number of connections per session and the congestion control of our sockets, for a LUN.
     ///
     /// # Errors
-    /// It is no LUN and has no connections.
+    /// It is not a LUN and has no connections.
     pub fn reached_by(self, connections: Option<u16>, congestion: Option<&str>) -> Result<Location, Failure> {
         match self {
             Location::Lun(mut url) => {
@@ -83,7 +84,8 @@ impl Location {
         }
     }
 
-    /// Whether its data end with this process. A path is persistent, even if no file exists there yet.
+    /// Whether its data is lost when this process ends. A path is persistent, even if no file exists there
+    /// yet.
     pub fn is_fleeting(&self) -> bool {
         match self {
             Location::Volume(spec) => !spec.keeps_data(),
@@ -91,7 +93,7 @@ impl Location {
         }
     }
 
-    /// The file that is made when this volume is opened for writing, if there is none yet.
+    /// The missing file that opening this volume for writing would create; `None` if there is none.
     pub fn new_file(&self) -> Option<&Path> {
         let Location::Volume(spec) = self else { return None };
         spec.store().makes_file()
@@ -100,12 +102,13 @@ impl Location {
     /// Opens it for reading and, unless `read_only`, for writing.
     ///
     /// # Errors
-    /// Whatever keeps it from being used.
+    /// Why it cannot be used.
     pub async fn open(&self, read_only: bool) -> Result<Opened, Failure> {
         self.opened(read_only, false).await
     }
 
-    /// The same for a user who counts bytes, and heeds [`BlockDevice::length_bytes`]: an export of NBD need not end with a whole block.
+    /// The same for a user who counts bytes and uses [`BlockDevice::length_bytes`]: an NBD export need not
+    /// end with a whole block.
     ///
     /// # Errors
     /// As [`Location::open`].
@@ -132,8 +135,8 @@ impl Location {
     }
 }
 
-/// Whether a text is the URL of a LUN, rather than a volume: it begins with a scheme, and not with one whose devices are volumes
-/// only, as is a LUN by several sessions.
+/// Whether a text is the URL of a LUN, rather than of a volume. URLs of some schemes are always volumes, for
+/// instance that of a LUN over several sessions.
 pub fn is_url(text: &str) -> bool {
     let scheme = text.split_once("://").map(|(scheme, _)| scheme);
     let Some(scheme) = scheme.filter(|scheme| !scheme.contains(['[', ':', '/'])) else { return false };
@@ -159,7 +162,7 @@ async fn lun(url: &Url) -> Result<Opened, Failure> {
     Ok(Opened { device: lun.clone(), lun: Some(lun), volume: None, channels: None, identity })
 }
 
-/// The Unit Serial Number page (SPC-4 7.8.17); a target without it is known by its name alone.
+/// The Unit Serial Number page (SPC-4 7.8.17); a target without it is identified by name only.
 async fn serial_number(lun: &RemoteLun) -> String {
     let transfer = Transfer::into_all_of(block::Buffer::zeroed(252));
     let answer = lun.command(cdb::inquiry(Some(0x80), 252), transfer).await;
@@ -189,7 +192,7 @@ impl Opened {
         self.lun.clone()
     }
 
-    /// What came of work on this device: a failure with the reason, if its target or server cannot be reached any more.
+    /// Explains a failure of work on this device, if its target or server can no longer be reached.
     ///
     /// # Errors
     /// Those of the work.
@@ -219,7 +222,7 @@ impl Opened {
         }
     }
 
-    /// The logical unit, if it is one, and where its target was reached.
+    /// The logical unit, if it is one, and the address of its target.
     pub fn unit(&self) -> Option<(Unit, SocketAddr)> {
         self.lun.as_ref().map(|lun| (lun.unit(), lun.target().nexus().address))
     }

@@ -70,8 +70,8 @@ pub fn url_of(spec: &Spec) -> Option<Url> {
 
 /// Connects to an export, as [`nbd_client::open`] does, with the certificates of its URL.
 ///
-///  # Errors
-///  Why it could not be opened.
+/// # Errors
+/// Why it could not be opened.
 pub async fn open(url: &Url) -> Result<RemoteExport, Failure> {
     let credentials = url.tls.as_ref().map(credentials).transpose()?;
     let opened = nbd_client::open(url, credentials.as_ref(), random);
@@ -112,8 +112,8 @@ const PROBE: Duration = Duration::from_secs(3);
 
 /// The names and descriptions of the exports that a server lists.
 ///
-///  # Errors
-///  As [`open`].
+/// # Errors
+/// As [`open`].
 pub async fn list(url: &Url) -> Result<Vec<(String, String)>, Failure> {
     let credentials = url.tls.as_ref().map(credentials).transpose()?;
     let listed = nbd_client::list(url, credentials.as_ref());

@@ -1,9 +1,10 @@
-//! A remote LUN for programs with a runtime of their own, or with none.
+//! A remote LUN for programs with another async runtime, or with none.
 //!
-//! `iscsi_client` runs in a world of `reactor`, which belongs to one thread. Here that thread is started for each session:
-//! [`Lun::open`] logs in on it, and every request travels there and back. What comes back is a [`Request`]: a future that
-//! any executor may poll, and that a thread without one may [wait](Request::wait) for. A [`Lun`] is `Clone`, `Send` and
-//! `Sync`; any number of requests may be outstanding.
+//! `iscsi_client` runs in a runtime environment of `reactor`, which belongs to one thread. This crate starts
+//! such a thread for each session: [`Lun::open`] logs in on it, and every request is sent to it and back. The
+//! result is a [`Request`]: a future that any executor may poll, and that a thread without one may
+//! [wait](Request::wait) for. A [`Lun`] is `Clone`, `Send` and `Sync`; any number of requests may be
+//! outstanding.
 //!
 //! ```text
 //!   any thread                          the session's thread
@@ -11,10 +12,11 @@
 //!   Request ◄── outcome, waker ◄────────┘
 //! ```
 //!
-//! The price is a wake-up each way. A program that can run a world of `reactor` itself uses `iscsi_client` without this.
+//! The cost is a wake-up in each direction. A program that can run a `reactor` environment itself uses
+//! `iscsi_client` directly.
 //!
-//! With the feature `tokio`, [`TokioLun`] is a LUN as a file of tokio: `AsyncRead`, `AsyncWrite` and `AsyncSeek`.
-//! Everything else works in tokio without it.
+//! With the feature `tokio`, [`TokioLun`] is a LUN with tokio's file traits `AsyncRead`, `AsyncWrite` and
+//! `AsyncSeek`. Everything else works in tokio without it.
 //!
 //! ```no_run
 //! use block::{Buffer, Extent};
@@ -39,7 +41,7 @@ pub use lun::{Ended, Lun, OpenError, Request, discover, run};
 #[cfg(feature = "tokio")]
 pub use tokio_lun::TokioLun;
 
-/// The code of docs/library.md compiles.
+/// Checks that the code of docs/library.md compiles.
 #[cfg(all(doctest, feature = "tokio"))]
 #[doc = include_str!("../../../../docs/library.md")]
 struct LibraryDocument;

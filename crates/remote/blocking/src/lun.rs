@@ -343,8 +343,8 @@ impl<T, E> Request<T, E> {
     /// Blocks this thread until the request ends. Do not call it on the session's own thread. Tasks of an
     /// async runtime should await the request instead.
     ///
-    ///  # Errors
-    ///  Those of the request.
+    /// # Errors
+    /// Those of the request.
     pub fn wait(self) -> Result<T, E> {
         let mut state = self.slot.lock();
         loop {
@@ -357,8 +357,8 @@ impl<T, E> Request<T, E> {
 
     /// The same for at most `time`; after that it returns the request, which is still outstanding.
     ///
-    ///  # Errors
-    ///  The request itself, if it has not ended.
+    /// # Errors
+    /// The request itself, if it has not ended.
     pub fn wait_for(self, time: Duration) -> Result<Result<T, E>, Request<T, E>> {
         let until = Instant::now() + time;
         let mut state = self.slot.lock();

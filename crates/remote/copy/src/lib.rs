@@ -5,7 +5,7 @@
 //! pieces), `journal` (the durable checkpoint), `compare`, `digest`, `report`. [`stream`] copies between
 //! storage and a pipe. All of them address devices by bytes ([`block::bytewise`]).
 //!
-//!  It prints nothing: an [`Observer`] receives the progress.
+//! It prints nothing: an [`Observer`] receives the progress.
 //!
 //! ```
 //! use backends::location::Location;
@@ -42,8 +42,8 @@ pub use pump::Report;
 
 /// Copies the whole source to the beginning of the destination.
 ///
-///  # Errors
-///  The reason why the copy is incomplete; [`backends::FailureKind::Interrupted`] if the observer ended it.
+/// # Errors
+/// The reason why the copy is incomplete; [`backends::FailureKind::Interrupted`] if the observer ended it.
 pub async fn copy(
     from: &Location,
     to: &Location,

@@ -1,4 +1,4 @@
-//! A session on its thread: the machine, the commands that it has, and their requesters.
+//! A session on its thread: the state machine, its commands, and their requesters.
 //!
 //! ```text
 //!   New ── logged in ──► Up ── no record of it, silence, left ──► Down ── logged in ──► Up, one reinstatement more
@@ -6,9 +6,10 @@
 //!    └── refused, silence ──► Over ◄── closed; lost, and not to come back
 //! ```
 //!
-//! The machine begins another session by itself when the target has lost its record of one. When nothing answers any more, or the
-//! target has closed the session, it ends: the target is looked for again, and another machine logs in, with the same name and port.
-//! Either way the commands of the lost session are lost, and none of them is executed after one of the next session.
+//! The state machine starts another session by itself when the target has lost its record of one. When there
+//! is no response any more, or the target has closed the session, the state machine ends. Then the target is
+//! searched for again, and another state machine logs in with the same name and port. In both cases the
+//! commands of the lost session are lost, and none of them is executed after one of the next session.
 
 use std::cell::RefCell;
 use std::future::poll_fn;
@@ -43,42 +44,42 @@ pub(crate) struct Session {
     shared: Arc<Shared>,
 }
 
-/// How a session is.
+/// The status of a session.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SessionStatus {
-    /// Bytes of a frame.
+    /// Maximum bytes of a frame.
     pub frame_bytes: usize,
-    /// Commands that may be outstanding.
+    /// Maximum number of outstanding commands.
     pub queue_depth: u32,
-    /// Whether frames are sealed, and the target has proven to know the key.
+    /// Whether frames are sealed, and the target has proven that it has the key.
     pub is_encrypted: bool,
     /// Its paths.
     pub paths: Vec<PathStatus>,
-    /// What its machine has counted.
+    /// The counters of its state machine.
     pub counters: Counters,
-    /// Sessions that were lost and begun again.
+    /// How often the session was lost and reinstated.
     pub reinstatements: u64,
     /// Commands that were sent again because their outcome was unknown.
     pub replays: u64,
 }
 
-/// How a path is.
+/// The status of a path.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PathStatus {
-    /// This end.
+    /// The local address.
     pub local: DatagramAddress,
-    /// The other one.
+    /// The target's address.
     pub remote: DatagramAddress,
     /// Whether it carries frames.
     pub is_up: bool,
-    /// Its round trip, once it is measured.
+    /// Its round-trip time; `None` until it is measured.
     pub round_trip: Option<Duration>,
     /// Its window.
     pub window_frames: u32,
 }
 
 impl Session {
-    /// A session that logs in by this machine, over this link. Its tasks end when it is over.
+    /// A session that logs in with this state machine, over this link. Its tasks end when it is over.
     pub(crate) fn begin(
         machine: Initiator,
         link: Link,
@@ -97,7 +98,7 @@ impl Session {
         &self.shared
     }
 
-    /// Ends when the first login has succeeded; an error if it has not.
+    /// Resolves when the first login has succeeded; fails if it failed.
     pub(crate) async fn logged_in(&self) -> Result<(), EndReason> {
         poll_fn(|cx| {
             let mut inner = self.inner.borrow_mut();
@@ -121,7 +122,7 @@ impl Session {
         Request { session: Rc::clone(self), ticket, is_done: false }
     }
 
-    /// Sends a task management function; its result comes from the receiver, which ends without one if the session is lost.
+    /// Sends a task management function. The receiver gets its result, and is closed if the session is lost.
     pub(crate) fn manage(
         &self,
         function: Function,
@@ -137,7 +138,7 @@ impl Session {
         Ok(receiver)
     }
 
-    /// How it is, if it is logged in.
+    /// Its status; `None` if it is not logged in.
     pub(crate) fn status(&self) -> Option<SessionStatus> {
         let inner = self.inner.borrow();
         let machine = inner.machine.as_ref().filter(|_| matches!(inner.phase, Phase::Up { .. }))?;
@@ -161,7 +162,7 @@ impl Session {
         })
     }
 
-    /// Of a function.
+    /// Time limit of a task management function.
     pub(crate) fn reset_time(&self) -> Duration {
         self.inner.borrow().timeouts.reset
     }
@@ -199,7 +200,7 @@ impl Session {
         .await
     }
 
-    /// Says farewell, and ends when the session is over.
+    /// Closes the session. Resolves when it is over.
     pub(crate) async fn close(&self) {
         {
             let mut inner = self.inner.borrow_mut();
@@ -233,7 +234,7 @@ impl Session {
         .await
     }
 
-    /// Ready when there is no machine any more.
+    /// Ready when there is no state machine any more.
     fn poll(&self, driver: &mut Driver, cx: &mut Context<'_>) -> Poll<()> {
         let inner = &mut *self.inner.borrow_mut();
         inner.driver = Some(cx.waker().clone());
@@ -249,7 +250,7 @@ impl Session {
         inner.fill(now, self.shared.reinstatements());
         let Some(machine) = &mut inner.machine else { return Poll::Ready(()) };
         driver.transmit(machine, now, cx);
-        // An event may have come of the last frame.
+        // Sending the last frame may have caused an event.
         if inner.take_events(now, &self.shared) {
             cx.waker().wake_by_ref();
         }
@@ -271,7 +272,8 @@ async fn drive(session: Rc<Session>, link: Link, connector: Connector) {
     }
 }
 
-/// Looks for the target of a lost session, with pauses, and gives the session another machine. `None` when it is over.
+/// Searches for the target of a lost session, with pauses, and gives the session another state machine.
+/// Returns `None` when the session is over.
 async fn begin_again(session: &Session, connector: &Connector) -> Option<Link> {
     loop {
         let pause = {
@@ -311,7 +313,7 @@ async fn keep_time(session: Weak<Session>) {
     }
 }
 
-/// A command from its submission to its end. Dropped early, it is aborted.
+/// A command from its submission to its end. If it is dropped early, it is aborted.
 pub(crate) struct Request {
     session: Rc<Session>,
     ticket: u64,
@@ -341,16 +343,16 @@ impl Drop for Request {
     }
 }
 
-// A session as `iscsi_client` sees it: what carries SCSI commands.
+// A session as a carrier of SCSI commands for `iscsi_client`.
 
-/// A session from any thread.
+/// A session, usable from any thread.
 pub(crate) struct HyperScsi {
     pub(crate) session: Resident<Session>,
     pub(crate) shared: Arc<Shared>,
     pub(crate) nexus: Nexus,
 }
 
-/// The same, as [`iscsi_client::RemoteTarget`] holds it.
+/// The same, for [`iscsi_client::RemoteTarget`].
 pub(crate) struct Carried(pub(crate) Arc<HyperScsi>);
 
 impl Carrier for Carried {
@@ -424,7 +426,7 @@ impl Carrier for Carried {
     }
 }
 
-/// The protocol has the functions of iSCSI under iSCSI's numbers.
+/// The protocol has iSCSI's functions with iSCSI's numbers.
 fn function(management: Management) -> (Function, Lun) {
     let (code, lun) = match management {
         Management::AbortTaskSet(lun) => (2, lun),
@@ -451,19 +453,21 @@ fn meaning(result: FunctionResult) -> TaskManagementResult {
 
 // Opening a LUN by its URL.
 
-/// The target of a lost session is looked for so long at a time.
+/// Time limit of one search for the target of a lost session.
 const FIND_AGAIN: Duration = Duration::from_secs(5);
-/// A session in which nothing is answered for so long is lost; less if requests do not wait so long.
+/// A session without any response for this long is lost; sooner if requests wait for a shorter time.
 const GIVE_UP: Duration = Duration::from_secs(60);
 const GIVE_UP_LEAST: Duration = Duration::from_secs(10);
 
-/// Logs in to the target of a URL and attaches its LUN. The session lives on the reactor of this thread, which must run for as long as
-/// the LUN is in use. Resolving a host's name blocks the thread; addresses do not.
+/// Logs in to the target of a URL and attaches its LUN. The session lives on the reactor of this thread,
+/// which must run for as long as the LUN is in use. Resolving a host name blocks the thread; addresses do
+/// not.
 pub async fn open(url: &Url, random: Random) -> Result<RemoteLun, OpenError> {
     open_with_session(url, random).await.map(|(lun, _)| lun)
 }
 
-/// Ports of this process follow each other from a random one: a server divides its sessions among its cores by them.
+/// Ports of this process are numbered consecutively from a random one: a server distributes its sessions over
+/// its cores by port.
 fn next_port(random: Random) -> u32 {
     static FIRST: OnceLock<u32> = OnceLock::new();
     static OPENED: AtomicU32 = AtomicU32::new(0);
@@ -475,7 +479,7 @@ fn next_port(random: Random) -> u32 {
     first.wrapping_add(OPENED.fetch_add(1, Ordering::Relaxed))
 }
 
-/// The same, with the session to look at.
+/// The same, also returns the session.
 pub async fn open_with_session(url: &Url, random: Random) -> Result<(RemoteLun, SessionHandle), OpenError> {
     let Opened { target, session } = open_target(url, random).await?;
     match target.lun(url.lun).await {
@@ -531,20 +535,20 @@ pub async fn open_target(url: &Url, random: Random) -> Result<Opened, OpenError>
     Ok(Opened { target, session: SessionHandle(session) })
 }
 
-/// A target that was logged in to.
+/// A target with a session.
 pub struct Opened {
     /// The target, for its LUNs.
     pub target: Arc<RemoteTarget>,
-    /// The session, to look at.
+    /// The session, for its status.
     pub session: SessionHandle,
 }
 
-/// A session, to be looked at from any thread. It keeps the session alive.
+/// A session's status, usable from any thread. It keeps the session alive.
 #[derive(Clone)]
 pub struct SessionHandle(Arc<HyperScsi>);
 
 impl SessionHandle {
-    /// How it is; `None` if its thread has ended, or it is not logged in now.
+    /// The status; `None` if the thread of the session has ended, or the session is not logged in now.
     pub async fn status(&self) -> Option<SessionStatus> {
         self.0.session.with(async |session| session.status()).await?
     }
@@ -564,7 +568,7 @@ pub async fn closed() {
     }
 }
 
-/// What every login of a session needs.
+/// The data that every login of a session needs.
 pub(crate) struct Connector {
     url: Url,
     port: u32,
@@ -572,10 +576,10 @@ pub(crate) struct Connector {
 }
 
 impl Connector {
-    /// Finds the target, and begins to log in to it.
+    /// Finds the target, and starts a login.
     async fn machine(&self, time: Duration) -> Result<(Link, Initiator), OpenError> {
         let Url { place, target, options, .. } = &self.url;
-        // Read at every login, as secrets of iSCSI are.
+        // Read at every login, like iSCSI secrets.
         let key = options.key_file.as_deref().map(|path| {
             let secret =
                 secret_file::read(path).map_err(|error| OpenError::Key { path: path.to_owned(), error })?;
@@ -600,15 +604,15 @@ impl Connector {
         Ok((link, Initiator::new(reactor::now(), config, seed)))
     }
 
-    /// A pause with a random part, so that the many initiators of a target do not all log in at the same moment.
+    /// A pause with a random part, so that a target's initiators do not all log in at the same time.
     pub(crate) fn spread(&self, pause: Duration) -> Duration {
         let mut dice = [0];
         (self.random)(&mut dice);
         pause + pause.mul_f64(f64::from(dice[0]) / 512.0)
     }
 
-    /// Both ends in words of iSCSI, as our server names them in reservations: the port is where an ISID would be. There is no portal
-    /// group, and no IP address on an Ethernet.
+    /// Both ends in iSCSI terms, as our server names them in reservations: the port takes the place of an
+    /// ISID. There is no portal group, and on an Ethernet no IP address.
     fn nexus(&self, link: &Link) -> Nexus {
         let address = link.routes.first().and_then(|route| match route.to {
             DatagramAddress::Udp(address) => Some(address),

@@ -10,34 +10,34 @@ use hyperscsi::{Cipher, FRAME_BYTES_MAX, FRAME_BYTES_MIN, PATHS_MAX, UDP_PORT, i
 use reactor::{BadAddress, BadHost, MacAddress, NotAMacAddress};
 use volume::spec::Time;
 
-/// What the URL of a LUN on an Ethernet begins with, in front of `://`.
+/// The URL scheme of a LUN on an Ethernet, in front of `://`.
 pub const SCHEME: &str = "hyperscsi";
 /// The same over UDP.
 pub const SCHEME_UDP: &str = "hyperscsi+udp";
 /// Both.
 pub const SCHEMES: [&str; 2] = [SCHEME, SCHEME_UDP];
-/// The keys behind the question mark.
+/// The keys after the question mark.
 pub const KEYS: [&str; 8] =
     ["cipher", "frame", "key", "name", "port", "reconnect-time", "station", "timeout"];
 
-/// As in URLs of iSCSI: what flat space addressing can say (SAM-5 4.7.7.4).
+/// As in iSCSI URLs: the limit of flat space addressing (SAM-5 4.7.7.4).
 const LUN_MAX: u16 = 16_383;
 const RECONNECT_MAX: Duration = Duration::from_secs(168 * 3600);
 
 /// A LUN of a target.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Url {
-    /// Where the target is.
+    /// The location of the target.
     pub place: Place,
     /// Its name.
     pub target: String,
     /// The LUN.
     pub lun: u16,
-    /// How it is reached.
+    /// The settings of the session.
     pub options: Options,
 }
 
-/// Where targets are.
+/// The location of targets.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Place {
     /// On the Ethernets of these interfaces.
@@ -55,25 +55,27 @@ pub struct UdpHost {
     pub port: u16,
 }
 
-/// How a LUN is reached.
+/// The settings of a session.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Options {
     /// The name of this initiator.
     pub name: String,
-    /// The port of this initiator; if `None`, the next one after a random one. A target knows an I_T nexus by name and port: a second session with both
-    /// ends the first, and persistent reservations belong to them.
+    /// The port of this initiator; if `None`, the next one after a random one. A target identifies an I_T
+    /// nexus by name and port: a second session with both ends the first, and persistent reservations belong
+    /// to them.
     pub port: Option<u32>,
-    /// A file with the key that the target knows it by; `None`: frames are not sealed, and nothing is proven.
+    /// A file with the initiator's key. `None`: frames are not sealed, and there is no authentication.
     pub key_file: Option<PathBuf>,
-    /// How frames are sealed if there is a key.
+    /// The cipher for frames, if there is a key.
     pub cipher: Cipher,
-    /// Bytes of the longest frame to try; `None` is what the network carries.
+    /// Maximum bytes of frames to try; `None` for the maximum of the network.
     pub frame: Option<u16>,
-    /// The target's stations on the Ethernet, if they are not to be asked for: a target need not tell everybody that it is there.
+    /// The target's stations on the Ethernet. If empty, they are discovered; a target may be configured not
+    /// to respond to that.
     pub stations: Vec<MacAddress>,
-    /// How long a login and a command may take.
+    /// Time limit of a login and of a command.
     pub timeout: Duration,
-    /// How long requests wait for a lost session to come back. Zero: a lost session is over.
+    /// How long requests wait for a lost session to be reinstated. Zero: a lost session is over.
     pub reconnect: Duration,
 }
 
@@ -92,10 +94,10 @@ impl Default for Options {
     }
 }
 
-/// Why a text is no URL of a LUN.
+/// Why a text is not the URL of a LUN.
 #[derive(Clone, Debug, PartialEq, Eq, Display, Error)]
 pub enum UrlError {
-    /// It does not begin as one.
+    /// Its beginning is wrong.
     #[display(
         "the URL of a HyperSCSI LUN is hyperscsi://INTERFACE/TARGET/LUN or hyperscsi+udp://HOST[:PORT]/TARGET/LUN, such as \
          hyperscsi://eth0/iqn.2026-01.io.linerate:san/0"
@@ -104,13 +106,13 @@ pub enum UrlError {
     /// It names no LUN.
     #[display("the URL names no LUN: add one, as in {_0}/0")]
     NoLun(#[error(not(source))] String),
-    /// Its LUN is none.
+    /// The LUN is invalid.
     #[display("a LUN is a number from 0 to {LUN_MAX}, not {_0:?}")]
     Lun(#[error(not(source))] String),
-    /// An interface or host is none.
+    /// An interface or host is invalid.
     #[display("{_0:?} is no {_1}")]
     Place(#[error(not(source))] String, &'static str),
-    /// An IPv6 address has a mistake, such as a link-local one without its interface.
+    /// An IPv6 address is wrong, such as a link-local one without its interface.
     Address(BadAddress),
     /// More places than paths.
     #[display("a session has at most {PATHS_MAX} paths")]
@@ -118,7 +120,7 @@ pub enum UrlError {
     /// Not a name that a target may have.
     #[display("{_0:?} is no name of a target: it has letters, digits and .:-_ only")]
     Target(#[error(not(source))] String),
-    /// There is no such key.
+    /// An unknown key.
     #[display("`{_0}` is no key of a HyperSCSI URL; there are {}", KEYS.join(", "))]
     UnknownKey(#[error(not(source))] String),
     /// A value does not fit its key.
@@ -134,7 +136,8 @@ pub enum UrlError {
 }
 
 impl Place {
-    /// Reads what stands between `://` and the slash: `INTERFACE[+INTERFACE…]`, or `HOST[:PORT][+HOST[:PORT]…]` over UDP.
+    /// Parses the part between `://` and the slash: `INTERFACE[+INTERFACE…]`, or `HOST[:PORT][+HOST[:PORT]…]`
+    /// over UDP.
     pub fn parse(text: &str, is_udp: bool) -> Result<Place, UrlError> {
         let parts: Vec<&str> = text.split('+').collect();
         if parts.len() > PATHS_MAX {
@@ -143,7 +146,7 @@ impl Place {
         if is_udp {
             return Ok(Place::Udp(parts.into_iter().map(UdpHost::parse).collect::<Result<_, _>>()?));
         }
-        // IFNAMSIZ is 16, with a zero at the end.
+        // IFNAMSIZ is 16, including the terminating zero.
         let is_interface = |name: &str| {
             (1..=15).contains(&name.len()) && !name.contains(|c: char| c == '/' || c.is_whitespace())
         };
@@ -162,7 +165,7 @@ impl Place {
     }
 }
 
-/// As in a URL, in front of the first slash behind `://`.
+/// As in a URL, between `://` and the first slash.
 impl fmt::Display for Place {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let parts: Vec<String> = match self {
@@ -194,7 +197,7 @@ impl fmt::Display for UdpHost {
 }
 
 impl Url {
-    /// Reads a URL.
+    /// Parses a URL.
     pub fn parse(text: &str) -> Result<Url, UrlError> {
         let (url, lun) = Url::of_target(text)?;
         if lun.is_none() {
@@ -203,7 +206,8 @@ impl Url {
         Ok(url)
     }
 
-    /// Reads a URL that may end with the target, and the LUN if it names one; the LUN in the URL is 0 if it does not.
+    /// Parses a URL that may end with the target. Returns the LUN if the URL names one; otherwise the LUN in
+    /// the URL is 0.
     pub fn of_target(text: &str) -> Result<(Url, Option<u16>), UrlError> {
         let (scheme, rest) = text.split_once("://").ok_or(UrlError::Form)?;
         if !SCHEMES.contains(&scheme) {

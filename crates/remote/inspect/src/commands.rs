@@ -1,4 +1,4 @@
-//! SCSI commands that ask, with their answers.
+//! Read-only SCSI commands, with their results.
 
 use backends::hyperscsi::UrlOptions as Options;
 use backends::{Failure, FailureKind};
@@ -76,14 +76,14 @@ fn alua(target_port_groups: u8) -> &'static str {
     }
 }
 
-/// INQUIRY, a page of vital product data, with `bytes` as bytes too.
+/// INQUIRY, a page of vital product data; with `bytes`, also as a hex dump.
 ///
 /// # Errors
 /// As [`Unit::vpd`], or there is no such LUN.
 pub async fn vpd(unit: &Unit, page: u8, bytes: bool) -> Result<Answer, Failure> {
     let page = match unit.vpd(page).await {
         Ok(page) => page,
-        // INQUIRY is answered for a LUN that is not there too, and refuses its pages as those that are not supported.
+        // INQUIRY succeeds for a missing LUN too, and rejects its pages like unsupported ones.
         Err(refused) => return Err(inquiry(unit).await.err().unwrap_or(refused.into())),
     };
     let bytes = if bytes { format!("\n{}", dump(&page.bytes)) } else { String::new() };
@@ -111,8 +111,8 @@ pub async fn sense(unit: &Unit) -> Result<Answer, VerbError> {
     Ok(Answer::of_text(text, &json))
 }
 
-/// Takes what waits for every new session, such as that there was a reset before its time: it would be told in place of
-/// the next command's answer. Whether the unit is ready does not matter.
+/// Clears conditions pending for every new session, such as an earlier reset: the target would report them
+/// instead of executing the next command. Whether the unit is ready does not matter.
 pub async fn settle(unit: &Unit) {
     let _ = unit.test_unit_ready().await;
 }
@@ -185,10 +185,10 @@ pub async fn capacity(unit: &Unit) -> Result<Answer, VerbError> {
     Ok(Answer::of_text(pairs("", rows), &json))
 }
 
-/// More lines than anybody reads; a map of a disk in small pieces goes on for very long.
+/// More lines than anyone reads; the map of a fragmented disk could be very long.
 const RUNS_MOST: usize = 65_536;
 
-/// GET LBA STATUS: of so many blocks, or of all that follow.
+/// GET LBA STATUS: of `blocks` blocks, or of all that follow.
 ///
 /// # Errors
 /// As [`Unit::lba_status`].
@@ -278,13 +278,14 @@ pub async fn opcodes(unit: &Unit) -> Result<Answer, VerbError> {
     ))
 }
 
-// Persistent reservations (SPC-4 5.13): who is registered, who holds the reservation, and who a command is from.
+// Persistent reservations (SPC-4 5.13): who is registered, who holds the reservation, and which nexus sends a
+// command.
 //
-// A registration belongs to an I_T nexus: the initiator's name and the session's ISID together. A program that registers
-// in one session and reserves in another has to take the same ISID for both ([`stable_isid`]).
+// A registration belongs to an I_T nexus: the initiator's name together with the session's ISID. A program
+// that registers in one session and reserves in another must use the same ISID for both ([`stable_isid`]).
 
-/// Gives settings without an ISID one that is always the same for the initiator's name: of the random format (RFC 7143
-/// section 11.12.5). FNV-1a spreads names enough; two names never share an I_T nexus anyway.
+/// Sets a missing ISID to one that depends only on the initiator's name, in the random format (RFC 7143
+/// section 11.12.5). FNV-1a distributes names well enough; two names never share an I_T nexus anyway.
 pub fn stable_isid(settings: &mut Settings) {
     let [_, _, _, spread @ ..] = spread(&settings.initiator).to_be_bytes();
     let mut isid = [0x80; 6];
@@ -305,9 +306,10 @@ fn spread(name: &str) -> u64 {
     name.bytes().fold(OFFSET_BASIS, step)
 }
 
-/// Why PERSISTENT RESERVE OUT with this key was answered with RESERVATION CONFLICT, if the registrations tell: the key is
-/// registered by way of another port than the login has ended at, or this I_T nexus is not registered with it (SPC-4 5.13.5:
-/// all service actions but REGISTER of an unregistered nexus, or with another key than its own, are a conflict).
+/// Explains a RESERVATION CONFLICT response to PERSISTENT RESERVE OUT with this key, if the registrations
+/// show its cause. Either the key is registered through another port than that of this session, or this I_T
+/// nexus is not registered with it. SPC-4 5.13.5: all service actions except REGISTER conflict from an
+/// unregistered nexus, or with another key than its own.
 pub async fn explained(unit: &Unit, key: u64, failure: Failure) -> Failure {
     let elsewhere = unit.registrations_elsewhere().await.unwrap_or_default();
     let Some(registration) = elsewhere.iter().find(|registration| registration.key == key) else {
@@ -361,7 +363,7 @@ pub async fn registrations(unit: &Unit) -> Result<Answer, VerbError> {
     Ok(Answer::of_text(format!("{head}\n{none}{list}"), &json))
 }
 
-/// Who is registered. Of a target that cannot tell whose the keys are, the keys.
+/// The registrations. If the target cannot report the owners of keys, only the keys.
 pub(crate) async fn registered(unit: &Unit) -> Result<Vec<Registration>, VerbError> {
     match unit.registrations().await {
         Err(error) if error.is_unsupported() => {
@@ -391,7 +393,7 @@ fn to_json(registration: &Registration) -> Value {
     })
 }
 
-/// As a string: JSON's numbers are too short for it.
+/// As a string, because JSON numbers are not precise enough.
 pub(crate) fn hex_key(key: u64) -> String {
     format!("{key:x}")
 }

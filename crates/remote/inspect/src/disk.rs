@@ -18,8 +18,8 @@ use volume::spec::Bytes;
 use crate::commands::registered;
 use crate::pages::{self, known};
 
-/// The names of the JSON are promised; `null` is what the target does not say. An answer to MODE SENSE without a Caching
-/// page gives `write_cache: false`.
+/// The JSON names are stable. `null` means that the target does not report the value. A MODE SENSE response
+/// without a Caching page gives `write_cache: false`.
 #[derive(Debug, Serialize)]
 pub struct Disk {
     bytes: u64,
@@ -28,11 +28,11 @@ pub struct Disk {
     physical_block_bytes: u64,
     read_only: Option<bool>,
     solid_state: bool,
-    /// WCE: writes are answered before they are on stable storage.
+    /// WCE: writes are acknowledged before they are on stable storage.
     write_cache: Option<bool>,
-    /// RCD the other way round: reads may come from a cache.
+    /// RCD inverted: reads may be served from a cache.
     read_cache: Option<bool>,
-    /// DPOFUA: writes can be told to be on stable storage before they are answered.
+    /// DPOFUA: writes can be forced to stable storage before they are acknowledged.
     force_unit_access: Option<bool>,
     provisioning: Ways,
     limits: Limits,
@@ -41,7 +41,7 @@ pub struct Disk {
     pub(crate) problem: Option<String>,
 }
 
-/// How space is taken and given back.
+/// The provisioning of space.
 #[derive(Debug, Serialize)]
 struct Ways {
     /// Blocks deallocated by WRITE SAME(16) with UNMAP read as zeros.
@@ -53,8 +53,8 @@ struct Ways {
     anchor: bool,
 }
 
-/// The limits of one command, in blocks; that of `unmap_descriptors` in descriptors. `null` if the target reports no limit, or
-/// does not have the command.
+/// The limits of one command, in blocks; `unmap_descriptors` in descriptors. `null` if the target reports no
+/// limit, or does not support the command.
 #[derive(Debug, Serialize)]
 struct Limits {
     transfer_blocks: Option<u64>,
@@ -65,11 +65,11 @@ struct Limits {
     atomic_blocks: Option<u64>,
 }
 
-/// Shown for a property of MODE SENSE if the command was refused or its answer was not understood.
+/// Shown for a property of MODE SENSE if the command was rejected or its response is invalid.
 const NOT_ASKED: &str = "unknown: the target did not answer MODE SENSE";
 
 impl Disk {
-    /// Asks a unit; a failure if it cannot be looked at as a disk.
+    /// Queries a unit; fails if it is not a readable disk.
     pub async fn look(unit: &Unit) -> Result<Disk, Failure> {
         let lun = remote::disk(unit).await?;
         let (geometry, profile) = (lun.geometry(), lun.profile());
@@ -82,8 +82,8 @@ impl Disk {
             blocks: geometry.blocks.0,
             block_bytes,
             physical_block_bytes: u64::from(block_bytes) << geometry.physical_exponent,
-            // `None` without an answer to MODE SENSE that is understood. Without a Caching page, the write cache
-            // counts as off.
+            // `None` without a valid response to MODE SENSE. Without a Caching page, the write cache counts
+            // as off.
             read_only: caching.as_ref().map(|modes| modes.write_protected),
             solid_state: profile.solid_state,
             write_cache: caching.as_ref().map(|_| lun.reports_volatile_cache()),
@@ -150,8 +150,8 @@ impl Disk {
     }
 }
 
-/// How long the medium may take to answer one read. INQUIRY, READ CAPACITY and mode pages are answered without it, so that a LUN
-/// whose medium hangs would look healthy.
+/// Time limit of one read from the medium. INQUIRY, READ CAPACITY and mode pages succeed without it, so that
+/// a LUN whose medium hangs would look healthy.
 const READ_TIME: Duration = Duration::from_secs(5);
 
 async fn problem(lun: &dyn BlockDevice) -> Option<String> {
@@ -203,8 +203,8 @@ impl Ways {
 
 impl Limits {
     fn new(limits: &BlockLimits) -> Limits {
-        // Zero (SBC-3 6.6.4): no limit is reported (transfer, WRITE SAME, WRITE ATOMIC), or the target does not have the
-        // command (UNMAP, COMPARE AND WRITE). All ones: UNMAP has no limit.
+        // Zero (SBC-3 6.6.4): no limit is reported (transfer, WRITE SAME, WRITE ATOMIC), or the target does
+        // not support the command (UNMAP, COMPARE AND WRITE). All ones: UNMAP has no limit.
         let named = |blocks: u64| Some(blocks).filter(|blocks| *blocks != 0);
         let unless_all_ones = |blocks: u32| named(blocks.into()).filter(|_| blocks != u32::MAX);
         Limits {
@@ -217,7 +217,7 @@ impl Limits {
         }
     }
 
-    /// In lines that fit into 80 columns.
+    /// Lines of at most 80 columns.
     fn lines(&self) -> Vec<String> {
         let all = [
             ("transfer", self.transfer_blocks),
@@ -235,12 +235,12 @@ impl Limits {
     }
 }
 
-// A logical unit: who made it, what it is, who has reserved it, by which ports it is best reached.
+// A logical unit: its vendor, type, reservations and preferred ports.
 
-/// The names of the JSON are promised; `null` is what the target does not know or was not willing to say.
+/// The JSON names are stable. `null` means that the target does not report the value.
 #[derive(Debug, Serialize)]
 pub(crate) struct UnitInfo {
-    /// As people number it.
+    /// In the usual notation.
     lun: String,
     device_type: &'static str,
     vendor: String,
@@ -252,18 +252,18 @@ pub(crate) struct UnitInfo {
     /// `naa.…`, `t10.…` and so on.
     names: Vec<String>,
     disk: Option<Disk>,
-    /// Why it could not be looked at as a disk, or its first block not be read.
+    /// Why it could not be queried as a disk, or why its first block could not be read.
     problem: Option<String>,
     reservation: Option<Held>,
     registrations: Option<Vec<Registered>>,
-    /// By which group of ports it is best reached (ALUA).
+    /// The preferred groups of ports (ALUA).
     port_groups: Option<Vec<String>>,
     vpd_pages: Vec<String>,
-    /// Those that were asked for in whole.
+    /// The pages requested in full.
     vpd: Vec<serde_json::Value>,
     #[serde(skip)]
     vpd_text: String,
-    /// How many commands it knows.
+    /// The number of supported commands.
     commands: Option<usize>,
 }
 
@@ -279,7 +279,7 @@ struct Registered {
     initiator: Option<String>,
 }
 
-/// Every logical unit that the target shows us. One that cannot be looked at is no reason to leave out the others.
+/// All logical units that the target presents to us. A failed query of one does not affect the others.
 pub(crate) async fn look_at_all(target: &Arc<RemoteTarget>, vpd: &[u8]) -> Result<Vec<UnitInfo>, Failure> {
     let luns = target.unit(0).report_luns(LunSelection::Ordinary).await?;
     let mut units = Vec::new();
@@ -340,7 +340,7 @@ impl UnitInfo {
         })
     }
 
-    /// A heading and a line for each thing that is known.
+    /// A heading, and a line for each known property.
     pub(crate) fn text(&self) -> String {
         let UnitInfo { lun, device_type, vendor, product, revision, standard, .. } = self;
         let removable = if self.removable { "removable " } else { "" };
@@ -391,7 +391,7 @@ impl Registered {
     }
 }
 
-/// A name is the unit's own; those of its ports and its target say nothing about it.
+/// Only names of the unit itself: those of its ports and its target do not identify it.
 async fn names(unit: &Unit, pages: &[u8]) -> Result<Vec<String>, Failure> {
     const DEVICE_IDENTIFICATION: u8 = 0x83;
     if !pages.contains(&DEVICE_IDENTIFICATION) {
@@ -415,7 +415,7 @@ async fn serial_number(unit: &Unit, pages: &[u8]) -> Result<Option<String>, Fail
     })
 }
 
-/// Asked only of those that say in INQUIRY that they have groups (TPGS).
+/// Only queried for units that report groups in INQUIRY (TPGS).
 async fn port_groups(unit: &Unit, inquiry: &Inquiry) -> Result<Option<Vec<String>>, Failure> {
     if inquiry.target_port_groups == 0 {
         return Ok(None);

@@ -37,7 +37,7 @@ pub enum CommandError {
     /// commands cannot be ended: it may be executed at any time.
     #[display("the session has moved to another portal group, and the command may still be carried out")]
     Unsettled,
-    /// The data exceed the limit of a command.
+    /// The data exceeds the limit of a command.
     #[display("the protocol does not move so much data with a command")]
     TooLong,
 }
@@ -111,7 +111,7 @@ pub enum OpenError {
         /// The reason.
         ending: Ending,
     },
-    /// The login was refused, by the target or by us.
+    /// The login was rejected, by the target or by us.
     #[display("{address}: {why}")]
     Login {
         /// The address.
@@ -119,7 +119,7 @@ pub enum OpenError {
         /// The reason.
         why: LoginFailure,
     },
-    /// The login took longer than it may.
+    /// The login timed out.
     #[display("the login at {_0} took too long")]
     LoginTimedOut(SocketAddr),
     /// A login failed at an address that the target's portal had redirected it to.
@@ -130,14 +130,14 @@ pub enum OpenError {
         /// What failed.
         error: Box<OpenError>,
     },
-    /// READ CAPACITY told a block size that block devices do not have here.
+    /// READ CAPACITY reported a block size that is not supported here.
     #[display("the LUN has blocks of {_0} bytes, and only powers of two from 512 on are usable here")]
     BlockSize(u32),
     /// Too many redirections.
     #[display("{_0} sends us on too often")]
     Redirected(SocketAddr),
-    /// A connection that was to join a session reached another portal group, which cannot be part of the
-    /// session (RFC 7143 section 4.4.1).
+    /// A connection that was meant to join a session reached another portal group, which cannot be part of
+    /// the session (RFC 7143 section 4.4.1).
     #[display(
         "{address} is of portal group {connection} now, and the session is with portal group {session}"
     )]
@@ -149,7 +149,7 @@ pub enum OpenError {
         /// That of the connection.
         connection: u16,
     },
-    /// Several sessions are for a block device.
+    /// Several sessions are only possible for a block device.
     #[display(
         "the keys address, sessions and a second source are for what reads and writes blocks, as bench, copy, attach and serve do: \
          name one portal here"
@@ -177,7 +177,7 @@ pub enum OpenError {
         /// Why it has no status.
         error: CommandError,
     },
-    /// A mandatory command was refused.
+    /// The target rejected a mandatory command.
     #[display("the target refused {name}: {}", refusal(*status, *sense))]
     Refused {
         /// The command.
@@ -237,7 +237,7 @@ pub enum Ending {
     /// A protocol error of the target.
     #[display("the target broke a rule: {_0}")]
     Fatal(Fatal),
-    /// The machine named data outside the command's buffer: a bug of ours.
+    /// The state machine named data outside the command's buffer: a bug of ours.
     #[display("data came for which there is no place")]
     NoPlace,
 }

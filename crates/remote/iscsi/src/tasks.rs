@@ -1,6 +1,6 @@
 //! Outstanding commands, with their data and their requesters.
 //!
-//! Data belong to the command, not to its requester: they stay when the requester is dropped, so that late
+//! Data belongs to the command, not to its requester: it stays when the requester is dropped, so that late
 //! Data-In is never stored into reused memory.
 
 use std::ops::Range;
@@ -80,7 +80,7 @@ impl CommandEnd {
         CommandEnd { outcome: Err(error), transfer, was_sent: false }
     }
 
-    /// A command that has not ended, as far as is known; its data stay with it.
+    /// A command that has not ended, as far as is known. It keeps its data.
     pub fn unfinished(error: CommandError) -> CommandEnd {
         CommandEnd { outcome: Err(error), transfer: Transfer::None, was_sent: true }
     }
@@ -110,7 +110,7 @@ struct Task {
     /// The last escalation step, and the end of its timeout.
     step: EscalationStep,
     until: Instant,
-    /// Of a command that has waited for long.
+    /// Set if the command has waited for long.
     patience: Option<Box<Patience>>,
     waits_for_end: bool,
     account: Account,
@@ -135,7 +135,7 @@ pub struct CommandSpec {
     pub transfer: Transfer,
     /// The session it is meant for, by number of reinstatements; `None` for any.
     pub epoch: Option<u64>,
-    /// Timeouts are not reported: the requester waits for the end, to send it again.
+    /// Timeouts are not reported: the requester waits for the end, to retry.
     pub waits_for_end: bool,
 }
 
@@ -172,11 +172,11 @@ enum TaskState {
     Ended(Result<Status, CommandError>),
 }
 
-/// A command is slow when it has waited for a quarter of its timeout, so that this part of it is left: until then its progress is not
-/// looked at.
+/// A command is slow when it has waited for a quarter of its timeout, and this part of it is left. Until then
+/// its progress is not checked.
 const SLOW: f64 = 0.75;
 
-/// The number of an outstanding command without a requester, in the order in which they lost theirs.
+/// The number of an outstanding command without a requester, in the order of losing it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Orphan(u64);
 
@@ -189,13 +189,13 @@ pub(crate) struct Ticket {
 
 /// All commands of a session that were sent and not yet freed.
 ///
-/// The machine reuses a task's index as soon as the task has ended; requesters poll later. So commands have
-/// slots of their own here, and the machine's indices map to them.
+/// The state machine reuses a task's index as soon as the task has ended; requesters poll later. So commands
+/// have their own slots here, and the state machine's indices map to them.
 #[derive(Default)]
 pub(crate) struct Tasks {
     places: Vec<Option<Task>>,
     free: Vec<usize>,
-    /// Slot of the last command with each index of the machine.
+    /// Slot of the last command with each index of the state machine.
     by_index: Vec<usize>,
     /// The number of the next command.
     next: u64,
@@ -262,7 +262,8 @@ impl Tasks {
         let task = self.at(place, id)?;
         let out_bytes = task.transfer.out_bytes();
         let left = EndedTask { connection: task.connection, lun: task.lun, account: task.account, out_bytes };
-        // Of a command that is being aborted, and of one that was ended with others, the connection delivers nothing.
+        // The end of a command that is being aborted, or was ended together with others, is not progress of
+        // its connection.
         let is_answered = task.step == EscalationStep::Wait && outcome.is_ok();
         let number = task.number;
         match &mut task.state {
@@ -336,8 +337,9 @@ impl Tasks {
         None
     }
 
-    /// Extends the timeouts of commands whose connection still delivers what was sent before them. `moved_bytes` are those that have moved
-    /// for a command. To be called from time to time, and before [`Tasks::escalate`].
+    /// Extends the timeouts of commands whose connection still delivers responses to earlier ones.
+    /// `moved_bytes` is the data moved for a command so far. Call this periodically, and before
+    /// [`Tasks::escalate`].
     pub(crate) fn note_progress(
         &mut self,
         now: Instant,
@@ -372,7 +374,7 @@ impl Tasks {
         }
     }
 
-    /// Escalates commands with expired timeouts, and returns them. The first time the requester gets an
+    /// Escalates commands with expired timeouts, and returns them. The first time, the requester gets an
     /// error, unless it waits for the end; the command is still outstanding.
     pub(crate) fn escalate(&mut self, now: Instant, timeouts: &Timeouts) -> Vec<Overdue> {
         let mut overdue = Vec::new();
@@ -396,12 +398,12 @@ impl Tasks {
         overdue
     }
 
-    /// A mark for [`Tasks::poll_quiet`]: present orphans are before it.
+    /// A mark for [`Tasks::poll_quiet`]: current orphans are before it.
     pub(crate) fn orphan_mark(&self) -> Orphan {
         Orphan(self.orphans)
     }
 
-    /// Whether no orphan from before `mark` is outstanding; otherwise `waker` is woken when that may have
+    /// Whether no orphan from before `mark` is outstanding. If false, `waker` is woken when that may have
     /// changed.
     pub(crate) fn poll_quiet(&mut self, mark: Orphan, waker: &Waker) -> bool {
         debug_assert!(mark.0 <= self.orphans, "orphans are counted upwards");

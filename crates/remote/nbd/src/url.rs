@@ -197,8 +197,8 @@ impl std::error::Error for UrlError {}
 impl Url {
     /// Parses a URL.
     ///
-    ///  # Errors
-    ///  The first error found.
+    /// # Errors
+    /// The first error found.
     pub fn parse(text: &str) -> Result<Url, UrlError> {
         let (scheme, rest) = text.split_once("://").ok_or(UrlError::Scheme)?;
         if !SCHEMES.contains(&scheme) {

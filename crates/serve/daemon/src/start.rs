@@ -1,5 +1,5 @@
-//! Start and end of a configured server: volumes are opened, reactor threads listen; when all of them have
-//! ended, everything has been flushed.
+//! Start and end of a configured server. At the start, volumes are opened and reactor threads listen; when
+//! all threads have ended, everything has been flushed.
 
 use std::io;
 use std::num::NonZeroUsize;
@@ -24,7 +24,7 @@ use crate::state::{self, CONTROL, ServerState};
 use crate::waiting::{Ends, Jobs, LastUse, Openers};
 use crate::{announce, volumes};
 
-/// A server that has been started. Dropping it leaves its threads to themselves.
+/// A started server. Dropping it leaves its threads running.
 pub struct Started {
     live: Arc<Live>,
     addresses: Vec<ListenAddress>,
@@ -35,10 +35,11 @@ pub struct Started {
 }
 
 /// Starts the server of `config`, which was read from `start_options`. Until it is [open](Started::open), it
-/// listens and refuses logins with a temporary status. This process may have as many open files from now on as the system allows it.
+/// listens and rejects logins with a temporary status. From now on this process may open as many files as the
+/// system allows.
 ///
 /// # Errors
-/// The reason why the whole configuration cannot be served. Files that were made for it are gone again.
+/// Why the whole configuration cannot be served. Files created for it have been removed.
 pub fn start(start_options: StartOptions, config: Config) -> Result<Started, Failure> {
     let undo = Undo::default();
     let started = start_noting(start_options, config, &undo).inspect_err(|_| undo.take_back())?;
@@ -98,7 +99,8 @@ impl Started {
     /// A thread cannot be started.
     pub fn open(&mut self) -> Result<(), Failure> {
         if let Some(socket) = self.socket.take() {
-            // The thread that waits for clients outlives the server in a longer-lived program, and must not keep its state directory.
+            // The thread that waits for clients may outlive the server in a longer-lived program, and must
+            // not keep its state directory.
             let live = Arc::downgrade(&self.live);
             let answer = move |request, by: &str| match live.upgrade() {
                 Some(live) => live.answer(&request, by),
@@ -114,10 +116,10 @@ impl Started {
     /// Waits until the server has ended, as it does after [`Live::shutdown`].
     ///
     /// # Errors
-    /// A thread ended before its time, or a volume could not be flushed.
+    /// A thread ended early, or a volume could not be flushed.
     pub fn join(self) -> Result<(), Failure> {
         self.ends.all_flushed();
-        // Their members' sessions, and their upkeep, are on the cores.
+        // The sessions of their members, and their maintenance tasks, are on the cores.
         self.live.close_sets();
         drop(self.ends);
         let flushed = self.reactors.join().map_err(Failure::failed)?;
@@ -131,7 +133,7 @@ impl Started {
     }
 }
 
-/// Where the state of a server is kept.
+/// The directory for the state of a server.
 pub(crate) fn state_directory(config: &Config) -> Result<PathBuf, Failure> {
     match &config.state {
         Some(directory) => Ok(directory.clone()),
@@ -155,10 +157,11 @@ fn tell(start_options: &StartOptions, config: &Config, state: &ServerState, boun
 
 type BoundPortals = Receiver<io::Result<Vec<ListenAddress>>>;
 
-/// What a reactor thread serves, and who hears of the portals.
+/// A reactor thread's part of the server, and the channel for its bound portals.
 type Part = (Core, mpsc::Sender<io::Result<Vec<ListenAddress>>>);
 
-/// Starts the reactor threads, which open remote volumes and wait for their parts of the server, each at its end of a mailbox.
+/// Starts the reactor threads. They open remote volumes, and wait for their parts of the server at their
+/// mailboxes.
 fn start_reactors(
     config: &Config,
     cores: NonZeroUsize,
@@ -181,7 +184,7 @@ fn start_reactors(
         async move {
             let Some(((jobs, last_use), mut part)) = part else { return true };
             drop(reactor::spawn(jobs.attend()));
-            // There is none if the server could not be started.
+            // `None` if the server could not be started.
             let Some((core, report)) = part.recv().await else { return true };
             let flushed = core.run(report).await;
             last_use.ended().await;
@@ -192,12 +195,12 @@ fn start_reactors(
     Ok((reactors, begins))
 }
 
-/// Gives the reactor threads their parts. The receiver hears of the portals.
+/// Hands the reactor threads their parts. The receiver gets the bound portals.
 fn begin(begins: &[Sender<Part>], parts: Vec<Core>) -> BoundPortals {
     let (report, bound) = mpsc::channel();
     debug_assert_eq!(begins.len(), parts.len(), "each reactor has a core");
     for (begin, core) in begins.iter().zip(parts) {
-        // A reactor that has ended is missed by who waits for the portals.
+        // If a reactor has ended, the caller notices when it waits for the portals.
         let _ = begin.send((core, report.clone()));
     }
     bound
@@ -211,7 +214,7 @@ fn addresses(bound: &BoundPortals) -> Result<Vec<ListenAddress>, Failure> {
     }
 }
 
-/// Why a portal, which the error names, cannot be listened on.
+/// The message for a portal, which the error names, that cannot be bound.
 pub(crate) fn no_listener(error: &io::Error) -> String {
     format!("cannot listen on {error}; {}", remedy(error.kind()))
 }
@@ -220,12 +223,12 @@ fn remedy(kind: io::ErrorKind) -> &'static str {
     match kind {
         io::ErrorKind::AddrInUse => "stop what listens there, or name another address or port with --listen",
         io::ErrorKind::AddrNotAvailable => "name an address that this machine has with --listen",
-        // Of a Unix socket.
+        // Unix sockets only.
         io::ErrorKind::AlreadyExists | io::ErrorKind::InvalidInput => {
             "name a path at which this user can make a socket"
         }
         io::ErrorKind::PermissionDenied => "take a port above 1023, such as 3260",
-        // Of a congestion control.
+        // Congestion control only.
         io::ErrorKind::NotFound => "name another one with --congestion, or `congestion` of the portal",
         _ => "see --listen",
     }
@@ -275,7 +278,7 @@ mod tests {
         assert!(told.contains("served with 4MiB, and would be cut to 2MiB"), "{told}");
     }
 
-    /// A server with this one volume, in which `FOLDER` is a new folder, and its control socket.
+    /// A server with a single volume and its control socket; `FOLDER` is replaced with a new directory.
     struct One {
         folder: tempfile::TempDir,
         server: Option<Started>,
@@ -315,7 +318,7 @@ mod tests {
             self.live().now().volumes.named("v").and_then(|volume| volume.faults.clone()).expect("a layer")
         }
 
-        /// Asks on another thread; the text of the reply comes.
+        /// Sends a request on another thread; the receiver gets the text of the reply.
         fn ask(&self, request: ControlRequest) -> mpsc::Receiver<String> {
             let socket = self.folder.path().join("state").join(CONTROL);
             let (tell, reply) = mpsc::channel();
@@ -349,7 +352,7 @@ mod tests {
         }
     }
 
-    /// Ample: what a test waits for comes without it.
+    /// Ample: events that a test waits for occur sooner.
     const WAIT: Duration = Duration::from_secs(60);
 
     fn wait_until(what: impl Fn() -> bool) {
@@ -360,7 +363,7 @@ mod tests {
         }
     }
 
-    /// The part that is cut off was once looked at while hosts could still write, and not again.
+    /// Regression: the part to cut off was checked only while hosts could still write.
     #[test]
     fn data_that_a_host_writes_after_the_check_keeps_a_volume_from_being_cut() {
         use std::os::unix::fs::FileExt as _;
@@ -381,7 +384,8 @@ mod tests {
         drop(one.end());
     }
 
-    /// The check once held the lock of all orders without a limit: the order to end a fault waited for the fault.
+    /// Regression: the check held the lock of all orders without a time limit, so the order to end a fault
+    /// waited for the fault.
     #[test]
     fn a_device_that_does_not_answer_the_check_before_a_shrink_keeps_no_other_order_waiting() {
         let one = One::start("fault:[file:FOLDER/v.img?size=4MiB]");
@@ -401,7 +405,7 @@ mod tests {
         drop(one.end());
     }
 
-    /// The check once came before the question whether the volume is in use.
+    /// Regression: the check came before the check whether the volume is in use.
     #[test]
     fn a_shrink_of_a_volume_in_use_is_refused_before_its_device_is_asked() {
         use std::io::{Read as _, Write as _};
@@ -424,7 +428,7 @@ mod tests {
         drop(one.end());
     }
 
-    /// A server of a mirror of two files, of which the first can be made to hang.
+    /// A server with a mirror of two files, the first of which can be made to hang.
     fn mirror() -> One {
         let folder = tempfile::tempdir().expect("a temporary directory");
         let member = |name: &str| format!("file:{}?size=96MiB", folder.path().join(name).display());
@@ -448,7 +452,7 @@ mod tests {
         !one.live().now().ordered.is_empty()
     }
 
-    /// An order once held the lock of the configuration until all members had answered.
+    /// Regression: an order held the lock of the configuration until all members had responded.
     #[test]
     fn an_order_to_a_set_whose_member_does_not_answer_keeps_nobody_else_waiting() {
         let one = mirror();
@@ -524,7 +528,8 @@ mod tests {
         drop(one.end());
     }
 
-    /// The first `size=` of a set was once cut: a member's, of a set with all its hosts cut off for nothing.
+    /// Regression: the first `size=` of a set was cut. That was a member's, and all hosts of the set were cut
+    /// off for nothing.
     #[test]
     fn a_raid_set_is_not_shrunk_by_cutting_its_first_member() {
         let one = mirror();
@@ -536,7 +541,7 @@ mod tests {
         drop(one.end());
     }
 
-    /// The record once kept an order that a reload had removed, and the next one did not count.
+    /// Regression: the record kept an order that a reload had removed, and the next one was ignored.
     #[test]
     fn a_reload_that_removes_an_order_lets_the_next_one_count() {
         let folder = tempfile::tempdir().expect("a temporary directory");
@@ -574,7 +579,7 @@ mod tests {
         end(server);
     }
 
-    /// What a second program does: this one.
+    /// The operations of a second program, executed in this one.
     #[test]
     fn a_server_is_started_asked_changed_and_ended() {
         let one = One::start("ram:1MiB");

@@ -1,8 +1,8 @@
-//! The login of a connection: the driver of the login machine, from the first byte to the session.
+//! The login of a connection: drives the login state machine, from the first byte to the session.
 //!
-//! All resources are bounded, since the peer is not authenticated yet: time by [`Limits::login_time`],
-//! connections by [`Limits::logins`] and the server's listener, PDUs and text by the machine. In total a
-//! connection takes at most [`LOGIN_MEMORY_BYTES_MAX`] of memory.
+//! All resources are limited, since the peer is not authenticated yet: time by [`Limits::login_time`],
+//! connections by [`Limits::logins`] and the server's listener, PDUs and text by the state machine. In total,
+//! a connection takes at most [`LOGIN_MEMORY_BYTES_MAX`] of memory.
 //!
 //! ```text
 //!  accepted ─► security and operational negotiation (`iscsi::login::TargetLogin`)
@@ -51,7 +51,7 @@ enum Failure {
 }
 
 impl Failure {
-    /// The name that monitoring has for it.
+    /// The label for monitoring.
     fn name(&self, refusal: Option<&Refusal>) -> &'static str {
         match (self, refusal) {
             (Failure::Login(LoginError::Refused(_)), Some(refusal)) => refusal.name(),
@@ -76,9 +76,9 @@ pub(crate) struct LoginDriver {
     permit: ConnectionPermit,
     machine: TargetLogin,
     received: Vec<u8>,
-    /// The target that it may log in to; without LUNs, since a peer decides how long a login lasts.
+    /// The target that it may log in to; without LUNs, since the peer decides how long a login lasts.
     target: Option<Arc<Target>>,
-    /// The target that it names, whether it may log in there or not; without LUNs, too.
+    /// The target that it names, whether it may log in there or not; also without LUNs.
     named: Option<Arc<Target>>,
     /// The CHAP user that the initiator claimed, authenticated or not.
     user: Option<String>,
@@ -163,7 +163,7 @@ impl LoginDriver {
         }
     }
 
-    /// The next event of the machine; queued responses are sent first.
+    /// The next event of the state machine; queued responses are sent first.
     async fn next_event(&mut self) -> Result<Option<TargetEvent>, Failure> {
         while let Some(transmit) = self.machine.poll_transmit() {
             let mut bytes = transmit.bhs.0.to_vec();
@@ -181,7 +181,7 @@ impl LoginDriver {
         bhs.0.copy_from_slice(&self.received[..BHS_BYTES]);
         let (header, data) = (framing.header_bytes(&bhs), bhs.data_segment_length() as usize);
         if data > LOGIN_DATA_BYTES_MAX {
-            // The machine answers what it can without the data, which are not read.
+            // The state machine responds as far as possible without the data, which is not read.
             self.machine.handle_pdu(&bhs, &[]);
             return Ok(());
         }
@@ -191,9 +191,9 @@ impl LoginDriver {
         Ok(())
     }
 
-    /// Reads exactly up to `length` bytes: what follows the login belongs to the session.
+    /// Reads exactly up to `length` bytes: any data after the login belongs to the session.
     async fn fill(&mut self, length: usize) -> Result<(), Failure> {
-        // Memory is for the bytes received, not for the length announced. A login PDU has about as many.
+        // Memory is allocated for received bytes, not for the announced length. A login PDU usually fits.
         let mut piece = [0; 512];
         while self.received.len() < length {
             let most = (length - self.received.len()).min(piece.len());
@@ -222,10 +222,10 @@ impl LoginDriver {
         if context.server.phase() != Phase::Open {
             return Err(Refusal::NotOpen);
         }
-        // By the type of the session alone: a discovery login may name a target, which means nothing.
+        // Only the session type counts: a target name in a discovery login is ignored.
         let name = match (request.session_type, &request.target_name) {
             (SessionType::Normal, Some(name)) => name,
-            // The machine has seen to it that a normal session names one.
+            // The state machine ensures that a normal session names one.
             (SessionType::Normal, None) => return Err(Refusal::NoSuchTarget),
             (SessionType::Discovery, _) => return Ok(self.acceptance(request, None)),
         };
@@ -410,7 +410,7 @@ impl LoginDriver {
         let (answer, mut answers) = reactor::mailbox();
         let cid = request.request.cid;
         self.core.context.tell(slot.core, move |core| {
-            // The login that asked may be gone by now.
+            // The requesting login may have ended by now.
             let _ = answer.send(core.reserve(tsih, cid));
         });
         let window = answers.recv().await.ok_or_else(missing)??;
@@ -445,7 +445,7 @@ impl LoginDriver {
         self.core.context.tell(slot.core, move |core| core.join(admitted));
     }
 
-    /// Counts this login by its result, and by its target if there is one of that name.
+    /// Counts this login by its result, and by its target if one of that name exists.
     fn count(&self, result: &'static str) {
         self.core.tally.note(Counted::Login, self.named.as_ref().map(|target| target.name.as_str()), result);
     }
@@ -458,12 +458,12 @@ impl LoginDriver {
         let why = match (failure, &self.refusal) {
             // A port scanner, or a health check.
             (Failure::PeerClosed, _) => return tracing::debug!(%peer, "closed before its login was over"),
-            // A matter of course while starting, draining or moving; the initiator tries again.
+            // Normal during a start, drain or move; the initiator retries.
             (Failure::Login(LoginError::Refused(status)), None | Some(Refusal::NotOpen)) => {
                 return tracing::info!(%peer, %status, initiator, target, "login put off or sent elsewhere");
             }
             (Failure::Login(LoginError::Refused(_)), Some(refusal)) => refusal.to_string(),
-            // The initiator is not told which of the two.
+            // The initiator does not learn which of the two was wrong.
             (Failure::Login(LoginError::Chap(ChapError::WrongResponse)), _) => match self.has_account() {
                 true => "wrong secret".to_owned(),
                 false => "unknown account".to_owned(),
@@ -478,7 +478,7 @@ impl LoginDriver {
         }
     }
 
-    /// Whether there is an account of the name that the initiator gave.
+    /// Whether there is an account with the initiator's user name.
     fn has_account(&self) -> bool {
         let (wanted, user) = (self.authentication(), self.user.as_deref());
         wanted.zip(user).is_some_and(|(wanted, user)| wanted.knows(user))
@@ -490,12 +490,12 @@ fn bounded(text: &str) -> String {
     text[..text.floor_char_boundary(NAME_BYTES_MAX)].to_owned()
 }
 
-/// The largest amount of memory of a connection before it has logged in, without the kernel's socket buffers.
+/// Maximum memory of a connection before it has logged in, without the kernel's socket buffers.
 pub const LOGIN_MEMORY_BYTES_MAX: usize = 64 << 10;
-/// The largest amount of memory of a discovery session, which may be unauthenticated, without its SendTargets
-/// responses.
+/// Maximum memory of a discovery session, which may be unauthenticated, without its SendTargets responses.
 pub const DISCOVERY_MEMORY_BYTES_MAX: usize = 128 << 10;
 /// Challenges must be at least 16 bytes, or as long as the hash (RFC 7143 section 12.1.3).
 const CHALLENGE_BYTES: usize = 32;
-/// Reinstatements that a login waits for: two initiators that replace each other must not keep the core busy.
+/// Maximum reinstatements that a login waits for: two initiators that replace each other must not keep the
+/// core busy.
 const REINSTATEMENTS: usize = 8;

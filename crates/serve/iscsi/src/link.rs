@@ -1,4 +1,4 @@
-//! The shared state of a connection, by which the rest of its session wakes or ends it.
+//! The shared state of a connection, through which the rest of its session wakes or ends it.
 
 use std::cell::{Cell, RefCell};
 use std::net::SocketAddr;
@@ -20,7 +20,7 @@ pub(crate) struct Link {
     woken: Cell<bool>,
     waker: RefCell<Option<Waker>>,
     closing: Cell<Option<Closing>>,
-    /// The outbox was not empty when the task last started to wait: the socket took no more.
+    /// The outbox was not empty when the task last started to wait: the socket accepted no more.
     blocked: Cell<bool>,
     /// Other commands wait for blocks that it sends from the volume's memory.
     to_withdraw: Cell<bool>,
@@ -44,8 +44,8 @@ pub(crate) enum Closing {
     /// - its target was reset (TARGET COLD RESET);
     /// - the server ends.
     Abrupt,
-    /// Immediately: its peer has sent none of the data that it owes for too long, or other commands wait for resources that it
-    /// holds.
+    /// Immediately: the peer has sent none of its outstanding data for too long, or other commands wait for
+    /// resources that it holds.
     TooSlow,
     /// Immediately: its discovery session has lasted longer than `discovery-time`.
     TooLong,
@@ -76,7 +76,7 @@ impl Link {
         }
     }
 
-    /// Ready if it was woken since the last time.
+    /// Ready if it was woken since the last call.
     pub(crate) fn poll_woken(&self, cx: &mut Context<'_>) -> Poll<()> {
         if self.woken.take() {
             return Poll::Ready(());
@@ -89,7 +89,7 @@ impl Link {
         Poll::Pending
     }
 
-    /// Closes it once everything queued is sent.
+    /// Closes it once all queued PDUs are sent.
     pub(crate) fn close(&self, reason: CloseReason) {
         if self.closing.get().is_none() {
             self.closing.set(Some(Closing::Polite(reason)));
@@ -115,7 +115,7 @@ impl Link {
         self.wake();
     }
 
-    /// Requests that it copies the blocks it sends from the volume's memory.
+    /// Requests a copy of the blocks that it sends from the volume's memory.
     pub(crate) fn withdraw(&self) {
         self.to_withdraw.set(true);
         self.wake();
@@ -131,7 +131,7 @@ impl Link {
         self.copies.set(are_there.then(|| self.copies.get().unwrap_or(now)));
     }
 
-    /// Since when copies of what was on the medium have held memory because its socket takes nothing.
+    /// Since when copies of blocks have held memory because the socket accepts no data.
     pub(crate) fn copies_since(&self) -> Option<Instant> {
         self.copies.get().filter(|_| self.is_blocked())
     }

@@ -1,8 +1,8 @@
-//! All logged-in sessions of all cores: the one place where session identity is decided (RFC 7143 sections
-//! 6.3.5 and 6.3.6). Accessed at login, at logout and for status, never by a command.
+//! All logged-in sessions of all cores, and the only place that decides about session identity (RFC 7143
+//! sections 6.3.5 and 6.3.6). It is accessed at login, at logout and for status, never by a command.
 //!
-//! A nexus name is whatever a peer claims. The authenticated user (CHAP_N) is kept with it: only the same
-//! user may join or reinstate a session.
+//! A nexus name is an unverified claim of the peer. The authenticated user (CHAP_N) is kept with it: only the
+//! same user may join or reinstate a session.
 //!
 //! ```text
 //!          allocate (login)          join (full feature phase)          vacate (last connection gone)
@@ -32,7 +32,7 @@ pub(crate) struct Admitted {
     pub(crate) peer: SocketAddr,
     pub(crate) local: SocketAddr,
     pub(crate) login: LoggedIn,
-    /// The target as it was when the login began, without its LUNs; none for a discovery session.
+    /// The target as it was when the login began, without its LUNs; `None` for a discovery session.
     pub(crate) target: Option<Arc<Target>>,
     pub(crate) tag: u16,
     pub(crate) slot: SessionSlot,
@@ -63,14 +63,14 @@ pub(crate) struct SessionSlot {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Claim {
     pub(crate) nexus: NexusName,
-    /// The authenticated CHAP name; none at a target without authentication.
+    /// The authenticated CHAP name; `None` at a target without authentication.
     pub(crate) user: Option<String>,
 }
 
-/// A session that is to begin.
+/// A session about to begin.
 #[derive(Clone, Debug)]
 pub(crate) struct NewSession {
-    /// `None` is a discovery session.
+    /// `None` for a discovery session.
     pub(crate) claim: Option<Claim>,
     pub(crate) from: AddressBlock,
     /// A session of the same nexus has just been ended for it: it gets the slot even if the limit was reached
@@ -87,7 +87,7 @@ pub(crate) enum SlotOutcome {
     Replaces(SessionSlot),
     /// A session of the same nexus belongs to another user and stays.
     OfAnother {
-        /// Who.
+        /// The user's name.
         user: String,
     },
     /// The limit of sessions is reached.
@@ -217,7 +217,7 @@ impl Registry {
     }
 }
 
-/// Handles there are: 0 means "none" on the wire (RFC 7143 section 11.12.6).
+/// The number of handles: 0 means "none" on the wire (RFC 7143 section 11.12.6).
 const TSIHS: usize = u16::MAX as usize;
 
 impl Book {
@@ -242,7 +242,7 @@ impl Book {
         })
     }
 
-    /// The next handle that no session has. There are fewer sessions than handles, so one is free.
+    /// The next unused handle. There are fewer sessions than handles, so one is free.
     fn free_tsih(&mut self) -> u16 {
         loop {
             self.last_tsih = self.last_tsih.wrapping_add(1).max(1);
@@ -337,7 +337,7 @@ mod tests {
         allocated(&registry, Some(proved("bob", "iqn.a", 2))); // another ISID is another nexus
     }
 
-    /// Its target may have begun to ask for proof since.
+    /// Its target may have started to require authentication since.
     #[test]
     fn a_session_that_proved_nothing_is_replaced_by_whoever_may_log_in_and_joined_by_its_like() {
         let registry = registry(1, 8, 8);
@@ -355,7 +355,7 @@ mod tests {
         allocated(&registry, Some(open("iqn.a", 2)));
     }
 
-    /// A login that has not ended may keep its slot no longer than others let it.
+    /// An unfinished login keeps its slot no longer than other logins allow.
     #[test]
     fn a_seat_that_was_vacated_is_lost_to_its_login_though_its_handle_comes_again() {
         let registry = registry(1, 1, 1);

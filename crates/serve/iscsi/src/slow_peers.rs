@@ -1,5 +1,5 @@
-//! Peers of a session that are slow, and discovery sessions that last too long. They are looked for by the core's tick, not on
-//! the path of a command. The deadlines of commands are in `scsi_session`.
+//! Slow peers of a session, and discovery sessions that last too long. The core's timer checks for them,
+//! outside the path of commands. The deadlines of commands are in `scsi_session`.
 //!
 //! ```text
 //!   waits for                         limit               then
@@ -28,7 +28,7 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(5);
 
 impl Session {
     /// Moves transfers of slow peers from the volume's memory to buffers if other commands wait for their
-    /// blocks: an initiator that has died during a transfer, or does not read its data, must not delay a
+    /// blocks. An initiator that has died during a transfer, or does not read its data, must not delay a
     /// COMPARE AND WRITE of another (ESXi waits eight seconds for those). If there is no memory for the
     /// buffer, the connection is cut.
     pub(crate) fn withdraw_slow_transfers(&mut self, now: Instant) {
@@ -51,7 +51,7 @@ impl Session {
             self.withdraw_write(id);
         }
         for id in reads {
-            // What it has queued is the connection's.
+            // Its queued data belongs to the connection.
             if let Some(link) = self.link(id.connection()) {
                 link.withdraw();
             }
@@ -79,7 +79,7 @@ impl Session {
         };
     }
 
-    /// Memory for a copy of what a connection has queued.
+    /// Memory for a copy of a connection's queued data.
     pub(crate) fn charge_copy(&self, bytes: usize) -> Option<Charge> {
         self.commands.budget.take(bytes)
     }
@@ -111,7 +111,7 @@ impl Session {
         Some(())
     }
 
-    /// Ends a discovery session that has lasted longer than it may.
+    /// Ends a discovery session that has exceeded its time limit.
     pub(crate) fn end_discovery(&self, now: Instant) {
         if self.identity.target.is_some() {
             return;
@@ -122,7 +122,7 @@ impl Session {
         }
     }
 
-    /// Cuts the connections of peers that owe data and have sent none of it for `stall`.
+    /// Cuts the connections of peers with outstanding data that have sent none of it for `stall`.
     pub(crate) fn cut_stalled(&mut self, now: Instant, stall: Duration) {
         for (id, link) in self.links.iter().flatten() {
             let owed = self
@@ -138,7 +138,7 @@ impl Session {
     }
 
     /// The connection whose slow peer has held memory longest (by a transfer, copies, a segment or early
-    /// data), if that is longer than [`PATIENCE`], and since when.
+    /// data), and since when; `None` if that is within [`PATIENCE`].
     pub(crate) fn slowest_holder(&self, now: Instant) -> Option<(Instant, ConnectionId)> {
         let held = self.commands.observed().filter(|(task, Observed { stage, .. })| {
             let by_its_peer = matches!(stage, WaitingFor::Data | WaitingFor::Sending);

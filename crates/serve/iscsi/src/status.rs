@@ -1,5 +1,5 @@
-//! Status of sessions: plain values, made on request; and sessions that a configuration change would affect: checked before the
-//! change, so that nothing in use is removed by mistake.
+//! Status of sessions: plain values, made on request. Also the sessions that a configuration change would
+//! affect: they are checked before the change, so that nothing in use is removed by mistake.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -17,7 +17,7 @@ use crate::config::Config;
 pub struct SessionStatus {
     /// The initiator's iSCSI name.
     pub initiator: String,
-    /// The authenticated CHAP name; none without authentication.
+    /// The authenticated CHAP name; `None` without authentication.
     pub user: Option<String>,
     /// The initiator's half of the session's identity, in hexadecimal.
     pub isid: String,
@@ -25,17 +25,17 @@ pub struct SessionStatus {
     pub tsih: u16,
     /// The target's name; `None` for a discovery session.
     pub target: Option<String>,
-    /// Since its login.
+    /// Time since its login.
     pub age: Duration,
     /// The reactor thread it lives on.
     pub core: usize,
     /// Its connections.
     pub connections: Vec<ConnectionStatus>,
-    /// What was negotiated, as `Key=Value`.
+    /// The negotiated parameters, as `Key=Value`.
     pub parameters: Vec<String>,
     /// The numbers of the LUNs it sees.
     pub luns: Vec<u16>,
-    /// Commands in flight now.
+    /// Outstanding commands.
     pub in_flight: usize,
     /// Its traffic so far.
     pub traffic: Traffic,
@@ -52,7 +52,7 @@ pub struct ConnectionStatus {
     pub local: SocketAddr,
 }
 
-/// Negotiated keys as `Key=Value`, those that matter to performance first.
+/// Negotiated keys as `Key=Value`; those that affect performance come first.
 pub(crate) fn keys(parameters: &Parameters) -> Vec<String> {
     use Key::*;
     #[rustfmt::skip]
@@ -77,18 +77,18 @@ pub(crate) fn keys(parameters: &Parameters) -> Vec<String> {
     lines
 }
 
-/// What a session would lose.
+/// A session's loss by a configuration change.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Loss {
-    /// Whose session it is.
+    /// The session's initiator.
     pub initiator: String,
-    /// With which target.
+    /// The session's target.
     pub target: String,
-    /// What it would lose.
+    /// The loss.
     pub what: Lost,
 }
 
-/// What can be lost.
+/// The kinds of losses.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Lost {
     /// The target, or access to it.
@@ -113,7 +113,7 @@ impl fmt::Display for Loss {
     }
 }
 
-/// What these sessions would lose if `wanted` were served instead of `now`, by `wanted_portals` instead of
+/// The losses of these sessions if `wanted` were served instead of `now`, on `wanted_portals` instead of
 /// `portals`.
 pub(crate) fn losses(
     sessions: &[SessionStatus],
@@ -160,7 +160,7 @@ fn lost(
     if !luns.is_empty() {
         return Some(Lost::Luns(luns));
     }
-    // A portal with port 0 is found again by its address; which port it has is not in what is wanted.
+    // A portal with port 0 is matched by address only: the configuration does not have its actual port.
     let is_there = |portal: &Portal| {
         wanted_portals.iter().any(|other| {
             let (Some(wanted), Some(now)) = (other.listen.inet(), portal.listen.inet()) else { return false };

@@ -1,7 +1,7 @@
-//! The state of a session on its thread, and the delivery of the machine's events.
+//! The state of a session on its thread, and the delivery of the state machine's events.
 //!
-//! `connections` are added and removed, `commands` are submitted and escalated, `requests` are everything
-//! else (functions, pings, text), and `events` delivers the machine's events for all of them.
+//! `connections` are added and removed, `commands` are submitted and escalated, and `requests` are everything
+//! else (functions, pings, text). `events` delivers the state machine's events for all of them.
 
 #[cfg(test)]
 mod tests;
@@ -46,7 +46,7 @@ pub(crate) struct SessionInner {
     waiting: VecDeque<Waker>,
     /// A final logout was requested.
     is_leaving: bool,
-    /// Deadline for the answer to a logout that the target requested.
+    /// Deadline for the response to a logout that the target requested.
     logout_due: Option<Instant>,
     /// The target confirmed the logout: no command is outstanding.
     is_logged_out: bool,
@@ -56,7 +56,8 @@ pub(crate) struct SessionInner {
     unsettled: usize,
     /// Woken when the session is over.
     ended: Vec<Waker>,
-    /// Connections that are lost are reset, so that this machine delivers nothing more of them: no session will take their place.
+    /// Lost connections are reset, so that nothing more of them is delivered: no session will replace this
+    /// one.
     pub(crate) resets_lost: bool,
     /// Why its last connection ended.
     pub(crate) last_ending: Option<String>,
@@ -115,8 +116,8 @@ impl SessionInner {
 
 // Task management functions requested by a caller (SAM-5 clause 7, RFC 7143 section 11.5).
 //
-// Those of the session itself, to abort a dropped command, are not waited for: the end of the command is
-// their result.
+// The session's own functions abort dropped commands. Nothing waits for their response: the end of the
+// command is the result.
 
 /// A task management function.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Display)]
@@ -137,7 +138,7 @@ pub enum Management {
     /// Resets all logical units.
     #[display("TARGET WARM RESET")]
     TargetWarmReset,
-    /// Resets all logical units and ends all sessions, this one too.
+    /// Resets all logical units and ends all sessions, including this one.
     #[display("TARGET COLD RESET")]
     TargetColdReset,
     /// Queries whether any command of this session is outstanding on a logical unit (RFC 7144).
@@ -183,18 +184,19 @@ impl Management {
 
 // NOP-Outs of a caller, to measure round-trip times and check data.
 //
-// The keepalive pings of the session are the machine's, without a waiting caller.
+// The session's keepalive pings are sent by the state machine, without a waiting caller.
 
 /// The response to a ping.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Pong {
     /// From submission to response.
     pub time: Duration,
-    /// The returned data: those sent, up to the data segment limits of both sides, if the target is correct.
+    /// The returned data. A correct target returns the data sent, up to the data segment limits of both
+    /// sides.
     pub data: Vec<u8>,
 }
 
-/// Outstanding functions or pings, each with the caller that waits for its answer.
+/// Outstanding functions or pings, each with the caller that waits for its response.
 struct Callers<Id, T>(Vec<(Id, Sender<T>)>);
 
 impl<Id, T> Default for Callers<Id, T> {
@@ -211,12 +213,12 @@ impl<Id: PartialEq, T: Send> Callers<Id, T> {
         receiver
     }
 
-    /// Hands the answer over; without one the receiver is closed.
+    /// Delivers the response; without one the receiver is closed.
     fn answer(&mut self, id: &Id, answer: Option<T>) {
         let Some(place) = self.0.iter().position(|(asked, _)| asked == id) else { return };
         let (_, sender) = self.0.swap_remove(place);
         if let Some(answer) = answer {
-            let _ = sender.send(answer); // the caller may be gone
+            let _ = sender.send(answer); // the caller may have been dropped
         }
     }
 }
@@ -244,7 +246,7 @@ impl SessionInner {
         Ok(answer)
     }
 
-    /// Pings the target by one connection or by any; the receiver gets the returned data.
+    /// Pings the target over one connection or over any; the receiver gets the returned data.
     pub(crate) fn ping(&mut self, cid: Option<Cid>, data: &[u8]) -> Result<Receiver<Vec<u8>>, CommandError> {
         let by = self.connections.iter().find(|connection| cid.is_none_or(|cid| connection.cid == cid));
         let by = by.ok_or(CommandError::ConnectionLost)?.id;
@@ -279,12 +281,12 @@ impl SessionInner {
 
 // The connections of a session: added, lost and removed, and the effect on the session.
 
-/// A live connection, as far as other tasks than its own need it.
+/// The part of a live connection that other tasks need.
 pub(crate) struct LiveConnection {
     pub(crate) id: ConnectionId,
     pub(crate) cid: Cid,
     pub(crate) under_way: usize,
-    /// Why its task is to close it.
+    /// Why its task must close it.
     pub(crate) ending: Option<Ending>,
     pub(crate) task: Option<Waker>,
     /// For its addresses and its path.
@@ -359,7 +361,7 @@ impl SessionInner {
         }
     }
 
-    /// Whether this connection, or any, is alive.
+    /// Whether this connection (or, with `None`, any) is alive.
     pub(crate) fn has_connection(&self, cid: Option<Cid>) -> bool {
         self.connections.iter().any(|connection| cid.is_none_or(|cid| connection.cid == cid))
     }
@@ -369,12 +371,12 @@ impl SessionInner {
         self.connection(id).map_or(0, |connection| connection.under_way)
     }
 
-    /// Why a connection is to be closed now, if it is.
+    /// Why a connection must be closed now; `None` if it stays.
     pub(crate) fn ending_of(&mut self, id: ConnectionId) -> Option<Ending> {
         self.connection(id)?.ending.take()
     }
 
-    /// Why a connection closed by the target has ended: a target that confirms a logout closes all
+    /// Why a connection closed by the target has ended. A target that confirms a logout closes all
     /// connections of the session, most of them without a PDU.
     pub(crate) fn closed_by_target(&mut self, id: ConnectionId) -> Ending {
         let otherwise = if self.is_leaving { Ending::LoggedOut } else { Ending::Closed };
@@ -398,7 +400,7 @@ impl SessionInner {
             self.state.connection_lost(cid, self.now + self.timeouts.reset);
             return self.settle_losses();
         }
-        // No connection is left for an answer.
+        // No connection is left for a response.
         self.logout_due = None;
         match self.will_reconnect() {
             true => self.state.session_lost(self.now),
@@ -421,18 +423,18 @@ impl SessionInner {
         self.ended.drain(..).for_each(Waker::wake);
     }
 
-    /// Logs out lost connections by a live one, so that their commands are settled.
+    /// Logs out lost connections over a live one, so that their commands are settled.
     pub(crate) fn settle_losses(&mut self) {
         let Some(via) = self.connections.first().map(|connection| connection.id) else { return };
         while let Some(cid) = self.state.next_to_settle() {
             if !self.machine.log_out_other(self.now, via, cid) {
-                // It is logging out too, and the end of the session settles this.
+                // It is also logging out, and the end of the session settles this.
                 return self.state.settling_failed(cid);
             }
         }
     }
 
-    /// The session was restarted, with this machine.
+    /// The session was restarted, with this state machine.
     pub(crate) fn restart(&mut self, now: Instant, machine: Machine, how: Restart) -> Outage {
         debug_assert!(self.connections.is_empty(), "a session restarts when all connections are lost");
         self.now = now;
@@ -486,7 +488,7 @@ impl SessionInner {
         self.wake_connections();
     }
 
-    /// The target requested the logout; the session is restarted after it.
+    /// The target requested the logout. The session is restarted after it.
     pub(crate) fn log_out_for_now(&mut self, by: ConnectionId) {
         self.machine.log_out(self.now, by, LogoutReason::CloseSession);
         // A repeated request does not extend the deadline.
@@ -494,7 +496,7 @@ impl SessionInner {
         self.wake_connections();
     }
 
-    /// The same, and nothing that this machine has not sent yet is delivered.
+    /// Resets all connections, without a logout: data that is still in their sockets is discarded.
     pub(crate) fn reset(&mut self) {
         self.connections.iter().flat_map(|connection| &connection.stream).for_each(|stream| stream.reset());
         self.give_up();
@@ -541,7 +543,7 @@ impl SessionInner {
         }
     }
 
-    /// Submits a command to the machine, or registers `waker` for room in the window.
+    /// Submits a command to the state machine, or registers `waker` for room in the window.
     pub(crate) fn submit(&mut self, spec: &mut CommandSpec, waker: &Waker) -> Submitted {
         let lengths = (u32::try_from(spec.transfer.in_bytes()), u32::try_from(spec.transfer.out_bytes()));
         let (Ok(read_bytes), Ok(write_bytes)) = lengths else {
@@ -588,7 +590,7 @@ impl SessionInner {
         }
     }
 
-    /// How long a request that has waited since `since` has waited while the session was up.
+    /// How much of the time since `since` the session was up.
     pub(crate) fn waited(&self, since: Instant) -> Duration {
         self.state.waited(since, self.now)
     }
@@ -618,8 +620,8 @@ impl SessionInner {
         }
     }
 
-    /// Processes expired timeouts: those of the machine, of commands, and of requests that wait for room or
-    /// for the session.
+    /// Processes expired timeouts: those of the state machine, of commands, and of requests that wait for
+    /// room or for the session.
     pub(crate) fn pass_time(&mut self, now: Instant) {
         self.now = now;
         self.machine.handle_timeout(now);
@@ -647,7 +649,7 @@ impl SessionInner {
         self.waiting.drain(..).for_each(Waker::wake);
     }
 
-    /// Escalates commands that do not end: one reset, for any number of commands.
+    /// Escalates overdue commands: a single reset for any number of them.
     fn escalate(&mut self, overdue: &[Overdue]) {
         let mut resets = Vec::new();
         for &Overdue { id, lun, step } in overdue {
@@ -676,10 +678,10 @@ impl SessionInner {
     }
 }
 
-// Delivery of the machine's events.
+// Delivery of the state machine's events.
 
 impl SessionInner {
-    /// Delivers all events of the machine.
+    /// Delivers all events of the state machine.
     pub(crate) fn deliver_events(&mut self) {
         while let Some(event) = self.machine.poll_event() {
             self.deliver(event);
@@ -722,7 +724,7 @@ impl SessionInner {
         }
     }
 
-    /// The target has answered the logout of a lost connection. If it cannot log it out, the session is
+    /// The target has responded to the logout of a lost connection. If it cannot log it out, the session is
     /// dropped: reinstating it ends all of its tasks.
     pub(crate) fn connection_logged_out(&mut self, cid: Cid, result: Option<LogoutResult>) {
         match result {

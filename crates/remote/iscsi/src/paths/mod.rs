@@ -65,8 +65,8 @@ pub struct MultipathLun {
 /// which must run for as long as the LUN is in use. Resolving a host name blocks the thread; addresses do
 /// not.
 ///
-///  # Errors
-///  If no path has a session: the reason of the last failure.
+/// # Errors
+/// If no path has a session: the reason of the last failure.
 pub async fn open_paths(url: &Url, random: Random) -> Result<MultipathLun, OpenError> {
     let common = Arc::new(Common::default());
     let portals = Portals::new(url, random, Arc::clone(&common));
@@ -481,8 +481,8 @@ impl Unit {
     /// The unit's own target port group, and all groups with their access states, if the target reports them
     /// (ALUA).
     ///
-    ///  # Errors
-    ///  The session is lost.
+    /// # Errors
+    /// The session is lost.
     pub async fn own_port_group(&self) -> Result<Option<(u16, Vec<PortGroup>)>, VerbError> {
         if self.inquiry().await?.target_port_groups == 0 {
             return Ok(None);

@@ -1,4 +1,5 @@
-//! The configuration file: reading it, replacing its text, and edits of the text that preserve comments, order and layout.
+//! The configuration file: reading, replacement, and edits of its text that preserve comments, order and
+//! layout.
 
 use std::fs::{self, File};
 use std::io::{self, Read as _, Write as _};
@@ -24,7 +25,7 @@ pub(crate) struct ConfigFile {
 }
 
 impl ConfigFile {
-    /// Reads the file at `path`, which is for these front ends.
+    /// Reads the file at `path`, with sections for these front ends.
     pub(crate) fn read(path: &Path, front_ends: FrontEnds) -> Result<ConfigFile, ConfigError> {
         let unreadable = |error| ConfigError::unreadable(&path.display().to_string(), &error);
         let mut open = File::open(path).map_err(unreadable)?;
@@ -39,7 +40,7 @@ impl ConfigFile {
         Config::read(Mistakes::new(&file, &self.text, exposed), self.front_ends)
     }
 
-    /// The control socket and the state directory that it names. What else is in it is the server's to judge.
+    /// The control socket and the state directory that it names. The server checks all other keys.
     pub(crate) fn places(&self) -> Result<[Option<PathBuf>; 2], ConfigError> {
         places(Mistakes::new(&self.path.display().to_string(), &self.text, None))
     }
@@ -48,17 +49,17 @@ impl ConfigFile {
         &self.path
     }
 
-    /// The same file with another text, not written yet.
+    /// The same file with another text, not yet written.
     fn with(&self, text: String) -> ConfigFile {
         let (path, text) = (self.path.clone(), Zeroizing::new(text));
         ConfigFile { path, text, mode: self.mode, front_ends: self.front_ends }
     }
 
-    /// Writes it in place of what it was `before`, all of it or nothing, with the same owner and mode. What
-    /// somebody else has written meanwhile is not overwritten. A symbolic link stays one.
+    /// Replaces the file atomically, with the same owner and mode. Fails if another program has changed it
+    /// since `before`. A symbolic link is preserved.
     ///
     /// # Errors
-    /// What the file system says, or that the file is not as it was.
+    /// An error of the file system, or the file has changed.
     pub(crate) fn replace(&self, before: &ConfigFile) -> io::Result<()> {
         debug_assert_eq!(self.path, before.path, "another text of the same file");
         let path = fs::canonicalize(&self.path)?;
@@ -67,11 +68,12 @@ impl ConfigFile {
         }
         let mut new = path.clone().into_os_string();
         new.push(format!(".{}", std::process::id()));
-        // A server that was killed in here has left its own, and in a container each has the same number.
+        // A server killed at this point has left its own file. In a container, all of them have the same
+        // number.
         let _ = fs::remove_file(&new);
         let written = self.write(Path::new(&new), &path);
         if written.is_err() {
-            // If it is not there, nothing is left over.
+            // If it does not exist, nothing is left over.
             let _ = fs::remove_file(&new);
         }
         written
@@ -88,7 +90,7 @@ impl ConfigFile {
         path.parent().map_or(Ok(()), |folder| File::open(folder)?.sync_all())
     }
 
-    /// With a volume more, which this front end exports.
+    /// Adds a volume, exported by this front end.
     ///
     /// # Errors
     /// Its name or its LUN is taken, as a sentence.
@@ -107,7 +109,7 @@ impl ConfigFile {
                 if keys.iter().any(|(other, _)| other == key) {
                     return Err(format!("`{key}` of the volume {} is given twice", addition.volume));
                 }
-                // All others are strings; whether there is such a key is found out with the rest.
+                // All others are strings; whether the key exists is checked with the rest.
                 let is_flag = ["read-only", "removable", "thick"].contains(&key.as_str());
                 let flag = value.parse::<bool>().ok().filter(|_| is_flag);
                 keys.push((key, flag.map_or_else(|| value.into(), Value::from)));
@@ -117,10 +119,10 @@ impl ConfigFile {
         })
     }
 
-    /// Without a volume, and its exports.
+    /// Removes a volume and its exports.
     ///
     /// # Errors
-    /// It has no such volume, as a sentence.
+    /// There is no such volume, as a sentence.
     pub(crate) fn without_volume(&self, name: &VolumeName) -> Result<ConfigFile, String> {
         self.edited(|root| {
             volumes(root)?.remove(name.as_str()).ok_or_else(|| no_such(name))?;
@@ -128,18 +130,18 @@ impl ConfigFile {
         })
     }
 
-    /// With another size of a volume.
+    /// Changes the size of a volume.
     ///
     /// # Errors
-    /// There is no such volume, or its specification says no size, as a sentence.
+    /// There is no such volume, or its specification has no size, as a sentence.
     pub(crate) fn with_size(&self, name: &VolumeName, size: Bytes) -> Result<ConfigFile, String> {
         self.with_spec(name, |spec| with_size(spec, size).ok_or_else(|| no_size(name)))
     }
 
-    /// With another specification of a volume.
+    /// Changes the specification of a volume.
     ///
     /// # Errors
-    /// There is no such volume, or that of `spec_of`.
+    /// There is no such volume, or the error of `spec_of`.
     pub(crate) fn with_spec(
         &self,
         name: &VolumeName,
@@ -161,13 +163,13 @@ impl ConfigFile {
         let mut document: DocumentMut = self.text.parse().map_err(|_| not_editable())?;
         edit(document.as_table_mut())?;
         let (text, ends) = (document.to_string(), self.text.matches('\n').count());
-        // toml_edit writes the ends of lines as UNIX does.
+        // toml_edit writes UNIX line endings.
         let is_of_windows = ends > 0 && self.text.matches("\r\n").count() == ends;
         Ok(self.with(if is_of_windows { text.replace('\n', "\r\n") } else { text }))
     }
 }
 
-/// A specification with another `size=`, if it has one.
+/// A specification with another `size=`; `None` if it has no size.
 pub(crate) fn with_size(spec: &str, size: Bytes) -> Option<String> {
     let start = ["?size=", "&size="].iter().find_map(|key| Some(spec.find(key)? + key.len()))?;
     let rest = &spec[start..];
@@ -176,7 +178,7 @@ pub(crate) fn with_size(spec: &str, size: Bytes) -> Option<String> {
     Some(format!("{}{size}{}", &spec[..start], &rest[end..]))
 }
 
-/// Why a volume cannot be given a size.
+/// Why a volume's size cannot be set.
 pub(crate) fn no_size(name: &VolumeName) -> String {
     format!(
         "volume {name} has no size=: `resize` enlarges files that have one; a file without follows its length \
@@ -188,7 +190,7 @@ fn no_such(name: &VolumeName) -> String {
     format!("there is no volume {name}")
 }
 
-/// Why a file cannot be edited. It has been read already, so this is not expected.
+/// The error for a file that cannot be edited. It has been read already, so this is not expected.
 pub fn not_editable() -> String {
     "the file is laid out in a way that only an editor can change".to_owned()
 }
@@ -207,7 +209,7 @@ pub fn text_of<'a>(table: &'a dyn TableLike, key: &str) -> Option<&'a str> {
     table.get(key)?.as_str()
 }
 
-/// Tables in a row, in either of TOML's ways to write them.
+/// A list of tables, in either of TOML's forms.
 pub enum Tables<'a> {
     /// `[[key]]`, once for each.
     Headed(&'a mut ArrayOfTables),
@@ -216,7 +218,7 @@ pub enum Tables<'a> {
 }
 
 impl Tables<'_> {
-    /// Those under `key`, which may be none yet. The error is a sentence.
+    /// The tables under `key`, possibly none. The error is a sentence.
     pub fn under<'a>(parent: &'a mut dyn TableLike, key: &str) -> Result<Tables<'a>, String> {
         if !parent.contains_key(key) {
             parent.insert(key, Item::ArrayOfTables(ArrayOfTables::new()));
@@ -228,7 +230,7 @@ impl Tables<'_> {
         }
     }
 
-    /// All of them.
+    /// All tables.
     pub fn tables(&mut self) -> Vec<&mut dyn TableLike> {
         match self {
             Tables::Headed(tables) => tables.iter_mut().map(|table| table as &mut dyn TableLike).collect(),
@@ -239,12 +241,12 @@ impl Tables<'_> {
         }
     }
 
-    /// Whether one of them is meant.
+    /// Whether any of them matches.
     pub fn any(&mut self, is_meant: impl Fn(&dyn TableLike) -> bool) -> bool {
         self.tables().into_iter().any(|table| is_meant(table))
     }
 
-    /// Removes those that do not stay.
+    /// Removes all for which `stays` returns false.
     pub fn retain(&mut self, mut stays: impl FnMut(&mut dyn TableLike) -> bool) {
         let verdicts: Vec<bool> = self.tables().into_iter().map(&mut stays).collect();
         debug_assert_eq!(verdicts.len(), self.tables().len(), "a verdict on each");
@@ -255,7 +257,7 @@ impl Tables<'_> {
         });
     }
 
-    /// One more, with these keys.
+    /// Appends a table with these keys.
     pub fn push<'k>(&mut self, entries: impl IntoIterator<Item = (&'k str, Value)>) {
         match self {
             Tables::Headed(tables) => tables.push(table(entries)),
@@ -264,7 +266,7 @@ impl Tables<'_> {
     }
 }
 
-/// A table with a line before it.
+/// A table, preceded by an empty line.
 fn table<'k>(entries: impl IntoIterator<Item = (&'k str, Value)>) -> Table {
     let mut table: Table = entries.into_iter().map(|(key, value)| (key, Item::Value(value))).collect();
     table.decor_mut().set_prefix("\n");
@@ -325,7 +327,7 @@ mod tests {
         assert_eq!(fs::read_dir(folder.path()).expect("a folder").count(), 1);
     }
 
-    /// The same configuration in the ways in which TOML lets people write it.
+    /// The same configuration in several layouts that TOML allows.
     const LAYOUTS: [&str; 4] = [
         "# of headers\n[[portal]]\nlisten = \"127.0.0.1:1\"\n\n# a disk\n[volume.a]\nspec = \"ram:1MiB\" # small\n\
          [volume.f]\nspec = \"delay:1ms:[file:/f?direct&size=1MiB]\" # grows\n\n# the one\n[[target]]\n\
@@ -343,7 +345,7 @@ mod tests {
     ];
     const TARGET: &str = "iqn.2026-01.com.example:t";
 
-    /// What is served, in order: volumes, and LUNs of targets.
+    /// The served volumes, and the LUNs of targets, in order.
     fn meaning(file: &ConfigFile) -> (Vec<String>, Vec<String>) {
         let config: Config = file.config().unwrap_or_else(|error| panic!("{error}\n{}", file.text()));
         let volumes = config.volumes.iter().map(|volume| format!("{} = {}", volume.name, volume.spec));
@@ -372,7 +374,7 @@ mod tests {
             let (_folder, file) = file(text);
             let (volumes, luns) = meaning(&file);
             assert_eq!((volumes.len(), luns.len()), (2, 2));
-            let capitals = TARGET.to_uppercase(); // the same name to iSCSI
+            let capitals = TARGET.to_uppercase(); // the same name in iSCSI
             for (written, target, lun) in [
                 (TARGET, TARGET, 1),
                 (&capitals, TARGET, 1),
@@ -418,8 +420,8 @@ mod tests {
         }
     }
 
-    /// What a target, an export, a slot or a LUN says of hosts was once gone with its volume, and the next volume there was for
-    /// everybody.
+    /// Regression: a target's, export's, slot's or LUN's host settings were removed with its volume, and the
+    /// next volume there was accessible to all hosts.
     #[test]
     fn who_may_use_it_stays_when_its_volume_is_exchanged() {
         const TEXT: &str = "[volume.a]\nspec = \"ram:1MiB\"\n[[portal]]\nlisten = \"127.0.0.1:1\"\n\
@@ -456,7 +458,8 @@ mod tests {
         assert!(refused.is_err_and(|error| error.contains("has initiators in the file")));
     }
 
-    /// Addresses were once compared as texts: a slot was not found again, and another one for any station was put next to it.
+    /// Regression: addresses were compared as text, so a slot was not found again, and another one for any
+    /// station was added next to it.
     #[test]
     fn an_address_is_the_same_however_it_is_written() {
         const TEXT: &str = "[volume.a]\nspec = \"ram:1MiB\"\n[aoe]\nlisten = [\"eth0\"]\n\
@@ -473,7 +476,7 @@ mod tests {
         assert_eq!(with.text().matches("[[aoe.slot]]").count(), 1, "{}", with.text());
     }
 
-    /// What is said of hosts in an entry without a volume once counted for nothing if another entry had its name.
+    /// Regression: host settings of an entry without a volume were ignored if another entry had its name.
     #[test]
     fn an_entry_without_a_volume_has_its_name_for_itself() {
         const VOLUME: &str = "[volume.a]\nspec = \"ram:1MiB\"\n[[portal]]\nlisten = \"127.0.0.1:1\"\n";

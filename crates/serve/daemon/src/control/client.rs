@@ -1,4 +1,4 @@
-//! The client of the control socket, and the RAID sets of a running server for those who ask it.
+//! The client of the control socket, and queries about the RAID sets of a running server.
 
 use std::fmt;
 use std::io::{self, BufRead, BufReader, Read, Write};
@@ -16,11 +16,11 @@ use super::{ControlReply, ControlRequest, RaidOrder, line_of, message_of};
 use crate::config::values::VolumeName;
 use crate::waiting::{CLOSE_TIME, FLUSH_TIME};
 
-/// Ten thousand sessions with all their keys fit into it.
+/// Enough for ten thousand sessions with all their keys.
 const REPLY_BYTES_MAX: u64 = 64 * 1024 * 1024;
-/// Timeout. A server answers within a second unless its machine is overloaded.
+/// Timeout. A server responds within a second unless its machine is overloaded.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// When a change that is not finished is said to be waited for.
+/// After this time, a message reports that a change is still in progress.
 const NOTICE: Duration = Duration::from_secs(3);
 
 /// Why there is no reply.
@@ -28,7 +28,7 @@ const NOTICE: Duration = Duration::from_secs(3);
 pub enum AskError {
     /// No server listens there.
     NoServer(PathBuf),
-    /// The conversation broke off.
+    /// The connection failed.
     Io(PathBuf, io::Error),
 }
 
@@ -43,7 +43,7 @@ impl AskError {
 
 impl std::error::Error for AskError {}
 
-/// A server that is not there is unreachable, as any other.
+/// A missing server counts as unreachable.
 impl From<AskError> for Failure {
     fn from(error: AskError) -> Failure {
         let kind = if matches!(error, AskError::NoServer(_)) {
@@ -75,25 +75,25 @@ impl fmt::Display for AskError {
     }
 }
 
-/// Asks the server whose socket is at `path`.
+/// Sends a request to the server whose socket is at `path`.
 ///
 /// # Errors
-/// There is no server, or the conversation broke off.
+/// There is no server, or the connection failed.
 pub fn ask(path: &Path, request: &ControlRequest) -> Result<ControlReply, AskError> {
     converse(path, request).map(|(reply, _)| reply).map_err(|error| AskError::new(path, error))
 }
 
-/// What happens in a server, as it tells it.
+/// The events of a server.
 #[derive(Debug)]
 pub struct Subscription {
     path: PathBuf,
     stream: BufReader<UnixStream>,
 }
 
-/// Has the server whose socket is at `path` tell what happens from now on.
+/// Subscribes to the events of the server whose socket is at `path`.
 ///
 /// # Errors
-/// There is no server, or it refuses, such as when it has as many subscribers as it may have.
+/// There is no server, or it rejects the subscription, for instance because it has the maximum number of subscribers.
 pub fn subscribe(path: &Path) -> Result<Subscription, Failure> {
     let failed = |error| Failure::from(AskError::new(path, error));
     let (reply, stream) = converse(path, &ControlRequest::Events).map_err(failed)?;
@@ -110,7 +110,7 @@ impl Subscription {
     /// Waits for the next event; `None` when the server has closed the connection.
     ///
     /// # Errors
-    /// The conversation broke off.
+    /// The connection failed.
     pub fn next_event(&mut self) -> Result<Option<Occurrence>, AskError> {
         let line = read_line(&mut self.stream).map_err(|error| AskError::new(&self.path, error))?;
         if line.is_empty() {
@@ -120,7 +120,7 @@ impl Subscription {
     }
 }
 
-/// What is wrong with a reply that is not the one that was asked for.
+/// The error for a reply of the wrong kind.
 pub fn unexpected(reply: ControlReply) -> Failure {
     match reply {
         ControlReply::Refused { reason } => Failure::failed(reason),
@@ -181,11 +181,12 @@ fn read_line(stream: &mut impl BufRead) -> io::Result<Vec<u8>> {
     Ok(line)
 }
 
-/// A set of a volume of a running server, written `VOLUME`, or `VOLUME/N` where it is made of several.
+/// A RAID set of a volume of a running server, written `VOLUME`, or `VOLUME/N` if the volume has several
+/// sets.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ServedSet {
     volume: VolumeName,
-    /// From the outermost on; `None` for the only one.
+    /// Counted from the outermost; `None` if it is the only one.
     number: Option<usize>,
 }
 
@@ -202,11 +203,11 @@ impl FromStr for ServedSet {
     }
 }
 
-/// How often a server is asked how far it is.
+/// Interval of progress queries.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
 
 impl ServedSet {
-    /// How it is; all sets of the volume if none is named.
+    /// Queries its state; that of all sets of the volume if none is named.
     ///
     /// # Errors
     /// There is no server, or no such set.
@@ -228,7 +229,7 @@ impl ServedSet {
         }
     }
 
-    /// Has it do something.
+    /// Sends an order for it.
     ///
     /// # Errors
     /// There is no server.
@@ -237,11 +238,11 @@ impl ServedSet {
         ask(socket, &request).map_err(Failure::from)
     }
 
-    /// Has it scrubbed, and waits for that: the server goes on if this process ends. `tells` hears how many stripes are done, and
-    /// of how many.
+    /// Scrubs it and waits for the end. The server continues if this process ends. `tells` gets the number of
+    /// finished stripes, and of all stripes.
     ///
     /// # Errors
-    /// There is no server, or no such set, or it is scrubbed already.
+    /// There is no server or no such set, or a scrub is already running.
     pub fn scrub(
         &self,
         socket: &Path,

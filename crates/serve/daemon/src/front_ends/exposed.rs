@@ -1,4 +1,5 @@
-//! Targets, exports and slots of front ends: their descriptions, and the differences between two configurations, for people.
+//! Targets, exports and slots of front ends: their descriptions, and readable differences between two
+//! configurations.
 
 use std::any::Any;
 
@@ -14,13 +15,13 @@ pub trait Exposed: Any {
     /// Its name in the protocol.
     fn name(&self) -> String;
 
-    /// The words before its name: the protocol, and the noun. One of them may be empty.
+    /// The words in front of its name: the protocol, and the noun. One of them may be empty.
     fn words(&self) -> [&'static str; 2];
 
     /// Its volumes.
     fn contents(&self) -> Contents<'_>;
 
-    /// Who may use it, or one of its LUNs.
+    /// The hosts with access to it, or to one of its LUNs.
     fn audience(&self, lun: Option<&Lun>) -> String;
 
     /// The same in detail, for the control socket.
@@ -33,23 +34,24 @@ pub trait Exposed: Any {
         true
     }
 
-    /// The differences from another one of the same type, apart from its contents, a word each ([`differing`]).
+    /// The differences from another one of the same type, apart from its contents, a word each
+    /// ([`differing`]).
     fn differences(&self, before: &dyn Exposed) -> Vec<&'static str>;
 
-    /// Whether the hosts that may use it differ from those of `before`.
+    /// Whether the hosts with access differ from those of `before`.
     fn is_for_others(&self, before: &dyn Exposed) -> bool {
         self.audience(None) != before.audience(None)
     }
 }
 
-/// Who may use something: names, networks and accounts.
+/// Access control: names, networks and accounts.
 #[derive(Default)]
 pub struct AccessLists {
-    /// Its name for people.
+    /// A descriptive name.
     pub alias: Option<String>,
-    /// The names, or patterns of names, that may log in; `None` is any.
+    /// The names, or patterns of names, that may log in; `None` allows any.
     pub initiators: Option<Vec<String>>,
-    /// Where they may come from; `None` is anywhere.
+    /// The networks that hosts may connect from; `None` allows any.
     pub networks: Option<Vec<String>>,
     /// The accounts that may log in; empty without authentication.
     pub users: Vec<String>,
@@ -65,19 +67,19 @@ pub enum Contents<'a> {
     Luns(&'a [Lun]),
 }
 
-/// A volume under a number.
+/// A volume with a LUN.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Lun {
     /// Its number.
     pub lun: u16,
-    /// What initiators find there.
+    /// The name of the volume.
     pub volume: VolumeName,
     /// Initiators that it is visible to; `None` for all that may log in.
     pub initiators: Option<Vec<NamePattern>>,
 }
 
 impl<'a> Contents<'a> {
-    /// Its volumes, with their numbers where there are numbers.
+    /// Its volumes, with their LUNs if they have any.
     pub(crate) fn volumes(&self) -> Vec<(Option<u16>, &'a VolumeName)> {
         match *self {
             Contents::Volume(volume) => vec![(None, volume)],
@@ -140,7 +142,7 @@ pub(crate) fn summary(exposed: &dyn Exposed, spec_of: &dyn Fn(&VolumeName) -> Op
     }
 }
 
-/// The most LUNs on one line for people.
+/// Maximum LUNs on one line of text.
 const LUNS_SHOWN: usize = 4;
 
 /// The lines that a started server prints: its volumes with their sizes, and its place.
@@ -170,13 +172,14 @@ pub(super) fn place_of_target(url: &str, name: &str, luns: &[Lun], more: usize) 
     format!("{url}/{name}{lun}{elsewhere}")
 }
 
-/// Its name for people: `NBD export vm1`.
+/// Its label: `NBD export vm1`.
 fn label(exposed: &dyn Exposed) -> String {
     let [protocol, _] = exposed.words();
     format!("{protocol}{}", exposed.name())
 }
 
-/// The differences between two lists, a line each. `renamed` are volumes that have another name in `wanted`, from and to.
+/// The differences between two lists, a line each. `renamed` has the old and new names of volumes with
+/// another name in `wanted`.
 pub(crate) fn changes(
     now: &[&dyn Exposed],
     wanted: &[&dyn Exposed],
@@ -250,12 +253,12 @@ fn lun_changes(
     }
 }
 
-/// The new name of a volume.
+/// The current name of a renamed volume.
 fn called_now<'a>(name: &'a VolumeName, renamed: &'a [(VolumeName, VolumeName)]) -> &'a VolumeName {
     renamed.iter().find(|(from, _)| from == name).map_or(name, |(_, to)| to)
 }
 
-/// Access in the words of a change: `ANY` stands out.
+/// The access as shown in a change: `ANY` stands out.
 fn for_whom(audience: &str) -> String {
     format!("for {}", audience.replacen("any ", "ANY ", 1))
 }

@@ -1,4 +1,4 @@
-//! A server at a moment, as monitoring sees it.
+//! A sample of a server's state, for monitoring.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::mem;
@@ -18,17 +18,17 @@ use crate::config::values::Uuid;
 use crate::control::{ServedSession, Target};
 use crate::volumes::{Opened, Volumes};
 
-/// How long a core may take to answer.
+/// Time limit of a core's response.
 const ANSWER_TIME: Duration = Duration::from_secs(1);
 
-/// Who is logged in: protocol, target, initiator, CHAP user (or nothing), address.
+/// A session's labels: protocol, target, initiator, CHAP user (or empty), address.
 pub(super) type SessionLabels = [String; 5];
 
-/// So many different ones are written in the life of a server: initiators choose their own names, and each is a time series of
-/// the monitoring system for as long as that keeps its data.
+/// Maximum number of different labels in the lifetime of a server. Initiators choose their own names, and
+/// each one is a time series that the monitoring system stores until its data expires.
 const SESSION_LABELS_MAX: usize = 1024;
 
-/// All that is known at a moment. The default is of a server that serves nothing.
+/// The whole sample. The default is that of a server that serves nothing.
 #[derive(Default)]
 pub(crate) struct Sample {
     pub(super) phase: Phase,
@@ -43,35 +43,35 @@ pub(crate) struct Sample {
     pub(super) started: f64,
 }
 
-/// A core, as far as is known.
+/// The known state of a core.
 #[derive(Clone, Default)]
 pub(super) struct CoreState {
-    /// Whether it has answered this time, and how long that took.
+    /// The response time of this sample; `None` if there was no response.
     pub(super) lag: Option<Duration>,
-    /// Its latest answer: counters must not fall while it hangs.
+    /// Its latest response: counters must not decrease while it hangs.
     pub(super) latest: Option<Arc<CoreSample>>,
 }
 
 pub(super) struct CoreSample {
     pub(super) cpu: Duration,
     pub(super) spin: Duration,
-    /// Memory that commands hold, and may hold, in bytes.
+    /// Memory that commands hold, and its limit, in bytes.
     pub(super) memory_used: usize,
     pub(super) memory_limit: usize,
     /// By the name of the front end.
     pub(super) front_ends: Vec<(&'static str, CoreStatistics)>,
 }
 
-/// A volume that is served.
+/// A served volume.
 pub(super) struct VolumeSample {
     pub(super) name: String,
-    /// What it is made of, outermost, and its identity; not known for a moment while a reload adds it.
+    /// The type of its outermost layer and its identity; unknown for a moment while a reload adds it.
     pub(super) description: Option<(&'static str, Uuid)>,
     pub(super) volume: Arc<Volume>,
     pub(super) layers: LayerStates,
 }
 
-/// What a server keeps to be asked for samples.
+/// The state that a server keeps for taking samples.
 pub(crate) struct Probe {
     described: Mutex<Described>,
     cores: Mutex<Vec<CoreState>>,
@@ -83,7 +83,7 @@ pub(crate) struct Probe {
 /// Sessions with a target, by their labels.
 #[derive(Default)]
 struct LoggedIn {
-    /// All that were ever written, at most [`SESSION_LABELS_MAX`].
+    /// All labels ever exported, at most [`SESSION_LABELS_MAX`].
     known: BTreeSet<SessionLabels>,
     now: BTreeSet<SessionLabels>,
 }
@@ -105,7 +105,8 @@ impl LoggedIn {
     }
 }
 
-/// What is served, for which a sample must not wait: a reload holds the configuration for as long as it lasts.
+/// The served configuration, separate because a sample must not wait for the configuration lock, which a
+/// reload holds until it ends.
 #[derive(Clone)]
 struct Described {
     volumes: Arc<BTreeMap<String, (&'static str, Uuid, Layers)>>,
@@ -137,7 +138,7 @@ impl Probe {
         }
     }
 
-    /// This is served from now on.
+    /// Sets the served configuration.
     pub(crate) fn describe(&self, config: &Config, volumes: &Volumes) {
         *lock(&self.described) = Described::of(config, volumes);
     }
@@ -147,12 +148,12 @@ impl Probe {
         Arc::clone(&lock(&self.described).targets)
     }
 
-    /// The RAID sets of all volumes, of each from the outermost on.
+    /// The RAID sets of all volumes, for each volume from the outermost.
     pub(crate) fn sets(&self) -> Vec<Arc<Running>> {
         lock(&self.described).volumes.values().flat_map(|(.., layers)| raid::sets(layers)).collect()
     }
 
-    /// The server now. It takes no lock that a reload holds.
+    /// Takes a sample now. It takes no lock that a reload holds.
     pub(crate) fn sample(
         &self,
         server: &Server,
@@ -199,7 +200,7 @@ impl Probe {
         }
     }
 
-    /// The state of all cores after these answers.
+    /// The state of all cores after these responses.
     fn heard(&self, answers: Vec<Option<(Duration, CoreSample)>>) -> Vec<CoreState> {
         let mut cores = lock(&self.cores);
         debug_assert!(cores.is_empty() || cores.len() == answers.len(), "a server keeps its cores");
@@ -218,7 +219,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Seconds since 1970; a clock before that says 0.
+/// Seconds since 1970; 0 for earlier clocks.
 fn timestamp(time: SystemTime) -> f64 {
     time.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs_f64()
 }
@@ -229,7 +230,7 @@ pub(crate) struct Reloads {
     latest: Mutex<(bool, SystemTime)>,
 }
 
-/// The same at a moment.
+/// The same at one point in time.
 #[derive(Clone, Copy, Default)]
 pub(super) struct ReloadCounts {
     pub(super) succeeded: u64,

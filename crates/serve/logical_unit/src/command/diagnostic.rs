@@ -1,12 +1,12 @@
-//! SEND DIAGNOSTIC and RECEIVE DIAGNOSTIC RESULTS (SPC-4 6.42, 6.28): self-tests in the foreground, and the
-//! list of diagnostic pages, of which there is no other. LOG SENSE (SPC-4 6.7, 7.3; SBC-3 6.4): counters of reads and writes, the
-//! space of thin volumes, and an invalid temperature, since there is no sensor.
+//! SEND DIAGNOSTIC and RECEIVE DIAGNOSTIC RESULTS (SPC-4 6.42, 6.28): foreground self-tests, and the list of
+//! diagnostic pages, which is the only page. LOG SENSE (SPC-4 6.7, 7.3; SBC-3 6.4): counters of reads and
+//! writes, the space of thin volumes, and an invalid temperature, since there is no sensor.
 //!
-//! A self-test reads from the device. Those in the background and the extended ones are refused: their
-//! results are told by a log page, and their length by a mode page, that are not there.
+//! A self-test reads from the device. Background and extended self-tests are rejected: they would need a log
+//! page for their results and a mode page for their duration, which are not supported.
 //!
-//! All log parameters are lists, so PAGE CONTROL asks for nothing else than what they are now. Nothing can be
-//! saved or selected.
+//! All log parameters are lists, so PAGE CONTROL can only select their current values. Nothing can be saved
+//! or selected.
 
 use block::{Extent, Space};
 use scsi::{Condition, SenseKey, asc};
@@ -30,7 +30,7 @@ pub(crate) fn plan_send(call: &mut Call<'_>) -> Result<Plan, Failure> {
         (true, 0) => plan_self_test(call),
         (false, 0) => call.good(),
         (false, PAGE_HEADER_BYTES) => call.receive(PAGE_HEADER_BYTES as u32, 0, |_, list| async move {
-            // The only page that can be sent is the one that asks for the list of pages.
+            // The only supported page to send is the request for the list of pages.
             let page = list.get(..PAGE_HEADER_BYTES).ok_or(Condition::parameter_list_length())?;
             match page.iter().position(|&byte| byte != 0) {
                 Some(at) => Err(Condition::invalid_parameter(at as u16).into()),
@@ -59,18 +59,18 @@ async fn can_be_read(access: &DeviceAccess, extent: Extent) -> bool {
     access.fetch(extent).await.is_ok()
 }
 
-/// Blocks from the first to the last, evenly spread.
+/// Blocks from the first to the last, evenly distributed.
 fn samples(blocks: u64) -> impl Iterator<Item = u64> {
     let last = blocks.saturating_sub(1);
     let count = SAMPLES.min(blocks);
     (0..count).map(move |sample| {
         let share = u128::from(last) * u128::from(sample) / u128::from((count - 1).max(1));
-        share as u64 // no more than `last`
+        share as u64 // at most `last`
     })
 }
 
-/// RECEIVE DIAGNOSTIC RESULTS. Without PCV it is about what was sent last, and that can have been this page
-/// only.
+/// RECEIVE DIAGNOSTIC RESULTS. Without PCV it returns the page for the last SEND DIAGNOSTIC, and that can
+/// only be this page.
 pub(crate) fn plan_receive(call: &mut Call<'_>) -> Result<Plan, Failure> {
     if call.cdb.bit(1, PCV) && call.cdb.byte(2) != SUPPORTED_DIAGNOSTIC_PAGES {
         return Err(Condition::invalid_field(2).into());
@@ -87,7 +87,7 @@ const PCV: u8 = 0;
 const FOREGROUND_SHORT: u8 = 0b101;
 const SUPPORTED_DIAGNOSTIC_PAGES: u8 = 0x00;
 const PAGE_HEADER_BYTES: usize = 4;
-/// Few enough for a spinning disk to be done within a second.
+/// Few enough for a spinning disk to read within a second.
 const SAMPLES: u64 = 32;
 
 pub(crate) fn plan_log_sense(call: &mut Call<'_>) -> Result<Plan, Failure> {
@@ -120,18 +120,18 @@ fn page(code: u8, subpage: u8, body: &[u8]) -> Vec<u8> {
     [&[subpage_format | code, subpage], &(body.len() as u16).to_be_bytes()[..], body].concat()
 }
 
-/// The pages there are, without their subpages.
+/// The supported pages, without their subpages.
 fn pages(call: &Call<'_>) -> impl Iterator<Item = u8> + use<> {
     let is_thin = call.unit.thin();
     PAGES.into_iter().filter(move |page| *page != PROVISIONING || is_thin)
 }
 
-/// Logical block provisioning (SBC-3 6.4.4): what the device says of its space, in threshold sets of LBAs.
+/// Logical block provisioning (SBC-3 6.4.4): the device's report of its space, in threshold sets of LBAs.
 fn plan_provisioning(call: &Call<'_>, pointer: u16) -> Result<Plan, Failure> {
     call.command.returns_data()?;
     let allocation_length = usize::from(call.cdb.u16(7));
     call.run(0, move |access| async move {
-        // A device that does not know is as one without the page.
+        // A device that does not report its space does not have the page.
         let Some(space) = access.space().await? else { return Err(Condition::invalid_bit(2, 5).into()) };
         let mut data = page(PROVISIONING, 0, &from(pointer, provisioning(space))?);
         data.truncate(allocation_length);
@@ -139,7 +139,7 @@ fn plan_provisioning(call: &Call<'_>, pointer: u16) -> Result<Plan, Failure> {
     })
 }
 
-/// Available and used LBA mapping resource counts. What is available others may take, too.
+/// Available and used LBA mapping resource counts. Other users may also take from the available space.
 fn provisioning(space: Space) -> Vec<(u16, Vec<u8>)> {
     let parameter = |code, sets: u64, scope| {
         let count = u32::try_from(sets).unwrap_or(u32::MAX);
@@ -150,13 +150,14 @@ fn provisioning(space: Space) -> Vec<(u16, Vec<u8>)> {
     available.into_iter().chain([used]).collect()
 }
 
-/// What vendors' page 37h begins with on disks: blocks sent to initiators, and blocks received from them.
+/// The beginning of vendors' page 37h on disks: blocks sent to initiators, and blocks received from them.
 fn cache(traffic: Traffic) -> Vec<(u16, Vec<u8>)> {
     let counters = [traffic.blocks_sent, traffic.blocks_received];
     (0..).zip(counters.map(|counter| counter.to_be_bytes().to_vec())).collect()
 }
 
-/// The parameters whose codes are not below PARAMETER POINTER. It must not be above the last (SPC-4 6.7).
+/// The parameters whose codes are not below PARAMETER POINTER, which must not be above the last code (SPC-4
+/// 6.7).
 fn from(pointer: u16, parameters: Vec<(u16, Vec<u8>)>) -> Result<Vec<u8>, Condition> {
     if parameters.last().is_none_or(|(last, _)| pointer > *last) {
         return Err(Condition::invalid_field(5));
@@ -170,15 +171,13 @@ fn from(pointer: u16, parameters: Vec<(u16, Vec<u8>)>) -> Result<Vec<u8>, Condit
         .collect())
 }
 
-/// Temperature and reference temperature (SPC-4 7.3.21): there is no sensor, and no temperature to stay
-/// below.
+/// Temperature and reference temperature (SPC-4 7.3.21): there is no sensor and no temperature limit.
 fn temperature() -> Vec<(u16, Vec<u8>)> {
     vec![(0, vec![0, UNAVAILABLE]), (1, vec![0, UNAVAILABLE])]
 }
 
-/// General statistics and performance (SPC-4 7.3.9): counters, idle time, and the interval in which times are
-/// counted. No times are taken, so those are zero; sg_logs shows a page only if all three parameters are
-/// there.
+/// General statistics and performance (SPC-4 7.3.9): counters, idle time, and the time interval. Times are
+/// not measured, so they are zero; sg_logs shows a page only if all three parameters are present.
 fn statistics(traffic: Traffic) -> Vec<(u16, Vec<u8>)> {
     let counters = [traffic.reads, traffic.writes, traffic.blocks_received, traffic.blocks_sent, 0, 0, 0, 0];
     let counters = counters.iter().flat_map(|counter| counter.to_be_bytes()).collect();
@@ -196,7 +195,7 @@ const SPF: u8 = 0x40;
 /// FORMAT AND LINKING: a binary list.
 const BINARY_LIST: u8 = 0x03;
 const UNAVAILABLE: u8 = 0xff;
-/// SCOPE: of this logical unit alone, or others may use it, too.
+/// SCOPE: only for this logical unit, or shared with others.
 const DEDICATED: u8 = 1;
 const SHARED: u8 = 2;
 

@@ -26,7 +26,7 @@ pub(crate) fn plan_inquiry(call: &mut Call<'_>) -> Result<Plan, Failure> {
     call.parameter_data(data, u32::from(call.cdb.u16(3)))
 }
 
-/// INQUIRY where there is no block device: `device` is the first byte. There are no VPD pages.
+/// INQUIRY without a block device: `device` is the first byte. There are no VPD pages.
 pub(crate) fn without_device(cdb: Cdb<'_>, device: u8) -> Result<Vec<u8>, Condition> {
     if cdb.bit(1, 0) {
         return Err(Condition::invalid_bit(1, 0));
@@ -61,24 +61,24 @@ fn standard(device: u8, removable: bool, identity: &Identity) -> Vec<u8> {
     .write()
 }
 
-/// PERIPHERAL QUALIFIER 000b, device type 00h: a direct access block device is here.
+/// PERIPHERAL QUALIFIER 000b, device type 00h: a connected direct-access block device.
 const DIRECT_ACCESS: u8 = 0x00;
 
-/// The page with its header, if there is such a page.
+/// The page with its header; `None` if there is no such page.
 fn vpd_page(call: &Call<'_>, code: u8) -> Option<Vec<u8>> {
     let (_, page) = PAGES.iter().find(|(known, _)| *known == code)?;
     page(call)
 }
 
-/// A page with its header, if this logical unit has it.
+/// A page with its header; `None` if this logical unit does not have it.
 type Page = fn(&Call<'_>) -> Option<Vec<u8>>;
 
-/// All pages by their codes, in the ascending order in which page 00h lists them (SPC-4 7.8).
+/// All pages by code, in the ascending order of page 00h (SPC-4 7.8).
 const PAGES: &[(u8, Page)] = &[
     (0x00, |call| Some(Vpd::write(0x00, &supported_pages(call)))),
     (0x80, |call| Some(Vpd::write(0x80, call.unit.identity().serial().as_bytes()))),
     (0x83, |call| Some(Vpd::write(0x83, &written(&device_identification(call))))),
-    // There is no software interface with an identifier that the IEEE has given out.
+    // There is no software interface with an identifier assigned by the IEEE.
     (0x84, |_| Some(Vpd::write(0x84, &[]))),
     (0x86, |call| Some(extended_inquiry(call).write().to_vec())),
     (0x87, |_| Some(Vpd::write(0x87, &ONE_SET_OF_MODE_PAGES.write()))),
@@ -90,7 +90,7 @@ const PAGES: &[(u8, Page)] = &[
     (CACHE_GENERATION, |call| Some(cache_generation(call)?.write())),
 ];
 
-/// The first that the standard leaves to vendors.
+/// The first vendor-specific page code.
 const CACHE_GENERATION: u8 = 0xc0;
 
 fn supported_pages(call: &Call<'_>) -> Vec<u8> {
@@ -98,8 +98,8 @@ fn supported_pages(call: &Call<'_>) -> Vec<u8> {
     PAGES.iter().map(|(code, _)| *code).filter(is_there).collect()
 }
 
-/// Extended INQUIRY data (SPC-4 7.8.7). The SIMPLE task attribute is all that is claimed: a target that claims ORDERED
-/// must keep the order.
+/// Extended INQUIRY data (SPC-4 7.8.7). Only the SIMPLE task attribute is advertised: a target that
+/// advertises ORDERED must keep the order.
 fn extended_inquiry(call: &Call<'_>) -> ExtendedInquiry {
     ExtendedInquiry { simpsup: true, v_sup: call.view.volatile_cache, ..Default::default() }
 }
@@ -107,8 +107,8 @@ fn extended_inquiry(call: &Call<'_>) -> ExtendedInquiry {
 /// One set of mode pages for all nexuses (SPC-4 7.8.10).
 const ONE_SET_OF_MODE_PAGES: Policy = Policy { page: 0x3f, subpage: 0xff, several_units: false, policy: 0 };
 
-/// Our own page: it differs if unflushed writes may have been lost since an initiator last read it, in this server or in an
-/// earlier one.
+/// Our own page. Its content changes if unflushed writes may have been lost since an initiator last read it,
+/// in this server or in an earlier one.
 fn cache_generation(call: &Call<'_>) -> Option<CacheGeneration> {
     call.unit.volume().cache_generation().filter(|_| call.view.volatile_cache).map(CacheGeneration)
 }
@@ -118,7 +118,7 @@ fn written(designators: &[Designator]) -> Vec<u8> {
 }
 
 /// Device identification (SPC-4 7.8.6). The names of the logical unit come first: they are the same on every
-/// path, and an initiator with a short allocation length sees those.
+/// path, and an initiator with a short allocation length gets them.
 fn device_identification(call: &Call<'_>) -> Vec<Designator> {
     let of_unit = |name| Designator { association: Association::LogicalUnit, protocol: None, name };
     let mut designators: Vec<Designator> = call.unit.identity().names().map(of_unit).into();
@@ -164,7 +164,8 @@ fn block_limits(call: &Call<'_>) -> BlockLimits {
         let length = u32::try_from(optimal.length.0).ok()?;
         (length <= transfer_blocks).then_some((granularity, length))
     });
-    // OPTIMAL TRANSFER LENGTH is 0 where all lengths are alike: Linux before 6.9 takes it for the largest request it should send.
+    // OPTIMAL TRANSFER LENGTH is 0 if all lengths are equally good: Linux before 6.9 treats it as the maximum
+    // request size.
     let (optimal_granularity, optimal_transfer) =
         optimal.unwrap_or((1 << geometry.physical_exponent.min(15), 0));
     let limits = BlockLimits {
@@ -196,7 +197,7 @@ fn block_characteristics(call: &Call<'_>) -> BlockDeviceCharacteristics {
     let traits = call.unit.traits();
     BlockDeviceCharacteristics {
         medium_rotation_rate: u16::from(call.unit.device().profile().solid_state),
-        // 01b each: after a SANITIZE of that kind, reads succeed; where there is no such SANITIZE, 00b.
+        // 01b for each kind of SANITIZE that is supported: reads succeed after it. Otherwise 00b.
         wabereq: u8::from(traits.thin),
         wacereq: u8::from(traits.volatile),
         ..Default::default()
@@ -219,19 +220,19 @@ fn provisioning(call: &Call<'_>) -> Provisioning {
     }
 }
 
-/// THRESHOLD EXPONENT: the resource counts of the Logical Block Provisioning log page are numbers of
-/// threshold sets, of 2^exponent blocks each. A set is a mebibyte, and no volume has 2^32 of them.
+/// THRESHOLD EXPONENT: the Logical Block Provisioning log page counts threshold sets of 2^exponent blocks
+/// each. A set is 1 MiB, and no volume has 2^32 of them.
 fn threshold_exponent(geometry: Geometry) -> u8 {
     THRESHOLD_SET_BYTES.ilog2() as u8 - geometry.block_size.shift() as u8
 }
 
-/// A threshold set, which is larger than any block.
+/// The size of a threshold set, which is larger than any block.
 pub(crate) const THRESHOLD_SET_BYTES: u64 = 1 << 20;
 
-/// The one target port group there is.
+/// The only target port group.
 pub(crate) const TARGET_PORT_GROUP_ID: u16 = 1;
 
-/// So that the page stays far below 64 KiB.
+/// Keeps the page far below 64 KiB.
 const PORTS_MAX: usize = 128;
 /// PROTOCOL IDENTIFIER (SPC-4 7.6.1) of names that belong to the target.
 const ISCSI: Option<u8> = Some(5);

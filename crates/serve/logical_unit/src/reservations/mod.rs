@@ -1,9 +1,10 @@
-//! SCSI's encoding of reservations: PERSISTENT RESERVE IN and OUT ([`volume::reservations`]), with the notification of the nexuses
-//! concerned; RESERVE and RELEASE, 6 and 10 bytes long (SPC-2 7.21 to 7.24). The effect of a change, and what a reservation forbids, are
-//! in `volume`. [`out`] reads the parameter lists of PERSISTENT RESERVE OUT.
+//! SCSI encoding of reservations: PERSISTENT RESERVE IN and OUT ([`volume::reservations`]), with the
+//! notification of the nexuses concerned; RESERVE and RELEASE, 6 and 10 bytes long (SPC-2 7.21 to 7.24).
+//! `volume` has the effect of a change, and the restrictions of a reservation. [`out`] reads the parameter
+//! lists of PERSISTENT RESERVE OUT.
 //!
-//! The SPC-2 reservation belongs to one nexus and ends with it. SPC-4 has removed its commands; clusters and boot firmware still use
-//! them. Third-party reservations and extents, which were optional, are refused.
+//! The SPC-2 reservation belongs to one nexus and ends with it. SPC-4 has removed its commands, but clusters
+//! and boot firmware still use them. Third-party reservations and extents, which were optional, are rejected.
 
 use std::sync::Arc;
 
@@ -51,8 +52,8 @@ fn not_reserved(volume: &Volume) -> Result<(), Failure> {
     }
 }
 
-/// Saves the new state, then changes it, then answers: an acknowledged change is saved, and a change that
-/// could not be saved has no effect. Once saving has begun the command is run to its end.
+/// Saves the new state, then changes it, then responds: an acknowledged change is saved, and a change that
+/// could not be saved has no effect. Once saving has begun, the command runs to its end.
 async fn carry_out(
     unit: DeviceAccess,
     id: NexusId,
@@ -128,7 +129,7 @@ impl From<Refusal> for Failure {
     }
 }
 
-/// Reads the CDB, 5Eh, of full length: what is asked for, and the allocation length in bytes.
+/// Parses the CDB (5Eh, of full length) into the service action and the allocation length in bytes.
 pub(crate) fn parse(cdb: &[u8]) -> Result<(ReserveIn, usize), Condition> {
     let &[0x5e, action, _, _, _, _, _, high, low, ..] = cdb else {
         return Err(Condition::invalid_field(0));
@@ -137,7 +138,7 @@ pub(crate) fn parse(cdb: &[u8]) -> Result<(ReserveIn, usize), Condition> {
     Ok((action, usize::from(u16::from_be_bytes([high, low]))))
 }
 
-/// The parameter data in full; the lengths in it are not those of what the allocation length leaves.
+/// The complete parameter data; its length fields do not depend on the allocation length.
 pub(crate) fn report(state: &Registrations, action: ReserveIn, can_persist: bool) -> Vec<u8> {
     match action {
         ReserveIn::Keys => {
@@ -163,7 +164,7 @@ fn reservation(state: &Registrations) -> Option<scsi::Reservation> {
     Some(scsi::Reservation { key, kind: kind(reservation)? })
 }
 
-/// Its kind as SCSI has it, whose numbers are those of what is saved.
+/// Its type in SCSI, which has the same numbers as the saved state.
 fn kind(reservation: &Reservation) -> Option<ReservationType> {
     ReservationType::try_from(reservation.kind.code()).ok()
 }
@@ -176,7 +177,7 @@ fn capabilities(state: &Registrations, can_persist: bool) -> ReservationCapabili
         all_target_ports: true,
         persist_capable: can_persist,
         persist_active: state.persist_through_power_loss,
-        // 100b: what [`crate::unit::Reserved::Status`] stands for passes all types (SPC-4 table 205).
+        // 100b: commands with [`crate::unit::Reserved::Status`] are allowed for all types (SPC-4 table 205).
         allow_commands: 4,
         type_mask_valid: true,
         type_mask: ReservationType::ALL.into_iter().map(ReservationCapabilities::type_bit).sum(),
@@ -197,7 +198,7 @@ fn full_status(state: &Registrations, registration: &Registration) -> scsi::Regi
     }
 }
 
-/// An initiator port's name as reservations have it.
+/// The name of an initiator port in reservations.
 pub(crate) fn transport_id(port: &InitiatorPort) -> TransportId {
     TransportId::Iscsi { name: port.name.clone(), isid: Some(port.qualifier) }
 }
@@ -222,7 +223,7 @@ fn plan_spc2(
     call.good()
 }
 
-/// 3RDPTY, LONGID and EXTENT are zero.
+/// Checks that 3RDPTY, LONGID and EXTENT are zero.
 fn whole_unit_for_oneself(call: &Call<'_>) -> Result<(), Condition> {
     match [4, 1, 0].into_iter().find(|&bit| call.cdb.bit(1, bit)) {
         Some(bit) => Err(Condition::invalid_bit(1, bit)),
@@ -251,12 +252,13 @@ pub(super) mod tests {
         HostPath { host, service: ServicePort { name, group, relative_port: group } }
     }
 
-    /// A registration with `key` by a nexus that has none.
+    /// A registration with `key` by an unregistered nexus.
     pub(in crate::reservations) fn register(key: u64) -> Register {
         Register::new(NonZeroU64::new(key).expect("tests use keys that are not zero"))
     }
 
-    /// The initiator ports `who`, registered with their number in the first byte of a key that ends in ABh.
+    /// The initiator ports `who`, each registered with a key that has its number in the first byte and ends
+    /// in ABh.
     pub(in crate::reservations) fn registered(who: &[u8]) -> Registrations {
         let mut state = Registrations::default();
         for &who in who {

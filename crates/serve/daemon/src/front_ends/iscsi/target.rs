@@ -1,6 +1,7 @@
-//! `[[target]]`: a target, its access control and its LUNs; `[target.chap]` and `[discovery.chap]`, CHAP authentication (RFC 7143
-//! sections 9.2.1 and 12.1.3); `[target.session]`, what a target offers and accepts at login (section 13). The results are
-//! negotiated by the rules of the standard: the minimum of two numbers, and OR or AND of Booleans.
+//! `[[target]]`: a target, its access control and its LUNs. `[target.chap]` and `[discovery.chap]`: CHAP
+//! authentication (RFC 7143 sections 9.2.1 and 12.1.3). `[target.session]`: the values a target offers and
+//! accepts at login (section 13). The results are negotiated by the rules of the standard: the minimum of two
+//! numbers, and OR or AND of Booleans.
 
 use std::ops::Range;
 use std::str::FromStr;
@@ -19,26 +20,26 @@ use crate::config::values::{Unfit, VolumeName, one_of};
 use crate::front_ends::exposed::{AccessLists, Contents, Exposed, Lun, before, differing, texts};
 use crate::front_ends::sections::luns;
 
-/// A target and who may use it.
+/// A target and its access control.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Target {
     /// Its iSCSI name.
     pub name: Name,
-    /// What people call it.
+    /// A descriptive name.
     pub alias: Option<PrintableText>,
-    /// The portal groups that reach it; `None` is all.
+    /// The portal groups that reach it; `None` means all.
     pub groups: Option<Vec<u16>>,
     /// Initiators that may use it; `None` for any.
     pub initiators: Option<Vec<NamePattern>>,
-    /// Where they may come from; `None` is anywhere.
+    /// The networks that initiators may connect from; `None` allows any.
     pub networks: Option<Vec<Network>>,
-    /// What they must prove.
+    /// The authentication of initiators.
     pub chap: Option<Chap>,
     /// What it offers and accepts at login.
     pub offers: Offers,
-    /// Whether those that may not use it are told that there is no such target.
+    /// Whether it appears not to exist to initiators without access.
     pub hidden: bool,
-    /// Where they are sent instead.
+    /// Where logins are redirected.
     pub redirect: Option<Redirect>,
     /// Its LUNs, each number once.
     pub luns: Vec<Lun>,
@@ -66,7 +67,8 @@ impl Target {
         self.groups.as_ref().is_none_or(|groups| groups.contains(&group))
     }
 
-    /// A target, its name, and where that is written. `groups` are those of all portals.
+    /// Reads a target; returns it with its name and the position of the name. `groups` are those of all
+    /// portals.
     pub(super) fn read(
         section: &Section<'_>,
         document: &Document<'_>,
@@ -86,7 +88,7 @@ impl Target {
         let (redirected, redirect) = (redirect.is_some(), redirect.as_ref().and_then(read_redirect));
         let luns = luns(section, "[[target.lun]]", document, patterns);
         section.done();
-        // What a target says of hosts outlives its last volume, and counts for the next one.
+        // The target's host settings remain after its last volume is removed, and apply to the next one.
         let says_more = ["alias", "groups", "initiators", "networks", "chap", "session", "hidden"];
         if !section.has("lun") && !redirected && !says_more.iter().any(|key| section.has(key)) {
             let sentence =
@@ -111,9 +113,10 @@ impl Target {
     }
 }
 
-/// The target that a volume of the command line, or of `server add`, has to itself.
+/// The target created for a single volume of the command line or of `server add`.
 pub(super) fn own_target(volume: &VolumeName) -> Name {
-    // A volume's name has letters that every iSCSI name may have, and is short enough: both are rules of `VolumeName`.
+    // Volume names contain only characters that are valid in iSCSI names, and are short enough: `VolumeName`
+    // enforces both.
     let name = Name::new(&format!("iqn.2026-01.io.linerate:{volume}"));
     name.expect("a volume's name makes an iSCSI name").normalised()
 }
@@ -179,7 +182,7 @@ impl Exposed for Target {
     }
 
     fn differences(&self, old: &dyn Exposed) -> Vec<&'static str> {
-        // All are named, so that a new one is compared, or left out on purpose.
+        // All fields are listed, so that a new one must be compared or left out on purpose.
         let Target { name: _, alias, groups, initiators, networks, chap, offers, hidden, redirect, luns: _ } =
             self;
         let old: &Target = before(old);
@@ -204,7 +207,7 @@ impl Exposed for Target {
 /// An iSCSI name, or the beginning of one with a `*`.
 struct InitiatorPattern(NamePattern);
 
-/// The `initiators` of a section; `None` is any.
+/// The `initiators` of a section; `None` allows any.
 fn patterns(section: &Section<'_>) -> Option<Vec<NamePattern>> {
     Some(section.list::<InitiatorPattern>("initiators")?.into_iter().map(|pattern| pattern.0).collect())
 }
@@ -214,7 +217,7 @@ impl FromStr for InitiatorPattern {
 
     fn from_str(text: &str) -> Result<InitiatorPattern, Unfit> {
         match text.strip_suffix('*') {
-            // A word of another form is a mistake more often than a name; a star says that it is meant.
+            // A text of any other form is probably a mistake; a star marks it as intended.
             None => Name::new(text).map(drop).map_err(|error| {
                 Unfit(format!("{error}; for an initiator whose name has another form write `{text}*`"))
             })?,
@@ -229,7 +232,8 @@ impl FromStr for InitiatorPattern {
     }
 }
 
-/// What stands in names in ASCII (RFC 7143 section 4.2.7.1), and the underscore of some appliances.
+/// The ASCII characters valid in names (RFC 7143 section 4.2.7.1), and the underscore that some appliances
+/// use.
 fn legal(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || b"-.:_".contains(&byte)
 }
@@ -255,8 +259,8 @@ struct UserAndSecret<'a> {
 pub struct Account {
     /// Its user name and secret.
     pub credentials: Credentials,
-    /// The initiator names that the user may present; `None` is any. Those of one target have either one
-    /// account, or each its names.
+    /// The initiator names that the user may present; `None` allows any. A target has either a single
+    /// account, or initiator names for each account.
     pub initiators: Option<Vec<NamePattern>>,
 }
 
@@ -269,7 +273,7 @@ pub(super) enum Protected {
     Discovery,
 }
 
-/// An algorithm by the name it has in the file.
+/// An algorithm, by its name in the file.
 struct NamedAlgorithm(Algorithm);
 
 const ALGORITHMS: &[(&str, Algorithm)] = &[
@@ -289,7 +293,7 @@ impl FromStr for NamedAlgorithm {
 
 /// 96 bits: shorter ones "MUST NOT" be used without IPsec (RFC 7143 section 9.2.1).
 const SECRET_MIN: usize = 12;
-/// Longer than the longest CHAP_R of any algorithm needs.
+/// More than the longest CHAP_R of any algorithm.
 const SECRET_MAX: usize = 255;
 
 impl Chap {
@@ -344,8 +348,8 @@ impl Chap {
 /// An account's user and secret, and its initiator names.
 type FoundAccount<'a> = (UserAndSecret<'a>, Option<Vec<NamePattern>>);
 
-/// Reservations and LUNs depend on initiator names, which are not authenticated. Several users of a target
-/// therefore need their own names each, or an explicit statement that they share them.
+/// Reservations and LUNs depend on initiator names, which are not authenticated. If a target has several
+/// users, each therefore needs its own names, or they must explicitly be marked as shared.
 fn each_user_has_its_names(section: &Section<'_>, accounts: &[FoundAccount<'_>]) {
     for (found, _) in accounts.iter().filter(|(_, initiators)| initiators.is_none()) {
         if accounts.iter().all(|(other, _)| other.user.value == found.user.value) {
@@ -400,7 +404,7 @@ fn checked(section: &Section<'_>, place: &Placed<&str>, bytes: &[u8]) -> Option<
     refuse(section, place, sentence)
 }
 
-/// A digest by the name it has in the file.
+/// A digest, by its name in the file.
 struct NamedDigest(DigestKind);
 
 const DIGESTS: &[(&str, DigestKind)] = &[("none", DigestKind::None), ("crc32c", DigestKind::Crc32c)];
@@ -417,7 +421,7 @@ impl FromStr for NamedDigest {
 /// 13.14).
 const LENGTHS: std::ops::RangeInclusive<u64> = 512..=0xff_ffff;
 
-/// Reads `[target.session]`; keys left out have the target's defaults.
+/// Reads `[target.session]`; omitted keys have the target's defaults.
 fn read_offers(section: &Section<'_>) -> Offers {
     let usual = Offers::of_target();
     let max_burst_length = length(section, "max-burst").unwrap_or(usual.max_burst_length);
@@ -464,7 +468,7 @@ fn first_burst(section: &Section<'_>, max_burst: u32) -> Option<u32> {
     None
 }
 
-/// The digests that a login may end with.
+/// The digests that a login may negotiate.
 fn digests(section: &Section<'_>, key: &'static str) -> Option<Vec<DigestKind>> {
     Some(section.list::<NamedDigest>(key)?.into_iter().map(|NamedDigest(digest)| digest).collect())
 }
