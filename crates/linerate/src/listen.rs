@@ -80,12 +80,12 @@ pub(crate) fn run_peer(arguments: &PeerArguments) -> Result<(), Failure> {
 /// A line about the service, for users who find it running.
 fn announcement(at: SocketAddr) -> String {
     let who = match at.ip().is_loopback() {
-        true => "whoever is on this machine",
-        false => "whoever reaches that address, without a secret",
+        true => "all users of this machine",
+        false => "every host that can reach this address, without a secret",
     };
     format!(
-        "linerate lab peer: plain TCP, to measure what a path carries\n\
-         listens on {at}; answers {who}, at most {} connections at once; keeps nothing and shows nothing\nready\n",
+        "linerate lab peer: plain TCP, to measure the throughput of a path\n\
+         listens on {at}; serves {who}, up to {} concurrent connections; stores nothing and reveals nothing\nready\n",
         wan::tcp::CONNECTIONS_MAX
     )
 }
@@ -173,8 +173,8 @@ mod tests {
 
     #[test]
     fn a_peer_that_others_reach_says_so() {
-        assert!(announcement(LOOPBACK).contains("whoever is on this machine"));
+        assert!(announcement(LOOPBACK).contains("all users of this machine"));
         let wide = announcement((Ipv4Addr::UNSPECIFIED, PEER_PORT).into());
-        assert!(wide.contains("whoever reaches that address, without a secret"));
+        assert!(wide.contains("every host that can reach this address, without a secret"));
     }
 }

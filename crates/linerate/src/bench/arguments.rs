@@ -159,7 +159,7 @@ impl BenchArguments {
         let session = &self.session;
         if !self.lab.is_empty() {
             return Err(Failure::refused(
-                "--link and --quick are for --suite wan, which has a lab of its own",
+                "--link and --quick apply only to --suite wan, which includes a lab",
             ));
         }
         let Some(place) = self.place.as_deref() else {
@@ -236,7 +236,7 @@ impl BenchArguments {
         match said.into_iter().find(|(is_said, _)| *is_said) {
             None => Ok(()),
             Some((_, what)) => Err(Failure::refused(format!(
-                "--suite wan brings storage, network and workloads of its own; leave out {what}"
+                "--suite wan includes its storage, network and workloads; omit {what}"
             ))),
         }
     }

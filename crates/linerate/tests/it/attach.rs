@@ -138,7 +138,7 @@ fn attaching_for_reading_makes_no_volume() {
     let Ended { status, said } = attach(&["--read-only", &volume], &folder.path().join("disk"));
     let _ = linerate(&["detach", "--force", text(&folder.path().join("disk"))]);
     assert_eq!(status.code(), Some(2), "{said}");
-    assert!(!image.exists(), "made though nobody may write");
+    assert!(!image.exists(), "created although writing is not allowed");
 }
 
 #[test]

@@ -137,6 +137,6 @@ fn who_is_not_there_is_told() {
     let mut server = served();
     let url = url(&server, "");
     server.kill();
-    let Err(error) = Lun::open(&url).wait() else { panic!("nobody is there") };
+    let Err(error) = Lun::open(&url).wait() else { panic!("there is no server") };
     assert!(error.to_string().starts_with("cannot connect to 127.0.0.1"), "{error}");
 }

@@ -46,7 +46,7 @@ fn a_file_that_grows_is_a_larger_disk() {
         assert_eq!(lun.geometry().blocks, Blocks(8 * MIB / 512));
         set_length(&path, 12 * MIB);
         until("CAPACITY DATA HAS CHANGED", async || attention(&asking).await == Some((6, 0x2a, 9))).await;
-        assert_eq!(attention(&asking).await, None, "it is told once");
+        assert_eq!(attention(&asking).await, None, "it is reported once");
         lun.refresh().await.expect("the LUN answers");
         assert_eq!(lun.geometry().blocks, Blocks(12 * MIB / 512));
         let last = Extent::new(12 * MIB / 512 - 8, 8);

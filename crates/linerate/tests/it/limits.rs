@@ -66,7 +66,7 @@ fn place(row: &Row) -> (&'static str, &'static str, &'static str) {
             Some(published::Direction::Bidirectional) => (TCP, "both ways together", "MiB/s"),
             _ => (TCP, "one way", "MiB/s"),
         },
-        (table, metric) => panic!("{table} has a figure {metric} that nobody looks for"),
+        (table, metric) => panic!("{table} has a figure {metric} that is never checked"),
     }
 }
 

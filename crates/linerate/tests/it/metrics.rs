@@ -412,7 +412,7 @@ fn the_section_is_reloaded() {
     monitored.server.reconfigure(&moved);
     let said = monitored.linerate(&["server", "reload"]);
     assert_eq!(said, format!("~ metrics on 127.0.0.1:{port}\n"));
-    until("nobody listens at the old place", || TcpStream::connect(old).is_err());
+    until("the old address is closed", || TcpStream::connect(old).is_err());
     monitored.address.set_port(port);
     let scrape = monitored.scrape();
     assert_eq!(scrape.value("linerate_reloads_total", &[("result", "success")]), Some(1.0));
@@ -432,7 +432,7 @@ fn the_section_is_reloaded() {
     let without = moved.split("[metrics]").next().expect("a beginning").to_owned();
     monitored.server.reconfigure(&without);
     assert_eq!(monitored.linerate(&["server", "reload"]), "- metrics\n");
-    until("nobody listens any more", || TcpStream::connect(monitored.address).is_err());
+    until("the listener is closed", || TcpStream::connect(monitored.address).is_err());
     monitored.server.stop();
 }
 

@@ -235,7 +235,7 @@ fn what_a_restarted_server_has_lost_is_written_again() {
             let found = versions(&device).await;
             assert_eq!(device.flush().await, expected);
             assert_eq!(found, all(u8::from(expected.is_ok())));
-            assert_eq!(device.flush().await, Ok(()), "it is told once");
+            assert_eq!(device.flush().await, Ok(()), "it is reported once");
         });
     }
 }
@@ -258,7 +258,7 @@ fn a_write_with_fua_that_fails_fails_the_next_flush() {
         write(Durability::Cached).await.expect("written");
         write(Durability::Stable).await.expect_err("with FUA");
         assert_eq!(device.flush().await, Err(DeviceError::WritesLost));
-        assert_eq!(device.flush().await, Ok(()), "it is told once");
+        assert_eq!(device.flush().await, Ok(()), "it is reported once");
     });
 }
 
@@ -300,7 +300,7 @@ fn two_hosts_around(url: &str, restart: impl FnOnce(), flushed: Result<(), Devic
         restart();
         assert_eq!(versions(&first).await, all(2));
         assert_eq!(first.flush().await, flushed);
-        assert_eq!(first.flush().await, Ok(()), "it is told once");
+        assert_eq!(first.flush().await, Ok(()), "it is reported once");
         assert_eq!(versions(&second).await, all(2));
     });
 }

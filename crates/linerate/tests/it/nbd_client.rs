@@ -175,7 +175,7 @@ fn random_requests_find_what_a_model_says() {
                     written.unwrap_or_else(|error| panic!("{extent:?}: {error}"));
                 }
                 4 => {
-                    let runs = device.allocation(extent, 8).await.expect("it is told");
+                    let runs = device.allocation(extent, 8).await.expect("it is reported");
                     let mut at = lba;
                     for run in runs {
                         assert_eq!(run.extent.lba.0, at, "without gaps");

@@ -135,7 +135,7 @@ impl Proxy {
 
     /// Whether a connection has been reset by [`Proxy::cut_after`] or another cut.
     pub(crate) fn is_cut(&self, number: usize) -> bool {
-        *self.link(number).gate.lock().expect("nobody panics with it") == Gate::Cut
+        *self.link(number).gate.lock().expect("no panic while locked") == Gate::Cut
     }
 
     /// The number of connections refused while the door was closed.
@@ -219,11 +219,11 @@ impl Drop for Proxy {
 
 impl Shared {
     fn links(&self) -> MutexGuard<'_, Vec<Arc<Link>>> {
-        self.links.lock().expect("nobody panics with it")
+        self.links.lock().expect("no panic while locked")
     }
 
     fn door(&self) -> MutexGuard<'_, Door> {
-        self.door.lock().expect("nobody panics with it")
+        self.door.lock().expect("no panic while locked")
     }
 
     /// The door's state for a new connection.
@@ -342,13 +342,13 @@ impl Link {
 
     /// Waits as long as the gate is held, and returns its state. Forwarded bytes are counted.
     fn when_open(&self, towards: Towards, bytes: usize) -> Gate {
-        let gate = self.gate.lock().expect("nobody panics with it");
+        let gate = self.gate.lock().expect("no panic while locked");
         let is_held = |gate: &mut Gate| match gate {
             Gate::Held => true,
             Gate::HeldTowardsTarget => towards == Towards::Target,
             _ => false,
         };
-        let mut gate = self.changed.wait_while(gate, is_held).expect("nobody panics with it");
+        let mut gate = self.changed.wait_while(gate, is_held).expect("no panic while locked");
         let now = *gate;
         if let (Gate::CutAfter(left), Towards::Target) = (now, towards) {
             *gate = Gate::CutAfter(left.saturating_sub(bytes));
@@ -366,7 +366,7 @@ impl Link {
 
     /// A cut connection remains cut.
     fn set(&self, gate: Gate) {
-        let mut now = self.gate.lock().expect("nobody panics with it");
+        let mut now = self.gate.lock().expect("no panic while locked");
         if *now != Gate::Cut {
             *now = gate;
         }

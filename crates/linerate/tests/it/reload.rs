@@ -72,7 +72,7 @@ fn a_lun_that_is_added_is_seen_without_another_login() {
         let said = reload(&server, &[]).expect_success();
         assert!(said.contains("+ volume c = ram:1MiB"), "{said}");
         assert_eq!(attention(&lun).await, Some((6, 0x3f, 0x0e)), "REPORTED LUNS DATA HAS CHANGED");
-        assert_eq!(attention(&lun).await, None, "it is told once");
+        assert_eq!(attention(&lun).await, None, "it is reported once");
         assert_eq!(numbers(&lun).await, [0, 1, 0x4000 + 300]);
         assert_eq!(attention(&other).await, None, "REPORT LUNS at any LUN settles it for all");
         drop(other);

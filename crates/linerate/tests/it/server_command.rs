@@ -237,7 +237,7 @@ fn a_mistake_changes_neither_what_is_served_nor_the_file() {
     let before = (text(&served), server(&served, &["list"]).expect_success());
     for (words, says) in [
         (&["add", "a=ram:1MiB"][..], "there is a volume a already"),
-        (&["add", "x=file:x.img?size=1MiB"], "write the whole path"),
+        (&["add", "x=file:x.img?size=1MiB"], "use an absolute path"),
         (&["add", "x=file:/nonexistent/x.img?size=1MiB"], "/nonexistent/x.img"),
         (&["add", "x=rom:1MiB"], "did you mean"),
         (&["add", "x=ram:1MiB", "--target", TARGET, "--lun", "1"], "LUN 2 is free"),

@@ -62,9 +62,9 @@ fn of_device(device: &dyn BlockDevice) -> [Fact; 3] {
     let (geometry, profile) = (device.geometry(), device.profile());
     let (blocks, block_bytes) = (grouped(geometry.blocks.0), geometry.block_size.bytes());
     let cache = match (profile.volatile_cache, profile.durable) {
-        (true, _) => "write cache on: writes last after a flush",
-        (false, true) => "write cache off: writes last at once",
-        (false, false) => "nothing lasts: it is memory",
+        (true, _) => "write cache on: writes are durable after a flush",
+        (false, true) => "write cache off: writes are durable immediately",
+        (false, false) => "volatile: it is memory",
     };
     [
         known("capacity", format!("{}, {blocks} blocks of {block_bytes} bytes", Bytes(geometry.bytes()))),

@@ -27,7 +27,7 @@ pub const DOCUMENTS: [Document; 5] = [
         number: "001",
         title: "Putting your storage to the test, part 1: iSCSI on Iomega IX4-200D",
         by: "Gabe, in his blog, at the end of 2009",
-        about: "the four Iometer patterns of the VMware thread, three clients at once, Super ATTO Clone",
+        about: "the four Iometer patterns of the VMware thread, three concurrent clients, Super ATTO Clone",
     },
     Document {
         number: "002",

@@ -143,10 +143,10 @@ fn iscsi(answer: &LinkLimits, width: usize) -> String {
         row(["  block", "MB/s", "IOPS", "back", "MB/s", "IOPS", "back", "MB/s", "IOPS"]),
     ];
     rows.extend(answer.blocks.iter().map(print_goodput));
-    let status = if answer.status_apart { "in a PDU of its own" } else { "with its last data" };
+    let status = if answer.status_apart { "in a separate PDU" } else { "with its last data" };
     let order = format!(
-        "Commands follow each other without gaps, and the status of a read comes {status}. back: what the other direction \
-         is busy with, its acknowledgements included."
+        "Commands follow each other without gaps, and the status of a read is sent {status}. back: the utilisation \
+         of the other direction, including acknowledgements."
     );
     let below = [keys(&answer.keys) + ".", order];
     let below = below.iter().flat_map(|text| hanging("  ", text, width.min(PROSE)));

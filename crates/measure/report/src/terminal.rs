@@ -102,7 +102,7 @@ fn table(summaries: &[CellSummary], width: usize) -> Vec<String> {
 
 /// Rates and CPU loads, with those of the document.
 fn beside_published(loads: &Loads<'_>, width: usize) -> Vec<String> {
-    let head = format!("beside document {}", loads.document);
+    let head = format!("vs document {}", loads.document);
     let names: Vec<&str> = std::iter::once(head.as_str()).chain(loads.cells.iter().copied()).collect();
     let mut rows: Vec<Vec<String>> = vec![names.iter().map(|name| (*name).to_owned()).collect()];
     rows.extend(

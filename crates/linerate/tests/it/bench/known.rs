@@ -23,7 +23,7 @@ fn a_limited_volume_gives_its_rate_through_iscsi_and_no_more() {
     let told = json(&[&server.url("disk"), "--depth", "4", "--seconds", "2"]);
     let iops = number(&told["iops"]);
     assert!((100.0..=204.0).contains(&iops), "{told}");
-    assert!(latency_us(&told, "p50") >= 19_900.0, "four at once, 5 ms each: {told}");
+    assert!(latency_us(&told, "p50") >= 19_900.0, "four outstanding, 5 ms each: {told}");
 }
 
 #[test]

@@ -123,7 +123,7 @@ fn a_server_that_is_killed_in_the_middle_of_a_change_serves_the_old_or_the_new_c
         }
         (olds, news) = (olds + u64::from(!is_new), news + u64::from(is_new));
         assert_eq!(served, scene.model.served(), "{what}");
-        for expected in ["as it was written", "as it is wanted"] {
+        for expected in ["as it was written", "as wanted"] {
             let same = administer(&scene.server, &["server", "reload", "--dry-run"]).expect_success();
             assert_eq!(same, "nothing is different\n", "{expected}, {what}");
             scene.server.reconfigure(&scene.model.text());

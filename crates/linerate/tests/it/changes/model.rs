@@ -365,7 +365,7 @@ impl Model {
             (None, false) => {
                 let name = self.add(None, 2);
                 self.alone.insert(name.clone());
-                Change::of_file(format!("{name} has a target of its own"))
+                Change::of_file(format!("{name} has a separate target"))
             }
         }
     }

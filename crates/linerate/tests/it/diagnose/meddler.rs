@@ -121,7 +121,7 @@ fn pass(
         pdu.rest.resize(ahs + (pdu.data_bytes() as usize).next_multiple_of(4), 0);
         from.read_exact(&mut pdu.rest)?;
         let fate = {
-            let mut shared = shared.lock().expect("nobody panics with it");
+            let mut shared = shared.lock().expect("no panic while locked");
             let (meddle, is_silent) = &mut *shared;
             let fate = if to_target { meddle.to_target(&mut pdu) } else { meddle.to_initiator(&mut pdu) };
             *is_silent |= fate == Fate::Silences;

@@ -65,6 +65,6 @@ fn only_what_was_named_is_overwritten() {
     assert!(median_us(&found["ladder"]["write"]) > 0.0);
     let after = scene.bytes();
     let (from, to) = (16 << 20, 24 << 20);
-    assert!(after[..from] == bytes[..from] && after[to..] == bytes[to..], "nothing beside it was touched");
+    assert!(after[..from] == bytes[..from] && after[to..] == bytes[to..], "only this part was touched");
     assert!(after[from..to] != bytes[from..to], "and it was");
 }

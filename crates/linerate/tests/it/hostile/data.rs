@@ -25,7 +25,7 @@ fn answers_its_r2t(answer: impl Fn(Itt, &R2t) -> DataOut) {
     }
     rogue.expect_alive();
     let mut witness = siege;
-    assert_eq!(witness.witness.read(1000, 1), [0; BLOCK], "nothing is written beside the write");
+    assert_eq!(witness.witness.read(1000, 1), [0; BLOCK], "only the write's blocks are written");
     witness.holds();
 }
 

@@ -48,8 +48,7 @@ fn the_load_of_both_sides_stands_beside_that_of_enbd() {
     let Some(both) = Both::serving(&["disk=ram:32MiB"], "") else { return };
     let out = TempDir::new().expect("a temporary folder");
     let said = measured(&both.url("disk"), &["cern", "bonnie"], out.path(), &[]);
-    let (cern, bonnie) =
-        said.split_at(said.rfind("beside document 004").expect("the table of the second suite"));
+    let (cern, bonnie) = said.split_at(said.rfind("vs document 004").expect("the table of the second suite"));
     expect_both_sides(cern, 3);
     expect_both_sides(bonnie, 2);
     let enbd = rows(cern, "3.2 ENBD one server, MB/s");

@@ -160,7 +160,7 @@ fn both_protocols_write_one_volume_while_it_is_reserved_and_released() {
         }
     };
     for round in 0..ROUNDS {
-        observer.write(beyond, &[1; 4096]).expect("nobody has reserved it");
+        observer.write(beyond, &[1; 4096]).expect("it is not reserved");
         go_on(|seen| &seen.written);
         persistent_reserve(&mut host, 1, WRITE_EXCLUSIVE, 8, 0);
         if round % 2 == 0 {

@@ -42,7 +42,7 @@ fn a_reservation_keeps_nbd_clients_out() {
             assert_eq!(client.read(700, 100), if reads { Ok(vec![8; 100]) } else { Err(EPERM) });
         }
         persistent_reserve(&mut peer, 2, kind, 7, 0);
-        client.write(512, &[8; 1024]).expect("nobody has reserved it any more");
+        client.write(512, &[8; 1024]).expect("it is no longer reserved");
     }
     assert_eq!(peer.read(1, 2), [8; 1024]);
 }

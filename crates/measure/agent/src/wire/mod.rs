@@ -141,7 +141,7 @@ pub struct Seal {
 
 /// The message is not from the peer: there is an attacker in between, or one side violates the protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Display)]
-#[display("a message came that was changed on its way, or that nobody sent")]
+#[display("a message was modified in transit, or did not come from the peer")]
 pub struct Forged;
 
 impl Seal {

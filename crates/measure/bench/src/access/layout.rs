@@ -33,7 +33,7 @@ pub enum WorkloadError {
     },
     /// The outstanding requests would take too much memory.
     #[display(
-        "{bytes} bytes would be under way at once; give less depth or shorter requests, for at most \
+        "the outstanding requests would have {bytes} bytes; reduce the depth or the request size, to at most \
          {UNDER_WAY_BYTES_MAX}"
     )]
     TooMuchMemory {

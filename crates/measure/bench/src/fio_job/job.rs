@@ -289,8 +289,8 @@ fn pace(reader: &mut Reader<'_, '_>, reads: u8, accesses: &[Access]) -> Result<P
         return reader.wrong(name, "a rate is from 0.01 to 10000000 requests a second");
     }
     reader.note(
-        "fio keeps to a rate by waiting before it asks; here requests are made at that rate, up to the depth at once, whether \
-         earlier ones have ended or not, and a latency begins when its request was due.",
+        "fio limits a rate by delaying requests; here requests are made at that rate, up to the queue depth, \
+         whether or not earlier ones have completed, and a latency is measured from the due time.",
     );
     Ok(match reader.read("rate_process", process)?.unwrap_or(false) {
         true => Pace::Poisson { per_second },

@@ -260,9 +260,7 @@ fn cell(phase: &[Job], device_bytes: u64, names: &mut HashSet<String>) -> Result
     let memory =
         roles.iter().map(|role| u64::from(role.workload.depth) * u64::from(role.workload.block_bytes_max()));
     if memory.fold(0, u64::saturating_add) > MEMORY_MAX {
-        return Err(format!(
-            "{name}: the requests that are outstanding at once have more than 4 GiB of data"
-        ));
+        return Err(format!("{name}: the outstanding requests have more than 4 GiB of data"));
     }
     Ok(Cell { stop: stop.map(|(_, stop)| stop), ..Cell::new(name.clone(), name, roles) })
 }

@@ -124,7 +124,8 @@ impl Setup {
             specs = (0..self.specs.len()).collect();
             what = "with every specification";
         }
-        self.notes.push(format!("There are no disk workers in this: one, with 1 request at once, {what}."));
+        self.notes
+            .push(format!("The file has no disk workers: one is assumed, with a queue depth of 1, {what}."));
         let worker = Worker {
             name: "Worker 1".to_owned(),
             depth: 1,
@@ -208,8 +209,7 @@ impl Setup {
         match self.cells() {
             cells if cells.is_empty() => Err("every worker is idle in every test".to_owned()),
             cells if cells.iter().any(|cell| memory(cell) > MEMORY_MAX) => {
-                Err("the requests that are under way at once in a test have more than 4 GiB of data"
-                    .to_owned())
+                Err("the outstanding requests of a test have more than 4 GiB of data".to_owned())
             }
             _ => Ok(()),
         }
@@ -280,7 +280,7 @@ impl Setup {
         }
         match names.as_slice() {
             [one] => (*one).to_owned(),
-            several => format!("test {}: {} specifications at once", test + 1, several.len()),
+            several => format!("test {}: {} concurrent specifications", test + 1, several.len()),
         }
     }
 

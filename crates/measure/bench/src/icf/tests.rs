@@ -190,7 +190,7 @@ fn two_managers() -> String {
 fn managers_are_clients_and_workers_are_roles() {
     let suite = suite(&two_managers());
     let cells: Vec<&Cell> = suite.cells().collect();
-    assert_eq!(names(&suite), ["test 1: 2 specifications at once", "Random-8k-70%Read"]);
+    assert_eq!(names(&suite), ["test 1: 2 concurrent specifications", "Random-8k-70%Read"]);
     let roles: Vec<(&str, u16)> =
         cells[0].roles.iter().map(|role| (role.name.as_str(), role.client)).collect();
     assert_eq!(roles, [("A, Worker 1", 0), ("A, Worker 1 (2)", 0), ("B, the second, Worker 1", 1)]);
@@ -213,7 +213,7 @@ fn workers_are_stepped_through_on_each_manager() {
         suite.cells().map(|cell| (cell.series.as_str(), cell.roles.len())).collect();
     assert_eq!(
         roles[..2],
-        [("test 1: 2 specifications at once", 2), ("test 1: 2 specifications at once", 3)]
+        [("test 1: 2 concurrent specifications", 2), ("test 1: 2 concurrent specifications", 3)]
     );
 }
 
@@ -225,7 +225,7 @@ fn a_file_of_specifications_alone_has_one_worker() {
     assert_eq!(setup.managers[0].workers[0].specs, [Some(0), Some(1), Some(2), Some(3)]);
     let suite = setup.suite("specs");
     assert_eq!(suite.cells().count(), 4);
-    assert!(suite.assumed.iter().any(|note| note.contains("with 1 request at once")), "{:?}", suite.assumed);
+    assert!(suite.assumed.iter().any(|note| note.contains("a queue depth of 1")), "{:?}", suite.assumed);
     assert!(suite.assumed.iter().any(|note| note.starts_with("There is no TEST SETUP: 120 s")));
 }
 

@@ -333,10 +333,7 @@ fn roles(keys: &Keys<'_>) -> Result<Vec<Role>, Mistake> {
     let memory = roles.iter().map(memory).fold(0u64, u64::saturating_add);
     match memory {
         0..=MEMORY_MAX => Ok(roles),
-        _ => {
-            Err(keys
-                .mistake("the requests of this cell that are under way at once have more than 4 GiB of data"))
-        }
+        _ => Err(keys.mistake("the outstanding requests of this cell have more than 4 GiB of data")),
     }
 }
 

@@ -7,8 +7,7 @@ use crate::plan::{Cell, Order, Part, Percent, Role, Rule, Setting, Step, Stop, S
 pub const NAME: &str = "wan";
 
 /// For the list of suites.
-pub const TITLE: &str =
-    "Document 002: iSCSI over local, metropolitan and wide area networks, in a lab of its own";
+pub const TITLE: &str = "Document 002: iSCSI over local, metropolitan and wide area networks, in a lab";
 
 /// The parameters of the matrix.
 #[derive(Clone, Debug, PartialEq)]
@@ -66,10 +65,10 @@ const ABOUT: &str = "Document 002 (Dalgic, 2004), complete: reads, most solicite
                      initiator and network are this machine's own: the link is made in a lab.";
 
 const ASSUMED: [&str; 4] = [
-    "requests follow one another; the document does not say whether they did",
-    "the storage is memory: the document's disks are not in its numbers either, by their size",
-    "MaxBurstLength 16 MiB and eight R2Ts at once; the document does not say what it negotiated",
-    "the round trip of the LAN table is whatever the lab adds; the document does not say what it was",
+    "requests are sequential; the document does not state this",
+    "the storage is memory: judging by their size, the document's numbers do not include its disks either",
+    "MaxBurstLength 16 MiB and eight outstanding R2Ts; the document does not state what was negotiated",
+    "the round trip of the LAN table is the lab's own; the document does not state it",
 ];
 
 /// What the document prints.

@@ -240,7 +240,7 @@ fn check(cell: &plan::Cell) -> Result<(), Failure> {
         |role: &plan::Role| (1..=SESSIONS_MAX).contains(&role.sessions) && role.workload.depth <= DEPTH_MAX;
     match roles.contains(&cell.roles.len()) && cell.roles.iter().all(fits) {
         true => Ok(()),
-        false => Err(Failure::refused("more roles, sessions or requests at once than an agent does")),
+        false => Err(Failure::refused("more roles, sessions or outstanding requests than an agent supports")),
     }
 }
 

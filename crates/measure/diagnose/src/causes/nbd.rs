@@ -26,7 +26,7 @@ fn may_have_more(session: &NbdSession) -> bool {
 fn more(cause: Cause, session: &NbdSession) -> Option<Remedy> {
     match cause {
         Cause::TcpWindow if may_have_more(session) => {
-            Some(Where::Url.remedy(format!("connections={CONNECTIONS}: each has a window of its own")))
+            Some(Where::Url.remedy(format!("connections={CONNECTIONS}: each has its own window")))
         }
         Cause::DelayedAck => Some(Where::Server.remedy(
             "TCP_NODELAY on its sockets, and a reply's header and data in one write (writev, MSG_MORE); look for a proxy \
@@ -121,10 +121,11 @@ pub(crate) fn tls(case: &Case<'_>) -> Option<Found> {
         ),
     ];
     let remedies = vec![
-        Where::Url.remedy("nbd:// in place of nbds://, where nobody else can reach the network"),
+        Where::Url.remedy("nbd:// instead of nbds://, on a network that no other host can reach"),
         Where::Linerate.remedy("[nbd] tls = \"allowed\", for hosts on such a network"),
-        Where::Network
-            .remedy("encryption below: WireGuard or IPsec in the kernel, or MACsec in the network card"),
+        Where::Network.remedy(
+            "encryption at a lower layer: WireGuard or IPsec in the kernel, or MACsec in the network card",
+        ),
         Where::Server.remedy("CPUs with instructions for AES at both ends (grep aes /proc/cpuinfo)"),
     ];
     let gain = Gain { predicted: Some(tried.ratio), low: tried.low, high: tried.high, confirmed: None };

@@ -287,7 +287,7 @@ pub(crate) fn tcp_window(case: &Case<'_>) -> Option<Found> {
     let connections = case.evidence.paths.len().max(1) as f64;
     let because = vec![
         format!(
-            "{} in a round trip of {} is {} at once on each connection, whatever is asked for.",
+            "{} at a round trip of {} means {} in transit on each connection, whatever the queue depth.",
             words::rate(case.rate.value),
             words::time(case.layers.round_trip_s),
             words::size(window.bytes.round()),
@@ -384,7 +384,7 @@ pub(crate) fn delayed_ack(case: &Case<'_>) -> Option<Found> {
                 words::time(others_s),
             ),
             None => format!(
-                "Single requests of {} take {}, while longer ones, or many at once, are quicker.",
+                "Single requests of {} take {}, while longer or concurrent ones are faster.",
                 words::size(f64::from(case.load().block_bytes)),
                 words::time(stalls.held_s),
             ),

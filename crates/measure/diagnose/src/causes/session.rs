@@ -107,8 +107,8 @@ pub(crate) fn command_window(case: &Case<'_>) -> Option<Found> {
     let depth = load.depth;
     let gain = case.gain_of(|setting| setting.path.commands_at_once = None);
     let mut because = vec![format!(
-        "Of {depth} requests at once, {} were under way at the target on average; the others waited for {} \
-         of their time.",
+        "Of {depth} outstanding requests, {} were at the target on average; requests waited for the command window \
+         for {} of their time.",
         words::number(case.symptoms.at_once),
         words::share(case.symptoms.waiting),
     )];

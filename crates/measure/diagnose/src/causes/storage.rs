@@ -72,7 +72,7 @@ fn full(case: &Case<'_>, what: &str, access_s: f64) -> (Gain, Vec<String>) {
     });
     let because = vec![
         format!(
-            "With {} {what}s at once each takes {}, and alone {}: they wait for each other at {}, {} a \
+            "At a queue depth of {}, each {what} takes {}, and alone {}: they wait for each other at {}, {} a \
              second.",
             case.load().depth,
             words::time(case.service_s()),
@@ -81,7 +81,7 @@ fn full(case: &Case<'_>, what: &str, access_s: f64) -> (Gain, Vec<String>) {
             words::number(case.rate.value / f64::from(case.load().block_bytes)),
         ),
         format!(
-            "Beside them {} takes {}: neither the network nor the {} has a queue, so the medium behind it has.",
+            "During the load, {} takes {}: neither the network nor the {} has a queue, so the medium has one.",
             case.shortest().replacen('A', "a", 1),
             words::time(case.layers.probe_s() + case.symptoms.nop_queue_s.unwrap_or(0.0).max(0.0)),
             case.server(),
@@ -108,7 +108,8 @@ fn remedies() -> Vec<Remedy> {
         Where::Tgt.remedy(
             "--bsoflags without direct and sync lets the host's page cache help; --bstype aio for fast disks",
         ),
-        Where::Application.remedy("more requests at once, if the disks are many: each then works on one"),
+        Where::Application
+            .remedy("a higher queue depth, if there are many disks: each then works on one request"),
     ]
 }
 
@@ -132,7 +133,7 @@ pub(crate) fn flush(case: &Case<'_>) -> Option<Found> {
             words::time(plain_s + flush_s)
         ),
         format!(
-            "Durable writes come to {} a second, {} at once.",
+            "The rate of durable writes is {} a second, at a queue depth of {}.",
             words::number(case.rate.value / f64::from(load.block_bytes)),
             load.depth
         ),

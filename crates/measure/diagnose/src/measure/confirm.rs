@@ -191,7 +191,7 @@ fn times(evidence: &Evidence, options: &Options) -> Times {
 /// A change in user syntax.
 fn named(change: &Change) -> String {
     let settings = change.settings.iter().map(|(key, value)| format!("{key}={value}"));
-    let depth = change.depth.map(|depth| format!("{depth} requests at once"));
+    let depth = change.depth.map(|depth| format!("queue depth {depth}"));
     let block = change.block_bytes.map(|bytes| format!("requests of {bytes} bytes"));
     settings.chain(depth).chain(block).collect::<Vec<_>>().join(", ")
 }

@@ -24,7 +24,7 @@ fn a_packet_longer_than_the_path_carries_vanishes_without_a_word() {
     let (from, _) = udp(host(&lab, "client"));
     let (to, address) = udp(host(&lab, "server"));
     // IPv4 and UDP take 28 bytes.
-    from.send_to(&[0; 1373], address).expect("the sender is told nothing");
+    from.send_to(&[0; 1373], address).expect("no error for the sender");
     from.send_to(&[0; 1372], address).expect("sends");
     let mut buffer = [0; 2000];
     to.set_read_timeout(Some(PATIENCE)).expect("not zero");

@@ -209,11 +209,14 @@ fn remedies(finding: &Finding) -> Option<Block> {
 /// The result of the test, or how to run it.
 fn tried(finding: &Finding) -> String {
     match (&finding.gain.confirmed, &finding.trial) {
-        (Some(tried), _) => format!("Tried, in turns with and without: {}.", confirmed(tried)),
+        (Some(tried), _) => format!("Tested, in alternating rounds: {}.", confirmed(tried)),
         (None, Some(change)) => {
-            format!("Not tried yet: --confirm measures with {} and without, in turns.", words::change(change))
+            format!(
+                "Not tested yet: --confirm measures alternately with {} and without.",
+                words::change(change)
+            )
         }
-        (None, None) => "This cannot be tried from here: change it, and diagnose again.".to_owned(),
+        (None, None) => "This cannot be tested from here: change it, and diagnose again.".to_owned(),
     }
 }
 
@@ -286,8 +289,8 @@ fn loads_section(diagnosis: &Diagnosis) -> Option<Section> {
     if runs.is_empty() {
         return None;
     }
-    let limits = "A limit is what the load would come to if nothing but this limited it; the shortest binds. A load that \
-                  stays below all of them is not explained.";
+    let limits = "A limit is the rate that the load would reach if it were the only one; the lowest limit applies. \
+                  A load that stays below all of them is unexplained.";
     let nbd = diagnosis.evidence.nbd.is_some();
     let times = match nbd {
         false => {
@@ -421,11 +424,11 @@ fn beside(runs: &[LoadRun]) -> Table {
 }
 
 fn behaviour(runs: &[LoadRun], nbd: bool) -> Table {
-    let of_nbd = ["load", "#asked", "#under way", "#failed", "#BLOCK_STATUS beside it"];
+    let of_nbd = ["load", "#asked", "#under way", "#failed", "#BLOCK_STATUS under load"];
     let of_iscsi =
-        ["load", "#asked", "#under way", "#window full", "#R2Ts each", "#BUSY", "#failed", "#NOP beside it"];
+        ["load", "#asked", "#under way", "#window full", "#R2Ts each", "#BUSY", "#failed", "#NOP under load"];
     let columns: &[&str] = if nbd { &of_nbd } else { &of_iscsi };
-    let mut table = Table::of("What else was seen of the loads", columns);
+    let mut table = Table::of("Other observations of the loads", columns);
     for run in runs {
         let mut cells = vec![
             words::load(&run.load),

@@ -227,7 +227,7 @@ fn gaps(evidence: &Evidence) -> Vec<(String, &str)> {
         .filter(|(name, _)| evidence.nbd.is_none() || !["connect", "TEST UNIT READY"].contains(name));
     let rungs = rungs.filter_map(|(name, known)| Some((name.to_owned(), why(known)?)));
     let loads = evidence.loads.iter().filter_map(|run| {
-        let name = format!("{} beside {}", words::shortest(evidence), words::load(&run.load));
+        let name = format!("{} during {}", words::shortest(evidence), words::load(&run.load));
         Some((name, why(&run.nop)?))
     });
     let beside = evidence.loads.iter().flat_map(|run| {

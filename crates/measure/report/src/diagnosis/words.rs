@@ -151,10 +151,10 @@ pub(super) fn median(known: &Known<Timed>) -> String {
     }
 }
 
-/// A client-side change, as in `initial-r2t=no, 32 outstanding requests`.
+/// A client-side change, as in `initial-r2t=no, queue depth 32`.
 pub(super) fn change(change: &Change) -> String {
     let settings = change.settings.iter().map(|(key, value)| format!("{key}={value}"));
-    let depth = change.depth.map(|depth| format!("{depth} requests at once"));
+    let depth = change.depth.map(|depth| format!("queue depth {depth}"));
     let block = change.block_bytes.map(|bytes| format!("requests of {}", size(f64::from(bytes))));
     settings.chain(depth).chain(block).collect::<Vec<_>>().join(", ")
 }
@@ -206,7 +206,7 @@ pub(super) fn times(ratio: f64) -> String {
 pub(super) fn predicted(gain: &Gain) -> String {
     match gain.predicted {
         Some(ratio) => format!("{} ({} to {})", times(ratio), bare(gain.low), bare(gain.high)),
-        None => "nothing gets through as it is".to_owned(),
+        None => "nothing gets through now".to_owned(),
     }
 }
 
@@ -300,7 +300,7 @@ mod tests {
     #[test]
     fn a_gain_without_an_end_is_said_in_words() {
         let gain = Gain { predicted: None, low: 1.0, high: f64::INFINITY, confirmed: None };
-        assert_eq!(predicted(&gain), "nothing gets through as it is");
+        assert_eq!(predicted(&gain), "nothing gets through now");
         let gain = Gain { predicted: Some(1.9), low: 1.74, high: 2.1, confirmed: None };
         assert_eq!(predicted(&gain), "×1.90 (1.74 to 2.1)");
     }

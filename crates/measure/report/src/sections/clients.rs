@@ -159,7 +159,7 @@ fn sentence(summaries: &[CellSummary], scaling: &Scaling) -> String {
     let series = summaries.iter().find(of).map_or("", |summary| summary.cell.series.as_str());
     let number = match scaling.over {
         Over::Clients => "clients",
-        Over::Depth => "requests at once",
+        Over::Depth => "outstanding requests",
     };
     let measured = scaling.points.last().map_or(1.0, |(number, _)| *number);
     let peak = match law.peak() {

@@ -22,7 +22,7 @@ pub(super) fn load_section(report: &Report<'_>) -> Option<Section> {
     let mut blocks = Vec::new();
     if !closed.is_empty() {
         let says = "Each point is a depth; to the right is better, up is worse. Where the p99 climbs and the rate does not, \
-                    more requests at once only wait.";
+                    further requests only wait.";
         blocks.push(load_figure(&closed, "Latency against requests a second, closed loop", says));
         blocks.extend(clients::sentences(&report.summaries, Over::Depth));
     }

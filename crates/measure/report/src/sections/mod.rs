@@ -117,7 +117,7 @@ fn loads_section(report: &Report<'_>) -> Option<Section> {
     let mut table = Table::of(&format!("Document {}", loads.document), &heads);
     loads.rows.into_iter().for_each(|(name, values)| table.row(std::iter::once(name).chain(values)));
     let blocks = vec![Block::Text(loads.note), Block::Table(table)];
-    Some(Section { id: "loads", title: "CPU loads beside the published ones", blocks })
+    Some(Section { id: "loads", title: "CPU loads compared with the published ones", blocks })
 }
 
 /// Every cell in one table.

@@ -40,14 +40,15 @@ const DOUBLING: [Doubling; 3] = [
         title: "Throughput against connections of a session",
         axis: "connections",
         value: |row| f64::from(row.setting.connections),
-        says: "Each connection has a window of its own: where a small one limits, more of them help until the link is full.",
+        says: "Each connection has its own window: where a small one is the limit, more connections help until the \
+               link is full.",
     },
     Doubling {
         part: Part::Sessions,
         title: "Throughput against sessions",
         axis: "sessions",
         value: |row| f64::from(row.setting.sessions),
-        says: "Each session has requests of its own under way: where those limit, more sessions help.",
+        says: "Each session has its own queue depth: where that is the limit, more sessions help.",
     },
     Doubling {
         part: Part::CommandWindow,
@@ -239,7 +240,7 @@ fn lan(wan: &Wan) -> Vec<Block> {
         return Vec::new();
     }
     let ways = matrix_ways(&rows);
-    let mut table = Table::of("", &["request", "#at once"]);
+    let mut table = Table::of("", &["request", "#depth"]);
     table.columns.extend(ways.iter().map(|way| column(self::way(*way).to_owned())));
     for (block_bytes, depth) in loads(&rows) {
         let of = |way: &Way| find(&rows, block_bytes, depth, |row| row.setting.way == *way);
@@ -252,7 +253,7 @@ fn of_way(rows: &[&Row], way: Way) -> Table {
     let mut caption = self::way(way).to_owned();
     caption[..1].make_ascii_uppercase();
     let trips = round_trips(rows);
-    let mut table = Table::of(&caption, &["request", "#at once"]);
+    let mut table = Table::of(&caption, &["request", "#depth"]);
     table.columns.extend(trips.iter().map(|trip| column(format!("{trip} ms"))));
     for (block_bytes, depth) in loads(rows) {
         let of = |trip: &f64| {
@@ -315,7 +316,7 @@ fn heat(rows: &[&Row], title: &str, square: impl Fn(&Row) -> Option<Square>) -> 
     Heat {
         title: title.to_owned(),
         x_title: "round trip in ms",
-        y_title: "request size × number at once",
+        y_title: "request size × queue depth",
         columns: trips.iter().map(f64::to_string).collect(),
         rows: loads.iter().map(name).collect(),
         panels: matrix_ways(rows).into_iter().map(panel).collect(),
@@ -378,11 +379,11 @@ fn model_blocks(wan: &Wan) -> Vec<Block> {
     blocks
 }
 
-const WHAT: &str = "A request that is alone takes n (RTT + r) + a + B / b: n exchanges, what the ends take for each, for the \
-                    command, and for its B bytes. So many at once give so many times that, unless something is used up \
-                    before: the link, a TCP window each round trip, exchanges a second, bytes of writes under way. The \
-                    constants are those that explain the document's cells of this record best; the other axes were \
-                    predicted with them.";
+const WHAT: &str = "A single request takes n (RTT + r) + a + B / b: n exchanges with the time r of the ends for each, the \
+                    time a for the command, and its B bytes at the rate b. At a queue depth of d, the rate is d times \
+                    that, unless another limit applies first: the link, a TCP window each round trip, exchanges a \
+                    second, outstanding bytes of writes. The constants are fitted to the document's cells in this \
+                    record; the other axes were predicted with them.";
 
 fn how_well(wan: &Wan) -> Vec<String> {
     let verdict = wan.verdict();

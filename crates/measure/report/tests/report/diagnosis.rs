@@ -31,8 +31,8 @@ fn a_finding_has_its_evidence_its_gain_its_settings_and_what_came_of_trying() {
         }
     }
     let page = report(&diagnosis).markdown();
-    assert!(page.contains("Tried, in turns with and without: ×1.85 (1.80 to 1.90)."), "{page}");
-    assert!(page.contains("--confirm measures with initial-r2t=no and without"), "{page}");
+    assert!(page.contains("Tested, in alternating rounds: ×1.85 (1.80 to 1.90)."), "{page}");
+    assert!(page.contains("--confirm measures alternately with initial-r2t=no and without"), "{page}");
 }
 
 #[test]

@@ -14,7 +14,7 @@ fn diagnosis(evidence: &str) -> Diagnosis {
 fn is_told(evidence: &str, cause: Cause, measured: f64) {
     let first = diagnosis(evidence).findings.into_iter().next().expect("something is found");
     assert_eq!(first.cause, cause, "{:?}", first.because);
-    let said = first.gain.predicted.expect("something goes as it is");
+    let said = first.gain.predicted.expect("a rate without the change");
     assert!((said / measured - 1.0).abs() < 0.2, "{said} for {measured}");
 }
 
