@@ -114,8 +114,8 @@ fn the_examples_of_the_documents_are_understood() {
 
 #[test]
 fn options_that_belong_together_are_asked_for() {
-    refused("delay:1ms:[null:1TiB]?tail=20ms", "20ms", "`tail` wants `tail-share` beside it");
-    refused("delay:1ms:[null:1TiB]?stall-every=20ms", "20ms", "`stall-every` wants `stall` beside it");
+    refused("delay:1ms:[null:1TiB]?tail=20ms", "20ms", "`tail` needs `tail-share`");
+    refused("delay:1ms:[null:1TiB]?stall-every=20ms", "20ms", "`stall-every` needs `stall`");
     refused("delay:1ms:[null:1TiB]?flush=20m", "20m", "a number and a unit");
     refused("delay:1ms:[null:1TiB]?stall=1s&stall-every=1s", "1s", "above `stall`");
     refused("delay:1ms:[null:1TiB]?tail=2s&tail-share=2", "2", "such as 1% or 0.05%");

@@ -72,7 +72,7 @@ fn a_restarted_server_gets_back_what_it_has_acknowledged() {
                 assert!(read.iter().all(|byte| *byte == expected), "page {page}: {}", read[0]);
             }
             assert_eq!(export.flush().await, flushed);
-            assert_eq!(export.flush().await, Ok(()), "a loss is told once");
+            assert_eq!(export.flush().await, Ok(()), "a loss is reported once");
             let status = export.status().await.expect("on this thread");
             assert_eq!((status.replays, status.fences), (u64::from(flushed.is_ok()), false), "{status:?}");
         });

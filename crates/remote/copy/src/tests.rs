@@ -96,7 +96,7 @@ impl Forgetful {
         let before = self.inner.read(extent, buffer).await?.share();
         write.await?;
         let lost = {
-            let mut cache = self.cache.lock().expect("nobody panics with it");
+            let mut cache = self.cache.lock().expect("no panic while locked");
             cache.before.push((extent, before));
             cache.writes += 1;
             let crashes = cache.crashes.contains(&cache.writes);
@@ -129,7 +129,7 @@ impl BlockDevice for Forgetful {
 
     fn flush(&self) -> Pending<'_, ()> {
         Box::pin(async {
-            let mut cache = self.cache.lock().expect("nobody panics with it");
+            let mut cache = self.cache.lock().expect("no panic while locked");
             cache.before.clear();
             if std::mem::take(&mut cache.has_lost) { Err(DeviceError::WritesLost) } else { Ok(()) }
         })

@@ -789,7 +789,7 @@ fn what_another_host_has_made_durable_is_replaced_only_by_who_knows_of_a_loss() 
             wire.lose(Loss::Ended("reset by the server".to_owned()), Duration::ZERO);
             assert_eq!(channels.ask(Asked::Read(0..4)).await, Ok(found.to_vec()), "{case}");
             assert_eq!(channels.ask(Asked::Flush).await, flushed, "{case}");
-            assert_eq!(channels.ask(Asked::Flush).await, Ok(Vec::new()), "{case}: it is told once");
+            assert_eq!(channels.ask(Asked::Flush).await, Ok(Vec::new()), "{case}: it is reported once");
             assert_eq!(world.durable.borrow()[..4], found, "{case}");
             channels.leave();
         });
@@ -1001,7 +1001,7 @@ fn the_error_of_a_flush_that_nobody_waits_for_fails_the_next_one() {
             sleep(Duration::from_secs(5)).await;
             assert!(!world.fails_next_flush.get(), "it was carried out");
             assert_eq!(channels.ask(Asked::Flush).await, Err(Failed::WritesLost), "late: {is_late}");
-            assert_eq!(channels.ask(Asked::Flush).await, Ok(Vec::new()), "it is told once");
+            assert_eq!(channels.ask(Asked::Flush).await, Ok(Vec::new()), "it is reported once");
             assert_eq!(world.durable.borrow()[..4], [0; 4], "it is lost");
             channels.leave();
         });
@@ -1066,7 +1066,7 @@ fn no_flush_succeeds_before_one_that_was_given_up_is_answered() {
             let flushed = channels.ask(Asked::Flush).await;
             overtaken += u64::from(flushed == Err(Failed::WritesLost));
             assert!(flushed.is_err(), "seed {seed}: after {:?}", now() - begun);
-            assert_eq!(channels.ask(Asked::Flush).await, Ok(Vec::new()), "it is told once");
+            assert_eq!(channels.ask(Asked::Flush).await, Ok(Vec::new()), "it is reported once");
             channels.leave();
         });
     }

@@ -355,7 +355,7 @@ pub async fn registrations(unit: &Unit) -> Result<Answer, VerbError> {
         Some(reservation) => format!("reserved: {}, key {:x}", reservation.kind, reservation.key),
         None => "not reserved".to_owned(),
     };
-    let none = if registered.is_empty() { "nobody is registered" } else { "" };
+    let none = if registered.is_empty() { "no registrations" } else { "" };
     let json = json!({
         "reservation": reservation.map(|held| json!({ "type": held.kind.to_string(), "key": hex_key(held.key) })),
         "registrations": registered.iter().map(to_json).collect::<Value>(),

@@ -94,7 +94,7 @@ fn advice(key: Key) -> Advice {
         ),
         Key::MaxBurstLength => Advice::AtLeast(
             |got| LONG_WRITE_BYTES.div_ceil(got.max_outstanding_r2t.max(1).into()),
-            "a write of 1 MiB waits a round trip for each burst, unless several R2Ts are out at once",
+            "a write of 1 MiB waits a round trip for each burst, unless several R2Ts are outstanding",
         ),
         Key::MaxOutstandingR2t => Advice::AtLeast(
             |got| LONG_WRITE_BYTES.div_ceil(got.max_burst_length.max(1)),

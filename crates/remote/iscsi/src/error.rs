@@ -38,7 +38,7 @@ pub enum CommandError {
     #[display("the session has moved to another portal group, and the command may still be carried out")]
     Unsettled,
     /// The data exceeds the limit of a command.
-    #[display("the protocol does not move so much data with a command")]
+    #[display("the data exceeds the protocol's limit for a command")]
     TooLong,
 }
 

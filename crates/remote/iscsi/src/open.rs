@@ -323,7 +323,7 @@ async fn keep_time(session: Weak<Session>) {
 fn name_to_send(name: &str) -> Result<Name, OpenError> {
     let sent = Name::to_send(name).map_err(|why| OpenError::Name { name: name.to_owned(), why })?;
     if let Some(why) = sent.irregularity() {
-        tracing::warn!(name, "the name is not of the standard's form ({why}): it is sent as it is written");
+        tracing::warn!(name, "the name does not have the standard form ({why}): it is sent unchanged");
     }
     Ok(sent)
 }

@@ -510,7 +510,7 @@ const KEYS: &[Key] = &[
         s.secret_file = Some(some(v)?.into());
         Some(())
     }),
-    key("target-secret-file", "", "a file with the target's secret, beside target-user", |s, v| {
+    key("target-secret-file", "", "a file with the target's secret, used with target-user", |s, v| {
         s.target_secret_file = Some(some(v)?.into());
         Some(())
     }),

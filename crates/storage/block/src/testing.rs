@@ -27,7 +27,7 @@ pub(crate) fn poll<F: Future + ?Sized>(future: Pin<&mut F>) -> Option<F::Output>
 }
 
 pub(crate) fn ready<F: Future>(future: F) -> F::Output {
-    poll(pin!(future)).expect("ready at once")
+    poll(pin!(future)).expect("ready immediately")
 }
 
 /// A clock that moves only by [`ManualClock::pass`].

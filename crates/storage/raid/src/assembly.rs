@@ -131,7 +131,7 @@ pub enum AssemblyError {
     },
     /// Too many members are missing or incomplete.
     #[display(
-        "{level} of {members} members lacks data: {lacking} of them are missing, failed or not yet rebuilt"
+        "{level} of {members} members would lose data: {lacking} of them are missing, failed or not yet rebuilt"
     )]
     TooManyLacking {
         /// The level.
@@ -157,7 +157,7 @@ pub enum AssemblyError {
     },
     /// No copy of the journal or bitmap is present, or its block size differs from the members'.
     #[display(
-        "no copy of the {protection} can be used: it lies on members that lack, or its blocks have another size"
+        "no copy of the {protection} can be used: its members are missing, or its blocks have another size"
     )]
     NoArea {
         /// Journal or bitmap.
@@ -186,7 +186,8 @@ pub enum AssemblyError {
     },
     /// A member is missing, and its reconstructed data may be wrong.
     #[display(
-        "a member lacks, and after a crash parity may not fit in {regions} regions: its data there may be wrong"
+        "a member is missing, and after a crash parity may be inconsistent in {regions} regions: the member's data \
+         there may be wrong"
     )]
     DataMayBeWrong {
         /// Number of such regions.

@@ -84,7 +84,7 @@ impl Waiting<'_> {
         let (mine, others): (Vec<Entry>, Vec<Entry>) =
             entries.into_iter().partition(|entry| Arc::ptr_eq(&entry.outcome, &self.outcome));
         taken.extend(mine);
-        debug_assert_eq!(taken.len(), 1, "a write that nobody has taken waits");
+        debug_assert_eq!(taken.len(), 1, "a waiting write is in the queue");
         for entry in others {
             // Overlapping writes keep their order.
             let is_free =

@@ -330,7 +330,7 @@ mod tests {
     fn what_an_attachment_reserves_is_its_own_until_it_ends() {
         let (volume, path) = (volume(false), scene::path(1));
         let (holder, other) = (attached(&path), attached(&path));
-        volume.reserve(&holder).expect("nobody has reserved it");
+        volume.reserve(&holder).expect("it is not reserved");
         assert_eq!(volume.permits(&holder, Access::Write), Ok(()));
         assert_eq!(volume.permits(&other, Access::Read), Err(Denied::Reserved));
         assert_eq!(volume.reserve(&other), Err(Refusal::Conflict));

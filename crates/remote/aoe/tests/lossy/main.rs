@@ -230,7 +230,7 @@ fn nobody_there_is_said_after_the_timeout() {
     let ethernet = Ethernet::new(1, GOOD, 1500);
     block_on(ethernet.world(), async {
         let begin = now();
-        let Err(error) = open(&url("?timeout=3s")).await else { panic!("nobody is there") };
+        let Err(error) = open(&url("?timeout=3s")).await else { panic!("there is no server") };
         assert_eq!(error.to_string(), "no AoE device 7.1 answers on client within 3 s");
         assert!(now() - begin >= Duration::from_secs(3) && now() - begin < Duration::from_secs(4));
     });

@@ -83,7 +83,7 @@ async fn created(
         && (level.parity_strips() == 0 || creation.journal.is_some_and(|journal| journal.0 == 0))
     {
         return Err(Failure::refused(format_args!(
-            "a journal is on a volume of its own if there is one: RAID 5 and 6 have one, unless --journal is 0, and this is {level}"
+            "--journal-on needs a journal: RAID 5 or 6 without --journal 0, and this is {level}"
         )));
     }
     let mut disks = Vec::new();
@@ -274,7 +274,7 @@ pub async fn replace(spec: &Spec, member: usize, with: &Spec, consent: Consent<'
         Some(_) => Ok(()),
     }?;
     if parts.is_new() {
-        return Err(Failure::refused("the set was never used: create it anew with the other volume"));
+        return Err(Failure::refused("the set was never used: create it again with the other volume"));
     }
     let device = new_member(with, &parts.records.set(), consent, &opening()).await?;
     let failed = |error| Failure::device(format_args!("cannot make {with} a member"), error);
@@ -444,7 +444,8 @@ async fn look_with(
     for set in &sets {
         let refusal = match &set.refusal {
             Some(Refusal::NoJournal { .. }) if is_new(&set.record) => Some(
-                "the volume with the journal is missing. Attach it; if it is lost, create the set anew: it was never used".to_owned(),
+                "the volume with the journal is missing; attach it. If it is lost, create the set again: it was \
+                 never used".to_owned(),
             ),
             Some(refusal) => Some(said(refusal)),
             None => not_started(set, &members.disks, overruled).await?,
@@ -639,11 +640,11 @@ pub async fn discard_journal(
             }
             let unsure = |error| Failure::device("looking for the journal, which may be there later", error);
             if parts.is_new() {
-                return Err(Failure::refused("the set was never used: create it anew"));
+                return Err(Failure::refused("the set was never used: create it again"));
             }
             if has_area && has_journal(&copies).await.map_err(unsure)? {
                 return Err(Failure::refused(
-                    "the set has a journal that can be replayed: it starts as it is",
+                    "the set has a journal that can be replayed: it can start without this option",
                 ));
             }
             let failed = |error| Failure::device("recording that the set is scrubbed", error);

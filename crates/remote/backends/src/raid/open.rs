@@ -153,8 +153,8 @@ impl Members {
 }
 
 /// The remedy if a member is in use elsewhere.
-const WITHOUT_IT: &str = "it is a member of the set, which is not started beside another user of it: end that use, or, if the member is to be \
-                          left out for good, leave it out of the brackets";
+const WITHOUT_IT: &str = "it is a member of the set, which cannot start while it is in use elsewhere: end that use, \
+                          or, to exclude the member permanently, remove it from the brackets";
 
 /// Rejects a member that is reachable but reserved or taken over by another host.
 fn check_ownership(disks: &[Disk], candidates: &[Candidate]) -> Result<(), Failure> {

@@ -319,7 +319,7 @@ impl fmt::Display for Scrub {
             degraded => {
                 write!(
                     f,
-                    "; {degraded} could not be compared, since a member lacks them or is not rebuilt yet"
+                    "; {degraded} could not be compared, because a member is missing or not rebuilt yet"
                 )
             }
         }

@@ -245,7 +245,7 @@ fn a_scrub_finds_what_was_changed_behind_the_set_and_repairs_it() {
         |repairs| remote::run(async { scrub(&spec, repairs, &mut |_, _| {}).await }).expect("scrubbed");
     assert!(scrubbed(false).is_right());
     let disk = std::fs::File::options().write(true).open(folder.path().join("disk2")).expect("a disk");
-    disk.write_all_at(b"what nobody wrote", 80 << 20).expect("written");
+    disk.write_all_at(b"unexpected bytes!", 80 << 20).expect("written");
     assert_eq!((scrubbed(false).mismatches, scrubbed(true).repaired, scrubbed(false).mismatches), (1, 1, 0));
 }
 
@@ -257,7 +257,7 @@ fn a_scrub_in_use_resumes_where_it_was_and_can_be_cancelled() {
     fill(&spec, 0x77);
     let disk = std::fs::File::options().write(true).open(folder.path().join("disk2")).expect("a disk");
     // In one of the first stripes.
-    disk.write_all_at(b"what nobody wrote", 34 << 20).expect("written");
+    disk.write_all_at(b"unexpected bytes!", 34 << 20).expect("written");
     let at_rate = |rate: &str| parse(&format!("{spec}?rebuild={rate}")).expect("a specification");
     // Returns the findings of a scrub that has reached `stripes` or the end.
     let used = |spec: &Spec, order: Option<Order>, stripes: u64| {
@@ -480,8 +480,8 @@ fn a_journal_on_a_volume_of_its_own_that_cannot_be_is_refused_and_nothing_is_mad
     };
     let file =
         |mib: u64| format!("file:{}?size={mib}MiB", folder.path().join(format!("journal{mib}")).display());
-    assert!(refused("raid1", &[0, 1], &file(40), None).contains("RAID 5 and 6 have one"));
-    assert!(refused("raid5", &[0, 1, 2], &file(40), Some(Bytes(0))).contains("unless --journal is 0"));
+    assert!(refused("raid1", &[0, 1], &file(40), None).contains("this is RAID 1"));
+    assert!(refused("raid5", &[0, 1, 2], &file(40), Some(Bytes(0))).contains("without --journal 0"));
     assert!(refused("raid5", &[0, 1, 2], "ram:40MiB", None).contains("forgets its data"));
     let said = refused("raid5", &[0, 1, 2], &file(8), None);
     assert!(said.contains("the journal needs 33751040") && said.contains("--journal SIZE"), "{said}");
@@ -734,7 +734,7 @@ fn a_set_that_was_never_used_is_created_anew_if_its_journal_is_lost() {
     made(&spec, &Creation { journal_on, ..Creation::default() }).expect("a set");
     let (sets, _) = remote::run(status(&spec)).expect("a set");
     let said = sets[0].refusal.as_deref().unwrap_or_default();
-    assert!(said.contains("create the set anew") && !said.contains("--discard-journal"), "{said}");
+    assert!(said.contains("create the set again") && !said.contains("--discard-journal"), "{said}");
 }
 
 #[test]

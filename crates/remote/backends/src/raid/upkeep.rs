@@ -190,12 +190,13 @@ impl Upkeep {
         let members = members.collect::<Vec<_>>().join(", ");
         let remedy = match (is_taken_over, self.records.is_some()) {
             (true, _) => {
-                "another host has a member: end that use, then remove the volume and add it again, or restart the server".to_owned()
+                "another host uses a member: end that use, then remove the volume and add it again, or restart the \
+                 server".to_owned()
             }
             (false, true) => format!(
-                "it starts again by itself when all members answer that it had, or by `linerate raid assemble {set}`"
+                "it restarts automatically when all its members respond, or with `linerate raid assemble {set}`"
             ),
-            (false, false) => "its members forget their data: restart the server to make it anew".to_owned(),
+            (false, false) => "its members do not keep data: restart the server to create it again".to_owned(),
         };
         let why = format!("its requests fail; {members}; {remedy}");
         tracing::error!(set, "a RAID set has stopped: {why}");
@@ -490,7 +491,7 @@ impl Upkeep {
         growing.cancel(records, &self.set).await;
         self.running.state().is_growing = false;
         let set = self.running.label();
-        tracing::error!(set, "a RAID set does not grow: {why}; it stays as it is");
+        tracing::error!(set, "cannot grow the RAID set: {why}; its size is unchanged");
     }
 
     /// Scrubs one stripe, if a scrub was requested. Returns false if there is nothing to scrub.

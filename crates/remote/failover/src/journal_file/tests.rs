@@ -302,7 +302,7 @@ fn a_cache_that_is_lost_while_the_file_is_compared_or_flushed_costs_nothing() {
         scene.write(&mut file, 50..52, 8);
         drop(file);
         *scene.medium.loses_cache_at.lock().expect("whole") = Some(at);
-        assert!(scene.open(ReplayRule::Auto, start).expect("nobody else has written").is_empty());
+        assert!(scene.open(ReplayRule::Auto, start).expect("no other writes").is_empty());
         let durable = scene.medium.durable();
         assert_eq!((&durable[30..34], &durable[50..52]), (&[7; 4][..], &[8; 2][..]), "{start:?}, {at:?}");
     }

@@ -277,7 +277,7 @@ impl Tape {
             }
         }
         let remark = (length > 0 && pdu.data.head().is_empty())
-            .then(|| "its data did not come, or nobody waited for them any more".to_owned());
+            .then(|| "its data did not arrive, or was no longer awaited".to_owned());
         let wire_bytes = framing.header_bytes(&pdu.bhs) + framing.segment_bytes(&pdu.bhs);
         Recorded { at: pdu.at, direction: pdu.direction, kept, wire_bytes, remark }
     }

@@ -68,7 +68,7 @@ fn a_lun_that_is_not_there_answers_inquiry_only() {
     with(Tgt::start(), async |tgt| {
         let nobody = attach(&tgt.url("", 1, "")).await.target().unit(99);
         assert!(!nobody.inquiry().await.expect("any LUN answers INQUIRY").is_there());
-        let refused = nobody.test_unit_ready().await.expect_err("nobody is there");
+        let refused = nobody.test_unit_ready().await.expect_err("there is no target");
         assert!(refused.to_string().contains("there is no such LUN (05/25/00)"), "{refused}");
     });
 }

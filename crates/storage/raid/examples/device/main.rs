@@ -83,24 +83,24 @@ struct Goal {
 
 const GOALS: [Goal; 4] = [
     Goal {
-        what: "full stripes of RAID 5 beside RAID 0: rate",
+        what: "full stripes of RAID 5 against RAID 0: rate",
         ratio: |of| of.ratio((Work::SequentialWrite, "raid0"), (Work::SequentialWrite, "raid5")),
         least: 0.6,
     },
     Goal {
-        what: "RAID 5, sequential read, one member failed beside none: rate",
+        what: "RAID 5, sequential read, one member failed against none: rate",
         ratio: |of| of.ratio((Work::SequentialRead, "raid5"), (Work::DegradedSequentialRead, "raid5")),
         least: 0.5,
     },
     Goal {
-        what: "RAID 5, 4 KiB random read, one member failed beside none: rate",
+        what: "RAID 5, 4 KiB random read, one member failed against none: rate",
         ratio: |of| of.ratio((Work::RandomRead, "raid5"), (Work::DegradedRandomRead, "raid5")),
         least: 0.5,
     },
     Goal {
-        what: "RAID 5, 4 KiB random write, with a journal in a file beside none: rate",
+        what: "RAID 5, 4 KiB random write, with a journal in a file against none: rate",
         ratio: |of| {
-            let journal = "raid5, journal in a file of its own";
+            let journal = "raid5, journal in a separate file";
             of.ratio((Work::RandomWrite, "raid5"), (Work::RandomWrite, journal))
         },
         least: 1.0 / 1.3,

@@ -56,7 +56,7 @@ pub(crate) const SETS: [Kind; 13] = [
     kind("raid5, journal", Level::Raid5, 4, Guard::Journal),
     summed("raid5, journal, checksums", Level::Raid5, 4, Guard::Journal),
     kind("raid5, journal in files", Level::Raid5, 4, Guard::JournalInFiles),
-    kind("raid5, journal in a file of its own", Level::Raid5, 4, Guard::JournalFile),
+    kind("raid5, journal in a separate file", Level::Raid5, 4, Guard::JournalFile),
     kind("raid6", Level::Raid6, 6, Guard::Nothing),
     kind("raid6, journal", Level::Raid6, 6, Guard::Journal),
     kind("raid6, journal in files", Level::Raid6, 6, Guard::JournalInFiles),

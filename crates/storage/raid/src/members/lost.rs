@@ -60,7 +60,7 @@ impl Members {
         let first = extent.lba.0;
         debug_assert!(
             first + extent.blocks.0 <= self.layout().member_blocks().0,
-            "a member lacks what it had"
+            "blocks outside the member"
         );
         let mut lost = self.lost.lock();
         let mut blocks = lost.blocks.clone();

@@ -62,7 +62,7 @@ fn the_field_is_that_of_its_polynomial() {
     assert_eq!((powers[0], powers[1], powers[8], power(255)), (1, 2, 0x1d, 1));
     powers.sort_unstable();
     powers.dedup();
-    assert_eq!(powers.len(), 255, "each index has a weight of its own");
+    assert_eq!(powers.len(), 255, "each index has a different weight");
 }
 
 /// md's own numbers: `raid6test` and Anvin's paper agree that a strip of index 1 counts twice in Q.

@@ -292,7 +292,10 @@ fn what_makes_no_set_is_refused_with_a_sentence() {
         assembly.members[0] = None;
         assembly.states.members[2] = MemberState::Rebuilding { done: 3 };
     });
-    assert_eq!(sentence, "RAID 5 of 3 members lacks data: 2 of them are missing, failed or not yet rebuilt");
+    assert_eq!(
+        sentence,
+        "RAID 5 of 3 members would lose data: 2 of them are missing, failed or not yet rebuilt"
+    );
     let sentence =
         refusal(&rig, &|assembly| assembly.states.members[2] = MemberState::Rebuilding { done: 9 });
     assert_eq!(sentence, "member 2 is said to be rebuilt further than the set is long");

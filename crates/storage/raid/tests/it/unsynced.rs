@@ -67,7 +67,7 @@ fn a_write_that_ends_while_an_idle_set_is_flushed_keeps_its_bit() {
         if copies[0] != copies[1] {
             assert!(
                 device.status().unsynced_regions > 0,
-                "seed {number}: the copies differ, and nothing says so"
+                "seed {number}: the copies differ, which is not reported"
             );
             kept += 1;
         }

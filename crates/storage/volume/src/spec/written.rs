@@ -219,12 +219,8 @@ impl<'a> Written<'a> {
         match (self.value(one)?, self.value(other)?) {
             (Some(first), Some(second)) => Ok(Some((first, second))),
             (None, None) => Ok(None),
-            (Some(word), None) => {
-                Err(Problem::new(word.at.clone(), format!("`{one}` wants `{other}` beside it")))
-            }
-            (None, Some(word)) => {
-                Err(Problem::new(word.at.clone(), format!("`{other}` wants `{one}` beside it")))
-            }
+            (Some(word), None) => Err(Problem::new(word.at.clone(), format!("`{one}` needs `{other}`"))),
+            (None, Some(word)) => Err(Problem::new(word.at.clone(), format!("`{other}` needs `{one}`"))),
         }
     }
 }

@@ -132,7 +132,7 @@ fn a_set_is_not_started_without_a_member_that_somebody_else_uses() {
     fill(&scene.plain, 0x2b);
     scene.has(LOCKED);
     let refused = refusal(&scene.spec);
-    assert!(refused.contains("192.0.2.7") && refused.contains("leave it out of the brackets"), "{refused}");
+    assert!(refused.contains("192.0.2.7") && refused.contains("remove it from the brackets"), "{refused}");
     scene.has(RESERVED);
     let refused = refusal(&scene.spec);
     assert!(refused.contains("disk2") && refused.contains("reserved by another initiator"), "{refused}");

@@ -148,7 +148,7 @@ fn the_last_packet_tells_why_the_connection_ended() {
     let mut scene = Scene::new(4, Framing::default());
     scene.sent(header(Opcode::NopOut, 1, &[]), &[]);
     scene.recording.end(scene.now, &"the target is silent");
-    scene.recording.end(scene.now, &"nobody cares any more");
+    scene.recording.end(scene.now, &"no longer relevant");
     let packets = scene.packets();
     assert_eq!(packets.last().and_then(|last| last.comment.as_deref()), Some("the target is silent"));
 }
