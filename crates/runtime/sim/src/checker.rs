@@ -501,7 +501,7 @@ impl Checker {
 /// Why a block shows no write.
 #[derive(Display)]
 enum Unread {
-    #[display("shows bytes that nobody wrote")]
+    #[display("shows bytes that were never written")]
     Foreign,
     #[display("is torn: it begins with write {_0}, and goes on otherwise")]
     Torn(u64),

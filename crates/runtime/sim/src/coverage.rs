@@ -55,7 +55,7 @@ const NEVER: [Never; 14] = [
         side: "target",
         states: &["with the driver"],
         events: &["its data are there"],
-        why: "data that nobody wants are dropped when their header comes",
+        why: "unwanted data is dropped when its header arrives",
     },
     Never {
         side: "target",

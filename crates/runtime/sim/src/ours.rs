@@ -210,7 +210,7 @@ impl Client {
                     note(&[41, writer], || format!("writer {writer}: {error}"));
                     if simulation.is_calm && !simulation.with(Addition::Breaks) {
                         universe::fault(format!(
-                            "writer {writer} is told \"{error}\", and nothing befell the server but orderly ends"
+                            "writer {writer} got \"{error}\", although the server had only orderly shutdowns"
                         ));
                     }
                     return;
@@ -297,7 +297,7 @@ impl Client {
             Remote::Lun(_) if self.simulation.with(Addition::Breaks) => {
                 reactor::timeout(READ_TIME, reading).await.unwrap_or_else(|_| {
                     universe::fault(format!(
-                        "writer {writer} reads for {} s, and neither has data nor is told an error",
+                        "writer {writer} reads for {} s, and got neither data nor an error",
                         READ_TIME.as_secs()
                     ));
                     Err(DeviceError::NotReady)

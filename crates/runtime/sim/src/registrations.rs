@@ -102,15 +102,13 @@ impl Registrations {
             return Ok(()); // a request has started or ended meanwhile
         }
         if let Some(stranger) = keys.iter().find(|key| !self.all.contains_key(key)) {
-            return Err(format!("key {stranger} is registered, which nobody has ever asked for"));
+            return Err(format!("key {stranger} is registered, which was never requested"));
         }
         for (writer, known) in &mut self.all {
             let is_there = keys.contains(writer);
             match known.is_registered {
                 Some(true) if !is_there => {
-                    return Err(format!(
-                        "nexus {writer} is not registered any more, and nobody has preempted it"
-                    ));
+                    return Err(format!("nexus {writer} is no longer registered, but was not preempted"));
                 }
                 Some(false) if is_there => {
                     return Err(format!(

@@ -162,7 +162,7 @@ impl Simulation {
             lost_once_in: NEVER,
             most_buffer: 1 << 20,
         });
-        let set = Rc::get_mut(&mut simulation).expect("nobody else has it yet");
+        let set = Rc::get_mut(&mut simulation).expect("not shared yet");
         (set.is_dense, set.is_long, set.is_moving, set.core_count) = (true, false, false, 1);
         set.volumes = vec![Rc::new(Volume::dense())];
         simulation

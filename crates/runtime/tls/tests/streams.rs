@@ -172,7 +172,7 @@ fn both_ends_know_each_other() {
     assert_eq!(asked, Ok(()));
     assert_eq!(names, Ok(vec!["host1".to_owned(), "host1.example".to_owned()]));
     let (names, asked) = outcomes(server(SERVER, None), client("localhost", CA, Some(CLIENT)));
-    assert_eq!((names, asked), (Ok(Vec::new()), Ok(())), "nobody asked for the certificate");
+    assert_eq!((names, asked), (Ok(Vec::new()), Ok(())), "the certificate was not requested");
 }
 
 #[test]
@@ -299,7 +299,7 @@ fn bytes_arrive_as_they_were_sent() {
                     Err(error) => panic!("{error}"),
                 }
             }
-            assert!(received == pattern(length), "{at_once} at once");
+            assert!(received == pattern(length), "{at_once} concurrently");
             drop(sending.await);
             let end = (&client as &dyn Stream).read_exact(&mut [0]).await.expect_err("the end");
             assert_eq!(end.kind(), io::ErrorKind::UnexpectedEof);

@@ -255,7 +255,7 @@ pub(crate) fn read(spec: &str) -> Result<Spec, String> {
     match relative(&spec) {
         None => Ok(spec),
         Some(path) => Err(format!(
-            "{path}: the server has a working directory of its own; write the whole path, such as \
+            "{path} is a relative path, and the server has another working directory; use an absolute path, such as \
              file:/data/{path}"
         )),
     }

@@ -77,7 +77,7 @@ impl Budget {
     }
 
     fn add(&self, bytes: usize) {
-        debug_assert!(self.used.get().checked_add(bytes).is_some(), "so much memory is in no machine");
+        debug_assert!(self.used.get().checked_add(bytes).is_some(), "more memory than any machine has");
         self.used.set(self.used.get() + bytes);
         if let Some(within) = &self.within {
             within.add(bytes);

@@ -92,7 +92,7 @@ impl UnitState {
         counters: Arc<Counters>,
         losses: u64,
     ) {
-        debug_assert!(self.name(id).is_none(), "each nexus has an id of its own");
+        debug_assert!(self.name(id).is_none(), "nexus ids are unique");
         let attentions = Attentions::default();
         let name = NexusName { host: initiator, service: target_port };
         let losses_told = self.losses_told(&name).unwrap_or(losses);

@@ -91,7 +91,7 @@ fn converse(
             match server.take(&bytes, offered, &mut to_client).expect("the client keeps the rules") {
                 Step::Continue | Step::StartTls => {}
                 Step::Transmission(session) => at_server = Some(session),
-                Step::End => panic!("nobody has asked for it"),
+                Step::End => panic!("it was not requested"),
             }
         }
         assert!(progress, "both wait for each other");

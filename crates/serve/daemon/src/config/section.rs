@@ -182,7 +182,7 @@ impl<'a> Section<'a> {
         let read = |value: &'a DeValue<'a>| {
             value.as_table().ok_or_else(|| format!("{}; write {title}", is_not(value)))
         };
-        debug_assert!(title.starts_with("[["), "each of them has a heading of its own");
+        debug_assert!(title.starts_with("[["), "each of them has a separate heading");
         let remedy = format!("write {title} with two brackets, once for each");
         let tables = self.elements(key, "tables", &remedy, read).unwrap_or_default();
         tables.into_iter().map(|table| Section::new(title, table.at, table.value, self.mistakes)).collect()

@@ -171,7 +171,11 @@ fn what_a_target_may_agree_on_is_checked() {
     let session = |lines: &str| with_target(&format!("[target.session]\n{lines}"));
     refused(&session("max-burst = \"511B\""), "7:13", "write 512B to 16777215B");
     refused(&session("max-segment = \"16MiB\""), "7:15", "write 512B to 16777215B");
-    refused(&session("first-burst = \"16KiB\"\nmax-burst = \"8KiB\""), "7:15", "more than `max-burst`, 8KiB");
+    refused(
+        &session("first-burst = \"16KiB\"\nmax-burst = \"8KiB\""),
+        "7:15",
+        "larger than `max-burst`, 8KiB",
+    );
     refused(&session("initial-r2t = \"yes\""), "7:15", "true or false");
     refused(&session("max-outstanding-r2t = 0"), "7:23", "from 1 to 65535");
     refused(&session("data-digest = [\"crc32\"]"), "7:16", "did you mean `crc32c`?");
@@ -252,7 +256,7 @@ fn chap_is_checked() {
     refused(&chap(&format!("{good}{named}")), "8:8", "`alice` could log in under the initiator names of");
     refused(&chap(&format!("{good}initiators = [\"alice\"]")), "10:15", "begins with iqn.");
     let mutual = "[target.chap.mutual]\nuser = \"target\"\nsecret = \"123456789012\"\n";
-    refused(&chap(&format!("{good}{mutual}")), "11:8", "give the target one of its own");
+    refused(&chap(&format!("{good}{mutual}")), "11:8", "use a different secret for the target");
     let with_names = format!("{mutual}initiators = [\"*\"]\n").replace("123456789012", "another-12-bytes");
     refused(&chap(&format!("{good}{with_names}")), "13:1", "unknown key `initiators`");
     refused(&chap(&format!("algorithms = [\"sha2\"]\n{good}")), "7:15", "unknown algorithm `sha2`");

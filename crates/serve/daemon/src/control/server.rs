@@ -332,7 +332,7 @@ mod tests {
     #[test]
     fn without_a_server_the_question_says_where_it_was_put() {
         let (_directory, path) = place();
-        let error = ask(&path, &ControlRequest::Sessions).expect_err("nobody is there");
+        let error = ask(&path, &ControlRequest::Sessions).expect_err("there is no target");
         assert!(matches!(error, AskError::NoServer(_)));
         assert!(error.to_string().contains("control.sock"));
     }

@@ -129,7 +129,7 @@ pub fn sessions(
     width: usize,
 ) -> String {
     if after.is_empty() {
-        return "nobody is logged in\n".to_owned();
+        return "no sessions\n".to_owned();
     }
     let rows = after.iter().map(|now| row(past(before, now), now, interval));
     let rows: Vec<[String; 9]> = std::iter::once(HEADINGS.map(str::to_owned)).chain(rows).collect();
@@ -271,7 +271,7 @@ TSIH  TARGET                       INITIATOR                     CONNECTIONS    
 
     #[test]
     fn an_idle_server_says_so() {
-        assert_eq!(sessions(&[], &[], Duration::from_secs(1), 80), "nobody is logged in\n");
+        assert_eq!(sessions(&[], &[], Duration::from_secs(1), 80), "no sessions\n");
     }
 
     #[test]

@@ -130,7 +130,7 @@ fn exports(nbd: &Section<'_>, document: &Document<'_>, tls: Option<&Tls>) -> Vec
         Some(export)
     });
     each_once(exports, nbd.mistakes, |name, _| {
-        format!("there are two exports `{name}`; give one a `name` of its own")
+        format!("there are two exports `{name}`; give one of them a different `name`")
     })
 }
 

@@ -618,7 +618,10 @@ fn login(object: &Object<'_>, initiator: Option<&str>) -> Option<Login> {
 fn chap(target: &mut Target, wanted: bool, logins: Vec<Login>, place: &Place) {
     if !wanted {
         if !logins.is_empty() {
-            target.note(place, "users and secrets are not carried over: authentication is off, so that nobody is asked for them");
+            target.note(
+                place,
+                "users and secrets are not carried over: authentication is off, so they are unused",
+            );
         }
         return;
     }
@@ -647,7 +650,11 @@ fn chap(target: &mut Target, wanted: bool, logins: Vec<Login>, place: &Place) {
             Some((Ok(mutual), place)) => match &chap.mutual {
                 None => chap.mutual = Some(mutual),
                 Some(first) if *first == mutual => {}
-                Some(_) => target.note(&place, "`chap_mutual_userid` is not carried over: a target has one user and secret of its own here"),
+                Some(_) => target.note(
+                    &place,
+                    "`chap_mutual_userid` is not carried over: a target has only one \
+                                                user and secret here",
+                ),
             },
         }
     }

@@ -202,7 +202,7 @@ impl San {
         }
         volume.name = self.free_name(wanted);
         let name = volume.name.clone();
-        debug_assert!(self.volumes.iter().all(|other| other.name != name), "each has a name of its own");
+        debug_assert!(self.volumes.iter().all(|other| other.name != name), "names are unique");
         self.volumes.push(volume);
         Some(name)
     }
@@ -261,7 +261,8 @@ impl Volume {
             self.notes.extend(new);
             if self.names != other.names {
                 let sentence = format_args!(
-                    "the identity of `{wanted}` is not carried over: its file is the volume {}, which has one of its own",
+                    "the identity of `{wanted}` is not carried over: its file is the volume {}, which has another \
+                     identity",
                     self.name
                 );
                 self.notes.push(Note::new(place, sentence));

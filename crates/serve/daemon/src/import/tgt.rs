@@ -334,7 +334,7 @@ fn target_line(target: &mut Target, entry: &Entry) {
         return;
     }
     let why = match key {
-        "state" => "a target is in service as long as it is in the configuration",
+        "state" => "a configured target is always in service",
         _ => "it is not known here",
     };
     target.note(&entry.place, format_args!("`{key}` is not carried over: {why}"));

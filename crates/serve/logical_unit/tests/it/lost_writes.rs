@@ -95,7 +95,7 @@ fn a_loss_is_noted_for_the_next_start_once_and_before_anybody_is_told() {
     bench.disk.lose_writes();
     bench.disk.fail(DeviceError::Unwritable(Lba(0)));
     stable_write(&mut bench).check(3, 0x0c00);
-    assert_eq!(paper.losses(), 2, "by a write with FUA, which is told of its own failure alone");
+    assert_eq!(paper.losses(), 2, "by a write with FUA, which only reports that write's failure");
     paper.fill();
     bench.disk.lose_writes();
     bench.command(&FLUSH).check(3, 0x0c00);

@@ -293,7 +293,7 @@ pub enum Malformed {
     #[display("data announced for a command that is no write")]
     UnsolicitedDataWithoutWrite,
     /// Both overflow and underflow (sections 11.4.1, 11.7.3).
-    #[display("overflow and underflow at once")]
+    #[display("both overflow and underflow")]
     ContradictoryResidual,
     /// A SCSI response code between the standard's and the vendors' (section 11.4.3).
     #[display("reserved response code")]

@@ -115,7 +115,7 @@ fn a_lost_connection_is_not_waited_for() {
 #[test]
 fn a_silent_connection_is_waited_for_for_a_second() {
     let mut pair = reset_behind_an_answer();
-    assert!(pair.target.poll_timeout().is_some_and(|due| due <= pair.now), "the time is wanted at once");
+    assert!(pair.target.poll_timeout().is_some_and(|due| due <= pair.now), "the timeout is immediate");
     pair.pass(Duration::ZERO);
     pair.pass(Duration::from_millis(999));
     assert_eq!(pair.management_results(), []);

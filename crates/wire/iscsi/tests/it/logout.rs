@@ -88,7 +88,7 @@ fn a_logout_of_another_connection_that_is_lost_itself_settles_nothing() {
     pair.disconnect(1);
     pair.deliver();
     assert!(pair.initiator_events.contains(&logged_out(via, LogoutScope::OtherConnection(Cid(0)), None)));
-    assert!(!pair.initiator.log_out_other(pair.now, via, Cid(0)), "there is nobody left to say it");
+    assert!(!pair.initiator.log_out_other(pair.now, via, Cid(0)), "no connection is left to send it");
 }
 
 #[test]

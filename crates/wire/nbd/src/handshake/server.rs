@@ -355,7 +355,7 @@ impl Handshake {
         let Some(export) = found.filter(|_| self.form != ReplyForm::Extended) else {
             return Err(Violation::NoExport(Text::from_bytes(data)));
         };
-        debug_assert!(!self.lacks_tls(), "an export is told in clear text");
+        debug_assert!(!self.lacks_tls(), "an export is revealed in clear text");
         let session = self.session(export);
         out.extend(session.export.bytes.to_be_bytes());
         out.extend(session.export.flags.to_be_bytes());

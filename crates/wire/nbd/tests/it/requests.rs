@@ -59,7 +59,7 @@ fn a_request_of_another_form_is_none() {
         (ReplyForm::Simple, 0),
     ] {
         let header = u32::to_be_bytes(magic);
-        assert_eq!(Request::parse(form, &header), Err(BadMagic(magic)), "as soon as it is known");
+        assert_eq!(Request::parse(form, &header), Err(BadMagic(magic)), "as soon as possible");
     }
 }
 

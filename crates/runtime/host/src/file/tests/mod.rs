@@ -75,7 +75,7 @@ fn a_file_that_was_made_is_removed_while_it_is_locked_and_nothing_else_is() {
         std::thread::spawn(move || FileDevice::open(options))
     };
     created.remove();
-    let next = waiting.join().expect("no panic").expect("a file of its own");
+    let next = waiting.join().expect("no panic").expect("a separate file");
     assert!(options.path.exists(), "it is not the one that was removed");
     let created = next.created().expect("it was not there");
     std::fs::rename(&options.path, directory.path().join("elsewhere")).expect("renamed");
@@ -467,7 +467,7 @@ fn a_stable_write_that_fails_does_not_hide_lost_writes_from_the_next_flush() {
         volume.write(Extent::new(0, 2048), filled(1 << 20, 7), Durability::Cached).await.expect("taken");
         disk.write_back().expect_err("there is no room");
         let stable = volume.write(Extent::new(0, 8), filled(4096, 8), Durability::Stable).await;
-        stable.expect_err("it is told of the failed write-back");
+        stable.expect_err("the failed write-back is reported");
         assert_eq!(volume.flush().await, Err(DeviceError::WritesLost), "what was written before is lost");
         assert!(volume.losses().count() > 0);
     });

@@ -327,7 +327,8 @@ impl Chap {
         if let Some(mutual) = &mutual
             && found.iter().any(|(one, _)| one.credentials.secret == mutual.credentials.secret)
         {
-            let sentence = "the target's secret is also an initiator's; give the target one of its own";
+            let sentence =
+                "the target's secret is also an initiator's; use a different secret for the target";
             section.mistakes.add(mutual.user.at.clone(), sentence);
         }
         let account =
@@ -461,7 +462,7 @@ fn first_burst(section: &Section<'_>, max_burst: u32) -> Option<u32> {
         return Some(first);
     }
     let sentence = format!(
-        "`first-burst` is more than `max-burst`, {}; no initiator may send so much unasked",
+        "`first-burst` is larger than `max-burst`, {}; an initiator must not send that much unsolicited data",
         Bytes(max_burst.into())
     );
     section.mistakes.add(section.placed("first-burst"), sentence);
