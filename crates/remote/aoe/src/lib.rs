@@ -8,13 +8,14 @@
 //! ```
 //!
 //! - [`Url`] is `aoe://INTERFACE/SHELF.SLOT`, with options.
-//! - [`discover`] asks who is there; [`open`] asks one, and finds out how long frames may be.
-//! - `session` sends commands, again if they are not answered, and matches answers by their tags. It also searches
-//!   for a device that answers nothing any more: the station may be another now.
-//! - [`RemoteAoe`] makes block requests of them.
+//! - [`discover`] queries all devices; [`open`] queries one, and determines the frame length.
+//! - `session` sends commands, retransmits them without a reply, and matches replies by tag. It also searches
+//!   for a device that no longer responds: its station may have changed.
+//! - [`RemoteAoe`] turns block requests into commands.
 //!
-//! A write that is sent again may be carried out twice, and the second time late: in a network, or by a server that does not remember what
-//! it has done. Such a write keeps newer writes of its sectors waiting until no copy can arrive any more ([`Options::quarantine`]).
+//! A retransmitted write may be executed twice, and the second time late: the network may delay a copy, and
+//! some servers do not remember executed writes. Newer writes to its sectors wait until no copy can arrive
+//! any more ([`Options::quarantine`]).
 
 mod device;
 mod session;

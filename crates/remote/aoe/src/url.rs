@@ -7,9 +7,9 @@ use aoe::{Address, NotAnAddress};
 use derive_more::{Display, Error};
 use volume::spec::Time;
 
-/// What a URL begins with, in front of `://`.
+/// The URL scheme, in front of `://`.
 pub const SCHEME: &str = "aoe";
-/// The keys behind the question mark.
+/// The keys after the question mark.
 pub const KEYS: [&str; 4] = ["cache-loss-unseen", "quarantine", "sectors", "timeout"];
 
 /// A device on the Ethernet of an interface.
@@ -19,20 +19,20 @@ pub struct Url {
     pub interface: String,
     /// Shelf and slot.
     pub address: Address,
-    /// How it is reached.
+    /// The settings of the session.
     pub options: Options,
 }
 
-/// How a device is reached.
+/// The settings of a session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Options {
-    /// How long a command may take, and a first answer.
+    /// Time limit of a command, and of the first reply.
     pub timeout: Duration,
-    /// For how long a copy of a write that was sent more than once may arrive: newer writes of its sectors wait for so long.
+    /// How long copies of a retransmitted write may still arrive. Newer writes to its sectors wait this long.
     pub quarantine: Duration,
-    /// The most sectors in a frame; `None` is what the interfaces of both ends carry.
+    /// Maximum sectors per frame; `None` for the maximum of both ends' interfaces.
     pub sectors: Option<u8>,
-    /// A RAID set takes it as a member although nothing shows that its server has lost its cache.
+    /// Whether a RAID set accepts it as a member although a loss of the server's cache would be undetected.
     pub cache_loss_unseen: bool,
 }
 
@@ -47,16 +47,16 @@ impl Default for Options {
     }
 }
 
-/// Why a text is no URL of a device.
+/// Why a text is not the URL of a device.
 #[derive(Clone, Debug, PartialEq, Eq, Display, Error)]
 pub enum UrlError {
-    /// It does not begin as one.
+    /// Its beginning is wrong.
     #[display("the URL of an AoE device is aoe://INTERFACE/SHELF.SLOT, such as aoe://eth0/7.1")]
     Form,
-    /// Its address is none.
+    /// The address is invalid.
     #[display("{_0}")]
     Address(NotAnAddress),
-    /// There is no such key.
+    /// An unknown key.
     #[display("`{_0}` is no key of an aoe:// URL; there are {}", KEYS.join(", "))]
     UnknownKey(#[error(not(source))] String),
     /// A value does not fit its key.
@@ -72,7 +72,7 @@ pub enum UrlError {
 }
 
 impl Url {
-    /// Reads a URL.
+    /// Parses a URL.
     pub fn parse(text: &str) -> Result<Url, UrlError> {
         let rest =
             text.strip_prefix(SCHEME).and_then(|rest| rest.strip_prefix("://")).ok_or(UrlError::Form)?;

@@ -1,12 +1,12 @@
-//! A remote LUN in a program of your own: what it is, its first block read from two threads, and, if asked, a block
-//! written and read back.
+//! A remote LUN in your own program: prints its properties, reads its first block from two threads, and
+//! optionally writes a block and reads it back.
 //!
 //! ```console
 //! $ cargo run --package linerate-backends --example remote_disk -- iscsi://san1/iqn.2026-01.io.linerate:vm1/0
 //! $ cargo run --package linerate-backends --example remote_disk -- iscsi://san1/iqn.2026-01.io.linerate:vm1/0 --overwrite 2048
 //! ```
 //!
-//! docs/library.md explains what happens here.
+//! docs/library.md explains this program.
 
 use std::error::Error;
 use std::process::ExitCode;
@@ -18,7 +18,7 @@ use block::{BlockDevice, Blocks, Buffer, DeviceError, Durability, Extent, Lba};
 use host::{Epoll, EpollOptions};
 use iscsi_client::{RemoteLun, Url};
 
-/// What an outcome of the program is an error of.
+/// The error of any outcome.
 type Anything = Box<dyn Error + Send + Sync>;
 
 fn main() -> ExitCode {
@@ -37,9 +37,9 @@ fn main() -> ExitCode {
     }
 }
 
-/// Everything that awaits needs a world to await in: this thread's sockets, clock and timers.
+/// All futures need a runtime environment: this thread's sockets, clock and timers.
 fn run(url: &str, overwrite: Option<&str>) -> Result<(), Anything> {
-    let url: Url = Url::parse(url)?; // which says in which column it is wrong
+    let url: Url = Url::parse(url)?; // its error names the column
     let overwrite: Option<u64> = overwrite.map(str::parse).transpose()?;
     let world = Epoll::shared(EpollOptions::default())?;
     reactor::block_on(world, use_disk(&url, overwrite))
@@ -55,14 +55,14 @@ async fn use_disk(url: &Url, overwrite: Option<u64>) -> Result<(), Anything> {
         None => println!("nothing was written: --overwrite BLOCK would"),
     }
     tell_what_was_done(&disk).await;
-    // The last holder logs out; to wait for the target's agreement, it says so.
+    // The last owner logs out. To wait for the target's confirmation, close it explicitly.
     if let Some(disk) = Arc::into_inner(disk) {
         disk.close().await;
     }
     Ok(())
 }
 
-/// Counted from the session's beginning, the look at the LUN included.
+/// Counts from the beginning of the session, including the inquiry of the LUN.
 async fn tell_what_was_done(disk: &RemoteLun) {
     let Some(statistics) = disk.target().statistics().await else { return };
     let (read, write) = (&statistics.read, &statistics.write);
@@ -83,8 +83,8 @@ fn describe(disk: &RemoteLun) {
     println!("digests agreed on: {:?}", disk.target().parameters().header_digest);
 }
 
-/// A deadline of one's own is a timeout around the request. It drops the request when the time is over, and the target
-/// is asked to abort the command: dropping is cancelling, and safe at any point.
+/// A custom deadline is a timeout around the request. When it expires, the request is dropped, and the target
+/// is asked to abort the command: dropping means cancelling, and is safe at any time.
 async fn read_block(disk: &dyn BlockDevice, lba: Lba) -> Result<Buffer, Anything> {
     let extent = Extent { lba, blocks: Blocks(1) };
     let buffer = Buffer::zeroed(disk.geometry().length(extent) as usize);
@@ -92,8 +92,9 @@ async fn read_block(disk: &dyn BlockDevice, lba: Lba) -> Result<Buffer, Anything
     Ok(read??)
 }
 
-/// The session stays on the thread that opened it; the LUN may be used from any thread that has a world. Meanwhile this
-/// one has to go on running its own, and so it awaits the other's answer instead of joining it.
+/// The session stays on the thread that opened it; the LUN may be used from any thread with a runtime
+/// environment. Meanwhile this thread must keep running its own, so it awaits the other thread's result
+/// instead of joining it.
 async fn read_from_another_thread(disk: Arc<RemoteLun>) -> Result<(), Anything> {
     let (answer, mut answers) = reactor::mailbox();
     let other = thread::spawn(move || {
@@ -101,7 +102,7 @@ async fn read_from_another_thread(disk: Arc<RemoteLun>) -> Result<(), Anything> 
             .map_err(Anything::from)
             .and_then(|world| reactor::block_on(world, read_block(&*disk, Lba(0))));
         drop(disk);
-        let _ = answer.send(read.map(|block| block.len())); // nobody waits only if this program is ending
+        let _ = answer.send(read.map(|block| block.len())); // there is no receiver only if this program is ending
     });
     let length = answers.recv().await.ok_or("the other thread has no answer")??;
     other.join().map_err(|_| "the other thread failed")?;
@@ -113,9 +114,9 @@ async fn overwrite_block(disk: &RemoteLun, lba: Lba) -> Result<(), Anything> {
     let extent = Extent { lba, blocks: Blocks(1) };
     let mut block = Buffer::zeroed(disk.geometry().length(extent) as usize);
     random(&mut block);
-    let block = block.share(); // any number of requests may hold it now, and none can change it
+    let block = block.share(); // now any number of requests can share it, and none can change it
     match disk.write(extent, block.clone(), Durability::Cached).await {
-        Ok(()) => disk.flush().await?, // on stable storage from here on, as far as the target tells the truth
+        Ok(()) => disk.flush().await?, // on stable storage from here on, if the target reports the truth
         Err(DeviceError::Reserved) => return Err("another initiator has reserved the disk".into()),
         Err(error) => return Err(error.into()),
     }
@@ -127,7 +128,7 @@ async fn overwrite_block(disk: &RemoteLun, lba: Lba) -> Result<(), Anything> {
     Ok(())
 }
 
-/// For the session's identifier and CHAP's challenges.
+/// For the session identifier and CHAP challenges.
 fn random(bytes: &mut [u8]) {
     getrandom::fill(bytes).expect("the system has random numbers once it has started");
 }

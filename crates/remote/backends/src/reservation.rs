@@ -1,7 +1,7 @@
 //! Checks before storage is overwritten or used: reservations of other initiators, then its content.
 //!
-//! A session of ours is a new nexus without a registration, so every reservation belongs to another. A
-//! reservation by RESERVE(6) cannot be queried; it shows as a RESERVATION CONFLICT.
+//! A session of ours is a new nexus without a registration, so every reservation belongs to another nexus. A
+//! reservation by RESERVE(6) cannot be queried; it appears as a RESERVATION CONFLICT.
 
 use std::fmt::Display;
 
@@ -12,15 +12,15 @@ use iscsi_client::verbs::{Registration, Reservation, VerbError};
 
 use crate::failure::{Failure, FailureKind};
 
-/// Storage that a command is about to write over, whatever is there.
+/// Storage that a command is about to overwrite.
 pub struct Overwritten<'a> {
     /// The device.
     pub device: &'a dyn BlockDevice,
-    /// Its place, for people.
+    /// Its name for messages.
     pub name: &'a dyn Display,
-    /// The part that is written, for people, if it is not all of it.
+    /// The written part for messages; `None` for all of it.
     pub part: Option<String>,
-    /// The LUN that it is, if reservations of other initiators are to be told beforehand.
+    /// The LUN, if reservations of other initiators must be checked first.
     pub lun: Option<&'a RemoteLun>,
 }
 
@@ -29,7 +29,7 @@ impl Overwritten<'_> {
     /// content.
     ///
     /// # Errors
-    /// What keeps it from being overwritten.
+    /// Why it must not be overwritten.
     pub async fn consent(&self, consent: Consent<'_>) -> Result<(), Failure> {
         let Overwritten { device, name, ref part, lun } = *self;
         if let Some(lun) = lun.filter(|_| !device.profile().read_only) {
@@ -40,18 +40,19 @@ impl Overwritten<'_> {
     }
 }
 
-/// Refuses a LUN that may not be used as is wanted; `instead` is what is possible where only writing is not.
+/// Rejects a LUN that reservations protect from the intended use. `instead` is the alternative if only writes
+/// are restricted.
 ///
 /// # Errors
-/// Who has reserved it, or why that cannot be told.
+/// Who has reserved it, or why that could not be queried.
 pub async fn check(lun: &RemoteLun, read_only: bool, instead: &str) -> Result<(), Failure> {
     match lun.unit().reservation().await {
         Ok(Some(held)) if !(read_only && held.kind.others_may_read()) => {
-            // Who holds it is good to know, and no more.
+            // The holder is only additional information.
             let registrations = lun.unit().registrations().await.unwrap_or_default();
             Err(refusal(held, &registrations, instead))
         }
-        // A target that refuses the command has no persistent reservations to tell of.
+        // A target that rejects the command has no persistent reservations.
         Ok(_) | Err(VerbError::Refused { .. }) => readable(lun).await,
         Err(error) => Err(error.into()),
     }
@@ -69,7 +70,7 @@ fn refusal(held: Reservation, registrations: &[Registration], instead: &str) -> 
     Failure::new(FailureKind::Reserved, sentence)
 }
 
-/// Whether the LUN lets us read, by reading.
+/// Checks by a read that the LUN is readable.
 async fn readable(lun: &RemoteLun) -> Result<(), Failure> {
     let first = Extent::new(0, 1);
     let buffer = Buffer::zeroed(lun.geometry().block_size.bytes() as usize);

@@ -21,7 +21,7 @@ pub(crate) struct Source {
     pub(crate) name: String,
     /// Its length in bytes.
     pub(crate) bytes: u64,
-    /// What follows the last whole block of a file of any length.
+    /// The bytes after the last whole block of a file of any length.
     tail: Option<Slice>,
     /// The modification time of a file in nanoseconds; LUNs have none.
     modified: Option<i128>,
@@ -36,14 +36,14 @@ impl Source {
         }
     }
 
-    /// Refuses a disk image in a container: its bytes on a device are no disk. A file of another name may be one, a LUN's
-    /// content is what somebody put there.
+    /// Rejects a disk image in a container, whose bytes are not a usable disk on a device. Copies to a file
+    /// are allowed, and so is any content of a LUN.
     pub(crate) async fn refuse_image(&self, to: &Location) -> Result<(), Failure> {
         let is_file = matches!(to, Location::Path(path) if !is_block_device(path));
         if is_file || self.unit().is_some() {
             return Ok(());
         }
-        // What cannot be read is told when it is copied.
+        // If it cannot be read, the copy will report the error.
         let found = disk_contents::contents(&*self.opened.device).await.ok().flatten();
         match found.and_then(|found| found.disk_image()) {
             None => Ok(()),
@@ -55,7 +55,7 @@ impl Source {
         }
     }
 
-    /// All of a device.
+    /// The whole device.
     pub(crate) fn from_opened(opened: Opened, name: String) -> Source {
         let bytes = opened.device.length_bytes();
         Source { opened, name, bytes, tail: None, modified: None }
@@ -68,17 +68,17 @@ impl Source {
         Some(format!("{identity}, {} bytes{modified}", self.bytes))
     }
 
-    /// Whether the place is this one.
+    /// Whether the storage `other` is this source.
     pub(crate) fn is_at(&self, other: &Opened) -> bool {
         self.opened.identity.is_some() && self.opened.identity == other.identity
     }
 
-    /// Whether this is what `path` names.
+    /// Whether `path` names this source.
     pub(crate) fn is_path(&self, path: &Path) -> bool {
         self.opened.identity.is_some() && self.opened.identity == location::file_identity(path)
     }
 
-    /// The length of its blocks.
+    /// The block size.
     pub(crate) fn block_bytes(&self) -> u64 {
         u64::from(self.opened.device.geometry().block_size.bytes())
     }
@@ -109,12 +109,12 @@ impl Source {
         self.opened.device.allocation(extent, RUNS).await
     }
 
-    /// The logical unit that it is, if it is one, and where its target was reached.
+    /// The logical unit, if it is one, and the address of its target.
     pub(crate) fn unit(&self) -> Option<(Unit, SocketAddr)> {
         self.opened.unit()
     }
 
-    /// A failure of it, with the reason if it cannot be reached any more.
+    /// Adds the reason to a failure of the source, if it can no longer be reached.
     pub(crate) async fn explained<T>(&self, done: Result<T, Failure>) -> Result<T, Failure> {
         self.opened.explained(done).await
     }
@@ -128,7 +128,7 @@ fn is_block_device(path: &Path) -> bool {
     path.metadata().is_ok_and(|metadata| metadata.file_type().is_block_device())
 }
 
-/// A file need not have a whole number of blocks, as a device does.
+/// Unlike a device, a file need not have a whole number of blocks.
 fn of_file(path: &Path, name: String) -> Result<Source, Failure> {
     let refused = |error| Failure::refused(format!("{name}: {error}"));
     let metadata = path.metadata().map_err(refused)?;
@@ -150,19 +150,20 @@ fn tail(path: &Path, range: Range<u64>) -> std::io::Result<Slice> {
     Ok(tail.share())
 }
 
-// SHA-256 over the source, with holes as zeros: what `sha256sum` prints for a file with the same content.
+// SHA-256 over the source, with holes as zeros: the same value as `sha256sum` for a file with the same
+// content.
 
-/// A digest of pieces that come in any order.
+/// A digest of pieces in any order.
 #[derive(Default)]
 pub(crate) struct Digest {
     state: Sha256,
     at: u64,
-    /// Those behind a gap, by where they begin.
+    /// Pieces after a gap, by start.
     waiting: BTreeMap<u64, (u64, Option<Slice>)>,
 }
 
 impl Digest {
-    /// Takes a piece in; without data it is a hole.
+    /// Adds a piece; without data it is a hole.
     pub(crate) fn add(&mut self, range: Range<u64>, data: Option<Slice>) {
         self.waiting.insert(range.start, (range.end, data));
         while let Some((end, data)) = self.waiting.remove(&self.at) {
@@ -183,7 +184,7 @@ impl Digest {
         }
     }
 
-    /// Of all that has come.
+    /// The digest of all pieces.
     pub(crate) fn hex(self) -> String {
         written(&self.state.finalize())
     }
@@ -196,7 +197,7 @@ pub(crate) fn hex(bytes: &[u8]) -> String {
 
 fn written(digest: &[u8]) -> String {
     digest.iter().fold(String::new(), |mut text, byte| {
-        let _ = write!(text, "{byte:02x}"); // a String takes everything
+        let _ = write!(text, "{byte:02x}"); // writing into a String does not fail
         text
     })
 }

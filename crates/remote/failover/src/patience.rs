@@ -1,9 +1,10 @@
-//! How long the answer to a request is waited for, over a connection on which answers queue.
+//! Time limit of a response, over a connection on which responses queue.
 //!
-//! A limit that counts from the request alone fails requests on a slow link although the link delivers all the time: 16 reads of
-//! 1 MiB take 168 s at 100 kB/s. So the limit counts from the last progress: data of the request, data of an earlier one on the
-//! same connection, or the answer to an earlier one. Later requests do not count: a request that a server has lost would otherwise wait
-//! for as long as the server answers others.
+//! With a limit that only counts from the request, requests on a slow link would fail although the link
+//! works: 16 reads of 1 MiB take 168 s at 100 kB/s. So the limit counts from the last progress. Progress is
+//! data of the request or of an earlier one on the same connection, or the response to an earlier one. Later
+//! requests do not count. Otherwise a request that the server has lost would wait for as long as the server
+//! responds to others.
 
 use std::cell::Cell;
 use std::future::poll_fn;
@@ -12,31 +13,32 @@ use std::rc::Rc;
 use std::task::{Poll, Waker};
 use std::time::{Duration, Instant};
 
-/// Progress extends the wait to so many limits at most: a peer that sends a byte now and then is not waited for without end.
+/// Progress extends the wait to at most this many limits: a peer that sends a byte now and then is not waited
+/// for forever.
 pub const LIMITS_MAX: u32 = 10;
 
-/// What a connection has to deliver before a request is answered. A change of it is progress.
+/// The outstanding work of a connection before it responds to a request. Any change is progress.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Ahead {
-    /// Earlier requests that are outstanding.
+    /// Earlier outstanding requests.
     pub requests: usize,
-    /// Bytes moved for them and for the request itself. Only a change of this number means anything.
+    /// Bytes moved for them and for the request itself. Only changes of this number are significant.
     pub bytes: u64,
 }
 
-/// Tells a requester that its request is late, while the answer is still waited for.
+/// Notifies a requester that its request is late, while the response is still outstanding.
 #[derive(Clone, Default)]
 pub struct Late(Rc<(Cell<bool>, Cell<Option<Waker>>)>);
 
 impl Late {
-    /// It is late.
+    /// Marks the request as late.
     pub fn tell(&self) {
         let (is_late, waker) = &*self.0;
         is_late.set(true);
         waker.take().into_iter().for_each(Waker::wake);
     }
 
-    /// Ends when it is late. For one requester.
+    /// Resolves when the request is late. For one requester.
     pub(crate) async fn told(&self) {
         let (is_late, waker) = &*self.0;
         poll_fn(|cx| {
@@ -47,13 +49,13 @@ impl Late {
     }
 }
 
-/// The wait of a request, before it is sent. What it waits for has a limit too, which counts from the last progress: until that
-/// limit has passed, the request is not late.
+/// The wait of a request before it is sent. The requests it waits for also have a limit, which counts from
+/// their last progress. Until that has passed, this request is not late.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Wait {
-    /// When it was asked for.
+    /// When it was submitted.
     pub(crate) asked: Instant,
-    /// When it is late.
+    /// When it becomes late.
     pub(crate) deadline: Instant,
     limit: Duration,
 }
@@ -63,8 +65,9 @@ impl Wait {
         Wait { asked, deadline: asked + limit, limit }
     }
 
-    /// Waits for the end of other requests: past the deadline for as long as `are_awaited` is true, a change of which wakes `ended`. Their
-    /// end is progress if `answers` counts more of them than before. `None` if it does not come in time.
+    /// Waits for other requests to end, past the deadline for as long as `are_awaited` is true. A change of
+    /// that wakes `ended`. Their end is progress if `answers` has increased since the wait began. `None` if
+    /// they do not end in time.
     pub(crate) async fn behind(
         &mut self,
         ended: impl Future<Output = ()>,
@@ -100,7 +103,7 @@ impl Wait {
     }
 }
 
-/// The wait for one answer.
+/// The wait for one response.
 #[derive(Clone, Copy, Debug)]
 pub struct Patience {
     begun: Instant,
@@ -110,12 +113,12 @@ pub struct Patience {
 }
 
 impl Patience {
-    /// The request was sent at `begun`, and nothing has moved since, as far as is known.
+    /// The request was sent at `begun`; no progress since is known.
     pub fn new(begun: Instant, limit: Duration) -> Patience {
         Patience { begun, limit, moved: begun, ahead: None }
     }
 
-    /// Records the answers ahead of the request at this time.
+    /// Records the work ahead of the request at this time.
     pub fn note(&mut self, now: Instant, ahead: Ahead) {
         let before = self.ahead.replace(ahead);
         if before.is_some_and(|before| before != ahead) {
@@ -123,12 +126,13 @@ impl Patience {
         }
     }
 
-    /// An earlier request has ended without an answer: the next [`Patience::note`] finds fewer of them, which is no progress.
+    /// An earlier request has ended without a response: that the next [`Patience::note`] finds fewer requests
+    /// is not progress.
     pub fn forget(&mut self) {
         self.ahead = None;
     }
 
-    /// The end of the wait, unless something moves before.
+    /// The end of the wait, if there is no further progress.
     pub fn until(&self) -> Instant {
         let latest = self.begun + self.limit.saturating_mul(LIMITS_MAX);
         (self.moved + self.limit).min(latest)
@@ -142,7 +146,8 @@ mod tests {
 
     use super::*;
 
-    /// The second wait begins with a deadline that cannot be extended any more. It looped without end and kept its core.
+    /// Regression: the second wait began with a deadline that could not be extended, and looped forever,
+    /// which occupied its core.
     #[test]
     fn a_second_wait_ends_with_the_last_extension_of_the_first() {
         let second = Duration::from_secs(1);

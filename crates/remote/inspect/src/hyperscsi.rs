@@ -1,4 +1,4 @@
-//! HyperSCSI targets: who is on an Ethernet or at a host, and what a login came to.
+//! HyperSCSI targets: discovery on an Ethernet or at a host, and information from a login.
 
 use std::fmt::Write as _;
 use std::sync::Arc;
@@ -11,10 +11,10 @@ use serde::Serialize;
 use crate::disk::{self, UnitInfo};
 use crate::pages::Answer;
 
-/// The names of the JSON are promised.
+/// The JSON names are stable.
 #[derive(Serialize)]
 struct Discovery {
-    /// Where was asked, as a URL begins.
+    /// The queried place, in the form of a URL's beginning.
     place: String,
     targets: Vec<Named>,
 }
@@ -22,16 +22,16 @@ struct Discovery {
 #[derive(Serialize)]
 struct Named {
     name: String,
-    /// Of the target, without a LUN.
+    /// The target's URL, without a LUN.
     url: String,
     stations: Vec<Station>,
 }
 
 #[derive(Serialize)]
 struct Station {
-    /// The interface, or the host with its port, where it was asked.
+    /// The queried interface, or the host with its port.
     asked: String,
-    /// Who answered.
+    /// The address of the target.
     address: String,
 }
 
@@ -43,7 +43,7 @@ struct Info {
 
 #[derive(Serialize)]
 struct Session {
-    /// Of the target, without a LUN.
+    /// The target's URL, without a LUN.
     url: String,
     target: String,
     initiator: String,
@@ -62,10 +62,10 @@ struct Path {
     window_frames: u32,
 }
 
-/// The targets that answer at a place: `INTERFACE`, several with `+` between, or `hyperscsi+udp://HOST[:PORT]`.
+/// The targets that respond at a place: `INTERFACE`, several joined by `+`, or `hyperscsi+udp://HOST[:PORT]`.
 ///
 /// # Errors
-/// The text, or the place cannot be used.
+/// The text is invalid, or the place cannot be used.
 pub async fn discover(text: &str) -> Result<Answer, Failure> {
     let (place, found) = backends::hyperscsi::discover(text).await?;
     let discovery = Discovery::new(&place, &found);
@@ -105,11 +105,11 @@ impl Discovery {
     }
 }
 
-/// What a login at the URL came to, and the target's LUN that it names, or all of them. `pages` are those of vital product data to
-/// show whole.
+/// Logs in at the URL and describes the session and the target's LUN that the URL names, or all its LUNs.
+/// `pages` are the pages of vital product data to show in full.
 ///
 /// # Errors
-/// The URL, the login fails, the session is lost, or there is no such LUN.
+/// The URL is wrong, the login fails, the session is lost, or there is no such LUN.
 pub async fn info(text: &str, pages: &[u8]) -> Result<Answer, Failure> {
     let (url, lun) = backends::hyperscsi::target_url(text)?;
     let Target { target, session } = backends::hyperscsi::open_target(&url).await?;
@@ -117,7 +117,7 @@ pub async fn info(text: &str, pages: &[u8]) -> Result<Answer, Failure> {
         Some(number) => UnitInfo::look(&target.unit(number), pages).await.map(|unit| vec![unit]),
         None => disk::look_at_all(&Arc::clone(&target), pages).await,
     };
-    // Last, when the paths have carried something and know their round trips.
+    // Last, because the round-trip times of the paths are known only after some traffic.
     let status = session.status().await;
     target.close().await;
     let luns = looked?;

@@ -11,7 +11,7 @@ use volume::spec::Bytes;
 
 use crate::pages::Answer;
 
-/// What a server tells of an export.
+/// A server's description of an export.
 #[derive(Serialize)]
 struct ExportInfo {
     url: String,
@@ -19,7 +19,7 @@ struct ExportInfo {
     description: String,
     bytes: u64,
     read_only: bool,
-    /// False also for a server that does not set the flag.
+    /// Also false for a server that does not set the flag.
     rotational: bool,
     minimum_block: u32,
     preferred_block: u32,
@@ -27,10 +27,10 @@ struct ExportInfo {
     /// `simple`, `structured` or `extended`.
     replies: &'static str,
     base_allocation: bool,
-    /// What else it can do, by the names of the standard.
+    /// Other features, by their names in the standard.
     features: Vec<&'static str>,
-    /// The server ends connections that the client names as lost, so that it carries out none of their writes late. False
-    /// also if that is unknown.
+    /// The server ends connections that the client reports as lost, so that it executes none of their writes
+    /// late. Also false if that is unknown.
     fences: bool,
     channels: Vec<ChannelInfo>,
 }
@@ -44,7 +44,7 @@ struct ChannelInfo {
     reconnects: u64,
 }
 
-/// Transmission flags, and their names here.
+/// Transmission flags, and their names in the output.
 const FEATURES: &[(u16, &str)] = &[
     (transmission::SEND_FLUSH, "flush"),
     (transmission::SEND_FUA, "fua"),
@@ -70,10 +70,10 @@ struct ListedExport {
     url: String,
 }
 
-/// The exports that the server of a URL, such as `nbd://HOST[:PORT]`, tells of.
+/// Lists the exports of a server by its URL, such as `nbd://HOST[:PORT]`.
 ///
 /// # Errors
-/// The URL, or what kept the server from being asked.
+/// The URL is wrong, or the server could not be queried.
 pub async fn discover(url: &str) -> Result<Answer, Failure> {
     let url = Url::parse(url).map_err(Failure::refused)?;
     let listed = backends::nbd::list(&url).await?.into_iter().map(|(name, description)| ListedExport {
@@ -87,13 +87,13 @@ pub async fn discover(url: &str) -> Result<Answer, Failure> {
     };
     let mut text = format!("{}\n", found.server);
     for ListedExport { name, description, url } in &found.exports {
-        // They are the server's words: no control characters of theirs reach the terminal.
+        // The server chooses this text: its control characters must not reach the terminal.
         let _ = writeln!(text, "  {:<12} {url}  {}", shown(name), description.escape_debug());
     }
     Ok(Answer::of_text(text.replace("  \n", "\n"), &found))
 }
 
-/// A name for people: a server may have an export without one, which clients get that ask for none.
+/// A name for display: a server may have an export without a name, as a default for clients.
 fn shown(name: &str) -> String {
     match name {
         "" => "\"\" (the default export)".to_owned(),
@@ -101,14 +101,14 @@ fn shown(name: &str) -> String {
     }
 }
 
-/// Connects to the export at `nbd://HOST[:PORT]/EXPORT`, or another URL of NBD, and describes it.
+/// Connects to the export at `nbd://HOST[:PORT]/EXPORT`, or another NBD URL, and describes it.
 ///
 /// # Errors
-/// The URL, or what kept the export from being opened.
+/// The URL is wrong, or the export could not be opened.
 pub async fn info(url: &str) -> Result<Answer, Failure> {
     let url = Url::parse(url).map_err(Failure::refused)?;
     let mut url = backends::nbd::beside(&url);
-    url.options.by_bytes = true; // a length that is no multiple of 512 bytes does not prevent a description
+    url.options.by_bytes = true; // a length that is not a multiple of 512 bytes does not prevent a description
     let device = backends::nbd::open(&url).await?;
     let session = device.session();
     let export = &session.export;
@@ -146,7 +146,7 @@ pub async fn info(url: &str) -> Result<Answer, Failure> {
 impl ExportInfo {
     fn text(&self) -> String {
         let mut text = format!("{}\n", self.url);
-        // Names and descriptions are the server's: no control characters of theirs reach the terminal.
+        // The server chooses names and descriptions: their control characters must not reach the terminal.
         let printable = |text: &str| text.escape_debug().to_string();
         let mut line = |name: &str, value: &str| {
             // Writing into a String does not fail.

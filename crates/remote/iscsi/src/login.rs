@@ -1,4 +1,4 @@
-//! Logging one connection in: from an address to full feature phase.
+//! Login of one connection: from an address to full feature phase.
 
 use std::future::poll_fn;
 use std::io;
@@ -21,7 +21,7 @@ use crate::recorder::{Direction, Ends, Recording};
 use crate::secret_file;
 use crate::url::Settings;
 
-/// A source of random numbers fit for secrets.
+/// A source of random numbers for secrets.
 pub type Random = fn(&mut [u8]);
 
 /// A logged-in connection.
@@ -33,7 +33,7 @@ pub(crate) struct LoggedIn {
     pub(crate) recording: Rc<Recording>,
 }
 
-/// The result of a login that was not refused.
+/// The result of a login that was not rejected.
 pub(crate) enum Outcome {
     LoggedIn(LoggedIn),
     /// Redirection: `host[:port][,tag]`.
@@ -66,15 +66,15 @@ pub(crate) async fn log_in(
         })
     });
     if let (Some(recording), Err(error)) = (begun, &outcome) {
-        // The caller of the login gets the error; files are for connections that were lost, which these must
-        // not displace.
+        // The caller of the login gets the error. Files are for lost connections, which these must not
+        // displace.
         recording.end(reactor::now(), error);
     }
     outcome
 }
 
-/// What the settings prove to a target, and want proved. The challenge is fresh: one for each login; so are
-/// secrets from files.
+/// The CHAP account to present to a target, and the one to require from it. Every login has a new challenge,
+/// and reads secrets from their files again.
 pub(crate) fn chap(settings: &Settings, random: Random) -> Result<Option<ChapClaim>, OpenError> {
     let Some(initiator) = account(settings.account.as_ref(), settings.secret_file.as_deref())? else {
         return Ok(None);
@@ -180,14 +180,15 @@ impl LiveConnection {
         Ok((bhs, data))
     }
 
-    /// Receives until this many bytes are there. Bytes after them are kept.
+    /// Receives until at least this many bytes are available. Later bytes are kept.
     async fn fill(&mut self, bytes: usize) -> Result<(), Ending> {
         while self.received.len() < bytes {
             let before = self.received.len();
             self.received.resize(before + LOGIN_DATA_BYTES_MAX, 0);
             let outcome = self.stream.read_some(&mut self.received[before..]).await;
             self.received.truncate(before + outcome.as_ref().copied().unwrap_or(0));
-            // An NBD server greets first, and resets the connection for the login; its greeting is shorter than a header.
+            // An NBD server sends its greeting first, and resets the connection after the login PDU. Its
+            // greeting is shorter than a header.
             if self.received.starts_with(NBD_MAGIC) {
                 return Err(Ending::Nbd);
             }

@@ -1,4 +1,4 @@
-//! ATA over Ethernet as a front end: volumes at shelf and slot, on interfaces.
+//! ATA over Ethernet as a front end: volumes as shelf and slot, on interfaces.
 //!
 //! ```text
 //!   interface ──► core: one batch of frames ──► slot ──► config, mask, reserve: answered at once
@@ -6,15 +6,17 @@
 //!       └────────── one batch of answers ◄────────────── at once, or as a task that awaits the device
 //! ```
 //!
-//! - [`Aoe`] is what all cores share: the slots, and what hosts have set in them (`slot`).
-//! - `front_end` receives and sends, on the first core. Nothing is kept of a host but how many commands it has outstanding, and which
-//!   writes it has had carried out.
-//! - `history` is why a write that was sent again is not carried out again: the network may have kept the copy until after a newer
-//!   write of the same sectors. And it is which lost writes a station knows of.
-//! - `carry_out` is what a command does to a volume.
+//! - [`Aoe`] is shared by all cores: the slots, and the settings that hosts have made in them (`slot`).
+//! - `front_end` receives and sends, on the first core. The only state kept of a host is the number of its
+//!   outstanding commands, and which of its writes have been executed.
+//! - `history` prevents retransmitted writes from being executed again: the network may have delayed a copy
+//!   until after a newer write of the same sectors. It also records which lost writes a station has been
+//!   notified of.
+//! - `carry_out` executes a command on a volume.
 //!
-//! AoE has neither sessions nor proof of who sends: a station is its MAC address, which any host of the Ethernet can assume. What cannot be
-//! answered now (too many commands outstanding, no memory) is dropped, and hosts send it again.
+//! AoE has neither sessions nor authentication: a station is identified by its MAC address, which any host on
+//! the Ethernet can use. Commands that cannot be executed now (too many commands outstanding, no memory) are
+//! dropped, and hosts retransmit them.
 
 mod carry_out;
 mod front_end;

@@ -1,4 +1,4 @@
-//! The difference between two configurations: as text, and as actions on volumes.
+//! The difference between two configurations, as text and as actions on volumes.
 
 use std::collections::BTreeSet;
 
@@ -10,27 +10,27 @@ use backends::raid::is_one_file;
 use volume::backend::BlockPlaces;
 use volume::spec::{Bytes, Spec};
 
-/// From one configuration to another.
+/// The changes from one configuration to another.
 #[derive(Debug, Default)]
 pub(crate) struct Difference {
-    /// For people, one line each: `+` is new, `-` is gone, `~` is different.
+    /// As text, one line each: `+` is new, `-` is removed, `~` is changed.
     pub(crate) lines: Vec<String>,
-    /// What is different and counts from the next start on.
+    /// Changes that take effect at the next start.
     pub(crate) at_next_start: Vec<&'static str>,
     pub(crate) added: Vec<VolumeName>,
-    /// Volumes that are not served any more.
+    /// Volumes that are no longer served.
     pub(crate) removed: Vec<VolumeName>,
-    /// Volumes that have another name, from and to.
+    /// Renamed volumes: old and new name.
     pub(crate) renamed: Vec<(VolumeName, VolumeName)>,
-    /// Files that are to be longer, under their new names.
+    /// Files to enlarge, under their new names.
     pub(crate) grown: Vec<(VolumeName, Bytes)>,
-    /// Volumes of which a part is to be cut off, with their sizes before and after.
+    /// Volumes to truncate, with their sizes before and after.
     pub(crate) shrunk: Vec<(VolumeName, Bytes, Bytes)>,
-    /// Volumes in whose specifications only orders came or went that count at a start.
+    /// Volumes whose specifications differ only in orders for the start.
     pub(crate) reordered: Vec<VolumeName>,
-    /// Volumes that have to be closed and opened again, since they are made of something else.
+    /// Volumes that must be closed and reopened, because their specification has changed.
     pub(crate) reopened: Vec<VolumeName>,
-    /// Metrics are served elsewhere, or not any more.
+    /// The metrics address has changed or was removed.
     pub(crate) metrics: bool,
 }
 
@@ -49,12 +49,12 @@ impl Difference {
         difference
     }
 
-    /// Whether there is none.
+    /// Whether there are no changes.
     pub(crate) fn is_empty(&self) -> bool {
         self.lines.is_empty() && self.at_next_start.is_empty() && self.reordered.is_empty()
     }
 
-    /// Whether the volume that has this name now is taken away, renamed, opened again or changed.
+    /// Whether the volume with this current name is removed, renamed, reopened or changed.
     pub(crate) fn touches(&self, volume: &VolumeName) -> bool {
         let named = self.removed.iter().chain(&self.reopened).chain(&self.reordered);
         named
@@ -99,7 +99,7 @@ impl Difference {
     }
 
     fn volume(&mut self, before: &Volume, after: &Volume) {
-        // The previous name has done its work when the volume was found by it.
+        // The previous name is no longer needed, because the volume was found by it.
         let Volume { name, spec, uuid, names, previous_name: _, deadline } = after;
         if before.deadline != *deadline {
             let (old, new) = (before.deadline.as_secs_f64(), deadline.as_secs_f64());
@@ -131,7 +131,8 @@ impl Difference {
         }
     }
 
-    /// All but the volumes. The fields are all named, so that a new one is compared, or left out on purpose.
+    /// Everything except the volumes. All fields are listed, so that a new one must be compared or left out
+    /// on purpose.
     fn rest(&mut self, now: &Config, wanted: &Config) {
         let Config {
             volumes: _,
@@ -145,13 +146,13 @@ impl Difference {
             io_engine,
             metrics,
             log,
-            congestion: _, // the command line's, which stays
+            congestion: _, // set by the command line; it stays
         } = wanted;
         for (before, after) in now.front_ends().zip(wanted.front_ends()) {
             debug_assert_eq!(before.kind().name, after.kind().name, "both were read by one table");
             self.lines.extend(before.changes(after, &self.renamed));
         }
-        // Front ends have theirs in the same section.
+        // Front ends have their limits in the same section.
         if now.limits != *limits && !self.lines.iter().any(|line| line == LIMITS_CHANGED) {
             self.line(LIMITS_CHANGED.to_owned());
         }
@@ -176,7 +177,7 @@ impl Difference {
     }
 }
 
-/// The sizes, if a smaller `size=` cuts off a part of one of the stores, which are the same.
+/// The sizes, if a smaller `size=` truncates one of the stores, and everything else is the same.
 pub(crate) fn shrinking(before: &Spec, after: &Spec) -> Option<(Bytes, Bytes)> {
     match (before.backend.members(), after.backend.members()) {
         ([one], _) => shrinking(one, after),
@@ -194,13 +195,13 @@ pub(crate) fn size(spec: &Spec) -> Option<Bytes> {
     spec.store().options().iter().find_map(|option| option.strip_prefix("size=")?.parse().ok())
 }
 
-/// The new size, if the one differs from the other by a larger `size=` of the store alone.
+/// The new size, if only the `size=` of the store differs and is larger.
 pub(crate) fn growth(before: &Spec, after: &Spec) -> Option<Bytes> {
     resized(before, after).filter(|(old, new)| new.0 > old.0).map(|(_, new)| new)
 }
 
-/// The sizes, if the one differs from the other by the `size=` of the store alone, or by orders that count at a start. Both are 0
-/// where none has one.
+/// The sizes, if only the `size=` of the store or orders for the start differ. Both are 0 if neither has a
+/// size.
 fn resized(before: &Spec, after: &Spec) -> Option<(Bytes, Bytes)> {
     let flags = |spec: &Spec| (spec.readonly, spec.removable, spec.thick);
     let (old, new) = (&before.backend, &after.backend);

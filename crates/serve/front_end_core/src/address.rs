@@ -7,8 +7,8 @@ use std::str::FromStr;
 
 use reactor::{DatagramAddress, MacAddress};
 
-/// Addresses that count as one where the connections or mistakes of an address are counted: an IPv4 address,
-/// or the 2^64 addresses of an IPv6 network, any of which a host in it can take. A station of the Ethernet counts by itself.
+/// The unit for counting the connections or failures of an address: an IPv4 address, or the 2^64 addresses of
+/// an IPv6 network, since a host there can use any of them. Each Ethernet station is a separate unit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct AddressBlock(Block);
 
@@ -49,17 +49,17 @@ impl fmt::Display for AddressBlock {
     }
 }
 
-/// Where a host is.
+/// The address of a host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HostAddress {
-    /// At a port of an address. Who comes by a Unix socket has port 0 of 127.0.0.1.
+    /// A port of an IP address. Clients of a Unix socket have port 0 of 127.0.0.1.
     Inet(SocketAddr),
-    /// A station of the Ethernet.
+    /// An Ethernet station.
     Station(MacAddress),
 }
 
 impl HostAddress {
-    /// Without the port, which is another one the next time.
+    /// Without the port, which differs for every connection.
     pub fn without_port(self) -> String {
         match self {
             HostAddress::Inet(address) => address.ip().to_canonical().to_string(),

@@ -1,4 +1,5 @@
-//! The configuration of the front end as values, and who may log in to what by it. The caller reads files and arguments.
+//! The configuration of the front end as values, and its access control. The caller reads files and
+//! arguments.
 
 use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
@@ -17,7 +18,7 @@ use crate::interface::Place;
 pub struct Config {
     /// The targets; their names differ.
     pub targets: Vec<Arc<Target>>,
-    /// Fills a slice from the operating system's random source: for keys and numbers of sessions.
+    /// Fills a slice from the operating system's random source: for keys and session numbers.
     pub random: fn(&mut [u8]),
 }
 
@@ -28,20 +29,21 @@ pub struct Target {
     pub name: String,
     /// Its LUNs.
     pub exports: Vec<Export>,
-    /// Who may log in.
+    /// Access control.
     pub access: Access,
-    /// The keys of initiators, by their names. If there is any, an initiator without one is refused.
+    /// The keys of initiators, by name. If there are any, an initiator without one is rejected.
     pub keys: BTreeMap<String, Psk>,
 }
 
-/// Access control of a target: every list that applies must admit the initiator.
+/// Access control of a target: the initiator must be on every list that is present.
 #[derive(Clone, Debug, Default)]
 pub struct Access {
-    /// Names that it may have; `None` is any.
+    /// Names of initiators; `None` allows any.
     pub initiators: Option<Vec<NamePattern>>,
-    /// Stations of the Ethernet that it may come from; `None` is any. Any host can assume another one's address.
+    /// Ethernet stations that initiators may log in from; `None` allows any. Any host can use the address of
+    /// another.
     pub stations: Option<Vec<MacAddress>>,
-    /// Networks that it may come from, over UDP; `None` is any.
+    /// Networks that initiators may log in from, over UDP; `None` allows any.
     pub networks: Option<Vec<Network>>,
 }
 
@@ -72,7 +74,7 @@ impl Config {
 }
 
 impl Target {
-    /// Whether the lists let this initiator in.
+    /// Whether the lists admit this initiator.
     pub(crate) fn admits(&self, initiator: &str, from: HostAddress) -> bool {
         self.access.admits_name(initiator) && self.access.admits_address(from)
     }
@@ -85,7 +87,7 @@ impl Target {
     }
 }
 
-/// The directory of the machine.
+/// The targets of this machine, for the state machine.
 pub(crate) struct Door {
     pub(crate) config: Arc<Config>,
 }
@@ -109,7 +111,7 @@ impl Directory<Place> for Door {
         hasher.finish()
     }
 
-    /// The question has no name of an initiator in it.
+    /// A discovery query does not contain the initiator's name.
     fn targets(&self, from: &Place) -> Vec<String> {
         let targets = self.config.targets.iter();
         let known = targets.filter(|target| target.access.admits_address(from.address.into()));

@@ -7,13 +7,15 @@
 //!       └────────── one batch of frames ◄────────────┘    └──────── respond ◄─────────┘ that awaits the device
 //! ```
 //!
-//! - [`HyperScsi`] (`context`) is what all cores share: the configuration. `front_end` is what the server calls.
-//! - `wire` has the protocol machine of a core, `core` runs it, with its clock and sessions; `interface` receives and sends. Each core
-//!   has a socket for each portal, and is given the frames of its sessions by the kernel. Sessions of one nexus are on one core.
-//! - `config` says who may log in.
-//! - `session` carries out commands, as iSCSI's sessions do: their life is that of the crate `scsi_session`.
+//! - [`HyperScsi`] (`context`) is the configuration, shared by all cores. `front_end` is the server's
+//!   interface.
+//! - `wire` has the protocol's state machine of a core; `core` runs it, with its clock and sessions;
+//!   `interface` receives and sends. Each core has a socket for each portal, and the kernel delivers the
+//!   frames of its sessions to it. Sessions of one nexus are on one core.
+//! - `config` has the access control.
+//! - `session` executes commands, like iSCSI's sessions: the crate `scsi_session` defines their life cycle.
 //!
-//! Not here: numbers, credit, retransmission, which commands were met before: all of that is `hyperscsi`'s.
+//! Not here: numbers, credit, retransmission, and duplicate detection, which are part of `hyperscsi`.
 
 mod config;
 mod context;

@@ -1,5 +1,5 @@
-//! Status of sessions: plain values, made on request; and sessions that a configuration change would affect: checked before the
-//! change, so that nothing in use is removed by mistake.
+//! Status of sessions: plain values, made on request. Also the sessions that a configuration change would
+//! affect: they are checked before the change, so that nothing in use is removed by mistake.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,31 +14,32 @@ use crate::config::Config;
 pub struct SessionStatus {
     /// The initiator's name.
     pub initiator: String,
-    /// The initiator's number of it: two sessions of one name and number to a target replace each other.
+    /// The initiator's number of the session: two sessions with the same name, number and target replace each
+    /// other.
     pub port: u32,
-    /// Our number of it.
+    /// Our number of the session.
     pub handle: u16,
     /// The target's name.
     pub target: String,
-    /// Whether frames are sealed, and the initiator has proven to know its key.
+    /// Whether frames are sealed, and the initiator has proven that it has its key.
     pub is_encrypted: bool,
-    /// Where it logged in from.
+    /// The address it logged in from.
     pub peer: HostAddress,
-    /// The portal by which it did.
+    /// The portal it logged in through.
     pub portal: String,
-    /// Since its login.
+    /// Time since its login.
     pub age: Duration,
     /// The reactor thread it lives on.
     pub core: usize,
     /// The numbers of the LUNs it sees.
     pub luns: Vec<u16>,
-    /// Commands in flight now.
+    /// Outstanding commands.
     pub in_flight: usize,
     /// Its traffic so far.
     pub traffic: Traffic,
-    /// Bytes of a frame.
+    /// Maximum bytes of a frame.
     pub frame_bytes: usize,
-    /// What the protocol's machine has counted of it.
+    /// The counters of the protocol's state machine.
     pub counters: Counters,
     /// The paths that it has used.
     pub paths: Vec<PathStatus>,
@@ -47,19 +48,19 @@ pub struct SessionStatus {
 /// A path of a session.
 #[derive(Clone, Debug)]
 pub struct PathStatus {
-    /// The initiator's end.
+    /// The initiator's address.
     pub peer: HostAddress,
-    /// The portal by which its last genuine frame came.
+    /// The portal on which its last authentic frame arrived.
     pub portal: String,
     /// Whether it carries frames.
     pub is_up: bool,
-    /// Its round trip, once it is measured.
+    /// Its round-trip time; `None` until it is measured.
     pub round_trip: Option<Duration>,
     /// Its window.
     pub window_frames: u32,
 }
 
-/// What these sessions would lose if `wanted` were served instead of `now`, a sentence each.
+/// The losses of these sessions if `wanted` were served instead of `now`, a sentence each.
 pub(crate) fn losses(sessions: &[SessionStatus], now: &Config, wanted: &Config) -> Vec<String> {
     sessions.iter().filter_map(|session| lost(session, now, wanted)).collect()
 }

@@ -1,7 +1,7 @@
 //! A connection in full feature phase: the loop between its socket and its session.
 //!
-//! Each round reads once what is available, handles it, and sends the responses: under load, two system calls
-//! for any number of commands.
+//! Each iteration reads the available data once, handles it, and sends the responses: under load, two system
+//! calls for any number of commands.
 
 use std::fmt;
 use std::future::poll_fn;
@@ -30,7 +30,7 @@ pub(crate) enum ConnectionEnd {
     PeerClosed,
     /// The socket failed.
     Socket(io::Error),
-    /// The peer broke a rule that cannot be answered otherwise.
+    /// A protocol violation that only closing the connection can answer.
     Violation(Fatal),
     /// The peer has not received any data for too long.
     Stalled,
@@ -47,11 +47,11 @@ pub(crate) struct Connection {
     send_stall: Duration,
     inbox: Inbox,
     outbox: Outbox,
-    /// The socket may have more.
+    /// The socket may have more data.
     readable: bool,
-    /// Since when the socket has taken nothing.
+    /// Since when the socket has accepted no data.
     stuck: Option<Instant>,
-    /// When the socket became full, and the end of the bytes that were queued then.
+    /// When the socket became full, and the end of the bytes queued at that time.
     backlog: Option<(Instant, u64)>,
 }
 
@@ -85,7 +85,7 @@ impl fmt::Display for ConnectionEnd {
 }
 
 impl ConnectionEnd {
-    /// The name that monitoring has for it.
+    /// The label for monitoring.
     pub(crate) fn name(&self) -> &'static str {
         match self {
             ConnectionEnd::Closed(Closing::Polite(CloseReason::Logout)) => "logout",
@@ -106,7 +106,7 @@ impl ConnectionEnd {
 }
 
 impl Connection {
-    /// A connection that has just logged in, on the core of its session. Bytes received after the login are
+    /// A connection that has just logged in, on the core of its session. Data received after the login is
     /// handled first.
     pub(crate) fn new(
         scratch: &Rc<Scratch>,
@@ -150,7 +150,7 @@ impl Connection {
                 return end;
             }
             if self.readable {
-                reactor::yield_now().await; // others first; then what is left in the socket
+                reactor::yield_now().await; // other tasks run before the rest of the socket is read
             } else {
                 self.idle().await;
             }
@@ -242,7 +242,7 @@ impl Connection {
     /// Moves the session's PDUs to the outbox.
     fn fill(&mut self, now: Instant) {
         let session = &mut *self.session.borrow_mut();
-        // Commands that are answered in this round have ended now: one look at the clock for all of them.
+        // The commands whose responses are sent now have ended: one clock reading for all of them.
         let mut ended = None;
         while self.outbox.has_room() {
             let Some(transmit) = session.machine.poll_transmit(self.id) else { break };
@@ -264,7 +264,7 @@ impl Connection {
                 self.outbox.keep(lock);
             }
         }
-        // Having said the last word can be a reason to close.
+        // The last queued PDU may allow the connection to be closed.
         session.handle_events(now);
     }
 

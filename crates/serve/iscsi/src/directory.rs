@@ -1,7 +1,8 @@
 //! SendTargets responses (RFC 7143 appendix C): the targets that an initiator may use, and their portals.
 //!
-//! A list is produced in parts, as its reader asks for them: a session keeps one part and no configuration. It is in the order of the
-//! names, and a part begins at a name: a target that is served all the while is in one part, although others come and go between them.
+//! A list is produced in parts, on request: a session keeps one part and no configuration. The list is
+//! ordered by name, and a part begins at a name. So a target that is served all the time is in exactly one
+//! part, even if others are added or removed in between.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -17,11 +18,11 @@ pub(crate) struct SendTargetsRequester<'a> {
     pub(crate) local: SocketAddr,
 }
 
-/// A part of an answer is as long as one PDU of the requester, and this at most: libiscsi accepts PDUs of 256 KiB and no answer
-/// of more than one.
+/// A part of a response is at most as long as one PDU of the requester, and as this: libiscsi accepts PDUs of
+/// 256 KiB, and no response that takes several.
 pub(crate) const PART_BYTES_MAX: usize = 256 << 10;
 
-/// The targets that `requester` may log in to, from the name `from` on; the others are not reported.
+/// The targets that `requester` may log in to, from the name `from` on; others are not reported.
 pub(crate) fn visible<'a>(
     config: &'a Config,
     requester: &'a SendTargetsRequester<'a>,
@@ -33,8 +34,9 @@ pub(crate) fn visible<'a>(
     targets.filter(|target| target.access.admits(requester.initiator, requester.address))
 }
 
-/// A part of a SendTargets answer: `TargetName` and its `TargetAddress`es, each ended by a NUL; and the name of the first target of the
-/// next part, if there is one. It fits into `segment_max` bytes unless a single target does not.
+/// A part of a SendTargets response: `TargetName` and its `TargetAddress`es, each terminated by a NUL. Also
+/// returns the name of the first target of the next part, if there is one. It fits into `segment_max` bytes
+/// unless a single target does not.
 pub(crate) fn describe<'a>(
     targets: impl Iterator<Item = &'a Target>,
     portals: &[Portal],
@@ -69,14 +71,15 @@ fn address_for(portal: &Portal, local: SocketAddr) -> Option<String> {
     let address = portal.listen.inet()?;
     let (listen, here) = (address.ip(), local.ip().to_canonical());
     if listen.is_unspecified() {
-        // The address the requester used is one that works; it must be of the family the portal accepts.
+        // The requester's own destination address works, but it must be of the family that the portal
+        // accepts.
         return (listen.is_ipv6() == here.is_ipv6()).then(|| with_port(here, address.port()));
     }
     let near = listen == here || (listen.is_loopback() == here.is_loopback() && !link_local(listen));
     near.then(|| with_port(listen, address.port()))
 }
 
-/// IPv6 link-local addresses need a zone that means nothing on the requester's side.
+/// IPv6 link-local addresses need a zone, which is meaningless to the requester.
 fn link_local(address: IpAddr) -> bool {
     matches!(address, IpAddr::V6(v6) if v6.is_unicast_link_local())
 }
@@ -117,7 +120,7 @@ mod tests {
         ask_for(config, initiator, local, 8192)
     }
 
-    /// All parts of the answer to an initiator that takes PDUs of so many bytes.
+    /// All parts of the response to an initiator that accepts PDUs of this size.
     fn ask_for(
         (portals, config): &(Vec<Portal>, Config),
         initiator: &str,
@@ -138,7 +141,8 @@ mod tests {
         String::from_utf8(all).expect("UTF-8").replace('\0', "\n")
     }
 
-    /// Thousands of targets, every other one of somebody else: no part is longer than its bound, and the parts are the whole.
+    /// Thousands of targets, every other one not visible: no part exceeds its limit, and the parts add up to
+    /// the whole.
     #[test]
     fn a_long_list_is_told_in_parts_of_bounded_length() {
         let name = |number: usize| format!("iqn.2026-11.example:store-{number:05}");
@@ -156,7 +160,7 @@ mod tests {
         }
     }
 
-    /// A reload between two parts once made a target that stayed appear in no part.
+    /// Regression: after a reload between two parts, a target that remained was in neither.
     #[test]
     fn targets_that_stay_are_listed_once_although_others_come_and_go_between_the_parts() {
         let local: SocketAddr = "192.0.2.7:3260".parse().expect("an address");

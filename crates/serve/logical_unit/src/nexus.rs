@@ -1,6 +1,6 @@
-//! What belongs to an I_T nexus, a pair of an initiator port and a target port (SAM-5 4.6): its names, its traffic, the cached
-//! result of its checks, and its unit attentions: conditions that are reported to an initiator before its next command is carried out
-//! (SAM-5 5.14).
+//! The state of an I_T nexus, a pair of an initiator port and a target port (SAM-5 4.6): its names, its
+//! traffic, the cached result of its checks, and its unit attentions. Unit attentions are conditions reported
+//! to an initiator before its next command is executed (SAM-5 5.14).
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -53,7 +53,7 @@ impl Counters {
     }
 }
 
-/// For one writer only: a plain addition, which costs a fraction of an atomic one.
+/// For a single writer only: a plain addition costs a fraction of an atomic one.
 fn add(counter: &AtomicU64, count: u64) {
     counter.store(counter.load(Ordering::Relaxed).wrapping_add(count), Ordering::Relaxed);
 }

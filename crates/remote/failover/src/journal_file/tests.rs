@@ -13,10 +13,10 @@ const BLOCKS: usize = 96;
 const BLOCK: usize = 512;
 const CAPACITY: u64 = 20_000;
 
-/// A device with a cache. Each block has one byte, all over.
+/// A device with a cache. All bytes of a block are the same.
 struct Medium {
     disk: TestDisk,
-    /// It loses its cache before it carries out the next request, if that is of this kind.
+    /// It loses its cache before it executes the next request of this kind.
     loses_cache_at: Mutex<Option<At>>,
     /// How often that has happened.
     restarts: AtomicU64,
@@ -51,7 +51,7 @@ impl Medium {
         self.disk.contents().into_iter().step_by(BLOCK).collect()
     }
 
-    /// The same, behind the cache.
+    /// The same, without the cache.
     fn durable(&self) -> Vec<u8> {
         self.disk.stable_contents().into_iter().step_by(BLOCK).collect()
     }
@@ -81,7 +81,7 @@ impl BlockDevice for Medium {
     }
 }
 
-/// A device, and the path of its file.
+/// A device, and the path of its journal file.
 struct Scene {
     medium: Medium,
     folder: TempDir,
@@ -114,7 +114,7 @@ impl Scene {
         ready(JournalFile::recovered(&self.path(), rule, CAPACITY, owner, &self.medium, &server))
     }
 
-    /// A write that is acknowledged.
+    /// An acknowledged write.
     fn write(&self, file: &mut JournalFile, blocks: Range<usize>, byte: u8) {
         let range = (blocks.start * BLOCK) as u64..(blocks.end * BLOCK) as u64;
         self.announce(file, &range);
@@ -125,7 +125,7 @@ impl Scene {
         }
     }
 
-    /// A change is sent over another one, as far as the file knows.
+    /// A change is sent; as far as the file knows, over another one.
     fn announce(&self, file: &mut JournalFile, range: &Range<u64>) {
         if !file.will_change(range, true).expect("a file") {
             self.flush(file);
@@ -143,13 +143,13 @@ enum Step {
     Write(usize, usize),
     Zeroes(usize, usize),
     WriteDurably(usize, usize),
-    /// Sent, and carried out or not, but never acknowledged.
+    /// Sent, and executed or not, but never acknowledged.
     Send(usize, usize, bool),
     Mark,
     Flushed,
-    /// This process is killed, and the server has lost what it did not happen to write.
+    /// This process is killed, and the server has lost all writes that it has not happened to flush.
     Kill(u64),
-    /// The same while a record is written, of which the last byte is lacking.
+    /// The same while a record is being written, whose last byte is missing.
     KillWithinAWrite(u64, usize),
 }
 
@@ -169,13 +169,13 @@ fn step() -> impl Strategy<Value = Step> {
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(128))]
-    /// Whenever the process is killed and the server restarted, the device has what was acknowledged.
+    /// Whenever the process is killed and the server restarted, the device has all acknowledged data.
     #[test]
     fn nothing_acknowledged_is_lost_by_a_kill_of_both_ends(steps in prop::collection::vec(step(), 0..120)) {
         let scene = Scene::new();
         let medium = &scene.medium;
         let mut file = scene.open(ReplayRule::Force, None).expect("a new file");
-        // What each block may have: the last acknowledged byte, and those that were sent since.
+        // The allowed content of each block: the last acknowledged byte, and those sent since.
         let mut allowed: Vec<Vec<u8>> = vec![vec![0]; BLOCKS];
         let mut journal: crate::Journal<recoverable::Nothing> = crate::Journal::default();
         let mut flush = None;
@@ -216,7 +216,7 @@ proptest! {
                     }
                     allowed[at..at + length].iter_mut().for_each(|bytes| bytes.push(version));
                 }
-                // The server is done with it at once, and its answer comes later.
+                // The server flushes immediately, and its response arrives later.
                 Step::Mark => {
                     flush = Some((file.mark(), journal.mark()));
                     ready(medium.flush()).expect("memory");
@@ -292,7 +292,8 @@ fn what_the_server_has_is_not_written_again_and_what_it_has_lost_is() {
     assert_eq!(scene.medium.durable()[30..34], [7, 8, 8, 7]);
 }
 
-/// The server has what the file holds in its cache alone, and is replaced by one without that cache while the file is dealt with.
+/// The file's data is only in the server's cache. The server is replaced by one without that cache while the
+/// file is processed.
 #[test]
 fn a_cache_that_is_lost_while_the_file_is_compared_or_flushed_costs_nothing() {
     for (start, at) in [(Some(1), At::Flush), (Some(1), At::Read), (None, At::Flush), (None, At::Read)] {
@@ -353,7 +354,8 @@ fn what_another_client_may_have_written_is_not_overwritten_unless_that_is_wanted
     assert_eq!(scene.medium.now()[40], 0);
 }
 
-/// After a restart the blocks that another host may write are compared, and never replaced: neither by this process nor by the next one.
+/// Blocks that another host may write are compared after a restart, and never replaced: neither by this
+/// process nor by the next one.
 #[test]
 fn what_several_hosts_write_is_not_written_again_by_the_next_process() {
     let scene = with_a_lost_write(|_, _| {});
@@ -365,20 +367,21 @@ fn what_several_hosts_write_is_not_written_again_by_the_next_process() {
     assert_eq!(scene.medium.now()[40], 0, "untouched");
 }
 
-/// An anchor must not be taken for another client's write because of what this one had outstanding when it was killed.
+/// An outstanding write of this client at the time of the kill must not make an anchor look like another
+/// client's write.
 #[test]
 fn a_write_that_was_outstanding_is_no_other_clients() {
     let scene = with_a_lost_write(|scene, file| {
         let range = (61 * BLOCK) as u64..(62 * BLOCK) as u64;
         scene.announce(file, &range);
         scene.medium.fill(61..62, 9);
-        ready(scene.medium.flush()).expect("memory"); // by another client's flush, or of its own accord
+        ready(scene.medium.flush()).expect("memory"); // another client's flush, or the server's own
     });
     drop(scene.open(ReplayRule::Auto, Some(2)).expect("no doubt"));
     assert_eq!(scene.medium.now()[40], 4);
 }
 
-/// The same of a write over one that was acknowledged, at a server that has lost nothing.
+/// The same for a write over an acknowledged one, with a server that has lost nothing.
 #[test]
 fn a_write_that_was_outstanding_over_another_is_no_other_clients() {
     let scene = Scene::new();

@@ -1,4 +1,4 @@
-//! Values that the configuration file and the command line share, each with the rule that it must obey.
+//! Values used in both the configuration file and the command line, each with its validation.
 
 use std::fmt;
 use std::net::{Ipv6Addr, SocketAddr};
@@ -11,7 +11,7 @@ use reactor::BadAddress;
 use volume::spec::{NotAValue, Time};
 use volume::words::hint;
 
-/// Why a text is not what it should be, with the remedy.
+/// Why a text is invalid, with the remedy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Unfit(pub String);
 
@@ -23,7 +23,7 @@ impl fmt::Display for Unfit {
 
 impl std::error::Error for Unfit {}
 
-/// The value that is called `text` in `table`, a table of `what`.
+/// The value named `text` in `table`, a table of `what`.
 pub fn one_of<T: Copy>(what: &str, text: &str, table: &[(&str, T)]) -> Result<T, Unfit> {
     debug_assert!(!table.is_empty(), "there is something to choose");
     let known: Vec<&str> = table.iter().map(|(name, _)| *name).collect();
@@ -31,11 +31,11 @@ pub fn one_of<T: Copy>(what: &str, text: &str, table: &[(&str, T)]) -> Result<T,
     found.ok_or_else(|| Unfit(format!("unknown {what} `{text}`{}", hint(text, &known))))
 }
 
-/// Where to listen: `iscsi://ADDR:PORT`; the scheme and the port may be left out.
+/// A listen address: `iscsi://ADDR:PORT`; the scheme and the port may be omitted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Address(pub SocketAddr);
 
-/// The port IANA gave iSCSI (RFC 7143 section 4.2.7.3).
+/// The port that IANA assigned to iSCSI (RFC 7143 section 4.2.7.3).
 pub(crate) const ISCSI_PORT: u16 = 3260;
 
 impl FromStr for Address {
@@ -46,7 +46,7 @@ impl FromStr for Address {
     }
 }
 
-/// Where to listen: `SCHEME://ADDR:PORT`; the scheme, and a port that is the protocol's own, may be left out.
+/// A listen address: `SCHEME://ADDR:PORT`. The scheme may be omitted, and so may the protocol's default port.
 pub fn listen_address(text: &str, own_scheme: &str, own_port: u16) -> Result<SocketAddr, Unfit> {
     debug_assert_ne!(own_port, 0, "the protocol's port");
     let place = without_scheme(text, own_scheme)?;
@@ -67,7 +67,7 @@ pub fn listen_address(text: &str, own_scheme: &str, own_port: u16) -> Result<Soc
 pub fn listen_address_or_path(text: &str, own_scheme: &str, own_port: u16) -> Result<ListenAddress, Unfit> {
     let local = text.strip_prefix(own_scheme).and_then(|rest| rest.strip_prefix("+unix://"));
     let Some(path) = local else { return Ok(listen_address(text, own_scheme, own_port)?.into()) };
-    // What a URL must write otherwise: clients are told of it in theirs.
+    // Characters that need no escaping in a URL: clients get the path in theirs.
     let is_plain = |c: char| !c.is_control() && !" \"#%&?\\".contains(c);
     match path.starts_with('/') && !path.ends_with('/') && path.chars().all(is_plain) {
         true => Ok(ListenAddress::Unix(PathBuf::from(path))),
@@ -81,7 +81,7 @@ pub fn listen_address_or_path(text: &str, own_scheme: &str, own_port: u16) -> Re
 /// An interface of this machine: `[SCHEME://]NAME`.
 pub(crate) fn interface<'a>(text: &'a str, own_scheme: &str) -> Result<&'a str, Unfit> {
     let name = without_scheme(text, own_scheme)?;
-    // What the kernel takes (dev_valid_name).
+    // The kernel's rules (dev_valid_name).
     let is_name = (1..16).contains(&name.len())
         && name.bytes().all(|byte| byte.is_ascii_graphic() && byte != b'/' && byte != b':');
     match is_name {
@@ -118,13 +118,13 @@ impl FromStr for MetricsAddress {
     }
 }
 
-/// The name of a volume. It becomes part of an iSCSI name and of file names, so it has lower-case letters,
-/// digits, dots and dashes only.
+/// The name of a volume. It becomes part of iSCSI names and file names, so only lower-case letters, digits,
+/// dots and dashes are allowed.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct VolumeName(String);
 
 impl VolumeName {
-    /// Its letters.
+    /// The name as text.
     pub fn as_str(&self) -> &str {
         &self.0
     }
@@ -158,7 +158,7 @@ impl FromStr for VolumeName {
     }
 }
 
-/// Leaves room for the rest of an iSCSI name, which has up to 223 bytes (RFC 7143 section 4.2.7.1).
+/// Leaves room for the rest of an iSCSI name, whose maximum is 223 bytes (RFC 7143 section 4.2.7.1).
 const NAME_MAX: usize = 64;
 
 /// A UUID in its usual form, of any version.
@@ -166,7 +166,7 @@ const NAME_MAX: usize = 64;
 pub struct Uuid(pub [u8; 16]);
 
 impl Uuid {
-    /// A random one (RFC 9562 version 4) made of these bytes.
+    /// A random UUID (RFC 9562 version 4) from these bytes.
     pub fn from_random(mut bytes: [u8; 16]) -> Uuid {
         bytes[6] = bytes[6] & 0x0f | 0x40;
         bytes[8] = bytes[8] & 0x3f | 0x80;
@@ -198,7 +198,7 @@ impl FromStr for Uuid {
             digits.chunks(2).map(|pair| pair.iter().fold(0, |byte, d| byte << 4 | d)).collect()
         });
         let uuid = bytes.and_then(|bytes| bytes.try_into().ok()).map(Uuid);
-        // Only the two usual ways to write one: with dashes in their places, or with none.
+        // Only the two usual forms: with dashes in the standard positions, or without any.
         uuid.filter(|uuid| !text.contains('-') || uuid.to_string().eq_ignore_ascii_case(text)).ok_or_else(
             || {
                 Unfit(format!(
@@ -209,23 +209,24 @@ impl FromStr for Uuid {
     }
 }
 
-// How a reactor waits, as people write it: how long it looks for events before it sleeps (`50us`, or
-// `always`), and how long it lets them gather.
+// Settings of a reactor's waiting: how long it polls for events before it sleeps (`50us`, or `always`), and
+// how long it lets events accumulate.
 
-/// How long a reactor looks for events before it sleeps (`50us`, or `always`); [`reactor::Spin::ALWAYS`] for `always`.
+/// How long a reactor polls for events before it sleeps (`50us`, or `always`); [`reactor::Spin::ALWAYS`] for
+/// `always`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Poll(pub Duration);
 
-/// For how long events gather before a reactor looks for more.
+/// How long events accumulate before a reactor polls again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Gather(pub Duration);
 
 const ALWAYS: &str = "always";
-/// A request waits this long at most for others: a disk's seek.
+/// The longest that a request may be delayed for others: about the seek time of a disk.
 const GATHER_MAX: Duration = Duration::from_millis(10);
 
 impl Poll {
-    /// A number of microseconds, or `always`: what `--poll-us` takes.
+    /// A number of microseconds, or `always`: the value of `--poll-us`.
     pub fn of_microseconds(text: &str) -> Result<Poll, String> {
         if text == ALWAYS {
             return Ok(Poll(reactor::Spin::ALWAYS));
@@ -248,7 +249,7 @@ impl FromStr for Poll {
 }
 
 impl Gather {
-    /// A number of microseconds: what `--gather-us` takes.
+    /// A number of microseconds: the value of `--gather-us`.
     pub fn of_microseconds(text: &str) -> Result<Gather, String> {
         let microseconds: u32 = text.parse().map_err(|_| "write a whole number of microseconds")?;
         Gather::new(Duration::from_micros(microseconds.into()))

@@ -8,35 +8,35 @@ use super::values::{Uuid, VolumeName};
 use logical_unit::{GivenNames, Identity};
 use volume::spec::{Spec, Time};
 
-/// A volume and how it is presented.
+/// A volume and its presentation.
 #[derive(Clone, Debug)]
 pub struct Volume {
     /// Its name, under which its identity is stored.
     pub name: VolumeName,
-    /// What it is made of.
+    /// Its specification.
     pub spec: Spec,
-    /// Its identity; `None`: a random one, made once and stored.
+    /// Its identity; `None` for a random one, created once and stored.
     pub uuid: Option<Uuid>,
-    /// Names by which initiators know it, in place of those that derive from its UUID.
+    /// Names presented to initiators, instead of those derived from its UUID.
     pub names: GivenNames,
-    /// The name under which its identity was kept before.
+    /// The name under which its identity was stored before.
     pub previous_name: Option<VolumeName>,
     /// The deadline of a device request.
     pub deadline: Duration,
 }
 
 impl Volume {
-    /// 30 s is what Linux gives a SCSI command; a device that took as long has failed it already.
+    /// Linux gives a SCSI command 30 s; a device that takes as long has failed already.
     pub const DEADLINE: Duration = Duration::from_secs(30);
 
-    /// With everything else as usual.
+    /// With defaults for everything else.
     pub fn new(name: VolumeName, spec: Spec) -> Volume {
         let (uuid, names, previous_name) = (None, GivenNames::default(), None);
         Volume { name, spec, uuid, names, previous_name, deadline: Volume::DEADLINE }
     }
 }
 
-/// The names of all volumes, those of volumes with mistakes too, and the volumes without.
+/// The names of all volumes, including invalid ones, and the valid volumes.
 pub(super) fn all(named: &[(Placed<&str>, Section<'_>)]) -> (Vec<String>, Vec<Volume>) {
     let names = named.iter().map(|(name, _)| name.value.to_owned()).collect();
     let volumes: Vec<Volume> = named.iter().filter_map(|(name, section)| read(name, section)).collect();
@@ -75,7 +75,7 @@ fn read(name: &Placed<&str>, section: &Section<'_>) -> Option<Volume> {
     Some(Volume { uuid, names, previous_name, ..volume })
 }
 
-/// The specification; a mistake in it is shown at its column in the file.
+/// The specification; an error in it is reported at its column in the file.
 fn spec(section: &Section<'_>) -> Option<Spec> {
     let text = section.text("spec")?;
     backends::parse(text.value)
@@ -86,9 +86,9 @@ fn spec(section: &Section<'_>) -> Option<Spec> {
         .ok()
 }
 
-/// Two volumes with one UUID, or one designator, would be one volume by two paths to every initiator that sees both, and a
-/// multipath driver would mix their data. The serial number is no such name: initiators look at it where there is no
-/// designator.
+/// To every initiator that sees both, two volumes with the same UUID or designator would be one volume with
+/// two paths, and a multipath driver would mix their data. The serial number does not count: initiators only
+/// use it if there is no designator.
 fn one_identity_each(named: &[(Placed<&str>, Section<'_>)], volumes: &[Volume]) {
     let mut taken: HashMap<(&str, Vec<u8>), &VolumeName> = HashMap::new();
     for volume in volumes {
@@ -97,7 +97,7 @@ fn one_identity_each(named: &[(Placed<&str>, Section<'_>)], volumes: &[Volume]) 
             ..Identity::new(volume.uuid.map_or([0; 16], |uuid| uuid.0))
         };
         let [naa, t10_id] = identity.names().map(|name| name.designator());
-        // Those that are neither given nor derive from a UUID that is known here.
+        // Names that are neither given nor derived from a UUID known here.
         let is_known = |is_given: bool| is_given || volume.uuid.is_some();
         let keys = [
             ("uuid", "UUID", volume.uuid.map(|uuid| uuid.0.to_vec())),

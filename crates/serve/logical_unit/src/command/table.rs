@@ -1,9 +1,9 @@
 //! The table of commands, and the commands that report it: REPORT SUPPORTED OPERATION CODES and REPORT SUPPORTED TASK MANAGEMENT
 //! FUNCTIONS (SPC-4 6.35, 6.36).
 //!
-//! The table has the common properties of each command: the CDB bits that are evaluated and the timeouts
-//! (both for REPORT SUPPORTED OPERATION CODES), how it conflicts with reservations, and its preconditions.
-//! Its planner does the rest.
+//! The table has the common properties of each command: the evaluated CDB bits and the timeouts (both for
+//! REPORT SUPPORTED OPERATION CODES), its conflicts with reservations, and its preconditions. Its planner
+//! does the rest.
 
 use scsi::commands::*;
 use scsi::{CommandSupport, Condition, SenseKey, SupportedCommand, asc};
@@ -18,12 +18,12 @@ use crate::state::Reserved;
 use crate::unit::UnitTraits;
 use crate::{copy, reservations, sanitize};
 
-/// Every command, in ascending order of operation code and service action: REPORT SUPPORTED OPERATION CODES
-/// lists them as they stand here.
+/// Every command, in ascending order of operation code and service action, which is also the order of REPORT
+/// SUPPORTED OPERATION CODES.
 static TABLE: &[Command] = &[
     Command::new(TEST_UNIT_READY, &[0, 0, 0, 0, NACA], report::plan_ready).needs_medium(),
     Command::new(REQUEST_SENSE, &[0x01, 0, 0, 0xff, NACA], report::plan_request_sense).always(),
-    // It asks by itself whether the medium is there and may be written, as SANITIZE does.
+    // It checks by itself that the medium is present and writable, as SANITIZE does.
     Command::new(FORMAT_UNIT, &[0x3f, 0, 0, 0, NACA], sanitize::plan_format)
         .reserved(Reserved::Write)
         .takes(60, 3600),
@@ -34,13 +34,14 @@ static TABLE: &[Command] = &[
     Command::new(RESERVE_6, &[0x13, 0, 0, 0, NACA], reservations::plan_reserve).reserved(Reserved::Own),
     Command::new(RELEASE_6, &[0x13, 0, 0, 0, NACA], reservations::plan_release).reserved(Reserved::Own),
     Command::new(MODE_SENSE_6, &[0x08, 0xff, 0xff, 0xff, NACA], sense::plan_sense).reserved(Reserved::Read),
-    // It asks by itself what reservations think of stopping, and the next of preventing.
+    // It checks by itself whether reservations allow stopping, and the next one whether they allow preventing
+    // removal.
     Command::new(START_STOP_UNIT, &[0x01, 0, 0x0f, 0xf7, NACA], removal::plan_start_stop)
         .reserved(Reserved::Never)
         .takes(1, 60),
     Command::new(RECEIVE_DIAGNOSTIC_RESULTS, &[0x01, 0xff, 0xff, 0xff, NACA], diagnostic::plan_receive)
         .reserved(Reserved::Write),
-    // It asks by itself whether there is a medium to test.
+    // It checks by itself whether there is a medium to test.
     Command::new(SEND_DIAGNOSTIC, &[0xe4, 0, 0xff, 0xff, NACA], diagnostic::plan_send)
         .reserved(Reserved::Write)
         .takes(1, 60),
@@ -178,12 +179,12 @@ static TABLE: &[Command] = &[
     .reads(),
 ];
 
-/// It asks by itself whether the medium is there and may be written: that the last one failed is no obstacle.
+/// It checks by itself that the medium is present and writable: a failure of the last one is no obstacle.
 const fn sanitize(command: CommandCode, usage: &'static [u8], plan: Planner) -> Command {
     Command::new(command, usage, plan).reserved(Reserved::Write).takes(60, 3600)
 }
 
-/// They look at the reservations, so reservations do not stop them.
+/// They read the reservations, so they never conflict with them.
 const fn persistent_in(command: CommandCode, usage: &'static [u8]) -> Command {
     Command::new(command, usage, reservations::plan_in).reserved(Reserved::Own)
 }
@@ -192,10 +193,10 @@ const fn persistent_out(command: CommandCode, usage: &'static [u8]) -> Command {
     Command::new(command, usage, reservations::plan_out).reserved(Reserved::Own)
 }
 
-/// The bit of the CONTROL byte that is looked at.
+/// The evaluated bit of the CONTROL byte.
 const NACA: u8 = 0x04;
 
-/// CDBs of which flags in byte 1, LBA and length are looked at.
+/// CDBs with evaluated flags in byte 1, LBA and length.
 const fn ten(flags: u8) -> [u8; 9] {
     [flags, 0xff, 0xff, 0xff, 0xff, 0, 0xff, 0xff, NACA]
 }
@@ -208,7 +209,7 @@ const fn sixteen(flags: u8) -> [u8; 15] {
     [flags, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0, NACA]
 }
 
-/// The commands of such a logical unit.
+/// The commands supported by a logical unit with these traits.
 pub(crate) fn commands(traits: UnitTraits) -> impl Iterator<Item = &'static Command> {
     TABLE.iter().filter(move |command| command.exists.on(traits))
 }
@@ -240,8 +241,8 @@ pub(crate) fn plan_operation_codes(call: &mut Call<'_>) -> Result<Plan, Failure>
     call.parameter_data(data, call.cdb.u32(6))
 }
 
-/// The command that REPORTING OPTIONS asks about (SPC-4 table 241): 1 by operation code, which must have no
-/// service actions; 2 by both, and it must have them; 3 by both, whichever it has.
+/// The command selected by REPORTING OPTIONS (SPC-4 table 241): 1 by operation code, which must have no
+/// service actions; 2 by both, and it must have them; 3 by both, with or without them.
 fn asked_for(
     traits: UnitTraits,
     option: u8,
@@ -276,7 +277,7 @@ fn one_command(command: Option<&Command>, timeouts: bool) -> Vec<u8> {
     CommandSupport::Yes { as_in_the_standard: true, usage, timeouts }.write()
 }
 
-/// All that RFC 7143 11.5 can carry, but CLEAR ACA: there is none to clear.
+/// All functions of RFC 7143 11.5, except CLEAR ACA: there is no ACA to clear.
 pub(crate) fn plan_task_management(call: &mut Call<'_>) -> Result<Plan, Failure> {
     let extended = call.cdb.bit(2, 7);
     let mut data =
@@ -297,7 +298,8 @@ const LOGICAL_UNIT_RESET: u8 = 0x08;
 const TARGET_RESET: u8 = 0x02;
 /// TMFTMOV.
 const TIMEOUTS_VALID: u8 = 0x01;
-/// In tenths of a second. A function is answered when what it ended is fenced, in five seconds at most.
+/// In tenths of a second. The response to a function is sent once the commands it ended are fenced, in five
+/// seconds at most.
 const TASK_MANAGEMENT_TIMEOUT: u32 = 50;
 
 #[cfg(test)]

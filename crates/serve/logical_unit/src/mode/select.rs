@@ -1,4 +1,4 @@
-//! MODE SELECT(6) and (10): a parameter list into new pages, all of it or nothing (SPC-4 6.13, 6.14).
+//! MODE SELECT(6) and (10): applies a parameter list to the pages atomically (SPC-4 6.13, 6.14).
 
 use block::Buffer;
 use scsi::{BlockDescriptor, Condition, ModeForm, ModeHeader, ModePageHeader};
@@ -17,12 +17,12 @@ use crate::state::UnitState;
 pub(crate) struct Select {
     /// (6) or (10).
     pub(crate) form: ModeForm,
-    /// SP: keep the values for after a reset, too.
+    /// SP: save the values, so that they survive a reset.
     pub(crate) save: bool,
 }
 
 impl Select {
-    /// Reads the CDB of MODE SELECT(6), 15h, or MODE SELECT(10), 55h, of full length: the command and its
+    /// Parses the CDB of MODE SELECT(6), 15h, or MODE SELECT(10), 55h, of full length: the command and its
     /// PARAMETER LIST LENGTH in bytes.
     pub(crate) fn parse(cdb: &[u8], can_save: bool) -> Result<(Select, usize), Condition> {
         let (form, flags, length) = match *cdb {
@@ -32,7 +32,7 @@ impl Select {
             }
             _ => return Err(Condition::invalid_field(0)),
         };
-        // PF=0 announces pages in a vendor's own format, RTD asks to forget what was saved; we have neither.
+        // PF=0 means pages in a vendor's own format, and RTD discards the saved values; neither is supported.
         if flags & 0x10 == 0 && length > 0 {
             return Err(Condition::invalid_bit(1, 4));
         }
@@ -46,8 +46,8 @@ impl Select {
         Ok((Select { form, save }, length))
     }
 
-    /// Changes `pages` as the parameter list says, and tells whether any current value is another one now. On
-    /// a refusal nothing has changed.
+    /// Applies the parameter list to `pages`. Returns true if any current value has changed. After an error
+    /// nothing has changed.
     pub(crate) fn apply(&self, pages: &mut Pages, list: &[u8], medium: Medium) -> Result<bool, Condition> {
         if list.is_empty() {
             return Ok(false); // SPC-4 6.13: not an error, and nothing is transferred.
@@ -65,8 +65,8 @@ impl Select {
         Ok(changed)
     }
 
-    /// Checks header and block descriptor, and says where the pages begin. MODE DATA LENGTH is reserved here,
-    /// and initiators send back the device-specific parameter they were told: both are not looked at.
+    /// Checks the header and the block descriptor, and returns the start of the pages. MODE DATA LENGTH is
+    /// reserved here, and initiators send back the device-specific parameter they received: both are ignored.
     fn pages_start(&self, list: &[u8], medium: Medium) -> Result<usize, Condition> {
         let header = ModeHeader::parse(self.form, list).ok_or(Condition::parameter_list_length())?;
         let (start, length) = (self.form.header_bytes(), header.descriptor_bytes);
@@ -82,7 +82,7 @@ impl Select {
     }
 }
 
-/// A block descriptor may repeat the medium's shape, and not ask for another one (that takes FORMAT UNIT).
+/// A block descriptor may repeat the medium's properties, but not change them (that takes FORMAT UNIT).
 fn same_medium(told: BlockDescriptor, medium: Medium, at: usize) -> Result<(), Condition> {
     let blocks = if told.long_lba { medium.blocks } else { medium.blocks.min(u64::from(u32::MAX)) };
     if told.blocks != 0 && told.blocks != blocks {
@@ -95,7 +95,7 @@ fn same_medium(told: BlockDescriptor, medium: Medium, at: usize) -> Result<(), C
 }
 
 impl Pages {
-    /// Takes the page at `at` of the list into the current values; returns its length in bytes.
+    /// Applies the page at `at` of the list to the current values; returns its length in bytes.
     fn change(&mut self, list: &[u8], at: usize) -> Result<usize, Condition> {
         let header = ModePageHeader::parse(&list[at..]).ok_or(Condition::parameter_list_length())?;
         let (index, ours) = self.find((header.code, header.subpage)).ok_or(wrong(at))?;
@@ -105,8 +105,8 @@ impl Pages {
         }
         let sent = list.get(at..at + length).ok_or(Condition::parameter_list_length())?;
         let (current, mask): (&Page, &Page) = (&self.current[index], &self.changeable[index]);
-        // Where it differs from the current values although it may not (SPC-4 6.11.3). PS is reserved in MODE
-        // SELECT; initiators send back the one they got, so it is not looked at.
+        // The first byte that differs from the current values and must not (SPC-4 6.11.3). PS is reserved in
+        // MODE SELECT; initiators send back the value they received, so it is ignored.
         if let Some(offset) = (header_bytes..length).find(|&at| (sent[at] ^ current[at]) & !mask[at] != 0) {
             return Err(wrong(at + offset));
         }
@@ -127,7 +127,7 @@ pub(crate) fn plan_select(call: &mut Call<'_>) -> Result<Plan, Failure> {
     call.receive(length as u32, 0, move |access, list| select_pages(access, id, select, length, list))
 }
 
-/// Once it saves it is run to its end.
+/// Once it begins to save, it runs to the end.
 async fn select_pages(
     unit: DeviceAccess,
     id: NexusId,
@@ -151,8 +151,8 @@ async fn select_pages(
     Ok(Outcome::default())
 }
 
-/// What was cached before the write cache was switched off is written out before that is answered: from then
-/// on, an initiator need not flush (SBC-3 6.5.5).
+/// When the write cache is switched off, cached data is flushed before the response: from then on, an
+/// initiator need not flush (SBC-3 6.5.5).
 async fn settle_cache(access: &DeviceAccess, before: &Pages) -> Result<(), Failure> {
     if before.write_cache() && !access.look(|state| state.modes.write_cache()) {
         access.flush().await?;

@@ -1,4 +1,4 @@
-//! MODE SENSE(6) and (10): pages into mode parameter data (SPC-4 6.11, 6.12, 7.5).
+//! MODE SENSE(6) and (10): pages as mode parameter data (SPC-4 6.11, 6.12, 7.5).
 
 use scsi::{
     BlockDescriptor, Condition, ModeForm, ModePage, ModePageHeader, ModeValues, Modes, PS, SenseKey, asc,
@@ -11,7 +11,7 @@ use crate::plan::Plan;
 use crate::state::UnitState;
 use crate::unit::LogicalUnit;
 
-/// What the mode parameter header and block descriptor tell of the medium.
+/// Properties of the medium for the mode parameter header and the block descriptor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Medium {
     /// The number of logical blocks.
@@ -22,7 +22,7 @@ pub(crate) struct Medium {
     pub(crate) write_protected: bool,
     /// DPO and FUA are honoured.
     pub(crate) dpo_fua: bool,
-    /// There is a place to save pages in: their PS bit is one.
+    /// Pages can be saved: their PS bit is one.
     pub(crate) can_save: bool,
 }
 
@@ -31,15 +31,15 @@ pub(crate) struct Medium {
 pub(crate) struct Sense {
     /// (6) or (10).
     pub(crate) form: ModeForm,
-    /// DBD: no block descriptor, please.
+    /// DBD: the block descriptor is omitted.
     pub(crate) no_block_descriptor: bool,
     /// LLBAA: the block descriptor may have 64-bit addresses.
     pub(crate) long_lba: bool,
-    /// Which values.
+    /// The requested type of values.
     pub(crate) values: ModeValues,
-    /// Which page, or 3Fh.
+    /// The page code, or 3Fh for all.
     pub(crate) page: u8,
-    /// Which subpage, or FFh.
+    /// The subpage code, or FFh for all.
     pub(crate) subpage: u8,
     /// ALLOCATION LENGTH in bytes.
     pub(crate) allocation: usize,
@@ -49,7 +49,7 @@ const ALL_PAGES: u8 = 0x3f;
 const ALL_SUBPAGES: u8 = 0xff;
 
 impl Sense {
-    /// Reads the CDB of MODE SENSE(6), 1Ah, or MODE SENSE(10), 5Ah, of full length.
+    /// Parses the CDB of MODE SENSE(6), 1Ah, or MODE SENSE(10), 5Ah, of full length.
     pub(crate) fn parse(cdb: &[u8]) -> Option<Sense> {
         let (form, allocation) = match *cdb {
             [0x1a, _, _, _, length, _, ..] => (ModeForm::Six, usize::from(length)),
@@ -69,7 +69,8 @@ impl Sense {
         })
     }
 
-    /// The mode parameter data, cut to the allocation length. The length in its header is that of the whole.
+    /// The mode parameter data, cut to the allocation length. The length field in its header covers the whole
+    /// data.
     pub(crate) fn data(&self, pages: &Pages, medium: Medium) -> Result<Vec<u8>, Condition> {
         if self.values == ModeValues::Saved && !medium.can_save {
             return Err(Condition::new(SenseKey::IllegalRequest, asc::SAVING_PARAMETERS_NOT_SUPPORTED));
@@ -104,7 +105,7 @@ impl Sense {
         Ok(data)
     }
 
-    /// Whether the page is asked for (SPC-4 table 158).
+    /// Whether the page was requested (SPC-4 table 158).
     fn wants(&self, page: ModePageHeader) -> bool {
         match (self.page, self.subpage) {
             (ALL_PAGES, ALL_SUBPAGES) => true,
@@ -115,7 +116,7 @@ impl Sense {
         }
     }
 
-    /// The page code is wrong, or it is right and the subpage code is wrong.
+    /// The error for a wrong page code, or for a wrong subpage code with a valid page code.
     fn no_such_page(&self, pages: &Pages) -> Condition {
         let known = self.page == ALL_PAGES || pages.find((self.page, 0)).is_some();
         if known { Condition::invalid_field(3) } else { Condition::invalid_bit(2, 5) }

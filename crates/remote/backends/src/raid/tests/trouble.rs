@@ -1,8 +1,9 @@
-//! Sets of which a member is in trouble: another host has it, it does not answer, it cannot be written, it may lose its cache unseen.
+//! Sets with a member in trouble: it is used by another host, it does not respond, it cannot be written, or
+//! it may lose its cache undetected.
 
 use crate::raid::tests::*;
 
-/// A volume that does as a test says.
+/// A volume that fails as the test requires.
 #[derive(Debug)]
 struct Tampered {
     inner: Spec,
@@ -10,17 +11,17 @@ struct Tampered {
 }
 
 const NONE: u8 = 0;
-/// Another host has the lock of its image.
+/// Another host has locked its image.
 const LOCKED: u8 = 1;
 /// Another host has reserved it.
 const RESERVED: u8 = 2;
-/// It answers nothing, until this changes.
+/// It does not respond until this value changes.
 const HANGS: u8 = 3;
-/// The same, and it has been asked.
+/// The same, after a request was made.
 const HANGS_ASKED: u8 = 4;
 /// Its writes fail.
 const UNWRITABLE: u8 = 5;
-/// Its server may lose its cache, which nothing shows.
+/// Its server may lose its cache undetected.
 const LOSES_UNSEEN: u8 = 6;
 
 struct TamperedDevice {
@@ -86,10 +87,10 @@ impl BlockDevice for TamperedDevice {
     }
 }
 
-/// A new set of which the last members can be tampered with, all alike.
+/// A new set whose last members can be tampered with, all in the same way.
 struct Scene {
     folder: tempfile::TempDir,
-    /// The set without that.
+    /// The same set without tampering.
     plain: Spec,
     spec: Spec,
     trouble: Arc<AtomicU8>,
@@ -113,7 +114,7 @@ impl Scene {
     }
 }
 
-/// The set, with so many of its last members tampered with.
+/// The set, with `count` of its last members tampered with.
 fn with_tampered(plain: &Spec, count: usize) -> (Spec, Arc<AtomicU8>) {
     let trouble: Arc<AtomicU8> = Arc::default();
     let mut raid = named(plain).expect("a set");
@@ -125,7 +126,7 @@ fn with_tampered(plain: &Spec, count: usize) -> (Spec, Arc<AtomicU8>) {
     (Spec { backend: Arc::new(raid), ..plain.clone() }, trouble)
 }
 
-/// The other user may run the set, and a set without that member would be another one.
+/// The other user may be running the set; without that member this would become a different set.
 #[test]
 fn a_set_is_not_started_without_a_member_that_somebody_else_uses() {
     let scene = Scene::raid5();
@@ -136,7 +137,7 @@ fn a_set_is_not_started_without_a_member_that_somebody_else_uses() {
     scene.has(RESERVED);
     let refused = refusal(&scene.spec);
     assert!(refused.contains("disk2") && refused.contains("reserved by another initiator"), "{refused}");
-    // A set of which that one is a member is not started without it, either.
+    // A set that has this set as a member is not started without it either.
     let backend = Arc::clone(&scene.spec.backend);
     let mut outer = named(&parse("raid1:[ram:8MiB, ram:8MiB]").expect("a set")).expect("a set");
     outer.members = vec![Spec { backend, ..scene.plain.clone() }, scene.plain.clone()];
@@ -159,7 +160,7 @@ fn a_member_that_hangs_is_taken_out_while_a_scrub_waits_for_it() {
         while scene.trouble.load(Ordering::Relaxed) != HANGS_ASKED {
             reactor::sleep(std::time::Duration::from_millis(1)).await;
         }
-        // Without an end if it waits for the scrub.
+        // Would never return if it waited for the scrub.
         let said = running.ask(Order::Fail { member: 2 }).await?;
         assert!(said.contains("out of the set"), "{said}");
         assert_eq!(running.status().members[2].state, MemberCondition::Failed);
@@ -171,7 +172,7 @@ fn a_member_that_hangs_is_taken_out_while_a_scrub_waits_for_it() {
     .expect("taken out");
 }
 
-/// The other host may run the set: a superblock that is written here may be written over its own.
+/// The other host may be running the set: a superblock written here might overwrite its own.
 #[test]
 fn a_set_with_a_member_of_another_host_takes_no_orders() {
     let scene = Scene::raid5();
@@ -224,7 +225,7 @@ fn a_set_that_has_stopped_starts_again_with_its_members() {
         assert_eq!((running.status().state, running.status().why), (Condition::Degraded, None));
         let read = device.read(Extent::new(64, 8), Buffer::zeroed(4096)).await.expect("it serves");
         assert!(read.iter().all(|byte| *byte == 1 || *byte == 2));
-        // And by itself.
+        // And automatically.
         scene.has(UNWRITABLE);
         written(&*device, 3).await.expect_err("one of three");
         scene.has(NONE);
@@ -236,7 +237,8 @@ fn a_set_that_has_stopped_starts_again_with_its_members() {
     .unwrap_or_else(|failure| panic!("{failure}"));
 }
 
-/// Writes that a mirror had acknowledged and not flushed may be lost with its members' caches: its users are told.
+/// Writes that a mirror had acknowledged and not flushed may be lost with its members' caches: its users get
+/// an error.
 #[test]
 fn a_mirror_that_starts_again_counts_a_loss() {
     let scene = Scene::new("raid1", &[0, 1], 2);
@@ -258,7 +260,8 @@ fn a_mirror_that_starts_again_counts_a_loss() {
     .unwrap_or_else(|failure| panic!("{failure}"));
 }
 
-/// As one over AoE without `?cache-loss-unseen`, whose server does not report that its write cache is off.
+/// Like a member over AoE without `?cache-loss-unseen`, whose server does not report that its write cache is
+/// off.
 #[test]
 fn a_member_whose_protocol_does_not_show_the_loss_of_its_cache_is_refused() {
     for (level, members) in [("raid1", &[0, 1][..]), ("raid5:64KiB", &[0, 1, 2]), ("raid10:64KiB", &[0, 1])] {
@@ -270,15 +273,15 @@ fn a_member_whose_protocol_does_not_show_the_loss_of_its_cache_is_refused() {
                 && refused.contains("?cache-loss-unseen"),
             "{level}: {refused}"
         );
-        // Its user has accepted the risk, and the profile says nothing of it any more.
+        // The user has accepted the risk, and the profile no longer reports it.
         scene.has(NONE);
         remote::run(async { in_use(&scene.spec).await.map(drop) }).expect("a set");
     }
-    // RAID 0 chooses among no copies.
+    // RAID 0 has no redundant copies to choose from.
     let scene = Scene::new("raid0:64KiB", &[0, 1], 1);
     scene.has(LOSES_UNSEEN);
     remote::run(async { in_use(&scene.spec).await.map(drop) }).expect("a set");
-    // A member that is put in place is looked at as well.
+    // A replacement member is checked as well.
     let scene = Scene::raid5();
     remote::run(async {
         let (device, running) = in_use(&scene.spec).await?;
@@ -318,7 +321,7 @@ fn a_spare_that_cannot_be_used_is_in_nobodys_way() {
     assert_filled(&set(folder.path(), "raid1", &[1, 2]), 0x19);
 }
 
-/// The superblocks named it as a member that is rebuilt, and the set did not.
+/// Regression: the superblocks named it as a member being rebuilt, but the set did not.
 #[test]
 fn a_member_that_cannot_be_put_back_is_released_and_can_be_tried_again() {
     let scene = Scene::new("raid1", &[0, 1], 1);
