@@ -24,14 +24,14 @@ pub(crate) static FILE: Kind = Kind {
 #[derive(Debug)]
 struct File {
     path: PathBuf,
-    /// Its capacity; `None` for all there is.
+    /// Its capacity; `None` for the whole file.
     size: Option<Bytes>,
     blocks: BlockShape,
-    /// Around the page cache (O_DIRECT).
+    /// Bypasses the page cache (O_DIRECT).
     direct: bool,
-    /// Made if it is missing, even if its volume was served before.
+    /// Created if it is missing, even if its volume was served before.
     create: bool,
-    /// Of a volume of which none is kept.
+    /// For a volume without a stored identity.
     identity: Option<WhichIdentity>,
 }
 
@@ -66,7 +66,7 @@ impl Backend for File {
 
     fn argument(&self) -> String {
         let path = encode(self.path.as_os_str().as_bytes());
-        // Two slashes would read as a host.
+        // Two slashes would be parsed as a host.
         path.strip_prefix("//").map(|rest| format!("/%2f{rest}")).unwrap_or(path)
     }
 

@@ -1,4 +1,4 @@
-//! The layers in use that have a state for people, programs and monitoring. Each is a line of the table below.
+//! The open layers with a state for users, programs and monitoring. Each is a line of the table below.
 
 use std::fmt::Display;
 
@@ -8,7 +8,7 @@ use volume::figures::Figure;
 
 use crate::raid;
 
-/// Receives the tables of figures of all layers.
+/// Receives the figure tables of all layers.
 pub trait Tables {
     /// One table, and its layers among those of a volume.
     fn table<S>(&mut self, figures: &'static [Figure<S>], of: fn(&LayerStates) -> &[S]);
@@ -16,18 +16,18 @@ pub trait Tables {
 
 macro_rules! layers {
     ($($key:ident: $state:ty, |$layers:ident| $of:expr, $figures:expr;)*) => {
-        /// The states of the layers of a volume by kind, and of each kind from the outermost on.
+        /// The states of a volume's layers by kind; for each kind from the outermost.
         #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
         pub struct LayerStates {
             $(
-                /// Those of this kind.
+                /// The states of this kind.
                 #[serde(default, skip_serializing_if = "Vec::is_empty")]
                 pub $key: Vec<$state>,
             )*
         }
 
         impl LayerStates {
-            /// The present states.
+            /// The current states.
             pub fn of(layers: &Layers) -> LayerStates {
                 LayerStates {
                     $($key: {
@@ -42,7 +42,7 @@ macro_rules! layers {
                 [$(paragraphs(&self.$key, volume)),*].concat()
             }
 
-            /// Hands over the figures of all layers.
+            /// Passes on the figures of all layers.
             pub fn figures(tables: &mut impl Tables) {
                 $(tables.table($figures, |states| &states.$key);)*
             }
@@ -50,7 +50,8 @@ macro_rules! layers {
     };
 }
 
-// The key in the JSON of a volume, the state, which prints as a paragraph, the states of open layers, and their figures.
+// Each line: the key in the JSON of a volume, the state, which prints as a paragraph, the states of open
+// layers, and their figures.
 layers! {
     raid: raid::SetState, |layers| raid::sets(layers).iter().map(|set| set.status()).collect(), raid::FIGURES;
 }

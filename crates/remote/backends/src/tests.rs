@@ -10,7 +10,7 @@ fn spec(text: &str) -> Spec {
     parse(text).unwrap_or_else(|error| panic!("{error}"))
 }
 
-/// The sentence about `text`, and the part of it that is marked.
+/// The error message for `text`, and the part of it that is marked.
 fn refusal(text: &str) -> (String, String) {
     let error = parse(text).expect_err(text);
     (error.sentence().to_owned(), text[error.at()].to_owned())
@@ -85,7 +85,7 @@ fn a_mistake_shows_the_column() {
     assert!(shown.contains("(column 16)\n  delay:5ms:[ram:1gb]\n                 ^^^"), "{shown}");
 }
 
-/// What is written is what is printed, unless that goes without saying.
+/// Printing returns the parsed text, except for defaults.
 #[test]
 fn the_examples_of_the_documents_are_understood() {
     for text in [

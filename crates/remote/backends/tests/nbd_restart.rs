@@ -39,7 +39,8 @@ fn a_restarted_server_gets_back_what_it_has_acknowledged() {
     let free = TcpListener::bind(("127.0.0.1", 0)).and_then(|listener| listener.local_addr());
     let port = free.expect("a free port").port();
     let lost = Err(DeviceError::WritesLost);
-    // It tells nothing of its cache: only a client that writes alone takes what differs for lost.
+    // It reports nothing about its cache: only a client that is the only writer treats differences as lost
+    // writes.
     for (connections, options, flushed) in [
         (1, "writers=one", Ok(())),
         (4, "writers=one", Ok(())),

@@ -1,4 +1,4 @@
-//! Copies between devices that fail where they are told to.
+//! Copies between devices with injected faults.
 
 use std::sync::{Arc, Mutex};
 
@@ -63,7 +63,7 @@ impl Scene {
         remote::run(between(options, &self.source, &self.destination, None, 0, &Unobserved))
     }
 
-    /// What has arrived.
+    /// The destination's content.
     fn bytes(&self) -> Vec<u8> {
         let read = remote::run(async { Ok(bytewise::read(&*self.behind, 0..8 * MIB).await) });
         read.expect("a world").expect("memory").to_vec()
@@ -74,7 +74,7 @@ fn memory() -> Arc<dyn BlockDevice> {
     Arc::new(RamDevice::new(RamOptions::new(8 << 20)).expect("memory"))
 }
 
-/// A device that forgets: at a crash, all that was written since the last flush is what it was before.
+/// A volatile device: in a crash, all writes since the last flush are undone.
 struct Forgetful {
     inner: Arc<dyn BlockDevice>,
     cache: Mutex<Cache>,
@@ -84,13 +84,13 @@ struct Forgetful {
 struct Cache {
     writes: u64,
     crashes: Vec<u64>,
-    /// What was there before each unflushed write.
+    /// The previous content of each unflushed write.
     before: Vec<(Extent, Slice)>,
     has_lost: bool,
 }
 
 impl Forgetful {
-    /// Notes what a write is about to replace; crashes behind it if it is its turn.
+    /// Records the content that a write is about to replace; crashes after the write if it is its turn.
     async fn change(&self, extent: Extent, write: Pending<'_, ()>) -> Result<(), DeviceError> {
         let buffer = Buffer::zeroed(self.geometry().length(extent) as usize);
         let before = self.inner.read(extent, buffer).await?.share();
@@ -156,7 +156,7 @@ impl BlockDevice for Forgetful {
     }
 }
 
-/// Fails what touches these blocks of 512 bytes.
+/// A rule that fails requests for these blocks of 512 bytes.
 fn failing(requests: Requests, lba: u64, blocks: u64, error: DeviceError) -> Rule {
     Rule { requests, within: Some(Extent::new(lba, blocks)), action: FaultAction::Fail(error) }
 }

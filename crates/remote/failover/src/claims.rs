@@ -1,5 +1,5 @@
-//! Claims of byte ranges by changes: those that overlap are carried out one after the other, in the order in which
-//! they were claimed. A claim has several holders, and ends with the last.
+//! Claims of byte ranges by changes. Overlapping changes are executed one after the other, in the order of
+//! their claims. A claim has several holders, and ends with the last.
 
 use std::cell::{Cell, RefCell};
 use std::fmt;
@@ -15,7 +15,7 @@ pub struct Claims(Rc<Table>);
 #[derive(Default)]
 struct Table {
     next: Cell<u64>,
-    /// In the order of their numbers. Few: those of outstanding changes.
+    /// In the order of their numbers. Few: only those of outstanding changes.
     entries: RefCell<Vec<Entry>>,
     quiescing: RefCell<Vec<Waker>>,
 }
@@ -60,8 +60,9 @@ impl Claims {
         Claim(Rc::new(Held { table: Rc::clone(&self.0), number }))
     }
 
-    /// Ends when every change that was claimed before this call has ended. Not only those that were dropped: a change that was
-    /// answered may have a copy on a lost connection, and a drop on another thread may not be known here yet.
+    /// Resolves when every change claimed before this call has ended. Dropped changes are not enough: a
+    /// completed change may have a copy on a lost connection, and a drop on another thread may not be known
+    /// here yet.
     pub async fn quiesced(&self) {
         let before = self.0.next.get();
         poll_fn(|cx| {
@@ -74,7 +75,8 @@ impl Claims {
         .await;
     }
 
-    /// The parts of `range` in order, cut where a claim, granted or waiting, begins or ends: each with whether a claim has it.
+    /// The parts of `range` in order, split where a claim, granted or waiting, begins or ends. Each comes
+    /// with whether it is claimed.
     pub fn cut(&self, range: &Range<u64>) -> Vec<(Range<u64>, bool)> {
         let entries = self.0.entries.borrow();
         let claimed: Vec<&Range<u64>> =
@@ -93,7 +95,7 @@ impl Claims {
         ends.windows(2).map(part).collect()
     }
 
-    /// How many there are, granted or waiting.
+    /// Number of claims, granted or waiting.
     pub fn count(&self) -> usize {
         self.0.entries.borrow().len()
     }
@@ -124,7 +126,7 @@ impl Awaited {
         &self.0
     }
 
-    /// Whether it waits for an earlier one whose requester waits, too.
+    /// Whether it waits for an earlier claim whose requester also waits for the end.
     pub(crate) fn is_behind_an_awaited_one(&self) -> bool {
         let Held { table, number } = &*self.0.0;
         let entries = table.entries.borrow();
@@ -138,7 +140,7 @@ impl Drop for Awaited {
     fn drop(&mut self) {
         let held = &self.0.0;
         if Rc::strong_count(held) == 1 {
-            return; // it ends with this
+            return; // the claim ends with this
         }
         let mut entries = held.table.entries.borrow_mut();
         let Some(place) = entries.iter().position(|entry| entry.number == held.number) else { return };

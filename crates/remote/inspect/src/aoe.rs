@@ -1,4 +1,4 @@
-//! AoE devices: who is on an Ethernet, and what one says of itself.
+//! AoE devices: discovery on an Ethernet, and a device's own description.
 
 use std::fmt::Write as _;
 
@@ -23,7 +23,7 @@ struct Device {
     station: String,
     buffer_count: u16,
     sectors_max: u8,
-    /// As much of it as is UTF-8.
+    /// The part that is valid UTF-8.
     configuration: String,
 }
 
@@ -35,13 +35,13 @@ struct DeviceInfo {
     firmware: String,
     bytes: u64,
     physical_block: u64,
-    /// The sectors that a frame carries.
+    /// Sectors per frame.
     sectors: u8,
     features: Vec<&'static str>,
     rotational: bool,
 }
 
-/// The devices that answer on an interface.
+/// The devices that respond on an interface.
 ///
 /// # Errors
 /// The interface cannot be used.
@@ -63,7 +63,7 @@ pub async fn discover(interface: &str) -> Result<Answer, Failure> {
             text,
             "  {address:<9} {url}  {station}, {buffer_count} buffers, {sectors_max} sectors a frame"
         );
-        // It is the server's: no control characters of it reach the terminal.
+        // The server chooses it: its control characters must not reach the terminal.
         let quoted = if configuration.is_empty() { String::new() } else { format!(", {configuration:?}") };
         let _ = writeln!(text, "{quoted}");
     }
@@ -73,7 +73,7 @@ pub async fn discover(interface: &str) -> Result<Answer, Failure> {
 /// Opens the device at `aoe://INTERFACE/SHELF.SLOT`, and describes it.
 ///
 /// # Errors
-/// The URL, or what kept the device from being opened.
+/// The URL is wrong, or the device could not be opened.
 pub async fn info(url: &str) -> Result<Answer, Failure> {
     let url = Url::parse(url).map_err(Failure::refused)?;
     let device = backends::aoe::open(&url).await?;

@@ -1,5 +1,5 @@
-//! Files that hold a secret: who may read them, and which of their bytes are the secret. Servers, initiators and agents follow
-//! these rules.
+//! Files with a secret: their required permissions, and which of their bytes are the secret. Servers,
+//! initiators and agents follow the same rules.
 
 use std::env;
 use std::fmt;
@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use volume::words::shell_word;
 use zeroize::Zeroizing;
 
-/// A file with a secret that is accessible to other users than its owner: it is not used.
+/// A file with a secret that other users than its owner can access: it is not used.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Exposed {
     path: PathBuf,
@@ -32,7 +32,7 @@ impl fmt::Display for Exposed {
     }
 }
 
-/// As an argument of a shell's command.
+/// Quoted as an argument of a shell command.
 fn quoted(path: &Path) -> String {
     let path = path.to_string_lossy();
     format!("{}{}", if path.starts_with('-') { "-- " } else { "" }, shell_word(&path))
@@ -41,35 +41,35 @@ fn quoted(path: &Path) -> String {
 /// The secret in a file.
 ///
 /// # Errors
-/// The system's; that others than its owner may use it ([`Exposed`]); that it is too long.
+/// The system's; others than the owner may access it ([`Exposed`]); it is too long.
 pub fn read(path: &Path) -> io::Result<Zeroizing<Vec<u8>>> {
     read_at_most(path, SECRET_FILE_BYTES_MAX).map(without_line_end)
 }
 
-/// The secret in a variable of the environment, if it is set.
+/// The secret in an environment variable, if it is set.
 pub fn in_environment(variable: &str) -> Option<Zeroizing<Vec<u8>>> {
     env::var_os(variable).map(|value| without_line_end(Zeroizing::new(value.into_vec())))
 }
 
-/// A secret ends where its text does: editors and `echo` append a line end, which is not part of it. Blanks are.
+/// Removes the line end, which editors and `echo` append, and which is not part of the secret. Blanks are.
 pub fn without_line_end(mut text: Zeroizing<Vec<u8>>) -> Zeroizing<Vec<u8>> {
     let end = text.iter().rposition(|byte| !b"\r\n".contains(byte)).map_or(0, |last| last + 1);
     text.truncate(end);
     text
 }
 
-/// A private key in PEM, which may stand below pages of text (`certtool` writes them).
+/// A private key in PEM, which may follow pages of text (`certtool` writes them).
 pub fn read_key(path: &Path) -> io::Result<Zeroizing<Vec<u8>>> {
     read_at_most(path, KEY_FILE_BYTES_MAX)
 }
 
 fn read_at_most(path: &Path, bytes_max: usize) -> io::Result<Zeroizing<Vec<u8>>> {
     let mut file = File::open(path)?;
-    // Of what was opened: the name may lead elsewhere by now.
+    // Checks the opened file: the name may lead elsewhere by now.
     if let Some(exposed) = exposed(path, file.metadata()?.permissions().mode()) {
         return Err(io::Error::new(io::ErrorKind::PermissionDenied, exposed));
     }
-    // With room for all of it, so that no part is left behind where it was moved from.
+    // With enough capacity, so that a reallocation does not leave a copy behind.
     let mut bytes = Zeroizing::new(Vec::with_capacity(2 * bytes_max));
     file.by_ref().take(bytes_max as u64 + 1).read_to_end(&mut bytes)?;
     if bytes.len() > bytes_max {
@@ -78,13 +78,13 @@ fn read_at_most(path: &Path, bytes_max: usize) -> io::Result<Zeroizing<Vec<u8>>>
     Ok(bytes)
 }
 
-/// Whether a file of this mode is open to others: any permission for group or others.
+/// Whether a file of this mode is accessible to others: any permission for group or others.
 pub fn exposed(path: &Path, mode: u32) -> Option<Exposed> {
     const OTHERS: u32 = 0o077;
     (mode & OTHERS != 0).then(|| Exposed { path: path.to_owned(), mode: mode & 0o777 })
 }
 
-/// A longer file holds something else.
+/// A longer file is not a secret.
 const SECRET_FILE_BYTES_MAX: usize = 4096;
 const KEY_FILE_BYTES_MAX: usize = 64 << 10;
 

@@ -1,4 +1,4 @@
-//! A LUN behind a target that exchanges it, holds writes, and loses its session, as a scripted one does.
+//! A LUN behind a scripted target that replaces it, holds writes, and loses its session.
 
 use std::future::{poll_fn, ready};
 use std::sync::Arc;
@@ -15,19 +15,19 @@ use iscsi_client::{
 };
 use reactor::{Alone, block_on};
 
-/// What the target does.
+/// The target's behaviour.
 #[derive(Default)]
 struct Script {
     /// The last byte of the LUN's name.
     name: u8,
     /// ADDITIONAL SENSE CODE and QUALIFIER of the next unit attention.
     attention: Option<(u8, u8)>,
-    /// There is no LUN.
+    /// The LUN was removed.
     is_gone: bool,
-    /// Writes time out, or are not answered at all.
+    /// Writes time out, or get no response at all.
     times_out: bool,
     holds: bool,
-    /// Writes that were sent.
+    /// The number of writes sent.
     writes: u64,
 }
 
@@ -36,7 +36,7 @@ struct Scripted {
     script: Mutex<Script>,
     session: AtomicU64,
     is_lost: AtomicBool,
-    /// What was given up may still be carried out; and will for ever, as far as is known.
+    /// Cancelled commands may still be executed, with no known end.
     is_busy: AtomicBool,
     is_unsettled: AtomicBool,
 }
@@ -220,7 +220,7 @@ fn a_reset_of_the_same_lun_is_passed_over() {
     });
 }
 
-/// Targets carry out commands in any order, and abort one when they like.
+/// Targets execute commands in any order, and abort one at any time.
 #[test]
 fn a_write_waits_until_one_of_its_blocks_that_timed_out_has_ended() {
     with_lun(async |lun, target| {

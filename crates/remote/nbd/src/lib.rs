@@ -7,12 +7,12 @@
 //!                              Link ──► socket      one task each, on the thread that opened it
 //! ```
 //!
-//! - [`Url`] is `nbd://HOST[:PORT]/EXPORT`, with options; `nbds` for TLS, `nbd+unix` for a Unix socket. Its files are read by the
-//!   caller, who makes a [`tls::Client`] of them.
+//! - [`Url`] is `nbd://HOST[:PORT]/EXPORT`, with options; `nbds` for TLS, `nbd+unix` for a Unix socket. The
+//!   caller reads its files and creates a [`tls::Client`] from them.
 //! - `export` connects: the transport of the channels.
-//! - `link` is one connection: requests that wait for their answers, and the task that moves bytes.
-//! - [`RemoteExport`] makes block requests of them. Extended headers and structured replies are used where the
-//!   server offers them.
+//! - `link` is one connection: outstanding requests, and the task that moves bytes.
+//! - [`RemoteExport`] turns block requests into NBD requests. Extended headers and structured replies are
+//!   used if the server supports them.
 
 mod export;
 mod link;

@@ -1,4 +1,4 @@
-//! Lines of the log for people.
+//! Plain-text log lines.
 
 use std::fmt::Debug;
 
@@ -10,7 +10,7 @@ use tracing_subscriber::fmt::time::{FormatTime, SystemTime};
 use tracing_subscriber::fmt::{self, FmtContext, FormatEvent, FormatFields};
 use tracing_subscriber::registry::LookupSpan;
 
-/// The time to milliseconds.
+/// The time in milliseconds.
 #[derive(Debug)]
 struct Milliseconds;
 
@@ -25,19 +25,19 @@ impl FormatTime for Milliseconds {
 /// `2026-11-25T16:15:40.123`
 const MILLISECONDS_END: usize = 23;
 
-/// How a line of the log is written for people: one that is too long is cut, and ends in `…`. What comes first in a line is what
-/// matters most.
+/// The format of a plain-text log line. A line that is too long is cut, and ends in `…`. So the most
+/// important fields come first.
 pub struct LogLine(Format<Full, Milliseconds>);
 
 impl LogLine {
-    /// In colours or not.
+    /// With colours or without.
     pub fn new(colours: bool) -> LogLine {
         LogLine(fmt::format().with_timer(Milliseconds).with_ansi(colours))
     }
 }
 
-/// How the fields of an event are written for people: `key=value`, so that programs can take them apart, too. A value with blanks,
-/// quotes or control characters is in quotes, with `\` before what would end it.
+/// The format of an event's fields in plain text: `key=value`, which programs can also parse. A value with
+/// blanks, quotes or control characters is quoted, with `\` before characters that would end it.
 pub fn log_fields() -> impl for<'w> FormatFields<'w> + Send + Sync + 'static {
     debug_fn(field).delimited(" ")
 }
@@ -45,7 +45,7 @@ pub fn log_fields() -> impl for<'w> FormatFields<'w> + Send + Sync + 'static {
 fn field(writer: &mut Writer<'_>, field: &Field, value: &dyn Debug) -> std::fmt::Result {
     let text = format!("{value:?}");
     if field.name() == "message" {
-        // It may hold a peer's words, which are kept from moving the cursor.
+        // It may contain a peer's text, which must not move the cursor.
         let is_kept = |letter: char| letter == '\n' || foreign::is_printable(letter);
         return text.chars().try_for_each(|letter| match is_kept(letter) {
             true => writer.write_char(letter),
@@ -64,7 +64,7 @@ fn is_word(text: &str) -> bool {
     !text.is_empty() && !text.contains(ends_word)
 }
 
-/// Whether it is one text in quotes, as `Debug` writes it.
+/// Whether it is a single quoted text, in the format of `Debug`.
 fn is_quoted(text: &str) -> bool {
     let Some(inner) = text.strip_prefix('"').and_then(|text| text.strip_suffix('"')) else { return false };
     let mut is_escaped = false;
@@ -76,9 +76,10 @@ fn is_quoted(text: &str) -> bool {
     !inner.contains(ends_early) && !is_escaped
 }
 
-/// Where a line is cut, counted with its end: behind the word or field that reaches so far, so that `key=value` is whole.
+/// Minimum length of a cut line: the cut is after the word or field that reaches it, so that `key=value`
+/// stays whole.
 const LINE_MAX: usize = 200;
-/// Of a line whose last field is longer than any of ours.
+/// Maximum length, for a line whose last field is longer than any of ours.
 const LINE_MOST: usize = 600;
 
 impl<S, N> FormatEvent<S, N> for LogLine
@@ -104,7 +105,7 @@ where
 
 const ESCAPE: char = '\u{1b}';
 
-/// Where a line that is too long ends; colours have no length.
+/// Where to cut a line that is too long; colours do not count.
 fn cut(line: &str) -> Option<usize> {
     let (mut seen, mut in_colour, mut in_quotes, mut is_escaped) = (0, false, false, false);
     let mut end = None;
@@ -123,7 +124,7 @@ fn cut(line: &str) -> Option<usize> {
         }
     }
     debug_assert!(end.is_none_or(|end| line.is_char_boundary(end)), "it is cut between letters");
-    // An end that is the line's own cuts nothing.
+    // A cut at the end of the line would remove nothing.
     end.filter(|end| line[*end..].trim_end() != "")
 }
 

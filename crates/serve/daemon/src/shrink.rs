@@ -1,4 +1,4 @@
-//! Whether data lies in the part that is cut off a volume.
+//! Checks whether the part to cut off a volume contains data.
 
 use std::pin::pin;
 use std::sync::{Arc, Weak};
@@ -11,11 +11,11 @@ use crate::config::values::VolumeName;
 use crate::waiting::answered;
 use backends::Failure;
 
-/// Refuses to cut a volume to `bytes` if data lies behind. A file system of a known length that ends before was made smaller
-/// first: what it has left behind is no data.
+/// Fails if a volume to be cut to `bytes` has data after that. Leftovers of a file system of known length
+/// that ends before do not count: it was shrunk first.
 ///
 /// # Errors
-/// There is data, or the device fails, or it takes too long.
+/// There is data, or the device fails, or the check takes too long.
 pub(crate) async fn check(name: &VolumeName, device: &dyn BlockDevice, bytes: Bytes) -> Result<(), Failure> {
     let checked = reactor::timeout(CHECK_TIME, has_no_data_behind(name, device, bytes)).await;
     checked.unwrap_or_else(|_| {
@@ -27,8 +27,8 @@ pub(crate) async fn check(name: &VolumeName, device: &dyn BlockDevice, bytes: By
     })
 }
 
-/// The same while the volume is `served`, for which other orders do not wait. One that closes the volume ends the check: the file of a
-/// device that is held cannot be opened again.
+/// The same while the volume is `served` and other orders do not wait. An order that closes the volume ends
+/// the check: the file of a device in use cannot be opened again.
 pub(crate) async fn check_served<T>(
     name: &VolumeName,
     device: Arc<dyn BlockDevice>,
@@ -49,10 +49,10 @@ pub(crate) async fn check_served<T>(
     }
 }
 
-/// A file that is to be opened again is waited for longer.
+/// Reopening a file waits longer than this.
 const LOOK_STEP: Duration = Duration::from_millis(50);
-/// The volume is out of service and other orders wait during the second check. Two checks and a close take less time than the client
-/// of the control socket waits.
+/// During the second check, the volume is out of service and other orders wait. Two checks and a close take
+/// less time than the timeout of the control socket's client.
 const CHECK_TIME: Duration = Duration::from_secs(60);
 
 async fn has_no_data_behind(
@@ -84,7 +84,7 @@ async fn has_no_data_behind(
     }
 }
 
-/// Where the first block lies that is not all zeros, from this byte on.
+/// The position of the first block from this byte on that is not all zeros.
 async fn first_data(device: &dyn BlockDevice, from: u64) -> Result<Option<u64>, DeviceError> {
     const STEP_BYTES: u64 = 1 << 20;
     const RUNS: usize = 64;
@@ -122,7 +122,7 @@ mod tests {
 
     use super::*;
 
-    /// Zeros that are written, and not holes.
+    /// Zeros that were written, not holes.
     struct Zeros(Null);
 
     impl BlockDevice for Zeros {
@@ -133,7 +133,7 @@ mod tests {
         }
     }
 
-    /// What a check says of an empty device of 256 MiB that is to be cut to 1 MiB, and how long it takes.
+    /// The result of a check of an empty 256-MiB device before a cut to 1 MiB, and its duration.
     fn checked(misbehave: impl FnOnce(&FaultControl)) -> (Option<String>, Duration) {
         let geometry =
             Geometry { block_size: BlockSize::B512, blocks: Blocks(1 << 19), physical_exponent: 0 };

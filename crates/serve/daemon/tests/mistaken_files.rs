@@ -1,5 +1,5 @@
-//! A configuration file in which something is wrong, anywhere: it is refused with line and column, as `linerate serve --check`
-//! refuses it, and the server serves as before.
+//! A configuration file with an error anywhere: it is rejected with line and column, like `linerate serve
+//! --check` does, and the server continues as before.
 
 use std::cell::Cell;
 use std::fs;
@@ -114,7 +114,7 @@ fn tokens(text: &str) -> Vec<&str> {
     tokens
 }
 
-/// How one token becomes another.
+/// A mutation of a token.
 #[derive(Clone, Debug)]
 enum Mutation {
     Gone,
@@ -169,7 +169,7 @@ fn mutated(at: &prop::sample::Index, mutation: &Mutation) -> String {
     tokens.concat()
 }
 
-/// Whether it begins with the place of a mistake in that file.
+/// Whether it begins with the position of an error in that file.
 fn names_a_place(sentence: &str, path: &Path, text: &str) -> bool {
     let Some(rest) = sentence.strip_prefix(&format!("{}:", path.display())) else { return false };
     let mut numbers = rest.splitn(3, ':').map(str::parse::<usize>);
@@ -204,7 +204,7 @@ fn a_file_with_a_mistake_anywhere_is_refused_at_its_place_and_changes_nothing() 
     let outcome = TestRunner::new(runs).run(&(any::<prop::sample::Index>(), mutation()), |(at, mutation)| {
         let text = mutated(&at, &mutation);
         fs::write(&path, &text).expect("a file");
-        // What `linerate serve --check` does.
+        // The check of `linerate serve --check`.
         let check = start_options.safe_config();
         let is_good = Config::parse(&path.display().to_string(), &text).is_ok();
         let options = ReloadOptions { dry_run: check.is_ok(), force: true };
@@ -214,7 +214,7 @@ fn a_file_with_a_mistake_anywhere_is_refused_at_its_place_and_changes_nothing() 
                 refused.set(refused.get() + 1);
                 let sentence = reload.to_string();
                 prop_assert_eq!(&check.to_string(), &sentence);
-                // A good file without a target is refused as a whole.
+                // A valid file without a target is rejected as a whole.
                 let is_whole = is_good && sentence.contains("nothing to serve");
                 prop_assert!(is_whole || names_a_place(&sentence, &path, &text), "{}", sentence);
             }

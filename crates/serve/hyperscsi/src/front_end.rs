@@ -1,4 +1,4 @@
-//! HyperSCSI as a front end: what the server calls, of the part that all cores share and of the part of each core.
+//! HyperSCSI as a front end: the server's interface to the shared part and to the part of each core.
 
 use std::collections::BTreeMap;
 use std::pin::Pin;
@@ -22,12 +22,13 @@ use crate::core::CoreSessions;
 use crate::status::{SessionStatus, losses};
 
 impl HyperScsi {
-    /// What current sessions would lose if `wanted` were served, a sentence each. Blocks as [`HyperScsi::sessions`] does.
+    /// The losses of current sessions if `wanted` were served, a sentence each. Blocks as
+    /// [`HyperScsi::sessions`] does.
     pub fn losses(&self, server: &Server, wanted: &Config) -> Vec<String> {
         losses(&self.sessions(server), &self.config(), wanted)
     }
 
-    /// The status of all sessions. Blocks for at most a second; not for reactor threads.
+    /// The status of all sessions. Blocks for up to one second; not for reactor threads.
     pub fn sessions(&self, server: &Server) -> Vec<SessionStatus> {
         let status = |local: &Rc<RunningCore>| local.front_end::<CoreSessions>().map(|core| core.status());
         let by_core = server.ask_cores(Duration::from_secs(1), status);
@@ -36,8 +37,8 @@ impl HyperScsi {
         sessions
     }
 
-    /// Ends the sessions with this number, or of this initiator, and returns how many there are. Their initiators are told,
-    /// and may log in again. Blocks as [`HyperScsi::sessions`] does.
+    /// Ends the sessions with this number, or of this initiator, and returns their number. Their initiators
+    /// are notified, and may log in again. Blocks as [`HyperScsi::sessions`] does.
     pub fn drop_sessions(&self, server: &Server, which: &str) -> usize {
         let (handle, name) = (which.parse::<u16>().ok(), which.to_owned());
         let end = move |local: &Rc<RunningCore>| {
@@ -56,12 +57,12 @@ impl FrontEnd for HyperScsi {
         CoreSessions::begin(self, handle)
     }
 
-    /// By the number of the session: what is outside sessions has none, 0, and comes to the first core.
+    /// By session number: frames outside sessions have the number 0, and go to the first core.
     fn shares_datagrams_at(&self) -> Option<u16> {
         Some(SESSION_AT)
     }
 
-    /// There are no connections that could be evicted.
+    /// There are no connections to evict.
     fn has_sessions(&self, _: AddressBlock) -> bool {
         false
     }
@@ -140,12 +141,14 @@ impl CoreFrontEnd for CoreSessions {
         is_busy
     }
 
-    /// What one session can hold is bounded, and one that acknowledges nothing is ended by the machine.
+    /// The resources of one session are limited, and the state machine ends a session that acknowledges
+    /// nothing.
     fn slowest_holder(&self, _: Instant) -> Option<SlowHolder> {
         None
     }
 
-    /// The protocol has no such question. Nothing begins any more, what runs is answered, and then sessions are closed.
+    /// The protocol has no such request. New commands are rejected, outstanding ones get their responses, and
+    /// then sessions are closed.
     fn ask_to_leave(&self, _: Duration) {
         self.is_leaving.set(true);
     }

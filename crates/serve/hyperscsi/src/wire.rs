@@ -1,4 +1,4 @@
-//! The protocol machine of a core, and when it has to be run.
+//! The protocol's state machine of a core, and when it must be run.
 
 use std::cell::{Cell, RefCell};
 use std::task::Waker;
@@ -12,28 +12,28 @@ use crate::interface::Place;
 
 pub(crate) type Machine = hyperscsi::Target<Place, Door>;
 
-/// The machine of a core, which its sessions use.
+/// The state machine of a core, which its sessions use.
 pub(crate) struct Wire {
     pub(crate) machine: RefCell<Machine>,
     pub(crate) pace: Pace,
 }
 
-/// When `core::drive` has something to do.
+/// When `core::drive` has work.
 #[derive(Default)]
 pub(crate) struct Pace {
-    /// Somebody has changed the machine.
+    /// The state machine has been changed.
     pub(crate) is_wanted: Cell<bool>,
-    /// The machine is being run, which will see what is changed.
+    /// The state machine is running, and will notice changes.
     pub(crate) is_running: Cell<bool>,
     pub(crate) due: Cell<Option<Instant>>,
     pub(crate) waker: RefCell<Option<Waker>>,
 }
 
 impl Wire {
-    /// Answers a command.
+    /// Responds to a command.
     pub(crate) fn respond(&self, task: TaskId, response: Response, wants_receipt: bool) {
         let mut machine = self.machine.borrow_mut();
-        // False says that the session has ended.
+        // False means that the session has ended.
         let _ = match wants_receipt {
             true => machine.respond_with_receipt(task, response),
             false => machine.respond(task, response),
@@ -42,7 +42,7 @@ impl Wire {
         self.want_run();
     }
 
-    /// Answers a function.
+    /// Responds to a task management function.
     pub(crate) fn function_done(&self, task: TaskId, result: hyperscsi::FunctionResult) {
         let _ = self.machine.borrow_mut().function_done(task, result);
         self.want_run();
@@ -53,7 +53,7 @@ impl Wire {
         self.want_run();
     }
 
-    /// The machine has been changed.
+    /// Call this after a change of the state machine.
     pub(crate) fn want_run(&self) {
         if !self.pace.is_running.get() && !self.pace.is_wanted.replace(true) {
             self.pace.wake();

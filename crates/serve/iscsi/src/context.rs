@@ -15,7 +15,7 @@ pub const ISCSI: &str = "iscsi";
 
 /// The iSCSI front end: targets, LUN maps, access control and sessions.
 pub struct Iscsi {
-    /// The current configuration. A change replaces it; sessions hold what they use of it by `Arc`.
+    /// The current configuration. A change replaces it; sessions hold the parts they use by `Arc`.
     pub(crate) config: Lock<Arc<Config>>,
     pub(crate) registry: Registry,
     backoff: Lock<Backoff>,
@@ -40,15 +40,15 @@ impl Iscsi {
         })
     }
 
-    /// What is served now.
+    /// The current configuration.
     pub fn config(&self) -> Arc<Config> {
         Arc::clone(&self.config.lock())
     }
 
-    /// Replaces the configuration. To be called from within [`Server::reconfigure`], which lets sessions
-    /// adapt. Initiators are notified of added and removed LUNs (REPORTED LUNS DATA HAS CHANGED), and are
-    /// asked to log out if they have lost their target. `random` stays; memory limits of existing sessions
-    /// stay those of their login.
+    /// Replaces the configuration. Call it within [`Server::reconfigure`], which lets sessions adapt.
+    /// Initiators are notified of added and removed LUNs (REPORTED LUNS DATA HAS CHANGED), and are asked to
+    /// log out if they have lost their target. `random` is not replaced; existing sessions keep the memory
+    /// limits of their login.
     pub fn adopt(&self, config: Config) {
         self.registry.set_limits(&config.limits);
         *self.config.lock() = Arc::new(config.in_order());

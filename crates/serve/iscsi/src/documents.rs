@@ -1,4 +1,4 @@
-//! Tests that the fixed limits printed in the security document are those of the code.
+//! Tests that the fixed limits in the security document match the code.
 
 use std::time::Duration;
 

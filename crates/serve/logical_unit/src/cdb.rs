@@ -2,8 +2,8 @@
 
 use block::Extent;
 
-/// A CDB as it came. Bytes that are not there read as zero, so that a short one cannot be read wrongly: every
-/// reserved field of a CDB is zero, and its operation code tells which bytes count.
+/// A CDB as received. Missing bytes read as zero, so that a short one cannot be misread: every reserved field
+/// of a CDB is zero, and its operation code determines which bytes count.
 #[derive(Clone, Copy)]
 pub(crate) struct Cdb<'a>(pub(crate) &'a [u8]);
 
@@ -12,7 +12,7 @@ impl Cdb<'_> {
         self.0.get(at).copied().unwrap_or(0)
     }
 
-    /// All of it, as long as the longest of ours.
+    /// The whole CDB, padded to the length of our longest.
     pub(crate) fn full(self) -> [u8; 16] {
         std::array::from_fn(|at| self.byte(at))
     }
@@ -44,7 +44,7 @@ impl Cdb<'_> {
         self.byte(0)
     }
 
-    /// Whether the initiator asks for an auto contingent allegiance (NACA, bit 2 of the CONTROL byte).
+    /// Whether the initiator requests an auto contingent allegiance (NACA, bit 2 of the CONTROL byte).
     pub(crate) fn naca(self) -> bool {
         self.bit(self.layout().control_at(), 2)
     }
@@ -59,8 +59,8 @@ impl Cdb<'_> {
         }
     }
 
-    /// The blocks a READ, WRITE, VERIFY or cache command names. Six-byte commands say 0 for 256 blocks
-    /// (SBC-3 5.11); what 0 means in the others is the command's affair.
+    /// The blocks that a READ, WRITE, VERIFY or cache command names. In 6-byte commands, 0 means 256 blocks
+    /// (SBC-3 5.11); in the others, its meaning depends on the command.
     pub(crate) fn extent(self) -> Extent {
         match self.layout() {
             Layout::Six => {

@@ -7,7 +7,7 @@ use volume::Unsaved;
 /// The status of a command that does not succeed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Failure {
-    /// CHECK CONDITION with these sense data.
+    /// CHECK CONDITION with this sense data.
     Check(Condition),
     /// RESERVATION CONFLICT, which comes without sense data.
     ReservationConflict,
@@ -33,8 +33,8 @@ impl From<Unsaved> for Failure {
 
 /// The sense data for a device error.
 ///
-/// A full thin pool is never a medium error: ESXi pauses the virtual machine on 07/27/07 and loses it on 03.
-/// A device that does not answer is reported as "becoming ready", for which initiators wait; at other
+/// A full thin pool is never a medium error: ESXi pauses the virtual machine on 07/27/07, but loses it on 03.
+/// A device that does not respond is reported as "becoming ready", for which initiators wait; with other
 /// qualifiers they give up.
 pub(crate) fn condition(error: DeviceError) -> Condition {
     match error {
@@ -50,20 +50,20 @@ pub(crate) fn condition(error: DeviceError) -> Condition {
         DeviceError::Unwritable(lba) => {
             Condition::new(SenseKey::MediumError, asc::WRITE_ERROR).with_information(lba.0)
         }
-        // A reservation behind a gateway is not the initiator's to clear: for it, the device is away.
+        // An initiator cannot clear a reservation behind a gateway: for it, the device is unavailable.
         DeviceError::NotReady | DeviceError::Reserved => {
             Condition::new(SenseKey::NotReady, asc::BECOMING_READY)
         }
-        // No waiting helps: a host with another path uses that.
+        // Waiting does not help: a host with another path uses that.
         DeviceError::Fenced => Condition::new(SenseKey::NotReady, asc::MANUAL_INTERVENTION_REQUIRED),
         DeviceError::TimedOut => {
             Condition::new(SenseKey::AbortedCommand, asc::COMMAND_TIMEOUT_DURING_PROCESSING)
         }
         DeviceError::Cancelled => Condition::new(SenseKey::AbortedCommand, asc::IO_PROCESS_TERMINATED),
-        // No block is named: which writes are lost is not known. Linux makes EIO of it, and does not try
-        // again.
+        // No block is named, because it is unknown which writes are lost. Linux turns this into EIO, and does
+        // not retry.
         DeviceError::WritesLost => Condition::new(SenseKey::MediumError, asc::WRITE_ERROR),
-        // As little to be tried again: a newer write could be written over.
+        // This must not be retried either: a retry could overwrite a newer write.
         DeviceError::Unsettled => Condition::new(SenseKey::HardwareError, asc::INTERNAL_TARGET_FAILURE),
     }
 }

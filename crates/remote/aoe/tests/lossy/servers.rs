@@ -1,4 +1,4 @@
-//! Servers of one disk of memory: ours, and one that carries out again whatever it is sent again, as `vblade` does.
+//! Servers with one memory disk: ours, and one that executes retransmissions again, like `vblade`.
 
 use std::sync::Arc;
 use std::sync::mpsc;
@@ -32,12 +32,12 @@ pub(crate) fn slow_disk(seed: u64, sectors: usize, block_size: BlockSize) -> Arc
     Arc::new(TestDisk::new(block_size, blocks).slow(seed, Duration::from_millis(3)))
 }
 
-/// Ours, as a task.
+/// Our server, as a task.
 pub(crate) fn ours(disk: Arc<TestDisk>, interface: &str) -> Arc<Server> {
     served(disk, interface).0
 }
 
-/// What it serves: a device with this deadline.
+/// Its slots: a device with this deadline.
 pub(crate) fn slots(volume: &Arc<Volume>, deadline: Duration) -> aoe_server::Config {
     let volume = Arc::clone(volume);
     let slot = Slot { address: DEVICE, volume, read_only: false, stations: None, deadline };
@@ -74,7 +74,7 @@ pub(crate) fn served(
     (server, front_end, config)
 }
 
-/// The other, as a task.
+/// The other server, as a task.
 pub(crate) fn forgetful(disk: Arc<TestDisk>, interface: &str) {
     let datagrams = reactor::world().datagrams(&endpoint(interface)).expect("an endpoint");
     drop(reactor::spawn(async move {

@@ -1,4 +1,4 @@
-//! In virtual time, on an Ethernet that loses, doubles, delays and reorders frames.
+//! In virtual time, on an Ethernet that loses, duplicates, delays and reorders frames.
 
 use std::cell::Cell;
 use std::fs::Permissions;
@@ -40,7 +40,7 @@ thread_local! {
     static SEED: Cell<u64> = const { Cell::new(0) };
 }
 
-/// Of a seed, so that a run can be repeated.
+/// From a seed, so that a run can be repeated.
 fn random(bytes: &mut [u8]) {
     for byte in bytes {
         let seed = SEED.get().wrapping_add(0x9e37_79b9_7f4a_7c15);
@@ -113,7 +113,7 @@ fn a_lun_is_the_disk_that_it_says_it_is() {
         let lun = opened("").await;
         assert_eq!((lun.geometry().blocks.0, lun.geometry().block_size.bytes()), (8192, 512));
         assert!(lun.profile().thin && lun.profile().volatile_cache && lun.profile().solid_state);
-        // Longer than a command may be.
+        // Longer than the limit of a command.
         let mut data = Buffer::zeroed(3 << 20);
         data.iter_mut().enumerate().for_each(|(at, byte)| *byte = (at / 777) as u8);
         let (whole, expected) = (Extent::new(8, (3 << 20) / 512), data.to_vec());
@@ -177,13 +177,13 @@ fn keys_must_match() {
         );
         assert!(refused(&url("?key=/none")).await.starts_with("the key in /none cannot be used: "));
         drop(server);
-        // Who wants proof takes no target that gives none.
+        // A client that requires authentication rejects a target without it.
         let _open = on_interface("server", unit(&slow_disk(1, BLOCKS), 1), Rules::default());
         assert!(refused(&url(&format!("?key={right}"))).await.contains("the target refuses the key of"));
     });
 }
 
-/// Every frame comes back to its sender from the server's address, once as it was and once damaged.
+/// Every frame returns to its sender from the server's address, once unchanged and once damaged.
 #[test]
 fn frames_that_are_thrown_back_and_damaged_change_nothing() {
     let directory = tempfile::tempdir().expect("a folder");
@@ -192,7 +192,7 @@ fn frames_that_are_thrown_back_and_damaged_change_nothing() {
     block_on(ethernet.world(), async {
         let rules = Rules { secret: Some("a long secret"), ..Rules::default() };
         let _server = on_interface("server", unit(&slow_disk(1, BLOCKS), 1), rules);
-        // The last letter of its name makes the address of an interface: it has the server's.
+        // The last letter of an interface's name determines its address: it has the server's.
         let mirror = open_endpoint(DatagramEndpoint::Ethernet {
             interface: "mirror".to_owned(),
             ether_type: ETHERTYPE,
@@ -257,7 +257,7 @@ fn who_is_not_there_is_told_from_others() {
     });
 }
 
-/// A target need not tell of itself; who knows its station reaches it.
+/// A target need not respond to discovery; a client that has its station reaches it.
 #[test]
 fn a_hidden_target_is_reached_by_its_station() {
     let ethernet = Ethernet::new(1, GOOD, 1500);
@@ -304,7 +304,7 @@ fn a_server_that_is_started_again_under_load_loses_and_repeats_nothing() {
                 assert!(!load.is_finished(), "it has work left");
                 drop(server);
                 sleep(Duration::from_millis(700)).await;
-                // The same cache: what was acknowledged is there.
+                // The same cache: acknowledged data is there.
                 server = on_interface("server", unit(&disk, 1), Rules::default());
                 while lun.target().reinstatements() < restarts {
                     sleep(Duration::from_millis(10)).await;
@@ -349,7 +349,7 @@ fn requests_wait_for_a_lost_session_as_long_as_they_are_told() {
         let begin = now();
         assert_eq!(read(&lun, 5).await, Err(DeviceError::NotReady));
         assert!(now() - begin < Duration::from_secs(1), "it is known to be lost");
-        // Logins go on all the same.
+        // Logins continue all the same.
         let _server = on_interface("server", unit(&disk, 1), Rules::default());
         sleep(Duration::from_secs(10)).await;
         write(&lun, 0, 2).await.expect("it is back");
@@ -393,7 +393,8 @@ fn a_command_that_takes_too_long_is_aborted_and_never_comes_late() {
     });
 }
 
-/// Messages of a session arrive in any order, so one that was given up must have ended before a newer change is sent.
+/// Messages of a session arrive in any order, so a cancelled one must have ended before a newer change is
+/// sent.
 #[test]
 fn a_write_that_was_given_up_never_comes_behind_a_newer_one() {
     for seed in 0..20 {
@@ -438,7 +439,7 @@ fn a_dropped_request_is_aborted() {
     });
 }
 
-/// A load over two interfaces, one of which gets into trouble in the middle of it.
+/// A load over two interfaces, one of which has trouble halfway through.
 fn one_of_two_paths(trouble: impl Fn(&Ethernet)) {
     let ethernet = Ethernet::new(1, GOOD, 1500);
     block_on(ethernet.world(), async {
@@ -461,7 +462,7 @@ fn two_interfaces_are_two_paths_and_one_may_fail() {
     one_of_two_paths(|ethernet| ethernet.unplug("second"));
 }
 
-/// Each frame would come twice, and count as two paths' of one interface.
+/// Each frame would arrive twice, and count for two paths on one interface.
 #[test]
 fn an_interface_that_is_named_twice_is_one_path() {
     let station = "02:00:00:00:00:72"; // the server's

@@ -1,4 +1,4 @@
-//! A server of one LUN: the wire crate's target machine over datagrams, and a logical unit over a disk.
+//! A server of one LUN: the wire crate's target state machine over datagrams, and a logical unit over a disk.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -25,12 +25,12 @@ use volume::{Volume, VolumeOptions};
 
 pub(crate) const TARGET: &str = "iqn.2026-11.test:disk";
 
-/// Who may log in: with a key, if there is one.
+/// Access control: a key, if there is one.
 #[derive(Clone, Default)]
 pub(crate) struct Rules {
     pub(crate) secret: Option<&'static str>,
     pub(crate) is_hidden: bool,
-    /// READs end with GOOD and half of their data.
+    /// READs end with GOOD, but return only half of their data.
     pub(crate) shortens_reads: bool,
 }
 
@@ -53,7 +53,7 @@ pub(crate) fn slow_disk(seed: u64, blocks: usize) -> Arc<TestDisk> {
     Arc::new(disk.slow(seed, Duration::from_millis(3)))
 }
 
-/// A disk that answers immediately.
+/// A disk that responds immediately.
 pub(crate) fn fast_disk(blocks: usize) -> Arc<TestDisk> {
     Arc::new(TestDisk::new(BlockSize::B512, blocks as u64))
 }
@@ -68,7 +68,7 @@ pub(crate) fn unit(disk: &Arc<TestDisk>, generation: u8) -> Arc<LogicalUnit> {
     LogicalUnit::new(volume, options).expect("nothing was saved")
 }
 
-/// A running server. Dropped, its process is killed: nothing is said to anybody.
+/// A running server. Dropping it acts like killing its process: peers are not notified.
 pub(crate) struct Server(Option<JoinHandle<()>>);
 
 impl Drop for Server {
@@ -97,7 +97,7 @@ pub(crate) fn open(endpoint: DatagramEndpoint) -> Box<dyn Datagrams> {
 
 /// Serves on endpoints.
 pub(crate) fn on(endpoints: Vec<Box<dyn Datagrams>>, unit: Arc<LogicalUnit>, rules: Rules) -> Server {
-    // Sessions of another life have other numbers.
+    // Sessions of another server process have other numbers.
     let mut seed = [0; 32];
     LIVES.with_borrow_mut(|lives| {
         *lives += 1;
@@ -190,7 +190,7 @@ impl Core {
                 }
             }
             while let Some(to) = self.machine.poll_transmit(now, &mut frame) {
-                // Every address is of one of them; the others lose it, as a full queue would.
+                // Every address belongs to one of them; the others drop the frame, as a full queue would.
                 for endpoint in &self.endpoints {
                     let payload = [OutSlice::Bytes(&frame)];
                     let _ = endpoint.try_send(&[OutDatagram { to, payload: &payload }]);
@@ -258,7 +258,7 @@ impl Core {
                 }
                 self.quiesce(Done::Function(task, FunctionResult::Complete));
             }
-            // More that a front end may be told.
+            // Other events that a front end may get.
             #[allow(unreachable_patterns)]
             _ => {}
         }
@@ -290,7 +290,7 @@ fn tell(mailbox: &RefCell<Mailbox>, done: Done) {
 async fn carry_out(unit: &Arc<LogicalUnit>, nexus: &RefCell<Nexus>, command: Command) -> Response {
     let Command { lun, cdb, data_in_bytes, data_out, .. } = command;
     if lun != [0; 8] {
-        // CHECK CONDITION, ILLEGAL REQUEST: LOGICAL UNIT NOT SUPPORTED; INQUIRY tells that nothing is there.
+        // CHECK CONDITION, ILLEGAL REQUEST: LOGICAL UNIT NOT SUPPORTED; INQUIRY reports a missing LUN.
         return match cdb[0] {
             0x12 => {
                 let data = [&[0x7f, 0, 6, 2, 31][..], &[0; 31]].concat().into();

@@ -65,7 +65,7 @@ record! {
     }
 }
 
-/// By name: `waiting`, and the phases. They make the whole.
+/// By name: `waiting`, and the phases. They add up to the whole.
 fn parts(of: &ClassStatistics) -> BTreeMap<&'static str, LatencyRecord> {
     let phases = Phase::ALL.map(|phase| (phase_name(phase), LatencyRecord::new(of.phase(phase))));
     std::iter::once(("waiting", LatencyRecord::new(&of.waiting))).chain(phases).collect()
@@ -223,7 +223,7 @@ pub(crate) fn phase_name(phase: Phase) -> &'static str {
     }
 }
 
-/// A class, and under it the parts that its latency is made of; those that took no time are left out.
+/// A class, followed by the parts of its latency; parts that took no time are omitted.
 fn write_class(f: &mut fmt::Formatter<'_>, name: &str, class: &ClassStatistics) -> fmt::Result {
     if class.commands == 0 {
         return Ok(());
@@ -289,7 +289,7 @@ fn write_counters(f: &mut fmt::Formatter<'_>, statistics: &Statistics) -> fmt::R
     Ok(())
 }
 
-/// Only what there was of it.
+/// Only those that occurred.
 fn write_incidents(f: &mut fmt::Formatter<'_>, incidents: &Incidents) -> fmt::Result {
     let counts = [
         (incidents.busy, "BUSY"),
@@ -342,7 +342,7 @@ fn write_path(f: &mut fmt::Formatter<'_>, path: &PathInfo) -> fmt::Result {
     writeln!(f)
 }
 
-/// A time with three digits.
+/// A duration with three digits.
 pub(crate) fn span(time: Duration) -> String {
     let ns = time.as_nanos() as f64;
     let (value, unit) = match ns {
@@ -355,7 +355,7 @@ pub(crate) fn span(time: Duration) -> String {
     format!("{} {unit}", three_digits(value))
 }
 
-/// So many bytes, with three digits and decimal units.
+/// A number of bytes, with three digits and decimal units.
 pub(crate) fn bytes(count: u64) -> String {
     let bytes = count as f64;
     let (value, unit) = match bytes {

@@ -1,4 +1,4 @@
-//! What a session tells of itself, with tgt at its other end.
+//! A session's statistics, with tgt as the target.
 
 use std::sync::Arc;
 use std::thread;

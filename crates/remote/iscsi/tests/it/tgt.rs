@@ -1,5 +1,5 @@
-//! tgt (Debian's package of that name): its own daemon for every scene, with its own control socket, port and
-//! file.
+//! tgt (Debian's package of that name): a separate daemon for every scene, with its own control socket, port
+//! and file.
 
 use std::fs::File;
 use std::net::{TcpListener, TcpStream};
@@ -10,14 +10,14 @@ use std::time::{Duration, Instant};
 
 pub(crate) const NAME: &str = "iqn.2026-01.io.linerate.test:tgt";
 pub(crate) const BYTES: u64 = 64 << 20;
-/// The accounts of the target that asks for CHAP, each way.
+/// The accounts of the target that requires CHAP, for each direction.
 pub(crate) const IN: (&str, &str) = ("joe", "a secret of joe's");
 pub(crate) const OUT: (&str, &str) = ("san", "the san's secret");
 
-/// More than tgtd takes to start, however busy the machine is.
+/// More than the start of tgtd takes on any busy machine.
 const PATIENCE: Duration = Duration::from_secs(240);
 
-/// A running tgtd with one target, whose LUN 1 is a file. It ends with the value.
+/// A running tgtd with one target, whose LUN 1 is a file. Dropping the value ends it.
 pub(crate) struct Tgt {
     daemon: Child,
     port: u16,
@@ -26,7 +26,7 @@ pub(crate) struct Tgt {
 }
 
 impl Tgt {
-    /// `None`, with the reason on standard error, if there is no tgt here.
+    /// `None`, with the reason on standard error, if tgt is not installed.
     pub(crate) fn start() -> Option<Tgt> {
         let probe =
             Command::new("tgtadm").arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status();
@@ -37,14 +37,14 @@ impl Tgt {
         let disk = tempfile::NamedTempFile::new().expect("a temporary file");
         File::set_len(disk.as_file(), BYTES).expect("room for a sparse file");
         let port = free_port();
-        // Nobody else has this port, so nobody else has this number; tgtd takes 15 bits of it.
+        // The port is unique, so the number is too; tgtd takes 15 bits of it.
         let control = port & 0x7fff;
         let mut tgt = Tgt { daemon: daemon(port, control), port, control, disk };
         tgt.set_up();
         Some(tgt)
     }
 
-    /// Starts it again where it was, with the same disk.
+    /// Restarts it with the same port and disk.
     pub(crate) fn start_again(&mut self) {
         self.daemon = daemon(self.port, self.control);
         self.set_up();
@@ -58,7 +58,7 @@ impl Tgt {
         self.admin(&["--op", "bind", "--mode", "target", "--tid", "1", "-I", "ALL"]);
     }
 
-    /// Asks for CHAP from now on, and answers it.
+    /// Requires CHAP from now on, and authenticates itself.
     pub(crate) fn with_accounts(self) -> Tgt {
         for (user, password) in [IN, OUT] {
             self.admin(&["--op", "new", "--mode", "account", "--user", user, "--password", password]);
@@ -68,7 +68,7 @@ impl Tgt {
         self
     }
 
-    /// Takes blocks back from now on.
+    /// Supports deallocation from now on.
     pub(crate) fn thin(self) -> Tgt {
         let lun = ["--tid", "1", "--lun", "1"];
         let update = ["--op", "update", "--mode", "logicalunit"];
@@ -76,7 +76,7 @@ impl Tgt {
         self
     }
 
-    /// Wants these digests from now on.
+    /// Requires these digests from now on.
     pub(crate) fn with_digests(self, header: &str, data: &str) -> Tgt {
         for (name, value) in [("HeaderDigest", header), ("DataDigest", data)] {
             self.admin(&["--op", "update", "--mode", "target", "--tid", "1", "-n", name, "-v", value]);
@@ -84,7 +84,7 @@ impl Tgt {
         self
     }
 
-    /// The URL of a LUN, with whatever stands before the host and behind the LUN.
+    /// The URL of a LUN, with a prefix for the host and a suffix for the LUN.
     pub(crate) fn url(&self, account: &str, lun: u16, query: &str) -> String {
         format!("iscsi://{account}127.0.0.1:{}/{NAME}/{lun}{query}", self.port)
     }
@@ -93,13 +93,13 @@ impl Tgt {
         format!("iscsi://127.0.0.1:{}", self.port)
     }
 
-    /// Ends it without a word to anybody.
+    /// Kills it without notice.
     pub(crate) fn kill(&mut self) {
         let _ = self.daemon.kill();
         let _ = self.daemon.wait();
     }
 
-    /// Its portal and its control socket are two, and neither is the last to be there.
+    /// Its portal and its control socket appear separately, in any order.
     fn until_it_listens(&mut self) {
         let deadline = Instant::now() + PATIENCE;
         loop {
@@ -140,8 +140,8 @@ fn daemon(port: u16, control: u16) -> Child {
         .expect("tgtd starts where tgtadm does")
 }
 
-/// Nothing listens on it, and it stays free until it is listened on: each port is returned once, and the
-/// kernel chooses ports from 32768 on where any will do.
+/// A free port. It stays free until it is used: each port is returned once, and the kernel chooses ephemeral
+/// ports from 32768 on.
 fn free_port() -> u16 {
     static NEXT: AtomicU16 = AtomicU16::new(0);
     let first = std::process::id() % 20_000;

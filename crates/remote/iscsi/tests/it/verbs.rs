@@ -1,4 +1,4 @@
-//! What other people's targets answer to the commands that block devices in general do not have.
+//! Other targets' responses to commands beyond those of block devices.
 
 use block::{BlockDevice, Buffer, DeviceError, Durability, Extent};
 use iscsi_client::verbs::{
@@ -38,7 +38,7 @@ fn tgt_says_who_it_is() {
     });
 }
 
-/// tgt does not say which relative port a session is with: once each registration was taken for one of
+/// tgt does not report the relative port of a session. Regression: each registration was treated as one of
 /// another port.
 #[test]
 fn nothing_is_registered_elsewhere_where_a_target_does_not_name_its_ports() {
@@ -95,7 +95,7 @@ fn a_second_initiator_is_kept_out_by_a_reservation() {
         unit.persistent_reserve(PersistentReserve::Reserve { key: 0xa5, kind }).await.expect("reserved");
         assert_eq!(theirs.unit().registered_keys().await.expect("keys").keys, [0xa5]);
         assert_eq!(theirs.unit().reservation().await, Ok(Some(Reservation { key: 0xa5, kind })));
-        // tgt does not look at reservations for WRITE SAME, so it is a WRITE that is kept out.
+        // tgt does not check reservations for WRITE SAME, so a WRITE is tested.
         assert_eq!(write(&theirs).await, Err(DeviceError::Reserved));
         let wrong = unit.persistent_reserve(PersistentReserve::Clear { key: 0x5a }).await;
         let words = "the target refused PERSISTENT RESERVE OUT: reservation conflict";
@@ -134,7 +134,7 @@ fn tgt_lists_the_commands_it_knows() {
         assert!(commands.iter().any(|command| command.to_string() == "READ(16)"), "{commands:?}");
         let read = unit.command_support(0x88, None).await;
         assert!(matches!(read, Ok(CommandSupport::Yes { as_in_the_standard: true, .. })), "{read:?}");
-        // Asked for a command that it does not know, it refuses the question.
+        // It rejects a query about an unknown command.
         let unknown = unit.command_support(0xff, None).await.expect_err("tgt cannot");
         assert!(unknown.is_unsupported(), "{unknown}");
     });

@@ -1,5 +1,5 @@
-//! `[log]`: what is logged, and how. A filter that names what nothing logs by is a mistake, since its lines would be missed when
-//! they are needed.
+//! `[log]`: log filter and format. A filter with a name that no log line uses is an error, since those lines
+//! would be missing when they are needed.
 
 use std::str::FromStr;
 
@@ -12,27 +12,28 @@ use ::volume::words::{hint, nearest};
 /// `[log]`.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Log {
-    /// What to log, in the words of `--log`.
+    /// The filter, in the syntax of `--log`.
     pub filter: Option<String>,
-    /// How to write it.
+    /// The format of log lines.
     pub format: Option<LogFormat>,
 }
 
-/// How log lines are written.
+/// The format of log lines.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum LogFormat {
-    /// For people.
+    /// Plain text.
     #[default]
     Text,
-    /// One JSON object a line.
+    /// One JSON object per line.
     Json,
 }
 
-/// What is logged: levels for parts of the program, all of which there are.
+/// The log filter: levels for parts of the program, all of which exist.
 #[derive(Clone, Debug)]
 pub struct LogTargets(pub Targets);
 
-/// What log lines are named by: the audit, each module of ours with a line, and `fuser`. A test compares them with the sources.
+/// The names of log lines: the audit, each module of ours with a line, and `fuser`. A test compares them with
+/// the sources.
 const KNOWN: &[&str] = &[
     "agent::channel",
     "aoe_client::device",
@@ -105,7 +106,7 @@ impl FromStr for LogTargets {
     fn from_str(text: &str) -> Result<LogTargets, Unfit> {
         let example = "write one such as info or warn,audit=info,iscsi_server=debug";
         let targets = text.parse::<Targets>().map_err(|error| Unfit(format!("{error}; {example}")))?;
-        // A lone word that is no level would be the name of a part, of which everything is logged.
+        // A lone word that is not a level would be the name of a part, and enable all of its levels.
         match targets.iter().map(|(name, _)| name).find(|name| !is_known(name)) {
             None => Ok(LogTargets(targets)),
             Some(name) => {
@@ -116,7 +117,7 @@ impl FromStr for LogTargets {
     }
 }
 
-/// Whether something is logged by this name, or within the part of this name.
+/// Whether log lines have this name, or a name within this part.
 fn is_known(name: &str) -> bool {
     let is_within =
         |known: &&str| known.strip_prefix(name).is_some_and(|rest| rest.is_empty() || rest.starts_with("::"));
@@ -125,7 +126,7 @@ fn is_known(name: &str) -> bool {
 
 fn meant(name: &str, is_alone: bool) -> String {
     let levels = ["off", "error", "warn", "info", "debug", "trace"];
-    // A word without a level is more often a mistyped level than a part of which everything is wanted.
+    // A word without a level is probably a mistyped level, rather than a part to log completely.
     if is_alone && nearest(name, &levels).is_some() {
         return hint(name, &levels);
     }
@@ -148,7 +149,7 @@ pub(super) fn read(section: &Section<'_>) -> Log {
     Log { filter, format }
 }
 
-/// A filter that can be used.
+/// A valid filter.
 struct Filter(String);
 
 impl FromStr for Filter {
@@ -218,7 +219,7 @@ mod tests {
         }
     }
 
-    /// The name of a library, by its manifest.
+    /// The name of a library, from its manifest.
     fn library(package: &Path) -> String {
         let manifest = fs::read_to_string(package.join("Cargo.toml")).expect("a manifest");
         let lib = manifest.split("[lib]\nname = \"").nth(1).and_then(|rest| rest.split('"').next());

@@ -1,15 +1,15 @@
-//! Command lines to be typed or copied from a terminal of 80 columns.
+//! Command lines to be typed or copied in a terminal of 80 columns.
 
-/// Columns of it.
+/// Columns of the terminal.
 const COLUMNS: usize = 80;
-/// Behind the label of a system.
+/// Indentation after the label of a system.
 const INDENT: usize = 12;
-/// Of a command line that continues.
+/// Indentation of a continued command line.
 const HANGING: usize = INDENT + 2;
 
-/// The lines of one system behind its label. One that is too long continues on the next line as the shell there wants it: behind
-/// `mark`. A word stays whole unless it has commas, behind which a continued line begins in the first column, so that the shell sees
-/// one word.
+/// The lines of one system after its label. A line that is too long is continued with `mark`, in the syntax
+/// of the shell there. A word stays whole unless it contains commas. After a comma, the continuation begins
+/// in the first column, so that the shell sees one word.
 pub(super) fn labelled(label: &str, lines: &[String], mark: char) -> String {
     let mut text = String::new();
     for (index, line) in lines.iter().enumerate() {
@@ -29,7 +29,7 @@ fn broken(label: &str, line: &str, mark: char) -> String {
     let mut is_first = true;
     for word in line.split(' ') {
         let gap = if is_first { "" } else { " " };
-        // A mark may follow it, with a blank in front.
+        // A mark may follow, after a blank.
         if letters(&now) + gap.len() + letters(word) + 2 <= COLUMNS {
             now = format!("{now}{gap}{word}");
             is_first = false;
@@ -53,7 +53,7 @@ fn broken(label: &str, line: &str, mark: char) -> String {
     done + &now
 }
 
-/// As the shell sees it.
+/// The text as the shell parses it.
 #[cfg(test)]
 pub(super) fn joined(text: &str) -> String {
     let hanging = format!("\n{:HANGING$}", "");

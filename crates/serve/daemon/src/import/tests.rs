@@ -1,4 +1,4 @@
-//! Files of both formats, as people write them, and what becomes of them.
+//! Typical files of both formats, and the results.
 
 use super::*;
 
@@ -13,12 +13,12 @@ fn import(text: &str) -> (String, Vec<String>) {
     (imported.text.replace(&prefix, "f"), notes)
 }
 
-/// Without comments and empty lines.
+/// The lines without comments and empty lines.
 fn keys(text: &str) -> Vec<&str> {
     text.lines().filter(|line| !line.is_empty() && !line.starts_with('#')).collect()
 }
 
-/// What tgtd says of a LUN: its serial number, the numbers of its target and of it, its vendor.
+/// tgtd's identity of a LUN: its serial number, the numbers of its target and of itself, its vendor.
 fn of_tgt(serial: &str, (tid, lun): (u16, u16), vendor: &str) -> String {
     format!(
         "serial = \"{serial:>36}\"\nnaa = \"0x60000000000000000e000000{tid:04x}{lun:04x}\"\nt10-id = \"IET     {tid:04x}{lun:04x}\"\n\
@@ -64,7 +64,7 @@ fn a_targets_conf_becomes_a_configuration() {
     }
 }
 
-/// Whatever restricted access and cannot be carried over leaves no target that is open to more than before.
+/// A restriction of access that cannot be imported never leaves a target more open than before.
 #[test]
 fn no_target_becomes_more_open() {
     let luns = "backing-store /d\n";
@@ -84,7 +84,7 @@ fn no_target_becomes_more_open() {
     }
 }
 
-/// An abridged file of targetcli.
+/// A shortened file of targetcli.
 fn lio(group: &str, acls: &str) -> String {
     format!(
         r#"{{
@@ -155,7 +155,7 @@ fn a_saveconfig_json_becomes_a_configuration() {
     assert_eq!(keys, ["/backstores/pscsi/p", "emulate_ua_intlck_ctrl", "192.0.2.1", "default_cmdsn_depth"]);
 }
 
-/// As tgtd 1.0.85 has them of a SCSI ID that it was told: each character is a digit, or 0.
+/// The names that tgtd 1.0.85 derives from a given SCSI ID: each character is a digit, or 0.
 #[test]
 fn identities_that_tgt_was_told_are_kept_and_clashes_named() {
     let lun = |path: &str, id: &str| format!("<backing-store {path}>\nscsi_id {id}\n</backing-store>\n");
@@ -181,7 +181,7 @@ fn identities_that_tgt_was_told_are_kept_and_clashes_named() {
     assert_eq!(notes.len(), 3, "{notes:?}");
 }
 
-/// tgtd has one secret for both, of which this was silent.
+/// tgtd has one secret for both. Regression: this produced no note.
 #[test]
 fn a_target_does_not_get_the_secret_of_another_one() {
     let target = |name: &str, secret: &str| {
@@ -199,7 +199,7 @@ fn a_target_does_not_get_the_secret_of_another_one() {
     assert_eq!(notes, [""; 0]);
 }
 
-/// As `targetcli` makes one in demo mode, whose initiators may only read.
+/// A file that `targetcli` creates in demo mode, whose initiators may only read.
 #[test]
 fn demo_mode_lets_everybody_read() {
     let demo = r#""attributes": {"generate_node_acls": 1, "demo_mode_write_protect": 1},"#;

@@ -7,16 +7,16 @@ use std::time::Duration;
 use front_end_core::{CLASSES, Durations};
 use volume::figures::{Family, Figure};
 
-/// A text that grows family by family.
+/// A text to which families are appended.
 #[derive(Debug, Default)]
 pub(super) struct Exposition {
     pub(super) text: String,
-    /// Those that it has.
+    /// The families it contains.
     pub(super) families: Vec<&'static Family>,
 }
 
 impl Exposition {
-    /// Writes figures of all of these, which have the first labels.
+    /// Writes the figures of all of these, whose first labels are given.
     pub(super) fn table<'a, S, const N: usize>(
         &mut self,
         figures: &'static [Figure<S>],
@@ -52,7 +52,7 @@ pub(super) struct Samples<'a> {
 }
 
 impl Samples<'_> {
-    /// A sample, with the values of the labels in their order.
+    /// Adds a sample, with the values of the labels in order.
     pub(super) fn add(&mut self, labels: &[&str], value: impl Display) {
         self.sample("", labels, None, value);
     }
@@ -90,7 +90,7 @@ impl Samples<'_> {
     }
 }
 
-/// A label's value may hold anything, as the name of an initiator may; three characters are written otherwise.
+/// A label's value may contain any character, like an initiator's name; three characters are escaped.
 fn escape(text: &mut String, value: &str) {
     for c in value.chars() {
         match c {

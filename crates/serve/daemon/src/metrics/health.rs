@@ -1,31 +1,31 @@
-//! Whether a server is healthy, and what is wrong.
+//! The health of a server, and its problems.
 
 use std::time::{Duration, Instant};
 
 use front_end_core::{Phase, Server};
 use serde::Serialize;
 
-/// A reactor thread that has not come round for longer hangs: it does so every second while it has nothing to do.
+/// A reactor thread without an iteration for longer hangs: an idle one has an iteration every second.
 const HUNG_TIME: Duration = Duration::from_secs(5);
 
-/// The health of a server, as `/healthz` says it in JSON.
+/// The health of a server, as in the JSON of `/healthz`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Health {
-    /// Whether nothing is wrong.
+    /// Whether there are no problems.
     pub healthy: bool,
-    /// What is wrong.
+    /// The problems found.
     pub problems: Vec<Problem>,
 }
 
-/// Something that keeps hosts from their volumes.
+/// A problem that keeps hosts from their volumes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Problem {
-    /// What it is about: `server`, `reactor` or `volume`.
+    /// The affected part: `server`, `reactor` or `volume`.
     pub kind: &'static str,
-    /// Which one.
+    /// Its name or number.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
-    /// For people.
+    /// The description.
     pub problem: String,
 }
 
@@ -90,7 +90,7 @@ mod tests {
         }
     }
 
-    /// The second of two threads is stopped, and goes on.
+    /// The second of two threads is stopped and resumed.
     #[test]
     fn a_thread_that_hangs_is_named_over_http() {
         let folder = tempfile::tempdir().expect("a temporary directory");

@@ -1,9 +1,9 @@
 //! Monitoring of a running server: metrics in Prometheus' text format, and a health check.
 //!
-//! Nothing is counted here, and no front end is known: each has its counters on each core
-//! ([`front_end_core::CoreFrontEnd::statistics`]), which get its name as their label `protocol`. Volumes have their state, and the kernel
-//! has that of the process; a scrape reads all of them ([`Sample`]). While the server reloads, or a core hangs, a scrape still
-//! ends within a second and reports that.
+//! Nothing is counted here, and this part is independent of front ends. Each front end has its counters on
+//! each core ([`front_end_core::CoreFrontEnd::statistics`]); its name becomes the label `protocol`. Volumes
+//! have their state, and the kernel has that of the process; a scrape reads all of them ([`Sample`]). While
+//! the server reloads, or a core hangs, a scrape still ends within a second and reports that.
 //!
 //! Reading order: [`sample`] (reading the counters), `render` (all metrics, and a sample as text), `exposition` (the text format),
 //! [`health`], `http` (the listener).

@@ -1,7 +1,7 @@
-//! The metrics that there are, and a sample as Prometheus' text.
+//! All metrics, and a sample in Prometheus' text format.
 //!
-//! The names of metrics and labels are what dashboards and alerts are made of: they stay. docs/metrics.md has them all, which a test
-//! sees to.
+//! The names of metrics and labels are stable, because dashboards and alerts use them. docs/metrics.md lists
+//! all of them, as a test verifies.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -137,11 +137,11 @@ figures! { DISCOVERY of u64:
 
 macro_rules! counted {
     ($($counted:ident = $name:literal [$($label:literal),*] $help:literal;)*) => {
-        /// What front ends count by words, in the order in which it is written.
+        /// The counters of front ends that are split by a word, in output order.
         const COUNTED: &[Counted] = &[$(Counted::$counted),*];
 
-        /// Its family. [`counts`] gives the labels their values by their number: two are the protocol and the word, three the
-        /// protocol, the target and the word. The word is always the last.
+        /// The family of a counter. [`counts`] assigns label values by number: two labels are the protocol
+        /// and the word, three are the protocol, the target and the word. The word is always last.
         fn family_of(counted: Counted) -> &'static Family {
             match counted {
                 $(Counted::$counted => &Family {
@@ -199,7 +199,7 @@ figures! { USAGE of Usage:
         => |usage, add| add(&[], &usage.threads);
 }
 
-/// All metrics, in the order in which they are written. A server without volumes writes the same families.
+/// All metrics, in output order. A server without volumes writes the same families.
 pub fn families() -> Vec<&'static Family> {
     exposition(&Sample::default()).families
 }
@@ -222,7 +222,7 @@ fn exposition(sample: &Sample) -> Exposition {
     out
 }
 
-/// What all cores have counted of one volume in one protocol.
+/// The sum of all cores' counters for one volume and one protocol.
 #[derive(Default)]
 struct VolumeSum {
     durations: BTreeMap<Operation, Durations>,
@@ -259,7 +259,7 @@ impl VolumeSum {
     }
 }
 
-/// The counters in the latest answer of each core, by protocol.
+/// The counters in the latest response of each core, by protocol.
 fn statistics(sample: &Sample) -> impl Iterator<Item = (&'static str, &CoreStatistics)> {
     let cores = sample.cores.iter().filter_map(|core| core.latest.as_ref());
     cores.flat_map(|core| core.front_ends.iter().map(|(protocol, statistics)| (*protocol, statistics)))
@@ -272,7 +272,7 @@ fn volumes(out: &mut Exposition, sample: &Sample) {
             sums.entry((counted.volume.as_ptr(), protocol)).or_default().add(counted);
         }
     }
-    // A volume that nobody has used yet has none.
+    // An unused volume has none yet.
     let used = sample.volumes.iter().flat_map(|volume| {
         let address = Arc::as_ptr(&volume.volume);
         let of_volume = sums.range((address, "")..).take_while(move |((other, _), _)| *other == address);
@@ -327,7 +327,7 @@ fn sessions(out: &mut Exposition, sample: &Sample) {
     out.table(DISCOVERY, discovery.iter().map(|(protocol, sessions)| ([*protocol], sessions)));
 }
 
-/// Adds up what cores have counted by protocol, target and word.
+/// Adds up the cores' counters by protocol, target and word.
 fn counts(out: &mut Exposition, sample: &Sample) {
     let mut sums: BTreeMap<(Counted, &str, &str, &str), u64> = BTreeMap::new();
     for (protocol, core) in statistics(sample) {

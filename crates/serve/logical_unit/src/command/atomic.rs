@@ -10,7 +10,7 @@ use crate::command::call::Call;
 use crate::failure::Failure;
 use crate::plan::{Outcome, Plan};
 
-/// Data-out are twice the blocks named: first what is expected, then what is to be written.
+/// Data-Out has twice the named number of blocks: first the expected data, then the data to write.
 pub(crate) fn plan_compare_and_write(call: &mut Call<'_>) -> Result<Plan, Failure> {
     let geometry = call.geometry();
     read_write::refuse_protection(call.cdb)?;
@@ -18,7 +18,7 @@ pub(crate) fn plan_compare_and_write(call: &mut Call<'_>) -> Result<Plan, Failur
     read_write::within(extent, geometry)?;
     let half = geometry.length(extent) as u32;
     if extent.is_empty() && call.command.data_out_bytes != 0 {
-        // More blocks than one byte can count were meant.
+        // The transfer length exceeds the range of one byte.
         return Err(Condition::invalid_field(NUMBER_OF_BLOCKS as u16).into());
     }
     read_write::exactly(call, half * 2)?;
@@ -26,13 +26,13 @@ pub(crate) fn plan_compare_and_write(call: &mut Call<'_>) -> Result<Plan, Failur
         return call.good();
     }
     let durability = read_write::durability(&call.view, read_write::fua(call.cdb));
-    // What is to be written by itself, and what is found.
+    // A separate copy of the data to write, and the data found.
     let working_bytes = Buffer::memory_bytes(half as usize) + call.unit.piece_memory_bytes(extent);
     call.receive(half * 2, working_bytes, move |access, data| async move {
         let (expected, written) = halves(data, half as usize)?;
         let _excluded = access.locks().exclude(extent).await;
         let (expected, written) = (expected.share(), written.share());
-        // In one step of the storage where it has one: its other users do not see our lock.
+        // As one step of the storage if it supports that: its other users do not see our lock.
         if let Some(compared) = access.compare_and_store(extent, &expected, &written, durability) {
             return match compared.await? {
                 Compared::Written => Ok(Outcome::default()),
@@ -45,7 +45,7 @@ pub(crate) fn plan_compare_and_write(call: &mut Call<'_>) -> Result<Plan, Failur
     })
 }
 
-/// Sets the bits that are set in the data.
+/// Sets the bits that are 1 in the data.
 pub(crate) fn plan_or_write(call: &mut Call<'_>) -> Result<Plan, Failure> {
     let geometry = call.geometry();
     let extent = read_write::transfer_extent(call.cdb, geometry)?;
@@ -69,7 +69,7 @@ pub(crate) fn plan_write_atomic(call: &mut Call<'_>) -> Result<Plan, Failure> {
     let geometry = call.geometry();
     read_write::refuse_protection(call.cdb)?;
     if call.cdb.u16(ATOMIC_BOUNDARY) != 0 {
-        // MAXIMUM ATOMIC BOUNDARY SIZE is 0: none can be asked for.
+        // MAXIMUM ATOMIC BOUNDARY SIZE is 0: no boundary can be requested.
         return Err(Condition::invalid_field(ATOMIC_BOUNDARY as u16).into());
     }
     let extent = Extent::new(call.cdb.u64(2), u64::from(call.cdb.u16(12)));

@@ -9,7 +9,7 @@ use crate::plan::{Outcome, Plan};
 use crate::state::{Medium, Reserved, UnitState};
 
 /// There is no spindle to stop, but a stopped unit behaves as if there were: commands that need the medium
-/// are refused until the unit is started again (SBC-3 4.20). Only a fixed medium is stopped: libiscsi's
+/// are rejected until the unit is started again (SBC-3 4.20). Only a fixed medium is stopped. libiscsi's
 /// StartStopUnit.NoLoej expects a removable one to be ready after START=0, like a drive that spins up for the
 /// next command. The active, idle and standby power conditions do not differ here: each of them starts a
 /// stopped unit. The command ends when the change is complete, even with IMMED.
@@ -79,8 +79,8 @@ fn plan_flush(
     })
 }
 
-/// The others must learn that there is a medium again, and that it may be another. PREVENT locks an empty
-/// drive too: libiscsi's PreventAllow.Eject loads in vain.
+/// The other nexuses must learn that there is a medium again, and that it may have changed. PREVENT also
+/// locks an empty drive: in libiscsi's PreventAllow.Eject, loading fails.
 fn load(state: &mut UnitState, by: NexusId) -> Result<(), Failure> {
     if state.medium == Medium::Ejected {
         removable_now(state)?;
@@ -97,7 +97,7 @@ fn removable_now(state: &UnitState) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Each nexus prevents and allows for itself.
+/// Each nexus has its own prevention.
 pub(crate) fn plan_prevent(call: &mut Call<'_>) -> Result<Plan, Failure> {
     let prevent = match call.cdb.byte(4) & 3 {
         0 => false,
@@ -106,7 +106,7 @@ pub(crate) fn plan_prevent(call: &mut Call<'_>) -> Result<Plan, Failure> {
     };
     let id = call.nexus.id;
     if prevent {
-        // SPC-4 table 66: allowing is allowed under any reservation, preventing is not.
+        // SPC-4 table 66: allowing removal is permitted under any reservation, preventing it is not.
         call.unit.look(|state| state.reserved(id, Reserved::Write))?;
     }
     call.unit.change(|state| {

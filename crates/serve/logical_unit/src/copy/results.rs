@@ -6,7 +6,7 @@ use scsi::{Condition, SenseKey, asc};
 
 use crate::nexus::NexusId;
 
-/// The copies whose list identifiers mean something, the oldest first.
+/// The copies with valid list identifiers, the oldest first.
 #[derive(Debug, Default)]
 pub(crate) struct Copies {
     known: VecDeque<Copy>,
@@ -29,19 +29,19 @@ pub(crate) enum Status {
     CompletedWithErrors = 0x02,
 }
 
-/// How far a copy has come.
+/// The progress of a copy.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Progress {
     pub(crate) segments: u16,
     pub(crate) bytes: u64,
 }
 
-/// How many are remembered; the oldest that are over give way.
+/// Maximum number kept; the oldest finished ones are discarded.
 pub(super) const COPIES_MAX: usize = 256;
 
 impl Copies {
-    /// A copy begins. Its list identifier must not be that of one under way (SPC-4 6.3.1); the results of one
-    /// that is over are forgotten.
+    /// A copy begins. Its list identifier must not be that of a running copy (SPC-4 6.3.1); the results of a
+    /// finished one are discarded.
     pub(crate) fn begin(&mut self, by: NexusId, id: u8) -> Result<(), Condition> {
         let busy = Condition::new(SenseKey::IllegalRequest, asc::OPERATION_IN_PROGRESS);
         if self.find(by, id).is_some_and(|copy| copy.status == Status::InProgress) {
@@ -64,7 +64,7 @@ impl Copies {
         }
     }
 
-    /// A copy is over. The first word on that counts.
+    /// A copy has ended. Only the first call for a copy counts.
     pub(crate) fn end(&mut self, by: NexusId, id: u8, status: Status) {
         if let Some(copy) = self.find(by, id).filter(|copy| copy.status == Status::InProgress) {
             copy.status = status;
@@ -95,7 +95,8 @@ impl Copies {
     }
 }
 
-/// TRANSFER COUNT UNITS and TRANSFER COUNT: bytes, or KiB and so on once they are too many (SPC-4 table 249).
+/// TRANSFER COUNT UNITS and TRANSFER COUNT: bytes, or larger units if the count would be too large (SPC-4
+/// table 249).
 fn transfer_count(bytes: u64) -> (u8, u32) {
     let units = (0..6u8).find(|&units| bytes >> (10 * u32::from(units)) <= u64::from(u32::MAX)).unwrap_or(6);
     (units, (bytes >> (10 * u32::from(units))) as u32)

@@ -1,4 +1,4 @@
-//! LUNs with nothing behind them, and the REPORT LUNS well-known logical unit.
+//! LUNs without a device, and the REPORT LUNS well-known logical unit.
 
 use std::sync::Arc;
 

@@ -1,9 +1,9 @@
-//! Whatever an initiator sends, the logical unit answers.
+//! The logical unit responds to any input from an initiator.
 
 use crate::support::feed;
 use proptest::prelude::*;
 
-/// All operation codes there are, and a few that are not.
+/// All supported operation codes, and a few unsupported ones.
 const OPCODES: [u8; 64] = [
     0x00, 0x03, 0x08, 0x0a, 0x12, 0x15, 0x16, 0x17, 0x1a, 0x1b, 0x1e, 0x25, 0x28, 0x2a, 0x2e, 0x2f, 0x34,
     0x35, 0x37, 0x41, 0x42, 0x48, 0x55, 0x56, 0x57, 0x5a, 0x5e, 0x5f, 0x7f, 0x83, 0x84, 0x88, 0x89, 0x8a,
@@ -12,7 +12,7 @@ const OPCODES: [u8; 64] = [
 ];
 
 prop_compose! {
-    /// A command whose LBA and length are small as often as not, so that many get past the first check.
+    /// A command whose LBA and length are often small, so that many pass the first check.
     fn command()(
         opcode in prop::sample::select(&OPCODES[..]),
         cdb in any::<[u8; 15]>(),

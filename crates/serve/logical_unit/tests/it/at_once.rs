@@ -1,5 +1,4 @@
-//! Reads and writes of what the device has in a cache: they end in `finish`, without a task, and mean the
-//! same.
+//! Reads and writes of cached data: they end in `finish`, without a task, with the same result.
 
 use crate::support::*;
 use block::{Buffer, DeviceError, Lba};
@@ -11,7 +10,7 @@ fn cached() -> Bench {
     Bench::of_disk(DiskOptions { cached: true, ..DiskOptions::default() })
 }
 
-/// What `finish` says of a command; `None` if it has to be waited for.
+/// The reply of `finish` to a command; `None` if it must be awaited.
 fn at_once(bench: &mut Bench, cdb: &[u8], data_out: &[u8], room: u32) -> Option<Reply> {
     let (job, data) = match bench.begin(cdb, data_out.len() as u32, room) {
         Plan::Run(job) => (job, Data::None),

@@ -1,4 +1,4 @@
-//! What initiators are told when the device fails.
+//! The sense data that initiators get when the device fails.
 
 use crate::support::*;
 use block::{DeviceError, Lba};
@@ -31,7 +31,7 @@ fn a_device_that_another_host_has_taken_over_is_out_of_service_for_good() {
     let mut bench = Bench::new();
     bench.disk.fail(DeviceError::Fenced);
     bench.send(&sized(0x2a, 0, 0, 1), &[0; 512]).check(2, 0x0403);
-    // What the device itself would answer now is not asked any more; the path is known to be down, too.
+    // The device is no longer asked for its own response; the path is also known to be down.
     bench.send(&sized(0x2a, 0, 0, 1), &[0; 512]).check(2, 0x0403);
     bench.command(&[0; 6]).check(2, 0x0403);
     bench.command(&[0x12, 0, 0, 0, 36, 0]).good();

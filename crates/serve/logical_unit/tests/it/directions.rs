@@ -1,17 +1,16 @@
-//! Data that the initiator declares in the direction in which a command moves none (iSCSI: the R and W bits,
-//! RFC 7143 11.3.1): the command is refused as a whole. Carried out, it would end with GOOD, and without the
-//! data.
+//! Data declared in a direction in which the command moves none (iSCSI: the R and W bits, RFC 7143 11.3.1):
+//! the whole command is rejected. If it were executed, it would end with GOOD, but without the data.
 
 use crate::support::*;
 
 const INVALID_FIELD_IN_COMMAND_INFORMATION_UNIT: u16 = 0x0e03;
 
-/// A parameter list of this length goes with it.
+/// A CDB with a parameter list of this length.
 fn with_length(opcode: u8, flags: u8, length: u16) -> Vec<u8> {
     ten(opcode, flags, 0, length).to_vec()
 }
 
-/// Commands that take data.
+/// Commands with Data-Out.
 fn takers() -> Vec<(Vec<u8>, Vec<u8>)> {
     let block = || vec![0x55; 512];
     let (unmap, list) = unmap(&[(0, 1)]);
@@ -39,7 +38,7 @@ fn takers() -> Vec<(Vec<u8>, Vec<u8>)> {
     ]
 }
 
-/// Commands that return data.
+/// Commands with Data-In.
 fn givers() -> Vec<Vec<u8>> {
     vec![
         inquiry(None, 96).to_vec(),
@@ -61,7 +60,7 @@ fn givers() -> Vec<Vec<u8>> {
     ]
 }
 
-/// A small disk whose first block holds AAh, which a command that writes changes.
+/// A small disk whose first block holds AAh; commands that write change it.
 fn bench(in_memory: bool) -> Bench {
     let mut bench = Bench::of_disk(DiskOptions { in_memory, blocks: 64, ..DiskOptions::default() });
     bench.write(0, &[0xaa; 512]);
@@ -104,8 +103,8 @@ fn a_command_that_returns_data_is_refused_where_data_are_offered_to_it() {
     }
 }
 
-/// A READ that is declared a write moves nothing, and what it would return is more than was declared (RFC
-/// 7143 11.4.5.1, overflow). One that is declared both is refused: there are no bidirectional commands here.
+/// A READ declared as a write moves nothing, and its result exceeds the declared length (RFC 7143 11.4.5.1,
+/// overflow). One declared with both directions is rejected: there are no bidirectional commands here.
 #[test]
 fn a_read_that_is_declared_a_write_says_that_all_of_it_is_left() {
     for cdb in [six(0x08, 0, 2).to_vec(), sized(0x28, 0, 0, 2), sized(0xa8, 0, 0, 2), sized(0x88, 0, 0, 2)] {
@@ -117,7 +116,7 @@ fn a_read_that_is_declared_a_write_says_that_all_of_it_is_left() {
     }
 }
 
-/// The command itself is in order: what it would move is the residual count (RFC 7143 11.4.5.1, overflow).
+/// The command itself is valid: the data not moved is the residual count (RFC 7143 11.4.5.1, overflow).
 #[test]
 fn a_command_without_a_direction_says_what_it_would_move() {
     let mut bench = Bench::new();

@@ -62,8 +62,7 @@ fn an_immediate_one_is_answered_first_and_tells_how_far_it_is() {
     }
 }
 
-/// Commands that were accepted before it are waited for, piece by piece: a write that lands later would not
-/// be formatted.
+/// It waits for earlier commands, piece by piece: a write that lands later would not be formatted.
 #[test]
 fn it_waits_for_writes_that_are_under_way() {
     let mut bench = Bench::of_disk(DiskOptions { queues: true, ..DiskOptions::default() });
@@ -85,8 +84,7 @@ fn begun(bench: &mut Bench) -> (Pin<Box<dyn Future<Output = Reply>>>, Background
     (reply, work)
 }
 
-/// Another core may begin an operation between the end of one and the moment at which the command that began
-/// it is polled.
+/// Another core may begin an operation between the end of one and the next poll of its command.
 #[test]
 fn a_command_is_answered_for_its_own_operation_while_the_next_runs() {
     let mut bench = Bench::new();
@@ -110,12 +108,13 @@ fn a_command_is_told_of_its_own_operation_s_failure_when_the_next_has_succeeded(
     CommandResult::from_reply(finish(first)).check(3, 0x3101);
 }
 
-/// Begins a FORMAT UNIT as soon as another has ended, before the first has been dropped: as another core may.
+/// Begins a FORMAT UNIT as soon as another has ended, before the first has been dropped: another core may do
+/// this.
 struct Successor(Mutex<Bench>);
 
 impl Wake for Successor {
     fn wake(self: Arc<Self>) {
-        // It stays under way.
+        // It stays outstanding.
         std::mem::forget(begun(&mut self.0.lock().expect("woken once")));
     }
 }
@@ -153,14 +152,14 @@ fn after_a_failure_the_medium_is_out_of_reach_until_one_succeeds() {
         bench.disk.fail(DeviceError::TimedOut);
         bench.command(&FORMAT).check(3, 0x3101);
         bench.command(&sixteen(0x88, 0, 0, 1)).check(3, 0x3100);
-        bench.command(&[0x48, 0x1f, 0, 0, 0, 0, 0, 0, 0, 0]).good(); // EXIT FAILURE MODE is about SANITIZE
+        bench.command(&[0x48, 0x1f, 0, 0, 0, 0, 0, 0, 0, 0]).good(); // EXIT FAILURE MODE applies to SANITIZE
         bench.command(&sixteen(0x88, 0, 0, 1)).check(3, 0x3100);
         bench.command(&second).good();
         bench.read(0, 1);
     }
 }
 
-/// SBC-4 4.11.4: what a SANITIZE left unfinished, only another SANITIZE finishes.
+/// SBC-4 4.11.4: only another SANITIZE can finish an incomplete SANITIZE.
 #[test]
 fn a_sanitize_that_failed_is_not_made_good_by_a_format() {
     let mut bench = Bench::new();

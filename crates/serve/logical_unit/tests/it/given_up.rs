@@ -1,4 +1,4 @@
-//! Commands that are given up while a device has their requests.
+//! Commands that are cancelled while a device executes their requests.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -15,8 +15,9 @@ fn quiesced(bench: &Bench) -> Pin<Box<dyn Future<Output = ()>>> {
     Box::pin(async move { unit.volume().quiesced().await })
 }
 
-/// A write that a reset had ended was still in the kernel when the next one for its block came behind the
-/// reset. The kernel carried the two out in its own order, and the aborted one was what remained.
+/// Regression: a write ended by a reset was still in the kernel when the next one for its block was sent
+/// after the reset. The kernel executed the two in its own order, and the content of the aborted one
+/// remained.
 #[test]
 fn a_write_waits_until_the_device_has_let_go_of_an_aborted_one_for_its_blocks() {
     let mut bench = queueing();
@@ -44,7 +45,7 @@ fn what_does_not_touch_the_blocks_of_an_aborted_write_does_not_wait() {
     assert!(bench.read(2056, 8).iter().all(|byte| *byte == 0));
 }
 
-/// Reads of the blocks wait as well: one would see the old data, the next the new.
+/// Reads of the blocks also wait: one would return the old data, the next the new.
 #[test]
 fn every_kind_of_command_waits_for_the_blocks_of_an_aborted_write() {
     let block = [0; 512];
@@ -70,8 +71,8 @@ fn every_kind_of_command_waits_for_the_blocks_of_an_aborted_write() {
     }
 }
 
-/// A quiesced that is itself given up (its front end has waited long enough, and fences the unit) lets
-/// nothing go.
+/// A `quiesced` that is itself dropped (its front end has waited long enough, and fences the unit) releases
+/// nothing.
 #[test]
 fn a_wait_that_is_given_up_releases_nothing() {
     let mut bench = queueing();

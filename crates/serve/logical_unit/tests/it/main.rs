@@ -1,6 +1,7 @@
-//! The logical unit as a front end sees it: one file for each command, scenes over a disk in memory.
+//! The logical unit from a front end's point of view: one file for each command, scenes over a disk in
+//! memory.
 
-// `support` is public inside, for the fuzz target that includes it too.
+// `support` is public inside, because the fuzz target also includes it.
 #![allow(unreachable_pub)]
 
 mod support;

@@ -1,4 +1,4 @@
-//! MODE SENSE and MODE SELECT: pages that act.
+//! MODE SENSE and MODE SELECT: pages with an effect.
 
 use std::sync::Arc;
 

@@ -61,7 +61,7 @@ fn unmap_is_listed_only_where_it_is_supported() {
     assert!(!has_unmap(&mut Bench::of_unit(|unit| unit.thin = Some(false))));
 }
 
-/// FMTPINFO is refused: there is no protection information.
+/// FMTPINFO is rejected: there is no protection information.
 #[test]
 fn format_unit_shows_no_bits_that_it_refuses() {
     let mut bench = Bench::new();

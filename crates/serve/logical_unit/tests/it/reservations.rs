@@ -1,5 +1,5 @@
-//! Which commands pass the reservations of others: every command that REPORT SUPPORTED OPERATION CODES lists,
-//! as SPC-4 table 66, SBC-3 table 13 and, for RESERVE, SPC-2 tables 9 and B.1 say.
+//! Which commands are allowed under reservations of others. Covers every command that REPORT SUPPORTED
+//! OPERATION CODES lists, by SPC-4 table 66, SBC-3 table 13 and, for RESERVE, SPC-2 tables 9 and B.1.
 
 use logical_unit::Status;
 
@@ -17,11 +17,11 @@ use Held::*;
 
 const ALL: &[Held] = &[Reserve, WriteExclusive, ExclusiveAccess];
 const PERSISTENT: &[Held] = &[WriteExclusive, ExclusiveAccess];
-/// What reads the medium, or tells of the unit's state.
+/// Commands that read the medium or report the unit's state.
 const READS: &[Held] = &[WriteExclusive];
 const NONE: &[Held] = &[];
 
-/// The beginning of a CDB, and under which reservations of others it is allowed.
+/// The beginning of a CDB, and the reservations of others that allow it.
 const RULES: &[(&[u8], &[Held])] = &[
     (&[0x00], PERSISTENT),
     (&[0x03], ALL),
@@ -81,10 +81,10 @@ const RULES: &[(&[u8], &[Held])] = &[
     (&[0xb7], READS),
 ];
 
-/// RESERVE, RELEASE and PERSISTENT RESERVE IN and OUT have rules of their own, and tests of their own.
+/// RESERVE, RELEASE and PERSISTENT RESERVE IN and OUT have their own rules and tests.
 const ABOUT_RESERVATIONS: [u8; 6] = [0x16, 0x17, 0x56, 0x57, 0x5e, 0x5f];
 
-/// A unit that has all commands there are.
+/// A unit that supports all commands.
 fn bench() -> Bench {
     Bench::of_disk(DiskOptions { durable: false, blocks: 512, ..DiskOptions::default() })
 }
@@ -111,13 +111,13 @@ fn a_command_conflicts_with_the_reservations_that_the_standards_name_and_no_othe
     for (beginning, allowed) in RULES {
         for held in ALL {
             let mut bench = bench();
-            bench.send(&sized(0x83, 0, 0, 16), &[0; 16]).good(); // a copy, for COPY STATUS(LID1) to tell of
+            bench.send(&sized(0x83, 0, 0, 16), &[0; 16]).good(); // a copy for COPY STATUS(LID1) to report
             let mut holder = bench.second();
             reserve(&mut bench, &mut holder, *held);
             let cdb = [beginning, &[0; 16][beginning.len()..]].concat();
             let answer = bench.command(&cdb);
-            // Nothing but GOOD shows that it passed: a CDB that is refused, or a unit attention, comes before
-            // reservations are looked at.
+            // Only GOOD proves that it passed: errors in the CDB and unit attentions come before the check of
+            // reservations.
             let expected = if allowed.contains(held) { Status::Good } else { Status::ReservationConflict };
             if answer.status != expected {
                 let sense = answer.sense.map(|sense| (sense.key(), sense.asc()));

@@ -124,8 +124,7 @@ fn a_reset_starts_a_stopped_unit() {
     bench.command(&TEST_UNIT_READY).good();
 }
 
-/// ACTIVE, IDLE and STANDBY are power conditions that a unit leaves the stopped one for; the others are about
-/// timers.
+/// ACTIVE, IDLE and STANDBY are power conditions that end the stopped one; the others concern timers.
 #[test]
 fn a_power_condition_starts_a_stopped_unit_if_it_is_one_of_a_running_unit() {
     for condition in 1..16 {

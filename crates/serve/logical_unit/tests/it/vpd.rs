@@ -64,7 +64,7 @@ fn the_unit_has_the_same_names_on_every_path() {
     assert_eq!((one[1].0, &one[1].2[..8], one[1].2.len()), (1, &b"LINERATE"[..], 20), "T10 vendor ID");
 }
 
-/// Those of a disk of LIO, with which initiators know it again.
+/// The designators of a LIO disk, by which initiators recognise it.
 #[test]
 fn names_that_are_given_replace_those_of_the_uuid() {
     let given = logical_unit::GivenNames {
@@ -135,7 +135,7 @@ fn hosts_learn_the_strip_and_the_stripe_of_a_set() {
         (u16::from_be_bytes([limits[6], limits[7]]), u32_at(&limits, 12))
     };
     assert_eq!(set(128, 384), (128, 384));
-    // Longer than a command may be: a host that obeyed would be refused.
+    // Longer than the limit of a command: a host that obeyed it would get errors.
     assert_eq!(set(2048, 2048 * 40), (1, 0));
 }
 
@@ -176,7 +176,7 @@ fn the_ports_of_this_target_are_listed() {
     assert_eq!(others.iter().map(|port| port.0).collect::<Vec<_>>(), [3]);
 }
 
-/// What RECEIVE COPY RESULTS says, too, and the commands that REPORT SUPPORTED OPERATION CODES lists.
+/// Consistent with RECEIVE COPY RESULTS, and with the commands of REPORT SUPPORTED OPERATION CODES.
 #[test]
 fn third_party_copies_are_described() {
     let mut bench = Bench::new();

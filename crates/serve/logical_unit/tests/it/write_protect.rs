@@ -1,4 +1,4 @@
-//! A volume that may not be written.
+//! A write-protected volume.
 
 use crate::support::*;
 

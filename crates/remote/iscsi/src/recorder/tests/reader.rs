@@ -1,8 +1,8 @@
-//! A small reader of pcapng, which believes nothing: what a file says about itself must all be true.
+//! A small, strict reader of pcapng: everything that a file states about itself must be true.
 
 use std::collections::HashMap;
 
-/// What is in a file.
+/// The content of a file.
 #[derive(Debug)]
 pub(super) struct File {
     /// Names and descriptions.
@@ -12,16 +12,16 @@ pub(super) struct File {
 
 #[derive(Debug)]
 pub(super) struct Packet {
-    /// From and to.
+    /// Source and destination.
     pub(super) ports: (u16, u16),
-    /// What was captured of it, behind the TCP header.
+    /// The captured part, without the TCP header.
     pub(super) payload: Vec<u8>,
-    /// How long it was.
+    /// Its original length.
     pub(super) payload_bytes: usize,
     pub(super) comment: Option<String>,
 }
 
-/// Takes a file apart.
+/// Parses a file.
 pub(super) fn read(file: &[u8]) -> File {
     let mut read = File { interfaces: Vec::new(), packets: Vec::new() };
     let mut streams = Streams::default();
@@ -57,7 +57,7 @@ pub(super) fn read(file: &[u8]) -> File {
     read
 }
 
-/// Kinds and bodies. Both lengths of each must say the same.
+/// Types and bodies. Both lengths of each block must be equal.
 fn blocks(mut file: &[u8]) -> Vec<(u32, &[u8])> {
     let mut blocks = Vec::new();
     while !file.is_empty() {
@@ -85,10 +85,10 @@ fn options(mut bytes: &[u8]) -> HashMap<u16, Vec<u8>> {
     options
 }
 
-/// The next sequence number of every sender, by its ports.
+/// The next sequence number of every sender, by ports.
 type Streams = HashMap<(u16, u16), u32>;
 
-/// An IP packet with TCP in it, which goes on where the last one of its sender ended.
+/// An IP packet with TCP, which continues where the last one of its sender ended.
 fn packet(captured: &[u8], original: usize, streams: &mut Streams) -> Packet {
     let header = match captured[0] {
         0x45 => {

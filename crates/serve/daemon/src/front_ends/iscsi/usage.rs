@@ -1,6 +1,6 @@
-//! What to type on an initiator to use the LUNs of a target: on Linux, Windows and ESXi, for QEMU and for libiscsi's tools.
-//! Secrets are never shown: SECRET stands for that of the first CHAP account, TARGET_SECRET for the target's own. HOST stands for
-//! the part of an initiator's name that a pattern leaves open.
+//! The commands to type on an initiator to use the LUNs of a target: on Linux, Windows and ESXi, for QEMU and
+//! for libiscsi's tools. Secrets are never shown: SECRET stands for that of the first CHAP account,
+//! TARGET_SECRET for the target's own. HOST stands for the variable part of an initiator name pattern.
 
 use std::fmt::Write;
 use std::net::{IpAddr, SocketAddr};
@@ -8,21 +8,21 @@ use std::net::{IpAddr, SocketAddr};
 use super::target::Target;
 use crate::front_ends::typed::labelled;
 
-/// A target and the way to it.
+/// A target and its addresses.
 pub(super) struct Way<'a> {
     target: &'a Target,
-    /// Addresses that initiators can reach, not wildcards: at least one.
+    /// Addresses that initiators can reach, without wildcards: at least one.
     portals: Vec<SocketAddr>,
     /// A name that matches the target's first pattern. `None` if the target has no patterns, or every name matches the first.
     initiator: Option<String>,
     /// The CHAP name of the first account that the target accepts; `None` if it has none.
     user: Option<&'a str>,
-    /// The target's own CHAP name, if it proves one.
+    /// The target's own CHAP name, for mutual authentication.
     mutual: Option<&'a str>,
 }
 
 impl<'a> Way<'a> {
-    /// To a target that these portals lead to; `None` if there is none.
+    /// For a target behind these portals; `None` if there are none.
     pub(super) fn to(target: &'a Target, portals: Vec<SocketAddr>) -> Option<Way<'a>> {
         let chap = target.chap.as_ref();
         let user =
@@ -35,7 +35,7 @@ impl<'a> Way<'a> {
     /// The name of the target, and the lines.
     pub(super) fn text(&self) -> String {
         debug_assert!(!self.portals.is_empty(), "a way leads through a portal");
-        // A line of PowerShell continues behind a backtick.
+        // In PowerShell, a backtick continues a line.
         let systems = [
             ("Linux", self.linux(), '\\'),
             ("Windows", self.windows(), '`'),
@@ -65,7 +65,7 @@ impl<'a> Way<'a> {
         text
     }
 
-    /// Discovery finds all portals, and what is set without `-p` holds for all of them.
+    /// Discovery finds all portals, and settings without `-p` apply to all of them.
     fn linux(&self) -> Vec<String> {
         let node = format!("iscsiadm -m node -T {}", self.target.name);
         let mut settings = Vec::new();
@@ -117,7 +117,7 @@ impl<'a> Way<'a> {
         lines
     }
 
-    /// QEMU's driver proves who it is and asks for no proof.
+    /// QEMU's driver authenticates itself, but cannot require authentication of the target.
     fn qemu(&self) -> Vec<String> {
         let mut lines = Vec::new();
         let mut chap = String::new();

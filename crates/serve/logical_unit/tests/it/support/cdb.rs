@@ -1,4 +1,4 @@
-//! CDBs, put together by layout.
+//! CDBs by layout.
 
 pub fn six(opcode: u8, lba: u32, blocks: u8) -> [u8; 6] {
     let lba = lba.to_be_bytes();
@@ -29,7 +29,7 @@ pub fn sixteen(opcode: u8, flags: u8, lba: u64, blocks: u32) -> [u8; 16] {
     cdb
 }
 
-/// Ten, twelve or sixteen bytes, as the operation code says.
+/// Ten, twelve or sixteen bytes, by operation code.
 pub fn sized(opcode: u8, flags: u8, lba: u64, blocks: u32) -> Vec<u8> {
     match opcode >> 5 {
         1 | 2 => ten(opcode, flags, lba as u32, blocks as u16).to_vec(),

@@ -1,9 +1,9 @@
-//! Any bytes as a series of commands: what property tests and the fuzzer feed a logical unit with.
+//! Arbitrary bytes as a series of commands: the input of property tests and the fuzzer for a logical unit.
 
 use super::{Bench, DiskOptions, unit_options};
 
-/// Reads `bytes` as commands and carries them out: a CDB of 16 bytes, what the initiator offers and has room
-/// for (2 bytes each), and the data. Panics only if the logical unit does.
+/// Parses `bytes` as commands and executes them: a CDB of 16 bytes, the lengths of Data-Out and Data-In (2
+/// bytes each), and the data. Panics only if the logical unit does.
 pub fn feed(bytes: &[u8]) {
     let disk = DiskOptions { blocks: 64, in_memory: bytes.len().is_multiple_of(2), ..DiskOptions::default() };
     let mut options = unit_options();
