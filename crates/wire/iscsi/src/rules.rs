@@ -1,5 +1,5 @@
-//! The rules by which the values of two sides become one (RFC 7143 section 6.2), and the types of values: [`Setting`] has any
-//! kind of them.
+//! The rules that combine the values of two sides (RFC 7143 section 6.2), and the types of values:
+//! [`Setting`] is a value of any type.
 
 use derive_more::Display;
 
@@ -12,9 +12,9 @@ pub enum Rule {
     Text,
     /// A declared number.
     DeclaredNumber(Range, u32),
-    /// "Yes" if both say so; the default.
+    /// "Yes" if both sides offer "Yes"; the default.
     And(bool),
-    /// "Yes" if either says so; the default.
+    /// "Yes" if either side offers "Yes"; the default.
     Or(bool),
     /// The lesser of both numbers; the default.
     Minimum(Range, u32),
@@ -22,9 +22,9 @@ pub enum Rule {
     Maximum(Range, u32),
     /// The first of the offered choices that the responder supports; the list of all, the default first.
     Choice(&'static [&'static str]),
-    /// A step of an exchange with rules of its own: authentication, or SendTargets.
+    /// A step of an exchange with separate rules: authentication, or SendTargets.
     Exchange,
-    /// A key of RFC 3720, and the answer to it now (section 13.25).
+    /// A key of RFC 3720, and the answer to it according to section 13.25.
     Obsolete(&'static str),
 }
 
@@ -38,15 +38,15 @@ pub enum DigestKind {
     Crc32c,
 }
 
-/// When a task management function is answered (section 13.23).
+/// Determines when a task management function is answered (section 13.23).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum TaskReporting {
-    /// As RFC 3720 had it.
+    /// As in RFC 3720.
     #[default]
     Rfc3720,
-    /// Behind a fence: all older responses have been acknowledged.
+    /// After a fence: all earlier responses have been acknowledged.
     ResponseFence,
-    /// Behind a fence, without waiting for the initiator to end its data transfers.
+    /// After a fence, without waiting for the initiator to end its data transfers.
     FastAbort,
 }
 
@@ -60,7 +60,7 @@ pub enum SessionType {
     Discovery,
 }
 
-/// A value that two sides can agree on.
+/// A negotiated value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Display)]
 #[expect(missing_docs, reason = "where a name says all")]
 pub enum Setting {
@@ -75,11 +75,11 @@ pub enum Setting {
 pub(crate) trait Value: Copy {
     fn setting(self) -> Setting;
 
-    /// The value that a setting of its kind has.
+    /// The value of a setting of this type.
     fn of(setting: Setting) -> Option<Self>;
 }
 
-/// What one side offers: a value, or several to choose from.
+/// An offer of one side: a value, or several to choose from.
 pub(crate) trait Offered {
     fn settings(&self) -> Vec<Setting>;
 }
@@ -160,14 +160,14 @@ impl SessionType {
         }
     }
 
-    /// The type of this name.
+    /// The type with this name.
     pub fn named(name: &str) -> Option<SessionType> {
         [SessionType::Normal, SessionType::Discovery].into_iter().find(|kind| kind.name() == name)
     }
 }
 
 impl Setting {
-    /// The number brought into a range; anything else as it is.
+    /// A number is clamped to the range; other settings are unchanged.
     pub(crate) fn clamped(self, range: Range) -> Setting {
         match self {
             Setting::Number(number) => Setting::Number(number.clamp(range.least, range.greatest)),
@@ -189,9 +189,10 @@ impl Rule {
         }
     }
 
-    /// What a value means by the rule: one setting, or several to choose from. Nothing if it is not admissible.
+    /// Parses a value according to the rule: one setting, or several to choose from. `None` if it is not
+    /// admissible.
     ///
-    /// Choices that are unknown are passed over: a list may hold the vendor's own, and what follows them counts.
+    /// Unknown choices are skipped: a list may contain vendor-specific choices before known ones.
     pub(crate) fn read(self, value: &str) -> Option<Vec<Setting>> {
         match self {
             Rule::And(_) | Rule::Or(_) => Some(vec![Setting::Flag(text::boolean(value)?)]),
@@ -213,7 +214,7 @@ impl Rule {
         }
     }
 
-    /// The one setting that both sides' make: what the responder answers. Nothing if no choice is shared.
+    /// The result of both sides' settings, which the responder answers. `None` if no choice is shared.
     pub(crate) fn agree(self, offered: &[Setting], ours: &[Setting]) -> Option<Setting> {
         use Setting::{Flag, Number};
         match (self, *offered.first()?, *ours.first()?) {
@@ -227,14 +228,14 @@ impl Rule {
         }
     }
 
-    /// Whether an answer is one that the rule allows to an offer: no greater than a maximum asked for, one of the
+    /// Whether the rule allows this answer to an offer: no greater than an offered maximum, one of the
     /// choices, and so on.
     pub(crate) fn is_fair(self, offered: &[Setting], answer: Setting) -> bool {
         self.agree(offered, &[answer]) == Some(answer)
     }
 }
 
-/// A list of choices longer than this is cut.
+/// A longer list of choices is truncated.
 const CHOICES_MAX: usize = 64;
 
 #[cfg(test)]

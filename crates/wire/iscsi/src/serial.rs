@@ -1,8 +1,8 @@
 //! Sequence numbers that wrap: CmdSN, StatSN, DataSN and R2TSN.
 //!
 //! RFC 7143 section 4.2.2.1 compares them by serial number arithmetic (RFC 1982, SERIAL_BITS = 32): a number is
-//! less than another if the shorter way round the circle from it to the other goes upwards. Two numbers half a
-//! circle apart are not comparable; here neither is then less than the other.
+//! less than another if the shorter path around the circle from it to the other leads upwards. Two numbers
+//! half a circle apart are not comparable; here neither is then less than the other.
 
 use derive_more::Display;
 
@@ -26,7 +26,8 @@ impl Sn {
         Sn(self.0.wrapping_sub(n))
     }
 
-    /// Steps upwards from this number to `later`. Meaningful if `self.le(later)`; else it is the long way round.
+    /// Steps upwards from this number to `later`. Meaningful if `self.le(later)`; otherwise it is the longer
+    /// path around the circle.
     pub fn distance(self, later: Sn) -> u32 {
         later.0.wrapping_sub(self.0)
     }

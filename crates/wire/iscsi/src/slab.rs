@@ -1,10 +1,10 @@
-//! Tables of a session, of either side: its tasks by number, where a number that is used again is told apart from its former
-//! self, and its connections.
+//! Tables of a session, for either side: its tasks by number, where a reused number is distinguished from its
+//! earlier use, and its connections.
 //!
-//! Finding an entry is an index and a comparison, and nothing is allocated once there have been as many tasks at a time as
-//! there ever will be.
+//! A lookup takes an index and a comparison, and nothing is allocated once the maximum number of concurrent
+//! tasks has been reached.
 
-/// The name of an entry: its place, and the how manieth tenant of the place it is.
+/// Identifies an entry: its slot, and the generation of that slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Key {
     pub(crate) index: u32,
@@ -29,7 +29,7 @@ impl<T> Slab<T> {
         Slab { slots: Vec::new(), free: Vec::new() }
     }
 
-    /// How many entries there are.
+    /// Number of entries.
     pub(crate) fn len(&self) -> usize {
         self.slots.len() - self.free.len()
     }
@@ -64,9 +64,9 @@ impl<T> Slab<T> {
         slot.tenant.as_mut().filter(|_| slot.generation == key.generation)
     }
 
-    /// Takes an entry out that is not wanted any more; whether there was one.
+    /// Removes an entry that is no longer needed; returns whether it existed.
     pub(crate) fn discard(&mut self, key: Key) -> bool {
-        // An entry is long, and is not to be moved to be dropped.
+        // An entry is large, and should be dropped in place.
         let is_there = self.get(key).is_some();
         if is_there {
             self.slots[key.index as usize].tenant = None;
@@ -75,21 +75,21 @@ impl<T> Slab<T> {
         is_there
     }
 
-    /// The entry that lives at a place now, whichever it is.
+    /// The entry currently in a slot, whatever its generation.
     pub(crate) fn at(&self, index: u32) -> Option<(Key, &T)> {
         let slot = self.slots.get(index as usize)?;
         let key = Key { index, generation: slot.generation };
         slot.tenant.as_ref().map(|value| (key, value))
     }
 
-    /// The same, to be changed.
+    /// The entry currently in a slot, mutable.
     pub(crate) fn at_mut(&mut self, index: u32) -> Option<(Key, &mut T)> {
         let slot = self.slots.get_mut(index as usize)?;
         let key = Key { index, generation: slot.generation };
         slot.tenant.as_mut().map(|value| (key, value))
     }
 
-    /// All entries, by place.
+    /// All entries, by slot.
     pub(crate) fn iter(&self) -> impl Iterator<Item = (Key, &T)> {
         (0u32..).zip(&self.slots).filter_map(|(index, slot)| {
             let key = Key { index, generation: slot.generation };
@@ -97,7 +97,7 @@ impl<T> Slab<T> {
         })
     }
 
-    /// All entries, by place, to be changed.
+    /// All entries, by slot, mutable.
     pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = (Key, &mut T)> {
         (0u32..).zip(&mut self.slots).filter_map(|(index, slot)| {
             let key = Key { index, generation: slot.generation };
@@ -127,12 +127,12 @@ impl ConnectionId {
     }
 }
 
-/// A connection that knows its identifier.
+/// A connection that stores its identifier.
 pub(crate) trait Identified {
     fn id(&self) -> ConnectionId;
 }
 
-/// Connections by index. An index is reused after its connection is gone.
+/// Connections by index. An index is reused after its connection is removed.
 #[derive(Debug)]
 pub(crate) struct Connections<C> {
     slots: Vec<Option<C>>,

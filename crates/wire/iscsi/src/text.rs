@@ -4,9 +4,9 @@
 //!   InitiatorName=iqn.1991-05.com.example:host␀SessionType=Normal␀HeaderDigest=CRC32C,None␀
 //! ```
 //!
-//! A pair ends with a NUL byte. Text longer than a PDU is cut anywhere, even within a key, and the C bit says
-//! that it goes on; [`Assembly`] joins the pieces and [`Pieces`] cuts them. A key that comes twice is seen twice:
-//! what that means is for the negotiation to say.
+//! A pair ends with a NUL byte. Text longer than a PDU is split anywhere, even within a key, and the C bit
+//! marks its continuation; [`Assembly`] joins the pieces and [`Pieces`] splits them. A repeated key is
+//! returned twice; the negotiation handles this.
 
 use std::fmt;
 use std::str::FromStr;
@@ -21,25 +21,25 @@ pub const KEY_BYTES_MAX: usize = 63;
 /// known to send values of up to 8 KiB.
 pub const VALUE_BYTES_MAX: usize = 8192;
 
-/// Limit of the pairs in one text; no negotiation needs more.
+/// Maximum number of pairs in one text; no negotiation needs more.
 pub const PAIRS_MAX: usize = 1024;
 
 /// One key and its value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Pair<'a> {
-    /// The key, by section 6.1's `key-name`.
+    /// The key, in the form of section 6.1's `key-name`.
     pub key: &'a str,
     /// The value: any UTF-8 without NUL, possibly empty.
     pub value: &'a str,
 }
 
-/// What is wrong with a text.
+/// Why a text is invalid.
 #[expect(missing_docs, reason = "where a variant has no more to say than it displays")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Display, Error)]
 pub enum MalformedText {
     #[display("a text pair without an equals sign")]
     NoEqualsSign,
-    /// A key that is empty, too long, or has characters that keys do not have.
+    /// A key that is empty, too long, or has invalid characters.
     #[display("a text key that is no key")]
     BadKey,
     /// A value longer than [`VALUE_BYTES_MAX`].
@@ -57,8 +57,8 @@ pub enum MalformedText {
 
 /// Parses a complete text into its pairs, in order.
 ///
-/// Lenient in two things that initiators do: NULs between pairs may be several (some fill the segment with them),
-/// and the one at the very end may be missing.
+/// Tolerates two deviations of initiators: several NULs between pairs (some fill the segment with them), and
+/// a missing NUL at the very end.
 pub fn parse(text: &[u8]) -> Result<Vec<Pair<'_>>, MalformedText> {
     let mut found = Vec::new();
     for pair in pairs(text) {
@@ -70,8 +70,8 @@ pub fn parse(text: &[u8]) -> Result<Vec<Pair<'_>>, MalformedText> {
     Ok(found)
 }
 
-/// As [`parse`], one pair after the other and any number of them: an answer to SendTargets has at least two for each
-/// of thousands of targets.
+/// As [`parse`], but pair by pair and without a limit: an answer to SendTargets has two or more for each of
+/// thousands of targets.
 pub fn pairs(text: &[u8]) -> impl Iterator<Item = Result<Pair<'_>, MalformedText>> {
     text.split(|&byte| byte == 0).filter(|bytes| !bytes.is_empty()).map(parse_pair)
 }
@@ -99,14 +99,15 @@ fn parse_pair(bytes: &[u8]) -> Result<Pair<'_>, MalformedText> {
     Ok(Pair { key: utf8(key)?, value: utf8(value)? })
 }
 
-/// Section 6.1: letters, digits, "-", "+", "@", "_", "." and, in the names of extensions, "#" and "/". A capital
-/// letter to begin with is asked for there, but not insisted on here: an unknown key gets NotUnderstood anyway.
+/// Section 6.1: letters, digits, "-", "+", "@", "_", "." and, in the names of extensions, "#" and "/".
+/// Section 6.1 requires a capital letter first; this is not enforced here, since an unknown key gets
+/// NotUnderstood anyway.
 fn is_key(key: &[u8]) -> bool {
     let is_key_byte = |byte: &u8| byte.is_ascii_alphanumeric() || b"-+@_.#/".contains(byte);
     (1..=KEY_BYTES_MAX).contains(&key.len()) && key.iter().all(is_key_byte)
 }
 
-/// The numbers that a key may have, both ends included.
+/// The range of a key's numbers, including both ends.
 #[expect(missing_docs, reason = "where a name says all")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Range {
@@ -127,7 +128,7 @@ pub fn number(value: &str) -> Option<u32> {
         Some(digits) => (digits, 16),
         None => (value, 10),
     };
-    // `from_str_radix` alone would take a plus sign.
+    // `from_str_radix` alone would accept a plus sign.
     if digits.chars().all(|digit| digit.is_digit(radix)) {
         u32::from_str_radix(digits, radix).ok()
     } else {
@@ -144,7 +145,7 @@ pub fn boolean(value: &str) -> Option<bool> {
     }
 }
 
-/// `binary-value`: 0x and hexadecimal digits, or 0b and base64; at most this many bytes of it, once decoded.
+/// `binary-value`: 0x and hexadecimal digits, or 0b and base64; up to this many bytes once decoded.
 pub fn binary(value: &str, bytes_max: usize) -> Option<Vec<u8>> {
     let (prefix, digits) = value.split_at_checked(2)?;
     match prefix {
@@ -154,13 +155,13 @@ pub fn binary(value: &str, bytes_max: usize) -> Option<Vec<u8>> {
     }
 }
 
-/// Bytes as 0x and hexadecimal digits: what every peer reads.
+/// Bytes as 0x and hexadecimal digits, which every peer supports.
 pub fn hex_value(bytes: &[u8]) -> String {
     let digits = bytes.iter().flat_map(|&byte| [byte >> 4, byte & 0xf]);
     "0x".chars().chain(digits.filter_map(|digit| char::from_digit(digit.into(), 16))).collect()
 }
 
-/// Bytes as 0b and base64: shorter, but less often spoken.
+/// Bytes as 0b and base64: shorter, but less widely supported.
 pub fn base64_value(bytes: &[u8]) -> String {
     format!("0b{}", Base64::encode_string(bytes))
 }
@@ -173,13 +174,13 @@ fn from_hex(digits: &[u8]) -> Option<Vec<u8>> {
     first.chain(pairs.chunks_exact(2).map(|pair| Some(digit(&pair[0])? << 4 | digit(&pair[1])?))).collect()
 }
 
-// Text that does not fit in one PDU: joined when it arrives, cut when it leaves (RFC 7143 section 6.2).
+// Text that does not fit in one PDU: joined when received, split when sent (RFC 7143 section 6.2).
 
-/// Pieces a text may come in: a 64 KiB text in the smallest PDUs, of 512 bytes, twice over. A peer may send
-/// pieces with C set and nothing in them; they count too, so they end.
+/// Maximum number of pieces of a text: twice that of a 64 KiB text in the smallest PDUs, of 512 bytes. Empty
+/// pieces with C set also count, so that a peer cannot send them forever.
 const PIECES_MAX: usize = 256;
 
-/// A text on its way in, piece by piece, of bounded size.
+/// A text being received piece by piece, with bounded size.
 #[derive(Clone, Debug)]
 pub struct Assembly {
     text: Vec<u8>,
@@ -193,8 +194,8 @@ impl Assembly {
         Assembly { text: Vec::new(), pieces: 0, limit_bytes }
     }
 
-    /// Takes a PDU's data segment. If the text ends here (the C bit is clear), gives all of it, and is ready for
-    /// the next. A text that grows too long is dropped.
+    /// Adds a PDU's data segment. If the text ends here (the C bit is clear), returns the whole text, and is
+    /// ready for the next. A text that becomes too long is dropped.
     pub fn add(&mut self, piece: &[u8], continues: bool) -> Result<Option<Vec<u8>>, MalformedText> {
         self.pieces += 1;
         if self.pieces > PIECES_MAX || piece.len() > self.limit_bytes.saturating_sub(self.text.len()) {
@@ -217,7 +218,7 @@ impl Assembly {
     }
 }
 
-/// A text on its way out, cut into pieces that fit the peer's MaxRecvDataSegmentLength.
+/// A text being sent, split into pieces that fit the peer's MaxRecvDataSegmentLength.
 #[derive(Clone, Debug, Default)]
 pub struct Pieces {
     text: Vec<u8>,
@@ -225,18 +226,18 @@ pub struct Pieces {
 }
 
 impl Pieces {
-    /// All of this text is to be sent. It may wait for its peer, so that it takes no more memory than it needs.
+    /// Splits this text. It may be kept for a slow peer, so it uses no more memory than needed.
     pub fn new(mut text: Vec<u8>) -> Pieces {
         text.shrink_to_fit();
         Pieces { text, sent: 0 }
     }
 
-    /// The next piece of at most this many bytes (at least one), and whether the text goes on after it. A text
-    /// of nothing is one empty piece.
+    /// The next piece of up to this many bytes (at least one), and whether the text continues after it. An
+    /// empty text is one empty piece.
     pub fn next(&mut self, bytes_max: usize) -> (Vec<u8>, bool) {
         let end = self.text.len().min(self.sent.saturating_add(bytes_max.max(1)));
         if (self.sent, end) == (0, self.text.len()) {
-            return (std::mem::take(&mut self.text), false); // no copy of the whole
+            return (std::mem::take(&mut self.text), false); // avoids a copy of the whole text
         }
         debug_assert!(self.sent <= end, "a piece before the last");
         let piece = self.text[self.sent..end].to_vec();
@@ -258,16 +259,16 @@ impl Pieces {
 /// Section 6.1: "the maximum length of a text-value […] is 255 bytes", unless a key says otherwise.
 const BYTES_MAX: usize = 255;
 
-/// Text for people or programs that fits into a text value: an alias, a CHAP name.
+/// Printable text that fits into a text value: an alias, a CHAP name.
 ///
-/// It has 1 to 255 bytes and no control characters. A NUL would end the value and begin another key.
+/// It has 1 to 255 bytes and no control characters. A NUL would end the value and start another key.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct PrintableText(String);
 
-/// Why a text does not fit.
+/// Why a text is not valid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Display, Error)]
 pub enum NotPrintable {
-    /// It would be no value.
+    /// It is empty.
     #[display("it is empty")]
     Empty,
     /// More than 255 bytes.

@@ -27,7 +27,7 @@ pdus! {
         data_segment_length: u32 = DATA_LENGTH,
         lun: Lun = 8,
         itt: Itt = 16,
-        /// EDTL: bytes that the initiator expects to move; of a bidirectional command, to write.
+        /// EDTL: bytes that the initiator expects to transfer; for a bidirectional command, to write.
         expected_data_transfer_length: u32 = 20,
         cmd_sn: Sn = 24,
         exp_stat_sn: Sn = 28,
@@ -37,21 +37,21 @@ pdus! {
 
     /// The result of a command (section 11.4).
     ///
-    /// Its data segment is the sense data, behind a length of two bytes, and possibly response data.
+    /// Its data segment is the sense data, after a length of two bytes, and possibly response data.
     ScsiResponse(Bhs::expect, Bhs::new) {
         /// iSCSI service response.
         response: Response = 2,
         /// SAM-5 status, valid if the command was completed.
         status: u8 = 3,
         itt: Itt = 16,
-        /// Of a read whose data was resent under new tags (ErrorRecoveryLevel above 0); else zero.
+        /// Set for a read whose data was resent under new tags (ErrorRecoveryLevel above 0); otherwise zero.
         snack_tag: u32 = 20,
         numbers: TargetNumbers = 24,
         /// ExpDataSN: number of Data-In (bidirectional: and R2T) PDUs sent for the command.
         exp_data_sn: Sn = 36,
-        /// Of the data, or of a bidirectional command's written data.
+        /// Residual of the data, or of a bidirectional command's written data.
         residual: Residual = RESIDUAL,
-        /// Of a bidirectional command's read data.
+        /// Residual of a bidirectional command's read data.
         read_residual: Residual = READ_RESIDUAL,
         /// Sense and response data, in bytes without padding.
         data_segment_length: u32 = DATA_LENGTH,
@@ -59,7 +59,7 @@ pdus! {
 
     /// A part of a write's data, unsolicited or requested by an R2T (section 11.7).
     DataOut(Bhs::expect, Bhs::new) {
-        /// F: the last of its sequence: of the unsolicited data, or of the answer to one R2T.
+        /// F: the last of its sequence: of the unsolicited data, or of the data for one R2T.
         is_final: bool = FINAL,
         /// The R2T's LUN, for solicited data.
         lun: Lun = 8,
@@ -75,7 +75,8 @@ pdus! {
         data_segment_length: u32 = DATA_LENGTH,
     }
 
-    /// A piece of a read's data. The last one may carry the command's status, and save a SCSI Response (section 11.7).
+    /// A piece of a read's data. The last one may carry the command's status instead of a SCSI Response
+    /// (section 11.7).
     DataIn(expect_data_in, Bhs::new) {
         /// F: the last of its sequence (a sequence is at most MaxBurstLength long).
         is_final: bool = FINAL,
@@ -119,13 +120,13 @@ pdus! {
     TaskManagementRequest(Bhs::expect_no_data, Bhs::new) {
         /// I: immediate delivery, outside the CmdSN order.
         immediate: bool = IMMEDIATE,
-        /// What to do.
+        /// The function requested.
         function: TaskManagementFunction = 1,
-        /// The logical unit, for the functions that concern one.
+        /// The logical unit, for functions that apply to one.
         lun: Lun = 8,
-        /// The request's own name.
+        /// The tag of the request itself.
         itt: Itt = 16,
-        /// The task concerned, for the functions that concern one.
+        /// The referenced task, for functions that apply to one.
         referenced_task: Option<Itt> = 20,
         cmd_sn: Sn = 24,
         exp_stat_sn: Sn = 28,
@@ -135,7 +136,7 @@ pdus! {
         exp_data_sn: Sn = 36,
     }
 
-    /// What became of a task management request (section 11.6).
+    /// The result of a task management request (section 11.6).
     TaskManagementResponse(Bhs::expect_no_data, Bhs::new) {
         result: TaskManagementResult = 2,
         itt: Itt = 16,
@@ -143,16 +144,16 @@ pdus! {
     }
 }
 
-/// Task attribute (SAM-5 section 8.9), as section 11.3.1 numbers it.
+/// Task attribute (SAM-5 section 8.9), numbered as in section 11.3.1.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, IntoPrimitive, TryFromPrimitive)]
 #[repr(u8)]
 pub enum TaskAttribute {
-    /// As the device server's defaults have it.
+    /// The default of the device server.
     Untagged = 0,
     /// In any order among other simple tasks.
     #[default]
     Simple = 1,
-    /// After all older tasks, before all younger.
+    /// After all earlier tasks, before all later ones.
     Ordered = 2,
     /// Before all others.
     HeadOfQueue = 3,
@@ -166,13 +167,13 @@ pub enum Response {
     /// Command completed at target; see the status.
     #[default]
     Completed,
-    /// The target could not carry it out.
+    /// The target could not execute it.
     TargetFailure,
-    /// 0x80 to 0xff: the vendor's own.
+    /// 0x80 to 0xff: vendor-specific.
     VendorSpecific(u8),
 }
 
-/// The difference between Expected Data Transfer Length and what the device had to transfer.
+/// The difference between Expected Data Transfer Length and the length that the device had to transfer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Residual {
     /// The expected length was transferred.
@@ -194,7 +195,7 @@ pub struct DataInStatus {
     pub residual: Residual,
 }
 
-/// What a task management request asks for (section 11.5.1; 9 to 12 are RFC 7144's).
+/// The function of a task management request (section 11.5.1; 9 to 12 are from RFC 7144).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, FromPrimitive, IntoPrimitive)]
 #[repr(u8)]
 pub enum TaskManagementFunction {
@@ -214,20 +215,20 @@ pub enum TaskManagementFunction {
     TargetColdReset = 7,
     /// Take a task over to this connection.
     TaskReassign = 8,
-    /// Is the task there?
+    /// Does the task exist?
     QueryTask = 9,
-    /// Is any task of this session there?
+    /// Does any task of this session exist?
     QueryTaskSet = 10,
-    /// End what this session has under way.
+    /// End all outstanding tasks of this session.
     ITNexusReset = 11,
-    /// Is a unit attention waiting?
+    /// Is a unit attention pending?
     QueryAsynchronousEvent = 12,
-    /// A function that no standard names; it gets "not supported" for an answer, not a Reject.
+    /// A function in no standard; the response is "not supported", not a Reject.
     #[num_enum(catch_all)]
     Other(u8),
 }
 
-/// Outcome of a task management function (section 11.6.1; 7 is RFC 7144's).
+/// Result of a task management function (section 11.6.1; 7 is from RFC 7144).
 #[expect(missing_docs, reason = "where a variant has no more to say than it displays")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Display, FromPrimitive, IntoPrimitive)]
 #[repr(u8)]
@@ -355,7 +356,7 @@ impl Field for Option<DataInStatus> {
     }
 }
 
-/// The additional header segments are [`super::Ahs`]'s to read.
+/// Accepts additional header segments, which [`super::Ahs`] parses.
 fn expect_command(bhs: &Bhs, opcode: Opcode) -> Result<(), Malformed> {
     bhs.expect_opcode(opcode)?;
     // Section 11.3.1: "Setting both the W and the F bit to 0 is an error."

@@ -1,24 +1,25 @@
-//! Fields of headers, each with its place in the forty-eight bytes, and the macro that makes a PDU of them.
+//! Header fields, each with its position in the forty-eight bytes, and the macro that builds PDUs from them.
 
 use std::num::NonZeroU32;
 
 use super::bhs::{Bhs, Cid, Isid, Itt, Lun, Malformed, RESERVED_TAG, TargetNumbers, Tsih, Ttt};
 use crate::serial::Sn;
 
-/// Where a field lies: a number is its first byte.
+/// The position of a field: a number is its first byte.
 pub(super) trait Place<T> {
     fn read(&self, bhs: &Bhs) -> Result<T, Malformed>;
     fn write(&self, value: T, bhs: &mut Bhs);
 }
 
-/// A value that begins at a byte.
+/// A value that starts at a byte boundary.
 pub(super) trait Field: Copy {
     fn read(bhs: &Bhs, at: usize) -> Result<Self, Malformed>;
     fn write(self, bhs: &mut Bhs, at: usize);
 }
 
-/// Defines PDUs: each field stands once, with its place, for the type, its `parse` and its `emit`. The names behind the PDU
-/// are the function that checks a header before its fields are read, in their order, and the one that makes an empty header.
+/// Defines PDUs: each field is listed once, with its position, for the type, its `parse` and its `emit`. The
+/// names after the PDU are the function that checks a header before its fields are read in order, and the one
+/// that creates an empty header.
 macro_rules! pdus {
     ($(
         $(#[$doc:meta])*
@@ -50,7 +51,7 @@ macro_rules! pdus {
     )*};
 }
 
-/// Makes fields of enumerations of codes: the bits of their byte, and the rule that an unknown number breaks.
+/// Makes fields from enumerations of codes: the bits of their byte, and the error for an unknown number.
 macro_rules! codes {
     (@reserved $never:ident) => { match $never {} };
     (@reserved $error:ident $reserved:expr) => { $reserved };

@@ -1,11 +1,11 @@
-//! Protocol data units (RFC 7143 section 11): the forty-eight bytes of each header, taken apart and put together.
+//! Protocol data units (RFC 7143 section 11): parsing and building the forty-eight bytes of each header.
 //!
-//! Both roles share them. Each PDU is a table of its fields and their places. A PDU's `parse` takes a [`Bhs`] and says which
-//! rule it breaks, if it breaks one; its `emit` is the way back. What cannot be legal cannot be built. Data segments stay
-//! where they are: a PDU knows how long its data is, not what it says. Checks that need a session (the command window, the
-//! order of offsets) belong to the session.
+//! Both roles share them. Each PDU is a table of its fields and their positions. A PDU's `parse` takes a
+//! [`Bhs`] and returns the rule that it violates, if any; its `emit` is the inverse. PDUs that can never be
+//! legal cannot be built. Data segments stay in place: a PDU contains the length of its data, not the
+//! content. Checks that need a session (the command window, the order of offsets) belong to the session.
 //!
-//! Fields that the standard reserves are not looked at and are sent as zero (section 11.1).
+//! Reserved fields are ignored on reception and sent as zero (section 11.1).
 
 pub mod ahs;
 mod bhs;

@@ -1,4 +1,4 @@
-//! The rest of a session: login, logout, text, NOP, and what a target says unasked or refuses.
+//! The rest of a session: login, logout, text, NOP, and a target's unsolicited messages and rejections.
 
 use derive_more::Display;
 use num_enum::{FromPrimitive, IntoPrimitive, TryFromPrimitive};
@@ -8,15 +8,15 @@ use super::layout::{CONTINUE, DATA_LENGTH, FINAL, Field, IMMEDIATE, Place, codes
 use crate::serial::Sn;
 
 pdus! {
-    /// Begins or continues a login (section 11.12).
+    /// Starts or continues a login (section 11.12).
     ///
     /// Its data segment is keys and values: [`crate::text`].
     LoginRequest(Bhs::expect, of_login) {
         /// C: the text continues in the next request.
         continues: bool = LoginContinue,
-        /// CSG: the stage that this request belongs to.
+        /// CSG: the stage of this request.
         stage: Stage = CurrentStage,
-        /// T and NSG: the stage that the initiator is ready to move to, if it is.
+        /// T and NSG: the stage to which the initiator is ready to move, if any.
         transit_to: Option<Stage> = NextStage,
         version_max: u8 = 2,
         version_min: u8 = 3,
@@ -42,7 +42,7 @@ pdus! {
         continues: bool = LoginContinue,
         /// CSG: the stage of the request that this answers.
         stage: Stage = CurrentStage,
-        /// T and NSG: the stage that the login now is in, if it moves.
+        /// T and NSG: the new stage of the login, if it changes.
         transit_to: Option<Stage> = NextStage,
         version_max: u8 = 2,
         version_active: u8 = 3,
@@ -63,7 +63,7 @@ pdus! {
         immediate: bool = IMMEDIATE,
         reason: LogoutReason = 1,
         itt: Itt = 16,
-        /// The connection to close; without meaning if the session is to be closed.
+        /// The connection to close; meaningless if the session is to be closed.
         cid: Cid = 20,
         cmd_sn: Sn = 24,
         exp_stat_sn: Sn = 28,
@@ -76,7 +76,7 @@ pdus! {
         numbers: TargetNumbers = 24,
         /// Time2Wait: seconds before reassigning tasks or reconnecting.
         time2wait_s: u16 = 40,
-        /// Time2Retain: seconds after that for which tasks are kept.
+        /// Time2Retain: seconds after that during which tasks are kept.
         time2retain_s: u16 = 42,
     }
 
@@ -86,15 +86,15 @@ pdus! {
     TextRequest(expect_text, Bhs::new) {
         /// I: immediate delivery, outside the CmdSN order.
         immediate: bool = IMMEDIATE,
-        /// F: the initiator has nothing more to say.
+        /// F: the initiator has no more text.
         is_final: bool = FINAL,
         /// C: the text continues in the next request.
         continues: bool = CONTINUE,
-        /// The LUN of the response that this goes on from, if it goes on from one.
+        /// The LUN of the response that this continues, if any.
         lun: Lun = 8,
         /// The exchange's name.
         itt: Itt = 16,
-        /// The tag of the response that this goes on from; none begins a new exchange.
+        /// The tag of the response that this continues; none starts a new exchange.
         ttt: Option<Ttt> = 20,
         cmd_sn: Sn = 24,
         exp_stat_sn: Sn = 28,
@@ -106,15 +106,15 @@ pdus! {
     ///
     /// Its data segment is keys and values: [`crate::text`].
     TextResponse(expect_text, Bhs::new) {
-        /// F: the target has nothing more to say, and the exchange is over.
+        /// F: the target has no more text, and the exchange is over.
         is_final: bool = FINAL,
         /// C: the text continues in the next response.
         continues: bool = CONTINUE,
-        /// A logical unit, for the initiator to repeat if the exchange goes on.
+        /// A logical unit, for the initiator to repeat if the exchange continues.
         lun: Lun = 8,
         /// The exchange's name.
         itt: Itt = 16,
-        /// The tag to go on with; none if the exchange is over.
+        /// The tag for continuing; none if the exchange is over.
         ttt: Option<Ttt> = 20,
         numbers: TargetNumbers = 24,
         /// Text, in bytes without padding.
@@ -127,7 +127,7 @@ pdus! {
     NopOut(Bhs::expect, Bhs::new) {
         /// I: immediate delivery, outside the CmdSN order.
         immediate: bool = IMMEDIATE,
-        /// The LUN of the NOP-In that this answers, if it answers one.
+        /// The LUN of the NOP-In that this answers, if any.
         lun: Lun = 8,
         /// The tag of the ping; none if no response is requested.
         itt: Option<Itt> = 16,
@@ -149,7 +149,7 @@ pdus! {
         itt: Option<Itt> = 16,
         /// The tag of the ping; none if no response is requested.
         ttt: Option<Ttt> = 20,
-        /// StatSN if it answers a ping; else the next StatSN, which is not consumed. ExpCmdSN and MaxCmdSN.
+        /// StatSN if it answers a ping; otherwise the next StatSN, which is not consumed. ExpCmdSN and MaxCmdSN.
         numbers: TargetNumbers = 24,
         /// Ping data, in bytes without padding.
         data_segment_length: u32 = DATA_LENGTH,
@@ -159,24 +159,25 @@ pdus! {
     ///
     /// Its data segment is sense data for [`AsyncEvent::Scsi`].
     AsyncMessage(expect_no_task, of_no_task) {
-        /// The logical unit, for the events that concern one.
+        /// The logical unit, for events that apply to one.
         lun: Lun = 8,
         numbers: TargetNumbers = 24,
         event: AsyncEvent = 36,
-        /// The vendor's own code, for vendors' events.
+        /// The vendor's code, for vendor-specific events.
         vendor_code: u8 = 37,
-        /// Parameter1 to Parameter3: what they mean depends on the event (connection drops: CID, seconds to wait
-        /// before reconnecting, seconds that the tasks are kept; logout request: seconds to the logout, third).
+        /// Parameter1 to Parameter3: their meaning depends on the event (connection drops: CID, seconds to
+        /// wait before reconnecting, seconds that the tasks are kept; logout request: seconds to the logout,
+        /// third).
         parameters: [u16; 3] = 38,
         /// Sense data, in bytes without padding.
         data_segment_length: u32 = DATA_LENGTH,
     }
 
-    /// Send that again; or: that has arrived (section 11.16).
+    /// A request for retransmission, or an acknowledgement (section 11.16).
     SnackRequest(Bhs::expect_no_data, Bhs::new) {
-        /// What is missing, or has arrived.
+        /// The kind of the missing or acknowledged PDUs.
         kind: SnackKind = 1,
-        /// The LUN of the Data-In that asked for an acknowledgement.
+        /// The LUN of the Data-In that requested an acknowledgement.
         lun: Lun = 8,
         /// The task; none for status and acknowledgements.
         itt: Option<Itt> = 16,
@@ -185,19 +186,19 @@ pdus! {
         exp_stat_sn: Sn = 28,
         /// BegRun: the first missing number; acknowledgements: the next expected one.
         first: Sn = 40,
-        /// RunLength: how many; zero for all from there on.
+        /// RunLength: the number; zero for all from there on.
         run_length: u32 = 44,
     }
 
     /// Rejection of a PDU (section 11.17).
     ///
-    /// Its data segment is the header of the PDU that was not acceptable.
+    /// Its data segment is the header of the rejected PDU.
     Reject(expect_no_task, of_no_task) {
         reason: RejectReason = 2,
         numbers: TargetNumbers = 24,
-        /// Of a refused acknowledgement or SNACK: the next DataSN or R2TSN.
+        /// For a rejected acknowledgement or SNACK: the next DataSN or R2TSN.
         data_sn: Sn = 36,
-        /// The refused header, in bytes without padding.
+        /// The rejected header, in bytes without padding.
         data_segment_length: u32 = DATA_LENGTH,
     }
 }
@@ -321,7 +322,7 @@ pub enum SnackKind {
     Status = 1,
     /// Data-In PDUs have arrived.
     DataAck = 2,
-    /// Data-In PDUs are missing, and may be cut anew.
+    /// Data-In PDUs are missing, and may be split differently.
     RData = 3,
 }
 
@@ -369,7 +370,7 @@ impl Field for LoginStatus {
 /// CSG, in byte 1.
 struct CurrentStage;
 
-/// T and NSG, in byte 1. "T=1 and C=1" contradict each other (section 11.12.2), and a login goes forward.
+/// T and NSG, in byte 1. "T=1 and C=1" contradict each other (section 11.12.2), and a login only moves forward.
 struct NextStage;
 
 /// C, in byte 1.
@@ -418,7 +419,7 @@ impl Place<bool> for LoginContinue {
     }
 }
 
-/// Byte 1 of a login PDU. Of a refusal the stages have no meaning and are not looked at (section 11.13).
+/// Byte 1 of a login PDU. In a refusal the stages are meaningless and ignored (section 11.13).
 fn login_flags(bhs: &Bhs) -> u8 {
     let is_refusal =
         bhs.opcode() == Some(Opcode::LoginResponse) && bhs.u16(36) != LoginStatus::Success.into();
@@ -430,14 +431,14 @@ fn stage(bits: u8) -> Result<Stage, Malformed> {
     Stage::try_from(bits & 3).map_err(|_| Malformed::ReservedStage)
 }
 
-/// The I bit is not looked at: a login request is immediate, whatever it says.
+/// The I bit is ignored: a login request is always immediate.
 fn of_login(opcode: Opcode) -> Bhs {
     let mut bhs = Bhs::new(opcode);
     bhs.set(IMMEDIATE, true);
     bhs
 }
 
-/// An event belongs to no task, and a refused task's tag is in the header that comes as data.
+/// An event belongs to no task, and a rejected task's tag is in the header in the data segment.
 fn of_no_task(opcode: Opcode) -> Bhs {
     let mut bhs = Bhs::new(opcode);
     None::<Itt>.write(&mut bhs, 16);

@@ -31,7 +31,7 @@ const LUN_1: Lun = Lun(0x0001_0000_0000_0000);
 /// PDUs and their headers as hexadecimal digits.
 fn golden() -> Vec<(Pdu, &'static str)> {
     vec![
-        // WRITE(10) of eight blocks at LBA 0x1234 with all its data at once.
+        // WRITE(10) of eight blocks at LBA 0x1234 with all its data as immediate data.
         (
             Pdu::ScsiCommand(ScsiCommand {
                 immediate: false,
@@ -67,7 +67,7 @@ fn golden() -> Vec<(Pdu, &'static str)> {
             "21820002 00000014 00000000 00000000 00000011 00000000 \
              00000007 00000006 00000105 00000000 00000000 00000200",
         ),
-        // The end of an INQUIRY that had 36 bytes to send where 255 were expected.
+        // The end of an INQUIRY with 36 bytes to send where 255 were expected.
         (
             Pdu::DataIn(DataIn {
                 is_final: true,
@@ -301,9 +301,9 @@ fn every_pdu_has_just_these_bytes_and_they_are_just_this_pdu() {
     }
 }
 
-/// Any bytes whatever either break a rule or come back as the same PDU; nothing panics.
+/// Arbitrary bytes either violate a rule or are re-encoded to the same PDU; nothing panics.
 ///
-/// Lengths are zero half of the time, since most PDUs can have no AHS and some no data.
+/// Lengths are zero half of the time, since most PDUs cannot have an AHS, and some no data.
 #[test]
 fn any_header_holds() {
     let headers = (any::<[[u8; 16]; BHS_BYTES / 16]>(), any::<[bool; 4]>());

@@ -1,4 +1,4 @@
-//! State of a connection: what it receives, what it is to send, and its text exchange.
+//! State of a connection: reception, transmit queues, and its text exchange.
 
 use std::collections::VecDeque;
 use std::time::Instant;
@@ -40,11 +40,11 @@ pub(super) struct Connection {
     /// Number of our pings so far.
     pub(super) pings: u32,
     pub(super) text: TextExchange,
-    /// Receipts of sent statuses that are not acknowledged, by StatSN.
+    /// Receipts of sent but unacknowledged statuses, by StatSN.
     pub(super) receipts: Vec<(Sn, Receipt)>,
     /// A logout was accepted: received PDUs are ignored (state S6, IN_LOGOUT).
     pub(super) logged_out: bool,
-    /// Deadline for the logout that the initiator was asked for (state S7, LOGOUT_REQUESTED).
+    /// Deadline for the logout requested from the initiator (state S7, LOGOUT_REQUESTED).
     pub(super) logout_by: Option<Instant>,
 }
 
@@ -179,7 +179,8 @@ impl Connection {
     }
 }
 
-/// Receipts kept for an initiator that acknowledges nothing. Others count as not acknowledged.
+/// Maximum number of receipts kept for an initiator that acknowledges nothing. Further ones count as
+/// unacknowledged.
 const RECEIPTS_MAX: usize = 64;
 
 /// The text exchange of a connection; there is at most one.
@@ -192,7 +193,7 @@ pub(super) struct TextExchange {
     tags: u32,
     /// The request that waits for the driver, with the response text before its reply and the targets requested.
     pub(super) asked: Option<(TextRequest, Vec<u8>, TextQuery)>,
-    /// The driver has more to say after `outgoing`: where that begins.
+    /// The driver has more text after `outgoing`: the start of that part.
     pub(super) rest: Option<(TextQuery, String)>,
     pub(super) received_keys: ReceivedKeys,
 }
@@ -210,7 +211,7 @@ impl TextExchange {
         }
     }
 
-    /// A request without our tag begins a new exchange, and ends an outstanding one (section 11.10.4).
+    /// A request without our tag starts a new exchange, and ends an outstanding one (section 11.10.4).
     pub(super) fn restart(&mut self) {
         self.incoming.clear();
         self.outgoing = Pieces::default();

@@ -1,5 +1,5 @@
-//! The response fence (RFC 7143 sections 4.2.2.3.3 and 4.2.2.3.4): no response may be seen to pass a fenced
-//! one, although they travel on different connections.
+//! The response fence (RFC 7143 sections 4.2.2.3.3 and 4.2.2.3.4): no response may overtake a fenced one,
+//! even on a different connection.
 //!
 //! ```text
 //!   connection 0    responses      │ping                      ┌─ TMF response │ping
@@ -11,8 +11,8 @@
 //! The response to a function that ended many tasks is sent when all responses queued before it on the other
 //! connections have been acknowledged; responses queued after it wait until it has been acknowledged itself.
 //! A ping at the end of each queue requests the acknowledgement: the ExpStatSN of any PDU of the initiator
-//! serves, and so does the response to the ping. A lost connection is not waited for, and no wait exceeds its
-//! timeout.
+//! is sufficient, including the response to the ping. The fence does not wait for a lost connection, and no
+//! wait exceeds its timeout.
 //!
 //! With one connection the order of its queue suffices, and this module is not used. The standard's fence
 //! applies to one I_T_L nexus: responses of other logical units pass.
@@ -78,7 +78,7 @@ pub(super) struct Blocked {
 #[derive(Debug)]
 pub(super) enum BlockedPdu {
     Plain(QueuedPdu),
-    /// A response that begins another fence.
+    /// A response that starts another fence.
     Fenced(FenceScope, Box<PreparedPdu>),
 }
 
@@ -87,7 +87,7 @@ impl Fences {
         self.active.is_some()
     }
 
-    /// Whether responses of a logical unit have to wait.
+    /// Whether responses of a logical unit must wait.
     pub(super) fn holds(&self, lun: Lun) -> bool {
         self.active.as_ref().is_some_and(|fence| fence.scope.covers(lun) || self.will_block(lun))
     }
@@ -135,8 +135,8 @@ impl FenceScope {
     }
 }
 
-/// A timeout that starts with the first call that brings the time: a driver that reports a function as done
-/// does not pass the time.
+/// A timeout that starts with the first call that passes the time: the call that reports a function as done
+/// does not pass it.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Timeout {
     limit: Duration,

@@ -1,5 +1,5 @@
-//! What passes between the machine and its driver: configuration, identifiers, events, and the errors that close a
-//! connection.
+//! The interface between the state machine and its driver: configuration, identifiers, events, and the errors
+//! that close a connection.
 
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ pub use crate::slab::ConnectionId;
 /// Configuration of a session.
 #[derive(Clone, Debug)]
 pub struct SessionConfig {
-    /// As the leading login agreed.
+    /// The parameters negotiated by the leading login.
     pub parameters: Parameters,
     /// Maximum number of outstanding commands.
     pub window: u32,
@@ -29,14 +29,15 @@ pub struct SessionConfig {
     /// Maximum size of data held for commands and requests ahead of their CmdSN, with the cost of holding
     /// them.
     pub staged_bytes_max: usize,
-    /// PDUs that may be queued besides those of commands: responses to pings and text requests, Rejects.
+    /// Maximum number of queued PDUs in addition to those of commands: responses to pings and text requests,
+    /// Rejects.
     pub unsent_max: usize,
     /// Maximum size of their data. One more PDU may exceed it.
     pub unsent_bytes_max: usize,
     /// Maximum size of the text of one exchange.
     pub text_bytes_max: usize,
-    /// The response to ABORT TASK for a finished task. Section 11.6.1 (c) says that it "does not exist"; ESXi
-    /// takes that for a broken target and resets it, so "function complete" is the better response there.
+    /// The response to ABORT TASK for a finished task. Section 11.6.1 (c) specifies "does not exist"; ESXi
+    /// then considers the target broken and resets it, so "function complete" is the better response there.
     pub abort_of_finished: TaskManagementResult,
 }
 
@@ -52,8 +53,8 @@ pub struct ConnectionStart {
 }
 
 impl SessionConfig {
-    /// With the limits of a discovery session, which may be unauthenticated: text requests, pings and logout,
-    /// one after the other.
+    /// A configuration with the limits of a discovery session, which may be unauthenticated: text requests,
+    /// pings and logout, one after the other.
     pub fn of_discovery(parameters: Parameters, exp_cmd_sn: Sn) -> SessionConfig {
         SessionConfig {
             window: SessionConfig::DISCOVERY_WINDOW,
@@ -69,7 +70,7 @@ impl SessionConfig {
     /// The command window of a discovery session.
     pub const DISCOVERY_WINDOW: u32 = 8;
 
-    /// With our usual limits.
+    /// A configuration with our usual limits.
     pub fn new(parameters: Parameters, exp_cmd_sn: Sn) -> SessionConfig {
         SessionConfig {
             parameters,
@@ -80,7 +81,7 @@ impl SessionConfig {
             immediate_max: 64,
             // 64 commands of the largest FirstBurstLength that Linux offers, 256 KiB.
             staged_bytes_max: 16 << 20,
-            // More outstanding pings and texts than any initiator has; four pings of 256 KiB.
+            // More pings and texts than any initiator has outstanding; four pings of 256 KiB.
             unsent_max: 1024,
             unsent_bytes_max: 1 << 20,
             text_bytes_max: 64 << 10,
@@ -90,7 +91,7 @@ impl SessionConfig {
 }
 
 impl ConnectionStart {
-    /// As a connection's login agreed.
+    /// The state negotiated by a connection's login.
     pub fn new(stat_sn: Sn, parameters: &Parameters) -> ConnectionStart {
         ConnectionStart {
             stat_sn,
@@ -120,41 +121,43 @@ pub struct LogoutId(pub(super) Key);
 #[expect(missing_docs, reason = "where a name says all")]
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
-    /// A command to begin. Commands come in CmdSN order, after their header has arrived and before any data.
+    /// A command to start. Commands are reported in CmdSN order, after their header has arrived and before
+    /// any data.
     ///
     /// For a command with data the driver calls [`super::Session::expect_data`] before the next call of
-    /// `poll_event` or `handle_segment`, or not at all: data without that are dropped.
+    /// `poll_event` or `handle_segment`, or not at all: otherwise data is dropped.
     Command(Command),
     /// Data of the command announced just before, which was ahead of its CmdSN and was held with its data.
-    /// The driver stores it at the task's data, as if it arrived now.
+    /// The driver stores it in the task's data, as if it had just arrived.
     StagedData {
         task: TaskId,
         /// Bytes from the start of the command's data.
         offset: u32,
         bytes: Vec<u8>,
     },
-    /// All requested data have arrived, in order.
+    /// All requested data has arrived, in order.
     DataComplete { task: TaskId },
-    /// The data cannot become complete. The driver answers the command with the CHECK CONDITION of section
-    /// 11.4.7.2; [`DataFault`] says which.
+    /// The data cannot become complete. The driver ends the command with the CHECK CONDITION of section
+    /// 11.4.7.2 for this [`DataFault`].
     DataFailed { task: TaskId, fault: DataFault },
     /// Execute a task management function, then call [`super::Session::tmf_done`].
     TaskManagement(TmfRequest),
-    /// List some targets by [`super::Session::text_reply`].
+    /// List some targets with [`super::Session::text_reply`].
     SendTargets {
         connection: ConnectionId,
         /// The targets requested.
         which: TextQuery,
-        /// The target that this part of the list begins with, as the reply to the previous part says; `None` for the first part.
+        /// The first target of this part of the list, from the reply to the previous part; `None` for the
+        /// first part.
         from: Option<String>,
-        /// The longest part that the requester takes in one PDU, in bytes.
+        /// Maximum size of a part that the requester accepts in one PDU, in bytes.
         segment_max: usize,
     },
     /// A task known to the driver ended without a response: its connection is gone. Release its resources.
     TaskGone { task: TaskId },
-    /// The initiator logged out another connection of its session, or one that is gone. It will send that
-    /// connection's outstanding commands again after the response: when none of them can reach the medium any
-    /// more, call [`super::Session::logout_done`].
+    /// The initiator logged out another connection of its session, or one that is gone. It will retry that
+    /// connection's outstanding commands after the response: when none of them can reach the medium any more,
+    /// call [`super::Session::logout_done`].
     LogoutPending { logout: LogoutId },
     /// The initiator acknowledged the status of a [`super::Response`] with this receipt.
     Acknowledged(Receipt),
@@ -180,9 +183,9 @@ pub struct Command {
     pub read: bool,
     /// W: the initiator expects to write.
     pub write: bool,
-    /// Expected Data Transfer Length, in bytes; of a bidirectional command, of what it writes.
+    /// Expected Data Transfer Length, in bytes; for a bidirectional command, that of the write.
     pub edtl: u32,
-    /// Of a bidirectional command: bytes that the initiator expects to read.
+    /// For a bidirectional command: bytes that the initiator expects to read.
     pub bidirectional_read_edtl: Option<u32>,
     /// Bytes of immediate data.
     pub immediate_data: u32,
@@ -191,7 +194,7 @@ pub struct Command {
     pub(super) long_cdb: Option<Box<[u8]>>,
 }
 
-/// An acknowledgement that the driver wants for a response: until then the response can be lost with its
+/// An acknowledgement that the driver requests for a response: until then the response can be lost with its
 /// connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Receipt {
@@ -201,7 +204,7 @@ pub struct Receipt {
     pub value: u64,
 }
 
-/// Errors in a command's data: additional sense by section 11.4.7.2, all with ABORTED COMMAND.
+/// Errors in a command's data: additional sense according to section 11.4.7.2, all with ABORTED COMMAND.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DataFault {
     /// Data digest error. 47/05, PROTOCOL SERVICE CRC ERROR.
@@ -209,7 +212,7 @@ pub enum DataFault {
     /// Wrong order or amount: the standard's "incorrect amount of data". 0C/0D, WRITE ERROR - NOT ENOUGH
     /// UNSOLICITED DATA.
     Sequence,
-    /// Unsolicited data where none was agreed on. 0C/0C, WRITE ERROR - UNEXPECTED UNSOLICITED DATA.
+    /// Unsolicited data where none was negotiated. 0C/0C, WRITE ERROR - UNEXPECTED UNSOLICITED DATA.
     Unsolicited,
 }
 
@@ -220,10 +223,9 @@ pub struct TmfRequest {
     /// Its identifier, for the response.
     pub tmf: TmfId,
     pub connection: ConnectionId,
-    /// The function. TASK REASSIGN, and ABORT TASK for tasks that do not exist, are answered by the machine
-    /// and never come here.
+    /// The function. The state machine itself answers TASK REASSIGN, and ABORT TASK for tasks that do not exist.
     pub function: TaskManagementFunction,
-    /// The logical unit, for the functions that concern one.
+    /// The logical unit, for functions that apply to one.
     pub lun: Lun,
     /// The task, for ABORT TASK and QUERY TASK. `None` for QUERY TASK if there is no such task.
     pub referenced: Option<TaskId>,
@@ -232,7 +234,7 @@ pub struct TmfRequest {
 /// The targets requested by SendTargets (RFC 7143 appendix C).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum TextQuery {
-    /// All that the initiator may access. In discovery sessions only.
+    /// All that the initiator may access. Discovery sessions only.
     All,
     /// One, by name. In a normal session only that of the session is reported.
     One(String),
@@ -240,12 +242,12 @@ pub enum TextQuery {
     Own,
 }
 
-/// Why a connection is to be closed.
+/// Why a connection must be closed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CloseReason {
     /// Logout completed.
     Logout,
-    /// A requested logout did not come before its deadline.
+    /// A requested logout did not arrive before its deadline.
     LogoutOverdue,
     /// No traffic and no response to a ping.
     Silent,
@@ -261,7 +263,7 @@ impl TaskId {
         self.key.index as usize
     }
 
-    /// The connection that the command arrived on (section 4.2.2.3, connection allegiance).
+    /// The connection on which the command arrived (section 4.2.2.3, connection allegiance).
     pub fn connection(self) -> ConnectionId {
         self.connection
     }

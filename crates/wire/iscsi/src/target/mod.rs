@@ -1,9 +1,9 @@
-//! The target's side of a session in full feature phase (RFC 7143), as a machine without I/O.
+//! The target's side of a session in full feature phase (RFC 7143), as a state machine without I/O.
 //!
 //! One [`Session`] serves all connections of a session, on one thread. The driver passes received headers to
-//! it, asks for the destination of each data segment, and carries out its events; PDUs to send come from
-//! [`Session::poll_transmit`], per connection. Payload does not pass through the machine: it names a task and
-//! an offset, and the driver receives to, or sends from, that memory.
+//! it, gets the destination of each data segment, and executes its events; PDUs to send come from
+//! [`Session::poll_transmit`], per connection. Payload does not pass through the state machine: it names a
+//! task and an offset, and the driver receives to, or sends from, that memory.
 //!
 //! ```text
 //!              handle_header ─► Segment ─► (driver receives) ─► handle_segment
@@ -36,14 +36,14 @@
 //!                       └── silent, Fatal (driver), cold reset (task_management) ──► Event::Close ──► removed
 //! ```
 //!
-//! A session ends with its last connection (ErrorRecoveryLevel 0); the driver drops it then.
+//! A session ends with its last connection (ErrorRecoveryLevel 0); the driver then drops it.
 //!
 //! Reading order: [`interface`] (actions for the driver), `session` (the tables), `window` (delivery order), `receive`
 //! and `task` (commands and their data), `transmit` (Data-In and status), `task_management` and `fence` (the end of
 //! many commands), `requests` (the rest of the protocol).
 //!
 //! ErrorRecoveryLevel is 0: an error ends a command or the connection, and no PDU is sent twice. So ExpStatSN, which
-//! tells what need not be kept for retransmission, is evaluated only for receipts and while a `fence` is active.
+//! releases PDUs kept for retransmission, is evaluated only for receipts and while a `fence` is active.
 
 mod connection;
 mod fence;

@@ -22,7 +22,7 @@ use crate::slab::Key;
 /// The data segment that follows a header.
 pub type Segment = framing::Segment<TaskId>;
 
-/// Where a received data segment belongs.
+/// The destination of a received data segment.
 pub type Destination = framing::Destination<TaskId>;
 
 impl Session {
@@ -74,7 +74,7 @@ impl Session {
     }
 
     /// Processes a data segment stored at its destination. `digest_ok` is true without digests; `inline` is
-    /// the data of [`Destination::Inline`], else empty.
+    /// the data of [`Destination::Inline`], otherwise empty.
     pub fn handle_segment(
         &mut self,
         now: Instant,
@@ -107,7 +107,7 @@ impl Session {
         Ok(())
     }
 
-    /// Parses a PDU before its data arrive, and rejects what is not allowed in this session.
+    /// Parses a PDU before its data arrives, and rejects PDUs not allowed in this session.
     fn dispatch(&mut self, id: ConnectionId, bhs: &Bhs, ahs: &[u8]) -> Result<(), Fatal> {
         let is_discovery = self.config.parameters.session_type == SessionType::Discovery;
         let parsed = match bhs.opcode() {
@@ -164,7 +164,7 @@ impl Session {
         owed.saturating_add(self.config.unsent_max).saturating_sub(self.fences.blocked())
     }
 
-    /// Maximum size of their data: less if there is no staging room.
+    /// Maximum size of their data: less if there is no staging space.
     fn unsent_bytes_max(&self) -> usize {
         let most = self.config.unsent_bytes_max;
         if self.staging_limit == 0 { most.min(UNSENT_BYTES_MIN) } else { most }
@@ -204,7 +204,7 @@ impl Session {
         }
     }
 
-    /// Executes a request. Its connection may be gone if it was held.
+    /// Executes a request. If the request was held, its connection may no longer exist.
     pub(super) fn carry_out(&mut self, request: Request) {
         let Request { connection, kind, data, .. } = request;
         if self.connection(connection).is_none() {
@@ -220,7 +220,7 @@ impl Session {
 
     // --- helpers
 
-    /// Rejects the PDU whose header came last. Its data segment is dropped.
+    /// Rejects the PDU whose header arrived last. Its data segment is dropped.
     pub(super) fn reject(&mut self, id: ConnectionId, reason: RejectReason) {
         self.counters.rejects += 1;
         let Some(connection) = self.connection_mut(id) else { return };
@@ -241,7 +241,7 @@ impl Session {
     }
 }
 
-/// Data that may be queued even without staging room: that of one or two pings.
+/// Data that may be queued even without staging space: that of one or two pings.
 const UNSENT_BYTES_MIN: usize = 64 << 10;
 
 impl Session {
@@ -255,8 +255,8 @@ impl Session {
         } else if !pdu.immediate && self.is_aborted_early(pdu.cmd_sn, pdu.lun) {
             self.skip_aborted(pdu.cmd_sn, order);
         } else if self.tags.find(pdu.itt).is_some() {
-            // Section 11.2.1.8 requires unique tags. A status would be taken for the other task's, so this is
-            // one of the few cases for a Reject; its CmdSN does not count as received (section 7.3).
+            // Section 11.2.1.8 requires unique tags. A status would be attributed to the other task, so this
+            // is one of the few cases for a Reject; its CmdSN does not count as received (section 7.3).
             self.reject(id, RejectReason::TaskInProgress);
         } else if pdu.immediate && self.immediate >= self.config.immediate_max {
             self.reject(id, RejectReason::ImmediateCommandReject);
@@ -334,7 +334,7 @@ impl Session {
         self.window.hold(cmd_sn, Held::Command(key));
     }
 
-    /// Delivers what is held for the next CmdSN, and for those after it.
+    /// Delivers entries held for the next CmdSN, and for those after it.
     pub(super) fn release(&mut self) {
         while let Some(held) = self.window.take_next() {
             match held {
@@ -355,7 +355,7 @@ impl Session {
         let HeldCommand { command, staged, overrun, .. } = *waiting;
         let task = command.task;
         if overrun {
-            // There was no room for its data: TASK SET FULL, so that the initiator retries (SAM-5 5.3.1).
+            // There was no space for its data: TASK SET FULL, so that the initiator retries (SAM-5 5.3.1).
             self.staged_bytes -= staged.iter().map(|staged| staged_cost(staged.bytes.len())).sum::<usize>();
             self.active += 1;
             return self.respond(task, Response { status: TASK_SET_FULL, ..Response::default() });
@@ -408,7 +408,7 @@ impl Session {
         let Some((key, task)) = self.tags.find(pdu.itt).and_then(|key| Some((key, self.tasks.get_mut(key)?)))
         else {
             // After an ABORT or a reset an initiator may or may not continue to answer R2Ts (FastAbort in
-            // iscsid.conf): late data are dropped silently.
+            // iscsid.conf): late data is silently dropped.
             self.counters.data_out_late += 1;
             return Ok(());
         };
@@ -457,7 +457,7 @@ impl Session {
         if waiting.overrun { Destination::Discard } else { self.reserve(id, length as usize) }
     }
 
-    /// A short ping is answered even without staging room; its size is small for each connection.
+    /// A short ping is answered even without staging space; its size is small for each connection.
     fn request_destination(&mut self, id: ConnectionId) -> Destination {
         let length =
             self.connection(id).map_or(0, |connection| connection.header.data_segment_length()) as usize;
@@ -472,7 +472,7 @@ impl Session {
         self.reserve(id, length)
     }
 
-    /// A segment held by the machine is charged from its header on: the peer may take any time to send it.
+    /// A segment held by the state machine is charged from its header on: the peer may take any time to send it.
     fn reserve(&mut self, id: ConnectionId, length: usize) -> Destination {
         debug_assert!(
             self.connection(id).is_some_and(|connection| connection.reserved_bytes == 0),
@@ -521,7 +521,7 @@ impl Session {
         }
     }
 
-    /// Holds the data of a held command; other data are at their destination already.
+    /// Stores the data of a held command; other data is already at its destination.
     fn stage(&mut self, key: Key, offset: u32, length: u32, inline: &[u8]) {
         if length == 0 {
             return;
@@ -530,7 +530,7 @@ impl Session {
         let Some(task) = self.tasks.get_mut(key) else { return };
         let (task_id, connection) = (key, task.connection);
         let Some(waiting) = &mut task.waiting else {
-            // The command was delivered between this header and its data: the driver knows the task.
+            // The command was delivered between this header and its data: the driver has the task.
             if !inline.is_empty() {
                 let task = TaskId { key: task_id, connection };
                 self.events.push_back(Event::StagedData { task, offset, bytes: inline.to_vec() });
@@ -573,7 +573,7 @@ impl Session {
     }
 
     /// Section 7.8: "it MUST answer with a Reject PDU with a reason code of Data-Digest-Error and discard the PDU".
-    /// A task whose data it was also gets its CHECK CONDITION, "after … it receives all the data".
+    /// The task that owns the data also gets its CHECK CONDITION, "after … it receives all the data".
     pub(super) fn digest_failed(&mut self, id: ConnectionId, incoming: &Incoming) {
         self.counters.digest_errors += 1;
         self.reject(id, RejectReason::DataDigestError);

@@ -12,8 +12,8 @@
 //!                                       ◀───    …the rest                        F  ttt=none
 //! ```
 //!
-//! A list of targets can be long, and its reader slow. So the driver replies in parts, and is asked for the next one when the previous
-//! one is sent: a connection keeps one part.
+//! A list of targets can be long, and its reader slow. So the driver replies in parts, and the next part is
+//! requested when the previous one is sent: a connection stores one part.
 
 use std::time::{Duration, Instant};
 
@@ -90,7 +90,7 @@ impl Session {
                 self.answer_logout(id, pdu.itt, LogoutResult::Success, close);
             }
             (LogoutReason::CloseConnection, Some(closed)) => self.log_out_other(id, closed, pdu.itt),
-            // Its commands may still be executing: the requester needs to know when they are not.
+            // Its commands may still be executing: the requester needs to be notified when they have ended.
             (LogoutReason::CloseConnection, None) => self.hold_logout(id, pdu.itt, LogoutResult::CidNotFound),
             // Tasks change their connection at ErrorRecoveryLevel 2 only.
             (LogoutReason::RemoveForRecovery, _) => {
@@ -127,7 +127,7 @@ impl Session {
         self.events.push_back(Event::LogoutPending { logout });
     }
 
-    /// The commands of a logged out connection can no longer reach the medium.
+    /// Called when the commands of a logged-out connection can no longer reach the medium.
     pub fn logout_done(&mut self, logout: LogoutId) {
         let Some(Logout { by, itt, result }) = self.logouts.remove(logout.0) else { return };
         if self.connection(by).is_some() {
@@ -168,8 +168,8 @@ impl Session {
 
 impl Session {
     /// The driver's reply to [`Event::SendTargets`]: TargetName and TargetAddress pairs, each ended by a NUL.
-    /// Empty if there are no such targets. `next` is the target that the next part of the list begins with, if there is one: a name,
-    /// since places change with the configuration.
+    /// Empty if there are no such targets. `next` is the first target of the next part of the list, if there
+    /// is one: a name, since positions change with the configuration.
     pub fn text_reply(&mut self, id: ConnectionId, mut text: Vec<u8>, next: Option<String>) {
         let Some(connection) = self.connection_mut(id) else { return };
         if let Some((request, mut said, which)) = connection.text.asked.take() {
@@ -225,7 +225,7 @@ impl Session {
         for pair in pairs {
             match Key::find(pair.key) {
                 Some(Key::SendTargets) => query = send_targets(pair.value, is_discovery),
-                // Section 13.12: a declaration, of 512 to 2^24-1 bytes. It applies to what is sent from now on.
+                // Section 13.12: a declaration, of 512 to 2^24-1 bytes. It applies to PDUs sent from now on.
                 Some(Key::MaxRecvDataSegmentLength) => match text::number(pair.value) {
                     Some(bytes @ 512..=0xff_ffff) => connection.peer_segment_max = bytes,
                     Some(_) | None => text::append(&mut reply, pair.key, answer::REJECT),
@@ -282,7 +282,7 @@ impl Connection {
     }
 }
 
-/// Appendix C. "All … MUST NOT be supported" outside discovery, where the rest would mean nothing inside.
+/// Appendix C. "All … MUST NOT be supported" outside discovery; the other values are meaningless inside.
 fn send_targets(value: &str, is_discovery: bool) -> Option<TextQuery> {
     match value {
         "All" if is_discovery => Some(TextQuery::All),
@@ -304,7 +304,7 @@ pub enum Notice<'a> {
         /// Sense data, at most 65,533 bytes.
         sense: &'a [u8],
     },
-    /// Log this connection out within that time (whole seconds, at most 65,535); it is closed otherwise.
+    /// Log this connection out within that time (whole seconds, up to 65,535); otherwise it is closed.
     LogoutRequested { within: Duration },
     /// This connection is dropped, and closed after the message.
     ConnectionDropped,
@@ -318,7 +318,7 @@ pub enum Notice<'a> {
 
 impl Session {
     /// Requests a logout on every connection. Commands are served until then, or until the deadline, when
-    /// [`super::Event::Close`] ends it: QEMU and others have commands outstanding when they are asked.
+    /// [`super::Event::Close`] ends it: QEMU and others have commands outstanding when they get the request.
     pub fn request_logout(&mut self, now: Instant, within: Duration) {
         let all: Vec<ConnectionId> = self.connections().map(|(id, _)| id).collect();
         for id in all {
@@ -368,7 +368,7 @@ impl Notice<'_> {
         }
     }
 
-    /// Sense data after their length in two bytes (section 11.9.4).
+    /// Sense data after its length in two bytes (section 11.9.4).
     fn sense_segment(&self) -> Vec<u8> {
         let Notice::Scsi { sense, .. } = self else { return Vec::new() };
         let length = u16::try_from(sense.len()).unwrap_or(u16::MAX - 2);

@@ -1,4 +1,4 @@
-//! The tables of a session, and how its connections and tasks begin and end.
+//! The tables of a session, and the start and end of its connections and tasks.
 
 use std::collections::VecDeque;
 use std::time::Instant;
@@ -29,15 +29,15 @@ pub struct Session {
     pub(super) connections: Connections<Connection>,
     pub(super) events: VecDeque<Event>,
     pub(super) counters: Counters,
-    /// Non-immediate tasks whose last PDU has not been sent, and outstanding functions: each takes room of
+    /// Non-immediate tasks whose last PDU has not been sent, and outstanding functions: each takes a slot of
     /// the command window.
     pub(super) active: u32,
     /// Outstanding immediate tasks and task management functions.
     pub(super) immediate: u32,
-    /// Data of held commands and requests, and segments being received by the machine, in bytes, with the
-    /// cost of holding them.
+    /// Data of held commands and requests, and segments being received by the state machine, in bytes, with
+    /// the cost of holding them.
     pub(super) staged_bytes: usize,
-    /// Bytes that the driver lets it hold in addition.
+    /// Additional bytes that the driver allows it to hold.
     pub(super) staging_limit: usize,
 }
 
@@ -52,7 +52,7 @@ pub struct Counters {
     pub data_out_late: u64,
     /// Data digest errors.
     pub digest_errors: u64,
-    /// PDUs answered by a Reject.
+    /// PDUs answered with a Reject.
     pub rejects: u64,
 }
 
@@ -94,7 +94,7 @@ impl Session {
         self.drop_connection_tasks(id);
         self.tmfs_connection_lost(id);
         self.fences_connection_lost(id);
-        // Connections that were to close after a response that can no longer be sent close all the same.
+        // Connections to be closed after a response that can no longer be sent are closed anyway.
         if let Some(reason) = unsaid {
             self.close_all(reason);
         }
@@ -121,19 +121,19 @@ impl Session {
         self.tasks.len()
     }
 
-    /// Bytes of data held by the machine: of held commands, and in queued responses.
+    /// Bytes of data held by the state machine: of held commands, and in queued responses.
     pub fn staged_bytes(&self) -> usize {
         let unsent = self.connections.iter().map(|connection| connection.urgent_bytes);
         self.staged_bytes + unsent.sum::<usize>()
     }
 
-    /// Sets how many bytes more may be held. Without a call the limits of [`SessionConfig`] apply alone.
+    /// Sets how many additional bytes may be held. Without a call, only the limits of [`SessionConfig`] apply.
     pub fn set_staging_limit(&mut self, bytes: usize) {
         self.staging_limit = bytes;
     }
 
-    /// The oldest data held because earlier CmdSNs, or the rest of the segment, have not arrived: since when,
-    /// and on which connection.
+    /// The oldest data held because earlier CmdSNs, or the rest of the segment, have not arrived: its time of
+    /// arrival and its connection.
     pub fn oldest_staged(&self) -> Option<(Instant, ConnectionId)> {
         let commands = self.tasks.iter().filter(|(_, task)| task.staged_bytes() > 0);
         let commands = commands.filter_map(|(_, task)| Some((task.waiting.as_ref()?.since, task.connection)));
@@ -153,7 +153,8 @@ impl Session {
         self.window.exp_cmd_sn()
     }
 
-    /// How often a command was the last that the initiator might send before another was answered.
+    /// Number of times that a command closed the window: the initiator could not send more before another was
+    /// answered.
     pub fn window_closings(&self) -> u64 {
         self.window.closings()
     }
@@ -220,7 +221,7 @@ impl Session {
         Some(task)
     }
 
-    /// Ends the tasks of a connection, and reports those the driver knows.
+    /// Ends the tasks of a connection, and reports those known to the driver.
     pub(super) fn drop_connection_tasks(&mut self, id: ConnectionId) {
         let doomed: Vec<Key> =
             self.tasks.iter().filter(|(_, task)| task.connection == id).map(|(key, _)| key).collect();
@@ -237,7 +238,7 @@ impl Session {
         if task.is_held() {
             self.window.mark_received(key);
         }
-        // A held command without staging room is answered without the driver.
+        // A held command without staging space is answered without the driver.
         if task.announced {
             self.events.push_back(Event::TaskGone { task: TaskId { key, connection: task.connection } });
         }

@@ -1,5 +1,6 @@
-//! A SCSI task, from the arrival of its command to its status: the data of a write, which PDU of it is valid next and what
-//! to request (RFC 7143 sections 4.2.5.2, 11.7 and 11.8), and the data and status of the response (sections 11.4 and 11.7).
+//! A SCSI task, from the arrival of its command to its status. This covers the data of a write, including the
+//! next valid PDU and the data to request (RFC 7143 sections 4.2.5.2, 11.7 and 11.8), and the data and status
+//! of the response (sections 11.4 and 11.7).
 //!
 //! ```text
 //!   0            immediate       unsolicited        burst_start                          wanted   EDTL
@@ -7,8 +8,8 @@
 //!   '------------ at most FirstBurstLength ------'
 //! ```
 //!
-//! DataPDUInOrder and DataSequenceInOrder are Yes, so the offset of the next byte is determined, however many
-//! R2Ts are outstanding.
+//! DataPDUInOrder and DataSequenceInOrder are Yes, so the offset of the next byte is determined, regardless
+//! of the number of outstanding R2Ts.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
@@ -26,7 +27,7 @@ pub(super) struct Task {
     pub(super) itt: Itt,
     pub(super) lun: Lun,
     pub(super) immediate: bool,
-    /// The driver knows the task.
+    /// The task was announced to the driver.
     pub(super) announced: bool,
     /// The command, while it is held.
     pub(super) waiting: Option<Box<HeldCommand>>,
@@ -45,7 +46,7 @@ pub(super) struct HeldCommand {
     /// Time of arrival.
     pub(super) since: Instant,
     pub(super) staged: Vec<StagedData>,
-    /// There was no staging room for its data.
+    /// There was no staging space for its data.
     pub(super) overrun: bool,
 }
 
@@ -84,8 +85,8 @@ impl Task {
         staged.map(|staged| staged_cost(staged.bytes.len())).sum()
     }
 
-    /// Whether further data are dropped: the driver did not request any, has responded, or knows that they
-    /// cannot be complete.
+    /// Whether further data is dropped: the driver did not request any, has responded, or was notified that
+    /// the data cannot become complete.
     pub(super) fn refuses_data(&self) -> bool {
         self.outbound.is_some() || !(self.inbound.is_wanted() || self.is_held())
     }
@@ -104,13 +105,13 @@ pub(super) struct Inbound {
     wanted: Option<u32>,
     /// All bytes before this offset have arrived.
     received: u32,
-    /// Immediate data are still being received.
+    /// Immediate data is still being received.
     immediate_pending: bool,
-    /// Unsolicited Data-Out PDUs are still to come.
+    /// Unsolicited Data-Out PDUs are still outstanding.
     unsolicited_open: bool,
     /// Start of the solicited data.
     burst_start: u32,
-    /// R2Ts by number: below `fulfilled` answered, below `sent` sent, below `planned` to be sent.
+    /// R2Ts by number: below `fulfilled` answered, below `sent` sent, below `planned` pending.
     fulfilled: u32,
     sent: u32,
     planned: u32,
@@ -126,7 +127,7 @@ pub(super) enum NextStep {
     Wait,
     /// Send this many R2Ts.
     SendR2ts(u32),
-    /// All data have arrived.
+    /// All data has arrived.
     Complete,
 }
 
@@ -197,21 +198,21 @@ impl Inbound {
         }
         match pdu.buffer_offset.checked_add(pdu.data_segment_length) {
             Some(reached) if reached > end => Err(misplaced),
-            // "The F bit … for the last PDU of a sequence": an R2T answered by less than it requested.
+            // "The F bit … for the last PDU of a sequence": an R2T answered with less than it requested.
             Some(reached) if pdu.ttt.is_some() && pdu.is_final && reached < end => Err(DataFault::Sequence),
             Some(_) => Ok(pdu.buffer_offset),
             None => Err(DataFault::Sequence),
         }
     }
 
-    /// The immediate data have arrived.
+    /// Notes that the immediate data has arrived.
     pub(super) fn immediate_arrived(&mut self, length: u32) {
         debug_assert!(self.immediate_pending && self.received == 0, "immediate data come first, and once");
         self.immediate_pending = false;
         self.received += length;
     }
 
-    /// The data of a Data-Out that [`Inbound::check`] accepted have arrived.
+    /// Notes that the data of a Data-Out accepted by [`Inbound::check`] has arrived.
     pub(super) fn arrived(&mut self, length: u32, is_final: bool) {
         debug_assert!(!self.immediate_pending, "immediate data come first");
         self.received += length;
@@ -221,21 +222,21 @@ impl Inbound {
         }
     }
 
-    /// A Data-Out whose data are dropped; it may still end its sequence.
+    /// Notes a Data-Out whose data is dropped; it may still end its sequence.
     pub(super) fn dropped(&mut self, pdu: &DataOut) {
         if pdu.is_final {
             self.end_sequence(pdu.ttt.is_some());
         }
     }
 
-    /// An error in the data: no more is requested.
+    /// Records an error in the data: no more is requested.
     pub(super) fn fail(&mut self, fault: DataFault) {
         self.fault = Some(fault);
         self.immediate_pending = false;
         self.planned = self.sent;
     }
 
-    /// Whether all data announced or requested have arrived or been dropped.
+    /// Whether all announced or requested data has arrived or been dropped.
     pub(super) fn is_drained(&self) -> bool {
         debug_assert!(
             self.fulfilled <= self.sent && self.sent <= self.planned,
@@ -278,7 +279,7 @@ impl Inbound {
         Some(burst)
     }
 
-    /// R2Ts sent, which ExpDataSN of the response counts.
+    /// Number of R2Ts sent, which is included in ExpDataSN of the response.
     pub(super) fn r2ts_sent(&self) -> u32 {
         self.sent
     }
@@ -289,7 +290,7 @@ impl Inbound {
         Some(Burst { r2t_sn: number, offset, length })
     }
 
-    /// The end of the burst that `ttt` may bring data for now.
+    /// The end of the burst for which data with `ttt` is currently valid.
     fn open_burst_end(&self, ttt: Ttt, key: Key, rules: &Parameters) -> Option<u32> {
         if self.fulfilled >= self.sent || self.unsolicited_open || ttt != r2t_tag(key, self.fulfilled) {
             return None;
@@ -309,8 +310,7 @@ impl Inbound {
 }
 
 /// The Target Transfer Tag of a task's R2T. Its low half is the task's index; the high half changes with
-/// every R2T and every reuse of the index, so that late data of an ended task are not stored for its
-/// successor.
+/// every R2T and every reuse of the index, so that late data of an ended task is not stored for its successor.
 pub(super) fn r2t_tag(key: Key, r2t_sn: u32) -> Ttt {
     let order = key.generation.wrapping_mul(31).wrapping_add(r2t_sn) & 0x7fff;
     let tag = order << 16 | (key.index & 0xffff);
@@ -328,13 +328,13 @@ pub(super) struct ExpectedLengths {
     pub(super) bidirectional: bool,
 }
 
-/// The driver's response, and how much of it has been sent.
+/// The driver's response, and the amount already sent.
 #[derive(Debug)]
 pub(super) struct Outbound {
     pub(super) status: u8,
     /// Empty if there is none; an empty box owns no memory.
     pub(super) sense: Box<[u8]>,
-    /// Acknowledgement that the driver wants of the status.
+    /// Acknowledgement of the status that the driver requested.
     pub(super) receipt: Option<Box<Receipt>>,
     /// Size of the Data-In.
     data_in: u32,
@@ -382,7 +382,7 @@ impl Outbound {
         }
     }
 
-    /// The next range; `None` if all data have been sent.
+    /// The next range; `None` if all data has been sent.
     pub(super) fn next_chunk(&mut self, limits: Limits, lengths: ExpectedLengths) -> Option<Chunk> {
         debug_assert!(
             self.sent <= self.data_in && self.data_in <= lengths.read,
@@ -408,8 +408,8 @@ impl Outbound {
         Some(chunk)
     }
 
-    /// Section 11.7.3: status may come with the last Data-In "if the command completed without an exception"; two
-    /// residuals do not fit there.
+    /// Section 11.7.3: status may be sent with the last Data-In "if the command completed without an
+    /// exception"; two residuals do not fit there.
     fn rides_on_data(&self, lengths: ExpectedLengths) -> bool {
         self.status == GOOD && self.sense.is_empty() && !lengths.bidirectional
     }
@@ -419,7 +419,7 @@ impl Outbound {
         self.data_sn
     }
 
-    /// The residual of the written data if it writes, else of the read data.
+    /// The residual of the written data if the command writes, otherwise of the read data.
     pub(super) fn residual(&self, lengths: ExpectedLengths) -> Residual {
         let edtl = if lengths.bidirectional || lengths.read == 0 { lengths.write } else { lengths.read };
         residual(self.expected, edtl)
@@ -470,8 +470,8 @@ impl Tags {
     }
 }
 
-/// Hashes a tag by one multiplication. An initiator that chooses its tags to collide slows down the lookup of
-/// its own tasks only, and the command window limits their number.
+/// Hashes a tag with one multiplication. An initiator that chooses its tags to collide slows down the lookup
+/// of its own tasks only, and the command window limits their number.
 #[derive(Debug, Default)]
 struct TagHasher(u64);
 

@@ -1,5 +1,5 @@
-//! Task management (RFC 7143 sections 4.2.3 and 11.5): which functions the machine answers itself, and when
-//! the others begin.
+//! Task management (RFC 7143 sections 4.2.3 and 11.5): which functions the state machine answers itself, and
+//! when the others start.
 //!
 //! | the task of an ABORT TASK                   | response                                             |
 //! |---------------------------------------------|------------------------------------------------------|
@@ -10,9 +10,10 @@
 //! | is over (RefCmdSN is below the window)      | `SessionConfig::abort_of_finished`                   |
 //! | cannot have existed                         | Task does not exist                                  |
 //!
-//! Section 4.2.3.3 (a) has a function that ends many tasks "wait for responses on currently valid Target Transfer Tags of the
-//! affected tasks". Here it does not: open-iscsi sends no such data by its default (FastAbort=Yes, without negotiation). The
-//! tags are invalid at once, and late data are dropped.
+//! Section 4.2.3.3 (a) requires a function that ends many tasks to "wait for responses on currently valid
+//! Target Transfer Tags of the affected tasks". This implementation does not wait: open-iscsi sends no such
+//! data by default (FastAbort=Yes, without negotiation). The tags become invalid immediately, and late data
+//! is dropped.
 
 use std::time::{Duration, Instant};
 
@@ -30,7 +31,7 @@ use crate::serial::Sn;
 use crate::slab::Key;
 
 impl Session {
-    /// A function has been executed, or has failed.
+    /// Called when a function has been executed, or has failed.
     pub fn tmf_done(&mut self, tmf: TmfId, result: TaskManagementResult) {
         if let Some(tmf) = self.tmfs.remove(tmf.0) {
             debug_assert!(tmf.waiting.is_none(), "the driver knows of no function that waits");
@@ -92,20 +93,20 @@ impl Session {
         }
     }
 
-    /// A connection is gone. Its commands may never arrive, so functions no longer wait for them.
+    /// Handles the loss of a connection. Its commands may never arrive, so functions no longer wait for them.
     pub(super) fn tmfs_connection_lost(&mut self, id: ConnectionId) {
         let is_orphan = |tmf: &Tmf| tmf.connection == id && tmf.waiting.is_some();
         let orphans: Vec<Key> =
             self.tmfs.iter().filter(|(_, entry)| is_orphan(entry)).map(|(key, _)| key).collect();
         for key in orphans {
             self.tmfs.remove(key);
-            self.immediate -= 1; // only immediate ones ever wait
+            self.immediate -= 1; // only immediate functions ever wait
         }
         self.start_waiting(|_| true);
     }
 
     /// Starts functions that waited for [`ARRIVE_WITHIN`]: an initiator that withholds earlier commands does
-    /// not delay its reset for ever.
+    /// not delay its reset forever.
     pub(super) fn tmfs_timeout(&mut self, now: Instant) {
         if self.immediate > 0 {
             self.start_waiting(|waiting| waiting.timeout.has_expired(now));
@@ -115,7 +116,7 @@ impl Session {
     /// The earliest end of such a wait.
     pub(super) fn tmfs_deadline(&self, passed: Instant) -> Option<Instant> {
         if self.immediate == 0 {
-            return None; // only immediate ones ever wait
+            return None; // only immediate functions ever wait
         }
         let waiting = self.tmfs.iter().filter_map(|(_, entry)| entry.waiting.as_ref());
         waiting.map(|waiting| waiting.timeout.deadline(passed)).min()
@@ -137,8 +138,8 @@ impl Session {
         }
     }
 
-    /// Executes a function although commands sent before it are missing. The initiator takes its response for
-    /// the end of those too, so they must not begin later: held ones are dropped, later ones are skipped.
+    /// Executes a function although commands sent before it are missing. To the initiator its response also
+    /// ends those commands, so they must not start later: held ones are dropped, later ones are skipped.
     fn abort_early(&mut self, pdu: &TaskManagementRequest) {
         let Some(scope) = scope_of(pdu.function, pdu.lun) else { return };
         if !self.window.exp_cmd_sn().lt(pdu.cmd_sn) {
@@ -150,7 +151,7 @@ impl Session {
             }
         }
         self.early_aborts.retain(|other| other.scope != scope || pdu.cmd_sn.lt(other.before));
-        // More than may be outstanding at a time would exhaust our memory; dropping the oldest affects only
+        // More than may be outstanding together would exhaust our memory; dropping the oldest affects only
         // commands of the same initiator.
         if self.early_aborts.len() >= self.config.immediate_max as usize {
             self.early_aborts.remove(0);
@@ -213,9 +214,9 @@ impl Session {
         self.respond_to_tmf(id, pdu.itt, result);
     }
 
-    /// Section 11.5.5: if the task is not there "but the CmdSN indicated by RefCmdSN is within the valid CmdSN
-    /// window and less than the CmdSN of the Task Management Function Request itself, then targets MUST consider
-    /// the CmdSN received and return the 'Function Complete' response".
+    /// Section 11.5.5: if the task does not exist "but the CmdSN indicated by RefCmdSN is within the valid
+    /// CmdSN window and less than the CmdSN of the Task Management Function Request itself, then targets MUST
+    /// consider the CmdSN received and return the 'Function Complete' response".
     fn abort_absent(&mut self, pdu: &TaskManagementRequest) -> TaskManagementResult {
         let sn = pdu.ref_cmd_sn;
         match self.window.order(sn) {
@@ -234,7 +235,7 @@ impl Session {
         }
     }
 
-    /// RFC 7144 section 4: "Function Succeeded" says that the task exists.
+    /// RFC 7144 section 4: "Function Succeeded" means that the task exists.
     fn query_task(&mut self, id: ConnectionId, pdu: &TaskManagementRequest) {
         let found = pdu.referenced_task.and_then(|itt| self.tags.find(itt));
         self.observe("QUERY TASK", |_| found);
@@ -331,7 +332,7 @@ fn fence_of(tmf: &Tmf) -> Option<FenceScope> {
 const ARRIVE_WITHIN: Duration = Duration::from_secs(2);
 
 impl Session {
-    /// Queues a PDU after all responses so far, blocked ones included.
+    /// Queues a PDU after all responses so far, including blocked ones.
     pub(super) fn queue_after_responses(&mut self, id: ConnectionId, bhs: Bhs, then: Option<CloseAfter>) {
         let pdu = QueuedPdu::Prepared(Box::new(PreparedPdu { bhs, data: Vec::new(), is_status: true, then }));
         if self.fences.is_active() {
@@ -358,8 +359,8 @@ impl Session {
         }
     }
 
-    /// Section 4.2.2.3.3: "takes note of last-sent and unacknowledged StatSN on each of the connections", by
-    /// a ping behind everything queued there.
+    /// Section 4.2.2.3.3: "takes note of last-sent and unacknowledged StatSN on each of the connections",
+    /// with a ping after everything queued there.
     fn begin_fence(&mut self, requester: ConnectionId, scope: FenceScope, answer: Box<PreparedPdu>) {
         debug_assert!(!self.fences.is_active(), "one fence at a time");
         let number = self.fences.begun.wrapping_add(1);
@@ -372,8 +373,8 @@ impl Session {
         self.fences.active = Some(Fence { number, scope, requester, answer, unacknowledged, timeout });
     }
 
-    /// Queues a ping. On a connection that is logging out nothing follows the logout response: there only its
-    /// end is waited for.
+    /// Queues a ping. On a connection that is logging out nothing follows the logout response, so only the
+    /// end of the connection is awaited.
     fn ask(&mut self, number: u32, id: ConnectionId) -> Unacknowledged {
         if let Some(connection) = self.connection_mut(id).filter(|connection| !connection.logged_out) {
             connection.responses.push_back(QueuedPdu::FencePing(number));
@@ -410,7 +411,7 @@ impl Session {
         self.advance_fence();
     }
 
-    /// A connection is gone, with its responses.
+    /// Handles the loss of a connection with its responses.
     pub(super) fn fences_connection_lost(&mut self, id: ConnectionId) {
         if let Some(fence) = &mut self.fences.active {
             fence.unacknowledged.retain(|unacknowledged| unacknowledged.connection != id);
@@ -438,8 +439,8 @@ impl Session {
         }
     }
 
-    /// All responses before it have arrived. "The fence … MUST NOT be considered cleared" before it has
-    /// arrived too.
+    /// Sends the fenced response after all earlier ones have arrived. "The fence … MUST NOT be considered
+    /// cleared" before it has also arrived.
     fn send_fenced(&mut self, fence: Fence, answer: Box<PreparedPdu>) -> Fence {
         debug_assert!(fence.unacknowledged.is_empty(), "an older response may still be passed");
         let is_last = answer.then.is_some();
@@ -478,7 +479,8 @@ pub(super) fn exp_stat_sn(bhs: &Bhs) -> Sn {
     Sn(bhs.u32(EXP_STAT_SN))
 }
 
-/// An initiator on a LAN acknowledges within milliseconds; issue 2 wants resets answered within five seconds.
+/// An initiator on a LAN acknowledges within milliseconds; issue 2 requires resets to be answered within five
+/// seconds.
 const ACKNOWLEDGE_WITHIN: Duration = Duration::from_secs(1);
 /// Offsets in all PDUs of an initiator (section 11).
 const EXP_STAT_SN: usize = 28;

@@ -1,5 +1,5 @@
-//! The driver's calls for a command (data accepted, its response), and transmission: queued PDUs, which get their sequence
-//! numbers here.
+//! The driver's calls for a command (accepted data, response), and transmission: queued PDUs get their
+//! sequence numbers here.
 
 use std::num::NonZeroU32;
 
@@ -207,7 +207,7 @@ impl Session {
         stat_sn
     }
 
-    /// All PDUs but Data-In without status carry the next StatSN; statuses consume it.
+    /// All PDUs except Data-In without status carry the next StatSN; statuses consume it.
     fn stamp_stat_sn(&mut self, id: ConnectionId, header: &mut Bhs, is_status: bool) {
         let stat_sn = match is_status {
             true => self.next_stat_sn(id),
@@ -216,7 +216,7 @@ impl Session {
         header.set_u32(STAT_SN, stat_sn.0);
     }
 
-    /// Every PDU of a target carries the present command window.
+    /// Every PDU of a target carries the current command window.
     fn stamp_window(&mut self, header: &mut Bhs) {
         let max_cmd_sn = self.window.open(self.active);
         debug_assert!(self.window.exp_cmd_sn().le(max_cmd_sn.next()), "MaxCmdSN below ExpCmdSN - 1");
@@ -225,7 +225,7 @@ impl Session {
     }
 }
 
-/// Section 11.4.7: sense data after their length in two bytes.
+/// Section 11.4.7: sense data after its length in two bytes.
 fn sense_segment(sense: &[u8]) -> Vec<u8> {
     let Ok(length) = u16::try_from(sense.len()) else {
         return sense_segment(&sense[..usize::from(u16::MAX)]);
@@ -250,8 +250,8 @@ pub struct Response<'a> {
     pub sense: &'a [u8],
     /// Size of the Data-In held by the driver. Bytes beyond the EDTL are not sent.
     pub data_in: u32,
-    /// Bytes requested by the CDB, in the command's direction (of a bidirectional command: to write). The
-    /// difference to the EDTL is reported as residual.
+    /// Bytes requested by the CDB, in the command's direction (for a bidirectional command: to write). The
+    /// difference from the EDTL is reported as residual.
     pub expected: u64,
     /// Requests [`Event::Acknowledged`] when the initiator has acknowledged the status; for statuses without
     /// data only. Usually `None`.
@@ -261,8 +261,8 @@ pub struct Response<'a> {
 }
 
 impl Session {
-    /// The driver takes this many bytes of a write's data, from its start; at most the EDTL. When they are there,
-    /// [`super::Event::DataComplete`] follows. See [`super::Event::Command`] for when to call this.
+    /// The driver accepts this many bytes of a write's data, from its start, up to the EDTL. When they have
+    /// arrived, [`super::Event::DataComplete`] follows. See [`super::Event::Command`] for when to call this.
     pub fn expect_data(&mut self, task: TaskId, wanted: u32) {
         self.observe("the driver takes data", |_| Some(task.key));
         let Some(entry) = self.tasks.get_mut(task.key) else { return };
@@ -274,7 +274,7 @@ impl Session {
 
     /// Ends a command. Only the first response counts; one for an ended task has no effect.
     ///
-    /// The driver keeps the data to be sent until [`super::Transmit::last_of`] names the task.
+    /// The driver keeps the data to send until [`super::Transmit::last_of`] names the task.
     pub fn respond(&mut self, task: TaskId, response: Response<'_>) {
         self.observe("the driver answers", |_| Some(task.key));
         let Some(entry) = self.tasks.get_mut(task.key) else { return };
@@ -291,7 +291,7 @@ impl Session {
         }
     }
 
-    /// Aborts a command that the driver has fenced: there is no response, and later data for it are dropped.
+    /// Aborts a command that the driver has fenced: there is no response, and later data for it is dropped.
     pub fn abort(&mut self, task: TaskId) {
         self.observe("the driver gives it up", |_| Some(task.key));
         if self.remove_task(task.key).is_some() {
@@ -299,7 +299,7 @@ impl Session {
         }
     }
 
-    /// Queues a response that waited for the last of its command's data.
+    /// Queues a response that waited for the end of its command's data.
     pub(super) fn respond_if_drained(&mut self, key: Key) {
         let waits = |task: &&Task| task.outbound.is_some() && !task.queued && task.inbound.is_drained();
         if self.tasks.get(key).as_ref().is_some_and(waits) {
@@ -319,8 +319,7 @@ impl Session {
         }
     }
 
-    /// If the command window was closed and no response is queued that would announce its reopening, sends a
-    /// NOP-In.
+    /// Sends a NOP-In if the command window was closed and no queued response would announce its reopening.
     fn announce_window(&mut self, id: ConnectionId) {
         if !self.window.is_closed() {
             return;

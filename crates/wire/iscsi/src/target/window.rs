@@ -11,7 +11,7 @@ use super::connection::Request;
 use crate::serial::Sn;
 use crate::slab::Key;
 
-/// The window, and what has arrived ahead of its CmdSN.
+/// The window, and entries that arrived ahead of their CmdSN.
 #[derive(Debug)]
 pub(super) struct Window {
     exp_cmd_sn: Sn,
@@ -19,7 +19,7 @@ pub(super) struct Window {
     depth: u32,
     /// By distance from ExpCmdSN. Never longer than the window has been.
     held: VecDeque<Option<Held>>,
-    /// How often a command has closed it.
+    /// Number of times that a command has closed it.
     closings: u64,
 }
 
@@ -67,13 +67,13 @@ impl Window {
         self.max_cmd_sn.lt(self.exp_cmd_sn)
     }
 
-    /// How often a command has closed it: that command was the last that the initiator may send for now.
+    /// Number of times that a command has closed it: the initiator then may not send more for the moment.
     pub(super) fn closings(&self) -> u64 {
         self.closings
     }
 
-    /// Advances MaxCmdSN to the room that `active` commands leave, and returns it. It never decreases: "a
-    /// MaxCmdSN value less than the local one is ignored", so initiators would use a larger one.
+    /// Advances MaxCmdSN by the slots that `active` commands leave free, and returns it. It never decreases:
+    /// "a MaxCmdSN value less than the local one is ignored", so initiators would use a larger one.
     pub(super) fn open(&mut self, active: u32) -> Sn {
         let scope = self.exp_cmd_sn.plus(self.depth.saturating_sub(active)).minus(1);
         if self.max_cmd_sn.lt(scope) {
@@ -99,7 +99,7 @@ impl Window {
         }
     }
 
-    /// The CmdSN that is next has arrived.
+    /// Notes that the next CmdSN has arrived.
     pub(super) fn advance(&mut self) {
         debug_assert!(self.exp_cmd_sn.le(self.max_cmd_sn), "a CmdSN beyond the window");
         debug_assert!(!matches!(self.held.front(), Some(Some(_))), "what is held for this CmdSN is skipped");
@@ -144,7 +144,7 @@ impl Window {
         })
     }
 
-    /// A held command is gone; its CmdSN still counts as received.
+    /// Notes that a held command was removed; its CmdSN still counts as received.
     pub(super) fn mark_received(&mut self, key: Key) {
         let is_it = |held: &&mut Option<Held>| matches!(held, Some(Held::Command(held)) if *held == key);
         if let Some(held) = self.held.iter_mut().find(is_it) {

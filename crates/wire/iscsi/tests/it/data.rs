@@ -1,4 +1,4 @@
-//! Data both ways, with nothing going wrong.
+//! Data in both directions, without errors.
 
 use iscsi::negotiate::Parameters;
 use iscsi::pdu::{Lun, Pdu, Residual};
@@ -13,8 +13,8 @@ fn r2ts(pair: &Pair) -> Vec<(u32, u32)> {
     })
 }
 
-/// A short write goes with its command; a long one is immediate, then unsolicited, then solicited by bursts; with InitialR2T
-/// and without ImmediateData all of it is asked for.
+/// The data of a short write is sent with its command. A long write is immediate, then unsolicited, then
+/// solicited in bursts; with InitialR2T and without ImmediateData all of it is solicited.
 #[test]
 fn a_write_is_asked_for_as_agreed() {
     type Change = fn(&mut Parameters);
@@ -85,7 +85,7 @@ fn every_answer_tells_the_window_as_it_is_and_statuses_count() {
         }
         _ => None,
     });
-    // Each response gives back its own command's place: 32 less those still to be answered.
+    // Each response frees its own command's slot: 32 minus those still unanswered.
     assert_eq!(numbers, [(0xffff_fffe, 28), (0xffff_ffff, 29), (0, 30), (1, 31)]);
 }
 
@@ -156,8 +156,8 @@ fn a_stream_cut_at_every_byte_changes_nothing() {
     }
 }
 
-/// Every combination of the keys that say how data travel, at the lengths where one kind of data ends and the next
-/// begins (RFC 7143 sections 13.10 to 13.17).
+/// Every combination of the keys that control data transfer, at the lengths where one kind of data ends and
+/// the next starts (RFC 7143 sections 13.10 to 13.17).
 #[test]
 fn every_combination_of_bursts_and_r2ts_moves_the_same_bytes() {
     let yes_or_no = [false, true];

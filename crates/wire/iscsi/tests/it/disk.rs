@@ -1,4 +1,4 @@
-//! What stands behind the target in these scenes: bytes, and CDBs of our own making.
+//! The target's back end in these scenes: bytes, and CDBs of our own design.
 //!
 //! ```text
 //!   CDB   | op | 0 | offset, 4 bytes | length, 4 bytes | 0 … |
@@ -12,7 +12,7 @@ pub(crate) const READ: u8 = 0x28;
 pub(crate) const WRITE: u8 = 0x2a;
 /// Ends with CHECK CONDITION and the sense data [`SENSE`].
 pub(crate) const FAIL: u8 = 0xff;
-/// Stays under way until somebody does something about it.
+/// Stays outstanding until it is ended explicitly.
 pub(crate) const HANG: u8 = 0x99;
 
 pub(crate) const SENSE: &[u8] = &[0x70, 0, 5, 0, 0, 0, 0, 10, 0, 0, 0, 0, 0x20, 0, 0, 0, 0, 0];
@@ -44,7 +44,7 @@ impl Disk {
         Disk(vec![0; DISK_BYTES])
     }
 
-    /// What a read gives: zeros beyond the end.
+    /// Data of a read: zeros beyond the end.
     pub(crate) fn read(&self, offset: usize, length: usize) -> Vec<u8> {
         let mut data = vec![0; length];
         let there = self.0.get(offset..).unwrap_or_default();
@@ -53,7 +53,7 @@ impl Disk {
         data
     }
 
-    /// What lies beyond the end is lost.
+    /// Data beyond the end is lost.
     pub(crate) fn write(&mut self, offset: usize, data: &[u8]) {
         let there = self.0.get_mut(offset..).unwrap_or_default();
         let count = there.len().min(data.len());
