@@ -1,4 +1,4 @@
-//! What the executor costs: nanoseconds per wake and poll of a task, and per timer set and cancelled.
+//! The cost of the executor: nanoseconds per wake and poll of a task, and per timer set and cancelled.
 
 use std::future::pending;
 use std::time::{Duration, Instant};

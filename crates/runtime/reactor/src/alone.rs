@@ -1,10 +1,10 @@
-//! A world without a network, for unit tests and for measurements of the code above it.
+//! A world (runtime environment) without a network, for unit tests and for measurements of the code above it.
 //!
-//! It has one of two clocks. *Virtual time* passes only in turns: straight to the next timer, without waiting
-//! for it, so that half an hour takes no time and a test does not depend on how fast the machine is. *Real
-//! time* is the system's: the thread sleeps until the next timer, and a turn does nothing while a task is
-//! ready. With either, a thread without a timer sleeps until another thread unparks it. Streams and listeners
-//! are `host`'s and `sim`'s.
+//! It has one of two clocks. *Virtual time* passes only in [`World::turn`]: it jumps to the next timer
+//! without waiting, so half an hour takes no time and a test does not depend on the speed of the machine.
+//! *Real time* is the system's: the thread sleeps until the next timer, and a turn does nothing while a task
+//! is ready. With either, a thread without a timer sleeps until another thread unparks it. Streams and
+//! listeners are implemented by `host` and `sim`.
 
 use std::cell::Cell;
 use std::io;
@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 use crate::stream::{Detached, Stream, StreamOptions};
 use crate::world::{ListenOptions, Listener, Park, SharedWorld, Unpark, World};
 
-/// A [`World`] without a network, for the thread that made it.
+/// A [`World`] without a network, for the thread that created it.
 pub struct Alone {
     clock: Clock,
 }
@@ -25,26 +25,26 @@ pub struct Alone {
 enum Clock {
     Virtual {
         now: Cell<Instant>,
-        /// Virtual time that passes in a turn which does not wait for a timer.
+        /// Virtual time that passes in a turn that does not wait for a timer.
         turn: Duration,
     },
     Real,
 }
 
 impl Alone {
-    /// With virtual time. A turn that does not wait takes a microsecond, so that tasks that never wait reach
-    /// their deadlines too.
+    /// A world with virtual time. A turn that does not wait takes a microsecond, so that even tasks that
+    /// never wait reach their deadlines.
     pub fn virtual_time() -> SharedWorld {
         Alone::with(Clock::Virtual { now: Cell::new(Instant::now()), turn: Duration::from_micros(1) })
     }
 
-    /// With virtual time that stands still unless all tasks wait: what they measure is exactly what timers
-    /// take. Tasks that never wait do not reach a deadline.
+    /// A world with virtual time that stands still unless all tasks wait: measured times are exactly those of
+    /// timers. Tasks that never wait do not reach a deadline.
     pub fn exact_virtual_time() -> SharedWorld {
         Alone::with(Clock::Virtual { now: Cell::new(Instant::now()), turn: Duration::ZERO })
     }
 
-    /// With the system's time.
+    /// A world with the system's time.
     pub fn real_time() -> SharedWorld {
         Alone::with(Clock::Real)
     }

@@ -1,8 +1,8 @@
-//! Datagrams: payloads of raw Ethernet frames of one EtherType on one interface, or of UDP. Either way an address goes
-//! with each payload, and nothing says that it arrives once, or in order.
+//! Datagrams: payloads of raw Ethernet frames of one EtherType on one interface, or of UDP. In both cases
+//! each payload has an address, and delivery is not guaranteed to be unique or in order.
 //!
-//! A payload of Ethernet has neither header nor checksum, but may end in padding: a network card fills a frame up to 60 bytes. So
-//! a protocol states its lengths.
+//! A payload of Ethernet has neither header nor checksum, but may end in padding: a network card pads a frame
+//! to 60 bytes. So a protocol must state its lengths.
 
 use std::net::SocketAddr;
 use std::num::ParseIntError;
@@ -12,14 +12,16 @@ use std::{fmt, io};
 
 use crate::stream::{Detached, OutSlice};
 
-/// Receives and sends datagrams, and never blocks.
+/// Receives and sends datagrams without blocking.
 pub trait Datagrams {
-    /// Receives what is there into an emptied batch, at most as many as it has room for; how many. `WouldBlock` means that nothing
-    /// is there yet; 0 that what was there was for nobody here, and to try again. `NetworkDown` is told once when the interface
-    /// goes down or away; after it has come back up, datagrams arrive as before.
+    /// Receives available datagrams into an emptied batch, up to its capacity; returns how many. `WouldBlock`
+    /// means that nothing is available yet; 0 that all frames were for other hosts, and the caller should
+    /// retry. `NetworkDown` is returned once when the interface goes down or disappears; after it comes up
+    /// again, datagrams arrive as before.
     fn try_receive(&self, into: &mut DatagramBatch) -> io::Result<usize>;
-    /// The same, and hands each to `take`, to be changed in place: in memory shared with the system where it has a ring, else in the
-    /// batch. At most some dozens; how many. `take` must not receive from the same endpoint.
+    /// Receives available datagrams and passes each to `take`, to be changed in place: in memory shared with
+    /// the system if there is a ring, otherwise in the batch. Returns how many, up to some dozens. `take`
+    /// must not receive from the same endpoint.
     fn receive_each(
         &self,
         batch: &mut DatagramBatch,
@@ -29,66 +31,67 @@ pub trait Datagrams {
         batch.each_mut(take);
         Ok(received)
     }
-    /// Sends the first of these, as many as fit; how many. `WouldBlock` means nothing fits now. An error is that of the first
-    /// one, which is not sent; `InvalidInput` if it is longer than the path takes. That a datagram counts as sent says nothing of its
-    /// arrival, not even that the interface's queue had room.
+    /// Sends the datagrams that fit, from the first on; returns how many. `WouldBlock` means that none fits
+    /// now. An error applies to the first one, which is not sent; `InvalidInput` if it is too long for the
+    /// path. A datagram that counts as sent may still be lost, even in the interface's queue.
     fn try_send(&self, datagrams: &[OutDatagram<'_>]) -> io::Result<usize>;
-    /// From now on only datagrams whose payload has one of these words (big-endian) at this place are received, so that others of many
-    /// sockets on an interface cost nothing here. Where the system cannot tell them apart, all are.
+    /// Receives only datagrams whose payload has one of these big-endian words at this offset from now on, so
+    /// that datagrams for other sockets on an interface cost nothing here. If the system cannot filter, all
+    /// are received.
     fn take_only(&self, at: u16, words: &[u32]) -> io::Result<()> {
         let _ = (at, words);
         Ok(())
     }
     /// Ready when `try_receive` may find something. Keeps the waker of the last caller.
     fn poll_receivable(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>>;
-    /// Ready when `try_send` may find room. Keeps the waker of the last caller.
+    /// Ready when `try_send` may find space. Keeps the waker of the last caller.
     fn poll_sendable(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>>;
     /// This end.
     fn local(&self) -> DatagramAddress;
-    /// The longest payload that can be sent, in bytes: the MTU of an interface as it is now; what the protocol has room for
-    /// in UDP, whose path may take less.
+    /// The longest payload that can be sent, in bytes: the current MTU of an interface; for UDP the
+    /// protocol's maximum, although the path may support less.
     fn payload_bytes_max(&self) -> usize;
-    /// What has been lost on this machine since the beginning.
+    /// Losses on this machine since the start.
     fn drops(&self) -> DatagramDrops;
 }
 
-/// Datagrams that were lost here.
+/// Datagrams lost on this machine.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DatagramDrops {
-    /// Received, and not taken in time: the receive buffer was full.
+    /// Received, but not consumed in time: the receive buffer was full.
     pub receive_buffer_full: u64,
-    /// Received, and longer than a place of the batch.
+    /// Received, but longer than a slot of the batch.
     pub too_long: u64,
-    /// To be sent, and refused by the queue of the interface.
+    /// Rejected by the send queue of the interface.
     pub send_queue_full: u64,
 }
 
-/// How datagrams are received and sent.
+/// Options of an endpoint of datagrams.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DatagramOptions {
-    /// Where.
+    /// The endpoint.
     pub endpoint: DatagramEndpoint,
-    /// The receive buffer in bytes, beyond the system's limit (`net.core.rmem_max`) where the process may exceed it (CAP_NET_ADMIN).
-    /// `None` is the system's usual size.
+    /// Size of the receive buffer in bytes, beyond the system's limit (`net.core.rmem_max`) if the process
+    /// may exceed it (CAP_NET_ADMIN). `None` is the system's default.
     pub receive_buffer_bytes: Option<usize>,
-    /// Frames of Ethernet are received into a ring of memory that is shared with the system, no larger than the receive buffer; in the
-    /// usual way where the system has none.
+    /// Receive Ethernet frames into a ring of memory shared with the system, no larger than the receive
+    /// buffer. Without system support they are received normally.
     pub ring: Option<DatagramRing>,
-    /// An interface with a smaller MTU is refused.
+    /// Reject an interface with a smaller MTU.
     pub payload_bytes_min: usize,
-    /// Several threads have an endpoint each at the same place, and share what arrives. They are to be opened in the order of their
-    /// numbers. Over UDP what arrives may come to another one than it is for, at times.
+    /// Share this address with endpoints of other threads, which divide the received datagrams. They must be
+    /// opened in the order of their numbers. Over UDP a datagram may occasionally reach a wrong endpoint.
     pub share: Option<DatagramShare>,
 }
 
-/// One of several endpoints at the same place: what arrives is divided among them by a word of its payload.
+/// One of several endpoints at the same address, which divide received datagrams by a word of the payload.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DatagramShare {
-    /// The number of this one, below `count`. It gets the payloads whose word leaves this remainder, divided by `count`.
+    /// The number of this one, below `count`. It gets the payloads whose word modulo `count` equals this number.
     pub index: u32,
-    /// So many, at least 1.
+    /// Number of endpoints, at least 1.
     pub count: u32,
-    /// Where payloads have the word (big-endian). What ends before is for nobody, or for the first.
+    /// Offset of the big-endian word in payloads. Shorter payloads are dropped, or go to the first endpoint.
     pub word_at: u16,
 }
 
@@ -96,23 +99,25 @@ pub struct DatagramShare {
 pub struct DetachedDatagrams {
     /// This end.
     pub local: DatagramAddress,
-    /// What [`World::adopt_datagrams`](crate::World::adopt_datagrams) of the same kind of world makes an endpoint of.
+    /// The value for [`World::adopt_datagrams`](crate::World::adopt_datagrams) of the same kind of world.
     pub endpoint: Detached,
 }
 
-/// A ring for frames that are received.
+/// A ring for received frames.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DatagramRing {
-    /// Bytes of the longest payload. An interface with a usual MTU has shorter places, and drops longer payloads even if its MTU grows.
+    /// Maximum payload length in bytes. An interface with the usual MTU has shorter slots, and drops longer
+    /// payloads even if its MTU grows.
     pub payload_bytes: usize,
-    /// The most places.
+    /// Maximum number of slots.
     pub places_max: usize,
 }
 
 /// An endpoint of datagrams.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum DatagramEndpoint {
-    /// Frames with this EtherType, on the interface of this name. Those of a VLAN arrive at the VLAN's interface only.
+    /// Frames with this EtherType, on the interface of this name. Frames of a VLAN arrive only at the VLAN's
+    /// interface.
     Ethernet {
         /// The interface's name.
         interface: String,
@@ -123,10 +128,10 @@ pub enum DatagramEndpoint {
     Udp(SocketAddr),
 }
 
-/// The address of one end.
+/// An address of an endpoint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum DatagramAddress {
-    /// A station of the Ethernet.
+    /// A MAC address.
     Ethernet(MacAddress),
     /// A UDP port.
     Udp(SocketAddr),
@@ -141,12 +146,12 @@ impl fmt::Display for DatagramAddress {
     }
 }
 
-/// The address of a station, written `02:00:00:00:00:01`.
+/// A MAC address, written `02:00:00:00:00:01`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct MacAddress(pub [u8; 6]);
 
 impl MacAddress {
-    /// All stations.
+    /// The broadcast address.
     pub const BROADCAST: MacAddress = MacAddress([0xff; 6]);
 }
 
@@ -157,7 +162,7 @@ impl fmt::Display for MacAddress {
     }
 }
 
-/// A text that is no MAC address.
+/// The text is not a MAC address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NotAMacAddress;
 
@@ -184,24 +189,24 @@ impl FromStr for MacAddress {
     }
 }
 
-/// A datagram to be sent.
+/// A datagram to send.
 #[derive(Clone, Copy, Debug)]
 pub struct OutDatagram<'a> {
     /// Its destination, of the kind of the endpoint.
     pub to: DatagramAddress,
-    /// Its payload, in order; at most [`OutDatagram::PIECES_MAX`] pieces.
+    /// Its payload in order, in up to [`OutDatagram::PIECES_MAX`] pieces.
     pub payload: &'a [OutSlice<'a>],
 }
 
 impl OutDatagram<'_> {
-    /// The pieces that one payload may have.
+    /// Maximum number of pieces of a payload.
     pub const PIECES_MAX: usize = 8;
 }
 
-/// Places to receive datagrams into, and those that have been received.
+/// Slots to receive datagrams into, and the received datagrams.
 #[derive(Debug)]
 pub struct DatagramBatch {
-    /// Places of equal length, one behind the other.
+    /// Contiguous slots of equal length.
     memory: Box<[u8]>,
     pub(crate) place_bytes: usize,
     received: Vec<Placed>,
@@ -215,7 +220,7 @@ struct Placed {
 }
 
 impl DatagramBatch {
-    /// Room for so many datagrams with payloads of so many bytes.
+    /// A batch for `places` datagrams with payloads of up to `place_bytes` bytes.
     ///
     /// # Panics
     /// If either is 0.
@@ -225,7 +230,7 @@ impl DatagramBatch {
         DatagramBatch { memory, place_bytes, received: Vec::with_capacity(places) }
     }
 
-    /// What has been received, in order: the sender and the payload of each.
+    /// The received datagrams in order: sender and payload of each.
     pub fn iter(&self) -> impl Iterator<Item = (DatagramAddress, &[u8])> {
         self.received.iter().map(|datagram| {
             let start = datagram.place * self.place_bytes;
@@ -233,14 +238,14 @@ impl DatagramBatch {
         })
     }
 
-    /// What was received as number `index`, to be changed in place: protocols decrypt so.
+    /// Received datagram number `index`, to be changed in place, such as by decryption.
     pub fn get_mut(&mut self, index: usize) -> Option<(DatagramAddress, &mut [u8])> {
         let datagram = self.received.get(index)?;
         let start = datagram.place * self.place_bytes;
         Some((datagram.from, &mut self.memory[start..start + datagram.bytes]))
     }
 
-    /// Hands everything that was received to `take`, to be changed in place.
+    /// Passes all received datagrams to `take`, to be changed in place.
     pub fn each_mut(&mut self, take: &mut dyn FnMut(DatagramAddress, &mut [u8])) {
         for datagram in &self.received {
             let start = datagram.place * self.place_bytes;
@@ -248,7 +253,8 @@ impl DatagramBatch {
         }
     }
 
-    /// For those who fill it: copies a payload to `place`. False if it is too long, or there is no such place.
+    /// For the code that fills the batch: copies a payload to the slot `place`. Returns false if it is too
+    /// long, or there is no such slot.
     pub fn put(&mut self, place: usize, from: DatagramAddress, payload: &[u8]) -> bool {
         let at = self.memory.chunks_exact_mut(self.place_bytes).nth(place);
         let Some(at) = at.and_then(|at| at.get_mut(..payload.len())) else { return false };
@@ -257,16 +263,17 @@ impl DatagramBatch {
         true
     }
 
-    /// For those who fill it: removes all, and gives the places.
+    /// For the code that fills the batch: removes all datagrams, and returns the slots.
     pub fn clear(&mut self) -> impl ExactSizeIterator<Item = &mut [u8]> {
         self.received.clear();
         self.memory.chunks_exact_mut(self.place_bytes)
     }
 
-    /// For those who fill it: `place` has a payload of so many bytes from there.
+    /// For the code that fills the batch: notes that slot `place` has a payload of this many bytes from this
+    /// sender.
     ///
     /// # Panics
-    /// If there is no such place, or it is not so long.
+    /// If there is no such slot, or it is shorter.
     pub fn note(&mut self, place: usize, from: DatagramAddress, bytes: usize) {
         assert!(
             place < self.memory.len() / self.place_bytes && bytes <= self.place_bytes,

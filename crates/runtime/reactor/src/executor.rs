@@ -11,8 +11,8 @@
 //! A panic of a task ends the thread's `block_on`: its invariants are in doubt, so no other task continues.
 //!
 //! Measured with `examples/wake_cost.rs` in release on the 2-vCPU VM the project is built on, while it was
-//! quiet: a wake and a poll cost 31 ns, with 1 task or 1,024; a task spawned, run and joined 130 ns; a wait
-//! under a [`timeout`] that is not needed, two clock readings included, 126 ns.
+//! quiet: a wake and a poll cost 31 ns, with 1 task or 1,024. Spawning, running and joining a task costs 130
+//! ns. A wait under an unneeded [`timeout`], including two clock readings, costs 126 ns.
 //!
 //! [`timeout`]: crate::timeout
 
@@ -36,7 +36,7 @@ use crate::world::{Park, SharedWorld, Unpark};
 /// by then are dropped.
 ///
 /// # Panics
-/// If this thread runs an executor already.
+/// If this thread already runs an executor.
 pub fn block_on<F: Future>(world: SharedWorld, future: F) -> F::Output {
     let core = Core::enter(world);
     let _exit = Exit(Rc::clone(&core));
@@ -104,36 +104,39 @@ pub async fn yield_now() {
     .await;
 }
 
-/// Waits until this poll of the task may do more for its peer. Each primitive that receives or sends asks first
-/// and then calls [`spend`], so that no loop over them keeps a core from its other tasks and its timers.
+/// Waits until this poll of the task may do more for its peer. Each primitive that receives or sends awaits
+/// this first and then calls [`spend`], so that no loop over them keeps a core from its other tasks and its
+/// timers.
 pub(crate) async fn proceed() {
     if CURRENT.with_borrow(|core| core.as_ref().is_some_and(|core| core.budget.get() == 0)) {
-        yield_now().await; // the next poll begins with a full budget
+        yield_now().await; // the next poll starts with a full budget
     }
 }
 
-/// Counts one call for a peer, and the bytes that it moved or examined, against the budget of this poll.
+/// Counts one call for a peer, with the bytes that it moved or examined, against the budget of this poll.
 pub(crate) fn spend(bytes: usize) {
     CURRENT.with_borrow(|core| {
-        let Some(core) = core else { return }; // a future that somebody polls by hand
+        let Some(core) = core else { return }; // a future polled without an executor
         core.budget.set(core.budget.get().saturating_sub(CALL_BYTES.saturating_add(bytes)));
     });
 }
 
-/// Counts one step of long work for a peer, and the bytes that the step examined, against the budget of this poll
-/// of the task. Yields to the other ready tasks when the budget is spent.
+/// Counts one step of long work for a peer, with the bytes that the step examined, against the budget of this
+/// poll of the task. Yields to the other ready tasks when the budget is spent.
 pub async fn consume_budget(bytes: usize) {
     spend(bytes);
     proceed().await;
 }
 
-/// What one poll of a task may move or examine for its peer: about 30 µs of work, as much as a batch of commands takes.
+/// Bytes that one poll of a task may move or examine for its peer: about 30 µs of work, the same as a batch
+/// of commands.
 const POLL_BYTES: usize = 128 << 10;
-/// What a call costs besides its bytes: a system call takes about as long as a copy of so many bytes.
+/// Cost of a call in addition to its bytes: a system call takes about as long as copying this many bytes.
 const CALL_BYTES: usize = 4 << 10;
 
-/// Lets every task run that is ready, or that another thread has woken before this call. A message of another thread can overtake its
-/// earlier wakes: what it dropped before it has sent the message is not known here before this has ended.
+/// Runs every task that is ready, or that another thread has woken before this call. A message from another
+/// thread can overtake its earlier wakes: drops made by that thread before it sent the message take effect
+/// here only once this has completed.
 pub async fn catch_up() {
     current().take_woken();
     yield_now().await;
@@ -174,7 +177,7 @@ pub fn executor() -> Option<ExecutorId> {
     CURRENT.with_borrow(|core| core.as_ref().map(|core| ExecutorId(Rc::as_ptr(core).addr())))
 }
 
-/// Names an executor as long as it lives.
+/// Identifies an executor during its lifetime.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ExecutorId(usize);
 
@@ -186,11 +189,11 @@ pub(crate) fn current() -> Rc<Core> {
 /// Whether this thread runs the executor of `executor_handle`.
 pub(crate) fn is_current_executor(executor_handle: &Arc<ExecutorHandle>) -> bool {
     let here = |core: &Rc<Core>| Arc::ptr_eq(&core.executor_handle, executor_handle);
-    // The variable may be gone while the thread ends.
+    // The variable may no longer exist while the thread ends.
     CURRENT.try_with(|current| current.borrow().as_ref().is_some_and(here)).unwrap_or(false)
 }
 
-/// Puts a woken task on this thread's ready queue, or gives it back if it belongs to another.
+/// Puts a woken task on this thread's ready queue, or returns it if it belongs to another thread.
 pub(crate) fn queue_local(task: Arc<Handle>) -> Option<Arc<Handle>> {
     let mut task = Some(task);
     // A waker may be used while its thread ends and this variable is gone: then the task has no
@@ -225,7 +228,7 @@ pub(crate) struct Core {
     ready: RefCell<VecDeque<Arc<Handle>>>,
     tasks: RefCell<Tasks>,
     pub(crate) timers: RefCell<Timers>,
-    /// What the task that is being polled may still do in this poll ([`spend`]).
+    /// Remaining budget of the task being polled ([`spend`]).
     budget: Cell<usize>,
 }
 
@@ -271,7 +274,7 @@ impl Core {
         drop(over); // after the borrow: its destructor may spawn or wake
     }
 
-    /// Those that other threads have woken are ready.
+    /// Moves tasks woken by other threads to the ready queue.
     pub(crate) fn take_woken(&self) {
         self.executor_handle.drain_remote_queue(|task| self.ready.borrow_mut().push_back(task));
     }
@@ -302,7 +305,7 @@ impl Core {
         }
     }
 
-    /// How long to wait, if it is `now`; `None` is a time that is not known yet.
+    /// How long to wait at time `now`; `None` is a time that is not known yet.
     fn park(&self, now: Option<Instant>) -> Park {
         if !self.ready.borrow().is_empty() {
             return Park::No;
@@ -317,7 +320,7 @@ impl Core {
     }
 }
 
-/// Drops what is left of an executor when its `block_on` ends, by return or by panic.
+/// Drops the rest of an executor when its `block_on` ends, by return or by panic.
 struct Exit(Rc<Core>);
 
 impl Drop for Exit {
@@ -338,7 +341,7 @@ impl Drop for Exit {
 
 type LocalFuture = Pin<Box<dyn Future<Output = ()>>>;
 
-/// A task's future, and its waker, made once.
+/// A task's future, and its waker, created once.
 struct Body {
     future: LocalFuture,
     waker: Waker,
@@ -379,7 +382,7 @@ impl Tasks {
         self.get_mut(handle)?.body.take()
     }
 
-    /// Puts back a task that was polled; gives it to be dropped if it was aborted meanwhile.
+    /// Puts back a task after a poll; returns it to be dropped if it was aborted meanwhile.
     fn end(&mut self, handle: &Arc<Handle>, body: Body) -> Option<Body> {
         match self.get_mut(handle) {
             Some(task) => task.body.replace(body),
@@ -405,7 +408,7 @@ impl Tasks {
 
 /// The handle of a task, to which wakers point. The future stays in its thread's [`Tasks`](crate::executor).
 pub(crate) struct Handle {
-    /// The task's place in its executor; [`Handle::MAIN`] for the future given to `block_on`.
+    /// The task's slot in its executor; [`Handle::MAIN`] for the future given to `block_on`.
     pub(crate) place: usize,
     /// Whether the task is in a queue: further wakes have no effect.
     queued: AtomicBool,
@@ -424,8 +427,8 @@ impl Handle {
         })
     }
 
-    /// To be called before the task is polled: wakes from now on queue it again. A swap rather than a store,
-    /// so that what a waker's thread wrote before it found the task queued already is seen by the poll.
+    /// Called before the task is polled: later wakes queue it again. A swap rather than a store, so that the
+    /// poll sees what a waker's thread wrote before it found the task already queued.
     pub(crate) fn leave_queue(&self) {
         self.queued.swap(false, Ordering::AcqRel);
     }
@@ -450,9 +453,8 @@ impl Wake for Handle {
     }
 
     fn wake_by_ref(self: &Arc<Self>) {
-        // Many tasks wake a connection's task to send, and only the first must queue it. That a
-        // task of this very thread stands in the queue stays true until the thread comes to it: no swap is
-        // needed to see that.
+        // Many tasks wake a connection's task to send, and only the first must queue it. A queued task of
+        // this thread stays queued until the thread reaches it, so no swap is needed to check that.
         let is_queued = self.queued.load(Ordering::Relaxed) && is_current_executor(&self.executor_handle);
         if !is_queued && self.enters_queue() {
             Arc::clone(self).queue();
@@ -472,7 +474,7 @@ pub(crate) struct ExecutorHandle {
 #[derive(Default)]
 struct RemoteQueue {
     woken: Vec<Arc<Handle>>,
-    /// The executor has ended; nothing is taken any more, else wakers and mail would keep each other alive.
+    /// The executor has ended; nothing more is accepted, otherwise wakers and mail would keep each other alive.
     closed: bool,
 }
 
@@ -493,8 +495,8 @@ impl ExecutorHandle {
         }
         queue_remote.woken.push(task);
         drop(queue_remote);
-        // Pairs with `begin_park`: in the one order of all SeqCst operations, either the sleeper sees the
-        // mail, or this sees the sleeper.
+        // Pairs with `begin_park`: in the single total order of SeqCst operations, either the sleeper sees
+        // the mail, or this sees the sleeper.
         self.has_mail.store(true, Ordering::SeqCst);
         if self.asleep.swap(false, Ordering::SeqCst) {
             self.unpark.unpark();
@@ -509,7 +511,8 @@ impl ExecutorHandle {
         }
     }
 
-    /// Announces that the thread is about to sleep; false if woken tasks are queued, so that it must not.
+    /// Announces that the thread is about to sleep; returns false if woken tasks are queued, so that it must
+    /// not sleep.
     pub(crate) fn begin_park(&self) -> bool {
         self.asleep.store(true, Ordering::SeqCst);
         let may = !self.has_mail.load(Ordering::SeqCst);
@@ -545,7 +548,7 @@ pub(crate) struct Outcome<T> {
     waiter: RefCell<Option<Waker>>,
 }
 
-/// `future` as a task, and the place of its output.
+/// `future` as a task, and the slot for its output.
 pub(crate) fn joined<F: Future>(future: F) -> (impl Future<Output = ()> + use<F>, Rc<Outcome<F::Output>>) {
     let outcome =
         Rc::new(Outcome { output: Cell::new(None), ended: Cell::new(false), waiter: RefCell::new(None) });
@@ -553,8 +556,8 @@ pub(crate) fn joined<F: Future>(future: F) -> (impl Future<Output = ()> + use<F>
     (task, outcome)
 }
 
-/// A task, as the executor polls it. The future is moved once, into its box: an `async` block around it would be twice as long, and
-/// copied from place to place.
+/// A task in the form polled by the executor. The future is moved once, into its box: a wrapping `async`
+/// block would be twice as large, and be moved repeatedly.
 struct Joined<F: Future> {
     future: Option<Pin<Box<F>>>,
     place: Rc<Outcome<F::Output>>,

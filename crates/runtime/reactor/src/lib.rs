@@ -3,9 +3,9 @@
 //! it reads the clock and sleeps; nothing else here makes a system call.
 //!
 //! One thread runs one [`World`] and one executor. Tasks run on the thread that spawned them and never leave
-//! it; another thread reaches them by a waker or a [`mailbox`]. Reading order: [`World`] and [`Stream`] (the
-//! interface), then the executor ([`block_on`], [`spawn`], [`sleep`]), then [`mailbox`]. [`Spin`] determines
-//! how long a world busy-polls before it sleeps.
+//! it; another thread reaches them through a waker or a [`mailbox`]. Reading order: [`World`] and [`Stream`]
+//! (the interface), then the executor ([`block_on`], [`spawn`], [`sleep`]), then [`mailbox`]. [`Spin`]
+//! determines how long a world busy-polls before it sleeps.
 
 mod alone;
 mod datagrams;

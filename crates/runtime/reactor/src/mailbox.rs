@@ -29,7 +29,7 @@ struct MailboxState<T> {
     values: VecDeque<T>,
     receiver: Option<Waker>,
     senders: usize,
-    /// The receiver lives.
+    /// The receiver exists.
     open: bool,
 }
 
@@ -38,7 +38,7 @@ pub struct Sender<T> {
     shared: Arc<Shared<T>>,
 }
 
-/// The receiver is gone; the value comes back.
+/// The receiver is gone; the value is returned.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct Closed<T>(pub T);
 
@@ -63,7 +63,7 @@ impl<T: Send> Sender<T> {
         Ok(())
     }
 
-    /// Sends a value if there is room.
+    /// Sends a value if there is space.
     pub fn try_send(&self, value: T) -> Result<(), Refused<T>> {
         let mut state = self.shared.state.lock();
         if !state.open {

@@ -8,19 +8,19 @@ use derive_more::{Display, Error};
 
 use crate::mailbox::mailbox;
 
-/// An IPv6 address as people write it: without brackets, and with its zone where it needs one (RFC 4007 section 11). A
-/// link-local address is valid on one link only, so the system does not connect to it without the interface's name or
-/// number: `fe80::1%eth0`, or `fe80::1%25eth0` as URLs write it (RFC 6874).
+/// An IPv6 address in its usual form: without brackets, and with its zone if it needs one (RFC 4007 section
+/// 11). A link-local address is valid on one link only, so the system does not connect to it without the
+/// interface's name or number: `fe80::1%eth0`, or `fe80::1%25eth0` in URLs (RFC 6874).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Ipv6Host {
     address: Ipv6Addr,
     zone: Option<String>,
 }
 
-/// Why a text is no address of a host.
+/// Why a text is not a host address.
 #[derive(Clone, Debug, PartialEq, Eq, Display, Error)]
 pub enum BadAddress {
-    /// No IP address.
+    /// Not an IP address.
     #[display("`{_0}` is not an IP address")]
     Form(#[error(not(source))] String),
     /// A link-local address without its zone.
@@ -29,7 +29,7 @@ pub enum BadAddress {
     /// An address that is valid on every link, with a zone.
     #[display("{_0} is no link-local address (fe80::/10): leave %{_1} out")]
     StrayZone(Ipv6Addr, String),
-    /// A zone that cannot be an interface.
+    /// A zone that cannot be an interface name.
     #[display("`{_0}` is not the name of an interface; a link-local address names one, as in fe80::1%eth0")]
     Zone(#[error(not(source))] String),
     /// This machine has no such interface.
@@ -43,7 +43,7 @@ pub enum BadHost {
     /// A bracket without the other, or an IPv6 address without brackets.
     #[display("an IPv6 address stands in brackets: [::1]")]
     Brackets,
-    /// The brackets hold another thing than an IPv6 address.
+    /// The brackets do not contain an IPv6 address.
     Address(BadAddress),
     /// There is no host.
     #[display("a host is missing")]
@@ -53,7 +53,7 @@ pub enum BadHost {
     Port,
 }
 
-/// What Linux takes (IFNAMSIZ with its zero).
+/// The limit of Linux (IFNAMSIZ includes the terminating zero).
 const INTERFACE_NAME_MAX: usize = 15;
 
 impl FromStr for Ipv6Host {
@@ -61,7 +61,7 @@ impl FromStr for Ipv6Host {
 
     fn from_str(text: &str) -> Result<Ipv6Host, BadAddress> {
         let (address, zone) = match text.split_once('%') {
-            // `%25` is the `%` of a URL, unless it is all there is: interface number 25.
+            // `%25` is the `%` of a URL, unless nothing follows: then it is interface number 25.
             Some((address, zone)) => {
                 (address, Some(zone.strip_prefix("25").filter(|zone| !zone.is_empty()).unwrap_or(zone)))
             }
@@ -77,7 +77,7 @@ impl FromStr for Ipv6Host {
     }
 }
 
-/// As the system's resolver takes it.
+/// Prints the form that the system's resolver accepts.
 impl fmt::Display for Ipv6Host {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.address.fmt(f)?;
@@ -86,7 +86,7 @@ impl fmt::Display for Ipv6Host {
 }
 
 impl Ipv6Host {
-    /// With the zone that a link-local address has on this machine, if it came without one, as from a peer behind that interface.
+    /// Adds the local zone to a link-local address without one, such as that of a peer on that interface.
     pub fn on_link(text: &str, zone: Option<&str>) -> Result<Ipv6Host, BadAddress> {
         match (text.parse(), zone) {
             (Err(BadAddress::NoZone(address)), Some(zone)) => {
@@ -112,11 +112,11 @@ fn is_zone(zone: &str) -> bool {
         && zone.bytes().all(|byte| byte.is_ascii_graphic() && !b"%/:[]".contains(&byte))
 }
 
-/// Takes `HOST`, `HOST:PORT`, `[IPv6]` and `[IPv6]:PORT` apart: the host without brackets, as [`resolve`] takes it, and the port if
-/// there is one.
+/// Splits `HOST`, `HOST:PORT`, `[IPv6]` or `[IPv6]:PORT` into the host without brackets, as for [`resolve`],
+/// and the port, if any.
 ///
 /// # Errors
-/// The first mistake in it.
+/// The first error in the text.
 pub fn host_and_port(text: &str) -> Result<(String, Option<u16>), BadHost> {
     let (host, port) = match text.strip_prefix('[') {
         Some(rest) => {
@@ -141,7 +141,7 @@ pub fn host_and_port(text: &str) -> Result<(String, Option<u16>), BadHost> {
     Ok((host, port.map(number).transpose()?))
 }
 
-/// A host as [`host_and_port`] gives it, as it stands before a port: an IPv6 address in brackets.
+/// A host from [`host_and_port`] in the form used before a port: an IPv6 address is put in brackets.
 pub fn bracketed(host: &str) -> impl fmt::Display + '_ {
     fmt::from_fn(move |f| match host.contains(':') {
         true => write!(f, "[{host}]"),
@@ -149,11 +149,11 @@ pub fn bracketed(host: &str) -> impl fmt::Display + '_ {
     })
 }
 
-/// An IP address of this machine, or of another one, that is not looked up: IPv4, or IPv6 without brackets. Of the system it asks the number
-/// of the interface that a link-local address names.
+/// Parses an IP address without name resolution: IPv4, or IPv6 without brackets. Only the number of the
+/// interface in a link-local address is queried from the system.
 ///
 /// # Errors
-/// It is none, or there is no such interface.
+/// The text is not an address, or there is no such interface.
 pub fn numeric_address(text: &str, port: u16) -> Result<SocketAddr, BadAddress> {
     if let Ok(address) = text.parse::<Ipv4Addr>() {
         return Ok(SocketAddr::from((address, port)));
@@ -164,17 +164,18 @@ pub fn numeric_address(text: &str, port: u16) -> Result<SocketAddr, BadAddress> 
     found.next().ok_or_else(|| BadAddress::NoInterface(zone.to_owned()))
 }
 
-/// An address to listen on: `ADDRESS:PORT` or `[IPv6]:PORT`, and without its port if there is a usual one. Port 0 is a free one.
+/// An address to listen on: `ADDRESS:PORT` or `[IPv6]:PORT`, or without the port if there is a usual one.
+/// Port 0 selects a free port.
 ///
 /// # Errors
-/// It is none, or there is no such interface.
+/// The text is not an address, or there is no such interface.
 pub fn listen_address(text: &str, usual: Option<u16>) -> Result<SocketAddr, BadAddress> {
     let form = || BadAddress::Form(text.to_owned());
     let (address, port) = match text.strip_prefix('[') {
         Some(rest) => rest.split_once(']').ok_or_else(form)?,
         None => text.split_at(text.find(':').unwrap_or(text.len())),
     };
-    // IPv4 stands without brackets, and IPv6 has colons inside them.
+    // IPv4 has no brackets, and IPv6 has colons inside them.
     if text.starts_with('[') != address.contains(':') {
         return Err(form());
     }
@@ -189,8 +190,8 @@ pub fn listen_address(text: &str, usual: Option<u16>) -> Result<SocketAddr, BadA
     })
 }
 
-/// The addresses of a host that is given by a name, by an IPv4 address or by an IPv6 address without brackets. A name is
-/// looked up by the system's resolver, which blocks: on a thread of its own, so that nothing else of this one waits.
+/// The addresses of a host, given by a name, an IPv4 address, or an IPv6 address without brackets. Names are
+/// resolved by the system's resolver, which blocks, on a separate thread, so that this thread does not wait.
 pub async fn resolve(host: &str, port: u16) -> io::Result<Vec<SocketAddr>> {
     match numeric_address(host, port) {
         Ok(address) => return Ok(vec![address]),
@@ -201,7 +202,7 @@ pub async fn resolve(host: &str, port: u16) -> io::Result<Vec<SocketAddr>> {
     let host = host.to_owned();
     thread::Builder::new().name("resolver".to_owned()).spawn(move || {
         let found = (host.as_str(), port).to_socket_addrs().map(Iterator::collect);
-        // Nobody may want it any more.
+        // The result may no longer be needed.
         let _ = answer.send(found);
     })?;
     answered.recv().await.unwrap_or_else(|| Err(io::ErrorKind::Other.into()))
@@ -230,7 +231,7 @@ mod tests {
         let SocketAddr::V6(at) = numeric_address("fe80::1%lo", 7).expect("an address") else {
             panic!("no IPv6 address");
         };
-        // The loopback interface is the first of every network namespace.
+        // The loopback interface is the first in every network namespace.
         assert_eq!((at.scope_id(), at.port()), (1, 7));
         let why = |text| numeric_address(text, 7).expect_err(text).to_string();
         assert_eq!(why("fe80::1"), "fe80::1 is a link-local address: give the interface, as in fe80::1%eth0");

@@ -1,8 +1,8 @@
-//! A value that cannot leave its thread, for holders on any thread: on its own thread they reach it directly,
-//! and from others by messages.
+//! A value that cannot leave its thread, for holders on any thread: they access it directly on its own
+//! thread, and through messages from others.
 //!
-//! The value is in a list of its thread, where it is found by a number. On another thread, and in another
-//! executor of the same one, the number is not found.
+//! The value is in a list of its thread, under a number. The number does not exist on other threads, or in
+//! another executor of the same thread.
 
 use std::any::Any;
 use std::cell::RefCell;
@@ -16,13 +16,13 @@ use std::task::Poll;
 use crate::executor::{ExecutorId, executor, spawn};
 use crate::mailbox::{Receiver, Sender, mailbox};
 
-/// A value on its thread. It ends when the last holder has dropped it.
+/// A value on its thread. It ends when the last holder drops it.
 pub struct Resident<T> {
     key: u64,
     jobs: Sender<Job<T>>,
 }
 
-/// Work of another thread, which is a task of this one.
+/// Work requested by another thread, which runs as a task of this one.
 type Job<T> = Box<dyn FnOnce(Rc<T>) -> Pin<Box<dyn Future<Output = ()>>> + Send>;
 
 struct Entry {
@@ -34,13 +34,13 @@ struct Entry {
 static NEXT_KEY: AtomicU64 = AtomicU64::new(0);
 
 thread_local! {
-    /// Few, so that looking one up is a comparison or two.
+    /// Few entries, so a lookup takes a comparison or two.
     static HERE: RefCell<Vec<Entry>> = const { RefCell::new(Vec::new()) };
 }
 
 impl<T: 'static> Resident<T> {
-    /// Registers a value of this thread, whose executor must run for as long as it is used. `end` is what is
-    /// done with it when there is no holder any more.
+    /// Registers a value of this thread, whose executor must run while the value is in use. `end` is called
+    /// with the value when there are no more holders.
     pub fn new(value: Rc<T>, end: impl AsyncFnOnce(Rc<T>) + 'static) -> Resident<T> {
         let key = NEXT_KEY.fetch_add(1, Relaxed);
         let (jobs, receiver) = mailbox();
@@ -58,7 +58,8 @@ impl<T: 'static> Resident<T> {
         })
     }
 
-    /// Has `work` done on the thread of the value: directly, if this is it. `None` if that thread is gone.
+    /// Runs `work` on the thread of the value; directly, if that is the current one. `None` if that thread
+    /// has ended.
     pub async fn with<R: Send + 'static, F: Future<Output = R> + 'static>(
         &self,
         work: impl FnOnce(Rc<T>) -> F + Send + 'static,
@@ -69,8 +70,8 @@ impl<T: 'static> Resident<T> {
         }
     }
 
-    /// Has `work` done on the thread of the value, as a task there. If the future is dropped, so is the work. `None` if
-    /// the thread is gone.
+    /// Runs `work` on the thread of the value, as a task there. If the future is dropped, so is the work.
+    /// `None` if the thread has ended.
     pub async fn ask<R: Send + 'static, F: Future<Output = R> + 'static>(
         &self,
         work: impl FnOnce(Rc<T>) -> F + Send + 'static,
@@ -104,8 +105,8 @@ async fn attend<T>(value: Rc<T>, listed: Listed, mut jobs: Receiver<Job<T>>, end
     end(value).await;
 }
 
-/// A value's place in the list of its thread. It ends with the task that attends to the value, also when that
-/// is dropped because the executor has ended.
+/// A value's entry in the list of its thread. It ends with the value's attendant task, even if that is
+/// dropped because the executor has ended.
 struct Listed(u64);
 
 impl Listed {
@@ -122,7 +123,7 @@ impl Drop for Listed {
             let place = here.iter().position(|entry| entry.key == self.0)?;
             Some(here.swap_remove(place))
         });
-        drop(taken); // after the borrow; where the thread is ending, its list has ended before
+        drop(taken); // after the borrow; if the thread is ending, its list has already ended
     }
 }
 
@@ -152,7 +153,8 @@ mod tests {
         }
     }
 
-    /// The other thread drops a request and asks again while this one is busy, and its attendant is ready already.
+    /// The other thread drops a request and sends another while this one is busy and its attendant is already
+    /// ready.
     #[test]
     fn who_catches_up_knows_of_what_was_dropped_before_it_was_asked() {
         let (give, take) = mpsc::channel::<Resident<Request>>();
@@ -198,7 +200,7 @@ mod tests {
             begun.send(()).expect("heard");
             is_ready.recv().expect("asked again");
             current().take_woken();
-            // Busy from now on, with the attendant behind this task.
+            // Busy from now on, with the attendant queued after this task.
             busy.send(()).expect("heard");
             is_done.recv().expect("done");
             has_ended.recv().await;

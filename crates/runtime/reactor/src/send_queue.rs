@@ -1,4 +1,4 @@
-//! The send queue of a stream: headers in one arena, payloads in place, sent by one vectored system call.
+//! The send queue of a stream: headers in one arena, payloads in place, sent with one vectored system call.
 //!
 //! ```text
 //!   arena      | header | header | trailer, header | header |
@@ -25,18 +25,18 @@ const ARENA_KEPT_BYTES: usize = 16 << 10;
 pub enum Payload {
     /// Nothing.
     None,
-    /// A parameter list or an answer in text.
+    /// A parameter list or a text response.
     Bytes(Rc<[u8]>),
     /// Blocks read into a buffer.
     Buffer(Rc<Buffer>),
-    /// Blocks to be written.
+    /// Blocks to write.
     Slice(Slice),
     /// Blocks in the volume's own memory.
     Memory(Region),
 }
 
 impl Payload {
-    /// How many bytes it has.
+    /// Its length in bytes.
     pub fn len(&self) -> usize {
         match self {
             Payload::None => 0,
@@ -47,7 +47,7 @@ impl Payload {
         }
     }
 
-    /// Whether it has none.
+    /// Whether it is empty.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -68,7 +68,7 @@ pub struct Segment<K> {
 /// The queue; its segments hold a `K` until they are sent, such as the lock of their blocks.
 pub struct SendQueue<K> {
     arena: Vec<u8>,
-    /// How much of the arena is sent.
+    /// Number of arena bytes sent.
     arena_sent: usize,
     segments: VecDeque<Segment<K>>,
     queued_bytes: usize,
@@ -93,13 +93,13 @@ impl<K> SendQueue<K> {
         self.queued_bytes == 0
     }
 
-    /// The memory and the data that wait, in bytes. The whole arena counts until all of it is sent, as it is
+    /// The memory and the queued data, in bytes. The whole arena counts until all of it is sent, since it is
     /// emptied as a whole.
     pub fn load(&self) -> usize {
         self.queued_bytes.max(self.arena.len())
     }
 
-    /// What has been sent so far, and what has been queued in all, in bytes.
+    /// Bytes sent so far, and bytes queued in total.
     pub fn position(&self) -> (u64, u64) {
         (self.sent_bytes, self.sent_bytes + self.queued_bytes as u64)
     }
@@ -113,8 +113,8 @@ impl<K> SendQueue<K> {
         written
     }
 
-    /// Queues a part of a payload before what is appended from `arena_end` on: the length of the arena at
-    /// that place ([`SendQueue::arena_end`]). Keeps `keep` until it is sent.
+    /// Queues a part of a payload before the bytes appended from `arena_end` on, which is the length of the
+    /// arena at that point ([`SendQueue::arena_end`]). Keeps `keep` until it is sent.
     pub fn push(&mut self, arena_end: usize, payload: Payload, rest: Range<usize>, keep: Option<K>) {
         self.queued_bytes += rest.len();
         self.segments.push_back(Segment { arena_end, payload, rest, keep });
@@ -125,17 +125,17 @@ impl<K> SendQueue<K> {
         self.arena.len()
     }
 
-    /// The segments that are not sent, in order.
+    /// The unsent segments, in order.
     pub fn segments(&self) -> impl Iterator<Item = &Segment<K>> {
         self.segments.iter()
     }
 
-    /// The segments that are not sent, to be changed: the length of a `rest` must stay.
+    /// The unsent segments, mutable: the length of a `rest` must not change.
     pub fn segments_mut(&mut self) -> impl Iterator<Item = &mut Segment<K>> {
         self.segments.iter_mut()
     }
 
-    /// Takes the core's large arena, of `bytes` and `more` at least, if this one has less than `bytes`.
+    /// Takes the core's large arena, of at least `bytes` plus `more`, if this one has less than `bytes`.
     pub fn make_room(&mut self, bytes: usize, more: usize) {
         if self.arena.capacity() < bytes {
             let mut large = SPARE_ARENA.take();
@@ -145,8 +145,8 @@ impl<K> SendQueue<K> {
         }
     }
 
-    /// Nothing is queued. A large arena goes to the next connection that needs one: idle connections cost no
-    /// memory, and it is in the cache.
+    /// Clears the arena of an empty queue. A large arena goes to the next connection that needs one: idle
+    /// connections use no memory, and the arena is in the cache.
     fn clear_arena(&mut self) {
         self.arena.clear();
         self.arena_sent = 0;
@@ -155,7 +155,7 @@ impl<K> SendQueue<K> {
         }
     }
 
-    /// Sends as much as the stream takes. `Ok(true)` if anything went.
+    /// Sends as much as the stream accepts. `Ok(true)` if anything was sent.
     pub fn send(&mut self, stream: &dyn Stream) -> io::Result<bool> {
         let mut progress = false;
         while self.queued_bytes > 0 {
@@ -174,14 +174,14 @@ impl<K> SendQueue<K> {
     }
 
     fn send_once(&self, stream: &dyn Stream) -> io::Result<usize> {
-        // Most often one answer is all there is, and 64 slices take longer to clear than to fill.
+        // Usually there is only one response, and 64 slices take longer to clear than to fill.
         match self.segments.len() {
             0..=3 => self.send_slices::<8>(stream),
             _ => self.send_slices::<SLICES>(stream),
         }
     }
 
-    /// Sends as many slices from the first on, at most `N`, as the stream takes at once.
+    /// Sends slices from the first on, up to `N`, as far as the stream accepts them in one call.
     fn send_slices<const N: usize>(&self, stream: &dyn Stream) -> io::Result<usize> {
         let mut slices = [const { OutSlice::Bytes(&[]) }; N];
         let mut filled = 0;
@@ -208,7 +208,7 @@ impl<K> SendQueue<K> {
         stream.try_write(&slices[..filled])
     }
 
-    /// Takes `sent` bytes off the front, and what was only kept until then.
+    /// Removes `sent` bytes from the front, and releases values kept until then.
     pub fn advance(&mut self, mut sent: usize) {
         self.queued_bytes -= sent;
         self.sent_bytes += sent as u64;
@@ -234,7 +234,7 @@ impl<K> SendQueue<K> {
 }
 
 impl<K> Segment<K> {
-    /// What is not sent of it; `None` if it has no bytes at all.
+    /// Its unsent part; `None` if it has no bytes.
     fn slice(&self) -> Option<OutSlice<'_>> {
         let rest = self.rest.clone();
         match &self.payload {

@@ -1,19 +1,19 @@
 //! How long to busy-poll for events before sleeping.
 //!
-//! Busy-polling for 50 µs before sleeping is worth a factor of three in round trips where a reactor has a CPU
-//! to itself, and costs up to two thirds where its peer needs that CPU (measured on a VM with 2 cores). So
-//! the limit is learnt from the waits:
+//! Busy-polling for 50 µs before sleeping triples the number of round trips if a reactor has a CPU to itself.
+//! It costs up to two thirds of them if its peer needs that CPU (measured on a VM with 2 cores). So the limit
+//! adapts to the waits:
 //!
-//! - the event came within the limit: polling pays, so the limit grows;
-//! - the event came much later or not at all: polling does not pay, so the limit is halved, down to zero: an
-//!   idle reactor uses no CPU;
-//! - polling found nothing, but the event came as soon as the thread slept: its sender waited for this CPU.
-//!   Then the next waits do not poll: a few at first, since a virtual machine that was stopped for a moment
-//!   looks the same, and twice as many each time it happens again, up to 256.
+//! - the event arrived within the limit: polling pays, so the limit grows;
+//! - the event arrived much later or not at all: polling does not pay, so the limit is halved, down to zero:
+//!   an idle reactor uses no CPU;
+//! - polling was unsuccessful, but the event arrived as soon as the thread slept: its sender was waiting for
+//!   this CPU. Then the next waits do not poll: a few at first, since a briefly paused virtual machine looks
+//!   the same, and twice as many each time it happens again, up to 256.
 
 use std::time::Duration;
 
-/// The learnt spin limit. A pure value: the world that uses it measures and reports.
+/// The adaptive spin limit. A pure value: the world that uses it measures and reports.
 #[derive(Clone, Copy, Debug)]
 pub struct Spin {
     limit: Duration,
@@ -26,12 +26,12 @@ pub struct Spin {
 
 /// The first limit above zero.
 const FIRST: Duration = Duration::from_micros(10);
-/// Shorter spins than this find nothing that a sleep of the same length would not.
+/// Shorter spins are no better than a sleep of the same length.
 const SHORTEST: Duration = Duration::from_micros(3);
 /// Waits without busy-polling after the peer was first found to need the CPU. Each costs a wake-up,
 /// which is 40 to 50 µs on a virtual machine: a wrong guess costs as much as three spins.
 const CROWDED_WAITS_FIRST: u32 = 4;
-/// The most of them: the price of one spin in vain, 50 µs, is then spread over some milliseconds.
+/// Maximum number of waits: the cost of one unsuccessful spin, 50 µs, is then spread over some milliseconds.
 const CROWDED_WAITS_MAX: u32 = 256;
 
 impl Spin {
@@ -57,7 +57,7 @@ impl Spin {
         self.lengthen();
     }
 
-    /// Polled for `looked` without an event, then slept for `slept` until one came.
+    /// Polled for `looked` without an event, then slept for `slept` until one arrived.
     pub fn slept(&mut self, looked: Duration, slept: Duration) {
         let soon = looked + slept <= self.limit;
         match (looked.is_zero(), soon) {

@@ -12,19 +12,19 @@ use derive_more::{Display, Error};
 use crate::executor::{self, Core};
 use crate::timers::Key;
 
-/// Ends after `duration`, at the first turn of the world that notices.
+/// Resolves after `duration`, at the next turn of the world.
 pub fn sleep(duration: Duration) -> Sleep {
     // Beyond the range of the clock: a year.
     let now = executor::now();
     sleep_until(now.checked_add(duration).unwrap_or_else(|| now + Duration::from_secs(365 * 86_400)))
 }
 
-/// Ends at `deadline`, or immediately if that has passed.
+/// Resolves at `deadline`, or immediately if that has passed.
 pub fn sleep_until(deadline: Instant) -> Sleep {
     Sleep { deadline, timer: None }
 }
 
-/// A wait for a point in time. Costs a timer only once it has been polled, and gives it back when dropped.
+/// A wait for a point in time. Uses a timer only once it has been polled, and releases it when dropped.
 pub struct Sleep {
     deadline: Instant,
     timer: Option<(Rc<Core>, Key)>,
@@ -61,7 +61,7 @@ impl Drop for Sleep {
     fn drop(&mut self) {
         if let Some((core, key)) = self.timer.take() {
             let waker = core.timers.borrow_mut().cancel(key);
-            drop(waker); // after the borrow: it may be the last to hold its task
+            drop(waker); // after the borrow: it may hold the last reference to its task
         }
     }
 }
@@ -72,18 +72,19 @@ impl fmt::Debug for Sleep {
     }
 }
 
-/// The time given to [`timeout`] was over first.
+/// The time limit of [`timeout`] expired first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Display, Error)]
 #[display("the time given was over first")]
 pub struct Elapsed;
 
-/// Waits for `future`, but not longer than `duration`; it is dropped then. One that is ready at once costs neither a
-/// timer nor a look at the clock, and one that is ready when the time is over as well is a success.
+/// Waits for `future`, but not longer than `duration`; then the future is dropped. A future that is ready
+/// immediately costs neither a timer nor a clock reading. One that is ready when the time has also expired is
+/// a success.
 pub fn timeout<F: Future>(duration: Duration, future: F) -> impl Future<Output = Result<F::Output, Elapsed>> {
     limited(future, move || sleep(duration))
 }
 
-/// The same up to a point in time.
+/// Like [`timeout`], up to a point in time.
 pub fn timeout_at<F: Future>(
     deadline: Instant,
     future: F,

@@ -1,6 +1,6 @@
-//! Deadlines in order: a binary heap whose entries know their index, so that a cancelled timer is removed at
-//! once. A command's deadline is set and cancelled for every command; were the cancelled ones left in until
-//! they are due, 300,000 commands a second with a deadline of 30 seconds would pile up nine million. A
+//! Deadlines in order: a binary heap with an index per entry, so that a cancelled timer is removed
+//! immediately. A deadline is set and cancelled for every command. If cancelled deadlines stayed until they
+//! are due, 300,000 commands per second with a deadline of 30 seconds would accumulate nine million. A
 //! deadline later than all others, the usual case, is set without moving anything.
 
 use std::task::Waker;
@@ -22,7 +22,7 @@ struct Entry {
 }
 
 struct Slot {
-    /// Raised each time the slot is given back: an old key then names nothing.
+    /// Incremented each time the slot is freed: old keys then become invalid.
     generation: u64,
     place: usize,
     waker: Option<Waker>,

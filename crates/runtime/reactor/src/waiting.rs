@@ -1,5 +1,5 @@
-//! The waiting calls of streams, listeners and datagrams. Each counts against what one poll of a task may do for its peer
-//! ([`consume_budget`](crate::consume_budget)), so that no peer keeps a core from its other tasks.
+//! The waiting calls of streams, listeners and datagrams. Each counts against the budget of one poll of a
+//! task ([`consume_budget`](crate::consume_budget)), so that no peer keeps a core from its other tasks.
 
 use std::future::poll_fn;
 use std::io;
@@ -10,11 +10,11 @@ use crate::stream::{InSlice, OutSlice, Stream};
 use crate::world::Listener;
 
 impl dyn Stream + '_ {
-    /// Waits for bytes and receives what is there, as far as it fits. `Ok(0)` is the peer's end of stream. No byte is
-    /// lost if the future is dropped.
+    /// Waits for bytes and receives those available, as far as they fit. `Ok(0)` is the peer's end of stream.
+    /// No byte is lost if the future is dropped.
     ///
-    /// This and the other waiting calls yield to the core's other tasks once a task has moved its share in one poll:
-    /// a peer that never stops sending, or taking, cannot keep a deadline from passing.
+    /// This and the other waiting calls yield to the core's other tasks once a task has used its budget in
+    /// one poll: a peer that never stops sending or receiving cannot delay a deadline.
     pub async fn read_some(&self, bytes: &mut [u8]) -> io::Result<usize> {
         loop {
             proceed().await;
@@ -29,7 +29,7 @@ impl dyn Stream + '_ {
         }
     }
 
-    /// Fills `bytes`, and reads nothing behind them. An end of the stream before is an error.
+    /// Fills `bytes`, and reads nothing beyond. An earlier end of the stream is an error.
     ///
     /// If the future is dropped, the number of bytes read is unknown: close the stream.
     pub async fn read_exact(&self, bytes: &mut [u8]) -> io::Result<()> {
@@ -66,7 +66,7 @@ impl dyn Stream + '_ {
 }
 
 impl dyn Listener + '_ {
-    /// Waits for the next connection. Yields now and then, however many connections come.
+    /// Waits for the next connection. Yields periodically, however many connections arrive.
     pub async fn accept(&self) -> io::Result<Box<dyn Stream>> {
         loop {
             proceed().await;
@@ -85,7 +85,7 @@ impl dyn Datagrams + '_ {
     /// Waits for the next datagrams, and returns their number, which is never 0.
     ///
     /// # Errors
-    /// Those of [`Datagrams::try_receive`], except `WouldBlock`.
+    /// Errors of [`Datagrams::try_receive`], except `WouldBlock`.
     pub async fn receive(&self, into: &mut DatagramBatch) -> io::Result<usize> {
         loop {
             proceed().await;
@@ -115,7 +115,7 @@ mod tests {
     use crate::stream::Detached;
     use crate::timer::{Elapsed, sleep, timeout};
 
-    /// A peer that always has more to say, and takes all that it is sent.
+    /// A peer that always has more to send, and accepts everything.
     #[derive(Default)]
     struct Endless {
         calls: Cell<u32>,

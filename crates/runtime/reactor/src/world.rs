@@ -13,34 +13,33 @@ use crate::stream::{Detached, Stream, StreamOptions};
 
 /// Accepts streams.
 pub trait Listener {
-    /// The next connection, if one waits.
+    /// The next pending connection, if any.
     fn try_accept(&self) -> io::Result<Box<dyn Stream>>;
     /// Ready when `try_accept` may find one.
     fn poll_acceptable(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>>;
-    /// Where it listens, with the port that was really taken.
+    /// The local address, with the port actually used.
     fn local(&self) -> SocketAddr;
 }
 
-/// How a listener is set up.
+/// Options of a listener.
 #[derive(Clone, Debug, Default)]
 pub struct ListenOptions {
-    /// For every accepted stream.
+    /// Options of every accepted stream.
     pub stream: StreamOptions,
 }
 
-/// One thread's access to the world.
+/// The runtime environment of one thread: network, clock and sleep.
 pub trait World {
     /// Monotonic time.
     fn now(&self) -> Instant;
     /// Listens on `at`.
     fn listen(&self, at: SocketAddr, options: &ListenOptions) -> io::Result<Box<dyn Listener>>;
-    /// Begins to connect; the stream is writable once connected, and `try_write` returns the error if that
-    /// failed.
+    /// Starts to connect; the stream is writable once connected, and `try_write` returns the error if that failed.
     fn connect(&self, to: SocketAddr, options: &StreamOptions) -> io::Result<Box<dyn Stream>>;
     /// Connects to the Unix socket at `path`. Its address is that of the IPv4 loopback with port 0.
     ///
     /// # Errors
-    /// The system's; that this world has none.
+    /// System errors; this world has no Unix sockets.
     fn connect_local(&self, _path: &Path) -> io::Result<Box<dyn Stream>> {
         Err(io::ErrorKind::Unsupported.into())
     }
@@ -48,51 +47,53 @@ pub trait World {
     /// addresses are those of [`World::connect_local`].
     ///
     /// # Errors
-    /// `AddrInUse`: a server listens there. Others: there can be no socket; this world has none.
+    /// `AddrInUse`: a server listens there. Others: the path is unusable for a socket; this world has no Unix
+    /// sockets.
     fn listen_local(&self, _path: &Path) -> io::Result<Box<dyn Listener>> {
         Err(io::ErrorKind::Unsupported.into())
     }
     /// Opens an endpoint of datagrams: frames of raw Ethernet, or UDP.
     ///
     /// # Errors
-    /// A sentence that says what is missing and how to get it, where the system's has none; that this world has none.
+    /// A message with a remedy, if the system's error has none; this world has no datagrams.
     fn datagrams(&self, _options: &DatagramOptions) -> io::Result<Box<dyn Datagrams>> {
         Err(io::ErrorKind::Unsupported.into())
     }
-    /// Opens an endpoint of datagrams for another thread, which makes it its own by [`World::adopt_datagrams`]. What arrives meanwhile
-    /// waits there.
+    /// Opens an endpoint of datagrams for another thread, which adopts it with [`World::adopt_datagrams`].
+    /// Datagrams that arrive meanwhile are queued.
     ///
     /// # Errors
-    /// Those of [`World::datagrams`].
+    /// Errors of [`World::datagrams`].
     fn detached_datagrams(&self, _options: &DatagramOptions) -> io::Result<DetachedDatagrams> {
         Err(io::ErrorKind::Unsupported.into())
     }
-    /// Makes an endpoint that another thread opened one of this thread.
+    /// Adopts an endpoint that another thread opened.
     ///
     /// # Errors
-    /// The system's; that it is one of another kind of world.
+    /// System errors; the endpoint belongs to another kind of world.
     fn adopt_datagrams(&self, _detached: DetachedDatagrams) -> io::Result<Box<dyn Datagrams>> {
         Err(io::ErrorKind::Unsupported.into())
     }
-    /// The interface's own name, if this is one of its alternative names: two names of one interface are told by it. Any other name is given
-    /// back as it is.
+    /// The primary name of the interface with this alternative name, which reveals two names of one
+    /// interface. Any other name is returned unchanged.
     fn interface_name(&self, name: &str) -> String {
         name.to_owned()
     }
-    /// Makes a stream that another thread detached one of this thread.
+    /// Adopts a stream that another thread detached.
     fn adopt(&self, stream: Detached) -> io::Result<Box<dyn Stream>>;
-    /// Polls for events and wakes their tasks. Without events it sleeps, for at most `park`.
+    /// Polls for events and wakes their tasks. Without events it sleeps, for `park` at most.
     fn turn(&self, park: Park);
-    /// How many tasks may run between two turns: enough to spread the cost of a turn, few enough that a
-    /// socket waits for at most some ten microseconds.
+    /// Maximum number of tasks run between two turns: enough to spread the cost of a turn, few enough that a
+    /// socket waits no longer than some ten microseconds.
     fn batch(&self) -> usize {
         128
     }
-    /// Lets the next wait of [`World::turn`] begin with a sleep of so long, in which more of what this thread serves
-    /// can come together. Ignored by a world that does not wait for the kernel, and if others are served, too.
+    /// Makes the next wait of [`World::turn`] start with a sleep of this length, so that more work of this
+    /// thread arrives in a batch. Ignored by a world that does not wait for the kernel, and if the thread
+    /// also serves other sockets.
     fn gather(&self, _span: Duration) {}
-    /// Busy-poll time of the thread so far, in CPU time: idle polls instead of sleeping. The rest of its CPU
-    /// time is work. Zero in a world that does not busy-poll.
+    /// Busy-poll time of the thread so far, in CPU time: unsuccessful polls instead of sleeping. The rest of
+    /// its CPU time is work. Zero in a world that does not busy-poll.
     fn looked_in_vain(&self) -> Duration {
         Duration::ZERO
     }
@@ -105,9 +106,9 @@ pub trait World {
 pub enum Park {
     /// Do not sleep: tasks are ready to run.
     No,
-    /// At most so long: the next timer.
+    /// No longer than this: the time until the next timer.
     For(Duration),
-    /// Until something happens.
+    /// Until an event occurs.
     Forever,
 }
 

@@ -1,5 +1,5 @@
 //! Back ends of volumes: stores, and layers over other volumes. Each is one file with an `impl Backend` and a
-//! [`Kind`], which is its line in the table of a program's [`Grammar`](crate::spec::Grammar).
+//! [`Kind`], which is its entry in the table of a program's [`Grammar`](crate::spec::Grammar).
 
 use std::any::Any;
 use std::error::Error;
@@ -16,62 +16,63 @@ use crate::spec::{Problem, Spec, WhichIdentity, Written};
 
 /// One kind of back end: its grammar, its help and its row in the documents.
 pub struct Kind {
-    /// What a specification of this kind begins with, without the colon.
+    /// The prefix of its specifications, without the colon.
     pub name: &'static str,
-    /// How it is written, in the document's first column.
+    /// Its syntax, for the document's first column.
     pub usage: &'static str,
-    /// What it is, in the document's second column.
+    /// Its description, for the document's second column.
     pub about: &'static str,
-    /// Where the blocks of its volumes lie.
+    /// Location of its volumes' blocks.
     pub blocks: BlockPlaces,
-    /// Its options, besides those of every volume.
+    /// Its options, in addition to those of every volume.
     pub options: Options,
     /// Parses a specification, without opening anything.
     pub read: fn(&Written<'_>) -> Result<Arc<dyn Backend>, Problem>,
 }
 
-/// Where the blocks of a volume lie. A layer that says [`Below`](Self::Below) has its file marked, grown and shrunk as if the
-/// file were the volume.
+/// Location of a volume's blocks. The file under a layer with [`Below`](Self::Below) is marked, grown and
+/// shrunk as if the file were the volume.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum BlockPlaces {
     /// In a store.
     Store,
-    /// Each in the block with its number of the only volume in brackets.
+    /// Each in the block with the same number of the single volume in brackets.
     Below,
-    /// Elsewhere in the volumes in brackets. The sentence says why it cannot be shrunk: `a RAID set cannot be shrunk`.
+    /// Elsewhere in the volumes in brackets. The text is the reason that it cannot be shrunk: `a RAID set
+    /// cannot be shrunk`.
     Elsewhere(&'static str),
 }
 
-/// Which options a kind has.
+/// The options of a kind.
 pub enum Options {
-    /// These; any other is a mistake.
+    /// These; any other is an error.
     Known(&'static [&'static str]),
     /// Those of its URLs.
     Url(&'static UrlKind),
 }
 
-/// What a kind knows whose volumes are written as URLs of storage that a peer has. Its name is their scheme.
+/// Functions of a kind whose volumes are URLs of remote storage. Its name is the scheme.
 pub struct UrlKind {
     /// Whether its URLs have this key. Messages mask the value of a key that no kind has.
     pub has_key: fn(&str) -> bool,
-    /// Finds the mistake in a URL, without touching anything.
+    /// Checks a URL, without accessing anything.
     pub check: fn(&str) -> Result<(), String>,
     /// Opens the storage of a URL.
     pub open: for<'a> fn(String, &'a Opening) -> Opened<'a>,
-    /// Asks why the peer cannot be reached, after the device has failed; `None` if it can.
+    /// Determines why the peer is unreachable, after the device has failed; `None` if it is reachable.
     pub unreachable: Option<for<'a> fn(&'a str) -> Asked<'a>>,
     /// Closes all sessions of this thread, so that their peers do not keep them until they time out.
     pub close: Option<fn() -> Closed>,
 }
 
-/// The error that keeps a peer from being reached, if one does.
+/// The error that makes a peer unreachable, if any.
 pub type Asked<'a> = Pin<Box<dyn Future<Output = Option<OpenError>> + 'a>>;
 
 /// The end of a thread's sessions.
 pub type Closed = Pin<Box<dyn Future<Output = ()>>>;
 
 impl Kind {
-    /// What it knows if its volumes are URLs.
+    /// Its functions for URLs, if its volumes are URLs.
     pub fn url(&self) -> Option<&'static UrlKind> {
         match self.options {
             Options::Url(url) => Some(url),
@@ -91,7 +92,7 @@ pub trait Backend: fmt::Debug + Send + Sync {
     /// Its kind.
     fn kind(&self) -> &'static Kind;
 
-    /// What is written behind the kind's colon: `1GiB`, `/data/vm1.img`; empty if nothing is.
+    /// The text after the kind's colon, such as `1GiB` or `/data/vm1.img`; may be empty.
     fn argument(&self) -> String;
 
     /// The options that differ from the defaults, as `key=value` or `key`.
@@ -109,27 +110,27 @@ pub trait Backend: fmt::Debug + Send + Sync {
         self.members().first()?.logical_block()
     }
 
-    /// The file or block device that it is.
+    /// Its file or block device.
     fn path(&self) -> Option<&Path> {
         None
     }
 
-    /// The file that is created when it is opened for writing and does not exist.
+    /// The file that is created if it is missing when opened for writing.
     fn makes_file(&self) -> Option<&Path> {
         None
     }
 
-    /// Whether a specification orders that a missing file is created.
+    /// Whether a specification requests that a missing file be created.
     fn orders_creation(&self) -> bool {
         self.members().iter().any(|member| member.orders_creation())
     }
 
-    /// Which identity a specification orders for a volume of which none is kept.
+    /// The identity that a specification requests for a volume without a saved one.
     fn which_identity(&self) -> Option<WhichIdentity> {
         self.members().iter().find_map(|member| member.which_identity())
     }
 
-    /// Whether its data survive this process.
+    /// Whether its data survives this process.
     fn keeps_data(&self) -> bool {
         self.members().iter().any(|member| member.keeps_data())
     }
@@ -140,12 +141,12 @@ pub trait Backend: fmt::Debug + Send + Sync {
         !self.members().is_empty() && self.members().iter().all(|member| member.cache_outlives_process())
     }
 
-    /// Whether it injects faults by [`Opening::faults`].
+    /// Whether it injects faults through [`Opening::faults`].
     fn has_fault_layer(&self) -> bool {
         self.members().iter().any(|member| member.has_fault_layer())
     }
 
-    /// Whether it is reached over a network, by sessions that live on the reactor that opens it.
+    /// Whether it is accessed over a network, through sessions bound to the reactor that opens it.
     fn is_remote(&self) -> bool {
         self.members().iter().any(|member| member.is_remote())
     }
@@ -155,10 +156,10 @@ pub trait Backend: fmt::Debug + Send + Sync {
         self.is_remote() || self.members().iter().any(|member| member.opens_later())
     }
 
-    /// Opens it, and its members by [`Spec::open`].
+    /// Opens it, and its members with [`Spec::open`].
     ///
     /// # Errors
-    /// Whatever keeps it from being used, as a sentence for people.
+    /// A human-readable reason that it cannot be used.
     fn open<'a>(&'a self, opening: &'a Opening) -> Opened<'a>;
 }
 
@@ -173,8 +174,8 @@ pub type OpenError = Box<dyn Error + Send + Sync>;
 pub struct Opening {
     /// Nothing is written, and no file is created.
     pub read_only: bool,
-    /// The user counts bytes and heeds [`BlockDevice::length_bytes`]: a device may end within its last block. Otherwise one that does is
-    /// refused, since its end would be cut off.
+    /// The user addresses bytes and respects [`BlockDevice::length_bytes`]: a device may end within its last
+    /// block. Otherwise such a device is refused, since its end would be cut off.
     pub by_bytes: bool,
     /// Controls the faults of all `fault:` layers.
     pub faults: FaultControl,
@@ -184,30 +185,31 @@ pub struct Opening {
     pub spawner: Arc<dyn Spawner>,
     /// Which missing files are created.
     pub creation: Creation,
-    /// Is told of files that are made.
+    /// Records created files.
     pub undo: Undo,
-    /// When a server began to start, perhaps with its machine: layers wait for members that are not there yet. `None` otherwise.
+    /// Start time of a server, perhaps during boot: layers wait for members that are not available yet.
+    /// `None` outside a server start.
     pub start: Option<Instant>,
-    /// The register of layers that take orders or have statistics while they are in use.
+    /// The registry of layers that accept commands or have statistics while in use.
     pub layers: Layers,
 }
 
-/// The layers of a volume that take orders or have statistics while they are in use, from the outermost to the innermost.
-/// [`Layers::of`] omits those that have ended.
+/// The layers of a volume that accept commands or have statistics while in use, from the outermost to the
+/// innermost. [`Layers::of`] omits closed ones.
 #[derive(Clone, Default)]
 pub struct Layers(Arc<Mutex<Vec<Option<Layer>>>>);
 
 type Layer = Weak<dyn Any + Send + Sync>;
 
 impl Layers {
-    /// The place of a layer that is being opened: before those of its members.
+    /// Reserves the position of a layer being opened: before those of its members.
     pub fn place(&self) -> usize {
         let mut layers = self.lock();
         layers.push(None);
         layers.len() - 1
     }
 
-    /// The layer of this place is open.
+    /// Registers the open layer at this position.
     pub fn put<T: Any + Send + Sync>(&self, place: usize, layer: &Arc<T>) {
         let layer: Arc<dyn Any + Send + Sync> = Arc::clone(layer) as _;
         let mut layers = self.lock();
@@ -217,7 +219,7 @@ impl Layers {
         }
     }
 
-    /// Those of this type.
+    /// The layers of this type.
     pub fn of<T: Any + Send + Sync>(&self) -> Vec<Arc<T>> {
         let open = self.lock().iter().flatten().filter_map(Weak::upgrade).collect::<Vec<_>>();
         open.into_iter().filter_map(|layer| layer.downcast().ok()).collect()
@@ -228,35 +230,35 @@ impl Layers {
     }
 }
 
-/// Which missing files are created when something is opened for writing.
+/// Which missing files are created when a volume is opened for writing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Creation {
-    /// All whose length is given.
+    /// All files with a specified length.
     Free,
-    /// Those of which the specification [orders](Backend::orders_creation) it.
+    /// Those whose creation the specification [requests](Backend::orders_creation).
     Ordered,
     /// None.
     Never,
 }
 
-/// What was made on the way to something that may fail yet, and how to take it back. Dropping it takes back nothing.
+/// Steps that undo what was created during an operation that may still fail. Dropping it undoes nothing.
 #[derive(Clone, Default)]
 pub struct Undo(Arc<Mutex<Vec<Step>>>);
 
 type Step = Box<dyn FnOnce() + Send>;
 
 impl Undo {
-    /// Something was made, and `step` takes it back.
+    /// Adds a step that undoes a creation.
     pub fn add(&self, step: impl FnOnce() + Send + 'static) {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).push(Box::new(step));
     }
 
-    /// Discards the steps, in all clones: nothing is taken back any more. A step can hold a lock, which is released.
+    /// Discards the steps, in all clones: nothing will be undone. A lock held by a step is released.
     pub fn keep(&self) {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).clear();
     }
 
-    /// Takes everything back, what was made last first.
+    /// Undoes everything, in reverse order.
     pub fn take_back(&self) {
         let steps = std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner));
         steps.into_iter().rev().for_each(|step| step());

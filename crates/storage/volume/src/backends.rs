@@ -1,5 +1,6 @@
-//! The back ends that need no system: nothing at all, and layers over one other volume. Another layer is a section of this file and
-//! its place in [`ALL`]; `remote/backends/src/lib.rs` lists which layers must be elsewhere.
+//! The back ends that need no operating system: the null device, and layers over one other volume. To add a
+//! layer, add a section to this file and an entry in [`ALL`]; `remote/backends/src/lib.rs` lists the layers
+//! that must be elsewhere.
 
 use std::fmt;
 use std::ops::RangeInclusive;
@@ -17,10 +18,10 @@ use crate::backend::{Backend, BlockPlaces, Kind, OpenError, Opened, Opening, Opt
 use crate::spec::{AtMost, BlockShape, Bytes, PerMillion, Problem, Spec, Time, Token, Written};
 use crate::words::hint;
 
-/// All of them, in the order of the document.
+/// All kinds, in the order of the document.
 pub const ALL: &[&Kind] = &[&NULL, &DELAY, &LIMIT, &DISK, &BUFFERED, &EMULATED_512, &FAULT];
 
-/// A null device: stores no data and completes at once.
+/// A null device: stores no data and completes immediately.
 static NULL: Kind = Kind {
     name: "null",
     usage: "null:SIZE",
@@ -61,7 +62,7 @@ impl Backend for NullBackend {
     }
 }
 
-/// How layers over one volume differ. Methods without a comment are those of [`Backend`].
+/// The differences between layers over one volume. Methods without a comment are those of [`Backend`].
 trait Layer: fmt::Debug + Send + Sync + 'static {
     fn kind(&self) -> &'static Kind;
 
@@ -246,13 +247,13 @@ static DISK: Kind = Kind {
     read: read_disk,
 };
 
-/// A disk as a data sheet describes it.
+/// The data sheet of a disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Sheet {
-    /// An average seek.
+    /// Average seek time.
     seek: Duration,
     turns_per_minute: u32,
-    /// Of the medium.
+    /// Media transfer rate.
     bytes_per_s: u64,
     cache_bytes: u64,
 }
@@ -274,9 +275,9 @@ const fn model(
     Model { name, sheet: Sheet { seek, turns_per_minute, bytes_per_s: rate * 1_000_000, cache_bytes } }
 }
 
-/// The first two are those of `measure/model`: six drives of document 004's servers gave 170 MB/s in sequence, and
-/// document 001's box has disks of its year. The others are data sheets of 15,000-rpm disks of 2009 and of disks of
-/// 16 TB and more.
+/// The first two are those of `measure/model`: six drives of document 004's servers delivered 170 MB/s
+/// sequentially, and document 001's box has disks of its year. The others are data sheets of 15,000-rpm disks
+/// of 2009 and of disks of 16 TB and more.
 const MODELS: [Model; 4] = [
     model("ide2004", 9_000, 7_200, 28, 2 << 20),
     model("sata2009", 8_500, 7_200, 100, 16 << 20),
@@ -304,7 +305,7 @@ impl FromStr for Model {
 #[derive(Debug)]
 struct DiskLayer {
     model: Model,
-    /// With what the options change.
+    /// The data sheet as modified by the options.
     sheet: Sheet,
     write_through: bool,
 }
@@ -396,7 +397,7 @@ static BUFFERED: Kind = Kind {
     },
 };
 
-/// From a page to what 17 of (for so many readers and writers) a small machine has memory for.
+/// From a page to a size of which a small machine has memory for 17 (the maximum number of readers and writers).
 const WINDOW_BYTES: RangeInclusive<u64> = 4 << 10..=64 << 20;
 
 #[derive(Debug)]
@@ -463,7 +464,7 @@ impl Layer for EmulatedLayer {
     }
 }
 
-/// Injects faults on command of the control socket: requests hang, fail or are slow, or writes are lost.
+/// Injects faults on command through the control socket: requests hang, fail or are slow, or writes are lost.
 static FAULT: Kind = Kind {
     name: "fault",
     usage: "fault:[VOLUME]",

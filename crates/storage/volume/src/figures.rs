@@ -1,20 +1,20 @@
-//! Figures for monitoring: metrics, each with the samples that something has of it. A layer in use has a table of them.
+//! Figures for monitoring: metrics with their samples. A layer in use has a table of them.
 
 use std::fmt::Display;
 
-/// What the samples of a metric are.
+/// The type of a metric.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MetricKind {
     /// Only grows.
     Counter,
     /// Goes up and down.
     Gauge,
-    /// Counts of durations by classes.
+    /// Counts of durations by bucket.
     Histogram,
 }
 
 impl MetricKind {
-    /// As Prometheus' format has it.
+    /// Its name in Prometheus's format.
     pub fn name(self) -> &'static str {
         match self {
             MetricKind::Counter => "counter",
@@ -24,25 +24,25 @@ impl MetricKind {
     }
 }
 
-/// A metric: its name, and what all of its samples have in common.
+/// A metric: its name, and the common properties of its samples.
 #[derive(Clone, Copy, Debug)]
 pub struct Family {
     /// Its name.
     pub name: &'static str,
-    /// What its samples are.
+    /// Its type.
     pub kind: MetricKind,
     /// The names of their labels.
     pub labels: &'static [&'static str],
-    /// What it says.
+    /// Its help text.
     pub help: &'static str,
 }
 
-/// A metric, and where its samples come from.
+/// A metric, and the source of its samples.
 #[derive(Debug)]
 pub struct Figure<S: 'static> {
     /// The metric.
     pub family: Family,
-    /// Adds the samples of one of many: the values of those labels that tell its own samples apart, the last ones.
+    /// Adds the samples of one instance, with the values of the last labels, which distinguish its samples.
     pub samples: fn(&S, &mut Add<'_>),
 }
 

@@ -37,7 +37,7 @@ pub struct Health {
 #[derive(Clone, Copy, Default)]
 struct Details {
     latest: Option<StorageError>,
-    /// The number of fences that wait for aborted requests, and the longest time without an answer when they
+    /// The number of fences that wait for aborted requests, and the longest time without a response when they
     /// were set.
     silent: Option<(usize, Duration)>,
 }
@@ -45,7 +45,7 @@ struct Details {
 /// Why a request failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StorageError {
-    /// The error, from which the initiator's sense data were made.
+    /// The error, from which the initiator's sense data was built.
     pub error: DeviceError,
     /// The errno of the operating system, if it reported the failure.
     pub os_error: Option<i32>,
@@ -54,18 +54,18 @@ pub struct StorageError {
 /// A snapshot of the health of a device.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct StorageCondition {
-    /// Requests that failed by a fault of the storage, since the volume was opened.
+    /// Number of requests that failed because of the storage, since the volume was opened.
     pub failed: u64,
-    /// The latest request of some kind was one of them.
+    /// The latest request of at least one kind was one of them.
     pub is_failing: bool,
-    /// It does not answer; the time without an answer when it was fenced.
+    /// The device is unresponsive; the time without a response when it was fenced.
     pub silent: Option<Duration>,
     /// Why the latest of them failed.
     pub latest: Option<StorageError>,
 }
 
 impl Health {
-    /// A request has ended; `os_error` is called if it failed.
+    /// Records the end of a request; `os_error` is called if it failed.
     pub(crate) fn ended(
         &self,
         kind: RequestKind,
@@ -85,7 +85,7 @@ impl Health {
         }
     }
 
-    /// The device has not answered a request for this time.
+    /// Records that the device has not completed a request for this time.
     pub fn falls_silent(&self, time: Duration) {
         self.change(|details| {
             let (waiting, longest) = details.silent.unwrap_or_default();
@@ -93,7 +93,7 @@ impl Health {
         });
     }
 
-    /// It has completed the requests of one [`Health::falls_silent`].
+    /// Records that it has completed the requests of one [`Health::falls_silent`].
     pub fn answers(&self) {
         self.change(|details| {
             debug_assert!(
@@ -105,12 +105,12 @@ impl Health {
         });
     }
 
-    /// A command was aborted because the device did not answer.
+    /// Records that a command was aborted because the device did not respond.
     pub fn timed_out(&self) {
         self.failed.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// How the device is now.
+    /// The current condition of the device.
     pub fn condition(&self) -> StorageCondition {
         let is_failing = self.failing.load(Ordering::Relaxed) != 0;
         let failed = self.failed.load(Ordering::Relaxed);

@@ -4,10 +4,10 @@
 //!
 //! - the device and its [range locks](Volume::range_locks): which requests may overlap;
 //! - the gate: one [generation counter](Volume::generation), read by each request, for everything that could
-//!   [forbid](Volume::permits) one: [`reservations`], write protection, and the [`Fence`] of a device that
-//!   does not answer;
-//! - [aborted requests](Volume::quiesced) that the device may still carry out, with their blocks locked until
-//!   it cannot;
+//!   [forbid](Volume::permits) one: [`reservations`], write protection, and the [`Fence`] of an unresponsive
+//!   device;
+//! - [aborted requests](Volume::quiesced) that the device may still execute, with their blocks locked until
+//!   it no longer can;
 //! - [lost writes](Volume::lost_writes): acknowledged, and not on stable storage after a flush that failed;
 //! - [`Health`]: how the device fails and recovers;
 //! - the [`PersistentState`] that survives a restart, and the lock under which it is saved.
@@ -15,11 +15,10 @@
 //! The served volumes are in a [`Registry`]: a versioned [`Snapshot`].
 //!
 //! It depends on no protocol, no clock and no operating system: hosts are names here ([`HostPath`]), and
-//! attachments are numbers. Deadlines and the list of requests under way are not here yet.
+//! attachments are numbers. Deadlines and the list of outstanding requests are not here yet.
 //!
 //! A volume is specified by a [`Spec`](spec::Spec), parsed by a [`Grammar`](spec::Grammar) from a text such
-//! as `delay:5ms:[ram:1GiB]`; each kind of store or layer is a [`Backend`](backend::Backend), in a file of
-//! its own.
+//! as `delay:5ms:[ram:1GiB]`. Each kind of store or layer is a [`Backend`](backend::Backend) in a separate file.
 //!
 //! ```
 //! use std::sync::Arc;
@@ -40,14 +39,14 @@
 //! # Lost writes
 //!
 //! A failed flush is reported to every user who could have relied on the lost data. Devices count losses of acknowledged writes
-//! (`BlockDevice::losses`): a file counts each failed sync, a write-behind layer what it could not write. A client counts what its
-//! server lost: after a reconnection its `block::Losses` are in doubt until the server's cache generation has been read
-//! (`BlockDevice::resolve_losses`), and RAID reads nothing from a member in doubt. The volume counts losses
-//! ([`Volume::lost_writes`]), a logical unit compares the count with what each nexus was told, and a device with one user is a
-//! `SingleUser`.
+//! (`BlockDevice::losses`): a file counts each failed sync, a write-behind layer counts failed write-backs. A
+//! client counts losses of its server: after a reconnection its `block::Losses` are in doubt until the
+//! server's cache generation has been read (`BlockDevice::resolve_losses`), and RAID reads nothing from a
+//! member in doubt. The volume counts losses ([`Volume::lost_writes`]), a logical unit compares the count
+//! with the one last reported to each nexus, and a device with one user is a `SingleUser`.
 //!
 //! Before a loss is reported, [`PersistentState::record_loss`] records it. [`Volume::loss_mark`] changes the cache generation, so an
-//! initiator of an earlier server that returns after the loss also learns of it.
+//! initiator of an earlier server process that returns after the loss also detects it.
 
 pub mod backend;
 pub mod backends;
@@ -81,10 +80,10 @@ pub use requester::{Access, AttachmentId, HostPath, HostPort, Requester, Service
 pub struct VolumeOptions {
     /// The storage of its persistent state; without it nothing survives a restart.
     pub persistent_state: Option<Arc<dyn PersistentState>>,
-    /// Writes are refused, even if the device could carry them out.
+    /// Writes are refused, even if the device could execute them.
     pub read_only: bool,
     /// Changes whenever acknowledged writes that were not flushed may have been lost before this start; `None` if that is not
-    /// known. [`Volume::cache_generation`] joins it with the mark of the losses since.
+    /// known. [`Volume::cache_generation`] combines it with the mark of later losses.
     pub cache_generation: Option<CacheGeneration>,
 }
 
@@ -94,7 +93,7 @@ pub struct Volume {
     device: Arc<dyn BlockDevice>,
     is_read_only: bool,
     persistent_state: Option<Arc<dyn PersistentState>>,
-    /// What the front end has saved of its own.
+    /// State saved by the front end.
     front_end_state: Lock<Vec<u8>>,
     /// Block 0 is the saved state, block 1 the mark of losses.
     save_locks: Arc<RangeLocks>,
@@ -146,7 +145,7 @@ impl Volume {
         }))
     }
 
-    /// A number that no other volume has had in this process, nor this one before it was closed and opened anew.
+    /// A number unique in this process for this opening of the volume: closing and reopening changes it.
     pub fn opening(&self) -> u64 {
         self.opening
     }
@@ -169,7 +168,7 @@ impl Volume {
         &self.health
     }
 
-    /// A request of the device has ended.
+    /// Records the end of a request to the device.
     #[inline]
     pub fn record_end<T>(&self, kind: RequestKind, result: &Result<T, DeviceError>) {
         let error = result.as_ref().err().copied();
@@ -180,40 +179,40 @@ impl Volume {
     }
 }
 
-// Aborted requests that change blocks: the device may carry them out after later requests, so their blocks
-// stay locked until it cannot.
+// Aborted requests that change blocks: the device may execute them after later requests, so their blocks stay
+// locked until it no longer can.
 
 /// The locked ranges of aborted requests.
 pub(crate) type AbortedRequests = Lock<Aborted<Hold>>;
 
 impl Volume {
-    /// Locks `extent` of an aborted request that the device may still carry out, until it has quiesced.
+    /// Locks `extent` of an aborted request that the device may still execute, until it has quiesced.
     pub fn lock_until_quiesced(&self, extent: Extent) {
         let hold = self.range_locks.hold(extent);
         self.aborted.lock().push(hold);
     }
 
     /// Completes when no request aborted before this call can change the medium or the persistent state any
-    /// more; requests for the same blocks wait until then. The caller that aborts requests must await this to
-    /// its end.
+    /// more; requests for the same blocks wait until then. A caller that aborts requests must await this to
+    /// completion.
     pub async fn quiesced(&self) {
         let before = self.aborted.lock().count();
-        // An error ends the wait as well: a device that can fail a request has answered.
+        // An error ends the wait as well: a device that can fail a request is responsive.
         let _ = self.device.quiesced().await;
         drop(self.lock_to_save().await);
         let over = self.aborted.lock().settle(before);
         debug_assert!(over.len() as u64 <= before);
-        // Dropped when the list is free again: a hold wakes others.
+        // Dropped when the list is unlocked: a hold wakes others.
         drop(over);
     }
 }
 
-/// The volumes that are served now.
+/// The volumes currently served.
 pub struct Registry {
     current: Lock<Arc<Snapshot>>,
 }
 
-/// A snapshot of the served volumes. It never changes: users of an old one keep what they use by `Arc`, never by index.
+/// A snapshot of the served volumes. It never changes: users of an old one keep volumes by `Arc`, never by index.
 #[derive(Debug, Default)]
 pub struct Snapshot {
     version: u64,
@@ -248,7 +247,7 @@ impl Registry {
 }
 
 impl Snapshot {
-    /// How many snapshots there were, this one included.
+    /// Number of snapshots so far, including this one.
     pub fn version(&self) -> u64 {
         self.version
     }
@@ -268,7 +267,7 @@ impl Snapshot {
         self.volumes.iter().map(|(name, volume)| (name.as_str(), volume))
     }
 
-    /// Whether this volume is among them, under whatever name.
+    /// Whether this volume is among them, under any name.
     pub fn contains(&self, volume: &Arc<Volume>) -> bool {
         self.name_of(volume).is_some()
     }

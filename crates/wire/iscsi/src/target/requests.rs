@@ -232,8 +232,8 @@ impl Session {
                 },
                 // Declared, not negotiated: no response.
                 Some(Key::InitiatorAlias) => {}
-                // All other keys are restricted to the login ("IO" and "LO" in section 13), InitiatorName
-                // included.
+                // All other keys are restricted to the login ("IO" and "LO" in section 13), including
+                // InitiatorName.
                 Some(_) => text::append(&mut reply, pair.key, answer::REJECT),
                 None => text::append(&mut reply, pair.key, answer::NOT_UNDERSTOOD),
             }

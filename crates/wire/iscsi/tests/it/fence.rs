@@ -1,4 +1,5 @@
-//! Answers that no other may cross (RFC 7143 sections 4.2.2.3.3 and 4.2.2.3.4), on several connections.
+//! Responses that no other response may overtake (RFC 7143 sections 4.2.2.3.3 and 4.2.2.3.4), on several
+//! connections.
 
 use std::time::Duration;
 
@@ -15,14 +16,14 @@ use crate::raw;
 const CMD_SN: Sn = Sn(0xffff_fff0);
 const FIRST_STAT_SN: Sn = Sn(0xffff_fffe);
 
-/// A target with two connections that the scene speaks to by hand.
+/// A target with two connections, to which the scene sends PDUs directly.
 fn two_connections() -> Pair {
     let mut pair = Setup { connections: 2, ..Setup::new() }.build();
     pair.wires.iter_mut().for_each(|wire| wire.intercepted = true);
     pair
 }
 
-/// As [`two_connections`]: a command has been answered on connection 1, and a reset is asked for on connection 0.
+/// As [`two_connections`]: a command has been answered on connection 1, and a reset is requested on connection 0.
 fn reset_behind_an_answer() -> Pair {
     let mut pair = two_connections();
     pair.inject(1, &raw::nothing(1, CMD_SN).emit(), &[]);
@@ -32,7 +33,7 @@ fn reset_behind_an_answer() -> Pair {
     pair
 }
 
-/// What was said, in short.
+/// A short form of the target's PDUs.
 fn said(pair: &Pair) -> Vec<(usize, &'static str)> {
     let name = |pdu: &Pdu| match pdu {
         Pdu::NopIn(_) => "ping",
@@ -52,7 +53,7 @@ fn last_ping(pair: &Pair, on: usize) -> Option<Ttt> {
     })
 }
 
-/// Says that everything before `exp_stat_sn` has arrived, in answer to nothing.
+/// Acknowledges everything before `exp_stat_sn`, unsolicited.
 fn acknowledge(pair: &mut Pair, wire: usize, exp_stat_sn: Sn) {
     pair.inject(wire, &NopOut { exp_stat_sn, ..raw::ping(None, None, 0) }.emit(), &[]);
     pair.deliver();
@@ -197,7 +198,7 @@ fn an_abort_of_one_task_is_no_fence() {
     assert_eq!(said(&pair), [(0, "done")]);
 }
 
-/// Our own initiator answers the pings as they come, however the streams are cut, and nobody notices.
+/// Our own initiator answers the pings immediately, however the streams are split, without visible effect.
 #[test]
 fn every_function_that_ends_many_tasks_ends_with_a_decent_initiator_at_once() {
     let functions = [
@@ -265,7 +266,7 @@ fn a_reset_waits_two_seconds_for_commands_that_never_come() {
     assert_eq!(pair.management_results(), [Outcome::FunctionComplete]);
 }
 
-/// The initiator takes the reset's answer for the end of everything that it sent before to the logical unit.
+/// To the initiator, the reset's response ends everything that it sent earlier to the logical unit.
 #[test]
 fn commands_that_come_after_the_reset_that_did_not_wait_for_them_do_not_begin() {
     let mut pair = two_connections();

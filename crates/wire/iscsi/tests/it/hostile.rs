@@ -1,4 +1,4 @@
-//! Peers that mean ill: no panic, bounded memory, no byte outside a task's data.
+//! Malicious peers: no panic, bounded memory, no byte outside a task's data.
 
 use iscsi::initiator::Fatal;
 use iscsi::pdu::{
@@ -51,7 +51,7 @@ fn r2t(itt: Itt, r2t_sn: u32, offset: u32, length: u32) -> Bhs {
     pdu.emit()
 }
 
-/// What an initiator that reads 1000 bytes says to these Data-In PDUs.
+/// The reaction of an initiator that reads 1000 bytes to these Data-In PDUs.
 fn reading(pdus: &[(u32, u32, u32)]) -> Option<Fatal> {
     let mut pair = Pair::new();
     pair.read(0, 0, 1000);
@@ -64,7 +64,7 @@ fn reading(pdus: &[(u32, u32, u32)]) -> Option<Fatal> {
     pair.wires[0].initiator_fatal
 }
 
-/// What an initiator that writes 100,000 bytes says to these R2Ts.
+/// The reaction of an initiator that writes 100,000 bytes to these R2Ts.
 fn writing(r2ts: &[(u32, u32, u32)]) -> Option<Fatal> {
     let mut setup = Setup::new();
     setup.parameters.max_burst_length = 20_000;
@@ -123,7 +123,7 @@ fn answers_to_nothing_end_the_connection() {
 
 #[test]
 fn a_ping_that_answers_a_command_does_not_end_it() {
-    // It once took the command off the books without a word to its waiter.
+    // It used to drop the command without notifying its waiter.
     let mut pair = Pair::new();
     let task = pair.hang(0, Lun(0));
     let itt = sent_tag(&mut pair);
@@ -199,7 +199,7 @@ fn a_target_that_refuses_a_command_ends_only_that() {
     assert_eq!(pair.status(next), Some(0));
 }
 
-/// A header whose fields are small numbers more often than not, so that they hit something.
+/// A header whose fields are mostly small numbers, so that they match existing objects.
 fn header(opcodes: Vec<Opcode>) -> impl Strategy<Value = (Bhs, Vec<u8>)> {
     let word = prop_oneof![4 => 0u32..6, 1 => 0xffff_ffeeu32..=0xffff_ffff, 1 => any::<u32>()];
     let words = prop::collection::vec(word, 8);
@@ -258,7 +258,7 @@ proptest! {
         let id = pair.wires[0].initiator;
         pair.initiator.send_targets(id, "");
         for (mut bhs, data) in pdus {
-            // Tags that exist: the first tenants of the first places.
+            // Existing tags: the first generation of the first slots.
             bhs.set_u32(16, if bhs.u32(16) < 6 { 1 << 16 | bhs.u32(16) } else { bhs.u32(16) });
             pair.inject_answer(0, &bhs, &data);
             pair.step();

@@ -1,4 +1,4 @@
-//! Logout (RFC 7143 section 11.14), and what the target does to connections.
+//! Logout (RFC 7143 section 11.14), and the target's handling of connections.
 
 use std::time::Duration;
 
@@ -124,7 +124,7 @@ fn another_connection_may_be_named() {
     assert_eq!(pair.under_way().len(), 0);
 }
 
-/// The initiator would send again what the device may still be writing.
+/// Otherwise the initiator would retry writes that the device may still be executing.
 #[test]
 fn another_connections_logout_is_answered_when_its_writes_cannot_land_any_more() {
     let mut pair = two_connections();
@@ -217,8 +217,8 @@ fn nothing_is_submitted_behind_a_logout() {
     }
 }
 
-/// Found by the fuzz target session_pair: the others stayed silent for ever, and the command waited for the gap that
-/// the lost connection had left.
+/// Found by the fuzz target session_pair: the others stayed silent forever, and the command waited for the
+/// gap left by the lost connection.
 #[test]
 fn a_session_logout_that_is_lost_with_its_connection_closes_the_others() {
     let mut pair = two_connections();

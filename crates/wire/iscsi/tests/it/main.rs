@@ -1,7 +1,7 @@
 //! The full feature phase: initiator against target in memory, on a virtual clock.
 //!
-//! `pair` joins the two machines by wires that can be cut, held back and tampered with, and gives the target a disk;
-//! `raw` speaks to the target PDU by PDU, for what a decent initiator would never say.
+//! `pair` connects the two state machines with wires that can be cut, delayed and tampered with, and provides
+//! the target's disk. `raw` builds single PDUs, for input that a correct initiator would never send.
 
 mod async_messages;
 mod data;

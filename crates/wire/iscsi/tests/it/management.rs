@@ -12,7 +12,7 @@ use crate::raw;
 
 const CMD_SN: Sn = Sn(0xffff_fff0);
 
-/// A target that the scene speaks to by hand.
+/// A target to which the scene sends PDUs directly.
 fn alone() -> Pair {
     let mut pair = Pair::new();
     pair.wires[0].intercepted = true;
@@ -225,7 +225,7 @@ fn a_function_in_order_waits_for_its_turn() {
 #[test]
 fn too_many_functions_at_once_are_rejected() {
     let mut setup = Setup::new();
-    setup.connections = 2; // so that functions wait for a command that does not come
+    setup.connections = 2; // so that functions wait for a command that does not arrive
     let mut pair = setup.build();
     pair.wires[0].intercepted = true;
     for tag in 0..70 {
@@ -261,22 +261,22 @@ fn an_answer_given_after_the_abort_counts_for_nothing() {
     let at_target = pair.under_way()[0];
     pair.initiator.abort_task(pair.now, task);
     pair.deliver();
-    pair.finish(at_target); // the device comes back late
+    pair.finish(at_target); // the device completes late
     pair.deliver();
     assert_eq!(pair.failure(task), Some(Failure::Aborted));
     assert!(pair.wires[0].is_up);
 }
 
-/// Where a command may stand when a function comes for it, and what of it is left then.
+/// The state of a command when a function arrives for it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
     NotThere,
-    /// Its number is not in turn.
+    /// Held: its CmdSN is not next.
     Held,
     UnderWay,
-    /// An R2T is out.
+    /// An R2T is outstanding.
     AwaitsData,
-    /// Its status is queued, and not sent.
+    /// Its status is queued but not sent.
     Answered,
     /// Its status has been sent.
     Over,
@@ -285,7 +285,7 @@ enum State {
 const STATES: [State; 6] =
     [State::NotThere, State::Held, State::UnderWay, State::AwaitsData, State::Answered, State::Over];
 
-/// Brings command 1 into a state; the CmdSN that follows those in use.
+/// Brings command 1 into a state; returns the next unused CmdSN.
 fn bring_into(pair: &mut Pair, state: State) -> Sn {
     let next = CMD_SN.next();
     match state {
@@ -344,14 +344,14 @@ fn every_function_meets_every_state_and_is_answered_once_behind_what_was_answere
             Pdu::ScsiResponse(_) => Some(()),
             _ => None,
         });
-        // A status that waits to be sent is not, if the driver ends its task with the others.
+        // A queued status is not sent if the driver ends its task with the others.
         let spares_it = matches!(function, Function::AbortTask | Function::TaskReassign);
         let is_answered = state == State::Over || state == State::Answered && spares_it;
         assert_eq!(statuses.len(), usize::from(is_answered), "{function:?} of a command {state:?}");
         assert!(matches!(pair.said.last(), Some((_, Pdu::TaskManagementResponse(_)))));
 
-        // What the driver knew and the function does not spare is gone; what waits for its turn waits on, unless it
-        // was meant itself.
+        // Tasks known to the driver end unless the function spares them; held ones remain held, unless the
+        // function refers to them.
         let is_left = match (function, state) {
             (_, State::NotThere | State::Answered | State::Over) => false,
             (Function::TaskReassign, _) => true,

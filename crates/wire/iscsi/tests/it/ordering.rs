@@ -62,7 +62,7 @@ fn data_kept_for_waiting_commands_are_bounded() {
     pair.deliver();
     pair.wires[0].held = false;
     pair.deliver();
-    // TASK SET FULL: try again.
+    // TASK SET FULL: retry.
     assert_eq!([first, fits, does_not].map(|task| pair.status(task)), [Some(0), Some(0), Some(0x28)]);
     assert_eq!(pair.disk.read(10_000, 8000), [0; 8000]);
     let again = pair.write(1, 10_000, &pattern(2, 8000));
@@ -70,7 +70,7 @@ fn data_kept_for_waiting_commands_are_bounded() {
     assert_eq!(pair.status(again), Some(0));
 }
 
-/// A Data-Out of nothing costs its sender 48 bytes, and once cost nothing of what a session may keep.
+/// An empty Data-Out costs its sender 48 bytes, but used not to count towards the session's limit.
 #[test]
 fn data_kept_in_many_small_pieces_count_for_what_they_take() {
     let mut setup = Setup { connections: 2, staged_bytes_max: 10_000, ..Setup::new() };
@@ -124,7 +124,7 @@ fn a_closed_window_that_opens_without_an_answer_is_told_by_a_nop_in() {
     pair.deliver();
     let task = pair.under_way()[0];
     pair.commands.remove(&task);
-    pair.target.abort(task); // another initiator's reset, say
+    pair.target.abort(task); // for example because of another initiator's reset
     pair.deliver();
     assert!(matches!(pair.said[..], [(0, Pdu::NopIn(nop))] if nop.itt.is_none() && nop.ttt.is_none()));
     assert_eq!(pair.initiator.room(), 1);
@@ -157,7 +157,8 @@ fn a_lost_connection_takes_its_commands_and_leaves_the_session() {
     assert_eq!(pair.status(kept), Some(0));
 }
 
-/// Found by the fuzz target session_pair: the driver was told the end of a task that it had never heard of.
+/// Found by the fuzz target session_pair: the driver was notified of the end of a task that had never been
+/// announced.
 #[test]
 fn a_command_that_found_no_room_and_loses_its_connection_is_nobodys_business() {
     let mut pair = Setup { connections: 2, staged_bytes_max: 100, ..Setup::new() }.build();
@@ -175,8 +176,8 @@ fn a_command_that_found_no_room_and_loses_its_connection_is_nobodys_business() {
     assert_eq!((pair.order.len(), pair.target.commands_in_flight()), (1, 0));
 }
 
-/// Found by the fuzz target session_pair: a target waits no longer for commands when a connection is lost, and the
-/// initiator takes its answer for the end of all that was sent before.
+/// Found by the fuzz target session_pair: when a connection is lost, a target no longer waits for commands,
+/// and to the initiator its response ends everything sent earlier.
 #[test]
 fn a_command_that_arrives_behind_the_reset_that_ended_it_does_not_begin() {
     let mut pair = Setup { connections: 3, ..Setup::new() }.build();
@@ -221,7 +222,7 @@ fn commands_lost_with_a_connection_leave_no_gap() {
     let waiting = pair.write(1, 1000, &pattern(2, 100));
     pair.deliver();
     assert_eq!(pair.status(waiting), None);
-    pair.disconnect(0); // the target never saw the first command
+    pair.disconnect(0); // the target never received the first command
     pair.deliver();
     assert_eq!((pair.failure(lost), pair.status(waiting)), (Some(Failure::ConnectionLost), Some(0)));
     assert_eq!(pair.management_results(), [TaskManagementResult::FunctionComplete], "section 11.5.5");

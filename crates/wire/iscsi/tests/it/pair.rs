@@ -1,4 +1,4 @@
-//! Initiator and target, joined.
+//! An initiator and a target, connected.
 
 use std::collections::{HashMap, VecDeque};
 use std::time::{Duration, Instant};
@@ -15,39 +15,39 @@ use crate::wire::{Arrival, Pipe, encode};
 /// The driver of the target replies to SendTargets in parts of this length.
 pub(crate) const PART_BYTES: usize = 3000;
 
-/// Where a part of that reply begins, of which the driver of the target has made a name.
+/// The start of a part of that reply, which the target's driver encodes as a name.
 pub(crate) fn place(name: &str) -> usize {
     name.parse().expect("a name of ours")
 }
 
-/// Both machines, the wires between them, the target's disk, and what has happened.
+/// Both state machines, the wires between them, the target's disk, and a record of events.
 pub(crate) struct Pair {
     pub(crate) initiator: initiator::Session,
     pub(crate) target: target::Session,
     pub(crate) now: Instant,
     pub(crate) wires: Vec<Wire>,
     pub(crate) disk: Disk,
-    /// Bytes that arrive at a time.
+    /// Number of bytes that arrive together.
     pub(crate) cut: usize,
-    /// What the initiator's commands hold: data to write, or what was read.
+    /// Buffers of the initiator's commands: data to write, or data read.
     pub(crate) buffers: HashMap<initiator::TaskId, Vec<u8>>,
-    /// How commands have ended.
+    /// Results of commands.
     pub(crate) ended: HashMap<initiator::TaskId, Ended>,
-    /// Where the time of commands went that have a status.
+    /// Times per phase of commands with a status.
     pub(crate) times: HashMap<initiator::TaskId, initiator::Times>,
-    /// What else the initiator has been told.
+    /// Other events at the initiator.
     pub(crate) initiator_events: Vec<initiator::Event>,
     /// Commands at the target, by their tasks.
     pub(crate) commands: HashMap<target::TaskId, AtTarget>,
     /// The order in which commands reached the disk: their offsets.
     pub(crate) order: Vec<usize>,
-    /// The target's devices are slow to let go of what was aborted: scenes say when they have.
+    /// The target's devices are slow to release aborted commands: scenes determine when they do.
     pub(crate) is_slow: bool,
-    /// Everything that the target was asked beside commands.
+    /// All requests to the target except commands.
     pub(crate) target_events: Vec<target::Event>,
-    /// Everything that the target has said.
+    /// All PDUs sent by the target.
     pub(crate) said: Vec<(usize, Pdu)>,
-    /// What the target answers to SendTargets.
+    /// The target's answer to SendTargets.
     pub(crate) targets: Vec<u8>,
 }
 
@@ -59,7 +59,7 @@ pub(crate) struct Wire {
     pub(crate) to_initiator: Pipe,
     /// Nothing arrives at the target.
     pub(crate) held: bool,
-    /// Nothing reaches the initiator: the scene speaks for it.
+    /// Nothing reaches the initiator: the scene acts in its place.
     pub(crate) intercepted: bool,
     pub(crate) is_up: bool,
     pub(crate) target_fatal: Option<target::Fatal>,
@@ -80,16 +80,16 @@ pub(crate) enum Ended {
     Failed(initiator::Failure),
 }
 
-/// What a scene may turn.
+/// Parameters of a scene.
 pub(crate) struct Setup {
     pub(crate) parameters: Parameters,
     pub(crate) connections: u16,
     pub(crate) window: u32,
     pub(crate) cmd_sn: Sn,
     pub(crate) staged_bytes_max: usize,
-    /// What ABORT TASK is told of a finished task.
+    /// The response to ABORT TASK for a finished task.
     pub(crate) abort_of_finished: TaskManagementResult,
-    /// What the initiator takes in one PDU; the target takes the parameters' local value.
+    /// The initiator's limit for one PDU; the target's is the parameters' local value.
     pub(crate) initiator_segment_max: u32,
 }
 
@@ -193,7 +193,7 @@ impl Pair {
         });
     }
 
-    // --- what the initiator's user does
+    // --- actions of the initiator's user
 
     pub(crate) fn submit(
         &mut self,
@@ -239,7 +239,7 @@ impl Pair {
         self.submit_to(wire, lun, &disk::cdb(disk::HANG, 0, 0), 0, &[])
     }
 
-    // --- what became of it
+    // --- results
 
     pub(crate) fn status(&self, task: initiator::TaskId) -> Option<u8> {
         match self.ended.get(&task)? {
@@ -262,7 +262,7 @@ impl Pair {
         }
     }
 
-    /// PDUs of one kind that the target has said.
+    /// PDUs of one kind sent by the target.
     pub(crate) fn said<T>(&self, pick: impl Fn(&Pdu) -> Option<T>) -> Vec<T> {
         self.said.iter().filter_map(|(_, pdu)| pick(pdu)).collect()
     }
@@ -281,7 +281,7 @@ impl Pair {
         })
     }
 
-    // --- the world
+    // --- the environment
 
     /// Runs both sides until nothing moves.
     pub(crate) fn deliver(&mut self) {
@@ -293,7 +293,7 @@ impl Pair {
         self.deliver();
     }
 
-    /// Time passes, and both sides' drivers do what that alone makes them do.
+    /// Advances time, and runs the timeouts of both sides' drivers.
     pub(crate) fn tick(&mut self, time: Duration) {
         self.now += time;
         self.target.handle_timeout(self.now);
@@ -302,12 +302,12 @@ impl Pair {
         self.initiator_is_told();
     }
 
-    /// Lets time pass until the target waits no longer for what does not come.
+    /// Advances time until the target no longer waits for missing PDUs.
     pub(crate) fn outwait(&mut self) {
         [0, 2, 0, 1, 0, 1].into_iter().for_each(|seconds| self.pass(Duration::from_secs(seconds)));
     }
 
-    /// The TCP connection breaks, for both at once.
+    /// Breaks the TCP connection for both sides at the same time.
     pub(crate) fn disconnect(&mut self, wire: usize) {
         let wire = &mut self.wires[wire];
         wire.is_up = false;
@@ -319,13 +319,13 @@ impl Pair {
         self.initiator_is_told();
     }
 
-    /// Says something to the target in the initiator's name.
+    /// Sends a PDU to the target in the initiator's name.
     pub(crate) fn inject(&mut self, wire: usize, header: &Bhs, data: &[u8]) {
         let bytes = encode(self.wires[wire].framing, header, &[], data);
         self.wires[wire].to_target.pdus.push_back(bytes);
     }
 
-    /// Says something to the initiator in the target's name.
+    /// Sends a PDU to the initiator in the target's name.
     pub(crate) fn inject_answer(&mut self, wire: usize, header: &Bhs, data: &[u8]) {
         let bytes = encode(self.wires[wire].framing, header, &[], data);
         self.wires[wire].to_initiator.pdus.push_back(bytes);
@@ -336,14 +336,14 @@ impl Pair {
         self.target.respond(task, target::Response::default());
     }
 
-    /// The commands the target's driver has, oldest first.
+    /// The commands of the target's driver, oldest first.
     pub(crate) fn under_way(&self) -> Vec<target::TaskId> {
         let mut tasks: Vec<_> = self.commands.keys().copied().collect();
         tasks.sort_by_key(|task| task.index());
         tasks
     }
 
-    /// One round. Whether anything moved.
+    /// Runs one round; returns whether anything moved.
     pub(crate) fn step(&mut self) -> bool {
         let mut moved = false;
         for wire in 0..self.wires.len() {
@@ -457,8 +457,8 @@ impl Pair {
                         self.wires[wire].initiator_destinations.pop_front().expect("a header came first");
                     if let initiator::Destination::Task { task, offset } = place {
                         let offset = offset as usize;
-                        // The command may have been aborted since the header. A machine that named a place outside
-                        // the buffer would end the test here.
+                        // The command may have been aborted since the header. An offset outside the buffer
+                        // would make the test panic here.
                         if let Some(buffer) = self.buffers.get_mut(&task) {
                             buffer[offset..offset + data.len()].copy_from_slice(&data);
                         }
@@ -528,7 +528,7 @@ impl Pair {
                 target::Event::Acknowledged(_) | target::Event::Close { .. } => {
                     self.target_events.push(event)
                 }
-                target::Event::TransmitReady { .. } => {} // every wire is looked at all the time
+                target::Event::TransmitReady { .. } => {} // every wire is polled anyway
             }
         }
     }
@@ -564,7 +564,7 @@ impl Pair {
     }
 
     fn land(&mut self, task: target::TaskId, offset: u32, data: &[u8]) {
-        // What lies beyond what the driver takes is dropped, as `Destination::Task` says.
+        // Data beyond the accepted range is dropped, as documented for `Destination::Task`.
         let Some(at_target) = self.commands.get_mut(&task) else { return };
         let Some(place) = at_target.landing.get_mut(offset as usize..) else { return };
         let count = place.len().min(data.len());
@@ -597,7 +597,7 @@ impl Pair {
     }
 }
 
-/// Bytes that are all different from their neighbours, by a seed.
+/// Seeded bytes that all differ from their neighbours.
 pub(crate) fn pattern(seed: u32, length: usize) -> Vec<u8> {
     (0..length as u32).map(|i| (i.wrapping_add(seed).wrapping_mul(2_654_435_761) >> 23) as u8).collect()
 }

@@ -69,7 +69,7 @@ proptest! {
         pair.cut = scene.cut;
         let mut expected = vec![0; crate::disk::DISK_BYTES];
         for (seed, &(wire, offset, length)) in (0u32..).zip(&scene.writes) {
-            // One after the other, since which of two overlapping writes lands last is nobody's promise.
+            // One after the other, since the order of overlapping writes is not guaranteed.
             let data = pattern(seed, length as usize);
             let write = pair.write(usize::from(wire % scene.connections), offset, &data);
             pair.deliver();

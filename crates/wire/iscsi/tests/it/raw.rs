@@ -1,4 +1,4 @@
-//! PDUs by hand.
+//! Single PDUs.
 
 use iscsi::pdu::{
     Bhs, DataIn, DataOut, Itt, LogoutReason, LogoutRequest, Lun, NopIn, NopOut, Reject, RejectReason,
@@ -107,9 +107,9 @@ pub(crate) fn logout(tag: u32, reason: LogoutReason, cid: u16) -> LogoutRequest 
     }
 }
 
-// --- a target's, in a session that has just begun
+// --- a target's, in a new session
 
-/// The first PDU that waits to reach the target.
+/// The first PDU in transit to the target.
 pub(crate) fn sent(pair: &Pair, wire: usize) -> Bhs {
     Bhs(*pair.wires[wire].to_target.pdus[0].first_chunk().expect("a header"))
 }
@@ -148,7 +148,7 @@ pub(crate) fn good(command: &Bhs) -> Bhs {
     pdu.emit()
 }
 
-/// A sign of life that wants no answer.
+/// A NOP-In that requests no response.
 pub(crate) fn nop_in() -> Bhs {
     let pdu = NopIn {
         lun: Lun(0),
@@ -160,7 +160,7 @@ pub(crate) fn nop_in() -> Bhs {
     pdu.emit()
 }
 
-/// The refusal of a PDU, whose header is its data.
+/// A Reject of a PDU, with its header as data.
 pub(crate) fn reject(reason: RejectReason) -> Bhs {
     let pdu = Reject {
         reason,

@@ -1,4 +1,4 @@
-//! Answers of which the target wants to know that the initiator has them.
+//! Responses whose receipt the target requests.
 
 use iscsi::initiator;
 use iscsi::pdu::{Bhs, Lun, NopOut, Residual, Response, ScsiCommand, ScsiResponse, TargetNumbers};
@@ -9,17 +9,17 @@ use crate::pair::{Pair, Setup};
 use crate::raw;
 
 const CMD_SN: Sn = Sn(0xffff_fff0);
-/// StatSN wraps while these scenes are played.
+/// StatSN wraps during these scenes.
 const FIRST_STAT_SN: Sn = Sn(0xffff_fffe);
 
-/// A target that the scene speaks to by hand.
+/// A target to which the scene sends PDUs directly.
 fn connections(count: u16) -> Pair {
     let mut pair = Setup { connections: count, ..Setup::new() }.build();
     pair.wires.iter_mut().for_each(|wire| wire.intercepted = true);
     pair
 }
 
-/// So many commands that hang.
+/// This many hanging commands.
 fn commands(pair: &mut Pair, count: u32) -> Vec<TaskId> {
     for number in 0..count {
         pair.inject(0, &raw::hang(number + 1, Sn(CMD_SN.0.wrapping_add(number))).emit(), &[]);
@@ -41,7 +41,7 @@ fn acknowledge(pair: &mut Pair, wire: usize, exp_stat_sn: Sn) {
     pair.deliver();
 }
 
-/// What the target has heard of, in its order.
+/// The acknowledgements at the target, in order.
 fn acknowledged(pair: &Pair) -> Vec<u64> {
     let value = |event: &target::Event| match event {
         target::Event::Acknowledged(Receipt { subject: 7, value }) => Some(*value),
@@ -75,7 +75,7 @@ fn one_acknowledgement_covers_all_before_it_and_none_behind() {
     assert_eq!(acknowledged(&pair), [1, 2]);
 }
 
-/// Else a queue of flushes, each of which says the same, would put the acknowledgement off for ever.
+/// Otherwise a series of flushes with the same receipt would defer the acknowledgement forever.
 #[test]
 fn the_first_of_equal_receipts_counts() {
     let mut pair = connections(1);
@@ -128,8 +128,8 @@ fn next_header(pair: &mut Pair) -> Bhs {
     transmit.header
 }
 
-/// The target takes what is acknowledged for told. A flush on another connection could then end well, before the sense data
-/// were there that say that writes were lost.
+/// To the target, an acknowledged status has been reported. A flush on another connection could then succeed
+/// before the sense data that reports lost writes had arrived.
 #[test]
 fn a_status_is_acknowledged_once_its_sense_data_are_there() {
     let mut pair = connections(1);

@@ -1,4 +1,4 @@
-//! EDTL against what the CDB moves (RFC 7143 section 11.4.5).
+//! EDTL compared with the length in the CDB (RFC 7143 section 11.4.5).
 
 use iscsi::pdu::{Residual, ScsiCommand};
 use iscsi::target::Destination;

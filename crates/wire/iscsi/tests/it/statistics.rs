@@ -1,4 +1,4 @@
-//! Where a command's time goes, and what a session counts, on a virtual clock.
+//! Times of a command per phase, and counters of a session, on a virtual clock.
 
 use std::time::Duration;
 
@@ -13,14 +13,14 @@ fn ms(milliseconds: u64) -> Duration {
     Duration::from_millis(milliseconds)
 }
 
-/// What a command spent, in milliseconds: queued, sending, waiting for R2Ts, for an answer, for data, for the status.
+/// Times of a command in milliseconds: queued, sending, waiting for R2Ts, for a response, for data, for the status.
 fn spent(pair: &Pair, task: TaskId) -> [u128; 6] {
     let times = &pair.times[&task];
     assert_eq!(times.spent_ns().iter().sum::<u64>(), times.total_ns(), "the parts make the whole");
     times.spent_ns().map(|ns| Duration::from_nanos(ns).as_millis())
 }
 
-/// 8 KiB go with the command, and everything else is asked for, 16 KiB at a time.
+/// 8 KiB are immediate data, and the rest is requested 16 KiB at a time.
 fn asking_target() -> Pair {
     let parameters = Parameters { initial_r2t: true, max_burst_length: 16_384, ..Setup::new().parameters };
     Setup { parameters, ..Setup::new() }.build()
@@ -116,7 +116,7 @@ fn bytes_are_counted_by_how_they_were_allowed() {
     assert_eq!((immediate_bytes, unsolicited_bytes, solicited_bytes), (8192, 20_000 - 8192, 30_000));
     let Counters { commands, r2ts, data_in_bytes, pdus_in, pdus_out, .. } = *pair.initiator.counters();
     assert_eq!((commands, r2ts, data_in_bytes), (2, 2, 1000));
-    // Two R2Ts, a response and a Data-In with its status; two commands, and 2 and 2 and 2 Data-Out of at most 8 KiB.
+    // Two R2Ts, a response and a Data-In with its status; two commands, and three times 2 Data-Out of up to 8 KiB.
     assert_eq!((pdus_in, pdus_out), (4, 2 + 6));
 }
 
@@ -135,7 +135,7 @@ fn a_window_of_one_shows_how_often_and_how_long_it_held_us_up() {
         pair.read(0, 0, 512);
         assert_eq!(pair.initiator.submit(pair.now, id, &wanted), Err(SubmitError::NoRoom));
         pair.now += ms(10);
-        // Asked again, it is the same stall.
+        // A repeated attempt belongs to the same stall.
         assert_eq!(pair.initiator.submit(pair.now, id, &wanted), Err(SubmitError::NoRoom));
         pair.now += ms(5);
         pair.deliver();

@@ -34,7 +34,7 @@ fn answer(pair: &Pair) -> &[u8] {
     }
 }
 
-/// Lets a scene say texts to the target by hand, and gives what it says.
+/// Sends a text to the target, and delivers its response.
 fn say(pair: &mut Pair, tag: u32, ttt: Option<Ttt>, text: &[u8], is_final: bool, continues: bool) {
     pair.wires[0].intercepted = true;
     pair.inject(0, &raw::text(tag, ttt, text.len() as u32, is_final, continues), text);
@@ -189,8 +189,8 @@ fn a_key_said_twice_in_an_exchange_is_rejected() {
     assert_eq!((responses(&pair).len(), pair.rejects().len()), (2, 2));
 }
 
-/// Keys that are for logins only ("IO" and "LO" in section 13) do not change a session, and no answer would be taken for
-/// consent.
+/// Keys that are for logins only ("IO" and "LO" in section 13) do not change a session, and a missing answer
+/// would be taken for consent.
 #[test]
 fn keys_of_the_login_are_rejected() {
     let rejected = |text: &[u8]| {

@@ -1,4 +1,4 @@
-//! Data that break a rule: digests, order, amounts, tags (RFC 7143 sections 7.7, 7.8, 11.4.7.2 and 11.7).
+//! Data that violates a rule: digests, order, amounts, tags (RFC 7143 sections 7.7, 7.8, 11.4.7.2 and 11.7).
 
 use iscsi::pdu::{Pdu, RejectReason, Ttt};
 use iscsi::serial::Sn;
@@ -10,7 +10,7 @@ use crate::raw;
 
 const CMD_SN: Sn = Sn(0xffff_fff0);
 
-/// A target whose wire the scene speaks on; the initiator hears nothing.
+/// A target to which the scene sends PDUs directly; the initiator receives nothing.
 fn alone(setup: Setup) -> Pair {
     let mut pair = setup.build();
     pair.wires.iter_mut().for_each(|wire| wire.intercepted = true);
@@ -44,7 +44,7 @@ fn last_ttt(pair: &Pair) -> Option<Ttt> {
     pair.said(|pdu| if let Pdu::R2t(r2t) = pdu { Some(r2t.ttt) } else { None }).pop()
 }
 
-/// A write of 8 KiB, its first R2T for 4 KiB sent, and then this Data-Out.
+/// A write of 8 KiB whose first R2T for 4 KiB was sent, followed by this Data-Out.
 fn answered_by(pdu: impl Fn(Ttt) -> iscsi::pdu::DataOut) -> Pair {
     let mut pair = alone(asks_first());
     pair.inject(0, &raw::write(7, CMD_SN, 8192, 0).emit(), &[]);
@@ -98,7 +98,7 @@ fn immediate_data_with_a_bad_digest_fails_its_command() {
     pair.initiator_speaks(0);
     pair.wires[0].to_target.pdus[0][80] ^= 1;
     pair.deliver();
-    // The Reject comes first, and the initiator goes by it; the status that follows is not taken for a stranger's.
+    // The Reject arrives first and determines the result; the status that follows is still recognised.
     assert_eq!(pair.failure(write), Some(iscsi::initiator::Failure::Rejected(RejectReason::DataDigestError)));
     assert_eq!(statuses(&pair), [2]);
     assert!(pair.wires[0].is_up);

@@ -5,16 +5,16 @@ use std::collections::VecDeque;
 use iscsi::framing::Framing;
 use iscsi::pdu::{BHS_BYTES, Bhs};
 
-/// PDUs on their way, as bytes. They can be looked at and changed until they arrive.
+/// PDUs in transit, as bytes. They can be inspected and changed until they arrive.
 #[derive(Default)]
 pub(crate) struct Pipe {
     pub(crate) pdus: VecDeque<Vec<u8>>,
-    /// Bytes that have arrived and are not taken.
+    /// Bytes that have arrived and are not consumed.
     arrived: Vec<u8>,
     header: Option<Bhs>,
 }
 
-/// What arrives.
+/// A complete arrival.
 pub(crate) enum Arrival {
     Header { bhs: Bhs, ahs: Vec<u8>, intact: bool },
     Segment { data: Vec<u8>, intact: bool },
@@ -32,7 +32,7 @@ pub(crate) fn encode(framing: Framing, header: &Bhs, ahs: &[u8], data: &[u8]) ->
 }
 
 impl Pipe {
-    /// Lets at most `most` bytes arrive. Whether there were any.
+    /// Delivers up to `most` bytes; returns whether there were any.
     pub(crate) fn carry(&mut self, most: usize) -> bool {
         let Some(front) = self.pdus.front_mut() else { return false };
         let count = front.len().min(most);
@@ -43,7 +43,7 @@ impl Pipe {
         true
     }
 
-    /// The next thing that has arrived whole.
+    /// The next complete arrival.
     pub(crate) fn next(&mut self, framing: Framing) -> Option<Arrival> {
         match self.header {
             None => self.next_header(framing),
