@@ -46,7 +46,7 @@ pub trait Datagrams {
     fn poll_receivable(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>>;
     /// Ready when `try_send` may find space. Keeps the waker of the last caller.
     fn poll_sendable(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>>;
-    /// This end.
+    /// The local address.
     fn local(&self) -> DatagramAddress;
     /// The longest payload that can be sent, in bytes: the current MTU of an interface; for UDP the
     /// protocol's maximum, although the path may support less.
@@ -97,7 +97,7 @@ pub struct DatagramShare {
 
 /// An endpoint on its way to the thread that will receive from it.
 pub struct DetachedDatagrams {
-    /// This end.
+    /// The local address.
     pub local: DatagramAddress,
     /// The value for [`World::adopt_datagrams`](crate::World::adopt_datagrams) of the same kind of world.
     pub endpoint: Detached,

@@ -1,14 +1,14 @@
 //! Access control of a volume: the check that every front end makes before a request, and the state that
-//! decides it.
+//! determines its result.
 //!
 //! | a request is denied by | properties |
 //! |---|---|
 //! | persistent [reservations](crate::reservations) | belong to a host's path, and outlive its attachment |
 //! | the reservation of an attachment ([`Volume::reserve`]) | ends with the attachment |
-//! | a [`Fence`](crate::Fence) | the device does not answer |
+//! | a [`Fence`](crate::Fence) | the device is unresponsive |
 //! | write protection ([`WriteProtection`]) | is configured, the device's, or set by a front end |
 //!
-//! Everything but the fence is protected by one lock, under which no other is taken: a front end takes its
+//! Everything except the fence is protected by one lock, under which no other is taken: a front end takes its
 //! own lock first. Each change takes effect, and then advances [`Volume::generation`].
 
 use std::sync::Arc;
@@ -19,11 +19,11 @@ use crate::persistent_state::SaveLock;
 use crate::requester::{Access, AttachmentId, Requester};
 use crate::reservations::{Refusal, Registrations};
 
-/// The state that decides, except the fence.
+/// The state that determines access, except the fence.
 #[derive(Default)]
 pub(crate) struct Permissions {
     reservations: Arc<Registrations>,
-    /// The attachment that has reserved the volume for itself.
+    /// The attachment that has reserved the volume.
     reserved_by: Option<AttachmentId>,
     is_write_protected: bool,
 }
@@ -33,7 +33,7 @@ pub(crate) struct Permissions {
 pub enum Denied {
     /// Another host's reservation forbids it.
     Reserved,
-    /// The device does not answer.
+    /// The device is unresponsive.
     Fenced,
     /// The volume is write protected.
     WriteProtected,
@@ -54,13 +54,13 @@ impl Permissions {
     }
 
     /// Persistent reservations and that of an attachment exclude each other (SPC-2 5.5.1), so each can be
-    /// checked by itself.
+    /// checked separately.
     fn permit(&self, requester: &Requester<'_>, access: Access) -> bool {
         self.reserved_by.is_none_or(|holder| holder == requester.attachment)
             && self.reservations.permit(requester.path, access)
     }
 
-    /// Whether there are persistent reservations and this requester has access. A conflict if it has none.
+    /// Whether there are persistent reservations and this requester has access. Returns a conflict if it has none.
     fn shared_by_registrants(&self, requester: &Requester<'_>) -> Result<bool, Refusal> {
         if self.reservations.registered().is_empty() {
             return Ok(false);
@@ -76,7 +76,7 @@ impl Permissions {
 }
 
 impl Volume {
-    /// Whether a request is permitted. A front end may cache the result as long as the
+    /// Whether a request is permitted. A front end may cache the result while the
     /// [generation](Volume::generation), read before the call, is unchanged.
     ///
     /// # Errors
@@ -147,28 +147,28 @@ impl Volume {
         self.permissions.lock().permit(requester, access)
     }
 
-    /// The persistent reservations as they are now.
+    /// The current persistent reservations.
     pub fn reservations(&self) -> Arc<Registrations> {
         Arc::clone(&self.permissions.lock().reservations)
     }
 
-    /// Puts `next` in force, which was made of [`Volume::reservations`] and
+    /// Puts `next` into effect, which was derived from [`Volume::reservations`] and
     /// [saved](Volume::save_reservations) under this lock.
     pub fn set_reservations(&self, next: Registrations, _lock: &SaveLock) {
         self.change_permissions(|permissions| permissions.reservations = Arc::new(next));
     }
 
-    /// The attachment that has reserved the volume for itself.
+    /// The attachment that has reserved the volume.
     pub fn reserved_by(&self) -> Option<AttachmentId> {
         self.permissions.lock().reserved_by
     }
 
-    /// Reserves the volume for one attachment alone, until it releases or ends: RESERVE of SCSI (SPC-2 7.21).
-    /// Reserving again is no error. Where there are persistent reservations, it does nothing for a host to
-    /// which they give access (CRH, SPC-4 5.12.3), and is refused to others.
+    /// Reserves the volume for one attachment, until it releases the volume or ends: RESERVE in SCSI (SPC-2
+    /// 7.21). Reserving again is not an error. If there are persistent reservations, this has no effect for
+    /// hosts to which they give access (CRH, SPC-4 5.12.3), and is refused for others.
     ///
     /// # Errors
-    /// [`Refusal::Conflict`]: another has reserved it.
+    /// [`Refusal::Conflict`]: another attachment has reserved it.
     pub fn reserve(&self, requester: &Requester<'_>) -> Result<(), Refusal> {
         self.change_permissions(|permissions| {
             if permissions.shared_by_registrants(requester)? {
@@ -183,8 +183,8 @@ impl Volume {
         })
     }
 
-    /// Ends the reservation of this attachment. Releasing what another holds is no error and does nothing
-    /// (SPC-2 7.23).
+    /// Ends the reservation of this attachment. Releasing another attachment's reservation is not an error
+    /// and has no effect (SPC-2 7.23).
     ///
     /// # Errors
     /// [`Refusal::Conflict`]: persistent reservations give this host no access.
@@ -198,7 +198,7 @@ impl Volume {
         })
     }
 
-    /// Ends the reservation of an attachment: of this one, which has ended, or of any with `None`.
+    /// Ends the reservation of this attachment, which has ended, or of any attachment with `None`.
     pub fn end_reservation(&self, of: Option<AttachmentId>) {
         self.change_permissions(|permissions| {
             permissions.reserved_by =
@@ -215,7 +215,7 @@ impl Volume {
         }
     }
 
-    /// Protects the volume by software (SWP of SCSI's control mode page), or ends that.
+    /// Sets or clears software write protection (SWP of SCSI's control mode page).
     pub fn set_write_protected(&self, is_write_protected: bool) {
         self.change_permissions(|permissions| permissions.is_write_protected = is_write_protected);
     }
@@ -229,21 +229,21 @@ impl Volume {
 
 /// The gate: one generation counter for everything that could forbid a request.
 ///
-/// A front end reads the generation first, then asks [`Volume::permits`], and caches the result. The cached
-/// result is valid while the generation is unchanged. A change of any of these takes effect first and
-/// advances the generation afterwards, so that a cached result can be stale but is never taken for a newer
-/// state.
+/// A front end reads the generation first, then calls [`Volume::permits`], and caches the result. The cached
+/// result is valid while the generation is unchanged. A change of any of these takes effect before it
+/// advances the generation. So a cached result can be stale, but is never attributed to a newer state.
 #[derive(Default)]
 pub(crate) struct Gate {
     generation: AtomicU64,
     fences: AtomicUsize,
-    /// Fences that there were.
+    /// Number of fences so far.
     fenced: AtomicU64,
     /// Its storage has fenced this server.
     is_taken_over: AtomicBool,
 }
 
-/// Fences the volume until it is dropped. Several may exist at once; the volume is fenced while there is any.
+/// Fences the volume until it is dropped. Several may exist at the same time; the volume is fenced while
+/// there is at least one.
 pub struct Fence {
     volume: Arc<Volume>,
 }
@@ -263,14 +263,14 @@ impl Volume {
         self.gate.generation.load(Ordering::Acquire)
     }
 
-    /// To be called after a change that could affect whether a request is permitted.
+    /// Call this after a change that could affect whether a request is permitted.
     pub fn advance_generation(&self) {
         let before = self.gate.generation.fetch_add(1, Ordering::Release);
         debug_assert!(before < u64::MAX - 1, "no generation is `u64::MAX`");
     }
 
-    /// Fences the volume because its device does not answer: requests fail at once as not ready instead of
-    /// waiting.
+    /// Fences the volume because its device is unresponsive: requests fail immediately as not ready instead
+    /// of waiting.
     pub fn fence(self: &Arc<Self>) -> Fence {
         self.gate.fences.fetch_add(1, Ordering::Release);
         self.gate.fenced.fetch_add(1, Ordering::Relaxed);
@@ -278,23 +278,23 @@ impl Volume {
         Fence { volume: Arc::clone(self) }
     }
 
-    /// How often it was taken out of service since it was opened.
+    /// Number of fences since the volume was opened.
     pub fn fences_made(&self) -> u64 {
         self.gate.fenced.load(Ordering::Relaxed)
     }
 
-    /// Whether there is a [`Fence`], or another host has taken the device over.
+    /// Whether there is a [`Fence`], or another host has taken over the device.
     pub fn is_fenced(&self) -> bool {
         self.gate.fences.load(Ordering::Acquire) > 0
     }
 
-    /// Whether another host has taken the device over ([`DeviceError::Fenced`](block::DeviceError::Fenced)): no request of it
-    /// succeeds until it is opened again.
+    /// Whether another host has taken over the device ([`DeviceError::Fenced`](block::DeviceError::Fenced)):
+    /// no request succeeds until the volume is opened again.
     pub fn is_taken_over(&self) -> bool {
         self.gate.is_taken_over.load(Ordering::Acquire)
     }
 
-    /// The device has said so. The volume stays fenced.
+    /// Fences the volume permanently, because the device reported a takeover.
     pub(crate) fn fence_for_good(&self) {
         if !self.gate.is_taken_over.swap(true, Ordering::AcqRel) {
             self.gate.fences.fetch_add(1, Ordering::Release);
@@ -325,7 +325,7 @@ mod tests {
         Requester { attachment: AttachmentId::next(), path }
     }
 
-    /// The same host with two attachments: what is reserved by one is not the other's.
+    /// The same host with two attachments: a reservation of one does not belong to the other.
     #[test]
     fn what_an_attachment_reserves_is_its_own_until_it_ends() {
         let (volume, path) = (volume(false), scene::path(1));

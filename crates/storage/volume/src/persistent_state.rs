@@ -1,5 +1,5 @@
-//! The persistent state of a volume besides its blocks: reservations, bytes of the front end, and a record of
-//! lost acknowledged writes.
+//! The persistent state of a volume, apart from its blocks: reservations, bytes of the front end, and a
+//! record of lost acknowledged writes.
 
 use std::fmt;
 use std::num::NonZeroU64;
@@ -16,22 +16,22 @@ use crate::reservations::{
 /// Different after each loss of acknowledged writes: a part of the cache generation that initiators compare.
 pub type LossMark = [u8; 16];
 
-/// Where a volume saves what must survive a restart: reservations, mode pages.
+/// The storage for state that must survive a restart: reservations, mode pages.
 pub trait PersistentState: Send + Sync {
-    /// Replaces what is saved; ends when the bytes are on stable storage.
+    /// Replaces the saved bytes; resolves when they are on stable storage.
     fn save<'a>(&'a self, bytes: Vec<u8>) -> Pending<'a, ()>;
 
-    /// What was saved last, if anything.
+    /// The bytes saved last, if any.
     fn load(&self) -> Option<Vec<u8>>;
 
-    /// The mark of the last loss of acknowledged writes that was recorded before this start; zeros if there was none.
+    /// The mark of the last loss of acknowledged writes recorded before this start; zeros if there was none.
     fn loss_mark(&self) -> LossMark;
 
-    /// A mark that no loss has had.
+    /// A new, unused mark.
     fn new_loss_mark(&self) -> LossMark;
 
     /// Records that acknowledged writes were lost although the device's cache survived: `mark` is that of the next start.
-    /// Completes when that is on stable storage, or has failed.
+    /// Resolves when the record is on stable storage, or has failed.
     fn record_loss(&self, mark: LossMark) -> Pending<'_, ()>;
 }
 
@@ -39,7 +39,7 @@ pub trait PersistentState: Send + Sync {
 /// state in memory until both copies have changed.
 pub struct SaveLock(#[expect(dead_code, reason = "held, not read")] Exclusive);
 
-/// What must survive a restart could not be saved.
+/// The state that must survive a restart could not be saved.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Unsaved;
 
@@ -49,12 +49,12 @@ impl Volume {
         SaveLock(self.save_locks.exclude(Extent::new(0, 1)).await)
     }
 
-    /// Saves `next` in place of the reservations, unless a restart would see no difference. They take effect
-    /// only by [`Volume::set_reservations`]: an acknowledged change is saved, and a change that could not be
-    /// saved has no effect.
+    /// Saves `next` instead of the reservations, unless this makes no difference after a restart. They take
+    /// effect only with [`Volume::set_reservations`]: an acknowledged change is saved, and a change that
+    /// could not be saved has no effect.
     ///
     /// # Errors
-    /// Nothing has changed.
+    /// Nothing has changed if this fails.
     pub async fn save_reservations(&self, next: &Registrations, lock: &SaveLock) -> Result<(), Unsaved> {
         let reservations = next.to_bytes();
         if reservations == self.reservations().to_bytes() {
@@ -64,10 +64,10 @@ impl Volume {
         self.save(Saved { reservations, front_end }, lock).await
     }
 
-    /// Saves these bytes in place of the front end's.
+    /// Replaces the front end's saved bytes.
     ///
     /// # Errors
-    /// Nothing has changed.
+    /// Nothing has changed if this fails.
     pub async fn save_front_end_state(&self, bytes: Vec<u8>, lock: &SaveLock) -> Result<(), Unsaved> {
         let reservations = self.reservations().to_bytes();
         self.save(Saved { reservations, front_end: bytes.clone() }, lock).await?;
@@ -75,12 +75,12 @@ impl Volume {
         Ok(())
     }
 
-    /// What the front end has saved, empty if nothing.
+    /// The front end's saved bytes; may be empty.
     pub fn front_end_state(&self) -> Vec<u8> {
         self.front_end_state.lock().clone()
     }
 
-    /// What the front end keeps, to be saved with whatever is saved next.
+    /// Sets the front end's bytes, which are saved together with the next save.
     pub fn set_front_end_state(&self, bytes: Vec<u8>) {
         *self.front_end_state.lock() = bytes;
     }
@@ -96,8 +96,8 @@ impl Volume {
     }
 }
 
-/// The two parts that are kept, each in its own form: persistent reservations with APTPL, and the state of the front end (mode pages in
-/// SCSI).
+/// The two saved parts, each in its own format: persistent reservations with APTPL, and the state of the
+/// front end (mode pages in SCSI).
 ///
 /// ```text
 ///  0    magic "LINERATE"
@@ -107,17 +107,17 @@ impl Volume {
 ///  -4   CRC-32C of all before
 /// ```
 ///
-/// All numbers are big-endian. Bytes that are not exactly this are [`Damaged`] as a whole: a partial
-/// reservation is worse than one known to be missing, so opening the volume fails.
+/// All numbers are big-endian. Any deviation makes all bytes [`Damaged`]: a partial reservation is worse than
+/// one known to be missing, so opening the volume fails.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Saved {
     /// [`Registrations`](crate::reservations::Registrations).
     pub(crate) reservations: Vec<u8>,
-    /// What the front end keeps of its own.
+    /// The bytes of the front end.
     pub(crate) front_end: Vec<u8>,
 }
 
-/// The saved bytes of a volume are damaged: cut, changed, or of a later version.
+/// The saved bytes of a volume are damaged: truncated, changed, or of a later version.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Damaged;
 
@@ -145,7 +145,7 @@ impl Saved {
         bytes
     }
 
-    /// What [`Saved::to_bytes`] wrote.
+    /// Decodes the bytes from [`Saved::to_bytes`].
     pub(crate) fn from_bytes(bytes: &[u8]) -> Result<Saved, Damaged> {
         let (body, crc) = bytes.split_last_chunk::<4>().ok_or(Damaged)?;
         if crc32c(body) != u32::from_be_bytes(*crc) {
@@ -205,20 +205,21 @@ impl<'a> Reader<'a> {
         self.bytes(length as usize).map(<[u8]>::to_vec)
     }
 
-    /// Nothing is left.
+    /// Checks that nothing is left.
     pub(crate) fn end(&self) -> Result<(), Damaged> {
         if self.rest.is_empty() { Ok(()) } else { Err(Damaged) }
     }
 }
 
-/// Castagnoli's polynomial, bit by bit: a few kilobytes once in a while need no table.
+/// Castagnoli's polynomial, bit by bit: occasional checksums of a few kilobytes need no table.
 fn crc32c(bytes: &[u8]) -> u32 {
     let step = |crc: u32, _: u32| if crc & 1 != 0 { crc >> 1 ^ 0x82f6_3b78 } else { crc >> 1 };
     !bytes.iter().fold(!0, |crc, &byte| (0..8).fold(crc ^ u32::from(byte), step))
 }
 
-/// What a volatile cache was when it lost acknowledged writes last: a host that finds another one than before has to expect that its own
-/// are among them, and one that finds the same has lost nothing, however often the server was restarted.
+/// Identifies the state of a volatile cache since its last loss of acknowledged writes. A host that finds a
+/// different value must assume that its own writes were lost. With the same value nothing was lost, however
+/// often the server was restarted.
 pub type CacheGeneration = [u8; 16];
 
 /// Registrations in bytes, for a file that survives a power loss (APTPL, SPC-4 5.12.5).
@@ -233,9 +234,9 @@ pub type CacheGeneration = [u8; 16];
 /// ```
 ///
 /// All numbers are big-endian. PRGENERATION is not included: it restarts at power on (SPC-4 6.15.2). The
-/// checksum is that of [`Saved`]; here anything that could not have been written is refused.
+/// checksum is that of [`Saved`]; here any bytes that could not have been written are refused.
 impl Registrations {
-    /// What survives a loss of power: all of it with APTPL, nothing without.
+    /// The state that survives a power loss: all of it with APTPL, nothing without.
     pub(crate) fn to_bytes(&self) -> Vec<u8> {
         let mut bytes = Vec::new();
         if !self.persist_through_power_loss {
@@ -259,7 +260,7 @@ impl Registrations {
         bytes
     }
 
-    /// What [`Registrations::to_bytes`] wrote.
+    /// Decodes the bytes from [`Registrations::to_bytes`].
     pub(crate) fn from_bytes(bytes: &[u8]) -> Result<Registrations, Damaged> {
         if bytes.is_empty() {
             return Ok(Registrations::default());
@@ -342,7 +343,7 @@ fn port(reader: &mut Reader<'_>) -> Result<ServicePort, Damaged> {
     Ok(ServicePort { name: name(reader)?, group: reader.u16()?, relative_port: reader.u16()? })
 }
 
-/// Names are at most 223 bytes long with iSCSI (RFC 7143 4.2.7.1), so their length always fits.
+/// iSCSI names are up to 223 bytes long (RFC 7143 4.2.7.1), so their length always fits.
 fn put_name(bytes: &mut Vec<u8>, name: &str) {
     debug_assert!(name.len() <= usize::from(u16::MAX));
     bytes.extend((name.len() as u16).to_be_bytes());
@@ -357,23 +358,24 @@ fn name(reader: &mut Reader<'_>) -> Result<String, Damaged> {
 
 /// Lost acknowledged writes: counted here, reported by each front end to each of its initiators.
 ///
-/// A device counts its losses ([`block::BlockDevice::losses`]); a failed flush that it does not count is counted here. To which initiators a loss was reported is in memory only, and only those
-/// that were logged in are known. An initiator that used an earlier server detects possible losses by the cache
-/// generation, which contains the mark of the last loss: it changes as soon as a loss was counted, since that
-/// initiator may come back after it. A loss is recorded for the next start before it is reported: the kernel
-/// reports a failed write-back once, and not to a server that starts later.
+/// A device counts its losses ([`block::BlockDevice::losses`]); a failed flush that it does not count is
+/// counted here. The record of initiators to which a loss was reported is in memory only, and includes only
+/// those that were logged in. An initiator that used an earlier server detects possible losses by the cache
+/// generation, which contains the mark of the last loss. The generation changes as soon as a loss is counted,
+/// since that initiator may return after it. A loss is recorded for the next start before it is reported: the
+/// kernel reports a failed write-back once, and not to a server that starts later.
 #[derive(Default)]
 pub(crate) struct LostWrites {
     /// Failed flushes that the device did not count.
     uncounted: AtomicU64,
     /// The number of losses recorded for the next start.
     recorded: AtomicU64,
-    /// The number of losses that the mark stands for, and the mark.
+    /// The number of losses that the mark represents, and the mark.
     marked: Lock<(u64, LossMark)>,
 }
 
 impl LostWrites {
-    /// None yet, and this is the mark of those before.
+    /// No losses yet; `mark` is that of earlier losses.
     pub(crate) fn since(mark: LossMark) -> LostWrites {
         LostWrites { marked: Lock::new((0, mark)), ..LostWrites::default() }
     }
@@ -395,30 +397,33 @@ impl Volume {
         flushed
     }
 
-    /// Brings to stable storage a change that began when `before` losses were counted ([`Volume::lost_writes`]). Only the answer to a
-    /// flush reports a loss of earlier writes: the sender of this change takes its error for this change alone.
+    /// Flushes a change to stable storage that started when `before` losses were counted
+    /// ([`Volume::lost_writes`]). Only the response to a flush reports a loss of earlier writes: the sender
+    /// of this change relates its error only to this change.
     ///
     /// # Errors
-    /// Those of [`Volume::flush`], and [`DeviceError::WritesLost`] if a loss was counted since `before`: it may concern this change.
+    /// Errors of [`Volume::flush`], and [`DeviceError::WritesLost`] if a loss was counted since `before`,
+    /// which may include this change.
     pub async fn settle(&self, before: u64) -> Result<(), DeviceError> {
         self.flush().await?;
         if self.lost_writes() == before { Ok(()) } else { Err(DeviceError::WritesLost) }
     }
 
-    /// The volume is closed without a flush that succeeded: what it acknowledged since the last one counts as lost, since a later
-    /// failure to write it back may have no witness. The loss is recorded for the next start.
+    /// Called when the volume is closed without a successful flush: writes acknowledged since the last flush
+    /// count as lost, since a later write-back failure might go undetected. The loss is recorded for the next
+    /// start.
     pub async fn abandon_unflushed(&self) {
         self.lost_writes.uncounted.fetch_add(1, Ordering::AcqRel);
         self.record_lost_writes().await;
     }
 
-    /// To be called before a loss is reported. If it cannot be recorded, it is reported all the same.
+    /// Records losses; call this before a loss is reported. A loss that cannot be recorded is still reported.
     pub async fn record_lost_writes(&self) {
         let is_recorded = |losses| losses <= self.lost_writes.recorded.load(Ordering::Acquire);
         let Some(state) = self.persistent_state.as_ref().filter(|_| !is_recorded(self.lost_writes())) else {
             return;
         };
-        // No mark is stored behind a later one.
+        // Marks are stored in order.
         let _order = self.save_locks.exclude(Extent::new(1, 1)).await;
         let losses = self.lost_writes();
         if !is_recorded(losses) && state.record_loss(self.loss_mark()).await.is_ok() {
@@ -426,10 +431,10 @@ impl Volume {
         }
     }
 
-    /// The mark of all losses up to now.
+    /// The mark of all losses so far.
     pub fn loss_mark(&self) -> LossMark {
         let mut marked = self.lost_writes.marked.lock();
-        // Read under the lock: another thread may count a loss and mark it at any time.
+        // Read under the lock: another thread may count and mark a loss at any time.
         let losses = self.lost_writes();
         debug_assert!(losses >= marked.0, "losses only grow");
         if losses > marked.0 {
@@ -440,15 +445,16 @@ impl Volume {
         marked.1
     }
 
-    /// The generation of the cache behind this volume: that of its start, and the mark of the losses since. `None` if nobody has given
-    /// one. All protocols derive from it what they report, so that no host takes a restart for a loss.
+    /// The generation of the cache behind this volume: that of its start, combined with the mark of later
+    /// losses. `None` if none was given. All protocols derive their reports from it, so that no host mistakes
+    /// a restart for a loss.
     pub fn cache_generation(&self) -> Option<CacheGeneration> {
         let mut generation = self.cache_generation?;
         generation.iter_mut().zip(self.loss_mark()).for_each(|(byte, mark)| *byte ^= mark);
         Some(generation)
     }
 
-    /// How often acknowledged writes were lost, or may have been.
+    /// Number of times that acknowledged writes were or may have been lost.
     pub fn lost_writes(&self) -> u64 {
         self.device.losses().count() + self.lost_writes.uncounted.load(Ordering::Acquire)
     }
@@ -520,7 +526,7 @@ mod tests {
         assert_eq!(after, Registrations { generation: 0, ..before });
     }
 
-    /// Files of earlier versions are read.
+    /// Files of earlier versions are readable.
     #[test]
     fn the_bytes_are_those_of_the_first_version() {
         let mut state = Registrations::default();

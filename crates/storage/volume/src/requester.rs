@@ -1,4 +1,5 @@
-//! Hosts, requesters and their attachments, independent of a protocol: hosts have names that survive their connections.
+//! Hosts, requesters and their attachments, independent of protocols: hosts have names that outlive their
+//! connections.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -7,34 +8,33 @@ use std::sync::atomic::{AtomicU64, Ordering};
 pub struct HostPort {
     /// The host's name: the iSCSI name of an initiator.
     pub name: String,
-    /// Distinguishes the ports of one host: the ISID in iSCSI (RFC 7143 4.4.2), zeros where the name is
-    /// sufficient.
+    /// Distinguishes the ports of one host: the ISID in iSCSI (RFC 7143 4.4.2), zeros if the name is sufficient.
     pub qualifier: [u8; 6],
 }
 
-/// A port by which hosts are served: a target port in SCSI.
+/// A port that serves hosts: a target port in SCSI.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct ServicePort {
     /// The name of the server side: the iSCSI name of a target.
     pub name: String,
-    /// The portal group tag, which with the name makes the SCSI port name (RFC 7143 4.4.2).
+    /// The portal group tag, which together with the name forms the SCSI port name (RFC 7143 4.4.2).
     pub group: u16,
     /// Its number among the ports of this name, from 1.
     pub relative_port: u16,
 }
 
-/// A path from a host to a volume, by its two ports: an I_T nexus in SCSI.
+/// A path from a host to a volume, identified by its two ports: an I_T nexus in SCSI.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct HostPath {
-    /// The host's end.
+    /// The port of the host.
     pub host: HostPort,
-    /// The end by which it is served.
+    /// The port that serves it.
     pub service: ServicePort,
 }
 
 impl HostPath {
-    /// Whether both are the same path. A relative port identifier may be numbered anew at a restart; the
-    /// port's name is what counts.
+    /// Whether both are the same path. Relative port identifiers may be renumbered at a restart, so the
+    /// port's name is compared.
     pub fn is(&self, other: &HostPath) -> bool {
         self.host == other.host && self.service.is(&other.service)
     }

@@ -1,4 +1,5 @@
-//! Words in messages: the known word nearest to a mistyped one, and words of command lines that people copy into a shell.
+//! Words in messages: the known word nearest to a mistyped one, and words of command lines for copying into a
+//! shell.
 
 /// The known word nearest to `typed`: with an edit distance of at most two, and less than the length of the
 /// word.
@@ -28,7 +29,7 @@ pub fn list(words: &[&str]) -> String {
     }
 }
 
-/// A word of a command line as a shell reads it: in quotes if it has letters that mean something to one.
+/// A word of a command line for a shell: quoted if it contains special characters.
 pub fn shell_word(text: &str) -> String {
     let is_plain = |letter: char| letter.is_ascii_alphanumeric() || "/._-+=:@%,".contains(letter);
     match !text.is_empty() && text.chars().all(is_plain) {

@@ -1,74 +1,77 @@
-//! What a server offers, and the name of a connection.
+//! The exports of a server, and the name of a connection.
 //!
-//! The name stands among those of one client, in the private metadata context
-//! `x-linerate:channel/SESSION/NUMBER[/ENDED,…]` (the standard leaves namespaces that begin with `x-` to experiments).
+//! A connection name identifies a connection among those of one client. It is in the private metadata context
+//! `x-linerate:channel/SESSION/NUMBER[/ENDED,…]` (the standard reserves namespaces that start with `x-` for
+//! experiments).
 //!
-//! A server that selects the context and accepts GO promises: each connection of this session whose number is named as
-//! ended has ended, and none of its requests will be carried out any more. So a client can be sure that a write which it sent
-//! over a connection that failed does not land after a newer one. Other servers ignore the query, as they have to.
+//! A server that selects the context and accepts GO guarantees that each connection of this session listed as
+//! ended has ended, and that none of its requests will be executed any more. So a write sent over a failed
+//! connection cannot land after a newer one. Other servers ignore the query, as the standard requires.
 //!
-//! The server answers with the context `x-linerate:channel/START`: another START than before tells the client that acknowledged writes
-//! may have been lost since, the same that none were, even if the server was restarted.
+//! The server answers with the context `x-linerate:channel/START`. A changed START means that acknowledged
+//! writes may have been lost since; the same START means that none were, even if the server was restarted.
 //!
-//! Clients ask for the context `x-linerate:volume` beside it. A server that knows it answers `x-linerate:volume/IDENTITY`, the UUID of the
-//! volume: another one than before is another disk. It is a context of its own, so that older clients and servers understand each other.
+//! Clients also query the context `x-linerate:volume`. A server that supports it answers
+//! `x-linerate:volume/IDENTITY`, the UUID of the volume: a changed UUID means another disk. It is a separate
+//! context, so that older clients and servers remain compatible.
 
 use std::fmt;
 
-/// The longest payload of a read or a write, in bytes: every server must take so much (section "Block size
-/// constraints"), and clients that have not asked for block sizes send no more.
+/// Maximum payload of a read or a write, in bytes: every server must accept this much (section "Block size
+/// constraints"), and clients that have not requested block sizes send no more.
 pub const PAYLOAD_BYTES_MAX: u32 = 32 << 20;
 
-/// An export as clients are told of it.
+/// An export as reported to clients.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Export {
-    /// Its name, at most [`STRING_BYTES_MAX`](crate::STRING_BYTES_MAX) bytes.
+    /// Its name, up to [`STRING_BYTES_MAX`](crate::STRING_BYTES_MAX) bytes.
     pub name: String,
-    /// A description for people; empty if there is none.
+    /// A human-readable description; may be empty.
     pub description: String,
     /// Its size in bytes.
     pub bytes: u64,
-    /// What it can do ([`flags::transmission`](crate::flags::transmission)). The handshake adds HAS_FLAGS,
+    /// Its capabilities ([`flags::transmission`](crate::flags::transmission)). The handshake adds HAS_FLAGS,
     /// and DF if the session has chunks.
     pub flags: u16,
     /// Its block sizes.
     pub block_sizes: BlockSizes,
 }
 
-/// Lengths that requests should have, in bytes.
+/// Size constraints of requests, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BlockSizes {
     /// Offsets and lengths must be multiples of it: a power of two from 1 to 65,536.
     pub minimum: u32,
     /// Offsets and lengths should be multiples of it: a power of two from 512 on.
     pub preferred: u32,
-    /// The longest payload.
+    /// Maximum payload.
     pub maximum: u32,
 }
 
 /// The exports that one client may see.
 pub trait Exports {
-    /// Names and descriptions of the exports from number `from` on. A long list is sent in parts, and each part asks again:
-    /// a list during which exports come and go may name one twice, or miss one.
+    /// Names and descriptions of the exports from number `from` on. A long list is sent in parts, each with a
+    /// new call: if exports are added or removed meanwhile, the list may contain one twice, or miss one.
     fn list<'a>(&'a self, from: usize) -> Box<dyn Iterator<Item = (&'a str, &'a str)> + 'a>;
 
     /// The export of this name. The empty name is the default export, if there is one.
     fn find(&self, name: &str) -> Option<Export>;
 
-    /// The number of this export's cache, which named connections report to clients with several of them: another one after each
-    /// event that may have lost acknowledged writes, and the same after a restart that has lost none. Clients write their journal again
-    /// when it differs. A server that cannot tell whether its cache has outlived it gives another number after each of its starts and
-    /// each time that the volume was opened.
+    /// The cache number of this export, which named connections report to clients with several of them. It
+    /// changes after each event that may have lost acknowledged writes, and stays the same after a restart
+    /// without a loss. Clients replay their journal when it differs. A server that cannot determine whether
+    /// its cache has survived returns another number after each of its starts and each time that the volume
+    /// was opened.
     fn start(&self, _export: &str) -> u128 {
         0
     }
 
-    /// The UUID of the volume of this export, for clients that ask for it.
+    /// The UUID of the volume of this export, for clients that request it.
     fn volume(&self, _export: &str) -> Option<u128> {
         None
     }
 
-    /// Whether this client, whose connection is not encrypted, would find it over TLS.
+    /// Whether the export exists only over TLS, for a client whose connection is not encrypted.
     fn needs_tls(&self, _name: &str) -> bool {
         false
     }
@@ -78,21 +81,21 @@ pub trait Exports {
 const PREFIX: &str = "x-linerate:channel/";
 /// The query for the identity of the volume.
 pub(crate) const VOLUME: &str = "x-linerate:volume";
-/// Connections that one name can end.
+/// Maximum number of connections that one name can end.
 const ENDED_MAX: usize = 64;
 
 /// The name of a connection.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ChannelName {
-    /// The client: a random number that only it knows.
+    /// Identifies the client: a secret random number.
     pub session: u128,
-    /// The connection. None has the number of an earlier one.
+    /// Identifies the connection. Numbers are never reused.
     pub number: u64,
-    /// Connections of this session that have to end: at most 64.
+    /// Connections of this session that must end: up to 64.
     pub ended: Vec<u64>,
-    /// The number that the server has told with its acceptance ([`Exports::start`](crate::Exports::start)); 0 before.
+    /// The number in the server's acceptance ([`Exports::start`](crate::Exports::start)); 0 before.
     pub start: u128,
-    /// The UUID of the export's volume, if the server has told it.
+    /// The UUID of the export's volume, if the server reported it.
     pub volume: Option<u128>,
 }
 
@@ -108,7 +111,7 @@ impl fmt::Display for ChannelName {
 }
 
 impl ChannelName {
-    /// The name that a query is, if it is one.
+    /// Parses the name in a query, if it contains one.
     pub fn parse(query: &str) -> Option<ChannelName> {
         let mut parts = query.strip_prefix(PREFIX)?.splitn(3, '/');
         let session = parts.next().filter(|session| session.len() == 32)?;
@@ -121,22 +124,22 @@ impl ChannelName {
         Some(ChannelName { session, number, ended, start: 0, volume: None })
     }
 
-    /// What a server answers whose start this is.
+    /// The answer of a server with this start.
     pub(crate) fn accepted(start: u128) -> String {
         format!("{PREFIX}{start:032x}")
     }
 
-    /// The start that such an answer tells of.
+    /// The start in such an answer.
     pub(crate) fn start(answer: &[u8]) -> Option<u128> {
         digits(std::str::from_utf8(answer).ok()?.strip_prefix(PREFIX)?)
     }
 
-    /// What a server answers whose volume this is.
+    /// The answer of a server with this volume.
     pub(crate) fn identified(volume: u128) -> String {
         format!("{VOLUME}/{volume:032x}")
     }
 
-    /// The volume that such an answer tells of.
+    /// The volume in such an answer.
     pub(crate) fn volume(answer: &[u8]) -> Option<u128> {
         digits(std::str::from_utf8(answer).ok()?.strip_prefix(VOLUME)?.strip_prefix('/')?)
     }

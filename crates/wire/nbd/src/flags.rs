@@ -1,10 +1,10 @@
-//! Flags, by the field that they are in.
+//! Flags, grouped by field.
 
 /// The server's flags in its greeting (section "Handshake flags"), 16 bits.
 pub mod handshake {
     /// Fixed newstyle: every option has a reply.
     pub const FIXED_NEWSTYLE: u16 = 1 << 0;
-    /// EXPORT_NAME can do without its 124 zero bytes.
+    /// The 124 zero bytes of EXPORT_NAME can be omitted.
     pub const NO_ZEROES: u16 = 1 << 1;
 }
 
@@ -16,11 +16,11 @@ pub mod client {
     pub const NO_ZEROES: u32 = 1 << 1;
 }
 
-/// What an export can do (section "Transmission flags"), 16 bits.
+/// Capabilities of an export (section "Transmission flags"), 16 bits.
 pub mod transmission {
     /// Always set.
     pub const HAS_FLAGS: u16 = 1 << 0;
-    /// Nothing can be written.
+    /// The export is read-only.
     pub const READ_ONLY: u16 = 1 << 1;
     /// FLUSH.
     pub const SEND_FLUSH: u16 = 1 << 2;
@@ -34,7 +34,7 @@ pub mod transmission {
     pub const SEND_WRITE_ZEROES: u16 = 1 << 6;
     /// The command flag DF; only with structured replies.
     pub const SEND_DF: u16 = 1 << 7;
-    /// A flush covers what was answered on all connections of the export.
+    /// A flush covers requests answered on all connections of the export.
     pub const CAN_MULTI_CONN: u16 = 1 << 8;
     /// CACHE.
     pub const SEND_CACHE: u16 = 1 << 10;
@@ -44,13 +44,13 @@ pub mod transmission {
 
 /// Flags of a request (section "Command flags"), 16 bits.
 pub mod command {
-    /// Answer when it is on stable storage.
+    /// Reply when the data is on stable storage.
     pub const FUA: u16 = 1 << 0;
     /// WRITE_ZEROES: blocks stay allocated.
     pub const NO_HOLE: u16 = 1 << 1;
-    /// READ: one chunk of data, whatever the blocks are.
+    /// READ: one chunk of data, even with holes.
     pub const DF: u16 = 1 << 2;
-    /// BLOCK_STATUS: one extent, not longer than the request.
+    /// BLOCK_STATUS: one extent, no longer than the request.
     pub const REQ_ONE: u16 = 1 << 3;
     /// WRITE_ZEROES: fail if it is not faster than a write.
     pub const FAST_ZERO: u16 = 1 << 4;

@@ -14,11 +14,10 @@
 //!
 //! - [`Handshake`] is the server's side of the negotiation, [`ClientHandshake`] the client's: bytes in, bytes
 //!   out, at the end a [`Session`].
-//! - A [`Request`] is read from its header; [`Session::check`] says what the standard has against it.
-//! - Replies are written by a [`Session`], which knows in which of the three forms ([`ReplyForm`]), and read
-//!   as [`Reply`].
+//! - A [`Request`] is parsed from its header; [`Session::check`] returns its violation of the standard, if any.
+//! - Replies are written by a [`Session`], in one of three forms ([`ReplyForm`]), and parsed as [`Reply`].
 //!
-//! Payload does not pass through this crate: the driver of a machine moves it.
+//! Payload does not pass through this crate: the driver of a state machine transfers it.
 
 mod export;
 pub mod flags;

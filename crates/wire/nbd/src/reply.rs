@@ -17,16 +17,16 @@ const BLOCK_STATUS: u16 = 5;
 const BLOCK_STATUS_EXT: u16 = 6;
 const ERROR: u16 = 1 << 15 | 1;
 
-/// The number of the one metadata context, `base:allocation`.
+/// The number of the single metadata context, `base:allocation`.
 pub const ALLOCATION_CONTEXT: u32 = 1;
-/// The most extents of one reply that a client must take (section "NBD_REPLY_TYPE_BLOCK_STATUS_EXT").
+/// Maximum number of extents in a reply that a client must accept (section "NBD_REPLY_TYPE_BLOCK_STATUS_EXT").
 pub const REPLY_EXTENTS_MAX: usize = 1 << 20;
-/// The longest payload with extents that is taken, in bytes.
+/// Maximum accepted payload with extents, in bytes.
 const EXTENTS_BYTES_MAX: u64 = 8 + 16 * REPLY_EXTENTS_MAX as u64;
-/// The longest payload of an error: its text, and an offset.
+/// Maximum payload of an error: its text, and an offset.
 const ERROR_BYTES_MAX: u64 = 6 + STRING_BYTES_MAX as u64 + 8;
 
-/// An extent in the answer to BLOCK_STATUS.
+/// An extent in the reply to BLOCK_STATUS.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BlockStatus {
     /// Its length in bytes, at least 1.
@@ -46,8 +46,8 @@ impl Session {
         }
     }
 
-    /// Appends the whole reply to a request that has failed. `text` says why, for people; clients without
-    /// chunks do not get it.
+    /// Appends the whole reply to a request that has failed. `text` is a human-readable reason, which clients
+    /// without chunks do not get.
     pub fn fail(&self, request: &Request, error: Errno, text: &str, out: &mut Vec<u8>) {
         if self.form == ReplyForm::Simple {
             return simple(request, error as u32, out);
@@ -59,7 +59,7 @@ impl Session {
         out.extend(text);
     }
 
-    /// Appends the header before the data of a read, all of which follow.
+    /// Appends the header before the data of a read, all of which follows.
     #[inline]
     pub fn read_header(&self, request: &Request, out: &mut Vec<u8>) {
         match self.form {
@@ -101,13 +101,13 @@ impl Session {
         }
     }
 
-    /// Reads, and what has chunks of its own, may not be answered by a simple reply (section "Structured
+    /// Reads, and commands with special chunks, may not be answered with a simple reply (section "Structured
     /// reply chunk message").
     fn needs_chunks(&self, request: &Request) -> bool {
         matches!(request.command(), Some(Command::Read | Command::BlockStatus))
     }
 
-    /// The header of the one chunk of a reply, before a payload of this length.
+    /// The header of the only chunk of a reply, before a payload of this length.
     #[inline]
     fn chunk(&self, request: &Request, kind: u16, payload_bytes: u64, out: &mut Vec<u8>) {
         debug_assert!(self.form != ReplyForm::Simple, "a chunk for a client without chunks");
@@ -141,24 +141,24 @@ fn simple(request: &Request, error: u32, out: &mut Vec<u8>) {
 pub struct Reply {
     /// The request that it answers.
     pub cookie: u64,
-    /// It is the last one.
+    /// It is the last reply to the request.
     pub is_last: bool,
-    /// What it says.
+    /// Its content.
     pub chunk: Chunk,
 }
 
-/// What a reply, or a chunk of it, says.
+/// The content of a reply or of a chunk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Chunk {
-    /// A simple reply that says that the request has succeeded: the data of a read follow, all of them.
+    /// A simple reply for a successful request: all data of a read follows.
     Simple,
-    /// The request has succeeded, unless an earlier chunk says otherwise.
+    /// The request has succeeded, unless an earlier chunk reported an error.
     None,
-    /// Data follow.
+    /// Data follows.
     Data {
-        /// Where they stand in the export, in bytes.
+        /// Offset of the data in the export, in bytes.
         offset: u64,
-        /// How many bytes they are.
+        /// Length in bytes.
         bytes: u64,
     },
     /// A part of the export reads as zeros.
@@ -170,25 +170,25 @@ pub enum Chunk {
     },
     /// Extents follow ([`Session::extents`]).
     BlockStatus {
-        /// How many bytes they are.
+        /// Length in bytes.
         bytes: u64,
     },
-    /// The request has failed. Text for people follows, and more that may be dropped.
+    /// The request has failed. A human-readable text follows, and more that may be dropped.
     Error {
-        /// Why: an [`Errno`], if it is known.
+        /// The error: an [`Errno`], if known.
         error: u32,
-        /// How many bytes follow.
+        /// Number of bytes that follow.
         text_bytes: u64,
     },
 }
 
-/// The server has broken a rule, and there is no telling where the next reply begins.
+/// The server has violated a rule, and the start of the next reply is unknown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Display)]
 pub enum BadReply {
-    /// No reply begins so.
+    /// The magic number is wrong.
     #[display("a reply that begins with 0x{_0:08x}")]
     Magic(u32),
-    /// There is no such chunk, or its length is not one that it can have.
+    /// The chunk type is unknown, or its length is invalid.
     #[display("a chunk of type {kind} with {bytes} bytes")]
     Chunk {
         /// Its type.
@@ -199,10 +199,10 @@ pub enum BadReply {
 }
 
 impl Reply {
-    /// The header at the beginning of `bytes`, and its length; `None` if it is not complete.
+    /// The header at the start of `bytes`, and its length; `None` if it is incomplete.
     ///
     /// # Errors
-    /// It is none.
+    /// It is not a reply.
     #[inline]
     pub fn parse(form: ReplyForm, bytes: &[u8]) -> Result<Option<(Reply, usize)>, BadReply> {
         let Some(magic) = bytes.first_chunk().map(|magic| u32::from_be_bytes(*magic)) else {
@@ -231,13 +231,13 @@ impl Reply {
         let length = number(if header_bytes == 32 { &header[24..32] } else { &header[16..20] });
         let (cookie, is_last) = (number(&header[8..16]), flags & DONE != 0);
         let bad = BadReply::Chunk { kind, bytes: length };
-        // What stands before the payload that is the reader's.
+        // Bytes before the payload for the reader.
         let fixed_bytes = match kind {
             NONE if length == 0 && is_last => 0,
             OFFSET_DATA if length > 8 => 8,
             OFFSET_HOLE if length == 12 => 12,
             BLOCK_STATUS | BLOCK_STATUS_EXT if (5..=EXTENTS_BYTES_MAX).contains(&length) => 0,
-            // Unknown errors are errors; their beginning is the same.
+            // Unknown errors are errors; they start in the same way.
             _ if kind >> 15 == 1 && (6..=ERROR_BYTES_MAX).contains(&length) => 6,
             _ => return Err(bad),
         };
@@ -255,7 +255,7 @@ impl Reply {
 
 impl Session {
     /// The extents in the payload of a [`Chunk::BlockStatus`] for `base:allocation`; empty if they belong to
-    /// something else. `None` if the payload is malformed.
+    /// another context. `None` if the payload is malformed.
     pub fn extents(&self, payload: &[u8]) -> Option<Vec<BlockStatus>> {
         let (context, rest) = payload.split_first_chunk::<4>()?;
         let (rest, size) = match self.form {
@@ -276,7 +276,7 @@ impl Session {
     }
 }
 
-/// A big-endian number of at most eight bytes.
+/// A big-endian number of up to eight bytes.
 #[inline]
 fn number(bytes: &[u8]) -> u64 {
     bytes.iter().fold(0, |number, byte| number << 8 | u64::from(*byte))

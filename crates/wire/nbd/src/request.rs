@@ -1,5 +1,5 @@
-//! Requests (section "Request message", and "Extended headers"), the rules for them that follow from what a handshake ended
-//! with ([`Session`]), and errors of replies (section "Error values").
+//! Requests (section "Request message", and "Extended headers"), the rules for them that follow from the
+//! result of a handshake ([`Session`]), and errors of replies (section "Error values").
 
 use derive_more::Display;
 use num_enum::TryFromPrimitive;
@@ -9,13 +9,13 @@ use crate::flags::{command, transmission};
 
 /// Length of a request's header in bytes.
 pub const REQUEST_BYTES: usize = 28;
-/// The same with extended headers.
+/// Length of a request's header with extended headers, in bytes.
 pub const EXTENDED_REQUEST_BYTES: usize = 32;
 
 const MAGIC: u32 = 0x2560_9513;
 const EXTENDED_MAGIC: u32 = 0x21e4_1c71;
 
-/// What a client wants done (section "Request types").
+/// The command of a request (section "Request types").
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, TryFromPrimitive)]
 #[repr(u16)]
 pub enum Command {
@@ -25,15 +25,15 @@ pub enum Command {
     Write = 1,
     /// End the session; there is no reply.
     Disconnect = 2,
-    /// Bring all answered writes to stable storage.
+    /// Flush all answered writes to stable storage.
     Flush = 3,
-    /// Data are no longer needed.
+    /// Data is no longer needed.
     Trim = 4,
     /// Data will be needed soon.
     Cache = 5,
     /// Make blocks read as zeros.
     WriteZeroes = 6,
-    /// Which blocks are allocated.
+    /// Report which blocks are allocated.
     BlockStatus = 7,
 }
 
@@ -52,7 +52,7 @@ pub struct Request {
     pub length: u64,
 }
 
-/// What should be the header of a request is something else: there is no telling where the next one begins.
+/// The magic number of a request is wrong, so the start of the next one is unknown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Display)]
 #[display("a request that begins with 0x{_0:08x}")]
 pub struct BadMagic(pub u32);
@@ -66,10 +66,10 @@ impl Request {
         }
     }
 
-    /// The header at the beginning of `bytes`; `None` if it is not complete.
+    /// The header at the start of `bytes`; `None` if it is incomplete.
     ///
     /// # Errors
-    /// It is no header. This is said as soon as four bytes are there.
+    /// It is not a header. This is reported as soon as four bytes are available.
     #[inline]
     pub fn parse(form: ReplyForm, bytes: &[u8]) -> Result<Option<Request>, BadMagic> {
         let extended = form == ReplyForm::Extended;
@@ -112,11 +112,11 @@ impl Request {
         Command::try_from(self.kind).ok()
     }
 
-    /// How many bytes of payload follow the header, whatever becomes of the request.
+    /// Number of payload bytes that follow the header, whatever the result of the request.
     #[inline]
     pub fn payload_bytes(&self, form: ReplyForm) -> u64 {
         let announced = form == ReplyForm::Extended && self.flags & command::PAYLOAD_LEN != 0;
-        // A write has its data even if it does not say so, as it should with extended headers.
+        // A write has data even without the flag that extended headers require.
         if announced || self.kind == Command::Write as u16 { self.length } else { 0 }
     }
 }
@@ -129,32 +129,32 @@ pub enum ReplyForm {
     Simple,
     /// Chunks.
     Structured,
-    /// Chunks with lengths of 64 bits; requests have them, too.
+    /// Chunks with 64-bit lengths, as in requests.
     Extended,
 }
 
-/// A client and an export that have agreed.
+/// The result of a successful handshake.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Session {
-    /// The export, as the client was told of it.
+    /// The export, as reported to the client.
     pub export: Export,
     /// The form of requests and replies.
     pub form: ReplyForm,
-    /// The number of `base:allocation`, if the client may ask for it.
+    /// The number of `base:allocation`, if the client may query it.
     pub allocation: Option<u32>,
-    /// The connection's name among those of its client, if both ends know of that.
+    /// The connection's name among those of its client, if both sides support names.
     pub channel: Option<ChannelName>,
 }
 
 impl Session {
-    /// Checks a request by the rules of the standard.
+    /// Checks a request against the rules of the standard.
     ///
     /// # Errors
-    /// What it must be answered with, without having any effect (section "Error values").
+    /// The error to reply with, without executing the request (section "Error values").
     #[inline]
     pub fn check(&self, request: &Request) -> Result<Command, Errno> {
         let kind = request.command().ok_or(Errno::Einval)?;
-        // It has no reply, so that none can refuse it.
+        // It has no reply, so it cannot be refused.
         if kind == Command::Disconnect {
             return Ok(kind);
         }
@@ -227,7 +227,7 @@ impl Session {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Display, TryFromPrimitive)]
 #[repr(u32)]
 pub enum Errno {
-    /// The export is read-only, or somebody else has reserved it.
+    /// The export is read-only, or reserved by another host.
     #[display("operation not permitted")]
     Eperm = 1,
     /// The device failed.
@@ -236,7 +236,7 @@ pub enum Errno {
     /// No memory.
     #[display("cannot allocate memory")]
     Enomem = 12,
-    /// The request is not one that the standard allows here.
+    /// The standard does not allow the request here.
     #[display("invalid argument")]
     Einval = 22,
     /// The storage is full, or a write goes past the end of the export.
@@ -245,7 +245,7 @@ pub enum Errno {
     /// A read is too long for a reply that must not be fragmented.
     #[display("value too large")]
     Eoverflow = 75,
-    /// Zeroes cannot be written faster than data.
+    /// Zeros cannot be written faster than data.
     #[display("operation not supported")]
     Enotsup = 95,
     /// The server ends.

@@ -1,4 +1,5 @@
-//! Both halves against each other: what one writes, the other reads as it was meant, in every form, and however it is cut.
+//! Both halves against each other: the output of one side is parsed correctly by the other, in every form,
+//! and however it is split.
 
 use nbd::flags::transmission;
 use nbd::{
@@ -128,7 +129,7 @@ proptest! {
         prop_assert!(at_client.export.flags & transmission::SEND_DF != 0);
     }
 
-    /// A server that is broken, or hostile, costs an error.
+    /// A broken or hostile server causes an error, not a panic.
     #[test]
     fn no_bytes_of_a_server_panic(at in any::<prop::sample::Index>(), to in any::<u8>(), turn in 0usize..8) {
         let offered = Offered(vec![Export {
@@ -147,7 +148,7 @@ proptest! {
             turns += 1;
         })))
         .map_err(|panic| {
-            // Both sides may wait for each other after that, which is the sockets' deadline to notice.
+            // Both sides may then wait for each other, which a timeout of the sockets ends.
             let text = panic.downcast_ref::<String>().cloned().unwrap_or_default();
             let text = panic.downcast_ref::<&str>().map_or(text, |text| (*text).to_owned());
             assert!(text.contains("both wait") || text.contains("nothing is sent"), "{text}");
@@ -178,7 +179,7 @@ proptest! {
         let check = |bytes: &[u8], chunk: Chunk, request: &Request| {
             let (reply, length) = Reply::parse(session.form, bytes).expect("a reply").expect("all of it");
             assert_eq!(reply, Reply { cookie: request.cookie, is_last: true, chunk });
-            // Any beginning of the header is incomplete, and no mistake.
+            // Any prefix of the header is incomplete, not an error.
             assert_eq!(Reply::parse(session.form, &bytes[..cut.index(length)]), Ok(None));
             length
         };
@@ -238,7 +239,7 @@ proptest! {
     }
 }
 
-/// A client that wants TLS says nothing to a server without it: what follows could be read, and changed.
+/// A client that requires TLS sends nothing to a server without it: the rest could be read and modified.
 #[test]
 fn a_client_that_wants_tls_does_without_nothing() {
     let offered = Offered(Vec::new());
@@ -252,7 +253,7 @@ fn a_client_that_wants_tls_does_without_nothing() {
             if wants { ClientHandshake::new("disk").over_tls() } else { ClientHandshake::new("disk") };
         assert_eq!(converse(Handshake::new(mode), client, &offered, &mut |_| ()), Err(expected));
     }
-    // A greeting from which somebody has taken fixed newstyle.
+    // A greeting from which an attacker has removed fixed newstyle.
     let strip = &mut |said: &mut Vec<u8>| said.iter_mut().skip(17).take(1).for_each(|flags| *flags = 0);
     let stripped =
         converse(Handshake::new(TlsMode::Allowed), ClientHandshake::new("disk").over_tls(), &offered, strip);
@@ -311,7 +312,7 @@ fn what_is_no_server_is_told_by_its_first_bytes() {
     assert_eq!(client.take(&old, &mut Vec::new()), Err(Refused::OldStyle));
 }
 
-/// A client that reads nothing makes the server keep one part of the list, however long the list is.
+/// For a client that reads nothing, the server stores one part of the list, however long the list is.
 #[test]
 fn a_list_of_thousands_of_exports_is_told_in_parts() {
     let sizes = BlockSizes { minimum: 1, preferred: 4096, maximum: 32 << 20 };
@@ -350,7 +351,7 @@ fn a_list_of_thousands_of_exports_is_told_in_parts() {
     assert!(list == all && parts > 100, "{} exports in {parts} parts", list.len());
 }
 
-/// The server's words are in a sentence of ours, on a terminal.
+/// The server's text is part of our message on a terminal.
 #[test]
 fn what_a_server_says_of_a_refusal_is_shown_escaped() {
     let offered = Offered(Vec::new());
@@ -371,7 +372,8 @@ fn what_a_server_says_of_a_refusal_is_shown_escaped() {
     );
 }
 
-/// What a client takes of a server that repeats a reply to its first option for ever: replies, and their bytes.
+/// Number and bytes of replies that a client accepts from a server that repeats a reply to its first option
+/// forever.
 fn endured(mut client: ClientHandshake, code: u32, data: &[u8]) -> (usize, usize) {
     let mut sent = Vec::new();
     client.take(&Handshake::greeting(), &mut sent).expect("a greeting");
@@ -399,7 +401,7 @@ fn endured(mut client: ClientHandshake, code: u32, data: &[u8]) -> (usize, usize
     panic!("without end");
 }
 
-/// A limit of each reply is none of all of them.
+/// A limit per reply does not limit their number.
 #[test]
 fn a_server_that_never_ends_an_option_is_refused() {
     let (info, unknown, context) = (3, 5, 4);

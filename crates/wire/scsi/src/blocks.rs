@@ -1,30 +1,30 @@
-//! Blocks (SBC-3): how many there are, which of them take space, and which need not be kept any more.
+//! Blocks (SBC-3): capacity, allocation status, and deallocation.
 
 use crate::fields::{FieldValue, layout, u8_at, u16_at, u32_at, u64_at};
 
-/// How large a disk is (SBC-3 5.15 and 5.16).
+/// The capacity of a disk (SBC-3 5.15 and 5.16).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Capacity {
-    /// How many blocks there are.
+    /// Number of blocks.
     pub blocks: u64,
-    /// How long each is, in bytes.
+    /// Block size in bytes.
     pub block_bytes: u32,
-    /// LOGICAL BLOCKS PER PHYSICAL BLOCK EXPONENT: a physical block has 2^it of them.
+    /// LOGICAL BLOCKS PER PHYSICAL BLOCK EXPONENT: log2 of the logical blocks in a physical block.
     pub physical_exponent: u8,
-    /// LOWEST ALIGNED LOGICAL BLOCK ADDRESS: the first at which a physical block begins.
+    /// LOWEST ALIGNED LOGICAL BLOCK ADDRESS: the first one aligned to a physical block.
     pub lowest_aligned: u16,
-    /// The type of protection information that it was formatted with, 1 to 3.
+    /// The type of protection information with which it was formatted, 1 to 3.
     pub protection_type: Option<u8>,
-    /// LBPME: blocks can be given back.
+    /// LBPME: blocks can be deallocated.
     pub thin: bool,
-    /// LBPRZ: blocks that were given back read as zeros.
+    /// LBPRZ: deallocated blocks read as zeros.
     pub read_zeros: bool,
-    /// The target knows READ CAPACITY(16), and so the other commands of sixteen bytes.
+    /// The target supports READ CAPACITY(16), and so the other 16-byte commands.
     pub long_commands: bool,
 }
 
 impl Capacity {
-    /// READ CAPACITY(16); `None` if it is cut short, or no disk is like that.
+    /// Parses READ CAPACITY(16) data; `None` if it is truncated, or impossible for a disk.
     pub fn parse_16(data: &[u8]) -> Option<Capacity> {
         data.get(..12)?;
         let (protection, provisioning) = (u8_at(data, 12), u16_at(data, 14));
@@ -42,7 +42,7 @@ impl Capacity {
         .if_possible()
     }
 
-    /// READ CAPACITY(10), likewise.
+    /// Parses READ CAPACITY(10) data, likewise.
     pub fn parse_10(data: &[u8]) -> Option<Capacity> {
         let data = data.get(..8)?;
         Capacity {
@@ -58,7 +58,7 @@ impl Capacity {
         .if_possible()
     }
 
-    /// READ CAPACITY(16), as it travels.
+    /// Encodes READ CAPACITY(16) data.
     pub fn write_16(&self) -> [u8; 32] {
         let mut data = [0; 32];
         data[..8].copy_from_slice(&self.blocks.saturating_sub(1).to_be_bytes());
@@ -70,34 +70,34 @@ impl Capacity {
         data
     }
 
-    /// READ CAPACITY(10), likewise. FFFFFFFFh for the last block sends the initiator to READ CAPACITY(16).
+    /// Encodes READ CAPACITY(10) data. FFFFFFFFh for the last block refers the initiator to READ CAPACITY(16).
     pub fn write_10(&self) -> [u8; 8] {
         let last = u32::try_from(self.blocks.saturating_sub(1)).unwrap_or(u32::MAX);
         (u64::from(last) << 32 | u64::from(self.block_bytes)).to_be_bytes()
     }
 
-    /// Its bytes can be counted, and it has some.
+    /// Returns the capacity if its size in bytes fits the type and is not zero.
     fn if_possible(self) -> Option<Capacity> {
         self.blocks.checked_mul(u64::from(self.block_bytes)).filter(|bytes| *bytes > 0).map(|_| self)
     }
 
-    /// All of it, in bytes.
+    /// The capacity in bytes.
     pub fn bytes(&self) -> u64 {
         self.blocks.saturating_mul(u64::from(self.block_bytes))
     }
 }
 
-/// What became of blocks (SBC-3 5.6.2.2).
+/// The provisioning status of blocks (SBC-3 5.6.2.2).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum LbaStatus {
-    /// 0: they take space, or nobody knows.
+    /// 0: allocated, or unknown.
     #[default]
     Mapped,
-    /// 1: they take none.
+    /// 1: not allocated.
     Deallocated,
-    /// 2: they take space that is kept for them, and nothing is there.
+    /// 2: space is reserved for them, without content.
     Anchored,
-    /// 3 and 4: they take space, and were written, or not.
+    /// 3 and 4: allocated, and written or not.
     Other(u8),
 }
 
@@ -122,7 +122,7 @@ impl FieldValue for LbaStatus {
 }
 
 layout! {
-    /// A descriptor of GET LBA STATUS (SBC-3 5.6.2.2): blocks in a row of which the same became.
+    /// A descriptor of GET LBA STATUS (SBC-3 5.6.2.2): contiguous blocks with the same status.
     LbaStatusDescriptor: 16 bytes,
     {
         lba: u64 = (0, 7, 64, "LBA", "the first block"),
@@ -130,7 +130,7 @@ layout! {
         status: LbaStatus = (12, 3, 4, "PROVISIONING STATUS", "what became of them"),
     }
 
-    /// A descriptor of UNMAP (SBC-3 5.28.2): blocks in a row that need not be kept any more.
+    /// A descriptor of UNMAP (SBC-3 5.28.2): contiguous blocks to deallocate.
     UnmapDescriptor: 16 bytes,
     {
         lba: u64 = (0, 7, 64, "LBA", "the first block"),
@@ -142,20 +142,20 @@ impl LbaStatusDescriptor {
     /// The length of the header of a list.
     pub const HEADER_BYTES: usize = 8;
 
-    /// The descriptors that came; the last is left out if it is cut short.
+    /// The received descriptors; a truncated last one is omitted.
     pub fn parse_list(answer: &[u8]) -> impl Iterator<Item = LbaStatusDescriptor> {
         let list = answer.get(Self::HEADER_BYTES..).unwrap_or_default();
         list.chunks_exact(Self::BYTES).map(LbaStatusDescriptor::parse)
     }
 
-    /// A list as it travels.
+    /// Encodes a list.
     pub fn write_list(descriptors: impl Iterator<Item = LbaStatusDescriptor>) -> Vec<u8> {
         let mut data = vec![0; Self::HEADER_BYTES];
         for descriptor in descriptors {
             data.extend(descriptor.write());
         }
         debug_assert!((data.len() - Self::HEADER_BYTES).is_multiple_of(Self::BYTES), "whole descriptors");
-        // PARAMETER DATA LENGTH does not count itself.
+        // PARAMETER DATA LENGTH does not include itself.
         let length = (data.len() - 4) as u32;
         data[..4].copy_from_slice(&length.to_be_bytes());
         data
@@ -165,24 +165,24 @@ impl LbaStatusDescriptor {
 impl UnmapDescriptor {
     /// The length of the header of a list.
     pub const HEADER_BYTES: usize = 8;
-    /// What a list, whose length has two bytes, can hold.
+    /// Maximum number of descriptors in a list, whose length has two bytes.
     pub const COUNT_MAX: usize = 4095;
 
-    /// The descriptors of a list; `None` if it is too short for a header. A last one that is not all there shall be ignored.
+    /// The descriptors of a list; `None` if it is too short for a header. An incomplete last one is ignored.
     pub fn parse_list(list: &[u8]) -> Option<impl ExactSizeIterator<Item = UnmapDescriptor>> {
         let descriptors = list.get(Self::HEADER_BYTES..)?;
         let count = usize::from(u16_at(list, 2)).min(descriptors.len()) / Self::BYTES;
         Some(descriptors.chunks_exact(Self::BYTES).take(count).map(UnmapDescriptor::parse))
     }
 
-    /// A list as it travels, of at most [`UnmapDescriptor::COUNT_MAX`].
+    /// Encodes a list of up to [`UnmapDescriptor::COUNT_MAX`] descriptors.
     pub fn write_list(descriptors: impl Iterator<Item = UnmapDescriptor>) -> Vec<u8> {
         let mut list = vec![0; Self::HEADER_BYTES];
         for descriptor in descriptors.take(Self::COUNT_MAX) {
             list.extend(descriptor.write());
         }
         debug_assert!(list.len() - 2 <= usize::from(u16::MAX), "a list beyond its length");
-        // UNMAP DATA LENGTH does not count itself.
+        // UNMAP DATA LENGTH does not include itself.
         let (data_length, length) = ((list.len() - 2) as u16, (list.len() - Self::HEADER_BYTES) as u16);
         list[..2].copy_from_slice(&data_length.to_be_bytes());
         list[2..4].copy_from_slice(&length.to_be_bytes());

@@ -1,10 +1,11 @@
-//! Persistent reservations (SPC-4 5.12): which hosts are registered with a volume, and which holds it.
+//! Persistent reservations (SPC-4 5.12): the hosts registered with a volume, and the holder of its reservation.
 //!
 //! [`Registrations`] is the whole state. A [`Change`] is either refused without effect, or changes the state
 //! and returns notices for other hosts. It is independent of sessions and protocols: a host is a
 //! [`HostPath`], which survives connections and restarts. SCSI's service actions are one encoding of it.
 //!
-//! Reading order: the state and its queries, the requests and their results, the changes. The persistent state has it as bytes.
+//! Reading order: the state and its queries, the requests and their results, the changes. The persistent
+//! state stores it as bytes.
 //!
 //! ```text
 //!                 register           reserve
@@ -19,7 +20,7 @@ use std::num::NonZeroU64;
 
 use crate::requester::{Access, HostPath, HostPort, ServicePort};
 
-/// A registered path, or all of one host's end.
+/// A registered path, or all paths of one host port.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Registration {
     /// The host.
@@ -30,21 +31,21 @@ pub struct Registration {
     pub key: NonZeroU64,
 }
 
-/// The ports through which a registration counts.
+/// The ports to which a registration applies.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Ports {
     /// One.
     One(ServicePort),
-    /// All ports including later ones, except those whose path was unregistered or got another key since.
+    /// All ports including later ones, except those whose path was later unregistered or given another key.
     AllBut(Vec<ServicePort>),
 }
 
-/// The reservation; it is always one of the whole volume.
+/// The reservation, which always covers the whole volume.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Reservation {
     /// Its type.
     pub kind: ReservationType,
-    /// Its holder. Without meaning for the all-registrants types.
+    /// Its holder. Meaningless for the all-registrants types.
     pub holder: HostPath,
 }
 
@@ -59,11 +60,11 @@ pub struct Registrations {
     pub persist_through_power_loss: bool,
 }
 
-/// The most registrations one volume keeps: a cluster of 64 hosts with 16 paths each.
+/// Maximum number of registrations of a volume: a cluster of 64 hosts with 16 paths each.
 pub(crate) const REGISTRATIONS_MAX: usize = 1024;
 
 impl Registrations {
-    /// All of them, in the order in which they came.
+    /// All registrations, in the order of registration.
     pub fn registered(&self) -> &[Registration] {
         &self.registered
     }
@@ -86,7 +87,7 @@ impl Registrations {
         })
     }
 
-    /// A reservation has a holder.
+    /// Checks that a reservation has a holder.
     pub(crate) fn is_consistent(&self) -> bool {
         self.reservation.as_ref().is_none_or(|reservation| match reservation.kind.all_registrants() {
             true => !self.registered.is_empty(),
@@ -103,7 +104,7 @@ impl Registration {
 }
 
 impl Ports {
-    /// The only one, if it is not all.
+    /// The single port, unless the registration covers all ports.
     pub fn one(&self) -> Option<&ServicePort> {
         match self {
             Ports::One(port) => Some(port),
@@ -126,18 +127,18 @@ pub enum ReservationType {
     WriteExclusive,
     /// Only the holder reads or writes.
     ExclusiveAccess,
-    /// Only those that are registered write, and one of them holds it.
+    /// Only registrants write, and one of them is the holder.
     WriteExclusiveRegistrantsOnly,
-    /// Only those that are registered read or write, and one of them holds it.
+    /// Only registrants read or write, and one of them is the holder.
     ExclusiveAccessRegistrantsOnly,
-    /// Only those that are registered write, and all of them hold it.
+    /// Only registrants write, and all of them hold it.
     WriteExclusiveAllRegistrants,
-    /// Only those that are registered read or write, and all of them hold it.
+    /// Only registrants read or write, and all of them hold it.
     ExclusiveAccessAllRegistrants,
 }
 
 impl ReservationType {
-    /// All of them.
+    /// All types.
     pub const ALL: [ReservationType; 6] = [
         ReservationType::WriteExclusive,
         ReservationType::ExclusiveAccess,
@@ -147,7 +148,7 @@ impl ReservationType {
         ReservationType::ExclusiveAccessAllRegistrants,
     ];
 
-    /// Its number in what is saved. SCSI has the same numbers, NVMe others.
+    /// Its number in saved state. SCSI uses the same numbers, NVMe different ones.
     pub fn code(self) -> u8 {
         match self {
             ReservationType::WriteExclusive => 1,
@@ -159,7 +160,7 @@ impl ReservationType {
         }
     }
 
-    /// The kind that has this number.
+    /// The type with this number.
     pub fn from_code(code: u8) -> Option<ReservationType> {
         ReservationType::ALL.into_iter().find(|kind| kind.code() == code)
     }
@@ -172,7 +173,7 @@ impl ReservationType {
         )
     }
 
-    /// Every registered host has access, whether it holds the reservation or not.
+    /// Every registered host has access, even if it does not hold the reservation.
     pub fn registrants_have_access(self) -> bool {
         !matches!(self, ReservationType::WriteExclusive | ReservationType::ExclusiveAccess)
     }
@@ -195,35 +196,35 @@ pub enum Change {
     Register(Register),
     /// Take the reservation.
     Reserve {
-        /// The key of who asks.
+        /// The key of the requester.
         key: u64,
-        /// What it is to keep others from.
+        /// The type of reservation.
         kind: ReservationType,
     },
     /// Release the requester's reservation.
     Release {
-        /// The key of who asks.
+        /// The key of the requester.
         key: u64,
-        /// The kind that it has.
+        /// The type of the reservation.
         kind: ReservationType,
     },
     /// Remove all registrations and the reservation.
     Clear {
-        /// The key of who asks.
+        /// The key of the requester.
         key: u64,
     },
     /// Remove registrations of others, and take over their reservation.
     Preempt {
-        /// The key of who asks.
+        /// The key of the requester.
         key: u64,
-        /// The key of the others. Zero stands for all registrants, where all of them hold the reservation.
+        /// The key of the others. With the all-registrants types, zero stands for all registrants.
         victims: u64,
-        /// What the reservation is to keep others from; needed only if it is taken over.
+        /// The type of the new reservation; needed only if it is taken over.
         kind: Option<ReservationType>,
-        /// The requests of the others are to be aborted, by the front end.
+        /// Whether the front end must abort the requests of the others.
         abort: bool,
     },
-    /// Hand the reservation to another path.
+    /// Move the reservation to another path.
     Move(Move),
 }
 
@@ -241,18 +242,18 @@ pub struct Changed {
 pub struct Notice {
     /// The registration.
     pub who: Registration,
-    /// What.
+    /// The event.
     pub what: Event,
 }
 
-/// What another host did to the reservations of a host.
+/// An effect of another host's change on a host's reservations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Event {
-    /// The reservation through which it had access has ended, or has become one of another kind.
+    /// The reservation that gave it access has ended, or has changed its type.
     ReservationReleased,
-    /// Another has ended all registrations and the reservation.
+    /// Another host has ended all registrations and the reservation.
     ReservationPreempted,
-    /// Another has ended its registration.
+    /// Another host has ended its registration.
     RegistrationPreempted,
 }
 
@@ -261,39 +262,39 @@ pub enum Event {
 pub enum Refusal {
     /// The path is not registered, its key differs, or another path holds the reservation.
     Conflict,
-    /// A path registers others with itself, and is registered already.
+    /// A path that registers others together with itself is already registered.
     AlreadyRegistered,
-    /// One of the others is registered already.
+    /// One of the others is already registered.
     OtherRegistered,
     /// The limit of registrations is reached.
     TooMany,
-    /// The reservation to release is of another kind.
+    /// The reservation to release has another type.
     OfAnotherKind,
     /// The key is zero.
     KeyZero,
-    /// A reservation is to be taken over, and its type is missing.
+    /// The type of the reservation to take over is missing.
     KindMissing,
-    /// A reservation is to be moved to its holder.
+    /// The reservation would be moved to its own holder.
     MovedToItself,
 }
 
-/// Registering.
+/// Parameters of a registration.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Register {
-    /// The key that it has so far, zero for none; `None` to ignore it.
+    /// Its present key, zero for none; `None` to ignore it.
     pub existing: Option<u64>,
     /// The key to register, or zero to unregister.
     pub key: u64,
     /// Through all target ports, not only this one.
     pub all_ports: bool,
-    /// All registrations and the reservation are to survive a loss of power.
+    /// All registrations and the reservation shall survive a power loss.
     pub persist_through_power_loss: bool,
     /// Other host ports to register with the same key.
     pub others: Option<Vec<HostPort>>,
 }
 
 impl Register {
-    /// Registers the path that asks, and no other, with `key`, whatever key it has so far.
+    /// Registers only the requesting path with `key`, whatever its present key.
     pub fn new(key: NonZeroU64) -> Register {
         Register {
             existing: None,
@@ -305,7 +306,7 @@ impl Register {
     }
 }
 
-/// Moving the reservation.
+/// Parameters of a move of the reservation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Move {
     /// The key of the holder.
@@ -316,7 +317,7 @@ pub struct Move {
     pub to: HostPath,
     /// The old holder's registration ends.
     pub unregister: bool,
-    /// All registrations and the reservation are to survive a loss of power.
+    /// All registrations and the reservation shall survive a power loss.
     pub persist_through_power_loss: bool,
 }
 
@@ -338,15 +339,15 @@ impl Registrations {
 
 type Verdict = Result<Changed, Refusal>;
 
-/// The changes (SPC-4 5.12.7 to 5.12.11, where they are service actions of PERSISTENT RESERVE OUT).
+/// The changes (SPC-4 5.12.7 to 5.12.11, as service actions of PERSISTENT RESERVE OUT).
 ///
 /// Notices: the path that requested the change gets none, and a path that loses its registration gets only
 /// that notice.
 impl Registrations {
-    /// Carries out a change for `by`.
+    /// Executes a change for `by`.
     ///
     /// # Errors
-    /// Nothing has changed.
+    /// The state is unchanged.
     pub fn change(&mut self, by: &HostPath, change: Change) -> Result<Changed, Refusal> {
         let verdict = match change {
             Change::Register(register) => self.register(by, &register),
@@ -405,7 +406,7 @@ impl Registrations {
         Ok(Changed::default())
     }
 
-    /// Registers `path`, or its host through all ports through which it is not registered yet.
+    /// Registers `path`, or its host through all ports not registered yet.
     fn insert(&mut self, path: &HostPath, key: NonZeroU64, all: bool) {
         debug_assert!(self.key_of(path).is_none(), "a path has one key");
         let elsewhere = self.registered.iter().filter(|other| other.host == path.host);
@@ -417,8 +418,8 @@ impl Registrations {
         self.registered.push(Registration { host: path.host.clone(), ports, key });
     }
 
-    /// Takes out what a registration command of `by` replaces: its own registration, or with `all_ports`
-    /// those of its host through all ports, as far as the command's key is theirs.
+    /// Removes the registrations that a command of `by` replaces: its own, or with `all_ports` those of its
+    /// host through all ports whose key matches the command's.
     fn remove_registrations_for(&mut self, by: &HostPath, command: &Register) {
         if command.all_ports {
             let existing = command.existing;
@@ -430,7 +431,7 @@ impl Registrations {
         self.remove_registration_of(by);
     }
 
-    /// Takes `path` out of its registration, and the registration with it unless it covers other paths.
+    /// Removes `path` from its registration, and the registration itself unless it covers other paths.
     fn remove_registration_of(&mut self, path: &HostPath) {
         self.registered.retain_mut(|registration| {
             if !registration.covers(path) {
@@ -448,13 +449,12 @@ impl Registrations {
     }
 
     /// A reservation whose last holder is unregistered ends (SPC-4 5.12.11.3). The remaining registrants are
-    /// told where they had access through it (types 5 and 6); with types 7 and 8 none remain.
+    /// notified if they had access through it (types 5 and 6); with types 7 and 8 none remain.
     fn release_without_holder(&mut self) -> Changed {
         if self.is_consistent() { Changed::default() } else { self.end_reservation() }
     }
 
-    /// Ends the reservation and tells the registrants, if it was of a kind that gave them access
-    /// (SPC-4 5.12.11.2.2).
+    /// Ends the reservation and notifies the registrants, if its type gave them access (SPC-4 5.12.11.2.2).
     fn end_reservation(&mut self) -> Changed {
         debug_assert!(self.reservation.is_some());
         let tell = self.reservation.take().is_some_and(|ended| ended.kind.registrants_have_access());
@@ -475,7 +475,7 @@ impl Registrations {
         self.generation = self.generation.wrapping_add(1);
     }
 
-    /// All changes but registering are for registered paths that know their key.
+    /// All changes except registration require a registered path and its key.
     fn registrant(&self, by: &HostPath, key: u64) -> Result<NonZeroU64, Refusal> {
         self.key_of(by).filter(|registered| registered.get() == key).ok_or(Refusal::Conflict)
     }
@@ -491,7 +491,7 @@ impl Registrations {
         Ok(Changed::default())
     }
 
-    /// RELEASE (SPC-4 5.12.11.2.2). Releasing what one does not hold is no error and does nothing.
+    /// RELEASE (SPC-4 5.12.11.2.2). Releasing a reservation held by another path is not an error and has no effect.
     fn release(&mut self, by: &HostPath, key: u64, kind: ReservationType) -> Verdict {
         self.registrant(by, key)?;
         match &self.reservation {
@@ -511,9 +511,9 @@ impl Registrations {
         Ok(Changed { notices, ..Changed::default() })
     }
 
-    /// PREEMPT and PREEMPT AND ABORT (SPC-4 5.12.11.2.4): `victims` is the key of those who lose their
-    /// registrations; if a holder is among them, `by` takes the reservation over with type `kind`, which is
-    /// ignored otherwise.
+    /// PREEMPT and PREEMPT AND ABORT (SPC-4 5.12.11.2.4): `victims` is the key of the registrations to
+    /// remove. If a holder is among them, `by` takes over the reservation with type `kind`, which is
+    /// otherwise ignored.
     fn preempt(&mut self, by: &HostPath, key: u64, victims: u64, kind: Option<ReservationType>) -> Verdict {
         self.registrant(by, key)?;
         match &self.reservation {
@@ -529,7 +529,7 @@ impl Registrations {
         self.key_of(path).is_some_and(|registered| registered.get() == key)
     }
 
-    /// Preempting without taking the reservation over (SPC-4 5.12.11.2.5).
+    /// Preempts without taking over the reservation (SPC-4 5.12.11.2.5).
     fn remove_victims(&mut self, by: &HostPath, victims: u64) -> Verdict {
         let victims = NonZeroU64::new(victims).ok_or(Refusal::KeyZero)?;
         if !self.registered.iter().any(|registration| registration.key == victims) {
@@ -540,8 +540,9 @@ impl Registrations {
         Ok(Changed { notices: notices(&preempted, Event::RegistrationPreempted), preempted })
     }
 
-    /// Preempting the reservation: the registrations with key `victims`, or with `None` all, give way to `by`
-    /// (SPC-4 5.12.11.2.4). Those that stay are told if the new reservation is of another type.
+    /// Preempts the reservation: removes the registrations with key `victims`, or all with `None`, in favour
+    /// of `by` (SPC-4 5.12.11.2.4). The remaining registrants are notified if the new reservation has another
+    /// type.
     fn take_over(
         &mut self,
         by: &HostPath,
@@ -562,7 +563,7 @@ impl Registrations {
 
     /// Removes the registrations with key `victims`, or all, and returns them. That of `by` stays, even if
     /// its key is the same: SPC-4 5.12.11.2.4 exempts it when the reservation is preempted, and libiscsi,
-    /// whose hosts often share a key, expects it whenever registrations are.
+    /// whose hosts often share a key, expects the same for registrations.
     fn remove_all_but(&mut self, by: &HostPath, victims: Option<NonZeroU64>) -> Vec<Registration> {
         let everyone = std::mem::take(&mut self.registered);
         let (kept, removed) = everyone.into_iter().partition(|registration| {
@@ -573,7 +574,7 @@ impl Registrations {
         removed
     }
 
-    /// REGISTER AND MOVE (SPC-4 5.12.8): the holder hands the reservation to another path.
+    /// REGISTER AND MOVE (SPC-4 5.12.8): the holder moves the reservation to another path.
     fn register_and_move(&mut self, by: &HostPath, command: Move) -> Verdict {
         self.registrant(by, command.existing)?;
         let reservation = self.reservation.as_ref().ok_or(Refusal::Conflict)?;
@@ -606,6 +607,6 @@ fn notices(registrations: &[Registration], what: Event) -> Vec<Notice> {
     registrations.iter().map(|who| Notice { who: who.clone(), what }).collect()
 }
 
-/// How many ports an all-ports registration may lose one by one before it ends as a whole: portal groups
-/// are few, and a list that a peer can lengthen has an end.
+/// Number of ports that an all-ports registration may lose individually before it ends as a whole: there are
+/// few portal groups, and a list that a peer can extend must be limited.
 const PORTS_LEFT_OUT_MAX: usize = 64;

@@ -1,5 +1,6 @@
-//! Names and keys for scenes, what each type of reservation forbids, and random changes by several hosts against a simple model with
-//! one key per host and one set of holders, which carries out each change as the standard describes it.
+//! Tests of reservations: the access that each type permits, and random changes by several hosts. The changes
+//! are compared with a simple model, which has one key per host and one set of holders, and executes each
+//! change as the standard describes it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::num::NonZeroU64;
@@ -26,7 +27,7 @@ pub(crate) fn key(key: u64) -> NonZeroU64 {
     NonZeroU64::new(key).expect("tests use keys that are not zero")
 }
 
-/// SPC-4 table 49: type, then what a registered and an unregistered path may do beside the holder.
+/// SPC-4 table 49: type, then the access of a registered and of an unregistered path that is not the holder.
 #[test]
 fn each_type_lets_in_whom_the_table_says() {
     use ReservationType::*;
@@ -72,7 +73,7 @@ fn registered(keys: &[(u8, u64)]) -> Registrations {
     state
 }
 
-/// The same, and the first host has reserved the volume.
+/// Registrations with these keys, and a reservation of the first host.
 fn reserved(keys: &[(u8, u64)], kind: ReservationType) -> Registrations {
     let mut state = registered(keys);
     state.reserve(&path(1), 1, kind).unwrap();
@@ -239,7 +240,7 @@ fn a_nonzero_key_preempts_some_of_all_registrants_and_leaves_the_reservation() {
     );
 }
 
-/// Both hosts of libiscsi's ProutPreempt.RemoveRegistration mostly draw the same key.
+/// Both hosts of libiscsi's ProutPreempt.RemoveRegistration usually draw the same key.
 #[test]
 fn preempting_ones_own_key_spares_oneself() {
     let mut state = registered(&[(1, 5), (2, 5)]);
@@ -345,7 +346,7 @@ fn registrations_are_bounded() {
     assert_eq!(one_more, Err(Refusal::TooMany));
 }
 
-/// Host number to key; the holders are worked out, not stored.
+/// Maps host numbers to keys; the holders are derived, not stored.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Model {
     generation: u32,
@@ -353,7 +354,7 @@ struct Model {
     reservation: Option<(ReservationType, u8)>,
 }
 
-/// What the model answers: a conflict, another refusal, or whom to tell what.
+/// The model's result: a conflict, another refusal, or the notices by host.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum ModelResult {
     Conflict,
@@ -507,7 +508,7 @@ impl Model {
     }
 }
 
-/// The answer of what is tested, in the model's words. The sender hears nothing, covered or not.
+/// The result of the code under test, in the model's form. The sender gets no notice, covered or not.
 fn answer(by: u8, outcome: Result<Changed, Refusal>) -> ModelResult {
     let number = |registration: &Registration| registration.host.qualifier[5];
     match outcome {
@@ -521,7 +522,7 @@ fn answer(by: u8, outcome: Result<Changed, Refusal>) -> ModelResult {
     }
 }
 
-/// Few keys and few hosts, so that things happen.
+/// Few keys and few hosts, so that they collide.
 fn changes() -> impl Strategy<Value = (u8, Change)> {
     let key = 0u64..4;
     let kind = proptest::sample::select(ReservationType::ALL.to_vec());

@@ -2,8 +2,8 @@
 //! `limit:1000iops:[ram:1GiB]`.
 //!
 //! One grammar for the command line, the configuration file and tests. A [`Spec`] is a parsed specification,
-//! checked without opening anything. Its printed form parses to the same value. The kinds of volumes are the
-//! table of the [`Grammar`], one line each.
+//! checked without opening anything. Its printed form parses to the same value. The kinds of volumes are in
+//! the table of the [`Grammar`], one line each.
 
 mod syntax;
 mod values;
@@ -28,19 +28,19 @@ pub struct Spec {
     pub backend: Arc<dyn Backend>,
     /// Read-only for initiators.
     pub readonly: bool,
-    /// Reported as removable medium (`START STOP UNIT` ejects it). Only of a whole volume, not of members in
+    /// Reported as removable medium (`START STOP UNIT` ejects it). Only for a whole volume, not of members in
     /// brackets.
     pub removable: bool,
-    /// Reported as fully provisioned, whether or not the store can deallocate blocks. Only of a whole volume.
+    /// Reported as fully provisioned, whether or not the store can deallocate blocks. Only for a whole volume.
     pub thick: bool,
 }
 
-/// The identity of a volume of which none is kept although its file was served before.
+/// The identity of a volume without a saved one, although its file was served before.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WhichIdentity {
-    /// That with which the file is marked: it is the same disk.
+    /// The identity marked in the file: it is the same disk.
     OfFile,
-    /// A new one: it is another disk.
+    /// A new identity: it is another disk.
     New,
 }
 
@@ -71,7 +71,7 @@ impl Spec {
         Spec { backend, readonly: false, removable: false, thick: false }
     }
 
-    /// What it is, without the options that every volume has.
+    /// Its back end, without the options that every volume has.
     pub fn backend(&self) -> &dyn Backend {
         &*self.backend
     }
@@ -91,7 +91,7 @@ impl Spec {
         self.store().path()
     }
 
-    /// The file or block device that has each of its blocks in the same place.
+    /// The file or block device that contains each of its blocks at the same position.
     pub fn file(&self) -> Option<&Path> {
         match self.backend.kind().blocks {
             BlockPlaces::Store => self.backend.path(),
@@ -100,7 +100,7 @@ impl Spec {
         }
     }
 
-    /// Why it cannot be shrunk, if a layer keeps it from that.
+    /// Why it cannot be shrunk, if a layer prevents it.
     pub fn cannot_shrink(&self) -> Option<&'static str> {
         match self.backend.kind().blocks {
             BlockPlaces::Elsewhere(why) => Some(why),
@@ -108,21 +108,21 @@ impl Spec {
         }
     }
 
-    /// Opens it. A read-only volume is opened read-only down to its stores, which are not created then.
+    /// Opens it. A read-only volume is opened read-only down to its stores, which are then not created.
     ///
     /// # Errors
-    /// Whatever keeps it from being used, as a sentence for people.
+    /// A human-readable reason that it cannot be used.
     pub fn open<'a>(&'a self, opening: &'a Opening) -> Opened<'a> {
         Box::pin(async move {
             let read_only = self.readonly || opening.read_only;
-            // Layers count blocks, whoever uses them.
+            // Layers always address blocks.
             let by_bytes = opening.by_bytes && self.backend.members().is_empty();
             self.backend.open(&Opening { read_only, by_bytes, ..opening.clone() }).await
         })
     }
 }
 
-/// What a specification says beyond the options of every volume, its back end says.
+/// Apart from the options of every volume, a specification consists of its back end.
 impl Deref for Spec {
     type Target = dyn Backend;
 
@@ -131,7 +131,7 @@ impl Deref for Spec {
     }
 }
 
-/// Volumes that are written alike are alike.
+/// Volumes with the same printed form are equal.
 impl PartialEq for Spec {
     fn eq(&self, other: &Spec) -> bool {
         self.to_string() == other.to_string()

@@ -1,12 +1,12 @@
-//! The grammar of volume specifications, without their meaning:
+//! The syntax of volume specifications:
 //!
 //! ```text
 //! node    = ( kind ":" | path ) argument [ "[" node *( "," node ) "]" ] [ "?" option *( "&" option ) ]
 //! option  = key [ "=" value ]
 //! ```
 //!
-//! The characters `? [ ] ,` have a meaning wherever they stand; in a path they are written `%3F %5B %5D %2C`,
-//! and `%` itself `%25`. A path may stand without its kind: `/dev/sdb` is `file:/dev/sdb`.
+//! The characters `? [ ] ,` are always special; in a path they are written `%3F %5B %5D %2C`, and `%` itself
+//! `%25`. A path may be written without its kind: `/dev/sdb` is `file:/dev/sdb`.
 
 use std::fmt;
 use std::ops::Range;
@@ -19,23 +19,23 @@ use winnow::{ModalResult, Parser};
 use crate::backend::{BlockPlaces, Kind};
 use crate::words::hint;
 
-/// The kinds of volumes that a program knows: tables of them, one behind the other.
+/// The kinds of volumes of a program: a sequence of tables.
 #[derive(Clone, Copy, Debug)]
 pub struct Grammar(pub &'static [&'static [&'static Kind]]);
 
 impl Grammar {
-    /// Whether a text is meant as a volume specification, rather than as a path.
+    /// Whether a text is intended as a volume specification rather than a path.
     pub fn is_meant(self, text: &str) -> bool {
         let name = text.split_once(':').map(|(name, _)| name);
         name.is_some_and(|name| self.kind(name).is_some())
     }
 
-    /// All of them, in the order of the tables.
+    /// All kinds, in the order of the tables.
     pub fn kinds(self) -> impl Iterator<Item = &'static Kind> {
         self.0.iter().copied().flatten().copied()
     }
 
-    /// The one of this name.
+    /// The kind with this name.
     pub fn kind(self, name: &str) -> Option<&'static Kind> {
         self.kinds().find(|kind| kind.name == name)
     }
@@ -45,8 +45,7 @@ impl Grammar {
     }
 }
 
-/// What is wrong with a specification, and the bytes it is about. Shows itself as a sentence with the
-/// specification and a caret under it.
+/// An error in a specification, with its position. Prints as a message with the specification and a caret under it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SpecError {
     text: String,
@@ -59,19 +58,19 @@ impl SpecError {
         SpecError { text: text.to_owned(), at: problem.at, sentence: problem.sentence }
     }
 
-    /// The same, with a specification that shows no secrets. Its letters must be at their columns still.
+    /// The same error, with secrets in the specification masked. The other characters must keep their columns.
     #[must_use]
     pub fn masked(mut self, mask: impl FnOnce(&str) -> String) -> SpecError {
         self.text = mask(&self.text);
         self
     }
 
-    /// What is wrong and what to do about it, in one sentence, for those who show the place themselves.
+    /// The problem and its remedy as one message, for callers that show the position themselves.
     pub fn sentence(&self) -> &str {
         &self.sentence
     }
 
-    /// The bytes of the specification that the sentence is about.
+    /// The byte range of the error in the specification.
     pub fn at(&self) -> Range<usize> {
         self.at.clone()
     }
@@ -90,17 +89,17 @@ impl fmt::Display for SpecError {
     }
 }
 
-/// The same while the specification is being read.
+/// An error while the specification is being parsed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Problem {
-    /// The bytes of the specification that it is about.
+    /// Its byte range in the specification.
     pub at: Range<usize>,
-    /// What is wrong and what to do about it.
+    /// The problem and its remedy.
     pub sentence: String,
 }
 
 impl Problem {
-    /// A problem with these bytes.
+    /// A problem at this byte range.
     pub fn new(at: Range<usize>, sentence: impl Into<String>) -> Problem {
         Problem { at, sentence: sentence.into() }
     }
@@ -110,9 +109,9 @@ impl Problem {
 #[derive(Debug)]
 pub(super) struct Node {
     pub(super) kind: &'static Kind,
-    /// What stands between the kind and the brackets or options.
+    /// The text between the kind and the brackets or options.
     pub argument: Token,
-    /// What stands in brackets, if there are any.
+    /// The content of the brackets, if any.
     pub members: Option<Members>,
     pub options: Vec<Choice>,
 }
@@ -136,11 +135,11 @@ pub(super) struct Choice {
 pub struct Token {
     /// The text.
     pub text: String,
-    /// Its bytes in the specification.
+    /// Its byte range in the specification.
     pub at: Range<usize>,
 }
 
-/// The deepest nesting, which bounds the parser's stack.
+/// Maximum nesting depth, which limits the parser's stack.
 const DEPTH_MAX: usize = 16;
 
 type Input<'a> = LocatingSlice<&'a str>;
@@ -149,7 +148,7 @@ type Parsed<T> = ModalResult<T, Problem>;
 impl<'a> ParserError<Input<'a>> for Problem {
     type Inner = Problem;
 
-    /// Only for alternatives that the parsers try; reported problems are made by [`wrong`].
+    /// Only for alternatives that the parsers try; reported problems are created by [`wrong`].
     fn from_input(input: &Input<'a>) -> Problem {
         let at = input.current_token_start();
         Problem::new(at..at, "this is not a volume specification")
@@ -164,7 +163,7 @@ fn wrong<T>(at: Range<usize>, sentence: impl Into<String>) -> Parsed<T> {
     Err(ErrMode::Cut(Problem::new(at, sentence)))
 }
 
-/// Reads all of `text` as one node.
+/// Parses all of `text` as one node.
 pub(super) fn parse(grammar: Grammar, text: &str) -> Result<Node, Problem> {
     let mut input = LocatingSlice::new(text);
     whole(grammar, &mut input).map_err(|error| match error {
@@ -205,7 +204,7 @@ fn node(grammar: Grammar, input: &mut Input<'_>, depth: usize) -> Parsed<Node> {
 
 const SIGNS: &str = "?[],";
 
-/// The host of a URL may be an IPv6 address, which has brackets of its own (RFC 3986 section 3.2.2).
+/// The host of a URL may be an IPv6 address, which also has brackets (RFC 3986 section 3.2.2).
 fn argument(input: &mut Input<'_>) -> Parsed<Token> {
     let host = match input.starts_with("//") {
         true => input.find(['[', '?', ']', ',']).filter(|at| {
@@ -275,7 +274,7 @@ fn options(input: &mut Input<'_>) -> Parsed<Vec<Choice>> {
 fn option(input: &mut Input<'_>) -> Parsed<Choice> {
     let mut key = word(input, |c| c != '=' && c != '&' && !SIGNS.contains(c))?;
     if key.text == "readonly" {
-        key.text = "read-only".to_owned(); // as it was spelt before, and may stand in configurations
+        key.text = "read-only".to_owned(); // the earlier spelling, which may occur in configurations
     }
     if key.text.is_empty() {
         return wrong(key.at, "an option is missing here; remove the sign before it or write one");
@@ -291,7 +290,7 @@ fn blank(input: &mut Input<'_>) -> Parsed<()> {
     take_while(0.., ' ').void().parse_next(input)
 }
 
-/// Takes `text` if it is next.
+/// Consumes `text` if it is next.
 fn sign(input: &mut Input<'_>, text: &'static str) -> Parsed<bool> {
     let there = input.starts_with(text);
     if there {
@@ -300,7 +299,7 @@ fn sign(input: &mut Input<'_>, text: &'static str) -> Parsed<bool> {
     Ok(there)
 }
 
-/// As many characters as belong, without blanks at the end.
+/// Consumes all characters that belong, without trailing blanks.
 fn word(input: &mut Input<'_>, belongs: impl Fn(char) -> bool) -> Parsed<Token> {
     let (text, at) = take_while(0.., belongs).with_span().parse_next(input)?;
     let text: &str = text;
@@ -314,14 +313,14 @@ fn encoded(sign: char) -> String {
     sign.to_string().bytes().map(|byte| format!("%{byte:02X}")).collect()
 }
 
-/// Writes `bytes` so that [`decode`] gives them back: readable, except for what has a meaning of its own.
+/// Encodes `bytes` for [`decode`]: readable, except for special characters.
 pub fn encode(bytes: &[u8]) -> String {
     let plain = |byte: u8| byte.is_ascii_graphic() && byte != b'%' && !SIGNS.contains(char::from(byte));
     let letter = |&byte: &u8| if plain(byte) { char::from(byte).to_string() } else { format!("%{byte:02X}") };
     bytes.iter().map(letter).collect()
 }
 
-/// The bytes that a percent-encoded word stands for.
+/// The bytes of a percent-encoded word.
 pub fn decode(word: &Token) -> Result<Vec<u8>, Problem> {
     let mut bytes = Vec::with_capacity(word.text.len());
     let mut rest = word.text.as_bytes();

@@ -1,4 +1,4 @@
-//! Values as text, as they stand in specifications: numbers of bytes, times, rates, shares, lengths of blocks.
+//! Values in the text form of specifications: sizes, times, rates, shares, block sizes.
 
 use std::fmt;
 use std::num::NonZeroU64;
@@ -11,7 +11,7 @@ use super::syntax::{Problem, Token};
 use super::written::Written;
 use crate::words::list;
 
-/// Why a text is no such value, with the remedy.
+/// Why a text is not a valid value, with the remedy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NotAValue(String);
 
@@ -27,7 +27,7 @@ impl std::error::Error for NotAValue {}
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Bytes(pub u64);
 
-/// A unit and what it counts; the largest first, as printing tries them.
+/// A unit and its factor; the largest first, in the order tried when printing.
 type Units = [(&'static str, u64)];
 
 const SIZE_UNITS: &Units = &[
@@ -66,8 +66,8 @@ impl FromStr for Bytes {
     }
 }
 
-/// The first size of a text, of a list (`4k:70,64k:30`, `1G..2G`) or a specification (`ram:1g?block=4k`), whose unit is a bare letter, and what it is read as: to users
-/// of SI's units it is another size.
+/// The first size of a text, of a list (`4k:70,64k:30`, `1G..2G`) or a specification (`ram:1g?block=4k`),
+/// whose unit is a single letter, and its interpretation: to users of SI units it is another size.
 pub fn bare_unit(text: &str) -> Option<(&str, Bytes)> {
     let words = text.split("..").flat_map(|part| part.split([',', ':', '[', ']', '?', '&', '=']));
     words.filter(|word| word.ends_with(|letter: char| letter.is_ascii_alphabetic())).find_map(|word| {
@@ -81,7 +81,7 @@ fn size_unit(number: &str, unit: &str) -> Result<u64, NotAValue> {
     if number.is_empty() {
         return Err(NotAValue(format!("`{unit}` is not a size; write a number and a unit, such as 1GiB")));
     }
-    // A bare letter is a power of two, as it is to fio, dd, QEMU and LVM; `1TB` of a disk maker is written in full.
+    // A single letter is a power of two, as in fio, dd, QEMU and LVM; the `1TB` of disk vendors is written in full.
     let is_bare =
         |name: &str| name.ends_with("iB") && unit.len() == 1 && name[..1].eq_ignore_ascii_case(unit);
     let is_meant = |name: &str| name == unit || is_bare(name) || (unit == "KB" && name == "kB");
@@ -102,15 +102,15 @@ fn number_and_unit(text: &str) -> (&str, &str) {
     text.split_at(text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len()))
 }
 
-/// Why a number is no multiple of a unit.
+/// Why a number is not a multiple of a unit.
 enum NoMultiple {
-    /// It is no number of at most 19 digits, 9 of them after the point.
+    /// It is not a number of up to 19 digits, up to 9 of them after the point.
     NotANumber,
     NotWhole,
     TooLarge,
 }
 
-/// `number`, which has digits and points only, times `unit`.
+/// `number`, which contains only digits and points, times `unit`.
 fn multiple(number: &str, unit: u64) -> Result<u64, NoMultiple> {
     let (whole, fraction) = number.split_once('.').unwrap_or((number, "0"));
     let digits = |text: &str| text.parse::<u64>().ok();
@@ -118,7 +118,7 @@ fn multiple(number: &str, unit: u64) -> Result<u64, NoMultiple> {
     let (whole, fraction_value) = parts.ok_or(NoMultiple::NotANumber)?;
     debug_assert!(fraction.len() <= 9);
     let scale = 10u128.pow(fraction.len() as u32);
-    // At most 64 bits by 30.
+    // No more than 64 bits times 30 bits.
     let parts = u128::from(unit) * u128::from(fraction_value);
     if !parts.is_multiple_of(scale) {
         return Err(NoMultiple::NotWhole);
@@ -126,7 +126,7 @@ fn multiple(number: &str, unit: u64) -> Result<u64, NoMultiple> {
     u64::try_from(u128::from(unit) * u128::from(whole) + parts / scale).map_err(|_| NoMultiple::TooLarge)
 }
 
-/// `amount` in the largest unit that gives a whole number.
+/// Prints `amount` in the largest unit with a whole number.
 fn in_units(f: &mut fmt::Formatter<'_>, amount: u128, units: &Units, zero: &str) -> fmt::Result {
     let fits = |unit: u64| amount >= u128::from(unit) && amount.is_multiple_of(u128::from(unit));
     match units.iter().find(|(_, unit)| fits(*unit)) {
@@ -141,11 +141,11 @@ impl fmt::Display for Bytes {
     }
 }
 
-/// A length of time that reads and prints itself: a number and a unit. A number without a unit counts seconds.
+/// A duration in text form: a number and a unit. A number without a unit counts seconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Time(pub Duration);
 
-/// In nanoseconds.
+/// Units in nanoseconds.
 const TIME_UNITS: &Units = &[
     ("h", 3_600_000_000_000),
     ("min", 60_000_000_000),
@@ -185,7 +185,7 @@ impl fmt::Display for Time {
     }
 }
 
-/// A limit that reads and prints itself.
+/// A rate limit in text form.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AtMost(pub Rate);
 
@@ -227,7 +227,7 @@ impl fmt::Display for AtMost {
     }
 }
 
-/// So many of a million; reads and prints itself in percent.
+/// A number of parts per million, in percent as text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PerMillion(pub u32);
 
@@ -256,24 +256,25 @@ impl fmt::Display for PerMillion {
     }
 }
 
-/// The lengths of blocks in bytes, as initiators are told.
+/// The block sizes in bytes, as reported to initiators.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BlockShape {
-    /// What addresses count: 512 or 4,096.
+    /// Logical block size, the unit of addresses: 512 or 4,096.
     pub logical: BlockSize,
-    /// What the store writes at once: a multiple of the logical block. 512 over 4,096 is "512e".
+    /// Physical block size, the unit in which the store writes: a multiple of the logical block size. 512
+    /// over 4,096 is "512e".
     pub physical: BlockSize,
 }
 
 impl BlockShape {
-    /// 512e: every initiator takes 512-byte addresses (ESXi no others), and the page cache and RAM volumes
+    /// 512e: every initiator supports 512-byte blocks (ESXi only these), and the page cache and RAM volumes
     /// work in 4 KiB pages, which initiators should align to.
     pub const USUAL: BlockShape = BlockShape { logical: BlockSize::B512, physical: BlockSize::B4096 };
 
     /// Reads the options `block` and `physical`.
     ///
     /// # Errors
-    /// A length that no block has.
+    /// An invalid block size.
     pub fn read(written: &Written<'_>) -> Result<BlockShape, Problem> {
         let size = |word: &Token| {
             let bytes: Bytes = word.text.parse().ok()?;
@@ -307,10 +308,10 @@ impl BlockShape {
         logical.into_iter().chain(physical).collect()
     }
 
-    /// A capacity of whole blocks.
+    /// Parses a capacity in whole blocks.
     ///
     /// # Errors
-    /// No size, none of whole blocks, or one that no volume has.
+    /// Not a size, not a whole number of blocks, or beyond the maximum of a volume.
     pub fn capacity(self, word: &Token) -> Result<Bytes, Problem> {
         let size: Bytes = word.parsed()?;
         let wrong = |sentence: String| Err(Problem::new(word.at.clone(), sentence));
@@ -328,7 +329,7 @@ impl BlockShape {
         wrong(format!("{size} is not a whole number of {block}-byte blocks; {below} is"))
     }
 
-    /// A device of so many whole blocks.
+    /// The geometry of a device of this size.
     pub fn geometry(self, size: Bytes) -> Geometry {
         debug_assert!(self.logical.exact(size.0).is_some(), "whole blocks");
         let blocks = Blocks(size.0 >> self.logical.shift());
@@ -391,7 +392,7 @@ mod tests {
         assert!(bytes("0.3KiB").expect_err("a mistake").contains("not a whole number of bytes"));
         assert!(bytes("1.2.3GiB").expect_err("a mistake").contains("not a number"));
         assert!(bytes("99EiB").expect_err("a mistake").contains("more than the 16 EiB"));
-        // A case of the fuzzer: the longest number of the largest unit.
+        // A case found by the fuzzer: the longest number with the largest unit.
         assert!(bytes("5005055050505050050.0502412e").expect_err("a mistake").contains("not a whole number"));
         assert!(bytes("9999999999999999999.999999999EiB").expect_err("a mistake").contains("not a whole"));
         assert!(bytes("9999999999999999999.5EiB").expect_err("a mistake").contains("more than the 16 EiB"));

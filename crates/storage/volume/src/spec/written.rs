@@ -15,10 +15,10 @@ type Parsed<T> = Result<T, Problem>;
 const OF_ALL: [&str; 3] = ["read-only", "removable", "thick"];
 
 impl Grammar {
-    /// Reads all of `text` as one volume.
+    /// Parses all of `text` as one volume.
     ///
     /// # Errors
-    /// What is wrong with it, where, and what to write instead.
+    /// The error, its position, and the remedy.
     pub fn parse(self, text: &str) -> Result<Spec, SpecError> {
         let spec = parse(self, text).and_then(|node| {
             let spec = volume(&node)?;
@@ -39,7 +39,7 @@ fn volume(node: &Node) -> Parsed<Spec> {
     })
 }
 
-/// Each of them known, none of them twice.
+/// Checks that every option is known and none is repeated.
 fn check_options(node: &Node) -> Parsed<()> {
     for (index, choice) in node.options.iter().enumerate() {
         let key = &choice.key;
@@ -91,11 +91,11 @@ impl<'a> Written<'a> {
         &self.node.argument
     }
 
-    /// A layer's argument in front of its brackets, between colons. `wants` describes it, `example` shows it,
-    /// for the error.
+    /// A layer's argument before its brackets, between colons. `wants` describes it and `example` shows it in
+    /// an error.
     ///
     /// # Errors
-    /// It is not there, or no such value.
+    /// It is missing or not a valid value.
     pub fn before_brackets<T: FromStr<Err: ToString>>(&self, wants: &str, example: &str) -> Parsed<T> {
         let argument = self.argument();
         match argument.text.strip_suffix(':') {
@@ -109,10 +109,10 @@ impl<'a> Written<'a> {
         }
     }
 
-    /// Checks that a `layer` has no argument in front of its brackets.
+    /// Checks that a `layer` has no argument before its brackets.
     ///
     /// # Errors
-    /// It is told something.
+    /// It has an argument.
     pub fn nothing_before_brackets(&self, layer: &str, example: &str) -> Parsed<()> {
         match self.argument().text.is_empty() {
             true => Ok(()),
@@ -126,7 +126,7 @@ impl<'a> Written<'a> {
     /// The volumes in its brackets, at least one.
     ///
     /// # Errors
-    /// There are no brackets, or a mistake is in one of them.
+    /// There are no brackets, or a member has an error.
     pub fn members(&self) -> Parsed<Vec<Spec>> {
         let Some(members) = &self.node.members else {
             let end = self.argument().at.end;
@@ -139,7 +139,7 @@ impl<'a> Written<'a> {
     /// The single member volume of a layer.
     ///
     /// # Errors
-    /// There is none, or more than one, or a mistake is in it.
+    /// There is no member, or more than one, or it has an error.
     pub fn member(&self) -> Parsed<Spec> {
         if inner_of(self.node).count() > 1 {
             return Err(Problem::new(
@@ -150,7 +150,7 @@ impl<'a> Written<'a> {
         Ok(self.members()?.swap_remove(0))
     }
 
-    /// Where the brackets stand; without any, the argument.
+    /// The position of the brackets, or otherwise of the argument.
     pub fn place_of_members(&self) -> Range<usize> {
         self.node.members.as_ref().map_or(self.argument().at.clone(), |members| members.at.clone())
     }
@@ -159,7 +159,7 @@ impl<'a> Written<'a> {
         self.node.options.iter().find(|choice| choice.key.text == key)
     }
 
-    /// The options that not every volume has, as written, for a kind with its own grammar.
+    /// The kind-specific options as written, for a kind with its own grammar.
     pub fn own_options(&self) -> Vec<String> {
         let own = self.node.options.iter().filter(|choice| !OF_ALL.contains(&choice.key.text.as_str()));
         own.map(|choice| match &choice.value {
@@ -169,10 +169,10 @@ impl<'a> Written<'a> {
         .collect()
     }
 
-    /// The value of an option that has no meaning without one.
+    /// The value of an option that requires one.
     ///
     /// # Errors
-    /// It stands there without one.
+    /// The option has no value.
     pub fn value(&self, key: &str) -> Parsed<Option<&'a Token>> {
         let Some(choice) = self.find(key) else { return Ok(None) };
         choice
@@ -183,18 +183,18 @@ impl<'a> Written<'a> {
             .ok_or_else(|| Problem::new(choice.key.at.clone(), format!("`{key}` wants a value: {key}=…")))
     }
 
-    /// The same, read.
+    /// The parsed value of an option.
     ///
     /// # Errors
-    /// It has no value, or one that is none.
+    /// It has no value, or an invalid one.
     pub fn parsed<T: FromStr<Err: ToString>>(&self, key: &str) -> Parsed<Option<T>> {
         self.value(key)?.map(Token::parsed).transpose()
     }
 
-    /// An option that is on when it is there, unless it says otherwise.
+    /// A flag that is on if present, unless its value turns it off.
     ///
     /// # Errors
-    /// It says something else.
+    /// It has another value.
     pub fn flag(&self, key: &str) -> Parsed<bool> {
         let Some(choice) = self.find(key) else { return Ok(false) };
         match choice.value.as_ref().map(|value| value.text.as_str()) {
@@ -211,10 +211,10 @@ impl<'a> Written<'a> {
         }
     }
 
-    /// Two options of which neither has a meaning without the other.
+    /// Two options that require each other.
     ///
     /// # Errors
-    /// One stands alone.
+    /// Only one of them is present.
     pub fn both(&self, one: &str, other: &str) -> Parsed<Option<(&'a Token, &'a Token)>> {
         match (self.value(one)?, self.value(other)?) {
             (Some(first), Some(second)) => Ok(Some((first, second))),
@@ -226,10 +226,10 @@ impl<'a> Written<'a> {
 }
 
 impl Token {
-    /// Its value.
+    /// Parses its value.
     ///
     /// # Errors
-    /// It is none.
+    /// The value is invalid.
     pub fn parsed<T: FromStr<Err: ToString>>(&self) -> Parsed<T> {
         self.text.parse().map_err(|error: T::Err| Problem::new(self.at.clone(), error.to_string()))
     }

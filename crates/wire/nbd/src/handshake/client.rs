@@ -23,15 +23,17 @@ use crate::flags::{client, handshake, transmission};
 use crate::request::{ReplyForm, Session};
 
 const REPLY_HEADER_BYTES: usize = 20;
-/// The longest data of a reply: a name and a description.
+/// Maximum data of a reply: a name and a description.
 const REPLY_BYTES_MAX: usize = 2 * STRING_BYTES_MAX + 64;
-/// More exports than any server has: with the next limit, this bounds what one can have kept.
+/// Maximum number of exports, more than any server has: together with the next limit, this limits the memory
+/// that a server can make the client use.
 const EXPORTS_MAX: usize = 10_000;
-/// More bytes of names and descriptions than those of a list.
+/// Maximum bytes of names and descriptions in a list.
 const LIST_BYTES_MAX: usize = 32 << 20;
-/// More replies than any other option has: an information of each kind, or a metadata context for each query.
+/// Maximum number of replies to any other option: an information item of each kind, or a metadata context for
+/// each query.
 const REPLIES_MAX: usize = 64;
-/// What follows EXPORT_NAME, but for the zeros.
+/// Bytes that follow EXPORT_NAME, without the zeros.
 const EXPORT_BYTES: usize = 10;
 const ZEROES: usize = 124;
 
@@ -39,26 +41,26 @@ const ZEROES: usize = 124;
 #[derive(Debug)]
 pub struct ClientHandshake {
     name: String,
-    /// The exports that the server has told of, names and descriptions, if it is asked for nothing else.
+    /// The reported exports, names and descriptions, if only a list was requested.
     list: Option<Vec<(String, String)>>,
     wants_tls: bool,
     awaits: Awaits,
-    /// How many replies to the present option have come, and their bytes.
+    /// Number of replies to the current option, and their bytes.
     replies: (usize, usize),
     no_zeroes: bool,
     form: ReplyForm,
-    /// The number that the server has given `base:allocation`.
+    /// The server's number for `base:allocation`.
     allocation: Option<u32>,
     /// The connection's name, and whether the server has selected it.
     channel: Option<ChannelName>,
     /// The start of a server that has accepted the name.
     start: Option<u128>,
-    /// The volume that it has told of.
+    /// The volume that it reported.
     volume: Option<u128>,
     told: Told,
 }
 
-/// What the server is to send next.
+/// The part that the server must send next.
 #[derive(Clone, Copy, Debug)]
 enum Awaits {
     Greeting,
@@ -69,11 +71,11 @@ enum Awaits {
         code: u32,
         bytes: usize,
     },
-    /// What follows EXPORT_NAME.
+    /// The bytes that follow EXPORT_NAME.
     Export,
 }
 
-/// What the server has told of the export.
+/// Information on the export reported by the server.
 #[derive(Debug, Default)]
 struct Told {
     export: Option<(u64, u16)>,
@@ -82,24 +84,24 @@ struct Told {
     sizes: Option<BlockSizes>,
 }
 
-/// What follows what the server has sent.
+/// The next step after bytes of the server.
 #[derive(Debug, PartialEq, Eq)]
 pub enum ClientStep {
-    /// Send what was appended, then receive more.
+    /// Send the appended bytes, then receive more.
     Continue,
-    /// TLS follows, and then [`ClientHandshake::encrypted`]. What the server has sent behind its reply in clear text must not
-    /// be taken.
+    /// TLS follows, and then [`ClientHandshake::encrypted`]. Clear text that the server has sent after its
+    /// reply must be discarded.
     StartTls,
     /// Requests may be sent.
     Transmission(Session),
-    /// Send what was appended, and close the connection: these are the exports, names and descriptions.
+    /// Send the appended bytes, and close the connection: these are the exports, names and descriptions.
     Listed(Vec<(String, String)>),
 }
 
 /// Why there is no session.
 #[derive(Clone, Debug, PartialEq, Eq, Display)]
 pub enum Refused {
-    /// The other end does not speak NBD.
+    /// The peer does not speak NBD.
     #[display("no NBD server: it begins with 0x{_0:016x}")]
     NotNbd(u64),
     /// It speaks a protocol of before 2011, in which an export cannot be chosen.
@@ -111,7 +113,7 @@ pub enum Refused {
     /// TLS is required.
     #[display("the server requires TLS; write nbds:// instead of nbd://")]
     TlsRequired,
-    /// TLS is wanted, and the server refuses it, for this reason.
+    /// TLS is requested, but the server refuses it, for this reason.
     #[display("the server has no TLS ({_0}), and nothing is sent to it in clear text")]
     NoTls(Text),
     /// The server refuses the export, for this reason.
@@ -122,7 +124,7 @@ pub enum Refused {
     Violation(&'static str),
 }
 
-/// Why an option was refused: the server's words, or else the name of its reply.
+/// Why an option was refused: the server's text, or otherwise the name of its reply.
 fn reason(code: ReplyCode, text: &[u8]) -> Text {
     match text.is_empty() {
         true => Text::from(format!("{code:?}")),
@@ -131,7 +133,7 @@ fn reason(code: ReplyCode, text: &[u8]) -> Text {
 }
 
 impl ClientHandshake {
-    /// For the export of this name, at most [`STRING_BYTES_MAX`] bytes.
+    /// A handshake for the export with this name, up to [`STRING_BYTES_MAX`] bytes.
     pub fn new(name: &str) -> ClientHandshake {
         ClientHandshake {
             name: name.to_owned(),
@@ -149,33 +151,33 @@ impl ClientHandshake {
         }
     }
 
-    /// Tells the server the connection's name, and which others have to end before this one begins.
+    /// Sends the connection's name to the server, and the connections that must end before this one starts.
     pub fn named(self, channel: ChannelName) -> ClientHandshake {
         ClientHandshake { channel: Some(channel), ..self }
     }
 
-    /// For the list of all exports.
+    /// A handshake for the list of all exports.
     pub fn lister() -> ClientHandshake {
         ClientHandshake { list: Some(Vec::new()), ..ClientHandshake::new("") }
     }
 
-    /// The same over TLS, without which nothing is asked.
+    /// The handshake over TLS, without which nothing is requested.
     pub fn over_tls(self) -> ClientHandshake {
         ClientHandshake { wants_tls: true, ..self }
     }
 
-    /// Appends what is sent first once TLS has begun.
+    /// Appends the first bytes to send once TLS has started.
     pub fn encrypted(&mut self, out: &mut Vec<u8>) {
-        self.told = Told::default(); // by whoever is on the path
+        self.told = Told::default(); // may come from an attacker on the path
         self.ask(self.first(), out);
     }
 
-    /// The first option, but for STARTTLS.
+    /// The first option after STARTTLS.
     fn first(&self) -> OptionCode {
         if self.list.is_some() { OptionCode::List } else { OptionCode::ExtendedHeaders }
     }
 
-    /// How many bytes [`ClientHandshake::take`] needs: at least one. Nothing beyond them may be read.
+    /// Number of bytes that [`ClientHandshake::take`] needs: at least one. Do not read beyond them.
     pub fn wanted(&self) -> usize {
         match self.awaits {
             Awaits::Greeting => GREETING_BYTES,
@@ -185,7 +187,7 @@ impl ClientHandshake {
         }
     }
 
-    /// Takes as many bytes as were wanted, and appends what is to be sent.
+    /// Processes the wanted number of bytes, and appends bytes to send.
     ///
     /// # Errors
     /// There will be no session.
@@ -233,7 +235,7 @@ impl ClientHandshake {
         let is_fixed = flags & handshake::FIXED_NEWSTYLE != 0;
         let fixed = if is_fixed { client::FIXED_NEWSTYLE } else { 0 };
         out.extend((zeroes | fixed).to_be_bytes());
-        // Without fixed newstyle only one option has an answer.
+        // Without fixed newstyle only one option is answered.
         let first = match (is_fixed, self.wants_tls) {
             (true, true) => OptionCode::StartTls,
             (true, false) => self.first(),
@@ -256,7 +258,7 @@ impl ClientHandshake {
         self.count_reply(option, data.len())?;
         let code = match ReplyCode::try_from(code) {
             Ok(code) => code,
-            // Errors that are unknown are errors; other replies that are unknown are no reason to end.
+            // Unknown errors are errors; other unknown replies are ignored.
             Err(_) if code >> 31 == 1 => ReplyCode::ErrUnsup,
             Err(_) => return Ok(ClientStep::Continue),
         };
@@ -307,7 +309,8 @@ impl ClientHandshake {
         Ok(ClientStep::Continue)
     }
 
-    /// A limit of each reply is none of all: a server that never ends an option is not heard for as long as it likes.
+    /// Counts a reply: a limit per reply does not limit their number, and a server must not answer an option
+    /// endlessly.
     fn count_reply(&mut self, option: OptionCode, bytes: usize) -> Result<(), Refused> {
         let (replies, all_bytes) = (self.replies.0 + 1, self.replies.1 + bytes);
         self.replies = (replies, all_bytes);
@@ -400,7 +403,7 @@ impl ClientHandshake {
         if flags & transmission::HAS_FLAGS == 0 {
             return Err(Refused::Violation("an export without flags"));
         }
-        // What clients may assume that were not told (section "Block size constraints").
+        // Defaults for clients without this information (section "Block size constraints").
         let usual = BlockSizes { minimum: 512, preferred: 4096, maximum: PAYLOAD_BYTES_MAX };
         let export = Export {
             name: told.name.unwrap_or_else(|| self.name.clone()),

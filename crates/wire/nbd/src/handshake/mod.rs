@@ -1,5 +1,5 @@
-//! Both sides of the handshake (section "Fixed newstyle negotiation"), and what both speak: options and their replies
-//! (sections "Option types" and "Option reply types").
+//! Both sides of the handshake (section "Fixed newstyle negotiation"), and their common part: options and
+//! replies (sections "Option types" and "Option reply types").
 
 use num_enum::TryFromPrimitive;
 
@@ -16,7 +16,7 @@ const INIT_MAGIC: u64 = 0x4e42_444d_4147_4943;
 const OPTION_MAGIC: u64 = 0x4948_4156_454f_5054;
 const REPLY_MAGIC: u64 = 0x0003_e889_0455_65a9;
 const ALLOCATION: &str = "base:allocation";
-/// The number that the server gives a connection's name. BLOCK_STATUS has nothing to say of it.
+/// The server's number for a connection's name. BLOCK_STATUS does not use it.
 const CHANNEL_CONTEXT: u32 = 2;
 const VOLUME_CONTEXT: u32 = 3;
 
@@ -42,7 +42,7 @@ impl<'a> Fields<'a> {
         self.take().map(u64::from_be_bytes)
     }
 
-    /// A string behind its length of 32 bits.
+    /// A string after its 32-bit length.
     pub(super) fn string(&mut self) -> Option<&'a str> {
         let length = self.four()? as usize;
         let (string, rest) = self.0.split_at_checked(length).filter(|_| length <= STRING_BYTES_MAX)?;
@@ -51,40 +51,40 @@ impl<'a> Fields<'a> {
     }
 }
 
-/// The longest string that the standard allows (section "Strings"), in bytes.
+/// Maximum length of a string in bytes (section "Strings").
 pub const STRING_BYTES_MAX: usize = 4096;
 
-/// What a client asks for during the handshake.
+/// A client's request during the handshake.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, TryFromPrimitive)]
 #[repr(u32)]
 pub enum OptionCode {
-    /// Begin with this export, or end: there is no reply that says why not.
+    /// Start with this export, or close the connection: there is no error reply.
     ExportName = 1,
     /// End.
     Abort = 2,
-    /// The names of all exports.
+    /// List the names of all exports.
     List = 3,
-    /// Begin TLS.
+    /// Start TLS.
     StartTls = 5,
-    /// What an export is like.
+    /// Request information on an export.
     Info = 6,
-    /// The same, and begin with it.
+    /// Request information on an export, and start with it.
     Go = 7,
-    /// Replies in chunks.
+    /// Use replies in chunks.
     StructuredReply = 8,
-    /// Which metadata contexts an export has.
+    /// List the metadata contexts of an export.
     ListMetaContext = 9,
     /// Use these metadata contexts.
     SetMetaContext = 10,
-    /// Headers with lengths of 64 bits.
+    /// Use headers with 64-bit lengths.
     ExtendedHeaders = 11,
 }
 
-/// What a server answers to an option.
+/// A server's reply to an option.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, TryFromPrimitive)]
 #[repr(u32)]
 pub enum ReplyCode {
-    /// The option was carried out; the last reply to it.
+    /// The option was executed; the last reply to it.
     Ack = 1,
     /// An export: the length of its name, its name, its description.
     Server = 2,
@@ -96,17 +96,17 @@ pub enum ReplyCode {
     ErrUnsup = (1 << 31) + 1,
     /// The server does not allow it.
     ErrPolicy = (1 << 31) + 2,
-    /// Its data, or its place in the sequence of options, are wrong.
+    /// Its data, or its position in the sequence of options, is wrong.
     ErrInvalid = (1 << 31) + 3,
-    /// The server's platform cannot do it.
+    /// The server's platform does not support it.
     ErrPlatform = (1 << 31) + 4,
     /// TLS must come first.
     ErrTlsReqd = (1 << 31) + 5,
     /// There is no such export.
     ErrUnknown = (1 << 31) + 6,
-    /// The server ends.
+    /// The server is shutting down.
     ErrShutdown = (1 << 31) + 7,
-    /// The client must ask for block sizes first.
+    /// The client must request block sizes first.
     ErrBlockSizeReqd = (1 << 31) + 8,
     /// The option, or its answer, is too long.
     ErrTooBig = (1 << 31) + 9,
@@ -114,13 +114,13 @@ pub enum ReplyCode {
     ErrExtHeaderReqd = (1 << 31) + 10,
 }
 
-/// A piece of information of an export.
+/// An information item of an export.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, TryFromPrimitive)]
 #[repr(u16)]
 pub enum Info {
     /// Its size and its transmission flags; always sent.
     Export = 0,
-    /// Its name as it is listed.
+    /// Its listed name.
     Name = 1,
     /// Its description.
     Description = 2,

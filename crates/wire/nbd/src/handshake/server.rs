@@ -22,25 +22,25 @@ use crate::request::{ReplyForm, Session};
 
 const CLIENT_FLAGS_BYTES: usize = 4;
 const OPTION_HEADER_BYTES: usize = 16;
-/// The longest data of an option that are read: a name and some metadata contexts.
+/// Maximum data of an option that is read: a name and some metadata contexts.
 const OPTION_BYTES_MAX: usize = 64 << 10;
-/// What is dropped at once of data that are longer.
+/// Unit in which longer data is discarded.
 const DROPPED_BYTES: usize = 16 << 10;
-/// The replies to LIST are written in parts of about so many bytes: a client that reads nothing makes the server keep one
-/// part, however many exports there are.
+/// Approximate size of the parts in which replies to LIST are written: for a client that reads nothing, the
+/// server stores one part, however many exports there are.
 const LISTED_BYTES: usize = 16 << 10;
-/// Options of one connection. `qemu-nbd --list` sends two for each export.
+/// Maximum number of options of one connection. `qemu-nbd --list` sends two for each export.
 const OPTIONS_MAX: u32 = 10_000;
 
-/// What a server does about TLS: NOTLS, SELECTIVETLS and FORCEDTLS (section "Server-side requirements").
+/// A server's TLS mode: NOTLS, SELECTIVETLS and FORCEDTLS (section "Server-side requirements").
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum TlsMode {
-    /// There is none.
+    /// No TLS.
     #[default]
     Off,
-    /// Clients may begin it; there may be exports that need it ([`Exports::needs_tls`]).
+    /// Clients may start it; there may be exports that require it ([`Exports::needs_tls`]).
     Allowed,
-    /// Nothing is answered before it.
+    /// Nothing else is accepted before it.
     Required,
 }
 
@@ -50,17 +50,17 @@ pub struct Handshake {
     tls: TlsMode,
     is_encrypted: bool,
     awaits: Awaits,
-    /// How many have come.
+    /// Number of options received.
     options: u32,
     no_zeroes: bool,
     form: ReplyForm,
     /// The name of the export for which the client has chosen `base:allocation`.
     allocation_of: Option<String>,
-    /// The same for the name of the connection.
+    /// The export and the name for which the client has chosen the connection's context.
     channel_of: Option<(String, ChannelName)>,
 }
 
-/// What the client is to send next.
+/// The part that the client must send next.
 #[derive(Clone, Copy, Debug)]
 enum Awaits {
     Flags,
@@ -73,19 +73,19 @@ enum Awaits {
         option: u32,
         left: usize,
     },
-    /// Nothing: the replies to LIST continue with the export of this number.
+    /// Nothing: the replies to LIST continue with the export with this number.
     ToBeTold {
         from: usize,
     },
 }
 
-/// What follows what a client has sent.
+/// The next step after bytes of a client.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Step {
     /// Send the replies, then receive more.
     Continue,
-    /// Send the replies; TLS follows, and then other options. What the client has sent behind STARTTLS in clear text must
-    /// not be taken.
+    /// Send the replies; TLS follows, and then other options. Clear text that the client has sent after
+    /// STARTTLS must be discarded.
     StartTls,
     /// Send the replies; requests follow.
     Transmission(Session),
@@ -93,28 +93,27 @@ pub enum Step {
     End,
 }
 
-/// The client breaks a rule that has no reply, or wants something that can only be refused by closing the
-/// connection.
+/// A violation without a possible reply, or a request that can only be refused by closing the connection.
 #[derive(Clone, Debug, PartialEq, Eq, Display)]
 pub enum Violation {
-    /// It claims what the server has not offered.
+    /// It claims a capability that the server has not offered.
     #[display("unknown client flags 0x{_0:x}")]
     ClientFlags(u32),
-    /// No option begins so.
+    /// The magic number is wrong.
     #[display("an option that begins with 0x{_0:016x}")]
     Magic(u64),
-    /// It sends options without end.
+    /// It sends too many options.
     #[display("more than {OPTIONS_MAX} options")]
     TooManyOptions,
-    /// EXPORT_NAME, which has no error, of an export that is for encrypted connections only.
+    /// EXPORT_NAME, which has no error reply, for an export that requires encryption.
     #[display("an export was asked for without TLS, which it requires")]
     WithoutTls,
-    /// EXPORT_NAME of an export that does not exist, or after extended headers.
+    /// EXPORT_NAME for an export that does not exist, or after extended headers.
     #[display("there is no export `{_0}`")]
     NoExport(Text),
 }
 
-/// Why an option is answered by an error.
+/// An error reply to an option.
 type Refusal = (ReplyCode, &'static str);
 
 impl Default for Handshake {
@@ -124,7 +123,7 @@ impl Default for Handshake {
 }
 
 impl Handshake {
-    /// Of a server that does this about TLS.
+    /// The handshake of a server with this TLS mode.
     pub fn new(tls: TlsMode) -> Handshake {
         Handshake {
             tls,
@@ -138,7 +137,7 @@ impl Handshake {
         }
     }
 
-    /// What the server sends first.
+    /// The first bytes of the server.
     pub fn greeting() -> [u8; GREETING_BYTES] {
         let mut greeting = [0; GREETING_BYTES];
         greeting[..8].copy_from_slice(&INIT_MAGIC.to_be_bytes());
@@ -147,8 +146,8 @@ impl Handshake {
         greeting
     }
 
-    /// How many bytes [`Handshake::take`] needs: not more than 64 KiB, and none if replies to the last option are
-    /// missing. Nothing beyond them may be read, since it may belong to something else.
+    /// Number of bytes that [`Handshake::take`] needs: no more than 64 KiB, and none if replies to the last
+    /// option are missing. Do not read beyond them: later bytes may belong to another protocol layer.
     pub fn wanted(&self) -> usize {
         match self.awaits {
             Awaits::Flags => CLIENT_FLAGS_BYTES,
@@ -159,10 +158,10 @@ impl Handshake {
         }
     }
 
-    /// Takes as many bytes as were wanted, and appends the replies to `out`, at most about 24 KiB.
+    /// Processes the wanted number of bytes, and appends the replies to `out`, up to about 24 KiB.
     ///
     /// # Errors
-    /// The connection is to be closed without a reply.
+    /// The connection must be closed without a reply.
     pub fn take(
         &mut self,
         bytes: &[u8],
@@ -206,12 +205,13 @@ impl Handshake {
 
     fn client_flags(&mut self, bytes: &[u8]) -> Result<(), Violation> {
         let flags = Fields(bytes).four().unwrap_or_default();
-        // A client that does not know fixed newstyle uses EXPORT_NAME only, and is served.
+        // A client without fixed newstyle uses EXPORT_NAME only, and is served.
         if flags & !(client::FIXED_NEWSTYLE | client::NO_ZEROES) != 0 {
             return Err(Violation::ClientFlags(flags));
         }
         self.no_zeroes = flags & client::NO_ZEROES != 0;
-        // "The server MUST operate in NOTLS mode unless" both know fixed newstyle; where TLS is required, nothing is served.
+        // "The server MUST operate in NOTLS mode unless" both support fixed newstyle; if TLS is required,
+        // nothing is served.
         if self.tls == TlsMode::Allowed && flags & client::FIXED_NEWSTYLE == 0 {
             self.tls = TlsMode::Off;
         }
@@ -285,7 +285,7 @@ impl Handshake {
         Ok(Step::Continue)
     }
 
-    /// Tells of the exports from number `from` on, as many as make a part, and of the end behind the last one.
+    /// Lists exports from number `from` on, up to the size of a part, and the end after the last one.
     fn list(&mut self, from: usize, exports: &dyn Exports, out: &mut Vec<u8>) {
         self.awaits = Awaits::Option;
         let end = out.len() + LISTED_BYTES;
@@ -307,7 +307,7 @@ impl Handshake {
         self.tls == TlsMode::Required && !self.is_encrypted
     }
 
-    /// What was agreed in clear text is forgotten: others may have said it (CVE-2021-3716).
+    /// Discards all state negotiated in clear text, which may have been injected (CVE-2021-3716).
     fn start_tls(&mut self, data: &[u8]) -> Result<(), Refusal> {
         without_data(data)?;
         if self.is_encrypted {
@@ -323,7 +323,7 @@ impl Handshake {
         Ok(())
     }
 
-    /// The end of an option whose data were dropped.
+    /// The end of an option whose data was discarded.
     fn too_much(&mut self, option: u32, exports: &dyn Exports, out: &mut Vec<u8>) -> Result<Step, Violation> {
         self.awaits = Awaits::Option;
         match OptionCode::try_from(option) {
@@ -333,7 +333,7 @@ impl Handshake {
             }
             Ok(OptionCode::Abort) => return self.option(option, &[], exports, out),
             Ok(OptionCode::SetMetaContext) => {
-                // Even if it fails.
+                // This applies even if the option fails.
                 self.allocation_of = None;
                 self.channel_of = None;
             }
@@ -345,7 +345,7 @@ impl Handshake {
         Ok(Step::Continue)
     }
 
-    /// The only option without a reply: the size and the flags of the export, and 124 bytes that mean nothing.
+    /// The only option without a reply: the size and the flags of the export, and 124 meaningless bytes.
     fn export_name(&self, data: &[u8], exports: &dyn Exports, out: &mut Vec<u8>) -> Result<Step, Violation> {
         let name = std::str::from_utf8(data).ok();
         if name.is_some_and(|name| exports.needs_tls(name)) {
@@ -365,7 +365,7 @@ impl Handshake {
         Ok(Step::Transmission(session))
     }
 
-    /// INFO and GO, but for their last reply.
+    /// INFO and GO, except for their last reply.
     fn info(
         &self,
         option: u32,
@@ -398,7 +398,7 @@ impl Handshake {
         if wanted.contains(&(Info::Description as u16)) && !export.description.is_empty() {
             info(Info::Description, &|out| out.extend(export.description.as_bytes()));
         }
-        // Clients that did not ask are told, too: they lose nothing by sending whole blocks.
+        // Also sent to clients that did not request it: whole blocks do not harm them.
         let sizes = export.block_sizes;
         info(Info::BlockSize, &|out| {
             [sizes.minimum, sizes.preferred, sizes.maximum]
@@ -472,7 +472,7 @@ fn queries<'a>(data: &'a [u8], exports: &dyn Exports) -> Result<(Export, Vec<&'a
     let mut fields = Fields(data);
     let name = fields.string().ok_or(MALFORMED)?;
     let count = fields.four().ok_or(MALFORMED)?;
-    // Each has a length, so that the data bound their number.
+    // Each has a length, so the data limits their number.
     let queries: Option<Vec<&str>> = (0..count).map(|_| fields.string()).collect();
     let queries = queries.filter(|_| fields.0.is_empty()).ok_or(MALFORMED)?;
     Ok((find(name, exports)?, queries))

@@ -5,17 +5,17 @@ use proptest::prelude::*;
 
 use crate::{Disks, bytes};
 
-/// A handshake of which only the bytes are known.
+/// A handshake tested through its bytes only.
 struct Talk {
     machine: Handshake,
     said: Vec<u8>,
 }
 
-/// What answers STARTTLS if TLS is to follow.
+/// The reply to STARTTLS if TLS follows.
 const TLS_FOLLOWS: &str = "0003e889045565a9 00000005 00000001 00000000";
 const STARTTLS: &str = "'IHAVEOPT' 00000005 00000000";
 
-/// How it went on after some bytes.
+/// The result of processing some bytes.
 type Outcome = Result<Option<Session>, Violation>;
 
 const FIXED: &str = "00000003";
@@ -33,7 +33,7 @@ impl Talk {
         talk
     }
 
-    /// Takes bytes as a socket would give them; they end where the machine wants no more of them.
+    /// Processes bytes as a socket would deliver them; they must end where the state machine wants no more.
     fn hear(&mut self, text: &str) -> Outcome {
         self.said.clear();
         let all = bytes(text);
@@ -57,7 +57,7 @@ impl Talk {
         Ok(None)
     }
 
-    /// An option that does not end the handshake, and the whole answer.
+    /// Sends an option that does not end the handshake, and checks the whole reply.
     #[track_caller]
     fn answers(&mut self, option: &str, answer: &str) {
         assert_eq!(self.hear(option), Ok(None));
@@ -65,7 +65,7 @@ impl Talk {
         assert_eq!(said, wanted);
     }
 
-    /// An option that fails with this error; the text of the error is any.
+    /// Sends an option that must fail with this error, with any text.
     #[track_caller]
     fn refuses(&mut self, option: &str, code: u8) {
         assert_eq!(self.hear(option), Ok(None));
@@ -105,7 +105,8 @@ fn what_begins_with_another_magic_number_is_no_option() {
     }
 }
 
-/// Every option but two is answered by NBD_REP_ERR_TLS_REQD, and no export is told of (section "FORCEDTLS mode").
+/// Every option except two is answered with NBD_REP_ERR_TLS_REQD, and no export is disclosed (section
+/// "FORCEDTLS mode").
 #[test]
 fn nothing_is_answered_before_tls_where_it_is_required() {
     let mut talk = Talk::with(TlsMode::Required, FIXED);
@@ -126,7 +127,7 @@ fn nothing_is_answered_before_tls_where_it_is_required() {
     talk.answers("'IHAVEOPT' 00000002 00000000", "0003e889045565a9 00000002 00000001 00000000");
 }
 
-/// What was said in clear text may have been said by somebody else (nbdkit's CVE-2021-3716).
+/// Clear text may have been injected by an attacker (nbdkit's CVE-2021-3716).
 #[test]
 fn what_was_agreed_before_tls_is_forgotten() {
     for (tls, option) in [(TlsMode::Allowed, "08"), (TlsMode::Allowed, "0b")] {
@@ -148,7 +149,7 @@ fn what_was_agreed_before_tls_is_forgotten() {
 fn tls_begins_once_and_where_it_is_offered() {
     let mut talk = Talk::begin(FIXED);
     talk.refuses(STARTTLS, 2);
-    // "The server MUST operate in NOTLS mode unless" the client knows fixed newstyle.
+    // "The server MUST operate in NOTLS mode unless" the client supports fixed newstyle.
     Talk::with(TlsMode::Allowed, "00000002").refuses(STARTTLS, 2);
     for tls in [TlsMode::Allowed, TlsMode::Required] {
         let mut talk = Talk::with(tls, FIXED);
@@ -184,7 +185,7 @@ fn export_name_has_no_errors_but_the_end() {
         assert!(matches!(talk.hear(&format!("'IHAVEOPT' 00000001 {name}")), Err(Violation::NoExport(_))));
         assert_eq!(talk.said, [], "a client would take it for a size");
     }
-    // Nor is a name too long for us answered by a reply to an option.
+    // A name that is too long also gets no reply.
     let mut talk = Talk::begin(FIXED);
     let long = format!("'IHAVEOPT' 00000001 00010001 {}", "61".repeat(65_537));
     assert!(matches!(talk.hear(&long), Err(Violation::NoExport(_))));
@@ -259,7 +260,7 @@ fn go_tells_what_info_tells() {
     };
     let name = |option: &str| format!("0003e889045565a9 {option} 00000003 00000006 0001 'disk'");
     let description = |option: &str| format!("0003e889045565a9 {option} 00000003 00000008 0002 'a disk'");
-    // Without requests; with all and unknown ones; the default export, whose name is told.
+    // Without requests; with all and unknown ones; for the default export, whose name is reported.
     let plain = "0000000a 00000004 'disk' 0000";
     let all = "00000014 00000004 'disk' 0005 0003 0001 0002 7fff 0000";
     let default = "00000006 00000000 0000";
@@ -291,7 +292,7 @@ fn info_with_wrong_lengths_is_invalid_and_of_nothing_unknown() {
             "00000006 ffffffff 0000",      // and much longer
             "00000008 00000000 0002 0003", // fewer requests than announced
             "00000008 00000000 0000 0003", // more of them
-            "00000008 00000002 fffe 0000", // no UTF-8
+            "00000008 00000002 fffe 0000", // not UTF-8
         ] {
             talk.refuses(&format!("'IHAVEOPT' {option} {data}"), 3);
         }
@@ -345,7 +346,7 @@ fn metadata_contexts_are_listed_without_a_number() {
     let twice =
         "'IHAVEOPT' 00000009 00000028 00000004 'disk' 00000002 00000005 'base:' 0000000f 'base:allocation'";
     talk.answers(twice, found);
-    // Other leaves and other namespaces are passed over.
+    // Other leaves and other namespaces are skipped.
     talk.answers("'IHAVEOPT' 00000009 0000001a 00000004 'disk' 00000001 0000000a 'base:other'", none);
     talk.answers("'IHAVEOPT' 00000009 00000017 00000004 'disk' 00000001 00000007 'x-y:abc'", none);
     talk.refuses("'IHAVEOPT' 00000009 0000000f 00000007 'nothing' 00000000", 6);
@@ -381,14 +382,14 @@ fn a_metadata_context_is_chosen_for_the_export_it_was_chosen_for() {
     let mut talk = structured();
     talk.answers(CHOOSE, CHOSEN);
     assert!(!chosen(talk, "'IHAVEOPT' 00000007 00000009 00000003 'old' 0000"), "it was for another export");
-    // Nothing chooses nothing, a wildcard neither.
+    // An empty list selects nothing, and neither does a wildcard.
     for (length, queries) in [("0c", "00000000"), ("15", "00000001 00000005 'base:'")] {
         let mut talk = structured();
         talk.answers(CHOOSE, CHOSEN);
         talk.answers(&format!("'IHAVEOPT' 0000000a 000000{length} 00000004 'disk' {queries}"), NONE);
         assert!(!chosen(talk, GO), "the last one counts");
     }
-    // Even if it fails: of an unknown export, malformed, too long.
+    // Even if the option fails: for an unknown export, malformed, or too long.
     let long = format!("'IHAVEOPT' 0000000a 00010001 {}", "00".repeat(65_537));
     let unknown = "'IHAVEOPT' 0000000a 0000000f 00000007 'nothing' 00000000";
     for (failing, code) in [(unknown, 6), ("'IHAVEOPT' 0000000a 00000001 00", 3), (&long, 9)] {
@@ -400,7 +401,7 @@ fn a_metadata_context_is_chosen_for_the_export_it_was_chosen_for() {
 }
 
 proptest! {
-    /// Whatever comes, in whatever pieces of a socket: what is wanted is some and bounded, and so are the answers.
+    /// For any input in any pieces, the number of wanted bytes is bounded and not zero, and replies are bounded.
     #[test]
     fn nothing_panics_and_everything_is_bounded(
         flags in 0_u32..4,
@@ -431,7 +432,7 @@ proptest! {
     }
 }
 
-/// Data of options: of the right form, nearly, or not at all; sometimes longer than is read.
+/// Data of options: valid, nearly valid, or invalid; sometimes longer than the limit.
 fn data() -> impl Strategy<Value = Vec<u8>> {
     let text = || {
         prop_oneof![Just("disk"), Just("old"), Just(""), Just("base:allocation"), Just("base:"), Just("no")]

@@ -1,4 +1,5 @@
-//! The standard's layouts, written by hand: what the machines read and write is compared with them, byte for byte.
+//! The standard's layouts, written out by hand: input and output of the state machines are compared with them
+//! byte for byte.
 
 mod handshake;
 mod requests;
@@ -7,7 +8,7 @@ mod rules;
 use nbd::flags::transmission;
 use nbd::{BlockSizes, Export, Exports};
 
-/// An export `disk` of 64 MiB that can do everything, and `old`, which can only be read; each with a description.
+/// An export `disk` of 64 MiB with all capabilities, and the read-only `old`; each with a description.
 struct Disks;
 
 impl Exports for Disks {

@@ -17,7 +17,7 @@ fn request(kind: Command) -> Request {
     Request { flags: 0, kind: kind as u16, cookie: 0x0102_0304_0506_0708, offset: 0x1234_5678, length: 0x200 }
 }
 
-/// What `write` writes in the three forms.
+/// Checks the output of `write` in the three forms.
 #[track_caller]
 fn is_written(write: impl Fn(&Session, &mut Vec<u8>), texts: [&str; 3]) {
     for (form, text) in FORMS.into_iter().zip(texts) {
@@ -86,7 +86,7 @@ fn success_without_data() {
     }
 }
 
-/// A read has no simple reply where there are chunks, nor a chunk of no data.
+/// With chunks, a read has no simple reply; an empty chunk of data is not allowed either.
 #[test]
 fn a_read_of_nothing_succeeds_without_a_chunk_of_data() {
     let nothing = Request { length: 0, ..request(Command::Read) };
@@ -139,7 +139,7 @@ fn errors_have_a_number_and_where_possible_a_text() {
         session(ReplyForm::Simple).fail(&request(Command::Write), error, "", &mut out);
         assert_eq!(out[4..8], u32::to_be_bytes(number));
     }
-    // A text is a string, which has 4096 bytes at most and no part of a character.
+    // The text is a string of up to 4096 bytes that ends at a character boundary.
     let mut out = Vec::new();
     session(ReplyForm::Structured).fail(&request(Command::Read), Errno::Eio, &"ä".repeat(3000), &mut out);
     assert_eq!(u16::from_be_bytes([out[24], out[25]]), 4096);
@@ -169,7 +169,7 @@ fn extents() {
     assert_eq!(extended, bytes(wanted));
 }
 
-/// Without extended headers: as much as 32 bits can say of it, in whole blocks, and nothing behind it.
+/// Without extended headers: as much as fits in 32 bits, in whole blocks, and nothing after it.
 #[test]
 fn an_extent_that_is_too_long_for_its_reply_ends_it() {
     let one = BlockStatus { bytes: 512, state: 0 };
@@ -201,7 +201,7 @@ proptest! {
         let mut out = Vec::new();
         request.write(form, &mut out);
         prop_assert_eq!(Request::parse(form, &out), Ok(Some(request)));
-        // Whatever it asks for, there is an answer.
+        // Every request gets a reply.
         for allocation in [None, Some(nbd::ALLOCATION_CONTEXT)] {
             let session = Session { allocation, ..session(form) };
             if let Ok(command) = session.check(&request) {

@@ -51,7 +51,7 @@ fn each_flag_belongs_to_its_commands() {
         let chunks = form != ReplyForm::Simple;
         let may = |kind, flag| match (kind, flag) {
             (Command::BlockStatus, _) if !chunks => false,
-            (_, FUA) => true, // on every command
+            (_, FUA) => true, // allowed on every command
             (Command::WriteZeroes, NO_HOLE | FAST_ZERO) => true,
             (Command::Read, DF) => chunks,
             (Command::BlockStatus, REQ_ONE) => true,
@@ -141,7 +141,7 @@ fn the_end_is_where_the_export_ends() {
             }
         }
     }
-    // Lengths of 64 bits must not begin anew.
+    // 64-bit lengths must not wrap around.
     for kind in DATA {
         assert!(session(ReplyForm::Extended).check(&asks(kind, 1, u64::MAX)).is_err());
         assert!(session(ReplyForm::Extended).check(&asks(kind, SIZE, u64::MAX - SIZE + 1)).is_err());
@@ -202,7 +202,7 @@ fn what_is_read_only_is_not_changed() {
             assert_eq!(session.check(&flagged(kind, 0)), Err(Errno::Eperm), "{kind:?}");
             assert_eq!(session.check(&asks(kind, SIZE, 512)), Err(Errno::Eperm), "whatever else is wrong");
         }
-        // Servers do not expose commands that change what is read-only; they are refused all the same.
+        // Servers do not advertise commands that change a read-only export; they are still refused.
         session.export.flags &= !(transmission::SEND_TRIM | transmission::SEND_WRITE_ZEROES);
         for kind in changes {
             assert_eq!(session.check(&flagged(kind, 0)), Err(Errno::Eperm), "{kind:?}");
