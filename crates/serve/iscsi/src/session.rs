@@ -1,13 +1,14 @@
-//! A session on its core: connects the iSCSI machine to the logical units. The life of its commands is that of every SCSI
-//! session ([`scsi_session::ScsiSession`]); here are the reception of their data, and their answers on the way to the
-//! initiator.
+//! A session on its core: connects the iSCSI state machine to the logical units. The life cycle of its
+//! commands is that of every SCSI session ([`scsi_session::ScsiSession`]). This module receives their data,
+//! and sends their responses to the initiator.
 //!
-//! Memory that the machine holds is charged like that of commands: data that arrived before their command's turn, pings and
-//! texts that are being received, and responses to them that are queued. Data arrive early when several connections carry
-//! one command sequence and one of them is late. An initiator that omits a command, or does not send the rest of a ping,
-//! would hold memory without limit; it loses the connection when others need the memory (`Session::slowest_holder`).
+//! Memory held by the state machine is charged like that of commands: data that arrived before its command's
+//! turn, pings and texts being received, and queued responses to them. Data arrives early when several
+//! connections carry one command sequence and one of them is late. An initiator that omits a command, or does
+//! not send the rest of a ping, would hold memory without limit. It loses the connection when others need the
+//! memory (`Session::slowest_holder`).
 //!
-//! Elsewhere: task management (`management`), peers that are slow (`slow_peers`), what is told of a session (`report`).
+//! Elsewhere: task management (`management`), slow peers (`slow_peers`), the status of a session (`report`).
 
 use std::cell::RefCell;
 use std::net::SocketAddr;
@@ -48,18 +49,18 @@ pub(crate) struct Session {
     /// By the index of their [`ConnectionId`].
     pub(crate) links: Vec<Option<(ConnectionId, Rc<Link>)>>,
     this: Weak<RefCell<Session>>,
-    /// Memory that the machine holds.
+    /// Memory held by the state machine.
     kept: Charge,
-    /// The largest data segment that is buffered until its digest is checked; zero without data digests.
+    /// The maximum data segment that is buffered until its digest is checked; zero without data digests.
     checked_bytes_max: u32,
-    /// Dropped when the session ends, which wakes those that wait for that.
+    /// Dropped when the session ends, which wakes the waiting tasks.
     ending: Vec<Sender<()>>,
 }
 
 /// The identity of the session, for the registry and for status.
 pub(crate) struct Identity {
     pub(crate) initiator: String,
-    /// The name under which monitoring has it.
+    /// The label for monitoring.
     pub(crate) counted_as: Arc<str>,
     /// The authenticated CHAP name.
     pub(crate) user: Option<String>,
@@ -72,10 +73,10 @@ pub(crate) struct Identity {
     pub(crate) started: Instant,
 }
 
-/// What a task sends.
+/// The data that a task sends.
 pub(crate) struct Outgoing {
     pub(crate) payload: Payload,
-    /// Keeps overlapping atomic commands out until the payload is sent.
+    /// Locks out overlapping atomic commands until the payload is sent.
     pub(crate) lock: Option<block::Shared>,
 }
 
@@ -87,7 +88,7 @@ pub(crate) enum Landing {
         /// Memory for an incomplete block is charged to the command.
         is_charged: bool,
     },
-    /// A buffer that a request will carry, from this offset on. The data before it have been stored already.
+    /// A buffer that a request will carry, from this offset on. The data before it has been stored already.
     Buffer { start: usize, buffer: Buffer },
 }
 
@@ -106,7 +107,7 @@ impl Landing {
     }
 }
 
-/// For an initiator to log out when its target is gone, or when its session is to end.
+/// Time for an initiator to log out when its target was removed, or its session must end.
 const LOGOUT_TIME: Duration = Duration::from_secs(5);
 
 impl Session {
@@ -178,7 +179,7 @@ impl Session {
         Weak::clone(&self.this)
     }
 
-    /// Handles the machine's events.
+    /// Handles the state machine's events.
     pub(crate) fn handle_events(&mut self, now: Instant) {
         while let Some(event) = self.machine.poll_event() {
             match event {
@@ -205,7 +206,7 @@ impl Session {
         }
     }
 
-    /// Stores data that arrived before their command's turn.
+    /// Stores data that arrived before its command's turn.
     fn land(&mut self, id: TaskId, offset: u32, bytes: &[u8]) {
         if let Some(landing) = self.landing(id) {
             landing.put(offset as usize, bytes);
@@ -213,7 +214,7 @@ impl Session {
         }
     }
 
-    /// The destination of a task's data; `None` if they are no longer wanted.
+    /// The destination of a task's data; `None` if it is no longer wanted.
     pub(crate) fn landing(&mut self, id: TaskId) -> Option<&mut Landing> {
         match &mut self.commands.task_mut(id)?.state {
             TaskState::Receiving(_, landing) => Some(landing),
@@ -222,8 +223,8 @@ impl Session {
     }
 
     /// Charges memory for an incomplete block at the end of the data received so far. If there is none, the
-    /// command is answered and its further data are dropped; whole blocks that were stored stay, and are
-    /// written again when it is retried.
+    /// command gets a response and its further data is dropped. Whole blocks that were stored remain, and are
+    /// written again when the command is retried.
     pub(crate) fn charge_incomplete(&mut self, id: TaskId) {
         let Some(Landing::Memory { blocks, is_charged: charged @ false }) = self.landing(id) else { return };
         let bytes = blocks.incomplete_bytes();
@@ -274,7 +275,7 @@ impl Session {
         }
     }
 
-    /// The last PDU of a task is queued; its connection holds the lock until all is sent.
+    /// The last PDU of a task is queued; its connection holds the lock until everything is sent.
     pub(crate) fn sent(&mut self, id: TaskId, now: Instant) -> Option<Outgoing> {
         let task = self.commands.remove(id, Some(now))?;
         self.resume_waiting_for_memory();
@@ -284,7 +285,8 @@ impl Session {
         }
     }
 
-    /// Removes a task that the machine has removed. Adds the units to `units` whose devices may still carry it out.
+    /// Removes a task that the state machine has removed. Adds to `units` those whose devices may still
+    /// execute it.
     fn forget(&mut self, id: TaskId, units: &mut Vec<Arc<LogicalUnit>>) {
         self.commands.clear(id, units);
         self.forget_cleared(id);
@@ -298,22 +300,22 @@ impl Session {
         units
     }
 
-    /// The unit behind a LUN field, if this session sees one there.
+    /// The unit of a LUN field, if this session has one there.
     pub(crate) fn unit(&self, lun: u64) -> Option<Arc<LogicalUnit>> {
         self.commands.luns.find(lun).map(|index| self.commands.luns.unit(index))
     }
 
-    /// All units that this session sees.
+    /// All units of this session.
     pub(crate) fn units(&self) -> Vec<Arc<LogicalUnit>> {
         self.commands.luns.iter().map(|slot| Arc::clone(&slot.unit)).collect()
     }
 
-    /// Allows the machine to hold as much as the budget has.
+    /// Allows the state machine to hold as much memory as the budget has left.
     pub(crate) fn grant_room(&mut self) {
         self.machine.set_staging_limit(self.commands.budget.free());
     }
 
-    /// Charges what the machine holds now.
+    /// Charges the memory that the state machine holds now.
     pub(crate) fn settle_kept(&mut self) {
         self.kept.set(self.machine.staged_bytes());
     }
@@ -328,13 +330,13 @@ impl Session {
     ) -> Option<Removed<TaskId>> {
         let before = self.identity.target.as_ref()?;
         let target = config.target(&before.name).filter(|target| self.may_stay(target)).cloned();
-        // Of a target that is gone the name is left: its volumes are to be closed.
+        // Only the name of a removed target is kept, so that its volumes can be closed.
         self.identity.target = Some(target.clone().unwrap_or_else(|| before.without_luns()));
         let removed = self.commands.adapt_luns(target.as_ref().map_or(&[], |target| &target.exports));
         if target.is_none() {
             self.machine.request_logout(now, LOGOUT_TIME);
         } else {
-            // Connections whose portal was removed.
+            // Ends connections whose portal was removed.
             let is_there = |local: SocketAddr| {
                 portals.iter().any(|portal| portal.tag == self.identity.tag && portal.took_in(local))
             };
@@ -349,8 +351,8 @@ impl Session {
         self.links().all(|link| target.keeps(initiator, link.peer.ip(), user, self.identity.tag))
     }
 
-    /// Ends the session if it has this TSIH, or is this initiator's: asks the initiator to log out, or closes the connections
-    /// at once.
+    /// Ends the session if it has this TSIH or belongs to this initiator: asks the initiator to log out, or
+    /// closes the connections immediately.
     pub(crate) fn end(&mut self, tsih: Option<u16>, initiator: &str, at_once: bool) -> bool {
         let identity = &self.identity;
         if tsih != Some(identity.slot.tsih.0) && !identity.initiator.eq_ignore_ascii_case(initiator) {
@@ -365,7 +367,7 @@ impl Session {
         true
     }
 
-    /// `done` is dropped when the session is.
+    /// Drops `done` together with the session.
     pub(crate) fn on_end(&mut self, done: Sender<()>) {
         self.ending.push(done);
     }
@@ -421,7 +423,7 @@ impl Session {
         }
     }
 
-    /// Wakes every connection to send what is queued.
+    /// Wakes every connection to send its queued PDUs.
     pub(crate) fn wake_all(&self) {
         self.links().for_each(|link| link.wake());
     }
@@ -433,7 +435,7 @@ impl ScsiSession for Session {
     type Landing = Landing;
     type Outgoing = Outgoing;
 
-    /// INQUIRY and REQUEST SENSE have fewer.
+    /// Responses to INQUIRY and REQUEST SENSE are shorter.
     const UNCHARGED_BYTES: usize = 512;
 
     fn commands(&self) -> &Commands<Session> {
@@ -464,7 +466,7 @@ impl ScsiSession for Session {
                 TaskAttribute::Aca => Some(Misdeclared::Aca),
                 _ => (command.read && command.write).then_some(Misdeclared::BothDirections),
             },
-            sends_early: command.write, // immediate data follow at once
+            sends_early: command.write, // immediate data follows directly
         }
     }
 
@@ -474,7 +476,7 @@ impl ScsiSession for Session {
 
     fn receive(&mut self, command: &Command, _: usize, receive: Receive) {
         let Receive { bytes, place, job } = receive;
-        // Of what goes to memory, one data segment at a time waits for its digest.
+        // Of data that goes to memory, one data segment at a time is buffered for its digest.
         let buffered = match place {
             logical_unit::Landing::Buffer => bytes,
             logical_unit::Landing::Memory(_) => bytes.min(self.checked_bytes_max),
@@ -484,7 +486,7 @@ impl ScsiSession for Session {
             bytes => Buffer::memory_bytes(bytes as usize),
         };
         if !self.commands.charge(command.task, memory_bytes + job.working_bytes()) {
-            // Bounded memory comes first; initiators retry this (SAM-5 5.3.1, TASK SET FULL).
+            // The memory limit has priority; initiators retry this (SAM-5 5.3.1, TASK SET FULL).
             return self.answer(command.task, Reply::status(Status::TaskSetFull));
         }
         let landing = match place {
@@ -525,7 +527,7 @@ impl ScsiSession for Session {
         self.handle_events(reactor::now());
     }
 
-    /// Those that were addressed to another LUN (copies) are still to be told: their initiator waits for an answer.
+    /// Commands addressed to another LUN (copies) still need a response, since their initiator waits for it.
     fn abort_own(
         &mut self,
         unit: &Arc<LogicalUnit>,
@@ -534,7 +536,7 @@ impl ScsiSession for Session {
     ) -> Vec<TaskId> {
         let own = self.commands.tasks_of(unit).map(|task| task.id).filter(|id| Some(*id) != except);
         let mut untold: Vec<TaskId> = own.collect();
-        // All of them first, so that nothing begins because something else was aborted.
+        // All of them first, so that no command begins because another was aborted.
         untold.iter().for_each(|id| self.commands.clear(*id, units));
         let received = |session: &Session, id: TaskId| session.commands.task(id).and_then(|task| task.slot);
         untold.retain(|id| {
@@ -559,8 +561,8 @@ impl ScsiSession for Session {
     }
 }
 
-/// What an initiator is told of a task that ended before it could be aborted. ESXi, whose names begin with
-/// VMware's, resets a target that follows RFC 7143 section 11.6.1 (c) here.
+/// The response to an abort of a task that has already ended. ESXi, whose names begin with VMware's, resets a
+/// target that follows RFC 7143 section 11.6.1 (c) here.
 fn abort_of_finished(initiator: &str) -> TaskManagementResult {
     match initiator.starts_with("iqn.1998-01.com.vmware:") {
         true => TaskManagementResult::FunctionComplete,

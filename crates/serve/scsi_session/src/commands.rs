@@ -1,8 +1,12 @@
-//! The life of a command in a session, the same for every transport. Nothing here blocks.
+//! The life cycle of a command in a session, the same for every transport. Nothing here blocks.
 //!
-//! A transport implements [`ScsiSession`] for its session, which has one [`Commands`]. It announces a command
-//! ([`ScsiSession::arrive`]); the logical unit plans it; its data, if any, is received; the logical unit finishes it, immediately
-//! or as a task of the executor; the transport sends the reply ([`ScsiSession::respond`]).
+//! A transport implements [`ScsiSession`] for its session, which has one [`Commands`].
+//!
+//! 1. The transport announces a command ([`ScsiSession::arrive`]).
+//! 2. The logical unit plans it.
+//! 3. Its data, if any, is received.
+//! 4. The logical unit finishes it, immediately or as a task of the executor.
+//! 5. The transport sends the reply ([`ScsiSession::respond`]).
 //!
 //! ```text
 //!   arrive ─► begin ─┬─ Plan::Reply ────────────────────────────────────► answer
@@ -23,7 +27,8 @@
 //!   not Answered ── aborted by another initiator ──► Cleared ── devices quiesced ──► Answered
 //! ```
 //!
-//! [`ScsiSession::expire`] ends a command that has waited too long. The core's tick calls it, not the command's path:
+//! [`ScsiSession::expire`] ends a command that has waited too long. The core's timer calls it, outside the
+//! command's path:
 //!
 //! ```text
 //!   waits for                         limit               then
@@ -31,8 +36,8 @@
 //!   its turn, memory, or a range lock the LUN's deadline  BUSY, or the command fails; nothing is fenced
 //! ```
 //!
-//! A deadline counts from the request to the device: a command that waits for its turn, for memory or for its initiator's
-//! data is no sign of a hanging device, and must not fence it.
+//! A deadline counts from the request to the device: a command that waits for its turn, for memory or for its
+//! initiator's data does not indicate a hanging device, and must not fence it.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, VecDeque};
@@ -72,33 +77,34 @@ pub struct Declared<'a, I> {
     pub data_out_bytes: u32,
     /// Bytes that the initiator has room for.
     pub data_in_bytes: u32,
-    /// A fault of the header itself, independent of the CDB.
+    /// An error in the header itself, independent of the CDB.
     pub fault: Option<Misdeclared>,
-    /// Its data may arrive before its turn, and then needs a place.
+    /// Its data may arrive before its turn, and then needs a destination.
     pub sends_early: bool,
 }
 
 impl<'a, I> Declared<'a, I> {
-    /// As the logical unit takes it; `stage` if its data must wait for its turn.
+    /// The command in the logical unit's form; `stage` if its data must wait for its turn.
     fn command_in(&self, luns: &'a Arc<dyn SiblingUnits>, stage: bool) -> CommandIn<'a> {
         let Declared { cdb, data_out_bytes, data_in_bytes, .. } = *self;
         CommandIn { cdb, data_out_bytes, data_in_bytes, luns, stage }
     }
 }
 
-/// A session of a transport. The transport supplies the required methods; the provided ones are the life of a command, which all
-/// transports share.
+/// A session of a transport. The transport supplies the required methods; the provided ones implement the
+/// life cycle of a command, which all transports share.
 pub trait ScsiSession: Sized + 'static {
     /// The name of a command while it exists.
     type Id: Copy + Eq + Debug + 'static;
-    /// A command as it arrives.
+    /// A command as received.
     type Command;
-    /// Where the data of a command is received.
+    /// The destination of a command's data.
     type Landing;
-    /// What a command sends when it is answered.
+    /// The data that an answered command sends.
     type Outgoing;
 
-    /// Parameter data up to this length count as a part of the task itself. Longer ones are charged to the session.
+    /// Parameter data up to this length counts as a part of the task itself. Longer data is charged to the
+    /// session.
     const UNCHARGED_BYTES: usize;
 
     /// Its commands.
@@ -113,24 +119,25 @@ pub trait ScsiSession: Sized + 'static {
     /// The header of a command.
     fn declared(command: &Self::Command) -> Declared<'_, Self::Id>;
 
-    /// The target's name; none for a discovery session.
+    /// The target's name; `None` for a discovery session.
     fn target(&self) -> Option<&str>;
 
     /// Receives the data of a command, and calls [`ScsiSession::finish_in_turn`] when it is complete.
     fn receive(&mut self, command: &Self::Command, index: usize, receive: Receive);
 
-    /// The data of a reply, on their way to the initiator.
+    /// Converts the data of a reply for sending to the initiator.
     fn outgoing(data: DataIn) -> Self::Outgoing;
 
     /// Sends the answer of a task: `data_bytes` bytes of data, which its state has now, and `reply` without data. The
     /// initiator's receipt is wanted if there is a report of losses; [`Commands::note_told`] takes it.
     fn respond(&mut self, id: Self::Id, reply: &Reply, data_bytes: usize, report: Option<LossReport>);
 
-    /// Called after commands were answered outside of the handling of a received one.
+    /// Called after commands were answered outside the handling of a received one.
     fn after_answers(&mut self) {}
 
-    /// Aborts the session's own commands that use `unit`, except this one, because the session ordered it. Adds the units that they
-    /// used to `units`. Returns the commands that still need an answer ([`ScsiSession::tell_aborted`]).
+    /// Aborts the session's own commands that use `unit`, except this one, because the session ordered it.
+    /// Adds the units they used to `units`. Returns the commands that still need an answer
+    /// ([`ScsiSession::tell_aborted`]).
     fn abort_own(
         &mut self,
         unit: &Arc<LogicalUnit>,
@@ -149,7 +156,7 @@ pub trait ScsiSession: Sized + 'static {
         let entered = commands.luns.slot(index).enter(declared.turn);
         commands.open(now, Some(index), &declared, entered);
         if entered || declared.sends_early {
-            self.begin_command(index, &command, !entered); // of early data, only the effect can wait
+            self.begin_command(index, &command, !entered); // if data arrives early, only the effect can wait
         } else {
             commands.luns.slot(index).waiting.push_back(Waiting::Begin(command));
         }
@@ -184,12 +191,12 @@ pub trait ScsiSession: Sized + 'static {
     fn resume_waiting_for_memory(&mut self) {
         let commands = self.commands_mut();
         if commands.waiting_for_memory.is_empty() || std::mem::replace(&mut commands.is_resuming, true) {
-            return; // a command that the loop below has started has ended: that loop continues
+            return; // a command started by the loop below has ended: that loop continues
         }
         while let Some((id, job)) = self.commands_mut().waiting_for_memory.pop_front() {
             let commands = self.commands_mut();
             let Some(index) = commands.held_task(id).and_then(|task| task.slot) else {
-                continue; // ended while it waited
+                continue; // it has ended while it waited
             };
             if !commands.charge(id, job.working_bytes()) {
                 commands.waiting_for_memory.push_front((id, job));
@@ -227,8 +234,8 @@ pub trait ScsiSession: Sized + 'static {
             Step::Later(Running { mut reply, watch }) => {
                 luns.tally(index).note_wait();
                 watch.time_requests(reactor::now);
-                // Polled here, a request reaches its device before this round's answers are sent, and one that completes in
-                // its first poll needs no task.
+                // Polled here, a request reaches its device before this iteration's answers are sent, and one
+                // that completes in its first poll needs no task.
                 let begun = is_short.then(|| reply.as_mut().poll(&mut Context::from_waker(Waker::noop())));
                 let reply: Pin<Box<dyn Future<Output = Reply>>> = match begun {
                     Some(Poll::Ready(reply)) if reply.effects.is_none() => {
@@ -241,7 +248,7 @@ pub trait ScsiSession: Sized + 'static {
                 self.commands_mut().set_state(id, TaskState::Running(Work { task, watch }));
             }
             Step::Lasting { reply, work } => {
-                // A dropped handle lets the task run on: no command owns this work.
+                // A task continues without its handle: no command owns this work.
                 drop(reactor::spawn(work));
                 let task = self.commands().spawn(id, reply);
                 self.commands_mut().set_state(id, TaskState::Lasting(task));
@@ -333,7 +340,7 @@ pub trait ScsiSession: Sized + 'static {
             let Commands { luns, tasks, .. } = self.commands_mut();
             let Some(task) = task_of(tasks, next.id()).filter(|task| matches!(task.state, TaskState::Held))
             else {
-                continue; // ended while it waited: it never begins
+                continue; // it has ended while it waited, and never begins
             };
             let slot = luns.slot(index);
             if !slot.may_enter(task.turn) {
@@ -365,8 +372,8 @@ pub trait ScsiSession: Sized + 'static {
         self.after_answers();
     }
 
-    /// Ends commands that have waited too long by the last [`Commands::observe`]. Returns the units whose devices do not
-    /// answer, with the time since the request, for the caller to fence.
+    /// Ends commands that have waited too long according to the last [`Commands::observe`]. Returns the units
+    /// whose devices do not respond, with the time since the request. The caller must fence them.
     fn expire(&mut self, now: Instant) -> Vec<(Arc<LogicalUnit>, Duration)> {
         let commands = self.commands();
         let late = commands.observed().filter_map(|(task, Observed { stage, since, .. })| {
@@ -378,7 +385,7 @@ pub trait ScsiSession: Sized + 'static {
         let mut hung: Vec<(Arc<LogicalUnit>, Duration)> = Vec::new();
         for (id, index, stage, time) in late {
             let commands = self.commands_mut();
-            // The end of another command may have started or ended it in between.
+            // The end of another command may have started or ended it meanwhile.
             let Some(task) = task_of(&mut commands.tasks, id).filter(|task| task.stage() == stage) else {
                 continue;
             };
@@ -409,7 +416,7 @@ pub trait ScsiSession: Sized + 'static {
 pub struct LossReport {
     /// The number of the nexus.
     pub nexus: u64,
-    /// The count that is reported.
+    /// The reported count.
     pub losses: u64,
 }
 
@@ -417,7 +424,7 @@ pub struct LossReport {
 pub struct Task<S: ScsiSession> {
     /// Its name.
     pub id: S::Id,
-    /// Its LUN's place; `None`: addressed to a LUN that does not exist.
+    /// The index of its LUN; `None` if it was addressed to a LUN that does not exist.
     pub slot: Option<usize>,
     /// Its operation, for statistics.
     pub operation: Operation,
@@ -441,7 +448,7 @@ pub enum TaskState<S: ScsiSession> {
     Running(Work),
     /// A task of the executor awaits the logical unit's own work (SANITIZE, FORMAT UNIT), which has no deadline.
     Lasting(JoinHandle<()>),
-    /// Aborted; to be answered once the device has quiesced.
+    /// Aborted; it must be answered once the device has quiesced.
     Cleared,
     /// Answered; the transport is sending its data and response.
     Answered(S::Outgoing),
@@ -455,8 +462,8 @@ pub struct Work {
 }
 
 impl Work {
-    /// Aborts it; work that must run to its end continues by itself. Returns the units, besides that of its LUN, whose devices
-    /// may still carry it out.
+    /// Aborts it; work that must run to its end continues by itself. Returns other units than that of its LUN
+    /// whose devices may still execute it.
     fn give_up(self) -> Vec<Arc<LogicalUnit>> {
         if !self.watch.is_committed() {
             self.task.abort();
@@ -482,16 +489,16 @@ impl<S: ScsiSession> Waiting<S> {
     }
 }
 
-/// What a task waits for.
+/// The cause of a task's wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WaitingFor {
-    /// Its turn, memory, or blocks that another command has.
+    /// Its turn, memory, or blocks locked by another command.
     Others,
     /// Its initiator's data.
     Data,
     /// This request of a device.
     Device(DeviceRequest),
-    /// Its logical unit's own work, or the end of a task management function: these have no deadline here.
+    /// Its logical unit's own work, or the end of a task management function. These have no deadline here.
     Unit,
     /// The network.
     Sending,
@@ -528,7 +535,7 @@ impl<S: ScsiSession> Task<S> {
         }
     }
 
-    /// What it waits for now, and since when.
+    /// The current cause of its wait, and its start.
     fn observe(&self, before: Option<Observed<S::Id>>, now: Instant) -> Observed<S::Id> {
         let stage = self.stage();
         let since = match before.filter(|before| before.task == self.id) {
@@ -544,24 +551,24 @@ impl<S: ScsiSession> Task<S> {
 /// Commands that were aborted because their LUNs were removed.
 #[must_use]
 pub struct Removed<I> {
-    /// The units whose devices may still carry them out.
+    /// The units whose devices may still execute them.
     units: Vec<Arc<LogicalUnit>>,
-    /// To be answered when these have quiesced.
+    /// The commands to answer when these have quiesced.
     tasks: Vec<I>,
 }
 
-/// The commands of a session, and what they share.
+/// The commands of a session, and their shared state.
 pub struct Commands<S: ScsiSession> {
     /// The LUNs that the session sees.
     pub luns: Luns<Waiting<S>>,
-    /// Bytes and commands of the session.
+    /// Counters of bytes and commands.
     pub traffic: Traffic,
-    /// Memory its commands may hold.
+    /// The memory limit of its commands.
     pub budget: Rc<Budget>,
     session: Weak<RefCell<S>>,
     server: Arc<Server>,
     tally: Rc<CoreTally>,
-    /// Of the latest command that was answered.
+    /// The time of the latest answered command.
     span: Span,
     /// By their [`ScsiSession::index`].
     tasks: Vec<Option<Task<S>>>,
@@ -570,7 +577,7 @@ pub struct Commands<S: ScsiSession> {
     waiting_for_memory: VecDeque<(S::Id, Job)>,
     /// [`ScsiSession::resume_waiting_for_memory`] is running.
     is_resuming: bool,
-    /// Units whose devices may still carry out aborted commands.
+    /// Units whose devices may still execute aborted commands.
     aborted_units: AbortedUnits,
 }
 
@@ -623,14 +630,14 @@ impl<S: ScsiSession> Commands<S> {
         });
     }
 
-    /// Spawns a task that awaits the device and completes the command. The command's other effects are carried out before its
-    /// answer, also if it was aborted meanwhile.
+    /// Spawns a task that awaits the device and completes the command. The command's other effects are
+    /// executed before its answer, even if it was aborted meanwhile.
     fn spawn(&self, id: S::Id, work: Pin<Box<dyn Future<Output = Reply>>>) -> JoinHandle<()> {
         let (session, server) = (Weak::clone(&self.session), Arc::clone(&self.server));
         reactor::spawn(async move {
             let mut reply = work.await;
             if let Some(effects) = reply.effects.take() {
-                // Boxed, because almost no command needs room for it.
+                // Boxed, because few commands need the space.
                 Box::pin(settle(server, Weak::clone(&session), id, effects)).await;
             }
             with(&session, |session| session.complete(id, reply));
@@ -663,24 +670,24 @@ impl<S: ScsiSession> Commands<S> {
         }
     }
 
-    /// An index that no task has.
+    /// An unused index.
     pub fn free_index(&self) -> usize {
         self.tasks.iter().position(Option::is_none).unwrap_or(self.tasks.len())
     }
 
-    /// Commands in flight.
+    /// Outstanding commands.
     pub fn in_flight(&self) -> usize {
         self.tasks().count()
     }
 
-    /// Adds the commands in flight, by the address of their volume.
+    /// Adds the outstanding commands, by the address of their volume.
     pub fn count_in_flight(&self, in_flight: &mut BTreeMap<usize, u64>) {
         for index in self.tasks().filter_map(|task| task.slot) {
             *in_flight.entry(Arc::as_ptr(self.luns.unit_at(index).volume()) as usize).or_default() += 1;
         }
     }
 
-    /// Charges memory for a command's data; it is returned with the task.
+    /// Charges memory for a command's data. The charge is released with the task.
     pub fn charge(&mut self, id: S::Id, bytes: usize) -> bool {
         if bytes == 0 {
             return true;
@@ -708,7 +715,7 @@ impl<S: ScsiSession> Commands<S> {
         Some(task)
     }
 
-    /// Takes a command that ends before it has begun out of the queues: its data must not outlive its charge.
+    /// Removes a command that ends before it has begun from the queues: its data must not outlive its charge.
     fn forget_waiting(&mut self, id: S::Id) {
         if let Some(index) = self.task(id).and_then(|task| task.slot) {
             self.luns.slot(index).waiting.retain(|waiting| waiting.id() != id);
@@ -716,15 +723,15 @@ impl<S: ScsiSession> Commands<S> {
         self.waiting_for_memory.retain(|(waiting, _)| *waiting != id);
     }
 
-    /// The initiator has an answer that reported losses of acknowledged writes.
+    /// The initiator has received an answer that reported losses of acknowledged writes.
     pub fn note_told(&self, report: LossReport) {
         if let Some(nexus) = self.luns.nexus(report.nexus) {
             nexus.note_told(report.losses);
         }
     }
 
-    /// Aborts a command's device requests, drops its further data, and frees its memory. Adds the units to `units` whose
-    /// devices may still carry it out.
+    /// Aborts a command's device requests, drops its further data, and frees its memory. Adds to `units`
+    /// those whose devices may still execute it.
     pub fn clear(&mut self, id: S::Id, units: &mut Vec<Arc<LogicalUnit>>) {
         let Some(task) = task_of(&mut self.tasks, id).filter(|task| !task.is_answered()) else { return };
         task.charge = None;
@@ -747,8 +754,9 @@ impl<S: ScsiSession> Commands<S> {
         }
     }
 
-    /// Aborts every command that uses `unit` except this one, and those already answered. They have no further effect once the
-    /// devices have quiesced; then answer them by [`ScsiSession::tell_aborted`]. Adds the units that they used to `units`.
+    /// Aborts every command that uses `unit`, except this one and those already answered. They have no
+    /// further effect once the devices have quiesced; then answer them by [`ScsiSession::tell_aborted`]. Adds
+    /// the units they used to `units`.
     #[must_use]
     pub fn clear_unit(
         &mut self,
@@ -774,12 +782,12 @@ impl<S: ScsiSession> Commands<S> {
         })
     }
 
-    /// Takes the units whose devices may still carry out aborted commands.
+    /// Takes the units whose devices may still execute aborted commands.
     pub fn take_aborted_units(&mut self) -> Vec<Arc<LogicalUnit>> {
         self.aborted_units.take()
     }
 
-    /// Aborts all commands without answering them. Returns the units whose devices may still carry them out.
+    /// Aborts all commands without answering them. Returns the units whose devices may still execute them.
     pub fn end(&mut self) -> Vec<Arc<LogicalUnit>> {
         let mut units = self.aborted_units.take();
         let all: Vec<S::Id> = self.tasks().map(|task| task.id).collect();
@@ -789,7 +797,7 @@ impl<S: ScsiSession> Commands<S> {
         units
     }
 
-    /// Shows the LUNs of `exports`, and no others. Returns the commands that were aborted, for [`tell_removed`].
+    /// Presents the LUNs of `exports`, and no others. Returns the aborted commands, for [`tell_removed`].
     pub fn adapt_luns(&mut self, exports: &[Export]) -> Removed<S::Id> {
         let mut removed = Removed { units: Vec::new(), tasks: Vec::new() };
         for place in self.luns.remove_gone(exports) {
@@ -808,7 +816,7 @@ impl<S: ScsiSession> Commands<S> {
         removed
     }
 
-    /// Frees LUNs that were removed, once no command needs them.
+    /// Frees removed LUNs once no command needs them.
     pub fn sweep_luns(&mut self) {
         if self.luns.are_some_gone() {
             let tasks = &self.tasks;
@@ -821,7 +829,7 @@ impl<S: ScsiSession> Commands<S> {
         self.luns.user_of(unit.volume()).map(|(_, nexus)| nexus)
     }
 
-    /// Records what every task waits for, for [`Commands::observed`].
+    /// Records the cause of every task's wait, for [`Commands::observed`].
     pub fn observe(&mut self, now: Instant) {
         self.observed.resize(self.tasks.len(), None);
         debug_assert!(
@@ -846,7 +854,7 @@ pub fn with<S, T>(session: &Weak<RefCell<S>>, what: impl FnOnce(&mut S) -> T) ->
     session.upgrade().map(|session| what(&mut session.borrow_mut()))
 }
 
-/// Carries out the effects of a command on other commands and sessions, before it is answered.
+/// Executes the effects of a command on other commands and sessions, before it is answered.
 async fn settle<S: ScsiSession>(
     server: Arc<Server>,
     session: Weak<RefCell<S>>,
@@ -855,7 +863,7 @@ async fn settle<S: ScsiSession>(
 ) {
     for Effect::AbortTasks { unit, nexuses, by } in effects {
         let mut units = vec![Arc::clone(&unit)];
-        // In its own nexus all commands end except the command itself.
+        // In its own nexus all commands end, except this one.
         let own = nexuses.contains(&by);
         let abort_own = |session: &mut S| session.abort_own(&unit, Some(id), &mut units);
         let untold = if own { with(&session, abort_own) } else { None };
@@ -866,8 +874,9 @@ async fn settle<S: ScsiSession>(
     }
 }
 
-/// Aborts the commands of a core's sessions that the order names ([`front_end_core::CoreFrontEnd::abort`]). Commands of other
-/// initiators are answered once the devices have quiesced, when the initiators may send them again.
+/// Aborts the commands of a core's sessions that the order names ([`front_end_core::CoreFrontEnd::abort`]).
+/// Commands of other initiators are answered once the devices have quiesced: then the initiators may retry
+/// them.
 pub fn abort_ordered<S: ScsiSession>(
     server: &Arc<Server>,
     sessions: &[Rc<RefCell<S>>],
