@@ -212,7 +212,7 @@ impl Job {
         matches!(&self.work, Work::Placed(_, lock) if lock.is_contended())
     }
 
-    /// Moves a write whose data arrives slowly from the volume's own memory to a buffer, which unlocks its
+    /// Moves a write whose data arrive slowly from the volume's own memory to a buffer, which unlocks its
     /// range. Blocks stored so far stay; the missing ones go to the buffer. Any other job is returned
     /// unchanged.
     pub fn withdraw(self, blocks: &WholeBlocks) -> Result<(Job, Buffer), Job> {

@@ -28,7 +28,7 @@ const BY_CODE: [Operation; 256] = {
     table
 };
 
-/// The outcome of a reply, for statistics.
+/// What a reply says, as it is counted.
 pub(crate) enum Failure {
     /// GOOD.
     None,
@@ -38,7 +38,7 @@ pub(crate) enum Failure {
     Of(&'static str),
 }
 
-/// The outcome of this reply.
+/// What this reply says.
 pub(crate) fn failure(reply: &Reply) -> Failure {
     match (reply.status, &reply.sense) {
         (Status::Good | Status::ConditionMet, _) => Failure::None,

@@ -115,7 +115,7 @@ fn a_write_withdrawn_from_the_medium_makes_room_for_others_and_loses_nothing() {
         panic!("a write receives");
     };
     let Landing::Memory(mut blocks) = receive.place else { panic!("onto the medium") };
-    blocks.put(0, &[7; 700]); // the first block has arrived, most of the second is delayed
+    blocks.put(0, &[7; 700]); // the first block has come, most of the second is slow
     let Ok((job, mut rest)) = receive.job.withdraw(&blocks) else { panic!("it was on the medium") };
     assert_eq!((blocks.rest_start(), rest.len()), (512, 512), "what has landed is not written again");
     for (lba, found) in [(0, 7), (1, 0)] {
