@@ -288,7 +288,7 @@ impl Arguments {
     pub(crate) fn run(mut self) -> Result<ExitCode, Failure> {
         let Some(path) = self.record.take() else { return self.carry_out() };
         if !self.command.uses_targets() {
-            return Err(Failure::refused("--record is for commands that connect to a target"));
+            return Err(Failure::refused("--record needs a command that connects to a target"));
         }
         if self.command.is_handed_on() {
             return self.carry_out();

@@ -131,8 +131,7 @@ fn is_in_background() -> bool {
 
 /// Starts it, and waits until it is ready or has failed.
 fn go_into_background() -> Result<ExitCode, Failure> {
-    let cannot =
-        |error: io::Error| Failure::failed(format!("cannot start the process behind the file: {error}"));
+    let cannot = |error: io::Error| Failure::failed(format!("cannot start the background process: {error}"));
     let mut command = Command::new("/proc/self/exe");
     command.arg0(std::env::args_os().next().unwrap_or_else(|| "linerate".into())); // as `ps` shows it
     command.args(std::env::args_os().skip(1)).env(MARK, "1").env("NO_COLOR", "1").stdout(Stdio::piped());

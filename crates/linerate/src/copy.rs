@@ -118,7 +118,7 @@ impl CopyArguments {
 fn checkpoint(text: &str) -> Result<Time, String> {
     let time: Time = text.parse().map_err(|error: crate::spec::NotAValue| error.to_string())?;
     let fits = (Duration::from_secs(1)..=Duration::from_secs(3600)).contains(&time.0);
-    if fits { Ok(time) } else { Err("a checkpoint comes every 1s to 1h".to_owned()) }
+    if fits { Ok(time) } else { Err("checkpoint intervals range from 1s to 1h".to_owned()) }
 }
 
 fn request(text: &str) -> Result<Bytes, String> {
@@ -232,14 +232,14 @@ fn text(report: &Report) -> String {
     let own = report.bytes - report.resumed_at_bytes;
     let moved = report.written_bytes + report.offloaded_bytes;
     let mut text = format!(
-        "copied {} in {:.2} s: {} of data at {} MB/s{}\n{} of holes and zeros left out{}\n",
+        "copied {} in {:.2} s: {} of data at {} MB/s{}\n{} of holes and zeros skipped{}\n",
         BinaryBytes(own),
         report.seconds,
         BinaryBytes(moved),
         significant(report.mb_per_s),
-        if report.offloaded_bytes > 0 { ", by the target itself" } else { "" },
+        if report.offloaded_bytes > 0 { ", within the target" } else { "" },
         BinaryBytes(own.saturating_sub(moved)),
-        if report.verified { "; the two are equal" } else { "" },
+        if report.verified { "; source and destination match" } else { "" },
     );
     if let Some(digest) = &report.sha256 {
         text += &format!("sha256 {digest}\n");

@@ -145,7 +145,7 @@ impl DiagnoseArguments {
         let own = self.load.load()?;
         if own.is_some_and(|load| load.direction == Direction::Write) && self.writing.allow_write.is_none() {
             return Err(Failure::refused(
-                "to measure writes destroys what is on the storage; say --allow-write",
+                "measuring writes destroys the data on the storage; use --allow-write",
             ));
         }
         Ok(Options {
@@ -181,7 +181,7 @@ impl LoadOptions {
         Ok(Some(Load {
             direction: if *write { Direction::Write } else { Direction::Read },
             block_bytes: block_bytes
-                .ok_or_else(|| Failure::refused("--block: a request has from 1 byte to 16MiB"))?,
+                .ok_or_else(|| Failure::refused("--block: a request has 1 byte to 16MiB"))?,
             depth: depth.unwrap_or(1),
             sessions: sessions.unwrap_or(1),
             random: !sequential,

@@ -27,7 +27,7 @@ pub(crate) fn run(arguments: &ImportArguments) -> Result<ExitCode, Failure> {
             say(&imported.text);
             if imported.has_secrets {
                 remark(
-                    "linerate: this has secrets in it; --out FILE writes a file that only its owner may read",
+                    "linerate: this output contains secrets; --out FILE writes a file that only its owner can read",
                 );
             }
         }

@@ -115,7 +115,7 @@ impl LimitsArguments {
     fn answer(&self) -> Result<LinkLimits, Failure> {
         if self.ipv6 && self.mtu < IPV6_MTU_MIN {
             return Err(Failure::refused(format_args!(
-                "IPv6 needs an MTU of {IPV6_MTU_MIN} bytes, and --mtu says {}",
+                "IPv6 needs an MTU of at least {IPV6_MTU_MIN} bytes, and --mtu is {}",
                 self.mtu
             )));
         }
@@ -150,7 +150,7 @@ impl LimitsArguments {
         let first_burst_bytes = self.first_burst.unwrap_or(defaults.first_burst_bytes.min(max_burst_bytes));
         if first_burst_bytes > max_burst_bytes {
             return Err(Failure::refused(format_args!(
-                "a FirstBurstLength of {} is more than the MaxBurstLength of {}, which RFC 7143 forbids",
+                "a FirstBurstLength of {} exceeds the MaxBurstLength of {}, which RFC 7143 forbids",
                 Bytes(first_burst_bytes.into()),
                 Bytes(max_burst_bytes.into())
             )));

@@ -116,8 +116,7 @@ fn configuration() -> String {
     let mut text =
         ".TH LINERATE.TOML 5\n.SH NAME\nlinerate.toml \\- configuration of a Linerate server\n".to_owned();
     text += ".SH DESCRIPTION\nOne TOML file says what \\fBlinerate serve \\-\\-config\\fR serves. \
-             Every mistake in it is reported with its line and column (\\fBlinerate serve \\-\\-check\\fR); a key that \
-             is left out has the default that is named here, or means any.\n";
+             Every mistake in it is reported with its line and column (\\fBlinerate serve \\-\\-check\\fR); an omitted key has the default given here, or means any.\n";
     for section in reference::sections() {
         let heading = if section.heading.is_empty() { "Before the first table" } else { &section.heading };
         let _ = write!(text, ".SS {}\n{}\n", roff(heading), roff(&section.text));
@@ -128,7 +127,7 @@ fn configuration() -> String {
     }
     let _ = write!(text, ".SH EXAMPLES\n.nf\n{}.fi\n", roff(reference::TEXT));
     text += ".SH FILES\n";
-    text += &entry("/etc/linerate/linerate.toml", "what the unit linerate.service serves");
+    text += &entry("/etc/linerate/linerate.toml", "the configuration of the unit linerate.service");
     text + &see_also(&["linerate-serve(1)", "linerate-server(1)", "linerate-units(7)"])
 }
 

@@ -143,7 +143,7 @@ async fn prove(
     let mut url = Url::parse(&server.url()).map_err(Failure::failed)?;
     url.settings.stream.congestion = congestion;
     backends::peers::record(&url.settings);
-    args.say("\nWhat is written comes back\n");
+    args.say("\nData integrity\n");
     let ways = RefCell::new(Vec::new());
     let others = selftest::Others { nbd: server.nbd_url(), hyperscsi: server.hyperscsi_url() };
     let sound = selftest::check_integrity(&url, &others, args.seconds.min(1.0), &|way, outcome| {
@@ -157,7 +157,7 @@ async fn prove(
     })
     .await?;
     let suite = args.suite();
-    args.say("\nHow fast: medians of three rounds, while both ends share this machine\n");
+    args.say("\nThroughput: medians of three rounds, with both ends on this machine\n");
     let stream =
         StreamOptions { congestion: url.settings.stream.congestion.clone(), ..StreamOptions::default() };
     // Memory as large as the volume, so that the CPU caches have the same effect.
@@ -172,7 +172,7 @@ async fn prove(
     args.say(&::report::proof::table(&::report::summary::of(&record), &record.limits));
     let report = args.out.join("report.html").display().to_string();
     args.say(&format!("\nReport: {report}\n"));
-    args.say("\nWhy not more: the way layer by layer, as `linerate diagnose` tells it\n\n");
+    args.say("\nBottleneck: the path layer by layer, as in `linerate diagnose`\n\n");
     diagnose::of_own(&url, args.seconds * DIAGNOSIS, args.out.join("diagnosis"), args.json).await?;
     // Again, now with the diagnosis.
     folder::write_report(&Folder::open(&args.out), &record, Vec::new())?;
@@ -204,11 +204,11 @@ impl ProveArguments {
         let system = environment::system_congestion();
         let note = match congestion {
             Some(chosen) if chosen != system => {
-                format!("{chosen}, on both ends (this system's own choice is {system})")
+                format!("{chosen}, on both ends (the system's default is {system})")
             }
-            _ => format!("{system}, this system's own choice"),
+            _ => format!("{system}, the system's default"),
         };
-        self.say("linerate selftest: our target and our initiator, over real TCP on this machine\n\n");
+        self.say("linerate selftest: Linerate's target and initiator, over TCP on this machine\n\n");
         self.say(&format!("  volume       {} MiB of memory, in blocks of 512 bytes\n", VOLUME_BYTES >> 20));
         self.say(&format!("  target       {}, on one reactor thread\n", server.address));
         self.say(&format!("  initiator    on another thread, {} CPUs between them\n", threads::available()));
@@ -220,8 +220,8 @@ impl ProveArguments {
             return say_json(proof);
         }
         let verdict = match proof.proved {
-            true => "Proved: every block that was written came back as it was written.",
-            false => "NOT PROVED: blocks came back wrong, or not at all; see above.",
+            true => "PASSED: every written block was read back correctly.",
+            false => "FAILED: blocks were wrong or could not be read back; see above.",
         };
         say(&format!("\n{verdict} ({:.1} s)\n", proof.seconds));
         Ok(())

@@ -211,7 +211,7 @@ pub(crate) fn run(arguments: &RaidArguments) -> Result<ExitCode, Failure> {
             let written = sets.first().map(|set| format!(", as '{}'", set.specification));
             let written = written.unwrap_or_default();
             say(&format!(
-                "{volume} is member {member} now; it is rebuilt when the set is opened with it{written}\n"
+                "{volume} is now member {member}; it is rebuilt when the set is opened with it{written}\n"
             ));
         }
         RaidCommand::Replace { set: Set::Served(set), member, volume, yes } => {
@@ -301,7 +301,7 @@ fn unused(volumes: &[Set]) -> Result<Vec<Spec>, Failure> {
     let unused = volumes.iter().map(|set| match set {
         Set::Unused(spec) => Ok(spec.clone()),
         Set::Served(_) => Err(Failure::refused(
-            "name one volume of a running server, or the volumes that sets are to be found on, such as file:/disk1/a",
+            "name one volume of a running server, or the volumes to search for sets, such as file:/disk1/a",
         )),
     });
     unused.collect()
@@ -328,7 +328,7 @@ fn discard_journal(volumes: &[Spec], yes: bool) -> Result<(), Failure> {
             let (sets, _) = remote::run(async { raid::look(volumes).await })?;
             let [set] = &sets[..] else {
                 return Err(Failure::refused(format_args!(
-                    "the volumes are of {} sets: name those of one",
+                    "the volumes belong to {} sets: name those of one",
                     sets.len()
                 )));
             };

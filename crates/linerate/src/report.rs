@@ -78,7 +78,7 @@ pub(crate) fn run(arguments: &ReportArguments) -> Result<(), Failure> {
                 Format::Markdown => reports.markdown(),
                 Format::Cells | Format::Samples | Format::IometerCsv | Format::FioJson | Format::Json => {
                     return Err(Failure::refused(
-                        "--format: this form holds one result, and several were found",
+                        "--format: this form supports one result, and several were found",
                     ));
                 }
             };
@@ -88,7 +88,7 @@ pub(crate) fn run(arguments: &ReportArguments) -> Result<(), Failure> {
     }
     let out = match (&arguments.out, arguments.directories.as_slice()) {
         (Some(out), _) | (None, [out]) => out,
-        _ => return Err(Failure::refused("say where the page of several results goes: --out DIR")),
+        _ => return Err(Failure::refused("name a directory for the page of several results: --out DIR")),
     };
     for path in &folders {
         let folder = Folder::open(path);
@@ -191,7 +191,7 @@ fn verdict(comparison: &Comparison, fail_above: f64) -> Result<ExitCode, Failure
         return Err(Failure::new(FailureKind::Worse, format_args!("B is worse in {}", listed(&worse))));
     }
     if comparison.judged() == 0 {
-        return Err(Failure::failed("none of the cells could be judged: too little was measured of them"));
+        return Err(Failure::failed("no cell could be compared: there are too few measurements"));
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -53,7 +53,7 @@ fn supervise(live: &Arc<Live>) -> Result<(), Failure> {
         Ok(Some(supervisor)) => live.supervise(supervisor),
         Ok(None) => Ok(()),
         Err(error) => {
-            tracing::warn!(%error, "the service manager will not be told how the server goes");
+            tracing::warn!(%error, "cannot notify the service manager; it will receive no status");
             Ok(())
         }
     }
@@ -154,7 +154,7 @@ fn on_signals(live: Arc<Live>) -> Result<(), Failure> {
                     live.shutdown(GRACE);
                     give_up_later();
                 }
-                (_, true) => die("asked to end twice: commands in flight are lost"),
+                (_, true) => die("second request to end: outstanding commands are lost"),
             }
         }
     };
@@ -167,17 +167,17 @@ fn reload(live: &Arc<Live>) {
     // The audit log has the outcome.
     let work = move || drop(live.reload(ReloadOptions::default(), "SIGHUP"));
     if let Err(error) = thread::Builder::new().name("reload".to_owned()).spawn(work) {
-        tracing::error!(%error, "no thread to be had to read the configuration again");
+        tracing::error!(%error, "cannot start a thread to reload the configuration");
     }
 }
 
 fn give_up_later() {
     let wait = || {
         thread::sleep(LIMIT);
-        die("a volume does not let go: commands in flight are lost");
+        die("a volume cannot be closed in time: outstanding commands are lost");
     };
     if let Err(error) = thread::Builder::new().name("limit".to_owned()).spawn(wait) {
-        tracing::warn!(%error, "nothing limits the time of this shutdown");
+        tracing::warn!(%error, "this shutdown has no time limit");
     }
 }
 

@@ -64,7 +64,7 @@ pub(crate) fn read(arguments: &ReadArguments) -> Result<(), Failure> {
         Some(path) => {
             let name = path.display().to_string();
             let made = private_file::create_new_or_open_pipe(path);
-            let made = made.map_err(|error| Failure::refused(format!("cannot make {name}: {error}")))?;
+            let made = made.map_err(|error| Failure::refused(format!("cannot create {name}: {error}")))?;
             (Box::new(made), name)
         }
     };

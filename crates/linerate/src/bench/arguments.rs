@@ -175,7 +175,7 @@ impl BenchArguments {
         let (suites, workload) = (&self.suite, &self.workload);
         if let Some(path) = &self.output.resume {
             if !suites.is_empty() || !workload.is_empty() {
-                let why = "--resume goes on with what is in its record: leave out suites and workloads";
+                let why = "--resume continues the plan in its record: omit suites and workloads";
                 return Err(Failure::refused(why));
             }
             let folder = Folder::open(path);
@@ -183,15 +183,15 @@ impl BenchArguments {
         }
         let named = |name: &str| {
             let shorter = workload.shorter().ok_or_else(|| {
-                let why = "a suite says what its workloads are: leave out --suite, or the options of a workload other \
-                           than --seconds and --repeats";
+                let why = "a suite defines its workloads: omit --suite, or the workload options other than \
+                           --seconds and --repeats";
                 Failure::refused(why)
             })?;
             bench_runner::suites::suite(name).map(|suite| shorter.apply(suite))
         };
         if let Some(path) = &self.job {
-            let why = "a job file says what its workloads are: leave out --job, or the options of a workload other than \
-                       --seconds";
+            let why =
+                "a job file defines its workloads: omit --job, or the workload options other than --seconds";
             let shorter = workload.shorter().ok_or_else(|| Failure::refused(why))?;
             let (name, jobs) = bench_runner::suites::jobs(path, &self.job_ignore)?;
             let folder = self.out().map(Folder::create).transpose()?;
@@ -224,13 +224,13 @@ impl BenchArguments {
     /// Rejects options that have no meaning for a suite with its own storage and network.
     pub(crate) fn refuse_beside_a_lab(&self) -> Result<(), Failure> {
         let said = [
-            (self.suite.len() != 1, "another --suite"),
+            (self.suite.len() != 1, "the other --suite"),
             (self.place.is_some(), "the target"),
-            (self.workload.shorter().is_none(), "a workload of your own"),
+            (self.workload.shorter().is_none(), "workload options"),
             (!self.agents.agents.is_empty(), "--agents"),
             (self.safety.allow_write.is_some() || self.safety.span.is_some(), "--allow-write or --span"),
             (self.safety.size.is_some(), "--size"),
-            (self.session.connections.is_some() || self.session.congestion.is_some(), "keys of a session"),
+            (self.session.connections.is_some() || self.session.congestion.is_some(), "session options"),
             (self.output.resume.is_some() && !self.lab.is_empty(), "--link or --quick with --resume"),
         ];
         match said.into_iter().find(|(is_said, _)| *is_said) {
@@ -285,9 +285,7 @@ impl SafetyOptions {
         let allowed = self.allow_write.unwrap_or(Extent::ALL);
         let wanted = self.span.unwrap_or(Extent::ALL);
         wanted.within(allowed).ok_or_else(|| {
-            Failure::refused(format!(
-                "--span ({wanted}) and --allow-write ({allowed}) have nothing in common"
-            ))
+            Failure::refused(format!("--span ({wanted}) and --allow-write ({allowed}) do not overlap"))
         })
     }
 }
@@ -300,7 +298,7 @@ impl SessionOptions {
 
 /// One workload, or all combinations of the lists.
 #[derive(clap::Args, Debug, Default, PartialEq)]
-#[command(next_help_heading = "A workload of your own")]
+#[command(next_help_heading = "Custom workload")]
 pub(super) struct WorkloadOptions {
     /// Block size of requests: one, a list (4k,64k) to measure one after the other, or a mix with percentages
     /// (4k:70,64k:30) [default: 4KiB]
@@ -413,7 +411,7 @@ pub(crate) fn seconds(text: &str) -> Result<f64, String> {
 fn confidence(text: &str) -> Result<f64, String> {
     let number: Option<f64> = text.trim_end_matches('%').parse().ok();
     let fits = number.filter(|percent| (0.1..=50.0).contains(percent));
-    fits.ok_or_else(|| "write how well the rate is to be known, from 0.1 to 50 percent".to_owned())
+    fits.ok_or_else(|| "give the precision of the rate, from 0.1 to 50 percent".to_owned())
 }
 
 impl WorkloadOptions {
@@ -435,7 +433,7 @@ impl WorkloadOptions {
         let alone = suite.cells().map(|cell| cell.roles.len()).sum::<usize>() == 1;
         if self.verify_log.is_some() && !alone {
             return Err(Failure::refused(
-                "--verify-log is for one workload of one client: leave out lists and --clients",
+                "--verify-log supports one workload of one client: omit lists and --clients",
             ));
         }
         Ok(suite)

@@ -140,7 +140,7 @@ impl CompareArguments {
                 Compared::Written => Ok(()),
                 Compared::Differs { offset_bytes } => {
                     let place = offset_bytes.map_or_else(String::new, |at| format!(" at byte {at}"));
-                    let why = format!("something else is there{place}; nothing was written");
+                    let why = format!("the content differs{place}; nothing was written");
                     Err(Failure::new(FailureKind::Mismatch, why))
                 }
             }
@@ -206,7 +206,9 @@ fn pattern(text: &str) -> Result<Pattern, String> {
     });
     let bytes: Option<Vec<u8>> = pairs.collect();
     let bytes = bytes.filter(|bytes| !bytes.is_empty());
-    bytes.map(Pattern).ok_or_else(|| format!("{text:?} is no pattern; write two hexadecimal digits a byte"))
+    bytes
+        .map(Pattern)
+        .ok_or_else(|| format!("{text:?} is not a pattern; write two hexadecimal digits a byte"))
 }
 
 impl SanitizeArguments {
@@ -225,7 +227,7 @@ impl SanitizeArguments {
     pub(super) fn run(&self) -> Result<(), Failure> {
         self.unit.carry_out("sanitize", async |unit| {
             if !self.yes && !self.how.exit_failure_mode {
-                let lost = format!("sanitizing makes {} unreadable for good", what_is_there(unit).await?);
+                let lost = format!("sanitizing makes {} permanently unreadable", what_is_there(unit).await?);
                 terminal::consent(false).to(lost)?;
             }
             // The response is immediate: a medium of any size takes longer than a command may.
@@ -240,7 +242,7 @@ async fn what_is_there(unit: &Unit) -> Result<String, Failure> {
     let disk = remote::disk(unit).await?;
     let found = disk_contents::contents(&disk)
         .await
-        .map_err(|error| Failure::device("cannot look at the LUN", error))?;
+        .map_err(|error| Failure::device("cannot examine the LUN", error))?;
     Ok(found.map_or_else(|| "everything on the LUN".to_owned(), |found| found.to_string()))
 }
 
@@ -283,8 +285,9 @@ pub(super) struct RawArguments {
 type Cdb = [u8; 16];
 
 fn cdb(text: &str) -> Result<Cdb, String> {
-    let wrong =
-        || format!("{text:?} is no CDB, which has 6 to 16 bytes in hexadecimal: --cdb '12 00 00 00 24 00'");
+    let wrong = || {
+        format!("{text:?} is not a CDB, which has 6 to 16 bytes in hexadecimal: --cdb '12 00 00 00 24 00'")
+    };
     let digits: String = text.chars().filter(|letter| !letter.is_whitespace()).collect();
     let is_hex = digits.bytes().all(|digit| digit.is_ascii_hexdigit()) && digits.len().is_multiple_of(2);
     if !is_hex || !(12..=32).contains(&digits.len()) {
@@ -307,8 +310,8 @@ impl RawArguments {
     /// Sends it unmodified, once. Its status is the result, with the sense data.
     pub(super) fn run(&self) -> Result<(), Failure> {
         if !(self.out.is_none() && only_asks(&self.cdb) || self.yes) {
-            let why = "this command may change what is on the LUN, since it is not one that is known to only read; \
-                       add --yes to send it";
+            let why = "this command may modify the LUN, because it is not known to be read-only; add --yes to send \
+                       it";
             return Err(Failure::refused(why));
         }
         let transfer = match &self.out {

@@ -137,7 +137,7 @@ fn types() -> Vec<&'static str> {
 fn key(text: &str) -> Result<u64, String> {
     let digits = text.strip_prefix("0x").unwrap_or(text);
     let key = u64::from_str_radix(digits, 16).ok().filter(|key| *key != 0);
-    key.ok_or_else(|| format!("{text:?} is no key; write a hexadecimal number from 1 to ffffffffffffffff"))
+    key.ok_or_else(|| format!("{text:?} is not a key; write a hexadecimal number from 1 to ffffffffffffffff"))
 }
 
 impl KeyArguments {

@@ -222,9 +222,9 @@ fn removing_a_hung_volume_says_what_it_waits_for() {
     let Some(ward) = Ward::open(TWO_VOLUMES) else { return };
     ward.fault("hang");
     let said = ward.command(&["remove", "sick", "--force"]).expect_failure();
-    assert!(said.contains("the server still waits for volumes"), "{said}");
+    assert!(said.contains("the server is still waiting for volumes"), "{said}");
     assert!(
-        said.contains("volume sick could not be flushed: the device has not answered for 10.0 s"),
+        said.contains("volume sick could not be flushed: the device has been unresponsive for 10.0 s"),
         "{said}"
     );
 }

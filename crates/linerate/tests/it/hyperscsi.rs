@@ -564,7 +564,7 @@ fn another_configuration_reaches_the_sessions() {
         server.reconfigure(&more.replace(&listen, &format!("{listen}, {listen}")));
         let refused = reload(&[]).expect_failure();
         assert!(
-            refused.contains(&format!("udp:127.0.0.1:{port}: it is there twice; name it once")),
+            refused.contains(&format!("udp:127.0.0.1:{port}: it is listed twice; list it once")),
             "{refused}"
         );
         assert_eq!(client.command(0, &[0; 6], 0, &[]).await.status, GOOD);

@@ -137,8 +137,8 @@ fn an_interface_is_used_once() {
             return eprintln!("skipped: interfaces have one name each here: {}", named.said);
         }
     }
-    let twice = "cannot listen on san0: it is there twice; name it once";
-    let alike = "cannot listen on lan0: this is the interface san0 under another name; name it once";
+    let twice = "cannot listen on san0: it is listed twice; list it once";
+    let alike = "cannot listen on lan0: this is the interface san0 under another name; list it once";
     for (front_end, other, why) in
         [("hyperscsi", "san0", twice), ("hyperscsi", "lan0", alike), ("aoe", "lan0", alike)]
     {

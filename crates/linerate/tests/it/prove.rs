@@ -10,9 +10,10 @@ fn the_proof_verifies_measures_and_leaves_a_report() {
     std::fs::write(out.join("result.json"), "{}").expect("a report of an earlier proof");
     let arguments = ["selftest", "--seconds", "0.2", "--out", &out.display().to_string()];
     let told = run(env!("CARGO_BIN_EXE_linerate"), &arguments).expect_success();
-    let (measured, diagnosed) = told.split_once("Why not more").expect("a diagnosis behind the measurements");
+    let (measured, diagnosed) =
+        told.split_once("Bottleneck: the path").expect("a diagnosis behind the measurements");
     assert_eq!(measured.matches('✓').count(), 15, "{told}");
-    assert!(diagnosed.contains("Proved: every block"), "{told}");
+    assert!(diagnosed.contains("PASSED: every written block"), "{told}");
     let cells: Vec<&str> =
         measured.lines().filter(|line| line.contains("iB ") && line.contains(", depth ")).collect();
     assert_eq!(cells.len(), 15, "{told}");

@@ -290,6 +290,6 @@ fn a_connection_that_is_lost_leaves_a_file_where_it_is_wanted() {
 fn commands_without_a_target_have_nothing_to_record() {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let (ended, file) = recorded(folder.path(), &["completions", "bash"]);
-    assert!(ended.expect_failure().contains("--record is for commands that connect to a target"));
+    assert!(ended.expect_failure().contains("--record needs a command that connects to a target"));
     assert!(!file.exists());
 }

@@ -357,7 +357,7 @@ fn no_volume_takes_over_what_is_kept_under_the_name_of_another() {
     std::fs::create_dir(server.state().join("volumes/c")).expect("a folder");
     let refused = reload(&server, &["--force"]);
     assert_eq!(refused.status.code(), Some(2), "{}", refused.said);
-    assert!(refused.said.contains("volume b cannot be called c"), "{}", refused.said);
+    assert!(refused.said.contains("volume b cannot be renamed to c"), "{}", refused.said);
     in_a_world(async {
         let lun = attached(&url(server.port(), 1)).await;
         assert_eq!(numbers(&lun).await, [0, 1]);
@@ -375,7 +375,7 @@ fn what_cannot_be_opened_again_stays_what_it_was() {
     server.reconfigure(&text.replace("ram:4MiB", &format!("file:{}/late", state.display())));
     let failed = reload(&server, &[]);
     assert_eq!(failed.status.code(), Some(1), "{}", failed.said);
-    assert!(failed.said.contains("it stays what it was"), "{}", failed.said);
+    assert!(failed.said.contains("it is unchanged"), "{}", failed.said);
     let blocks = |server: &Server| {
         in_a_world(async {
             let lun = attached(&url(server.port(), 1)).await;

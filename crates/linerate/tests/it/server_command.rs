@@ -242,7 +242,7 @@ fn a_mistake_changes_neither_what_is_served_nor_the_file() {
         (&["add", "x=rom:1MiB"], "did you mean"),
         (&["add", "x=ram:1MiB", "--target", TARGET, "--lun", "1"], "LUN 2 is free"),
         (&["add", "x=ram:1MiB", "--target", "disk one"], "disk one"),
-        (&["add", "x=ram:1MiB", "--initiator", "a b*"], "begins no iSCSI name"),
+        (&["add", "x=ram:1MiB", "--initiator", "a b*"], "is not the start of an iSCSI name"),
         (&["remove", "x"], "there is no volume x"),
         (&["resize", "x", "1GiB"], "there is no volume x"),
         (&["resize", "a", "1GiB"], "has no size="),

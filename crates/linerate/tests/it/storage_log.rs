@@ -104,7 +104,7 @@ fn storage_that_hangs_is_an_error_by_the_volumes_name_and_its_end_is_told() {
     let write = peer.begin(0, &write_10(0, BLOCK, false), Moves::Out(vec![1; BLOCK]));
     assert!(!peer.answer(write).is_good());
     let lines = wait_for_lines(&server, 1);
-    let begin = "ERROR front_end_core::storage: storage fails volume=\"orders\" cause=\"the device does not answer for ";
+    let begin = "ERROR front_end_core::storage: storage fails volume=\"orders\" cause=\"the device has been unresponsive for ";
     assert!(lines[0].starts_with(begin) && lines[0].ends_with(" s\""), "{lines:?}");
     fault(&server, "pass");
     let lines = wait_for_lines(&server, 2);

@@ -101,7 +101,7 @@ impl fmt::Display for UrlProblem {
         match self {
             UrlProblem::Scheme => write!(f, "the URL of an iSCSI LUN begins with iscsi://"),
             UrlProblem::NoHost => write!(f, "a host is missing: iscsi://HOST[:PORT]/TARGET/LUN"),
-            UrlProblem::Brackets => write!(f, "an IPv6 address stands in brackets: [::1]"),
+            UrlProblem::Brackets => write!(f, "an IPv6 address needs brackets: [::1]"),
             UrlProblem::Address(why) => why.fmt(f),
             UrlProblem::Percent => {
                 write!(f, "a host has no %; in a secret before the @, / and ? are written %2F and %3F")

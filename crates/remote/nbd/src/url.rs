@@ -165,7 +165,7 @@ pub enum UrlError {
     #[display("a host is missing: nbd://HOST[:PORT]/EXPORT")]
     NoHost,
     /// A `[` without its `]`, or no IPv6 address between the two.
-    #[display("an IPv6 address stands in brackets: [::1]")]
+    #[display("an IPv6 address needs brackets: [::1]")]
     Brackets,
     /// A link-local address without its interface, or another error in it.
     Address(BadAddress),

@@ -41,7 +41,7 @@ pub enum BadAddress {
 #[derive(Clone, Debug, PartialEq, Eq, Display, Error)]
 pub enum BadHost {
     /// A bracket without the other, or an IPv6 address without brackets.
-    #[display("an IPv6 address stands in brackets: [::1]")]
+    #[display("an IPv6 address needs brackets: [::1]")]
     Brackets,
     /// The brackets do not contain an IPv6 address.
     Address(BadAddress),

@@ -248,7 +248,7 @@ impl CoreShelves {
             if let Some(again) = portal.open_again().await {
                 datagrams = again;
             }
-            tracing::info!(portal = %portal.listen, "the interface is served again");
+            tracing::info!(portal = %portal.listen, "the interface works again");
         }
     }
 

@@ -68,7 +68,7 @@ impl Trial<'_> {
     fn in_use(&mut self, sentence: &impl ToString) {
         match self.is_running {
             true => {
-                self.found.notes.push(format!("in use, most likely by that server: {}", sentence.to_string()))
+                self.found.notes.push(format!("in use, probably by that server: {}", sentence.to_string()))
             }
             false => self.mistake(sentence),
         }
@@ -87,7 +87,7 @@ impl Trial<'_> {
         }
         if let Err(error) = can_make(&self.state.join("volumes").join("x")) {
             let directory = self.state.display();
-            self.mistake(&format!("cannot make or change the state directory {directory}: {error}"));
+            self.mistake(&format!("cannot create or modify the state directory {directory}: {error}"));
         }
     }
 

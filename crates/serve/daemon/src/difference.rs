@@ -42,10 +42,7 @@ impl Difference {
         difference.rest(now, wanted);
         let Difference { added, removed, reopened, shrunk, .. } = &difference;
         debug_assert!(added.iter().all(|name| !removed.contains(name)), "a volume comes or goes");
-        debug_assert!(
-            shrunk.iter().all(|(name, ..)| reopened.contains(name)),
-            "it is cut while it is closed"
-        );
+        debug_assert!(shrunk.iter().all(|(name, ..)| reopened.contains(name)), "it is shrunk while closed");
         difference
     }
 
@@ -79,7 +76,7 @@ impl Difference {
                 (Some(before), _) => self.volume(before, volume),
                 (None, Some(before)) => {
                     taken_over.insert(before.name.as_str());
-                    self.line(format!("~ volume {} is called {} now", before.name, volume.name));
+                    self.line(format!("~ volume {} is renamed to {}", before.name, volume.name));
                     self.renamed.push((before.name.clone(), volume.name.clone()));
                     self.volume(before, volume);
                 }
@@ -110,7 +107,7 @@ impl Difference {
             return;
         }
         if !is_same_disk {
-            self.line(format!("~ volume {name} has other names: initiators take it for another disk"));
+            self.line(format!("~ volume {name} has other names: initiators treat it as another disk"));
         }
         if let Some((old, new)) = shrinking(&before.spec, spec) {
             self.shrunk.push((name.clone(), old, new));
@@ -282,7 +279,7 @@ volume = \"f\"
             (
                 "spec = \"ram:1MiB\"",
                 "spec = \"ram:1MiB\"\nserial = \"AB12\"",
-                "~ volume a has other names: initiators take it for another disk",
+                "~ volume a has other names: initiators treat it as another disk",
             ),
             ("lun = 1", "lun = 2", "+ iqn.2026-01.com.example:t LUN 2 = f for ANY initiator"),
             ("127.0.0.1:3260", "127.0.0.1:3261", "+ portal 127.0.0.1:3261 (group 1)"),

@@ -54,8 +54,8 @@ pub(crate) fn marked(
                 let (volume, state) = (&volume.name, state.display());
                 tracing::warn!(
                     %volume, %found, %state,
-                    "this volume has data and gets a new identity: to hosts that know it, it is another disk; if the state \
-                     directory was lost, stop the server and restore it, or give the volume its former uuid"
+                    "this volume has data and gets a new identity: hosts that used it before see another disk; if \
+                     the state directory was lost, stop the server and restore it, or give the volume its former uuid"
                 );
             }
             Ok(None)
@@ -68,10 +68,10 @@ pub(crate) fn marked(
             };
             let (name, path, state) = (&volume.name, path.display(), state.display());
             Err(Failure::refused(format!(
-                "volume {name}: {path} has {found} and was served before, as the disk {uuid}, but the state directory {state} \
-                 does not know it: if it was lost, restore it; else add to the specification `identity=file` to serve the same \
-                 disk without its reservations, or `identity=new` if hosts are to take it for another disk, as for a copy; a \
-                 volume with another name than before needs `previous-name`"
+                "volume {name}: {path} has {found} and was served before, as the disk {uuid}, but is not in the \
+                 state directory {state}: if that was lost, restore it; otherwise add to the specification \
+                 `identity=file` to serve the same disk without its reservations, or `identity=new` if hosts should \
+                 treat it as another disk, as for a copy; a renamed volume needs `previous-name`"
             )))
         }
     }

@@ -105,7 +105,7 @@ impl LiveState {
         match unserved.lines.is_empty() {
             true => Ok(()),
             false => Err(Failure::refused(format!(
-                "the configuration has changes that are not served yet; `linerate server reload` first:\n  {}",
+                "the configuration has changes that are not applied yet; run `linerate server reload` first:\n  {}",
                 unserved.lines.join("\n  ")
             ))),
         }
@@ -256,7 +256,7 @@ impl Live {
                 .collect();
             if of.len() > 1 {
                 return Err(format!(
-                    "{number} is the number of several sessions: name one of {}",
+                    "several sessions have the number {number}: name one of {}",
                     of.join(", ")
                 ));
             }
@@ -274,7 +274,7 @@ impl Live {
 
     /// Shuts the server down: requests logouts, and gives outstanding commands the time `grace`.
     pub fn shutdown(&self, grace: Duration) {
-        tracing::info!(grace_seconds = grace.as_secs(), "ending: initiators are asked to log out");
+        tracing::info!(grace_seconds = grace.as_secs(), "shutting down; requesting logout from initiators");
         if let Some(supervisor) = self.supervisor.get() {
             supervisor.stopping();
         }
@@ -289,7 +289,7 @@ impl Live {
     pub(crate) fn order_ended<'a>(&'a self, mut now: MutexGuard<'a, LiveState>) -> MutexGuard<'a, LiveState> {
         debug_assert!(!now.ordered.is_empty(), "an order ends");
         now.waiting += 1;
-        tracing::info!(waiting = now.waiting, "a change waits for an order to a RAID set");
+        tracing::info!(waiting = now.waiting, "a change is waiting for an order to a RAID set");
         let mut now = self.orders.wait(now).unwrap_or_else(PoisonError::into_inner);
         now.waiting -= 1;
         now
@@ -383,11 +383,11 @@ impl Live {
         let mut reloaded = Reloaded { changes: difference.lines.clone(), ..Reloaded::default() };
         if !difference.at_next_start.is_empty() {
             let keys = difference.at_next_start.join(", ");
-            reloaded.notes.push(format!("counts from the next start on: {keys}"));
+            reloaded.notes.push(format!("applies from the next start: {keys}"));
         }
         let losses = self.losses(now, &wanted, &difference);
         if difference.is_empty() || options.dry_run {
-            let line = |loss| format!("in use: {loss}; --force takes it away all the same");
+            let line = |loss| format!("in use: {loss}; --force removes it anyway");
             reloaded.notes.extend(losses.iter().map(line));
             if !difference.shrunk.is_empty() && !discard_data {
                 reloaded
@@ -444,7 +444,7 @@ impl Live {
             let is_closed = !in_doubt.contains(&volume.name);
             let name = volume.name.clone();
             if let Err(error) = volume.prepare(is_closed, discard_data) {
-                reloaded.failed.push(format!("{error}; it stays what it was"));
+                reloaded.failed.push(format!("{error}; it is unchanged"));
                 uncut.push(name);
             }
         }
@@ -459,7 +459,7 @@ impl Live {
             {
                 reloaded
                     .failed
-                    .push(format!("the specification of volume {name} could not be kept: {error}"));
+                    .push(format!("the specification of volume {name} could not be saved: {error}"));
             }
         }
         let not_grown =
@@ -514,8 +514,8 @@ impl Live {
         match difference.renamed.iter().find(is_taken) {
             None => Ok(()),
             Some((from, to)) => Err(Failure::refused(format!(
-                "volume {from} cannot be called {to}: something is kept under that name in {}; take another \
-                 name, or remove it",
+                "volume {from} cannot be renamed to {to}: the state directory {} already has an entry with that \
+                 name; choose another name, or remove the entry",
                 self.state.directory().display()
             ))),
         }
@@ -558,7 +558,7 @@ impl Live {
                     opened.and_then(|opened| now.volumes.are_distinct_from(&opened).map(|()| opened));
                 opened.or_else(|error| {
                     undo.take_back();
-                    failed.push(format!("{error}; it stays what it was"));
+                    failed.push(format!("{error}; it is unchanged"));
                     reopened.unchanged.push(name.clone());
                     open(&now.config)
                 })
@@ -569,7 +569,7 @@ impl Live {
             }
             undo.keep();
             if now.volumes.get(name).is_none() {
-                failed.push(format!("volume {name} is not served any more"));
+                failed.push(format!("volume {name} is no longer served"));
                 reopened.not_served.push(name.clone());
             }
         }
@@ -585,7 +585,7 @@ impl Live {
         for (from, to) in difference.renamed.iter().filter(|(_, to)| !difference.reopened.contains(to)) {
             let Some(opened) = volumes.get(to) else { continue };
             if let Err(error) = block_on(opened.kept.rename(&self.state, to)) {
-                failed.push(format!("what is kept of volume {from} could not be renamed: {error}"));
+                failed.push(format!("the saved state of volume {from} could not be renamed: {error}"));
             }
         }
     }
@@ -614,8 +614,8 @@ fn watch(live: &Weak<Live>, period: Duration, has_watchdog: bool) {
             [] if has_watchdog => supervisor.tell(&format!("WATCHDOG=1\nSTATUS={}", live.status())),
             [] => supervisor.tell(&format!("STATUS={}", live.status())),
             _ => {
-                tracing::error!(reactors = ?silent, "reactor threads do not answer");
-                supervisor.tell(&format!("STATUS=reactor threads do not answer: {silent:?}"));
+                tracing::error!(reactors = ?silent, "reactor threads are unresponsive");
+                supervisor.tell(&format!("STATUS=reactor threads are unresponsive: {silent:?}"));
             }
         }
         drop(live);
@@ -658,18 +658,18 @@ impl ToCut {
         if !discard_data {
             if !is_closed {
                 return Err(Failure::refused(format!(
-                    "volume {name} is not cut to {bytes}: data may still be written to it"
+                    "volume {name} is not shrunk to {bytes}: data may still be written to it"
                 )));
             }
             // The kernel may still process aborted requests.
             let quiesced = block_on(answered(device.quiesced()));
             quiesced.map_err(|error| {
-                Failure::device(format_args!("volume {name} is not cut to {bytes}"), error)
+                Failure::device(format_args!("volume {name} is not shrunk to {bytes}"), error)
             })?;
             block_on(shrink::check(&name, device.as_ref(), bytes))?;
         }
         block_on(kept.keep_bytes(bytes.0)).map_err(|error| {
-            Failure::failed(format_args!("the size of volume {name} could not be kept: {error}"))
+            Failure::failed(format_args!("the size of volume {name} could not be saved: {error}"))
         })
     }
 }
@@ -680,7 +680,7 @@ pub(crate) fn refuse_losses(losses: &[String], options: ReloadOptions) -> Result
         return Ok(());
     }
     Err(Failure::refused(format!(
-        "nothing was changed, since it would take away what is in use; --force does it all the same:\n  {}",
+        "nothing was changed, because resources in use would be removed; --force does it anyway:\n  {}",
         losses.join("\n  ")
     )))
 }
@@ -699,8 +699,8 @@ fn close(gone: Vec<(VolumeName, Opened)>, failed: &mut Vec<String>) -> Vec<Volum
         let open = open_after(CLOSE_TIME, &volume);
         if let Some(volume) = &open {
             let why = match volume.is_fenced() {
-                true => "its device does not answer",
-                false => "commands of it have not ended",
+                true => "its device is unresponsive",
+                false => "its commands have not completed",
             };
             failed.push(format!("volume {name} is not closed yet: {why}"));
         }
@@ -745,11 +745,11 @@ fn grow(
                     specs.iter().find(|volume| volume.name == *name).map(|volume| &volume.spec)
                     && let Err(error) = block_on(opened.kept.keep_served(spec.to_string(), bytes.0))
                 {
-                    failed.push(format!("the size of volume {name} could not be kept: {error}"));
+                    failed.push(format!("the size of volume {name} could not be saved: {error}"));
                 }
             }
             Err(error) => {
-                failed.push(format!("volume {name} does not grow to {bytes}: {error}"));
+                failed.push(format!("volume {name} cannot grow to {bytes}: {error}"));
                 not_grown.push(name.clone());
             }
         }

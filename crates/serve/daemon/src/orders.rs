@@ -48,7 +48,7 @@ impl Live {
             ControlRequest::Raid { volume, set, order } => reloaded(self.raid(volume, *set, order, by)),
             ControlRequest::Fault { volume, mode } => switch(self, volume, *mode, by),
             ControlRequest::Events => ControlReply::Refused {
-                reason: "events are told on the control socket, or by Live::events".to_owned(),
+                reason: "events are sent on the control socket, or by Live::events".to_owned(),
             },
         }
     }
@@ -119,10 +119,10 @@ impl Live {
         if let (Some(before), Some(after)) = (&file, &changed.file) {
             let path = before.path().display();
             match after.replace(before) {
-                Ok(()) => reloaded.notes.push(format!("{path} is updated, too")),
+                Ok(()) => reloaded.notes.push(format!("{path} is also updated")),
                 Err(error) => reloaded.failed.push(format!(
-                    "it is served so, but {path} could not be written ({error}): make the change there before the next \
-                     start or reload"
+                    "the change is in effect, but {path} could not be written ({error}): make the change there \
+                     before the next start or reload"
                 )),
             }
         }
@@ -224,9 +224,8 @@ impl Changed {
                     || !(initiators.is_empty() && keys.is_empty())
                 {
                     return Err(
-                        "this server has no configuration file, and without one each volume is LUN 0 \
-                         of a target of its own, for anybody; give it a file by `serve --config` for \
-                         anything else"
+                        "this server has no configuration file, so each volume is LUN 0 of a separate target \
+                         without access control; use a file (`serve --config`) for anything else"
                             .to_owned(),
                     );
                 }
@@ -320,12 +319,12 @@ impl Live {
             .named(volume)
             .ok_or_else(|| Failure::refused(format_args!("no volume named {volume} is served")))?;
         let set = match (&opened.sets()[..], set) {
-            ([], _) => return Err(Failure::refused(format_args!("volume {volume} is no RAID set"))),
+            ([], _) => return Err(Failure::refused(format_args!("volume {volume} is not a RAID set"))),
             ([only], None) => Arc::clone(only),
             (sets, Some(number)) if number < sets.len() => Arc::clone(&sets[number]),
             (sets, _) => {
                 return Err(Failure::refused(format_args!(
-                    "volume {volume} is made of {} RAID sets: name one, {volume}/0 to {volume}/{}",
+                    "volume {volume} consists of {} RAID sets: name one, {volume}/0 to {volume}/{}",
                     sets.len(),
                     sets.len() - 1
                 )));
@@ -334,7 +333,7 @@ impl Live {
         let ask = |order| {
             let asked = block_on(async { reactor::timeout(ANSWER_TIME, set.ask(order)).await });
             asked.map_err(|_| {
-                Failure::failed(format_args!("the set of volume {volume} does not answer; see its log"))
+                Failure::failed(format_args!("the set of volume {volume} is unresponsive; see the log"))
             })?
         };
         // The order may wait for members. Reloads and other orders must not wait with it.
@@ -400,7 +399,7 @@ impl Live {
         };
         let closed = block_on(async { reactor::timeout(CLOSE_TIME, close).await });
         if closed.is_err() {
-            tracing::warn!("RAID sets were not closed: they do not answer");
+            tracing::warn!("RAID sets were not closed: they are unresponsive");
         }
     }
 }
@@ -415,7 +414,7 @@ impl LiveState {
             match text.contains(before) {
                 true => parse(&without_overruling(&text.replacen(before, after, 1)))
                     .map_err(|error| error.to_string()),
-                false => Err("the set is written otherwise there".to_owned()),
+                false => Err("the set is written differently there".to_owned()),
             }
         };
         let outcome = rewritten(&self.config.volumes[at].spec).and_then(|spec| {
@@ -427,7 +426,8 @@ impl LiveState {
         match outcome {
             Ok(note) => reloaded.notes.push(note),
             Err(why) => reloaded.failed.push(format!(
-                "it is done, and the configuration does not say so ({why}): write {after} there instead of {before}"
+                "it is done, but the configuration could not be updated ({why}): write {after} there instead of \
+                 {before}"
             )),
         }
     }

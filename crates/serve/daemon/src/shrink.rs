@@ -21,8 +21,8 @@ pub(crate) async fn check(name: &VolumeName, device: &dyn BlockDevice, bytes: By
     checked.unwrap_or_else(|_| {
         let seconds = CHECK_TIME.as_secs();
         Err(Failure::refused(format!(
-            "volume {name} is not cut to {bytes}: the part behind it could not be read within {seconds} s; if it has no data, add \
-             --discard-data"
+            "volume {name} is not shrunk to {bytes}: the part after it could not be read within {seconds} s; if it \
+             has no data, add --discard-data"
         )))
     })
 }
@@ -41,7 +41,7 @@ pub(crate) async fn check_served<T>(
             Ok(outcome) => return outcome,
             Err(_) if served.strong_count() == 0 => {
                 return Err(Failure::refused(format!(
-                    "volume {name} is not cut to {bytes}: it was closed meanwhile"
+                    "volume {name} is not shrunk to {bytes}: it was closed in the meantime"
                 )));
             }
             Err(_) => {}
@@ -60,10 +60,11 @@ async fn has_no_data_behind(
     device: &dyn BlockDevice,
     bytes: Bytes,
 ) -> Result<(), Failure> {
-    let failed = |error| Failure::device(format_args!("volume {name} cannot be looked at"), error);
+    let failed = |error| Failure::device(format_args!("volume {name} cannot be examined"), error);
     let refused = |why: String| {
         Failure::refused(format!(
-            "volume {name} is not cut to {bytes}: {why}; shrink its file system or partitions first, or add --discard-data"
+            "volume {name} is not shrunk to {bytes}: {why}; shrink its file system or partitions first, or add \
+             --discard-data"
         ))
     };
     let system = answered(disk_contents::file_system_bytes(device)).await.map_err(failed)?;
@@ -79,7 +80,7 @@ async fn has_no_data_behind(
         Some(at) => {
             let found = answered(disk_contents::contents(device)).await.map_err(failed)?;
             let found = found.map_or_else(String::new, |found| format!(", and it has {found}"));
-            Err(refused(format!("data lies behind it, from byte {at} on{found}")))
+            Err(refused(format!("there is data after it, from byte {at} on{found}")))
         }
     }
 }
@@ -164,7 +165,7 @@ mod tests {
                 drop(served);
             });
             let outcome = check_served(&"v".parse().expect("a name"), device, &weak, Bytes(1 << 20)).await;
-            assert!(outcome.is_err_and(|why| why.to_string().contains("it was closed meanwhile")));
+            assert!(outcome.is_err_and(|why| why.to_string().contains("it was closed in the meantime")));
             assert_eq!(held.strong_count(), 0);
             assert!(reactor::now() - begin < Duration::from_secs(2));
         });

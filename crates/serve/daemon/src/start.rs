@@ -221,13 +221,16 @@ pub(crate) fn no_listener(error: &io::Error) -> String {
 
 fn remedy(kind: io::ErrorKind) -> &'static str {
     match kind {
-        io::ErrorKind::AddrInUse => "stop what listens there, or name another address or port with --listen",
-        io::ErrorKind::AddrNotAvailable => "name an address that this machine has with --listen",
+        io::ErrorKind::AddrInUse => {
+            "stop the program that listens there, or choose another address or port with \
+                                     --listen"
+        }
+        io::ErrorKind::AddrNotAvailable => "choose one of this machine's addresses with --listen",
         // Unix sockets only.
         io::ErrorKind::AlreadyExists | io::ErrorKind::InvalidInput => {
-            "name a path at which this user can make a socket"
+            "choose a path at which this user can create a socket"
         }
-        io::ErrorKind::PermissionDenied => "take a port above 1023, such as 3260",
+        io::ErrorKind::PermissionDenied => "choose a port above 1023, such as 3260",
         // Congestion control only.
         io::ErrorKind::NotFound => "name another one with --congestion, or `congestion` of the portal",
         _ => "see --listen",
@@ -264,7 +267,7 @@ mod tests {
         };
         assert!(resize(2, false, false).contains("cannot become 2MiB"));
         let told = resize(2, true, false);
-        assert!(told.contains("data lies behind it, from byte 3145728 on"), "{told}");
+        assert!(told.contains("there is data after it, from byte 3145728 on"), "{told}");
         assert_eq!(one.mib(), 4);
         assert_eq!(resize(2, true, true), "");
         assert_eq!(one.mib(), 2);
@@ -275,7 +278,7 @@ mod tests {
         let start_options = start_options("127.0.0.1:0", "file:FOLDER/v.img?size=2MiB", &folder);
         let config = start_options.safe_config().expect("nothing wrong");
         let told = start(start_options, config).map(drop).expect_err("cut by a configuration").to_string();
-        assert!(told.contains("served with 4MiB, and would be cut to 2MiB"), "{told}");
+        assert!(told.contains("served with 4MiB, and would be shrunk to 2MiB"), "{told}");
     }
 
     /// A server with a single volume and its control socket; `FOLDER` is replaced with a new directory.
@@ -380,7 +383,7 @@ mod tests {
         faults.pass();
         let reply = reply.recv_timeout(WAIT).expect("a reply");
         assert_eq!(one.mib(), 4, "{reply}");
-        assert!(reply.contains("it stays what it was"), "{reply}");
+        assert!(reply.contains("it is unchanged"), "{reply}");
         drop(one.end());
     }
 
@@ -421,7 +424,7 @@ mod tests {
         let faults = one.faults();
         faults.hang();
         let reply = one.shrink(2, false).recv_timeout(WAIT).expect("a reply");
-        assert!(reply.contains("take away what is in use"), "{reply}");
+        assert!(reply.contains("resources in use would be removed"), "{reply}");
         assert_eq!((faults.counts().hanging, faults.counts().dropped), (0, 0), "its device is not asked");
         faults.pass();
         drop(client);

@@ -112,7 +112,7 @@ impl StartOptions {
         };
         for NamedSpec { name, spec } in &self.volumes {
             if config.volumes.iter().any(|volume| volume.name == *name) {
-                let sentence = format!("there are two volumes named {name}; give each its own name");
+                let sentence = format!("there are two volumes named {name}; rename one of them");
                 return Err(Failure::refused(sentence));
             }
             config.volumes.push(Volume::new(name.clone(), spec.clone()));

@@ -104,13 +104,14 @@ impl Kept {
         let (name, kept) = (&volume.name, self.folder.join(BYTES));
         // The only remedy that every kind of store has: the data may be stored outside this server.
         let mut why = format!(
-            "it was served with {before}, and would be cut to {bytes}: give it its former size again, or, if it was made smaller on \
-             purpose and the data behind {bytes} is not needed, remove {}, which keeps the former size",
+            "it was served with {before}, and would be shrunk to {bytes}: give it its former size again, or, if it \
+             was shrunk on purpose and the data after {bytes} is not needed, remove {}, which contains the former \
+             size",
             kept.display()
         );
         if size(&volume.spec).is_some() && volume.spec.file().is_some() {
             let resize = format!("linerate server resize {name} {bytes} --shrink");
-            why += &format!("; while it is served, `{resize}` looks for data first");
+            why += &format!("; while it is served, `{resize}` checks for data first");
         }
         Failure::refused(why)
     }
@@ -173,27 +174,25 @@ impl std::error::Error for StateError {}
 impl fmt::Display for StateError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            StateError::NoPlace => f.write_str(
-                "there is no place to keep identities: HOME is not set; name a directory with --state",
-            ),
+            StateError::NoPlace => {
+                f.write_str("there is no directory for identities: HOME is not set; choose one with --state")
+            }
             StateError::Held(directory, pid) => {
                 let process = pid.map_or(String::new(), |pid| format!(" (process {pid})"));
                 write!(
                     f,
-                    "the state directory {} is in use by another server{process}; stop that server, or give this one \
-                     its own with --state",
+                    "the state directory {} is in use by another server{process}; stop that server, or use --state",
                     directory.display()
                 )
             }
             StateError::StillOpen(volume) => write!(
                 f,
-                "volume {volume} is still open in this server: commands of it have not ended, or its device does not \
-                 answer; `linerate server reload` serves it once they have"
+                "volume {volume} is still open in this server: its commands have not completed, or its device is unresponsive; run `linerate server reload` once they have"
             ),
             StateError::Damaged(path) => {
                 write!(
                     f,
-                    "{} holds no UUID; restore it, or remove it to give the volume a new identity",
+                    "{} contains no UUID; restore it, or remove it to give the volume a new identity",
                     path.display()
                 )
             }
@@ -224,7 +223,7 @@ impl ServerState {
         // A directory to which others have added files is kept.
         missing.into_iter().for_each(|path| undo.add(move || drop(fs::remove_dir(path))));
         let made = fs::DirBuilder::new().recursive(true).mode(0o700).create(&volumes);
-        made.map_err(|error| StateError::Io("make the state directory", directory.to_owned(), error))?;
+        made.map_err(|error| StateError::Io("create the state directory", directory.to_owned(), error))?;
         let lock = take(directory, undo)?;
         Ok(ServerState { directory: directory.to_owned(), _lock: lock })
     }
@@ -412,7 +411,7 @@ impl Folder {
 
 impl PersistentState for UnitState {
     fn save<'a>(&'a self, bytes: Vec<u8>) -> Pending<'a, ()> {
-        Box::pin(self.replace(UNIT, bytes, "reservations cannot be kept"))
+        Box::pin(self.replace(UNIT, bytes, "reservations cannot be saved"))
     }
 
     fn load(&self) -> Option<Vec<u8>> {
@@ -430,7 +429,7 @@ impl PersistentState for UnitState {
     }
 
     fn record_loss(&self, mark: LossMark) -> Pending<'_, ()> {
-        Box::pin(self.replace(LOST, mark.to_vec(), "a loss of writes cannot be kept for the next start"))
+        Box::pin(self.replace(LOST, mark.to_vec(), "a loss of writes cannot be recorded for the next start"))
     }
 }
 
@@ -609,7 +608,7 @@ mod tests {
         let folder = folder(&state, &volume("vm1")).expect("free");
         fs::write(state.directory().join("volumes/vm1/uuid"), "").expect("damage");
         let error = folder.identity().expect_err("damaged");
-        assert!(error.to_string().contains("volumes/vm1/uuid holds no UUID; restore it"), "{error}");
+        assert!(error.to_string().contains("volumes/vm1/uuid contains no UUID; restore it"), "{error}");
     }
 
     #[test]

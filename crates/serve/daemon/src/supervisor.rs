@@ -61,12 +61,12 @@ impl Supervisor {
     }
 
     pub(crate) fn stopping(&self) {
-        self.tell("STOPPING=1\nSTATUS=initiators are asked to log out");
+        self.tell("STOPPING=1\nSTATUS=requesting logout from initiators");
     }
 
     pub(crate) fn tell(&self, lines: &str) {
         if let Err(error) = self.socket.send_to_addr(lines.as_bytes(), &self.address) {
-            tracing::debug!(%error, "the service manager was not told");
+            tracing::debug!(%error, "the service manager was not notified");
         }
     }
 

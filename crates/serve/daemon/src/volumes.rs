@@ -59,8 +59,8 @@ impl Volumes {
                 if let Some(twin) = taken.insert(designator.designator(), name) {
                     let (one, other) = (name.min(twin), name.max(twin));
                     return Err(Failure::refused(format!(
-                        "volumes {one} and {other} have the same designator, {designator}, and initiators would take them for \
-                         one; give one of them another `naa` or `t10-id`, or none"
+                        "volumes {one} and {other} have the same designator, {designator}, and initiators would \
+                         treat them as one disk; give one of them another `naa` or `t10-id`, or none"
                     )));
                 }
             }
@@ -128,7 +128,7 @@ impl Opened {
     pub(crate) fn of_created_file(&self, name: &VolumeName) -> Option<String> {
         let path = self.created.as_ref()?;
         Some(format!(
-            "{} is new and empty, and hosts know it as the volume {name} that was served before",
+            "{} is new and empty, but hosts would treat it as the volume {name} that was served before",
             path.display()
         ))
     }
@@ -275,7 +275,7 @@ fn open_one(
     };
     let in_use = volume::Volume::new(device, of_volume);
     let unit = in_use.and_then(|volume| LogicalUnit::new(volume, options)).map_err(|damaged| {
-        refused(&format_args!("{damaged}: restore {}, or remove it to begin without them", path.display()))
+        refused(&format_args!("{damaged}: restore {}, or remove it to start without them", path.display()))
     })?;
     let faults = volume.spec.has_fault_layer().then_some(control);
     let opened = Opened { unit, spec: volume.spec.to_string(), layers, kept, created, faults };
@@ -288,12 +288,12 @@ pub(crate) fn too_small(name: &VolumeName, spec: &Spec, before: Bytes, bytes: By
     let remedy = match spec.cannot_shrink() {
         Some(why) => format!("; {why}"),
         None => format!(
-            ", or shrink it while it is served, by `linerate server resize {name} {bytes} --shrink`, which looks for data in the \
-             part that is cut off"
+            ", or shrink it while it is served, by `linerate server resize {name} {bytes} --shrink`, which checks \
+             for data in the part that is cut off"
         ),
     };
     Failure::refused(format!(
-        "a store of volume {name} has {before}, and would be cut to {bytes}: correct its size{remedy}"
+        "storage of volume {name} has {before}, and would be shrunk to {bytes}: correct its size{remedy}"
     ))
 }
 
@@ -306,7 +306,7 @@ fn open_local(volume: &Volume, kept: &Kept, opening: &Opening) -> Result<Arc<dyn
     let device = backends::open_local(spec, opening).map_err(|error| refused(&error))?;
     if let Some((bytes, _)) = growing {
         let grown = block_on(device.grow(bytes.0));
-        grown.map_err(|error| refused(&format_args!("it does not grow to {bytes}: {error}")))?;
+        grown.map_err(|error| refused(&format_args!("it cannot grow to {bytes}: {error}")))?;
     }
     Ok(device)
 }
@@ -573,14 +573,14 @@ mod tests {
         assert_eq!(site.start("file:DATA/v.img?size=2MiB"), Ok(2 << 20));
         for spec in ["file:DATA/v.img?size=1MiB", "delay:1us:[file:DATA/v.img?size=1MiB]"] {
             for told in [site.start(spec).expect_err("mistyped"), site.check(spec)] {
-                assert!(told.contains("served with 2MiB, and would be cut to 1MiB"), "{told}");
+                assert!(told.contains("served with 2MiB, and would be shrunk to 1MiB"), "{told}");
             }
         }
         assert_eq!(site.start("file:DATA/v.img"), Ok(2 << 20));
         let file = std::fs::File::options().write(true).open(site.path("data/v.img")).expect("there");
         file.set_len(1 << 20).expect("cut by somebody else");
         for told in [site.start("file:DATA/v.img").expect_err("cut"), site.check("file:DATA/v.img")] {
-            assert!(told.contains("served with 2MiB, and would be cut to 1MiB"), "{told}");
+            assert!(told.contains("served with 2MiB, and would be shrunk to 1MiB"), "{told}");
         }
     }
 
@@ -600,7 +600,7 @@ mod tests {
             assert_eq!(site.start("file:DATA/v.img"), Ok(2 << 20));
             resize(1);
             let kept = site.path("state/volumes/v/bytes");
-            let remedy = format!("remove {}, which keeps the former size", kept.display());
+            let remedy = format!("remove {}, which contains the former size", kept.display());
             for told in [site.start(spec).expect_err("no order"), site.check(spec)] {
                 assert!(told.contains(&remedy), "{told}");
             }

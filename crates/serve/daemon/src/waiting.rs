@@ -28,7 +28,7 @@ pub(crate) fn block_on<T>(work: impl Future<Output = T>) -> T {
     match Epoll::shared(EpollOptions::default()) {
         Ok(world) => reactor::block_on(world, work),
         Err(error) => {
-            tracing::warn!(%error, "no epoll to be had for a change of the configuration");
+            tracing::warn!(%error, "cannot create an epoll instance for a change of the configuration");
             reactor::block_on(reactor::Alone::real_time(), work)
         }
     }

@@ -155,7 +155,7 @@ impl Listeners {
                         listening.hand_over(local);
                         self.listening.push(listening);
                     }
-                    Err(error) => tracing::error!(%error, "cannot listen there any more"),
+                    Err(error) => tracing::error!(%error, "cannot reopen the portal after a failed reload"),
                 }
             }
         }
@@ -408,7 +408,7 @@ fn give_way(local: &Rc<RunningCore>, login: &Login) -> Receiver<()> {
     let &Login { core, number, peer } = login;
     local.server().run_on(core, move |there| {
         if there.end_login(number) && there.server().may_log(peer.ip()) {
-            let why = "it gave way to newer connections that want to log in";
+            let why = "displaced by newer connections that are logging in";
             tracing::warn!(target: AUDIT, %peer, why, "login refused");
         }
         drop(gone);

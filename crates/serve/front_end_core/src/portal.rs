@@ -134,9 +134,9 @@ pub fn each_once(portals: &[Portal]) -> io::Result<()> {
     for (index, Portal { listen, .. }) in portals.iter().enumerate() {
         if let Some(before) = portals[..index].iter().find(|before| is_same_place(&before.listen, listen)) {
             let why = match before.listen.to_string() == listen.to_string() {
-                true => format!("{listen}: it is there twice; name it once"),
+                true => format!("{listen}: it is listed twice; list it once"),
                 false => format!(
-                    "{listen}: this is the interface {} under another name; name it once",
+                    "{listen}: this is the interface {} under another name; list it once",
                     before.listen
                 ),
             };

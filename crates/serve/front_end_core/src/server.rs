@@ -383,7 +383,7 @@ impl Server {
         for (limit, what) in [(&self.log_limit, "logins"), (&self.alarm_limit, "lockouts")] {
             for left_out in limit.lock().left_out(reactor::now()) {
                 let from = left_out.from.map_or("other addresses".to_owned(), |block| block.to_string());
-                tracing::warn!(target: AUDIT, from, lines = left_out.lines, "lines about {what} were left out");
+                tracing::warn!(target: AUDIT, from, lines = left_out.lines, "lines about {what} were suppressed");
             }
         }
     }
@@ -718,7 +718,7 @@ impl RunningCore {
             volumes.iter().map(|(name, volume)| (reactor::spawn(flush(Arc::clone(volume))), name)).collect();
         for (flushed, volume) in flushing {
             if let Err(cause) = flushed.await {
-                tracing::error!(volume, %cause, "could not flush before leaving");
+                tracing::error!(volume, %cause, "could not flush before closing");
                 all = false;
             }
         }

@@ -123,12 +123,12 @@ impl Observed {
 
 fn cause(condition: &StorageCondition) -> String {
     match (condition.silent, condition.latest) {
-        (Some(time), _) => format!("the device does not answer for {} s", time.as_secs_f64().round()),
+        (Some(time), _) => format!("the device has been unresponsive for {} s", time.as_secs_f64().round()),
         (None, Some(StorageError { error, os_error: Some(number) })) => {
             format!("{error}: {}", std::io::Error::from_raw_os_error(number))
         }
         (None, Some(StorageError { error, os_error: None })) => error.to_string(),
-        (None, None) => "the device did not answer in time".to_owned(), // and has done so since
+        (None, None) => "the device timed out".to_owned(), // and has done so since
     }
 }
 
@@ -144,7 +144,7 @@ pub(crate) async fn watch_growth(server: Arc<impl Watcher>, name: Rc<Name>, volu
         let Some(volume) = volume.upgrade() else { return };
         if let Err(error) = volume.device().refresh().await {
             // Users of the volume will report the failure; its size is unchanged.
-            tracing::debug!(volume = name.now(), %error, "cannot look at the size");
+            tracing::debug!(volume = name.now(), %error, "cannot check the size");
             // There may be no outstanding request when another host takes the device over.
             if error == DeviceError::Fenced {
                 volume.record_end(RequestKind::Inspect, &Err::<(), _>(error));
@@ -205,7 +205,7 @@ impl fmt::Display for Unflushed {
         match self {
             Unflushed::Failed(error) => write!(f, "{error}"),
             Unflushed::Unanswered(limit) => {
-                write!(f, "the device has not answered for {:.1} s", limit.as_secs_f64())
+                write!(f, "the device has been unresponsive for {:.1} s", limit.as_secs_f64())
             }
         }
     }
@@ -290,7 +290,7 @@ pub(crate) mod tests {
         let silent =
             StorageCondition { silent: Some(Duration::from_secs(30)), ..StorageCondition::default() };
         let told = lines([silent]);
-        let cause = "the device does not answer for 30 s".to_owned();
+        let cause = "the device has been unresponsive for 30 s".to_owned();
         assert_eq!(told, [(0, LogLine::Failing { cause })]);
     }
 
@@ -386,7 +386,7 @@ pub(crate) mod tests {
     fn a_last_flush_without_success_is_a_loss_for_the_next_start() {
         assert_eq!(closed(|_| {}), (None, None));
         let (why, mark) = closed(FaultControl::hang);
-        assert_eq!(why.as_deref(), Some("the device has not answered for 4.0 s"));
+        assert_eq!(why.as_deref(), Some("the device has been unresponsive for 4.0 s"));
         assert_eq!(mark, Some([7; 16]), "what the device does with it later has no witness");
         let (_, mark) = closed(|faults| faults.fail(DeviceError::NotReady));
         assert_eq!(mark, Some([7; 16]));

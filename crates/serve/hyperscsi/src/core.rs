@@ -196,7 +196,7 @@ impl CoreSessions {
             if let Some(datagrams) = again {
                 interface.replace(Rc::from(datagrams));
             }
-            tracing::info!(portal = %portal.listen, "the interface is served again");
+            tracing::info!(portal = %portal.listen, "the interface works again");
         }
     }
 

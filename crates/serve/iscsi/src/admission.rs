@@ -329,7 +329,7 @@ impl LoginDriver {
                         user = self.user.as_deref(),
                         initiator = claimed.initiator.as_deref(),
                         target,
-                        "locked out after wrong secrets: until then the right one is refused, too"
+                        "locked out after wrong secrets: until then, even the right one is refused"
                     );
                 }
             }
@@ -427,7 +427,7 @@ impl LoginDriver {
         {
             tracing::warn!(
                 initiator = name.as_str(),
-                "the initiator's name is not of the standard's form: {why}"
+                "the initiator's name does not have the standard form: {why}"
             );
         }
         self.booking.kept = true;
@@ -457,10 +457,10 @@ impl LoginDriver {
         let (initiator, target) = (claimed.initiator.as_deref(), claimed.target.as_deref());
         let why = match (failure, &self.refusal) {
             // A port scanner, or a health check.
-            (Failure::PeerClosed, _) => return tracing::debug!(%peer, "closed before its login was over"),
+            (Failure::PeerClosed, _) => return tracing::debug!(%peer, "closed before its login was complete"),
             // Normal during a start, drain or move; the initiator retries.
             (Failure::Login(LoginError::Refused(status)), None | Some(Refusal::NotOpen)) => {
-                return tracing::info!(%peer, %status, initiator, target, "login put off or sent elsewhere");
+                return tracing::info!(%peer, %status, initiator, target, "login deferred or redirected");
             }
             (Failure::Login(LoginError::Refused(_)), Some(refusal)) => refusal.to_string(),
             // The initiator does not learn which of the two was wrong.

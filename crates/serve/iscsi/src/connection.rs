@@ -63,23 +63,23 @@ impl fmt::Display for ConnectionEnd {
                 f.write_str("did not log out when asked to")
             }
             ConnectionEnd::Closed(Closing::Polite(CloseReason::Silent)) => {
-                f.write_str("silent, even when asked")
+                f.write_str("unresponsive, even to a NOP")
             }
             ConnectionEnd::Closed(Closing::Polite(CloseReason::Dropped)) => {
                 f.write_str("dropped as announced")
             }
             ConnectionEnd::Closed(Closing::Polite(CloseReason::Reset)) => f.write_str("the target was reset"),
-            ConnectionEnd::Closed(Closing::Abrupt) => f.write_str("replaced, or the server ends"),
+            ConnectionEnd::Closed(Closing::Abrupt) => f.write_str("replaced, or the server is shutting down"),
             ConnectionEnd::Closed(Closing::TooLong) => {
                 f.write_str("the discovery session has lasted too long")
             }
             ConnectionEnd::Closed(Closing::TooSlow) => f.write_str(
-                "sent nothing of the data it owed, or was slow while others waited for its blocks or memory",
+                "did not send the data it owed, or was slow while others waited for its blocks or memory",
             ),
             ConnectionEnd::PeerClosed => f.write_str("closed by the initiator without logout"),
             ConnectionEnd::Socket(error) => write!(f, "{error}"),
             ConnectionEnd::Violation(fatal) => write!(f, "{fatal}"),
-            ConnectionEnd::Stalled => f.write_str("took nothing of what was sent for too long"),
+            ConnectionEnd::Stalled => f.write_str("did not read for too long"),
         }
     }
 }

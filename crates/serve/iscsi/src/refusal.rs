@@ -93,7 +93,7 @@ impl Refusal {
 impl fmt::Display for Refusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Refusal::NotOpen => f.write_str("server starts or ends"),
+            Refusal::NotOpen => f.write_str("server is starting up or shutting down"),
             Refusal::NoSuchTarget => f.write_str("no such target"),
             Refusal::PortalGroup(tag) => write!(f, "portal group {tag} not listed (groups)"),
             Refusal::InitiatorNotListed => f.write_str("initiator not listed (initiators)"),
@@ -103,9 +103,9 @@ impl fmt::Display for Refusal {
             Refusal::NoSuchSession(tsih) => write!(f, "no such session: {}", tsih.0),
             Refusal::SessionIsFull => f.write_str("session full (connections-per-session)"),
             Refusal::ServerIsFull => f.write_str("server full (sessions)"),
-            Refusal::ReplacedTooOften => f.write_str("session replaced too often meanwhile"),
+            Refusal::ReplacedTooOften => f.write_str("session replaced too often in the meantime"),
             Refusal::TooManyGuesses(wait) => {
-                write!(f, "too many wrong secrets: put off for {} s", wait.as_secs() + 1)
+                write!(f, "too many wrong secrets: deferred for {} s", wait.as_secs() + 1)
             }
         }
     }

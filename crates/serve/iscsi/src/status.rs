@@ -108,7 +108,7 @@ impl fmt::Display for Loss {
                 let luns: Vec<String> = luns.iter().map(u16::to_string).collect();
                 write!(f, "{initiator} uses LUN {} of {target}", luns.join(", "))
             }
-            Lost::Portal => write!(f, "{initiator} uses {target} by a portal that is to go"),
+            Lost::Portal => write!(f, "{initiator} uses {target} through a portal that would be removed"),
         }
     }
 }

@@ -259,7 +259,7 @@ impl Client {
         let may_unmap = request.flags & command::NO_HOLE == 0;
         let is_fast = may_unmap && self.device().profile().thin;
         if request.flags & command::FAST_ZERO != 0 && !is_fast {
-            return Err(Failed(Errno::Enotsup, "zeroes are not written faster than data here"));
+            return Err(Failed(Errno::Enotsup, "writing zeros is no faster than data here"));
         }
         let (inner, whole) = (self.inner(request), request.offset..request.offset + request.length);
         let geometry = self.device().geometry();
@@ -403,7 +403,7 @@ impl From<Unserved> for Failed {
         match unserved {
             Unserved::Denied(Denied::Reserved) => Failed(Errno::Eperm, "reserved by another host"),
             Unserved::Denied(Denied::WriteProtected) => Failed(Errno::Eperm, "the volume is write-protected"),
-            Unserved::Denied(Denied::Fenced) => Failed(Errno::Eio, "the device does not answer"),
+            Unserved::Denied(Denied::Fenced) => Failed(Errno::Eio, "the device is unresponsive"),
             Unserved::Aborted => Failed(Errno::Eio, "aborted: the volume was reset or taken away"),
             Unserved::Failed(error) => error.into(),
         }
@@ -424,11 +424,11 @@ impl From<DeviceError> for Failed {
             DeviceError::Unwritable(_) => Failed(Errno::Eio, "a block could not be written"),
             DeviceError::NotReady => Failed(Errno::Eio, "the device is not ready"),
             DeviceError::Fenced => Failed(Errno::Eio, "the device is fenced: another host has taken it over"),
-            DeviceError::TimedOut => Failed(Errno::Eio, "the device did not answer in time"),
+            DeviceError::TimedOut => Failed(Errno::Eio, "the device timed out"),
             DeviceError::Cancelled => Failed(Errno::Eio, "the request was cancelled"),
             DeviceError::WritesLost => Failed(Errno::Eio, "acknowledged writes may be lost"),
             DeviceError::Unsettled => {
-                Failed(Errno::Eio, "an earlier write may still be carried out by a path that was lost")
+                Failed(Errno::Eio, "an earlier write may still be executed over a lost path")
             }
         }
     }

@@ -144,7 +144,7 @@ impl fmt::Display for ConnectionEnd {
             ConnectionEnd::Socket(error) => error.fmt(f),
             ConnectionEnd::Violation(violation) => violation.fmt(f),
             ConnectionEnd::Stalled => {
-                f.write_str("took nothing of what was sent, or sent nothing of what it owed, for too long")
+                f.write_str("did not read, or did not send the data it owed, for too long")
             }
         }
     }
@@ -194,8 +194,8 @@ impl fmt::Display for Closing {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Closing::Disconnected => "disconnected by the client",
-            Closing::Asked => "the server ends, or an administrator has dropped it",
-            Closing::Gone => "its export is gone, or another one now",
+            Closing::Asked => "the server is shutting down, or an administrator has dropped it",
+            Closing::Gone => "its export is gone, or is now another volume",
             Closing::TooSlow => "slow while others waited for memory",
             Closing::Dropped => "dropped",
         })

@@ -281,7 +281,7 @@ pub enum DeviceError {
     #[display("the device is reserved by another initiator")]
     Reserved,
     /// The device did not complete the request before its deadline.
-    #[display("the device did not answer in time")]
+    #[display("the device timed out")]
     TimedOut,
     /// The request was cancelled before it was executed, because its command was aborted.
     #[display("the request was cancelled")]
@@ -292,7 +292,7 @@ pub enum DeviceError {
     WritesLost,
     /// An earlier write of these blocks failed, and may still be executed at any time: their content is
     /// unknown, and new data could be overwritten.
-    #[display("an earlier write may still be carried out by a path that was lost")]
+    #[display("an earlier write may still be executed over a lost path")]
     Unsettled,
 }
 

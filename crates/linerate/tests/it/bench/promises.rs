@@ -73,7 +73,11 @@ fn a_log_of_something_else_is_refused() {
         (scene.image("disk.img", 16), scene.file("log", "this is a letter to somebody, and no log"));
     expect(verify_log(&log, &image, "client"), REFUSED, &["log", "no log of verified writes"]);
     let lists = ["--block", "4KiB,8KiB", "--read", "50", "--verify", "--verify-log", &log];
-    expect(bench(&[&[image.as_str()], &lists[..]].concat()), REFUSED, &["--verify-log is for one workload"]);
+    expect(
+        bench(&[&[image.as_str()], &lists[..]].concat()),
+        REFUSED,
+        &["--verify-log supports one workload"],
+    );
     let cut = scene.text("cut");
     bench(&[&[image.as_str()], &LOAD[..], &["0.1", "--verify-log", &cut]].concat()).expect_success();
     let bytes = fs::read(&cut).expect("a log");

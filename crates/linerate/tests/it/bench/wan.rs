@@ -15,7 +15,7 @@ fn what_makes_no_sense_beside_a_lab_is_refused() {
         (&["--suite", "quick"], &["leave out another --suite"]),
         (&["--block", "4KiB"], &["leave out a workload"]),
         (&["--allow-write"], &["--allow-write"]),
-        (&["--connections", "2"], &["keys of a session"]),
+        (&["--connections", "2"], &["session options"]),
         (&["--link", "0"], &["--link"]),
         (&["--link", "1GB/s"], &["counts bytes"]),
     ] {

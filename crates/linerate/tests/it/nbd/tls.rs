@@ -286,7 +286,7 @@ fn nothing_is_taken_from_between_clear_text_and_tls() {
     let mut client = Client::connect(both.port);
     client.say(&[an_option(OPT_STARTTLS, &[]), go.clone()].concat());
     assert!(client.is_closed());
-    until("it is logged", || both.server.log().contains("in clear text between STARTTLS and TLS"));
+    until("it is logged", || both.server.log().contains("clear text between STARTTLS and TLS"));
     // After its answer.
     for said in [&go[..], &[0; 64], &[0x16, 3, 1, 0x40, 0, 1, 0, 0x3f, 0xfc], &[0x17, 3, 3, 0xff, 0xff]] {
         let mut client = Client::connect(both.port);

@@ -157,7 +157,7 @@ fn paths_that_cannot_be_meant_name_the_remedy() {
     for (listen, says) in [
         ("nbd+unix://nbd.sock", "not the absolute path of a socket"),
         ("nbd+unix:///disk?socket=/run/nbd.sock", "nbd+unix:///run/linerate/nbd.sock"),
-        ("nbd+unix:///nonexistent/folder/nbd.sock", "name a path at which this user can make a socket"),
+        ("nbd+unix:///nonexistent/folder/nbd.sock", "choose a path at which this user can create a socket"),
         ("iscsi+unix:///run/iscsi.sock", "`iscsi+unix://` is not served here; write iscsi://"),
     ] {
         let state = tempfile::tempdir().expect("a folder");

@@ -64,7 +64,7 @@ impl ConfigFile {
         debug_assert_eq!(self.path, before.path, "another text of the same file");
         let path = fs::canonicalize(&self.path)?;
         if *Zeroizing::new(fs::read(&path)?) != *before.text.as_bytes() {
-            return Err(io::Error::other("somebody else has changed it meanwhile"));
+            return Err(io::Error::other("another program has changed it in the meantime"));
         }
         let mut new = path.clone().into_os_string();
         new.push(format!(".{}", std::process::id()));
@@ -322,7 +322,7 @@ mod tests {
         let (folder, file) = file("a");
         fs::write(file.path(), "theirs").expect("written");
         let error = file.with("b".to_owned()).replace(&file).expect_err("it is not what it was");
-        assert!(error.to_string().contains("somebody else"), "{error}");
+        assert!(error.to_string().contains("another program has changed it"), "{error}");
         assert_eq!(fs::read_to_string(file.path()).expect("readable"), "theirs");
         assert_eq!(fs::read_dir(folder.path()).expect("a folder").count(), 1);
     }
@@ -491,10 +491,10 @@ mod tests {
         let slot = |volume: &str| format!("[[aoe.slot]]\naddress = \"7.1\"\nvolume = \"{volume}\"\n");
         let export = |volume: &str| format!("[[nbd.export]]\nname = \"x\"\nvolume = \"{volume}\"\n");
         for (entries, told) in [
-            (of_target("target", TARGET), "LUN 0 is there twice"),
+            (of_target("target", TARGET), "LUN 0 is defined twice"),
             (
                 format!("[hyperscsi]\nlisten = [\"eth0\"]\n{}", of_target("hyperscsi.target", "x")),
-                "LUN 0 is there twice",
+                "LUN 0 is defined twice",
             ),
             (format!("[aoe]\nlisten = [\"eth0\"]\n{}{}", slot(""), slot("a")), "there are two slots 7.1"),
             (format!("[aoe]\nlisten = [\"eth0\"]\n{}{}", slot(""), slot("")), "there are two slots 7.1"),

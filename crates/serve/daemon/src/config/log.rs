@@ -111,7 +111,7 @@ impl FromStr for LogTargets {
             None => Ok(LogTargets(targets)),
             Some(name) => {
                 let is_alone = text.split(',').any(|part| part.trim() == name);
-                Err(Unfit(format!("nothing is logged as `{name}`{}", meant(name, is_alone))))
+                Err(Unfit(format!("there is no log target `{name}`{}", meant(name, is_alone))))
             }
         }
     }
@@ -195,13 +195,13 @@ mod tests {
             good.parse::<LogTargets>().unwrap_or_else(|error| panic!("{good}: {error}"));
         }
         for (bad, says) in [
-            ("warn,deamon=debug", "nothing is logged as `deamon`; did you mean `daemon`?"),
-            ("inof", "nothing is logged as `inof`; did you mean `info`?"),
-            ("wran", "nothing is logged as `wran`; did you mean `warn`?"),
+            ("warn,deamon=debug", "there is no log target `deamon`; did you mean `daemon`?"),
+            ("inof", "there is no log target `inof`; did you mean `info`?"),
+            ("wran", "there is no log target `wran`; did you mean `warn`?"),
             ("nonsense=debug", "; known are `agent`, "),
             ("iscsi_server::admision=debug", "did you mean `iscsi_server::admission`?"),
             ("iscsi_server::x=debug", "known are `iscsi_server::admission`, "),
-            ("target=debug", "nothing is logged as `target`"),
+            ("target=debug", "there is no log target `target`"),
             ("daemon=loud", "write one such as info"),
         ] {
             assert!(refusal(bad).contains(says), "{bad}: {}", refusal(bad));

@@ -203,7 +203,7 @@ impl<'a> Section<'a> {
     ) -> Option<(Placed<&'a str>, Section<'a>)> {
         let placed = Placed { value: name.get_ref().as_ref(), at: name.span() };
         let Some(table) = value.get_ref().as_table() else {
-            let sentence = format!("{} where a name should be; write [{key}.NAME]", is_not(value.get_ref()));
+            let sentence = format!("{} instead of a name; write [{key}.NAME]", is_not(value.get_ref()));
             self.mistakes.add(name.span(), sentence);
             return None;
         };
@@ -280,7 +280,7 @@ fn count(value: &DeValue<'_>, range: &RangeInclusive<u64>) -> Result<u64, String
 }
 
 fn is_not(value: &DeValue<'_>) -> String {
-    format!("{} is not what belongs here", kind_of(value))
+    format!("{} is not allowed here", kind_of(value))
 }
 
 fn kind_of(value: &DeValue<'_>) -> &'static str {

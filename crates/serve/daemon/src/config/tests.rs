@@ -60,7 +60,7 @@ fn values_of_the_wrong_kind_are_refused_with_an_example() {
     refused("limits = 1", "1:10", "write it as a table, [limits]");
     refused("[portal]\nlisten = \"127.0.0.1\"", "1:1", "write [[portal]] with two brackets");
     refused("poll = \"50m\"", "1:8", "a number and a unit");
-    refused("gather = \"1s\"", "1:10", "at most 10 ms");
+    refused("gather = \"1s\"", "1:10", "up to 10 ms");
     refused("io-engine = \"urin\"", "1:13", "there are the engines auto, uring and threads");
     refused("[log]\nformat = \"xml\"", "2:10", "known are `text` and `json`");
     refused("[log]\nfilter = \"a=b=c\"", "2:10", "warn,audit=info");
@@ -74,7 +74,7 @@ fn portals_are_checked() {
     refused("[[portal]]", "1:1", "has no `listen`");
     refused("[[portal]]\nlisten = \"::1\"", "2:10", "write [::1]:3260");
     let twice = "[[portal]]\nlisten = \"127.0.0.1:3260\"\n";
-    refused(&format!("{twice}{twice}"), "3:1", "listened on twice");
+    refused(&format!("{twice}{twice}"), "3:1", "used twice");
     refused("[[portal]]\nlisten = \"127.0.0.1\"\nlissen = 1", "3:1", "did you mean `listen`?");
 }
 
@@ -90,7 +90,7 @@ fn volumes_are_checked() {
     refused(&format!("[volume.b]\n{uuid}[volume.a]\n{uuid}"), "6:8", "`a` has the UUID of `b`");
     for (bad, at, sentence) in [
         ("serial = \"\"", "3:10", "it has 0 characters; write 1 to 251"),
-        ("serial = \"ä\"", "3:10", "no printable ASCII"),
+        ("serial = \"ä\"", "3:10", "not a printable ASCII"),
         ("vendor = \"more-than-8\"", "3:10", "it has 11 characters; write 1 to 8"),
         ("product = \"more than sixteen\"", "3:11", "write 1 to 16"),
         ("revision = \"4.0.1\"", "3:12", "write 1 to 4"),
@@ -161,7 +161,7 @@ fn targets_are_checked() {
     refused(&with_target("[target.redirect]\npermanent = true"), "6:1", "has no `address`");
     refused(&with_target("color = 1"), "6:1", "unknown key `color` in [[target]]");
     let again = "[[target]]\nname = \"iqn.2026-01.com.example:t\"\nlun = [{ lun = 0, volume = \"vm1\" }]";
-    refused(&with_target(again), "7:8", "is there twice");
+    refused(&with_target(again), "7:8", "is defined twice");
     let bad = with_target("").replace("iqn.2026-01", "iqn.2026");
     refused(&bad, "4:8", "a year, a month and a domain");
 }
@@ -232,7 +232,7 @@ fn luns_are_checked() {
     refused(&lun("[[target.lun]]\nlun = 16384\nvolume = \"vm1\""), "6:7", "from 0 to 16383");
     refused(&lun("[[target.lun]]\nvolume = \"vm1\""), "5:1", "has no `lun`");
     let twice = "[[target.lun]]\nlun = 0\nvolume = \"vm1\"\n".repeat(2);
-    refused(&lun(&twice), "9:7", "LUN 0 is there twice in this target; LUN 1 is free");
+    refused(&lun(&twice), "9:7", "LUN 0 is defined twice in this target; LUN 1 is free");
 }
 
 #[test]

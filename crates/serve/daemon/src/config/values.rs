@@ -54,7 +54,7 @@ pub fn listen_address(text: &str, own_scheme: &str, own_port: u16) -> Result<Soc
         BadAddress::Form(_)
             if place.split('%').next().is_some_and(|bare| bare.parse::<Ipv6Addr>().is_ok()) =>
         {
-            Unfit(format!("an IPv6 address stands in brackets; write [{place}]:{own_port}"))
+            Unfit(format!("an IPv6 address needs brackets; write [{place}]:{own_port}"))
         }
         BadAddress::Form(_) => Unfit(format!(
             "`{place}` is not an address and a port; write one such as 0.0.0.0:{own_port} or [::]:{own_port}"
@@ -258,7 +258,7 @@ impl Gather {
     fn new(span: Duration) -> Result<Gather, String> {
         (span <= GATHER_MAX)
             .then_some(Gather(span))
-            .ok_or_else(|| "requests gather for at most 10 ms".to_owned())
+            .ok_or_else(|| "requests gather for up to 10 ms".to_owned())
     }
 }
 

@@ -111,7 +111,8 @@ fn one_identity_each(named: &[(Placed<&str>, Section<'_>)], volumes: &[Volume]) 
         let section = named.iter().find(|(name, _)| name.value == volume.name.as_str());
         if let (Some((key, what, twin)), Some((name, section))) = (twin, section) {
             let sentence = format!(
-                "`{}` has the {what} of `{twin}`, and initiators would take them for one; give it its own or none",
+                "`{}` has the {what} of `{twin}`, and initiators would treat them as one disk; give it a different \
+                 one or none",
                 volume.name
             );
             let at = if section.has(key) { section.placed(key) } else { name.at.clone() };

@@ -132,7 +132,7 @@ pub fn unexpected(reply: ControlReply) -> Failure {
         | ControlReply::Metrics { .. }
         | ControlReply::Usage { .. }
         | ControlReply::Reloaded { .. } => {
-            Failure::failed("the server answered something else; is it of this version?")
+            Failure::failed("unexpected response of the server; does it have this version?")
         }
     }
 }
@@ -166,8 +166,8 @@ fn converse(path: &Path, request: &ControlRequest) -> io::Result<(ControlReply, 
         tracing::warn!(
             flush_seconds = FLUSH_TIME.as_secs(),
             requests_seconds = CLOSE_TIME.as_secs(),
-            "the server still waits for volumes: to open, to be checked for data before they shrink, or, of each that is removed, for a \
-             flush and for its last requests"
+            "the server is still waiting for volumes: to open, to be checked for data before they shrink, or, when \
+             removed, to flush and complete their last requests"
         );
     }
     stream.get_ref().set_read_timeout(Some(patience))?;

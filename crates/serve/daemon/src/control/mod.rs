@@ -401,7 +401,7 @@ impl FromStr for FaultMode {
             ("hang", _) => Ok(FaultMode::Hang),
             ("fail", _) => Ok(FaultMode::Fail),
             ("lose", _) => Ok(FaultMode::Lose),
-            ("slow", _) => Err("`slow` wants a time; write one such as slow=5ms".to_owned()),
+            ("slow", _) => Err("`slow` needs a time; write one such as slow=5ms".to_owned()),
             (_, Some(("slow", time))) => {
                 time.parse().map(|Time(time)| FaultMode::Slow(time)).map_err(|error| error.to_string())
             }
@@ -437,7 +437,7 @@ fn message_of<T: DeserializeOwned>(line: &[u8]) -> Result<T, String> {
     let version = value.as_object_mut().and_then(|message| message.remove("version"));
     match version {
         Some(version) if version != VERSION => Err(format!(
-            "version {version} of the control protocol is not known here; this is version {VERSION}"
+            "version {version} of the control protocol is not supported; this is version {VERSION}"
         )),
         _ => serde_json::from_value(value).map_err(|error| error.to_string()),
     }

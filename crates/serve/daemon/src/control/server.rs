@@ -52,13 +52,13 @@ impl std::error::Error for BindError {}
 impl fmt::Display for BindError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (path, why) = match self {
-            BindError::InUse(path) => (path, "another server uses it; give this one its own with --control"),
-            BindError::NotASocket(path) => (path, "there is a file that is no socket; name another place"),
+            BindError::InUse(path) => (path, "another server uses it; choose another path with --control"),
+            BindError::NotASocket(path) => (path, "the path exists and is not a socket; choose another path"),
             BindError::Io(path, error) => {
-                return write!(f, "cannot make the control socket {}: {error}", path.display());
+                return write!(f, "cannot create the control socket {}: {error}", path.display());
             }
         };
-        write!(f, "cannot make the control socket {}: {why}", path.display())
+        write!(f, "cannot create the control socket {}: {why}", path.display())
     }
 }
 
@@ -106,7 +106,7 @@ impl Socket {
         let work = move || {
             for client in listener.incoming() {
                 if let Err(error) = client.and_then(|client| clients.admit(client)) {
-                    tracing::warn!(%error, "a client of the control socket was not let in");
+                    tracing::warn!(%error, "a client of the control socket was rejected");
                     thread::sleep(ACCEPT_PAUSE);
                 }
             }
@@ -154,7 +154,7 @@ impl Clients {
                 drop(slot);
                 subscriber.map_or(Ok(()), |subscriber| feed(&client, &subscriber))
             }) {
-                tracing::debug!(%error, "a client of the control socket went away");
+                tracing::debug!(%error, "a client of the control socket disconnected");
             }
         };
         thread::Builder::new().name("control client".to_owned()).spawn(attend).map(drop)
@@ -184,7 +184,7 @@ impl Clients {
             let reply = match message_of(&line) {
                 Ok(ControlRequest::Events) => {
                     subscriber = self.events.subscribe();
-                    let reason = "the server has as many subscribers to events as it may have".to_owned();
+                    let reason = "the server has the maximum number of event subscribers".to_owned();
                     subscriber.as_ref().map_or(ControlReply::Refused { reason }, |_| ControlReply::Done)
                 }
                 Ok(request) => (self.answer)(request, &by),

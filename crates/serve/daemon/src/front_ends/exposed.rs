@@ -241,7 +241,7 @@ fn lun_changes(
                 lines.push(format!("~ {name} LUN {lun} = {volume} (was {}) {audience}", old.volume));
             }
             Some(old) if old.initiators != *initiators => {
-                lines.push(format!("~ {name} LUN {lun}: who sees it; {audience}"));
+                lines.push(format!("~ {name} LUN {lun}: access; {audience}"));
             }
             Some(_) => {}
         }
@@ -249,7 +249,7 @@ fn lun_changes(
     let gone = before.iter().filter(|old| luns.iter().all(|lun| lun.lun != old.lun));
     lines.extend(gone.map(|lun| format!("- {name} LUN {} = {}", lun.lun, lun.volume)));
     if luns.is_empty() && !before.is_empty() {
-        lines.push(format!("~ {name} has no LUN now, and stays {}", for_whom(&target.audience(None))));
+        lines.push(format!("~ {name} has no LUN left, and stays {}", for_whom(&target.audience(None))));
     }
 }
 

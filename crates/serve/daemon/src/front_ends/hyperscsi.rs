@@ -120,7 +120,7 @@ impl HyperScsiConfig {
         let targets = section.sections("target", "[[hyperscsi.target]]");
         let targets = targets.iter().filter_map(|section| Target::read(section, document));
         let targets = each_once(targets, section.mistakes, |name, _| {
-            format!("the target {name} is there twice; put all its LUNs under one [[hyperscsi.target]]")
+            format!("the target {name} is defined twice; put all its LUNs under one [[hyperscsi.target]]")
         });
         let listening = Listening::read(&section, &KIND, "[\"eth0\"]", targets);
         section.done();
@@ -188,9 +188,8 @@ fn keys(target: &Section<'_>) -> Vec<(String, Psk)> {
         let (initiator, (place, secret)) = (initiator?, secret?);
         let length = secret.len();
         if !(SECRET_MIN..=SECRET_MAX).contains(&length) {
-            let sentence = format!(
-                "this secret has {length} bytes; one for HyperSCSI has 16 bytes at least and {SECRET_MAX} at most"
-            );
+            let sentence =
+                format!("this secret has {length} bytes; one for HyperSCSI has 16 to {SECRET_MAX}");
             section.mistakes.add(place.at.clone(), sentence);
         }
         let name = initiator.value.0;

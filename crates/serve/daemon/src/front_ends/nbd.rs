@@ -548,7 +548,7 @@ fn certificates_of(path: &Path) -> io::Result<Vec<u8>> {
     File::open(path)?.take(CERTIFICATES_BYTES_MAX + 1).read_to_end(&mut bytes)?;
     match bytes.len() as u64 > CERTIFICATES_BYTES_MAX {
         false => Ok(bytes),
-        true => Err(io::Error::new(io::ErrorKind::InvalidData, "it is too long to hold certificates")),
+        true => Err(io::Error::new(io::ErrorKind::InvalidData, "it is too large for a certificate file")),
     }
 }
 

@@ -125,7 +125,7 @@ pub(super) fn luns(
     };
     each_once(sections.iter().filter_map(read), target.mistakes, |lun, others| {
         let free = (0..).find(|free| free != lun && !others.contains(free)).unwrap_or_default();
-        format!("LUN {lun} is there twice in this target; LUN {free} is free")
+        format!("LUN {lun} is defined twice in this target; LUN {free} is free")
     })
 }
 

@@ -137,7 +137,7 @@ impl Parser<'_> {
             Some(open) if open.entry.key == name => self.finish(),
             Some(open) => {
                 let sentence =
-                    format!("</{name}> where </{}> of line {} is due", open.entry.key, open.entry.place.line);
+                    format!("</{name}> instead of </{}> for line {}", open.entry.key, open.entry.place.line);
                 return Err(refused(place, &sentence));
             }
             None => return Err(refused(place, &format!("</{name}> without <{name}>"))),
@@ -194,7 +194,7 @@ fn matching(named: &Path) -> Result<Option<Vec<PathBuf>>, String> {
     let name = named.file_name().and_then(|name| name.to_str()).unwrap_or_default();
     let folder = named.parent().unwrap_or(Path::new(""));
     if is_pattern(&folder.to_string_lossy()) || name.contains(['[', '{']) {
-        return Err(format!("only * and ? in the last part of {} are understood", named.display()));
+        return Err(format!("only * and ? in the last part of {} are supported", named.display()));
     }
     if is_pattern(name) {
         return Ok(Some(listed(folder, |file| matches(name.as_bytes(), file.as_bytes()))));

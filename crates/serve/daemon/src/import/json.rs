@@ -149,7 +149,7 @@ impl<'a> Object<'a> {
         let unread = self.entries.iter().zip(asked.iter()).filter(|(_, asked)| !**asked);
         let note = |((name, raw), _): (&(String, &RawValue), _)| {
             let place = self.document.place(self.document.offset(raw));
-            Note::new(&place, format_args!("`{name}` is not carried over: it is not known here"))
+            Note::new(&place, format_args!("`{name}` is not carried over: it is unknown here"))
         };
         unread.map(note).collect()
     }

@@ -118,7 +118,8 @@ impl Lio {
             if index == chosen {
                 self.group(&mut target, group, uses);
             } else {
-                let sentence = "this portal group is not carried over: a target here has the same LUNs by all of its portals";
+                let sentence = "this portal group is not carried over: a target here has the same LUNs on all of \
+                                its portals";
                 target.note(&group.place(), sentence);
             }
         }
@@ -228,7 +229,7 @@ impl Lio {
                 target.note(
                     &acl.place(),
                     format_args!(
-                        "the node ACL of `{wwn}` is not carried over: it is no iSCSI name, or there twice"
+                        "the node ACL of `{wwn}` is not carried over: it is not an iSCSI name, or a duplicate"
                     ),
                 );
                 continue;
@@ -247,7 +248,7 @@ impl Lio {
                 Some(login) => logins.push(login),
                 None if access.authentication => {
                     let sentence = format_args!(
-                        "the node ACL of `{wwn}` is not carried over: it has no user, and the target wants one"
+                        "the node ACL of `{wwn}` is not carried over: it has no user, and the target requires one"
                     );
                     target.note(&acl.place(), sentence);
                     continue;
@@ -464,9 +465,7 @@ fn portals(target: &mut Target, group: &Object<'_>) -> Vec<SocketAddr> {
             }
             _ => target.note(
                 &portal.place(),
-                format_args!(
-                    "the portal `{text}` is not carried over: iSCSI over TCP at an address is what there is"
-                ),
+                format_args!("the portal `{text}` is not carried over: only iSCSI over TCP is supported"),
             ),
         }
     }
@@ -487,7 +486,7 @@ fn session_of(target: &mut Target, parameters: &Object<'_>) -> bool {
             "TargetAlias" if value.parse::<PrintableText>().is_ok() => target.alias = Some(value),
             _ if USUAL_PARAMETERS.iter().any(|(name, usual)| *name == key && *usual == value) => {}
             _ if san::take_session_key(target, key, &value, &place).is_ok() => {}
-            _ => target.note(&place, format_args!("`{key}` is not carried over: it is not known here")),
+            _ => target.note(&place, format_args!("`{key}` is not carried over: it is unknown here")),
         }
     }
     must
@@ -512,7 +511,7 @@ fn volume(plugin: &str, object: &Object<'_>, notes: &mut Vec<Note>) -> Result<Vo
     let block: u64 = match attribute("block_size").as_deref().unwrap_or("512") {
         "512" => 512,
         "4096" => 4096,
-        other => return Err(format!("there are no blocks of {other} bytes here")),
+        other => return Err(format!("blocks of {other} bytes are not supported")),
     };
     let is_set = |key: &str| attribute(key).is_some_and(|value| value != "0");
     let thick = !is_set("emulate_tpu") && !is_set("emulate_tpws");
@@ -526,27 +525,27 @@ fn volume(plugin: &str, object: &Object<'_>, notes: &mut Vec<Note>) -> Result<Vo
         ("fileio", bytes) => {
             let size = bytes.filter(|_| !device.starts_with("/dev/")).map(|size| format!("size={size}"));
             let options: Vec<String> = size.into_iter().chain(options).collect();
-            san::file_spec(&device, &options).ok_or("`dev` is no path of a file")?
+            san::file_spec(&device, &options).ok_or("`dev` is not the path of a file")?
         }
         ("block", _) => {
             options.push("direct".to_owned());
-            san::file_spec(&device, &options).ok_or("`dev` is no path of a block device")?
+            san::file_spec(&device, &options).ok_or("`dev` is not the path of a block device")?
         }
         ("ramdisk", Some(size)) => {
             let kind = if object.flag("nullio") == Some(true) { "null" } else { "ram" };
             let query = options.first().map(|block| format!("?{block}")).unwrap_or_default();
             format!("{kind}:{size}{query}")
         }
-        ("ramdisk", None) => return Err("its size is no number of blocks".to_owned()),
-        _ => return Err(format!("there is no equal of `{plugin}` here")),
+        ("ramdisk", None) => return Err("its size is not a whole number of blocks".to_owned()),
+        _ => return Err(format!("`{plugin}` has no equivalent here")),
     };
     if backends::parse(&spec).is_err() {
-        return Err("its size is no size of a volume".to_owned());
+        return Err("its size is not valid for a volume".to_owned());
     }
     if object.flag("write_back") == Some(false) && plugin == "fileio" {
         notes.push(Note::new(
             &object.place_of("write_back"),
-            "`write_back` is not carried over: initiators are told of a write cache, and flush it",
+            "`write_back` is not carried over: the write cache is reported to initiators, which flush it",
         ));
     }
     // LIO's I/O method does not affect the volume.
@@ -674,7 +673,7 @@ fn chap(target: &mut Target, wanted: bool, logins: Vec<Login>, place: &Place) {
     }
     match chap.accounts.is_empty() {
         false => target.chap = Some(chap),
-        true => target.leave_out("it wants CHAP, and none of its users could be carried over", place),
+        true => target.leave_out("it requires CHAP, and none of its users could be carried over", place),
     }
 }
 
@@ -757,7 +756,7 @@ fn unusual(attributes: &Object<'_>, known: &[(&str, Option<&str>)]) -> Vec<Note>
             Some(None) => true,
             None => name.starts_with("hw_"),
         };
-        let sentence = format!("the attribute `{name}` is not carried over: there is no such setting here");
+        let sentence = format!("the attribute `{name}` is not carried over: it has no equivalent here");
         (!is_usual).then(|| Note::new(&place, sentence))
     };
     attributes.scalars().filter_map(is_unusual).collect()

@@ -197,7 +197,7 @@ impl San {
         volume.uuid = volume.uuid.filter(|uuid| is_new("uuid", uuid));
         volume.names.retain(|(key, value)| !["naa", "t10-id"].contains(key) || is_new(key, value));
         if known > volume.names.len() + usize::from(volume.uuid.is_some()) {
-            let sentence = "the identity is not carried over as a whole: another volume has the same";
+            let sentence = "the identity is not carried over completely: another volume has the same";
             volume.notes.push(Note::new(place, sentence));
         }
         volume.name = self.free_name(wanted);
@@ -397,10 +397,9 @@ pub(super) fn take_session_key(target: &mut Target, key: &str, value: &str, plac
             target.session.retain(|(key, _)| *key != ours);
             target.session.push((ours, value));
         }
-        None => target.note(
-            place,
-            format_args!("`{key}` is not carried over: its value is none that the standard has"),
-        ),
+        None => {
+            target.note(place, format_args!("`{key}` is not carried over: its value is not in the standard"))
+        }
     }
     Ok(())
 }
@@ -410,7 +409,7 @@ fn other_key(target: &mut Target, key: &str, value: &str, place: &Place) -> Resu
     if !usual.is_some_and(|usual| !value.eq_ignore_ascii_case(usual)) {
         return Ok(());
     }
-    target.note(place, format_args!("`{key}` is not carried over: this server decides it"));
+    target.note(place, format_args!("`{key}` is not carried over: the server determines it"));
     Ok(())
 }
 

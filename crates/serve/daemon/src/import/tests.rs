@@ -175,7 +175,7 @@ fn identities_that_tgt_was_told_are_kept_and_clashes_named() {
     assert_eq!(count("vendor = \"ACME\""), 1, "{text}");
     assert_eq!(count("t10-id = \"IET     000a0001\""), 1, "the target behind number 9 is 10: {text}");
     let told = |what: &str| assert!(notes.iter().any(|note| note.contains(what)), "{what}: {notes:?}");
-    told("f:6: the identity is not carried over as a whole: another volume has the same");
+    told("f:6: the identity is not carried over completely: another volume has the same");
     told("f:10: `scsi_id` is not carried over as `t10-id`: it has 5 characters");
     told("f:11: `product_id` is not carried over as `product`: it has 17 characters");
     assert_eq!(notes.len(), 3, "{notes:?}");

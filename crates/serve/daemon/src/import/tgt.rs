@@ -78,7 +78,7 @@ impl Tgt {
             }
             key => self.san.notes.push(Note::new(
                 &entry.place,
-                format_args!("`{key}` is not carried over: it is not known here"),
+                format_args!("`{key}` is not carried over: it is unknown here"),
             )),
         }
     }
@@ -113,8 +113,8 @@ impl Tgt {
             self.secrets.entry(user.to_owned()).or_insert_with(|| (secret.clone(), place.clone()));
         if *first != secret {
             let sentence = format_args!(
-                "the user `{}` has another secret than in {}:{}, which tgtd takes for both; here each has the secret of its \
-                 own line",
+                "the user `{}` has another secret than in {}:{}, which tgtd uses for both; here each has the secret \
+                 of its line",
                 user.escape_debug(),
                 at.file,
                 at.line
@@ -137,7 +137,8 @@ impl Tgt {
             san::name(&first.value).filter(|name| self.san.targets.iter().all(|other| other.name != *name))
         else {
             let sentence = format_args!(
-                "the target `{}` is not carried over: its name is no iSCSI name, or differs from another's in case alone",
+                "the target `{}` is not carried over: its name is not an iSCSI name, or differs from another only \
+                 in case",
                 first.value
             );
             self.san.notes.push(Note::new(place, sentence));
@@ -196,7 +197,7 @@ impl Tgt {
             match san::name(&entry.value) {
                 Some(name) => names.push(name),
                 None => {
-                    target.note(&entry.place, "`initiator-name` is not carried over: it is no iSCSI name")
+                    target.note(&entry.place, "`initiator-name` is not carried over: it is not an iSCSI name")
                 }
             }
         }
@@ -415,10 +416,10 @@ impl Store<'_> {
         let direct = match self.option("bs-type").map(|(value, _)| value) {
             None | Some("rdwr") => self.option("bsoflags").is_some_and(|(value, _)| value == "direct"),
             Some("aio") => true,
-            Some(other) => return Err(format!("there is no equal of `bs-type {other}` here")),
+            Some(other) => return Err(format!("`bs-type {other}` has no equivalent here")),
         };
         if let Some((kind, _)) = self.option("device-type").filter(|(value, _)| *value != "disk") {
-            return Err(format!("`device-type {kind}` is no disk"));
+            return Err(format!("`device-type {kind}` is not a disk"));
         }
         if self.option("online").is_some_and(|(value, _)| matches!(value, "0" | "no")) {
             return Err("it is not online".to_owned());
@@ -426,7 +427,7 @@ impl Store<'_> {
         let block: u64 = match self.option("block-size").map_or("512", |(value, _)| value) {
             "512" => 512,
             "4096" => 4096,
-            other => return Err(format!("there are no blocks of {other} bytes here")),
+            other => return Err(format!("blocks of {other} bytes are not supported")),
         };
         let mut options = Vec::new();
         if block != 512 {
@@ -439,15 +440,15 @@ impl Store<'_> {
                 Some(bytes) => options.push(format!("physical={}", Bytes(bytes).0)),
                 None => notes.push(Note::new(
                     place,
-                    "`lbppbe` is not carried over: a physical block has at most 64 KiB here",
+                    "`lbppbe` is not carried over: a physical block has up to 64 KiB here",
                 )),
             }
         }
         if direct {
             options.push("direct".to_owned());
         }
-        let spec =
-            san::file_spec(&self.entry.value, &options).ok_or("it is no path of a file or block device")?;
+        let spec = san::file_spec(&self.entry.value, &options)
+            .ok_or("it is not the path of a file or block device")?;
         for entry in &self.options {
             notes.extend(lun_line(entry));
         }
@@ -481,13 +482,13 @@ fn lun_line(entry: &Entry) -> Option<Note> {
         "bs-type" | "block-size" | "device-type" | "lbppbe" | "lun" | "online" | "readonly" | "removable"
         | "product_id" | "product_rev" | "scsi_id" | "scsi_sn" | "vendor_id" => return None,
         "bsoflags" if value == "direct" => return None,
-        "bsoflags" => "initiators are told of a write cache, and flush it",
+        "bsoflags" => "the write cache is reported to initiators, which flush it",
         "write-cache" if value != "off" => return None,
-        "write-cache" => "initiators are told of a write cache, and flush it",
+        "write-cache" => "the write cache is reported to initiators, which flush it",
         "allow-in-use" if value != "yes" => return None,
         "allow-in-use" => "a file or device is locked while it is served",
         "params" if value == "thin_provisioning=1" => return None,
-        "la_lba" | "optimal_xfer_gran" | "optimal_xfer_len" => "this server decides it",
+        "la_lba" | "optimal_xfer_gran" | "optimal_xfer_len" => "the server determines it",
         _ => "it is not known here",
     };
     Some(Note::new(&entry.place, format_args!("`{}` is not carried over: {why}", entry.key)))

@@ -35,8 +35,8 @@ impl Health {
         let mut add = |kind, name, problem: String| problems.push(Problem { kind, name, problem });
         match server.phase() {
             Phase::Open => {}
-            Phase::Starting => add("server", None, "is starting: hosts are told to try again".to_owned()),
-            Phase::Draining => add("server", None, "is ending: hosts are told to try again".to_owned()),
+            Phase::Starting => add("server", None, "starting up: hosts are asked to retry".to_owned()),
+            Phase::Draining => add("server", None, "shutting down: hosts are asked to retry".to_owned()),
         }
         for (core, time) in server.hung_cores(Instant::now(), HUNG_TIME) {
             let problem = format!("the thread has hung for {} s", time.as_secs());
@@ -45,10 +45,11 @@ impl Health {
         for (name, volume) in server.volumes().iter() {
             let (condition, name) = (volume.health().condition(), || Some(name.to_owned()));
             if let Some(time) = condition.silent {
-                let problem = format!("the device does not answer for {} s", time.as_secs_f64().round());
+                let problem =
+                    format!("the device has been unresponsive for {} s", time.as_secs_f64().round());
                 add("volume", name(), problem);
             } else if volume.is_fenced() {
-                add("volume", name(), "is out of service until its device answers".to_owned());
+                add("volume", name(), "is out of service until its device responds".to_owned());
             }
             if condition.is_failing {
                 let cause = condition

@@ -171,7 +171,7 @@ async fn accept(listener: TcpListener, live: Weak<dyn Monitored>) {
                 None => tracing::debug!(%from, "too many connections for metrics"),
             },
             Err(error) => {
-                tracing::debug!(%error, "no connection for metrics");
+                tracing::debug!(%error, "cannot accept a connection for metrics");
                 tokio::time::sleep(ACCEPT_PAUSE).await;
             }
         }

@@ -111,7 +111,7 @@ impl IscsiConfig {
         let targets = root.sections("target", "[[target]]");
         let targets = targets.iter().filter_map(|section| Target::read(section, document, &groups));
         let targets = each_once(targets, root.mistakes, |name, _| {
-            format!("the target {name} is there twice; put all its LUNs under one [[target]]")
+            format!("the target {name} is defined twice; put all its LUNs under one [[target]]")
         });
         let discovery = root.section("discovery", "[discovery]").and_then(|section| {
             let chap = section.section("chap", "[discovery.chap]");
@@ -194,7 +194,7 @@ fn portals(sections: &[Section<'_>]) -> Vec<Portal> {
         let Some(portal) = read_portal(section) else { continue };
         // Port 0 takes a free port each time, so duplicates are allowed.
         if portal.listen.0.port() != 0 && portals.iter().any(|other| other.listen == portal.listen) {
-            let sentence = format!("{} is listened on twice; remove one [[portal]]", portal.listen.0);
+            let sentence = format!("{} is used twice; remove one [[portal]]", portal.listen.0);
             section.mistakes.add(section.at(), sentence);
         }
         portals.push(portal);

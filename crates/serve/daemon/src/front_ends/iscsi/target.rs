@@ -223,8 +223,9 @@ impl FromStr for InitiatorPattern {
             })?,
             Some(stem) if stem.len() <= NAME_BYTES_MAX && stem.bytes().all(legal) => {}
             Some(stem) => {
-                let sentence =
-                    format!("`{stem}` begins no iSCSI name; write one such as iqn.1993-08.org.debian:*");
+                let sentence = format!(
+                    "`{stem}` is not the start of an iSCSI name; write one such as iqn.1993-08.org.debian:*"
+                );
                 return Err(Unfit(sentence));
             }
         }
@@ -399,8 +400,7 @@ fn checked(section: &Section<'_>, place: &Placed<&str>, bytes: &[u8]) -> Option<
         return Some(Secret::new(bytes));
     }
     let sentence = format!(
-        "this secret has {length} bytes; a CHAP secret has {SECRET_MIN} to {SECRET_MAX}, and at most 16 for \
-         Windows"
+        "this secret has {length} bytes; a CHAP secret has {SECRET_MIN} to {SECRET_MAX}, and up to 16 for Windows"
     );
     refuse(section, place, sentence)
 }
