@@ -171,7 +171,7 @@ impl Default for Limits {
             discovery_time: Duration::from_secs(60), // a discovery takes a second
             connections_per_session: 8,
             login_time: Duration::from_secs(15), // open-iscsi allows 15 s for a login, then retries
-            window: 256,                         // users report that 32, 64 and 128 are too small (tcmu-runner#359)
+            window: 256, // users report that 32, 64 and 128 are too small (tcmu-runner#359)
             nop_interval: Duration::from_secs(15),
             send_stall: Duration::from_secs(60),
             session_staging_bytes: 256 << 20, // the whole window in commands of 1 MiB

@@ -28,7 +28,7 @@ const BY_CODE: [Operation; 256] = {
     table
 };
 
-/// What a reply says, as it is counted.
+/// The outcome of a reply, for statistics.
 pub(crate) enum Failure {
     /// GOOD.
     None,
