@@ -66,7 +66,7 @@ pub enum UrlError {
         key: &'static str,
         /// The value.
         value: String,
-        /// What it should be.
+        /// The expected value.
         why: &'static str,
     },
 }

@@ -118,7 +118,7 @@ pub fn exit_codes() -> String {
 }
 
 impl Failure {
-    /// The request cannot be carried out as given; the sentence names the remedy.
+    /// The request cannot be executed as given; the sentence names the remedy.
     pub fn refused(why: impl Display) -> Failure {
         Failure::new(FailureKind::Refused, why)
     }

@@ -55,7 +55,7 @@
 //! session with a target, and `storage` imports no network. `copy` and `attach` are in `remote` for the same
 //! reason.
 //!
-//! `Kind::blocks` says whether a file may be marked, grown and shrunk as if it were the volume.
+//! `Kind::blocks` determines whether a file may be marked, grown and shrunk as if it were the volume.
 //!
 //! A back end that `opens_later` has tasks or sessions. They live on the reactor that opens it: a command's,
 //! or one of a server's cores, round-robin. One that `is_remote` has sessions. Requests from other cores are

@@ -174,7 +174,7 @@ pub trait Transport: 'static {
     fn flush(&self) -> <Self::Link as Link>::Request;
 }
 
-// The status of channels, for people and reports.
+// The status of channels, for users and reports.
 
 /// A block device that is reached over channels.
 pub trait Channelled: BlockDevice {

@@ -455,7 +455,7 @@ impl Transport for Network {
     }
 }
 
-/// What clients were told, by block. Versions grow in the order in which the writes were submitted.
+/// The results that clients received, by block. Versions grow in the order in which the writes were submitted.
 #[derive(Default)]
 struct Told {
     acknowledged: [u32; BLOCKS],

@@ -81,7 +81,7 @@ pub enum OpenError {
     Name {
         /// The name.
         name: String,
-        /// What is wrong with it.
+        /// Why it is invalid.
         why: BadName,
     },
     /// A file with a secret cannot be read.
@@ -127,7 +127,7 @@ pub enum OpenError {
     AfterRedirection {
         /// The portal that redirected it last.
         from: SocketAddr,
-        /// What failed.
+        /// The error.
         error: Box<OpenError>,
     },
     /// READ CAPACITY reported a block size that is not supported here.
@@ -160,7 +160,7 @@ pub enum OpenError {
     AnotherDevice {
         /// The address.
         address: SocketAddr,
-        /// What differs.
+        /// The difference.
         why: String,
     },
     /// The target has no such LUN.

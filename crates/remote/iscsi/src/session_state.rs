@@ -268,7 +268,7 @@ impl SessionState {
         self.lost.retain(|lost| lost.cid != cid);
     }
 
-    /// A connection is missing that the target does not know of.
+    /// A connection is missing that has not been logged in at the target.
     pub(crate) fn connection_missing(&mut self, cid: Cid, now: Instant) {
         self.lost.push(Lost { cid, settling: Settling::Settled, until: now });
         self.wake_recovery();

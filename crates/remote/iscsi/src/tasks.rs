@@ -152,7 +152,7 @@ pub(crate) struct NewTask {
     pub(crate) account: Account,
 }
 
-/// What remains of an ended command, for the statistics.
+/// The data of an ended command that the statistics need.
 pub(crate) struct EndedTask {
     pub(crate) connection: ConnectionId,
     pub(crate) lun: Lun,

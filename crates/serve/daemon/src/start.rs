@@ -145,7 +145,7 @@ pub(crate) fn control(config: &Config, state: &Path) -> PathBuf {
     config.control.clone().unwrap_or_else(|| state.join(CONTROL))
 }
 
-/// Logs what is served from now on.
+/// Logs the configuration at the start.
 fn tell(start_options: &StartOptions, config: &Config, state: &ServerState, bound: &[ListenAddress]) {
     let file = start_options.path.as_ref().map(|path| path.display().to_string());
     let (version, pid, state) = (env!("CARGO_PKG_VERSION"), process::id(), state.directory().display());

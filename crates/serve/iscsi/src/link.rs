@@ -34,7 +34,7 @@ pub(crate) struct Link {
 /// How a connection is to end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Closing {
-    /// After what is queued has been sent.
+    /// After all queued PDUs have been sent.
     Polite(CloseReason),
     /// Immediately, for one of these reasons:
     ///

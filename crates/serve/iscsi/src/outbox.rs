@@ -1,4 +1,4 @@
-//! The send queue of a connection, with the digests of what it sends.
+//! The send queue of a connection, with the digests of the PDUs it sends.
 //!
 //! It is filled from the session's state machine up to a limit, then sent until it is empty; meanwhile, the
 //! socket's buffer keeps the link busy.

@@ -24,7 +24,7 @@ use crate::unit::LogicalUnit;
 pub struct CommandIn<'a> {
     /// The CDB, at least as long as its operation code requires; missing bytes count as zero.
     pub cdb: &'a [u8],
-    /// What the initiator offers to send, in bytes (iSCSI: the Expected Data Transfer Length of a write).
+    /// Bytes that the initiator offers to send (iSCSI: the Expected Data Transfer Length of a write).
     pub data_out_bytes: u32,
     /// The size of the initiator's buffer, in bytes (iSCSI: the Expected Data Transfer Length of a read).
     pub data_in_bytes: u32,

@@ -542,9 +542,9 @@ pub enum Condition {
 /// The effect of a condition on users, and the remedy.
 #[derive(Clone, Copy, Debug)]
 pub struct Meaning {
-    /// What hosts observe.
+    /// The consequences for hosts.
     pub users: &'static str,
-    /// What the administrator must do.
+    /// The action for the administrator.
     pub remedy: &'static str,
 }
 
@@ -561,7 +561,7 @@ impl Condition {
         Condition::Refused,
     ];
 
-    /// What hosts observe, and what the administrator must do.
+    /// The consequences for hosts, and the action for the administrator.
     pub fn meaning(self) -> Meaning {
         let (users, remedy) = match self {
             Condition::Healthy => ("all requests succeed", "nothing"),

@@ -202,7 +202,7 @@ impl Unit {
     }
 }
 
-/// What to do after a response.
+/// The action after a response.
 #[derive(Debug, PartialEq, Eq)]
 enum Disposition {
     Done,
@@ -499,7 +499,7 @@ fn whole(answer: &[u8]) -> u64 {
 
 // Commands on the whole medium: TEST UNIT READY, START STOP UNIT, SYNCHRONIZE CACHE, VERIFY, SANITIZE.
 
-/// What SANITIZE does (SBC-4 5.31).
+/// The action of SANITIZE (SBC-4 5.31).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Sanitize {
     /// OVERWRITE: writes a pattern over everything.

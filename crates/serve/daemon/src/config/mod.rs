@@ -183,7 +183,7 @@ pub trait Configured: Any + fmt::Debug + Send + Sync {
     /// The portals that its hosts connect to.
     fn portals(&self) -> Vec<Portal>;
 
-    /// Describes one of its portals for people.
+    /// A readable description of one of its portals.
     fn describe(&self, portal: &Portal) -> String {
         portal.listen.url(portal.front_end)
     }
@@ -197,12 +197,12 @@ pub trait Configured: Any + fmt::Debug + Send + Sync {
         lines
     }
 
-    /// What it would serve, for `serve --check`, one line each.
+    /// Its exports for `serve --check`, one line each.
     fn summary(&self, config: &Config) -> String {
         config.summary_of(&self.exposed())
     }
 
-    /// Describes what it serves, in a few lines per export. `portals` are those of all front ends, with
+    /// Describes its exports, in a few lines each. `portals` are those of all front ends, with
     /// addresses that hosts can reach.
     fn announcement(&self, _portals: &[Portal], _volumes: &[control::Volume]) -> String {
         String::new()

@@ -238,8 +238,8 @@ impl ServedSet {
         ask(socket, &request).map_err(Failure::from)
     }
 
-    /// Scrubs it and waits for the end. The server continues if this process ends. `tells` gets the number of
-    /// finished stripes, and of all stripes.
+    /// Scrubs it and waits for the end. The server continues if this process ends. `tells` is called with the
+    /// number of finished stripes, and of all stripes.
     ///
     /// # Errors
     /// There is no server or no such set, or a scrub is already running.

@@ -62,7 +62,7 @@ pub enum ControlRequest {
     Metrics,
     /// Show the commands to run on a host to use the exports.
     Usage,
-    /// Change what is served, and write the change to the configuration file.
+    /// Change the served configuration, and write the change to the configuration file.
     Change {
         /// Add, remove or change one volume.
         change: Change,
@@ -236,7 +236,7 @@ pub enum ControlReply {
         /// Changes that failed.
         failed: Vec<String>,
     },
-    /// The request was carried out.
+    /// The request succeeded.
     Done,
     /// The request was refused.
     Refused {

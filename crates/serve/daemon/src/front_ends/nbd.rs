@@ -419,7 +419,7 @@ fn url(export: &Export, scheme: &str, portals: &[Portal]) -> Option<String> {
     })
 }
 
-/// The address for people to connect to; a Unix socket only if there is no other.
+/// The address that clients should connect to; a Unix socket only if there is no other.
 fn shown(portals: &[Portal]) -> Option<&ListenAddress> {
     let own = portals.iter().filter(|portal| portal.front_end == NBD).map(|portal| &portal.listen);
     own.min_by_key(|listen| listen.inet().is_none())

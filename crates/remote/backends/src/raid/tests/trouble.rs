@@ -143,7 +143,7 @@ fn a_set_is_not_started_without_a_member_that_somebody_else_uses() {
     outer.members = vec![Spec { backend, ..scene.plain.clone() }, scene.plain.clone()];
     let refused = refusal(&Spec { backend: Arc::new(outer), ..scene.plain.clone() });
     assert!(refused.contains("reserved by another initiator"), "{refused}");
-    // Nothing was recorded, and who leaves it out has said so.
+    // Nothing was recorded, and leaving out the member is explicit.
     scene.has(NONE);
     let (sets, _) = remote::run(status(&scene.plain)).expect("a set");
     assert!(sets[0].state.is_well(), "{}", sets[0]);

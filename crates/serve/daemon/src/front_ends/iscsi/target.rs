@@ -35,7 +35,7 @@ pub struct Target {
     pub networks: Option<Vec<Network>>,
     /// The authentication of initiators.
     pub chap: Option<Chap>,
-    /// What it offers and accepts at login.
+    /// The values that it offers and accepts at login.
     pub offers: Offers,
     /// Whether it appears not to exist to initiators without access.
     pub hidden: bool,
@@ -265,7 +265,7 @@ pub struct Account {
     pub initiators: Option<Vec<NamePattern>>,
 }
 
-/// What a `chap` section protects.
+/// The scope of a `chap` section.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Protected {
     /// A target: sessions, LUNs and reservations depend on the initiator's name.
