@@ -191,7 +191,7 @@ pub trait ScsiSession: Sized + 'static {
     fn resume_waiting_for_memory(&mut self) {
         let commands = self.commands_mut();
         if commands.waiting_for_memory.is_empty() || std::mem::replace(&mut commands.is_resuming, true) {
-            return; // a command started by the loop below has ended: that loop continues
+            return; // a command that the loop below has started has ended: that loop continues
         }
         while let Some((id, job)) = self.commands_mut().waiting_for_memory.pop_front() {
             let commands = self.commands_mut();

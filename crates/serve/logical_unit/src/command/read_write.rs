@@ -49,7 +49,7 @@ fn declared_a_write(call: &Call<'_>, wanted: u64) -> Result<Plan, Failure> {
     Ok(Plan::Reply(Reply::good(u64::from(call.command.data_out_bytes) + wanted)))
 }
 
-/// The blocks in place, if they are in memory and no atomic write is running on them.
+/// The blocks where they lie, if they lie in memory and no atomic write is at work on them.
 fn from_memory(call: &Call<'_>, extent: Extent) -> Option<Reply> {
     let region = call.unit.device().memory(extent)?;
     let lock = call.unit.locks().try_share(extent)?;
