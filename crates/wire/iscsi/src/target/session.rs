@@ -207,18 +207,19 @@ impl Session {
         }
     }
 
-    /// Removes a task from all tables, in any state.
-    pub(super) fn remove_task(&mut self, key: Key) -> Option<Task> {
-        let task = self.tasks.remove(key)?;
+    /// Removes a task from all tables, in any state. Returns whether it existed. A task is long, so it is not moved.
+    pub(super) fn remove_task(&mut self, key: Key) -> bool {
+        let Some(task) = self.tasks.get(key) else { return false };
         self.tags.remove(task.itt);
-        debug_assert_eq!(self.tags.len(), self.tasks.len(), "each task has its tag");
         self.staged_bytes -= task.staged_bytes();
         if task.immediate {
             self.immediate -= 1;
         } else if !task.is_held() {
             self.active -= 1;
         }
-        Some(task)
+        self.tasks.discard(key);
+        debug_assert_eq!(self.tags.len(), self.tasks.len(), "each task has its tag");
+        true
     }
 
     /// Ends the tasks of a connection, and reports those known to the driver.
@@ -234,7 +235,7 @@ impl Session {
 
     pub(super) fn drop_task(&mut self, key: Key) {
         self.observe("its connection is lost", |_| Some(key));
-        let Some(task) = self.remove_task(key) else { return };
+        let Some(task) = self.tasks.get(key) else { return };
         if task.is_held() {
             self.window.mark_received(key);
         }
@@ -242,6 +243,7 @@ impl Session {
         if task.announced {
             self.events.push_back(Event::TaskGone { task: TaskId { key, connection: task.connection } });
         }
+        self.remove_task(key);
     }
 }
 

@@ -8,7 +8,7 @@ use super::interface::{CloseReason, ConnectionId, DataFault, Event, Receipt, Tas
 use super::session::Session;
 use super::task::{Chunk, Limits, Outbound, Task, r2t_tag};
 use crate::framing;
-use crate::pdu::{Bhs, DataIn, DataInStatus, Itt, Lun, R2t, ScsiResponse, TargetNumbers};
+use crate::pdu::{Bhs, DataIn, DataInStatus, Itt, Lun, R2t, Residual, ScsiResponse, TargetNumbers};
 use crate::serial::Sn;
 use crate::slab::Key;
 
@@ -146,33 +146,35 @@ impl Session {
     /// The status in a task's last Data-In, which ends the task.
     fn take_status(&mut self, id: ConnectionId, key: Key) -> DataInStatus {
         self.dequeue_response(id);
-        let task = self.remove_task(key);
-        let answer = task.as_ref().and_then(|task| Some((task.outbound.as_ref()?, task.lengths)));
-        DataInStatus {
-            status: answer.map_or(0, |(answer, _)| answer.status),
-            stat_sn: self.next_stat_sn(id),
-            residual: answer.map_or(crate::pdu::Residual::None, |(answer, lengths)| answer.residual(lengths)),
-        }
+        let answer = self.tasks.get(key).and_then(|task| {
+            let answer = task.outbound.as_ref()?;
+            Some((answer.status, answer.residual(task.lengths)))
+        });
+        let (status, residual) = answer.unwrap_or((0, Residual::None));
+        self.remove_task(key);
+        DataInStatus { status, stat_sn: self.next_stat_sn(id), residual }
     }
 
     fn emit_scsi_response(&mut self, id: ConnectionId, key: Key) -> Option<Transmit> {
         self.dequeue_response(id);
-        let task = self.remove_task(key)?;
-        let answer = task.outbound?;
+        let task = self.tasks.get_mut(key)?;
+        let (answer, itt, lengths) = (task.outbound.take(), task.itt, task.lengths);
+        let r2ts = if lengths.bidirectional { task.inbound.r2ts_sent() } else { 0 };
+        self.remove_task(key);
+        let answer = answer?;
         let data = sense_segment(&answer.sense);
         if let Some(receipt) = answer.receipt.as_deref() {
             self.connection_mut(id)?.await_receipt(*receipt);
         }
-        let r2ts = if task.lengths.bidirectional { task.inbound.r2ts_sent() } else { 0 };
         let mut header = ScsiResponse {
             response: crate::pdu::Response::Completed,
             status: answer.status,
-            itt: task.itt,
+            itt,
             snack_tag: 0,
             numbers: TargetNumbers { stat_sn: self.next_stat_sn(id), exp_cmd_sn: Sn(0), max_cmd_sn: Sn(0) },
             exp_data_sn: Sn(answer.data_sn().wrapping_add(r2ts)),
-            residual: answer.residual(task.lengths),
-            read_residual: answer.read_residual(task.lengths),
+            residual: answer.residual(lengths),
+            read_residual: answer.read_residual(lengths),
             data_segment_length: data.len() as u32,
         }
         .emit();
@@ -294,7 +296,7 @@ impl Session {
     /// Aborts a command that the driver has fenced: there is no response, and later data for it is dropped.
     pub fn abort(&mut self, task: TaskId) {
         self.observe("the driver gives it up", |_| Some(task.key));
-        if self.remove_task(task.key).is_some() {
+        if self.remove_task(task.key) {
             self.announce_window(task.connection);
         }
     }
@@ -307,6 +309,7 @@ impl Session {
         }
     }
 
+    #[inline]
     fn queue_response(&mut self, key: Key) {
         let Some(task) = self.tasks.get_mut(key) else { return };
         debug_assert!(task.outbound.is_some() && !task.queued, "no response, or one that is queued");
