@@ -24,8 +24,8 @@ use logical_unit::{
     Data, DataIn, InitiatorPort, Landing, LogicalUnit, Misdeclared, Receive, Reply, Status, TargetPort,
 };
 use scsi_session::{
-    Commands, Declared, LossReport, Luns, Removed, ScsiSession, TaskState, Turn, abort_everybodys, add_units,
-    quiesce, with,
+    Answer, Commands, Declared, LossReport, Luns, Removed, ScsiSession, Task, Turn, abort_everybodys,
+    add_units, quiesce, with,
 };
 
 use crate::config::{Config, Target};
@@ -404,17 +404,17 @@ impl ScsiSession for Session {
         }
     }
 
-    fn respond(&mut self, tag: Tag, reply: &Reply, data_bytes: usize, report: Option<LossReport>) {
-        let Some(task) = self.commands.remove(tag, Some(reactor::now())) else { return };
-        let TaskState::Answered(data) = task.state else { return };
-        debug_assert_eq!(data.len(), data_bytes, "the machine sends what the unit has answered");
-        if let (Some(index), Operation::Read) = (task.slot, task.operation) {
-            self.commands.luns.tally(index).moved(data_bytes as u64, 0);
+    fn respond(&mut self, tag: Tag, answer: Answer<'_>) {
+        let Answer { status, sense, data_bytes, expected_bytes, report } = answer;
+        if let Some(Task { slot: Some(index), operation: Operation::Read, .. }) = self.commands.task(tag) {
+            self.commands.luns.tally(*index).moved(data_bytes as u64, 0);
         }
+        let Some(data) = self.commands.sent(tag, reactor::now()) else { return };
+        debug_assert_eq!(data.len(), data_bytes, "the machine sends what the unit has answered");
         let response = Response {
-            status: reply.status.code(),
-            residual: (reply.expected_bytes as i64).saturating_sub(i64::from(tag.expected_bytes)),
-            sense: reply.sense.as_ref().map_or_else(Vec::new, |sense| sense.bytes().to_vec()),
+            status: status.code(),
+            residual: (expected_bytes as i64).saturating_sub(i64::from(tag.expected_bytes)),
+            sense: sense.map_or_else(Vec::new, |sense| sense.bytes().to_vec()),
             data,
         };
         self.reports.extend(report.map(|report| (tag.number, report)));

@@ -28,7 +28,7 @@ use logical_unit::{
     Data, DataIn, InitiatorPort, LogicalUnit, Misdeclared, Receive, Reply, Status, TargetPort, TransferFault,
 };
 use reactor::{Payload, Sender};
-use scsi_session::{Commands, Declared, LossReport, Luns, Removed, ScsiSession, TaskState, Turn};
+use scsi_session::{Answer, Commands, Declared, LossReport, Luns, Receiving, Removed, ScsiSession, Turn};
 
 use crate::config::{Config, Target};
 use crate::context::Context;
@@ -216,10 +216,7 @@ impl Session {
 
     /// The destination of a task's data; `None` if it is no longer wanted.
     pub(crate) fn landing(&mut self, id: TaskId) -> Option<&mut Landing> {
-        match &mut self.commands.task_mut(id)?.state {
-            TaskState::Receiving(_, landing) => Some(landing),
-            _ => None,
-        }
+        self.commands.receiving_mut(id).map(|receiving| &mut receiving.landing)
     }
 
     /// Charges memory for an incomplete block at the end of the data received so far. If there is none, the
@@ -238,11 +235,7 @@ impl Session {
     }
 
     fn data_complete(&mut self, id: TaskId) {
-        let Some(task) = self.commands.task_mut(id) else { return };
-        let (index, job, landing) = match (task.slot, std::mem::replace(&mut task.state, TaskState::Held)) {
-            (Some(index), TaskState::Receiving(job, landing)) => (index, job, landing),
-            (_, other) => return task.state = other,
-        };
+        let Some((index, Receiving { job, landing })) = self.commands.received(id) else { return };
         let (bytes, data) = match landing {
             Landing::Memory { blocks, .. } => (blocks.len(), Data::Placed),
             Landing::Buffer { start, buffer } => (start + buffer.len(), Data::Buffer(buffer)),
@@ -269,20 +262,15 @@ impl Session {
 
     /// The payload of a task that is being sent.
     pub(crate) fn payload(&self, id: TaskId) -> Payload {
-        match self.commands.task(id).map(|task| &task.state) {
-            Some(TaskState::Answered(outgoing)) => outgoing.payload.clone(),
-            _ => Payload::None,
-        }
+        let outgoing = self.commands.task(id).and_then(|task| task.outgoing());
+        outgoing.map_or(Payload::None, |outgoing| outgoing.payload.clone())
     }
 
     /// The last PDU of a task is queued; its connection holds the lock until everything is sent.
     pub(crate) fn sent(&mut self, id: TaskId, now: Instant) -> Option<Outgoing> {
-        let task = self.commands.remove(id, Some(now))?;
+        let outgoing = self.commands.sent(id, now);
         self.resume_waiting_for_memory();
-        match task.state {
-            TaskState::Answered(outgoing) => Some(outgoing),
-            _ => None,
-        }
+        outgoing
     }
 
     /// Removes a task that the state machine has removed. Adds to `units` those whose devices may still
@@ -495,9 +483,7 @@ impl ScsiSession for Session {
                 Landing::Buffer { start: 0, buffer: Buffer::recycled(bytes as usize) }
             }
         };
-        if let Some(task) = self.commands.task_mut(command.task) {
-            task.state = TaskState::Receiving(job, landing);
-        }
+        self.commands.receive(command.task, job, landing);
         self.machine.expect_data(command.task, bytes);
     }
 
@@ -511,13 +497,15 @@ impl ScsiSession for Session {
         Outgoing { payload, lock }
     }
 
-    fn respond(&mut self, id: TaskId, reply: &Reply, data_bytes: usize, report: Option<LossReport>) {
+    fn respond(&mut self, id: TaskId, answer: Answer<'_>) {
         let response = Response {
-            status: reply.status.code(),
-            sense: reply.sense.as_ref().map_or(&[], |sense| sense.bytes()),
-            data_in: u32::try_from(data_bytes).unwrap_or(u32::MAX),
-            expected: reply.expected_bytes,
-            receipt: report.map(|LossReport { nexus, losses }| Receipt { subject: nexus, value: losses }),
+            status: answer.status.code(),
+            sense: answer.sense.map_or(&[], |sense| sense.bytes()),
+            data_in: u32::try_from(answer.data_bytes).unwrap_or(u32::MAX),
+            expected: answer.expected_bytes,
+            receipt: answer
+                .report
+                .map(|LossReport { nexus, losses }| Receipt { subject: nexus, value: losses }),
         };
         self.machine.respond(id, response);
         self.wake(id.connection());
@@ -553,7 +541,7 @@ impl ScsiSession for Session {
         });
         let is_cleared = |id: &TaskId| {
             let task = self.commands.task(*id);
-            task.is_some_and(|task| matches!(task.state, TaskState::Cleared))
+            task.is_some_and(|task| task.is_cleared())
         };
         debug_assert!(untold.iter().all(is_cleared), "copies run or are aborted");
         self.wake_all();

@@ -17,7 +17,7 @@ use block::Buffer;
 use front_end_core::Charge;
 use iscsi::target::{ConnectionId, TaskId};
 use reactor::Payload;
-use scsi_session::{Observed, Task, TaskState, WaitingFor};
+use scsi_session::{Observed, Receiving, Task, WaitingFor};
 
 use crate::link::SLOW;
 use crate::session::Landing;
@@ -37,14 +37,12 @@ impl Session {
             if now.duration_since(since) <= SLOW {
                 continue;
             }
-            match &task.state {
-                TaskState::Receiving(job, _) if job.is_in_the_way() => writes.push(task.id),
-                TaskState::Answered(outgoing)
-                    if outgoing.lock.as_ref().is_some_and(block::Shared::is_contended) =>
-                {
-                    reads.push(task.id);
-                }
-                _ => {}
+            if self.commands.receiving(task.id).is_some_and(|receiving| receiving.job.is_in_the_way()) {
+                writes.push(task.id);
+            }
+            let lock = task.outgoing().and_then(|outgoing| outgoing.lock.as_ref());
+            if lock.is_some_and(block::Shared::is_contended) {
+                reads.push(task.id);
             }
         }
         for id in writes {
@@ -67,16 +65,12 @@ impl Session {
         if !self.commands.charge(id, bytes) {
             return self.cut_slow(id.connection());
         }
-        let Some(task) = self.commands.task_mut(id) else { return };
-        task.state = match std::mem::replace(&mut task.state, TaskState::Held) {
-            TaskState::Receiving(job, Landing::Memory { blocks, is_charged }) => {
-                match job.withdraw(&blocks) {
-                    Ok((job, buffer)) => TaskState::Receiving(job, Landing::Buffer { start, buffer }),
-                    Err(job) => TaskState::Receiving(job, Landing::Memory { blocks, is_charged }),
-                }
-            }
-            other => other,
-        };
+        let Some(Receiving { job, landing }) = self.commands.receiving_mut(id) else { return };
+        if let Landing::Memory { blocks, .. } = landing
+            && let Some(buffer) = job.withdraw(blocks)
+        {
+            *landing = Landing::Buffer { start, buffer };
+        }
     }
 
     /// Memory for a copy of a connection's queued data.
@@ -88,8 +82,7 @@ impl Session {
     /// `None` if there is not enough memory.
     pub(crate) fn withdraw_reads(&mut self, id: ConnectionId) -> Option<()> {
         let is_on_the_medium = |task: &&Task<Session>| {
-            task.id.connection() == id
-                && matches!(&task.state, TaskState::Answered(outgoing) if outgoing.lock.is_some())
+            task.id.connection() == id && task.outgoing().is_some_and(|outgoing| outgoing.lock.is_some())
         };
         let tasks: Vec<TaskId> = self.commands.tasks().filter(is_on_the_medium).map(|task| task.id).collect();
         for id in tasks {
@@ -97,10 +90,7 @@ impl Session {
             if !self.commands.charge(id, bytes) {
                 return None;
             }
-            let Some(TaskState::Answered(outgoing)) = self.commands.task_mut(id).map(|task| &mut task.state)
-            else {
-                continue;
-            };
+            let Some(outgoing) = self.commands.outgoing_mut(id) else { continue };
             if let Payload::Memory(region) = &outgoing.payload {
                 let mut copy = Buffer::recycled(region.len());
                 region.load(0, &mut copy);
@@ -125,10 +115,8 @@ impl Session {
     /// Cuts the connections of peers with outstanding data that have sent none of it for `stall`.
     pub(crate) fn cut_stalled(&mut self, now: Instant, stall: Duration) {
         for (id, link) in self.links.iter().flatten() {
-            let owed = self
-                .commands
-                .tasks()
-                .filter(|task| task.id.connection() == *id && matches!(task.state, TaskState::Receiving(..)));
+            let owed =
+                self.commands.tasks().filter(|task| task.id.connection() == *id && task.is_receiving());
             let received =
                 owed.map(|task| 1 + u64::from(self.machine.data_received(task.id))).reduce(u64::wrapping_add);
             if link.observe_owed(now, received).is_some_and(|since| now.duration_since(since) > stall) {

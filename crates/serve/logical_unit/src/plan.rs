@@ -212,18 +212,16 @@ impl Job {
         matches!(&self.work, Work::Placed(_, lock) if lock.is_contended())
     }
 
-    /// Moves a write whose data arrive slowly from the volume's own memory to a buffer, which unlocks its
-    /// range. Blocks stored so far stay; the missing ones go to the buffer. Any other job is returned
-    /// unchanged.
-    pub fn withdraw(self, blocks: &WholeBlocks) -> Result<(Job, Buffer), Job> {
-        let Job { work: Work::Placed(extent, lock), .. } = self else {
-            return Err(self);
-        };
+    /// Moves a write whose data arrives slowly from the volume's own memory to a buffer, which unlocks its
+    /// range. Blocks stored so far stay; the buffer is for the missing ones. `None`, with no change, for any
+    /// other job.
+    pub fn withdraw(&mut self, blocks: &WholeBlocks) -> Option<Buffer> {
+        let Work::Placed(extent, _) = &self.work else { return None };
         let landed = (blocks.rest_start() / blocks.block_bytes()) as u64;
         let rest = Extent::new(extent.lba.0 + landed, extent.blocks.0 - landed);
         let buffer = blocks.rest();
-        drop(lock);
-        Ok((Job { work: Work::Write(rest, Durability::Cached), ..self }, buffer))
+        self.work = Work::Write(rest, Durability::Cached);
+        Some(buffer)
     }
 }
 

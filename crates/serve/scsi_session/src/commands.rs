@@ -55,7 +55,7 @@ use front_end_core::{
 };
 use logical_unit::{
     CommandIn, Data, DataIn, DeviceRequest, Effect, Job, LogicalUnit, Misdeclared, NexusId, Plan, Receive,
-    Reply, Running, SiblingUnits, Status, Step, Watch,
+    Reply, Running, SenseData, SiblingUnits, Status, Step, Watch,
 };
 use reactor::{JoinHandle, Sender};
 
@@ -128,9 +128,9 @@ pub trait ScsiSession: Sized + 'static {
     /// Converts the data of a reply for sending to the initiator.
     fn outgoing(data: DataIn) -> Self::Outgoing;
 
-    /// Sends the answer of a task: `data_bytes` bytes of data, which its state has now, and `reply` without data. The
-    /// initiator's receipt is wanted if there is a report of losses; [`Commands::note_told`] takes it.
-    fn respond(&mut self, id: Self::Id, reply: &Reply, data_bytes: usize, report: Option<LossReport>);
+    /// Sends the answer of a task, whose data its state has now. With a report of losses the initiator's receipt is wanted;
+    /// [`Commands::note_told`] takes it.
+    fn respond(&mut self, id: Self::Id, answer: Answer<'_>);
 
     /// Called after commands were answered outside the handling of a received one.
     fn after_answers(&mut self) {}
@@ -152,9 +152,10 @@ pub trait ScsiSession: Sized + 'static {
         let commands = self.commands_mut();
         commands.traffic.commands += 1;
         let declared = Self::declared(&command);
-        let Some(index) = commands.luns.find(declared.lun) else { return self.answer_absent(now, &declared) };
-        let entered = commands.luns.slot(index).enter(declared.turn);
-        commands.open(now, Some(index), &declared, entered);
+        let slot = commands.luns.find(declared.lun);
+        let entered = slot.is_some_and(|index| commands.luns.slot(index).enter(declared.turn));
+        commands.open(now, slot, &declared, entered);
+        let Some(index) = slot else { return self.answer_absent(&declared) };
         if entered || declared.sends_early {
             self.begin_command(index, &command, !entered); // if data arrives early, only the effect can wait
         } else {
@@ -189,8 +190,15 @@ pub trait ScsiSession: Sized + 'static {
 
     /// Starts commands that waited for memory, in order.
     fn resume_waiting_for_memory(&mut self) {
-        let commands = self.commands_mut();
-        if commands.waiting_for_memory.is_empty() || std::mem::replace(&mut commands.is_resuming, true) {
+        if !self.commands().waiting_for_memory.is_empty() {
+            self.begin_with_memory();
+        }
+    }
+
+    /// The same, when there are some.
+    #[cold]
+    fn begin_with_memory(&mut self) {
+        if std::mem::replace(&mut self.commands_mut().is_resuming, true) {
             return; // a command that the loop below has started has ended: that loop continues
         }
         while let Some((id, job)) = self.commands_mut().waiting_for_memory.pop_front() {
@@ -276,15 +284,13 @@ pub trait ScsiSession: Sized + 'static {
     }
 
     /// Answers a command for a LUN that does not exist.
-    fn answer_absent(&mut self, now: Instant, command: &Declared<'_, Self::Id>) {
-        let commands = self.commands_mut();
-        commands.open(now, None, command, false);
+    fn answer_absent(&mut self, command: &Declared<'_, Self::Id>) {
         let answer = if command.lun == logical_unit::REPORT_LUNS_WELL_KNOWN {
             logical_unit::well_known
         } else {
             logical_unit::absent
         };
-        let reply = answer(&command.command_in(&commands.luns.visible(), false));
+        let reply = answer(&command.command_in(&self.commands().luns.visible(), false));
         self.answer(command.id, reply);
     }
 
@@ -294,16 +300,19 @@ pub trait ScsiSession: Sized + 'static {
     }
 
     /// The same with a reply that reports this number of lost acknowledged writes.
-    fn answer_reporting(&mut self, id: Self::Id, mut reply: Reply, losses: u64) {
+    fn answer_reporting(&mut self, id: Self::Id, reply: Reply, losses: u64) {
+        let Reply { status, sense, data, expected_bytes, effects: _ } = reply;
         let commands = self.commands_mut();
-        if let DataIn::Bytes(bytes) = &reply.data
+        if let DataIn::Bytes(bytes) = &data
             && bytes.len() > Self::UNCHARGED_BYTES
             && !commands.charge(id, bytes.len())
         {
             return self.answer(id, Reply::status(Status::TaskSetFull));
         }
         let Some(task) = task_of(&mut commands.tasks, id).filter(|task| !task.is_answered()) else { return };
-        let data = std::mem::take(&mut reply.data);
+        if matches!(task.state, TaskState::Receiving) {
+            commands.receiving[Self::index(id)] = None;
+        }
         let data_bytes = data.len();
         task.state = TaskState::Answered(Self::outgoing(data));
         let (slot, operation) = (task.slot, task.operation);
@@ -312,19 +321,20 @@ pub trait ScsiSession: Sized + 'static {
         let report = slot
             .filter(|_| losses > 0)
             .map(|index| LossReport { nexus: commands.luns.slot(index).nexus.id().number(), losses });
-        if reply.status != Status::Good {
-            self.count_failure(slot, operation, &reply);
+        let answer = Answer { status, sense: sense.as_ref(), data_bytes, expected_bytes, report };
+        if status != Status::Good {
+            self.count_failure(slot, operation, &answer);
         }
-        self.respond(id, &reply, data_bytes, report);
+        self.respond(id, answer);
         if let (Some(index), true) = (slot, entered) {
             self.leave(index);
         }
     }
 
-    /// Counts a reply whose status is not GOOD.
-    fn count_failure(&self, slot: Option<usize>, operation: Operation, reply: &Reply) {
+    /// Counts an answer whose status is not GOOD.
+    fn count_failure(&self, slot: Option<usize>, operation: Operation, answer: &Answer<'_>) {
         let commands = self.commands();
-        match (failure(reply), slot) {
+        match (failure(answer.status, answer.sense), slot) {
             (Failure::None, _) | (Failure::Of(_), None) => {}
             (Failure::UnitAttention(kind), _) => {
                 commands.tally.note(Counted::UnitAttention, self.target(), kind)
@@ -333,9 +343,18 @@ pub trait ScsiSession: Sized + 'static {
         }
     }
 
-    /// A command has left its LUN: starts waiting commands, in the order of their arrival.
+    /// A command has left its LUN.
     fn leave(&mut self, index: usize) {
-        self.commands_mut().luns.slot(index).leave();
+        let slot = self.commands_mut().luns.slot(index);
+        slot.leave();
+        if !slot.waiting.is_empty() {
+            self.begin_waiting(index);
+        }
+    }
+
+    /// Starts waiting commands of a LUN, in the order of their arrival.
+    #[cold]
+    fn begin_waiting(&mut self, index: usize) {
         while let Some(next) = self.commands_mut().luns.slot(index).waiting.pop_front() {
             let Commands { luns, tasks, .. } = self.commands_mut();
             let Some(task) = task_of(tasks, next.id()).filter(|task| matches!(task.state, TaskState::Held))
@@ -357,9 +376,9 @@ pub trait ScsiSession: Sized + 'static {
 
     /// Removes a command that [`Commands::clear`] has aborted and that is not answered.
     fn forget_cleared(&mut self, id: Self::Id) {
-        if let Some(task) = self.commands_mut().remove(id, None)
-            && let (Some(index), true) = (task.slot, task.entered)
-        {
+        let place = self.commands_mut().tasks.get_mut(Self::index(id));
+        let task = place.and_then(|place| place.take_if(|task| task.id == id));
+        if let Some(Task { slot: Some(index), entered: true, .. }) = task {
             self.leave(index);
         }
     }
@@ -411,6 +430,20 @@ pub trait ScsiSession: Sized + 'static {
     }
 }
 
+/// The answer of a command, without its data.
+pub struct Answer<'a> {
+    /// Its status.
+    pub status: Status,
+    /// Its sense data, with CHECK CONDITION.
+    pub sense: Option<&'a SenseData>,
+    /// The length of its data.
+    pub data_bytes: usize,
+    /// The length that the command asks to transfer ([`Reply::expected_bytes`]).
+    pub expected_bytes: u64,
+    /// Losses that it reports.
+    pub report: Option<LossReport>,
+}
+
 /// Losses of acknowledged writes that a reply reports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct LossReport {
@@ -428,8 +461,7 @@ pub struct Task<S: ScsiSession> {
     pub slot: Option<usize>,
     /// Its operation, for statistics.
     pub operation: Operation,
-    /// Its state.
-    pub state: TaskState<S>,
+    state: TaskState<S>,
     turn: Turn,
     /// It has begun and is counted at its LUN.
     entered: bool,
@@ -439,9 +471,9 @@ pub struct Task<S: ScsiSession> {
 }
 
 /// The state of a command.
-pub enum TaskState<S: ScsiSession> {
-    /// Its data is being received to this destination.
-    Receiving(Job, S::Landing),
+enum TaskState<S: ScsiSession> {
+    /// Its data is being received ([`Commands::receiving`]).
+    Receiving,
     /// It waits for its turn, or for memory.
     Held,
     /// A task of the executor awaits its device.
@@ -454,8 +486,16 @@ pub enum TaskState<S: ScsiSession> {
     Answered(S::Outgoing),
 }
 
+/// A command whose data is being received.
+pub struct Receiving<S: ScsiSession> {
+    /// What the logical unit finishes.
+    pub job: Job,
+    /// The destination of the data.
+    pub landing: S::Landing,
+}
+
 /// A running command: a task of the executor that awaits its device.
-pub struct Work {
+struct Work {
     task: JoinHandle<()>,
     /// Its progress.
     watch: Rc<Watch>,
@@ -515,6 +555,24 @@ pub struct Observed<I> {
 }
 
 impl<S: ScsiSession> Task<S> {
+    /// Whether its data is being received.
+    pub fn is_receiving(&self) -> bool {
+        matches!(self.state, TaskState::Receiving)
+    }
+
+    /// Whether it was aborted and still has to be answered.
+    pub fn is_cleared(&self) -> bool {
+        matches!(self.state, TaskState::Cleared)
+    }
+
+    /// What it sends, if it is answered.
+    pub fn outgoing(&self) -> Option<&S::Outgoing> {
+        match &self.state {
+            TaskState::Answered(outgoing) => Some(outgoing),
+            _ => None,
+        }
+    }
+
     /// Whether it was answered and the answer is being sent.
     pub fn is_answered(&self) -> bool {
         matches!(self.state, TaskState::Answered(_))
@@ -527,7 +585,7 @@ impl<S: ScsiSession> Task<S> {
 
     fn stage(&self) -> WaitingFor {
         match &self.state {
-            TaskState::Receiving(..) => WaitingFor::Data,
+            TaskState::Receiving => WaitingFor::Data,
             TaskState::Held => WaitingFor::Others,
             TaskState::Running(work) => work.watch.request().map_or(WaitingFor::Others, WaitingFor::Device),
             TaskState::Lasting(_) | TaskState::Cleared => WaitingFor::Unit,
@@ -572,6 +630,8 @@ pub struct Commands<S: ScsiSession> {
     span: Span,
     /// By their [`ScsiSession::index`].
     tasks: Vec<Option<Task<S>>>,
+    /// By the same index, for those whose state is [`TaskState::Receiving`]: too long for every task.
+    receiving: Vec<Option<Receiving<S>>>,
     /// Each task at the last tick, by the same index.
     observed: Vec<Option<Observed<S::Id>>>,
     waiting_for_memory: VecDeque<(S::Id, Job)>,
@@ -605,6 +665,7 @@ impl<S: ScsiSession> Commands<S> {
             tally,
             span: Span::new(now, now),
             tasks: Vec::new(),
+            receiving: Vec::new(),
             observed: Vec::new(),
             waiting_for_memory: VecDeque::new(),
             is_resuming: false,
@@ -612,10 +673,12 @@ impl<S: ScsiSession> Commands<S> {
         }
     }
 
+    #[inline]
     fn open(&mut self, started: Instant, slot: Option<usize>, command: &Declared<'_, S::Id>, entered: bool) {
         let (id, index) = (command.id, S::index(command.id));
         if self.tasks.len() <= index {
             self.tasks.resize_with(index + 1, || None);
+            self.receiving.resize_with(index + 1, || None);
         }
         debug_assert!(self.tasks[index].is_none(), "a name is used again when its task is gone: {id:?}");
         self.tasks[index] = Some(Task {
@@ -649,8 +712,7 @@ impl<S: ScsiSession> Commands<S> {
         self.tasks.get(S::index(id))?.as_ref().filter(|task| task.id == id)
     }
 
-    /// A task, if it still exists.
-    pub fn task_mut(&mut self, id: S::Id) -> Option<&mut Task<S>> {
+    fn task_mut(&mut self, id: S::Id) -> Option<&mut Task<S>> {
         task_of(&mut self.tasks, id)
     }
 
@@ -662,6 +724,41 @@ impl<S: ScsiSession> Commands<S> {
     /// A task that waits for its turn or for memory; `None` if it was aborted meanwhile.
     fn held_task(&mut self, id: S::Id) -> Option<&mut Task<S>> {
         self.task_mut(id).filter(|task| matches!(task.state, TaskState::Held))
+    }
+
+    /// Receives the data of a held task to `landing`; then the logical unit finishes `job`.
+    pub fn receive(&mut self, id: S::Id, job: Job, landing: S::Landing) {
+        if let Some(task) = self.held_task(id) {
+            task.state = TaskState::Receiving;
+            self.receiving[S::index(id)] = Some(Receiving { job, landing });
+        }
+    }
+
+    /// A task whose data is being received.
+    pub fn receiving(&self, id: S::Id) -> Option<&Receiving<S>> {
+        self.task(id).and(self.receiving.get(S::index(id))?.as_ref())
+    }
+
+    /// A task whose data is being received.
+    pub fn receiving_mut(&mut self, id: S::Id) -> Option<&mut Receiving<S>> {
+        let place = self.receiving.get_mut(S::index(id))?;
+        task_of(&mut self.tasks, id).and(place.as_mut())
+    }
+
+    /// All data of a task has arrived: it waits for its turn at the LUN that is returned.
+    pub fn received(&mut self, id: S::Id) -> Option<(usize, Receiving<S>)> {
+        let task = task_of(&mut self.tasks, id)?;
+        let (Some(slot), TaskState::Receiving) = (task.slot, &task.state) else { return None };
+        task.state = TaskState::Held;
+        Some((slot, self.receiving[S::index(id)].take()?))
+    }
+
+    /// The data that an answered task sends.
+    pub fn outgoing_mut(&mut self, id: S::Id) -> Option<&mut S::Outgoing> {
+        match &mut task_of(&mut self.tasks, id)?.state {
+            TaskState::Answered(outgoing) => Some(outgoing),
+            _ => None,
+        }
     }
 
     fn set_state(&mut self, id: S::Id, state: TaskState<S>) {
@@ -702,17 +799,22 @@ impl<S: ScsiSession> Commands<S> {
         true
     }
 
-    /// Removes a task and releases its memory; then call [`ScsiSession::resume_waiting_for_memory`]. If it was answered at
-    /// `answered`, that is counted.
-    pub fn remove(&mut self, id: S::Id, answered: Option<Instant>) -> Option<Task<S>> {
-        let mut task = self.tasks.get_mut(S::index(id))?.take_if(|task| task.id == id)?;
-        if let (Some(now), Some(index)) = (answered, task.slot) {
-            debug_assert!(task.is_answered() && !task.entered, "{id:?} has been answered");
+    /// The answer of a task is sent: counts the task, removes it and releases its memory. Then call
+    /// [`ScsiSession::resume_waiting_for_memory`].
+    pub fn sent(&mut self, id: S::Id, now: Instant) -> Option<S::Outgoing> {
+        let place = self.tasks.get_mut(S::index(id))?;
+        let task = place.as_mut().filter(|task| task.id == id)?;
+        debug_assert!(task.is_answered() && !task.entered, "{id:?} has been answered");
+        if let Some(index) = task.slot {
             self.span = self.span.to(task.started, now);
             self.luns.tally(index).record(task.operation, self.span);
         }
-        drop(task.charge.take());
-        Some(task)
+        let state = std::mem::replace(&mut task.state, TaskState::Cleared);
+        *place = None;
+        match state {
+            TaskState::Answered(outgoing) => Some(outgoing),
+            _ => None,
+        }
     }
 
     /// Removes a command that ends before it has begun from the queues: its data must not outlive its charge.
@@ -750,7 +852,8 @@ impl<S: ScsiSession> Commands<S> {
                 add_units(units, own.as_slice());
                 add_units(units, &self.aborted_units.open());
             }
-            TaskState::Receiving(..) | TaskState::Answered(_) => {}
+            TaskState::Receiving => self.receiving[S::index(id)] = None,
+            TaskState::Answered(_) => {}
         }
     }
 
@@ -793,6 +896,7 @@ impl<S: ScsiSession> Commands<S> {
         let all: Vec<S::Id> = self.tasks().map(|task| task.id).collect();
         all.iter().for_each(|id| self.clear(*id, &mut units));
         self.tasks.clear();
+        self.receiving.clear();
         debug_assert!(self.waiting_for_memory.is_empty(), "no command waits that has ended");
         units
     }
@@ -835,6 +939,13 @@ impl<S: ScsiSession> Commands<S> {
         debug_assert!(
             self.tasks().all(|task| self.task(task.id).is_some()),
             "each task is at the index of its name"
+        );
+        debug_assert!(
+            self.tasks.iter().zip(&self.receiving).all(|(task, receiving)| {
+                let receives = task.as_ref().is_some_and(|task| matches!(task.state, TaskState::Receiving));
+                receives == receiving.is_some()
+            }),
+            "memory for data is a receiving task's, and no other's"
         );
         for (task, observed) in self.tasks.iter().zip(&mut self.observed) {
             *observed = task.as_ref().map(|task| task.observe(*observed, now));

@@ -41,8 +41,8 @@ mod tests;
 mod units;
 
 pub use commands::{
-    Commands, Declared, LossReport, Observed, Removed, ScsiSession, Task, TaskState, Waiting, WaitingFor,
-    Work, abort_ordered, tell_removed, with,
+    Answer, Commands, Declared, LossReport, Observed, Receiving, Removed, ScsiSession, Task, Waiting,
+    WaitingFor, abort_ordered, tell_removed, with,
 };
 pub use luns::{Export, Luns, NamePattern, Slot, Turn};
 pub use units::{abort_everybodys, add_units, quiesce};

@@ -1,7 +1,7 @@
 //! The names of SCSI commands and responses in monitoring. `front_end_core` has the counters.
 
 use front_end_core::Operation;
-use logical_unit::{Reply, SenseKey, Status, asc};
+use logical_unit::{SenseData, SenseKey, Status, asc};
 
 /// The operation of a command with this operation code.
 pub(crate) fn operation(code: u8) -> Operation {
@@ -28,7 +28,7 @@ const BY_CODE: [Operation; 256] = {
     table
 };
 
-/// The outcome of a reply, for statistics.
+/// The outcome of an answer, for statistics.
 pub(crate) enum Failure {
     /// GOOD.
     None,
@@ -38,9 +38,9 @@ pub(crate) enum Failure {
     Of(&'static str),
 }
 
-/// What this reply says.
-pub(crate) fn failure(reply: &Reply) -> Failure {
-    match (reply.status, &reply.sense) {
+/// Classifies an answer by its status and sense data.
+pub(crate) fn failure(status: Status, sense: Option<&SenseData>) -> Failure {
+    match (status, sense) {
         (Status::Good | Status::ConditionMet, _) => Failure::None,
         (Status::Busy, _) => Failure::Of("busy"),
         (Status::ReservationConflict, _) => Failure::Of("reservation_conflict"),
@@ -105,8 +105,8 @@ mod tests {
 
     #[test]
     fn what_an_initiator_is_told_has_its_kind() {
-        use logical_unit::{Condition, SenseFormat};
-        let kind = |reply: &Reply| match failure(reply) {
+        use logical_unit::{Condition, Reply, SenseFormat};
+        let kind = |reply: &Reply| match failure(reply.status, reply.sense.as_ref()) {
             Failure::None => "none".to_owned(),
             Failure::UnitAttention(kind) => format!("attention {kind}"),
             Failure::Of(kind) => kind.to_owned(),

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use block::Buffer;
 use front_end_core::{Budget, Config, Limits, Server};
-use logical_unit::{Data, DataIn, InitiatorPort, LogicalUnit, Receive, Reply, Status, TargetPort};
+use logical_unit::{Data, DataIn, InitiatorPort, LogicalUnit, Receive, Status, TargetPort};
 use reactor::Alone;
 use volume::VolumeOptions;
 
@@ -82,10 +82,10 @@ impl ScsiSession for Scene {
         data.len()
     }
 
-    fn respond(&mut self, id: usize, reply: &Reply, _: usize, _: Option<LossReport>) {
-        self.answers.push((id, reply.status));
+    fn respond(&mut self, id: usize, answer: Answer<'_>) {
+        self.answers.push((id, answer.status));
         if !self.is_stuck {
-            self.commands.remove(id, Some(reactor::now()));
+            self.commands.sent(id, reactor::now());
             self.resume_waiting_for_memory();
         }
     }

@@ -29,9 +29,9 @@ pub(crate) fn plan_read(call: &mut Call<'_>) -> Result<Plan, Failure> {
     if u64::from(bytes) == wanted
         && !fua
         && !call.command.stage
-        && let Some(reply) = from_memory(call, extent)
+        && let Some(data) = from_memory(call, extent)
     {
-        return Ok(Plan::Reply(reply));
+        return Ok(Plan::Reply(Reply { data, ..Reply::good(wanted) }));
     }
     // Blocks that do not fit the initiator's buffer are not read.
     let blocks = u64::from(bytes).div_ceil(u64::from(geometry.block_size.bytes()));
@@ -50,10 +50,10 @@ fn declared_a_write(call: &Call<'_>, wanted: u64) -> Result<Plan, Failure> {
 }
 
 /// The blocks where they lie, if they lie in memory and no atomic write is at work on them.
-fn from_memory(call: &Call<'_>, extent: Extent) -> Option<Reply> {
+fn from_memory(call: &Call<'_>, extent: Extent) -> Option<DataIn> {
     let region = call.unit.device().memory(extent)?;
     let lock = call.unit.locks().try_share(extent)?;
-    Some(Reply::data(DataIn::Region(region, Some(lock)), call.command.data_in_bytes))
+    Some(DataIn::Region(region, Some(lock)))
 }
 
 pub(crate) fn plan_write(call: &mut Call<'_>) -> Result<Plan, Failure> {

@@ -76,13 +76,13 @@ fn data_that_arrive_during_a_format_are_not_written() {
 fn a_withdrawn_write_does_not_restore_what_a_sanitize_erased() {
     let mut bench = Bench::of_disk(DiskOptions { in_memory: true, ..DiskOptions::default() });
     bench.write(0, &[1; 1024]);
-    let Plan::Receive(receive) = bench.begin(&sized(0x2a, 0, 0, 2), 1024, 0) else {
+    let Plan::Receive(mut receive) = bench.begin(&sized(0x2a, 0, 0, 2), 1024, 0) else {
         panic!("a write receives")
     };
     let Landing::Memory(blocks) = receive.place else { panic!("onto the medium") };
-    let Ok((job, buffer)) = receive.job.withdraw(&blocks) else { panic!("it was on the medium") };
+    let buffer = receive.job.withdraw(&blocks).expect("it was on the medium");
     bench.command(&BLOCK_ERASE).good();
-    bench.complete(job, &buffer).check_of(ABORTED, &[0x2a]);
+    bench.complete(receive.job, &buffer).check_of(ABORTED, &[0x2a]);
     assert_eq!(bench.read(0, 2), [0; 1024]);
 }
 

@@ -111,19 +111,21 @@ fn a_write_given_up_leaves_no_lock_behind() {
 #[test]
 fn a_write_withdrawn_from_the_medium_makes_room_for_others_and_loses_nothing() {
     let mut bench = Bench::of_disk(DiskOptions { in_memory: true, ..DiskOptions::default() });
-    let Plan::Receive(receive) = bench.begin(&sized(0x2a, 0, 0, 2), 1024, 0) else {
+    let Plan::Receive(mut receive) = bench.begin(&sized(0x2a, 0, 0, 2), 1024, 0) else {
         panic!("a write receives");
     };
     let Landing::Memory(mut blocks) = receive.place else { panic!("onto the medium") };
-    blocks.put(0, &[7; 700]); // the first block has come, most of the second is slow
-    let Ok((job, mut rest)) = receive.job.withdraw(&blocks) else { panic!("it was on the medium") };
+    blocks.put(0, &[7; 700]); // the first block has arrived, most of the second is slow
+    let mut rest = receive.job.withdraw(&blocks).expect("it was on the medium");
     assert_eq!((blocks.rest_start(), rest.len()), (512, 512), "what has landed is not written again");
     for (lba, found) in [(0, 7), (1, 0)] {
         bench.send(&compare_and_write(lba, 1), &[[found; 512], [9; 512]].concat()).good();
     }
     assert_eq!(rest[..188], [7; 188]);
     rest[188..].fill(8);
-    let Step::Later(running) = bench.unit.finish(job, Data::Buffer(rest)) else { panic!("a device writes") };
+    let Step::Later(running) = bench.unit.finish(receive.job, Data::Buffer(rest)) else {
+        panic!("a device writes")
+    };
     assert_eq!(finish(running.reply).status, Status::Good);
     assert_eq!(bench.read(0, 2), [vec![9; 512], vec![7; 188], vec![8; 324]].concat());
 }
