@@ -356,8 +356,9 @@ impl Checker {
         Ok(())
     }
 
-    /// Whether `block` lacks the write `later`, that is, shows a write that had ended before `later` started.
-    /// Excludes writes that a failed sync may have lost, since such a loss is reported only by a flush.
+    /// Whether the write `later` is missing from `block`, that is, `block` shows a write that had ended
+    /// before `later` started. Excludes writes that a failed sync may have lost, since such a loss is
+    /// reported only by a flush.
     pub(crate) fn lacks(&self, lba: u64, block: &[u8], later: WriteId) -> bool {
         let Ok(shown) = value(block, lba) else { return false };
         let writes = &self.blocks[lba as usize].writes;

@@ -110,7 +110,7 @@ pub(crate) enum Function {
 }
 
 pub(crate) const GOOD: u8 = 0;
-/// Not a status: the command was ended by a task management function of its own session.
+/// Not a status: the command was ended by a task management function of the same session.
 pub(crate) const ENDED: u8 = 0xff;
 pub(crate) const CHECK_CONDITION: u8 = 2;
 /// The command waited too long for other commands or for memory (SAM-5 5.3.1).

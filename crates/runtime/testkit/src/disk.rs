@@ -1,4 +1,4 @@
-//! A disk of memory whose requests may take time and fail, and whose write cache can be lost.
+//! An in-memory disk whose requests may take time and fail, and whose write cache can be lost.
 
 use std::ops::Range;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -11,7 +11,8 @@ use block::{
 
 use crate::Random;
 
-/// A disk of memory. Its requests end in their first poll unless [`TestDisk::slow`] or [`TestDisk::delay_next`] says otherwise.
+/// An in-memory disk. Its requests complete in their first poll, except after [`TestDisk::slow`] or
+/// [`TestDisk::delay_next`].
 pub struct TestDisk {
     geometry: Geometry,
     profile: Profile,
@@ -21,17 +22,17 @@ pub struct TestDisk {
 
 struct State {
     bytes: Vec<u8>,
-    /// As they are behind the cache.
+    /// The contents without the cache.
     stable: Vec<u8>,
     /// Each request takes a random time below this.
     slowness: Option<(Random, Duration)>,
-    /// The next request takes this time in addition.
+    /// An additional delay for the next request.
     delay: Duration,
     /// The next flush fails with this error.
     flush_error: Option<DeviceError>,
     /// Each write fails with this error.
     write_error: Option<DeviceError>,
-    /// Bytes that are still written: the write that exceeds them is torn and fails.
+    /// Remaining bytes to write: the write that exceeds them is torn and fails.
     left_bytes: Option<usize>,
     writes: u64,
 }
@@ -77,7 +78,7 @@ impl TestDisk {
         self
     }
 
-    /// The next request takes this time in addition.
+    /// An additional delay for the next request.
     pub fn delay_next(&self, time: Duration) {
         self.state().delay = time;
     }
@@ -87,22 +88,23 @@ impl TestDisk {
         self.state().flush_error = Some(error);
     }
 
-    /// Each write fails from now on, without an effect. `None` ends that.
+    /// From now on, each write fails without effect. `None` ends that.
     pub fn fail_writes(&self, error: Option<DeviceError>) {
         self.state().write_error = error;
     }
 
-    /// A write that exceeds these bytes, counted from now on, is torn and fails; so do those after it. `None` ends that.
+    /// The write that exceeds these bytes, counted from now on, is torn and fails; later writes fail too.
+    /// `None` ends that.
     pub fn tear_after(&self, bytes: Option<usize>) {
         self.state().left_bytes = bytes;
     }
 
-    /// The cache is lost: all writes that were not flushed.
+    /// Loses the cache: all writes that were not flushed.
     pub fn lose_cache(&self) {
         self.lose_cache_except(|_| false);
     }
 
-    /// The same, except of the blocks that the disk happens to have written.
+    /// The same, except for blocks that the disk has already written back.
     pub fn lose_cache_except(&self, is_written: impl Fn(u64) -> bool) {
         let block_bytes = 1 << self.geometry.block_size.shift();
         let State { bytes, stable, .. } = &mut *self.state();
@@ -117,7 +119,7 @@ impl TestDisk {
         self.state().writes
     }
 
-    /// The contents, to look at or to change without a request.
+    /// Reads or changes the contents without a request.
     pub fn with_bytes<T>(&self, act: impl FnOnce(&mut [u8]) -> T) -> T {
         act(&mut self.state().bytes)
     }
@@ -127,7 +129,7 @@ impl TestDisk {
         self.state().bytes.clone()
     }
 
-    /// A copy of what is behind the cache.
+    /// A copy of the contents without the cache.
     pub fn stable_contents(&self) -> Vec<u8> {
         self.state().stable.clone()
     }

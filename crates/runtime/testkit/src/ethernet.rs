@@ -1,4 +1,5 @@
-//! A world in which stations share one Ethernet that loses, doubles, delays and reorders frames, by a seed and in virtual time.
+//! A world with one Ethernet segment that loses, duplicates, delays and reorders frames, from a seed and in
+//! virtual time.
 
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, VecDeque};
@@ -17,24 +18,24 @@ use reactor::{
 
 use crate::Random;
 
-/// What befalls frames.
+/// The conditions that frames meet.
 #[derive(Clone, Copy, Debug)]
 pub struct Conditions {
     /// Frames that are lost, in percent.
     pub lost_percent: u64,
-    /// Frames that arrive twice, in percent.
+    /// Frames that are duplicated, in percent.
     pub doubled_percent: u64,
-    /// The longest delay of a frame or a copy, each delayed by itself.
+    /// Maximum delay of a frame or a duplicate, each delayed independently.
     pub delay: Duration,
-    /// Frames that are delayed for longer, in percent.
+    /// Frames with a longer delay, in percent.
     pub late_percent: u64,
-    /// The longest delay of these.
+    /// Maximum delay of these.
     pub late: Duration,
-    /// Frames with longer payloads are lost, although the interfaces carry them.
+    /// Frames with longer payloads are lost, although the interfaces accept them.
     pub carried_bytes: usize,
 }
 
-/// The world, of which all stations share one segment.
+/// The world, whose interfaces share one segment.
 #[derive(Clone)]
 pub struct Ethernet(Rc<Segment>);
 
@@ -42,26 +43,26 @@ struct Segment {
     now: Cell<Instant>,
     random: RefCell<Random>,
     conditions: Cell<Conditions>,
-    /// What stations were told when they came, and what is carried now.
+    /// The MTU reported to endpoints when they were opened, and the current MTU.
     announced_mtu: usize,
     mtu: Cell<usize>,
-    /// This interface takes nothing.
+    /// This interface does not accept frames for sending.
     clogged: RefCell<Option<String>>,
-    /// What this interface sends is lost.
+    /// Frames from this interface are lost.
     muted: RefCell<Option<String>>,
-    /// The next frame of the client takes so long.
+    /// The delay of the client's next frame.
     holds: Cell<Option<Duration>>,
-    /// Nonsense arrives at the client all the time: so many frames in this turn.
+    /// The client keeps receiving invalid frames: the number of them in this turn.
     flood: Cell<Option<u32>>,
-    /// An interface that is not there.
+    /// An interface that does not exist.
     unplugged: RefCell<Option<String>>,
     stations: RefCell<Vec<Rc<Station>>>,
-    /// By the time of their arrival.
+    /// Ordered by arrival time.
     flying: RefCell<BTreeMap<(Instant, u64), Frame>>,
     sent: Cell<u64>,
 }
 
-/// Its sender, its receiver and its payload.
+/// Sender, receiver and payload.
 type Frame = (MacAddress, MacAddress, Vec<u8>);
 
 struct Station {
@@ -69,12 +70,12 @@ struct Station {
     inbox: RefCell<VecDeque<(MacAddress, Vec<u8>)>>,
     waker: RefCell<Option<Waker>>,
     sender: RefCell<Option<Waker>>,
-    /// It has yet to be told that its interface is gone.
+    /// The removal of its interface has yet to be reported.
     is_gone: Cell<bool>,
 }
 
 impl Ethernet {
-    /// A segment without stations, whose interfaces have this MTU.
+    /// A segment without endpoints, whose interfaces have this MTU.
     pub fn new(seed: u64, conditions: Conditions, mtu: usize) -> Ethernet {
         Ethernet(Rc::new(Segment {
             now: Cell::new(Instant::now()),
@@ -98,17 +99,17 @@ impl Ethernet {
         Rc::new(self.clone())
     }
 
-    /// Changes what befalls frames.
+    /// Changes the conditions.
     pub fn set(&self, conditions: Conditions) {
         self.0.conditions.set(conditions);
     }
 
-    /// Changes the MTU, of which open endpoints are not informed.
+    /// Changes the MTU without informing open endpoints.
     pub fn set_mtu(&self, mtu: usize) {
         self.0.mtu.set(mtu);
     }
 
-    /// Has an interface take nothing; `None` ends that.
+    /// Makes an interface accept no frames for sending; `None` ends that.
     pub fn clog(&self, interface: Option<&str>) {
         *self.0.clogged.borrow_mut() = interface.map(str::to_owned);
         for station in self.0.stations.borrow().iter() {
@@ -116,22 +117,22 @@ impl Ethernet {
         }
     }
 
-    /// Loses what an interface sends; `None` ends that.
+    /// Loses all frames from an interface; `None` ends that.
     pub fn mute(&self, interface: Option<&str>) {
         *self.0.muted.borrow_mut() = interface.map(str::to_owned);
     }
 
-    /// Holds the next frame of the client for so long.
+    /// Delays the client's next frame by this time.
     pub fn hold_next(&self, time: Duration) {
         self.0.holds.set(Some(time));
     }
 
-    /// Nonsense arrives at the client all the time from now on.
+    /// From now on, the client keeps receiving invalid frames.
     pub fn flood(&self) {
         self.0.flood.set(Some(0));
     }
 
-    /// Removes an interface: what was open there hears nothing any more, even if there is another of this name.
+    /// Removes an interface: its open endpoints receive nothing more, even if another interface gets the same name.
     pub fn unplug(&self, interface: &str) {
         *self.0.unplugged.borrow_mut() = Some(interface.to_owned());
         self.0.stations.borrow_mut().retain(|station| {
@@ -144,12 +145,12 @@ impl Ethernet {
         });
     }
 
-    /// The interface is back.
+    /// Restores the interface.
     pub fn plug(&self) {
         self.0.unplugged.take();
     }
 
-    /// A random number below `end`, of the segment's seed.
+    /// A random number below `end`, from the segment's seed.
     pub fn below(&self, end: u64) -> u64 {
         self.0.random.borrow_mut().below(end)
     }
@@ -258,7 +259,7 @@ fn address_of(interface: &str) -> MacAddress {
     MacAddress([2, 0, 0, 0, 0, interface.bytes().last().unwrap_or(0)])
 }
 
-/// There is one thread.
+/// A world with a single thread.
 struct Alone;
 
 impl Unpark for Alone {
@@ -313,7 +314,7 @@ impl Datagrams for Endpoint {
         let mut filled = Vec::new();
         for place in into.clear() {
             let Some((from, payload)) = inbox.pop_front() else { break };
-            // A network card pads what is short.
+            // A network card pads short payloads.
             let bytes = payload.len().max(46).min(place.len());
             place[..bytes].fill(0);
             place[..payload.len()].copy_from_slice(&payload);

@@ -1,7 +1,8 @@
-//! What the tests of several crates share. It is a dev-dependency only, except of the simulator, which is not shipped either.
+//! Shared test utilities. This crate is a dev-dependency only, except for the simulator, which is not shipped
+//! either.
 //!
-//! [`Random`] prints its seed when a test fails; [`TestDisk`] is a disk of memory with a cache; [`Ethernet`] loses, doubles, delays and
-//! reorders frames; [`poll`] and [`ready`] poll futures that need no reactor.
+//! [`Random`] prints its seed when a test fails. [`TestDisk`] is an in-memory disk with a cache. [`Ethernet`]
+//! loses, duplicates, delays and reorders frames. [`poll`] and [`ready`] poll futures that need no reactor.
 
 mod disk;
 mod ethernet;
@@ -23,7 +24,7 @@ pub fn poll<F: Future + ?Sized>(future: Pin<&mut F>) -> Option<F::Output> {
     }
 }
 
-/// The output of a future that ends in its first poll. Panics if it does not.
+/// The output of a future that completes in its first poll. Panics if it does not.
 pub fn ready<F: Future>(future: F) -> F::Output {
     poll(pin!(future)).expect("the future ends in its first poll")
 }

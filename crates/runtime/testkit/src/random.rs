@@ -1,8 +1,8 @@
-//! Random numbers whose seed is known when a test fails.
+//! Random numbers whose seed is printed when a test fails.
 
 use std::ops::{Deref, DerefMut};
 
-/// The generator of the program ([`block::Random`]), which prints its seed if it is dropped by a panic.
+/// The generator of the program ([`block::Random`]), which prints its seed if a panic drops it.
 #[derive(Clone, Debug)]
 pub struct Random {
     seed: u64,
@@ -10,12 +10,12 @@ pub struct Random {
 }
 
 impl Random {
-    /// The numbers of this seed.
+    /// A generator with this seed.
     pub fn new(seed: u64) -> Random {
         Random { seed, numbers: block::Random::new(seed) }
     }
 
-    /// The seed comes from an environment variable, or else is `usual`. It is printed.
+    /// Takes the seed from an environment variable, or else `usual`, and prints it.
     pub fn of_variable(name: &str, usual: u64) -> Random {
         let seed = std::env::var(name).ok().and_then(|seed| seed.parse().ok()).unwrap_or(usual);
         eprintln!("{name}={seed}");
@@ -33,23 +33,23 @@ impl Random {
         least + self.below(most - least + 1)
     }
 
-    /// True once in `times` times.
+    /// True with a probability of one in `times`.
     pub fn once_in(&mut self, times: u64) -> bool {
         self.below(times) == 0
     }
 
-    /// True so many times of a thousand.
+    /// True with a probability of `share` per mille.
     pub fn per_mille(&mut self, share: u64) -> bool {
         self.below(1000) < share
     }
 
-    /// One of `choices`, of which there is at least one.
+    /// One of `choices`, which must not be empty.
     pub fn pick<'a, T>(&mut self, choices: &'a [T]) -> &'a T {
         &choices[self.below(choices.len() as u64) as usize]
     }
 
-    /// A number that is mostly small: half of all lie below `least` doubled, and each doubling after that has half of those left, up to
-    /// `most`.
+    /// A number that is mostly small: half of all results are below twice `least`, and each further doubling
+    /// halves the rest, up to `most`.
     pub fn mostly_small(&mut self, least: u64, most: u64) -> u64 {
         let mut top = least.max(1);
         while top < most && self.once_in(2) {
@@ -58,14 +58,14 @@ impl Random {
         self.between(least.min(top), top.max(least))
     }
 
-    /// A number between the two, of each size (a power of two times the least) as often as of any other.
+    /// A number between the two. Each size (`least` times a power of two) is equally likely.
     pub fn of_any_size(&mut self, least: u64, most: u64) -> u64 {
         let least = least.max(1);
         let size = self.between(0, u64::from((most / least).max(1).ilog2()));
         self.between(least << size, (least << size).saturating_mul(2).min(most))
     }
 
-    /// Random bytes, as a seed of another generator.
+    /// Random bytes, for the seed of another generator.
     pub fn bytes<const N: usize>(&mut self) -> [u8; N] {
         let mut bytes = [0; N];
         self.fill(&mut bytes);

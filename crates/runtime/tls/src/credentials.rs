@@ -1,4 +1,4 @@
-//! What an end proves itself with, and whom it believes.
+//! The certificate and key of an endpoint, and the CAs that it trusts.
 
 use std::fmt;
 use std::sync::Arc;
@@ -10,31 +10,31 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use rustls::server::WebPkiClientVerifier;
 use rustls::{ClientConfig, RootCertStore, ServerConfig};
 
-/// A server: its certificate, and whose clients it lets in.
+/// A server: its certificate, and the CAs of accepted clients.
 #[derive(Clone)]
 pub struct Server {
     pub(crate) config: Arc<ServerConfig>,
     asks_clients: bool,
 }
 
-/// A client: whose servers it believes, and its own certificate if it has one.
+/// A client: the CAs of trusted servers, and its own certificate, if any.
 #[derive(Clone)]
 pub struct Client {
     pub(crate) config: Arc<ClientConfig>,
-    /// What the certificate of the server must be for.
+    /// The name that the certificate of the server must contain.
     pub(crate) name: ServerName<'static>,
 }
 
-/// What is wrong with certificates or keys. The text is a sentence, without the name of the file.
+/// Invalid certificates or keys. The text is a sentence, without the file name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CredentialsError {
-    /// The text of certificates.
+    /// Invalid certificates.
     Certificate(String),
-    /// The text of a private key, or one that is not that of the certificate.
+    /// An invalid private key, or one that does not match the certificate.
     Key(String),
-    /// The text of the certificates of CAs.
+    /// Invalid CA certificates.
     Ca(String),
-    /// No DNS name and no address.
+    /// Neither a DNS name nor an address.
     Name(String),
 }
 
@@ -52,11 +52,11 @@ impl fmt::Display for CredentialsError {
 }
 
 impl Server {
-    /// From PEM: a certificate with those that lead to its CA, its private key, and the CAs of clients, all of whom must
-    /// present a certificate then.
+    /// From PEM: a certificate with its chain, its private key, and optionally the CAs of clients. With
+    /// these, every client must present a certificate.
     ///
     /// # Errors
-    /// Which of them is wrong, and why.
+    /// One of the arguments is invalid.
     pub fn new(
         certificates: &[u8],
         key: &[u8],
@@ -75,23 +75,23 @@ impl Server {
         };
         let config = builder.with_single_cert(chain(certificates)?, private_key(key)?);
         let mut config = config.map_err(unfit)?;
-        // Sessions are not resumed: a certificate that has expired since would not be looked at.
+        // Sessions are not resumed: the server would not check whether a certificate has expired since.
         config.send_tls13_tickets = 0;
         Ok(Server { config: Arc::new(config), asks_clients: client_cas.is_some() })
     }
 
-    /// Whether every client must present a certificate, so that its names are known.
+    /// Whether every client must present a certificate, which contains its names.
     pub fn asks_clients(&self) -> bool {
         self.asks_clients
     }
 }
 
 impl Client {
-    /// From PEM: the CAs of servers, and a certificate with its private key for servers that ask for one. The certificate of
-    /// the server must be for `name`, a DNS name or an address.
+    /// From PEM: the CAs of servers, and a certificate with its private key for servers that request one. The
+    /// certificate of the server must contain `name`, a DNS name or an address.
     ///
     /// # Errors
-    /// Which of them is wrong, and why.
+    /// One of the arguments is invalid.
     pub fn new(name: &str, cas: &[u8], own: Option<(&[u8], &[u8])>) -> Result<Client, CredentialsError> {
         let server = ServerName::try_from(name.to_owned());
         let server = server.map_err(|_| CredentialsError::Name(name.to_owned()))?;
@@ -124,7 +124,7 @@ impl fmt::Debug for Client {
     }
 }
 
-/// Whether the certificate of a server can be for this name.
+/// Whether a server certificate can contain this name.
 pub fn is_server_name(name: &str) -> bool {
     ServerName::try_from(name).is_ok()
 }
@@ -148,7 +148,7 @@ fn roots(text: &[u8]) -> Result<Arc<RootCertStore>, CredentialsError> {
     Ok(Arc::new(roots))
 }
 
-/// At least one.
+/// Parses certificates; an error if there is none.
 fn certificates(text: &[u8]) -> Result<Vec<CertificateDer<'static>>, String> {
     let all: Result<Vec<_>, pem::Error> = CertificateDer::pem_slice_iter(text).collect();
     let all = all.map_err(|error| format!("it is not PEM: {error}"))?;
@@ -177,7 +177,7 @@ fn is_encrypted(text: &[u8]) -> bool {
     text.windows(mark.len()).any(|window| window == mark)
 }
 
-/// A certificate and a key that do not fit each other, or that this program cannot use.
+/// The error for a certificate and a key that do not match, or that are not supported.
 fn unfit(error: rustls::Error) -> CredentialsError {
     match error {
         rustls::Error::InconsistentKeys(_) => {
@@ -190,8 +190,8 @@ fn unfit(error: rustls::Error) -> CredentialsError {
     }
 }
 
-/// The common name of its subject (RFC 5280 4.1.2.6) and the DNS names of its extension (4.2.1.6). A certificate that
-/// cannot be read has none.
+/// The common name of its subject (RFC 5280 4.1.2.6) and the DNS names of its extension (4.2.1.6). A
+/// malformed certificate has none.
 pub(crate) fn names_of(certificate: &CertificateDer<'_>) -> Vec<String> {
     let Ok(certificate) = webpki::EndEntityCert::try_from(certificate) else { return Vec::new() };
     let mut names: Vec<String> = common_names(certificate.subject()).collect();
@@ -206,7 +206,7 @@ pub(crate) fn names_of(certificate: &CertificateDer<'_>) -> Vec<String> {
 const OBJECT_IDENTIFIER: u8 = 0x06;
 const SEQUENCE: u8 = 0x30;
 const SET: u8 = 0x31;
-/// The types of a DirectoryString that are UTF-8 as they are; the others are out of use (RFC 5280 4.1.2.4).
+/// The DirectoryString types whose bytes are valid UTF-8; the others are obsolete (RFC 5280 4.1.2.4).
 const UTF8_STRING: u8 = 0x0c;
 const PRINTABLE_STRING: u8 = 0x13;
 /// id-at-commonName, 2.5.4.3.
@@ -224,7 +224,7 @@ fn common_names(subject: &[u8]) -> impl Iterator<Item = String> {
     })
 }
 
-/// The elements of a constructed value in DER: tag and content. What is malformed ends them.
+/// The elements of a constructed value in DER: tag and content. The iteration ends at malformed data.
 struct Elements<'a>(&'a [u8]);
 
 impl<'a> Iterator for Elements<'a> {
@@ -250,7 +250,7 @@ impl<'a> Iterator for Elements<'a> {
 mod tests {
     use super::*;
 
-    /// C=DE, O=x, CN=host1, CN=zwei as `openssl req` writes them.
+    /// C=DE, O=x, CN=host1, CN=zwei as encoded by `openssl req`.
     const SUBJECT: &[u8] =
         b"\x31\x0b\x30\x09\x06\x03\x55\x04\x06\x13\x02DE\x31\x0a\x30\x08\x06\x03\x55\x04\x0a\x0c\x01x\
         \x31\x0e\x30\x0c\x06\x03\x55\x04\x03\x0c\x05host1\x31\x0d\x30\x0b\x06\x03\x55\x04\x03\x13\x04zwei";

@@ -1,4 +1,4 @@
-//! Why a stream is not, or no longer, encrypted.
+//! Failures of handshakes and encrypted streams.
 
 use std::{fmt, io};
 
@@ -8,9 +8,9 @@ use rustls::{AlertDescription, CertificateError, Error, PeerIncompatible};
 /// Why TLS failed.
 #[derive(Debug)]
 pub enum Failure {
-    /// The stream below failed, or ended in the middle of the handshake.
+    /// The underlying stream failed, or ended during the handshake.
     Socket(io::Error),
-    /// One of the two ends refused the other.
+    /// One endpoint rejected the other.
     Tls(Error),
 }
 
@@ -69,13 +69,13 @@ impl fmt::Display for Failure {
     }
 }
 
-/// A name of a certificate as people write it: rustls has `DnsName("san1")` and `IpAddress(192.0.2.1)`.
+/// A name of a certificate in plain notation: rustls has `DnsName("san1")` and `IpAddress(192.0.2.1)`.
 fn plain(name: &str) -> &str {
     let inner = name.split_once('(').and_then(|(_, rest)| rest.strip_suffix(')'));
     inner.unwrap_or(name).trim_matches('"')
 }
 
-/// The certificate of the other end.
+/// Describes a failure of the peer's certificate.
 fn certificate(error: &CertificateError, f: &mut fmt::Formatter<'_>) -> fmt::Result {
     match error {
         CertificateError::UnknownIssuer => {
@@ -105,7 +105,7 @@ fn certificate(error: &CertificateError, f: &mut fmt::Formatter<'_>) -> fmt::Res
     }
 }
 
-/// What the other end says of us.
+/// Describes an alert from the peer.
 fn refused(alert: AlertDescription, f: &mut fmt::Formatter<'_>) -> fmt::Result {
     let why = match alert {
         AlertDescription::UnknownCA => "unknown CA: the other end does not trust the CA of our certificate",

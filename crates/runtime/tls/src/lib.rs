@@ -1,16 +1,18 @@
-//! TLS 1.3 around a stream of the reactor, by rustls, for every protocol that can begin it.
+//! TLS 1.3 over a stream of the reactor, with rustls, for every protocol that supports it.
 //!
 //! ```text
 //!   Box<dyn Stream> ── accept, connect: the handshake ──► TlsStream: Stream
 //! ```
 //!
-//! - [`Server`] and [`Client`] are what an end proves itself with, and whom it believes: from the text of PEM files.
-//! - [`accept`] and [`connect`] are the two sides of a handshake. Their time is the caller's to bound.
-//! - [`TlsStream`] is a stream like any other afterwards; [`adopt`] takes it to another thread.
-//! - [`loopback`] are both ends of a test in one process.
-//! - [`Failure`] says which check of a certificate failed.
+//! - [`Server`] and [`Client`] hold the certificate and key of an endpoint and the CAs that it trusts, parsed
+//!   from PEM.
+//! - [`accept`] and [`connect`] are the two sides of a handshake. The caller sets a timeout.
+//! - [`TlsStream`] is a stream like any other; [`adopt`] moves it to another thread.
+//! - [`loopback`] has the credentials of both ends for a test in one process.
+//! - [`Failure`] states which check of a certificate failed.
 //!
-//! Nothing here opens a file or knows a protocol above TLS. TLS 1.2 is left out: all of today's peers have 1.3.
+//! This crate does not open files, and does not depend on any protocol above TLS. TLS 1.2 is not supported:
+//! all current peers have 1.3.
 
 mod credentials;
 mod failure;

@@ -1,4 +1,4 @@
-//! The TLS machine of one connection, with the ciphertext on either side of it.
+//! The TLS state machine of one connection, with buffers for incoming and outgoing ciphertext.
 
 use std::cell::Cell;
 use std::io;
@@ -13,19 +13,19 @@ use rustls::{CipherSuite, Error, InvalidMessage};
 
 use crate::failure::Failure;
 
-/// Ciphertext that is kept until it is whole: three of the longest records, or the longest handshake message that rustls
-/// accepts. A peer cannot make it more.
+/// Limit on buffered ciphertext: enough for three records of maximum length, or the longest handshake message
+/// that rustls accepts. A peer cannot exceed it.
 const INCOMING_BYTES: usize = 80 << 10;
-/// Plaintext that is encrypted at once: four records of the longest kind (RFC 8446 5.1).
+/// Plaintext that is encrypted in one call: four records of maximum length (RFC 8446 5.1).
 const CHUNK_BYTES: usize = 64 << 10;
-/// Ciphertext that one read takes in. More of it without a byte of plaintext is no way to say something: records of no length and
-/// new keys, of which there may be as many as a peer likes, would keep a thread from all others.
+/// Limit on the ciphertext that one read processes. If more arrives without any plaintext, the read fails: a
+/// peer may send any number of empty records and key updates, which would block the thread.
 const READ_BYTES_MAX: usize = 4 * INCOMING_BYTES;
-/// Room for what encryption adds: at most 22 bytes a record (5.2), a key update (4.6.3), an alert.
+/// Space for the overhead of encryption: at most 22 bytes a record (5.2), a key update (4.6.3), an alert.
 const OVERHEAD_BYTES: usize = 1024;
 
 thread_local! {
-    /// A buffer for the next connection that reads: idle ones have none.
+    /// A spare buffer for the next connection that reads: idle connections have no buffer.
     static SPARE: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
     static CHUNK: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
 }
@@ -39,30 +39,30 @@ pub(crate) enum Machine {
 pub(crate) struct Session {
     machine: Machine,
     incoming: Incoming,
-    /// Plaintext that was not taken yet, and how much of it was.
+    /// Plaintext to be read, and the length of the part that has been read.
     plain: Vec<u8>,
     plain_taken: usize,
-    /// Ciphertext that the stream has not taken yet, and how much of it has.
+    /// Ciphertext to be sent, and the length of the part that has been sent.
     outgoing: Vec<u8>,
     outgoing_sent: usize,
-    /// Plaintext whose ciphertext is outgoing, and of which the caller has not been told that it was sent.
+    /// Length of the plaintext that is encrypted in `outgoing`, and not yet reported to the caller as sent.
     unreported: usize,
-    /// The peer sends no more.
+    /// The peer has closed its direction.
     has_ended: bool,
-    /// Why the machine has given up: it must not be asked again.
+    /// The error of the state machine, which must not be called afterwards.
     failure: Option<Error>,
-    /// The last read did not end for want of ciphertext.
+    /// The last read did not end with `WouldBlock`.
     may_have_more: bool,
     pause: Pause,
 }
 
-/// After [`READ_BYTES_MAX`] it is the turn of others.
+/// A pause after [`READ_BYTES_MAX`], in which other tasks run.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Pause {
     No,
-    /// The next read has nothing.
+    /// The next read returns `WouldBlock`.
     Due,
-    /// Who waits for more is woken at once, behind others.
+    /// A waiting reader is woken immediately, but scheduled after other tasks.
     Taken,
 }
 
@@ -74,28 +74,28 @@ struct Incoming {
     end: usize,
 }
 
-/// What the machine has done.
+/// The result of a step of the state machine.
 enum Step {
-    /// It has decrypted, or has something to send: it is to be asked again.
+    /// It has decrypted data, or has data to send: it must be called again.
     Again,
-    /// It needs more from the peer, in the handshake.
+    /// The handshake needs more data from the peer.
     Blocked,
-    /// The handshake is over, and what has come was taken in.
+    /// The handshake is complete, and all received data is processed.
     Open,
     PeerClosed,
 }
 
-/// How far a handshake has come.
+/// The progress of a handshake.
 pub(crate) enum Progress {
-    /// So many bytes have come, and the machine is to be asked again.
+    /// This many bytes were received, and the state machine must be called again.
     Received(usize),
-    /// It needs more from the peer.
+    /// It needs more data from the peer.
     Blocked,
-    /// Both ends have agreed.
+    /// The handshake is complete.
     Over,
 }
 
-/// What is to be written once the handshake is over.
+/// What to write after the handshake.
 #[derive(Clone, Copy)]
 enum Order<'a> {
     Nothing,
@@ -103,10 +103,10 @@ enum Order<'a> {
     Close,
 }
 
-/// The slices of a reader.
+/// The slices of a reader, to be filled.
 struct Sink<'a, 's> {
     slices: &'a mut [InSlice<'s>],
-    /// Which one is being filled, and how much of it is.
+    /// The slice being filled, and the length of its filled part.
     index: usize,
     at: usize,
     filled: usize,
@@ -129,8 +129,8 @@ impl Session {
         }
     }
 
-    /// Continues the handshake until one read has brought something, or has nothing to bring. Bytes to be sent may still
-    /// wait.
+    /// Continues the handshake until one read has returned data or would block. Outgoing bytes may still be
+    /// pending.
     pub(crate) fn shake_hands(&mut self, stream: &dyn Stream) -> Result<Progress, Failure> {
         loop {
             match self.step(&mut Sink::new(&mut []), Order::Nothing)? {
@@ -178,7 +178,7 @@ impl Session {
         self.may_have_more || self.readable_bytes() > 0
     }
 
-    /// Whether others are to have their turn before the next read; asked once, it is over.
+    /// Whether other tasks must run before the next read. The call ends the pause.
     pub(crate) fn take_pause(&mut self) -> bool {
         std::mem::replace(&mut self.pause, Pause::No) == Pause::Taken
     }
@@ -203,7 +203,7 @@ impl Session {
                 Ok(Step::Again) => {}
                 Ok(Step::PeerClosed) => self.has_ended = true,
                 Ok(Step::Open | Step::Blocked) => match self.incoming.receive(stream) {
-                    // Whether it says so before or not: the messages of the protocols above have lengths.
+                    // With or without a close_notify: the messages of the upper protocols have lengths.
                     Ok(0) => self.has_ended = true,
                     Ok(count) => {
                         received += count;
@@ -227,7 +227,7 @@ impl Session {
                 }
             }
         };
-        // Unless the stream is what has no more: the end, or an error, is told by the next read.
+        // Unless the stream would block. The next read reports the end, or an error.
         self.may_have_more = !ended.as_ref().is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock);
         self.incoming.release();
         self.flush(stream)?; // such as the answer to a key update
@@ -237,8 +237,8 @@ impl Session {
         }
     }
 
-    /// As [`Stream::try_write`], with one more rule: after `WouldBlock` the caller must offer the same bytes again, because they are
-    /// encrypted already.
+    /// As [`Stream::try_write`], with an additional rule: after `WouldBlock` the caller must pass the same
+    /// bytes again, because they are already encrypted.
     pub(crate) fn write(&mut self, stream: &dyn Stream, from: &[OutSlice<'_>]) -> io::Result<usize> {
         let offered: usize = from.iter().map(length).sum();
         if self.unreported == 0 {
@@ -257,7 +257,7 @@ impl Session {
         }
     }
 
-    /// Sends what is outgoing. True if that is all of it.
+    /// Sends outgoing ciphertext. Returns true when all of it is sent.
     pub(crate) fn flush(&mut self, stream: &dyn Stream) -> io::Result<bool> {
         while self.outgoing_sent < self.outgoing.len() {
             match stream.try_write(&[OutSlice::Bytes(&self.outgoing[self.outgoing_sent..])]) {
@@ -271,21 +271,22 @@ impl Session {
         Ok(true)
     }
 
-    /// Tells the peer why it is refused, after an error, as far as the stream takes it.
+    /// After an error, sends the peer an alert, as far as the stream accepts it without blocking.
     pub(crate) fn send_alert(&mut self, stream: &dyn Stream) {
-        // What the machine has to say comes before what it has against the rest; once it has said it, it looks at nothing more.
+        // The state machine returns its alert before it reports the remaining input; afterwards it processes
+        // nothing more.
         let _ = self.advance(&mut Sink::new(&mut []), Order::Nothing);
         let _ = self.flush(stream); // the peer may be gone
     }
 
-    /// Tells the peer that nothing follows, as far as the stream takes it.
+    /// Sends a close_notify, as far as the stream accepts it without blocking.
     pub(crate) fn close(&mut self, stream: &dyn Stream) {
         if self.unreported == 0 && self.carry_out(Order::Close).is_ok() {
             let _ = self.flush(stream); // the peer may be gone
         }
     }
 
-    /// Encrypts the beginning of what is offered, and returns how much that is.
+    /// Encrypts the beginning of the slices, and returns its length.
     fn encrypt(&mut self, from: &[OutSlice<'_>]) -> io::Result<usize> {
         let mut chunk = CHUNK.take();
         chunk.clear();
@@ -303,7 +304,7 @@ impl Session {
         encrypted.map(|()| bytes).map_err(|error| Failure::Tls(error).into())
     }
 
-    /// Takes in what has come, and then appends to what is outgoing.
+    /// Processes received ciphertext, and then appends to the outgoing ciphertext.
     fn carry_out(&mut self, order: Order<'_>) -> Result<(), Error> {
         loop {
             match self.step(&mut Sink::new(&mut []), order)? {
@@ -315,7 +316,7 @@ impl Session {
         }
     }
 
-    /// One step of the machine. Plaintext goes to the sink, and what does not fit there is kept.
+    /// Runs one step of the state machine. Plaintext goes to the sink, and the excess is buffered.
     fn step(&mut self, sink: &mut Sink<'_, '_>, order: Order<'_>) -> Result<Step, Error> {
         if let Some(failure) = &self.failure {
             return Err(failure.clone());
@@ -341,7 +342,7 @@ impl Session {
     }
 }
 
-/// Does what a state of the machine asks for. Returns how many received bytes are done with, too.
+/// Handles a state of the state machine. Also returns how many received bytes have been consumed.
 fn handled<Data>(
     UnbufferedStatus { mut discard, state }: UnbufferedStatus<'_, '_, Data>,
     sink: &mut Sink<'_, '_>,
@@ -361,14 +362,14 @@ fn handled<Data>(
         }
         ConnectionState::EncodeTlsData(mut message) => {
             let at = outgoing.len();
-            // The first call only tells how long it is.
+            // The first call only returns the required size.
             if let Err(EncodeError::InsufficientSize(room)) = message.encode(&mut []) {
                 outgoing.resize(at + room.required_size, 0);
                 message.encode(&mut outgoing[at..]).map_err(|error| Error::General(error.to_string()))?;
             }
             Ok(Step::Again)
         }
-        // It goes out in order with all that is outgoing.
+        // It is sent in order with all other outgoing data.
         ConnectionState::TransmitTlsData(message) => {
             message.done();
             Ok(Step::Again)
@@ -406,7 +407,7 @@ impl Incoming {
         &mut self.buffer[self.start..self.end]
     }
 
-    /// Receives behind what is there. An error if that has filled all the room and is no message yet.
+    /// Receives more bytes into the buffer. An error if the buffer is full without a complete message.
     fn receive(&mut self, stream: &dyn Stream) -> io::Result<usize> {
         if self.buffer.is_empty() {
             self.buffer = SPARE.take();
@@ -424,7 +425,7 @@ impl Incoming {
         Ok(received)
     }
 
-    /// Gives the buffer to the next connection if nothing is in it.
+    /// Releases the buffer for the next connection if it is empty.
     fn release(&mut self) {
         if self.start == self.end && !self.buffer.is_empty() {
             SPARE.set(std::mem::take(&mut self.buffer));
@@ -443,7 +444,7 @@ impl<'a, 's> Sink<'a, 's> {
         rest > self.at
     }
 
-    /// Takes as much as there is room for, and returns how much that is.
+    /// Copies as many bytes as fit, and returns their number.
     fn take(&mut self, bytes: &[u8]) -> usize {
         let mut rest = bytes;
         while let Some(slice) = self.slices.get_mut(self.index) {

@@ -1,4 +1,4 @@
-//! A stream that is encrypted, and the handshakes that it begins with.
+//! An encrypted stream, and the handshakes that establish it.
 
 use std::cell::{RefCell, RefMut};
 use std::future::poll_fn;
@@ -16,13 +16,13 @@ use crate::credentials::{Client, Server, names_of};
 use crate::failure::Failure;
 use crate::session::{Machine, Progress, Session};
 
-/// How long a peer that was refused may take to read why: closing with its bytes unread would reset the connection, and the
-/// alert would be lost.
+/// Time for a rejected peer to read the alert. Closing with unread bytes of the peer would reset the
+/// connection and lose the alert.
 const ALERT_TIME: Duration = Duration::from_secs(1);
 
-/// A stream over which both ends have agreed on keys. It ends with a close_notify alert when it is dropped.
+/// A stream after a successful handshake. Dropping it sends a close_notify alert.
 pub struct TlsStream {
-    /// `None` only while it is being detached.
+    /// `None` only during `detach`.
     parts: Option<Parts>,
 }
 
@@ -31,32 +31,32 @@ struct Parts {
     session: RefCell<Session>,
 }
 
-/// An encrypted stream between two threads.
+/// An encrypted stream in transit between two threads.
 struct DetachedTls {
     inner: Detached,
     session: Session,
 }
 
-/// The server's side of a handshake, of which nothing has been received yet.
+/// The server's side of a handshake on a stream from which nothing has been read.
 ///
 /// # Errors
-/// Why it failed; the client has been told.
+/// The handshake failed; the client has received an alert.
 pub async fn accept(stream: Box<dyn Stream>, server: &Server) -> Result<TlsStream, Failure> {
     let machine = UnbufferedServerConnection::new(Arc::clone(&server.config))?;
     shake_hands(stream, Machine::Server(machine)).await
 }
 
-/// The client's side of a handshake, of which nothing has been received yet. A server that refuses the certificate of the
-/// client does so later, with an error of the first reads.
+/// The client's side of a handshake on a stream from which nothing has been read. If the server rejects the
+/// certificate of the client, one of the first reads fails.
 ///
 /// # Errors
-/// Why it failed; the server has been told.
+/// The handshake failed; the server has received an alert.
 pub async fn connect(stream: Box<dyn Stream>, client: &Client) -> Result<TlsStream, Failure> {
     let machine = UnbufferedClientConnection::new(Arc::clone(&client.config), client.name.clone())?;
     shake_hands(stream, Machine::Client(machine)).await
 }
 
-/// Makes a stream that another thread detached one of this thread, whether it is encrypted or not.
+/// Attaches a stream that another thread has detached, whether encrypted or not, to this thread.
 ///
 /// # Errors
 /// Those of [`reactor::World::adopt`].
@@ -75,7 +75,7 @@ async fn shake_hands(stream: Box<dyn Stream>, machine: Machine) -> Result<TlsStr
     loop {
         let is_over = match session.shake_hands(&*stream) {
             Ok(Progress::Received(bytes)) => {
-                reactor::consume_budget(bytes).await; // a peer may send for as long as it likes
+                reactor::consume_budget(bytes).await; // a peer may send without end
                 continue;
             }
             Ok(Progress::Blocked) => false,
@@ -90,7 +90,7 @@ async fn shake_hands(stream: Box<dyn Stream>, machine: Machine) -> Result<TlsStr
         if is_over && is_sent {
             return Ok(TlsStream::new(stream, session));
         }
-        // Both ends may have something to send, and none reads if each waits for room.
+        // Both ends may have data to send; if each waited for buffer space, neither would read.
         poll_fn(|cx| match is_sent {
             false if stream.poll_writable(cx)?.is_ready() => Poll::Ready(Ok(())),
             _ if is_over => Poll::Pending,
@@ -100,7 +100,7 @@ async fn shake_hands(stream: Box<dyn Stream>, machine: Machine) -> Result<TlsStr
     }
 }
 
-/// Reads until the peer closes, but not for ever.
+/// Reads until the peer closes or a timeout expires.
 async fn drain(stream: &dyn Stream) {
     let mut scrap = [0; 1024];
     for _ in 0..64 {
@@ -116,7 +116,7 @@ impl TlsStream {
     }
 
     fn parts(&self) -> &Parts {
-        // They go only by `detach`, which takes the whole.
+        // Only `detach` removes them, and it consumes the stream.
         self.parts.as_ref().expect("a stream that is not detached")
     }
 
@@ -133,7 +133,7 @@ impl TlsStream {
         self.session().peer_certificate().map(names_of).unwrap_or_default()
     }
 
-    /// What it is encrypted with, as the standard calls it: `TLS13_AES_256_GCM_SHA384`.
+    /// The cipher suite, with its name in the standard: `TLS13_AES_256_GCM_SHA384`.
     pub fn cipher(&self) -> String {
         self.session().cipher().map_or_else(String::new, |suite| format!("{suite:?}"))
     }
@@ -148,7 +148,8 @@ impl Stream for TlsStream {
         self.session().readable_bytes()
     }
 
-    /// After `WouldBlock` the same bytes must be offered again, and more may follow them: they are encrypted already.
+    /// After `WouldBlock` the caller must pass the same bytes again, because they are already encrypted; more
+    /// bytes may follow them.
     fn try_write(&self, from: &[OutSlice<'_>]) -> io::Result<usize> {
         self.session().write(self.inner(), from)
     }
@@ -182,7 +183,7 @@ impl Stream for TlsStream {
     }
 
     fn reset(&self) {
-        self.inner().reset(); // nothing more is said: what was sent must not be delivered
+        self.inner().reset(); // no close_notify: data already sent must not be delivered
     }
 
     fn path(&self) -> Option<PathInfo> {

@@ -1,4 +1,4 @@
-//! Both ends of TLS against each other in memory, over streams that move as little at once as they like.
+//! Both ends of TLS in memory, over streams that may move only a few bytes in each call.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -43,7 +43,7 @@ impl Pipe {
 struct End {
     incoming: Rc<RefCell<Pipe>>,
     outgoing: Rc<RefCell<Pipe>>,
-    /// How many bytes are moved by a call, and how many may be on their way.
+    /// Maximum number of bytes moved by a call, and in transit.
     at_once: usize,
 }
 
@@ -135,7 +135,7 @@ fn client(name: &str, cas: &[u8], own: Option<(&[u8], &[u8])>) -> Client {
     Client::new(name, cas, own).expect("certificates")
 }
 
-/// Runs both ends to what they come to.
+/// Runs both ends to completion.
 fn meet<A: 'static, B: 'static>(
     server: impl Future<Output = A> + 'static,
     client: impl Future<Output = B> + 'static,
@@ -147,7 +147,7 @@ fn meet<A: 'static, B: 'static>(
     })
 }
 
-/// What both ends say of a handshake, after which each hears a byte of the other.
+/// The results of both ends of a handshake, after which each receives a byte from the other.
 fn outcomes(server: Server, client: Client) -> (Result<Vec<String>, String>, Result<(), String>) {
     let (here, there) = pair(4096);
     let serve = async move {
@@ -254,7 +254,7 @@ fn pattern(length: usize) -> Vec<u8> {
     (0..length).map(|at| (at * 7 + at / 251) as u8).collect()
 }
 
-/// However little the stream below moves: what waits in it is sent once, and in order.
+/// However few bytes the underlying stream moves, pending data is sent once and in order.
 #[test]
 fn bytes_arrive_as_they_were_sent() {
     for at_once in [5, 1000, 20_000, 1 << 20] {
@@ -264,7 +264,7 @@ fn bytes_arrive_as_they_were_sent() {
             let sending = reactor::spawn(async move {
                 let sent = pattern(length);
                 let mut at = 0;
-                // Slices of all kinds, of which more are offered each time, as a queue does.
+                // Slices of various lengths; each call passes more of them, as a queue does.
                 while at < sent.len() {
                     let shared: Vec<AtomicU8> =
                         sent[at..].iter().skip(3).take(20_000).copied().map(AtomicU8::new).collect();
@@ -307,7 +307,7 @@ fn bytes_arrive_as_they_were_sent() {
     }
 }
 
-/// Bytes that others have changed end the connection, and nothing of them is read.
+/// Tampered bytes end the connection, and none of them is read.
 #[test]
 fn a_changed_or_injected_record_is_refused() {
     reactor::block_on(Alone::virtual_time(), async {
@@ -351,7 +351,7 @@ fn what_is_no_tls_ends_the_handshake() {
     }
 }
 
-/// A handshake that never becomes whole takes bounded memory: a message that is too long is refused.
+/// A handshake that never completes uses bounded memory: a message that is too long is rejected.
 #[test]
 fn a_handshake_without_end_is_refused() {
     reactor::block_on(Alone::virtual_time(), async {

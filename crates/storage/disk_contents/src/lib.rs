@@ -1,10 +1,9 @@
 //! Recognises the content of a disk by its first two MiB and its last MiB: partition tables, file systems,
-//! members of sets, disk images. A command that will overwrite a disk checks here first and names what would
-//! be lost ([`Overwritten`]).
+//! RAID members, disk images. A command that would overwrite a disk checks it first, and names the content
+//! that would be lost ([`Overwritten`]).
 //!
-//! Nothing is mounted or followed: only signatures at fixed offsets, and labels or UUIDs that identify the
-//! disk, are read. The caller asks the user ([`Consent`]). `signatures` has what is
-//! recognised, and how.
+//! It reads only signatures at fixed offsets, and labels or UUIDs that identify the disk; it does not mount a
+//! file system or follow references. The caller asks the user ([`Consent`]). `signatures` lists the formats.
 //!
 //! ```
 //! let mut disk = vec![0; 1 << 20];
@@ -41,8 +40,9 @@ pub async fn contents(device: &dyn BlockDevice) -> Result<Option<Contents>, Devi
     Ok(recognised(&Ends::read(device).await?))
 }
 
-/// The bytes that the file system on `device` takes, if its length is known here (ext2 to ext4, XFS) and nothing else is recognised: a
-/// superblock may be left over under a partition table. The file system may have been made smaller than its disk.
+/// The size of the file system on `device`, if its format is supported (ext2 to ext4, XFS) and nothing else
+/// is recognised: a superblock may be left over under a partition table. The file system may be smaller than
+/// its disk.
 ///
 /// # Errors
 /// Those of the device.
@@ -68,7 +68,7 @@ fn recognised(ends: &Ends) -> Option<Contents> {
 }
 
 impl Contents {
-    /// The format of a disk image in a container, with its article: bytes of it are not those of the disk in it.
+    /// The container format of a disk image, with its article: its bytes are not those of the disk in it.
     pub fn disk_image(&self) -> Option<&'static str> {
         self.0.iter().map(|found| found.what).find(|what| what.ends_with(" image"))
     }
@@ -89,13 +89,13 @@ impl fmt::Display for Contents {
     }
 }
 
-/// Whether data may be lost.
+/// Consent to the loss of data.
 #[derive(Clone, Copy)]
 pub enum Consent<'a> {
     /// Given beforehand.
     Given,
-    /// Asked by this function: it gets a sentence that names what would be lost, and returns whether it may
-    /// be.
+    /// Requested with this function: its argument is a sentence that names the content that would be lost,
+    /// and it returns the consent.
     Ask(&'a dyn Fn(&str) -> bool),
 }
 
@@ -104,28 +104,28 @@ pub enum Consent<'a> {
 pub struct Overwritten<'a> {
     /// The device.
     pub device: &'a dyn BlockDevice,
-    /// Its place, for people.
+    /// Its name for display.
     pub name: &'a dyn fmt::Display,
-    /// The part that is written, for people, if it is not all of it.
+    /// The part that is written, for display, unless it is the whole device.
     pub part: Option<&'a str>,
 }
 
 /// Why it must not be overwritten.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Refused {
-    /// The device, by its name, is write-protected.
+    /// The device with this name is write-protected.
     WriteProtected(String),
-    /// There is content, named by the sentence, and no consent.
+    /// The device has content, which the sentence names, and consent is missing.
     Kept(String),
-    /// The device, by its name, cannot be read.
+    /// The device with this name is unreadable.
     Unreadable(String, DeviceError),
 }
 
 impl Consent<'_> {
-    /// Whether what `sentence` names may be lost.
+    /// Checks for consent to lose the content that `sentence` names.
     ///
     /// # Errors
-    /// [`Refused::Kept`] if it may not.
+    /// [`Refused::Kept`] without consent.
     pub fn to(self, sentence: String) -> Result<(), Refused> {
         match self {
             Consent::Ask(ask) if !ask(&sentence) => Err(Refused::Kept(sentence)),
@@ -135,10 +135,10 @@ impl Consent<'_> {
 }
 
 impl Overwritten<'_> {
-    /// Checks that it is not write-protected, and that it is empty or there is consent.
+    /// Checks that the device is not write-protected, and that it is empty or consent is given.
     ///
     /// # Errors
-    /// What keeps it from being overwritten.
+    /// Why it must not be overwritten.
     pub async fn consent(&self, consent: Consent<'_>) -> Result<(), Refused> {
         let name = self.name.to_string();
         if self.device.profile().read_only {

@@ -1,5 +1,5 @@
-//! What is recognised at the two ends of a disk: partition tables, file systems, volumes and disk images with a few bytes at a fixed
-//! place, members of sets.
+//! Recognition of the content at the two ends of a disk: partition tables, file systems, volumes and disk
+//! images by a few bytes at a fixed offset, RAID members.
 
 use std::fmt;
 
@@ -18,7 +18,7 @@ pub(super) struct Recognised {
 enum Detail {
     Partitions(usize),
     Label(String),
-    /// Of which set this is a member.
+    /// The set to which this member belongs.
     Set(String),
     Uuid([u8; 16]),
 }
@@ -28,13 +28,13 @@ impl Recognised {
         Recognised { what, detail: None }
     }
 
-    /// With its label, if it has one that can be read.
+    /// An item with its label, if it has a readable one.
     fn labelled(what: &'static str, label: &[u8]) -> Recognised {
         Recognised { what, detail: readable(label).map(Detail::Label) }
     }
 }
 
-/// A label as people may see it: up to its first zero, nothing that moves a cursor, no spaces around it.
+/// A label for display: up to its first zero, without control characters, and trimmed.
 fn readable(label: &[u8]) -> Option<String> {
     let text = label.split(|byte| *byte == 0).next().unwrap_or_default();
     let text = String::from_utf8_lossy(text);
@@ -62,7 +62,7 @@ impl fmt::Display for Recognised {
     }
 }
 
-/// Everything that is recognised; something of an unknown kind if both ends are not zeros and nothing else is.
+/// All recognised items; an item of unknown type if nothing is recognised, but an end is not zero.
 pub(super) fn found(ends: &Ends) -> Vec<Recognised> {
     let mut found = partition_tables(ends);
     found.extend(at_fixed_places(ends));
@@ -73,12 +73,12 @@ pub(super) fn found(ends: &Ends) -> Vec<Recognised> {
     found
 }
 
-/// Magic bytes at an offset, and their meaning.
+/// Magic bytes at an offset, and the format that they identify.
 struct Signature {
     at: u64,
     magic: &'static [u8],
     what: &'static str,
-    /// Where a label stands, and how long it is at most.
+    /// Offset and maximum length of the label.
     label: Option<(u64, usize)>,
 }
 
@@ -96,7 +96,7 @@ const fn labelled(
     Signature { at, magic, what, label: Some((label_at, label_bytes)) }
 }
 
-/// As util-linux's libblkid and the formats' own documents place them.
+/// From libblkid of util-linux and the documents of the formats.
 const SIGNATURES: &[Signature] = &[
     labelled(0, b"XFSB", "an XFS file system", 108, 12),
     labelled(0x1_0040, b"_BHRfS_M", "a Btrfs file system", 0x1_012b, 256),
@@ -135,8 +135,7 @@ fn at_fixed_places(ends: &Ends) -> Vec<Recognised> {
     plain.chain(ext(ends)).chain(swap(ends)).collect()
 }
 
-/// ext2, ext3 and ext4 share a superblock; which of them it is, its feature flags tell, as mount and blkid
-/// see it.
+/// ext2, ext3 and ext4 share a superblock. Its feature flags distinguish them, as for mount and blkid.
 fn ext(ends: &Ends) -> Option<Recognised> {
     const SUPERBLOCK: u64 = 1024;
     const MAGIC: u16 = 0xef53;
@@ -169,7 +168,7 @@ fn ext(ends: &Ends) -> Option<Recognised> {
     Some(found)
 }
 
-/// The length of an ext or XFS file system by its superblock, if that is one which can be mounted.
+/// The length of an ext or XFS file system from its superblock, if its values are valid.
 pub(super) fn file_system_bytes(ends: &Ends) -> Option<u64> {
     let (blocks, block) = if ends.has(0, b"XFSB") {
         let block = u32::from_be_bytes(*ends.get(4, 4)?.first_chunk()?);
@@ -187,12 +186,12 @@ pub(super) fn file_system_bytes(ends: &Ends) -> Option<u64> {
             (exponent <= 6).then(|| 1024 << exponent),
         )
     };
-    // Of both kinds blocks are 64 KiB at most.
+    // Both formats have blocks of at most 64 KiB.
     let block = block.filter(|block| *block <= 64 << 10)?;
     blocks.checked_mul(block).filter(|bytes| *bytes > 0)
 }
 
-/// Its signature ends the first page, whose length is that of the machine which made it.
+/// The signature is at the end of the first page, whose size depends on the machine that created it.
 fn swap(ends: &Ends) -> Option<Recognised> {
     const LABEL_AT: u64 = 1024 + 28;
     let is_swap = |page: u64| ends.has(page - 10, b"SWAPSPACE2") || ends.has(page - 10, b"SWAP-SPACE");
@@ -207,7 +206,7 @@ fn partition_tables(ends: &Ends) -> Vec<Recognised> {
     if has_second_guid_header(ends) {
         return vec![Recognised::new("the second copy of a GPT partition table, without the first")];
     }
-    // The first sector of a file system ends as a partition table does, and is none.
+    // The first sector of a file system may end like a partition table.
     let is_of_a_file_system =
         SIGNATURES.iter().any(|signature| signature.at < 510 && ends.has(signature.at, signature.magic));
     if is_of_a_file_system { Vec::new() } else { master_boot_record(ends).into_iter().collect() }
@@ -219,17 +218,17 @@ fn with_partitions(what: &'static str, count: usize) -> Recognised {
 
 const GUID_MAGIC: &[u8] = b"EFI PART";
 
-/// Entries that are in use. The header is in the second block, and an image of a disk with other blocks has
-/// it where those would be.
+/// Number of used entries. The header is in the second block; in an image of a disk with another block size,
+/// that size determines its offset.
 fn guid_partitions(ends: &Ends) -> Option<usize> {
-    /// More than any tool makes: 128 is usual.
+    /// More than any tool creates: 128 is usual.
     const ENTRIES_MAX: u64 = 1024;
     let sizes = [ends.block_bytes, 512, 4096];
     let block = sizes.into_iter().find(|block| ends.has(*block, GUID_MAGIC))?;
     let first = ends.u64_le(block + 72).unwrap_or(0).checked_mul(block);
     let count = u64::from(ends.u32_le(block + 80).unwrap_or(0)).min(ENTRIES_MAX);
     let length = u64::from(ends.u32_le(block + 84).unwrap_or(0));
-    // The partition type GUID comes first in an entry; zero is an unused one.
+    // The partition type GUID comes first in an entry; zero marks an unused entry.
     let in_use = |index: u64| {
         let kind = first.and_then(|first| ends.get(first.checked_add(index * length)?, 16));
         kind.is_some_and(|kind| kind.iter().any(|byte| *byte != 0))
@@ -237,7 +236,7 @@ fn guid_partitions(ends: &Ends) -> Option<usize> {
     Some(if length < 128 { 0 } else { (0..count).filter(|index| in_use(*index)).count() })
 }
 
-/// In the last block. What made the first unreadable may have spared it, and with it everything on the disk.
+/// The backup header is in the last block. It may survive damage to the first one, as may all data on the disk.
 fn has_second_guid_header(ends: &Ends) -> bool {
     [ends.block_bytes, 512, 4096]
         .into_iter()
@@ -245,7 +244,7 @@ fn has_second_guid_header(ends: &Ends) -> bool {
         .any(|last| ends.has(last, GUID_MAGIC))
 }
 
-/// Four entries of 16 bytes, each with a boot flag, which is 0 or 80h in a table and anything in other data.
+/// Four entries of 16 bytes, each with a boot flag that is 0 or 80h. In other data, that byte has any value.
 fn master_boot_record(ends: &Ends) -> Option<Recognised> {
     const BOOT_FLAG: usize = 0;
     const KIND: usize = 4;
@@ -273,8 +272,9 @@ fn member(what: &'static str, set: &[u8]) -> Recognised {
     Recognised { what, detail: readable(set).map(Detail::Set) }
 }
 
-/// Our superblocks, in one of two slots (`docs/raid-format.md`). The set's name is of the first that is there, even if it is
-/// the older one or damaged: a disk with a trace of a set is not to be overwritten without asking.
+/// Our superblocks, in one of two slots (`docs/raid-format.md`). The set's name is from the first superblock
+/// found, even if it is the older one or damaged: a disk with a trace of a set must not be overwritten
+/// without consent.
 fn our_raid(ends: &Ends) -> Option<Recognised> {
     let slots = [64 << 10, 128 << 10];
     let at = slots.into_iter().find(|at| ends.has(*at, b"LNRTRAID"))?;
@@ -288,7 +288,7 @@ fn our_raid(ends: &Ends) -> Option<Recognised> {
 
 const RAID_MAGIC: [u8; 4] = 0xa92b_4efc_u32.to_le_bytes();
 
-/// md's superblocks of version 1: at the start (1.1), 4 KiB behind it (1.2), or 8 KiB before the end (1.0).
+/// md's superblocks of version 1: at the start (1.1), at 4 KiB (1.2), or about 8 KiB before the end (1.0).
 fn raid(ends: &Ends) -> Option<Recognised> {
     let last = ends.device_bytes.checked_sub(16 * 512).map(|at| at & !0xfff);
     let mut places = [Some(0), Some(4096), last].into_iter().flatten();
@@ -313,8 +313,8 @@ fn physical_volume(ends: &Ends) -> Option<Recognised> {
     [0, 512, 1024, 1536].iter().find(|at| is_label(at)).map(|_| Recognised::new("an LVM2 physical volume"))
 }
 
-/// Four labels of 256 KiB, two at each end; in each the ring of uberblocks, in slots of 1 KiB and more,
-/// begins at 128 KiB. A pool that is a few seconds old has written some of them.
+/// Four labels of 256 KiB, two at each end. In each, the ring of uberblocks, in slots of 1 KiB or more,
+/// begins at 128 KiB. A pool writes some of them within a few seconds of its creation.
 fn zfs(ends: &Ends) -> Option<Recognised> {
     const LABEL: u64 = 256 << 10;
     const RING: u64 = 128 << 10;
@@ -327,18 +327,18 @@ fn zfs(ends: &Ends) -> Option<Recognised> {
     labels.into_iter().flatten().any(has_uberblock).then(|| Recognised::new("a member of a ZFS pool"))
 }
 
-/// The first bytes and the last ones, with their places. On a small device the two overlap.
+/// The first and the last bytes, with their offsets. On a small device the two overlap.
 pub(super) struct Ends {
     head: Vec<u8>,
     tail: Vec<u8>,
     device_bytes: u64,
-    /// What the device itself counts in: partition tables count in it too.
+    /// The block size of the device, which partition tables use too.
     block_bytes: u64,
 }
 
-/// VMFS begins 1 MiB into its partition; everything else is nearer to the start.
+/// VMFS begins 1 MiB into its partition; all other formats begin nearer to the start.
 const HEAD_BYTES: u64 = 2 << 20;
-/// The last two labels of ZFS take 512 KiB, everything else less.
+/// The last two labels of ZFS take 512 KiB, all other formats less.
 const TAIL_BYTES: u64 = 1 << 20;
 
 impl Ends {
@@ -355,7 +355,7 @@ impl Ends {
         })
     }
 
-    /// Of a device in memory.
+    /// The ends of a device in memory.
     pub(super) fn new(bytes: &[u8], block_bytes: u64) -> Ends {
         let tail = bytes.len().saturating_sub(TAIL_BYTES as usize);
         debug_assert!(block_bytes.is_power_of_two());
@@ -367,8 +367,7 @@ impl Ends {
         }
     }
 
-    /// The `length` bytes that lie `at` so many bytes from the start of the device, if they are of one of its
-    /// ends.
+    /// The `length` bytes at offset `at` of the device, if they are within one of its ends.
     fn get(&self, at: u64, length: usize) -> Option<&[u8]> {
         let tail_start = self.device_bytes - self.tail.len() as u64;
         debug_assert!(self.head.len() as u64 <= self.device_bytes);
@@ -381,7 +380,7 @@ impl Ends {
         head.or_else(|| within(&self.tail, tail_start).map(|range| &self.tail[range]))
     }
 
-    /// Whether `magic` stands there.
+    /// Whether `magic` is at that offset.
     fn has(&self, at: u64, magic: &[u8]) -> bool {
         self.get(at, magic.len()) == Some(magic)
     }
@@ -398,7 +397,7 @@ impl Ends {
         Some(u64::from_le_bytes(*self.get(at, 8)?.first_chunk()?))
     }
 
-    /// Whether nothing is written at either end.
+    /// Whether both ends are zero.
     fn are_zero(&self) -> bool {
         [&self.head, &self.tail].iter().all(|end| end.iter().all(|byte| *byte == 0))
     }
@@ -416,5 +415,5 @@ async fn read_in_steps(device: &dyn BlockDevice, all: Extent) -> Result<Vec<u8>,
     Ok(bytes)
 }
 
-/// One request: most devices take as much at once.
+/// Size of one request, which most devices support.
 const STEP_BYTES: u64 = 512 << 10;

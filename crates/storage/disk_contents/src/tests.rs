@@ -4,10 +4,10 @@ use testkit::{TestDisk, ready};
 
 use super::*;
 
-/// Bytes at their place.
+/// Bytes and their offset.
 type Written = (usize, &'static [u8]);
 
-/// A disk of so many KiB with these bytes at these places.
+/// A disk of `kib` KiB with these bytes at these offsets.
 fn disk(kib: usize, written: &[(usize, &[u8])]) -> Vec<u8> {
     let mut bytes = vec![0; kib << 10];
     for (at, data) in written {
@@ -127,7 +127,7 @@ fn a_label_cannot_move_the_cursor() {
     assert_eq!(said.as_deref(), Some("an XFS file system (label a?[2Jb)"));
 }
 
-/// A device whose first block is a file system's, and all others zeros; or zeros alone.
+/// A device whose first block is that of a file system and whose other blocks are zeros; or only zeros.
 fn test_disk(has_system: bool, read_only: bool) -> TestDisk {
     let disk = TestDisk::new(BlockSize::B512, 2048).with_profile(|profile| profile.read_only = read_only);
     if has_system {
@@ -185,7 +185,7 @@ const SIZE: usize = 80 << 10;
 const MAGICS: &[&[u8]] =
     &[b"EFI PART", b"LABELONE", &[0x53, 0xef], &[0x55, 0xaa], b"XFSB", b"SWAPSPACE2", b"LNRTRAID"];
 
-/// Hosts, too, write what decides how much of a volume is kept.
+/// Hosts can also write the bytes that determine how much of a volume is kept.
 #[test]
 fn a_length_is_that_of_the_only_file_system_and_of_nothing_else() {
     const EXT4: Written = (1080, &[0x53, 0xef]);

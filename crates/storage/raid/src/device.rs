@@ -137,8 +137,8 @@ impl RaidDevice {
     /// of the journal or bitmap, if it gets one; previous content is overwritten.
     ///
     /// Returns [`DeviceError::OutOfRange`] if the device or the area is too small. Returns
-    /// [`DeviceError::Unsupported`] if the block size differs, if only one of the device and the other
-    /// members has checksums, or if the member was taken out after its slot became vacant.
+    /// [`DeviceError::Unsupported`] if the block size differs, or if the member was taken out after its slot
+    /// became vacant. The same applies if only one of the device and the other members has checksums.
     pub fn replace(
         &self,
         vacancy: Vacancy,

@@ -9,12 +9,23 @@
 //!                                                                     (durable first)
 //! ```
 //!
-//! Reading order: [`Level`] and [`Layout`] (where a block lies), [`MemberState`] and [`MetadataStore`] (which members
-//! may be read, and how this is recorded), [`Assembly`], [`RaidDevice`] (the set), [`superblock`] (a member's
-//! record of its set), [`choose`] (which disks are a set), [`disks`] (from disks to an [`Assembly`] and
-//! back); inside, `plan` and [`parity`] (pure), `journal` and `intent` (the write hole), `members` (the
-//! consequences of a failure), `lost` (blocks that cannot be reconstructed), `sums` (detection of silent
-//! corruption), `read`, `write`, `merge`, `clear`, `repair`.
+//! Reading order:
+//!
+//! - [`Level`] and [`Layout`]: where a block lies
+//! - [`MemberState`] and [`MetadataStore`]: which members may be read, and how this is recorded
+//! - [`Assembly`] and [`RaidDevice`]: the set
+//! - [`superblock`]: a member's record of its set
+//! - [`choose`]: which disks are a set
+//! - [`disks`]: from disks to an [`Assembly`] and back
+//!
+//! Inside:
+//!
+//! - `plan` and [`parity`]: pure functions
+//! - `journal` and `intent`: the write hole
+//! - `members`: the consequences of a failure
+//! - `lost`: blocks that cannot be reconstructed
+//! - `sums`: detection of silent corruption
+//! - `read`, `write`, `merge`, `clear`, `repair`
 
 mod area;
 mod assembly;

@@ -1,4 +1,4 @@
-//! ATA commands in a frame (AoEr11 section 3.1): the registers of a disk, written by the client and read back.
+//! ATA commands in a frame (AoEr11 section 3.1): the registers of a disk, which the client writes and reads.
 //!
 //! ```text
 //!   10 flags: E extended 40h, D 10h, A asynchronous 02h, W data to the device 01h
@@ -7,9 +7,9 @@
 //!   13 command; of an answer the status register        22 data
 //! ```
 //!
-//! Numbers of commands and registers are those of ATA/ATAPI Command Set-3 (ACS-3).
+//! Command and register numbers are those of ATA/ATAPI Command Set-3 (ACS-3).
 
-/// What stands between header and data.
+/// Length of the part between header and data.
 pub(crate) const BODY_BYTES: usize = 12;
 
 const EXTENDED: u8 = 0x40;
@@ -31,25 +31,25 @@ const FLUSH_CACHE: u8 = 0xe7;
 const FLUSH_CACHE_EXT: u8 = 0xea;
 const IDENTIFY_DEVICE: u8 = 0xec;
 
-/// DATA SET MANAGEMENT: the ranges are to be deallocated.
+/// DATA SET MANAGEMENT: deallocate the ranges.
 const TRIM: u8 = 0x01;
 
-/// A command, or the answer to one.
+/// A command, or its response.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Ata {
     /// E, D, A and W, as above.
     pub flags: u8,
-    /// The feature register of a command, the error register of an answer.
+    /// The feature register of a command, the error register of a response.
     pub feature_or_error: u8,
-    /// Sectors.
+    /// Sector count.
     pub count: u8,
-    /// The command register of a command, the status register of an answer.
+    /// The command register of a command, the status register of a response.
     pub command_or_status: u8,
-    /// 48 bits.
+    /// LBA, 48 bits.
     pub lba: u64,
 }
 
-/// What a command asks for.
+/// The operation that a command requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AtaOperation {
     /// IDENTIFY DEVICE: a sector of [`Identity`](crate::Identity).
@@ -58,28 +58,28 @@ pub enum AtaOperation {
     Read {
         /// The first sector.
         lba: u64,
-        /// How many.
+        /// Number of sectors.
         sectors: u32,
     },
     /// WRITE SECTORS, WRITE DMA, with EXT or without.
     Write {
         /// The first sector.
         lba: u64,
-        /// How many.
+        /// Number of sectors.
         sectors: u32,
-        /// WRITE DMA FUA EXT: durable when it is answered.
+        /// WRITE DMA FUA EXT: durable when the response is sent.
         is_durable: bool,
     },
     /// FLUSH CACHE, with EXT or without.
     Flush,
-    /// CHECK POWER MODE: the device is active.
+    /// CHECK POWER MODE: the response is that the device is active.
     CheckPower,
-    /// DATA SET MANAGEMENT with TRIM, and so many sectors of [`TrimRanges`].
+    /// DATA SET MANAGEMENT with TRIM, with [`TrimRanges`] as data.
     Trim {
-        /// How many.
+        /// Number of sectors.
         sectors: u32,
     },
-    /// Any other.
+    /// Any other command.
     Unsupported,
 }
 
@@ -90,7 +90,7 @@ pub struct Status;
 impl Status {
     /// The device is ready.
     pub const READY: u8 = 0x40;
-    /// The command has failed: the error register says why.
+    /// The command has failed: the error register has the reason.
     pub const ERROR: u8 = 0x01;
     /// The device has failed.
     pub const FAULT: u8 = 0x20;
@@ -101,19 +101,19 @@ impl Status {
 pub enum AtaError {
     /// The command is not supported, or not permitted.
     Aborted = 0x04,
-    /// There is no such sector.
+    /// The sector does not exist.
     NoSector = 0x10,
-    /// Data cannot be read.
+    /// The data is unreadable.
     Uncorrectable = 0x40,
 }
 
 impl Ata {
-    /// A command that reads these sectors. `vblade` knows READ SECTORS EXT and no DMA.
+    /// A command that reads these sectors. `vblade` supports READ SECTORS EXT, but not DMA.
     pub fn read(lba: u64, sectors: u8) -> Ata {
         Ata { flags: EXTENDED, count: sectors, command_or_status: READ_SECTORS_EXT, lba, ..Ata::default() }
     }
 
-    /// One that writes them.
+    /// A command that writes these sectors.
     pub fn write_sectors(lba: u64, sectors: u8) -> Ata {
         let command_or_status = WRITE_SECTORS_EXT;
         Ata { flags: EXTENDED | WRITE, count: sectors, command_or_status, lba, ..Ata::default() }
@@ -132,7 +132,7 @@ impl Ata {
         }
     }
 
-    /// DATA SET MANAGEMENT that deallocates what so many sectors of ranges say.
+    /// DATA SET MANAGEMENT with TRIM, with `sectors` sectors of ranges as data.
     pub fn trim(sectors: u8) -> Ata {
         Ata {
             flags: EXTENDED | WRITE,
@@ -143,7 +143,7 @@ impl Ata {
         }
     }
 
-    /// What a command asks for. A count of 0 is that of ATA: 256, or 65,536 of an EXT command.
+    /// The operation that a command requests. As in ATA, a count of 0 means 256, or 65,536 for an EXT command.
     pub fn operation(&self) -> AtaOperation {
         let is_extended = matches!(
             self.command_or_status,
@@ -169,24 +169,24 @@ impl Ata {
         }
     }
 
-    /// The answer of a command that has succeeded. The count is what is left, as of `vblade`.
+    /// The response to a successful command. The count is the number of remaining sectors, as with `vblade`.
     pub fn done(&self) -> Ata {
         Ata { feature_or_error: 0, count: 0, command_or_status: Status::READY, ..*self }
     }
 
-    /// The answer of a command that has failed.
+    /// The response to a failed command.
     pub fn failed(&self, error: AtaError) -> Ata {
         let command_or_status = Status::READY | Status::ERROR;
         Ata { feature_or_error: error as u8, command_or_status, ..*self }
     }
 
-    /// The answer of a command whose device has failed.
+    /// The response to a command whose device has failed.
     pub fn faulted(&self) -> Ata {
         let command_or_status = Status::READY | Status::FAULT | Status::ERROR;
         Ata { feature_or_error: AtaError::Aborted as u8, command_or_status, ..*self }
     }
 
-    /// Of an answer: whether the command has failed.
+    /// In a response: whether the command has failed.
     pub fn has_failed(&self) -> bool {
         self.command_or_status & (Status::ERROR | Status::FAULT) != 0
     }
@@ -207,11 +207,11 @@ impl Ata {
     }
 }
 
-/// The longest range of DATA SET MANAGEMENT, in sectors.
+/// Maximum length of a range of DATA SET MANAGEMENT, in sectors.
 pub const TRIM_RANGE_SECTORS_MAX: u64 = 65_535;
 
-/// The ranges in the data of DATA SET MANAGEMENT (ACS-3 section 7.5): an LBA of 48 bits and a length of 16 each; those of
-/// length 0 are none.
+/// The ranges in the data of DATA SET MANAGEMENT (ACS-3 section 7.5): an LBA of 48 bits and a length of 16
+/// bits each. Ranges of length 0 are skipped.
 #[derive(Clone, Debug)]
 pub struct TrimRanges<'a>(std::slice::ChunksExact<'a, u8>);
 
@@ -238,7 +238,8 @@ impl Iterator for TrimRanges<'_> {
     }
 }
 
-/// A sector with as many ranges of a longer one as it takes; how many sectors they are.
+/// Fills a sector with ranges that cover the beginning of a longer range, and returns the number of sectors
+/// covered.
 pub fn write_trim_ranges(lba: u64, sectors: u64, out: &mut [u8; crate::SECTOR_BYTES]) -> u64 {
     let mut written = 0;
     for entry in out.chunks_exact_mut(8) {

@@ -1,46 +1,47 @@
-//! Query config information (AoEr11 section 3.2): what a server is, and a string of the administrator's that it keeps.
+//! Query config information (AoEr11 section 3.2): properties of a server, and a string that the administrator
+//! stores on it.
 //!
-//! Lists of stations: whose frames a server takes (AoEr11 section 3.3, the MAC mask list), and who holds a reservation
-//! (section 3.4).
+//! Lists of MAC addresses: hosts from which a server accepts frames (AoEr11 section 3.3, the MAC mask list),
+//! and holders of a reservation (section 3.4).
 
-/// The longest string.
+/// Maximum length of the string.
 pub const CONFIG_BYTES_MAX: usize = 1024;
 
-/// What stands between header and string.
+/// Length of the part between header and string.
 const BODY_BYTES: usize = 8;
 
-/// The AoE version that a server says here again.
+/// The AoE version, which a server repeats here.
 const VERSION: u8 = 1;
 
-/// A query, or its answer.
+/// A query, or its response.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Config<'a> {
-    /// Of an answer: how many messages the server queues, so many may be outstanding.
+    /// In a response: the number of messages that the server queues, which is the limit on outstanding ones.
     pub buffer_count: u16,
-    /// Of an answer: the version of its firmware.
+    /// In a response: the firmware version.
     pub firmware: u16,
-    /// Of an answer: the sectors that a frame may carry. 0 is 2: of a server before AoEr11.
+    /// In a response: the maximum number of sectors in a frame. 0, from a server before AoEr11, means 2.
     pub sectors_max: u8,
-    /// What is to be done with the string.
+    /// The operation on the string.
     pub command: ConfigCommand,
-    /// Of a query, what is compared or set; of an answer, what the server has.
+    /// In a query, the string to compare or set; in a response, the server's string.
     pub string: &'a [u8],
 }
 
-/// What a query does.
+/// The operation of a query.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ConfigCommand {
     /// 0: returns the string.
     Read,
-    /// 1: the same, if it is equal; no answer otherwise.
+    /// 1: the same, if it is equal; no response otherwise.
     Test,
-    /// 2: the same, if it begins so; no answer otherwise.
+    /// 2: the same, if it begins with the given prefix; no response otherwise.
     Prefix,
-    /// 3: sets it, unless there is another one.
+    /// 3: sets it, unless a different one is set.
     Set,
     /// 4: sets it.
     ForceSet,
-    /// Any other, of 4 bits.
+    /// Any other value of 4 bits.
     Other(u8),
 }
 
@@ -101,17 +102,17 @@ impl<'a> Config<'a> {
     }
 }
 
-/// Addresses of stations. A frame counts them in 8 bits.
+/// MAC addresses of hosts. A frame has an 8-bit count.
 pub type MacList = Vec<[u8; 6]>;
 
-/// A command on the mask list, or its answer with the whole list.
+/// A command on the mask list, or its response with the whole list.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mask {
     /// 0 reads the list, 1 edits it.
     pub command: u8,
-    /// Of an answer: why the list was not edited.
+    /// In a response: why the list was not edited.
     pub error: Option<MaskError>,
-    /// What is to be done, in order; of an answer each station of the list.
+    /// The edits, in order; in a response, each address in the list.
     pub directives: Vec<MaskDirective>,
 }
 
@@ -122,16 +123,16 @@ pub enum MaskError {
     Unspecified,
     /// 2: a directive is unknown.
     BadDirective,
-    /// 3: it has no more room.
+    /// 3: the list is full.
     Full,
 }
 
-/// A line of a mask list.
+/// An edit or entry of a mask list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MaskDirective {
-    /// 0 is nothing, 1 adds the station, 2 removes it.
+    /// 0 does nothing, 1 adds the address, 2 removes it.
     pub command: u8,
-    /// The station.
+    /// The MAC address.
     pub station: [u8; 6],
 }
 
@@ -166,25 +167,25 @@ impl Mask {
     }
 }
 
-/// A command on the reservation, or its answer with who holds it.
+/// A command on the reservation, or its response with the holders.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Reserve {
-    /// What is to be done.
+    /// The operation.
     pub command: ReserveCommand,
-    /// Who is to hold it, nobody to release it; of an answer who does.
+    /// The new holders, or an empty list to release it; in a response, the holders.
     pub stations: MacList,
 }
 
-/// What is done to a reservation.
+/// The operation on a reservation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReserveCommand {
-    /// 0: returns who holds it.
+    /// 0: returns the holders.
     Read,
-    /// 1: sets who holds it, if the sender does or nobody does.
+    /// 1: sets the holders, if the sender is a holder or there is none.
     Set,
-    /// 2: sets who holds it.
+    /// 2: sets the holders.
     ForceSet,
-    /// Any other.
+    /// Any other operation.
     Other(u8),
 }
 

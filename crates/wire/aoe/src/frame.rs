@@ -1,4 +1,4 @@
-//! Frames: the header that all commands have, and which body follows.
+//! Frames: the common header, and the bodies of all commands.
 
 use std::fmt;
 use std::str::FromStr;
@@ -8,7 +8,7 @@ use derive_more::{Display, Error};
 use crate::ata::Ata;
 use crate::config::{Config, Mask, Reserve};
 
-/// The header, in bytes.
+/// Length of the header.
 pub(crate) const HEADER_BYTES: usize = 10;
 
 const VERSION: u8 = 1;
@@ -18,17 +18,17 @@ const ERROR: u8 = 0x04;
 /// The header (AoEr11 section 2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Header {
-    /// The R flag: an answer.
+    /// The R flag: a response.
     pub is_response: bool,
-    /// The E flag with its code: the command was refused.
+    /// The E flag with its code: the command was rejected.
     pub error: Option<ErrorCode>,
-    /// The device; with parts of [`Address::ALL`] several.
+    /// The device, or several devices with parts of [`Address::ALL`].
     pub address: Address,
-    /// Chosen by the client, and returned as it came.
+    /// Chosen by the client, and returned unchanged.
     pub tag: u32,
 }
 
-/// Why a command was refused (AoEr11 section 2.2).
+/// Why a command was rejected (AoEr11 section 2.2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Display)]
 pub enum ErrorCode {
     /// 1.
@@ -85,15 +85,15 @@ impl ErrorCode {
 pub struct Frame<'a> {
     /// Its header.
     pub header: Header,
-    /// What it asks for or returns.
+    /// The body.
     pub body: Body<'a>,
 }
 
-/// The commands (AoEr11 section 3), as requests and as answers.
+/// The commands (AoEr11 section 3), as requests and responses.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Body<'a> {
-    /// 0: an ATA command, and the bytes behind it: data, and perhaps Ethernet's padding. The sector count gives the length
-    /// of the data.
+    /// 0: an ATA command, and the bytes after it: data, and possibly padding of the Ethernet frame. The
+    /// sector count gives the length of the data.
     Ata(Ata, &'a [u8]),
     /// 1: query config information.
     Config(Config<'a>),
@@ -103,23 +103,23 @@ pub enum Body<'a> {
     Reserve(Reserve),
 }
 
-/// A frame that cannot be read. A request with a whole header can be answered.
+/// A malformed frame. A request with a complete header can be answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Display, Error)]
 pub enum Malformed {
     /// It is shorter than a header.
     #[display("shorter than a header")]
     NoHeader,
-    /// It is of another version of AoE.
+    /// It has another version of AoE.
     #[display("of version {version}")]
     Version {
         /// Its header.
         header: Header,
-        /// The command, which is returned.
+        /// The command, which the response repeats.
         command: u8,
         /// The version.
         version: u8,
     },
-    /// It is of no command that AoEr11 has.
+    /// Its command is not in AoEr11.
     #[display("of command {command}")]
     Command {
         /// Its header.
@@ -127,7 +127,7 @@ pub enum Malformed {
         /// The command.
         command: u8,
     },
-    /// It is shorter than it says, or says what its command cannot mean.
+    /// The body is shorter than its stated length, or invalid for the command.
     #[display("of command {command}, and cut short or contradictory")]
     Body {
         /// Its header.
@@ -138,7 +138,7 @@ pub enum Malformed {
 }
 
 impl Malformed {
-    /// The header, if there is one.
+    /// The header, if it is complete.
     pub fn header(&self) -> Option<Header> {
         match *self {
             Malformed::NoHeader => None,
@@ -148,8 +148,8 @@ impl Malformed {
         }
     }
 
-    /// The answer to such a request; `None` for a frame without a header or that is an answer itself. It has the request's
-    /// address, which can be that of several devices.
+    /// The response to such a request; `None` if the frame has no header, or is itself a response. It has the
+    /// address of the request, which can match several devices.
     pub fn answer(&self) -> Option<Vec<u8>> {
         let (header, command, error) = match *self {
             Malformed::NoHeader => return None,
@@ -163,7 +163,7 @@ impl Malformed {
 }
 
 impl Header {
-    /// The header of an answer to this one, from one device of those that it is for.
+    /// The header of a response from one of the addressed devices.
     pub fn answer(&self, device: Address, error: Option<ErrorCode>) -> Header {
         Header { is_response: true, error, address: device, tag: self.tag }
     }
@@ -179,10 +179,11 @@ impl Header {
 }
 
 impl<'a> Frame<'a> {
-    /// Reads the payload of an Ethernet frame.
+    /// Parses the payload of an Ethernet frame.
     ///
     /// # Errors
-    /// It is no frame of AoE version 1, its command is unknown, or its body is cut short or contradictory.
+    /// The payload is not a frame of AoE version 1, its command is unknown, or its body is truncated or
+    /// contradictory.
     pub fn parse(payload: &'a [u8]) -> Result<Frame<'a>, Malformed> {
         let (head, rest) = payload.split_first_chunk::<HEADER_BYTES>().ok_or(Malformed::NoHeader)?;
         let [flags, error, major, major_low, minor, command, a, b, c, d] = *head;
@@ -206,7 +207,7 @@ impl<'a> Frame<'a> {
         Ok(Frame { header, body: body.ok_or(Malformed::Body { header, command })? })
     }
 
-    /// The payload of an Ethernet frame.
+    /// Encodes the payload of an Ethernet frame.
     pub fn write(&self) -> Vec<u8> {
         let command = match self.body {
             Body::Ata(..) => 0,
@@ -228,7 +229,7 @@ impl<'a> Frame<'a> {
     }
 }
 
-/// Shelf and slot, the major and minor address (AoEr11 section 2), written `SHELF.SLOT`.
+/// Shelf and slot, the major and minor address (AoEr11 section 2), with the notation `SHELF.SLOT`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Address {
     /// The shelf, 0 to 65,534; 65,535 is all.
@@ -241,7 +242,7 @@ impl Address {
     /// All devices.
     pub const ALL: Address = Address { major: u16::MAX, minor: u8::MAX };
 
-    /// Whether a frame with this address is for the device at `device`.
+    /// Whether a frame with this address is addressed to `device`.
     pub fn is_for(self, device: Address) -> bool {
         (self.major == u16::MAX || self.major == device.major)
             && (self.minor == u8::MAX || self.minor == device.minor)
@@ -254,7 +255,7 @@ impl fmt::Display for Address {
     }
 }
 
-/// A text that is no address of a device.
+/// A text that is not an address of a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Display, Error)]
 #[display("an AoE address is SHELF.SLOT, 0 to 65534 and 0 to 254, such as 7.1")]
 pub struct NotAnAddress;

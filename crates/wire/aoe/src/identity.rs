@@ -1,9 +1,9 @@
 //! The sector of IDENTIFY DEVICE (ACS-3 section 7.12): 256 words.
 
-/// Its length.
+/// Length in bytes.
 pub const IDENTITY_BYTES: usize = 512;
 
-/// What a device says of itself.
+/// The identity of a device.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Identity {
     /// Words 27 to 46: 40 characters of ASCII.
@@ -22,25 +22,25 @@ pub struct Identity {
     pub has_flush_ext: bool,
     /// Words 82 and 85, bit 5.
     pub write_cache: WriteCache,
-    /// Word 169, bit 0: DATA SET MANAGEMENT with TRIM; word 69, bits 14 and 5: what it deallocates reads as zeros.
+    /// Word 169, bit 0: DATA SET MANAGEMENT with TRIM. Word 69, bits 14 and 5: deallocated sectors read as zeros.
     pub trims: bool,
-    /// Word 105: sectors of ranges that one such command takes; 0 if it does not say.
+    /// Word 105: maximum number of sectors of ranges in such a command; 0 if not reported.
     pub trim_sectors_max: u16,
-    /// Word 106: logical sectors in a physical one, as a power of two.
+    /// Word 106: log2 of the logical sectors in a physical one.
     pub physical_exponent: u8,
-    /// Word 217: 1 is a device without spinning parts.
+    /// Word 217: 1 is a non-rotating device.
     pub is_solid_state: bool,
 }
 
-/// Whether acknowledged writes may be in a cache that a flush empties.
+/// Whether acknowledged writes may be in a cache until a flush.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum WriteCache {
-    /// The device does not say: word 82 has no bit for it. Some servers with a cache leave both words empty.
+    /// Not reported: the bit in word 82 is clear. Some servers with a cache leave both words zero.
     #[default]
     Unknown,
-    /// There could be one, and it is switched off: what is acknowledged is on stable storage.
+    /// A cache is supported, but disabled: acknowledged writes are on stable storage.
     Off,
-    /// They may be.
+    /// The cache is enabled.
     On,
 }
 
@@ -56,16 +56,16 @@ const SEVERAL_PER_PHYSICAL: u16 = 1 << 13;
 const TRIM_READS_THE_SAME: u16 = 1 << 14;
 const TRIM_READS_ZEROS: u16 = 1 << 5;
 const SOLID_STATE: u16 = 1;
-/// Word 255 is a checksum if its lower byte is this.
+/// Word 255 contains a checksum if its low byte is this.
 const SIGNATURE: u8 = 0xa5;
 
 impl Identity {
-    /// Whether it says that it has one.
+    /// Whether a write cache is reported as enabled.
     pub fn has_write_cache(&self) -> bool {
         self.write_cache == WriteCache::On
     }
 
-    /// Reads the sector.
+    /// Parses the sector.
     pub fn parse(sector: &[u8; IDENTITY_BYTES]) -> Identity {
         let word = |at: usize| u16::from_le_bytes([sector[2 * at], sector[2 * at + 1]]);
         let number = |at: usize, words: usize| {
@@ -101,7 +101,7 @@ impl Identity {
         }
     }
 
-    /// The sector.
+    /// Encodes the sector.
     pub fn bytes(&self) -> [u8; IDENTITY_BYTES] {
         let mut words = [0u16; IDENTITY_BYTES / 2];
         let mut text = |at: usize, count: usize, text: &str| {
@@ -121,7 +121,7 @@ impl Identity {
         let lba28 = self.sectors.min(LBA28_SECTORS_MAX);
         (words[60], words[61]) = (lba28 as u16, (lba28 >> 16) as u16);
         words[69] = flag(self.trims, TRIM_READS_THE_SAME | TRIM_READS_ZEROS);
-        words[80] = 0x03f0; // ATA8-ACS to ACS-3 and those before
+        words[80] = 0x03f0; // ATA8-ACS to ACS-3, and earlier versions
         words[82] = flag(self.write_cache != WriteCache::Unknown, WRITE_CACHE);
         let sets = flag(self.is_extended, EXTENDED)
             | flag(self.has_flush, FLUSH)

@@ -1,4 +1,4 @@
-//! Frames as others write them, frames that are not, and that what is written is read.
+//! Frames of other implementations, malformed frames, and round trips.
 
 use aoe::{
     Address, Ata, AtaOperation, Body, Config, ConfigCommand, ErrorCode, Frame, Header, Malformed, Mask,

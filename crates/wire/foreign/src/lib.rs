@@ -1,34 +1,35 @@
-//! Text that a peer wrote: names, descriptions, reasons. A peer may be hostile, and what it writes reaches terminals and
-//! logs, in sentences of ours. A line break would begin a sentence of its own there, and U+202E would turn one round.
-//! So such text is a [`Text`], which can be shown in one way only: without a character that moves anything but the cursor by
-//! one place, and not longer than a person reads. Protocols compare and send it as it was written.
+//! Text from a peer: names, descriptions, reasons. A peer may be hostile, and its text appears on terminals
+//! and in logs, within our sentences. A line break would start a new line there, and U+202E would reverse the
+//! text. Such text is therefore a [`Text`], which is displayed in only one way: without characters that do
+//! more than advance the cursor by one column, and with a limited length. Protocols compare and send the
+//! original text.
 
 use std::fmt::{self, Write as _};
 
-/// Text of a peer. `Display` and `Debug` escape what is not printable, and end at [`SHOWN_MAX`] characters.
+/// Text from a peer. `Display` and `Debug` escape non-printable characters, and end at [`SHOWN_MAX`] characters.
 #[derive(Clone, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Text(Box<str>);
 
-/// The most characters of one text that are shown.
+/// Maximum number of displayed characters of a text.
 pub const SHOWN_MAX: usize = 300;
 
 impl Text {
-    /// Text as it came.
+    /// The text as received.
     pub fn new(text: impl Into<Box<str>>) -> Text {
         Text(text.into())
     }
 
-    /// Bytes that should be UTF-8. Those that are not become U+FFFD.
+    /// From bytes that should be UTF-8. Invalid ones become U+FFFD.
     pub fn from_bytes(bytes: &[u8]) -> Text {
         Text(String::from_utf8_lossy(bytes).into())
     }
 
-    /// The text for the protocol: to compare it, or to send it back. For people there is `Display`.
+    /// The original text for the protocol, to be compared or returned. For display, use `Display`.
     pub fn as_written(&self) -> &str {
         &self.0
     }
 
-    /// Whether the peer wrote nothing.
+    /// Whether the text is empty.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
@@ -71,7 +72,7 @@ impl fmt::Debug for Text {
     }
 }
 
-/// A line in which there may be text of a peer, such as the error of a library, with what is not printable escaped.
+/// A line that may contain text from a peer, such as the error of a library, with non-printable characters escaped.
 pub fn printable(line: &str) -> String {
     let mut shown = String::with_capacity(line.len());
     line.chars().for_each(|letter| push(&mut shown, letter));
@@ -79,17 +80,17 @@ pub fn printable(line: &str) -> String {
     shown
 }
 
-/// Whether a terminal shows a character, and does nothing else for it: no control character, no line or paragraph separator,
-/// nothing that changes the direction of text or cannot be seen.
+/// Whether a terminal only displays a character. Excludes control characters, line and paragraph separators,
+/// and characters that are invisible or change the direction of text.
 pub fn is_printable(letter: char) -> bool {
-    // The rule of `Debug`, but for what that escapes since it has a meaning in Rust's literals.
+    // The rule of `Debug`, except for characters that it escapes because of their meaning in Rust literals.
     matches!(letter, '"' | '\'' | '\\') || letter.escape_debug().len() == 1
 }
 
 fn push(shown: &mut String, letter: char) {
     match is_printable(letter) {
         true => shown.push(letter),
-        // A string takes all that is written.
+        // Writing to a string always succeeds.
         false => write!(shown, "{}", letter.escape_debug()).unwrap_or_default(),
     }
 }

@@ -4,9 +4,9 @@
 //! `x-linerate:channel/SESSION/NUMBER[/ENDED,…]` (the standard reserves namespaces that start with `x-` for
 //! experiments).
 //!
-//! A server that selects the context and accepts GO guarantees that each connection of this session listed as
-//! ended has ended, and that none of its requests will be executed any more. So a write sent over a failed
-//! connection cannot land after a newer one. Other servers ignore the query, as the standard requires.
+//! If a server selects the context and accepts GO, each listed connection of this session has ended, and none
+//! of its requests will be executed any more. So a write sent over a failed connection cannot land after a
+//! newer one. Other servers ignore the query, as the standard requires.
 //!
 //! The server answers with the context `x-linerate:channel/START`. A changed START means that acknowledged
 //! writes may have been lost since; the same START means that none were, even if the server was restarted.

@@ -1,6 +1,6 @@
 //! Numbers as text: significant digits, thousands separators, and a unit.
 
-/// A whole number with its thousands set apart: `412,345`.
+/// An integer with thousands separators: `412,345`.
 pub fn grouped(number: u64) -> String {
     let digits = number.to_string();
     let mut grouped = String::with_capacity(digits.len() + digits.len() / 3);
@@ -13,8 +13,7 @@ pub fn grouped(number: u64) -> String {
     grouped
 }
 
-/// A number of three significant digits or more, with its thousands set apart: `1,689`, `76.2`, `2.31`,
-/// `0.040`.
+/// A number with three or more significant digits and thousands separators: `1,689`, `76.2`, `2.31`, `0.040`.
 pub fn significant(number: f64) -> String {
     match number.abs() {
         size if !size.is_finite() => "?".to_owned(),
@@ -28,13 +27,13 @@ pub fn significant(number: f64) -> String {
     }
 }
 
-/// The same where a number may stand alone: on an axis, without digits that are zero.
+/// The same for an axis, without trailing zeros.
 pub fn round(number: f64) -> String {
     let text = significant(number);
     if text.contains('.') { text.trim_end_matches('0').trim_end_matches('.').to_owned() } else { text }
 }
 
-/// On an axis: `5k`, `1.2M`.
+/// A short form for an axis: `5k`, `1.2M`.
 pub fn short(number: f64) -> String {
     match number.abs() {
         size if size >= 1e9 => format!("{}G", round(number / 1e9)),
@@ -44,12 +43,12 @@ pub fn short(number: f64) -> String {
     }
 }
 
-/// Bytes a second, in MB of 10^6 bytes, without the unit.
+/// Bytes per second, in MB of 10^6 bytes, without the unit.
 pub fn megabytes(bytes_per_s: f64) -> String {
     significant(bytes_per_s / 1e6)
 }
 
-/// Microseconds in the unit that suits them: `71.2 µs`, `12.1 ms`, `1.20 s`; `?` if that is no number.
+/// Microseconds in a suitable unit: `71.2 µs`, `12.1 ms`, `1.20 s`; `?` for NaN.
 pub fn latency(us: f64) -> String {
     match us {
         us if us.is_nan() => significant(us),
@@ -59,7 +58,7 @@ pub fn latency(us: f64) -> String {
     }
 }
 
-/// The same on an axis: `50 µs`, `1 ms`.
+/// The same for an axis: `50 µs`, `1 ms`.
 pub fn latency_tick(us: f64) -> String {
     match us {
         us if us >= 999_500.0 => format!("{} s", round(us / 1e6)),
@@ -86,13 +85,13 @@ pub fn duration(seconds: f64) -> String {
     }
 }
 
-/// One of so many of a thing: `1 run`, `3 runs`.
+/// A number and a noun, in singular or plural: `1 run`, `3 runs`.
 pub fn counted(number: usize, thing: &str) -> String {
     let plural = if number == 1 { "" } else { "s" };
     format!("{} {thing}{plural}", grouped(number as u64))
 }
 
-/// A bar of at most `width` letters, in eighths of a letter, for a share from 0 to 1.
+/// A bar of at most `width` characters, in steps of one eighth of a character, for a share from 0 to 1.
 pub fn bar(share: f64, width: usize) -> String {
     const EIGHTHS: [char; 8] = [' ', '▏', '▎', '▍', '▌', '▋', '▊', '▉'];
     let eighths = (share.clamp(0.0, 1.0) * width as f64 * 8.0).round() as usize;

@@ -1,4 +1,4 @@
-//! Text for people: numbers ([`figures`]) and columns of text ([`table`]).
+//! Human-readable text: numbers ([`figures`]) and columns of text ([`table`]).
 
 pub mod figures;
 pub mod table;

@@ -1,24 +1,23 @@
-//! Tables as aligned text, as wide as their cells or as a terminal is.
+//! Tables as aligned text, with the width of their cells or of a terminal.
 
-/// On which side a column's cells are filled up.
+/// The alignment of a column's cells.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Align {
-    /// Behind them.
+    /// Padded on the right.
     Left,
-    /// Before them.
+    /// Padded on the left.
     Right,
 }
 
-/// Between two columns.
+/// The gap between two columns.
 const GAP: &str = "  ";
 
-/// A line for each row, none with blanks at its end.
+/// A line for each row, without trailing blanks.
 pub fn lines<const N: usize>(columns: [Align; N], rows: &[[String; N]]) -> Vec<String> {
     rows_of(&columns, rows)
 }
 
-/// The same where the number of columns is not known beforehand: every row has as many cells as there are
-/// columns.
+/// The same for a number of columns that is not known at compile time: every row has one cell for each column.
 pub fn rows_of<R: AsRef<[String]>>(columns: &[Align], rows: &[R]) -> Vec<String> {
     let widest =
         |column: usize| rows.iter().map(|row| row.as_ref()[column].chars().count()).max().unwrap_or(0);
@@ -36,11 +35,11 @@ pub fn rows_of<R: AsRef<[String]>>(columns: &[Align], rows: &[R]) -> Vec<String>
     rows.iter().map(line).collect()
 }
 
-/// Lines of a terminal that [`pairs`] keeps to.
+/// The terminal width for [`pairs`].
 const PAIRS_WIDTH: usize = 80;
 
-/// Two columns as one text, each line of it behind `indent`: names and what they have, which continues on the next line where a
-/// word begins that would leave a terminal of 80 columns. Words stay whole.
+/// Two columns, names and values, as one text with each line after `indent`. A value wraps between words to
+/// fit a terminal of 80 columns; words are never broken.
 pub fn pairs<K: Into<String>, V: Into<String>>(
     indent: &str,
     pairs: impl IntoIterator<Item = (K, V)>,
@@ -59,7 +58,7 @@ pub fn pairs<K: Into<String>, V: Into<String>>(
     lines([Align::Left; 2], &rows).iter().map(|line| format!("{indent}{line}\n")).collect()
 }
 
-/// A text in lines of at most so many letters, if its words let it. One that fits stays as it is.
+/// Wraps a text into lines of at most `width` characters, unless a word is longer. A text that fits is unchanged.
 fn folded(text: &str, width: usize) -> Vec<String> {
     if text.chars().count() <= width {
         return vec![text.to_owned()];
@@ -74,26 +73,28 @@ fn folded(text: &str, width: usize) -> Vec<String> {
     lines
 }
 
-/// A column of a table that has to fit into a width.
+/// A column of a table with a limited width.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Column {
-    /// On which side its cells are filled up. Cells on the left are text, which wraps; those on the right are figures.
+    /// The alignment of its cells. Left-aligned cells are text, which wraps; right-aligned ones are figures.
     pub align: Align,
-    /// Where there is no room for all columns, the one with the highest rank is left out first; those with rank 0 stay.
+    /// If the columns do not all fit, the one with the highest rank is omitted first; those with rank 0 are
+    /// always kept.
     pub rank: u8,
 }
 
-/// A table in lines of at most a width. No cell is cut: text wraps, and columns are left out as a whole.
+/// A table with a limited width. Cells are never truncated: text wraps, and columns are omitted as a whole.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FittedTable {
     /// The lines of each row.
     pub rows: Vec<Vec<String>>,
-    /// The columns that are not shown, by their index.
+    /// The indexes of omitted columns.
     pub left_out: Vec<usize>,
 }
 
 impl FittedTable {
-    /// Which of the columns with these names are not shown, and where they are. One without a name is not missed.
+    /// A note that names the omitted columns, and states where to find them. Columns without a name are not
+    /// mentioned.
     pub fn note(&self, names: &[&str]) -> Option<String> {
         let names = self.left_out.iter().map(|column| names[*column]);
         let names: Vec<&str> = names.filter(|name| !name.is_empty()).collect();
@@ -102,10 +103,11 @@ impl FittedTable {
     }
 }
 
-/// Columns of text get no narrower than this before a column is left out.
+/// Minimum width of text columns before a column is omitted.
 const TEXT_MIN: usize = 16;
 
-/// Every row as lines of at most so many letters, none with blanks at its end. A row has as many cells as there are columns.
+/// Lays out every row in lines of at most `width` characters, without trailing blanks. A row has one cell for
+/// each column.
 pub fn fitted<R: AsRef<[String]>>(columns: &[Column], rows: &[R], width: usize) -> FittedTable {
     let mut shown: Vec<usize> = (0..columns.len()).collect();
     let natural = |column: usize| {
@@ -126,7 +128,8 @@ pub fn fitted<R: AsRef<[String]>>(columns: &[Column], rows: &[R], width: usize) 
     }
     let mut widths: Vec<usize> = shown.iter().map(|column| natural[*column]).collect();
     let room = width.saturating_sub(gaps(&shown));
-    // The widest gives way: text down to its least, and everything down to a letter if nothing else is left.
+    // The widest column shrinks first: text to its minimum width, and, if that is not enough, any column to
+    // one character.
     let least: Vec<usize> = shown.iter().map(|column| least(*column)).collect();
     let floors = [least, vec![1; shown.len()]];
     for floor in floors {
@@ -159,8 +162,8 @@ pub fn fitted<R: AsRef<[String]>>(columns: &[Column], rows: &[R], width: usize) 
     FittedTable { rows: rows.iter().map(lines).collect(), left_out }
 }
 
-/// Rows as [`rows_of`] lays them out if they fit into `width`, else as [`fitted`] does, with a line for the columns without
-/// room by their `names`.
+/// Lays out rows like [`rows_of`] if they fit into `width`, else like [`fitted`], with a line for the omitted
+/// columns by their `names`.
 pub fn rows_within<R: AsRef<[String]>>(
     columns: &[Column],
     rows: &[R],
@@ -177,10 +180,11 @@ pub fn rows_within<R: AsRef<[String]>>(
     table.rows.concat().into_iter().chain(note).collect()
 }
 
-/// No fewer letters of a broken word stand in its last line: one that has its last letter there alone is misread.
+/// Minimum length of the last part of a broken word: a single letter on the last line would be misread.
 const REST_MIN: usize = 3;
 
-/// Lines of at most `width` letters, and at least one: broken at spaces, else behind punctuation, else anywhere.
+/// Wraps a text into lines of at most `width` characters, and at least one line: broken at spaces, else after
+/// punctuation, else anywhere.
 pub fn wrapped(text: &str, width: usize) -> Vec<String> {
     let width = width.max(1);
     let (mut lines, mut line, mut letters) = (Vec::new(), String::new(), 0);
@@ -208,7 +212,7 @@ pub fn wrapped(text: &str, width: usize) -> Vec<String> {
     lines
 }
 
-/// A sentence in lines of at most `width` letters, the first behind `mark`, the others below its beginning.
+/// Wraps a sentence into lines of at most `width` characters, the first after `mark`, the others indented to match.
 pub fn hanging(mark: &str, text: &str, width: usize) -> Vec<String> {
     let indent = mark.chars().count();
     let lines = wrapped(text, width.saturating_sub(indent)).into_iter().enumerate();
@@ -278,7 +282,8 @@ mod tests {
             prop_assert!(table.left_out.iter().all(|column| columns[*column].rank > 0));
             for (row, lines) in rows.iter().zip(&table.rows) {
                 prop_assert!(lines.iter().all(|line| line.chars().count() <= width), "{lines:#?}");
-                // A cell's lines stand below each other, between the same two columns: they are found by their letters.
+                // The lines of a cell are below each other, so the order of characters is lost: compare the
+                // characters only.
                 let mut seen: Vec<char> = lines.concat().chars().filter(|letter| !letter.is_whitespace()).collect();
                 let shown = row.iter().enumerate().filter(|(column, _)| !table.left_out.contains(column));
                 let mut told: Vec<char> =

@@ -12,9 +12,9 @@ pub enum StartStop {
     Start,
     /// Writes the cache to the medium and stops it.
     Stop,
-    /// Takes the medium in.
+    /// Loads the medium.
     Load,
-    /// Takes the medium out.
+    /// Ejects the medium.
     Eject,
 }
 
@@ -41,7 +41,7 @@ pub fn mode_sense(page: u8, allocation_bytes: u8) -> Cdb {
     cdb
 }
 
-/// REPORT LUNS (SPC-4 6.33): all that this initiator sees.
+/// REPORT LUNS (SPC-4 6.33) of all LUNs accessible to this initiator.
 pub fn report_luns(allocation_bytes: u32) -> Cdb {
     put(commands::REPORT_LUNS.cdb(), 6, allocation_bytes.to_be_bytes())
 }
@@ -61,12 +61,12 @@ pub fn read_16(lba: u64, blocks: u32) -> Cdb {
     over(commands::READ_16, lba, blocks)
 }
 
-/// WRITE(16) (SBC-3 5.38); with `force_unit_access` the data is on the medium before the status comes.
+/// WRITE(16) (SBC-3 5.38); with `force_unit_access` the data is on the medium before the status is sent.
 pub fn write_16(lba: u64, blocks: u32, force_unit_access: bool) -> Cdb {
     put(over(commands::WRITE_16, lba, blocks), 1, [u8::from(force_unit_access) << 3])
 }
 
-/// READ(10), for targets that do not know the sixteen-byte form; `None` beyond what it can address.
+/// READ(10), for targets that do not support the 16-byte form; `None` if the LBA or the length does not fit.
 pub fn read_10(lba: u64, blocks: u32) -> Option<Cdb> {
     over_10(commands::READ_10, lba, blocks)
 }
@@ -81,7 +81,7 @@ pub fn synchronize_cache() -> Cdb {
     commands::SYNCHRONIZE_CACHE_10.cdb()
 }
 
-/// WRITE SAME(16) (SBC-3 5.44) of one block of data, which comes with the command.
+/// WRITE SAME(16) (SBC-3 5.44) of one block of data, which is sent with the command.
 pub fn write_same_16(lba: u64, blocks: u32, unmap: bool) -> Cdb {
     put(over(commands::WRITE_SAME_16, lba, blocks), 1, [u8::from(unmap) << 3])
 }
@@ -103,7 +103,7 @@ pub fn start_stop(what: StartStop) -> Cdb {
     cdb
 }
 
-/// VERIFY(16) (SBC-3 5.33) of the medium alone.
+/// VERIFY(16) (SBC-3 5.33) of the medium, without data to compare.
 pub fn verify_16(lba: u64, blocks: u32) -> Cdb {
     over(commands::VERIFY_16, lba, blocks)
 }
@@ -118,8 +118,8 @@ pub fn get_lba_status(lba: u64, allocation_bytes: u32) -> Cdb {
     put(put(commands::GET_LBA_STATUS.cdb(), 2, lba.to_be_bytes()), 10, allocation_bytes.to_be_bytes())
 }
 
-/// MODE SENSE(10) (SPC-4 6.13) of a page, of which the two highest bits say which values: 0 current, 1 changeable,
-/// 2 default, 3 saved.
+/// MODE SENSE(10) (SPC-4 6.13) of a page. The two highest bits of `page` select the values: 0 current, 1
+/// changeable, 2 default, 3 saved.
 pub fn mode_sense_10(page: u8, subpage: u8, allocation_bytes: u16) -> Cdb {
     let mut cdb = commands::MODE_SENSE_10.cdb();
     (cdb[2], cdb[3]) = (page, subpage);
@@ -134,7 +134,7 @@ pub fn mode_sense_6(page: u8, subpage: u8, allocation_bytes: u8) -> Cdb {
     cdb
 }
 
-/// MODE SELECT(10) (SPC-4 6.11) of pages as the standards have them; `save` keeps them beyond a reset.
+/// MODE SELECT(10) (SPC-4 6.11) of pages in the standard format; with `save` they persist across a reset.
 pub fn mode_select_10(save: bool, parameter_bytes: u16) -> Cdb {
     put(put(commands::MODE_SELECT_10.cdb(), 1, [0x10 | u8::from(save)]), 7, parameter_bytes.to_be_bytes())
 }
@@ -146,7 +146,7 @@ pub fn mode_select_6(save: bool, parameter_bytes: u8) -> Cdb {
     cdb
 }
 
-/// REPORT LUNS of a choice of them.
+/// REPORT LUNS with a SELECT REPORT value.
 pub fn report_luns_of(which: LunSelection, allocation_bytes: u32) -> Cdb {
     let mut cdb = report_luns(allocation_bytes);
     cdb[2] = which as u8;
@@ -206,7 +206,7 @@ pub fn unmap(anchor: bool, parameter_bytes: u16) -> Cdb {
     put(put(commands::UNMAP.cdb(), 1, [u8::from(anchor)]), 7, parameter_bytes.to_be_bytes())
 }
 
-/// WRITE SAME(10) (SBC-3 5.43); `None` beyond what it can address.
+/// WRITE SAME(10) (SBC-3 5.43); `None` if the LBA or the length does not fit.
 pub fn write_same_10(lba: u64, blocks: u32, unmap: bool) -> Option<Cdb> {
     Some(put(over_10(commands::WRITE_SAME_10, lba, blocks)?, 1, [u8::from(unmap) << 3]))
 }
@@ -231,14 +231,14 @@ pub fn receive_copy_operating_parameters(allocation_bytes: u32) -> Cdb {
     put(commands::RECEIVE_COPY_OPERATING_PARAMETERS.cdb(), 10, allocation_bytes.to_be_bytes())
 }
 
-/// A CDB with more bytes at a place of it.
+/// Writes bytes into a CDB at an offset.
 fn put<const N: usize>(mut cdb: Cdb, at: usize, bytes: [u8; N]) -> Cdb {
     debug_assert!((1..=cdb.len() - N).contains(&at), "a field behind the CDB, or over its operation code");
     cdb[at..at + N].copy_from_slice(&bytes);
     cdb
 }
 
-/// MAINTENANCE IN, with parameter data that have more than their header.
+/// A MAINTENANCE IN command whose ALLOCATION LENGTH is in bytes 6 to 9.
 fn maintenance_in(command: CommandCode, allocation_bytes: u32) -> Cdb {
     put(command.cdb(), 6, allocation_bytes.to_be_bytes())
 }

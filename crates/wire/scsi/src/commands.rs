@@ -1,12 +1,12 @@
-//! The commands by their names (SPC-4 annex D.3, SBC-3).
+//! Command codes and names (SPC-4 annex D.3, SBC-3).
 //!
-//! REPORT SUPPORTED OPERATION CODES (SPC-4 6.35): which commands a logical unit knows.
+//! REPORT SUPPORTED OPERATION CODES (SPC-4 6.35): the commands that a logical unit supports.
 
 use std::fmt;
 
 use crate::fields::{elements, layout, u8_at, u16_at, u32_at};
 
-/// A command descriptor block as it travels in a SCSI Command PDU: sixteen bytes, shorter ones filled with zeros.
+/// A command descriptor block in the format of a SCSI Command PDU: 16 bytes, with shorter ones padded with zeros.
 pub type Cdb = [u8; 16];
 
 /// A command: its codes and its name.
@@ -14,14 +14,14 @@ pub type Cdb = [u8; 16];
 pub struct CommandCode {
     /// OPERATION CODE.
     pub opcode: u8,
-    /// SERVICE ACTION, of those whose operation code many share.
+    /// SERVICE ACTION, for commands that share an operation code.
     pub service_action: Option<u8>,
-    /// The standard's name.
+    /// Name in the standard.
     pub name: &'static str,
 }
 
 impl CommandCode {
-    /// A CDB of it, with all fields zero but the codes. Those of 32 bytes (7Fh) do not fit.
+    /// A CDB with the codes, and all other fields zero. CDBs of 32 bytes (7Fh) do not fit.
     pub fn cdb(self) -> Cdb {
         let mut cdb = [0; 16];
         (cdb[0], cdb[1]) = (self.opcode, self.service_action.unwrap_or(0));
@@ -29,7 +29,7 @@ impl CommandCode {
     }
 }
 
-/// The name of a command, of those that disks know.
+/// The name of a command, if it is one for disks.
 pub fn command_name(opcode: u8, service_action: Option<u16>) -> Option<&'static str> {
     let is_it = |known: &&CommandCode| {
         known.opcode == opcode && known.service_action.map(u16::from) == service_action
@@ -174,21 +174,21 @@ commands! {
     READ_DEFECT_DATA_12: 0xb7, "READ DEFECT DATA(12)";
 }
 
-/// A command that a logical unit knows.
+/// A command that a logical unit supports.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SupportedCommand {
     /// OPERATION CODE.
     pub opcode: u8,
-    /// SERVICE ACTION, of those commands that have some.
+    /// SERVICE ACTION, if the command has one.
     pub service_action: Option<u16>,
     /// CDB SIZE, in bytes.
     pub cdb_bytes: u16,
-    /// How long it takes, if the target says.
+    /// Timeouts, if the target reports them.
     pub timeouts: Option<CommandTimeouts>,
 }
 
 layout! {
-    /// How long a command takes (SPC-4 6.35.4), in seconds; zero is not told.
+    /// Timeouts of a command (SPC-4 6.35.4), in seconds; zero is not reported.
     CommandTimeouts: 12 bytes from [0, 10],
     {
         nominal_s: u32 =
@@ -197,26 +197,26 @@ layout! {
     }
 }
 
-/// What a logical unit says of one command.
+/// Support for one command, as reported by a logical unit.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CommandSupport {
-    /// SUPPORT 0: it cannot say now.
+    /// SUPPORT 0: not available at present.
     Unknown,
-    /// SUPPORT 1: it does not know it.
+    /// SUPPORT 1: not supported.
     No,
-    /// SUPPORT 3 or 5: it knows it, by the standard or in its own way.
+    /// SUPPORT 3 or 5: supported, according to the standard or in a vendor-specific way.
     Yes {
-        /// 3, and not 5.
+        /// SUPPORT is 3.
         as_in_the_standard: bool,
-        /// CDB USAGE DATA: the bits of the CDB that it looks at, behind the operation code.
+        /// CDB USAGE DATA: the bits of the CDB that the logical unit evaluates, after the operation code.
         usage: Vec<u8>,
-        /// How long it takes, if the target says.
+        /// Timeouts, if the target reports them.
         timeouts: Option<CommandTimeouts>,
     },
 }
 
 impl SupportedCommand {
-    /// The list of all commands; `None` if it is too short for a header.
+    /// Parses the list of all commands; `None` if it is too short for a header.
     pub fn parse_list(answer: &[u8]) -> Option<Vec<SupportedCommand>> {
         let list = answer.get(4..)?;
         let list = &list[..list.len().min(u32_at(answer, 0) as usize)];
@@ -232,7 +232,7 @@ impl SupportedCommand {
         Some(elements(list, length).map(command).collect())
     }
 
-    /// The list as it travels.
+    /// Encodes the list.
     pub fn write_list(commands: impl IntoIterator<Item = SupportedCommand>) -> Vec<u8> {
         let mut data = vec![0; 4];
         for command in commands {
@@ -251,10 +251,10 @@ impl SupportedCommand {
 }
 
 impl CommandSupport {
-    /// The most bytes that it can have: a header, the longest CDB's usage data, timeouts.
+    /// Maximum length: a header, usage data for the longest CDB, and timeouts.
     pub const BYTES_MAX: u32 = 4 + 260 + CommandTimeouts::BYTES as u32;
 
-    /// `None` if it is cut short.
+    /// Parses the parameter data; `None` if it is truncated.
     pub fn parse(answer: &[u8]) -> Option<CommandSupport> {
         let [_, flags, ..] = *answer else { return None };
         let as_in_the_standard = match flags & 7 {
@@ -274,7 +274,7 @@ impl CommandSupport {
         })
     }
 
-    /// As it travels.
+    /// Encodes the parameter data.
     pub fn write(&self) -> Vec<u8> {
         match self {
             CommandSupport::Unknown => vec![0; 4],
@@ -291,7 +291,7 @@ impl CommandSupport {
     }
 }
 
-/// `READ(16)`, or the numbers of a command without a name.
+/// `READ(16)`, or the codes of a command without a name.
 impl fmt::Display for SupportedCommand {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match (command_name(self.opcode, self.service_action), self.service_action) {

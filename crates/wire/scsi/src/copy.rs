@@ -1,4 +1,4 @@
-//! EXTENDED COPY(LID1): its parameter list (SPC-4 table 117), and what it may hold.
+//! EXTENDED COPY(LID1): its parameter list (SPC-4 table 117) and its limits.
 //!
 //! ```text
 //!  0       LIST IDENTIFIER
@@ -9,13 +9,13 @@
 //!  16..    target descriptors · segment descriptors · inline data
 //! ```
 //!
-//! Reserved fields are not looked at: known initiators leave garbage in them.
+//! Reserved fields are ignored: known initiators leave garbage in them.
 
 use crate::fields::{layout, u16_at, u32_at};
 use crate::sense::{Condition, SenseKey, asc};
 use crate::vpd::Vpd;
 
-/// A list that says something we can do, as far as the list alone tells.
+/// A valid parameter list of a supported copy, as far as the list alone shows.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CopyList {
     /// LIST IDENTIFIER.
@@ -24,14 +24,14 @@ pub struct CopyList {
     pub usage: ListIdUsage,
     /// The ends of the copy.
     pub targets: Vec<CopyTarget>,
-    /// What is copied from where to where.
+    /// The ranges to copy.
     pub segments: Vec<CopySegment>,
 }
 
-/// LIST ID USAGE: for how long the list identifier stands for this copy (SPC-4 table 118).
+/// LIST ID USAGE: how long the list identifier refers to this copy (SPC-4 table 118).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ListIdUsage {
-    /// Until its results are not needed any more.
+    /// Until its results are no longer needed.
     Hold = 0,
     /// While it runs.
     Discard = 2,
@@ -42,13 +42,13 @@ pub enum ListIdUsage {
 /// An identification descriptor target descriptor, E4h (SPC-4 6.4.6.5).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CopyTarget {
-    /// NUL: nobody; to be skipped unless a segment uses it.
+    /// NUL: no logical unit; skipped unless a segment uses it.
     pub null: bool,
-    /// DESIGNATOR TYPE: whose kind of name it is.
+    /// DESIGNATOR TYPE.
     pub designator_type: u8,
     /// The DESIGNATOR of VPD page 83h.
     pub designator: Vec<u8>,
-    /// What the initiator takes for the length of a block, if it says.
+    /// Block size that the initiator assumes, or zero.
     pub block_bytes: u32,
 }
 
@@ -60,13 +60,13 @@ const BLOCK_TO_BLOCK: u8 = 0x02;
 const IDENTIFICATION: u8 = 0xe4;
 
 impl CopyList {
-    /// The length of the header of a list.
+    /// Length of the header of a list.
     pub const HEADER_BYTES: usize = HEADER_BYTES;
-    /// The types of descriptors that are known here: block device to block device, and identification.
+    /// The supported descriptor types: block device to block device, and identification.
     pub const DESCRIPTOR_TYPES: [u8; 2] = [BLOCK_TO_BLOCK, IDENTIFICATION];
 
-    /// Reads a list that has arrived in full, or says what is wrong with it: `length` is the PARAMETER LIST LENGTH of the
-    /// CDB, and `limits` what it may hold.
+    /// Parses a list, or returns the condition to report. `length` is the PARAMETER LIST LENGTH of the CDB;
+    /// `limits` are the maximum counts and lengths.
     pub fn parse(list: &[u8], length: usize, limits: &OperatingParameters) -> Result<CopyList, Condition> {
         let short = Condition::parameter_list_length();
         let header = list.get(..HEADER_BYTES).filter(|_| list.len() >= length).ok_or(short)?;
@@ -94,7 +94,7 @@ impl CopyList {
         })
     }
 
-    /// As it travels.
+    /// Encodes the list.
     pub fn write(&self) -> Vec<u8> {
         debug_assert!(
             self.targets.len() * TARGET_BYTES <= usize::from(u16::MAX),
@@ -136,7 +136,7 @@ fn target(bytes: &[u8], at: usize) -> Result<CopyTarget, Condition> {
     if bytes[0] != IDENTIFICATION {
         return Err(illegal(asc::UNSUPPORTED_TARGET_DESCRIPTOR_TYPE_CODE).at_field(false, at as u16, None));
     }
-    // LU ID TYPE is ignored where a designator names the logical unit (SPC-4 6.4.6.5).
+    // LU ID TYPE is ignored if a designator names the logical unit (SPC-4 6.4.6.5).
     let length = usize::from(bytes[7]);
     let designator = bytes[8..28].get(..length).ok_or(Condition::invalid_parameter(at as u16 + 7))?;
     Ok(CopyTarget {
@@ -148,18 +148,18 @@ fn target(bytes: &[u8], at: usize) -> Result<CopyTarget, Condition> {
 }
 
 impl CopyTarget {
-    /// The longest DESIGNATOR.
+    /// Maximum length of a DESIGNATOR.
     pub const DESIGNATOR_BYTES_MAX: usize = 20;
-    /// The length of a descriptor.
+    /// Length of a descriptor.
     pub const BYTES: usize = TARGET_BYTES;
 
-    /// The initiator counts in blocks of another length than the logical unit of the target descriptor of this number has: it
-    /// must not go on.
+    /// The condition for a block size that differs from that of the logical unit; `number` is the index of
+    /// the target descriptor.
     pub fn wrong_block_length(number: usize) -> Condition {
         Condition::invalid_parameter((HEADER_BYTES + number * TARGET_BYTES + 29) as u16)
     }
 
-    /// A logical unit by a binary name of at most [`CopyTarget::DESIGNATOR_BYTES_MAX`] bytes.
+    /// Encodes a logical unit with a binary name of up to [`CopyTarget::DESIGNATOR_BYTES_MAX`] bytes.
     fn write(&self) -> [u8; TARGET_BYTES] {
         let mut bytes = [0; TARGET_BYTES];
         let length = self.designator.len().min(Self::DESIGNATOR_BYTES_MAX);
@@ -176,7 +176,7 @@ impl CopyTarget {
     }
 }
 
-/// Segment descriptors have lengths of their own, so one of an unknown type can be told from a broken list.
+/// Each segment descriptor states its length, so an unknown type can be distinguished from a malformed list.
 fn read_segments(
     bytes: &[u8],
     start: usize,
@@ -225,7 +225,8 @@ layout! {
         destination_lba: u64 = (20, 7, 64, "DESTINATION LBA", "the first block of the destination"),
     }
 
-    /// What a copy may be: RECEIVE COPY RESULTS, OPERATING PARAMETERS (SPC-4 table 255), without the types of descriptors.
+    /// Limits of copies: RECEIVE COPY RESULTS, OPERATING PARAMETERS (SPC-4 table 255), without the descriptor
+    /// types.
     OperatingParameters: 44 bytes,
     {
         available_bytes: u32 = (0, 7, 32, "AVAILABLE DATA", "length of what follows"),
@@ -243,7 +244,8 @@ layout! {
 }
 
 impl OperatingParameters {
-    /// Those of a copy manager that knows [`CopyList::DESCRIPTOR_TYPES`]; `None` if it does not, or they are cut short.
+    /// Parses the parameters of a copy manager; `None` if it does not support [`CopyList::DESCRIPTOR_TYPES`]
+    /// or the data is truncated.
     pub fn parse_all(answer: &[u8]) -> Option<OperatingParameters> {
         let fixed = OperatingParameters::parse(answer.get(..Self::BYTES)?);
         let types = answer.get(Self::BYTES..)?;
@@ -251,7 +253,7 @@ impl OperatingParameters {
         CopyList::DESCRIPTOR_TYPES.iter().all(|kind| types.contains(kind)).then_some(fixed)
     }
 
-    /// The same as they travel. Nothing is inline, and nothing held.
+    /// Encodes the same. Inline data and held data are not supported.
     pub fn write_all(self) -> Vec<u8> {
         let types = CopyList::DESCRIPTOR_TYPES;
         let available_bytes = (Self::BYTES - 4 + types.len()) as u32;
@@ -259,7 +261,7 @@ impl OperatingParameters {
         [&fixed.write()[..], &types].concat()
     }
 
-    /// The same as third-party copy descriptors (SPC-4 7.8.17): VPD page 8Fh.
+    /// Encodes the same as third-party copy descriptors (SPC-4 7.8.17): VPD page 8Fh.
     pub fn write_page(&self) -> Vec<u8> {
         let mut page = Vec::new();
         // EXTENDED COPY(LID1), and RECEIVE COPY RESULTS with its two service actions.
@@ -271,7 +273,7 @@ impl OperatingParameters {
         descriptor(&mut page, 0x0004, &parameters);
         let [block_to_block, identification] = CopyList::DESCRIPTOR_TYPES;
         descriptor(&mut page, 0x0008, &[2, block_to_block, identification]);
-        // No CSCD descriptor IDs but the numbers of descriptors in the list.
+        // The only CSCD descriptor IDs are the indexes of descriptors in the list.
         descriptor(&mut page, 0x000c, &[0, 0]);
         let mut general = [0; 32];
         general[..4].copy_from_slice(&u32::from(self.total_copies_max).to_be_bytes());
@@ -282,7 +284,7 @@ impl OperatingParameters {
     }
 }
 
-/// A third-party copy descriptor, padded to a multiple of four.
+/// Appends a third-party copy descriptor, padded to a multiple of four.
 fn descriptor(page: &mut Vec<u8>, kind: u16, parameters: &[u8]) {
     let length = parameters.len().next_multiple_of(4);
     page.extend(kind.to_be_bytes());

@@ -1,5 +1,4 @@
-//! Designators (SPC-4 7.8.6): the names by which a logical unit, its target and its ports are known, for ever and by
-//! everybody.
+//! Designators (SPC-4 7.8.6): permanent, globally unique names of a logical unit, its target and its ports.
 
 use std::fmt;
 
@@ -8,26 +7,26 @@ use num_enum::FromPrimitive;
 
 use crate::fields::{Hex, elements, text, u8_at, u16_at, utf8};
 
-/// A name and what it is the name of.
+/// A name and the object that it identifies.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Display)]
 #[display("{association}: {name}")]
 pub struct Designator {
-    /// What it names.
+    /// The object that it identifies.
     pub association: Association,
-    /// PROTOCOL IDENTIFIER (SPC-4 table 468), if it belongs to one: 5 is iSCSI.
+    /// PROTOCOL IDENTIFIER (SPC-4 table 468), if valid: 5 is iSCSI.
     pub protocol: Option<u8>,
     /// The name.
     pub name: Name,
 }
 
-/// What a designator names (SPC-4 table 600).
+/// The object that a designator identifies (SPC-4 table 600).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Display, FromPrimitive)]
 #[repr(u8)]
 pub enum Association {
-    /// The logical unit, by whichever port it is reached.
+    /// The logical unit, through whichever port it is accessed.
     #[display("logical unit")]
     LogicalUnit = 0,
-    /// The target port that was asked.
+    /// The target port that received the command.
     #[display("target port")]
     TargetPort = 1,
     /// The target device, with all its ports.
@@ -39,16 +38,16 @@ pub enum Association {
     Unknown = 3,
 }
 
-/// A name, by the authority that gave it (SPC-4 table 601).
+/// A name, by its naming authority (SPC-4 table 601).
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Name {
-    /// 0: whatever the vendor likes.
+    /// 0: vendor-specific.
     VendorSpecific(Vec<u8>),
-    /// 1: T10 vendor identification, and what that vendor likes.
+    /// 1: T10 vendor identification, and a vendor-specific identifier.
     T10 {
         /// The vendor.
         vendor: String,
-        /// The rest.
+        /// The vendor-specific identifier.
         name: String,
     },
     /// 2: EUI-64 based, of 8, 12 or 16 bytes.
@@ -56,21 +55,21 @@ pub enum Name {
     /// 3: NAA: IEEE Extended (2), Locally Assigned (3), IEEE Registered (5) of 8 bytes, and IEEE Registered Extended
     /// (6) of 16.
     Naa(Vec<u8>),
-    /// 4: which of the target's ports it is.
+    /// 4: the relative identifier of a target port.
     RelativeTargetPort(u16),
     /// 5: the port's group, for asymmetric access.
     TargetPortGroup(u16),
     /// 6: the logical unit's group.
     LogicalUnitGroup(u16),
-    /// 7: MD5 of other things, for want of a name.
+    /// 7: an MD5 hash of other data, if no other name is available.
     Md5(Vec<u8>),
-    /// 8: a SCSI name string: an iSCSI name, with `,t,0x…` behind it for a port.
+    /// 8: a SCSI name string: an iSCSI name, followed by `,t,0x…` for a port.
     ScsiName(String),
-    /// 9: what the protocol says: a USB address, a PCIe routing ID.
+    /// 9: defined by the protocol: a USB address, a PCIe routing ID.
     ProtocolSpecific(Vec<u8>),
     /// 10: a UUID.
     Uuid([u8; 16]),
-    /// Any other, or one of those that is not of its length.
+    /// Any other type, or one of the above with an invalid length.
     Other {
         /// DESIGNATOR TYPE.
         kind: u8,
@@ -80,7 +79,7 @@ pub enum Name {
 }
 
 impl Designator {
-    /// Takes one apart; `None` if it is cut short.
+    /// Parses a designator; `None` if it is truncated.
     pub fn parse(bytes: &[u8]) -> Option<Designator> {
         let designator = bytes.get(4..4 + usize::from(*bytes.get(3)?))?;
         let association = Association::from(bytes[1] >> 4 & 3);
@@ -88,7 +87,7 @@ impl Designator {
         Some(Designator { association, protocol, name: Name::parse(bytes[1] & 0x0f, designator) })
     }
 
-    /// As it travels. Of a name that is longer than 255 bytes, there is no more.
+    /// Encodes the designator. A name is truncated to 255 bytes.
     pub fn write(&self) -> Vec<u8> {
         let (kind, code_set, bytes) = self.name.write();
         let association = (self.association as u8) << 4;
@@ -98,14 +97,13 @@ impl Designator {
         [&[protocol | code_set, piv | association | kind, 0, length as u8], &bytes[..length]].concat()
     }
 
-    /// A list of them; it ends at the first that is cut short.
+    /// Parses a list; it ends at the first truncated designator.
     pub fn list(bytes: &[u8]) -> Vec<Designator> {
         let length = |rest: &[u8]| Some(4 + usize::from(*rest.get(3)?));
         elements(bytes, length).filter_map(Designator::parse).collect()
     }
 
-    /// As EXTENDED COPY names a logical unit by it: DESIGNATOR TYPE and DESIGNATOR. Only names that the whole world agrees
-    /// on, and that fit, will do.
+    /// DESIGNATOR TYPE and DESIGNATOR for EXTENDED COPY. Only globally unique names that fit are returned.
     pub fn for_copy(&self) -> Option<(u8, Vec<u8>)> {
         let (kind, _, bytes) = self.name.write();
         let fits = bytes.len() <= crate::CopyTarget::DESIGNATOR_BYTES_MAX;
@@ -119,7 +117,7 @@ impl Name {
         Name::ScsiName(format!("{name},t,0x{group:04x}"))
     }
 
-    /// DESIGNATOR, as it travels.
+    /// Encodes DESIGNATOR.
     pub fn designator(&self) -> Vec<u8> {
         self.write().2
     }
@@ -136,7 +134,7 @@ impl Name {
             Name::TargetPortGroup(group) => (5, 1, relative(group)),
             Name::LogicalUnitGroup(group) => (6, 1, relative(group)),
             Name::Md5(bytes) => (7, 1, bytes.clone()),
-            // At least one NUL at its end, and a multiple of four (SPC-4 7.8.6.11).
+            // Ends with at least one NUL; the length is a multiple of four (SPC-4 7.8.6.11).
             Name::ScsiName(name) => {
                 let mut bytes = name.as_bytes().to_vec();
                 bytes.resize((bytes.len() + 1).next_multiple_of(4), 0);
@@ -170,10 +168,10 @@ impl Name {
     }
 }
 
-/// Whether PROTOCOL IDENTIFIER says anything.
+/// PROTOCOL IDENTIFIER is valid.
 const PIV: u8 = 0x80;
 
-/// How long an NAA designator is, by its first half byte (SPC-4 table 606).
+/// The length of an NAA designator, from its first four bits (SPC-4 table 606).
 fn naa_bytes(bytes: &[u8]) -> usize {
     match u8_at(bytes, 0) >> 4 {
         2 | 3 | 5 => 8,
@@ -182,7 +180,7 @@ fn naa_bytes(bytes: &[u8]) -> usize {
     }
 }
 
-/// `naa.600…`, `eui.…`, `t10.…` as multipath tools and operating systems write them.
+/// `naa.600…`, `eui.…`, `t10.…` in the notation of multipath tools and operating systems.
 impl fmt::Display for Name {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -242,7 +240,7 @@ mod tests {
         assert_eq!(Designator::list(&list).len(), 1);
     }
 
-    /// As our logical unit names itself and its port.
+    /// The designators of a Linerate logical unit and its port.
     #[test]
     fn designators_look_as_in_the_standard() {
         let of_target = |name| Designator { association: Association::Target, protocol: Some(5), name };

@@ -1,18 +1,18 @@
-//! Reading numbers and text out of bytes that may be cut short, and fields of any width out of pages.
+//! Reads numbers and text from bytes that may be truncated, and fields of any width from pages.
 
 use std::fmt;
 use std::ops::Range;
 
 use derive_more::Display;
 
-/// The big-endian number in a part of `bytes`, of at most eight bytes; what is missing at the end reads as zero, as
-/// SPC-4 4.2.5.6 has a short answer read.
+/// The big-endian number in a part of `bytes`, of at most eight bytes; missing bytes at the end read as zero,
+/// as SPC-4 4.2.5.6 requires for short parameter data.
 pub fn number(bytes: &[u8], part: Range<usize>) -> u64 {
     debug_assert!(part.len() <= 8, "a number of more than eight bytes");
     part.fold(0, |value, at| value << 8 | u64::from(bytes.get(at).copied().unwrap_or(0)))
 }
 
-/// The byte at a place; zero if it is missing.
+/// The byte at an offset; zero if it is missing.
 pub fn u8_at(bytes: &[u8], at: usize) -> u8 {
     bytes.get(at).copied().unwrap_or(0)
 }
@@ -32,8 +32,8 @@ pub fn u64_at(bytes: &[u8], at: usize) -> u64 {
     number(bytes, at..at + 8)
 }
 
-/// Text in a part of `bytes`, without the blanks around it. What is not printable ASCII is shown as a dot: it goes
-/// to terminals.
+/// Text in a part of `bytes`, trimmed. Because it is written to terminals, anything but printable ASCII
+/// becomes a dot.
 pub fn text(bytes: &[u8], part: Range<usize>) -> String {
     let part = bytes.get(part.start..part.end.min(bytes.len())).unwrap_or_default();
     let ends = part.iter().position(|byte| *byte == 0).unwrap_or(part.len());
@@ -41,15 +41,15 @@ pub fn text(bytes: &[u8], part: Range<usize>) -> String {
     part[..ends].iter().map(shown).collect::<String>().trim().to_owned()
 }
 
-/// UTF-8 text (SCSI name strings, SPC-4 7.8.6.11), up to its NUL; what is not printable is shown as a dot: it goes to
-/// terminals.
+/// UTF-8 text (SCSI name strings, SPC-4 7.8.6.11), up to its NUL. Because it is written to terminals,
+/// non-printable characters become dots.
 pub fn utf8(bytes: &[u8]) -> String {
     let ends = bytes.iter().position(|byte| *byte == 0).unwrap_or(bytes.len());
     let text = String::from_utf8_lossy(&bytes[..ends]);
     text.chars().map(|c| if foreign::is_printable(c) { c } else { '.' }).collect()
 }
 
-/// Bytes as a person types them.
+/// Bytes in hexadecimal notation.
 pub struct Hex<'a>(pub &'a [u8]);
 
 impl fmt::Display for Hex<'_> {
@@ -58,7 +58,7 @@ impl fmt::Display for Hex<'_> {
     }
 }
 
-/// A list whose elements each tell their length in their header; ends at the first that is cut short.
+/// The elements of a list, each with its length in its header; ends at the first truncated one.
 pub fn elements(mut rest: &[u8], length: impl Fn(&[u8]) -> Option<usize>) -> impl Iterator<Item = &[u8]> {
     std::iter::from_fn(move || {
         let (element, behind) = rest.split_at_checked(length(rest)?.max(1))?;
@@ -71,29 +71,29 @@ pub fn elements(mut rest: &[u8], length: impl Fn(&[u8]) -> Option<usize>) -> imp
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Display)]
 #[display("{name} = {value} ({means})")]
 pub struct Field {
-    /// The standard's name in its short form, such as `WCE`.
+    /// Short name in the standard, such as `WCE`.
     pub name: &'static str,
-    /// What it says, in words and with its unit.
+    /// Meaning and unit.
     pub means: &'static str,
-    /// Its value; 1 is yes for what is yes or no.
+    /// Its value; for a flag, 1 is yes.
     pub value: u64,
 }
 
-/// Where a field lies in a page.
+/// The position of a field in a page.
 #[derive(Clone, Copy, Debug)]
 pub struct FieldAt {
     pub(crate) name: &'static str,
     pub(crate) means: &'static str,
-    /// Of the page, whose first is its code.
+    /// Index in the page; byte 0 is the page code.
     byte: usize,
     /// Its highest bit in that byte.
     bit: u8,
-    /// Up to 64.
+    /// Width, up to 64.
     bits: u8,
 }
 
 impl FieldAt {
-    /// A field by its first byte, its highest bit there, and how many bits it has.
+    /// A field at its first byte and highest bit there, with its width in bits.
     pub(crate) const fn new(
         byte: usize,
         bit: u8,
@@ -109,12 +109,12 @@ impl FieldAt {
         (usize::from(7 - self.bit) + usize::from(self.bits)).div_ceil(8)
     }
 
-    /// The byte behind it.
+    /// The index of the byte after it.
     pub(crate) fn end(&self) -> usize {
         self.byte + self.bytes()
     }
 
-    /// Bits behind it in its last byte.
+    /// Number of bits after it in its last byte.
     fn shift(&self) -> usize {
         self.bytes() * 8 - usize::from(7 - self.bit) - usize::from(self.bits)
     }
@@ -123,13 +123,13 @@ impl FieldAt {
         u64::MAX >> (64 - self.bits)
     }
 
-    /// Its value; `None` if the page ends before it.
+    /// Reads the value; `None` if the page ends before it.
     pub fn read(&self, page: &[u8]) -> Option<u64> {
         let bytes = page.get(self.byte..self.byte + self.bytes())?;
         Some(number(bytes, 0..bytes.len()) >> self.shift() & self.mask())
     }
 
-    /// Puts a value there; `None` if the page ends before it, or the field is too small.
+    /// Writes a value; `None` if the page ends before it, or the field is too small.
     pub fn write(&self, page: &mut [u8], value: u64) -> Option<()> {
         let (shift, mask, length) = (self.shift(), self.mask(), self.bytes());
         if value > mask {
@@ -143,7 +143,7 @@ impl FieldAt {
     }
 }
 
-/// A value that a field of a page has.
+/// A type of field value.
 pub(crate) trait FieldValue: Copy {
     fn from_number(number: u64) -> Self;
     fn number(self) -> u64;
@@ -175,11 +175,11 @@ macro_rules! unsigned {
 
 unsigned!(u8, u16, u32, u64);
 
-/// Defines pages, lists and descriptors of numbers and flags: each field stands once, for the type, its `parse`, its
-/// `write`, and the words in which people read it.
+/// Defines pages, lists and descriptors of numbers and flags: each field is declared once, for the type, its
+/// `parse`, its `write`, and its description.
 ///
-/// A field is `name: type = (first byte, its highest bit there, bits, "NAME", "meaning")`. The bytes with
-/// which all of a kind begin, such as the code and the length of a page, are behind `from`.
+/// A field is `name: type = (first byte, its highest bit there, bits, "NAME", "meaning")`. `from` is followed
+/// by the bytes with which every instance begins, such as the code and length of a page.
 macro_rules! layout {
     ($(
         $(#[$doc:meta])*
@@ -196,20 +196,22 @@ macro_rules! layout {
         }
 
         impl $page {
-            /// Its length.
+            /// Length.
             pub const BYTES: usize = $bytes;
 
-            /// Where its fields lie.
+            /// The positions of its fields.
             pub(crate) const FIELDS: &'static [$crate::fields::FieldAt] =
                 &[$($crate::fields::FieldAt::new($byte, $bit, $bits, $name, $means)),*];
 
-            /// Reads all of it, header included. What a shorter one of an older standard lacks is zero.
+            /// Parses the whole page, header included. Fields missing from the shorter page of an older
+            /// standard are zero.
             pub fn parse(page: &[u8]) -> $page {
                 let mut values = Self::FIELDS.iter().map(|field| field.read(page).unwrap_or(0));
                 $page { $($field: $crate::fields::FieldValue::from_number(values.next().unwrap_or(0)),)* }
             }
 
-            /// All of it as it travels, header included. Of a value that is too large for its field, the low bits are there.
+            /// Encodes the whole page, header included. A value that is too large for its field is truncated
+            /// to its low bits.
             pub fn write(&self) -> [u8; $bytes] {
                 debug_assert!(Self::FIELDS.iter().all(|field| field.end() <= Self::BYTES), "a field behind the page");
                 let mut page = [0; $bytes];
@@ -226,7 +228,7 @@ macro_rules! layout {
 
 pub(crate) use layout;
 
-/// The fields of a page, as far as it goes.
+/// The fields of a page that are present.
 pub(crate) fn read_all(layout: &[FieldAt], page: &[u8]) -> Vec<Field> {
     let field = |at: &FieldAt| Some(Field { name: at.name, means: at.means, value: at.read(page)? });
     layout.iter().filter_map(field).collect()

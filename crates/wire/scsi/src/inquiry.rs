@@ -1,17 +1,17 @@
-//! INQUIRY (SPC-4 6.6): what a logical unit is.
+//! INQUIRY (SPC-4 6.6): identity and capabilities of a logical unit.
 
 use crate::fields::{text, u8_at, u16_at};
 
 /// The standard data (SPC-4 6.6.2).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Inquiry {
-    /// PERIPHERAL QUALIFIER: 0 if a device is there, 1 if one could be, 3 if none can.
+    /// PERIPHERAL QUALIFIER: 0 if a device is connected, 1 if one could be, 3 if none can be.
     pub qualifier: u8,
-    /// PERIPHERAL DEVICE TYPE: [`device_type`] has its name.
+    /// PERIPHERAL DEVICE TYPE: [`device_type`] returns its name.
     pub device_type: u8,
-    /// The medium can be taken out.
+    /// The medium is removable.
     pub removable: bool,
-    /// HISUP: its LUNs are built as SAM-5 4.7 says.
+    /// HISUP: its LUNs have the format of SAM-5 4.7.
     pub hierarchical_luns: bool,
     /// VERSION: 6 is SPC-4, 7 SPC-5.
     pub version: u8,
@@ -21,25 +21,27 @@ pub struct Inquiry {
     pub product: String,
     /// PRODUCT REVISION LEVEL.
     pub revision: String,
-    /// TPGS: 1 and 3 if the target changes the access states of its ports by itself, 2 and 3 if it can be told to.
+    /// TPGS: 1 and 3 if the target supports implicit changes of the access states of its ports, 2 and 3
+    /// explicit ones.
     pub target_port_groups: u8,
-    /// 3PC: it knows EXTENDED COPY and its like.
+    /// 3PC: it supports third-party copy commands such as EXTENDED COPY.
     pub third_party_copy: bool,
-    /// MULTIP: several target ports may lead to it.
+    /// MULTIP: it may be accessible through several target ports.
     pub several_ports: bool,
-    /// PROTECT: it can hold protection information.
+    /// PROTECT: it supports protection information.
     pub protection: bool,
-    /// CMDQUE: it takes several commands at a time.
+    /// CMDQUE: it supports command queuing.
     pub command_queuing: bool,
-    /// VERSION DESCRIPTORS: the standards it claims, by their numbers: [`standard_name`] has their names.
+    /// VERSION DESCRIPTORS: the numbers of the standards with which it claims conformance; [`standard_name`]
+    /// returns their names.
     pub standards: Vec<u16>,
 }
 
 impl Inquiry {
-    /// The length of the fixed fields and the version descriptors; vendors' own follow.
+    /// Length of the fixed fields and the version descriptors; vendor-specific fields follow.
     pub const BYTES: usize = 96;
 
-    /// Takes the answer apart; `None` if it is too short to say anything.
+    /// Parses the data; `None` if it is too short.
     pub fn parse(data: &[u8]) -> Option<Inquiry> {
         let first = *data.get(..5)?.first()?;
         Some(Inquiry {
@@ -60,7 +62,7 @@ impl Inquiry {
         })
     }
 
-    /// The data as they travel, in RESPONSE DATA FORMAT 2. Of more than eight standards, there are the first eight.
+    /// Encodes the data in RESPONSE DATA FORMAT 2, with at most the first eight standards.
     pub fn write(&self) -> Vec<u8> {
         let flag = |is: bool, bit: u8| if is { bit } else { 0 };
         let (tpgs, multip) = (self.target_port_groups << 4, flag(self.several_ports, 0x10));
@@ -85,17 +87,17 @@ impl Inquiry {
         data
     }
 
-    /// Whether it is read and written by blocks: a disk, or optical memory that works like one (SPC-4 table 142).
+    /// Whether it is a block device: a disk, or optical memory with the same commands (SPC-4 table 142).
     pub fn is_disk(&self) -> bool {
         matches!(self.device_type, 0x00 | 0x07)
     }
 
-    /// Whether something answers at this address.
+    /// Whether a device is connected at this address.
     pub fn is_there(&self) -> bool {
         self.qualifier == 0
     }
 
-    /// The version of SPC that it claims, by name.
+    /// The name of the SPC version with which it claims conformance.
     pub fn version_name(&self) -> &'static str {
         match self.version {
             0 => "no standard",
@@ -136,8 +138,8 @@ pub fn device_type(code: u8) -> &'static str {
     }
 }
 
-/// The name of a standard that INQUIRY claims by its number, of whatever revision; `None` for those that disks do not
-/// claim. A standard has 32 numbers (SPC-4 table 145): itself, and its drafts.
+/// The name of a standard by its version descriptor, regardless of the revision; `None` for standards that do
+/// not apply to disks. A standard has 32 numbers (SPC-4 table 145): itself, and its drafts.
 pub fn standard_name(number: u16) -> Option<&'static str> {
     Some(match number & !0x1f {
         0x0020 => "SAM",
@@ -166,7 +168,7 @@ mod tests {
 
     use super::*;
 
-    /// What tgt 1.0.85 says of a disk, as far as it matters.
+    /// The relevant INQUIRY data of a disk of tgt 1.0.85.
     fn tgt() -> Vec<u8> {
         let mut data = vec![0, 0, 5, 2, 61, 0, 0, 2];
         data.extend(b"IET     VIRTUAL-DISK    0001");

@@ -1,7 +1,8 @@
-//! What SCSI looks like on any wire: commands, status, sense data, parameter data and lists, pages; both halves.
+//! SCSI formats that do not depend on the transport: commands, status, sense data, parameter data and lists,
+//! pages; for initiators and targets.
 //!
-//! The logical unit writes what the initiator reads, so each format stands here once, with both directions. Nothing here
-//! knows a device or a transport.
+//! The logical unit writes what the initiator reads, so each format is defined once, for both directions.
+//! This crate does not depend on any device or transport.
 //!
 //! ```
 //! use scsi::{Condition, Sense, SenseFormat, SenseKey, asc};

@@ -1,13 +1,13 @@
-//! LUNs (SAM-5 4.7): what their forms say, and REPORT LUNS (SPC-4 6.33).
+//! LUNs (SAM-5 4.7): their address methods, and REPORT LUNS (SPC-4 6.33).
 
 use std::fmt;
 
 use crate::fields::{Hex, u32_at, u64_at};
 
-/// Which LUNs are asked for: SELECT REPORT.
+/// The requested LUNs: SELECT REPORT.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LunSelection {
-    /// Those of logical units that store something.
+    /// Those of logical units that are not well-known.
     Ordinary = 0,
     /// Those of well-known logical units.
     WellKnown = 1,
@@ -18,21 +18,21 @@ pub enum LunSelection {
 /// The LUN of the REPORT LUNS well-known logical unit (SAM-5 4.7.7.5.1).
 pub const REPORT_LUNS_WELL_KNOWN: u64 = 0xc101_0000_0000_0000;
 
-/// What a LUN says.
+/// A decoded LUN.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LunAddress {
-    /// A logical unit of the target itself, by its number: peripheral, flat space and extended flat space addressing.
+    /// A logical unit of the target itself, by number: peripheral, flat space and extended flat space addressing.
     Number(u64),
     /// A well-known logical unit.
     WellKnown(u8),
-    /// Something behind a bridge: several levels, or a bus.
+    /// A logical unit behind a bridge: several levels, or a bus.
     Hierarchical(u64),
-    /// No logical unit, as far as the standard tells.
+    /// Reserved by the standard.
     Reserved(u64),
 }
 
 impl LunAddress {
-    /// What an address says.
+    /// Decodes an address.
     pub fn parse(lun: u64) -> LunAddress {
         let bytes = lun.to_be_bytes();
         match bytes[0] {
@@ -46,8 +46,9 @@ impl LunAddress {
         }
     }
 
-    /// The address as targets write it: peripheral device addressing below 256, flat space addressing below 16,384,
-    /// extended flat space addressing from there on (SAM-5 4.7.7.2, 4.7.7.4 and 4.7.7.5).
+    /// Encodes the address as a target reports it: peripheral device addressing below 256, flat space
+    /// addressing below 16,384, and extended flat space addressing from 16,384 (SAM-5 4.7.7.2, 4.7.7.4 and
+    /// 4.7.7.5).
     pub fn write(self) -> u64 {
         match self {
             LunAddress::Number(number @ 0..=0xff) => number << 48,
@@ -60,9 +61,9 @@ impl LunAddress {
     }
 }
 
-/// The number in a single-level address that initiators form themselves: flat space addressing, and peripheral device
-/// addressing (SAM-5 4.7.7.2) with its bus identifier as bits 8 to 13 of the number. libiscsi, QEMU and LIO write LUN 256
-/// as 0100h; a target without buses has no other use for that address.
+/// The number in a single-level address that an initiator has composed. It uses flat space addressing, or
+/// peripheral device addressing (SAM-5 4.7.7.2) with the bus identifier as bits 8 to 13 of the number.
+/// libiscsi, QEMU and LIO write LUN 256 as 0100h; a target without buses does not use that address otherwise.
 #[inline]
 pub fn flat_number(lun: u64) -> Option<u16> {
     let first = (lun >> 48) as u16;
@@ -91,22 +92,22 @@ impl fmt::Display for LunAddress {
     }
 }
 
-/// What REPORT LUNS tells.
+/// The parameter data of REPORT LUNS.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LunList {
-    /// The addresses, as they travel.
+    /// The addresses in wire format.
     pub luns: Vec<u64>,
 }
 
 impl LunList {
-    /// `None` if it is too short for a header.
+    /// Parses the parameter data; `None` if it is too short for a header.
     pub fn parse(answer: &[u8]) -> Option<LunList> {
         let list = answer.get(8..)?;
         let length = list.len().min(u32_at(answer, 0) as usize);
         Some(LunList { luns: list[..length].chunks_exact(8).map(|lun| u64_at(lun, 0)).collect() })
     }
 
-    /// As it travels. LUN LIST LENGTH does not count the header.
+    /// Encodes the parameter data. LUN LIST LENGTH does not include the header.
     pub fn write(&self) -> Vec<u8> {
         let length = u32::try_from(self.luns.len() * 8).unwrap_or(!7);
         let mut data = [length.to_be_bytes(), [0; 4]].concat();

@@ -1,4 +1,4 @@
-//! Mode pages (SPC-4 7.5, SBC-3 6.5): how a logical unit behaves, and which of that may be changed.
+//! Mode pages (SPC-4 7.5, SBC-3 6.5): the settings of a logical unit, and which of them can be changed.
 //!
 //! The mode pages of disks (SPC-4 7.5, SBC-3 6.5), field by field.
 
@@ -6,21 +6,21 @@ use std::fmt;
 
 use crate::fields::{Field, FieldAt, Hex, elements, layout, number, read_all, u16_at};
 
-/// Which values are asked for: PAGE CONTROL (SPC-4 6.12.1).
+/// The requested values: PAGE CONTROL (SPC-4 6.12.1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ModeValues {
-    /// Those in force.
+    /// The values in force.
     Current = 0,
-    /// Ones where a bit may be changed.
+    /// A mask of the bits that may be changed.
     Changeable = 1,
-    /// Those it was delivered with.
+    /// The factory defaults.
     Default = 2,
-    /// Those that will be in force after a reset.
+    /// The values that take effect after a reset.
     Saved = 3,
 }
 
 impl ModeValues {
-    /// By the two bits of PAGE CONTROL.
+    /// From the two bits of PAGE CONTROL.
     pub fn new(bits: u8) -> ModeValues {
         match bits & 3 {
             0 => ModeValues::Current,
@@ -31,12 +31,12 @@ impl ModeValues {
     }
 }
 
-/// What MODE SENSE tells.
+/// The parameter data of MODE SENSE.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Modes {
-    /// WP: it cannot be written to.
+    /// WP: write-protected.
     pub write_protected: bool,
-    /// DPOFUA: it obeys DPO and FUA.
+    /// DPOFUA: DPO and FUA are supported.
     pub force_unit_access: bool,
     /// The block descriptor, if there is one.
     pub blocks: Option<BlockDescriptor>,
@@ -44,14 +44,14 @@ pub struct Modes {
     pub pages: Vec<ModePage>,
 }
 
-/// How many blocks there are, of which length (SBC-3 6.5.2).
+/// The number and size of blocks (SBC-3 6.5.2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BlockDescriptor {
-    /// NUMBER OF LOGICAL BLOCKS; all ones if they are more than it can say.
+    /// NUMBER OF LOGICAL BLOCKS; all ones if the number does not fit.
     pub blocks: u64,
     /// LOGICAL BLOCK LENGTH.
     pub block_bytes: u32,
-    /// LONGLBA: it is of the form that has eight bytes for the number.
+    /// LONGLBA: the long form, with eight bytes for the number.
     pub long_lba: bool,
 }
 
@@ -60,25 +60,25 @@ pub struct BlockDescriptor {
 pub struct ModePage {
     /// PAGE CODE.
     pub code: u8,
-    /// SUBPAGE CODE; zero for a page without.
+    /// SUBPAGE CODE; zero for a page without subpage.
     pub subpage: u8,
-    /// PS: it can be saved.
+    /// PS: the page can be saved.
     pub saveable: bool,
-    /// All of it, header included.
+    /// The whole page, header included.
     pub bytes: Vec<u8>,
 }
 
-/// The short or the long form of MODE SENSE and MODE SELECT: some targets know only one.
+/// The 6-byte or 10-byte form of MODE SENSE and MODE SELECT: some targets support only one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ModeForm {
-    /// Of a header of four bytes (SPC-4 table 418).
+    /// With a header of four bytes (SPC-4 table 418).
     Six,
-    /// Of a header of eight bytes (SPC-4 table 419).
+    /// With a header of eight bytes (SPC-4 table 419).
     Ten,
 }
 
 impl ModeForm {
-    /// The length of the header.
+    /// Length of the header.
     pub fn header_bytes(self) -> usize {
         match self {
             ModeForm::Ten => 8,
@@ -90,7 +90,7 @@ impl ModeForm {
 /// The header of mode parameters (SPC-4 7.5.5).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ModeHeader {
-    /// How long all of it is, by MODE DATA LENGTH.
+    /// Total length, according to MODE DATA LENGTH.
     pub whole_bytes: usize,
     /// DEVICE-SPECIFIC PARAMETER (SBC-3 6.4.1).
     pub device_specific: u8,
@@ -100,12 +100,12 @@ pub struct ModeHeader {
     pub descriptor_bytes: usize,
 }
 
-/// In the device-specific parameter.
+/// A bit of DEVICE-SPECIFIC PARAMETER.
 const WP: u8 = 0x80;
 const DPOFUA: u8 = 0x10;
 
 impl ModeHeader {
-    /// `None` if it is cut short.
+    /// `None` if it is truncated.
     pub fn parse(form: ModeForm, bytes: &[u8]) -> Option<ModeHeader> {
         let header = bytes.get(..form.header_bytes())?;
         Some(match form {
@@ -126,7 +126,7 @@ impl ModeHeader {
 }
 
 impl Modes {
-    /// Takes an answer apart; `None` if it is too short for a header.
+    /// Parses the parameter data; `None` if it is too short for a header.
     pub fn parse(form: ModeForm, answer: &[u8]) -> Option<Modes> {
         let header = ModeHeader::parse(form, answer)?;
         let body = answer.get(form.header_bytes()..header.whole_bytes.min(answer.len())).unwrap_or_default();
@@ -139,13 +139,13 @@ impl Modes {
         })
     }
 
-    /// The Caching page, if there is one that goes as far as its flags.
+    /// The Caching page, if it is present and includes the flags.
     pub fn caching(&self) -> Option<Caching> {
         let page = self.pages.iter().find(|page| (page.code, page.subpage) == (0x08, 0))?;
         page.bytes.get(2).map(|_| Caching::parse(&page.bytes))
     }
 
-    /// The answer as it travels. The medium type is 0, of block devices (SBC-3 6.4.1).
+    /// Encodes the parameter data. The medium type is 0, for block devices (SBC-3 6.4.1).
     pub fn write(&self, form: ModeForm) -> Vec<u8> {
         let specific =
             if self.write_protected { WP } else { 0 } | if self.force_unit_access { DPOFUA } else { 0 };
@@ -158,7 +158,7 @@ impl Modes {
         debug_assert!(descriptor.len() <= 16, "one block descriptor at most");
         data.extend(descriptor);
         self.pages.iter().for_each(|page| data.extend(&page.bytes));
-        // MODE DATA LENGTH does not count itself.
+        // MODE DATA LENGTH does not include itself.
         match form {
             ModeForm::Six => data[0] = (data.len() - 1).min(255) as u8,
             ModeForm::Ten => {
@@ -171,7 +171,7 @@ impl Modes {
 }
 
 impl BlockDescriptor {
-    /// `None` if it is cut short.
+    /// `None` if it is truncated.
     pub fn parse(long_lba: bool, bytes: &[u8]) -> Option<BlockDescriptor> {
         let (blocks, block_bytes) = if long_lba { (0..8, 12..16) } else { (0..4, 5..8) };
         let bytes = bytes.get(..block_bytes.end)?;
@@ -182,7 +182,7 @@ impl BlockDescriptor {
         })
     }
 
-    /// As it travels: FFFF_FFFFh is the number of the short form if they are more than it can say.
+    /// Encodes the descriptor. In the short form, a number that does not fit becomes FFFF_FFFFh.
     pub fn write(self) -> Vec<u8> {
         let block_bytes = self.block_bytes.to_be_bytes();
         match self.long_lba {
@@ -200,16 +200,16 @@ impl BlockDescriptor {
 pub struct ModePageHeader {
     /// PAGE CODE.
     pub code: u8,
-    /// SUBPAGE CODE; zero for a page without.
+    /// SUBPAGE CODE; zero for a page without subpage.
     pub subpage: u8,
-    /// How long the header is.
+    /// Length of the header.
     pub header_bytes: usize,
-    /// How long all of the page is.
+    /// Length of the whole page.
     pub bytes: usize,
 }
 
 impl ModePageHeader {
-    /// `None` if it is cut short. PS is not looked at.
+    /// Parses the header; `None` if it is truncated. PS is ignored.
     pub fn parse(page: &[u8]) -> Option<ModePageHeader> {
         let [first, second, ..] = *page else { return None };
         let code = first & 0x3f;
@@ -231,18 +231,18 @@ impl ModePage {
         ModePageHeader::parse(bytes).map(|header| header.bytes)
     }
 
-    /// `None` if its header is cut short.
+    /// Parses a page; `None` if its header is truncated.
     pub fn parse(bytes: &[u8]) -> Option<ModePage> {
         let ModePageHeader { code, subpage, .. } = ModePageHeader::parse(bytes)?;
         Some(ModePage { code, subpage, saveable: bytes[0] & PS != 0, bytes: bytes.to_vec() })
     }
 
-    /// The standard's name of it.
+    /// The name in the standard.
     pub fn name(&self) -> &'static str {
         definition(self.code, self.subpage).map_or("unknown", |(name, _)| name)
     }
 
-    /// Its fields; none if the page is unknown.
+    /// The fields; none if the page is unknown.
     pub fn fields(&self) -> Vec<Field> {
         definition(self.code, self.subpage).map_or(Vec::new(), |(_, layout)| read_all(layout, &self.bytes))
     }
@@ -264,7 +264,7 @@ impl fmt::Display for ModePage {
     }
 }
 
-/// A page and a field of it, by the field's name in any case.
+/// Finds a field by name, ignoring case. Returns the page code, the subpage code and the field.
 pub fn mode_field(name: &str) -> Option<(u8, u8, FieldAt)> {
     PAGES.iter().find_map(|(code, subpage, _, layout)| {
         let field = layout.iter().find(|field| field.name.eq_ignore_ascii_case(name))?;
@@ -293,7 +293,7 @@ const PAGES: &[Definition] = &[
     (0x1c, 2, "Logical Block Provisioning", ProvisioningThresholds::FIELDS),
 ];
 
-/// The header of a page of `bytes` in all, in the page_0 format (SPC-4 7.5.7).
+/// The header of a page of `bytes` in total, in the page_0 format (SPC-4 7.5.7).
 const fn mode_header(code: u8, bytes: u8) -> [u8; 2] {
     [code, bytes - 2]
 }

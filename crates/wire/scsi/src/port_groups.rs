@@ -1,4 +1,4 @@
-//! REPORT TARGET PORT GROUPS (SPC-4 6.37): by which ports a logical unit is reached best (ALUA).
+//! REPORT TARGET PORT GROUPS (SPC-4 6.37): the access states of a logical unit's ports (ALUA).
 
 use std::fmt;
 
@@ -11,43 +11,43 @@ use crate::fields::{elements, u8_at, u16_at, u32_at};
 pub struct PortGroup {
     /// TARGET PORT GROUP.
     pub group: u16,
-    /// PREF: the one to prefer.
+    /// PREF: the preferred group.
     pub preferred: bool,
     /// ASYMMETRIC ACCESS STATE.
     pub state: AccessState,
     /// The states that the group can have.
     pub supported: Vec<AccessState>,
-    /// STATUS CODE: why the state last changed: 1 by command, 2 of its own accord.
+    /// STATUS CODE: why the state last changed: 1 explicitly, by command; 2 implicitly.
     pub status: u8,
     /// RELATIVE TARGET PORT IDENTIFIERS.
     pub ports: Vec<u16>,
 }
 
-/// How well a logical unit is reached by a port (SPC-4 5.16.2.4).
+/// The accessibility of a logical unit through a port (SPC-4 5.16.2.4).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Display)]
 pub enum AccessState {
-    /// 0h: with full performance.
+    /// 0h: full performance.
     #[display("active/optimized")]
     ActiveOptimized,
-    /// 1h: with less.
+    /// 1h: reduced performance.
     #[display("active/non-optimized")]
     ActiveNonOptimized,
-    /// 2h: only commands that ask, until it takes over.
+    /// 2h: only commands that do not access the medium, until a failover.
     #[display("standby")]
     Standby,
-    /// 3h: hardly any command.
+    /// 3h: only a few commands are supported.
     #[display("unavailable")]
     Unavailable,
-    /// 4h: some blocks here, some there.
+    /// 4h: depends on the block.
     #[display("logical block dependent")]
     LbaDependent,
     /// Eh: the port is not accessible.
     #[display("offline")]
     Offline,
-    /// Fh: on its way to another state.
+    /// Fh: a transition to another state is in progress.
     #[display("transitioning")]
     Transitioning,
-    /// Any other.
+    /// Any other state.
     #[display("reserved state {_0:x}h")]
     Reserved(u8),
 }
@@ -69,7 +69,7 @@ impl AccessState {
         known.map_or(AccessState::Reserved(code & 0x0f), |(_, _, state)| state)
     }
 
-    /// Its code, and its bit among those that a group can have.
+    /// Its code, and its bit in the mask of supported states.
     fn code_and_bit(self) -> (u8, u8) {
         let known = STATES.into_iter().find(|(_, _, state)| *state == self);
         match (known, self) {
@@ -108,15 +108,15 @@ impl PortGroup {
         }
     }
 
-    /// The groups of an answer in the format of SPC-3, which is asked for; `None` if it is too short to say any.
+    /// Parses the groups from parameter data in the format of SPC-3, which we request; `None` if it is too
+    /// short for a header.
     pub fn parse_list(answer: &[u8]) -> Option<Vec<PortGroup>> {
         let list = answer.get(4..)?;
         let list = &list[..list.len().min(u32_at(answer, 0) as usize)];
         Some(elements(list, PortGroup::length).map(PortGroup::parse).collect())
     }
 
-    /// The groups as they travel, with the extended header if that is asked for. Of more than 255 ports of a group, there
-    /// are the first 255.
+    /// Encodes the groups, with the extended header if requested. A group lists at most its first 255 ports.
     pub fn write_list(groups: &[PortGroup], extended: bool) -> Vec<u8> {
         let mut list = if extended { vec![0x10, 0, 0, 0] } else { vec![] };
         for group in groups {

@@ -24,7 +24,7 @@ pub enum ReserveIn {
     FullStatus = 3,
 }
 
-/// Service actions of PERSISTENT RESERVE OUT, without REPLACE LOST RESERVATION, which is of tapes.
+/// Service actions of PERSISTENT RESERVE OUT, without REPLACE LOST RESERVATION, which is for tapes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, TryFromPrimitive)]
 #[repr(u8)]
 pub enum ReserveOut {
@@ -70,7 +70,7 @@ layout! {
             (20, 7, 32, "TRANSPORTID PARAMETER DATA LENGTH", "of the new holder's name"),
     }
 
-    /// What a target can do about persistent reservations: REPORT CAPABILITIES (SPC-4 table 204).
+    /// Support for persistent reservations: REPORT CAPABILITIES (SPC-4 table 204).
     ReservationCapabilities: 8 bytes from [0, 8],
     {
         compatible_reservation_handling: bool =
@@ -86,10 +86,10 @@ layout! {
     }
 }
 
-/// The keys that are registered.
+/// The registered keys.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RegisteredKeys {
-    /// PRGENERATION: it grows with every change of the registrations.
+    /// PRGENERATION: incremented with every change of the registrations.
     pub generation: u32,
     /// One for each I_T nexus.
     pub keys: Vec<u64>,
@@ -99,47 +99,47 @@ pub struct RegisteredKeys {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Display)]
 #[display("{kind} by key {key:#x}")]
 pub struct Reservation {
-    /// The holder's key; zero if all registrants hold it.
+    /// The holder's key; zero if all registrants are holders.
     pub key: u64,
     /// TYPE.
     pub kind: ReservationType,
 }
 
-/// An I_T nexus that is registered.
+/// A registered I_T nexus.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Registration {
     /// Its key.
     pub key: u64,
-    /// R_HOLDER, and what it holds.
+    /// R_HOLDER, and the type of the reservation.
     pub holds: Option<ReservationType>,
-    /// ALL_TG_PT: by all of the target's ports.
+    /// ALL_TG_PT: through all ports of the target.
     pub all_ports: bool,
-    /// RELATIVE TARGET PORT IDENTIFIER, if it is not all.
+    /// RELATIVE TARGET PORT IDENTIFIER, unless the registration applies to all ports.
     pub relative_port: u16,
-    /// The initiator port; `None` if what the target says is none.
+    /// The initiator port; `None` if the target reports an invalid TransportID.
     pub initiator: Option<TransportId>,
 }
 
-/// What is behind PRGENERATION and ADDITIONAL LENGTH, as far as it came.
+/// The received data after PRGENERATION and ADDITIONAL LENGTH.
 fn additional(answer: &[u8]) -> Option<&[u8]> {
     let rest = answer.get(8..)?;
     Some(&rest[..rest.len().min(u32_at(answer, 4) as usize)])
 }
 
-/// PRGENERATION and ADDITIONAL LENGTH before a list.
+/// Prepends PRGENERATION and ADDITIONAL LENGTH to a list.
 fn listed(generation: u32, list: &[u8]) -> Vec<u8> {
     let length = u32::try_from(list.len()).unwrap_or(u32::MAX);
     [&generation.to_be_bytes()[..], &length.to_be_bytes(), list].concat()
 }
 
 impl RegisteredKeys {
-    /// READ KEYS; `None` if it is too short for a header.
+    /// Parses READ KEYS data; `None` if it is too short for a header.
     pub fn parse(answer: &[u8]) -> Option<RegisteredKeys> {
         let keys = additional(answer)?.chunks_exact(8).map(|key| u64_at(key, 0)).collect();
         Some(RegisteredKeys { generation: u32_at(answer, 0), keys })
     }
 
-    /// As it travels.
+    /// Encodes the parameter data.
     pub fn write(&self) -> Vec<u8> {
         let keys: Vec<u8> = self.keys.iter().flat_map(|key| key.to_be_bytes()).collect();
         listed(self.generation, &keys)
@@ -147,7 +147,8 @@ impl RegisteredKeys {
 }
 
 impl Reservation {
-    /// READ RESERVATION (SPC-4 table 201): nothing if nothing is reserved; `None` if it is cut short, or of no type.
+    /// Parses READ RESERVATION data (SPC-4 table 201): `Some(None)` without a reservation; `None` if it is
+    /// truncated, or the type is invalid.
     pub fn parse(answer: &[u8]) -> Option<Option<Reservation>> {
         match additional(answer)? {
             [] => Some(None),
@@ -159,7 +160,7 @@ impl Reservation {
         }
     }
 
-    /// As it travels.
+    /// Encodes the parameter data.
     pub fn write(generation: u32, reservation: Option<Reservation>) -> Vec<u8> {
         let Some(Reservation { key, kind }) = reservation else { return listed(generation, &[]) };
         listed(generation, &[&key.to_be_bytes()[..], &[0, 0, 0, 0, 0, kind.code(), 0, 0]].concat())
@@ -167,13 +168,14 @@ impl Reservation {
 }
 
 impl ReservationCapabilities {
-    /// The types it knows; none if it does not say.
+    /// The supported types; empty if the target does not report them.
     pub fn types(&self) -> Vec<ReservationType> {
         let known = |kind: &ReservationType| self.type_mask & Self::type_bit(*kind) != 0;
         ReservationType::ALL.into_iter().filter(|kind| self.type_mask_valid && known(kind)).collect()
     }
 
-    /// The bit of a type in the mask (SPC-4 table 206): they are numbered by the types, 0 to 7 in its first byte.
+    /// The bit of a type in the mask (SPC-4 table 206). The bit number is the type code; bits 0 to 7 are in
+    /// the first byte.
     pub fn type_bit(kind: ReservationType) -> u16 {
         debug_assert!(kind.code() < 16, "a type of four bits");
         (1u16 << kind.code()).swap_bytes()
@@ -181,7 +183,7 @@ impl ReservationCapabilities {
 }
 
 impl Registration {
-    /// READ FULL STATUS; `None` if it is too short for a header.
+    /// Parses READ FULL STATUS data; `None` if it is too short for a header.
     pub fn parse_list(answer: &[u8]) -> Option<Vec<Registration>> {
         let length = |rest: &[u8]| Some(24 + u32_at(rest.get(..24)?, 20) as usize);
         Some(elements(additional(answer)?, length).map(Registration::parse).collect())
@@ -199,7 +201,7 @@ impl Registration {
         }
     }
 
-    /// As they travel.
+    /// Encodes the parameter data.
     pub fn write_list(generation: u32, registrations: impl Iterator<Item = Registration>) -> Vec<u8> {
         let mut list = Vec::new();
         for registration in registrations {
@@ -232,7 +234,7 @@ impl fmt::Display for Registration {
     }
 }
 
-/// What a reservation keeps others from (SPC-4 table 61).
+/// The accesses that a reservation forbids to others (SPC-4 table 61).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Display, TryFromPrimitive)]
 #[repr(u8)]
 pub enum ReservationType {
@@ -242,22 +244,22 @@ pub enum ReservationType {
     /// Only the holder reads or writes.
     #[display("exclusive-access")]
     ExclusiveAccess = 3,
-    /// Only those that are registered write, and one of them holds it.
+    /// Only registrants write, and one of them is the holder.
     #[display("write-exclusive-registrants-only")]
     WriteExclusiveRegistrantsOnly = 5,
-    /// Only those that are registered read or write, and one of them holds it.
+    /// Only registrants read or write, and one of them is the holder.
     #[display("exclusive-access-registrants-only")]
     ExclusiveAccessRegistrantsOnly = 6,
-    /// Only those that are registered write, and all of them hold it.
+    /// Only registrants write, and all of them are holders.
     #[display("write-exclusive-all-registrants")]
     WriteExclusiveAllRegistrants = 7,
-    /// Only those that are registered read or write, and all of them hold it.
+    /// Only registrants read or write, and all of them are holders.
     #[display("exclusive-access-all-registrants")]
     ExclusiveAccessAllRegistrants = 8,
 }
 
 impl ReservationType {
-    /// All of them, for help texts.
+    /// All types, for help texts.
     pub const ALL: [ReservationType; 6] = [
         ReservationType::WriteExclusive,
         ReservationType::ExclusiveAccess,

@@ -2,15 +2,15 @@
 
 /// The command was carried out.
 pub const GOOD: u8 = 0x00;
-/// It was not, and sense data tell why.
+/// The command failed; the sense data states the reason.
 pub const CHECK_CONDITION: u8 = 0x02;
-/// COMPARE AND WRITE and PRE-FETCH: carried out, with a yes.
+/// COMPARE AND WRITE and PRE-FETCH: carried out, and the condition is met.
 pub const CONDITION_MET: u8 = 0x04;
-/// Not now.
+/// The target is busy; the initiator retries later.
 pub const BUSY: u8 = 0x08;
 /// Another initiator has reserved the logical unit.
 pub const RESERVATION_CONFLICT: u8 = 0x18;
-/// No room for another command.
+/// The task set is full.
 pub const TASK_SET_FULL: u8 = 0x28;
 /// Another initiator's command aborted this one.
 pub const TASK_ABORTED: u8 = 0x40;
@@ -21,15 +21,15 @@ pub const TASK_ABORTED: u8 = 0x40;
 pub enum Status {
     /// Done.
     Good = GOOD,
-    /// Not done as asked; the sense data tell why.
+    /// Failed; the sense data states the reason.
     CheckCondition = CHECK_CONDITION,
-    /// Done, and a condition that was asked for is met. We never send it: PRE-FETCH promises no more than GOOD.
+    /// Done, and the requested condition is met. We never send it: GOOD is sufficient for PRE-FETCH.
     ConditionMet = CONDITION_MET,
     /// Try again later.
     Busy = BUSY,
     /// Another initiator holds a reservation that forbids it.
     ReservationConflict = RESERVATION_CONFLICT,
-    /// No room in the task set.
+    /// The task set is full.
     TaskSetFull = TASK_SET_FULL,
     /// Another initiator aborted it (control mode page, TAS).
     TaskAborted = TASK_ABORTED,
@@ -42,7 +42,7 @@ impl Status {
     }
 }
 
-/// A status in words (SAM-5 table 45).
+/// A status as text (SAM-5 table 45).
 pub fn status_words(status: u8) -> &'static str {
     match status {
         GOOD => "good",

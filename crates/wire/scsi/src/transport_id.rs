@@ -11,21 +11,21 @@ use std::fmt;
 
 use crate::fields::{Hex, u8_at, u16_at, utf8};
 
-/// An initiator port's name. Names of iSCSI are compared without regard to case (RFC 7143 4.2.7.1).
+/// The name of an initiator port. iSCSI names are compared case-insensitively (RFC 7143 4.2.7.1).
 #[derive(Clone, Debug)]
 pub enum TransportId {
     /// iSCSI (SPC-4 7.6.4.6).
     Iscsi {
         /// The initiator's iSCSI name.
         name: String,
-        /// The session's ISID, for the format that names a port and not all of the initiator's.
+        /// The session's ISID, in the format that names one port instead of all ports of the initiator.
         isid: Option<[u8; 6]>,
     },
-    /// Of any other protocol.
+    /// Any other protocol.
     Other {
         /// PROTOCOL IDENTIFIER (SPC-4 table 468): 0 Fibre Channel, 4 SRP, 6 SAS.
         protocol: u8,
-        /// All of it.
+        /// The whole TransportID.
         bytes: Vec<u8>,
     },
 }
@@ -48,20 +48,20 @@ impl PartialEq for TransportId {
 impl Eq for TransportId {}
 
 const ISCSI: u8 = 5;
-/// Between name and ISID in a port's name.
+/// Separates the name and the ISID in the name of a port.
 const ISID_MARK: &str = ",i,0x";
 /// RFC 7143 4.2.7.1.
 const NAME_BYTES_MAX: usize = 223;
 const ADDITIONAL_BYTES_MIN: usize = 20;
 
 impl TransportId {
-    /// How long the one is that `bytes` begin with: 24 bytes, but for iSCSI's.
+    /// The length of the TransportID at the start of `bytes`: 24 bytes, except for iSCSI.
     fn length(bytes: &[u8]) -> Option<usize> {
         let is_iscsi = bytes.first()? & 0x0f == ISCSI;
         Some(if is_iscsi { 4 + usize::from(u16_at(bytes, 2)) } else { 24 })
     }
 
-    /// Takes one apart that is only to be shown; `None` if it is cut short.
+    /// Parses a TransportID for display only; `None` if it is truncated.
     pub fn parse(bytes: &[u8]) -> Option<TransportId> {
         let whole = bytes.get(..TransportId::length(bytes)?)?;
         let (format, protocol) = (u8_at(whole, 0) >> 6, u8_at(whole, 0) & 0x0f);
@@ -73,7 +73,8 @@ impl TransportId {
         Some(port.unwrap_or(TransportId::Iscsi { name: text, isid: None }))
     }
 
-    /// Takes one of iSCSI apart that is to be obeyed, and gives what is behind it; `None` if it breaks the clause anywhere.
+    /// Parses an iSCSI TransportID that a command acts on, and returns it with the remaining bytes; `None` if
+    /// it violates the standard in any way.
     pub fn parse_strictly(bytes: &[u8]) -> Option<(TransportId, &[u8])> {
         let (whole, rest) = bytes.split_at_checked(TransportId::length(bytes)?)?;
         let text = whole.get(4..)?;
@@ -91,7 +92,7 @@ impl TransportId {
         (1..=NAME_BYTES_MAX).contains(&name.len()).then_some((id, rest))
     }
 
-    /// A port by its name and ISID in one text.
+    /// Parses the name of a port: name and ISID in one text.
     fn port(text: &str) -> Option<TransportId> {
         let (name, isid) = text.split_once(ISID_MARK)?;
         let is_isid = (1..=12).contains(&isid.len()) && isid.bytes().all(|byte| byte.is_ascii_hexdigit());
@@ -100,7 +101,7 @@ impl TransportId {
         Some(TransportId::Iscsi { name: name.to_owned(), isid: Some(isid) })
     }
 
-    /// As it travels.
+    /// Encodes the TransportID.
     pub fn write(&self) -> Vec<u8> {
         let (format, text) = match self {
             TransportId::Other { bytes, .. } => return bytes.clone(),

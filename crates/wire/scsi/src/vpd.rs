@@ -1,6 +1,6 @@
-//! Vital product data pages (SPC-4 7.8, SBC-3 6.6): what does not change about a logical unit.
+//! Vital product data pages (SPC-4 7.8, SBC-3 6.6): the fixed properties of a logical unit.
 //!
-//! Vital product data pages that are numbers and flags (SPC-4 7.8, SBC-3 6.6).
+//! Vital product data pages that consist of numbers and flags (SPC-4 7.8, SBC-3 6.6).
 
 use std::fmt;
 
@@ -8,37 +8,37 @@ use crate::designator::Designator;
 use crate::fields::{Field, FieldAt, Hex, elements, layout, read_all, text, u16_at};
 use crate::transport_id::TransportId;
 
-/// A page.
+/// A VPD page.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Vpd {
-    /// PAGE CODE: [`page_name`] has its name.
+    /// PAGE CODE: [`page_name`] returns its name.
     pub code: u8,
-    /// What it says.
+    /// The content.
     pub content: VpdContent,
-    /// All of it, as it came.
+    /// The whole page, as received.
     pub bytes: Vec<u8>,
 }
 
-/// What a page says.
+/// The content of a page.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum VpdContent {
-    /// 00h: the pages there are.
+    /// 00h: the supported pages.
     Pages(Vec<u8>),
     /// 80h: the serial number.
     SerialNumber(String),
-    /// 83h: who this is.
+    /// 83h: device identification.
     Designators(Vec<Designator>),
-    /// 87h: which mode pages are whose.
+    /// 87h: mode page policies.
     ModePagePolicies(Vec<Policy>),
     /// 88h: the target's ports.
     Ports(Vec<Port>),
-    /// Pages that are numbers and flags.
+    /// Pages that consist of numbers and flags.
     Fields(Vec<Field>),
-    /// Pages that only vendors know, and those that are not taken apart here.
+    /// Vendor-specific pages, and those that are not parsed here.
     Bytes(Vec<u8>),
 }
 
-/// Nothing.
+/// No bytes.
 impl Default for VpdContent {
     fn default() -> VpdContent {
         VpdContent::Bytes(Vec::new())
@@ -46,7 +46,7 @@ impl Default for VpdContent {
 }
 
 layout! {
-    /// Who shares a mode page (SPC-4 7.8.10).
+    /// The sharing of a mode page (SPC-4 7.8.10).
     Policy: 4 bytes,
     {
         page: u8 = (0, 5, 6, "POLICY PAGE CODE", "3Fh stands for all others"),
@@ -62,14 +62,14 @@ layout! {
 pub struct Port {
     /// RELATIVE PORT IDENTIFIER.
     pub relative: u16,
-    /// If it is used as an initiator too: its name as one.
+    /// Its name as an initiator port, if it is one too.
     pub initiator: Option<TransportId>,
-    /// Its names as a target.
+    /// Its names as a target port.
     pub designators: Vec<Designator>,
 }
 
 impl Vpd {
-    /// Takes an answer apart; `None` if it is not that page.
+    /// Parses a page; `None` if it is a different page.
     pub fn parse(code: u8, data: &[u8]) -> Option<Vpd> {
         let length = usize::from(u16_at(data.get(..4)?, 2));
         if data[1] != code {
@@ -80,8 +80,7 @@ impl Vpd {
         Some(Vpd { code, content, bytes: data.to_vec() })
     }
 
-    /// A page of a disk that is there, as it travels: its header, and what is in it. Of more than 65,535 bytes, there are
-    /// no more.
+    /// Encodes a page of a connected disk: header and content. The content is truncated to 65,535 bytes.
     pub fn write(code: u8, content: &[u8]) -> Vec<u8> {
         let length = u16::try_from(content.len()).unwrap_or(u16::MAX);
         [&[0, code], &length.to_be_bytes()[..], &content[..usize::from(length)]].concat()
@@ -104,7 +103,7 @@ impl Port {
         })
     }
 
-    /// As it travels.
+    /// Encodes the port.
     pub fn write(&self) -> Vec<u8> {
         let initiator = self.initiator.as_ref().map(TransportId::write).unwrap_or_default();
         let designators = self.designators.iter().map(Designator::write).collect::<Vec<_>>().concat();
@@ -121,10 +120,11 @@ impl Port {
     }
 }
 
-/// What a Linerate target tells in page C0h: as long as it is the same, no write that was acknowledged has been lost.
+/// Page C0h of a Linerate target: as long as it stays the same, no acknowledged write has been lost.
 ///
-/// A new I_T nexus hears a POWER ON unit attention whether or not the power was ever off; this tells an initiator that comes
-/// back whether its unflushed writes are lost. NFS has the same in its write verifier (RFC 1813 3.3.7).
+/// A new I_T nexus receives a POWER ON unit attention whether or not the target was restarted; this page
+/// shows a reconnecting initiator whether its unflushed writes are lost. The write verifier of NFS serves the
+/// same purpose (RFC 1813 3.3.7).
 ///
 /// ```text
 ///   4..12   "LINERATE"
@@ -136,19 +136,19 @@ impl Port {
 pub struct CacheGeneration(pub [u8; 16]);
 
 impl CacheGeneration {
-    /// Of the page with its header; `None` of another vendor's.
+    /// Parses the page with its header; `None` if it is another vendor's.
     pub fn parse(page: &[u8]) -> Option<CacheGeneration> {
         let generation = page.get(4..)?.strip_prefix(b"LINERATE\x01")?.get(3..)?;
         generation.first_chunk().copied().map(CacheGeneration)
     }
 
-    /// The page with its header.
+    /// Encodes the page with its header.
     pub fn write(self) -> Vec<u8> {
         Vpd::write(0xc0, &[&b"LINERATE\x01\0\0\0"[..], &self.0].concat())
     }
 }
 
-/// The standard's name of a page.
+/// The name of a page in the standard.
 pub fn page_name(code: u8) -> &'static str {
     match definition(code) {
         Some((_, name, _)) => name,
@@ -157,14 +157,14 @@ pub fn page_name(code: u8) -> &'static str {
     }
 }
 
-/// Takes apart a page with its header.
+/// Parses a page with its header.
 type Read = fn(&[u8]) -> VpdContent;
 
 fn definition(code: u8) -> Option<&'static (u8, &'static str, Read)> {
     PAGES.iter().find(|(known, _, _)| *known == code)
 }
 
-/// The standard's pages of disks: code, name, and what they say.
+/// The standard pages of disks: code, name, and parser.
 const PAGES: &[(u8, &str, Read)] = &[
     (0x00, "Supported VPD Pages", |page| VpdContent::Pages(page[4..].to_vec())),
     (0x80, "Unit Serial Number", |page| VpdContent::SerialNumber(text(page, 4..page.len()))),
@@ -219,7 +219,7 @@ impl fmt::Display for Policy {
     }
 }
 
-/// The page's name and code, and a line for each thing that it says.
+/// The page's name and code, and a line for each item.
 impl fmt::Display for Vpd {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} ({:02x}h)", page_name(self.code), self.code)?;
@@ -246,7 +246,7 @@ fn lines(f: &mut fmt::Formatter<'_>, all: &[impl fmt::Display]) -> fmt::Result {
     all.iter().try_for_each(|one| write!(f, "\n  {one}"))
 }
 
-/// The header of a page of `bytes` in all.
+/// The header of a page of `bytes` in total.
 const fn vpd_header(code: u8, bytes: u8) -> [u8; 4] {
     [0, code, 0, bytes - 4]
 }
@@ -310,7 +310,7 @@ layout! {
         max_atomic_boundary: u32 = (60, 7, 32, "MAX_ATOMIC_BOUNDARY", "largest atomic boundary, in blocks"),
     }
 
-    /// What a medium is like (SBC-3 6.6.3).
+    /// The characteristics of the medium (SBC-3 6.6.3).
     BlockDeviceCharacteristics: 64 bytes from vpd_header(0xb1, 64),
     {
         medium_rotation_rate: u16 =
@@ -326,7 +326,7 @@ layout! {
             (12, 7, 32, "DEPOPULATION_TIME", "seconds that removing a storage element takes"),
     }
 
-    /// How blocks can be given back (SBC-3 6.6.5).
+    /// Logical block provisioning (SBC-3 6.6.5).
     Provisioning: 8 bytes from vpd_header(0xb2, 8),
     {
         threshold_exponent: u8 = (4, 7, 8, "THRESHOLD_EXPONENT", "thresholds are counted in 2^it blocks"),
@@ -343,7 +343,7 @@ layout! {
             (7, 7, 8, "THRESHOLD_PERCENTAGE", "percent in use at which a warning comes"),
     }
 
-    /// The zones of a disk that has some (ZBC 6.5).
+    /// The zones of a zoned disk (ZBC 6.5).
     ZonedBlockDevice: 64 bytes from vpd_header(0xb6, 64),
     {
         urswrz: bool = (4, 0, 1, "URSWRZ", "reads are not restricted in sequential zones"),

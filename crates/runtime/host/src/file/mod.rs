@@ -1,10 +1,10 @@
 //! A volume in a regular file or on a block device.
 //!
-//! Writes go through the page cache, or past it with `direct`; either way an acknowledged write may be lost
-//! in a crash until a flush (fdatasync), unless it was [`Durability::Stable`] (RWF_DSYNC). So the volume
-//! reports a write cache. After a failed write-back the kernel drops the data and clears the error
-//! (fsync(2)), so a later successful sync proves nothing. So each failed sync counts as a loss of
-//! acknowledged writes ([`BlockDevice::losses`]), and the volume continues.
+//! Writes go through the page cache, or bypass it with `direct`. Either way, a crash may lose an acknowledged
+//! write until a flush (fdatasync), unless it was [`Durability::Stable`] (RWF_DSYNC). So the volume reports a
+//! write cache. After a failed write-back the kernel drops the data and clears the error (fsync(2)), so a
+//! later successful sync proves nothing. So each failed sync counts as a loss of acknowledged writes
+//! ([`BlockDevice::losses`]), and the volume continues.
 //!
 //! Only one process uses a volume at a time, ensured by a lock on the open file.
 

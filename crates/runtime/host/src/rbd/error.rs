@@ -27,7 +27,7 @@ pub enum RbdError {
     /// The cluster did not respond in time.
     #[display("the cluster does not answer within {seconds} s (timeout)")]
     TimedOut { seconds: u64 },
-    /// The user or its key is unknown to the cluster, or lacks the permission.
+    /// The user or its key is unknown to the cluster, or has no permission.
     #[display(
         "{doing}: not permitted to client.{user}: give it a keyring and `profile rbd`, or name another user by id=NAME"
     )]

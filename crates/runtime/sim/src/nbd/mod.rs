@@ -26,7 +26,7 @@ const VICTIM: &str = "adversary";
 /// Writers from here on, and below our initiators', are NBD clients.
 const FIRST_WRITER: Writer = 500;
 
-/// Whether a writer uses NBD: no registration admits it, and whoever excludes it ends its requests.
+/// Whether a writer uses NBD: it has no registration, and a reservation that excludes it ends its requests.
 pub(crate) fn is_client(writer: Writer) -> bool {
     (FIRST_WRITER..OUR_FIRST_WRITER).contains(&writer)
 }

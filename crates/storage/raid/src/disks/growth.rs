@@ -179,8 +179,8 @@ impl Growth {
         Ok(())
     }
 
-    /// Keeps the set at its recorded size. A failed record of the new areas may still be on some disks; until
-    /// a newer record is on all relevant disks, checksums continue to be written to the copies as well.
+    /// Keeps the set at its recorded size. A failed record of the new areas may still be on some disks. Until
+    /// a newer record is on all relevant disks, checksums are therefore still written to the copies as well.
     pub async fn cancel(self, records: &Records, set: &RaidDevice) {
         if records.repeat().await.is_ok() {
             drop_copies(set);

@@ -1,41 +1,41 @@
-//! What a logical unit has to say, and how that looks on the wire: in fixed or in descriptor format, as the D_SENSE bit of the
-//! control mode page demands.
+//! Conditions that a logical unit reports, and their encoding: in fixed or descriptor format, as the D_SENSE
+//! bit of the control mode page selects.
 
-/// The sense key: the kind of trouble (SPC-4 table 43).
+/// The sense key: the category of the condition (SPC-4 table 43).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub enum SenseKey {
     /// Nothing to report.
     NoSense = 0x0,
-    /// Done, with effort.
+    /// Completed, after error recovery.
     RecoveredError = 0x1,
     /// The logical unit cannot be accessed now.
     NotReady = 0x2,
-    /// The medium is at fault.
+    /// The medium is faulty.
     MediumError = 0x3,
-    /// The hardware is at fault.
+    /// The hardware is faulty.
     HardwareError = 0x4,
-    /// The CDB or the parameter data are at fault.
+    /// The CDB or the parameter data is invalid.
     IllegalRequest = 0x5,
-    /// Something changed that the initiator must know before it goes on.
+    /// A change that the initiator must learn of before it continues.
     UnitAttention = 0x6,
     /// Writing is not permitted.
     DataProtect = 0x7,
     /// A copy operation ended early.
     CopyAborted = 0xa,
-    /// The device server gave the command up; sending it again may help.
+    /// The device server aborted the command; a retry may succeed.
     AbortedCommand = 0xb,
-    /// The data compared differ.
+    /// The compared data differs.
     Miscompare = 0xe,
 }
 
-/// What the sense-key specific bytes hold (SPC-4 4.5.2.4).
+/// The content of the sense-key specific bytes (SPC-4 4.5.2.4).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Specific {
     /// Nothing: SKSV is zero.
     #[default]
     Nothing,
-    /// The first byte, and if known the bit, of the field that is at fault.
+    /// The first byte, and if known the bit, of the invalid field.
     Field {
         /// In the CDB; otherwise in the parameter data.
         in_cdb: bool,
@@ -44,25 +44,25 @@ pub enum Specific {
         /// The most significant bit of the field.
         bit: Option<u8>,
     },
-    /// How far a long operation has come, in 65,536ths.
+    /// Progress of a long operation, in 65,536ths.
     Progress(u16),
 }
 
-/// A CHECK CONDITION to be: what went wrong.
+/// The reason for a CHECK CONDITION.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Condition {
-    /// The kind.
+    /// Sense key.
     pub key: SenseKey,
     /// Additional sense code (high byte) and qualifier (low byte).
     pub asc: u16,
-    /// The INFORMATION field: an LBA, or the offset of the first byte that differs. It makes VALID one.
+    /// The INFORMATION field: an LBA, or the offset of the first byte that differs. It sets VALID.
     pub information: Option<u64>,
     /// The sense-key specific field.
     pub specific: Specific,
 }
 
 impl Condition {
-    /// The transport's part of the command does not fit the CDB: lengths or directions of its data.
+    /// The transfer length or direction of the transport does not match the CDB.
     pub const INVALID_INFORMATION_UNIT: Condition =
         Condition::new(SenseKey::IllegalRequest, asc::INVALID_FIELD_IN_COMMAND_INFORMATION_UNIT);
 
@@ -87,7 +87,7 @@ impl Condition {
             .at_field(false, byte, None)
     }
 
-    /// PARAMETER LIST LENGTH ERROR: the list is cut where it must not be.
+    /// PARAMETER LIST LENGTH ERROR: the list has an invalid length.
     pub const fn parameter_list_length() -> Condition {
         Condition::new(SenseKey::IllegalRequest, asc::PARAMETER_LIST_LENGTH_ERROR)
     }
@@ -108,7 +108,7 @@ impl Condition {
         Condition { specific: Specific::Progress(progress), ..self }
     }
 
-    /// Its form on the wire.
+    /// Encodes the condition.
     pub fn encode(&self, format: SenseFormat) -> SenseData {
         match format {
             SenseFormat::Fixed => self.fixed(),
@@ -116,7 +116,7 @@ impl Condition {
         }
     }
 
-    /// Fixed format (SPC-4 4.5.3). INFORMATION has 32 bits there: a larger value leaves VALID at zero.
+    /// Fixed format (SPC-4 4.5.3). INFORMATION has 32 bits in this format: with a larger value, VALID is zero.
     fn fixed(&self) -> SenseData {
         let mut bytes = [0; SENSE_BYTES_MAX];
         bytes[0] = 0x70;
@@ -160,7 +160,7 @@ impl Condition {
 }
 
 impl Specific {
-    /// Reads the field, whose meaning depends on the sense key. One that is cut short says nothing.
+    /// Parses the field, whose meaning depends on the sense key. A truncated field is [`Specific::Nothing`].
     pub(super) fn parse(key: u8, bytes: &[u8]) -> Specific {
         let Some([flags @ 0x80..=0xff, high, low]) = bytes.first_chunk() else { return Specific::Nothing };
         let number = u16::from_be_bytes([*high, *low]);
@@ -209,17 +209,17 @@ pub struct SenseData {
 }
 
 impl SenseData {
-    /// The bytes, as they follow the SenseLength field of a SCSI Response PDU.
+    /// The bytes that follow the SenseLength field of a SCSI Response PDU.
     pub fn bytes(&self) -> &[u8] {
         &self.bytes[..usize::from(self.length).min(SENSE_BYTES_MAX)]
     }
 
-    /// The sense key, whatever the format.
+    /// The sense key, in either format.
     pub fn key(&self) -> u8 {
         if self.is_descriptor() { self.bytes[1] & 0x0f } else { self.bytes[2] & 0x0f }
     }
 
-    /// Additional sense code and qualifier, whatever the format.
+    /// Additional sense code and qualifier, in either format.
     pub fn asc(&self) -> u16 {
         let at = if self.is_descriptor() { 2 } else { 12 };
         u16::from_be_bytes([self.bytes[at], self.bytes[at + 1]])
@@ -240,7 +240,7 @@ impl std::fmt::Debug for SenseData {
     }
 }
 
-/// The header, an information and a sense-key specific descriptor: the longest we build.
+/// The header, an information and a sense-key specific descriptor: the maximum that we encode.
 const SENSE_BYTES_MAX: usize = 8 + 12 + 8;
 const FIXED_BYTES: usize = 18;
 

@@ -1,14 +1,14 @@
-//! Sense data: why a command was not carried out, in the two formats of SPC-4 4.5.
+//! Sense data: why a command failed, in the two formats of SPC-4 4.5.
 //!
-//! A [`Condition`] is what a logical unit has to say, [`SenseData`] are its bytes, and [`Sense`] is what an initiator reads
-//! of any target's.
+//! A [`Condition`] is what a logical unit reports, [`SenseData`] is its encoding, and [`Sense`] is what an
+//! initiator parses from any target.
 
 pub use condition::{Condition, SenseData, SenseFormat, SenseKey, Specific, asc};
 
 mod condition;
 mod words;
 
-/// What a target says about a command it did not carry out (SPC-4 4.5), as far as anybody here asks.
+/// The parts of sense data (SPC-4 4.5) that Linerate uses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub struct Sense {
     /// SENSE KEY.
@@ -17,16 +17,16 @@ pub struct Sense {
     pub code: u8,
     /// ADDITIONAL SENSE CODE QUALIFIER.
     pub qualifier: u8,
-    /// INFORMATION, if it is valid: the block at fault, for errors of the medium.
+    /// INFORMATION, if valid: for medium errors, the faulty block.
     pub information: Option<u64>,
-    /// SENSE KEY SPECIFIC, if it is valid and of a kind that is known here.
+    /// SENSE KEY SPECIFIC, if it is valid and of a supported type.
     pub specific: Specific,
-    /// It is about an earlier command, one that had been answered already (SPC-4 4.5.5).
+    /// It refers to an earlier command, which had already completed (SPC-4 4.5.5).
     pub deferred: bool,
 }
 
 impl Sense {
-    /// Reads fixed or descriptor format; `None` if `bytes` are neither.
+    /// Parses fixed or descriptor format; `None` if `bytes` is neither.
     pub fn parse(bytes: &[u8]) -> Option<Sense> {
         match bytes.first()? & 0x7f {
             form @ (0x70 | 0x71) => Some(Sense { deferred: form == 0x71, ..Sense::fixed(bytes) }),
@@ -35,7 +35,7 @@ impl Sense {
         }
     }
 
-    /// How far an operation is that takes its time, in 65,536ths (SPC-4 4.5.2.4.4).
+    /// Progress of a long operation, in 65,536ths (SPC-4 4.5.2.4.4).
     pub fn progress(self) -> Option<u16> {
         match self.specific {
             Specific::Progress(progress) => Some(progress),
@@ -43,7 +43,7 @@ impl Sense {
         }
     }
 
-    /// Whether something happened to the LUN that every initiator is told once (SAM-5 5.14).
+    /// Whether it is a unit attention, which reports an event on the LUN once to each initiator (SAM-5 5.14).
     pub fn is_unit_attention(self) -> bool {
         self.key == 0x6
     }
@@ -53,8 +53,9 @@ impl Sense {
         self.is_unit_attention() && (self.code, self.qualifier) == (0x2a, 0x09)
     }
 
-    /// Whether another logical unit may be there afterwards: after the unit attentions of a reset (29h), INQUIRY DATA HAS CHANGED (3Fh/03h)
-    /// and REPORTED LUNS DATA HAS CHANGED (3Fh/0Eh), and when there is none (LOGICAL UNIT NOT SUPPORTED, 25h).
+    /// Whether the LUN may refer to another logical unit afterwards. True for the unit attentions of a reset
+    /// (29h), INQUIRY DATA HAS CHANGED (3Fh/03h) and REPORTED LUNS DATA HAS CHANGED (3Fh/0Eh), and for
+    /// LOGICAL UNIT NOT SUPPORTED (25h).
     pub fn may_be_of_another_unit(self) -> bool {
         match (self.code, self.qualifier) {
             (0x29, _) | (0x3f, 0x03 | 0x0e) => self.is_unit_attention(),
@@ -68,7 +69,7 @@ impl Sense {
         self.is_unit_attention() && (self.code, self.qualifier) == (0x2a, 0x01)
     }
 
-    /// Whether the access state of the port has changed (ALUA), or is one that keeps the command from being carried out: in transition,
+    /// Whether the access state of the port (ALUA) has changed, or prevents the command: transitioning,
     /// standby, or unavailable (SPC-4 5.16.2.4).
     pub fn tells_of_access(self) -> bool {
         match (self.code, self.qualifier) {
@@ -78,31 +79,31 @@ impl Sense {
         }
     }
 
-    /// Whether the logical unit needs manual intervention before it is ready: trying again does not help.
+    /// Whether the logical unit needs manual intervention before it is ready: a retry does not help.
     pub fn is_out_of_service(self) -> bool {
         (self.key, self.code, self.qualifier) == (0x2, 0x04, 0x03) && !self.deferred
     }
 
-    /// Whether it is an error of an earlier command, of which GOOD had been said.
+    /// Whether it reports the failure of an earlier command that had completed with GOOD.
     pub fn tells_of_lost_write(self) -> bool {
         self.deferred && !self.is_no_error()
     }
 
-    /// Whether the storage behind the LUN has failed: MEDIUM ERROR, HARDWARE ERROR, or no space left. What was cached may have
-    /// been dropped for it.
+    /// Whether the storage behind the LUN has failed: MEDIUM ERROR, HARDWARE ERROR, or no space left. Cached
+    /// data may have been discarded.
     pub fn is_storage_error(self) -> bool {
         matches!((self.key, self.code, self.qualifier), (0x3 | 0x4, _, _) | (0x7, 0x27, 0x07))
     }
 
-    /// Whether it is a unit attention after which a volatile cache may be empty: a reset of the power or of the device
-    /// (29h, but for 05h, 06h and 07h: another transceiver mode, and I_T NEXUS LOSS, which a target reports that has
-    /// gone on meanwhile), or another medium (28h/00h).
+    /// Whether it is a unit attention after which a volatile cache may be empty: a power-on or device reset
+    /// (29h), or a changed medium (28h/00h). Of 29h, it excludes 05h and 06h (another transceiver mode) and
+    /// 07h (I_T NEXUS LOSS, from a target that kept running).
     pub fn tells_of_reset(self) -> bool {
         let reset = matches!((self.code, self.qualifier), (0x28, 0x00) | (0x29, 0x00..=0x04 | 0x08..=0xff));
         self.is_unit_attention() && !self.deferred && reset
     }
 
-    /// Whether the command was carried out all the same. With a deferred error none is (SPC-4 4.5.5).
+    /// Whether the command was carried out nevertheless. With a deferred error it was not (SPC-4 4.5.5).
     pub fn was_carried_out(self) -> bool {
         self.is_no_error() && !self.deferred
     }
@@ -112,7 +113,7 @@ impl Sense {
         matches!(self.key, 0x0 | 0x1)
     }
 
-    /// SPC-4 4.5.3. A target may cut it short: what is missing reads as zero.
+    /// Fixed format (SPC-4 4.5.3). A target may truncate it: missing bytes read as zero.
     fn fixed(bytes: &[u8]) -> Sense {
         let valid = byte(bytes, 0) & 0x80 != 0;
         let information = bytes.get(3..7).map(big_endian).filter(|_| valid);
@@ -126,7 +127,7 @@ impl Sense {
         }
     }
 
-    /// SPC-4 4.5.2.
+    /// Descriptor format (SPC-4 4.5.2).
     fn descriptor(bytes: &[u8]) -> Sense {
         let descriptors = bytes.get(8..).unwrap_or_default();
         let valid = |body: &&[u8]| byte(body, 0) & 0x80 != 0;
@@ -144,7 +145,7 @@ impl Sense {
     }
 }
 
-/// What is behind the header of the descriptor of this type (SPC-4 table 29), in a list of them.
+/// The body of the descriptor of this type (SPC-4 table 29) in a list.
 fn find(mut descriptors: &[u8], wanted: u8) -> Option<&[u8]> {
     while let [kind, length, rest @ ..] = descriptors {
         let body = rest.get(..usize::from(*length))?;

@@ -1,7 +1,7 @@
-//! Sense data in words.
+//! Sense data as text.
 //!
-//! The numbers are SPC-4's (annex D), the wording is ours: short, and what a person would say. The codes are those that
-//! disks, arrays and iSCSI targets send; for any other code of a family there are the family's words.
+//! The numbers are from SPC-4 (annex D); the wording is ours, and short. The table covers the codes that
+//! disks, arrays and iSCSI targets send; any other qualifier has the text of its additional sense code.
 
 use std::fmt;
 
@@ -32,7 +32,7 @@ impl fmt::Display for Sense {
     }
 }
 
-/// A sense key's name (SPC-4 table 48).
+/// The name of a sense key (SPC-4 table 48).
 fn key_name(key: u8) -> &'static str {
     match key {
         0x0 => "NO SENSE",
@@ -54,7 +54,7 @@ fn key_name(key: u8) -> &'static str {
     }
 }
 
-/// What ADDITIONAL SENSE CODE and QUALIFIER say.
+/// The meaning of ADDITIONAL SENSE CODE and QUALIFIER.
 fn meaning(code: u8, qualifier: u8) -> &'static str {
     let exact = WORDS.binary_search_by_key(&(code, qualifier), |(code, qualifier, _)| (*code, *qualifier));
     let family = || WORDS.binary_search_by_key(&(code, 0), |(code, qualifier, _)| (*code, *qualifier));
@@ -65,7 +65,7 @@ fn meaning(code: u8, qualifier: u8) -> &'static str {
     }
 }
 
-/// In order of their numbers, for the search.
+/// Sorted by number, for binary search.
 const WORDS: &[(u8, u8, &str)] = &[
     (0x00, 0x00, "nothing more"),
     (0x00, 0x06, "the I/O process was ended"),
