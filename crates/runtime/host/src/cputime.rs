@@ -1,7 +1,7 @@
 //! CPU time used by this process, this thread, another process or the whole machine, for benchmarks and for
 //! `linerate selftest`.
 
-// SAFETY of this file: two calls that fill in a local value, each behind a wrapper that states why it is sound.
+// SAFETY of this file: two calls that fill in a local value, each in a wrapper that states why it is sound.
 #![allow(unsafe_code)]
 
 use std::collections::BTreeMap;
@@ -34,7 +34,7 @@ pub fn thread_waited() -> io::Result<Duration> {
 
 fn read(clock: ClockId) -> Duration {
     let time = clock_gettime(clock);
-    // CPU clocks start at zero: neither part is negative.
+    // CPU clocks start at zero, so neither part is negative.
     Duration::new(time.tv_sec.unsigned_abs(), time.tv_nsec as u32)
 }
 

@@ -6,9 +6,9 @@
 //!
 //! Before sleeping the thread busy-polls for the time that [`Spin`] allows.
 //!
-//! `epoll_wait` counts in milliseconds, which is long for a request: what is left of a wait after whole ones
-//! is spent in `ppoll`, on the epoll itself. (`epoll_pwait2` could do both, but older kernels and containers
-//! reject it.)
+//! The timeout of `epoll_wait` is in milliseconds, which is too coarse for requests: the fraction of a wait
+//! below a millisecond is spent in `ppoll`, on the epoll itself. (`epoll_pwait2` could do both, but older
+//! kernels and containers reject it.)
 
 use std::cell::{Cell, RefCell};
 use std::hint;

@@ -63,10 +63,10 @@ impl MappedWords {
 
 impl AsRef<[AtomicU32]> for MappedWords {
     fn as_ref(&self) -> &[AtomicU32] {
-        // SAFETY: page-aligned and mapped for so many words as long as `self` lives; every pattern of bits is
-        // a word, and atomics may be changed by others, such as another mapping of the file. The lock keeps
-        // well-behaved programs from shortening the file; if one does, an access is a SIGBUS, which ends this
-        // process and does nothing undefined.
+        // SAFETY: page-aligned and mapped with this length as long as `self` lives. Every bit pattern is a
+        // valid word, and others may change atomics, for example through another mapping of the file. The
+        // lock keeps well-behaved programs from shortening the file; if one does, an access causes a SIGBUS,
+        // which ends this process without undefined behaviour.
         unsafe { slice::from_raw_parts(self.start.as_ptr().cast(), self.words) }
     }
 }

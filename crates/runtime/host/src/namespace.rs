@@ -5,8 +5,8 @@
 //! interface's file descriptor. It ends with the last of these, even after `kill -9`, so no cleanup is
 //! needed.
 
-// SAFETY of this file: unshare(2) without CLONE_FILES, by threads that do nothing else; system calls between
-// fork and exec that allocate nothing.
+// SAFETY of this file: unshare(2) without CLONE_FILES, by threads that do nothing else; between fork and
+// exec, only system calls that allocate nothing.
 #![allow(unsafe_code)]
 
 use std::ffi::OsStr;
@@ -95,7 +95,7 @@ pub(crate) fn on_a_thread<T: Send>(work: impl FnOnce() -> T + Send) -> io::Resul
 /// propagate here, as with `ip netns exec`.
 fn enter(network: BorrowedFd<'_>) -> io::Result<()> {
     rustix::thread::move_into_link_name_space(network, Some(LinkNameSpaceType::Network))?;
-    // SAFETY: no CLONE_FILES. Mounts and the working directory become this thread's own.
+    // SAFETY: no CLONE_FILES. The thread gets separate mounts and a separate working directory.
     unsafe { rustix::thread::unshare_unsafe(UnshareFlags::NEWNS) }?;
     // Slave mounts: mounts made here are not visible outside, and unmounts of the machine also apply here.
     // Private copies would keep a file system busy on a device that another host may already be using.

@@ -148,7 +148,7 @@ mod tests {
 
     #[test]
     fn fields_lie_where_the_kernel_puts_them() {
-        // From the header: tcpi_rtt is the 16th u32 behind 8 bytes, and so on.
+        // From the header: tcpi_rtt is the 16th u32 after 8 bytes, and so on.
         assert_eq!(offset_of!(TcpInfo, rtt_us), 68);
         assert_eq!(offset_of!(TcpInfo, snd_cwnd), 80);
         assert_eq!(offset_of!(TcpInfo, total_retrans), 100);

@@ -125,11 +125,10 @@ fn wait_for(process: &OwnedFd) {
 
 /// Forks the first process of the PID namespace of this thread's children. It ends with the process `this`.
 fn fork_first(this: BorrowedFd<'_>) -> io::Result<First> {
-    // SAFETY: the child calls nothing that takes a lock: another thread may have held it when this one
-    // forked.
+    // SAFETY: the child calls no function that takes a lock: another thread may have held the lock during the fork.
     match unsafe { libc::fork() } {
         -1 => Err(io::Error::last_os_error()),
-        // SAFETY: the child has nothing to return to.
+        // SAFETY: the child never returns.
         0 => unsafe { wait_for_the_end(this.as_raw_fd()) },
         number => {
             // The process number stays valid until the process is waited for.
@@ -153,7 +152,7 @@ fn fork_first(this: BorrowedFd<'_>) -> io::Result<First> {
 unsafe fn wait_for_the_end(this: i32) -> ! {
     // SAFETY: system calls on descriptors and memory of this process.
     unsafe {
-        // Signals from a terminal are for others.
+        // In a session of its own, it receives no signals from the terminal.
         libc::setsid();
         // Orphaned processes become children of this one, and are reaped automatically.
         libc::signal(libc::SIGCHLD, libc::SIG_IGN);

@@ -79,8 +79,8 @@ impl Rtnetlink {
         self.ask(message)
     }
 
-    /// Gives an interface an address, and with it the route to the addresses that share its first `prefix`
-    /// bits.
+    /// Assigns an address to an interface, which also adds the route to addresses with the same first
+    /// `prefix` bits.
     pub fn add_address(&self, index: u32, address: IpAddr, prefix: u8) -> io::Result<()> {
         let mut message = Message::new(libc::RTM_NEWADDR, CREATE);
         let (family, octets) = family_and_octets(address);

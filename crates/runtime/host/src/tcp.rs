@@ -108,7 +108,7 @@ pub(crate) struct TcpStream {
     source: Source,
     peer: SocketAddr,
     local: Cell<SocketAddr>,
-    /// Not yet known to be connected.
+    /// The connection attempt has not completed.
     connecting: Cell<bool>,
 }
 
@@ -123,14 +123,14 @@ impl TcpStream {
     pub(crate) fn new(source: Source, peer: SocketAddr, connecting: bool) -> io::Result<TcpStream> {
         let local = address(&SockRef::from(source.socket()).local_addr()?)?;
         if connecting {
-            // Not writable before the handshake is over; that is an event.
+            // Not writable until the handshake completes, which is an event.
             source.readiness.writing.is_exhausted();
             source.readiness.reading.is_exhausted();
         }
         Ok(TcpStream { source, peer, local: Cell::new(local), connecting: Cell::new(connecting) })
     }
 
-    /// After the first event of a connecting socket: did it connect?
+    /// The result of the connection attempt, after the first event of the socket.
     fn connected(&self) -> io::Result<()> {
         if self.connecting.get() {
             let socket = SockRef::from(self.source.socket());

@@ -85,7 +85,7 @@ impl Sleeper for ReactorClock {
 /// CLOCK_MONOTONIC, which is shared with other processes; the value of an [`Instant`] is opaque.
 pub fn monotonic() -> Duration {
     let time = clock_gettime(ClockId::Monotonic);
-    // It starts at zero: neither part is negative.
+    // The clock starts at zero, so neither part is negative.
     Duration::new(time.tv_sec.unsigned_abs(), time.tv_nsec as u32)
 }
 

@@ -325,7 +325,7 @@ struct Exit(Rc<Core>);
 
 impl Drop for Exit {
     fn drop(&mut self) {
-        // Destructors of tasks may start further tasks: until none is left.
+        // Repeats until no task is left, since destructors of tasks may start further ones.
         loop {
             let left = self.0.tasks.borrow_mut().take_all();
             if left.is_empty() {

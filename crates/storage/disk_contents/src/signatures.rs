@@ -307,7 +307,7 @@ fn old_raid(ends: &Ends) -> Option<Recognised> {
     is_superblock.then(|| Recognised::new("a member of a Linux RAID set"))
 }
 
-/// The label is in one of the first four sectors; the identifier behind it is printed as LVM writes it.
+/// The label is in one of the first four sectors; the identifier after it is printed in LVM's notation.
 fn physical_volume(ends: &Ends) -> Option<Recognised> {
     let is_label = |at: &u64| ends.has(*at, b"LABELONE") && ends.has(*at + 24, b"LVM2 001");
     [0, 512, 1024, 1536].iter().find(|at| is_label(at)).map(|_| Recognised::new("an LVM2 physical volume"))

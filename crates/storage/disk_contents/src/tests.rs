@@ -136,7 +136,7 @@ fn test_disk(has_system: bool, read_only: bool) -> TestDisk {
     disk
 }
 
-/// Whether the disk may be overwritten, and what is asked about it.
+/// Requests consent to overwrite the disk; `answer` is the user's answer, and `None` is consent given beforehand.
 fn consent(device: &TestDisk, part: Option<&str>, answer: Option<bool>) -> Result<(), Refused> {
     let asked = |_: &str| answer.unwrap_or(false);
     let consent = if answer.is_some() { Consent::Ask(&asked) } else { Consent::Given };

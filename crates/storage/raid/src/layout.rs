@@ -11,8 +11,8 @@
 //!     P   9  10  11
 //! ```
 //!
-//! RAID 6 is as RAID 5, with Q after P. Both are what Linux calls left-symmetric; the rows of RAID 10 are its
-//! `near=2`. RAID 0 is one copy, RAID 1 one copy on each member.
+//! RAID 6 is like RAID 5, with Q after P. Both have the layout that Linux calls left-symmetric; RAID 10 has
+//! its layout `near=2`. RAID 0 has one copy, RAID 1 one copy on each member.
 
 use block::{BlockSize, Blocks, Extent};
 use derive_more::{Display, Error};
@@ -312,7 +312,7 @@ impl Layout {
         if self.has_parity() {
             return (0..self.members).filter(|member| lacks(*member)).count() <= self.level.parity_strips();
         }
-        // Which members hold the copies of a strip repeats after as many strips as there are members.
+        // The placement of copies repeats after as many strips as there are members.
         (0..self.members as u64)
             .all(|stripe| (0..self.strips()).any(|copy| !lacks(self.strip(stripe, copy).member)))
     }

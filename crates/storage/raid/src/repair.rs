@@ -548,7 +548,7 @@ impl Set {
 
     /// Repairs a stripe of a set whose journal was discarded. In each column, blocks that are missing or
     /// mismatch their checksum are reconstructed if possible. Otherwise data blocks are accepted unchanged,
-    /// and so is parity that stands for missing blocks. Parity, including Q of a degraded RAID 6, is
+    /// and so is parity that replaces missing blocks. Parity, including Q of a degraded RAID 6, is
     /// recomputed, and all checksums are made to match.
     pub(crate) async fn accept_step(self: Arc<Self>, stripe: u64) -> Result<Scrubbed, DeviceError> {
         let found = Arc::clone(&self).scrub_step(stripe, true).await?;

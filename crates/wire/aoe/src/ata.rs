@@ -2,9 +2,9 @@
 //!
 //! ```text
 //!   10 flags: E extended 40h, D 10h, A asynchronous 02h, W data to the device 01h
-//!   11 feature; of an answer the error register         14 six bytes of LBA, the lowest first
+//!   11 feature; in a response the error register        14 six bytes of LBA, the lowest first
 //!   12 sector count                                     20 reserved
-//!   13 command; of an answer the status register        22 data
+//!   13 command; in a response the status register       22 data
 //! ```
 //!
 //! Command and register numbers are those of ATA/ATAPI Command Set-3 (ACS-3).
@@ -37,7 +37,7 @@ const TRIM: u8 = 0x01;
 /// A command, or its response.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Ata {
-    /// E, D, A and W, as above.
+    /// The flags E, D, A and W.
     pub flags: u8,
     /// The feature register of a command, the error register of a response.
     pub feature_or_error: u8,

@@ -5,11 +5,11 @@
 //! AoE are big-endian; those of ATA (LBAs, IDENTIFY data) little-endian.
 //!
 //! ```text
-//!   offset behind the EtherType 0x88A2
+//!   offset after the EtherType 0x88A2
 //!   0  version (4 bits, 1), R response 8, E error 4     4  minor: slot
 //!   1  error code                                       5  command
-//!   2  major: shelf (16 bits)                           6  tag (32 bits), returned as it came
-//!   10 the command's own
+//!   2  major: shelf (16 bits)                           6  tag (32 bits), returned unchanged
+//!   10 body of the command
 //! ```
 //!
 //! - [`Frame::parse`] reads a frame, [`Frame::write`] writes one. A frame or its ATA command states the

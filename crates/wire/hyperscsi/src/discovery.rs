@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!  question 0 kind = 0 │ 1 nonce u64
-//!  answer   0 kind = 1 │ 1 nonce u64 │ 9 count │ names, each behind its length (u8)
+//!  answer   0 kind = 1 │ 1 nonce u64 │ 9 count │ names, each after its length (u8)
 //! ```
 //!
 //! A question is padded to the longest frame, and an answer is no longer than the question. LUNs are reported

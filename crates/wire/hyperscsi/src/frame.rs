@@ -110,7 +110,7 @@ pub struct Header {
     pub session: u32,
     /// The login of the session to which the frame belongs.
     pub epoch: u16,
-    /// The path that it travels, below [`PATHS_MAX`].
+    /// The path on which it is sent, below [`PATHS_MAX`].
     pub path: u8,
     /// The body begins with an acknowledgement.
     pub has_ack: bool,

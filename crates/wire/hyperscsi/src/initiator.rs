@@ -672,7 +672,7 @@ impl Initiator {
         };
         let mut transport = Transport::new(now, agreed);
         transport.prove(usize::from(path));
-        // The first frame of an epoch tells the target that the answer arrived; the other paths are new.
+        // The first frame of an epoch confirms to the target that the answer arrived; the other paths are new.
         transport.probe_all(now);
         match self.session.take() {
             Some(before) => {

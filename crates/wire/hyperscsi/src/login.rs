@@ -9,8 +9,8 @@
 //!
 //! ```text
 //!  request  0 flags (1 resume, 2 bundles) │ 1 protection │ 2 frame bytes u16 │ 4 credit u32 │ 8 nonce u64 │ 16 instance u64 │ 24 port u32 │
-//!           28 paths │ 29 name, target, Noise's message, its code, each behind its length (u8)
-//!  reply    0 refusal │ 1 nonce u64 │ 9 Noise's message or the answer itself, behind its length (u8)
+//!           28 paths │ 29 name, target, Noise's message, its code, each after its length (u8)
+//!  reply    0 refusal │ 1 nonce u64 │ 9 Noise's message or the answer itself, after its length (u8)
 //!  answer   0 outcome │ 1 frame bytes u16 │ 3 credit u32 │ 7 queue depth u16 │ 9 session u32 │ 13 epoch u16 │ 15 paths │
 //!           [16 flags (1 bundles)]
 //! ```

@@ -537,7 +537,7 @@ impl Congestion {
 
     /// Handles `frames` acknowledged frames while `in_flight` were outstanding.
     pub(crate) fn on_ack(&mut self, frames: u32, in_flight: u32) {
-        // An unused window says nothing about the path.
+        // An unused window gives no information about the path.
         if in_flight * 2 < self.window {
             return;
         }

@@ -336,9 +336,9 @@ impl Offers {
     }
 }
 
-/// Values that are answers of the negotiation itself (section 6.2).
+/// Answers with a reserved meaning in the negotiation (section 6.2).
 pub mod answer {
-    /// The responder does not know the key.
+    /// The responder does not support the key.
     pub const NOT_UNDERSTOOD: &str = "NotUnderstood";
     /// The key has no meaning in this session, or with what is already agreed.
     pub const IRRELEVANT: &str = "Irrelevant";

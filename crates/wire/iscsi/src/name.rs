@@ -1,7 +1,7 @@
 //! iSCSI names (RFC 7143 section 4.2.7), and the addresses of portals ([`TargetAddress`]).
 //!
 //! ```text
-//!   iqn.2026-11.org.example:storage.disk1    a domain's owner names it, and says when they owned it
+//!   iqn.2026-11.org.example:storage.disk1    named by the owner of a domain, with a month of the ownership
 //!   eui.02004567a425678d                     an IEEE EUI-64
 //!   naa.52004567ba64678d                     a T10 NAA, of 8 or 16 bytes
 //! ```

@@ -20,7 +20,8 @@ pub enum Rule {
     Minimum(Range, u32),
     /// The greater of both numbers; the default.
     Maximum(Range, u32),
-    /// The first of the offered choices that the responder supports; the list of all, the default first.
+    /// The first of the offered choices that the responder supports. The list contains all choices, starting
+    /// with the default.
     Choice(&'static [&'static str]),
     /// A step of an exchange with separate rules: authentication, or SendTargets.
     Exchange,

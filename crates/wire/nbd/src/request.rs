@@ -42,9 +42,9 @@ pub enum Command {
 pub struct Request {
     /// Its flags ([`flags::command`](crate::flags::command)).
     pub flags: u16,
-    /// The number of its command; a [`Command`] if it is known ([`Request::command`]).
+    /// The number of its command; [`Request::command`] returns a known one as a [`Command`].
     pub kind: u16,
-    /// The client's name for it, which the reply repeats.
+    /// Identifies the request; the reply repeats it.
     pub cookie: u64,
     /// The first byte.
     pub offset: u64,

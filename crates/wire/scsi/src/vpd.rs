@@ -130,7 +130,7 @@ impl Port {
 ///   4..12   "LINERATE"
 ///  12       1, the version
 ///  13..16   reserved
-///  16..32   the generation: equal or not is all that it says
+///  16..32   the generation, to be compared for equality only
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CacheGeneration(pub [u8; 16]);

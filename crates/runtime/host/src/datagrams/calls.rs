@@ -44,7 +44,7 @@ pub(super) struct ReceivedMessage<'a> {
 impl Calls {
     /// Structures for `most` messages per call.
     pub(super) fn new(most: usize) -> Calls {
-        // SAFETY: all three are plain structures of numbers and pointers, for which zeros stand for nothing.
+        // SAFETY: all three are plain structures of numbers and pointers, for which zeros are valid values.
         let (name, piece, message) = unsafe { (mem::zeroed(), mem::zeroed(), mem::zeroed()) };
         Calls {
             names: vec![name; most],
@@ -218,8 +218,8 @@ fn segment(header: &libc::msghdr) -> Option<usize> {
     if header.msg_control.is_null() {
         return None;
     }
-    // SAFETY: the kernel has filled in as many bytes of the control as it says, and the macros look at no others; the number of
-    // UDP_GRO is an int.
+    // SAFETY: the kernel has filled in the reported number of bytes of the control data, and the macros read
+    // only those; the value of UDP_GRO is an int.
     unsafe {
         let head = libc::CMSG_FIRSTHDR(header);
         let is_it = !head.is_null()
@@ -275,7 +275,7 @@ pub(super) fn set_receive_buffer(socket: &OwnedFd, bytes: Option<usize>) -> io::
     Ok(())
 }
 
-/// setsockopt(2) with any plain value.
+/// Calls setsockopt(2) with any plain value.
 pub(super) fn set_option<T>(
     socket: BorrowedFd<'_>,
     level: libc::c_int,

@@ -152,7 +152,8 @@ fn take_share(socket: &OwnedFd, share: DatagramShare) -> io::Result<()> {
 
 /// The sender of a frame; `None` if the frame is not for this host.
 pub(super) fn sender(name: &sockaddr_storage) -> Option<DatagramAddress> {
-    // SAFETY: the kernel gives a sockaddr_ll with each frame of a packet socket, and a storage has room for any address.
+    // SAFETY: the kernel supplies a sockaddr_ll with each frame of a packet socket, and a storage is large
+    // enough for any address.
     sender_of(unsafe { &*(&raw const *name).cast::<sockaddr_ll>() })
 }
 
@@ -240,7 +241,8 @@ fn unknown(interface: &str, errno: Errno) -> io::Error {
 /// The names of all interfaces.
 fn names() -> Vec<String> {
     let mut names = Vec::new();
-    // SAFETY: the list is walked up to its end, an index of 0, and given back once; its names are C strings.
+    // SAFETY: the loop stops at the end of the list, an index of 0; the list is freed once; its names are C
+    // strings.
     unsafe {
         let first = libc::if_nameindex();
         let mut next = first;
@@ -255,8 +257,9 @@ fn names() -> Vec<String> {
     names
 }
 
-// The receive ring of a packet socket (PACKET_RX_RING, packet(7), version 2): memory that the kernel fills with frames and this process
-// reads in place. It saves a system call, a page and a copy per frame.
+// The receive ring of a packet socket (PACKET_RX_RING, packet(7), version 2): memory that the kernel fills
+// with frames and from which this process reads them in place. It saves a system call, a page and a copy per
+// frame.
 //
 // ```text
 //  slot:  tpacket2_hdr │ sockaddr_ll │ gap │ payload          a block has a whole number of slots
@@ -288,7 +291,8 @@ pub(crate) struct ReceiveRing {
     pub(super) too_long: Cell<u64>,
 }
 
-// SAFETY: the mapping may be read and written from any thread; that one at a time has the ring is what `Send` without `Sync` says.
+// SAFETY: the mapping may be read and written from any thread; `Send` without `Sync` restricts the ring to
+// one thread at a time.
 unsafe impl Send for ReceiveRing {}
 
 impl ReceiveRing {
@@ -365,8 +369,8 @@ impl ReceiveRing {
 
     fn status_word(&self, number: usize) -> &AtomicU32 {
         let header = self.slot(number).cast::<tpacket2_hdr>();
-        // SAFETY: a slot begins with its header, aligned (16), which lives as long as the mapping. The kernel and we read and write
-        // this word whole, so it is an atomic for both.
+        // SAFETY: a slot begins with its header, which is aligned to 16 bytes and lives as long as the
+        // mapping. The kernel and this process access the word only as a whole, so it is atomic for both.
         unsafe { AtomicU32::from_ptr(&raw mut (*header.as_ptr()).tp_status) }
     }
 
@@ -384,8 +388,9 @@ impl ReceiveRing {
             *next = (number + 1) % (self.slots_per_block * self.blocks);
             // Returned to the kernel after it was read, even if `take` panics.
             let _given_back = GiveBack(self.status_word(number));
-            // SAFETY: the status says that the kernel has written the slot, and it writes nothing there before it is given back.
-            // The header and behind it the address are plain numbers, aligned by 16.
+            // SAFETY: according to the status, the kernel has written the slot; it does not write there again
+            // until the slot is returned. The header and the address after it are plain integers, aligned to
+            // 16 bytes.
             let (header, name) = unsafe {
                 (slot.cast::<tpacket2_hdr>().read(), slot.add(NAME_AT).cast::<sockaddr_ll>().read())
             };
@@ -396,7 +401,8 @@ impl ReceiveRing {
             }
             let is_inside = start >= PAYLOAD_AT && start + bytes <= self.slot_bytes;
             if let (true, Some(from)) = (is_inside, sender_of(&name)) {
-                // SAFETY: inside the slot, which is ours until it is given back; `next` is borrowed, so this is the only reference.
+                // SAFETY: inside the slot, which is ours until it is returned; `next` is borrowed, so this is
+                // the only reference.
                 let payload = unsafe { slice::from_raw_parts_mut(slot.add(start).as_ptr(), bytes) };
                 take(from, payload);
             }

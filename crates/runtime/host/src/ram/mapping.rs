@@ -71,7 +71,7 @@ impl Mapping {
         self.advise(page.clone(), Advice::LinuxHugepage);
         // For an empty range, this is sufficient: there is nothing to copy.
         self.advise(at..at + PAGE, Advice::LinuxPopulateWrite);
-        // SAFETY: inside the mapping; what it holds stays the same.
+        // SAFETY: inside the mapping; its content does not change.
         let collapsed = match unsafe { libc::madvise(self.at(at).cast(), HUGE_PAGE, libc::MADV_COLLAPSE) } {
             0 => Ok(()),
             _ => Err(io::Error::last_os_error()),
@@ -86,7 +86,7 @@ impl Mapping {
     pub(super) fn resident_pages_in(&self, bytes: Range<usize>) -> usize {
         assert!(bytes.start.is_multiple_of(PAGE) && bytes.end <= self.length, "pages of the mapping");
         let mut pages = vec![0; bytes.len().div_ceil(PAGE)];
-        // SAFETY: inside the mapping, which is a whole number of pages, with a byte for each.
+        // SAFETY: inside the mapping, which is a whole number of pages; `pages` has a byte for each.
         unsafe { libc::mincore(self.at(bytes.start).cast(), bytes.len(), pages.as_mut_ptr()) };
         // It fails only for lack of memory (EAGAIN), and then reports no pages.
         pages.iter().filter(|&&page| page & 1 == 1).count()
@@ -100,8 +100,8 @@ impl Mapping {
     fn advise(&self, bytes: Range<usize>, advice: Advice) {
         use Advice::{LinuxHugepage, LinuxNoHugepage, LinuxPopulateWrite};
         debug_assert!(matches!(advice, LinuxHugepage | LinuxNoHugepage | LinuxPopulateWrite));
-        // SAFETY: inside the mapping, as callers make sure; with any of these, what it holds stays the same.
-        // A kernel without huge pages returns an error, and small pages are used.
+        // SAFETY: callers pass a range inside the mapping; none of these changes its content. A kernel
+        // without huge pages returns an error, and small pages are used.
         let _ = unsafe { madvise(self.at(bytes.start).cast(), bytes.len(), advice) };
     }
 
@@ -162,7 +162,7 @@ impl Mapping {
 
     fn at(&self, byte: usize) -> *mut u8 {
         debug_assert!(byte <= self.length);
-        // SAFETY: callers have made sure that `byte` lies in the mapping.
+        // SAFETY: callers have checked that `byte` lies in the mapping.
         unsafe { self.start.as_ptr().cast::<u8>().add(byte) }
     }
 }

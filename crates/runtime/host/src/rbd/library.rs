@@ -184,7 +184,8 @@ fn symbol(file: &CStr, name: &CStr) -> Result<*mut c_void, String> {
 }
 
 fn loader_error() -> String {
-    // SAFETY: the text of this thread's latest error is valid until its next call of the loader, and copied before that.
+    // SAFETY: the text of this thread's latest error is valid until its next call to the loader, and is
+    // copied before that.
     let text = unsafe { libc::dlerror().as_ref().map(|text| CStr::from_ptr(text)) };
     text.map_or_else(|| "no reason given".to_owned(), |text| text.to_string_lossy().into_owned())
 }

@@ -326,7 +326,7 @@ impl FoundSet {
         if others_could_run && trust == Trust::CertainOnly {
             return Some(Refusal::NewerMayExist { missing: missing() });
         }
-        // Last, since only this refusal can be overridden by itself.
+        // Last, since this is the only refusal that can be overridden on its own.
         (self.record.journal_device.is_some() && self.journal.is_none()).then(|| Refusal::NoJournal {
             clean: self.record.clean,
             is_old: self.left_out.iter().any(|(_, why)| matches!(why, LeftOut::OldJournal { .. })),

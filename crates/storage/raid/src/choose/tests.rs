@@ -106,7 +106,7 @@ fn one_half_of_a_mirror_is_not_taken_for_the_newer_one() {
     );
     let found = only_set(&half, Trust::MembersFound, Journal::Needed).expect("confirmed");
     assert_eq!(found.states().members, [MemberState::InSync, MemberState::Failed]);
-    // Two of three disks of RAID 5 are certain: the third cannot have gone on alone.
+    // Two of three disks of RAID 5 are certain: the third cannot have continued alone.
     let record = set(Level::Raid5, 3);
     assert!(
         only_set(&[disk(&record, 1), disk(&record, 3)], Trust::CertainOnly, Journal::Needed)

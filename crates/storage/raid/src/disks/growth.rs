@@ -32,7 +32,7 @@ const ZEROED_BYTES: u64 = 8 << 20;
 /// The areas of a set whose smallest disk has `disk_bytes` bytes; `None` if its data area cannot grow.
 pub(super) fn areas(set: &SetRecord, disk_bytes: u64) -> Option<Areas> {
     let Areas { data, journal, bitmap, checksums } = set.areas;
-    // An area behind the data stays in place.
+    // An area after the data stays in place.
     let is_in_front = |area: &Area| area.bytes == 0 || area.end().is_some_and(|end| end <= data.offset);
     if !is_in_front(&journal) || !is_in_front(&bitmap) {
         return None;

@@ -253,7 +253,7 @@ pub async fn create(set: &SetRecord, disks: &[Disk]) -> Result<(), DiskError> {
 }
 
 /// Zeroes the space before the data, so that no earlier superblock, boot sector, journal, bitmap or checksum
-/// is found. A set that has grown has its checksums behind the data.
+/// is found. A set that has grown has its checksums after the data.
 async fn zero_until_data(device: &dyn BlockDevice, from: u64, set: &SetRecord) -> Result<(), DeviceError> {
     let Areas { data, checksums, .. } = set.areas;
     bytewise::zero(device, from..data.offset).await?;

@@ -40,8 +40,8 @@ impl Field<Avx512> for Affine {
     }
 }
 
-/// The multiplication by `factor`: the row for the result's bit i is byte 7 - i, and bit j of a row tells whether bit j
-/// of the operand counts.
+/// The multiplication by `factor`: the row for the result's bit i is byte 7 - i, and bit j of a row is set if
+/// bit j of the operand contributes.
 const fn matrix(factor: u8) -> u64 {
     let (mut matrix, mut operand_bit) = (0, 0);
     while operand_bit < 8 {

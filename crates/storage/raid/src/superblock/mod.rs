@@ -26,7 +26,7 @@ use crate::layout::{BadLayout, Layout, Level, MEMBERS_MAX};
 use crate::lost::{LOST_RECORDED_MAX, LostBlocks};
 use crate::member::{MemberState, MemberStates};
 
-/// The length of a slot, and the offset of the first: any block size divides it.
+/// The length of a slot, and the offset of the first one. A multiple of every block size.
 pub const SLOT_BYTES: u64 = 64 << 10;
 
 /// Data starts at a multiple of this, so that strips do not straddle those of a layer below.
@@ -69,7 +69,7 @@ pub struct Area {
 }
 
 impl Area {
-    /// The byte behind the last, or `None` beyond the address space.
+    /// The end of the area, or `None` beyond the address space.
     pub fn end(self) -> Option<u64> {
         self.offset.checked_add(self.bytes)
     }

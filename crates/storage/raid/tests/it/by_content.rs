@@ -12,7 +12,7 @@ use raid::{Assembly, Level, LostBlocks, MemberState, MemberStates, Origin, RaidD
 use crate::disk::Disk;
 use crate::world::{HereSpawner, StepClock, draw, end, once_in, seed};
 
-/// 1 MiB in front of the data, and a quarter behind.
+/// 1 MiB before the data, and a quarter of a MiB after it.
 pub(crate) const DISK_BLOCKS: u64 = 2560;
 
 pub(crate) struct Scene {

@@ -58,7 +58,7 @@ fn layout_parity(rig: &Rig) -> raid::Strip {
 fn a_new_journal_is_begun_wherever_an_old_one_has_been() {
     seed(16);
     let mut rig = Rig::new(Level::Raid5, 3, 4, Guard::Journal);
-    // "LNRJHEAD" with the highest generation, and records that never were.
+    // "LNRJHEAD" with the highest generation, and references to records that were never written.
     let mut header = vec![0; 512];
     header[..8].copy_from_slice(b"LNRJHEAD");
     header[12] = 1;

@@ -86,7 +86,7 @@ impl<'a> Written<'a> {
         self.node.kind
     }
 
-    /// What stands between the kind and the brackets or options.
+    /// The text between the kind and the brackets or options.
     pub fn argument(&self) -> &'a Token {
         &self.node.argument
     }

@@ -2,8 +2,8 @@
 //!
 //! ```text
 //!  LoginRequest ──► HalfOpen ── first genuine frame of its epoch ──► Session ── HalfOpen of the same session ──► next epoch
-//!                      │                                              │  (what is unacknowledged goes over to it)
-//!                      └── overtaken, or too many: forgotten          └── DISCONNECT, silence, replaced: SessionEnded
+//!                      │                                              │  (unacknowledged messages move to it)
+//!                      └── superseded, or too many: discarded         └── DISCONNECT, silence, replaced: SessionEnded
 //! ```
 //!
 //! A login changes nothing before the initiator has shown that it received the answer, so neither a repeated nor a

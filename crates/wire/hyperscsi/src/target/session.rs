@@ -1,8 +1,8 @@
 //! A session of a target: the requests seen, the running ones, and their replies.
 //!
 //! ```text
-//!  request ── its number is new ──► Waiting ── memory for its data, no earlier session at work ──► Running ──► reply
-//!        └─── its number was met: executed already, or at work. Its reply is under way, so nothing follows
+//!  request ── its number is new ──► Waiting ── memory for its data, no earlier session active ──► Running ──► reply
+//!        └─── its number is known: already executed, or running. Its reply is under way, so nothing follows
 //! ```
 //!
 //! This is the duplicate-request cache: `replay_window` contains every number ever seen in the session, and a

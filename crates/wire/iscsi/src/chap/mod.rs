@@ -3,9 +3,9 @@
 //! ```text
 //!   initiator                                   target
 //!   CHAP_A=8,7,5           ─────────────────▶
-//!                          ◀─────────────────   CHAP_A=7 CHAP_I=.. CHAP_C=..     prove who you are
+//!                          ◀─────────────────   CHAP_A=7 CHAP_I=.. CHAP_C=..     challenge to the initiator
 //!   CHAP_N=.. CHAP_R=..
-//!   [CHAP_I=.. CHAP_C=..]  ─────────────────▶                                    now you
+//!   [CHAP_I=.. CHAP_C=..]  ─────────────────▶                                    challenge to the target
 //!                          ◀─────────────────   [CHAP_N=.. CHAP_R=..]
 //! ```
 //!

@@ -307,10 +307,10 @@ pub struct Counters {
     pub r2ts: u64,
     /// Our PDUs that the target rejected.
     pub rejects: u64,
-    /// Number of submissions that found no room: the target's command window was used up, or the limit of
+    /// Number of submissions refused because the target's command window was full, or the limit of
     /// outstanding commands was reached.
     pub window_stalls: u64,
-    /// Total duration of these stalls: from a refused command until there is room again.
+    /// Total duration of these stalls: from a refused command until one can be submitted again.
     pub window_stalled: Duration,
     /// Answered NOP-Outs, from the caller and from the keepalive.
     pub nops: RoundTrips,
@@ -375,7 +375,7 @@ impl std::ops::AddAssign for RoundTrips {
     }
 }
 
-/// A period in which a command waits for room.
+/// A period in which no command can be submitted.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Stall(Option<Instant>);
 

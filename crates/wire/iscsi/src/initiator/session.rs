@@ -19,7 +19,7 @@ pub struct Session {
     pub(super) config: SessionConfig,
     pub(super) window: Window,
     pub(super) exchanges: Slab<Exchange>,
-    /// Commands submitted and not sent: without a CmdSN, but with room reserved in the window.
+    /// Commands submitted and not sent: without a CmdSN, but with space reserved in the window.
     pub(super) unsent: u32,
     pub(super) connections: Connections<Connection>,
     pub(super) events: VecDeque<Event>,

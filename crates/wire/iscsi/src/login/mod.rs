@@ -3,7 +3,7 @@
 //! ```text
 //!                      SecurityNegotiation ──▶ OperationalNegotiation ──▶ FullFeature
 //!                              │                         ▲                    ▲
-//!        who are you? ─────────┘   may also be the first │      or be skipped │
+//!        authenticate ─────────┘   may also be the first │      or be skipped │
 //! ```
 //!
 //! [`TargetLogin`] and [`InitiatorLogin`] each drive one login on one connection. PDUs enter through

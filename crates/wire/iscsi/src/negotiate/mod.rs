@@ -7,9 +7,9 @@
 //!
 //! ```text
 //!   initiator                                     target
-//!   MaxBurstLength=16776192   ───────────────▶    wants at most 1048576
+//!   MaxBurstLength=16776192   ───────────────▶    limit 1048576
 //!                             ◀───────────────    MaxBurstLength=1048576
-//!   X-com.example.Dance=Yes   ───────────────▶    never heard of it
+//!   X-com.example.Dance=Yes   ───────────────▶    unknown key
 //!                             ◀───────────────    X-com.example.Dance=NotUnderstood
 //! ```
 

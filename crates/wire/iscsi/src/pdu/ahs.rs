@@ -13,11 +13,11 @@
 
 use super::bhs::{Malformed, pad_bytes};
 
-/// The longest CDB that iSCSI carries (section 11.2.2.3).
+/// Maximum length of a CDB in iSCSI (section 11.2.2.3).
 pub const CDB_BYTES_MAX: usize = 260;
 
 /// The additional header segments of a SCSI Command. Types that the standard does not define are
-/// skipped: their length is known, and a target that does not know them cannot use them.
+/// skipped: their length is known, and a target that does not support them cannot use them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Ahs<'a> {
     /// The CDB from its byte 16 on, if it is longer than the basic header can hold. Never empty.

@@ -185,7 +185,7 @@ pub enum Residual {
     Underflow(u32),
 }
 
-/// Status that travels with the last data.
+/// Status in the last Data-In.
 #[expect(missing_docs, reason = "where a name says all")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DataInStatus {

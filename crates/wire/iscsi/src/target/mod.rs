@@ -21,7 +21,7 @@
 //!                      (window)   release (receive)   with the driver ◄───────────────────────┘ or DataFailed
 //!                                                         │ respond (transmit)
 //!                                                         ▼
-//!  ended ◄── last PDU sent (transmit) ◄── queued ◄── response: queued at once, or when its data are drained after a
+//!  ended ◄── last PDU sent (transmit) ◄── queued ◄── response: queued immediately, or after its data is drained on a
 //!                                                    digest error (receive), or at the end of a fence (fence)
 //!  ended ◄── from any state: abort (transmit), connection lost (session), logout (requests), TMF (task_management)
 //! ```

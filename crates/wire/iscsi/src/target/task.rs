@@ -471,7 +471,7 @@ impl Tags {
 }
 
 /// Hashes a tag with one multiplication. An initiator that chooses its tags to collide slows down the lookup
-/// of its own tasks only, and the command window limits their number.
+/// only of its tasks, and the command window limits their number.
 #[derive(Debug, Default)]
 struct TagHasher(u64);
 

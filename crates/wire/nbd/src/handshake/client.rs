@@ -104,7 +104,7 @@ pub enum Refused {
     /// The peer does not speak NBD.
     #[display("no NBD server: it begins with 0x{_0:016x}")]
     NotNbd(u64),
-    /// It speaks a protocol of before 2011, in which an export cannot be chosen.
+    /// The server uses the protocol from before 2011, in which a client cannot select an export.
     #[display("the server speaks the old style of NBD only")]
     OldStyle,
     /// There is no such export.
@@ -119,7 +119,7 @@ pub enum Refused {
     /// The server refuses the export, for this reason.
     #[display("the server refuses the export: {_0}")]
     Server(Text),
-    /// The server has broken a rule.
+    /// The server has violated the protocol.
     #[display("the server breaks the protocol: {_0}")]
     Violation(&'static str),
 }

@@ -4,7 +4,7 @@
 //!   greeting ─► client flags ─► option ─► its data ─► replies ─► option …
 //!                                 │ ▲                   │
 //!                       too long: ▼ │ dropped           ├─ GO, EXPORT_NAME: a Session
-//!                               TOO_BIG                 ├─ STARTTLS: TLS, and what was agreed before is forgotten
+//!                               TOO_BIG                 ├─ STARTTLS: TLS, and earlier negotiation results are discarded
 //!                                                       └─ ABORT: the end
 //! ```
 

@@ -33,7 +33,7 @@ impl Talk {
         talk
     }
 
-    /// Processes bytes as a socket would deliver them; they must end where the state machine wants no more.
+    /// Processes bytes as a socket would deliver them; the state machine must consume all of them.
     fn hear(&mut self, text: &str) -> Outcome {
         self.said.clear();
         let all = bytes(text);
