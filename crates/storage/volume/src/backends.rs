@@ -397,7 +397,8 @@ static BUFFERED: Kind = Kind {
     },
 };
 
-/// From a page to a size of which a small machine has memory for 17 (the maximum number of readers and writers).
+/// From a page to a size that fits into the memory of a small machine 17 times (the maximum number of readers
+/// and writers).
 const WINDOW_BYTES: RangeInclusive<u64> = 4 << 10..=64 << 20;
 
 #[derive(Debug)]

@@ -238,7 +238,7 @@ fn a_member_that_is_taken_out_while_it_is_put_back_stays_out() {
             let parts = MemberParts::new(&records.set(), 1, &whole).expect("room");
             let vacancy = device.vacancy(1).expect("it has failed");
             assert!(records.readd(1, whole).await.expect("recorded"));
-            // While its copy of the bitmap is erased, or while that is written behind.
+            // It is taken out while its copy of the bitmap is erased, or later, while the copy is written.
             disk.hold_writes(if is_in_place { 0..0 } else { area.clone() });
             let readding = Arc::clone(&device);
             let readded = beside(async move { readding.readd(vacancy, parts.data, parts.bitmap).await });
