@@ -44,7 +44,7 @@ def test_what_is_on_a_lun_is_not_overwritten_unasked(server):
         lun.write(0, bytes(510) + b"\x55\xaa")
         lun.write(1, b"EFI PART" + bytes(504))
         lun.flush()
-    with pytest.raises(linerate.RefusedError, match="say --yes"):
+    with pytest.raises(linerate.RefusedError, match="use --yes"):
         linerate.bench(server.url(), read=0, seconds=0.1, allow_write=True)
     with linerate.connect(server.url()) as lun:
         assert lun.read(1)[:8] == b"EFI PART"

@@ -258,7 +258,7 @@ fn what_is_missing_is_said_before_anything_is_served() {
     assert!(down.contains("interface lo is down: bring it up (ip link set lo up)"), "{down}");
     let mut silent = site.client.command(LINERATE);
     let silent = run_command(silent.args(["info", "aoe://eth0/9.9?timeout=1s"])).expect_failure();
-    assert!(silent.contains("no AoE device 9.9 answers on eth0 within 1 s"), "{silent}");
+    assert!(silent.contains("no AoE device 9.9 responded on eth0 within 1 s"), "{silent}");
 }
 
 #[test]

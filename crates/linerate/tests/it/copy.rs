@@ -197,7 +197,7 @@ fn what_lies_behind_the_copy_is_left_alone() {
     std::fs::write(&short, vec![9; 512 * 3]).expect("an image");
     scene.copied(&full, &server.url("disk"), &[]);
     let said = run_command(&mut scene.copy(&short, &server.url("disk"), &["--yes"])).expect_success();
-    assert!(said.contains("bytes of") && said.contains("are left as they are"), "{said}");
+    assert!(said.contains("bytes of") && said.contains("are not changed"), "{said}");
     scene.copied(&server.url("disk"), &scene.text("back"), &[]);
     let (before, after) = (std::fs::read(&full).expect("it"), std::fs::read(scene.path("back")).expect("it"));
     assert!(after[..1536].iter().all(|byte| *byte == 9) && after[1536..] == before[1536..]);
@@ -291,7 +291,7 @@ fn a_file_that_was_being_made_is_gone_on_with() {
     child.stderr.take().expect("a pipe").read_to_string(&mut said).expect("text");
     assert_eq!(status.code(), Some(130), "{said}");
     assert!(
-        said.contains("interrupted at") && said.contains("run the same command again to go on"),
+        said.contains("interrupted at") && said.contains("run the same command again to resume"),
         "{said}"
     );
     let at = done_bytes(&scene);
@@ -395,7 +395,7 @@ fn what_cannot_be_copied_is_refused_before_anything_is_lost() {
         (&image, &url, 2, "is too small: it has 16MiB, and the source 32MiB"),
         (&url, &url, 2, "is the source itself"),
         (&small, &small, 2, "is the source itself"),
-        (&image, &small, 2, "holds 2MiB; say --yes to overwrite it"),
+        (&image, &small, 2, "holds 2MiB; use --yes to overwrite it"),
         (&small, &server.url("protected"), 8, "is write-protected"),
         ("/nonexistent", &url, 2, "No such file"),
         ("/dev/null", &url, 2, "less than one block"),

@@ -103,7 +103,7 @@ fn a_wait_for_a_silent_target_is_told_to_people() {
         let stderr = asking.stderr.take().expect("a pipe");
         BufReader::new(stderr).read_line(&mut line).expect("a line");
         assert!(
-            line.contains("waiting for an answer from ") && line.contains(&address.to_string()),
+            line.contains("waiting for a response from ") && line.contains(&address.to_string()),
             "{line}"
         );
         assert!(line.contains(&format!("for up to 1h ({key})")), "{line}");

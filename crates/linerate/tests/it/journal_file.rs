@@ -144,7 +144,7 @@ fn what_another_client_has_written_meanwhile_is_kept() {
         });
         let refusal = scene.refusal();
         assert!(
-            refusal.contains("32 changes") && refusal.contains("another client has written"),
+            refusal.contains("32 acknowledged changes") && refusal.contains("another client has written"),
             "{refusal}"
         );
         assert_eq!(scene.at_the_server(), all(4));
@@ -170,7 +170,7 @@ fn the_death_of_the_gateway_alone_loses_nothing() {
     });
     let refusal = scene.refusal();
     assert!(
-        refusal.contains("1 changes") && refusal.contains("the server has lost nothing since"),
+        refusal.contains("1 acknowledged changes") && refusal.contains("the server has lost nothing since"),
         "{refusal}"
     );
     let dropped = format!("{}&journal-replay=discard", scene.kept);

@@ -322,7 +322,10 @@ fn a_target_that_no_path_leads_to_any_more_is_unreachable() {
         let failed =
             opened.explained::<()>(Err(Failure::device("cannot write", DeviceError::NotReady))).await;
         let failure = failed.expect_err("a failure");
-        assert!(failure.is_unreachable() && failure.to_string().contains("no path leads to it"), "{failure}");
+        assert!(
+            failure.is_unreachable() && failure.to_string().contains("no path is available"),
+            "{failure}"
+        );
     });
 }
 

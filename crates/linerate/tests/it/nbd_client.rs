@@ -389,7 +389,7 @@ fn servers_of_others_encrypt() {
     );
     there_and_back(&secure(&server, &all), Path::new(&before), Path::new(&after));
     let told = info(&secure(&server, &ca)).expect_failure();
-    assert!(told.contains("it may want a certificate of the client"), "{told}");
+    assert!(told.contains("it may require a client certificate"), "{told}");
 }
 
 /// If STARTTLS is rejected, or removed by an attacker on the path, the client must not continue without it.

@@ -117,7 +117,7 @@ fn a_file_system_is_not_overwritten_unasked() {
     let (code, said) = write(&url, &[1; 512], &["--offset", "8MiB"]);
     assert_eq!(code, Some(2));
     assert!(said.contains("an ext4 file system (label root) is on iscsi://"), "{said}");
-    assert!(said.contains("say --yes to overwrite it"), "{said}");
+    assert!(said.contains("use --yes to overwrite it"), "{said}");
     assert_eq!(write(&url, &[1; 512], &["--offset", "8MiB", "--yes"]).0, Some(0));
 }
 

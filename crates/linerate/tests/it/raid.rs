@@ -246,7 +246,7 @@ impl Local {
     fn replace(&self, member: usize, new: &str) {
         let words = ["raid", "replace", "disk", &member.to_string(), &self.file(new)];
         let ended = run(LINERATE, &self.with_control(&words));
-        assert!(ended.status.success() || ended.said.contains("take it out first"), "{}", ended.said);
+        assert!(ended.status.success() || ended.said.contains("remove it first"), "{}", ended.said);
     }
 
     fn until_healthy(&self) {
@@ -286,14 +286,14 @@ fn members_of_a_set_in_use_come_and_go_and_the_server_tells_of_it() {
     assert_eq!((&status["state"], &status["members"][1]["state"]), (&"degraded".into(), &"failed".into()));
     assert!(!is_well && local.tell(&["server", "volumes"]).contains("disk: RAID 5: degraded"));
     assert_eq!(metric(&local, lacking), format!("{lacking} 1"));
-    assert!(local.refused(&["raid", "fail", "disk", "0"]).contains("data would lack"));
+    assert!(local.refused(&["raid", "fail", "disk", "0"]).contains("data would be lost"));
     assert!(local.refused(&["raid", "grow", "disk"]).contains("degraded"));
     let small = format!("file:{}?size=8MiB", local.disks.path().join("small").display());
     assert!(local.refused(&["raid", "replace", "disk", "1", &small]).contains("a member has"));
     assert!(!local.disks.path().join("small").exists(), "it was made for nothing");
 
     let said = local.tell(&["raid", "replace", "disk", "1", &local.file("d")]);
-    assert!(said.contains("is member 1 now") && said.contains("linerate.toml is updated"), "{said}");
+    assert!(said.contains("is now member 1") && said.contains("linerate.toml is updated"), "{said}");
     local.until_healthy();
     local.tell(&["raid", "add", "disk", &local.file("e")]);
     // The spare replaces the next one.
@@ -309,7 +309,7 @@ fn members_of_a_set_in_use_come_and_go_and_the_server_tells_of_it() {
     assert!(ended.success(), "{}\n{}", String::from_utf8_lossy(&said.stderr), local.server.log());
 
     let found = local.tell(&["raid", "scrub", "disk"]);
-    assert!(found.contains(": 0 do not fit, 0 cannot be read"), "{found}");
+    assert!(found.contains(": 0 inconsistent, 0 unreadable"), "{found}");
     let (status, _) = local.status();
     assert_eq!((&status["scrub"]["has_ended"], &status["spares"][0]), (&true.into(), &again.as_str().into()));
     assert!(metric(&local, "linerate_raid_scrub_ratio").ends_with(" 1"));
@@ -377,7 +377,7 @@ fn a_set_whose_members_have_become_larger_grows_in_use_and_alone() {
         set_length(128, false);
         linerate(&["raid", "grow", &set]);
         assert!(bytes() > before, "{level}");
-        assert!(linerate(&["raid", "scrub", &set]).contains(": 0 do not fit"), "{level}");
+        assert!(linerate(&["raid", "scrub", &set]).contains(": 0 inconsistent"), "{level}");
 
         let alone = bytes();
         let mut server = serving(&set.replace(']', "]?rebuild=1GiB"));
@@ -399,7 +399,7 @@ fn a_set_whose_members_have_become_larger_grows_in_use_and_alone() {
         let grown = listed();
         server.stop();
         assert_eq!(bytes(), grown, "{level}");
-        assert!(linerate(&["raid", "scrub", &set]).contains(": 0 do not fit"), "{level}");
+        assert!(linerate(&["raid", "scrub", &set]).contains(": 0 inconsistent"), "{level}");
     }
 }
 
@@ -442,7 +442,7 @@ fn a_scrub_survives_its_server() {
     local.server.restart();
     until("it has resumed", || stripes(&local).is_some_and(|now| now >= before));
     assert!(local.server.log().contains("a scrub of a RAID set resumes"));
-    assert!(local.tell(&["raid", "scrub", "disk", "--cancel"]).contains("before its end"));
+    assert!(local.tell(&["raid", "scrub", "disk", "--cancel"]).contains("ended early"));
     assert!(local.refused(&["raid", "scrub", "disk", "--cancel"]).contains("not being scrubbed"));
     local.server.kill();
     local.server.restart();
@@ -530,7 +530,7 @@ fn a_journal_on_a_volume_of_its_own_survives_kills_a_lost_member_and_its_own_fai
             |local| {
                 local.tell(&["server", "fault", "disk", "fail"]);
                 until("it is noticed", || local.status().0["journal"]["has_failed"] == true);
-                until("it is logged", || local.server.log().contains("the journal is on members now"));
+                until("it is logged", || local.server.log().contains("the journal is now on members"));
             },
             |_| std::fs::write(&journal, &old).expect("the old journal comes back"),
         );
@@ -540,7 +540,7 @@ fn a_journal_on_a_volume_of_its_own_survives_kills_a_lost_member_and_its_own_fai
             local.replace(member, name);
         }
         local.until_healthy();
-        assert!(local.tell(&["raid", "scrub", "disk"]).contains(": 0 do not fit, 0 cannot be read"));
+        assert!(local.tell(&["raid", "scrub", "disk"]).contains(": 0 inconsistent, 0 unreadable"));
         local.server.stop();
         let said = linerate(&["raid", "status", &local.specification()]);
         assert!(said.contains("it had the journal, which is on the members now"), "{said}");
@@ -680,6 +680,6 @@ fn what_was_acknowledged_survives_failures_replacements_and_kills_in_any_order()
     }
     local.until_healthy();
     let found = local.tell(&["raid", "scrub", "disk"]);
-    assert!(found.contains(": 0 do not fit, 0 cannot be read"), "{found}");
+    assert!(found.contains(": 0 inconsistent, 0 unreadable"), "{found}");
     local.server.stop();
 }

@@ -275,7 +275,7 @@ fn a_host_dies_and_is_replaced_under_a_file_system(protocol: Protocol) {
     volume.expect_verified(volume.load(runs + 1));
     volume.end();
     let found = run(LINERATE, &["raid", "scrub", "vol", "--control", &control]).expect_success();
-    assert!(found.contains(": 0 do not fit, 0 cannot be read"), "{found}");
+    assert!(found.contains(": 0 inconsistent, 0 unreadable"), "{found}");
     let log = front.log();
     assert!(log.contains("a member of a RAID set is rebuilt"), "{log}");
 }
@@ -329,7 +329,7 @@ fn sets_of_six_and_of_four_disks_of_three_hosts_verify() {
                     assert!(ended.status.success(), "{set}, {random} % at random: {}", ended.said);
                 }
                 let ended = network.here(&["raid", "scrub", &set]);
-                assert!(ended.said.contains(": 0 do not fit, 0 cannot be read"), "{set}: {}", ended.said);
+                assert!(ended.said.contains(": 0 inconsistent, 0 unreadable"), "{set}: {}", ended.said);
             }
         }
     }

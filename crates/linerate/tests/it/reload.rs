@@ -336,7 +336,7 @@ fn a_volume_that_gets_another_name_is_the_same_after_a_restart() {
     }
     let before = identity(&server);
     let said = reload(&server, &[]).expect_success();
-    assert!(said.contains("~ volume b is called c now"), "{said}");
+    assert!(said.contains("~ volume b is renamed to c"), "{said}");
     assert_eq!(identity(&server), before);
     assert!(server.state().join("volumes/c/uuid").exists() && !server.state().join("volumes/b").exists());
     server.stop();

@@ -316,7 +316,7 @@ pub enum OpenError {
     #[display("{_0}")]
     Interface(io::Error),
     /// There is no reply.
-    #[display("no AoE device {address} answers on {interface} within {} s", timeout.as_secs_f64())]
+    #[display("no AoE device {address} responded on {interface} within {} s", timeout.as_secs_f64())]
     Silent {
         /// The device.
         address: Address,
@@ -329,7 +329,7 @@ pub enum OpenError {
     #[display("AoE device {_0}: {_1}")]
     Refused(Address, ErrorCode),
     /// The device has failed IDENTIFY DEVICE.
-    #[display("AoE device {_0} does not say what it is: its error register is 0x{_1:02x}")]
+    #[display("AoE device {_0} does not identify itself: its error register is 0x{_1:02x}")]
     Unidentified(Address, u8),
     /// It has no sectors.
     #[display("AoE device {_0} has no sectors")]
@@ -412,7 +412,7 @@ pub async fn open(url: &Url) -> Result<RemoteAoe, OpenError> {
         // Both ends support such frames; switches in between may drop them silently.
         let probe = asked(Ata::read(0, sectors), usize::from(sectors) * SECTOR_BYTES, reactor::now() + PROBE);
         if session.ask(probe).await == Err(Failed::TimedOut) {
-            tracing::warn!(device = %url, sectors, "frames of this length get no answer; shorter ones are used");
+            tracing::warn!(device = %url, sectors, "frames of this length get no response; using shorter ones");
             sectors = SECTORS_USUAL;
         }
     }

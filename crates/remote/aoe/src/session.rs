@@ -347,7 +347,7 @@ impl Session {
             let is_same =
                 (&found.serial, &found.model, found.sectors) == (&known.serial, &known.model, known.sectors);
             if !is_same {
-                tracing::warn!(device = %self.address, %station, "another device answers in its place");
+                tracing::warn!(device = %self.address, %station, "another device responds instead");
                 return;
             }
         }

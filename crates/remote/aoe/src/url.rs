@@ -57,7 +57,7 @@ pub enum UrlError {
     #[display("{_0}")]
     Address(NotAnAddress),
     /// An unknown key.
-    #[display("`{_0}` is no key of an aoe:// URL; there are {}", KEYS.join(", "))]
+    #[display("`{_0}` is not a key of an aoe:// URL; the keys are {}", KEYS.join(", "))]
     UnknownKey(#[error(not(source))] String),
     /// A value does not fit its key.
     #[display("{key}={value}: {why}")]
@@ -135,7 +135,7 @@ mod tests {
         assert!(error("aoe://eth0/7").starts_with("an AoE address is SHELF.SLOT"));
         assert_eq!(
             error("aoe://eth0/7.1?mtu=9000"),
-            "`mtu` is no key of an aoe:// URL; there are cache-loss-unseen, quarantine, sectors, timeout"
+            "`mtu` is not a key of an aoe:// URL; the keys are cache-loss-unseen, quarantine, sectors, timeout"
         );
         assert_eq!(error("aoe://eth0/7.1?sectors=0"), "sectors=0: 1 to 255 sectors of 512 bytes");
         assert_eq!(error("aoe://eth0/7.1?cache-loss-unseen=yes"), "cache-loss-unseen=yes: it has no value");

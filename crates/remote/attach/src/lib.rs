@@ -119,7 +119,7 @@ fn ended(kept: OwnRecord, flushed: Result<(), DeviceError>) -> Result<(), Failur
         kept.remove();
         return Ok(());
     };
-    let failure = Failure::device("what was written last may be lost: cannot flush", error);
+    let failure = Failure::device("the latest writes may be lost: cannot flush", error);
     tracing::error!("{failure}");
     kept.fail(failure.to_string()).map_err(Failure::failed)?;
     Err(failure)
@@ -131,7 +131,7 @@ fn ended(kept: OwnRecord, flushed: Result<(), DeviceError>) -> Result<(), Failur
 pub fn be_behind_a_disk() {
     if let Err(error) = rustix::process::configure_io_flusher_behavior(true) {
         // Without CAP_SYS_RESOURCE, the process cannot mount the file system on the file either.
-        tracing::debug!("not favoured when memory is short: {error}");
+        tracing::debug!("cannot set the priority for low memory: {error}");
     }
 }
 

@@ -97,7 +97,7 @@ impl Drop for MountPoint {
 pub(crate) fn remove_empty(path: &Path) {
     let is_empty = fs::symlink_metadata(path).is_ok_and(|file| file.is_file() && file.len() == 0);
     if let Some(Err(error)) = is_empty.then(|| fs::remove_file(path)) {
-        tracing::warn!("{} is left behind: {error}", path.display());
+        tracing::warn!("{} could not be removed: {error}", path.display());
     }
 }
 
@@ -107,7 +107,7 @@ pub(crate) fn resolved(path: &Path) -> Result<PathBuf, Failure> {
         return Ok(path);
     }
     let refused = |why: &dyn std::fmt::Display| Failure::refused(format!("{}: {why}", path.display()));
-    let name = path.file_name().ok_or_else(|| refused(&"no name of a file"))?;
+    let name = path.file_name().ok_or_else(|| refused(&"not a file name"))?;
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
     Ok(fs::canonicalize(folder).map_err(|error| refused(&error))?.join(name))
 }
@@ -118,12 +118,11 @@ fn clear(path: &Path, records: &Path) -> Result<(), Failure> {
     let shown = path.display();
     if record.as_ref().is_some_and(FoundRecord::is_alive) || fs::metadata(path).is_ok() {
         return Err(Failure::refused(format!(
-            "{shown}: something is attached there; `linerate detach {shown}` ends that"
+            "{shown}: something is attached there; use `linerate detach {shown}`"
         )));
     }
-    mounts::unmount(path, UnmountMode::Lazy).map_err(|error| {
-        Failure::failed(format!("{shown}: what is left of a process that was killed: {error}"))
-    })?;
+    mounts::unmount(path, UnmountMode::Lazy)
+        .map_err(|error| Failure::failed(format!("{shown}: leftover mount of a killed process: {error}")))?;
     if let Some(record) = record {
         if record.record.made_file {
             remove_empty(path);
@@ -140,7 +139,7 @@ fn can_be_mounted() -> Result<(), String> {
     match OpenOptions::new().read(true).write(true).open(DEVICE) {
         Ok(_) => Ok(()),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Err(format!(
-            "there is no {DEVICE}; `modprobe fuse` brings it, and in a container --device {DEVICE}"
+            "there is no {DEVICE}; load it with `modprobe fuse`, or in a container with --device {DEVICE}"
         )),
         Err(error) => Err(format!("{DEVICE}: {error}")),
     }
@@ -149,7 +148,7 @@ fn can_be_mounted() -> Result<(), String> {
 fn in_words(error: &io::Error) -> String {
     match error.kind() {
         // Everything else was found before: the setuid helper for users other than root is missing.
-        io::ErrorKind::NotFound => "fusermount3 is missing; the package fuse3 has it".to_owned(),
+        io::ErrorKind::NotFound => "fusermount3 is missing; install the package fuse3".to_owned(),
         _ => error.to_string().trim().to_owned(),
     }
 }
@@ -199,8 +198,8 @@ pub fn detach(records: &Path, path: &Path, way: UnmountMode) -> Result<(), Failu
     } else if found.is_alive() && mounts::is_ours_elsewhere(&path, found.record.pid) {
         // This would wait for its process until someone detaches it there.
         return Err(Failure::refused(format!(
-            "{path} stays attached: it is mounted in the mount namespace of process {pid}, which is another one; \
-             `nsenter --target {pid} --mount linerate detach {path}` detaches it there, --force ends it from here",
+            "{path} stays attached: it is mounted in the mount namespace of process {pid}, which differs; `nsenter \
+             --target {pid} --mount linerate detach {path}` detaches it there, --force ends it from here",
             path = path.display(),
             pid = found.record.pid
         )));
@@ -213,7 +212,7 @@ fn flush(path: &Path) -> Result<(), Failure> {
     let flushed = fs::File::open(path).and_then(|file| file.sync_all());
     flushed.map_err(|error| {
         Failure::failed(format!(
-            "{} stays attached: what was written cannot be flushed: {error}; --force gives it up",
+            "{} stays attached: written data cannot be flushed: {error}; --force discards it",
             path.display()
         ))
     })

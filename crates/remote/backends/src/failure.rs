@@ -235,7 +235,7 @@ impl From<disk_contents::Refused> for Failure {
         let kind = match &refused {
             disk_contents::Refused::WriteProtected(_) => FailureKind::WriteProtected,
             disk_contents::Refused::Kept(sentence) => {
-                return Failure::refused(format_args!("{sentence}; say --yes to overwrite it"));
+                return Failure::refused(format_args!("{sentence}; use --yes to overwrite it"));
             }
             disk_contents::Refused::Unreadable(_, error) => of_device(*error),
         };

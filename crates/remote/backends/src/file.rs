@@ -47,7 +47,7 @@ fn read(written: &Written<'_>) -> Result<Arc<dyn Backend>, Problem> {
 fn path(word: &Token) -> Result<PathBuf, Problem> {
     let wrong = |sentence: &str| Err(Problem::new(word.at.clone(), sentence));
     if word.text.is_empty() {
-        return wrong("a path is missing here; write one such as file:/data/vm1.img");
+        return wrong("a path is missing; write one such as file:/data/vm1.img");
     }
     if word.text.starts_with("//") {
         return wrong("a file has no host; write one slash: file:/data/vm1.img");

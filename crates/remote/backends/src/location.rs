@@ -56,8 +56,8 @@ impl Location {
         }
         if has_port(text) && !Path::new(text).exists() {
             return Err(Failure::refused(format!(
-                "{text} is a portal and names no LUN: `linerate discover {text} --luns` lists the URLs of its LUNs, such as \
-                 iscsi://{text}/IQN/0; a file of this name is ./{text}"
+                "{text} is a portal without a LUN: `linerate discover {text} --luns` lists the URLs of its LUNs, \
+                 such as iscsi://{text}/IQN/0; for a file of this name, write ./{text}"
             )));
         }
         Ok(Location::Path(PathBuf::from(text)))
@@ -78,9 +78,7 @@ impl Location {
                 Ok(Location::Lun(url))
             }
             place if connections.is_none() && congestion.is_none() => Ok(place),
-            _ => Err(Failure::refused(
-                "--connections and --congestion are for a URL: there is no network here",
-            )),
+            _ => Err(Failure::refused("--connections and --congestion need a URL: there is no network here")),
         }
     }
 

@@ -101,7 +101,7 @@ pub async fn unreachable(url: &Url) -> Option<Failure> {
         Ok(Ok(_)) => None,
         Ok(Err(failure)) => failure.is_unreachable().then_some(failure),
         Err(_) => {
-            let why = format_args!("the server does not answer within {} s", PROBE.as_secs());
+            let why = format_args!("the server did not respond within {} s", PROBE.as_secs());
             Some(Failure::new(FailureKind::Unreachable, why))
         }
     }

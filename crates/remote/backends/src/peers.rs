@@ -138,7 +138,7 @@ pub async fn unreachable(device: &dyn Channelled) -> Option<Failure> {
     let channels = device.status().await?.channels;
     let is_lost = channels.iter().all(|channel| !channel.is_connected);
     let why = channels.into_iter().find_map(|channel| channel.last_error).filter(|_| is_lost)?;
-    Some(Failure::new(FailureKind::Unreachable, format_args!("no path leads to it: {why}")))
+    Some(Failure::new(FailureKind::Unreachable, format_args!("no path is available: {why}")))
 }
 
 /// Shorter waits are normal, for instance while a server starts or a path fails over.
@@ -165,7 +165,7 @@ pub(crate) async fn announced<T>(
         if let Some(announce) = ANNOUNCE.get()
             && !IS_ANNOUNCED.swap(true, Ordering::Relaxed)
         {
-            announce(&format!("waiting for an answer from {peer}, for up to {} ({key})", Time(limit)));
+            announce(&format!("waiting for a response from {peer}, for up to {} ({key})", Time(limit)));
         }
     };
     slow(answer, announce).await

@@ -59,7 +59,7 @@ fn read(written: &Written<'_>) -> Result<Arc<dyn Backend>, Problem> {
     let name = |key| written.value(key)?.map(part).transpose();
     let (pool, image, snapshot) = place(written.argument())?;
     if let (Some(_), Some(size)) = (&snapshot, written.value("size")?) {
-        return Err(Problem::new(size.at.clone(), "a snapshot has the size of its image; leave `size` out"));
+        return Err(Problem::new(size.at.clone(), "a snapshot has the size of its image; omit `size`"));
     }
     let options = RbdOptions {
         cluster: name("cluster")?.unwrap_or_else(|| CLUSTER.to_owned()),
@@ -85,7 +85,7 @@ fn place(word: &Token) -> Result<(String, String, Option<String>), Problem> {
     let wrong = |sentence: &str| Err(Problem::new(word.at.clone(), sentence));
     let token = |text: &str| Token { text: text.to_owned(), at: word.at.clone() };
     let Some((pool, image)) = word.text.split_once('/') else {
-        return wrong("a pool and an image are wanted here, such as rbd:rbd/vm1");
+        return wrong("a pool and an image are needed, such as rbd:rbd/vm1");
     };
     if image.contains('/') {
         return wrong("write a namespace as an option: rbd:POOL/IMAGE?namespace=NAME");
@@ -103,7 +103,7 @@ fn part(word: &Token) -> Result<String, Problem> {
     let text = String::from_utf8(decode(word)?).map_err(|_| wrong("names in Ceph are UTF-8"))?;
     match text.contains('\0') || text.is_empty() {
         true => Err(wrong(
-            "a name is missing here, or has the character %00; write one such as rbd:rbd/vm1@monday",
+            "a name is missing, or contains the character %00; write one such as rbd:rbd/vm1@monday",
         )),
         false => Ok(text),
     }

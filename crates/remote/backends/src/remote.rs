@@ -91,7 +91,7 @@ fn require_slashes(text: &str) -> Result<(), Failure> {
 fn check(text: &str) -> Result<(), String> {
     if secrets::is_in(text) {
         return Err(format!(
-            "a secret in a specification is one that others read; put it into a file (secret-file=PATH, \
+            "other users can read a secret in a specification; put it into a file (secret-file=PATH, \
              target-secret-file=PATH) or the environment ({SECRET}, {TARGET_SECRET})"
         ));
     }
@@ -131,8 +131,8 @@ pub fn portal(text: &str) -> Result<(Portal, Settings), Failure> {
     if GRAMMAR.is_meant(text) && !text.contains("://") && !has_port(text) {
         require_slashes(text)?;
         return Err(Failure::refused(format!(
-            "{text} is a volume and no portal: serve it (`linerate serve --volume disk={text}`) and ask that portal, or measure \
-             it where it is (`linerate bench {text}`)"
+            "{text} is a volume, not a portal: serve it (`linerate serve --volume disk={text}`) and use that \
+             portal, or measure it locally (`linerate bench {text}`)"
         )));
     }
     let address = match text.parse::<Ipv6Host>() {
@@ -289,9 +289,9 @@ fn refuse_secrets(text: &str) -> Result<(), Failure> {
         return Ok(());
     }
     Err(Failure::refused(format!(
-        "{}: a secret on the command line is one that anybody can read in the list of processes; put it into \
-         a file (secret-file=PATH, target-secret-file=PATH) or the environment ({SECRET}, {TARGET_SECRET}); \
-         a user whose name has a colon is named by the key user",
+        "{}: every user can read a secret on the command line in the list of processes; put it into a file \
+         (secret-file=PATH, target-secret-file=PATH) or the environment ({SECRET}, {TARGET_SECRET}); for a user \
+         name with a colon, use the key user",
         secrets::masked_url(text)
     )))
 }
@@ -323,7 +323,7 @@ fn find_secret(
 fn asked_for(name: &str, variable: &str) -> Result<Zeroizing<Vec<u8>>, Failure> {
     secrets::ask(&format!("secret of {name}: ")).map_err(Failure::refused)?.ok_or_else(|| {
         Failure::refused(format!(
-            "the secret of {name:?} is missing: set {variable}, or name a file that holds it"
+            "the secret of {name:?} is missing: set {variable}, or name a file that contains it"
         ))
     })
 }

@@ -43,7 +43,7 @@ pub fn mask_words(words: impl Iterator<Item = OsString>) {
 pub fn ask(question: &str) -> io::Result<Option<Zeroizing<Vec<u8>>>> {
     let answer = ASK.get().and_then(|ask| ask(question)).transpose();
     let answer = answer
-        .map_err(|error| io::Error::new(error.kind(), format!("cannot ask for the secret: {error}")))?;
+        .map_err(|error| io::Error::new(error.kind(), format!("cannot prompt for the secret: {error}")))?;
     Ok(answer.map(|answer| without_line_end(Zeroizing::new(answer.into_bytes()))))
 }
 

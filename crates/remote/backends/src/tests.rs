@@ -73,7 +73,7 @@ fn mistakes_are_pointed_at_with_the_remedy() {
     refused("rbd:image", "image", "such as rbd:rbd/vm1");
     refused("rbd:pool/space/image", "pool/space/image", "?namespace=NAME");
     refused("rbd:pool/image@", "pool/image@", "a name is missing");
-    refused("rbd:pool/image@a?size=1GiB", "1GiB", "leave `size` out");
+    refused("rbd:pool/image@a?size=1GiB", "1GiB", "omit `size`");
     refused("rbd:pool/image?queue=0", "0", "1 to 1024");
     refused("rbd:pool/image?lock-wait=2h", "2h", "at most 1h");
 }

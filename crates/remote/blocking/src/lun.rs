@@ -272,7 +272,7 @@ pub enum OpenError {
 impl fmt::Display for OpenError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            OpenError::System(error) => write!(f, "a thread for the session cannot be started: {error}"),
+            OpenError::System(error) => write!(f, "cannot start a thread for the session: {error}"),
             OpenError::Open(error) => error.fmt(f),
             OpenError::Ended(error) => error.fmt(f),
         }

@@ -114,7 +114,7 @@ impl Destination {
         // A file is cut to the exact length at the end.
         let behind = self.opened.device.length_bytes().saturating_sub(source_bytes);
         let left_alone = behind > 0 && self.file.is_none();
-        left_alone.then(|| format!("the last {behind} bytes of {} are left as they are", self.name))
+        left_alone.then(|| format!("the last {behind} bytes of {} are not changed", self.name))
     }
 
     pub(crate) async fn read(&self, range: Range<u64>) -> Result<Slice, DeviceError> {
@@ -450,20 +450,20 @@ impl Begun {
 
 fn another(end: &str, name: &str) -> Failure {
     Failure::refused(format!(
-        "the {end} has changed since this copy was interrupted ({name}); say --restart to begin again"
+        "the {end} has changed since this copy was interrupted ({name}); use --restart to start over"
     ))
 }
 
 /// The destination of a copy to resume no longer exists.
 pub(crate) fn gone(name: &str) -> Failure {
-    Failure::refused(format!("{name} is gone, to which this copy was begun; say --restart to begin again"))
+    Failure::refused(format!("{name}, the destination of this copy, is gone; use --restart to start over"))
 }
 
 /// The failure of an interrupted copy.
 pub(crate) fn interrupted(done: u64, bytes: u64, is_resumable: bool) -> Failure {
     let then = match is_resumable {
-        true => "run the same command again to go on",
-        false => "what is at the destination is not complete",
+        true => "run the same command again to resume",
+        false => "the destination is incomplete",
     };
     let (done, bytes) = (Bytes(done), Bytes(bytes));
     Failure::new(FailureKind::Interrupted, format_args!("interrupted at {done} of {bytes}; {then}"))
@@ -478,11 +478,8 @@ pub(crate) fn remark(options: &Options<'_>, source: &Source, destination: &Desti
         _ => return None,
     };
     let is_wanted = !matches!(options.journal, JournalPlace::Nowhere);
-    is_wanted.then(|| {
-        format!(
-            "this copy cannot be resumed if it is interrupted: nothing tells {nameless} from other storage"
-        )
-    })
+    is_wanted
+        .then(|| format!("this copy cannot be resumed if it is interrupted: {nameless} cannot be identified"))
 }
 
 /// The directory of the journal; `None` if there is none.
@@ -506,7 +503,7 @@ fn unusable(directory: &Path, error: &dyn fmt::Display) -> Failure {
 /// Refuses to share a journal: two copies with one journal would overwrite each other's checkpoints.
 fn not_opened(directory: &Path, error: &io::Error) -> Failure {
     match error.kind() {
-        io::ErrorKind::WouldBlock => Failure::refused("the same copy is running already"),
+        io::ErrorKind::WouldBlock => Failure::refused("the same copy is already running"),
         _ => unusable(directory, error),
     }
 }

@@ -149,15 +149,15 @@ impl Pump {
         if self.returns == RETURNS_MAX {
             return Err(Failure::device(
                 format_args!(
-                    "cannot copy beyond {durable} to {name}, which has lost what was not flushed {} times in \
-                     a row; look for errors of its storage in its log, or copy with a smaller --checkpoint",
+                    "cannot copy beyond {durable} to {name}, which has lost unflushed data {} times in a row; look \
+                     for storage errors in its log, or copy with a smaller --checkpoint",
                     RETURNS_MAX + 1
                 ),
                 DeviceError::WritesLost,
             ));
         }
         self.returns += 1;
-        observer.note(&format!("{name} has lost what was not flushed: going back to {durable}"));
+        observer.note(&format!("{name} has lost unflushed data: going back to {durable}"));
         self.carrier.destination.copied_again();
         self.carrier.write_from.set(done);
         let is_read_again = self.digest.is_some();
@@ -260,10 +260,8 @@ impl Pump {
 
     fn with_hint(&self, failure: Failure) -> Failure {
         match (self.is_resumable(), self.durable.done > 0) {
-            (true, true) => {
-                failure.and("what is copied is written down; run the same command again to go on")
-            }
-            (true, false) => failure.and("no checkpoint was made yet: the same command begins again"),
+            (true, true) => failure.and("the progress is recorded; run the same command again to resume"),
+            (true, false) => failure.and("there is no checkpoint yet: the same command starts over"),
             (false, _) => failure,
         }
     }
@@ -468,7 +466,7 @@ impl Offload {
             return Ok(None);
         }
         let copy = ExtendedCopy::between(&from, &to).await;
-        let copy = copy.map_err(|error| format!("the data go through this host, as {error}"))?;
+        let copy = copy.map_err(|error| format!("the data is copied through this host, because {error}"))?;
         Ok(Some(Offload { copy: RefCell::new(Some(copy)), block_bytes: source.block_bytes() }))
     }
 
@@ -485,7 +483,7 @@ impl Offload {
         let (first, blocks) = (range.start / self.block_bytes, (range.end - range.start) / self.block_bytes);
         let Err(error) = copy.copy(first, first, blocks).await else { return true };
         if self.copy.take().is_some() {
-            tracing::info!("the target does not copy by itself: {error}");
+            tracing::info!("the target does not support internal copies: {error}");
         }
         false
     }
@@ -560,7 +558,7 @@ impl Report {
         }
         let ranges = self.unreadable.iter().map(|range| format!("\n  {}-{}", range.start, range.end - 1));
         Err(Failure::failed(format_args!(
-            "{} has data that cannot be read, and zeros were written for the bytes{}",
+            "{} has unreadable data, and zeros were written for the bytes{}",
             self.source,
             ranges.collect::<String>()
         )))

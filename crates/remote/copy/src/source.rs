@@ -48,8 +48,8 @@ impl Source {
         match found.and_then(|found| found.disk_image()) {
             None => Ok(()),
             Some(image) => Err(Failure::refused(format_args!(
-                "{} is {image}, and {to} would get its bytes, not the disk in it; convert it first (qemu-img convert -O raw), \
-                 or say --raw to copy the bytes",
+                "{} is {image}, and {to} would get its bytes, not the disk in it; convert it first (qemu-img \
+                 convert -O raw), or use --raw to copy the bytes",
                 self.name
             ))),
         }

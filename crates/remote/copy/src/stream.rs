@@ -188,7 +188,7 @@ impl Outlet {
             Some(Ok(())) => Ok(true),
             Some(Err(error)) if error.kind() == ErrorKind::BrokenPipe => Ok(false),
             Some(Err(error)) => Err(Failure::unwritten(&self.name, &error)),
-            None => Err(Failure::failed("the output has gone")),
+            None => Err(Failure::failed("the reader of the output has gone")),
         }
     }
 }

@@ -233,8 +233,8 @@ fn the_first_byte_that_differs_is_told() {
 fn a_destination_that_loses_its_cache_again_and_again_is_given_up() {
     let crashes: Vec<u64> = (1..=1000).collect();
     let said = Scene::with_crashes(&crashes).copy(&Options::default()).expect_err("a failure").to_string();
-    let expected = "cannot copy beyond 0B to to, which has lost what was not flushed 6 times in a row; look \
-                    for errors of its storage in its log, or copy with a smaller --checkpoint: acknowledged \
+    let expected = "cannot copy beyond 0B to to, which has lost unflushed data 6 times in a row; look for \
+                    storage errors in its log, or copy with a smaller --checkpoint: acknowledged \
                     writes may be lost";
     assert_eq!(said, expected);
 }

@@ -321,13 +321,13 @@ impl<T: Transport> Shared<T> {
             |(number, claims): (&u64, &Vec<Claim>)| !claims.is_empty() && !ended.contains(number);
         if self.state.borrow().unfenced.iter().any(is_unnamed) {
             // More than one connection can name: an unfenced request could overtake a replay.
-            return Err("more lost connections are to be ended first".to_owned());
+            return Err("further lost connections must be terminated first".to_owned());
         }
         let turn = self.admission.take().await;
         if losses.doubts() != doubts {
             // The reported generation may be that of a lost cache, so it proves neither a loss nor the
             // absence of one.
-            return Err("the server may have lost its cache since this connection was begun".to_owned());
+            return Err("the server may have lost its cache since this connection was opened".to_owned());
         }
         let has_changed = self.state.borrow().has_changed;
         let evidence = Evidence::of(self.start.get(), start);
@@ -340,7 +340,7 @@ impl<T: Transport> Shared<T> {
                 self.part_from_all();
             }
             return Err(
-                "the server has lost writes, and connections from before are to be ended first".to_owned()
+                "the server has lost writes, and earlier connections must be terminated first".to_owned()
             );
         }
         let replayed = match has_changed {
@@ -579,7 +579,7 @@ pub(crate) async fn attend<T: Transport>(shared: Rc<Shared<T>>, slot: usize, fir
                 slot.longest_outage = slot.longest_outage.max(outage);
             }
             let path = shared.transport.path_name(path);
-            tracing::info!(path, outage_ms = outage.as_millis() as u64, "a channel is connected again");
+            tracing::info!(path, outage_ms = outage.as_millis() as u64, "a channel has reconnected");
         }
         let connected_at = reactor::now();
         let (lost, loss) = shared.watch(slot, in_use, path).await;
@@ -699,13 +699,13 @@ impl<T: Transport> Shared<T> {
         if missing > 0 {
             tracing::warn!(
                 changes = missing,
-                "acknowledged writes were lost, or another host has replaced them: they are not written again, and the next flush \
-                 fails. If no other host writes here, writers=one has them written again"
+                "acknowledged writes were lost, or another host has replaced them: they are not replayed, and the \
+                 next flush fails. If no other host writes here, writers=one enables replay"
             );
             self.tell_of_loss();
         }
         if again.is_empty() {
-            tracing::info!(changes = all, missing, "the journal was compared with what the server has");
+            tracing::info!(changes = all, missing, "the journal was compared with the server's data");
             return Some(if missing > 0 { Replayed::InPart } else { Replayed::Whole });
         }
         let refused = self.write_again(link, &again).await?;

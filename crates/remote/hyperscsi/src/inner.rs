@@ -389,7 +389,7 @@ impl Inner {
                     self.agreed = Agreed { frame_bytes, queue_depth, is_encrypted };
                     self.logged_in(now, shared);
                 }
-                Event::Resumed => tracing::debug!("the session goes on with new keys and numbers"),
+                Event::Resumed => tracing::debug!("the session continues with new keys and numbers"),
                 Event::Completed { id, response } => self.complete(id, response),
                 Event::FunctionDone { id, result } => {
                     if let Some(asked) = self.functions.remove(&id) {
@@ -556,7 +556,7 @@ impl Inner {
             EscalationStep::TargetReset => (Function::TargetReset, Lun(0), None),
             EscalationStep::LeaveSession => {
                 self.drop_machine();
-                return self.lose(now, now, "the target neither carries out a command nor aborts it", shared);
+                return self.lose(now, now, "the target neither executes a command nor aborts it", shared);
             }
         };
         let lun = lun.0.to_be_bytes();

@@ -52,7 +52,7 @@ pub enum OpenError {
         error: io::Error,
     },
     /// No reply.
-    #[display("no HyperSCSI target answers at {place} within {} s", time.as_secs_f64())]
+    #[display("no HyperSCSI target responded at {place} within {} s", time.as_secs_f64())]
     Silent {
         /// The place that was searched.
         place: String,
@@ -60,7 +60,7 @@ pub enum OpenError {
         time: Duration,
     },
     /// Only other targets replied.
-    #[display("no target {target} answers at {place}; there {} {}", if names.len() == 1 { "is" } else { "are" }, names.join(", "))]
+    #[display("no target {target} responded at {place}; there {} {}", if names.len() == 1 { "is" } else { "are" }, names.join(", "))]
     Elsewhere {
         /// The target searched for.
         target: String,
@@ -104,7 +104,7 @@ fn refused(refusal: Refusal, has_key: bool, name: &str) -> String {
             )
         }
         Refusal::Authentication => {
-            format!("the target wants a key of {name}: name a file that holds it (key=FILE)")
+            format!("the target requires a key of {name}: name a file that contains it (key=FILE)")
         }
         Refusal::UnknownTarget => format!("the target has no such name, or not for {name} (name=NAME)"),
         other => other.to_string(),
@@ -284,7 +284,7 @@ impl Search {
                 }
                 match failure {
                     Some(error) if endpoints.is_empty() => return Err(OpenError::Interface(error)),
-                    Some(error) => tracing::warn!("a path is left out: {error}"),
+                    Some(error) => tracing::warn!("a path is not used: {error}"),
                     None => {}
                 }
                 sizes.extend([longest.min(FRAME_BYTES_MAX as u16), ETHERNET]);
@@ -571,7 +571,7 @@ impl Driver {
         let words: Vec<u32> = session.into_iter().chain([0]).collect();
         for endpoint in &self.link.endpoints {
             if let Err(error) = endpoint.take_only(SESSION_AT, &words) {
-                tracing::debug!(local = %endpoint.local(), %error, "frames of other sessions are received, too");
+                tracing::debug!(local = %endpoint.local(), %error, "frames of other sessions are also received");
             }
         }
     }

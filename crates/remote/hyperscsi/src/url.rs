@@ -118,10 +118,10 @@ pub enum UrlError {
     #[display("a session has at most {PATHS_MAX} paths")]
     Paths,
     /// Not a name that a target may have.
-    #[display("{_0:?} is no name of a target: it has letters, digits and .:-_ only")]
+    #[display("{_0:?} is not the name of a target, which has letters, digits and .:-_ only")]
     Target(#[error(not(source))] String),
     /// An unknown key.
-    #[display("`{_0}` is no key of a HyperSCSI URL; there are {}", KEYS.join(", "))]
+    #[display("`{_0}` is not a key of a HyperSCSI URL; the keys are {}", KEYS.join(", "))]
     UnknownKey(#[error(not(source))] String),
     /// A value does not fit its key.
     #[display("{key}={value}: {why}")]
@@ -277,7 +277,7 @@ impl Options {
                     value.split(',').map(str::parse).collect();
                 let stations = stations.ok().filter(|stations| stations.len() <= PATHS_MAX);
                 self.stations =
-                    stations.ok_or(wrong("MAC addresses such as 02:00:00:00:00:01, with commas between"))?;
+                    stations.ok_or(wrong("MAC addresses such as 02:00:00:00:00:01, separated by commas"))?;
             }
             _ => {
                 let (least, most) = (Duration::from_secs(1), Duration::from_secs(3600));
@@ -332,12 +332,13 @@ mod tests {
         assert!(error("hyperscsi+udp://[fe80::1]/x/0").ends_with("give the interface, as in fe80::1%eth0"));
         assert_eq!(
             error("hyperscsi://e/x y/0"),
-            "\"x y\" is no name of a target: it has letters, digits and .:-_ only"
+            "\"x y\" is not the name of a target, which has letters, digits and .:-_ only"
         );
         assert_eq!(error("hyperscsi://e/x/99999"), "a LUN is a number from 0 to 16383, not \"99999\"");
         assert_eq!(
             error("hyperscsi://e/x/0?mtu=9000"),
-            "`mtu` is no key of a HyperSCSI URL; there are cipher, frame, key, name, port, reconnect-time, station, timeout"
+            "`mtu` is not a key of a HyperSCSI URL; the keys are cipher, frame, key, name, port, reconnect-time, \
+             station, timeout"
         );
         assert_eq!(error("hyperscsi://e/x/0?cipher=rot13"), "cipher=rot13: aes256-gcm or chacha20-poly1305");
         assert_eq!(error("hyperscsi://a+b+c+d+e+f+g+h+i/x/0"), "a session has at most 8 paths");

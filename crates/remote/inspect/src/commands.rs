@@ -318,8 +318,8 @@ pub async fn explained(unit: &Unit, key: u64, failure: Failure) -> Failure {
     let group = unit.target().nexus().target_portal_group_tag;
     let group = group.map_or_else(String::new, |tag| format!(" (portal group {tag})"));
     failure.and(format_args!(
-        "the key is registered at port {} of the target, and this session is with another one{group}, where it has \
-         to be registered too",
+        "the key is registered at port {} of the target, but this session uses another one{group}, where it must \
+         also be registered",
         registration.relative_port
     ))
 }
@@ -337,7 +337,7 @@ async fn unregistered(unit: &Unit, key: u64) -> Option<Failure> {
     };
     let sentence = format_args!(
         "the target refused PERSISTENT RESERVE OUT: RESERVATION CONFLICT: this initiator ({initiator}) {why}; \
-         `linerate scsi registrations` shows who is registered"
+         `linerate scsi registrations` shows the registrations"
     );
     Some(Failure::failed(sentence))
 }

@@ -66,7 +66,7 @@ struct Limits {
 }
 
 /// Shown for a property of MODE SENSE if the command was rejected or its response is invalid.
-const NOT_ASKED: &str = "unknown: the target did not answer MODE SENSE";
+const NOT_ASKED: &str = "unknown: the target did not respond to MODE SENSE";
 
 impl Disk {
     /// Queries a unit; fails if it is not a readable disk.
@@ -164,9 +164,7 @@ async fn problem(lun: &dyn BlockDevice) -> Option<String> {
         // A persistent reservation is in the `reservation` row. RESERVE(6) of another host is not shown.
         Ok(Ok(_) | Err(DeviceError::Reserved)) => None,
         Ok(Err(error)) => Some(format!("block 0 cannot be read: {error}")),
-        Err(_) => {
-            Some(format!("the medium did not answer a read of block 0 within {} s", READ_TIME.as_secs()))
-        }
+        Err(_) => Some(format!("a read of block 0 did not complete within {} s", READ_TIME.as_secs())),
     }
 }
 

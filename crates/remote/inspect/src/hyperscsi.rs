@@ -170,8 +170,7 @@ impl Session {
 impl Path {
     fn text(&self) -> String {
         let state = if self.up { "" } else { ", down" };
-        let time =
-            self.round_trip_us.map_or_else(String::new, |time| format!(", {time:.0} us there and back"));
+        let time = self.round_trip_us.map_or_else(String::new, |time| format!(", round trip {time:.0} us"));
         format!("{} to {}{state}{time}, window {} frames", self.local, self.remote, self.window_frames)
     }
 }

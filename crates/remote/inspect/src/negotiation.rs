@@ -86,12 +86,11 @@ fn advice(key: Key) -> Advice {
             Advice::Be(NO, "a write longer than its immediate data waits a round trip before its first R2T")
         }
         Key::ImmediateData => {
-            Advice::Be(YES, "no data travel with a write's command: one PDU more, or a round trip")
+            Advice::Be(YES, "a write's command carries no data: one more PDU, or a round trip")
         }
-        Key::FirstBurstLength => Advice::AtLeast(
-            |_| USUAL_BYTES,
-            "of a longer write no more is sent before the target asks for it",
-        ),
+        Key::FirstBurstLength => {
+            Advice::AtLeast(|_| USUAL_BYTES, "a longer write waits for an R2T for the rest")
+        }
         Key::MaxBurstLength => Advice::AtLeast(
             |got| LONG_WRITE_BYTES.div_ceil(got.max_outstanding_r2t.max(1).into()),
             "a write of 1 MiB waits a round trip for each burst, unless several R2Ts are outstanding",
@@ -126,13 +125,13 @@ pub fn negotiated(offers: &Offers, got: &Parameters) -> Vec<Negotiated> {
                     "MaxRecvDataSegmentLength, ours",
                     Some(offers.max_recv_data_segment_length),
                     got.local_max_recv_data_segment_length,
-                    "reads come in shorter PDUs, each of which takes its time",
+                    "reads use shorter PDUs, each of which takes time",
                 ),
                 segment(
                     "MaxRecvDataSegmentLength, target's",
                     None,
                     got.peer_max_recv_data_segment_length,
-                    "writes go in shorter PDUs, each of which takes its time",
+                    "writes use shorter PDUs, each of which takes time",
                 ),
             ]),
         }
@@ -347,9 +346,7 @@ pub(crate) async fn look(url: &Url) -> Vec<PathInfo> {
             Ok((identity, access)) => {
                 let first = unit.get_or_insert_with(|| identity.clone());
                 let problem = match identity {
-                    Identity::Unknown => {
-                        Some("the LUN has no name by which it could be recognised".to_owned())
-                    }
+                    Identity::Unknown => Some("the LUN has no identifier".to_owned()),
                     other if other != *first => Some(format!("it leads to {other} instead of {first}")),
                     _ => None,
                 };

@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 pub fn code(text: &str) -> Result<u8, String> {
     let digits = text.strip_prefix("0x").or_else(|| text.strip_suffix('h')).unwrap_or(text);
     u8::from_str_radix(digits, 16)
-        .map_err(|_| format!("{text:?} is no page; write two hexadecimal digits such as b0"))
+        .map_err(|_| format!("{text:?} is not a page; write two hexadecimal digits such as b0"))
 }
 
 /// Numeric fields in columns; other content has its own text form.

@@ -198,7 +198,7 @@ impl Entry {
     fn lose(&mut self) {
         self.losses += 1;
         if self.ledger.note_loss() {
-            tracing::error!(lun = ?self.lun, "the target may have lost writes that it had acknowledged");
+            tracing::error!(lun = ?self.lun, "the target may have lost acknowledged writes");
         }
     }
 

@@ -21,7 +21,7 @@ pub enum CommandError {
     #[display("the connection to the target is lost")]
     ConnectionLost,
     /// The target did not respond in time.
-    #[display("the target did not answer in time")]
+    #[display("the target timed out")]
     TimedOut,
     /// The target rejected the PDU, or ended the command without executing it.
     #[display("the target rejected the command's PDU")]
@@ -31,11 +31,11 @@ pub enum CommandError {
     Aborted,
     /// The command was not sent: it was meant for a session that has been lost, and the device has not been
     /// verified in the new one.
-    #[display("the session was lost and begun again")]
+    #[display("the session was lost and reinstated")]
     Reinstated,
     /// Its connection is lost, and the session has moved to another portal group since, in which earlier
     /// commands cannot be ended: it may be executed at any time.
-    #[display("the session has moved to another portal group, and the command may still be carried out")]
+    #[display("the session has moved to another portal group, and the command may still be executed")]
     Unsettled,
     /// The data exceeds the limit of a command.
     #[display("the data exceeds the protocol's limit for a command")]
@@ -77,7 +77,7 @@ pub enum OpenError {
     #[display("{_0} has no address")]
     NoAddress(String),
     /// A name that a login cannot carry.
-    #[display("{name:?} is no iSCSI name, such as iqn.2026-01.com.example:disk: {why}")]
+    #[display("{name:?} is not an iSCSI name, such as iqn.2026-01.com.example:disk: {why}")]
     Name {
         /// The name.
         name: String,
@@ -93,7 +93,7 @@ pub enum OpenError {
         error: io::Error,
     },
     /// A file with a secret is given, and no account name.
-    #[display("{} holds a secret, and no user is named whose it is", _0.display())]
+    #[display("{} contains a secret, but no user is specified", _0.display())]
     SecretWithoutUser(PathBuf),
     /// No connection could be established.
     #[display("cannot connect to {address}: {error}")]
@@ -120,7 +120,7 @@ pub enum OpenError {
         why: LoginFailure,
     },
     /// The login timed out.
-    #[display("the login at {_0} took too long")]
+    #[display("the login at {_0} timed out")]
     LoginTimedOut(SocketAddr),
     /// A login failed at an address that the target's portal had redirected it to.
     #[display("{error}; {from} had redirected the login there")]
@@ -134,13 +134,11 @@ pub enum OpenError {
     #[display("the LUN has blocks of {_0} bytes, and only powers of two from 512 on are usable here")]
     BlockSize(u32),
     /// Too many redirections.
-    #[display("{_0} sends us on too often")]
+    #[display("{_0} redirects too often")]
     Redirected(SocketAddr),
     /// A connection that was meant to join a session reached another portal group, which cannot be part of
     /// the session (RFC 7143 section 4.4.1).
-    #[display(
-        "{address} is of portal group {connection} now, and the session is with portal group {session}"
-    )]
+    #[display("{address} is now in portal group {connection}, and the session is in portal group {session}")]
     AnotherGroup {
         /// The address.
         address: SocketAddr,
@@ -156,7 +154,7 @@ pub enum OpenError {
     )]
     SeveralPaths,
     /// Another path has led to another device.
-    #[display("the LUN at {address} is another device than by the other paths: {why}")]
+    #[display("the LUN at {address} is another device than over the other paths: {why}")]
     AnotherDevice {
         /// The address.
         address: SocketAddr,
@@ -167,7 +165,7 @@ pub enum OpenError {
     #[display("the target has no LUN {_0}")]
     NoSuchLun(u16),
     /// The LUN is not a disk: its peripheral device type (SPC-4 6.6.2).
-    #[display("the LUN is no disk: its device type is {_0:#04x}, a {}", device_type(*_0))]
+    #[display("the LUN is not a disk: its device type is {_0:#04x}, a {}", device_type(*_0))]
     NotADisk(u8),
     /// A mandatory command failed.
     #[display("{name} failed: {error}")]
@@ -188,7 +186,7 @@ pub enum OpenError {
         sense: Option<Sense>,
     },
     /// The response to a command is invalid.
-    #[display("the answer to {_0} makes no sense")]
+    #[display("the response to {_0} is invalid")]
     Nonsense(&'static str),
 }
 
@@ -218,27 +216,27 @@ pub enum Ending {
     #[display("the target closed it")]
     Closed,
     /// No traffic and no response to a ping.
-    #[display("the target is silent, even when asked")]
+    #[display("the target is unresponsive, even to NOPs")]
     Silent,
     /// The target neither ends a command nor aborts it.
-    #[display("the target neither carries out a command nor aborts it")]
+    #[display("the target neither executes a command nor aborts it")]
     Unresponsive,
     /// A socket error.
     Io(io::Error),
     /// An invalid PDU during the login.
-    #[display("what came is no answer to a login")]
+    #[display("the data received is not a login response")]
     NotALogin,
     /// The greeting of an NBD server.
     #[display("this port speaks NBD: use a URL that begins with nbd://")]
     Nbd,
     /// A header digest error: the start of the next PDU is unknown (RFC 7143 section 7.7).
-    #[display("a header came with a wrong digest")]
+    #[display("a header had a wrong digest")]
     HeaderDigest,
     /// A protocol error of the target.
-    #[display("the target broke a rule: {_0}")]
+    #[display("the target violated the protocol: {_0}")]
     Fatal(Fatal),
     /// The state machine named data outside the command's buffer: a bug of ours.
-    #[display("data came for which there is no place")]
+    #[display("data was received outside the requested range")]
     NoPlace,
 }
 

@@ -193,7 +193,7 @@ impl RemoteLun {
         let limit = self.target.timeouts().request();
         reactor::timeout(limit, work).await.unwrap_or_else(|_| {
             let (lun, seconds) = (self.number, limit.as_secs());
-            tracing::warn!("LUN {lun}: a request was not carried out within {seconds} s, and fails");
+            tracing::warn!("LUN {lun}: a request was not executed within {seconds} s, and fails");
             Err(DeviceError::NotReady)
         })
     }
@@ -232,7 +232,7 @@ impl RemoteLun {
                                 let says = refusal(status.status, sense);
                                 let (lun, most) = (self.number, time.as_secs());
                                 tracing::warn!(
-                                    "LUN {lun} refuses commands for now ({says}): tried again for {most} s"
+                                    "LUN {lun} refuses commands temporarily ({says}): retrying for {most} s"
                                 );
                             }
                         }
@@ -291,8 +291,8 @@ impl RemoteLun {
                 lun = self.number,
                 lba = extent.lba.0,
                 blocks = extent.blocks.0,
-                "a write has failed that the target may still carry out: requests for its blocks fail until \
-                 the session has logged in to the same portal group again; then write them again"
+                "a write has failed that the target may still execute: requests for its blocks fail until the \
+                 session has logged in to the same portal group again; then write them again"
             );
         }
     }
@@ -356,15 +356,12 @@ impl RemoteLun {
             Ok(identity) if identity == self.identity => {}
             // A device that reports no identity is not a different one.
             Ok(Identity::Unknown) => {
-                tracing::warn!(
-                    lun = self.number,
-                    "the device at the LUN does not say any more which one it is"
-                );
+                tracing::warn!(lun = self.number, "the device at the LUN no longer identifies itself");
                 return Err(DeviceError::NotReady);
             }
             Ok(_) => return Err(self.is_another()),
             Err(error) => {
-                tracing::warn!(lun = self.number, "it is not known which device is at the LUN: {error}");
+                tracing::warn!(lun = self.number, "cannot identify the device at the LUN: {error}");
                 return Err(DeviceError::NotReady);
             }
         }
@@ -376,7 +373,7 @@ impl RemoteLun {
     /// It is not used from now on.
     fn is_another(&self) -> DeviceError {
         if !self.is_another.swap(true, Relaxed) {
-            tracing::error!(lun = self.number, "another device answers at the LUN: it is left alone");
+            tracing::error!(lun = self.number, "the LUN now maps to a different device; it is not used");
         }
         self.doubt();
         DeviceError::NotReady
@@ -419,7 +416,7 @@ impl RemoteLun {
                     reactor::sleep(PAUSE_LONGEST).await;
                 }
                 Err(error) => {
-                    tracing::warn!(lun = self.number, "the LUN did not come back: {error}");
+                    tracing::warn!(lun = self.number, "gave up waiting for the LUN: {error}");
                     break;
                 }
             }
@@ -443,7 +440,7 @@ impl RemoteLun {
         if blocks < before {
             tracing::warn!(
                 lun = self.number,
-                "the LUN has {blocks} blocks now, and had {before}: those behind its end fail"
+                "the LUN now has {blocks} blocks instead of {before}: requests past its end fail"
             );
         }
     }
@@ -456,12 +453,12 @@ impl RemoteLun {
                 self.grow_to(geometry.blocks.0);
             }
             Ok(_) => {
-                tracing::error!(lun = self.number, "the LUN has another block size now: it is left alone");
+                tracing::error!(lun = self.number, "the LUN now has a different block size; it is not used");
                 self.is_another.store(true, Relaxed);
                 self.doubt();
             }
             Err(error) => {
-                tracing::warn!(lun = self.number, "the LUN has changed, and is not to be measured: {error}")
+                tracing::warn!(lun = self.number, "the LUN has changed, and its size is unknown: {error}")
             }
         }
     }

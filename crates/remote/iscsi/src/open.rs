@@ -505,7 +505,7 @@ impl Recovery {
         attempts.succeeded();
         debug_assert_eq!(session.shared().epoch(), epoch + 1);
         let (away, commands) = (outage.away.as_secs_f64(), outage.commands);
-        let back = format!("the session is back after {away:.1} s; {commands} commands were under way");
+        let back = format!("the session is back after {away:.1} s; {commands} commands were outstanding");
         tracing::warn!(target = %connector, "{back}");
         first.recording.tape().occasion(back);
         connector.join(session, Cid(0), first);
@@ -533,7 +533,7 @@ impl Recovery {
         tracing::warn!(
             target = %connector,
             "the session has moved from portal group {from} to {to}, which is another I_T nexus: \
-             {unsettled} commands that change something wait until they have ended there"
+             {unsettled} commands that modify data wait until they have ended there"
         );
         for lun in &outage.orphaned {
             let lun = LunAddress::parse(lun.0);
@@ -647,7 +647,7 @@ async fn replace(
         match session.unless_worse_fault(fault, connector.follow(leading, cid, cmd_sn)).await {
             None => return,
             Some(Ok(further)) => {
-                tracing::info!(target = %connector, cid = cid.0, "the connection is there");
+                tracing::info!(target = %connector, cid = cid.0, "the connection is open");
                 attempts.succeeded();
                 return connector.join(session, cid, further);
             }

@@ -88,8 +88,8 @@ pub(crate) async fn look(unit: &Unit, number: u16) -> Result<Probed, OpenError> 
     let deallocation = deallocation(&capacity, provisioning);
     if deallocation == Deallocation::ByUnmap {
         tracing::info!(
-            "LUN {number} is thin, but has no WRITE SAME with UNMAP that leaves zeros: who uses it through this device \
-             sees a thick one, whose blocks are not deallocated"
+            "LUN {number} is thin, but has no WRITE SAME with UNMAP that leaves zeros: through this device it \
+             appears thick, and its blocks are not deallocated"
         );
     }
     let block = block_limits.unwrap_or_default();
@@ -263,7 +263,7 @@ impl LunReference {
     /// Why `now` cannot be the same unit. A larger capacity is allowed.
     pub(crate) fn difference(&self, now: &LunReference) -> Option<String> {
         if self.identity == Identity::Unknown {
-            return Some("it has no name by which it could be recognised".to_owned());
+            return Some("it has no identifier".to_owned());
         }
         if now.identity != self.identity {
             return Some(format!("it is {} instead of {}", now.identity, self.identity));

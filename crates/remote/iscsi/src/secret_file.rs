@@ -26,7 +26,7 @@ impl fmt::Display for Exposed {
         let (path, mode) = (self.path.display(), self.mode);
         write!(
             f,
-            "{path} holds a secret, and its mode {mode:o} lets others use it; `chmod 600 {}`",
+            "{path} contains a secret, but its mode {mode:o} lets other users access it; use `chmod 600 {}`",
             quoted(&self.path)
         )
     }
@@ -73,7 +73,7 @@ fn read_at_most(path: &Path, bytes_max: usize) -> io::Result<Zeroizing<Vec<u8>>>
     let mut bytes = Zeroizing::new(Vec::with_capacity(2 * bytes_max));
     file.by_ref().take(bytes_max as u64 + 1).read_to_end(&mut bytes)?;
     if bytes.len() > bytes_max {
-        return Err(io::Error::new(io::ErrorKind::InvalidData, "it is too long to hold a secret"));
+        return Err(io::Error::new(io::ErrorKind::InvalidData, "it is too large for a secret file"));
     }
     Ok(bytes)
 }
@@ -104,7 +104,7 @@ mod tests {
     #[test]
     fn a_file_that_others_may_use_is_told() {
         let said = exposed(Path::new("/etc/linerate.toml"), 0o100_640).map(|exposed| exposed.to_string());
-        let expected = "/etc/linerate.toml holds a secret, and its mode 640 lets others use it; `chmod 600 \
+        let expected = "/etc/linerate.toml contains a secret, but its mode 640 lets other users access it; use `chmod 600 \
             /etc/linerate.toml`";
         assert_eq!(said.as_deref(), Some(expected));
         assert_eq!(exposed(Path::new("/etc/linerate.toml"), 0o100_600), None);

@@ -104,7 +104,7 @@ impl fmt::Display for UrlProblem {
             UrlProblem::Brackets => write!(f, "an IPv6 address needs brackets: [::1]"),
             UrlProblem::Address(why) => why.fmt(f),
             UrlProblem::Percent => {
-                write!(f, "a host has no %; in a secret before the @, / and ? are written %2F and %3F")
+                write!(f, "a host cannot contain %; in a secret before the @, write / and ? as %2F and %3F")
             }
             UrlProblem::Port => write!(f, "a port is a number from 1 to 65535"),
             UrlProblem::NoUser => write!(f, "a user's name is missing before the @"),
@@ -112,24 +112,24 @@ impl fmt::Display for UrlProblem {
                 write!(
                     f,
                     "before the @, % separates the user's name from the secret; for a name with \\ or @ write \
-                     ?user=DOMAIN%5Cuser behind the LUN (a secret that begins with 5C or 40: ?secret-file=PATH)"
+                     ?user=DOMAIN%5Cuser after the LUN (a secret that begins with 5C or 40: ?secret-file=PATH)"
                 )
             }
             UrlProblem::Password => {
                 write!(
                     f,
-                    "a user's name before the @ has no colon; for a name that has one write ?user=NAME \
-                     behind the LUN, and put a secret into a file (secret-file=PATH)"
+                    "a user's name before the @ has no colon; for a name with a colon write ?user=NAME after the \
+                     LUN, and put a secret into a file (secret-file=PATH)"
                 )
             }
             UrlProblem::NoTarget => write!(f, "a target's name is missing: iscsi://HOST[:PORT]/TARGET/LUN"),
             UrlProblem::NoLun => write!(f, "a LUN is missing after the target's name, such as /0"),
             UrlProblem::Lun => write!(f, "a LUN is a number from 0 to 16383"),
             UrlProblem::Encoding => {
-                write!(f, "% stands before two hexadecimal digits; write %25 for % itself")
+                write!(f, "% must be followed by two hexadecimal digits; write %25 for % itself")
             }
             UrlProblem::Setting(error) => error.fmt(f),
-            UrlProblem::Isid => write!(f, "isid is of one session: leave it out where there are several"),
+            UrlProblem::Isid => write!(f, "isid applies to one session: omit it if there are several"),
             UrlProblem::Journal => {
                 write!(
                     f,
@@ -456,7 +456,7 @@ impl fmt::Display for SettingError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             SettingError::Unknown(key) => {
-                write!(f, "no setting is called {key:?}; there are ")?;
+                write!(f, "there is no setting {key:?}; the settings are ")?;
                 let mut names = KEYS.iter().map(|key| key.name);
                 names.next().into_iter().try_for_each(|first| f.write_str(first))?;
                 names.try_for_each(|name| write!(f, ", {name}"))
@@ -501,7 +501,7 @@ const KEYS: &[Key] = &[
         Some(())
     }),
     key("isid", "", "twelve hexadecimal digits", |s, v| put(&mut s.isid, isid(v).map(Some))),
-    key("user", "", "the name that we prove ourselves with, where none is in front of the @", |s, v| {
+    key("user", "", "the CHAP user name, if the URL has none before the @", |s, v| {
         let name = some(v).filter(|_| s.account.is_none())?.to_owned();
         s.account = Some(Credentials { name, secret: Secret::new(&[]) });
         Some(())
@@ -514,7 +514,7 @@ const KEYS: &[Key] = &[
         s.target_secret_file = Some(some(v)?.into());
         Some(())
     }),
-    key("target-user", "", "the name the target proves itself with", |s, v| {
+    key("target-user", "", "the name with which the target authenticates", |s, v| {
         s.target_account = Some(Credentials { name: some(v)?.to_owned(), secret: Secret::new(&[]) });
         Some(())
     }),
@@ -541,7 +541,7 @@ const KEYS: &[Key] = &[
         put(&mut s.offers.max_outstanding_r2t, number(v, 1, 64))
     }),
     key("gather", "", YES_NO, |s, v| put(&mut s.gather, yes_no(v))),
-    key("congestion", "", "a congestion control the kernel has, such as cubic", |s, v| {
+    key("congestion", "", "a congestion control of the kernel, such as cubic", |s, v| {
         s.stream.congestion = Some(some(v)?.to_owned());
         Some(())
     }),
@@ -558,7 +558,7 @@ const KEYS: &[Key] = &[
     key(
         "source",
         "",
-        "an address of this host (a link-local one with its interface, as in fe80::1%25eth0), at most 16 times",
+        "an address of this host (a link-local one with its interface, as in fe80::1%25eth0), up to 16 times",
         |s, v| {
             let source = reactor::numeric_address(v, 0).ok().filter(|_| s.paths.sources.len() < PATHS_MAX)?;
             s.paths.sources.push(source);
@@ -566,7 +566,7 @@ const KEYS: &[Key] = &[
             Some(())
         },
     ),
-    key("address", "", "another portal of the target, HOST[:PORT], at most 16 times", |s, v| {
+    key("address", "", "another portal of the target, HOST[:PORT], up to 16 times", |s, v| {
         let portal = Portal::from_address(v).filter(|_| s.paths.addresses.len() < PATHS_MAX)?;
         s.paths.addresses.push(portal);
         Some(())

@@ -488,13 +488,13 @@ pub enum OpenError {
     #[display("{_0}: {_1}")]
     Connection(Address, io::Error),
     /// A timeout of the connection or the handshake.
-    #[display("{_0}: no answer in time")]
+    #[display("{_0}: no response in time")]
     TimedOut(Address),
     /// The server rejected the client.
     #[display("{_0}: {_1}")]
     Refused(Address, Refused),
     /// The export has changed: it has shrunk, or its properties differ.
-    #[display("{_0}: the export is another one than before: {_1}")]
+    #[display("{_0}: the export has changed: {_1}")]
     Changed(Address, String),
     /// The connection is not encrypted, or authentication failed on either side.
     #[display("{_0}: {_1}")]
@@ -507,8 +507,8 @@ pub enum OpenError {
     Empty(u64),
     /// The export ends within a block, and was to be used in whole blocks.
     #[display(
-        "the export has {bytes} bytes, which is no multiple of its blocks of {block_bytes}: what counts in blocks would cut its end off. \
-         copy, read, write and attach use it to the byte"
+        "the export has {bytes} bytes, which is not a multiple of its blocks of {block_bytes}: block-based commands \
+         would cut its end off. copy, read, write and attach support any length"
     )]
     Ragged {
         /// Its length.
@@ -597,7 +597,7 @@ pub async fn list(url: &Url, credentials: Option<&tls::Client>) -> Result<Vec<(S
 }
 
 /// The handshake returned a result that was not requested.
-const UNASKED: Refused = Refused::Violation("the handshake ended with something else");
+const UNASKED: Refused = Refused::Violation("unexpected end of the handshake");
 
 /// The result of a handshake.
 enum Reached {
@@ -635,7 +635,7 @@ async fn join(
     let has = |flag| flags & flag != 0;
     let channels = if has(transmission::CAN_MULTI_CONN) { options.connections } else { 1 };
     if channels < options.connections {
-        tracing::warn!(export = %url, "the server does not say that several connections see one cache; one is used");
+        tracing::warn!(export = %url, "the server does not advertise NBD_FLAG_CAN_MULTI_CONN; using one connection");
     }
     let settings = Settings {
         channels,
@@ -812,7 +812,7 @@ fn difference(before: &Session, now: &Session) -> Option<String> {
     if limits(&new.block_sizes) != limits(&old.block_sizes) {
         return Some("its block sizes differ".to_owned());
     }
-    (before.allocation.is_some() && now.allocation.is_none()).then(|| "it tells no holes any more".to_owned())
+    (before.allocation.is_some() && now.allocation.is_none()).then(|| "it no longer reports holes".to_owned())
 }
 
 /// A server of another protocol waits for the client's first bytes or closes the connection; a server that
@@ -822,8 +822,8 @@ fn explained(error: io::Error, is_encrypted: bool) -> io::Error {
         return error;
     }
     let why = match is_encrypted {
-        false => "it is no NBD server, or does not accept this host",
-        true => "it may want a certificate of the client, or another one",
+        false => "it is not an NBD server, or does not accept this host",
+        true => "it may require a client certificate, or another one",
     };
     io::Error::new(error.kind(), format!("the server closed the connection during the handshake: {why}"))
 }

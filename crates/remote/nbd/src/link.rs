@@ -129,9 +129,9 @@ impl fmt::Display for Ending {
         match self {
             Ending::Socket(error) => error.fmt(f),
             Ending::Closed => f.write_str("closed by the server"),
-            Ending::Violation(bad) => write!(f, "the server breaks the protocol: {bad}"),
-            Ending::Unfit => f.write_str("the server breaks the protocol: an answer that fits no request"),
-            Ending::Endless => f.write_str("the server breaks the protocol: an answer that does not end"),
+            Ending::Violation(bad) => write!(f, "the server violates the protocol: {bad}"),
+            Ending::Unfit => f.write_str("the server violates the protocol: a reply without a request"),
+            Ending::Endless => f.write_str("the server violates the protocol: an endless reply"),
             Ending::Reset => f.write_str("given up"),
         }
     }

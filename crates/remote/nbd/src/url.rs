@@ -150,7 +150,7 @@ pub enum UrlError {
     #[display("the URL of an NBD export begins with nbd://, nbds://, nbd+unix:// or nbds+unix://")]
     Scheme,
     /// A Unix socket is not named, or a host is.
-    #[display("a Unix socket is named so: nbd+unix:///EXPORT?socket=PATH")]
+    #[display("a Unix socket is written as nbd+unix:///EXPORT?socket=PATH")]
     Socket,
     /// A key for Unix sockets or TLS in another kind of URL.
     #[display("`{_0}` is for {_1} URLs")]
@@ -173,19 +173,19 @@ pub enum UrlError {
     #[display("a port is a number from 1 to 65535")]
     Port,
     /// A user name, which the protocol does not support.
-    #[display("NBD knows no users; write nbd://HOST[:PORT]/EXPORT")]
+    #[display("NBD URLs have no user name; use nbd://HOST[:PORT]/EXPORT")]
     User,
     /// The export's name is too long.
-    #[display("the name of an export has at most 4096 bytes")]
+    #[display("the name of an export can have up to 4096 bytes")]
     Name,
     /// `%` without two hexadecimal digits, or bytes that are not UTF-8.
-    #[display("% stands before two hexadecimal digits; write %25 for % itself")]
+    #[display("% must be followed by two hexadecimal digits; write %25 for % itself")]
     Encoding,
     /// An unknown key.
-    #[display("unknown key `{_0}`; there are {}", KEYS.join(", "))]
+    #[display("unknown key `{_0}`; the keys are {}", KEYS.join(", "))]
     Key(String),
     /// A replay rule without a file.
-    #[display("`journal-replay` says what is done with a `journal-file`: name one")]
+    #[display("`journal-replay` needs a `journal-file`")]
     NoJournalFile,
     /// An invalid value of a key.
     #[display("`{_0}`: write {_1}")]
@@ -280,7 +280,7 @@ impl TlsKeys {
         };
         let value = decoded(value)?;
         if value.is_empty() {
-            return Err(UrlError::Value(key.to_owned(), "a value behind it, as in tls-ca=ca.pem"));
+            return Err(UrlError::Value(key.to_owned(), "a value, as in tls-ca=ca.pem"));
         }
         self.any = Some(name);
         match name {
@@ -366,7 +366,7 @@ impl Options {
                     why => UrlError::Address(why),
                 })?);
             }
-            "address" | "source" => return Err(wrong("at most 16 of them")),
+            "address" | "source" => return Err(wrong("up to 16 of them")),
             _ => return Err(UrlError::Key(key.to_owned())),
         }
         Ok(())
@@ -495,7 +495,7 @@ mod tests {
             ("nbd://[::1%25eth0]/x", "no link-local address"),
             ("nbd://san1:0/x", "a port is a number"),
             ("nbd://san1:/x", "a port is a number"),
-            ("nbd://joe@san1/x", "no users"),
+            ("nbd://joe@san1/x", "no user name"),
             ("nbd://san1/%zz", "hexadecimal"),
             ("nbd://san1/%ff", "hexadecimal"),
             ("nbd://san1/x?conections=4", "unknown key `conections`"),
@@ -508,7 +508,7 @@ mod tests {
             ("nbd://san1/x?journal-file=", "journal-file=/var"),
             ("nbd://san1/x?journal-file=/j&journal=0", "64KiB or more"),
             ("nbd://san1/x?journal-file=/j&journal-replay=yes", "journal-replay=force"),
-            ("nbd://san1/x?journal-replay=force", "`journal-file`: name one"),
+            ("nbd://san1/x?journal-replay=force", "needs a `journal-file`"),
             ("nbd://san1/x?address=:5", "address=10.0.1.2"),
             ("nbd://san1/x?source=san2", "source=10.0.1.1"),
             ("nbd+unix:///x", "nbd+unix:///EXPORT?socket=PATH"),

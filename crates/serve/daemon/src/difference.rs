@@ -342,7 +342,7 @@ volume = \"f\"
             ("[volume.a]\n", "[volume.b]\nprevious-name = \"a\"\n"),
             ("volume = \"a\"", "volume = \"b\""),
         ]);
-        assert_eq!(renamed.lines, ["~ volume a is called b now"]);
+        assert_eq!(renamed.lines, ["~ volume a is renamed to b"]);
         assert_eq!(renamed.renamed.len(), 1);
         assert!(renamed.added.is_empty() && renamed.removed.is_empty());
         let without = lines(&[("[volume.a]\n", "[volume.b]\n"), ("volume = \"a\"", "volume = \"b\"")]);

@@ -273,7 +273,7 @@ fn files_are_checked_before_anything_is_served() {
     }
     fs::set_permissions(pki.file("server-key.pem"), fs::Permissions::from_mode(0o644)).expect("changed");
     let told = check(&good).expect_failure();
-    assert!(told.contains("mode 644 lets others use it; `chmod 600"), "{told}");
+    assert!(told.contains("mode 644 lets other users access it; use `chmod 600"), "{told}");
 }
 
 /// Options sent after STARTTLS and before TLS end the connection, and so does anything that is not TLS.

@@ -231,7 +231,7 @@ fn nobody_there_is_said_after_the_timeout() {
     block_on(ethernet.world(), async {
         let begin = now();
         let Err(error) = open(&url("?timeout=3s")).await else { panic!("there is no server") };
-        assert_eq!(error.to_string(), "no AoE device 7.1 answers on client within 3 s");
+        assert_eq!(error.to_string(), "no AoE device 7.1 responded on client within 3 s");
         assert!(now() - begin >= Duration::from_secs(3) && now() - begin < Duration::from_secs(4));
     });
 }

@@ -80,9 +80,9 @@ fn check_losses_are_seen(level: Level, name: &impl Display, device: &dyn BlockDe
         return Ok(());
     }
     Err(Failure::refused(format_args!(
-        "{name} may have a write cache, and its protocol does not show when the server has lost it: after a restart of that server the \
-         set would read old data, and copy it to the other members. Export the disk by iSCSI, NBD or HyperSCSI, or switch its write \
-         cache off; `?cache-loss-unseen` behind its URL accepts the risk"
+        "{name} may have a write cache, and its protocol does not report when the server has lost it: after a \
+         restart of that server the set would read old data, and copy it to the other members. Export the disk over \
+         iSCSI, NBD or HyperSCSI, or disable its write cache; `?cache-loss-unseen` after its URL accepts the risk"
     )))
 }
 
@@ -123,7 +123,7 @@ fn read(kind: &'static Kind, level: Level, written: &Written<'_>) -> Result<Arc<
         true => None,
         false => Some(
             written
-                .before_brackets("a RAID set wants the length of a strip or nothing", "raid0:64KiB:[…]")?,
+                .before_brackets("a RAID set needs the length of a strip, or nothing", "raid0:64KiB:[…]")?,
         ),
     };
     if let Some(strip) =
@@ -207,7 +207,7 @@ fn named(spec: &Spec) -> Result<Raid, Failure> {
     let known = KINDS.iter().find(|(kind, _)| kind.name == backend.kind().name);
     let (kind, level) = known.copied().ok_or_else(|| {
         Failure::refused(format_args!(
-            "{spec} is no RAID set: name one, as in raid5:64KiB:[file:/a, file:/b, file:/c]"
+            "{spec} is not a RAID set: name one, as in raid5:64KiB:[file:/a, file:/b, file:/c]"
         ))
     })?;
     Ok(Raid {

@@ -76,7 +76,7 @@ async fn created(
     let strip = strip.unwrap_or(STRIP);
     if level.parity_strips() == 0 && creation.journal.is_some_and(|journal| journal.0 > 0) {
         return Err(Failure::refused(format_args!(
-            "{level} has no journal, which RAID 5 and 6 have: leave --journal out"
+            "{level} has no journal, unlike RAID 5 and 6: omit --journal"
         )));
     }
     if creation.journal_on.is_some()
@@ -90,7 +90,7 @@ async fn created(
     for spec in members.iter().chain(&creation.spares).chain(&creation.journal_on) {
         if !spec.keeps_data() {
             return Err(Failure::refused(format_args!(
-                "{spec} forgets its data: a set of such volumes is not created"
+                "{spec} does not keep its data: such volumes cannot form a set"
             )));
         }
         if is_set(spec) && status(spec).await?.0.is_empty() {
@@ -201,7 +201,8 @@ async fn record(
         let least = Bytes(metadata + strip.0.max(SLOT_BYTES));
         let journal = if has_journal { ", or a smaller --journal" } else { "" };
         Failure::refused(format_args!(
-            "the smallest member has {}, of which the set's metadata take {}: give each member {least} or more{journal}",
+            "the smallest member has {}, of which the set's metadata takes {}: give each member {least} or \
+             more{journal}",
             Bytes(bytes),
             Bytes(metadata)
         ))
@@ -260,7 +261,7 @@ pub async fn replace(spec: &Spec, member: usize, with: &Spec, consent: Consent<'
     let set = named(spec)?;
     if let Some(named) = set.members.iter().find(|named| are_one_store(named, with)) {
         return Err(Failure::refused(format_args!(
-            "{named} is in the brackets, and cannot take the place of a member: name the set without it, or another volume"
+            "{named} is in the brackets, and cannot replace a member: name the set without it, or another volume"
         )));
     }
     let parts = set.parts(&opening()).await?;
@@ -268,9 +269,9 @@ pub async fn replace(spec: &Spec, member: usize, with: &Spec, consent: Consent<'
         None => {
             Err(Failure::refused(format_args!("the set has members 0 to {}", parts.states.members.len() - 1)))
         }
-        Some(MemberState::InSync) => Err(Failure::refused(format_args!(
-            "member {member} is in sync: leave out its volume if it is to be replaced"
-        ))),
+        Some(MemberState::InSync) => {
+            Err(Failure::refused(format_args!("member {member} is in sync: omit its volume to replace it")))
+        }
         Some(_) => Ok(()),
     }?;
     if parts.is_new() {
@@ -303,7 +304,7 @@ pub(crate) async fn new_member(
     opening: &Opening,
 ) -> Result<Arc<dyn BlockDevice>, Failure> {
     if !with.keeps_data() {
-        return Err(Failure::refused(format_args!("{with} forgets its data, and the set does not")));
+        return Err(Failure::refused(format_args!("{with} does not keep its data, unlike the set")));
     }
     let device = with.open(opening).await.map_err(Failure::from)?;
     check_losses_are_seen(record.level, with, device.as_ref())?;
@@ -573,9 +574,12 @@ impl fmt::Display for SetStatus {
             let is_whole = self.members.iter().all(|member| member.state == MemberCondition::InSync);
             let has_parity = [Level::Raid5, Level::Raid6].iter().any(|level| self.level == level.to_string());
             f.write_str(match is_whole {
-                true if has_parity => "parity is computed region by region, which begins when the set is used; until then no member may fail",
-                true => "copies differ until they are synchronised, which begins when the set is used; a scrub finds them until then",
-                false => "degraded until parity is computed, which begins when the set is used; until then no member may fail",
+                true if has_parity => "parity is computed region by region once the set is used; until then no \
+                                       member may fail",
+                true => "copies differ until they are synchronised, which starts when the set is used; until then, \
+                         a scrub reports them",
+                false => "degraded until parity is computed, which starts when the set is used; until then no \
+                          member may fail",
             })?;
         }
         self.left_out.iter().try_for_each(|left_out| write!(f, "\n  left out: {left_out}"))?;
@@ -609,9 +613,10 @@ pub async fn scrub(spec: &Spec, repairs: bool, tells: &mut dyn FnMut(u64, u64)) 
 }
 
 /// The consequences of losing the journal with both its headers or its device.
-const LOST_WITH_JOURNAL: &str = "the journal is not replayed: writes that were acknowledged shortly before the set ended, and blocks that \
-     were being written then, may be as they were before, or garbled; of a member that lacks, other blocks of these stripes, too. With checksums, \
-     data that nothing else can tell are taken as they are. All else is whole";
+const LOST_WITH_JOURNAL: &str = "the journal is not replayed: writes acknowledged shortly before the set stopped, \
+                                 and blocks being written then, may have their old content, or be corrupted; if a \
+                                 member is missing, so may its other blocks in these stripes. With checksums, data \
+                                 that cannot be verified otherwise is accepted unchanged. All other data is intact";
 
 /// Replaces an unreadable journal with a new one, starts the set, and rewrites parity wherever it does not
 /// match its data. If interrupted, this resumes the next time the set is opened. Without consent nothing is
@@ -625,7 +630,7 @@ pub async fn discard_journal(
     tells: &mut dyn FnMut(u64, u64),
 ) -> Result<Scrub, Failure> {
     if !has_consent {
-        return Err(Failure::refused(format_args!("say --yes if that is accepted: {LOST_WITH_JOURNAL}")));
+        return Err(Failure::refused(format_args!("use --yes to accept this: {LOST_WITH_JOURNAL}")));
     }
     let lost_journal: &LostJournal = &|parts| {
         Box::pin(async {

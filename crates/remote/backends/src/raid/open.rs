@@ -116,7 +116,7 @@ impl Members {
             match spec.open(opening).await {
                 Ok(device) if device.profile().read_only && !opening.read_only => {
                     return Err(Failure::refused(format_args!(
-                        "{spec} cannot be written, and is a member of the set"
+                        "{spec} is a member of the set, but is not writable"
                     )));
                 }
                 Ok(device) => self.disks.push(Disk { name: spec.to_string(), device }),
@@ -334,7 +334,7 @@ impl Raid {
         })?;
         self.check(&found)?;
         if by_itself && found.is_missing_a_member() {
-            return Err(members.too_few("a member that the set had is missing".to_owned()));
+            return Err(members.too_few("a former member of the set is missing".to_owned()));
         }
         let set = found.record.uuid;
         members.absent.iter().for_each(|absent| tracing::warn!(%set, "a member is missing: {absent}"));
@@ -351,13 +351,13 @@ impl Raid {
         let record = &found.record;
         if record.level != self.level {
             return Err(Failure::refused(format_args!(
-                "the members are those of a {} set ({}), and the specification says {}",
+                "the members belong to a {} set ({}), but the specification has {}",
                 record.level, record.uuid, self.level
             )));
         }
         match self.strip.filter(|strip| strip.0 != record.strip_bytes) {
             Some(strip) => Err(Failure::refused(format_args!(
-                "the set {} has strips of {} bytes, and the specification says {strip}",
+                "the set {} has strips of {} bytes, but the specification has {strip}",
                 record.uuid, record.strip_bytes
             ))),
             None => Ok(()),
@@ -405,9 +405,9 @@ pub(crate) fn not_assembled(error: &AssemblyError) -> String {
         AssemblyError::NoJournal => format!(
             "{error}; `linerate raid assemble --discard-journal` with its volumes starts the set without it"
         ),
-        AssemblyError::DataMayBeWrong { .. } => format!(
-            "{error}; attach the member, or, if it is lost, say so: `?{WRONG}` behind the last bracket"
-        ),
+        AssemblyError::DataMayBeWrong { .. } => {
+            format!("{error}; attach the member, or, if it is lost, add `?{WRONG}` after the last bracket")
+        }
         error => error.to_string(),
     }
 }
@@ -417,10 +417,10 @@ pub(crate) fn said(refusal: &Refusal) -> String {
     match refusal {
         Refusal::NoDisks => "no member of the set can be opened".to_owned(),
         Refusal::NoJournal { .. } => format!(
-            "{refusal}, or, if it is lost, have `linerate raid assemble --discard-journal` with the members start the set with a journal \
-             on them"
+            "{refusal}, or, if it is lost, start the set with a journal on the members: `linerate raid assemble \
+             --discard-journal` with the members"
         ),
-        Refusal::NewerMayExist { .. } => format!("{refusal} (`?{LOST}` behind the last bracket)"),
+        Refusal::NewerMayExist { .. } => format!("{refusal} (`?{LOST}` after the last bracket)"),
         refusal => refusal.to_string(),
     }
 }

@@ -160,15 +160,15 @@ pub(super) async fn assembled_again(upkeep: Upkeep, pauses: &mut Pauses) -> Opti
         });
         match started {
             Ok((parts, spares)) => {
-                tracing::info!(set = running.label(), "a RAID set has started again");
+                tracing::info!(set = running.label(), "a RAID set has restarted");
                 if let Some(ordered) = asked.take() {
-                    ordered.end(Ok("the set has started again".to_owned()));
+                    ordered.end(Ok("the set has restarted".to_owned()));
                 }
                 return Some(Upkeep::new(parts, running, current, spares, throttle, opening));
             }
             Err(failure) => {
                 if let Some(stopped) = &mut running.state().stopped {
-                    stopped.why = format!("its requests fail; it does not start again: {failure}");
+                    stopped.why = format!("its requests fail; it cannot restart: {failure}");
                 }
                 if let Some(ordered) = asked.take() {
                     ordered.end(Err(failure));

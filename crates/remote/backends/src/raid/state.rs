@@ -300,17 +300,17 @@ impl fmt::Display for Scrub {
         let Scrub { stripes, mismatches, unreadable, repaired, .. } = self;
         write!(
             f,
-            "{stripes} stripes: {mismatches} do not fit, {unreadable} cannot be read, {repaired} of these repaired"
+            "{stripes} stripes: {mismatches} inconsistent, {unreadable} unreadable, {repaired} of these repaired"
         )?;
         let wrong = self.wrong_blocks.iter().enumerate().filter(|(_, blocks)| **blocks > 0);
         for (member, blocks) in wrong {
-            write!(f, "; member {member} had blocks that do not fit their checksums ({blocks} times)")?;
+            write!(f, "; member {member} had blocks with wrong checksums ({blocks} times)")?;
         }
         if self.unsynchronised > 0 {
             write!(
                 f,
-                "; {} of those that do not fit were never synchronised, since a crash or since the set was made over used disks: that is \
-                 done when the set is used, or by --repair",
+                "; {} of the inconsistent ones have not been synchronised since a crash, or since the set was \
+                 created on used disks: this happens when the set is used, or with --repair",
                 self.unsynchronised
             )?;
         }
@@ -565,18 +565,18 @@ impl Condition {
     pub fn meaning(self) -> Meaning {
         let (users, remedy) = match self {
             Condition::Healthy => ("all requests succeed", "nothing"),
-            Condition::Growing => ("all requests succeed; the new size shows at the end", "nothing"),
+            Condition::Growing => ("all requests succeed; the new size applies at the end", "nothing"),
             Condition::Unsynchronised => (
-                "the set starts; until it is synchronised, no member may fail",
-                "serve the set, or `raid scrub --repair`: it is synchronised in use",
+                "the set can start; until it is synchronised, no member may fail",
+                "serve the set, which synchronises it, or use `raid scrub --repair`",
             ),
             Condition::Synchronising => (
                 "all requests succeed; until it is synchronised, no member may fail",
-                "nothing: it ends by itself",
+                "nothing: it completes automatically",
             ),
             Condition::Rebuilding => (
                 "all requests succeed, more slowly",
-                "nothing: it ends by itself, and resumes after a restart",
+                "nothing: it completes automatically, and resumes after a restart",
             ),
             Condition::Degraded => (
                 "all requests succeed; the next failure may lose data",
@@ -584,7 +584,7 @@ impl Condition {
             ),
             Condition::Failed => (
                 "every request fails (NOT READY, EIO)",
-                "attach the members: the set starts again by itself, or by `raid assemble VOLUME`",
+                "attach the members: the set restarts automatically, or with `raid assemble VOLUME`",
             ),
             Condition::Refused => ("the set does not start", "follow the message"),
         };

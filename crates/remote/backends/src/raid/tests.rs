@@ -161,7 +161,7 @@ fn members_with_old_data_are_made_to_fit() {
         assert!(said.contains(says), "{said}");
         let found = remote::run(async { scrub(&spec, false, &mut |_, _| {}).await }).expect("scrubbed");
         assert_eq!((found.unsynchronised > 0, found.degraded > 0), (has_bitmap, !has_bitmap), "{found}");
-        assert_eq!(found.to_string().contains("made over used disks"), has_bitmap, "{found}");
+        assert_eq!(found.to_string().contains("created on used disks"), has_bitmap, "{found}");
         let fast = parse(&format!("{spec}?rebuild=4GiB")).expect("a specification");
         remote::run(async {
             let (_device, set) = in_use(&fast).await?;
@@ -213,7 +213,7 @@ fn a_scrub_without_repair_and_a_refused_replacement_change_nothing() {
     fill(&spec, 0x33);
     let read = |member: usize| std::fs::read(folder.path().join(format!("disk{member}"))).expect("a disk");
     let before = [read(0), read(1)];
-    assert!(replaced("ram:96MiB").contains("forgets its data"));
+    assert!(replaced("ram:96MiB").contains("does not keep its data"));
     assert!(
         replaced(&format!("file:{}?size=8MiB", folder.path().join("small").display()))
             .contains("a member has")
@@ -304,7 +304,7 @@ fn a_scrub_in_use_resumes_where_it_was_and_can_be_cancelled() {
     let refused = used(&slow, Some(Order::Scrub { repairs: false }), 0).expect_err("it resumes");
     assert!(refused.to_string().contains("already"), "{refused}");
     let (cancelled, said) = used(&slow, Some(Order::CancelScrub), 0).expect("cancelled");
-    assert_eq!((cancelled, said.is_some_and(|said| said.contains("before its end"))), (None, true));
+    assert_eq!((cancelled, said.is_some_and(|said| said.contains("ended early"))), (None, true));
     assert_eq!(recorded(), None);
     assert!(used(&slow, Some(Order::CancelScrub), 0).is_err());
 }
@@ -361,7 +361,7 @@ fn a_set_whose_journal_is_destroyed_starts_without_it_when_that_is_accepted() {
         let refused = refusal(&spec);
         assert!(refused.contains("--discard-journal"), "{refused}");
         let refused = discarded(false).expect_err("without consent").to_string();
-        assert!(refused.contains("--yes") && refused.contains("may be as they were before"), "{refused}");
+        assert!(refused.contains("--yes") && refused.contains("may have their old content"), "{refused}");
         assert!(refusal(&spec).contains("--discard-journal"), "nothing was done");
         let found = discarded(true).expect("discarded");
         assert!(found.is_right(), "{found}");
@@ -482,7 +482,7 @@ fn a_journal_on_a_volume_of_its_own_that_cannot_be_is_refused_and_nothing_is_mad
         |mib: u64| format!("file:{}?size={mib}MiB", folder.path().join(format!("journal{mib}")).display());
     assert!(refused("raid1", &[0, 1], &file(40), None).contains("this is RAID 1"));
     assert!(refused("raid5", &[0, 1, 2], &file(40), Some(Bytes(0))).contains("without --journal 0"));
-    assert!(refused("raid5", &[0, 1, 2], "ram:40MiB", None).contains("forgets its data"));
+    assert!(refused("raid5", &[0, 1, 2], "ram:40MiB", None).contains("does not keep its data"));
     let said = refused("raid5", &[0, 1, 2], &file(8), None);
     assert!(said.contains("the journal needs 33751040") && said.contains("--journal SIZE"), "{said}");
     assert!(refused("raid5", &[0, 1, 2], &member_of(folder.path(), 2), None).contains("in use"));
@@ -774,7 +774,7 @@ fn a_disk_of_the_set_is_named_if_it_is_to_replace_another() {
         running.ask(Order::Fail { member: 0 }).await?;
         let replace = |with| running.ask(Order::Replace { member: 0, with, overwrites: true });
         let refused = replace(volume(1)).await.expect_err("a member").to_string();
-        assert!(refused.contains("is member 1 of the set"), "{refused}");
+        assert!(refused.contains("is already member 1 of the set"), "{refused}");
         replace(volume(0)).await.map(drop)
     })
     .unwrap_or_else(|failure| panic!("{failure}"));

@@ -91,14 +91,14 @@ impl Exit {
         let disk = self.running.disk(member);
         set.fail(member).await.map_err(|error| match error {
             DeviceError::Unsupported => {
-                Failure::refused(format_args!("data would lack without member {member} ({disk})"))
+                Failure::refused(format_args!("data would be lost without member {member} ({disk})"))
             }
-            error => Failure::device(format_args!("cannot take member {member} out"), error),
+            error => Failure::device(format_args!("cannot remove member {member}"), error),
         })?;
         if let Some(records) = &records {
             records.release(member);
         }
-        Ok(format!("member {member} ({disk}) is out of the set"))
+        Ok(format!("member {member} ({disk}) is removed from the set"))
     }
 }
 
@@ -110,7 +110,7 @@ fn check_member(set: &RaidDevice, member: usize) -> Result<MemberState, Failure>
 }
 
 pub(super) fn has_stopped() -> Failure {
-    Failure::refused("the set has stopped: `linerate raid assemble` with its volume starts it again")
+    Failure::refused("the set has stopped: `linerate raid assemble` with its volume restarts it")
 }
 
 /// How [`Upkeep::keep_up`] ended.
@@ -217,7 +217,7 @@ impl Upkeep {
                     member,
                     disk,
                     blocks = new,
-                    "blocks of a member of a RAID set do not fit their checksums"
+                    "blocks of a member of a RAID set have wrong checksums"
                 );
             }
         }
@@ -238,7 +238,7 @@ impl Upkeep {
                     "blocks of a member of a RAID set are lost: they cannot be read until they are written"
                 ),
                 (1.., 0) => {
-                    tracing::info!(set, member, disk, "no block of a member of a RAID set is lost any more")
+                    tracing::info!(set, member, disk, "a member of a RAID set has no lost blocks any more")
                 }
                 _ => {}
             }
@@ -263,7 +263,7 @@ impl Upkeep {
         tracing::error!(
             set,
             disk,
-            "the volume with the journal of a RAID set has failed: the journal is on members now"
+            "the volume with the journal of a RAID set has failed: the journal is now on members"
         );
     }
 
@@ -352,7 +352,7 @@ impl Upkeep {
         }
         self.running.state().working = None;
         if self.growing.is_some() && self.failed() > 0 {
-            self.stop_growing("a member has failed or was taken out").await;
+            self.stop_growing("a member has failed or was removed").await;
         }
         let grown = loop {
             match self.grow_step().await {
@@ -572,8 +572,8 @@ impl Upkeep {
     async fn carry_out(&mut self, order: &Order) -> Result<String, Failure> {
         if self.is_taken_over() && !matches!(order, Order::Close) {
             return Err(Failure::refused(
-                "another host has taken a member of the set over, and may run the set: it is out of service here until it is opened \
-                 again",
+                "another host has taken over a member of the set, and may run the set: it is out of service here \
+                 until it is opened again",
             ));
         }
         match order {
@@ -632,13 +632,13 @@ impl Upkeep {
             MemberState::Failed => {}
             MemberState::InSync => {
                 return Err(Failure::refused(format_args!(
-                    "member {member} ({}) is in sync: take it out first (linerate raid fail)",
+                    "member {member} ({}) is in sync: remove it first (linerate raid fail)",
                     self.running.disk(member)
                 )));
             }
             MemberState::Rebuilding { .. } => {
                 return Err(Failure::refused(format_args!(
-                    "member {member} ({}) is being rebuilt: take it out first (linerate raid fail)",
+                    "member {member} ({}) is being rebuilt: remove it first (linerate raid fail)",
                     self.running.disk(member)
                 )));
             }
@@ -650,13 +650,13 @@ impl Upkeep {
             self.release(member).await.map_err(failed)?;
         }
         if self.readd(member, with).await? {
-            return Ok(format!("{with} is member {member} again, and its missed regions are being rebuilt"));
+            return Ok(format!("{with} is again member {member}, and its missed regions are being rebuilt"));
         }
         let disk = self.opened(with, overwrites).await?;
         let failed = |error| Failure::device(format_args!("cannot make {with} a member"), error);
         self.put_in_place(member, uuid(), disk, with.to_string()).await.map_err(failed)?;
         self.running.state().names.write(&with.to_string());
-        Ok(format!("{with} is member {member} now, and is being rebuilt"))
+        Ok(format!("{with} is now member {member}, and is being rebuilt"))
     }
 
     /// Adds a former member again, if its missed regions are recorded. Nothing is written to other volumes.
@@ -695,7 +695,7 @@ impl Upkeep {
 
     async fn add(&mut self, spare: &Spec, overwrites: bool) -> Result<String, Failure> {
         let Some(records) = self.records.clone() else {
-            return Err(Failure::refused("a set of volumes that forget has no spares"));
+            return Err(Failure::refused("a set of volatile volumes has no spares"));
         };
         let disk = self.opened(spare, overwrites).await?;
         let (uuid, name) = (uuid(), spare.to_string());
@@ -730,7 +730,7 @@ impl Upkeep {
                 |member: &MemberRecord| member.uuid == found.member && member.state != MemberState::Failed;
             let is_beside = set.spares.contains(&found.member) || set.journal_device == Some(found.member);
             if found.set.uuid == set.uuid && (set.members.iter().any(is_used) || is_beside) {
-                return Err(Failure::refused(format_args!("{spec} is a disk of the set already")));
+                return Err(Failure::refused(format_args!("{spec} is already a disk of the set")));
             }
         }
         Ok(device)
@@ -747,20 +747,20 @@ impl Upkeep {
         let members = names.members.iter().enumerate().zip(&states);
         for ((number, name), state) in members {
             if *state != MemberState::Failed && name.as_ref().is_some_and(is_it) {
-                return Err(Failure::refused(format_args!("{spec} is member {number} of the set already")));
+                return Err(Failure::refused(format_args!("{spec} is already member {number} of the set")));
             }
         }
         let beside = names.spares.iter().map(|name| (name, "a spare"));
         let journal = names.journal.iter().map(|name| (name, "the journal"));
         match beside.chain(journal).find(|(name, _)| is_it(name)) {
-            Some((_, role)) => Err(Failure::refused(format_args!("{spec} is {role} of the set already"))),
+            Some((_, role)) => Err(Failure::refused(format_args!("{spec} is already {role} of the set"))),
             None => Ok(()),
         }
     }
 
     async fn scrub(&self, repairs: bool) -> Result<String, Failure> {
         if self.is_scrubbing() {
-            return Err(Failure::refused("the set is being scrubbed already"));
+            return Err(Failure::refused("the set is already being scrubbed"));
         }
         let record = ScrubRecord { repairs, ..ScrubRecord::default() };
         if let Some(records) = &self.records {
@@ -788,16 +788,16 @@ impl Upkeep {
         }
         let cancelled = self.running.state().scrubbing.take();
         let found = cancelled.map(|scrubbing| scrubbing.found).unwrap_or_default();
-        Ok(format!("the scrub has ended before its end: {found}"))
+        Ok(format!("the scrub ended early: {found}"))
     }
 
     /// Starts using new space of the members.
     async fn grow(&mut self) -> Result<String, Failure> {
         let Some(records) = &self.records else {
-            return Err(Failure::refused("a set of volumes that forget does not grow"));
+            return Err(Failure::refused("a set of volatile volumes cannot grow"));
         };
         if self.growing.is_some() {
-            return Err(Failure::refused("the set is growing already"));
+            return Err(Failure::refused("the set is already growing"));
         }
         let status = self.set.status();
         if status.states.lacking().contains(&true) || status.is_out_of_service {
@@ -813,11 +813,12 @@ impl Upkeep {
         let Some(grown) = records.grown() else {
             return Err(Failure::refused(match records.set().areas.checksums.bytes {
                 0 => {
-                    "there is no new space that the set could use: the smallest member says how much of each is used"
+                    "there is no new space that the set could use: the smallest member determines how much of each \
+                     is used"
                 }
                 _ => {
-                    "there is too little new space: the smallest member says how much of each is used, and new checksums must \
-                     fit behind all that it has now, 4 bytes for each block"
+                    "there is too little new space: the smallest member determines how much of each is used, and \
+                     new checksums, 4 bytes for each block, must fit after its current content"
                 }
             }));
         };

@@ -103,17 +103,17 @@ pub enum JournalFileError {
     #[display("journal file {}: not a journal file; name one that does not exist, or an empty one", _0.display())]
     Foreign(PathBuf),
     /// Its device has no name.
-    #[display("journal file {}: the device has no name by which the file could be known as its own", _0.display())]
+    #[display("journal file {}: the device has no identifier to associate the file with", _0.display())]
     Nameless(PathBuf),
     /// The header is damaged.
-    #[display("journal file {}: its header is damaged; remove the file to give up what it holds", _0.display())]
+    #[display("journal file {}: its header is damaged; remove the file to discard its content", _0.display())]
     Damaged(PathBuf),
     /// It belongs to another device.
     #[display("journal file {}: it belongs to {_1} with {_2} bytes, and this is {_3} with {_4}", _0.display())]
     AnotherDevice(PathBuf, String, u64, String, u64),
     /// As far as is known, replaying its changes would destroy data.
     #[display(
-        "journal file {}: {_1} changes that were acknowledged differ from what the server has, and are not written again: {_2}. \
+        "journal file {}: {_1} acknowledged changes differ from the server's data, and are not replayed: {_2}. \
          journal-replay=force writes them, journal-replay=discard drops them",
         _0.display()
     )]
@@ -132,16 +132,16 @@ pub enum Doubt {
     #[display("this machine was restarted since, so later ones may be missing in the file")]
     Boot,
     /// The server has not lost them.
-    #[display("the server has lost nothing since, so another client has written these blocks")]
+    #[display("the server has lost nothing since then, so another client has written these blocks")]
     SameStart,
     /// Durable blocks have changed.
-    #[display("other blocks that were flushed have changed too, so another client has written")]
+    #[display("other flushed blocks have also changed, so another client has written")]
     Anchors,
     /// Other hosts may write, so the cause cannot be determined.
-    #[display("other hosts write here, too, as writers=several says, and may have replaced them")]
+    #[display("other hosts also write here, according to writers=several, and may have replaced them")]
     Several,
     /// There are no anchors to check.
-    #[display("the file knows no other blocks by which to tell whether another client has written")]
+    #[display("the file has no other blocks to determine whether another client has written")]
     NoAnchors,
 }
 
@@ -416,7 +416,11 @@ impl JournalFile {
     fn done(&mut self, done: io::Result<()>) -> io::Result<()> {
         if let Err(error) = &done {
             self.has_failed = true;
-            tracing::error!(path = %self.path.display(), %error, "the journal file cannot be written: changes fail from now on");
+            tracing::error!(
+                path = %self.path.display(),
+                %error,
+                "the journal file cannot be written: all further changes fail"
+            );
         }
         done
     }

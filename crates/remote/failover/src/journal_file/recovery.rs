@@ -105,7 +105,11 @@ impl JournalFile {
         }
         let changes = found.journal.changes().count();
         if changes > 0 && rule == ReplayRule::Discard {
-            tracing::warn!(path = %path.display(), changes, "what the journal file held was dropped, as journal-replay=discard says");
+            tracing::warn!(
+                path = %path.display(),
+                changes,
+                "the content of the journal file was discarded (journal-replay=discard)"
+            );
             found = Found::default();
         }
         let mut rounds = 0..ROUNDS_MAX;

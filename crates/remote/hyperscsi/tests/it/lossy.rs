@@ -173,7 +173,7 @@ fn keys_must_match() {
         );
         assert_eq!(
             refused(&url("?name=me")).await,
-            format!("{TARGET}: the target wants a key of me: name a file that holds it (key=FILE)")
+            format!("{TARGET}: the target requires a key of me: name a file that contains it (key=FILE)")
         );
         assert!(refused(&url("?key=/none")).await.starts_with("the key in /none cannot be used: "));
         drop(server);
@@ -242,12 +242,12 @@ fn who_is_not_there_is_told_from_others() {
         let begin = now();
         assert_eq!(
             refused(&url("?timeout=3s")).await,
-            "no HyperSCSI target answers at hyperscsi://client within 3 s"
+            "no HyperSCSI target responded at hyperscsi://client within 3 s"
         );
         assert!(now() - begin >= Duration::from_secs(3) && now() - begin < Duration::from_secs(4));
         let _server = on_interface("server", unit(&slow_disk(1, BLOCKS), 1), Rules::default());
         let other = Url::parse("hyperscsi://client/iqn.x:other/0").expect("a URL");
-        let expected = format!("no target iqn.x:other answers at hyperscsi://client; there is {TARGET}");
+        let expected = format!("no target iqn.x:other responded at hyperscsi://client; there is {TARGET}");
         assert_eq!(refused(&other).await, expected);
         let other = Url::parse(&format!("hyperscsi://client/{TARGET}/7")).expect("a URL");
         assert_eq!(refused(&other).await, "the target has no LUN 7");

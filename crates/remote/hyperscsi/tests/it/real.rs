@@ -97,7 +97,7 @@ fn a_port_where_nobody_is_says_nothing() {
         let (endpoint, address) = udp(SocketAddr::from(([127, 0, 0, 1], 0)));
         drop(endpoint);
         let said = refused(&format!("hyperscsi+udp://{address}/{TARGET}/0?timeout=2s")).await;
-        assert_eq!(said, format!("no HyperSCSI target answers at hyperscsi+udp://{address} within 2 s"));
+        assert_eq!(said, format!("no HyperSCSI target responded at hyperscsi+udp://{address} within 2 s"));
     });
 }
 

@@ -149,7 +149,7 @@ impl Path {
             self.lose(Loss::Ended("the logical unit was reset".to_owned()));
         } else if losses != self.told.1 {
             self.common.has_lost.store(true, Relaxed);
-            self.lose(Loss::Ended("the target has lost writes that it had acknowledged".to_owned()));
+            self.lose(Loss::Ended("the target has lost acknowledged writes".to_owned()));
         }
         if self.lun.take_access_changed() {
             self.inner.borrow_mut().rank = None; // until it has been queried

@@ -255,7 +255,7 @@ fn write_counters(f: &mut fmt::Formatter<'_>, statistics: &Statistics) -> fmt::R
     if immediate_bytes + unsolicited_bytes + solicited_bytes > 0 {
         writeln!(
             f,
-            "written       {} with the commands, {} unasked, {} asked for by {r2ts} R2Ts",
+            "written       {} with the commands, {} unsolicited, {} solicited by {r2ts} R2Ts",
             bytes(immediate_bytes),
             bytes(unsolicited_bytes),
             bytes(solicited_bytes),
@@ -263,7 +263,7 @@ fn write_counters(f: &mut fmt::Formatter<'_>, statistics: &Statistics) -> fmt::R
     }
     writeln!(
         f,
-        "window        no room {window_stalls} times, together {}; {} under way, room for {}",
+        "window        full {window_stalls} times, in total {}; {} outstanding, space for {}",
         span(window_stalled),
         statistics.under_way,
         statistics.window_room,

@@ -153,7 +153,7 @@ fn the_table_shows_what_there_is_to_see() {
 in 2.00 s         commands  errors      data      mean       p50       p99     p99.9   longest
 read                     3       0   12.3 kB   80.0 µs   80.4 µs   80.4 µs   80.4 µs   80.4 µs
   answer                                       80.0 µs   80.4 µs   80.4 µs   80.4 µs   80.4 µs
-window        no room 0 times, together 0; 1 under way, room for 31
+window        full 0 times, in total 0; 1 outstanding, space for 31
 calls         2.0 PDUs a read, 1.0 a write
 NOPs          1, mean 60.0 µs, from 40.0 µs to 90.0 µs
 incidents     2 BUSY

@@ -231,7 +231,7 @@ pub struct ExtendedCopy {
 #[derive(Clone, Debug, PartialEq, Eq, Display)]
 pub enum ExtendedCopyError {
     /// The target does not support copies from block device to block device.
-    #[display("the target does not copy blocks by itself")]
+    #[display("the target does not support copying blocks")]
     Unable,
     /// One of the two has no name that a copy can use: an NAA or an EUI-64 designator.
     #[display("a copy needs an NAA or EUI-64 name of both sides")]

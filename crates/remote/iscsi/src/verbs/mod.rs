@@ -81,10 +81,12 @@ impl fmt::Display for VerbError {
             VerbError::Orphaned(name) => write!(
                 f,
                 "the target refused {name}: RESERVATION CONFLICT; the key was registered in another portal \
-                 group, which the session has left, and has to be registered again"
+                 group, which the session has left, and must be registered again"
             ),
-            VerbError::Nonsense(name) => write!(f, "the answer to {name} makes no sense"),
-            VerbError::OutOfRange(name) => write!(f, "{name} cannot say that: a number is too large for it"),
+            VerbError::Nonsense(name) => write!(f, "the response to {name} is invalid"),
+            VerbError::OutOfRange(name) => {
+                write!(f, "{name} cannot express this: a number is too large for it")
+            }
         }
     }
 }
@@ -594,7 +596,7 @@ impl Unit {
 #[derive(Clone, Debug, PartialEq, Eq, Display)]
 pub enum ModeFieldError {
     /// No known page has a field of this name.
-    #[display("no mode page that we know has such a field")]
+    #[display("no known mode page has such a field")]
     Unknown,
     /// The target does not have the page, or its page ends before the field.
     #[display("the target does not have this field")]
@@ -603,7 +605,7 @@ pub enum ModeFieldError {
     #[display("the value is too large for the field")]
     TooLarge,
     /// The target does not allow it to be changed.
-    #[display("the target does not let this field be changed")]
+    #[display("the target does not allow changes of this field")]
     Fixed,
     /// A command failed.
     Verb(VerbError),

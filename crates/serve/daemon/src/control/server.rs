@@ -380,7 +380,7 @@ mod tests {
         ask(&path, &ControlRequest::Sessions).expect("an answer");
         let mut told = 0;
         let missed = loop {
-            match slow.next_event().expect("the connection is there").expect("a line").event {
+            match slow.next_event().expect("the connection is open").expect("a line").event {
                 Event::Missed { events } => break events,
                 _ => told += 1,
             }

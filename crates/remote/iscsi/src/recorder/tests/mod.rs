@@ -147,10 +147,10 @@ fn data_that_never_came_are_remarked() {
 fn the_last_packet_tells_why_the_connection_ended() {
     let mut scene = Scene::new(4, Framing::default());
     scene.sent(header(Opcode::NopOut, 1, &[]), &[]);
-    scene.recording.end(scene.now, &"the target is silent");
+    scene.recording.end(scene.now, &"the target is unresponsive");
     scene.recording.end(scene.now, &"no longer relevant");
     let packets = scene.packets();
-    assert_eq!(packets.last().and_then(|last| last.comment.as_deref()), Some("the target is silent"));
+    assert_eq!(packets.last().and_then(|last| last.comment.as_deref()), Some("the target is unresponsive"));
 }
 
 #[test]
@@ -213,12 +213,12 @@ fn an_ending_that_was_not_meant_leaves_a_file() {
     scene.recorder.write_endings_to(folder.path());
     scene.sent(header(Opcode::NopOut, 1, &[]), &[]);
     for _ in 0..FILES_MAX + 3 {
-        scene.recording.end_badly(scene.now, &"the target is silent");
+        scene.recording.end_badly(scene.now, &"the target is unresponsive");
     }
     let files: Vec<_> = folder.path().read_dir().unwrap().map(|file| file.unwrap().path()).collect();
     assert_eq!(files.len(), FILES_MAX);
     let packets = read(&std::fs::read(&files[0]).unwrap()).packets;
-    assert_eq!(packets.last().and_then(|last| last.comment.as_deref()), Some("the target is silent"));
+    assert_eq!(packets.last().and_then(|last| last.comment.as_deref()), Some("the target is unresponsive"));
 }
 
 /// An event on a connection.
