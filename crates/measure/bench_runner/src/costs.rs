@@ -264,7 +264,7 @@ impl fmt::Display for ChannelFigures {
         let fencing = if record.fences { "by the server" } else { "by a quarantine" };
         writeln!(
             f,
-            "sent again    {}, the longest stall {}; longest outage of a channel {}",
+            "resent        {}, longest stall {}; longest outage of a channel {}",
             counted(record.resends as usize, "request"),
             duration(record.longest_stall_us / 1e6),
             duration(outage / 1e6),
@@ -408,13 +408,13 @@ impl fmt::Display for FrameFigures {
         let percent = if frames.sent > 0 { 100.0 * frames.lost as f64 / frames.sent as f64 } else { 0.0 };
         writeln!(
             f,
-            "frames        {} sent, {} received, of {frame_bytes} bytes at most",
+            "frames        {} sent, {} received, of up to {frame_bytes} bytes",
             grouped(frames.sent),
             grouped(frames.received),
         )?;
         writeln!(
             f,
-            "lost          {} sent again ({} %); of those received {} repeated, {} damaged, {} refused",
+            "lost          {} resent ({} %); of those received {} repeated, {} damaged, {} refused",
             counted(frames.lost as usize, "fragment"),
             significant(percent),
             grouped(frames.repeated),
@@ -424,7 +424,7 @@ impl fmt::Display for FrameFigures {
         if reinstatements + replays > 0 {
             writeln!(
                 f,
-                "session       begun again {}, {} sent again",
+                "session       reinstated {}, {} resent",
                 counted(reinstatements as usize, "time"),
                 counted(replays as usize, "command")
             )?;
@@ -526,8 +526,8 @@ mod tests {
         assert_eq!(told["paths"][0]["round_trip_us"].as_f64(), Some(75.0));
         assert_eq!(told["paths"][0]["window_frames"].as_u64(), Some(64));
         let text = run.to_string();
-        assert!(text.contains("4,000 sent") && text.contains("40 fragments sent again (1.00 %)"), "{text}");
+        assert!(text.contains("4,000 sent") && text.contains("40 fragments resent (1.00 %)"), "{text}");
         assert!(text.contains("192.0.2.1:5674: round trip 75.0 µs, window 64 frames"), "{text}");
-        assert!(!text.contains("begun again"), "{text}");
+        assert!(!text.contains("reinstated"), "{text}");
     }
 }

@@ -73,8 +73,8 @@ pub(crate) fn loss(case: &Case<'_>) -> Option<Found> {
     }
     let gain = case.gain_without(Setting::open_windows);
     let how = match case.load().direction {
-        Direction::Write => "of the segments that this machine sent had to be sent again",
-        Direction::Read => "of the segments that came were out of order, behind one that was missing",
+        Direction::Write => "of the segments that this machine sent had to be retransmitted",
+        Direction::Read => "of the segments received were out of order, after a missing one",
     };
     let mut because = vec![
         format!("{} {how}.", words::share(case.symptoms.lost)),

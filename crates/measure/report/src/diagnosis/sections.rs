@@ -110,7 +110,7 @@ const ROWS: usize = 12;
 /// The traffic of the connections, with lost and reordered segments.
 fn traffic(loads: &[LoadRun]) -> Table {
     let columns =
-        ["load", "#connection", "#sent, MB", "#came, MB", "#sent again", "#out of order", "#round trip"];
+        ["load", "#connection", "#sent, MB", "#received, MB", "#resent", "#out of order", "#round trip"];
     let mut table = Table::of("Under load", &columns);
     for (run, path) in under_load(loads) {
         let disorder = path.out_of_order_segments;

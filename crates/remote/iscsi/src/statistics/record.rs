@@ -299,7 +299,7 @@ fn write_incidents(f: &mut fmt::Formatter<'_>, incidents: &Incidents) -> fmt::Re
         (incidents.aborts, "aborts"),
         (incidents.resets, "resets"),
         (incidents.connections_lost, "connections lost"),
-        (incidents.replays, "commands sent again"),
+        (incidents.replays, "commands resent"),
     ];
     let said: Vec<String> = counts
         .iter()
@@ -311,7 +311,7 @@ fn write_incidents(f: &mut fmt::Formatter<'_>, incidents: &Incidents) -> fmt::Re
     }
     if incidents.reconnects > 0 {
         let (away, longest) = (span(incidents.away), span(incidents.away_longest));
-        writeln!(f, "reconnects    {}, away for {away}, at most {longest} at a time", incidents.reconnects)?;
+        writeln!(f, "reconnects    {}, away for {away}, the longest for {longest}", incidents.reconnects)?;
     }
     Ok(())
 }
@@ -332,12 +332,12 @@ fn write_path(f: &mut fmt::Formatter<'_>, path: &PathInfo) -> fmt::Result {
     }
     let (segments, segment) = (path.congestion_window_segments, path.segment_bytes);
     write!(f, "; window {segments} segments of {segment} bytes")?;
-    write!(f, "; {} sent again", path.retransmissions)?;
+    write!(f, "; {} retransmitted", path.retransmissions)?;
     if let (Some(busy), Some(receiver), Some(buffer)) =
         (path.busy, path.limited_by_receiver, path.limited_by_send_buffer)
     {
         let (busy, receiver, buffer) = (span(busy), span(receiver), span(buffer));
-        write!(f, "; sending for {busy}, held up by the peer for {receiver}, by our buffer for {buffer}")?;
+        write!(f, "; sending for {busy}, limited by the peer for {receiver}, by our buffer for {buffer}")?;
     }
     writeln!(f)
 }
