@@ -248,8 +248,16 @@ impl BlockDevice for RemoteAoe {
             if self.geometry.length(extent) != data.len() as u64 {
                 return Err(DeviceError::OutOfRange);
             }
+            let before = self.losses().count();
             self.on(async move |commands: Rc<Commands>| commands.write(extent, data).await).await?;
-            if durability == Durability::Stable { self.sync().await } else { Ok(()) }
+            if durability == Durability::Stable {
+                self.sync().await?;
+                // Another flush may have lost this write and got the only report of it.
+                if self.losses().count() != before {
+                    return Err(DeviceError::WritesLost);
+                }
+            }
+            Ok(())
         })
     }
 

@@ -457,12 +457,12 @@ impl Command {
 
     /// Flushes all commands acknowledged so far, to any station.
     async fn flush(&self, ticket: Ticket) -> Result<(), Failed> {
-        let volume = &self.slot.volume;
+        let (volume, at_start) = (&self.slot.volume, self.station.told.get().count());
         let flushed = self.slot.requests.ask(ticket, RequestKind::Flush, None, || volume.flush()).await;
         // This reply and those to its copies count as reporting a loss, whatever the result of the device's
         // flush.
         let mut told = self.station.told.get();
-        let is_told = told.tell(reactor::now(), self.header.tag, volume.lost_writes());
+        let is_told = told.report(reactor::now(), self.header.tag, at_start, volume.lost_writes());
         self.station.told.set(told);
         if is_told { Err(Failed::Fault) } else { Ok(flushed?) }
     }

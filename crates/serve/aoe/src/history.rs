@@ -165,31 +165,42 @@ const REPEATED: Duration = Duration::from_secs(60);
 /// Maximum number of departed stations recorded at a slot.
 const DEPARTED_MAX: usize = 4096;
 
+/// Maximum number of flushes of a station that report one loss to it and can be repeated.
+const REPORTS_MAX: usize = 8;
+
 /// The losses reported to one station.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ReportedLosses {
     /// The loss count last reported to it; losses before its arrival count as reported.
-    losses: u64,
-    /// The flush to which they were reported last, and the time.
-    by: Option<(u32, Instant)>,
+    count: u64,
+    /// The tags of the last flushes that reported losses, latest first, and their times.
+    by: [Option<(u32, Instant)>; REPORTS_MAX],
 }
 
 impl ReportedLosses {
     /// For a station that arrives at this loss count.
-    pub(crate) fn since(losses: u64) -> ReportedLosses {
-        ReportedLosses { losses, by: None }
+    pub(crate) fn since(count: u64) -> ReportedLosses {
+        ReportedLosses { count, by: [None; REPORTS_MAX] }
     }
 
-    /// Whether this flush must report a loss. If so, the loss counts as reported.
-    pub(crate) fn tell(&mut self, now: Instant, tag: u32, losses: u64) -> bool {
-        debug_assert!(self.losses <= losses, "losses only grow");
-        if self.losses != losses {
-            (self.losses, self.by) = (losses, Some((tag, now)));
+    /// The loss count last reported to the station, for [`ReportedLosses::report`] at the end of a flush.
+    pub(crate) fn count(&self) -> u64 {
+        self.count
+    }
+
+    /// Whether a flush must report a loss, given the reported count at its start and the count now. If so, the
+    /// loss counts as reported. Concurrent flushes may be for different writes, so each of them reports it.
+    pub(crate) fn report(&mut self, now: Instant, tag: u32, at_start: u64, losses: u64) -> bool {
+        debug_assert!(at_start <= self.count && self.count <= losses, "losses only grow");
+        if at_start < losses {
+            self.count = losses;
+            self.by.rotate_right(1);
+            self.by[0] = Some((tag, now));
             return true;
         }
         let is_repeated =
-            |(told, at): (u32, Instant)| told == tag && now.saturating_duration_since(at) <= REPEATED;
-        self.by.is_some_and(is_repeated)
+            |(told, at): &(u32, Instant)| *told == tag && now.saturating_duration_since(*at) <= REPEATED;
+        self.by.iter().flatten().any(is_repeated)
     }
 }
 
@@ -207,7 +218,7 @@ impl Departed {
         if self.stations.len() > DEPARTED_MAX
             && let Some((_, told)) = self.stations.pop_first()
         {
-            self.least = Some(self.least.map_or(told.losses, |least| least.min(told.losses)));
+            self.least = Some(self.least.map_or(told.count, |least| least.min(told.count)));
         }
         debug_assert!(self.stations.len() <= DEPARTED_MAX);
     }
@@ -301,11 +312,20 @@ mod tests {
     #[test]
     fn a_loss_is_told_once_and_again_to_a_copy() {
         let (mut told, now) = (ReportedLosses::since(3), Instant::now());
-        assert!(!told.tell(now, 1, 3));
-        assert!(told.tell(now, 2, 4));
-        assert!(told.tell(now + REPEATED, 2, 4), "its answer may be lost");
-        assert!(!told.tell(now, 3, 4));
-        assert!(!told.tell(now + 2 * REPEATED, 2, 4), "another flush with this tag");
+        assert!(!told.report(now, 1, 3, 3));
+        assert!(told.report(now, 2, 3, 4));
+        assert!(told.report(now + REPEATED, 2, 4, 4), "its answer may be lost");
+        assert!(!told.report(now, 3, 4, 4));
+        assert!(!told.report(now + 2 * REPEATED, 2, 4, 4), "another flush with this tag");
+    }
+
+    #[test]
+    fn flushes_that_began_before_the_report_report_the_loss_too() {
+        let (mut told, now) = (ReportedLosses::since(3), Instant::now());
+        assert!(told.report(now, 1, 3, 4));
+        assert!(told.report(now, 2, 3, 4), "it may be for other writes");
+        assert!(told.report(now, 1, 4, 4) && told.report(now, 2, 4, 4), "the answers to both may be lost");
+        assert!(!told.report(now, 3, 4, 4));
     }
 
     #[test]

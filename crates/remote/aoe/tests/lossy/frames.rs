@@ -262,6 +262,24 @@ fn a_flush_fails_for_the_reason_that_the_server_gives() {
     });
 }
 
+/// A server reports a loss once to a station: here to a flush, which covered the first frames of the write.
+#[test]
+fn a_stable_write_fails_if_another_flush_got_the_report_of_its_loss() {
+    block_on(Ethernet::new(1, GOOD, 1500).world(), async {
+        let disk = disk();
+        let _server = ours(Arc::clone(&disk), "server");
+        let device = Arc::new(opened("").await);
+        let other = Arc::clone(&device);
+        disk.fail_next_flush(DeviceError::WritesLost);
+        let flush = reactor::spawn(async move { other.flush().await });
+        let data = Buffer::zeroed(8 * SECTOR).share();
+        let written = device.write(Extent::new(0, 8), data, Durability::Stable).await;
+        assert_eq!((written, flush.await), (Err(DeviceError::WritesLost), Err(DeviceError::WritesLost)));
+        let data = Buffer::zeroed(8 * SECTOR).share();
+        assert_eq!(device.write(Extent::new(0, 8), data, Durability::Stable).await, Ok(()));
+    });
+}
+
 #[test]
 fn an_answer_that_is_too_long_for_the_interface_stops_no_other() {
     let ethernet = Ethernet::new(1, GOOD, 1500);
