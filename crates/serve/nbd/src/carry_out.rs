@@ -214,11 +214,19 @@ impl Client {
         Ok(Outcome::Done)
     }
 
-    /// Flushes all requests acknowledged so far, to any client.
+    /// Flushes all requests acknowledged so far, to any client. Fails if acknowledged writes were lost and this
+    /// had not been reported to this client when the flush started: concurrent flushes may be for different
+    /// writes, so each of them reports the loss.
     async fn flush(&self, ticket: Ticket) -> Result<Outcome, Failed> {
+        let told = self.losses_told.get();
         let flushed = self.requests.ask(ticket, RequestKind::Flush, None, || self.volume().flush()).await;
         // This reply counts as reporting a loss, whatever the result of the device's flush.
-        self.report_losses()?;
+        let losses = self.volume().lost_writes();
+        debug_assert!(told <= self.losses_told.get() && self.losses_told.get() <= losses, "losses only grow");
+        self.losses_told.set(losses);
+        if told < losses {
+            return Err(Failed(Errno::Eio, "acknowledged writes may be lost"));
+        }
         flushed?;
         Ok(Outcome::Done)
     }
@@ -231,15 +239,6 @@ impl Client {
             self.requests.ask(ticket, RequestKind::Flush, None, settle).await?;
         }
         Ok(Outcome::Done)
-    }
-
-    /// Fails if acknowledged writes were lost and this has not been reported to this client.
-    fn report_losses(&self) -> Result<(), Failed> {
-        let losses = self.volume().lost_writes();
-        match self.losses_told.replace(losses) == losses {
-            true => Ok(()),
-            false => Err(Failed(Errno::Eio, "acknowledged writes may be lost")),
-        }
     }
 
     /// Whole blocks are deallocated; partial blocks are left unchanged.

@@ -111,6 +111,28 @@ fn changes_with_fua_leave_lost_writes_to_the_next_flush() {
     assert_eq!(client.ask(FLUSH, 0, 0, &[]), Ok(vec![]), "which was reported");
 }
 
+/// Concurrent flushes may be for different writes.
+#[test]
+fn each_of_two_concurrent_flushes_reports_a_loss() {
+    const CHUNK: usize = 128 << 10;
+    let Some(both) = sick_as("buffered:1MiB:[fault:[ram:16MiB]]", "1h") else { return };
+    let mut client = Client::attach(both.port, "sick");
+    both.command(&["fault", "sick", "fail"]).expect_success();
+    client.write(0, &[1; CHUNK]).expect("kept in memory, and written back immediately: it ends a chunk");
+    until("a loss", || client.read(0, 512) == Err(EIO));
+    both.command(&["fault", "sick", "hang"]).expect_success();
+    for _ in 0..2 {
+        let header = client.header(FLUSH, 0, 0);
+        client.say(&header);
+    }
+    until("two flushes", || sessions(&both.server).iter().any(|session| session["in_flight"] == 2));
+    both.command(&["fault", "sick", "pass"]).expect_success();
+    for flush in ["the first", "the second"] {
+        assert_ne!(client.answer(0).expect("an answer").error, 0, "{flush}");
+    }
+    assert_eq!(client.ask(FLUSH, 0, 0, &[]), Ok(vec![]), "it was reported");
+}
+
 #[test]
 fn a_reset_ends_what_an_nbd_client_waits_for() {
     let Some(both) = sick("1h") else { return };
