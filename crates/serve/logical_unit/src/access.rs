@@ -268,6 +268,16 @@ impl DeviceAccess {
         self.ask(RequestKind::Flush, None, || Box::pin(self.unit.volume().flush()))
     }
 
+    /// A flush that fails as long as a loss has to be reported to this nexus, and leaves its report to
+    /// SYNCHRONIZE CACHE.
+    pub(crate) async fn flush_unless_lost(&self) -> Result<(), Failure> {
+        self.flush_untold().await?;
+        match self.nexus.and_then(|nexus| self.unit.untold_losses(nexus)) {
+            Some(_) => Err(DeviceError::WritesLost.into()),
+            None => Ok(()),
+        }
+    }
+
     /// Makes a change durable that started when `before` losses were counted ([`volume::Volume::settle`]).
     pub(crate) fn settle(&self, before: u64) -> OutstandingRequest<'_, ()> {
         self.ask(RequestKind::Flush, None, || Box::pin(self.unit.volume().settle(before)))

@@ -138,26 +138,29 @@ async fn select_pages(
     if list.len() < length {
         return Err(Condition::parameter_list_length().into());
     }
+    let change = || {
+        let (before, medium) = unit.look(|state| (state.modes.clone(), unit.mode_medium(state)));
+        let mut next = before.clone();
+        let changed = select.apply(&mut next, &list, medium)?;
+        let is_cache_off = before.write_cache() && !next.write_cache();
+        Ok::<_, Failure>((next, changed, is_cache_off))
+    };
+    // An initiator need not flush once the write cache is off (SBC-3 6.5.5), and would never receive the report
+    // of a loss: it stays on until SYNCHRONIZE CACHE has reported the loss.
+    if change()?.2 {
+        unit.flush_unless_lost().await?;
+    }
     let lock = unit.volume().lock_to_save().await;
-    let (mut next, medium) = unit.look(|state| (state.modes.clone(), unit.mode_medium(state)));
-    let before = next.clone();
-    let changed = select.apply(&mut next, &list, medium)?;
+    let (next, changed, is_cache_off) = change()?;
     if select.save {
         unit.commit();
         unit.volume().save_front_end_state(next.to_bytes(), &lock).await?;
     }
     unit.change(|state| state.take_modes(id, next, changed));
-    settle_cache(&unit, &before).await?;
-    Ok(Outcome::default())
-}
-
-/// When the write cache is switched off, cached data is flushed before the response: from then on, an
-/// initiator need not flush (SBC-3 6.5.5).
-async fn settle_cache(access: &DeviceAccess, before: &Pages) -> Result<(), Failure> {
-    if before.write_cache() && !access.look(|state| state.modes.write_cache()) {
-        access.flush().await?;
+    if is_cache_off {
+        unit.flush_unless_lost().await?; // data cached meanwhile
     }
-    Ok(())
+    Ok(Outcome::default())
 }
 
 impl UnitState {

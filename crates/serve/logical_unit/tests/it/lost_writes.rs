@@ -6,6 +6,7 @@ use std::sync::Arc;
 use block::{DeviceError, Lba};
 use logical_unit::{Data, InitiatorPort, Nexus, Plan, Running, Step, TargetPort};
 
+use crate::mode::caching;
 use crate::support::*;
 
 const FLUSH: [u8; 10] = [0x35, 0, 0, 0, 0, 0, 0, 0, 0, 0];
@@ -66,6 +67,20 @@ fn changes_that_are_stable_leave_it_to_the_next_flush() {
         bench.command(&FLUSH).check(3, 0x0c00);
         bench.command(&FLUSH).good();
     }
+}
+
+/// Without a write cache an initiator need not flush, so that nothing would report the loss to it.
+#[test]
+fn the_write_cache_stays_on_until_a_flush_has_reported_a_loss() {
+    let mut bench = Bench::new();
+    let is_on = |bench: &mut Bench| bench.command(&[0x1a, 0x08, 0x08, 0, 255, 0]).good().data[4 + 2] & 4 != 0;
+    bench.disk.lose_writes();
+    let (off, list) = caching(0);
+    bench.send(&off, &list).check(3, 0x0c00);
+    assert!(is_on(&mut bench));
+    bench.command(&FLUSH).check(3, 0x0c00);
+    bench.send(&off, &list).good();
+    assert!(!is_on(&mut bench));
 }
 
 /// An initiator does not interpret a failed READ as a report about writes.

@@ -17,7 +17,7 @@ fn control(flags: u8, swp: u8, save: bool) -> ([u8; 6], [u8; 16]) {
     ([0x15, 0x10 | u8::from(save), 0, 0, 16, 0], list)
 }
 
-fn caching(wce: u8) -> ([u8; 10], [u8; 28]) {
+pub(crate) fn caching(wce: u8) -> ([u8; 10], [u8; 28]) {
     let mut list = [0; 28];
     list[8..11].copy_from_slice(&[0x08, 0x12, wce]);
     ([0x55, 0x10, 0, 0, 0, 0, 0, 0, 28, 0], list)
