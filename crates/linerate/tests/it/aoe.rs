@@ -256,6 +256,9 @@ fn what_is_missing_is_said_before_anything_is_served() {
     );
     let down = refused("aoe://lo");
     assert!(down.contains("interface lo is down: bring it up (ip link set lo up)"), "{down}");
+    let mut down = site.client.command(LINERATE);
+    let down = run_command(down.args(["info", "aoe://lo/9.9"]));
+    assert_eq!(down.status.code(), Some(3), "it can come up again: {}", down.said);
     let mut silent = site.client.command(LINERATE);
     let silent = run_command(silent.args(["info", "aoe://eth0/9.9?timeout=1s"])).expect_failure();
     assert!(silent.contains("no AoE device 9.9 responded on eth0 within 1 s"), "{silent}");

@@ -7,7 +7,7 @@ pub use aoe_client::{Found, Url};
 use aoe_client::{KEYS, OpenError, RemoteAoe, SCHEME};
 use volume::backend::{Kind, UrlKind};
 
-use crate::failure::{Failure, FailureKind};
+use crate::failure::{self, Failure, FailureKind};
 use crate::peers::{self, has_scheme};
 
 /// An AoE device.
@@ -50,8 +50,8 @@ const LISTEN: Duration = Duration::from_secs(1);
 
 impl From<OpenError> for Failure {
     fn from(error: OpenError) -> Failure {
-        let kind = match error {
-            OpenError::Interface(_) => FailureKind::Refused,
+        let kind = match &error {
+            OpenError::Interface(error) => failure::of_interface(error),
             OpenError::Silent { .. } => FailureKind::Unreachable,
             OpenError::Refused(..) | OpenError::Unidentified(..) | OpenError::Empty(_) => FailureKind::Failed,
         };

@@ -219,6 +219,15 @@ impl Display for Failure {
 
 impl std::error::Error for Failure {}
 
+/// The kind of an error of a network interface: one that is down can come up again, any other error is one of
+/// the arguments.
+pub(crate) fn of_interface(error: &io::Error) -> FailureKind {
+    match error.kind() {
+        ErrorKind::NetworkDown => FailureKind::Unreachable,
+        _ => FailureKind::Refused,
+    }
+}
+
 /// A back end's error, which may be one of this crate.
 impl From<volume::backend::OpenError> for Failure {
     fn from(error: volume::backend::OpenError) -> Failure {

@@ -104,7 +104,8 @@ const LISTEN: Duration = Duration::from_secs(1);
 impl From<OpenError> for Failure {
     fn from(error: OpenError) -> Failure {
         let kind = match &error {
-            OpenError::Interface(_) | OpenError::Key { .. } => FailureKind::Refused,
+            OpenError::Interface(error) => failure::of_interface(error),
+            OpenError::Key { .. } => FailureKind::Refused,
             OpenError::Resolve { .. } | OpenError::NoAddress(_) | OpenError::Silent { .. } => {
                 FailureKind::Unreachable
             }
