@@ -3,7 +3,7 @@
 //! Time on a shared machine drifts by more than most changes make. A count of instructions does not: it is the same on every
 //! machine with the same compiler, valgrind and libc. Valgrind shows all x86-64 machines with AVX2 as one model of processor, so
 //! that memcpy and CRC32C choose the same code everywhere. The program that is counted is
-//! `crates/measure/wan/examples/instructions`: our initiator and our target, with memory in place of a network.
+//! `crates/measure/instructions`: our initiator and our target, with memory in place of a network.
 //!
 //! The kernel, which costs more than both, and the duration of an instruction are left out. A count finds waste and shows when
 //! it returns; it is no measure of speed.
@@ -145,15 +145,7 @@ const TUNABLES: &str =
 
 /// Builds the program that is counted, with the profile of the packaged program.
 pub(crate) fn build() -> Command {
-    process::cargo(&[
-        "build",
-        "--profile",
-        workspace::SHIPPED,
-        "--package",
-        "linerate-wan",
-        "--example",
-        "instructions",
-    ])
+    process::cargo(&["build", "--profile", workspace::SHIPPED, "--package", "linerate-instructions"])
 }
 
 impl Callgrind {
@@ -161,7 +153,7 @@ impl Callgrind {
         process::succeed(build()).context("building the program that is counted")?;
         let target = workspace::target_directory();
         Ok(Callgrind {
-            program: target.join(workspace::SHIPPED).join("examples/instructions"),
+            program: target.join(workspace::SHIPPED).join("instructions"),
             folder: target.join(format!("xtask/instructions-{}", std::process::id())),
         })
     }
@@ -300,7 +292,7 @@ const TEXT: &str = "\
 `cargo xtask test`, counts it again and fails if a count rose by more than 5 % of `xtask/instructions.toml`.
 
 Instructions that each end executes for one command in user space, by callgrind: our target and our initiator, whole, \
-over memory in the place of a network (`crates/measure/wan/examples/instructions`). The kernel, in which a server spends \
+over memory in the place of a network (`crates/measure/instructions`). The kernel, in which a server spends \
 four fifths of its time, is not in it, nor is the clock. A run with 3,200 commands less a run with 1,600, divided by \
 1,600; the same in every run on one machine, but for one in a thousand with a file; other machines were not tried. `ram` is \
 a RAM volume, `cached` a file in memory, which the reactor reads and writes at once, and `null` a device whose data go through \

@@ -99,6 +99,8 @@ const ARROWS: &[(&str, &str)] = &[
         "block volume disk-contents logical-unit foreign readable iscsi aoe hyperscsi reactor host front-end-core iscsi-server daemon iscsi-client blocking backends \
          inspect copy attach stats published model bench agent environment diagnose report lab bench-runner wan",
     ),
+    // Both ends over memory, in a program of its own that builds fast: never shipped.
+    ("instructions", "block volume logical-unit reactor host front-end-core iscsi-server iscsi-client"),
     // A whole world: never shipped.
     (
         "sim",

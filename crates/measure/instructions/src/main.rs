@@ -2,7 +2,7 @@
 //! `cargo xtask instructions` runs this under callgrind and counts the instructions of each end per command.
 //!
 //! ```console
-//! $ cargo run --release --package linerate-wan --example instructions -- read 4096 32 ram plain 3200
+//! $ cargo run --release --package linerate-instructions -- read 4096 32 ram plain 3200
 //! ```
 //!
 //! All code of both ends above the kernel is counted: executor, connection, iSCSI, SCSI, volume. The
