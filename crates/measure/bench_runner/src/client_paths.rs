@@ -147,7 +147,7 @@ impl StoragePaths {
 
 /// Flushes caches, which would otherwise write back during the next measurement.
 pub async fn settle(device: &dyn BlockDevice) -> Result<(), Failure> {
-    device.flush().await.map_err(|error| Failure::device("cannot flush what was written", error))
+    device.flush().await.map_err(|error| Failure::device("cannot flush the written data", error))
 }
 
 /// The statistics of sessions.

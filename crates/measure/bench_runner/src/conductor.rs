@@ -152,7 +152,7 @@ impl<C: Crew> Conductor<'_, C> {
         let server_cpu = server_cpu.unwrap_or_else(|failure| {
             // The measurement is good without it, and the next run would fail in the same way.
             self.server = None;
-            self.view.note(&format!("the CPU load of the server is not known: {failure}"));
+            self.view.note(&format!("the CPU load of the server is unknown: {failure}"));
             None
         });
         self.tables = parts.iter().flat_map(|part| part.tables.iter().cloned()).collect();
@@ -350,7 +350,7 @@ fn silent(runs: &[CellRun]) -> Option<Failure> {
         "no request completed in {} of {} runs: {}",
         silent.len(),
         runs.len(),
-        why.unwrap_or("the storage did not answer in that time (--seconds makes runs longer)")
+        why.unwrap_or("the storage did not respond in that time (--seconds makes runs longer)")
     )))
 }
 

@@ -41,7 +41,7 @@ pub fn fit(mut suite: Suite, limits: &Limits) -> Result<Fitted, Failure> {
         let left_out = leave_out(&mut suite, |cell| cell.roles.iter().any(|role| role.workload.writes()));
         suite.steps.retain(|step| matches!(step, Step::Measure { .. }));
         if suite.cells().next().is_none() {
-            let why = "writing destroys what is on the storage; say --allow-write if that is meant";
+            let why = "writing destroys the content of the storage; use --allow-write if this is intended";
             return Err(Failure::refused(why));
         }
         notes.push(format!("{}, since writing was not allowed (--allow-write)", named(&left_out)));
@@ -51,7 +51,7 @@ pub fn fit(mut suite: Suite, limits: &Limits) -> Result<Fitted, Failure> {
         let left_out = leave_out(&mut suite, |cell| cell.roles.iter().any(|role| wanted(role) > clients));
         if suite.cells().next().is_none() {
             return Err(Failure::refused(format!(
-                "this takes more machines than the {clients} that are named by --agents"
+                "this needs more machines than the {clients} listed in --agents"
             )));
         }
         if !left_out.is_empty() {
@@ -64,8 +64,9 @@ pub fn fit(mut suite: Suite, limits: &Limits) -> Result<Fitted, Failure> {
     });
     let left_out = leave_out(&mut suite, ragged);
     if suite.cells().next().is_none() {
-        let sentence =
-            format!("no request of this is a multiple of the storage's block, which has {block} bytes");
+        let sentence = format!(
+            "no request length of this is a multiple of the storage's block, which has {block} bytes"
+        );
         return Err(Failure::refused(sentence));
     }
     if !left_out.is_empty() {
@@ -74,7 +75,7 @@ pub fn fit(mut suite: Suite, limits: &Limits) -> Result<Fitted, Failure> {
     if cut(&mut suite, limits)? {
         let bytes = limits.device_bytes;
         notes.push(format!(
-            "the suite uses more than the {bytes} bytes that the storage has: it was cut to what is there"
+            "the suite uses more than the {bytes} bytes that the storage has: it was cut to this size"
         ));
     }
     Ok(Fitted { suite, notes })
@@ -126,18 +127,18 @@ fn cut(suite: &mut Suite, limits: &Limits) -> Result<bool, Failure> {
     Ok(is_longer)
 }
 
-/// "read-4KiB, read-8KiB and 14 more were left out".
+/// "read-4KiB, read-8KiB and 14 more were omitted".
 fn named(names: &[String]) -> String {
     const NAMED: usize = 4;
     match names {
-        [] => "steps that prepare the storage were left out".to_owned(),
-        [name] => format!("{name} was left out"),
+        [] => "steps that prepare the storage were omitted".to_owned(),
+        [name] => format!("{name} was omitted"),
         names if names.len() <= NAMED => {
             let (last, before) = names.split_last().expect("at least two");
-            format!("{} and {last} were left out", before.join(", "))
+            format!("{} and {last} were omitted", before.join(", "))
         }
         names => {
-            format!("{} and {} more were left out", names[..NAMED - 1].join(", "), names.len() - NAMED + 1)
+            format!("{} and {} more were omitted", names[..NAMED - 1].join(", "), names.len() - NAMED + 1)
         }
     }
 }
@@ -238,7 +239,7 @@ mod tests {
         let fitted = fit(suite(Order::Once, both), &limits(false)).expect("a read is left");
         assert_eq!(fitted.suite.cells().map(|cell| cell.name.as_str()).collect::<Vec<_>>(), ["read"]);
         assert!(!fitted.suite.writes());
-        assert_eq!(fitted.notes, ["write was left out, since writing was not allowed (--allow-write)"]);
+        assert_eq!(fitted.notes, ["write was omitted, since writing was not allowed (--allow-write)"]);
     }
 
     #[test]
@@ -252,7 +253,7 @@ mod tests {
     fn requests_that_are_no_whole_blocks_are_left_out() {
         let both = vec![cell("512B", 512, Percent::ALL), cell("4KiB", 4096, Percent::ALL)];
         let fitted = fit(suite(Order::Once, both), &limits(true)).expect("one is left");
-        assert_eq!(fitted.notes, ["512B was left out, since the storage has blocks of 4096 bytes"]);
+        assert_eq!(fitted.notes, ["512B was omitted, since the storage has blocks of 4096 bytes"]);
     }
 
     #[test]
@@ -262,7 +263,7 @@ mod tests {
         let both = suite(Order::Once, vec![cell("one", 4096, Percent::ALL), two.clone()]);
         let limits = Limits { clients: Some(1), ..limits(true) };
         let fitted = fit(both, &limits).expect("one is left");
-        assert_eq!(fitted.notes, ["two was left out, since there are no more than 1 agents"]);
+        assert_eq!(fitted.notes, ["two was omitted, since there are no more than 1 agents"]);
         assert!(why(fit(suite(Order::Once, vec![two]), &limits)).contains("more machines than the 1"));
     }
 
@@ -298,8 +299,8 @@ mod tests {
     #[test]
     fn many_names_are_counted() {
         let names: Vec<_> = (1..=20).map(|number| format!("c{number}")).collect();
-        assert_eq!(named(&names), "c1, c2, c3 and 17 more were left out");
-        assert_eq!(named(&names[..2]), "c1 and c2 were left out");
+        assert_eq!(named(&names), "c1, c2, c3 and 17 more were omitted");
+        assert_eq!(named(&names[..2]), "c1 and c2 were omitted");
     }
 
     const UNCHANGED: Shorten = Shorten { seconds: None, rounds: None };

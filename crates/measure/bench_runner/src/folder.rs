@@ -29,7 +29,7 @@ impl Folder {
         let folder = Folder { path: path.to_owned() };
         let holds = |name: &str| folder.file(name).exists();
         let held = match () {
-            () if holds(RESULT) => "a result; name another directory, or go on with it (--resume)",
+            () if holds(RESULT) => "a result; name another directory, or resume it (--resume)",
             () if holds(DIAGNOSIS) => "a diagnosis; name another directory",
             () if holds("report.html") => "a report; name another directory",
             () => return Folder::replace(path),
@@ -153,7 +153,7 @@ pub fn read_result(path: &Path) -> Result<Record, Failure> {
     // The version first: a later format may lack a field of this one.
     let version: Version = parsed(&text, &path)?;
     if version.format != FORMAT {
-        let sentence = format!("{shown} is of format {}, and this program reads {FORMAT}", version.format);
+        let sentence = format!("{shown} has format {}, but this program reads {FORMAT}", version.format);
         return Err(Failure::refused(sentence));
     }
     parsed(&text, &path)

@@ -151,8 +151,8 @@ impl Plan {
             Plan::Resumed(record, folder) => {
                 let record = resumed(*record, &storage.subject)?;
                 if fit::fit(record.suite.clone(), &limits)?.suite != record.suite {
-                    let why = "this was begun with more agents, or with leave to use and write more than now; say the \
-                               same again";
+                    let why = "this was started with more agents, or with permission to use or write more than now; \
+                               use the same options again";
                     return Err(Failure::refused(why));
                 }
                 (record, Some(folder))
@@ -204,7 +204,7 @@ const FILL: Step = Step::Fill { block_bytes: 1 << 20, depth: 8, passes: 1 };
 pub async fn consent(storage: &Storage, limits: &Limits, consent: Consent<'_>) -> Result<(), Failure> {
     if !limits.writes {
         return Err(Failure::refused(
-            "this writes, which destroys what is on the storage; say --allow-write",
+            "this writes, which destroys the content of the storage; use --allow-write",
         ));
     }
     let part = (limits.part != Extent::ALL).then(|| limits.part.to_string());
@@ -246,12 +246,11 @@ fn without_user(argument: &str) -> String {
 /// The record of an interrupted measurement, to be resumed on the opened storage.
 pub fn resumed(mut record: Record, subject: &Subject) -> Result<Record, Failure> {
     if let Some(ended) = &record.ended {
-        return Err(Failure::refused(format!("that measurement came to its end at {ended}")));
+        return Err(Failure::refused(format!("that measurement ended at {ended}")));
     }
     let begun = &record.subject;
     if begun.identity.is_none() {
-        let why =
-            format!("{} ended with the program that measured it, and cannot be gone on with", begun.place);
+        let why = format!("{} ended with the program that measured it, and cannot be resumed", begun.place);
         return Err(Failure::refused(why));
     }
     let is_same = (&begun.identity, begun.bytes, begun.block_bytes)
@@ -262,7 +261,7 @@ pub fn resumed(mut record: Record, subject: &Subject) -> Result<Record, Failure>
         return Err(Failure::refused(why));
     }
     let runs = record.runs.len();
-    record.notes.push(format!("interrupted after {runs} runs, and gone on with at {}", timestamp()));
+    record.notes.push(format!("interrupted after {runs} runs, and resumed at {}", timestamp()));
     Ok(record)
 }
 
@@ -298,8 +297,8 @@ pub async fn note_holes(device: &dyn BlockDevice, suite: &Suite) -> Option<Strin
     let of = Bytes(seen * block_bytes);
     (share >= 10).then(|| {
         format!(
-            "{share} % of the {of} looked at have never been written: reading them measures no medium; fill \
-             the storage first if that is not meant"
+            "{share} % of the {of} examined have never been written: reading them does not measure the medium; fill \
+             the storage first if this is not intended"
         )
     })
 }
@@ -368,12 +367,12 @@ mod tests {
     #[test]
     fn what_is_complete_or_elsewhere_is_not_gone_on_with() {
         let ended = Record { ended: Some("2026-11-21T15:00:00Z".to_owned()), ..record() };
-        assert!(why(ended, &subject("file 7")).contains("came to its end at 2026"));
+        assert!(why(ended, &subject("file 7")).contains("that measurement ended at 2026"));
         assert!(why(record(), &subject("file 8")).contains("(file 7) of 1048576 bytes"));
         let larger = Subject { bytes: 2 << 20, ..subject("file 7") };
         assert!(why(record(), &larger).contains("is not the storage"));
         let fleeting = Record { subject: Subject { identity: None, ..subject("x") }, ..record() };
-        assert!(why(fleeting, &subject("file 7")).contains("cannot be gone on with"));
+        assert!(why(fleeting, &subject("file 7")).contains("cannot be resumed"));
     }
 
     #[test]

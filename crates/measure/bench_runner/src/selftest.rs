@@ -130,7 +130,7 @@ fn raise_to_ceiling(points: &mut [(u32, f64)]) {
 }
 
 fn failed(error: &io::Error) -> Failure {
-    Failure::failed(format_args!("cannot measure what TCP on this machine carries: {error}"))
+    Failure::failed(format_args!("cannot measure the throughput of TCP on this machine: {error}"))
 }
 
 /// Starts a thread that serves this number of connections, one after the other.
@@ -199,7 +199,7 @@ const WAYS: &[Way] = &[
     Way { name: "immediate data only", settings: &[("initial-r2t", "yes")] },
     Way { name: "unsolicited data only", settings: &[("immediate-data", "no")] },
     Way {
-        name: "nothing unasked, bursts of 16 KiB, one R2T at a time",
+        name: "no unsolicited data, bursts of 16 KiB, one R2T at a time",
         settings: &[
             ("immediate-data", "no"),
             ("initial-r2t", "yes"),
@@ -223,7 +223,7 @@ const WAYS: &[Way] = &[
         settings: &[("header-digest", "crc32c"), ("data-digest", "crc32c")],
     },
     Way {
-        name: "data digests, nothing unasked",
+        name: "data digests, no unsolicited data",
         settings: &[("data-digest", "crc32c"), ("immediate-data", "no"), ("initial-r2t", "yes")],
     },
     Way { name: "four connections in one session", settings: &[("connections", "4")] },
@@ -313,7 +313,7 @@ pub async fn check_integrity(
     }
     // Everything that the last path wrote, over a session of another kind, in requests of another length.
     let outcome = travel(url, share, generation, Some(Blocks(100))).await?;
-    tell("read once more, by another session", &outcome);
+    tell("read again, over another session", &outcome);
     Ok(sound && outcome.is_ok())
 }
 

@@ -49,7 +49,7 @@ impl Storage {
         let new_file = place.new_file();
         if let Some(path) = new_file.filter(|_| !writes) {
             let shown = path.display();
-            return Err(Failure::refused(format!("{shown} does not exist; say --allow-write to make it")));
+            return Err(Failure::refused(format!("{shown} does not exist; use --allow-write to create it")));
         }
         let is_new_path = matches!(place, Location::Path(path) if size.is_some() && !path.exists());
         let is_new = new_file.is_some() || is_new_path;
@@ -172,7 +172,7 @@ fn unopened(path: &Path, read_only: bool, error: OpenError) -> Failure {
     let shown = path.display();
     match error {
         OpenError::NotFound { .. } if read_only => {
-            Failure::refused(format!("{shown} does not exist; say --size to make a file of so many bytes"))
+            Failure::refused(format!("{shown} does not exist; use --size to create a file of this size"))
         }
         error => Failure::refused(error),
     }
@@ -204,7 +204,7 @@ pub(crate) async fn purge(
             break;
         }
     }
-    device.flush().await.map_err(|error| Failure::device("cannot flush what was purged", error))
+    device.flush().await.map_err(|error| Failure::device("cannot flush after the purge", error))
 }
 
 /// The journal of a completed run.

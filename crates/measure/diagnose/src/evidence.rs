@@ -140,7 +140,7 @@ pub struct PathLayer {
 /// Long packets were lost on the path: short exchanges completed, and those with full-size packets never did.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct LongPackets {
-    /// The exchange that timed out, in a sentence: `a READ of 65,536 bytes had no answer in 3 s`.
+    /// The exchange that timed out, in a sentence: `a READ of 65,536 bytes had no response in 3 s`.
     pub lost: String,
     /// The longest TCP segment sent or received before that, in bytes.
     pub segment_bytes: u32,

@@ -215,7 +215,9 @@ impl FromStr for LinkRate {
 
     fn from_str(text: &str) -> Result<LinkRate, String> {
         if text.contains("B/s") || text.contains("Bps") {
-            return Err(format!("`{text}` counts bytes; a link's rate is in bits a second, such as 1Gbit/s"));
+            return Err(format!(
+                "`{text}` is in bytes; a link's rate is in bits per second, such as 1Gbit/s"
+            ));
         }
         let ends = ["bit/s", "bits/s", "bps", "b/s", ""];
         let bare = ends.iter().find_map(|end| text.strip_suffix(end)).unwrap_or(text);
@@ -227,7 +229,7 @@ impl FromStr for LinkRate {
         let number: Option<f64> = digits.parse().ok().filter(|_| is_plain);
         let Some(number) = number else {
             return Err(format!(
-                "`{text}` is not a link's rate; write bits a second such as 1G, 100M or 2.5Gbit/s"
+                "`{text}` is not a link's rate; write bits per second such as 1G, 100M or 2.5Gbit/s"
             ));
         };
         // 2.3 × 10^9 is not exactly a whole number of bits in binary, but means one.
@@ -235,7 +237,7 @@ impl FromStr for LinkRate {
         match (LEAST..=MOST).contains(&bits_per_s) {
             true => Ok(LinkRate(bits_per_s)),
             false => Err(format!(
-                "`{text}` is no rate of a link, which is from {} to {}",
+                "`{text}` is not a link's rate, which is from {} to {}",
                 LinkRate(LEAST),
                 LinkRate(MOST)
             )),

@@ -57,5 +57,5 @@ fn a_matrix_that_was_interrupted_is_gone_on_with() {
     }
     let record = record(&scene.path("out"));
     assert_eq!(record["subject"]["kind"], "lab");
-    assert!(record["notes"].to_string().contains("gone on with"), "{}", record["notes"]);
+    assert!(record["notes"].to_string().contains("resumed at"), "{}", record["notes"]);
 }

@@ -95,7 +95,7 @@ fn a_lun_that_is_too_small_for_a_layer_says_so() {
     let server = Server::serving(&["disk=ram:32KiB?physical=512"]);
     let found = evidence(&server.url("disk"), &["--allow-write"]);
     let ladder = &found["ladder"];
-    assert!(why_not(&ladder["medium_read"]).contains("no places left"), "{ladder}");
+    assert!(why_not(&ladder["medium_read"]).contains("no unread blocks left"), "{ladder}");
     assert!(why_not(&ladder["short_write"]).contains("physical block"), "{ladder}");
     assert!(why_not(&ladder["cached_reads"][3][1]).contains("smaller"), "{ladder}");
     assert!(median_us(&ladder["write"]) > 0.0);

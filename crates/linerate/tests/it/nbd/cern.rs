@@ -113,7 +113,7 @@ fn an_agent_tells_the_load_of_the_machine_that_serves() {
     }
     let twice = [&asked[..], &["--agents", &agent.address]].concat();
     let refused = run(LINERATE, &[&["bench", "ram:1MiB"], &twice[..]].concat()).expect_failure();
-    assert!(refused.contains("works for one at a time"), "{refused}");
+    assert!(refused.contains("works for only one at a time"), "{refused}");
     let for_nobody = run(LINERATE, &[&["bench", "ram:1MiB"], &asked[2..]].concat()).expect_failure();
     assert!(for_nobody.contains("--server-agent"), "{for_nobody}");
 }

@@ -88,7 +88,7 @@ fn results_of_a_tree_and_of_several_folders_are_one_page() {
 fn what_is_no_result_is_refused_with_its_place() {
     let refused = |result: &str| report(directory(result).path(), &[]).expect_failure();
     assert!(refused("{\n  \"format\": 1,\n  nonsense").contains("line 3 column"));
-    assert!(refused("{\"format\": 99}").contains("is of format 99"));
+    assert!(refused("{\"format\": 99}").contains("has format 99"));
     assert!(refused("").contains("is not a result of linerate bench"));
     let empty = tempfile::tempdir().expect("a folder");
     assert!(report(empty.path(), &[]).expect_failure().contains("cannot read"));

@@ -171,7 +171,7 @@ impl<'a> Gathering<'a> {
                 self.post.name(share.agent)
             })
             .collect();
-        let sentence = format!("agent {} does not come to its end", names.join(", "));
+        let sentence = format!("agent {} does not finish", names.join(", "));
         self.lost.get_or_insert(Failure::new(FailureKind::Unreachable, sentence));
         Go::Stop
     }

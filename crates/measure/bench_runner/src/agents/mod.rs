@@ -61,12 +61,14 @@ impl Agents {
         option: &str,
     ) -> Result<Option<Agents>, Failure> {
         if let Some(twice) = names.iter().enumerate().find(|(at, name)| names[..*at].contains(name)) {
-            let sentence = format!("agent {} is named twice, and works for one at a time", twice.1);
+            let sentence = format!("agent {} is listed twice, but works for only one at a time", twice.1);
             return Err(Failure::refused(sentence));
         }
         if let Some(both) = server.filter(|server| names.contains(server)) {
-            let sentence =
-                format!("agent {both} is to measure and to look at the server, and works for one at a time");
+            let sentence = format!(
+                "agent {both} is listed both for measuring and for the server, but works for only one at a \
+                         time"
+            );
             return Err(Failure::refused(sentence));
         }
         match (names.is_empty() && server.is_none(), secret_file) {
@@ -231,7 +233,7 @@ fn of_file(file: &Path) -> Result<Zeroizing<Vec<u8>>, Failure> {
 fn asked_for(option: &str) -> Result<Zeroizing<Vec<u8>>, Failure> {
     secrets::ask("secret of the agents: ").map_err(Failure::refused)?.ok_or_else(|| {
         Failure::refused(format!(
-            "the agents' secret is missing: name a file that holds it with {option}, or set {VARIABLE}"
+            "the agents' secret is missing: name a file that contains it with {option}, or set {VARIABLE}"
         ))
     })
 }
@@ -315,7 +317,7 @@ impl ServerAgent {
             }
             Some((_, Err(failure))) => Err(failure),
             _ => Err(Failure::failed(format_args!(
-                "agent {} does not tell how busy its machine is",
+                "agent {} does not report the CPU load of its machine",
                 self.post.name(0)
             ))),
         }

@@ -96,10 +96,7 @@ impl Post {
             let Some((agent, news)) = self.hear(PATIENCE).await else {
                 let late = answers.iter().find(|(_, answer)| answer.is_none());
                 let name = late.map_or_else(String::new, |(agent, _)| self.name(*agent));
-                return Err(Failure::new(
-                    FailureKind::Unreachable,
-                    format_args!("agent {name} takes too long"),
-                ));
+                return Err(Failure::new(FailureKind::Unreachable, format_args!("agent {name} timed out")));
             };
             match news? {
                 news if news.is_progress() => {
@@ -142,7 +139,7 @@ impl Post {
 
     /// The failure of an agent that sent an unexpected notification.
     pub(super) fn astray(&self, agent: usize) -> Failure {
-        Failure::failed(format_args!("agent {} says what it was not asked for", self.name(agent)))
+        Failure::failed(format_args!("agent {} sent an unexpected message", self.name(agent)))
     }
 
     async fn next(&mut self, patience: Duration) -> Option<Received> {
@@ -158,7 +155,7 @@ impl Post {
                 format_args!("agent {name}: {}", printable(&sentence)),
             )),
             Ok(Notification::Busy { coordinator }) => Err(Failure::failed(format_args!(
-                "agent {name} works for another coordinator, {}; one at a time",
+                "agent {name} is in use by another coordinator, {}; only one can use it at a time",
                 printable(&coordinator)
             ))),
             Ok(news) => Ok(news),

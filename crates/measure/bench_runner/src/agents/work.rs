@@ -184,9 +184,7 @@ impl Desk<'_> {
         let soon = start.filter(|start| start.saturating_duration_since(Instant::now()) < START_MAX);
         match soon {
             Some(start) if times.iter().all(|time| (0.0..=RUN_S_MAX).contains(time)) => Ok(start),
-            _ => {
-                Err(Failure::refused("a run is to begin within a minute, and to take no longer than a week"))
-            }
+            _ => Err(Failure::refused("a run must begin within a minute, and take no longer than a week")),
         }
     }
 

@@ -14,8 +14,7 @@ pub(crate) fn client_cpu(case: &Case<'_>) -> Option<Found> {
     let most = case.setting.path.payload_per_s.unwrap_or(f64::INFINITY);
     let gain = case.gain_to(mended.min(most.max(case.rate.value)));
     let because = vec![format!(
-        "For {} of the time the thread that makes the requests could have gone on and had no CPU; it ran for \
-         {}.",
+        "For {} of the time the thread that makes the requests was ready but had no CPU; it ran for {}.",
         words::share(case.run.client_waited),
         words::share(case.run.client_busy),
     )];
@@ -95,7 +94,7 @@ pub(crate) fn target_cpu(case: &Case<'_>) -> Option<Found> {
              its unit",
         ),
         Where::Tgt.remedy(
-            "tgtd does all sessions in one thread: several tgtd (--control-port) for several targets",
+            "tgtd serves all sessions in one thread: several tgtd (--control-port) for several targets",
         ),
         Where::Lio.remedy(
             "iSCSI threads of a portal run where their interrupts do: spread those, and look for a CPU \

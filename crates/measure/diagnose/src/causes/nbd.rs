@@ -65,7 +65,7 @@ pub(crate) fn connections(case: &Case<'_>) -> Option<Found> {
     let now = case.evidence.paths.len().max(1);
     let (without, with) = beside.medians();
     let mut because = vec![format!(
-        "In rounds that took turns there were {} by {}, and {} by {count}: several connections are faster by {}.",
+        "Alternating rounds gave {} over {}, and {} over {count}: several connections are faster by {}.",
         words::rate(without),
         if now == 1 { "one connection".to_owned() } else { format!("{now} connections") },
         words::rate(with),
@@ -73,8 +73,8 @@ pub(crate) fn connections(case: &Case<'_>) -> Option<Found> {
     )];
     if case.layers.round_trip_s >= FAR_S {
         because.push(format!(
-            "A connection moved {} in each round trip of {}. That is its TCP window, or what the server does for one \
-             connection: which of the two is not to be seen from here.",
+            "A connection moved {} in each round trip of {}. That is its TCP window, or the server's limit for one \
+             connection: which of the two cannot be determined from here.",
             words::size((case.rate.value * case.layers.round_trip_s / now as f64).round()),
             words::time(case.layers.round_trip_s),
         ));
@@ -91,7 +91,7 @@ pub(crate) fn connections(case: &Case<'_>) -> Option<Found> {
         Where::NbdClient.remedy(format!("nbd-client -C {count} -N EXPORT HOST /dev/nbd0")),
         Where::Nbdcopy.remedy(format!("nbdcopy --connections={count}")),
         Where::Server.remedy(
-            "what it does for one connection: threads (nbdkit -t), a limit (nbdkit's rate filter: connection-rate), TCP \
+            "its limits for one connection: threads (nbdkit -t), a rate limit (nbdkit's rate filter: connection-rate), TCP \
              buffers (net.ipv4.tcp_wmem for reads, tcp_rmem for writes)",
         ),
     ];
@@ -110,7 +110,7 @@ pub(crate) fn tls(case: &Case<'_>) -> Option<Found> {
     };
     let because = vec![
         format!(
-            "In rounds that took turns there were {} by TLS, and {} in clear text.",
+            "Alternating rounds gave {} over TLS, and {} in clear text.",
             words::rate(without),
             words::rate(with),
         ),

@@ -49,8 +49,8 @@ pub(crate) fn link_rate(case: &Case<'_>) -> Option<Found> {
     });
     let remedies = vec![
         Where::Network.remedy(
-            "look at the speed of every port on the way, on both ends of every cable: a pair that is broken \
-             makes Gigabit fall back to 100 Mbit/s; replace the cable",
+            "check the speed of every port on the path, on both ends of every cable: a broken pair makes Gigabit \
+             fall back to 100 Mbit/s; replace the cable",
         ),
         Where::Kernel.remedy(
             "ethtool INTERFACE (speed, duplex, link partner), then ethtool -s INTERFACE autoneg on; tc -s \
@@ -97,7 +97,7 @@ pub(crate) fn loss(case: &Case<'_>) -> Option<Found> {
     }
     let remedies = vec![
         Where::Network.remedy(
-            "error and drop counters of every switch port on the way; a cable, a plug or an optic that is \
+            "error and drop counters of every switch port on the path; a cable, a plug or an optic that is \
              going bad, a duplex mismatch, a port buffer that overflows (flow control, fewer hosts at \
              once)",
         ),
@@ -106,7 +106,7 @@ pub(crate) fn loss(case: &Case<'_>) -> Option<Found> {
              receive ring",
         ),
         Where::Kernel.remedy(
-            "until it is found: sysctl -w net.ipv4.tcp_congestion_control=bbr on the side that sends, which \
+            "until the cause is found: sysctl -w net.ipv4.tcp_congestion_control=bbr on the side that sends, which \
              does not slow down for single losses",
         ),
         Where::Url.remedy("congestion=bbr, for writes"),
@@ -136,18 +136,18 @@ pub(crate) fn path_mtu(evidence: &Evidence) -> Option<Found> {
     because.push(format!("TCP sent segments of up to {} bytes.{interface}", vanished.segment_bytes));
     if let Some(works) = vanished.works_bytes {
         because.push(format!(
-            "With segments of {works} bytes the same went through; all that follows was measured with those."
+            "With segments of {works} bytes it passed; everything that follows was measured with these."
         ));
     }
     let mtu = vanished.works_bytes.map_or(1500, |bytes| bytes.saturating_add(HEADERS_BYTES));
     let remedies = vec![
         Where::Network.remedy(
-            "the same MTU on every interface and switch port on the way (9000 on all, which switches count \
+            "the same MTU on every interface and switch port on the path (9000 on all, which switches count \
              as 9216, or 1500 on all), and no firewall that drops ICMP \"fragmentation needed\"",
         ),
         Where::Kernel.remedy(format!(
-            "ping -M do -s {} ADDRESS finds where it ends; ip link set dev INTERFACE mtu {mtu} until it \
-                 is mended, or sysctl -w net.ipv4.tcp_mtu_probing=1",
+            "ping -M do -s {} ADDRESS finds where it ends; ip link set dev INTERFACE mtu {mtu} until this is fixed, \
+             or sysctl -w net.ipv4.tcp_mtu_probing=1",
             mtu.saturating_sub(28)
         )),
         Where::Url.remedy(format!("tcp-segment={}", vanished.works_bytes.unwrap_or(1200))),
@@ -203,11 +203,11 @@ pub(crate) fn slow_path(case: &Case<'_>) -> Option<Found> {
     ];
     let remedies = vec![
         Where::Network.remedy(format!(
-            "compare the ways of the connections: traceroute, port speeds, the switch or the subnet that \
+            "compare the paths of the connections: traceroute, port speeds, the switch or the subnet that \
                  connection {} goes through",
             worst.cid
         )),
-        Where::Url.remedy("until it is mended, connections=1 by the better way"),
+        Where::Url.remedy("until this is fixed, connections=1 over the better path"),
         Where::Kernel.remedy(
             "with multipath: path_selector \"service-time 0\" in /etc/multipath.conf, which gives the slower \
              path less",
@@ -325,10 +325,9 @@ fn seen(case: &Case<'_>, window: FullWindow) -> String {
             "For {} of the time this machine's own send buffer was too small for more.",
             words::share(mean(|path| path.limited_by_send_buffer)),
         ),
-        Whose::OurReceive => "This machine's receive window does not let more be on the way.".to_owned(),
+        Whose::OurReceive => "This machine's receive window does not allow more in transit.".to_owned(),
         Whose::TargetSend => {
-            "This machine's receive window would let more be on the way: it is the target's send buffer that \
-             does not."
+            "This machine's receive window would allow more in transit: the target's send buffer is the limit."
                 .to_owned()
         }
     }
@@ -341,7 +340,7 @@ fn remedies(whose: Whose, bytes: u64) -> Vec<Remedy> {
     );
     let target = [
         Where::Linerate.remedy(format!(
-            "take send-buffer and receive-buffer out of [[portal]], or set them to {} or more",
+            "remove send-buffer and receive-buffer from [[portal]], or set them to {} or more",
             words::size(bytes as f64)
         )),
         Where::Tgt.remedy(format!("on its host: {limits}")),
@@ -349,7 +348,7 @@ fn remedies(whose: Whose, bytes: u64) -> Vec<Remedy> {
         Where::Target.remedy("its TCP window size or socket buffers, and window scaling (RFC 7323)"),
     ];
     let ours = [
-        Where::Url.remedy("leave out receive-buffer and send-buffer: the kernel then sizes them by itself"),
+        Where::Url.remedy("omit receive-buffer and send-buffer: the kernel then sizes them automatically"),
         Where::Kernel.remedy(limits.clone()),
         Where::OpenIscsi.remedy(format!("node.conn[0].tcp.window_size = {bytes}")),
         Where::Windows.remedy("netsh interface tcp set global autotuninglevel=normal"),
@@ -377,7 +376,7 @@ pub(crate) fn delayed_ack(case: &Case<'_>) -> Option<Found> {
     let because = vec![
         match stalls.others_s {
             Some(others_s) => format!(
-                "Of single requests of {}, {} took {} and more, and the others {}.",
+                "Of single requests of {}, {} took {} or more, and the others {}.",
                 words::size(f64::from(case.load().block_bytes)),
                 words::share(stalls.share),
                 words::time(stalls.held_s),
@@ -390,8 +389,8 @@ pub(crate) fn delayed_ack(case: &Case<'_>) -> Option<Found> {
             ),
         },
         format!(
-            "With a round trip of {} nothing on the way takes that long: it is the time for which an \
-             acknowledgement is held back, and one end waits for it before it sends the rest.",
+            "With a round trip of {} nothing on the path takes that long: it is the time by which an \
+             acknowledgement is delayed, and one end waits for it before it sends the rest.",
             words::time(case.layers.round_trip_s),
         ),
     ];

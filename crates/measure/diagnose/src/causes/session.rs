@@ -114,7 +114,7 @@ pub(crate) fn command_window(case: &Case<'_>) -> Option<Found> {
     )];
     if stalled {
         because.push(format!(
-            "For {} of the time the target's command window (MaxCmdSN) had no room.",
+            "For {} of the time the target's command window (MaxCmdSN) was full.",
             words::share(run.window_stalled)
         ));
     }
@@ -224,7 +224,7 @@ fn solicitation_remedies() -> Vec<Remedy> {
              ImmediateData Yes and FirstBurstLength 262144",
         ),
         Where::Target.remedy(
-            "InitialR2T=No, ImmediateData=Yes and a FirstBurstLength of 256 KiB; both sides have to agree",
+            "InitialR2T=No, ImmediateData=Yes and a FirstBurstLength of 256 KiB; both sides must agree",
         ),
     ]
 }
@@ -324,8 +324,7 @@ fn small_bursts_remedies() -> Vec<Remedy> {
              likewise FirstBurstLength 262144",
         ),
         Where::Target.remedy(
-            "MaxBurstLength of 1 MiB or more, FirstBurstLength of 256 KiB; the smaller of what both sides \
-             say holds",
+            "MaxBurstLength of 1 MiB or more, FirstBurstLength of 256 KiB; the smaller value of both sides applies",
         ),
     ]
 }
@@ -360,13 +359,13 @@ pub(crate) fn small_segments(case: &Case<'_>) -> Option<Found> {
     let pdus = load.block_bytes.div_ceil(segment_bytes.max(1));
     let because = vec![
         format!(
-            "{whose} takes data segments of no more than {segment_bytes} bytes (MaxRecvDataSegmentLength): \
-             {} of {} come in {pdus} PDUs.",
+            "{whose} accepts data segments of up to {segment_bytes} bytes (MaxRecvDataSegmentLength): {} of {} need \
+             {pdus} PDUs.",
             if load.direction == Direction::Read { "reads" } else { "writes" },
             words::size(f64::from(load.block_bytes)),
         ),
         format!(
-            "Their headers are {} of what is sent, and both ends handle each PDU by itself.",
+            "Their headers are {} of the bytes sent, and both ends handle each PDU separately.",
             words::share(48.0 / (48.0 + f64::from(segment_bytes))),
         ),
     ];
@@ -420,7 +419,7 @@ fn small_segments_remedies(direction: Direction) -> Vec<Remedy> {
             Where::OpenIscsi.remedy("node.conn[0].iscsi.MaxRecvDataSegmentLength = 262144"),
             windows("MaxRecvDataSegmentLength = 262144"),
             Where::Esxi.remedy("esxcli iscsi adapter param set -A ADAPTER -k MaxRecvDataSegment -v 131072"),
-            Where::Target.remedy("MaxXmitDataSegmentLength, where a target limits what it sends"),
+            Where::Target.remedy("MaxXmitDataSegmentLength, if a target limits its own segments"),
         ],
         Direction::Write => vec![
             Where::Linerate.remedy("[target.session] max-segment = \"256KiB\""),
@@ -431,7 +430,7 @@ fn small_segments_remedies(direction: Direction) -> Vec<Remedy> {
             ),
             Where::Target.remedy("MaxRecvDataSegmentLength of 64 KiB or more"),
             Where::OpenIscsi
-                .remedy("node.conn[0].iscsi.MaxXmitDataSegmentLength = 0, which sends what the target takes"),
+                .remedy("node.conn[0].iscsi.MaxXmitDataSegmentLength = 0, which uses the target's limit"),
         ],
     }
 }

@@ -72,7 +72,7 @@ fn full(case: &Case<'_>, what: &str, access_s: f64) -> (Gain, Vec<String>) {
     });
     let because = vec![
         format!(
-            "At a queue depth of {}, each {what} takes {}, and alone {}: they wait for each other at {}, {} a \
+            "At a queue depth of {}, each {what} takes {}, and alone {}: they wait for each other at {}, {} per \
              second.",
             case.load().depth,
             words::time(case.service_s()),
@@ -93,7 +93,7 @@ fn full(case: &Case<'_>, what: &str, access_s: f64) -> (Gain, Vec<String>) {
 fn remedies() -> Vec<Remedy> {
     vec![
         Where::Target.remedy(
-            "look at the disks behind the target: iostat -x 1 there (r_await, w_await, %util), a RAID that \
+            "check the disks behind the target: iostat -x 1 there (r_await, w_await, %util), a RAID that \
              rebuilds or is degraded, a pool that is nearly full, a limit (QoS) for this volume",
         ),
         Where::Target.remedy(
@@ -128,12 +128,12 @@ pub(crate) fn flush(case: &Case<'_>) -> Option<Found> {
     let plain_s = case.layers.alone_s(Direction::Write, load.block_bytes).unwrap_or_default();
     let because = vec![
         format!(
-            "A write takes {}, and one that is on stable storage when it ends {}.",
+            "A write takes {}, and one to stable storage {}.",
             words::time(plain_s),
             words::time(plain_s + flush_s)
         ),
         format!(
-            "The rate of durable writes is {} a second, at a queue depth of {}.",
+            "The rate of durable writes is {} per second, at a queue depth of {}.",
             words::number(case.rate.value / f64::from(load.block_bytes)),
             load.depth
         ),
@@ -144,18 +144,17 @@ pub(crate) fn flush(case: &Case<'_>) -> Option<Found> {
              capacitors), or a log device of that kind (ZFS: SLOG)",
         ),
         Where::Target.remedy(
-            "if the disks have such a cache and the target flushes all the same: tell it (mdadm and dm: \
-             nothing to set; ZFS: zfs_nocacheflush; LVM on a controller: write-through in \
+            "if the disks have such a cache and the target still flushes: configure it (mdadm and dm: nothing to set; ZFS: zfs_nocacheflush; LVM on a controller: write-through in \
              /sys/block/DISK/queue/write_cache)",
         ),
         Where::Linerate.remedy("delay: with flush= around the volume, if there is one"),
         Where::Lio.remedy(
-            "emulate_write_cache and emulate_fua_write say how the backstore flushes; only a protected cache \
-             makes turning them off safe",
+            "emulate_write_cache and emulate_fua_write determine how the backstore flushes; disabling them is safe \
+             only with a protected cache",
         ),
         Where::Application.remedy(
             "fewer, larger commits: group commit (PostgreSQL: commit_delay; MySQL: \
-             innodb_flush_log_at_trx_commit), or several of them at once",
+             innodb_flush_log_at_trx_commit), or several of them concurrently",
         ),
     ];
     Some(Found { cause: Cause::Flush, because, gain, remedies, trial: None })
@@ -186,13 +185,13 @@ pub(crate) fn misalignment(case: &Case<'_>) -> Option<Found> {
             words::time(whole.value),
         ),
         format!(
-            "Writes of {} are no whole number of blocks: each is read, changed and written back.",
+            "Writes of {} are not a whole number of blocks: each block is read, changed and written back.",
             words::size(f64::from(case.load().block_bytes)),
         ),
     ];
     let remedies = vec![
         Where::Application.remedy(format!(
-            "write in whole multiples of {physical} at places that are multiples of it (databases: page \
+            "write whole multiples of {physical} at offsets that are multiples of it (databases: page \
                  and log block size; file systems: block size of {physical} or more)"
         )),
         Where::Kernel.remedy(format!(
@@ -205,11 +204,12 @@ pub(crate) fn misalignment(case: &Case<'_>) -> Option<Found> {
              allocation unit of 4096 or more",
         ),
         Where::Target.remedy(
-            "a volume with logical blocks as long as the physical ones, for systems that can use them (4Kn)",
+            "a volume whose logical blocks have the physical length, for systems that support it (4Kn)",
         ),
         Where::Linerate.remedy("?block=4096 on the volume, for a new one"),
         Where::Esxi.remedy(
-            "VMFS 6 aligns by itself; a virtual disk from an old guest may not: check its partition table",
+            "VMFS 6 aligns automatically; a virtual disk from an old guest may be misaligned: check its partition \
+             table",
         ),
     ];
     // Longer requests would be a different load: their higher rate is not the gain of a fix.

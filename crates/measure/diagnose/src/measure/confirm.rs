@@ -135,10 +135,10 @@ fn judge(finding: &mut Finding, trial: &Trial, pairs: &[Pair]) {
     let (named, mb) = (&trial.named, with / 1e6);
     finding.because.push(match (without > 0.0, with > 0.0) {
         (false, true) => {
-            format!("Tried: with {named} there were {mb:.1} MB/s, and nothing got through without.")
+            format!("Tried: with {named} the rate was {mb:.1} MB/s, and nothing got through without.")
         }
         (_, false) => format!("Tried: nothing got through with {named}."),
-        (true, true) => format!("Tried: too few rounds with and without {named} came to an end."),
+        (true, true) => format!("Tried: too few rounds with and without {named} were completed."),
     });
 }
 

@@ -182,13 +182,17 @@ impl Course {
         for path in &mut evidence.paths {
             path.nop = match evidence.nbd {
                 None => self.nop_by(Cid(path.cid)),
-                Some(_) => Known::Unknown("no request of NBD goes by a connection that we choose".to_owned()),
+                Some(_) => Known::Unknown(
+                    "NBD does not let the client choose the connection of a \
+                                           request"
+                        .to_owned(),
+                ),
             };
         }
     }
 
     async fn turn(&mut self, progress: &dyn Progress) {
-        progress.begins("one thing at a time");
+        progress.begins("only one can be measured at a time");
         if let Err(why) = self.rungs.ask(&mut self.way, &mut self.ground, self.pace.turn).await {
             self.rungs.end(&why);
         }
@@ -236,7 +240,7 @@ fn path(connection: &ConnectionStatistics) -> Option<PathLayer> {
         round_trip_us: us(path.round_trip),
         segment_bytes: path.segment_bytes,
         path_mtu_bytes: path.path_mtu_bytes,
-        nop: Known::Unknown("it was not asked".to_owned()),
+        nop: Known::Unknown("it was not measured".to_owned()),
     })
 }
 
@@ -330,7 +334,7 @@ fn hidden_server(connections: &[ConnectionStatistics], server: Option<&Server>) 
     (server.is_none() && is_here && !may_look).then(|| Fact {
         group: Group::Storage,
         name: "server's CPU time".to_owned(),
-        value: "not known: only root may see which process has the other end of a connection".to_owned(),
+        value: "unknown: only root may see which process has the other end of a connection".to_owned(),
         better: None,
     })
 }

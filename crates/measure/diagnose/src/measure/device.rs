@@ -137,7 +137,7 @@ async fn ping(lun: &RemoteLun, by: Option<Cid>, bytes: u32) -> Result<Duration, 
     })?;
     match pong.data.len() {
         echoed if echoed < data.len() => Err(never(&format!("only {echoed} bytes came back"))),
-        _ if pong.data != data => Err(never("other data came back than were sent")),
+        _ if pong.data != data => Err(never("the returned data differs from the sent data")),
         _ => Ok(pong.time),
     }
 }
@@ -146,7 +146,8 @@ async fn ping(lun: &RemoteLun, by: Option<Cid>, bytes: u32) -> Result<Duration, 
 async fn status(export: &RemoteExport) -> Result<Duration, NoTime> {
     if export.session().allocation.is_none() {
         return Err(never(
-            "the server has no base:allocation, and NBD has no other request without data that leaves the storage alone",
+            "the server has no base:allocation, and NBD has no other request without data that does not use the \
+             storage",
         ));
     }
     let begun = reactor::now();

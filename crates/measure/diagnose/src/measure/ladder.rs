@@ -122,7 +122,7 @@ impl Rungs {
         match rung {
             Some(rung) => rung.known(),
             None if probe.writes() => Known::Unknown(NOT_ALLOWED.to_owned()),
-            None => Known::Unknown("it was not asked".to_owned()),
+            None => Known::Unknown("it was not measured".to_owned()),
         }
     }
 
@@ -192,7 +192,7 @@ impl Rung {
             }
             Err(NoTime::Failed(why)) => self.fails(why, FAILURES_MAX),
             Err(NoTime::Late) => {
-                self.fails(format!("there was no answer in {:.1} s", patience.as_secs_f64()), LATE_MAX);
+                self.fails(format!("there was no response in {:.1} s", patience.as_secs_f64()), LATE_MAX);
                 // The next probe must not wait behind a hanging request of this session.
                 way.give_up();
             }
@@ -208,7 +208,7 @@ impl Rung {
 
     /// If most attempts failed, the times of the others are meaningless.
     fn known(&self) -> Known<Timed> {
-        let why = || self.why.clone().unwrap_or_else(|| "there was no time to ask".to_owned());
+        let why = || self.why.clone().unwrap_or_else(|| "there was no time for it".to_owned());
         match Timed::of(&self.times) {
             Some(timed) if self.times.len() > self.failures as usize => Known::Measured(timed),
             Some(_) | None => Known::Unknown(why()),
@@ -234,7 +234,7 @@ mod tests {
     #[test]
     fn what_fails_more_often_than_not_is_not_known() {
         let mut rung = Rung::new(Probe::TestUnitReady);
-        assert_eq!(rung.known(), Known::Unknown("there was no time to ask".to_owned()));
+        assert_eq!(rung.known(), Known::Unknown("there was no time for it".to_owned()));
         rung.times.push(Duration::from_millis(1));
         assert!(matches!(rung.known(), Known::Measured(_)));
         rung.fails("the target said so".to_owned(), FAILURES_MAX);
@@ -249,7 +249,7 @@ mod tests {
         let rungs = Rungs::new(&[Cid(0)], Some(8192), false, Duration::ZERO, Duration::ZERO);
         assert_eq!(rungs.ladder().write, Known::Unknown(NOT_ALLOWED.to_owned()));
         assert!(rungs.ladder().writes.is_empty() && rungs.ladder().nop_with_data.len() == 3);
-        assert_eq!(rungs.known(Probe::NopBy(Cid(0), 0)), Known::Unknown("it was not asked".to_owned()));
+        assert_eq!(rungs.known(Probe::NopBy(Cid(0), 0)), Known::Unknown("it was not measured".to_owned()));
     }
 
     #[test]

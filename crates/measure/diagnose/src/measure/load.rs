@@ -298,7 +298,7 @@ impl Sum {
             busy_answers: 0,
             errors: 0,
             first_failure: None,
-            nop: Known::Unknown("there was no time to ask".to_owned()),
+            nop: Known::Unknown("there was no time for it".to_owned()),
             paths: Vec::new(),
             beside: Vec::new(),
             client_busy: 0.0,

@@ -172,7 +172,8 @@ impl Subject {
         }
         // As a volume, because its errors are marked in the text.
         let spec = backends::parse(text).map_err(Failure::refused)?;
-        let url = nbd::url_of(&spec).ok_or_else(|| Failure::refused(format!("{text} is no NBD export")))?;
+        let url =
+            nbd::url_of(&spec).ok_or_else(|| Failure::refused(format!("{text} is not an NBD export")))?;
         Ok(Subject::Export(Box::new(url)))
     }
 

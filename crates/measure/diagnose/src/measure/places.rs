@@ -102,7 +102,8 @@ pub(super) async fn part(
         )));
     }
     let part = whole_blocks(extent, bytes, physical_block_bytes(device.geometry()));
-    let part = part.ok_or_else(|| Failure::refused(format!("{extent} has no whole physical block in it")))?;
+    let part =
+        part.ok_or_else(|| Failure::refused(format!("{extent} does not contain a whole physical block")))?;
     let overwritten = (extent != bench::Extent::ALL).then(|| extent.to_string());
     Overwritten { device: &**device, name: subject, part: overwritten, lun: device.lun().map(|lun| &**lun) }
         .consent(options.consent)

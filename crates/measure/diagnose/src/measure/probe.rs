@@ -89,7 +89,9 @@ impl Ground {
 
     fn data(&self, extent: Extent, device: &Device) -> Result<Slice, NoTime> {
         let bytes = device.geometry().length(extent) as usize;
-        self.data.part(0..bytes).ok_or_else(|| never("the LUN's blocks are longer than what is written here"))
+        self.data
+            .part(0..bytes)
+            .ok_or_else(|| never("the LUN's blocks are longer than the data written here"))
     }
 }
 
@@ -114,7 +116,7 @@ impl Probe {
             Probe::Connect => "a TCP connection".to_owned(),
             Probe::Nop => "a NOP".to_owned(),
             Probe::NopBy(cid, 0) => format!("a NOP by connection {}", cid.0),
-            Probe::NopBy(cid, bytes) => format!("a NOP with {bytes} bytes of data by connection {}", cid.0),
+            Probe::NopBy(cid, bytes) => format!("a NOP with {bytes} bytes of data over connection {}", cid.0),
             Probe::NopWithData(bytes) => format!("a NOP with {bytes} bytes of data"),
             Probe::TestUnitReady => "TEST UNIT READY".to_owned(),
             Probe::CachedRead(bytes) => format!("a READ of {bytes} bytes"),
@@ -134,7 +136,7 @@ impl Probe {
         patience: Duration,
     ) -> Result<Duration, NoTime> {
         match reactor::timeout(patience, self.timed(device, ground)).await {
-            Ok(Ok(time)) if time.is_zero() => Err(never("it took no time at all, which cannot be")),
+            Ok(Ok(time)) if time.is_zero() => Err(never("it took no time at all, which is impossible")),
             Ok(outcome) => outcome,
             Err(_) => Err(NoTime::Late),
         }
@@ -161,7 +163,7 @@ impl Probe {
             }
             Probe::MediumRead => {
                 let extent = ground.untouched.next(block, geometry);
-                let extent = extent.ok_or_else(|| never("the LUN has no places left that were not read"))?;
+                let extent = extent.ok_or_else(|| never("the LUN has no unread blocks left"))?;
                 read(device, extent).await
             }
             Probe::Write(bytes) => {
@@ -193,7 +195,8 @@ impl Probe {
 async fn connect(ground: &Ground) -> Result<Duration, NoTime> {
     let failed = |error: io::Error| NoTime::Failed(format!("cannot connect: {error}"));
     let begun = reactor::now();
-    let (address, options) = ground.connect.as_ref().ok_or_else(|| never("nothing is to be connected to"))?;
+    let (address, options) =
+        ground.connect.as_ref().ok_or_else(|| never("there is nothing to connect to"))?;
     let stream = reactor::world().connect(*address, options).map_err(failed)?;
     std::future::poll_fn(|cx| stream.poll_writable(cx)).await.map_err(failed)?;
     // A first write reveals whether the connection succeeded, even if it is empty.
@@ -224,7 +227,7 @@ async fn write(
 fn writable(ground: &mut Ground, device: &Device, bytes: u32) -> Result<Extent, NoTime> {
     let part = ground.writable.ok_or_else(|| never(NOT_ALLOWED))?;
     let extent = part.somewhere(bytes, device.geometry(), &mut ground.random);
-    extent.ok_or_else(|| never("what may be written is smaller than that"))
+    extent.ok_or_else(|| never("the writable range is smaller than that"))
 }
 
 /// Why nothing was written.
@@ -302,7 +305,7 @@ pub(super) async fn look(
             continue;
         }
         let Some(segment_bytes) = hangs(probe, &mut way, ground, patience).await? else { continue };
-        let lost = format!("{} had no answer in {:.1} s", probe.name(), patience.as_secs_f64());
+        let lost = format!("{} had no response in {:.1} s", probe.name(), patience.as_secs_f64());
         let shorter = shorter(way.subject(), segment_bytes, probe, ground, patience).await?;
         let works_bytes = shorter.as_ref().map(|(bytes, _)| u32::from(*bytes));
         if let Some((_, better)) = shorter {

@@ -198,7 +198,7 @@ fn a_link_that_fell_back() {
 fn long_packets_that_vanish() {
     is_found(Cause::PathMtu, |seed, dice| {
         let healthy = lan(seed, dice);
-        let lost = "a READ of 65,536 bytes had no answer in 3 s".to_owned();
+        let lost = "a READ of 65,536 bytes had no response in 3 s".to_owned();
         let long_packets = Some(LongPackets { lost, segment_bytes: 8948, works_bytes: Some(1388) });
         (healthy.clone(), World { long_packets, ..healthy })
     });

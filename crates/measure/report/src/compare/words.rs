@@ -155,13 +155,14 @@ fn remarks(comparison: &Comparison) -> Vec<String> {
     let judged = comparison.judged();
     let mut remarks = vec![format!(
         "Intervals and verdicts hold for all {} together in 95 of 100 comparisons (Holm's rule). \
-         Detectable: the smallest change for the worse that 4 of 5 would find.",
+         Detectable: the smallest change for the worse that 4 of 5 comparisons would find.",
         cells(judged)
     )];
     let single = of_basis(comparison, Basis::Samples);
     if !single.is_empty() {
         remarks.push(format!(
-            "A single run on one side or both in {}: another run may differ by more than its samples do. Repeat it to know.",
+            "A single run on one side or both in {}: another run may differ by more than its samples do. Repeat it \
+             to be sure.",
             listed(&single)
         ));
     }
@@ -173,9 +174,7 @@ fn remarks(comparison: &Comparison) -> Vec<String> {
     }
     for cell in comparison.cells.iter().filter(|cell| cell.has_new_faults()) {
         let (name, faults) = (printable(&cell.cell), cell.b.faults);
-        remarks.push(format!(
-            "{name}: {faults} requests failed or returned wrong data in B, and none did in A."
-        ));
+        remarks.push(format!("{name}: {faults} requests failed or returned wrong data in B, none in A."));
     }
     remarks.extend(flags(comparison));
     remarks

@@ -57,19 +57,19 @@ fn connections_section(evidence: &Evidence) -> Option<Section> {
     }
     let under_load = [traffic(&evidence.loads), windows(&evidence.loads)];
     blocks.extend(under_load.into_iter().filter(|table| !table.rows.is_empty()).map(Block::Table));
-    Some(Section { id: "connections", title: "The way and its connections", blocks })
+    Some(Section { id: "connections", title: "The path and its connections", blocks })
 }
 
 fn link(link: &Known<LinkLayer>) -> String {
     match link {
         Known::Measured(link) => {
             let faults = match link.faults {
-                0 => "no packet was dropped or damaged in it meanwhile".to_owned(),
-                faults => format!("{} packets were dropped or damaged in it meanwhile", grouped(faults)),
+                0 => "it dropped or damaged no packet meanwhile".to_owned(),
+                faults => format!("it dropped or damaged {} packets meanwhile", grouped(faults)),
             };
             format!("It begins with {}; {faults}.", words::link(link))
         }
-        Known::Unknown(why) => format!("The interface that it begins with is not known: {why}."),
+        Known::Unknown(why) => format!("Its first interface is unknown: {why}."),
     }
 }
 
@@ -138,7 +138,7 @@ fn windows(loads: &[LoadRun]) -> Table {
         "#congestion window",
         "#peer's window",
         "#our window",
-        "#held by the peer",
+        "#limited by the peer",
         "#by our buffer",
     ];
     let window = |bytes: Option<u64>| bytes.map_or_else(not_told, |bytes| size(bytes as f64));
@@ -216,7 +216,7 @@ fn tried(finding: &Finding) -> String {
                 words::change(change)
             )
         }
-        (None, None) => "This cannot be tested from here: change it, and diagnose again.".to_owned(),
+        (None, None) => "This cannot be tested from here: change it, and repeat the diagnosis.".to_owned(),
     }
 }
 
@@ -226,8 +226,9 @@ fn layers_section(evidence: &Evidence) -> Option<Section> {
     if waterfalls.is_empty() {
         return None;
     }
-    let says = "Medians of requests that were alone, each layer beginning where the one before it ends. What a layer takes \
-                is the difference of two commands, of which one goes a layer deeper; behind ± is half of its 95 % interval.";
+    let says = "Medians of single requests, each layer beginning where the one before it ends. A layer's time is \
+                the difference of two commands, of which one goes a layer deeper; after ± is half of its 95 % \
+                interval.";
     let blocks = vec![
         Block::Bars(layers_bars(&waterfalls), says.to_owned()),
         Block::Table(table(&waterfalls).folded(true)),
@@ -262,7 +263,7 @@ fn group(waterfall: &Waterfall) -> Group {
 }
 
 fn table(waterfalls: &[Waterfall]) -> Table {
-    let mut table = Table::of("The same in numbers", &["request", "layer", "#takes", "#ends at"]);
+    let mut table = Table::of("The same as numbers", &["request", "layer", "#takes", "#ends at"]);
     for waterfall in waterfalls {
         for step in &waterfall.steps {
             let [takes, ends] = [takes(step), latency(step.to_us)];
@@ -294,10 +295,10 @@ fn loads_section(diagnosis: &Diagnosis) -> Option<Section> {
     let nbd = diagnosis.evidence.nbd.is_some();
     let times = match nbd {
         false => {
-            "Means, from when the program wanted to send a request until its last answer. What lies before \"the way and \
-             the target\" is waiting on this side."
+            "Means, from when the program wanted to send a request until its last response. Everything before \"the \
+             path and the target\" is waiting on this side."
         }
-        true => "Means, from when the program wanted to send a request until its answer.",
+        true => "Means, from when the program wanted to send a request until its response.",
     };
     let mut blocks = vec![Block::Table(results(diagnosis))];
     if diagnosis.explained.iter().any(|explained| !explained.terms.is_empty()) {
@@ -391,11 +392,11 @@ fn parts(runs: &[LoadRun], nbd: bool) -> Bars {
 /// The parts in chronological order; an invalid number counts as zero.
 fn named(parts: &Parts, nbd: bool) -> [(&'static str, f64); 7] {
     let named = [
-        ("no room in the command window", parts.waiting_us),
-        ("on the way to the socket", parts.queued_us),
+        ("waiting for the command window", parts.waiting_us),
+        ("sending to the socket", parts.queued_us),
         ("sending its data", parts.sending_us),
         ("waiting for R2Ts", parts.r2t_us),
-        (if nbd { "the way and the server" } else { "the way and the target" }, parts.answer_us),
+        (if nbd { "the path and the server" } else { "the path and the target" }, parts.answer_us),
         ("its data coming", parts.data_us),
         ("its status coming", parts.status_us),
     ];
@@ -405,7 +406,7 @@ fn named(parts: &Parts, nbd: bool) -> [(&'static str, f64); 7] {
 /// The same loads over other sessions.
 fn beside(runs: &[LoadRun]) -> Table {
     let columns = ["load", "by another session", "#rounds", "#MB/s", "#MB/s so", "#ratio"];
-    let mut table = Table::of("In rounds that took turns", &columns);
+    let mut table = Table::of("In alternating rounds", &columns);
     for (run, beside) in runs.iter().flat_map(|run| run.beside.iter().map(move |beside| (run, beside))) {
         if beside.pairs.is_empty() {
             continue;
@@ -469,7 +470,7 @@ fn probes_section(evidence: &Evidence) -> Option<Section> {
     for (name, known) in probes(evidence) {
         table.marked_row(matches!(known, Known::Unknown(_)), row(name, known));
     }
-    let says = "Each was asked alone, again and again, in between all the others and in random order. From and to are \
+    let says = "Each was sent alone, repeatedly, interleaved with all the others in random order. From and to are \
                 the 95 % interval of the median.";
     let blocks = vec![Block::Text(says.to_owned()), Block::Table(table)];
     Some(Section { id: "probes", title: "Appendix: every probe", blocks })
@@ -535,11 +536,11 @@ fn verdict(diagnosis: &Diagnosis) -> Verdict {
     let remedy = diagnosis.findings.first().and_then(|finding| finding.remedies.first());
     let help = match (remedy, &diagnosis.verdict) {
         (Some(remedy), _) => format!("{}: {}.", words::at(remedy.at), remedy.change),
-        (None, Told::Fine { .. }) => "Nothing that can be changed on the way.".to_owned(),
+        (None, Told::Fine { .. }) => "Nothing that can be changed on the path.".to_owned(),
         (None, Told::Uncertain { .. }) => {
             "A longer measurement: without --quick, or with --seconds 120.".to_owned()
         }
-        (None, _) => "Not known: nothing was found that could be changed.".to_owned(),
+        (None, _) => "Unknown: nothing was found that could be changed.".to_owned(),
     };
     Verdict {
         lead: vec![Lead { about: "Is it good?", says }, Lead { about: "What would help first?", says: help }],

@@ -93,7 +93,7 @@ fn allows(term: Term) -> &'static str {
         Term::Window => "the TCP window lets through",
         Term::Depth => "this queue depth permits",
         Term::WritesUnderWay => "the target's limit of outstanding writes permits",
-        Term::Exchanges => "the two ends can handle",
+        Term::Exchanges => "both ends can process",
         Term::Medium => "the storage gives",
     }
 }
@@ -136,9 +136,11 @@ pub(super) fn long_packets(evidence: &Evidence) -> Option<String> {
     let then = match seen.works_bytes {
         Some(works) => {
             let works = grouped(works.into());
-            format!("with segments of {works} bytes it went on, and all that follows was measured with these")
+            format!(
+                "with segments of {works} bytes it passed, and everything that follows was measured with these"
+            )
         }
-        None => "no shorter segment was found that gets through".to_owned(),
+        None => "no shorter segment that gets through was found".to_owned(),
     };
     Some(format!("Long packets do not arrive: {}, with TCP segments of {segment} bytes; {then}.", seen.lost))
 }
@@ -182,7 +184,7 @@ pub(super) fn verdict(diagnosis: &Diagnosis) -> String {
             format!("Nothing is wrong: it does {does} of what {}", allows(*term))
         }
         (Verdict::NotKnown { unexplained }, _) => {
-            format!("Not known: nothing that was measured explains {} of the time", percent(*unexplained))
+            format!("Unknown: nothing measured explains {} of the time", percent(*unexplained))
         }
         (Verdict::Uncertain { interval }, _) => format!(
             "The figures are too uncertain to conclude: a rate is known to ±{} only. Diagnose again without --quick, or with \

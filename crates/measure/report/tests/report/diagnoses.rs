@@ -72,7 +72,7 @@ pub(crate) fn not_known() -> Diagnosis {
     evidence.loads[1].errors = 12;
     evidence.loads[1].first_failure = Some("MEDIUM ERROR, unrecovered read error (03/11/00)".to_owned());
     evidence.long_packets = Some(LongPackets {
-        lost: "a READ of 65,536 bytes had no answer in 3 s".to_owned(),
+        lost: "a READ of 65,536 bytes had no response in 3 s".to_owned(),
         segment_bytes: 8948,
         works_bytes: Some(1448),
     });
