@@ -87,7 +87,7 @@ fn nobody_there_is_unreachable() {
 fn a_target_that_says_nothing_is_unreachable() {
     let silent = TcpListener::bind("127.0.0.1:0").expect("a free port");
     let address = silent.local_addr().expect("an address");
-    expect(ready(&format!("iscsi://{address}/{TARGET}/0?login-time=1")), UNREACHABLE, "took too long");
+    expect(ready(&format!("iscsi://{address}/{TARGET}/0?login-time=1")), UNREACHABLE, "timed out");
 }
 
 /// A wait before the login timeout is reported to people, but not to programs.

@@ -40,7 +40,7 @@ pub(crate) fn can_build() -> bool {
 fn a_plan_that_is_wrong_is_refused_with_its_place() {
     let refused = ended("[host.client]\ncolour = 1", &["--", "true"]);
     assert_eq!(refused.status.code(), Some(2), "{}", refused.said);
-    assert!(refused.said.contains("plan.toml:2:1: `colour` means nothing here"), "{}", refused.said);
+    assert!(refused.said.contains("plan.toml:2:1: `colour` is not a key here"), "{}", refused.said);
     let nowhere = ended("[host.client]", &["--host", "server", "--", "true"]);
     if can_build() {
         assert_eq!(nowhere.status.code(), Some(2), "{}", nowhere.said);

@@ -29,7 +29,7 @@ pub enum Broken {
     #[display("it hung up")]
     Closed,
     /// The peer has sent nothing within its timeout.
-    #[display("it does not answer")]
+    #[display("it does not respond")]
     Silent,
     /// A network error.
     Io(io::Error),
@@ -38,10 +38,10 @@ pub enum Broken {
     /// A message failed authentication.
     Forged(Forged),
     /// A message could not be parsed.
-    #[display("it says what makes no sense ({_0})")]
+    #[display("it sent an invalid message ({_0})")]
     Unintelligible(message::Unintelligible),
     /// A message arrived out of order.
-    #[display("it speaks out of turn")]
+    #[display("it sent a message out of turn")]
     OutOfTurn,
     /// The handshake failed.
     Refused(Refusal),
@@ -274,8 +274,8 @@ async fn open(door: Rc<Door>, stream: Box<dyn Stream>) {
     let peer = stream.peer();
     match Channel::accept(stream, &door.secret, Notification::Alive.text()).await {
         Ok(channel) => drop(reactor::spawn(let_in(door, channel))),
-        Err(why @ Broken::Refused(Refusal::WrongSecret)) => tracing::warn!("{peer} was not let in: {why}"),
-        Err(why) => tracing::debug!("{peer} was not let in: {why}"),
+        Err(why @ Broken::Refused(Refusal::WrongSecret)) => tracing::warn!("{peer} was refused: {why}"),
+        Err(why) => tracing::debug!("{peer} was refused: {why}"),
     }
 }
 

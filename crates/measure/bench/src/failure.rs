@@ -49,7 +49,7 @@ impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Failure::Device(error) => error.fmt(f),
-            Failure::NotOurs { lba } => write!(f, "block {} does not hold what was written to it", lba.0),
+            Failure::NotOurs { lba } => write!(f, "block {} does not contain the data written to it", lba.0),
             Failure::Damaged { lba } => write!(f, "block {} came back damaged", lba.0),
             Failure::WrongBlock { lba, found } => {
                 write!(f, "block {} came back with the data of block {}", lba.0, found.0)

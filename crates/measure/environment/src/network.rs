@@ -97,7 +97,7 @@ fn speed(system: &System, name: &str) -> Option<Fact> {
     // Document 000's crossover cable had two of its four pairs, and reached 10 MB/s.
     let better = match (mbit, duplex.as_deref()) {
         (_, Some("half")) => Some("full duplex: both ends have to negotiate, or neither"),
-        (..1000, _) => Some("1000 Mbit/s: gigabit interfaces fall back to this by a cable with two pairs"),
+        (..1000, _) => Some("1000 Mbit/s: gigabit interfaces fall back to this with a cable of two pairs"),
         _ => None,
     };
     Some(known("link", format!("{mbit} Mbit/s{shown}"), better.map(str::to_owned)))
@@ -108,9 +108,10 @@ fn tcp(path: &PathInfo, interface: Option<&str>, mtu: Option<i64>) -> Vec<Fact> 
     let least = path.round_trip_min.map_or_else(String::new, |least| format!(", shortest {}", us(least)));
     // BBR paces by a model of the path that does not suit a loopback.
     let paced = interface == Some(LOOPBACK) && path.congestion.starts_with("bbr");
-    let congestion = paced.then(|| "cubic (congestion=cubic): bbr slows a loopback down".to_owned());
+    let congestion = paced.then(|| "cubic (congestion=cubic): bbr slows down the loopback".to_owned());
     let narrow = mtu.filter(|mtu| i64::from(path.path_mtu_bytes) < (*mtu).min(IP_PACKET_MAX));
-    let narrow = narrow.map(|mtu| format!("{mtu}, as the interface has: something on the way is narrower"));
+    let narrow =
+        narrow.map(|mtu| format!("{mtu}, as the interface has: something on the path has a smaller one"));
     let lossy = (path.retransmissions > 0).then(|| "0: segments were lost on the way".to_owned());
     vec![
         known("congestion control", &*path.congestion, congestion),
@@ -159,10 +160,10 @@ const FAULTS: [&str; 5] = ["rx_errors", "tx_errors", "rx_missed_errors", "tx_dro
 impl LinkWatch {
     /// Starts to observe the interface of this connection. On failure, returns the reason.
     pub fn begin(connection: Option<&ConnectionStatistics>) -> Result<LinkWatch, String> {
-        let connection = connection.ok_or("there was no session any more")?;
+        let connection = connection.ok_or("the session had ended")?;
         let addresses = rtnetlink::addresses().map_err(|error| format!("no list of interfaces: {error}"))?;
         let name = interface(&addresses, connection.local.ip(), connection.peer.ip());
-        let name = name.ok_or("no interface of this machine has the address that we come from")?;
+        let name = name.ok_or("no interface of this machine has our source address")?;
         Ok(LinkWatch::new(System::this(), name))
     }
 
@@ -182,7 +183,7 @@ impl LinkWatch {
 
 fn link_layer(system: &System, name: String, faults_before: u64) -> Result<LinkLayer, String> {
     let Some(mtu) = system.number(net(&name, "mtu")).and_then(|mtu| u32::try_from(mtu).ok()) else {
-        return Err(format!("the kernel tells nothing of the interface {name}"));
+        return Err(format!("the kernel reports nothing about the interface {name}"));
     };
     // An interface without a device is memory, and its reported speed is no limit. The exception is a
     // configured speed: an interface of a lab or of a virtual machine then represents a real one.

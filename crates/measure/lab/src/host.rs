@@ -48,7 +48,7 @@ impl Host {
                     Rtnetlink::open().map_err(LabError::system("reach the kernel's rtnetlink"))?;
                 let loopback = rtnetlink.index("lo").map_err(LabError::system("find the loopback"))?;
                 let up = rtnetlink.set_up(loopback, &InterfaceSettings::default());
-                up.map_err(LabError::system("bring the loopback up"))?;
+                up.map_err(LabError::system("bring up the loopback interface"))?;
                 Ok((rtnetlink, set_all(&wanted)?))
             })
             .map_err(|error| without_namespaces(&error))??;
@@ -147,10 +147,10 @@ fn set_all(wanted: &[(String, String)]) -> Result<Vec<(String, String)>, LabErro
 fn without_namespaces(error: &io::Error) -> LabError {
     match error.kind() {
         io::ErrorKind::PermissionDenied => LabError::Missing(
-            "a lab needs the right to make network namespaces and interfaces: run as root, or with the \
+            "a lab needs permission to create network namespaces and interfaces: run as root, or with the \
              capabilities CAP_SYS_ADMIN and CAP_NET_ADMIN"
                 .to_owned(),
         ),
-        _ => LabError::Missing(format!("the kernel cannot make a network namespace: {error}")),
+        _ => LabError::Missing(format!("the kernel cannot create a network namespace: {error}")),
     }
 }

@@ -295,7 +295,7 @@ fn without_taps(name: &str, error: io::Error) -> LabError {
                 .to_owned(),
         ),
         io::ErrorKind::PermissionDenied => LabError::Missing(
-            "a lab needs the right to open /dev/net/tun and to make interfaces (CAP_NET_ADMIN)".to_owned(),
+            "a lab needs permission to open /dev/net/tun and to create interfaces (CAP_NET_ADMIN)".to_owned(),
         ),
         _ => LabError::System { doing: format!("make interface {name}"), error },
     }

@@ -440,7 +440,7 @@ impl<'a> Section<'a> {
             self.table.iter().filter(|(key, _)| !keys.contains(&key.get_ref().as_ref())).collect();
         unknown.sort_by_key(|(key, _)| key.span().start);
         unknown.first().map_or(Ok(()), |(key, _)| {
-            let what = format!("`{}` means nothing here; what does: {}", key.get_ref(), keys.join(", "));
+            let what = format!("`{}` is not a key here; the keys are: {}", key.get_ref(), keys.join(", "));
             Err(Mistake { at: key.span(), what })
         })
     }
@@ -609,7 +609,7 @@ mod tests {
         assert!(refused("[host.client").starts_with("1:13: this is not TOML"), "{}", refused("[host.client"));
         assert_eq!(refused(""), "1:1: a lab needs a host; write [host.NAME]");
         let unknown = refused("[host.client]\n  colour = 1");
-        assert!(unknown.starts_with("2:3: `colour` means nothing here"), "{unknown}");
+        assert!(unknown.starts_with("2:3: `colour` is not a key here"), "{unknown}");
         assert_eq!(
             refused(&format!("{PAIR}rate = \"1G\"")),
             "5:8: `rate`: `1G` is not a rate; write one such as \"160Mbit/s\""

@@ -396,7 +396,7 @@ mod tests {
         for text in ["", "G", "fast", "1X", "1.2.3G", "-1G", "1e9", "infG", "NaN"] {
             assert!(rate(text).expect_err("a mistake").contains("such as 1G, 100M or 2.5Gbit/s"), "{text}");
         }
-        assert!(rate("125MB/s").expect_err("a mistake").contains("counts bytes"));
+        assert!(rate("125MB/s").expect_err("a mistake").contains("is in bytes"));
         assert!(rate("1").expect_err("a mistake").ends_with("from 10kbit/s to 10Tbit/s"));
         assert!(rate("11T").expect_err("a mistake").ends_with("from 10kbit/s to 10Tbit/s"));
     }

@@ -84,12 +84,12 @@ impl<'a> Loads<'a> {
 }
 
 fn note(is_shared: bool, is_known: bool, is_remote: bool) -> String {
-    let says = "Loads are percent of all CPUs of a machine; the document's are by vmstat.";
+    let says = "Loads are percentages of all CPUs of a machine; the document's are from vmstat.";
     let more = match (is_shared, is_known) {
-        (true, _) => " Server and client share this machine: each load is what that process used of it.",
-        (false, true) => " Ours are those of both machines, whatever runs there.",
+        (true, _) => " Server and client share this machine: each load is that process's share.",
+        (false, true) => " Ours cover everything that runs on both machines.",
         (false, false) if is_remote => {
-            " The server's is not known: it is on another machine, or may not be looked at. An agent on its machine tells \
+            " The server's is unknown: it is on another machine, or not accessible. An agent on its machine reports \
              it (--server-agent)."
         }
         (false, false) => "",

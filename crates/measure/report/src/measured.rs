@@ -167,7 +167,7 @@ impl<'a> Measured<'a> {
         lines.push(String::new());
         lines.extend(row("  ", &rates.map(|(unit, rate)| format!("{rate} {unit}")), width));
         lines.extend(row("  latency   ", &times.map(|(name, time)| format!("{name} {}", us(time))), width));
-        let cpu = format!("{cpu} per request on this side, {busy} of it busy");
+        let cpu = format!("{cpu} per request on this side, {busy} of it active");
         lines.extend(hanging("  CPU       ", &cpu, width));
         lines.extend(hanging("  requests  ", &requests, width));
         lines.extend(self.parts().lines().map(str::to_owned));

@@ -71,7 +71,7 @@ const HALF: f64 = 0.5;
 pub(super) fn leads(report: &Report<'_>) -> Vec<Lead> {
     let lead = |about, says| Lead { about, says };
     if report.summaries.iter().any(|summary| summary.mismatches > 0) {
-        let says = "No: data were wrong. Find out why before anything else, and measure again.".to_owned();
+        let says = "No: data was wrong. Find the cause first, and measure again.".to_owned();
         return vec![lead("Can it be used?", says)];
     }
     if report.record.runs.is_empty() {

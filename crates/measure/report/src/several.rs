@@ -106,8 +106,8 @@ impl<'a> Reports<'a> {
         .filter_map(clause)
         .collect();
         if !clauses.is_empty() {
-            let says = format!("{}. linerate compare tells which differences are real.", clauses.join(", "));
-            leads.push(Lead { about: "What is fastest where?", says });
+            let says = format!("{}. linerate compare shows which differences are real.", clauses.join(", "));
+            leads.push(Lead { about: "Which is fastest where?", says });
         }
         leads
     }

@@ -33,7 +33,7 @@ fn a_killed_client_finds_all_that_was_acknowledged() {
     expect(verify_log(&log, &image, "client"), REFUSED, &["another run is using this log"]);
     child.kill().and_then(|()| child.wait()).expect("it runs");
     let said = verify_log(&log, &image, "client").expect_success();
-    assert!(said.contains("blocks are as promised"), "{said}");
+    assert!(said.contains("blocks are as acknowledged"), "{said}");
 
     // The next run continues the log, with its state.
     bench(&[&[image.as_str()], &LOAD[..], &["0.2", "--verify-log", &log]].concat()).expect_success();
@@ -46,7 +46,7 @@ fn a_killed_client_finds_all_that_was_acknowledged() {
     expect(
         verify_log(&log, &image, "storage"),
         MISMATCH,
-        &["NOT as promised", "does not hold what was written"],
+        &["NOT as acknowledged", "does not contain the data written"],
     );
 }
 
@@ -71,7 +71,7 @@ fn a_log_of_something_else_is_refused() {
     let scene = Scene::new();
     let (image, log) =
         (scene.image("disk.img", 16), scene.file("log", "this is a letter to somebody, and no log"));
-    expect(verify_log(&log, &image, "client"), REFUSED, &["log", "no log of verified writes"]);
+    expect(verify_log(&log, &image, "client"), REFUSED, &["log", "not a log of verified writes"]);
     let lists = ["--block", "4KiB,8KiB", "--read", "50", "--verify", "--verify-log", &log];
     expect(
         bench(&[&[image.as_str()], &lists[..]].concat()),

@@ -11,13 +11,13 @@ const WAN: [&str; 5] = ["--suite", "wan", "--quick", "--seconds", "0.2"];
 #[test]
 fn what_makes_no_sense_beside_a_lab_is_refused() {
     for (arguments, words) in [
-        (&["ram:16MiB"][..], &["leave out the target"][..]),
-        (&["--suite", "quick"], &["leave out another --suite"]),
-        (&["--block", "4KiB"], &["leave out a workload"]),
+        (&["ram:16MiB"][..], &["omit the target"][..]),
+        (&["--suite", "quick"], &["omit the other --suite"]),
+        (&["--block", "4KiB"], &["omit workload options"]),
         (&["--allow-write"], &["--allow-write"]),
         (&["--connections", "2"], &["session options"]),
         (&["--link", "0"], &["--link"]),
-        (&["--link", "1GB/s"], &["counts bytes"]),
+        (&["--link", "1GB/s"], &["is in bytes"]),
     ] {
         expect(bench(&[&WAN, arguments].concat()), REFUSED, words);
     }

@@ -52,22 +52,22 @@ const WRONG_SECRET: &[u8] = br#""wrong_secret""#;
 #[derive(Clone, Debug, PartialEq, Eq, Display)]
 pub enum Refusal {
     /// The message is not of this protocol.
-    #[display("what answers there is no linerate agent")]
+    #[display("the program there is not a linerate agent")]
     NotOurs,
     /// The peer has another version.
-    #[display("it is {theirs}, and this is {PROGRAM} with protocol {PROTOCOL}: both must be the same")]
+    #[display("it is {theirs}, but this is {PROGRAM} with protocol {PROTOCOL}: both must be the same")]
     OtherVersion {
         /// As it says.
         theirs: String,
     },
     /// The coordinator does not have the agent's secret.
-    #[display("its secret is another one than ours")]
+    #[display("its secret differs from ours")]
     WrongSecret,
     /// The peer accepted our proof but could not provide one: it does not have the secret either.
-    #[display("what answers there does not know the secret, and passes for an agent")]
+    #[display("the program there does not know the secret, and poses as an agent")]
     Impostor,
     /// The peer replays a coordinator's message to another agent, or from another time.
-    #[display("it does not know the secret, and repeats what others have said")]
+    #[display("it does not know the secret, and replays messages of others")]
     Replayed,
 }
 

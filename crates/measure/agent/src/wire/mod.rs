@@ -69,7 +69,7 @@ pub struct Frames {
 
 /// The length in a frame's header exceeds the limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Display)]
-#[display("a message of {bytes} bytes is longer than any that is expected")]
+#[display("a message of {bytes} bytes is longer than expected")]
 pub struct TooLong {
     /// As it says.
     pub bytes: usize,

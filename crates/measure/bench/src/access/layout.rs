@@ -14,7 +14,7 @@ pub enum WorkloadError {
     #[display("there is no device to run a workload on")]
     NoDevice,
     /// No kind of request is named.
-    #[display("the workload asks for nothing; name a kind of requests")]
+    #[display("the workload has no requests; name a kind of requests")]
     NoAccess,
     /// The shares of the kinds of requests do not make 100 %.
     #[display("the shares of the kinds of requests make {percent} %; they must make 100 %")]
@@ -23,10 +23,10 @@ pub enum WorkloadError {
         percent: u32,
     },
     /// The queue depth is zero.
-    #[display("a depth of 0 asks for nothing; give 1 or more")]
+    #[display("a depth of 0 has no requests; give 1 or more")]
     NoDepth,
     /// The queue depth exceeds every device's limit.
-    #[display("a depth of {depth} is more than anything takes; give {DEPTH_MAX} or less")]
+    #[display("a depth of {depth} is too much; give {DEPTH_MAX} or less")]
     TooDeep {
         /// What was asked for.
         depth: u32,
@@ -78,16 +78,16 @@ pub enum WorkloadError {
     #[display("the distribution is out of its range: {}", Distribution::choices(Distribution::to_string))]
     Distribution,
     /// An open loop has no requests, or a rate beyond the clock's resolution.
-    #[display("{per_second} requests a second cannot be made; give more than 0, up to 10^7")]
+    #[display("{per_second} requests per second are not possible; give more than 0, up to 10^7")]
     Rate {
         /// Requests a second.
         per_second: f64,
     },
     /// An open loop sets the times of requests, and so do pauses and draining.
-    #[display("a rate goes neither with pauses between bursts nor with draining")]
+    #[display("a rate cannot be combined with pauses between bursts or with draining")]
     PacedTwice,
     /// Draining after zero requests has no meaning.
-    #[display("draining after 0 requests asks for nothing; give 1 or more")]
+    #[display("draining after 0 requests is not possible; give 1 or more")]
     NoDrain,
     /// With verification, every outstanding request needs a separate place.
     #[display("the span has {places} places and verifying needs {needed}; give a larger span or less depth")]
@@ -110,10 +110,10 @@ pub enum WorkloadError {
     #[display("the device is read-only")]
     ReadOnly,
     /// A journal needs stamped data.
-    #[display("a log of writes needs data that are verified")]
+    #[display("a log of writes needs verified data")]
     NothingToNote,
     /// The journal belongs to another workload or another device.
-    #[display("the log of writes is of another span, other lengths of requests, or another device")]
+    #[display("the log of writes is for another span, other request lengths, or another device")]
     AnotherJournal,
 }
 

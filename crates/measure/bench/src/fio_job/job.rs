@@ -127,7 +127,7 @@ fn value<'t>(written: &Written<'t>) -> Result<&'t str, Mistake> {
     let value = written.value.filter(|value| !value.is_empty());
     let value = value.ok_or_else(|| written.wrong("expected a value"))?;
     if written.name != "name" && value.contains(char::is_whitespace) {
-        return Err(written.wrong("leave out the blank: fio reads no unit behind one (`bs= 8k` is 8 bytes)"));
+        return Err(written.wrong("omit the blank: fio reads no unit after a blank (`bs= 8k` is 8 bytes)"));
     }
     Ok(value)
 }
@@ -218,8 +218,8 @@ fn workload(reader: &mut Reader<'_, '_>, requests: Requests) -> Result<Workload,
     let distribution = reader.read("random_distribution", Distribution::of_fio)?.unwrap_or_default();
     if is_random && distribution == Distribution::Uniform && !reader.flag("norandommap")? {
         reader.note(
-            "fio visits each block once before any a second time, unless norandommap; here every random offset is drawn \
-             independently.",
+            "fio visits each block once before it repeats any, unless norandommap; here every random offset is \
+             drawn independently.",
         );
     }
     let is_direct = reader.read("direct", |text| flag(Some(text)))?.unwrap_or(false)
@@ -256,7 +256,7 @@ fn depth(reader: &mut Reader<'_, '_>) -> Result<u32, Mistake> {
     let depth = reader.number("iodepth", 1..=65_536)?.unwrap_or(1) as u32;
     if depth > 1 && SYNCHRONOUS.contains(&engine) {
         reader.note(&format!(
-            "iodepth={depth} is 1: fio's engine {engine} makes one request after the other (ioengine=libaio does not)."
+            "iodepth={depth} is 1: fio's engine {engine} makes one request at a time (ioengine=libaio does not)."
         ));
         return Ok(1);
     }
@@ -269,15 +269,17 @@ fn pace(reader: &mut Reader<'_, '_>, reads: u8, accesses: &[Access]) -> Result<P
         100 => reader.read_directed(name, 0, |text, base| number(text, base, 0..=1 << 40)),
         0 => reader.read_directed(name, 1, |text, base| number(text, base, 0..=1 << 40)),
         _ if reader.written(name).is_none() => Ok(None),
-        _ => reader
-            .wrong(name, "fio's rates are of reads and of writes; here a job that does both has one rate"),
+        _ => reader.wrong(
+            name,
+            "fio has separate rates for reads and writes; here a job that does both has one rate",
+        ),
     };
     let [iops, bytes_per_second] = [rate("rate_iops")?, rate("rate")?];
     let (bytes, others) =
         accesses.split_first().map_or((1, accesses), |(first, others)| (first.block_bytes, others));
     let (name, per_second) = match (iops.filter(|rate| *rate > 0), bytes_per_second.filter(|rate| *rate > 0))
     {
-        (Some(_), Some(_)) => return reader.wrong("rate", "there is `rate_iops`, too"),
+        (Some(_), Some(_)) => return reader.wrong("rate", "there is also `rate_iops`"),
         (Some(iops), None) => ("rate_iops", iops as f64),
         (None, Some(_)) if others.iter().any(|other| other.block_bytes != bytes) => {
             return reader.wrong("rate", "requests have several lengths; write `rate_iops`");
@@ -286,7 +288,7 @@ fn pace(reader: &mut Reader<'_, '_>, reads: u8, accesses: &[Access]) -> Result<P
         (None, None) => return Ok(Pace::Closed),
     };
     if !(0.01..=1e7).contains(&per_second) {
-        return reader.wrong(name, "a rate is from 0.01 to 10000000 requests a second");
+        return reader.wrong(name, "a rate is from 0.01 to 10000000 requests per second");
     }
     reader.note(
         "fio limits a rate by delaying requests; here requests are made at that rate, up to the queue depth, \
@@ -340,10 +342,10 @@ fn data(reader: &mut Reader<'_, '_>, reads: u8) -> Result<Data, Mistake> {
         (false, _) => Ok(Data::Random),
         (true, 0) if does => reader.wrong(
             "verify",
-            "only the reads of the job itself are verified here, and it does none; write randrw instead",
+            "only the reads of the job itself are verified here, but it has none; write randrw instead",
         ),
         (true, 100) => {
-            reader.wrong("verify", "only what the job itself has written is verified here, and it only reads")
+            reader.wrong("verify", "only data written by the job itself is verified here, but it only reads")
         }
         (true, _) => {
             reader.note("fio reads back what it has written, with its checksum; here every read of a block that was written is \
@@ -418,7 +420,7 @@ pub(super) fn requests(reader: &mut Reader<'_, '_>) -> Result<Requests, Mistake>
 fn pattern(text: &str) -> Result<(Option<u8>, bool), String> {
     if let Some((pattern, _)) = text.split_once(':') {
         return Err(format!(
-            "what stands behind `{pattern}:` changes where requests go, and there is nothing like it here"
+            "the value after `{pattern}:` changes the positions of requests, which is not supported here"
         ));
     }
     match text {
@@ -502,7 +504,7 @@ fn one_length(text: &str, base: keys::KbBase) -> Result<Vec<(u32, u8)>, String> 
 /// `4k-16k`: every multiple of the shortest, equally often.
 fn range(text: &str, base: keys::KbBase) -> Result<Vec<(u32, u8)>, String> {
     let (least, most) =
-        text.split_once('-').ok_or_else(|| format!("`{text}` is no range, such as 4k-16k"))?;
+        text.split_once('-').ok_or_else(|| format!("`{text}` is not a range, such as 4k-16k"))?;
     let (least, most) = (length(least, base)?, length(most, base)?);
     let count = most / least;
     match () {

@@ -478,7 +478,7 @@ fn split(text: &str) -> Result<(u64, &str), String> {
     let end = digits.find(|letter: char| !letter.is_digit(radix)).unwrap_or(digits.len());
     let (digits, unit) = digits.split_at(end);
     if radix == 16 && !unit.is_empty() {
-        return Err(format!("`{text}` has a unit, which fio does not read behind a hexadecimal number"));
+        return Err(format!("`{text}` has a unit, which fio does not read after a hexadecimal number"));
     }
     let number = u64::from_str_radix(digits, radix).ok();
     number.map(|number| (number, unit)).ok_or_else(|| format!("`{text}` does not begin with a whole number"))
@@ -560,12 +560,12 @@ pub(super) fn sections<'a>(text: &'a str, mistakes: &mut Vec<Mistake>) -> Vec<Se
             match named.strip_suffix(']') {
                 Some(name) => sections.push(Section { name, line, options: Vec::new() }),
                 None => mistakes
-                    .push(at(used, "the name of a job ends with `]`, and the line with it".to_owned())),
+                    .push(at(used, "the name of a job ends with `]`, which must end the line".to_owned())),
             }
             continue;
         }
         let Some(section) = sections.last_mut() else {
-            mistakes.push(at(used, "options stand in a section, such as [global] or [job]".to_owned()));
+            mistakes.push(at(used, "options must be in a section, such as [global] or [job]".to_owned()));
             continue;
         };
         let (name, value) = match used.split_once('=') {
@@ -581,7 +581,7 @@ pub(super) fn sections<'a>(text: &'a str, mistakes: &mut Vec<Mistake>) -> Vec<Se
                 mistakes.push(written.unusable("`include` is not followed: paste the file's options here"))
             }
             _ if value.is_some_and(|value| value.contains("${")) => {
-                mistakes.push(written.wrong("variables of the environment are not read; write the value"));
+                mistakes.push(written.wrong("environment variables are not read; write the value"));
             }
             _ => section.options.push(written),
         }

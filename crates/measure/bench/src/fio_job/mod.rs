@@ -53,7 +53,7 @@ pub fn parse(text: &str, without: &[String]) -> Result<Jobs, Vec<Mistake>> {
         return Err(first("this has more than 1 MiB, which no job file has".to_owned()));
     }
     if let Some(unknown) = without.iter().find(|name| keys::key(name).is_none()) {
-        return Err(first(format!("fio has no option `{unknown}` that could be left out")));
+        return Err(first(format!("fio has no option `{unknown}` that could be omitted")));
     }
     let mut reading = Reading { without, mistakes: Vec::new(), notes: Vec::new(), left_out: BTreeMap::new() };
     let sections = sections(text, &mut reading.mistakes);
@@ -142,7 +142,7 @@ impl Reading<'_> {
                 Use::Refused(neutral)
                     if option.value.is_some_and(|value| neutral.contains(&value.trim())) => {}
                 Use::Refused(_) => self.mistakes.push(option.unusable(format!(
-                    "`{}` changes what fio measures, and there is no such workload here",
+                    "`{}` changes what fio measures, which is not supported here",
                     option.name
                 ))),
             }
@@ -210,7 +210,7 @@ impl Jobs {
         Ok(Suite {
             name: name.to_owned(),
             title: "fio's jobs".to_owned(),
-            about: "Read from a job file of fio.".to_owned(),
+            about: "Imported from a fio job file.".to_owned(),
             document: None,
             assumed: Vec::new(),
             // Each cell has a separate stop.

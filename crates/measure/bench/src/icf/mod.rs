@@ -60,7 +60,8 @@ pub fn parse(text: &str) -> Result<Setup, IcfError> {
         setup.notes.push(format!("There is no TEST SETUP: {} s for each test.", RUN_S));
     }
     if setup.specs.is_empty() {
-        let why = "there are no ACCESS SPECIFICATIONS in this; it is no Iometer configuration file, or an empty one";
+        let why = "there are no ACCESS SPECIFICATIONS in this; it is not an Iometer configuration file, or it is \
+                   empty";
         return Err(IcfError { line: 1, column: 1, why: why.to_owned() });
     }
     setup.managers.retain(|manager| !manager.workers.is_empty());
@@ -99,7 +100,7 @@ fn version(line: Line<'_>) -> Result<(), IcfError> {
     match numbers.as_slice() {
         [year, month, day, ..] if (1990..3000).contains(year) && (*year, *month, *day) < (1998, 5, 21) => {
             Err(line.error(
-                "files older than version 1998.05.21 are of another form; save it again with a newer Iometer",
+                "files older than version 1998.05.21 have another format; save it again with a newer Iometer",
             ))
         }
         [_, _, _, ..] => Ok(()),
@@ -194,11 +195,11 @@ impl Setup {
         if matches!(self.test.cycling, Cycling::Targets(_))
             && self.workers().any(|worker| worker.targets.len() > 1)
         {
-            return Err("this steps through several disks, and there is one storage here".to_owned());
+            return Err("this steps through several disks, but there is only one storage here".to_owned());
         }
         let points = self.points();
         if points.is_empty() {
-            return Err("what is to be stepped through ends before it starts".to_owned());
+            return Err("the range to step through ends before it starts".to_owned());
         }
         if points.len() * self.tests() > CELLS_MAX {
             return Err(format!("this makes more than {CELLS_MAX} tests"));

@@ -114,7 +114,7 @@ fn worker(lines: &mut Lines<'_>, name: String, known: &mut Known<'_>) -> Result<
     if !is_disk {
         known
             .notes
-            .push(format!("{} is a network worker, measures no storage, and is left out.", worker.name));
+            .push(format!("{} is a network worker, which measures no storage, and is omitted.", worker.name));
     }
     Ok(is_disk.then_some(worker))
 }
@@ -193,12 +193,12 @@ fn disk(value: Line<'_>, worker: &mut Worker, notes: &mut Vec<String>) -> Result
     };
     if let Some(pattern) = pattern {
         let what = match pattern.whole("the data pattern", 0..=2)? {
-            0 => "the same bytes again and again",
+            0 => "the same bytes repeatedly",
             1 => "pseudo-random bytes",
             _ => return Ok(()),
         };
         let note =
-            format!("Iometer wrote {what}; here random numbers are written, which nothing can compress.");
+            format!("Iometer wrote {what}; here random numbers are written, which cannot be compressed.");
         if !notes.contains(&note) {
             notes.push(note);
         }
@@ -346,7 +346,7 @@ pub(super) fn read_setup(lines: &mut Lines<'_>, notes: &mut Vec<String>) -> Resu
             }
             key if key.is_key_like("Default Network Workers") => {
                 if !["", "0"].contains(&value.text) {
-                    notes.push("Network workers measure no storage, and are left out.".to_owned());
+                    notes.push("Network workers measure no storage, and are omitted.".to_owned());
                 }
             }
             // The next disks, where disks are stepped through, which `cycling` refuses; and the stored
@@ -360,7 +360,7 @@ pub(super) fn read_setup(lines: &mut Lines<'_>, notes: &mut Vec<String>) -> Resu
     }
     match (setup.run_s, run_time) {
         (0, Some(value)) => {
-            Err(value.error("a run time of 0 is \"until somebody stops it\"; write how long each test takes"))
+            Err(value.error("a run time of 0 means \"until stopped\"; write the time of each test"))
         }
         (0, None) => Ok(TestSetup { run_s: RUN_S, ..setup }),
         _ => Ok(setup),
@@ -559,7 +559,7 @@ fn access(line: Line<'_>, notes: &mut Vec<String>) -> Result<Access, IcfError> {
         }
     };
     if reply.whole("the reply", 0..=u64::from(u32::MAX))? > 0 {
-        let note = "Replies are for network workers, and are left out.".to_owned();
+        let note = "Replies are for network workers, and are omitted.".to_owned();
         if !notes.contains(&note) {
             notes.push(note);
         }

@@ -40,7 +40,7 @@ fn what_is_no_configuration_is_refused_at_its_place() {
     );
     assert!(mistake("").starts_with("line 1, column 1: there are no ACCESS SPECIFICATIONS in this"));
     assert!(mistake("Version 1.x\n").starts_with("line 1, column 1: expected a version of three numbers"));
-    assert!(mistake("Version 1998.01.05\n").contains("are of another form"));
+    assert!(mistake("Version 1998.01.05\n").contains("have another format"));
     let cut = &VMWARE4[..VMWARE4.find("'End worker").expect("a worker")];
     let lines = cut.lines().count() + 1;
     assert_eq!(
@@ -74,8 +74,7 @@ fn a_wrong_number_is_pointed_at() {
             .contains("expected hours, minutes and seconds")
     );
     assert!(
-        mistake(&changed("0          2          0", "0          0          0"))
-            .contains("until somebody stops it")
+        mistake(&changed("0          2          0", "0          0          0")).contains("until stopped")
     );
     assert!(
         mistake(&changed("64,ENABLED,500", "64,MAYBE,500"))
@@ -107,7 +106,9 @@ fn what_is_not_known_is_named_and_not_dropped() {
         "'End target assignments",
         "'Target\n\tE: \"\"\n'Target type\n\tDISK\n'End target\n'End target assignments",
     );
-    assert!(mistake(&several).ends_with("this steps through several disks, and there is one storage here"));
+    assert!(
+        mistake(&several).ends_with("this steps through several disks, but there is only one storage here")
+    );
 }
 
 #[test]
@@ -199,7 +200,7 @@ fn managers_are_clients_and_workers_are_roles() {
     assert_eq!((workload.depth, workload.drain_after, workload.seed), (4, None, 7));
     assert_eq!((workload.span.start_bytes, workload.span.bytes), (2048 * 512, None));
     assert!(
-        suite.assumed.iter().any(|note| note.contains("the same bytes again and again")),
+        suite.assumed.iter().any(|note| note.contains("the same bytes repeatedly")),
         "{:?}",
         suite.assumed
     );

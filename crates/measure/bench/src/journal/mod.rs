@@ -74,16 +74,16 @@ struct Ground {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Display)]
 pub enum JournalError {
     /// It is another kind of file, or damaged.
-    #[display("this is no log of verified writes")]
+    #[display("this is not a log of verified writes")]
     NotAJournal,
     /// Another version of this program wrote it.
-    #[display("the log is of version {_0}; this program knows version {VERSION}")]
+    #[display("the log has version {_0}; this program supports version {VERSION}")]
     Version(u32),
     /// Its end is missing.
     #[display("the end of the log is missing")]
     CutOff,
     /// It belongs to a device of another size.
-    #[display("the log is of another device, which has {bytes} bytes in logical blocks of {block_bytes}")]
+    #[display("the log is for another device, which has {bytes} bytes in logical blocks of {block_bytes}")]
     AnotherDevice {
         /// The size of the journal's device, in bytes.
         bytes: u64,
@@ -323,8 +323,8 @@ impl fmt::Display for Checked {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Checked { blocks, newer, wrong, first_failure } = self;
         match first_failure {
-            None => write!(f, "{blocks} blocks are as promised, {newer} of them newer than that"),
-            Some(first) => write!(f, "{wrong} of {blocks} blocks are NOT as promised: {first}"),
+            None => write!(f, "{blocks} blocks are as acknowledged, {newer} of them newer"),
+            Some(first) => write!(f, "{wrong} of {blocks} blocks are NOT as acknowledged: {first}"),
         }
     }
 }

@@ -63,7 +63,10 @@ impl Sweep {
     pub fn suite(&self) -> Result<Suite, String> {
         let points = self.points();
         if points.len() > CELLS_MAX {
-            return Err(format!("these lists make {} combinations; {CELLS_MAX} are the most", points.len()));
+            return Err(format!(
+                "these lists make {} combinations; the maximum is {CELLS_MAX}",
+                points.len()
+            ));
         }
         let cells: Vec<Cell> = points.into_iter().map(|point| self.cell(point)).collect();
         let order = match self.repeats {
@@ -73,7 +76,7 @@ impl Sweep {
         Ok(Suite {
             name: "custom".to_owned(),
             title: if cells.len() == 1 { "One workload" } else { "A sweep" }.to_owned(),
-            about: "A workload by options of the command line.".to_owned(),
+            about: "A workload from command-line options.".to_owned(),
             document: None,
             assumed: Vec::new(),
             steps: vec![Step::Measure { stop: self.stop, order, cells }],

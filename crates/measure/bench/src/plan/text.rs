@@ -137,7 +137,7 @@ impl FromStr for BlocksList {
                 parts.iter().map(alone).collect::<Result<_, _>>().map(BlocksList)
             }
             shares if shares == parts.len() => mix(&parts).map(|mix| BlocksList(vec![mix])),
-            _ => Err("a mix has a percentage behind each length, as in 4KiB:70,64KiB:30".to_owned()),
+            _ => Err("a mix has a percentage after each length, as in 4KiB:70,64KiB:30".to_owned()),
         }
     }
 }
@@ -197,7 +197,7 @@ impl FromStr for Rate {
         // Ten million a second is more than a thread can make.
         let fits = number.filter(|rate| (0.01..=1e7).contains(rate));
         fits.map(Rate)
-            .ok_or_else(|| format!("`{text}` is not a rate; write from 0.01 to 10000000 requests a second"))
+            .ok_or_else(|| format!("`{text}` is not a rate; write from 0.01 to 10000000 requests per second"))
     }
 }
 

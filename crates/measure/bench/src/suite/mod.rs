@@ -105,7 +105,7 @@ fn steps(keys: &Keys<'_>, each: &Keys<'_>) -> Result<Vec<Step>, Mistake> {
         for placed in cells {
             if !names.insert(placed.cell.name.clone()) {
                 let why = format!(
-                    "two cells are called `{}`; what differs belongs into the name, such as {{block}}",
+                    "two cells are called `{}`; put what differs into the name, such as {{block}}",
                     placed.cell.name
                 );
                 return Err(Mistake::new(placed.at, why));
@@ -283,7 +283,7 @@ fn lists<'a>(keys: &Keys<'a>) -> Result<Vec<(&'static str, Vec<&'a Value<'a>>)>,
         let Some(value) = keys.value(key) else { continue };
         let Some(values) = value.get_ref().as_array() else { continue };
         if values.is_empty() {
-            return Err(Mistake::new(value.span(), format!("`{key}`: a list with nothing in it")));
+            return Err(Mistake::new(value.span(), format!("`{key}`: an empty list")));
         }
         lists.push((value.span().start, key, values.iter().collect()));
     }
@@ -366,7 +366,7 @@ fn filled_in(template: &str, keys: &Keys<'_>) -> Result<String, String> {
     for (key, place) in LISTS {
         if name.contains(place) {
             let value =
-                keys.value(key).ok_or_else(|| format!("{place} is in a name, and there is no `{key}`"))?;
+                keys.value(key).ok_or_else(|| format!("{place} is in a name, but there is no `{key}`"))?;
             name = name.replace(place, &shown(key, value)?);
         }
     }
@@ -491,7 +491,7 @@ fn pace(keys: &Keys<'_>) -> Result<Pace, Mistake> {
     let poisson = keys.flag("poisson")?.unwrap_or(false);
     match (keys.fraction("rate", 0.0, 1e9)?, poisson) {
         (None, false) => Ok(Pace::Closed),
-        (None, true) => Err(keys.mistake("`poisson` says how a `rate` is kept, and there is none")),
+        (None, true) => Err(keys.mistake("`poisson` applies to a `rate`, but there is none")),
         (Some(per_second), false) => Ok(Pace::Constant { per_second }),
         (Some(per_second), true) => Ok(Pace::Poisson { per_second }),
     }

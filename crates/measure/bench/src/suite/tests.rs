@@ -70,18 +70,14 @@ fn what_is_no_cell_is_refused_where_it_is_wrong() {
     assert_eq!(mistake_in_cell("depth = 0"), "line 11, column 9: `depth`: 0 is not from 1 to 65536");
     assert_eq!(mistake_in_cell("block = \"4kb\"").split(": ").nth(2), Some("unknown unit `kb`; write 4kB"));
     assert!(mistake_in_cell("block = \"1GiB\"").ends_with("`block`: write 512B to 64MiB"));
-    assert!(mistake_in_cell("block = []").ends_with("`block`: a list with nothing in it"));
-    assert!(
-        mistake_in_cell("poisson = true").ends_with("`poisson` says how a `rate` is kept, and there is none")
-    );
+    assert!(mistake_in_cell("block = []").ends_with("`block`: an empty list"));
+    assert!(mistake_in_cell("poisson = true").ends_with("`poisson` applies to a `rate`, but there is none"));
     assert!(mistake_in_cell("name = \"c-{depht}\"").ends_with("for something that is not a list's key"));
     assert!(mistake_in_cell("mix = [{ share = 60 }, { share = 60 }]").ends_with("make 120 %, not 100 %"));
     assert!(
         mistake_in_cell("distribution = { zipf = 11 }").contains("zipf:1.1 (above 0, at most 10), pareto")
     );
-    assert!(
-        mistake_in_cell("depth = [1, 2]").ends_with("what differs belongs into the name, such as {block}")
-    );
+    assert!(mistake_in_cell("depth = [1, 2]").ends_with("put what differs into the name, such as {block}"));
     assert!(mistake_in_cell("block = \"64MiB\"\ndepth = 65536").ends_with("have more than 4 GiB of data"));
     let many = format!("name = \"c\"\nblock = [{}]\ndepth = [{}]", "\"4KiB\",".repeat(100), "1,".repeat(100));
     assert!(mistake_in_cell(&many).ends_with("make more than 4096 cells"));

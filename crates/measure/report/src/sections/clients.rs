@@ -13,8 +13,8 @@ pub(super) fn section(report: &Report<'_>) -> Option<Section> {
     if shared.is_empty() {
         return None;
     }
-    let says = "The percentages are of what the same workload gave when it ran alone. Fairness is Jain's index: 1 if all \
-                got the same, 1/n if one got everything.";
+    let says = "The percentages compare with the same workload run alone. Fairness is Jain's index: 1 if all got \
+                the same, 1/n if one got everything.";
     let mut blocks = vec![Block::Bars(bars(&shared), says.to_owned())];
     blocks.extend(growth(report));
     blocks.extend(sentences(&report.summaries, Over::Clients));
@@ -80,7 +80,7 @@ fn growth(report: &Report<'_>) -> Option<Block> {
         curves,
         bands: Vec::new(),
     };
-    let says = "All clients together. Dashed: as many times what one gives alone, and the universal \
+    let says = "All clients together. Dashed: the rate of one client times their number, and the universal \
                 scalability law where it could be fitted.";
     Some(Block::Plot(Box::new(plot), says.to_owned(), None))
 }
@@ -168,10 +168,10 @@ fn sentence(summaries: &[CellSummary], scaling: &Scaling) -> String {
             format!("the rate is highest with {} {number} ({most} IOPS)", round(peak.round()))
         }
         Some(peak) => format!("the rate would be highest with {} {number}", significant(peak)),
-        None => format!("the rate grows with every one of the {} {number}", round(measured)),
+        None => format!("the rate grows with each of the {} {number}", round(measured)),
     };
     format!(
-        "{series}: {peak}. Universal scalability law: contention {:.4}, coherency {:.6}; it is off by {} %.",
+        "{series}: {peak}. Universal scalability law: contention {:.4}, coherency {:.6}; its error is {} %.",
         law.contention,
         law.coherency,
         significant(law.off_percent)
@@ -185,8 +185,8 @@ pub(super) fn cpu_section(report: &Report<'_>) -> Option<Section> {
     if known.is_empty() {
         return None;
     }
-    let says = "IOPS per % CPU is Iometer's measure, against all CPUs of the \
-                machine: more is better. µs per MiB tells copying from handling, where requests are long.";
+    let says = "IOPS per % CPU is Iometer's measure, against all CPUs of the machine: more is better. µs per MiB \
+                distinguishes copying from processing for long requests.";
     let mut blocks = vec![Block::Text(says.to_owned())];
     let series = over_size(&report.summaries);
     if !series.is_empty() {

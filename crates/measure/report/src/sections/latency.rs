@@ -21,15 +21,15 @@ pub(super) fn load_section(report: &Report<'_>) -> Option<Section> {
         all.into_iter().partition(|series| asked_rate(&series.cells[0].cell).is_some());
     let mut blocks = Vec::new();
     if !closed.is_empty() {
-        let says = "Each point is a depth; to the right is better, up is worse. Where the p99 climbs and the rate does not, \
-                    further requests only wait.";
-        blocks.push(load_figure(&closed, "Latency against requests a second, closed loop", says));
+        let says = "Each point is a depth; to the right is better, up is worse. Where the p99 rises but the rate \
+                    does not, additional requests only wait.";
+        blocks.push(load_figure(&closed, "Latency against requests per second, closed loop", says));
         blocks.extend(clients::sentences(&report.summaries, Over::Depth));
     }
     if !open.is_empty() {
-        let says = "Each point is a rate that was asked for. Latency is response time, from when a request was meant to be \
-                    made: what a stall keeps from being made counts.";
-        blocks.push(load_figure(&open, "Latency against requests a second, open loop", says));
+        let says = "Each point is a requested rate. Latency is response time, from when a request was due: requests \
+                    delayed by a stall count.";
+        blocks.push(load_figure(&open, "Latency against requests per second, open loop", says));
     }
     (!blocks.is_empty()).then_some(Section { id: "load", title: "Latency against load", blocks })
 }
@@ -132,11 +132,10 @@ pub(super) fn percentiles_section(report: &Report<'_>) -> Option<Section> {
     };
     let mut says = "A curve that stays flat to the right has no outliers.".to_owned();
     if chosen.len() < all.len() {
-        says += " Only some cells are drawn, the first and the last of a series before others; the table has all.";
+        says += " Only some cells are drawn, preferably the first and last of a series; the table has all.";
     }
     if chosen.iter().any(|summary| summary.response.is_some()) {
-        says +=
-            " Response time runs from when a request was meant to be made, service time from when it was.";
+        says += " Response time runs from when a request was due, service time from when it was sent.";
     }
     let block = Block::Plot(Box::new(plot), says, Some(percentiles_table(&all)));
     Some(Section { id: "percentiles", title: "Latency percentiles", blocks: vec![block] })
@@ -186,7 +185,7 @@ fn percentiles_curve(name: &str, look: Look, colour: usize, histogram: &Histogra
     let point = |step: i32| {
         let share = 1.0 - 10_f64.powf(-f64::from(step) / 8.0);
         let us = histogram.quantile_ns(share) as f64 / 1e3;
-        Point::exact(share, us, format!("{name}: {} took at most {}", self::share(share), latency(us)))
+        Point::exact(share, us, format!("{name}: {} took {} or less", self::share(share), latency(us)))
     };
     let points = if histogram.is_empty() {
         Vec::new()
@@ -236,8 +235,8 @@ pub(super) fn times_section(report: &Report<'_>) -> Option<Section> {
     let runs = times_chosen(report);
     if !runs.is_empty() {
         let says = format!(
-            "{} of the record that began {}, without its warm-up; the band goes from the least to the most of the samples \
-             that share a point.",
+            "{} of the record that began {}, without its warm-up; the band spans the minimum and maximum of the \
+             samples that share a point.",
             shown(report, &runs),
             report.record.begun
         );

@@ -91,14 +91,14 @@ pub(crate) fn table(facts: &Facts) -> Option<Section> {
     }
     let mut blocks = Vec::new();
     if facts.iter().any(|fact| fact.better.is_some()) {
-        let mut table = Table::of("What would be better", &["", "value", "better"]);
+        let mut table = Table::of("Possible improvements", &["", "value", "better"]);
         for fact in facts {
             let Some(better) = &fact.better else { continue };
             table.marked_row(true, [fact.name.clone(), fact.value.clone(), better.clone()]);
         }
         blocks.push(Block::Table(table));
     }
-    let mut table = Table::of("Everything that is known of it", &["", "", "value"]);
+    let mut table = Table::of("All details", &["", "", "value"]);
     for (group, title) in GROUPS {
         for (index, fact) in facts.iter().filter(|fact| fact.group == group).enumerate() {
             let title = if index == 0 { title } else { "" };
@@ -156,7 +156,7 @@ fn results_section(report: &Report<'_>) -> Option<Section> {
             ],
         );
     }
-    let says = "Medians of the runs, with their 95 % intervals. Latencies are those of all runs together.";
+    let says = "Medians of the runs, with 95 % intervals. Latencies cover all runs together.";
     let blocks = vec![Block::Text(says.to_owned()), Block::Table(table)];
     (!report.summaries.is_empty()).then_some(Section { id: "results", title: "All results", blocks })
 }

@@ -55,12 +55,12 @@ fn says(report: &Report<'_>) -> String {
         says += match report.summaries.iter().any(is_above) {
             false => " Dashed lines are ceilings.",
             true => {
-                " Dashed lines are ceilings as they were measured; a result above one shows that it was measured too low."
+                " Dashed lines are measured ceilings; a result above one shows that it was measured too low."
             }
         };
     }
     if !report.beside.is_empty() {
-        says += " Dotted lines were published by others.";
+        says += " Dotted lines are results published by others.";
     }
     says
 }

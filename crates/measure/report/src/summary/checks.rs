@@ -177,8 +177,8 @@ pub enum Flag {
     /// Rate times latency differs from the number of outstanding requests (Little's law): something was not
     /// counted.
     #[display(
-        "Rate times latency gives {expected:.1} requests under way, and {measured:.1} were counted \
-         (Little's law): something is not in these numbers"
+        "Rate times latency gives {expected:.1} outstanding requests, but {measured:.1} were counted (Little's \
+         law): these numbers are incomplete"
     )]
     Little {
         /// Rate times mean latency.
@@ -190,8 +190,8 @@ pub enum Flag {
     },
     /// The configured depth was not reached.
     #[display(
-        "{measured:.1} requests were under way on average, and {asked} were asked for: the client did not \
-         make them as fast as they were answered"
+        "{measured:.1} requests were outstanding on average, instead of {asked}: the client did not send them as \
+         fast as they completed"
     )]
     DepthNotReached {
         /// Requests under way, measured.
@@ -213,8 +213,8 @@ pub enum Flag {
     /// All CPUs of a client's machine were busy all the time, including other programs: the client could not
     /// be faster.
     #[display(
-        "The CPUs of a client's machine were busy for {percent:.0} % of the time, other programs included: an \
-         idle machine may give more"
+        "The CPUs of a client's machine were busy for {percent:.0} % of the time, including other programs: an idle \
+         machine may reach more"
     )]
     MachineBusy {
         /// Of all its CPUs, in percent of the time.
@@ -223,8 +223,8 @@ pub enum Flag {
     /// Requests a second hardly depend on their length, although bytes a second do (DPMETERM on a RAM drive,
     /// document 000 table 4): the measurement shows the limit of the loop that makes requests.
     #[display(
-        "About {iops:.0} requests a second whatever their length: a fixed time for each was measured, of \
-         the loop that makes them or of whatever delays them, and not how fast data can be moved"
+        "About {iops:.0} requests per second, whatever their length: this measured a fixed time per request, of the \
+         loop that sends them or of a delay, not how fast data can be moved"
     )]
     LoopRate {
         /// Requests a second.
@@ -233,7 +233,8 @@ pub enum Flag {
     },
     /// The rate of an open loop was not achieved.
     #[display(
-        "{} requests a second were to be made, and {} were reached: response times grow for as long as this goes on",
+        "{} requests per second were requested, but only {} were reached: response times grow as long as this \
+         continues",
         grouped(asked.round() as u64), grouped(reached.round() as u64)
     )]
     Overload {
@@ -245,13 +246,15 @@ pub enum Flag {
         reached: f64,
     },
     /// The confidence interval is wider than required.
-    #[display("The rate is known to {percent:.1} % only, which is less well than was asked for")]
+    #[display("The rate is known to {percent:.1} % only, less precisely than requested")]
     NotConfident {
         /// Half of it in percent of the median.
         percent: f64,
     },
     /// The rounds did not become steady.
-    #[display("The rounds did not become steady by SNIA's rule: these are the last of a rate that changes")]
+    #[display(
+        "The rounds did not become steady by SNIA's rule: these are the last values of a changing rate"
+    )]
     NotSteady,
     /// The rate rises or falls during the runs.
     #[display(
@@ -275,7 +278,7 @@ pub enum Flag {
         errors: u64,
     },
     /// Data came back wrong.
-    #[display("Data came back wrong {mismatches} times")]
+    #[display("Wrong data was read {mismatches} times")]
     WrongData {
         /// How often.
         mismatches: u64,

@@ -318,13 +318,10 @@ mod tests {
             ("</target>\n", "/x/t.conf:1: </target> without <target>"),
             (
                 "<target x>\n</backing-store>\n",
-                "/x/t.conf:2: </backing-store> where </target> of line 1 is due",
+                "/x/t.conf:2: </backing-store> instead of </target> for line 1",
             ),
             ("include no.conf\n", "/x/t.conf:1: include: there is no /x/no.conf"),
-            (
-                "include /a*/b\n",
-                "/x/t.conf:1: include: only * and ? in the last part of /a*/b are understood",
-            ),
+            ("include /a*/b\n", "/x/t.conf:1: include: only * and ? in the last part of /a*/b are supported"),
             (&"<a b>\n".repeat(9), "/x/t.conf:9: blocks are nested too deeply"),
         ] {
             assert_eq!(read(text).expect_err("a mistake"), expected, "{text}");
