@@ -86,11 +86,29 @@ pub(crate) fn explained(command: Command) -> Command {
     command.help_template(template)
 }
 
+/// An example for pasting: broken before options, so that it fits in 80 columns after an indent of two.
+pub(crate) fn folded(example: &str) -> String {
+    const COLUMNS: usize = 80 - "  ".len() - " \\".len();
+    let mut parts = example.split(" --");
+    let mut text = parts.next().unwrap_or_default().to_owned();
+    let mut columns = text.chars().count();
+    for part in parts {
+        let length = " --".len() + part.chars().count();
+        if columns + length > COLUMNS {
+            text += " \\\n     ";
+            columns = "   ".len();
+        }
+        let _ = write!(text, " --{part}");
+        columns += length;
+    }
+    text
+}
+
 fn with_examples(command: Command, words: &str) -> Command {
     let header = *command.get_styles().get_header();
     let mut text = String::new();
     for (what, line) in extras(words).examples {
-        let _ = write!(text, "\n  # {what}\n  {line}");
+        let _ = write!(text, "\n  # {what}\n  {}", folded(line));
     }
     let command = match text.is_empty() {
         true => command,
@@ -229,7 +247,10 @@ mod tests {
                 let parsed = command()
                     .try_get_matches_from(line.split_whitespace().map(|word| word.trim_matches('\'')));
                 parsed.unwrap_or_else(|error| panic!("{example}\n{error}"));
-                assert!(example.len() < 110, "{example} is too long");
+                let folded = folded(example);
+                let is_narrow = format!("  {folded}").lines().all(|line| line.chars().count() <= 80);
+                assert!(is_narrow, "{folded} is too wide");
+                assert_eq!(folded.replace(" \\\n     ", ""), example);
             }
         }
         let titles = MANUAL.split("\n== ").skip(1).filter_map(|block| block.lines().next());

@@ -91,7 +91,8 @@ fn add(command: &Command, words: &str, pages: &mut Vec<Page>) {
     let extras = help::extras(words);
     let mut text = String::from_utf8_lossy(&text).into_owned() + ".SH EXAMPLES\n";
     for (what, line) in &extras.examples {
-        let _ = write!(text, ".PP\n{}:\n.PP\n.RS 4\n.nf\n{}\n.fi\n.RE\n", roff(what), roff(line));
+        let _ =
+            write!(text, ".PP\n{}:\n.PP\n.RS 4\n.nf\n{}\n.fi\n.RE\n", roff(what), roff(&help::folded(line)));
     }
     if !extras.files.is_empty() {
         text += ".SH FILES\n";
@@ -115,8 +116,9 @@ fn add(command: &Command, words: &str, pages: &mut Vec<Page>) {
 fn configuration() -> String {
     let mut text =
         ".TH LINERATE.TOML 5\n.SH NAME\nlinerate.toml \\- configuration of a Linerate server\n".to_owned();
-    text += ".SH DESCRIPTION\nOne TOML file says what \\fBlinerate serve \\-\\-config\\fR serves. \
-             Every mistake in it is reported with its line and column (\\fBlinerate serve \\-\\-check\\fR); an omitted key has the default given here, or means any.\n";
+    text += ".SH DESCRIPTION\nThe configuration is one TOML file, for \\fBlinerate serve \\-\\-config\\fR. \
+             \\fBlinerate serve \\-\\-check\\fR reports all errors in it, with line and column. \
+             An omitted key has the default given here, or means any.\n";
     for section in reference::sections() {
         let heading = if section.heading.is_empty() { "Before the first table" } else { &section.heading };
         let _ = write!(text, ".SS {}\n{}\n", roff(heading), roff(&section.text));

@@ -96,7 +96,7 @@ enum RaidCommand {
     ///
     /// The exit code is 10 if a set cannot start, or is degraded.
     Status {
-        /// Specification of the set, or any of its members; or a volume of a running server
+        /// Set that is not in use (its specification, or any of its members); or a volume of a running server
         #[arg(value_name = "SPEC|VOLUME", value_parser = set)]
         set: Set,
         /// Print JSON
@@ -104,6 +104,8 @@ enum RaidCommand {
         json: bool,
     },
     /// Read and compare all data of a set
+    ///
+    /// It starts once rebuilds and resynchronisation of the set are complete.
     Scrub {
         /// Set that is not in use; or a volume of a running server, which is scrubbed while in use
         #[arg(value_name = "SPEC|VOLUME", value_parser = set)]
