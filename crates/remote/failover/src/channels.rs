@@ -19,7 +19,7 @@ use std::rc::Rc;
 use std::task::Poll;
 use std::time::Duration;
 
-use block::{BlockDevice, LossCounter, Reserve};
+use block::{BlockDevice, FlushLedger, LossCounter, Reserve, StableWrite};
 use reactor::JoinHandle;
 
 use crate::balance::{Backoff, Estimate};
@@ -69,13 +69,14 @@ impl<T: Transport> Channels<T> {
         };
         let most_kept = settings.journal_bytes / 2;
         let reserve = Reserve::of(most_kept.min(RESERVE_BYTES_MAX));
+        let ledger = RefCell::new(FlushLedger::counting(transport.losses()));
         let shared = Rc::new(Shared {
             transport,
             settings,
             claims: Claims::default(),
             state: RefCell::new(state),
             admission: Turns::default(),
-            ledger: RefCell::default(),
+            ledger,
             flushes: Flushes::default(),
             journal: RefCell::default(),
             file: RefCell::default(),
@@ -165,17 +166,26 @@ impl<T: Transport> Channels<T> {
         reactor::timeout(self.0.settings.timeout, certain).await.is_ok()
     }
 
-    /// Makes the next flush report lost writes, because the loss was reported to a request other than a
-    /// flush.
-    pub fn tell_of_loss(&self) {
-        self.0.tell_of_loss();
+    /// Starts a change that must be durable when it ends, for a server without durable changes.
+    pub fn begin_stable_write(&self) -> StableWrite {
+        self.0.ledger.borrow().begin_stable_write()
+    }
+
+    /// Makes a stable write durable with a flush. It fails only for losses since the start of the write, and
+    /// the next [`Flush`](crate::RequestKind::Flush) reports these too.
+    ///
+    /// # Errors
+    /// The server's error, a timeout, or [`Failed::WritesLost`].
+    pub async fn end_stable_write(&self, write: StableWrite) -> Result<(), FailedOf<T>> {
+        self.0.unreported_flush().await?;
+        if self.0.ledger.borrow().has_lost_since(write) { Err(Failed::WritesLost) } else { Ok(()) }
     }
 
     /// Like [`Channels::leave`], but first flushes to empty the journal file, if there is one.
     pub async fn close(&self) {
         let is_kept = self.0.file.borrow().as_ref().is_some_and(|file| !file.is_empty());
         if is_kept {
-            let _ = self.0.ask(self.0.transport.flush()).await; // if it fails, the file keeps its content
+            let _ = self.0.unreported_flush().await; // if it fails, the file keeps its content
         }
         self.leave();
     }
@@ -702,7 +712,7 @@ impl<T: Transport> Shared<T> {
                 "acknowledged writes were lost, or another host has replaced them: they are not replayed, and the \
                  next flush fails. If no other host writes here, writers=one enables replay"
             );
-            self.tell_of_loss();
+            self.count_loss();
         }
         if again.is_empty() {
             tracing::info!(changes = all, missing, "the journal was compared with the server's data");
@@ -731,7 +741,7 @@ impl<T: Transport> Shared<T> {
             }
         }
         if refused > 0 {
-            self.tell_of_loss();
+            self.count_loss();
         }
         let bytes: usize = changes.iter().map(|(_, change)| change.memory_bytes()).sum();
         tracing::info!(

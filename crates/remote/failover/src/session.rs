@@ -7,13 +7,10 @@ use std::future::poll_fn;
 use std::ops::Range;
 use std::pin::{Pin, pin};
 use std::rc::Rc;
-use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
-use std::sync::atomic::Ordering::Relaxed;
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
-use block::{DeviceError, Flush, FlushLedger, Reserve};
+use block::{DeviceError, Flush, FlushLedger, LossCounter, Reserve};
 use reactor::JoinHandle;
 
 use crate::balance::{Begun, Estimate, choose};
@@ -146,7 +143,7 @@ impl<T: Transport> Shared<T> {
         let mut wait = Wait::new(reactor::now(), self.settings.timeout);
         let kind = request.kind();
         if kind == RequestKind::Flush {
-            return self.flush(request, wait).await;
+            return self.flush(request).await;
         }
         let mut claim = None;
         if let RequestKind::Change { range, is_durable } = &kind {
@@ -244,8 +241,8 @@ impl<T: Transport> Shared<T> {
         };
         match announced.map_err(|_| Failed::JournalFile)? {
             true => Ok(()),
-            // After a flush, the change overwrites no recorded one.
-            false => self.flush_at_once().await,
+            // Then the change overwrites no recorded one.
+            false => Box::pin(self.make_room()).await,
         }
     }
 
@@ -275,14 +272,19 @@ impl<T: Transport> Shared<T> {
         };
         match appended.map_err(|_| Failed::JournalFile)? {
             true => Ok(()),
-            // Flushing makes the change durable instead, and frees space.
-            false => self.flush_at_once().await,
+            // A flush makes the change durable instead.
+            false => Box::pin(self.make_room()).await,
         }
     }
 
-    fn flush_at_once(self: &Rc<Self>) -> Pin<Box<dyn Future<Output = Result<(), FailedOf<T>>>>> {
-        let shared = Rc::clone(self);
-        Box::pin(async move { shared.ask(shared.transport.flush()).await.map(drop) })
+    /// Frees space in the journal and its file with a flush. If the server's flush fails, the changes may be
+    /// lost and are not kept either: the ledger has counted the loss, and the user's next flush reports it.
+    async fn make_room(self: &Rc<Self>) -> Result<(), FailedOf<T>> {
+        let mark = self.mark();
+        match self.unreported_flush().await {
+            Err(Failed::Server(_)) => self.flushed(mark),
+            ended => ended,
+        }
     }
 
     /// Marks the changes that a flush sent now would cover.
@@ -333,10 +335,9 @@ impl<T: Transport> Shared<T> {
         }
     }
 
-    pub(crate) fn tell_of_loss(&self) {
-        let mut ledger = self.ledger.borrow_mut();
-        ledger.note_write();
-        ledger.note_loss();
+    /// Counts a loss of acknowledged changes. The user's next flush reports it.
+    pub(crate) fn count_loss(&self) {
+        self.ledger.borrow().losses().count();
     }
 
     pub(crate) fn wake(&self) {
@@ -360,20 +361,15 @@ impl<T: Transport> Shared<T> {
 /// Empties the journal with a flush.
 fn flush_behind<T: Transport>(shared: Rc<Shared<T>>) -> Pin<Box<dyn Future<Output = ()>>> {
     Box::pin(async move {
-        let (mark, begun) = (shared.mark(), reactor::now());
-        let flushed = shared.ask(shared.transport.flush()).await;
-        if flushed.is_ok() {
-            let mut pace = shared.pace.get();
-            pace.flushed(begun, reactor::now());
-            shared.pace.set(pace);
-        }
-        if let Err(Failed::Server(_) | Failed::WritesLost) = flushed {
-            // Unflushed writes may be lost: the user's next flush reports this.
-            let _ = shared.flushed(mark); // a failure of the file fails the next change
-            shared.tell_of_loss();
-        }
-        if flushed.is_err() {
-            shared.failed_flushes.set(shared.failed_flushes.get() + 1);
+        let begun = reactor::now();
+        match shared.make_room().await {
+            Ok(()) => {
+                let mut pace = shared.pace.get();
+                pace.flushed(begun, reactor::now());
+                shared.pace.set(pace);
+            }
+            // A failure of the file fails the next change.
+            Err(_) => shared.failed_flushes.set(shared.failed_flushes.get() + 1),
         }
         shared.is_flushing.set(false);
         shared.wake();
@@ -495,11 +491,29 @@ struct FlushTask<T: Transport> {
 }
 
 impl<T: Transport> Shared<T> {
-    pub(crate) async fn flush(
-        self: &Rc<Self>,
-        request: RequestOf<T>,
-        wait: Wait,
-    ) -> Result<ReplyOf<T>, FailedOf<T>> {
+    /// A flush of the user, which reports the losses that no earlier one has reported.
+    async fn flush(self: &Rc<Self>, request: RequestOf<T>) -> Result<ReplyOf<T>, FailedOf<T>> {
+        let (flush, reply) = self.ended_flush(request).await?;
+        let answer = match &reply {
+            Ok(_) => Ok(()),
+            Err(Failed::Server(_)) => Err(DeviceError::WritesLost),
+            Err(_) => Err(DeviceError::NotReady),
+        };
+        let told = self.ledger.borrow_mut().report(flush, answer);
+        let reply = reply?;
+        told.map(|()| reply).map_err(|_| Failed::WritesLost)
+    }
+
+    /// A flush for another purpose. It fails only for its own error, and leaves all losses, including one that
+    /// it finds, to the user's next flush.
+    pub(crate) async fn unreported_flush(self: &Rc<Self>) -> Result<(), FailedOf<T>> {
+        let (_, reply) = self.ended_flush(self.transport.flush()).await?;
+        reply.map(drop)
+    }
+
+    /// Waits for a flush, whose result is in the ledger.
+    async fn ended_flush(self: &Rc<Self>, request: RequestOf<T>) -> Result<FlushEnd<T>, FailedOf<T>> {
+        let wait = Wait::new(reactor::now(), self.settings.timeout);
         let room = self.flushes.until(|abandoned| abandoned.len() < ABANDONED_MAX);
         reactor::timeout_at(wait.deadline, room).await.map_err(|_| Failed::TimedOut)?;
         let number = self.flushes.next.replace(self.flushes.next.get() + 1);
@@ -509,25 +523,14 @@ impl<T: Transport> Shared<T> {
         let task = Some(reactor::spawn(running.run(request, wait, late.clone())));
         let waiting = Waiting { shared: Rc::clone(self), number, task, is_sent };
         let (flush, answer) = unless_late(waiting, &late).await.ok_or(Failed::TimedOut)?;
-        let reply = match answer {
-            Ok(reply) => {
-                let earlier = |abandoned: &BTreeMap<u64, _>| abandoned.range(..number).next().is_none();
-                // This reply counts as progress.
-                let deadline = reactor::now() + self.settings.timeout;
-                let ended = reactor::timeout_at(deadline, self.flushes.until(earlier)).await;
-                ended.map_err(|_| Failed::TimedOut)?;
-                Ok(reply)
-            }
-            failed => failed,
-        };
-        let answer = match &reply {
-            Ok(_) => Ok(()),
-            Err(Failed::Server(_)) => Err(DeviceError::WritesLost),
-            Err(_) => Err(DeviceError::NotReady),
-        };
-        let told = self.ledger.borrow_mut().report(flush, answer);
-        let reply = reply?;
-        told.map(|()| reply).map_err(|_| Failed::WritesLost)
+        if answer.is_ok() {
+            let earlier = |abandoned: &BTreeMap<u64, _>| abandoned.range(..number).next().is_none();
+            // This reply counts as progress.
+            let deadline = reactor::now() + self.settings.timeout;
+            let ended = reactor::timeout_at(deadline, self.flushes.until(earlier)).await;
+            ended.map_err(|_| Failed::TimedOut)?;
+        }
+        Ok((flush, answer))
     }
 }
 
@@ -629,14 +632,14 @@ impl<T: Transport> Drop for FlushTask<T> {
 
 /// A flush result on its way to a caller, which may be on another thread and gone. In that case the device
 /// must report lost writes with its next flush.
-pub struct Untold(Option<Arc<AtomicBool>>);
+pub struct Untold(Option<LossCounter>);
 
 impl Untold {
-    /// Wraps `answer`: `next` is set if it reports lost writes and is dropped without being
-    /// [taken](Untold::told).
-    pub fn of<R, E>(answer: &Result<R, Failed<E>>, next: &Arc<AtomicBool>) -> Untold {
+    /// Wraps `answer`: if it reports lost writes and is dropped without being [taken](Untold::told), the loss
+    /// is counted again, for the next flush.
+    pub fn of<R, E>(answer: &Result<R, Failed<E>>, losses: &LossCounter) -> Untold {
         let tells = matches!(answer, Err(Failed::Server(_) | Failed::WritesLost));
-        Untold(tells.then(|| Arc::clone(next)))
+        Untold(tells.then(|| losses.clone()))
     }
 
     /// The caller has received it.
@@ -647,8 +650,8 @@ impl Untold {
 
 impl Drop for Untold {
     fn drop(&mut self) {
-        if let Some(next) = &self.0 {
-            next.store(true, Relaxed);
+        if let Some(losses) = &self.0 {
+            losses.count();
         }
     }
 }

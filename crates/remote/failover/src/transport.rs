@@ -9,7 +9,7 @@ use std::rc::Rc;
 use std::task::{Poll, Waker};
 use std::time::{Duration, Instant};
 
-use block::BlockDevice;
+use block::{BlockDevice, LossCounter};
 use derive_more::Display;
 
 use crate::claims::Claim;
@@ -172,6 +172,11 @@ pub trait Transport: 'static {
 
     /// A flush.
     fn flush(&self) -> <Self::Link as Link>::Request;
+
+    /// The losses of acknowledged changes: always the same counter, which the [`Channels`](crate::Channels)
+    /// use. A link also counts here each loss that it learns of other than by the answer to a flush, as soon
+    /// as it does, because the requester may have gone. The next flush reports it.
+    fn losses(&self) -> LossCounter;
 }
 
 // The status of channels, for users and reports.

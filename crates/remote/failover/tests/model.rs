@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::task::{Poll, Waker};
 use std::time::{Duration, Instant};
 
-use block::{BlockDevice, BlockSize, Blocks, Geometry, Losses, Null, Pending};
+use block::{BlockDevice, BlockSize, Blocks, Geometry, LossCounter, Losses, Null, Pending};
 use failover::{
     Channels, Claim, Connected, Content, Failed, Late, Link, Loss, Name, Owner, Part, ReplayRule, Request,
     RequestKind, Settings, Transport, Writers,
@@ -112,6 +112,8 @@ struct World {
     /// Time of the last connection attempt.
     asked_at: Cell<Instant>,
     ghosts: Cell<u64>,
+    /// The losses that its client counts.
+    counted: LossCounter,
 }
 
 impl World {
@@ -135,6 +137,7 @@ impl World {
             links: RefCell::default(),
             asked_at: Cell::new(now()),
             ghosts: Cell::new(0),
+            counted: LossCounter::default(),
         })
     }
 
@@ -452,6 +455,10 @@ impl Transport for Network {
 
     fn flush(&self) -> Asked {
         Asked::Flush
+    }
+
+    fn losses(&self) -> LossCounter {
+        self.0.counted.clone()
     }
 }
 
@@ -1136,4 +1143,36 @@ fn a_connection_that_is_lost_at_once_is_followed_by_a_pause() {
         assert!(after_long.is_zero() && millis(25, 50).contains(&anew), "{pauses:?}");
         channels.leave();
     });
+}
+
+/// The journal file has no room for a record, so each change waits for a flush. A loss, found by that flush or
+/// by an earlier one that was abandoned, is left to the user's next flush.
+#[test]
+fn a_change_that_waits_for_space_in_the_journal_file_reports_no_loss_of_others() {
+    for (is_abandoned, is_durable) in [(true, false), (true, true), (false, false), (false, true)] {
+        block_on(Alone::exact_virtual_time(), async {
+            let case = format!("an abandoned flush: {is_abandoned}, durable: {is_durable}");
+            let folder = tempfile::tempdir().expect("a folder");
+            let geometry =
+                Geometry { block_size: BlockSize::B512, blocks: Blocks(2048), physical_exponent: 0 };
+            let owner = Owner { identity: "disk".to_owned(), bytes: 1 << 20, writers: Writers::One };
+            let world = World::new(37, Fencing::None, Duration::ZERO);
+            let channels = opened(&world, 37, &OF_OTHERS).await;
+            channels.ask(Asked::Write(0..4, 1, false)).await.expect("written, and not in the file");
+            let path = folder.path().join("journal");
+            let kept = channels.keep_in(&path, ReplayRule::Auto, 16, &owner, &Null::new(geometry)).await;
+            kept.expect("a new file");
+            world.fails_next_flush.set(true);
+            if is_abandoned {
+                let _ = timeout(Duration::from_micros(1), channels.ask(Asked::Flush)).await;
+                sleep(Duration::from_secs(1)).await;
+            }
+            assert_eq!(channels.ask(Asked::Write(2..6, 2, is_durable)).await, Ok(Vec::new()), "{case}");
+            assert!(!world.fails_next_flush.get(), "{case}: the server has lost writes");
+            assert_eq!(channels.losses().get(), Losses::counted(1), "{case}");
+            assert_eq!(channels.ask(Asked::Flush).await, Err(Failed::WritesLost), "{case}");
+            assert_eq!(channels.ask(Asked::Flush).await, Ok(Vec::new()), "{case}: it is reported once");
+            channels.leave();
+        });
+    }
 }

@@ -7,8 +7,6 @@ use std::path::PathBuf;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
-use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 use std::{fmt, io};
 
@@ -46,8 +44,6 @@ pub struct RemoteExport {
     profile: Profile,
     /// Maximum payload in blocks.
     payload_blocks: u64,
-    /// The reply to an abandoned flush reported a loss of acknowledged writes.
-    has_lost: Arc<AtomicBool>,
     losses: LossCounter,
 }
 
@@ -101,7 +97,6 @@ impl RemoteExport {
                 loses_unseen: false,
             },
             payload_blocks: u64::from(payload_bytes_max(&export.block_sizes)) >> block_size.shift(),
-            has_lost: Arc::default(),
         })
     }
 
@@ -201,48 +196,35 @@ impl RemoteExport {
         }
         let is_stable = durability == Durability::Stable;
         let fua = if is_stable && self.has(transmission::SEND_FUA) { command::FUA } else { 0 };
+        // Otherwise a flush follows. An export without one has no cache.
+        let flushes = is_stable && fua == 0 && self.has(transmission::SEND_FLUSH);
+        let begin = async |channels: Rc<Channels<Export>>| channels.begin_stable_write();
+        let stable_write = match flushes {
+            true => Some(self.channels.with(begin).await.ok_or(DeviceError::NotReady)?),
+            false => None,
+        };
         for piece in extent.chunks(self.payload_blocks) {
             let (offset, length) = self.place(piece);
             debug_assert!(start <= offset && length <= self.geometry.length(piece));
             let from = (offset - start) as usize;
             let data = data.part(from..from + length as usize);
             let asked = Asked { data, ..Asked::order(Command::Write, fua, (offset, length)) };
-            if let Err(failed) = self.ask(asked).await {
-                if fua != 0 && failed == Failed::Server(Errno::Eio as u32) {
-                    // Servers that sync after the write report earlier lost writes in this reply, and only
-                    // once.
-                    self.tell_of_loss().await;
-                }
-                return Err(self.error(failed, Access::Write(piece)));
-            }
+            self.ask(asked).await.map_err(|failed| self.error(failed, Access::Write(piece)))?;
         }
-        if !is_stable || fua != 0 {
-            return Ok(());
-        }
-        let synced = self.sync().await;
-        if synced == Err(DeviceError::WritesLost) {
-            // Other users have also lost writes, and rely on a flush to report it.
-            self.tell_of_loss().await;
-        }
-        synced
-    }
-
-    async fn tell_of_loss(&self) {
-        let tell = async |channels: Rc<Channels<Export>>| channels.tell_of_loss();
-        let _ = self.channels.with(tell).await; // without their thread there is no user to notify
+        let Some(write) = stable_write else { return Ok(()) };
+        let end = async move |channels: Rc<Channels<Export>>| channels.end_stable_write(write).await;
+        let ended = self.channels.with(end).await.ok_or(DeviceError::NotReady)?;
+        ended.map_err(|failed| self.error(failed, Access::Flush))
     }
 
     async fn sync(&self) -> Result<(), DeviceError> {
         if !self.has(transmission::SEND_FLUSH) {
             return Ok(());
         }
-        if self.has_lost.swap(false, Relaxed) {
-            self.tell_of_loss().await;
-        }
-        let has_lost = Arc::clone(&self.has_lost);
+        let losses = self.losses.clone();
         let work = async move |channels: Rc<Channels<Export>>| {
             let flushed = channels.ask(Asked::order(Command::Flush, 0, (0, 0))).await.map(drop);
-            let untold = Untold::of(&flushed, &has_lost);
+            let untold = Untold::of(&flushed, &losses);
             (flushed, untold)
         };
         let (flushed, untold) = self.channels.with(work).await.ok_or(DeviceError::NotReady)?;
@@ -561,6 +543,7 @@ pub(crate) struct Export {
     url: Url,
     paths: Vec<Path>,
     session: Arc<Session>,
+    losses: LossCounter,
 }
 
 /// Connects to an export, over TLS with `credentials`, which are those of the URL's files. Its connections
@@ -650,10 +633,11 @@ async fn join(
         seed,
     };
     let session = Arc::new(session);
-    let link = Link::begin(stream, Arc::clone(&session), options.stall());
+    let losses = LossCounter::default();
+    let link = Link::begin(stream, Arc::clone(&session), options.stall(), losses.clone());
     let (fences, not_ended) = (session.channel.is_some(), Vec::new());
     let first = Connected { link, fences, not_ended, start: start_of(&session) };
-    let export = Export { url: url.clone(), paths, session: Arc::clone(&session) };
+    let export = Export { url: url.clone(), paths, session: Arc::clone(&session), losses };
     let channels = Channels::new(export, settings, first, path);
     channels.tried().await;
     let export = RemoteExport::new(channels, &session, options)?;
@@ -749,7 +733,7 @@ impl Transport for Export {
             return Err(OpenError::Changed(address, why).to_string());
         }
         let (fences, start) = (session.channel.is_some(), start_of(&session));
-        let link = Link::begin(stream, Arc::new(session), stall);
+        let link = Link::begin(stream, Arc::new(session), stall, self.losses.clone());
         Ok(Connected { link, fences, not_ended: Vec::new(), start })
     }
 
@@ -771,6 +755,10 @@ impl Transport for Export {
 
     fn flush(&self) -> Asked {
         Asked::order(Command::Flush, 0, (0, 0))
+    }
+
+    fn losses(&self) -> LossCounter {
+        self.losses.clone()
     }
 }
 
@@ -859,6 +847,9 @@ async fn shake_hands(
         sent.clear();
     }
 }
+
+#[cfg(test)]
+mod lost_writes;
 
 #[cfg(test)]
 mod tests {

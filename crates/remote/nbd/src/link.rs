@@ -11,7 +11,7 @@ use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 use std::{fmt, io};
 
-use block::{Buffer, PAGE_BYTES, Slice};
+use block::{Buffer, LossCounter, PAGE_BYTES, Slice};
 use failover::{Ahead, Claim, Content, Failed, Late, Loss, Patience, RequestKind};
 use nbd::flags::command;
 use nbd::{BadReply, BlockStatus, Chunk, Command, Errno, Reply, ReplyForm, Request, Session};
@@ -57,6 +57,8 @@ pub(crate) struct Inner {
     moved: Instant,
     /// Futures that wait for its loss, or for replies to changes.
     watching: Vec<Waker>,
+    /// Losses of acknowledged writes, of a server that may report them in the reply to a write with FUA.
+    losses: Option<LossCounter>,
 }
 
 /// Unanswered requests, by the lower half of their cookie.
@@ -146,10 +148,15 @@ pub(crate) struct Exchange {
 impl Link {
     /// Starts serving a connection after its handshake. The connection counts as lost if nothing moves for
     /// `stall` while requests are outstanding.
-    pub(crate) fn begin(stream: Box<dyn Stream>, session: Arc<Session>, stall: Duration) -> Rc<Link> {
+    pub(crate) fn begin(
+        stream: Box<dyn Stream>,
+        session: Arc<Session>,
+        stall: Duration,
+        losses: LossCounter,
+    ) -> Rc<Link> {
         let stream: Rc<dyn Stream> = Rc::from(stream);
-        let link =
-            Rc::new(Link { session, inner: RefCell::new(Inner::new()), stream: Rc::downgrade(&stream) });
+        let inner = Inner::new(session.channel.is_none().then_some(losses));
+        let link = Rc::new(Link { session, inner: RefCell::new(inner), stream: Rc::downgrade(&stream) });
         let served = Rc::clone(&link);
         drop(reactor::spawn(async move {
             let mut connection = Connection { stream, receiver: Receiver::default(), stall, look: None };
@@ -262,7 +269,7 @@ impl Link {
 }
 
 impl Inner {
-    fn new() -> Inner {
+    fn new(losses: Option<LossCounter>) -> Inner {
         Inner {
             queue: SendQueue::default(),
             tasks: Tasks::default(),
@@ -272,6 +279,7 @@ impl Inner {
             has_ended: false,
             moved: reactor::now(),
             watching: Vec::new(),
+            losses,
         }
     }
 
@@ -298,7 +306,7 @@ impl Inner {
     #[cfg(test)]
     pub(crate) fn asking(kind: Command, length: u64) -> (Inner, u64) {
         let request = Request { flags: 0, kind: kind as u16, cookie: 0, offset: 0, length };
-        let mut inner = Inner::new();
+        let mut inner = Inner::new(None);
         let cookie = inner.tasks.add(request, None, reactor::now()).cookie;
         (inner, cookie)
     }
@@ -696,6 +704,10 @@ impl Receiver {
             }
             Chunk::Data { .. } | Chunk::Hole { .. } | Chunk::BlockStatus { .. } => return Err(Ending::Unfit),
             Chunk::Error { error, text_bytes } => {
+                if may_report_losses(&task.request, error) {
+                    // Now: the requester may have gone.
+                    inner.losses.iter().for_each(LossCounter::count);
+                }
                 task.error.get_or_insert(error);
                 (PayloadKind::Dropped, text_bytes)
             }
@@ -709,6 +721,17 @@ impl Receiver {
         self.payload = Some(ReplyPayload { cookie, is_last, left: left as usize, kind });
         Ok(())
     }
+}
+
+/// Whether this error may be the only report of a loss of earlier acknowledged writes. A server that syncs
+/// after a write with FUA replies with the error of the sync, which can be any: ENOSPC stands for EDQUOT too,
+/// and EINVAL for numbers unknown to the protocol. Therefore all errors count, as they do for a flush, except
+/// EPERM and ESHUTDOWN: no sync fails with them, and a server that sends them has not executed the request.
+/// A Linerate server replies only for the write itself, and reports losses to the flushes of every
+/// connection, so its errors do not count (`Link::begin`).
+fn may_report_losses(request: &Request, error: u32) -> bool {
+    let is_rejected = matches!(Errno::try_from(error), Ok(Errno::Eperm | Errno::Eshutdown));
+    request.flags & command::FUA != 0 && !is_rejected
 }
 
 /// The position of `bytes` bytes at `offset` of the export in a read's buffer, which is allocated for the

@@ -53,11 +53,18 @@ pub struct StableWrite {
 
 impl Default for FlushLedger {
     fn default() -> FlushLedger {
-        FlushLedger { next: 1, written: 0, flushed: 0, losses: LossCounter::default(), reported: 0 }
+        FlushLedger::counting(LossCounter::default())
     }
 }
 
 impl FlushLedger {
+    /// A ledger with this counter. Whoever learns of a loss of acknowledged writes may count it there: the
+    /// next flush reports it.
+    pub fn counting(losses: LossCounter) -> FlushLedger {
+        let reported = losses.get().count();
+        FlushLedger { next: 1, written: 0, flushed: 0, losses, reported }
+    }
+
     /// The losses, for [`BlockDevice::losses`](crate::BlockDevice::losses).
     pub fn losses(&self) -> LossCounter {
         self.losses.clone()
@@ -128,9 +135,14 @@ impl FlushLedger {
         flush: Flush,
         answer: Result<(), DeviceError>,
     ) -> Result<(), DeviceError> {
-        debug_assert!(write.losses <= self.lost(), "losses only grow");
         self.note_answer(flush, answer)?;
-        if self.lost() > write.losses { Err(DeviceError::WritesLost) } else { Ok(()) }
+        if self.has_lost_since(write) { Err(DeviceError::WritesLost) } else { Ok(()) }
+    }
+
+    /// Whether there are losses since the start of a stable write.
+    pub fn has_lost_since(&self, write: StableWrite) -> bool {
+        debug_assert!(write.losses <= self.lost(), "losses only grow");
+        self.lost() > write.losses
     }
 
     /// Notes the device's result of a flush without reporting it: unless [`report`](Self::report) follows,

@@ -140,20 +140,6 @@ impl MultipathLun {
         answer.map_err(error)
     }
 
-    async fn flush_once(&self) -> (Result<(), DeviceError>, Option<Untold>) {
-        let asked = Asked::new(What::Flush, self.geometry.block_size.shift());
-        let common = Arc::clone(&self.common);
-        let work = async move |channels: Rc<Channels<Portals>>| {
-            let flushed = channels.ask(asked).await.map(drop);
-            let untold = Untold::of(&flushed, &common.has_lost);
-            (flushed, untold)
-        };
-        match self.channels.with(work).await {
-            Some((flushed, untold)) => (flushed.map_err(error), Some(untold)),
-            None => (Err(DeviceError::NotReady), None),
-        }
-    }
-
     async fn change(&self, extent: Extent, what: What) -> Result<(), DeviceError> {
         self.check(extent)?;
         self.ask(what, None).await.map(drop)
@@ -163,30 +149,17 @@ impl MultipathLun {
         if self.geometry().contains(extent) { Ok(()) } else { Err(DeviceError::OutOfRange) }
     }
 
-    /// Hands a reported loss that no flush has returned yet to the ledger of the channels, which fails the
-    /// next flush. Returns true if there was one.
-    async fn note_loss(&self) -> bool {
-        let has_lost = self.common.has_lost.swap(false, Relaxed);
-        if has_lost {
-            let tell = async |channels: Rc<Channels<Portals>>| channels.tell_of_loss();
-            let _ = self.channels.with(tell).await; // without the channels' thread there is no ledger
-        }
-        has_lost
-    }
-
     async fn sync(&self) -> Result<(), DeviceError> {
-        self.note_loss().await;
-        let (flushed, untold) = self.flush_once().await;
-        let (flushed, again) = match self.note_loss().await {
-            // The loss was reported during the flush.
-            true => {
-                let (again, untold) = self.flush_once().await;
-                (again.and(flushed), untold)
-            }
-            false => (flushed, None),
+        let asked = Asked::new(What::Flush, self.geometry.block_size.shift());
+        let losses = self.losses.clone();
+        let work = async move |channels: Rc<Channels<Portals>>| {
+            let flushed = channels.ask(asked).await.map(drop);
+            let untold = Untold::of(&flushed, &losses);
+            (flushed, untold)
         };
-        [untold, again].into_iter().flatten().for_each(Untold::told);
-        flushed
+        let (flushed, untold) = self.channels.with(work).await.ok_or(DeviceError::NotReady)?;
+        untold.told();
+        flushed.map_err(error)
     }
 }
 
@@ -541,6 +514,10 @@ impl Transport for Portals {
 
     fn flush(&self) -> Asked {
         self.asked(What::Flush)
+    }
+
+    fn losses(&self) -> LossCounter {
+        self.common.losses.clone()
     }
 }
 

@@ -8,12 +8,12 @@ use std::ops::Range;
 use std::pin::pin;
 use std::rc::{Rc, Weak};
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
-use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::task::{Poll, Waker};
 use std::time::{Duration, Instant};
 
-use block::{BlockDevice, Buffer, DeviceError, Durability, Extent, PAGE_BYTES, Run, Slice};
+use block::{BlockDevice, Buffer, DeviceError, Durability, Extent, LossCounter, PAGE_BYTES, Run, Slice};
 use failover::{Claim, Content, Failed, LIMITS_MAX, Late, Link, Loss, RequestKind};
 use scsi::{AccessState, PortGroup};
 
@@ -25,9 +25,8 @@ use crate::session::Session;
 pub(crate) struct Common {
     /// Capacity in blocks: a LUN may grow while it is in use.
     pub(crate) blocks: AtomicU64,
-    /// A target has reported a loss of acknowledged writes, on any path, or in the result of an abandoned
-    /// flush. No flush has failed since.
-    pub(crate) has_lost: Arc<AtomicBool>,
+    /// Losses of acknowledged writes, on any path.
+    pub(crate) losses: LossCounter,
 }
 
 /// Interval at which the access state of an unusable path is queried.
@@ -148,7 +147,7 @@ impl Path {
             // sent.
             self.lose(Loss::Ended("the logical unit was reset".to_owned()));
         } else if losses != self.told.1 {
-            self.common.has_lost.store(true, Relaxed);
+            self.common.losses.count();
             self.lose(Loss::Ended("the target has lost acknowledged writes".to_owned()));
         }
         if self.lun.take_access_changed() {
