@@ -246,10 +246,11 @@ impl RemoteExport {
             (Ok(Errno::Eperm), Access::Write(_)) => DeviceError::ReadOnly,
             (Ok(Errno::Eperm), Access::Read(extent)) => DeviceError::Unreadable(extent.lba),
             (Ok(Errno::Enospc), _) => DeviceError::NoSpace,
+            // The ledger has counted a loss, whatever the error: no other error reports it.
+            (_, Access::Flush) => DeviceError::WritesLost,
             (Ok(Errno::Enomem | Errno::Eshutdown), _) => DeviceError::NotReady,
             (Ok(Errno::Eio), Access::Read(extent)) => DeviceError::Unreadable(extent.lba),
             (Ok(Errno::Eio), Access::Write(extent)) => DeviceError::Unwritable(extent.lba),
-            (_, Access::Flush) => DeviceError::WritesLost,
             // Other numbers count as EINVAL (section "Error values").
             (_, Access::Read(_) | Access::Write(_)) => DeviceError::Unsupported,
         }

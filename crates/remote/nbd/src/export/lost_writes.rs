@@ -214,6 +214,24 @@ fn without_fua_a_stable_write_fails_only_for_losses_since_it_began() {
     });
 }
 
+/// A flush that the server has not carried out may have been the only one to report a loss.
+#[test]
+fn no_error_of_a_flush_hides_a_loss() {
+    for (error, flushed) in [
+        (Errno::Eio, DeviceError::WritesLost),
+        (Errno::Einval, DeviceError::WritesLost),
+        (Errno::Enomem, DeviceError::WritesLost),
+        (Errno::Eperm, DeviceError::WritesLost),
+        (Errno::Enospc, DeviceError::NoSpace),
+    ] {
+        with_export(WITH_FUA, false, async |server, device| {
+            assert_eq!(write(&device, Durability::Cached).await, Ok(()));
+            server.sync_error.set(Some(error));
+            assert_eq!((device.flush().await, device.flush().await), (Err(flushed), Ok(())), "{error:?}");
+        });
+    }
+}
+
 /// Another thread's request was answered, and the thread no longer waits.
 #[test]
 fn a_report_that_arrives_nowhere_is_repeated() {
