@@ -154,7 +154,7 @@ impl Root {
     /// The configuration goes, and volumes do not.
     fn purge(&self) -> Result<()> {
         let said = self.dpkg(&["--purge", "linerate"])?;
-        ensure!(said.contains("/var/lib/linerate stays"), "{said}");
+        ensure!(said.contains("keeping /var/lib/linerate"), "{said}");
         self.gone("etc/linerate")?;
         self.gone("usr/share/doc/linerate")?;
         ensure!(self.path.join("var/lib/linerate").is_dir(), "the state is gone");

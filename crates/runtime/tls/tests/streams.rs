@@ -299,7 +299,7 @@ fn bytes_arrive_as_they_were_sent() {
                     Err(error) => panic!("{error}"),
                 }
             }
-            assert!(received == pattern(length), "{at_once} concurrently");
+            assert!(received == pattern(length), "{at_once} bytes a call");
             drop(sending.await);
             let end = (&client as &dyn Stream).read_exact(&mut [0]).await.expect_err("the end");
             assert_eq!(end.kind(), io::ErrorKind::UnexpectedEof);

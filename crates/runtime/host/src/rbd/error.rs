@@ -62,7 +62,10 @@ pub enum RbdError {
     )]
     TooShort { image: String, found: u64, asked: u64 },
     /// The image's size is zero or not a whole number of blocks.
-    #[display("{image} has {bytes} bytes, which is no whole number of blocks of {} bytes, at least one: give a size that is", block_size.bytes())]
+    #[display(
+        "{image}: {bytes} bytes are not a whole number of blocks of {} bytes, at least one: give a multiple",
+        block_size.bytes()
+    )]
     Ragged { image: String, bytes: u64, block_size: BlockSize },
     /// Any other error of the cluster or its libraries.
     #[display("{doing}: {source}")]
