@@ -7,9 +7,9 @@
         lun.flush()
         assert lun.read(0, 1) == b"\\x5a" * lun.block_size
 
-A `Lun` may be used from any number of threads; the interpreter's lock is released while a call waits. ``submit_read`` and
-its like return `concurrent.futures.Future` objects, for many outstanding requests from one thread; `AsyncLun` is the same
-for asyncio.
+You can use a `Lun` from any number of threads; calls release the interpreter's lock while they wait. ``submit_read`` and
+similar methods return `concurrent.futures.Future` objects, for many outstanding requests from one thread. For asyncio, use
+`AsyncLun`.
 """
 
 from __future__ import annotations
@@ -93,11 +93,11 @@ __all__ = [
 
 
 class Lun:
-    """A logical unit of a target, in a session of its own. `connect` makes one.
+    """A logical unit of a target, with its own session. Created by `connect`.
 
-    Blocks are addressed by their number (``lba``), bytes by their ``offset``. Data are anything with the buffer protocol:
-    bytes, bytearray, memoryview, arrays of numpy; they are copied before a call waits, so that they may be changed while a
-    request is outstanding. Requests that are outstanding together may be carried out in any order.
+    Blocks are addressed by their number (``lba``), bytes by their ``offset``. Data can be any object with the buffer
+    protocol: bytes, bytearray, memoryview, numpy arrays. It is copied before a call waits, so you can change it while the
+    request is outstanding. Outstanding requests can execute in any order.
     """
 
     def __init__(self, lun: _linerate.Lun) -> None:
@@ -117,12 +117,12 @@ class Lun:
 
     @property
     def block_size(self) -> int:
-        """Bytes of a block."""
+        """Bytes per block."""
         return self._lun.block_size
 
     @property
     def blocks(self) -> int:
-        """Capacity in blocks. It may grow: `refresh`."""
+        """Capacity in blocks. `refresh` updates it after the LUN has grown."""
         return self._lun.blocks
 
     @property
@@ -132,22 +132,22 @@ class Lun:
 
     @property
     def read_only(self) -> bool:
-        """Write-protected."""
+        """True if the LUN is write-protected."""
         return self._lun.read_only
 
     @property
     def thin(self) -> bool:
-        """Blocks that were unmapped read as zeros."""
+        """True if unmapped blocks read as zeros."""
         return self._lun.thin
 
     @property
     def write_cache(self) -> bool:
-        """Writes may be lost until a `flush`."""
+        """True if writes can be lost until a `flush`."""
         return self._lun.write_cache
 
     @property
     def identity(self) -> str:
-        """The names by which the logical unit is known: those of VPD page 83h, or its serial number."""
+        """The logical unit's designators from VPD page 83h, or its serial number."""
         return self._lun.identity
 
     @property
@@ -177,11 +177,11 @@ class Lun:
 
     @property
     def closed(self) -> bool:
-        """Whether `close` was called."""
+        """True after `close`."""
         return self._lun.closed
 
     def negotiated(self) -> list[dict[str, Any]]:
-        """Every key of the login: what was asked, what came of it, and what would be better."""
+        """Every key of the login: its requested, negotiated and recommended values."""
         keys: list[dict[str, Any]] = json.loads(self._lun._negotiated())
         return keys
 
@@ -191,7 +191,7 @@ class Lun:
         return {key["key"]: key["got"] for key in self.negotiated()}
 
     def statistics(self) -> dict[str, Any]:
-        """What the session has done since its login: latencies, PDUs, bytes, system calls, incidents, TCP."""
+        """Statistics of the session since its login: latencies, PDUs, bytes, system calls, incidents, TCP."""
         told: dict[str, Any] = json.loads(self._lun._statistics())
         return told
 
@@ -200,31 +200,31 @@ class Lun:
         return self._lun.read(lba, blocks)
 
     def readinto(self, lba: int, buffer: Buffer) -> int:
-        """Reads as many blocks as fill a writable buffer, such as an array of numpy; gives its length in bytes."""
+        """Fills a writable buffer, such as a numpy array, with whole blocks. Returns its length in bytes."""
         return self._lun.readinto(lba, buffer)
 
     def read_bytes(self, offset: int, length: int) -> bytes:
-        """Reads bytes, wherever blocks begin."""
+        """Reads bytes, regardless of block boundaries."""
         return self._lun.read_bytes(offset, length)
 
     def write(self, lba: int, data: Buffer, *, fua: bool = False) -> None:
-        """Writes whole blocks. With ``fua`` they are on stable storage before it returns."""
+        """Writes whole blocks. With ``fua``, they are on stable storage when the call returns."""
         self._lun.write(lba, data, fua=fua)
 
     def write_bytes(self, offset: int, data: Buffer) -> None:
-        """Writes bytes. Blocks that are written in part are read first; other writes of this `Lun` wait meanwhile."""
+        """Writes bytes. Partial blocks are read first; meanwhile, other writes of this `Lun` to these blocks wait."""
         self._lun.write_bytes(offset, data)
 
     def flush(self) -> None:
-        """Brings everything that was written to stable storage, or raises `WritesLostError` if some of it may be lost."""
+        """Flushes all writes to stable storage. Raises `WritesLostError` if acknowledged writes may be lost."""
         self._lun.flush()
 
     def unmap(self, lba: int, blocks: int) -> None:
-        """Deallocates blocks of a thin LUN, which read as zeros afterwards."""
+        """Deallocates blocks of a thin LUN; they then read as zeros."""
         self._lun.unmap(lba, blocks)
 
     def discard(self, offset: int, length: int) -> None:
-        """`unmap` by bytes: for the whole blocks within the range. The others stay as they are."""
+        """Deallocates the whole blocks within a range of bytes. Partial blocks at its ends are unchanged."""
         if offset < 0 or length < 0 or offset + length > self.size:
             raise OutOfRangeError("beyond the end of the device")
         first = -(-offset // self.block_size)
@@ -233,18 +233,18 @@ class Lun:
             self.unmap(first, end - first)
 
     def write_zeroes(self, lba: int, blocks: int, *, unmap: bool = False) -> None:
-        """Makes blocks read as zeros; with ``unmap`` by deallocating them where that is possible."""
+        """Zeroes blocks; with ``unmap``, by deallocating them where possible."""
         self._lun.write_zeroes(lba, blocks, unmap=unmap)
 
     def refresh(self) -> None:
-        """Asks the target whether the LUN has grown."""
+        """Queries the target for a new capacity."""
         self._lun.refresh()
 
     def scsi(self, cdb: bytes, *, data_in: int = 0, data_out: Buffer | None = None) -> ScsiResult:
-        """Sends a SCSI command as it is, and gives the answer whatever its status: `ScsiResult.check` raises.
+        """Sends a SCSI command unchanged and returns its result for any status; `ScsiResult.check` raises.
 
-        ``data_in`` is how many bytes may come, ``data_out`` what is sent. Nothing is tried again, and nothing keeps a
-        command from destroying data.
+        ``data_in`` is the maximum number of bytes to receive, ``data_out`` the data to send. Commands are not retried.
+        Nothing stops a command that destroys data.
         """
         status, sense, data = self._lun._scsi(bytes(cdb), data_in, data_out)
         decoded = None
@@ -258,11 +258,11 @@ class Lun:
         return self._lun.submit_read(lba, blocks)
 
     def submit_write(self, lba: int, data: Buffer, *, fua: bool = False) -> Future[None]:
-        """`write` without waiting. A write that is cancelled may have been carried out, in part too."""
+        """`write` without waiting. A cancelled write may have been executed, even partly."""
         return self._lun.submit_write(lba, data, fua=fua)
 
     def submit_flush(self) -> Future[None]:
-        """`flush` without waiting, for writes whose futures are done."""
+        """`flush` without waiting. It covers writes whose futures are done."""
         return self._lun.submit_flush()
 
     def submit_unmap(self, lba: int, blocks: int) -> Future[None]:
@@ -270,7 +270,7 @@ class Lun:
         return self._lun.submit_unmap(lba, blocks)
 
     def close(self) -> None:
-        """Logs out. Outstanding requests fail; what was written and not flushed is up to the target."""
+        """Logs out. Outstanding requests fail; whether unflushed writes survive depends on the target."""
         self._lun.close()
 
 
@@ -303,26 +303,26 @@ class AsyncLun:
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """A target that a portal has told of."""
+    """A target found by discovery."""
 
     name: str
     """Its iSCSI name."""
     addresses: tuple[str, ...]
-    """Its portals, ``host:port,tag``. Empty if it told none: then it is at the portal that was asked."""
+    """Its portals, ``host:port,tag``. Empty if none were reported: the target is then at the queried portal."""
 
 
 def connect(url: str, *, password: str | None = None, target_password: str | None = None, **options: Any) -> Lun:
     """Logs in to a target and attaches a LUN: ``iscsi://[user@]host[:port]/target/lun[?key=value&...]``.
 
     ``options`` are the keys of a URL (docs/urls.md) with underscores, such as ``header_digest="crc32c"``,
-    ``connections=4`` or ``reconnect_time=0``. ``password`` is the user's CHAP secret, ``target_password`` what the target
-    proves itself with (mutual CHAP); without them, the environment's LINERATE_SECRET and LINERATE_TARGET_SECRET.
+    ``connections=4`` or ``reconnect_time=0``. ``password`` is the user's CHAP secret, ``target_password`` that of the
+    target (mutual CHAP). Their defaults are the environment variables LINERATE_SECRET and LINERATE_TARGET_SECRET.
     """
     return Lun(_linerate.connect(url, _texts(options), *_secrets(url, password, target_password, options)))
 
 
 def discover(host: str, *, password: str | None = None, target_password: str | None = None, **options: Any) -> list[Target]:
-    """The targets of a portal, ``HOST[:PORT]`` or a URL without a target. Options as for `connect`."""
+    """Lists the targets of a portal, ``HOST[:PORT]`` or a URL without a target. Options are as for `connect`."""
     secrets = _secrets(host, password, target_password, options)
     found = _linerate.discover(host, _texts(options), *secrets)
     return [Target(name, tuple(addresses)) for name, addresses in found]
@@ -342,12 +342,12 @@ def bench(
     yes: bool = False,
     **workload: Any,
 ) -> dict[str, Any]:
-    """Measures one workload, and gives what ``linerate bench --json`` prints.
+    """Measures one workload, and returns the output of ``linerate bench --json``.
 
     ``place`` is a URL, a volume such as ``ram:1GiB``, or a path. ``read`` and ``random`` are percentages. Further keywords
-    are those of a cell of a suite (docs/suites.md), such as ``rate``, ``clients``, ``sessions``, ``distribution``.
-    Anything but ``read=100`` needs ``allow_write=True`` (or a range, ``"1GiB..3GiB"``), and ``yes=True`` if something is
-    on the storage. What a reader of the result should know beside is a `MeasurementWarning`.
+    are the keys of a suite's cell (docs/suites.md), such as ``rate``, ``clients``, ``sessions``, ``distribution``.
+    If ``read`` is below 100, pass ``allow_write=True`` (or a range, ``"1GiB..3GiB"``), and ``yes=True`` if the storage has
+    content. Notes on the result are raised as `MeasurementWarning`.
     """
     cell = {"name": "python", "block": block, "depth": depth, "read": read, "random": random, **workload}
     for key, value in cell.items():
@@ -364,7 +364,7 @@ def bench(
     lines, notes = _linerate.bench(place, text, None, None, None, _allowed(allow_write), span, yes)
     _warn(notes)
     if not lines:
-        raise RefusedError("this writes, which destroys the content of the storage: use allow_write=True")
+        raise RefusedError("this writes, which destroys the content of the storage; use allow_write=True")
     measured: dict[str, Any] = json.loads(lines[0])
     return measured
 
@@ -379,9 +379,9 @@ def bench_suite(
     span: str | None = None,
     yes: bool = False,
 ) -> list[dict[str, Any]]:
-    """Measures a suite by its name or file (``linerate bench --list``); gives a dict for each run.
+    """Runs a suite, by name (``linerate bench --list``) or file. Returns a dict for each run.
 
-    Without ``allow_write``, cells that write are left out. ``seconds`` and ``repeats`` shorten the suite.
+    Without ``allow_write``, cells that write are skipped. ``seconds`` and ``repeats`` shorten the suite.
     """
     lines, notes = _linerate.bench(place, None, suite, seconds, repeats, _allowed(allow_write), span, yes)
     _warn(notes)
@@ -398,9 +398,9 @@ def diagnose(
     yes: bool = False,
     seed: int = 1,
 ) -> dict[str, Any]:
-    """Finds out why a path is slow, and gives what ``linerate diagnose --json`` prints (docs/diagnose.md).
+    """Diagnoses a slow path, and returns the output of ``linerate diagnose --json`` (docs/diagnose.md).
 
-    It takes some 40 seconds, or 12 with ``quick``.
+    This takes about 40 seconds, or 12 with ``quick``.
     """
     allowed = _allowed(allow_write)
     diagnosis: dict[str, Any] = json.loads(_linerate.diagnose(url, quick, seconds, link_bits_per_s, allowed, yes, seed))
@@ -417,7 +417,7 @@ def _allowed(allow_write: bool | str) -> str | None:
 
 
 def _texts(options: dict[str, Any]) -> dict[str, str]:
-    """As in URLs: yes and no for booleans."""
+    """Options as text, as in URLs: booleans become yes and no."""
     words = {True: "yes", False: "no"}
     return {key: words[value] if isinstance(value, bool) else str(value) for key, value in options.items()}
 
@@ -425,7 +425,7 @@ def _texts(options: dict[str, Any]) -> dict[str, str]:
 def _secrets(
     url: str, password: str | None, target_password: str | None, options: dict[str, Any]
 ) -> tuple[str | None, str | None]:
-    """Those of the environment are for whoever names a user and no secret."""
+    """The secrets to use. Those of the environment apply only if a user and no secret is specified."""
     names_user = "user" in options or "@" in url
     if password is None and names_user and "%" not in url and "secret_file" not in options:
         password = os.environ.get("LINERATE_SECRET")
@@ -439,7 +439,7 @@ def _key(key: str) -> str:
 
 
 def _toml(value: Any) -> str:
-    """JSON is TOML for numbers, booleans and strings."""
+    """A value in TOML. For numbers, booleans and strings, JSON is also TOML."""
     if isinstance(value, dict):
         return "{ " + ", ".join(f"{_key(key)} = {_toml(inner)}" for key, inner in value.items()) + " }"
     if isinstance(value, (list, tuple)):
@@ -452,6 +452,6 @@ _open: weakref.WeakSet[Lun] = weakref.WeakSet()
 
 @atexit.register
 def _close_all() -> None:
-    """A session that is not logged out is one that the target keeps for a while."""
+    """Logs out all sessions: otherwise the target would keep them for a while."""
     for lun in list(_open):
         lun.close()

@@ -1,7 +1,7 @@
 """The exceptions of linerate.
 
-The class says what kind of failure it was, the text says it in one sentence. ``sense_key`` is the SCSI sense key of the
-class, where SCSI has one.
+The class identifies the kind of failure; the text describes it in one sentence. ``sense_key`` is the SCSI sense key of
+the class, if there is one.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ if TYPE_CHECKING:
 
 
 class Error(Exception):
-    """What every exception of linerate is."""
+    """Base class of all exceptions of linerate."""
 
     sense_key: SenseKey | None = None
-    """The sense key that a SCSI target has for it."""
+    """The sense key that a SCSI target would report for it."""
 
     lba: int | None
-    """The block at fault, if the target named one."""
+    """The affected block, if the target reported one."""
 
     def __init__(self, message: str, lba: int | None = None) -> None:
         super().__init__(message)
@@ -29,27 +29,27 @@ class Error(Exception):
 
 
 class MeasurementWarning(UserWarning):
-    """What a reader of a measurement should know of how it came about, such as that never written blocks were read."""
+    """A note on how to interpret a measurement, for example that it read unwritten blocks."""
 
 
 class RefusedError(Error, ValueError):
-    """Refused before anything was done: a wrong URL, option or suite, or a write that is not allowed."""
+    """Rejected before any action: a wrong URL, option or suite, or a write that is not allowed."""
 
 
 class UnreachableError(Error, ConnectionError):
-    """No address, no connection, or no answer in time."""
+    """No address, no connection, or no response in time."""
 
 
 class LoginError(Error, ConnectionError):
-    """The target refused the login."""
+    """The target rejected the login."""
 
 
 class AuthenticationError(LoginError):
-    """A wrong secret, or none, on either side."""
+    """A wrong or missing secret, on either side."""
 
 
 class NotFoundError(LoginError):
-    """The target, or its LUN, does not exist."""
+    """The target or its LUN does not exist."""
 
 
 class ClosedError(Error, ValueError):
@@ -57,11 +57,11 @@ class ClosedError(Error, ValueError):
 
 
 class DeviceError(Error, OSError):
-    """A request failed. Its subclasses say why."""
+    """A request failed; the subclass identifies the cause."""
 
 
 class OutOfRangeError(DeviceError, ValueError):
-    """The blocks do not lie within the LUN."""
+    """The blocks are beyond the end of the LUN."""
 
     sense_key = SenseKey.ILLEGAL_REQUEST
 
@@ -79,19 +79,19 @@ class ReadOnlyError(DeviceError):
 
 
 class NoSpaceError(DeviceError):
-    """The storage below a thin LUN is full."""
+    """The underlying storage of a thin LUN is full."""
 
     sense_key = SenseKey.DATA_PROTECT
 
 
 class MediumError(DeviceError):
-    """A block could not be read or written: ``lba``."""
+    """The block ``lba`` could not be read or written."""
 
     sense_key = SenseKey.MEDIUM_ERROR
 
 
 class NotReadyError(DeviceError):
-    """The LUN is out of service, or the session is lost. A later try may succeed."""
+    """The LUN is out of service, or the session is lost. A retry later may succeed."""
 
     sense_key = SenseKey.NOT_READY
 
@@ -101,7 +101,7 @@ class ReservedError(DeviceError):
 
 
 class TimedOutError(DeviceError, TimeoutError):
-    """The target did not answer in time."""
+    """The target did not respond in time."""
 
 
 class CancelledError(DeviceError):
@@ -111,18 +111,18 @@ class CancelledError(DeviceError):
 
 
 class WritesLostError(DeviceError):
-    """A flush found that acknowledged writes may be lost. What was written since the last flush must be written again."""
+    """A flush found that acknowledged writes may be lost. Write everything since the last flush again."""
 
 
 class UnsettledError(DeviceError):
-    """An earlier write of these blocks failed and may still be carried out: their content is unknown."""
+    """An earlier write to these blocks failed and may still execute: their content is unknown."""
 
 
 class ScsiError(Error):
-    """A command ended with another status than GOOD (`ScsiResult.check`)."""
+    """A command completed with a status other than GOOD (`ScsiResult.check`)."""
 
     result: ScsiResult
-    """The target's answer."""
+    """The target's response."""
 
     def __init__(self, result: ScsiResult) -> None:
         sense = result.sense

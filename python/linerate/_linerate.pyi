@@ -1,4 +1,4 @@
-"""What of linerate needs Rust. Use the package `linerate`."""
+"""The parts of linerate that need Rust. Use the package `linerate` instead."""
 
 from concurrent.futures import Future
 

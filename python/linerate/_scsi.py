@@ -1,4 +1,4 @@
-"""Answers to SCSI commands."""
+"""Results of SCSI commands."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class SenseKey(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Sense:
-    """What a target says about a command that it did not carry out (SPC-4 4.5)."""
+    """The sense data of a command (SPC-4 4.5)."""
 
     key: SenseKey
     asc: int
@@ -37,11 +37,11 @@ class Sense:
     ascq: int
     """ADDITIONAL SENSE CODE QUALIFIER."""
     information: int | None
-    """INFORMATION, if it is valid: the block at fault, for errors of the medium."""
+    """INFORMATION, if it is valid: for medium errors, the affected block."""
     deferred: bool
-    """It is about an earlier command, which had been answered already."""
+    """True if it concerns an earlier command, whose status was already sent."""
     text: str
-    """All of it in words."""
+    """The sense data decoded as text."""
 
     def __str__(self) -> str:
         return self.text
@@ -61,26 +61,26 @@ _STATUS_NAMES = {
 
 @dataclass(frozen=True, slots=True)
 class ScsiResult:
-    """The target's answer to a command."""
+    """The target's response to a command."""
 
     status: int
     """The SCSI status (SAM-5, table 45): 0 is GOOD, 2 CHECK CONDITION."""
     sense: Sense | None
     data: bytes
-    """What came; as much as the target sent."""
+    """The received data, as long as the target sent."""
 
     @property
     def status_name(self) -> str:
-        """The status in SAM-5's words."""
+        """The name of the status in SAM-5."""
         return _STATUS_NAMES.get(self.status, f"status {self.status:#04x}")
 
     @property
     def ok(self) -> bool:
-        """The status is GOOD."""
+        """True if the status is GOOD."""
         return self.status == 0
 
     def check(self) -> ScsiResult:
-        """Raises `ScsiError` unless the status is GOOD; gives itself otherwise."""
+        """Raises `ScsiError` unless the status is GOOD; otherwise returns itself."""
         from ._errors import ScsiError
 
         if not self.ok:

@@ -1,4 +1,4 @@
-//! Errors as the exceptions of `linerate._errors`, where they are described.
+//! Converts errors to the exceptions of `linerate._errors`, which documents them.
 
 use backends::Failure;
 use block::DeviceError;
@@ -6,7 +6,7 @@ use iscsi_client::CommandError;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 
-/// An instance of the exception of this name.
+/// An instance of the named exception.
 fn exception(py: Python<'_>, name: &str, arguments: (String, Option<u64>)) -> PyErr {
     static ERRORS: PyOnceLock<Py<PyModule>> = PyOnceLock::new();
     let module = ERRORS.get_or_try_init(py, || py.import("linerate._errors").map(Bound::unbind));
@@ -14,7 +14,7 @@ fn exception(py: Python<'_>, name: &str, arguments: (String, Option<u64>)) -> Py
     made.map_or_else(|error| error, PyErr::from_value)
 }
 
-/// By the exit code that commands have for it (docs/command-line.md).
+/// The exception for a failure, chosen by the exit code of commands (docs/command-line.md).
 pub(crate) fn raised(py: Python<'_>, failure: &Failure) -> PyErr {
     let name = match failure.code() {
         2 => "RefusedError",
@@ -67,12 +67,12 @@ pub(crate) fn command(py: Python<'_>, error: CommandError) -> PyErr {
     exception(py, name, (error.to_string(), None))
 }
 
-/// What was asked of a LUN that is closed.
+/// The error of a call on a closed LUN.
 pub(crate) fn closed(py: Python<'_>) -> PyErr {
     exception(py, "ClosedError", ("the LUN is closed".to_owned(), None))
 }
 
-/// Threads do not survive fork(2): a request would wait for ever.
+/// The error of a call after fork(2). Threads do not survive it, so a request would wait forever.
 pub(crate) fn forked(py: Python<'_>) -> PyErr {
     let sentence = "the LUN was opened by the parent process: connect again after fork";
     exception(py, "ClosedError", (sentence.to_owned(), None))

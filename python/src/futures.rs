@@ -1,4 +1,4 @@
-//! `concurrent.futures.Future` objects for requests: one thread of the process awaits all of them and sets their results.
+//! `concurrent.futures.Future` objects for requests: one thread per process awaits them all and sets their results.
 
 use std::pin::Pin;
 use std::sync::OnceLock;
@@ -11,10 +11,10 @@ use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use reactor::Sender;
 
-/// What starts a task on the thread.
+/// Starts a task on the thread.
 type Start = Box<dyn FnOnce() + Send>;
 
-/// A future of Python's that `request` completes. Cancelling the one cancels the other.
+/// A Python future that `request` completes. Cancelling the future cancels the request.
 pub(crate) fn future<'py, T, E>(
     py: Python<'py>,
     mut request: Request<T, E>,
@@ -40,15 +40,15 @@ where
                 Pin::new(&mut request).poll(cx).map(Some)
             });
             let Some(outcome) = outcome.await else { return };
-            // Nothing is left to tell if the interpreter is ending.
+            // If the interpreter is shutting down, the result is discarded.
             let _ = Python::try_attach(|py| complete(of_python.bind(py), result(py, outcome)));
         });
     });
-    thread(py)?.send(start).map_err(|_| PyOSError::new_err("the thread of futures could not be started"))?;
+    thread(py)?.send(start).map_err(|_| PyOSError::new_err("cannot start the thread for futures"))?;
     Ok(future)
 }
 
-/// A future that was cancelled meanwhile takes no result, and says so by an exception of which nobody is to be told.
+/// Sets the result. If the future was cancelled meanwhile, it raises an exception, which is ignored.
 fn complete(future: &Bound<'_, PyAny>, result: PyResult<Py<PyAny>>) {
     let py = future.py();
     let _ = match result {
@@ -57,7 +57,7 @@ fn complete(future: &Bound<'_, PyAny>, result: PyResult<Py<PyAny>>) {
     };
 }
 
-/// Called when the future is done, for whatever reason: cancelled, too.
+/// Called when the future is done for any reason, including cancellation.
 #[pyclass(frozen)]
 struct Done {
     cancel: Sender<()>,
@@ -70,14 +70,14 @@ impl Done {
     }
 }
 
-/// The thread that awaits, of this process.
+/// This process's thread that awaits requests.
 fn thread(py: Python<'_>) -> PyResult<Sender<Start>> {
     static THREAD: OnceLock<(u32, Sender<Start>)> = OnceLock::new();
     let started = py.detach(|| {
         THREAD.get_or_init(|| {
             let (sender, mut received) = reactor::mailbox::<Start>();
             std::thread::spawn(move || {
-                // Without a world the mailbox closes, and requests are refused.
+                // Without a runtime environment, the mailbox closes and requests are rejected.
                 let Ok(world) = Epoll::shared(EpollOptions::default()) else { return };
                 reactor::block_on(world, async move {
                     while let Some(start) = received.recv().await {
@@ -89,7 +89,7 @@ fn thread(py: Python<'_>) -> PyResult<Sender<Start>> {
         })
     });
     if started.0 != std::process::id() {
-        return Err(PyOSError::new_err("requests with futures do not work after fork: start a new process"));
+        return Err(PyOSError::new_err("futures do not work after fork: start a new process"));
     }
     Ok(started.1.clone())
 }

@@ -1,8 +1,8 @@
-//! `linerate._linerate`: what of the Python module needs Rust. The package `linerate` beside it has the exceptions, the types
-//! of results and what can be said in Python; docs/python.md is its document.
+//! `linerate._linerate`: the parts of the Python module that need Rust. The package `linerate` contains the rest: the
+//! exceptions, the result types and everything that Python can do itself. It is documented in docs/python.md.
 //!
-//! Every session lives on a thread of its own (`blocking`). A call that waits has given the interpreter's lock back, and
-//! looks for signals every [`waiting::SIGNALS_EVERY`].
+//! Every session has its own thread (`blocking`). While a call waits, it releases the interpreter's lock and checks for
+//! signals every [`waiting::SIGNALS_EVERY`].
 
 mod errors;
 mod futures;
@@ -32,7 +32,8 @@ fn _linerate(module: &Bound<'_, PyModule>) -> PyResult<()> {
     Ok(())
 }
 
-/// Logs in and attaches the LUN. `options` are keys of a URL as text; `password` and `target_password` are never part of one.
+/// Logs in and attaches the LUN. `options` are URL keys as text. `password` and `target_password` are separate, because
+/// a URL never contains them.
 #[pyfunction]
 fn connect(
     py: Python<'_>,
@@ -47,7 +48,7 @@ fn connect(
     lun::Lun::new(py, opened, &url.settings)
 }
 
-/// The targets of a portal: pairs of a name and its addresses.
+/// The targets of a portal, each as its name and addresses.
 #[pyfunction]
 fn discover(
     py: Python<'_>,
@@ -80,8 +81,8 @@ fn set(
         settings.set(&name, &value).map_err(|error| raised(py, &Failure::refused(error)))?;
     }
     for (secret, account, whose) in [
-        (password, &mut settings.account, "password is given, and no user"),
-        (target_password, &mut settings.target_account, "target_password is given, and no target_user"),
+        (password, &mut settings.account, "a password requires a user: name one in the URL, or with user="),
+        (target_password, &mut settings.target_account, "target_password requires target_user"),
     ] {
         let Some(secret) = secret else { continue };
         let account = account.as_mut().ok_or_else(|| raised(py, &Failure::refused(whose)))?;

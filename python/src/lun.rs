@@ -15,12 +15,12 @@ use crate::errors;
 use crate::futures::future;
 use crate::waiting::wait;
 
-/// A logical unit of a target (`linerate._linerate.Lun`; `linerate.Lun` adds what needs no Rust).
+/// A logical unit of a target (`linerate._linerate.Lun`); `linerate.Lun` adds the parts that need no Rust.
 #[pyclass(frozen, subclass, module = "linerate._linerate")]
 pub(crate) struct Lun {
     remote: Mutex<Option<Remote>>,
     process: u32,
-    /// What was asked of the target in the login and what came of it, as JSON.
+    /// The keys of the login, requested and negotiated, as JSON.
     negotiated: String,
     identity: String,
     /// T10 vendor identification, product identification, and product revision level.
@@ -60,7 +60,7 @@ impl Lun {
 
     fn bytes_of(&self, remote: &Remote, extent: Extent) -> Result<usize, DeviceError> {
         let geometry = remote.geometry();
-        // Before memory is taken for it.
+        // Checked before the memory is allocated.
         if !geometry.contains(extent) {
             return Err(DeviceError::OutOfRange);
         }
@@ -96,7 +96,7 @@ impl Lun {
         let size = remote.geometry().block_size;
         let Some(blocks) = size.exact(data.len() as u64) else {
             let (length, size) = (data.len(), size.bytes());
-            let sentence = format!("{length} bytes are no whole number of blocks of {size} bytes");
+            let sentence = format!("{length} bytes are not a whole number of blocks of {size} bytes");
             return Err(PyValueError::new_err(sentence));
         };
         let durability = if fua { Durability::Stable } else { Durability::Cached };
@@ -119,22 +119,22 @@ impl Lun {
             (0, None) => Transfer::None,
             (0, Some(data)) => Transfer::Out(copied(data)?.share()),
             (length, None) if length <= DATA_IN_MAX => Transfer::into_all_of(Buffer::zeroed(length)),
-            (_, None) => return Err(PyValueError::new_err("data_in is at most 256 MiB")),
+            (_, None) => return Err(PyValueError::new_err("data_in is limited to 256 MiB")),
             (_, Some(_)) => {
-                return Err(PyValueError::new_err("a command has data_in or data_out, not both"));
+                return Err(PyValueError::new_err("a command can have data_in or data_out, not both"));
             }
         };
         Ok(self.remote(py)?.command(padded, transfer))
     }
 }
 
-/// What a single command may bring: the buffer is allocated before the target says anything.
+/// Maximum data that one command can read: the buffer is allocated before the target responds.
 const DATA_IN_MAX: usize = 256 << 20;
 
 /// Status, the parts of the sense data, and the data.
 type Reply<'py> = (u8, Option<SenseParts>, Bound<'py, PyBytes>);
 
-/// Sense key, ASC, ASCQ, INFORMATION, deferred, and all of it in words.
+/// Sense key, ASC, ASCQ, INFORMATION, deferred, and the decoded text.
 type SenseParts = (u8, u8, u8, Option<u64>, bool, String);
 
 #[pymethods]
@@ -221,7 +221,7 @@ impl Lun {
         let length = memory.len_bytes();
         let Some(blocks) = size.exact(length as u64) else {
             let size = size.bytes();
-            let sentence = format!("{length} bytes are no whole number of blocks of {size} bytes");
+            let sentence = format!("{length} bytes are not a whole number of blocks of {size} bytes");
             return Err(PyValueError::new_err(sentence));
         };
         let read = wait(py, self.reading(py, lba, blocks.0)?)?.map_err(|error| errors::device(py, error))?;
@@ -307,12 +307,12 @@ impl Lun {
         future(py, self.remote(py)?.unmap(Extent::new(lba, blocks)), done)
     }
 
-    /// Outstanding requests fail. A second call does nothing.
+    /// Logs out; outstanding requests fail. A second call does nothing.
     fn close(&self, py: Python<'_>) -> PyResult<()> {
-        // A session of the parent process is the parent's to end.
+        // Only the parent process may log out its session.
         let remote = self.held().take().filter(|_| self.process == std::process::id());
         match remote {
-            // A thread that has ended has nothing to close.
+            // If the session's thread has ended, there is nothing to close.
             Some(remote) => wait(py, remote.close()).map(|closed| closed.unwrap_or(())),
             None => Ok(()),
         }
@@ -323,8 +323,8 @@ fn done(py: Python<'_>, outcome: Result<(), DeviceError>) -> PyResult<Py<PyAny>>
     outcome.map(|()| py.None()).map_err(|error| errors::device(py, error))
 }
 
-/// A copy of the bytes of anything with a buffer, such as bytes, a memoryview or an array of numpy. The memory stays the
-/// caller's, who may change it while the request is outstanding.
+/// A copy of the bytes of any object with the buffer protocol, such as bytes, a memoryview or a numpy array. The caller
+/// keeps the original, and may change it while the request is outstanding.
 fn copied(data: &Bound<'_, PyAny>) -> PyResult<Buffer> {
     let memory = bytes_of(data)?;
     let mut buffer = Buffer::recycled(memory.len_bytes());
@@ -340,13 +340,13 @@ fn writable(buffer: &Bound<'_, PyAny>) -> PyResult<PyBuffer<u8>> {
     Ok(memory)
 }
 
-/// Its memory as bytes, whatever the items are. It must be contiguous.
+/// The object's memory as bytes, for any item type. It must be contiguous.
 fn bytes_of(object: &Bound<'_, PyAny>) -> PyResult<PyBuffer<u8>> {
     let view = PyMemoryView::from(object)?;
     PyBuffer::get(&view.call_method1("cast", ("B",))?)
 }
 
-/// Why the first commands failed.
+/// The error of the first commands after the login.
 struct Failed(CommandError);
 
 impl From<VerbError> for Failed {

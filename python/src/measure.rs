@@ -1,4 +1,4 @@
-//! `bench` and `diagnose`: what the commands of these names do, and the JSON that they print.
+//! `bench` and `diagnose`: the same work as the commands of these names, and the same JSON.
 
 use std::io;
 use std::sync::Arc;
@@ -37,7 +37,7 @@ impl From<Failure> for Unmeasured {
 
 impl From<Ended> for Unmeasured {
     fn from(_: Ended) -> Unmeasured {
-        Unmeasured(Failure::failed("the thread that measures has ended"))
+        Unmeasured(Failure::failed("the measuring thread has terminated"))
     }
 }
 
@@ -47,7 +47,7 @@ impl From<io::Error> for Unmeasured {
     }
 }
 
-/// Measures a place by a suite: its TOML, or its name or file. Gives a line of JSON for each run, and the notes.
+/// Runs a suite, given as TOML, by name or as a file, on a place. Returns a line of JSON for each run, and the notes.
 #[pyfunction(name = "bench")]
 #[expect(clippy::too_many_arguments, reason = "the keywords of linerate.bench")]
 pub(crate) fn bench_place(
@@ -71,7 +71,7 @@ pub(crate) fn bench_place(
     let extent = |text: Option<&str>| text.map(str::parse::<Extent>).transpose().map_err(refused);
     let (allowed, span) = (extent(allow_write)?, extent(span)?);
     let part = span.unwrap_or(Extent::ALL).within(allowed.unwrap_or(Extent::ALL));
-    let part = part.ok_or_else(|| refused("span and allow_write have nothing in common".to_owned()))?;
+    let part = part.ok_or_else(|| refused("span and allow_write do not overlap".to_owned()))?;
     let allowance = Allowance { writes: allowed.is_some(), part, yes };
 
     let stop = Arc::new(AtomicBool::new(false));
@@ -100,11 +100,11 @@ pub(crate) fn bench_place(
     }
 }
 
-/// What may be used and written.
+/// The part of the storage that may be used, and permission to write.
 struct Allowance {
     writes: bool,
     part: Extent,
-    /// What is there may be lost.
+    /// Permission to overwrite existing content.
     yes: bool,
 }
 
@@ -153,7 +153,7 @@ async fn prepare(
     Ok(prepare::new_record(storage.subject.clone(), fitted.suite, storage.facts(place).await, notes))
 }
 
-/// Finds out why a path is slow, and gives the JSON of `linerate diagnose --json`.
+/// Diagnoses a slow path, and returns the JSON of `linerate diagnose --json`.
 #[pyfunction(name = "diagnose")]
 #[expect(clippy::too_many_arguments, reason = "the keywords of linerate.diagnose")]
 pub(crate) fn diagnose_path(
@@ -178,7 +178,7 @@ pub(crate) fn diagnose_path(
         seed,
     };
     let diagnosed = blocking::run(async move || {
-        // Made here, since what asks is not for other threads.
+        // Created here, because the consent callback cannot move between threads.
         let options =
             Options { consent: Allowance { writes: true, part: Extent::ALL, yes }.consent(), ..options };
         let begun = folder::timestamp();

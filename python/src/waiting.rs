@@ -1,14 +1,14 @@
-//! Waiting for a request with the interpreter's lock given back.
+//! Waits for a request with the interpreter's lock released.
 
 use std::time::Duration;
 
 use blocking::Request;
 use pyo3::prelude::*;
 
-/// How long Ctrl-C may take to be noticed. A signal does not wake the thread that waits, so that it looks.
+/// Maximum delay before Ctrl-C takes effect. A signal does not wake the waiting thread, which therefore polls.
 pub(crate) const SIGNALS_EVERY: Duration = Duration::from_millis(50);
 
-/// The outcome of a request. A signal whose handler raises (KeyboardInterrupt) drops the request, which cancels it.
+/// The outcome of a request. If a signal handler raises an exception (KeyboardInterrupt), the request is cancelled.
 pub(crate) fn wait<T: Send, E: Send>(py: Python<'_>, mut request: Request<T, E>) -> PyResult<Result<T, E>> {
     loop {
         match py.detach(|| request.wait_for(SIGNALS_EVERY)) {

@@ -1,6 +1,6 @@
 """Servers for the tests: `linerate serve` of this tree, and tgt.
 
-LINERATE_BIN names the program; without it, the one that cargo has built in target/debug.
+LINERATE_BIN is the path of the program; the default is cargo's build in target/debug.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 SIZE = 64 << 20
 PATIENCE_S = 120
-"""How long a server may take to start on a loaded machine. Nothing is proved by it."""
+"""Time limit for a server to start, even on a loaded machine. No test depends on its value."""
 
 
 def free_port() -> int:
@@ -30,7 +30,7 @@ def free_port() -> int:
 
 
 class Linerate:
-    """A running server with one volume, on a port that stays the same over restarts."""
+    """A running server with one volume, on a port that stays the same across restarts."""
 
     def __init__(self, *arguments: str, configuration: str | None = None) -> None:
         self.state = tempfile.TemporaryDirectory()
@@ -65,7 +65,7 @@ class Linerate:
         return f"127.0.0.1:{self.port}"
 
     def pause(self) -> None:
-        """Stops all of its threads, and waits until they are stopped."""
+        """Stops all threads of the server, and waits until they have stopped."""
         self.process.send_signal(signal.SIGSTOP)
         os.waitid(os.P_PID, self.process.pid, os.WSTOPPED)
 
@@ -78,7 +78,7 @@ class Linerate:
 
     def stop(self) -> None:
         self.process.terminate()
-        self.resume()  # a test that failed may have left it stopped
+        self.resume()  # a failed test may have left it stopped
         self.process.wait()
         self.state.cleanup()
 
@@ -127,7 +127,7 @@ class Tgt:
 
 @pytest.fixture
 def server():
-    """A server whose volume is the test's alone."""
+    """A server whose volume only this test uses."""
     server = Linerate("--volume", f"disk=ram:{SIZE}B")
     yield server
     server.stop()

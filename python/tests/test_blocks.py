@@ -62,7 +62,7 @@ def test_random_requests_agree_with_a_bytearray(target):
                     model[begin:end] = bytes(end - begin)
                     lun.write_zeroes(first, blocks, unmap=chance.random() < 0.5)
                 case "unmap" if lun.thin:
-                    # tgt has 4 KiB granules, and zeros what is deallocated in part only if the LUN says so.
+                    # tgt deallocates in 4 KiB granules, and zeroes partial ones only if the LUN reports `thin`.
                     model[begin:end] = bytes(end - begin)
                     lun.unmap(first, blocks)
                 case "flush":
@@ -158,7 +158,7 @@ def test_asyncio_awaits_requests(server):
 
 
 def test_a_file_is_copied_and_verified(target, tmp_path):
-    """The story of docs/python.md."""
+    """The example in docs/python.md."""
     source = tmp_path / "image"
     source.write_bytes(random.Random(7).randbytes(5_000_001))
 

@@ -1,4 +1,4 @@
-"""The Python in the documents runs as it is written, against a server of ours."""
+"""The Python examples in the documents run unchanged against our server."""
 
 from __future__ import annotations
 

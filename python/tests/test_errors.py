@@ -1,4 +1,4 @@
-"""What goes wrong, and what a caller sees of it."""
+"""Failures, and the exceptions that callers get."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def test_requests_beyond_the_end_fail(target):
             assert error.value.sense_key is SenseKey.ILLEGAL_REQUEST
         with pytest.raises(ValueError, match="whole number of blocks"):
             lun.write(0, b"short")
-        assert lun.read(0)  # the session has not suffered
+        assert lun.read(0)  # the session still works
 
 
 def test_a_write_to_a_read_only_lun_fails():
@@ -112,7 +112,7 @@ def test_a_lun_that_is_closed_says_so(server):
 def test_a_target_that_is_lost_for_good_fails_its_requests(server):
     lun = linerate.connect(server.url(), reconnect_time=0)
     server.pause()
-    reads = [lun.submit_read(lba) for lba in range(8)]  # outstanding when it dies
+    reads = [lun.submit_read(lba) for lba in range(8)]  # outstanding when the server is killed
     server.kill()
     for read in reads:
         with pytest.raises(linerate.NotReadyError):
@@ -146,7 +146,7 @@ def test_closing_ends_outstanding_requests(server):
     server.resume()
     closer.join()
     try:
-        assert read.result() == bytes(512)  # it may have been faster
+        assert read.result() == bytes(512)  # it may complete before the close
     except linerate.NotReadyError:
         pass
 
@@ -160,7 +160,7 @@ def test_a_future_that_is_cancelled_ends_its_request(server):
         assert lun.read(0) == bytes(512)
 
 
-# A shell that starts these tests in the background has the signal ignored, which children inherit.
+# If a shell starts these tests in the background, it ignores the signal, and children inherit that.
 HEAR_CTRL_C = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler)"
 
 
@@ -186,8 +186,8 @@ def test_ctrl_c_ends_a_call_that_waits(server):
     server.pause()
     child.stdin.write("read\n")
     child.stdin.flush()
-    # Whenever it comes behind `try`, before the call or within it, it must end in KeyboardInterrupt. Mostly it comes within:
-    # a thread that waits on a futex may wait for the interpreter's lock as well.
+    # A signal after `try`, before or during the call, must raise KeyboardInterrupt. It usually arrives during the call, but
+    # not always: a thread that waits on a futex may also be waiting for the interpreter's lock.
     assert child.stdout.readline() == "reading\n"
     wait_until_blocked(child)
     child.send_signal(signal.SIGINT)
@@ -227,7 +227,7 @@ def is_connected_to(port: int) -> bool:
 
 
 def wait_until_blocked(child: subprocess.Popen) -> None:
-    """Until the main thread waits on a futex, and not for its standard input."""
+    """Waits until the main thread is blocked on a futex rather than on standard input."""
     futex = {"x86_64": "202", "aarch64": "98"}[os.uname().machine]
     while True:
         assert child.poll() is None, "it has ended"

@@ -1,4 +1,4 @@
-"""The stubs are about the module that was built."""
+"""The stubs describe the module that was built."""
 
 from __future__ import annotations
 
