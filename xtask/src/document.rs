@@ -1,5 +1,5 @@
-//! The pages of docs/measured/, one for each command that measures: `cargo xtask NAME` writes NAME.md. Each measurement
-//! writes its section of it and leaves the rest alone.
+//! The pages of docs/measured/, one for each measuring command: `cargo xtask NAME` writes NAME.md. Each measurement
+//! writes only its own section.
 
 use std::fs;
 use std::path::PathBuf;
@@ -8,12 +8,12 @@ use anyhow::{Context, Result};
 
 use crate::workspace;
 
-/// The page that this command writes.
+/// The path of a command's page.
 fn path(command: &str) -> PathBuf {
     workspace::root().join("docs/measured").join(format!("{command}.md"))
 }
 
-/// Writes a section of a command's page, in place of the one with its heading or behind all others.
+/// Writes a section of a command's page: replaces the section with this heading, or appends a new one.
 pub fn write_section(command: &str, heading: &str, body: &str) -> Result<()> {
     let path = path(command);
     let page = fs::read_to_string(&path).unwrap_or_else(|_| format!("# `{command}`\n"));

@@ -1,4 +1,4 @@
-//! Every fuzz target for a while, with cargo-fuzz on stable Rust.
+//! Runs every fuzz target for a limited time, with cargo-fuzz on stable Rust.
 
 use std::process::Command;
 use std::time::Duration;
@@ -13,24 +13,25 @@ pub(crate) struct Options {
     /// Seconds for each target
     #[arg(long, default_value_t = 600)]
     seconds: u64,
-    /// Only this target; may be repeated
+    /// Run only this target; can be repeated
     #[arg(long, value_name = "NAME")]
     only: Vec<String>,
 }
 
 impl Options {
-    /// A run of so many seconds for each target.
+    /// A run of `seconds` for each target.
     pub(crate) fn short(seconds: u64) -> Options {
         Options { seconds, only: Vec::new() }
     }
 }
 
-/// Runs the targets, one on each core; a finding is kept under fuzz/artifacts by cargo-fuzz.
+/// Runs the targets, one on each core; cargo-fuzz stores findings under fuzz/artifacts.
 pub(crate) fn run(options: &Options) -> Result<Verdict> {
     measure(options, &mut String::new()).map(Tally::verdict)
 }
 
-/// The same, counted by target; one skip if there is nothing to run them with. What failed is told in `failed` as well.
+/// Like [`run`], but counts targets; a single skip if cargo-fuzz is unavailable. The output of failures is also added to
+/// `failed`.
 pub(crate) fn measure(options: &Options, failed: &mut String) -> Result<Tally> {
     if let Err(error) = ensure() {
         println!("fuzz: skipped: {error:#}");
@@ -43,7 +44,7 @@ pub(crate) fn measure(options: &Options, failed: &mut String) -> Result<Tally> {
     process::succeed(build(options.seconds)).context("building the fuzz targets")?;
     let make = |target: &&str| {
         let (verdict, told) = fuzz(target, options.seconds);
-        // Of one that holds, nobody reads the dictionary of libFuzzer's and the names of its functions.
+        // If the target passes, libFuzzer's dictionary and function names are not useful.
         let told = match verdict {
             Verdict::Holds => {
                 told.lines().filter(|line| line.starts_with("stat::")).collect::<Vec<_>>().join("\n")
@@ -52,18 +53,18 @@ pub(crate) fn measure(options: &Options, failed: &mut String) -> Result<Tally> {
         };
         (verdict, format!("fuzz: {target} for {} s\n{}\n", options.seconds, told.trim_end()))
     };
-    // One thread of libFuzzer's keeps one core busy.
+    // libFuzzer is single-threaded: each target keeps one core busy.
     Ok(Tally::of_busy(&targets, make, failed))
 }
 
-/// Runs one target, and returns what it printed.
+/// Runs one target, and returns its output.
 fn fuzz(target: &str, seconds: u64) -> (Verdict, String) {
     let limit = format!("-max_total_time={seconds}");
-    // Without a line for every input that is kept: what a finding prints is not drowned.
+    // No line for every new input, which would hide the output of a finding.
     let quiet = ["-verbosity=0", "-print_final_stats=1"];
     let command =
         cargo_fuzz(seconds, &["run", "--sanitizer", "none", target, "--", &limit, quiet[0], quiet[1]]);
-    // Every single input has a limit of libFuzzer's own; this one is for a target that does not even start.
+    // libFuzzer limits the time of each input; this limit covers a target that does not start.
     match process::within(Duration::from_secs(seconds) + SPARE, command) {
         Ok((Ended::Exited(status), told)) => (Verdict::of(status.success()), told),
         Ok((ended, told)) => (Verdict::Fails, format!("{told}fuzz: {target}: {ended:?}\n")),
@@ -71,10 +72,10 @@ fn fuzz(target: &str, seconds: u64) -> (Verdict, String) {
     }
 }
 
-/// Beyond its time, for the start and the end of a target.
+/// Additional time for a target to start and exit.
 const SPARE: Duration = Duration::from_mins(5);
 
-/// Builds all targets, for runs of so many seconds.
+/// Builds all targets, for runs of `seconds`.
 pub(crate) fn build(seconds: u64) -> Command {
     cargo_fuzz(seconds, &["build", "--sanitizer", "none"])
 }
@@ -88,7 +89,7 @@ fn ensure() -> Result<()> {
     }
 }
 
-/// On stable Rust, hence without sanitizers: the code under test has no `unsafe` for them to look into.
+/// On stable Rust, hence without sanitizers; the code under test has no `unsafe` for them to check.
 fn cargo_fuzz(seconds: u64, arguments: &[&str]) -> Command {
     let mut command = process::cargo(&["fuzz"]);
     command.args(arguments);
@@ -98,5 +99,5 @@ fn cargo_fuzz(seconds: u64, arguments: &[&str]) -> Command {
     command
 }
 
-/// In shorter runs, optimisation takes more time than it saves.
+/// In shorter runs, optimising takes more time than it saves.
 const OPTIMISED_SECONDS_MIN: u64 = 30;

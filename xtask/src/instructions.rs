@@ -1,12 +1,12 @@
-//! Instructions that one command costs each end, counted by callgrind and compared with a stored baseline.
+//! Instructions per command at each end, counted by callgrind and compared with a stored baseline.
 //!
-//! Time on a shared machine drifts by more than most changes make. A count of instructions does not: it is the same on every
-//! machine with the same compiler, valgrind and libc. Valgrind shows all x86-64 machines with AVX2 as one model of processor, so
-//! that memcpy and CRC32C choose the same code everywhere. The program that is counted is
-//! `crates/measure/instructions`: our initiator and our target, with memory in place of a network.
+//! On a shared machine, time drifts by more than the effect of most changes. Instruction counts do not: they are the same on
+//! every machine with the same compiler, valgrind and libc. Valgrind presents all x86-64 machines with AVX2 as one processor
+//! model, so memcpy and CRC32C choose the same code everywhere. The measured program is `crates/measure/instructions`: our
+//! initiator and our target, connected through memory instead of a network.
 //!
-//! The kernel, which costs more than both, and the duration of an instruction are left out. A count finds waste and shows when
-//! it returns; it is no measure of speed.
+//! The counts exclude the kernel, which costs more than both ends, and ignore how long an instruction takes. They reveal
+//! waste and its return, but do not measure speed.
 
 use std::fs;
 use std::path::PathBuf;
@@ -20,12 +20,12 @@ use xtask::{process, workspace};
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Options {
-    /// Make these counts the baseline, and write them to docs/measured/instructions.md
+    /// Store these counts as the baseline, and write them to docs/measured/instructions.md
     #[arg(long)]
     update: bool,
 }
 
-/// `xtask/instructions.toml`: the counts that were accepted last, and the toolchain that they were counted with.
+/// `xtask/instructions.toml`: the last accepted counts, and their toolchain.
 #[derive(Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
 struct Baseline {
@@ -54,8 +54,8 @@ struct Cell {
 
 const PLAIN: Cell = Cell { operation: "read", bytes: 4096, depth: 32, volume: "ram", digests: "plain" };
 
-/// Depth 1 counts the cost of a wake-up. The data of a cached file goes through a buffer immediately; that of the null device
-/// goes through a request that completes when it is first polled.
+/// Depth 1 includes the cost of a wake-up. Data of a cached file goes through a buffer immediately; data of the null device
+/// goes through a request that completes on its first poll.
 const CELLS: &[Cell] = &[
     PLAIN,
     Cell { operation: "write", ..PLAIN },
@@ -71,10 +71,10 @@ const CELLS: &[Cell] = &[
     Cell { operation: "write", bytes: 65536, depth: 8, ..PLAIN },
 ];
 
-/// A count that rises by more percent than this fails. Smaller changes come from the compiler's choice of inlined functions.
+/// A count that rises by more than this percentage fails. Smaller changes come from the compiler's inlining decisions.
 const RISE_PERCENT_MAX: f64 = 5.0;
 
-/// Counts all cells, and compares them or makes them the baseline.
+/// Counts all cells, and compares them with the baseline or stores them as the baseline.
 pub(crate) fn run(options: &Options) -> Result<Verdict> {
     if !options.update {
         return measure().map(Tally::verdict);
@@ -94,7 +94,7 @@ pub(crate) fn run(options: &Options) -> Result<Verdict> {
     Ok(Verdict::Holds)
 }
 
-/// Counts all cells and compares them: one check for each, skipped if another toolchain made the baseline.
+/// Counts all cells and compares them: one check per cell, skipped if the baseline is from another toolchain.
 pub(crate) fn measure() -> Result<Tally> {
     if let Err(error) = process::require(&["valgrind"]) {
         println!("skipped: {error:#}");
@@ -103,7 +103,7 @@ pub(crate) fn measure() -> Result<Tally> {
     let (baseline, here) = (Baseline::load()?, toolchain()?);
     let comparable = baseline.toolchain == here;
     if !comparable {
-        println!("not judged: the baseline was made with {}; here is {here}", baseline.toolchain);
+        println!("not compared: the baseline is from {}, this is {here}", baseline.toolchain);
     }
     let callgrind = Callgrind::new()?;
     let mut tally = Tally::default();
@@ -114,12 +114,12 @@ pub(crate) fn measure() -> Result<Tally> {
         tally += counts.judged(before.filter(|_| comparable));
     }
     if tally.failed > 0 {
-        println!("a count rose by more than {RISE_PERCENT_MAX} %: find out why, or accept it with --update");
+        println!("a count rose by more than {RISE_PERCENT_MAX} %: find the cause, or accept it with --update");
     }
     Ok(tally)
 }
 
-/// What a count depends on apart from the source: the compiler, valgrind, and the libc with its memcpy and malloc.
+/// Versions of everything besides the source that affects counts: the compiler, valgrind, and libc (memcpy, malloc).
 fn toolchain() -> Result<String> {
     let parts = [("rustc", "--version"), ("valgrind", "--version"), ("getconf", "GNU_LIBC_VERSION")];
     let versions: Result<Vec<String>> = parts
@@ -143,14 +143,14 @@ const OUTSIDE: &str = "--toggle-collect=instructions::outside::Outside::*";
 const TUNABLES: &str =
     "glibc.cpu.x86_rep_movsb_threshold=268435456:glibc.cpu.x86_rep_stosb_threshold=268435456";
 
-/// Builds the program that is counted, with the profile of the packaged program.
+/// Builds the measured program with the profile of the packaged program.
 pub(crate) fn build() -> Command {
     process::cargo(&["build", "--profile", workspace::SHIPPED, "--package", "linerate-instructions"])
 }
 
 impl Callgrind {
     fn new() -> Result<Callgrind> {
-        process::succeed(build()).context("building the program that is counted")?;
+        process::succeed(build()).context("building the measured program")?;
         let target = workspace::target_directory();
         Ok(Callgrind {
             program: target.join(workspace::SHIPPED).join("instructions"),
@@ -158,12 +158,13 @@ impl Callgrind {
         })
     }
 
-    /// Counts a run, and one with twice as many commands, so that the cost of the start cancels out.
+    /// Counts a run and a second one with twice the commands, so that the cost of startup cancels out.
     fn count(&self, cell: &Cell) -> Result<Counts> {
         let (few, many) = (self.totals(cell, COMMANDS)?, self.totals(cell, 2 * COMMANDS)?);
         let [target, initiator] = [0, 1].map(|end| many[end].saturating_sub(few[end]).div_ceil(COMMANDS));
-        // No end needs fewer instructions than a header has bytes; a pattern that matches nothing would.
-        ensure!(target.min(initiator) > 48, "{}: {target} and {initiator} are no counts", cell.name());
+        // Each end needs at least one instruction per byte of a header. A lower count means that callgrind's pattern
+        // matched nothing.
+        ensure!(target.min(initiator) > 48, "{}: implausible counts {target} and {initiator}", cell.name());
         Ok(Counts { name: cell.name(), target, initiator })
     }
 
@@ -191,7 +192,7 @@ impl Callgrind {
             let profile = fs::read_to_string(&path).with_context(|| path.display().to_string())?;
             total(&profile).with_context(|| format!("{} has no totals", path.display()))
         };
-        // The program's main thread is the initiator, the first that it starts the target.
+        // The main thread is the initiator; the first thread that it starts is the target.
         let totals = [thread_total(2)?, thread_total(1)?];
         fs::remove_dir_all(&self.folder).with_context(|| self.folder.display().to_string())?;
         Ok(totals)
@@ -204,7 +205,7 @@ fn total(profile: &str) -> Option<u64> {
 }
 
 impl Cell {
-    /// The name for readers, and in the baseline.
+    /// The name in the output and in the baseline.
     fn name(&self) -> String {
         let Cell { operation, bytes, depth, volume, digests } = self;
         let digests = if *digests == "plain" { "" } else { ", both digests" };
@@ -217,14 +218,13 @@ const HEADING: &str =
     "instructions for one command                target  baseline    change   initiator  baseline    change";
 
 impl Counts {
-    /// The change of the target's and the initiator's count. The difference comes first: whole numbers stay exact, and five
-    /// percent are five.
+    /// The change of the target's and the initiator's counts. It subtracts before it divides, so that exactly 5 % gives 5.
     fn percent_above(&self, before: &Counts) -> [f64; 2] {
         let percent = |now: u64, before: u64| (now as f64 - before as f64) * 100.0 / before.max(1) as f64;
         [percent(self.target, before.target), percent(self.initiator, before.initiator)]
     }
 
-    /// Fails if either end's count rose; skipped without a baseline.
+    /// Fails if either end's count rose too much; skipped without a baseline.
     fn judged(&self, before: Option<&Counts>) -> Tally {
         before.map_or_else(Tally::skipped, |before| {
             Tally::of(Verdict::of(
@@ -260,8 +260,8 @@ impl Baseline {
     }
 
     fn text(&self) -> Result<String> {
-        let head = "# Instructions for one command, of each end: `cargo xtask instructions` compares with them, and writes them with \
-                    --update.\n# Counts of another toolchain are shown and not judged.\n";
+        let head = "# Instructions per command at each end. `cargo xtask instructions` compares with them; --update rewrites them.\n\
+                    # With another toolchain, counts are shown but not compared.\n";
         Ok(format!("{head}{}", toml::to_string(self)?))
     }
 
@@ -276,7 +276,7 @@ impl Baseline {
             .iter()
             .map(|Counts { name, target, initiator }| format!("| {name} | {target} | {initiator} |\n"));
         format!(
-            "{TEXT}\nMade with {}.\n\n| cell | target | initiator |\n|---|---:|---:|\n{}",
+            "{TEXT}\nToolchain: {}.\n\n| cell | target | initiator |\n|---|---:|---:|\n{}",
             self.toolchain,
             rows.collect::<String>()
         )
@@ -288,15 +288,15 @@ fn path() -> PathBuf {
 }
 
 const TEXT: &str = "\
-`cargo xtask instructions --update` counts this and writes this section; `cargo xtask instructions`, which is a part of \
-`cargo xtask test`, counts it again and fails if a count rose by more than 5 % of `xtask/instructions.toml`.
+`cargo xtask instructions --update` measures and writes this section. `cargo xtask instructions`, which is part of \
+`cargo xtask test`, counts again and fails if a count rises more than 5 % above `xtask/instructions.toml`.
 
-Instructions that each end executes for one command in user space, by callgrind: our target and our initiator, whole, \
-over memory in the place of a network (`crates/measure/instructions`). The kernel, in which a server spends \
-four fifths of its time, is not in it, nor is the clock. A run with 3,200 commands less a run with 1,600, divided by \
-1,600; the same in every run on one machine, but for one in a thousand with a file; other machines were not tried. `ram` is \
-a RAM volume, `cached` a file in memory, which the reactor reads and writes at once, and `null` a device whose data go through \
-a buffer, as a file's do, and that keeps nothing.
+These are user-space instructions per command at each end, counted by callgrind: our complete target and initiator, \
+connected through memory instead of a network (`crates/measure/instructions`). The kernel, where a server spends four \
+fifths of its time, and the clock are excluded. Each count is a run with 3,200 commands minus a run with 1,600, divided by \
+1,600. Runs on one machine give the same counts, except for 0.1 % with a file; other machines were not tried. `ram` is a \
+RAM volume. `cached` is a file in memory, which the reactor reads and writes immediately. `null` is a device that stores \
+nothing; its data goes through a buffer, as that of a file does.
 ";
 
 #[cfg(test)]

@@ -1,6 +1,6 @@
-//! Licences, sources and known vulnerabilities of everything that the two workspaces depend on, by cargo-deny.
+//! Licences, sources and known vulnerabilities of all dependencies of the two workspaces, checked by cargo-deny.
 //!
-//! cargo-deny is built beside the first steps of a test run, at the lowest priority, and kept below the target folder.
+//! cargo-deny is built while the first steps of a test run execute, at the lowest priority, and kept in the target directory.
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -15,19 +15,19 @@ use xtask::workspace;
 /// The manifest of each workspace.
 const MANIFESTS: [&str; 2] = ["Cargo.toml", "python/Cargo.toml"];
 
-/// cargo-deny while it is installed, or where it is.
+/// The installation of cargo-deny, which returns its path.
 #[derive(Debug)]
 pub(crate) struct Checker {
     installation: JoinHandle<Result<PathBuf>>,
 }
 
 impl Checker {
-    /// Starts to install cargo-deny, unless it is there.
+    /// Starts installing cargo-deny if it is missing.
     pub(crate) fn prepare() -> Checker {
         Checker { installation: thread::spawn(program) }
     }
 
-    /// Checks what can be checked: the database of vulnerabilities is fetched from the network, and skipped without one.
+    /// Runs the checks. The vulnerability database is fetched from the network; without a network, that check is skipped.
     pub(crate) fn check(self) -> Result<Tally> {
         let program = match self.installation.join().map_err(|_| anyhow!("a thread panicked"))? {
             Ok(program) => program,
@@ -41,13 +41,13 @@ impl Checker {
             command.args(["--manifest-path", manifest]).args(words).current_dir(workspace::root());
             process::succeed(command)
         };
-        // Both find deny.toml in a folder above their manifest.
+        // Both find deny.toml in a parent directory of their manifest.
         let mut tally = Tally::default();
         for manifest in MANIFESTS {
             deny(manifest, &["check", "--hide-inclusion-graph", "bans", "licenses", "sources"])?;
             tally += Tally::of(Verdict::Holds);
             if let Err(error) = deny(manifest, &["fetch", "db"]) {
-                println!("skipped: advisories, whose database cannot be fetched: {error:#}");
+                println!("skipped: advisories; cannot fetch their database: {error:#}");
                 tally += Tally::skipped();
                 continue;
             }
@@ -58,7 +58,7 @@ impl Checker {
     }
 }
 
-/// Where cargo-deny is, after its installation if it was missing. Built without optimisation: it runs for seconds.
+/// The path of cargo-deny, installed first if it is missing. It runs for seconds, so it is built without optimisation.
 fn program() -> Result<PathBuf> {
     if let Some(installed) = process::found("cargo-deny") {
         return Ok(installed);
@@ -66,7 +66,7 @@ fn program() -> Result<PathBuf> {
     let folder = workspace::target_directory().join("xtask/cargo-deny");
     let program = folder.join("bin/cargo-deny");
     if !program.exists() {
-        // Of this thread alone, and of what it starts.
+        // Applies only to this thread and its child processes.
         rustix::process::nice(19)?;
         let mut install =
             process::cargo(&["install", "cargo-deny", "--locked", "--debug", "--quiet", "--root"]);

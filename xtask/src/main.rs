@@ -1,8 +1,8 @@
-//! The project's automation, run as `cargo xtask COMMAND`: the whole test run, the rules of the source tree, the
+//! The project's automation, run as `cargo xtask COMMAND`: the complete test run, the rules of the source tree, the
 //! conformance table. It imports no crate of the product, so that it builds in seconds; measurements are in
 //! `measurements`. Nothing here is shipped.
 //!
-//! A command that checks something prints what it found and ends with a non-zero exit code if something failed.
+//! A checking command prints its findings, and its exit code is non-zero if a check failed.
 
 mod conformance;
 mod fuzz;
@@ -30,26 +30,26 @@ struct Arguments {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Everything that must hold before a change is merged; ends with one line of totals
+    /// Run every check that a change must pass before it is merged; ends with one line of totals
     #[command(visible_alias = "ci")]
     Test(test::Options),
-    /// The rules of the source tree: arrows between crates, unsafe, dependencies with reasons, file lengths
+    /// Check the rules of the source tree: imports between crates, unsafe, reasons for dependencies, file lengths
     Tidy(tidy::Options),
-    /// libiscsi's test suite over every configuration, beside tgt; writes docs/measured/conformance.md
+    /// Run libiscsi's test suite over every configuration and tgt; writes docs/measured/conformance.md
     Conformance(conformance::Options),
-    /// Instructions for one command at each end beside the stored baseline, by callgrind
+    /// Count the instructions of one command at each end with callgrind, and compare them with the baseline
     Instructions(instructions::Options),
-    /// Every fuzz target for a while
+    /// Run every fuzz target for a limited time
     Fuzz(fuzz::Options),
-    /// Simulated worlds of a server, initiators, networks and disks, each from a seed; checks what is read in them
+    /// Simulate servers, initiators, networks and disks from seeds, and check the data that is read
     Simulate(simulate::Options),
-    /// A Linux kernel in an emulated computer (QEMU, without KVM) as initiator, client and target
+    /// Test a Linux kernel in an emulated machine (QEMU, without KVM) as initiator, client and target
     Guest(guest::Options),
-    /// The Python module: built, and tested by pytest where Python 3.11 with venv is installed
+    /// Build the Python module, and test it with pytest; needs Python 3.11 with venv
     Python,
-    /// A Debian package of the program; --check installs, removes and purges it in a root of its own
+    /// Build a Debian package; --check installs, removes and purges it in a separate root directory
     Package(package::Options),
-    /// Install the Debian packages that tests and comparisons use; none of their daemons is started
+    /// Install the Debian packages that tests and comparisons use, without starting their daemons
     Packages,
 }
 

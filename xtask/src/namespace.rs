@@ -1,4 +1,4 @@
-//! A network namespace with a loopback of its own.
+//! A network namespace with its own loopback.
 
 use anyhow::{Context, Result, ensure};
 
@@ -7,35 +7,35 @@ use crate::process;
 /// Removed when dropped.
 #[derive(Debug)]
 pub struct Namespace {
-    /// The name that `ip netns` gives it.
+    /// Its name for `ip netns`.
     pub name: String,
-    /// The congestion control that its connections use, and how it was set.
+    /// The congestion control of its connections, and how it was set.
     pub congestion: String,
 }
 
-/// What the loopback's connections use. With the bbr that is some systems' default a loopback is several times slower,
-/// for every server alike, and the comparison would be one of pacing.
+/// Congestion control on the loopback. Some systems default to bbr, which makes a loopback several times slower for every
+/// server: the comparison would measure pacing.
 const CONGESTION: &str = "cubic";
 
 impl Namespace {
-    /// Makes one and brings its loopback up, with [`CONGESTION`] on it.
+    /// Creates a namespace and brings its loopback up, with [`CONGESTION`].
     pub fn create() -> Result<Namespace> {
         Namespace::named("")
     }
 
-    /// The same, for one of several.
+    /// Like [`Namespace::create`], for one of several namespaces.
     pub fn named(suffix: &str) -> Result<Namespace> {
         ensure!(rustix::process::geteuid().is_root(), "a network namespace needs root: run this with sudo");
         let name = format!("linerate-{}{suffix}", std::process::id());
-        process::run("ip", &["netns", "add", &name]).context("making a network namespace")?;
+        process::run("ip", &["netns", "add", &name]).context("creating a network namespace")?;
         let mut namespace = Namespace { name, congestion: String::new() }; // dropped, and so removed, on any error
         process::run("ip", &["-n", &namespace.name, "link", "set", "lo", "up"])?;
         namespace.congestion = namespace.set_congestion()?;
         Ok(namespace)
     }
 
-    /// Sets it as the namespace's default; where the kernel allows that only to the whole machine, on its routes.
-    /// Both ends of a connection obey either.
+    /// Sets the congestion control as the namespace's default, or on its routes if the kernel allows the default only for
+    /// the whole machine. Either way, it applies to both ends of a connection.
     fn set_congestion(&self) -> Result<String> {
         let sysctl = format!("net.ipv4.tcp_congestion_control={CONGESTION}");
         if self.within(&["sysctl", "-q", "-w", &sysctl]).is_ok() {
@@ -49,7 +49,7 @@ impl Namespace {
         Ok(format!("congctl {CONGESTION} on the loopback's routes"))
     }
 
-    /// Runs a program there to its end.
+    /// Runs a program in the namespace, and waits for it.
     pub fn within(&self, words: &[&str]) -> Result<String> {
         process::run("ip", &[&["netns", "exec", &self.name], words].concat())
     }
@@ -57,6 +57,6 @@ impl Namespace {
 
 impl Drop for Namespace {
     fn drop(&mut self) {
-        let _ = process::run("ip", &["netns", "delete", &self.name]); // an empty one left behind is harmless
+        let _ = process::run("ip", &["netns", "delete", &self.name]); // an empty leftover is harmless
     }
 }
